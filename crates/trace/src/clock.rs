@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From ticks to nanoseconds.
+
+/// What a tick is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ClockSource {
+    /// The processor's invariant time stamp counter (x86-64 TSC).
+    Tsc,
+    /// `CLOCK_MONOTONIC` in nanoseconds: no usable counter was found.
+    Monotonic,
+}
+
+impl ClockSource {
+    /// The name in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            ClockSource::Tsc => "tsc",
+            ClockSource::Monotonic => "monotonic",
+        }
+    }
+}
+
+/// One comparison of the tick counter with the system's clocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ClockSync {
+    /// The tick counter.
+    pub ticks: u64,
+    /// `CLOCK_MONOTONIC`, ns.
+    pub monotonic_ns: u64,
+    /// `CLOCK_REALTIME`, ns since 1970.
+    pub realtime_ns: u64,
+    /// Width of the bracket: how far the three can be apart, ns.
+    pub error_ns: u32,
+}
+
+/// Maps ticks to `CLOCK_REALTIME` and durations to nanoseconds, piecewise linear between the
+/// comparisons of the recording.
+#[derive(Clone, Debug)]
+pub struct TickMap {
+    syncs: Vec<ClockSync>,
+    ns_per_tick: f64,
+}
+
+impl TickMap {
+    /// A map from comparisons in any order and a nominal rate, which holds where there are fewer
+    /// than two of them.
+    #[must_use]
+    pub fn new(mut syncs: Vec<ClockSync>, nominal_hz: u64) -> TickMap {
+        syncs.sort_by_key(|s| s.ticks);
+        syncs.dedup_by_key(|s| s.ticks);
+        let nominal = if nominal_hz == 0 { 1.0 } else { 1e9 / to_f64(nominal_hz) };
+        let measured = match (syncs.first(), syncs.last()) {
+            // Under 10 ms apart the brackets weigh more than the nominal rate's error.
+            (Some(a), Some(b)) if b.monotonic_ns > a.monotonic_ns + 10_000_000 => {
+                Some(to_f64(b.monotonic_ns - a.monotonic_ns) / to_f64(b.ticks - a.ticks))
+            }
+            _ => None,
+        };
+        TickMap { syncs, ns_per_tick: measured.unwrap_or(nominal) }
+    }
+
+    /// A duration in nanoseconds.
+    #[must_use]
+    pub fn duration_ns(&self, ticks: u64) -> f64 {
+        to_f64(ticks) * self.ns_per_tick
+    }
+
+    /// `CLOCK_REALTIME` at `ticks`, in ns since 1970. Without any comparison: ns since tick 0.
+    #[must_use]
+    pub fn realtime_ns(&self, ticks: u64) -> u64 {
+        let after = self.syncs.partition_point(|s| s.ticks <= ticks);
+        let base = self.syncs.get(after.saturating_sub(1)).copied().unwrap_or_default();
+        let rate = match self.syncs.get(after) {
+            Some(next) if next.ticks > base.ticks => {
+                to_f64(next.realtime_ns.saturating_sub(base.realtime_ns))
+                    / to_f64(next.ticks - base.ticks)
+            }
+            _ => self.ns_per_tick,
+        };
+        if ticks >= base.ticks {
+            base.realtime_ns.saturating_add(to_u64(to_f64(ticks - base.ticks) * rate))
+        } else {
+            base.realtime_ns.saturating_sub(to_u64(to_f64(base.ticks - ticks) * rate))
+        }
+    }
+
+    /// The widest bracket of the comparisons, ns: the error of [`TickMap::realtime_ns`].
+    #[must_use]
+    pub fn error_ns(&self) -> u32 {
+        self.syncs.iter().map(|s| s.error_ns).max().unwrap_or(0)
+    }
+
+    /// Nanoseconds per tick over the whole recording.
+    #[must_use]
+    pub fn ns_per_tick(&self) -> f64 {
+        self.ns_per_tick
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "differences stay far below 2^53")]
+fn to_f64(x: u64) -> f64 {
+    x as f64
+}
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "saturating, and never negative here"
+)]
+fn to_u64(x: f64) -> u64 {
+    x.round() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sync(ticks: u64, ns: u64) -> ClockSync {
+        ClockSync { ticks, monotonic_ns: ns, realtime_ns: ns + 1_000_000_000, error_ns: 30 }
+    }
+
+    #[test]
+    fn interpolates_and_extrapolates() {
+        let map = TickMap::new(vec![sync(2_000_000_000, 1_000_000_000), sync(0, 0)], 2_000_000_000);
+        assert_eq!(map.realtime_ns(1_000_000_000), 1_500_000_000);
+        assert_eq!(map.realtime_ns(4_000_000_000), 3_000_000_000);
+        assert!((map.duration_ns(2_000) - 1_000.0).abs() < 1e-6);
+        assert_eq!(map.error_ns(), 30);
+    }
+
+    #[test]
+    fn before_the_first_comparison() {
+        let map = TickMap::new(vec![sync(1_000, 1_000)], 1_000_000_000);
+        assert_eq!(map.realtime_ns(400), 1_000_000_400);
+        let empty = TickMap::new(vec![], 0);
+        assert_eq!(empty.realtime_ns(5), 5);
+    }
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Definitions: what records refer to by number. They are never overwritten.
+
+Each is `tag:u8, length:u32, body, crc32:u32 of tag, length and body`, one after another in the
+definitions area; the first byte 0 ends them.
+*/
+
+use crate::crc::crc32;
+
+/// Number of a string in the recording's string table; 0 is "none".
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub struct StrId(pub u16);
+
+impl StrId {
+    /// No string: NCCL gave NULL, or the version has no such field.
+    pub const NONE: StrId = StrId(0);
+}
+
+/// A communicator, as the plugin's `init` was told.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Comm {
+    /// The number that records use.
+    pub index: u16,
+    /// `commId`/`commHash`; 0 where the API version does not tell (v1 to v3).
+    pub hash: u64,
+    /// The name the application gave, if any.
+    pub name: Option<String>,
+    /// Nodes, 0 unknown.
+    pub nodes: u32,
+    /// Ranks, 0 unknown.
+    pub ranks: u32,
+    /// This process's rank in it; -1 unknown.
+    pub rank: i32,
+    /// When `init` was called, in ticks.
+    pub ticks: u64,
+    /// Profiler API version that NCCL used (1 to 7).
+    pub api_version: u32,
+    /// NCCL's own version code (for example 22809), 0 unknown.
+    pub nccl_version: u32,
+}
+
+/// One definition.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Definition {
+    /// A string of the string table.
+    String {
+        /// Its number.
+        id: StrId,
+        /// Its text.
+        text: String,
+    },
+    /// A communicator.
+    Comm(Comm),
+    /// A communicator was finalized.
+    CommEnd {
+        /// Its number.
+        index: u16,
+        /// When, in ticks.
+        ticks: u64,
+    },
+    /// A word to the reader: something the plugin noticed about itself or its configuration.
+    Note(String),
+}
+
+const STRING: u8 = 1;
+const COMM: u8 = 2;
+const COMM_END: u8 = 3;
+const NOTE: u8 = 4;
+/// Bytes around a definition's body.
+const FRAME: usize = 9;
+
+impl Definition {
+    /// Appends the definition's bytes to `out`.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let mut body = Vec::new();
+        let tag = match self {
+            Definition::String { id, text } => {
+                body.extend(id.0.to_le_bytes());
+                body.extend(text.as_bytes());
+                STRING
+            }
+            Definition::Comm(comm) => {
+                encode_comm(comm, &mut body);
+                COMM
+            }
+            Definition::CommEnd { index, ticks } => {
+                body.extend(index.to_le_bytes());
+                body.extend(ticks.to_le_bytes());
+                COMM_END
+            }
+            Definition::Note(text) => {
+                body.extend(text.as_bytes());
+                NOTE
+            }
+        };
+        let start = out.len();
+        out.push(tag);
+        out.extend(u32::try_from(body.len()).unwrap_or(u32::MAX).to_le_bytes());
+        out.extend(body);
+        let crc = crc32(out.get(start..).unwrap_or(&[]));
+        out.extend(crc.to_le_bytes());
+    }
+
+    /// Decodes the definition at the start of `bytes` and tells its length. `None` at the end of
+    /// the definitions, or where they are torn.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<(Definition, usize)> {
+        let tag = *bytes.first()?;
+        let len = usize::try_from(u32::from_le_bytes(bytes.get(1..5)?.try_into().ok()?)).ok()?;
+        let total = len.checked_add(FRAME)?;
+        let crc = u32::from_le_bytes(bytes.get(total - 4..total)?.try_into().ok()?);
+        if tag == 0 || crc32(bytes.get(..total - 4)?) != crc {
+            return None;
+        }
+        let body = bytes.get(5..total - 4)?;
+        let text = |from: usize| String::from_utf8_lossy(body.get(from..).unwrap_or(&[])).into();
+        let definition = match tag {
+            STRING => Definition::String { id: StrId(u16_at(body, 0)?), text: text(2) },
+            COMM => Definition::Comm(decode_comm(body)?),
+            COMM_END => Definition::CommEnd { index: u16_at(body, 0)?, ticks: u64_at(body, 2)? },
+            NOTE => Definition::Note(text(0)),
+            // Of a later minor version.
+            other => Definition::Note(format!("definition of unknown tag {other}")),
+        };
+        Some((definition, total))
+    }
+}
+
+fn encode_comm(comm: &Comm, body: &mut Vec<u8>) {
+    body.extend(comm.index.to_le_bytes());
+    body.push(u8::from(comm.name.is_some()));
+    body.push(0);
+    body.extend(comm.rank.to_le_bytes());
+    body.extend(comm.hash.to_le_bytes());
+    body.extend(comm.ticks.to_le_bytes());
+    for word in [comm.nodes, comm.ranks, comm.api_version, comm.nccl_version] {
+        body.extend(word.to_le_bytes());
+    }
+    body.extend(comm.name.as_deref().unwrap_or("").as_bytes());
+}
+
+fn decode_comm(body: &[u8]) -> Option<Comm> {
+    let name = String::from_utf8_lossy(body.get(40..)?).into_owned();
+    Some(Comm {
+        index: u16_at(body, 0)?,
+        name: (*body.get(2)? != 0).then_some(name),
+        rank: u32_at(body, 4)?.cast_signed(),
+        hash: u64_at(body, 8)?,
+        ticks: u64_at(body, 16)?,
+        nodes: u32_at(body, 24)?,
+        ranks: u32_at(body, 28)?,
+        api_version: u32_at(body, 32)?,
+        nccl_version: u32_at(body, 36)?,
+    })
+}
+
+/// The little-endian `u16` at `at`.
+pub(crate) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+/// The little-endian `u32` at `at`.
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+/// The little-endian `u64` at `at`.
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples() -> Vec<Definition> {
+        vec![
+            Definition::String { id: StrId(7), text: "AllReduce".into() },
+            Definition::Comm(Comm {
+                index: 1,
+                hash: 0x1f2e,
+                name: Some("tp".into()),
+                nodes: 2,
+                ranks: 16,
+                rank: 3,
+                ticks: 99,
+                api_version: 5,
+                nccl_version: 22809,
+            }),
+            Definition::Comm(Comm { rank: -1, ..Comm::default() }),
+            Definition::CommEnd { index: 1, ticks: 100 },
+            Definition::Note("lanes are private".into()),
+        ]
+    }
+
+    #[test]
+    fn round_trip_and_torn_end() {
+        let mut bytes = Vec::new();
+        for definition in samples() {
+            definition.encode(&mut bytes);
+        }
+        let (mut at, mut seen) = (0, Vec::new());
+        while let Some((definition, len)) = Definition::decode(&bytes[at..]) {
+            seen.push(definition);
+            at += len;
+        }
+        assert_eq!((seen, at), (samples(), bytes.len()));
+        for cut in 0..bytes.len() {
+            // However it is torn, decoding ends without a wrong definition.
+            let (mut at, mut count) = (0, 0);
+            while let Some((definition, len)) = Definition::decode(&bytes[at..cut]) {
+                assert_eq!(definition, samples()[count]);
+                (at, count) = (at + len, count + 1);
+            }
+        }
+    }
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Why a recording cannot be written or read.
+
+use crate::version::{CURRENT, FormatVersion};
+use std::{fmt, io};
+
+/// What went wrong with a recording. Messages are fragments that follow "cannot read FILE: ".
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The system refused.
+    Io(io::Error),
+    /// The file is empty.
+    Empty,
+    /// The file does not begin like a recording.
+    NotARecording,
+    /// The file ends within its header.
+    TruncatedHeader {
+        /// Bytes there are.
+        len: u64,
+    },
+    /// A later ncclscope wrote it.
+    NewerFormat {
+        /// The file's version.
+        found: FormatVersion,
+    },
+    /// An earlier ncclscope wrote it, in a format that is read no more.
+    OlderFormat {
+        /// The file's version.
+        found: FormatVersion,
+    },
+    /// The header contradicts itself.
+    Corrupt(&'static str),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Io(e) => write!(f, "{e}"),
+            Error::Empty => write!(f, "the file is empty"),
+            Error::NotARecording => write!(f, "not an ncclscope recording (wrong first bytes)"),
+            Error::TruncatedHeader { len } => {
+                write!(f, "truncated: {len} bytes, which is less than a header")
+            }
+            Error::NewerFormat { found } => write!(
+                f,
+                "format version {found} is newer than this ncclscope reads ({CURRENT}): use the \
+                 ncclscope that belongs to the plugin which wrote it, or a newer one"
+            ),
+            Error::OlderFormat { found } => write!(
+                f,
+                "format version {found} is older than this ncclscope reads ({CURRENT}): use the \
+                 ncclscope that belongs to the plugin which wrote it"
+            ),
+            Error::Corrupt(what) => write!(f, "corrupt header: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Io(e) => Some(e),
+            _ => None,
+        }
+    }
+}
+
+impl From<io::Error> for Error {
+    fn from(e: io::Error) -> Error {
+        Error::Io(e)
+    }
+}

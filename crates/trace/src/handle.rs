@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Event handles: 64 bits that decode by arithmetic and are never dereferenced.
+
+```text
+ 63      54 53  50 49  44 43                                             0
++----------+------+------+-----------------------------------------------+
+| process  | kind | lane | sequence (44)                                 |  value handle
++----------+------+------+-----------------------------+-----------+-----+
+| process  | kind | lane | generation (27)             | slot (14) | i(3)|  slot handle
++----------+------+------+-----------------------------+-----------+-----+
+```
+
+A *value handle* names an event that has no state in the producer: the sequence number of its lane.
+A *slot handle* names a ProxyOp (`i` is 0) or one of its eight steps in flight (`i` is the step
+modulo 8) and leads to the memory that holds it; the generation tells a live slot from an earlier
+use of the same one. The process bits tell a handle of this process from one that NCCL carried over
+from another (PXN). A handle is never 0, since the process bits are not.
+*/
+
+use crate::kind::EventKind;
+use std::fmt;
+
+/// Number of lanes a handle can name.
+pub const LANES: usize = 64;
+/// Number of ProxyOp slots a handle can name.
+pub const SLOTS: usize = 1 << 14;
+/// Steps of one ProxyOp that NCCL keeps in flight at most (`NCCL_STEPS`, NCCL `src/include/device.h`).
+pub const STEPS_IN_FLIGHT: usize = 8;
+/// Generations of a slot before they repeat.
+pub const GENERATIONS: u64 = 1 << 27;
+
+const PROCESS_SHIFT: u32 = 54;
+const KIND_SHIFT: u32 = 50;
+const LANE_SHIFT: u32 = 44;
+const SEQUENCE_MASK: u64 = (1 << LANE_SHIFT) - 1;
+const GENERATION_SHIFT: u32 = 17;
+const SLOT_SHIFT: u32 = 3;
+
+/// A handle as given to NCCL; see the module page for its bits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Handle(pub u64);
+
+impl Handle {
+    /// NCCL's "not profiled".
+    pub const NULL: Handle = Handle(0);
+
+    /// A handle for an event without producer state. `process` is 1..=1023, `lane` below [`LANES`].
+    #[must_use]
+    #[inline(always)]
+    pub const fn value(process: u64, kind: EventKind, lane: usize, sequence: u64) -> Handle {
+        Handle(
+            process << PROCESS_SHIFT
+                | (kind as u64) << KIND_SHIFT
+                | (lane as u64) << LANE_SHIFT
+                | sequence & SEQUENCE_MASK,
+        )
+    }
+
+    /// A handle of a ProxyOp in `slot`, in that slot's `generation`.
+    #[must_use]
+    #[inline(always)]
+    pub const fn slot_op(process: u64, lane: usize, generation: u64, slot: usize) -> Handle {
+        Handle::value(
+            process,
+            EventKind::ProxyOp,
+            lane,
+            (generation & (GENERATIONS - 1)) << GENERATION_SHIFT | (slot as u64) << SLOT_SHIFT,
+        )
+    }
+
+    /// The handle of a step of this ProxyOp.
+    #[must_use]
+    #[inline(always)]
+    pub const fn step_of(self, step: u32) -> Handle {
+        let flip = (EventKind::ProxyOp as u64 ^ EventKind::ProxyStep as u64) << KIND_SHIFT;
+        Handle(self.0 ^ flip | (step as u64 & 7))
+    }
+
+    /// Process bits and kind together, for one comparison; see [`Handle::family_of`].
+    #[must_use]
+    #[inline(always)]
+    pub const fn family(self) -> u64 {
+        self.0 >> KIND_SHIFT
+    }
+
+    /// What [`Handle::family`] is for handles of this process and kind.
+    #[must_use]
+    #[inline(always)]
+    pub const fn family_of(process: u64, kind: EventKind) -> u64 {
+        process << (PROCESS_SHIFT - KIND_SHIFT) | kind as u64
+    }
+
+    /// Process bits.
+    #[must_use]
+    #[inline(always)]
+    pub const fn process(self) -> u64 {
+        self.0 >> PROCESS_SHIFT
+    }
+
+    /// The kind of event.
+    #[must_use]
+    #[inline(always)]
+    pub const fn kind(self) -> EventKind {
+        EventKind::from_nibble(self.0 >> KIND_SHIFT)
+    }
+
+    /// The lane that made the handle.
+    #[must_use]
+    #[inline(always)]
+    pub const fn lane(self) -> usize {
+        (self.0 >> LANE_SHIFT) as usize & (LANES - 1)
+    }
+
+    /// The slot of a slot handle, below [`SLOTS`] for any bits.
+    #[must_use]
+    #[inline(always)]
+    pub const fn slot(self) -> usize {
+        (self.slot_bits() >> SLOT_SHIFT) & (SLOTS - 1)
+    }
+
+    #[inline(always)]
+    const fn slot_bits(self) -> usize {
+        (self.0 & ((1 << GENERATION_SHIFT) - 1)) as usize
+    }
+
+    /// The step index (step modulo 8) of a step handle.
+    #[must_use]
+    #[inline(always)]
+    pub const fn step_index(self) -> usize {
+        self.slot_bits() & (STEPS_IN_FLIGHT - 1)
+    }
+
+    /// The generation of a slot handle.
+    #[must_use]
+    #[inline(always)]
+    pub const fn generation(self) -> u64 {
+        (self.0 >> GENERATION_SHIFT) & (GENERATIONS - 1)
+    }
+
+    /// What step records keep of their operation's handle: slot and the low bits of the
+    /// generation. Unique among the operations that one lane has in its last 2^18 uses of a slot.
+    #[must_use]
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "the low 32 bits are the point")]
+    pub const fn op_ref(self) -> u32 {
+        (self.0 >> SLOT_SHIFT) as u32
+    }
+
+    /// True for the handle NCCL uses for "not profiled".
+    #[must_use]
+    pub const fn is_null(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}#{:x}", self.kind(), self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn slot_handles_decode(process in 1u64..1024, lane in 0..LANES, generation in 0..GENERATIONS,
+                               slot in 0..SLOTS, step: u32) {
+            let op = Handle::slot_op(process, lane, generation, slot);
+            prop_assert_eq!(op.kind(), EventKind::ProxyOp);
+            prop_assert_eq!((op.process(), op.lane(), op.generation(), op.slot(), op.step_index()),
+                            (process, lane, generation, slot, 0));
+            let s = op.step_of(step);
+            prop_assert_eq!(s.kind(), EventKind::ProxyStep);
+            prop_assert_eq!((s.process(), s.lane(), s.generation(), s.slot(), s.step_index()),
+                            (process, lane, generation, slot, (step & 7) as usize));
+            prop_assert_eq!(s.op_ref(), op.op_ref());
+            prop_assert_eq!(s.family(), Handle::family_of(process, EventKind::ProxyStep));
+        }
+
+        #[test]
+        fn value_handles_decode(process in 1u64..1024, lane in 0..LANES, sequence: u64, kind in 0u64..16) {
+            let kind = EventKind::from_nibble(kind);
+            let h = Handle::value(process, kind, lane, sequence);
+            prop_assert_eq!((h.process(), h.kind(), h.lane()), (process, kind, lane));
+            prop_assert!(!h.is_null());
+        }
+
+        #[test]
+        fn any_bits_decode_within_bounds(bits: u64) {
+            let h = Handle(bits);
+            prop_assert!(h.slot() < SLOTS && h.lane() < LANES && h.step_index() < STEPS_IN_FLIGHT);
+        }
+    }
+}

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Where the parts of a recording lie, and its header.
+
+```text
+0        header, 4 KiB
+4 KiB    lane table: 64 lane headers of 512 bytes          (crate::scratch)
+64 KiB   definitions, append-only, up to 1 MiB             (crate::define)
+1 MiB    block ring: segments of 256 KiB                   (crate::codec)
+...      scratch: lane rings of 1 MiB, slot slabs of 320 KiB; cut off when the recording is closed
+```
+
+The block ring is written segment by segment and starts over when it is full; what is overwritten
+is counted in the header by kind of event. The scratch is the live memory of the rank's callbacks:
+after a SIGKILL it holds what was not yet in blocks.
+*/
+
+use crate::clock::ClockSource;
+use crate::define::{u16_at, u32_at, u64_at};
+use crate::error::Error;
+use crate::handle::{LANES, SLOTS};
+use crate::kind::KINDS;
+use crate::version::{CURRENT, FormatVersion};
+
+/// First bytes of a recording.
+pub const MAGIC: [u8; 8] = *b"NCCLSCOP";
+/// Bytes of the header.
+pub const HEADER_BYTES: usize = 4096;
+/// Where the lane table begins.
+pub const LANE_TABLE: u64 = 4096;
+/// Bytes of a lane header.
+pub const LANE_STRIDE: usize = 512;
+/// Where the definitions begin.
+pub const DEFINITIONS: u64 = 64 << 10;
+/// Where the definitions end at most, and the block ring begins.
+pub const BLOCKS: u64 = 1 << 20;
+/// Bytes of a segment of the block ring.
+pub const SEGMENT: u64 = 256 << 10;
+/// Bytes of a lane's ring; a power of two.
+pub const RING_BYTES: usize = 1 << 20;
+/// Bytes of a ProxyOp slot: a 64-byte header and eight 32-byte steps.
+pub const SLOT_BYTES: usize = 320;
+/// Slots of a slab.
+pub const SLAB_SLOTS: usize = 1024;
+/// Bytes of a slab.
+pub const SLAB_BYTES: usize = SLOT_BYTES * SLAB_SLOTS;
+/// Number of slabs.
+pub const SLABS: usize = SLOTS / SLAB_SLOTS;
+/// Bytes of the whole scratch.
+pub const SCRATCH_BYTES: u64 = (RING_BYTES * LANES + SLAB_BYTES * SLABS) as u64;
+
+/// The recording's header. Everything is written by the drain thread.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// Version of the format.
+    pub version: FormatVersion,
+    /// The process ended its recording in order. Otherwise it runs, or was killed.
+    pub closed: bool,
+    /// The lanes live in the file, so that nothing stored is lost when the process is killed.
+    /// Otherwise up to one drain period may be missing then.
+    pub lanes_shared: bool,
+    /// Process id.
+    pub pid: u32,
+    /// Process bits of this recording's handles.
+    pub process: u32,
+    /// What a tick is.
+    pub clock: ClockSource,
+    /// Nominal ticks per second.
+    pub hz: u64,
+    /// Number of segments of the block ring.
+    pub segments: u32,
+    /// Blocks written so far: the next block's number.
+    pub next_block: u64,
+    /// Bytes of definitions.
+    pub definitions: u64,
+    /// Activation mask that the plugin asked NCCL for.
+    pub mask: u32,
+    /// Host name.
+    pub host: String,
+    /// Records overwritten in the block ring, by kind.
+    pub overwritten: [u64; KINDS],
+    /// Records that could not be written (no space, I/O error), by kind.
+    pub unwritten: [u64; KINDS],
+    /// Definitions that found no room.
+    pub definitions_lost: u64,
+    /// Words in lanes that were no record: a defect of ours.
+    pub garbage_words: u64,
+    /// Start events of kinds that this plugin does not know (they are newer than it).
+    pub unknown_events: u64,
+    /// `init` calls that found the communicator table full.
+    pub comms_lost: u64,
+    /// Callbacks that panicked and were contained: a defect of ours.
+    pub panics: u64,
+}
+
+impl Default for Header {
+    fn default() -> Header {
+        Header {
+            version: CURRENT,
+            closed: false,
+            lanes_shared: false,
+            pid: 0,
+            process: 0,
+            clock: ClockSource::Monotonic,
+            hz: 1_000_000_000,
+            segments: 0,
+            next_block: 0,
+            definitions: 0,
+            mask: 0,
+            host: String::new(),
+            overwritten: [0; KINDS],
+            unwritten: [0; KINDS],
+            definitions_lost: 0,
+            garbage_words: 0,
+            unknown_events: 0,
+            comms_lost: 0,
+            panics: 0,
+        }
+    }
+}
+
+const HOST: usize = 256;
+const HOST_MAX: usize = 255;
+const OVERWRITTEN: usize = 512;
+const UNWRITTEN: usize = OVERWRITTEN + 8 * KINDS;
+
+impl Header {
+    /// The header's bytes.
+    #[must_use]
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut out = [0; HEADER_BYTES];
+        let mut put = |at: usize, bytes: &[u8]| {
+            if let Some(to) = out.get_mut(at..at + bytes.len()) {
+                to.copy_from_slice(bytes);
+            }
+        };
+        put(0, &MAGIC);
+        put(8, &self.version.major.to_le_bytes());
+        put(10, &self.version.minor.to_le_bytes());
+        put(16, &u32::from(self.closed).to_le_bytes());
+        put(20, &u32::from(self.lanes_shared).to_le_bytes());
+        put(24, &self.pid.to_le_bytes());
+        put(28, &self.process.to_le_bytes());
+        put(32, &u32::from(self.clock == ClockSource::Tsc).to_le_bytes());
+        put(36, &self.segments.to_le_bytes());
+        put(40, &self.hz.to_le_bytes());
+        put(48, &self.next_block.to_le_bytes());
+        put(56, &self.definitions.to_le_bytes());
+        put(64, &self.mask.to_le_bytes());
+        put(72, &self.definitions_lost.to_le_bytes());
+        put(80, &self.garbage_words.to_le_bytes());
+        put(88, &self.unknown_events.to_le_bytes());
+        put(96, &self.comms_lost.to_le_bytes());
+        put(104, &self.panics.to_le_bytes());
+        let host = self.host.as_bytes();
+        put(HOST, host.get(..host.len().min(HOST_MAX)).unwrap_or(&[]));
+        for kind in 0..KINDS {
+            put(OVERWRITTEN + 8 * kind, &self.overwritten[kind].to_le_bytes());
+            put(UNWRITTEN + 8 * kind, &self.unwritten[kind].to_le_bytes());
+        }
+        out
+    }
+
+    /// Reads a header from a file's first bytes.
+    ///
+    /// # Errors
+    /// Everything of [`Error`] but `Io`.
+    pub fn decode(bytes: &[u8]) -> Result<Header, Error> {
+        if bytes.is_empty() {
+            return Err(Error::Empty);
+        }
+        if !bytes.starts_with(&MAGIC[..bytes.len().min(MAGIC.len())]) {
+            return Err(Error::NotARecording);
+        }
+        if bytes.len() < HEADER_BYTES {
+            return Err(Error::TruncatedHeader { len: bytes.len() as u64 });
+        }
+        let u16_ = |at| u16_at(bytes, at).unwrap_or(0);
+        let u32_ = |at| u32_at(bytes, at).unwrap_or(0);
+        let u64_ = |at| u64_at(bytes, at).unwrap_or(0);
+        let version = FormatVersion { major: u16_(8), minor: u16_(10) };
+        version.check_readable()?;
+        let host = bytes.get(HOST..HOST + HOST_MAX).unwrap_or(&[]);
+        let host = host.split(|&b| b == 0).next().unwrap_or(&[]);
+        let header = Header {
+            version,
+            closed: u32_(16) != 0,
+            lanes_shared: u32_(20) != 0,
+            pid: u32_(24),
+            process: u32_(28),
+            clock: if u32_(32) == 1 { ClockSource::Tsc } else { ClockSource::Monotonic },
+            segments: u32_(36),
+            hz: u64_(40),
+            next_block: u64_(48),
+            definitions: u64_(56),
+            mask: u32_(64),
+            host: String::from_utf8_lossy(host).into_owned(),
+            overwritten: std::array::from_fn(|k| u64_(OVERWRITTEN + 8 * k)),
+            unwritten: std::array::from_fn(|k| u64_(UNWRITTEN + 8 * k)),
+            definitions_lost: u64_(72),
+            garbage_words: u64_(80),
+            unknown_events: u64_(88),
+            comms_lost: u64_(96),
+            panics: u64_(104),
+        };
+        if header.segments == 0 || header.segments > 1 << 20 {
+            return Err(Error::Corrupt("impossible number of segments"));
+        }
+        if header.definitions > BLOCKS - DEFINITIONS {
+            return Err(Error::Corrupt("more definitions than there is room for"));
+        }
+        Ok(header)
+    }
+
+    /// Where the scratch begins.
+    #[must_use]
+    pub fn scratch_offset(&self) -> u64 {
+        BLOCKS + u64::from(self.segments) * SEGMENT
+    }
+
+    /// Where a lane's ring begins.
+    #[must_use]
+    pub fn ring_offset(&self, lane: usize) -> u64 {
+        self.scratch_offset() + (lane * RING_BYTES) as u64
+    }
+
+    /// Where a slab begins.
+    #[must_use]
+    pub fn slab_offset(&self, slab: usize) -> u64 {
+        self.scratch_offset() + (LANES * RING_BYTES + slab * SLAB_BYTES) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn header_round_trip() {
+        let header = Header {
+            closed: true,
+            lanes_shared: true,
+            pid: 4711,
+            process: 1023,
+            clock: ClockSource::Tsc,
+            hz: 2_600_000_000,
+            segments: 256,
+            next_block: 9,
+            definitions: 100,
+            mask: 0x7fdf,
+            host: "node-17".into(),
+            overwritten: std::array::from_fn(|k| k as u64),
+            unwritten: std::array::from_fn(|k| 100 + k as u64),
+            definitions_lost: 1,
+            garbage_words: 2,
+            unknown_events: 3,
+            comms_lost: 4,
+            panics: 5,
+            ..Header::default()
+        };
+        assert_eq!(Header::decode(&header.encode()).unwrap(), header);
+        assert!(header.scratch_offset() > BLOCKS);
+    }
+
+    #[test]
+    fn refusals_say_why() {
+        let good = Header { segments: 4, ..Header::default() }.encode();
+        let says = |bytes: &[u8], word: &str| {
+            let text = Header::decode(bytes).unwrap_err().to_string();
+            assert!(text.contains(word), "{text:?} lacks {word:?}");
+        };
+        says(&[], "empty");
+        says(&good[..100], "truncated");
+        says(b"{\"traceEvents\":[]}", "not an ncclscope recording");
+        let mut newer = good;
+        newer[8] = 2;
+        says(&newer, "newer");
+        let mut older = good;
+        older[8] = 0;
+        says(&older, "older");
+        let mut impossible = good;
+        impossible[36..40].fill(0xff);
+        says(&impossible, "segments");
+    }
+}

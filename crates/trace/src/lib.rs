@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+The event model of ncclscope and the recording it is kept in.
+
+Everything that a rank's plugin writes and a tool reads is defined here, once: what events there
+are ([`kind`]), what a handle's bits mean ([`handle`]), the words of a record ([`record`]), how
+records are packed into blocks ([`codec`]), where the parts of a file lie ([`layout`]), and how
+ticks become nanoseconds ([`clock`]). [`Writer`] appends, [`Recording`] reads.
+
+The byte layout for people is `docs/trace-format.md`.
+
+This crate does **not** know NCCL's C structs (that is `abi`), take time stamps or touch shared
+memory (that is `recorder`), start threads, or interpret events (that is `analyze`).
+*/
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::todo))]
+
+pub mod clock;
+pub mod codec;
+mod crc;
+pub mod define;
+mod error;
+pub mod handle;
+pub mod kind;
+pub mod layout;
+pub mod reader;
+pub mod record;
+pub mod scratch;
+pub mod version;
+pub mod writer;
+
+pub use clock::{ClockSource, ClockSync, TickMap};
+pub use define::{Comm, Definition, StrId};
+pub use error::Error;
+pub use handle::Handle;
+pub use kind::{EventKind, State};
+pub use reader::{LaneRecords, Recording};
+pub use record::{Detail, Record, Start, Step};
+pub use writer::Writer;

@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Reads a recording: of a process that ended, that was killed, or that still runs.
+
+Opening indexes the blocks; records are decoded lane by lane when they are asked for. Whatever is
+damaged is left out and named in [`Recording::problems`]; only a file without a usable header is an
+error.
+*/
+
+use crate::clock::{ClockSync, TickMap};
+use crate::codec::{self, BadBlock, BlockHeader, Decoder, HEADER, META_LANE};
+use crate::define::{Comm, Definition, StrId};
+use crate::error::Error;
+use crate::handle::LANES;
+use crate::layout::{
+    BLOCKS, DEFINITIONS, HEADER_BYTES, Header, LANE_STRIDE, LANE_TABLE, RING_BYTES, SEGMENT,
+    SLAB_BYTES, SLABS, SLOT_BYTES,
+};
+use crate::record::{Record, Step};
+use crate::scratch::{LaneHeader, ring_records, slot_steps};
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// An open recording.
+#[derive(Debug)]
+pub struct Recording {
+    path: PathBuf,
+    file: File,
+    header: Header,
+    strings: HashMap<u16, String>,
+    comms: Vec<Comm>,
+    comm_ends: HashMap<u16, u64>,
+    notes: Vec<String>,
+    lanes: Vec<Lane>,
+    syncs: Vec<ClockSync>,
+    problems: Vec<String>,
+    last_ticks: u64,
+    block_numbers: Vec<u64>,
+}
+
+/// One lane of a recording.
+#[derive(Debug, Default)]
+pub struct Lane {
+    /// Its header: kinds seen and losses.
+    pub header: LaneHeader,
+    blocks: Vec<BlockRef>,
+    recovered: Vec<Record>,
+    in_flight: Vec<Step>,
+}
+
+impl Lane {
+    /// Records that were in no block yet and were taken from the lane itself.
+    #[must_use]
+    pub fn recovered(&self) -> usize {
+        self.recovered.len()
+    }
+
+    /// Steps that had started and not stopped when the process ended.
+    #[must_use]
+    pub fn in_flight(&self) -> &[Step] {
+        &self.in_flight
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct BlockRef {
+    at: u64,
+    len: usize,
+    header: BlockHeader,
+}
+
+impl Recording {
+    /// Opens the recording `path`.
+    ///
+    /// # Errors
+    /// [`Error`], if the file cannot be read or has no usable header.
+    pub fn open(path: &Path) -> Result<Recording, Error> {
+        let file = File::open(path)?;
+        let header = Header::decode(&read_up_to(&file, 0, HEADER_BYTES)?)?;
+        let mut recording = Recording {
+            path: path.to_owned(),
+            file,
+            header,
+            strings: HashMap::new(),
+            comms: Vec::new(),
+            comm_ends: HashMap::new(),
+            notes: Vec::new(),
+            lanes: Vec::new(),
+            syncs: Vec::new(),
+            problems: Vec::new(),
+            last_ticks: 0,
+            block_numbers: Vec::new(),
+        };
+        recording.lanes.resize_with(LANES, Lane::default);
+        // The scratch first: what the drain thread of a live process moves to blocks meanwhile is
+        // then seen twice rather than not at all, and sorted out by position.
+        let rings = recording.read_lanes()?;
+        recording.read_definitions()?;
+        recording.index_blocks()?;
+        recording.recover(&rings)?;
+        Ok(recording)
+    }
+
+    fn read_lanes(&mut self) -> Result<Vec<(usize, Vec<u8>)>, Error> {
+        let table = read_up_to(&self.file, LANE_TABLE, LANES * LANE_STRIDE)?;
+        let mut rings = Vec::new();
+        for (index, bytes) in table.chunks(LANE_STRIDE).enumerate() {
+            let Some(header) = LaneHeader::decode(bytes) else { break };
+            if header.used && self.has_scratch() {
+                let ring = read_up_to(&self.file, self.header.ring_offset(index), RING_BYTES)?;
+                rings.push((index, ring));
+            }
+            self.lanes[index].header = header;
+        }
+        Ok(rings)
+    }
+
+    /// The lanes are in the file and were not folded into blocks in order.
+    fn has_scratch(&self) -> bool {
+        self.header.lanes_shared && !self.header.closed
+    }
+
+    fn read_definitions(&mut self) -> Result<(), Error> {
+        // The header's length may lag behind; the checksums say where the definitions end.
+        let room = usize::try_from(BLOCKS - DEFINITIONS).unwrap_or(0);
+        let bytes = read_up_to(&self.file, DEFINITIONS, room)?;
+        let mut rest = bytes.as_slice();
+        while let Some((definition, len)) = Definition::decode(rest) {
+            match definition {
+                Definition::String { id, text } => {
+                    self.strings.insert(id.0, text);
+                }
+                Definition::Comm(comm) => self.comms.push(comm),
+                Definition::CommEnd { index, ticks } => {
+                    self.comm_ends.insert(index, ticks);
+                }
+                Definition::Note(text) => self.notes.push(text),
+            }
+            rest = rest.get(len..).unwrap_or(&[]);
+        }
+        let read = (bytes.len() - rest.len()) as u64;
+        if read < self.header.definitions {
+            let missing = self.header.definitions - read;
+            self.problems.push(format!("{missing} bytes of definitions are missing or damaged"));
+        }
+        Ok(())
+    }
+
+    fn index_blocks(&mut self) -> Result<(), Error> {
+        for segment in 0..u64::from(self.header.segments) {
+            let at = BLOCKS + segment * SEGMENT;
+            let bytes = read_up_to(&self.file, at, usize::try_from(SEGMENT).unwrap_or(0))?;
+            if bytes.is_empty() {
+                break;
+            }
+            self.index_segment(segment, at, &bytes);
+        }
+        for lane in &mut self.lanes {
+            lane.blocks.sort_by_key(|b| b.header.seq);
+        }
+        self.name_missing_blocks();
+        Ok(())
+    }
+
+    /// Blocks are numbered without gaps, but for those overwritten: at the beginning.
+    fn name_missing_blocks(&mut self) {
+        self.block_numbers.sort_unstable();
+        let next = self.block_numbers.last().map_or(0, |n| n + 1);
+        let oldest = self.block_numbers.first().copied().unwrap_or(0);
+        let inside = (next - oldest).saturating_sub(self.block_numbers.len() as u64);
+        if inside != 0 {
+            self.problems.push(format!("{inside} blocks in the middle are missing or damaged"));
+        }
+        if next < self.header.next_block {
+            let missing = self.header.next_block - next;
+            self.problems.push(format!("truncated: the last {missing} blocks are missing"));
+        }
+    }
+
+    fn index_segment(&mut self, segment: u64, start: u64, bytes: &[u8]) {
+        let mut at = 0;
+        let mut epoch = None;
+        while at + HEADER <= bytes.len() {
+            let (header, len, payload) = match codec::parse(&bytes[at..]) {
+                Ok(block) => block,
+                Err(BadBlock::Absent) => break,
+                Err(BadBlock::Torn) => {
+                    // Behind the newest block may lie the rest of an older one.
+                    if epoch.is_none() || !self.is_older(&bytes[at..], epoch) {
+                        let place = start + at as u64;
+                        self.problems.push(format!(
+                            "segment {segment}: torn block at byte {place}; what it held is lost"
+                        ));
+                    }
+                    break;
+                }
+            };
+            if *epoch.get_or_insert(header.epoch) != header.epoch {
+                break;
+            }
+            self.index_block(BlockRef { at: start + at as u64, len, header }, payload);
+            at += len;
+        }
+    }
+
+    /// The bytes begin with a block header of another use of the segment.
+    fn is_older(&self, bytes: &[u8], epoch: Option<u32>) -> bool {
+        crate::define::u32_at(bytes, 12) != epoch
+    }
+
+    fn index_block(&mut self, block: BlockRef, payload: &[u8]) {
+        self.block_numbers.push(block.header.seq);
+        if block.header.lane == META_LANE {
+            for record in Decoder::new(&block.header, payload) {
+                if let Record::ClockSync(sync) = record {
+                    self.last_ticks = self.last_ticks.max(sync.ticks);
+                    self.syncs.push(sync);
+                }
+            }
+        } else if let Some(lane) = self.lanes.get_mut(usize::from(block.header.lane)) {
+            lane.blocks.push(block);
+        } else {
+            self.problems.push(format!("block {} of an impossible lane", block.header.seq));
+        }
+    }
+
+    fn recover(&mut self, rings: &[(usize, Vec<u8>)]) -> Result<(), Error> {
+        let mut torn = 0;
+        for (index, ring) in rings {
+            let lane = &mut self.lanes[*index];
+            let in_blocks = lane.blocks.iter().map(|b| b.header.next_pos).max().unwrap_or(0);
+            let from = in_blocks.max(lane.header.tail);
+            let (records, torn_words) = ring_records(ring, from, lane.header.head);
+            torn += torn_words;
+            lane.recovered = records;
+        }
+        let decoded = self.latest();
+        self.last_ticks = self.last_ticks.max(decoded);
+        if self.has_scratch() {
+            self.read_slots()?;
+            let records: usize = self.lanes.iter().map(Lane::recovered).sum();
+            let steps: usize = self.lanes.iter().map(|l| l.in_flight.len()).sum();
+            let mut text = format!(
+                "not closed: process {} was killed, or still runs; {records} records taken from \
+                 its lanes, {steps} network steps in flight",
+                self.header.pid
+            );
+            if torn != 0 {
+                text.push_str(&format!(", torn tail of {torn} words left out"));
+            }
+            self.problems.insert(0, text);
+        } else if !self.header.closed {
+            self.problems.insert(
+                0,
+                format!(
+                    "not closed: process {} was killed, or still runs; its lanes were not in the \
+                     file, so up to the last drain period (40 ms) is missing",
+                    self.header.pid
+                ),
+            );
+        }
+        Ok(())
+    }
+
+    fn latest(&self) -> u64 {
+        let mut latest = 0;
+        for lane in &self.lanes {
+            let last_block = lane.blocks.last().map(|b| self.block_records(b)).unwrap_or_default();
+            let records = last_block.iter().chain(&lane.recovered);
+            latest = latest.max(records.map(Record::ticks).max().unwrap_or(0));
+        }
+        latest
+    }
+
+    fn read_slots(&mut self) -> Result<(), Error> {
+        for slab in 0..SLABS {
+            let bytes = read_up_to(&self.file, self.header.slab_offset(slab), SLAB_BYTES)?;
+            if bytes.is_empty() {
+                break;
+            }
+            for slot in bytes.chunks(SLOT_BYTES) {
+                let steps = slot_steps(slot, self.last_ticks);
+                let handle = crate::Handle(crate::define::u64_at(slot, 0).unwrap_or(0));
+                self.lanes[handle.lane()].in_flight.extend(steps);
+            }
+        }
+        Ok(())
+    }
+
+    fn block_records(&self, block: &BlockRef) -> Vec<Record> {
+        let Ok(bytes) = read_up_to(&self.file, block.at, block.len) else { return Vec::new() };
+        match codec::parse(&bytes) {
+            // A live process may have overwritten it since.
+            Ok((header, _, payload)) if header == block.header => {
+                Decoder::new(&header, payload).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// The records of a lane in the order in which they were pushed. Steps come when they stopped;
+    /// steps in flight come last.
+    #[must_use]
+    pub fn records(&self, lane: usize) -> LaneRecords<'_> {
+        LaneRecords {
+            recording: self,
+            lane: self.lanes.get(lane),
+            block: 0,
+            rest: 0,
+            buffer: vec![],
+        }
+    }
+
+    /// The file's path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+    /// The header.
+    #[must_use]
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+    /// A string of the string table; `None` for "none" or a definition that is missing.
+    #[must_use]
+    pub fn string(&self, id: StrId) -> Option<&str> {
+        self.strings.get(&id.0).map(String::as_str)
+    }
+    /// The communicators, in the order of their `init`.
+    #[must_use]
+    pub fn comms(&self) -> &[Comm] {
+        &self.comms
+    }
+    /// When a communicator was finalized, in ticks.
+    #[must_use]
+    pub fn comm_end(&self, index: u16) -> Option<u64> {
+        self.comm_ends.get(&index).copied()
+    }
+    /// What the plugin noted about itself.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+    /// The lanes; most are unused.
+    #[must_use]
+    pub fn lanes(&self) -> &[Lane] {
+        &self.lanes
+    }
+    /// What is damaged or missing, in words.
+    #[must_use]
+    pub fn problems(&self) -> &[String] {
+        &self.problems
+    }
+    /// The latest time stamp known, in ticks.
+    #[must_use]
+    pub fn last_ticks(&self) -> u64 {
+        self.last_ticks
+    }
+    /// The map from ticks to time.
+    #[must_use]
+    pub fn tick_map(&self) -> TickMap {
+        TickMap::new(self.syncs.clone(), self.header.hz)
+    }
+}
+
+/// Iterator over the records of a lane; see [`Recording::records`].
+#[derive(Debug)]
+pub struct LaneRecords<'a> {
+    recording: &'a Recording,
+    lane: Option<&'a Lane>,
+    block: usize,
+    rest: usize,
+    buffer: Vec<Record>,
+}
+
+impl Iterator for LaneRecords<'_> {
+    type Item = Record;
+
+    fn next(&mut self) -> Option<Record> {
+        let lane = self.lane?;
+        loop {
+            if let Some(record) = self.buffer.get(self.rest) {
+                self.rest += 1;
+                return Some(*record);
+            }
+            self.rest = 0;
+            self.buffer = match self.block.checked_sub(lane.blocks.len()) {
+                None => self.recording.block_records(&lane.blocks[self.block]),
+                Some(0) => lane.recovered.clone(),
+                Some(1) => lane.in_flight.iter().map(|s| Record::Step(*s)).collect(),
+                Some(_) => return None,
+            };
+            self.block += 1;
+        }
+    }
+}
+
+/// Up to `len` bytes at `at`; fewer where the file ends.
+fn read_up_to(file: &File, at: u64, len: usize) -> Result<Vec<u8>, Error> {
+    let mut bytes = vec![0; len];
+    let mut read = 0;
+    while read < len {
+        match file.read_at(&mut bytes[read..], at + read as u64) {
+            Ok(0) => break,
+            Ok(n) => read += n,
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    bytes.truncate(read);
+    Ok(bytes)
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+The scratch as a reader sees it: lane headers, rings and ProxyOp slots.
+
+The recorder writes these with atomic stores into shared memory; the byte offsets here are the one
+definition that both sides use.
+
+Lane header (512 bytes): `state:u32@0 kinds:u32@4 (mask of event kinds seen)`, the producer's line
+`head:u64@64 (words ever pushed) sequence:u64@72`, the consumer's line `tail:u64@192 (words taken)`,
+and the losses `u64[16]@256` by kind: events that were not recorded at all, and `u64[16]@384`:
+stops and states of recorded events that were not.
+
+Slot (320 bytes): header `handle:u64@0 (0: free) start:u64@8 comm:u16@16 …`, then eight steps of 32
+bytes: `start|repeats:u64@0 (48|16 bits) d0:u32@8 d1:u32@12 d2:u32@16 size:u32@20 step:u32@24
+tag:u32@28`. The tag is the slot's generation << 5 and five bits: 0 live, then the step's first,
+second and third state recorded, and its size given.
+*/
+
+use crate::codec::KindCounts;
+use crate::define::{u32_at, u64_at};
+use crate::handle::{GENERATIONS, Handle, STEPS_IN_FLIGHT};
+use crate::kind::{EventKind, KINDS};
+use crate::layout::{LANE_STRIDE, RING_BYTES, SLOT_BYTES};
+use crate::record::{Record, STEP_SHIFT, Step, schema, step_flags};
+
+/// Offsets within a lane header.
+pub mod lane {
+    /// State of the lane: 0 free, 1 in use, 2 its thread is gone.
+    pub const STATE: usize = 0;
+    /// Mask of event kinds that the lane's threads started.
+    pub const KINDS: usize = 4;
+    /// Words ever pushed.
+    pub const HEAD: usize = 64;
+    /// Value handles ever made.
+    pub const SEQUENCE: usize = 72;
+    /// Words taken by the drain thread.
+    pub const TAIL: usize = 192;
+    /// Events lost, by kind.
+    pub const LOST: usize = 256;
+    /// Stops and states lost, by kind.
+    pub const LOST_ENDS: usize = 384;
+}
+
+/// Offsets within a slot and its steps.
+pub mod slot {
+    /// The ProxyOp's handle; 0 when free.
+    pub const HANDLE: usize = 0;
+    /// When it started, in ticks.
+    pub const START: usize = 8;
+    /// Bit 0 send; the rest reserved.
+    pub const FLAGS: usize = 16;
+    /// Index of the next free slot plus one (owner only).
+    pub const NEXT: usize = 20;
+    /// First step.
+    pub const STEPS: usize = 64;
+    /// Bytes of a step.
+    pub const STEP_BYTES: usize = 32;
+    /// Start in ticks (48 bits) and repeats (16 bits).
+    pub const STEP_START: usize = 0;
+    /// Ticks to the first, second and third state, each `u32`, in units of 2^STEP_SHIFT.
+    pub const STEP_STATES: usize = 8;
+    /// Bytes transferred.
+    pub const STEP_SIZE: usize = 20;
+    /// NCCL's step number.
+    pub const STEP_NUMBER: usize = 24;
+    /// Generation << 5 | bits below.
+    pub const STEP_TAG: usize = 28;
+    /// Tag bit: the step started and did not stop. The bits above it are
+    /// [`crate::record::step_flags`] from `FIRST` to `SIZED`, shifted right by one.
+    pub const LIVE: u32 = 1;
+}
+
+/// Bits of [`slot::STEP_START`] that hold the time.
+pub const STEP_TIME_MASK: u64 = (1 << 48) - 1;
+
+/// A lane header.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct LaneHeader {
+    /// Any thread ever used the lane.
+    pub used: bool,
+    /// Mask of event kinds started on it.
+    pub kinds: u32,
+    /// Words ever pushed.
+    pub head: u64,
+    /// Words taken by the drain thread.
+    pub tail: u64,
+    /// Events that were not recorded at all, by kind.
+    pub lost: KindCounts,
+    /// Stops and states of recorded events that were not recorded, by kind.
+    pub lost_ends: KindCounts,
+}
+
+impl LaneHeader {
+    /// Decodes a lane header; `None` if `bytes` are too few.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<LaneHeader> {
+        let bytes = bytes.get(..LANE_STRIDE)?;
+        let counts = |at: usize| {
+            let mut counts = [0; KINDS];
+            for (kind, count) in counts.iter_mut().enumerate() {
+                *count = u64_at(bytes, at + 8 * kind).unwrap_or(0);
+            }
+            counts
+        };
+        let head = u64_at(bytes, lane::HEAD)?;
+        Some(LaneHeader {
+            used: u32_at(bytes, lane::STATE)? != 0 || head != 0,
+            kinds: u32_at(bytes, lane::KINDS)?,
+            head,
+            tail: u64_at(bytes, lane::TAIL)?,
+            lost: counts(lane::LOST),
+            lost_ends: counts(lane::LOST_ENDS),
+        })
+    }
+}
+
+/// The records between two positions of a ring, for a dead process (or one that stands still).
+/// The number is of words that were no record: torn by the kill.
+#[must_use]
+pub fn ring_records(ring: &[u8], from: u64, head: u64) -> (Vec<Record>, u64) {
+    let words = (RING_BYTES / 8) as u64;
+    // Nothing older than one round is left.
+    let mut at = from.max(head.saturating_sub(words));
+    let mut records = Vec::new();
+    while at < head {
+        let word = |i: u64| {
+            let index = usize::try_from((at + i) % words).unwrap_or(0);
+            u64_at(ring, index * 8).unwrap_or(0)
+        };
+        let Some((len, _)) = schema(word(0).to_le_bytes()[0]) else {
+            return (records, head - at);
+        };
+        if at + len as u64 > head {
+            return (records, head - at);
+        }
+        let copy: Vec<u64> = (0..len as u64).map(word).collect();
+        records.extend(Record::unpack(&copy));
+        at += len as u64;
+    }
+    (records, 0)
+}
+
+/// The steps in flight of a live slot, as unstopped step records; empty for a free slot.
+/// `now` is the latest time known: what the steps lasted so far.
+#[must_use]
+pub fn slot_steps(slot: &[u8], now: u64) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let handle = Handle(u64_at(slot, slot::HANDLE).unwrap_or(0));
+    if slot.len() < SLOT_BYTES || handle.is_null() || handle.kind() != EventKind::ProxyOp {
+        return steps;
+    }
+    let is_send = u32_at(slot, slot::FLAGS).unwrap_or(0) & 1 != 0;
+    for index in 0..STEPS_IN_FLIGHT {
+        let at = slot::STEPS + index * slot::STEP_BYTES;
+        let u32_ = |o: usize| u32_at(slot, at + o).unwrap_or(0);
+        let tag = u64::from(u32_(slot::STEP_TAG));
+        let bits = tag ^ (handle.generation() & (GENERATIONS - 1)) << 5;
+        if bits >= 32 || bits & u64::from(slot::LIVE) == 0 {
+            continue;
+        }
+        let packed = u64_at(slot, at + slot::STEP_START).unwrap_or(0);
+        let age = now.wrapping_sub(packed) & STEP_TIME_MASK;
+        let seen = bits.to_le_bytes()[0] & !1;
+        steps.push(Step {
+            ticks: now.wrapping_sub(age),
+            flags: (u8::from(is_send) * step_flags::IS_SEND) | (seen << 1),
+            repeats: u16::try_from(packed >> 48).unwrap_or(u16::MAX),
+            step: u32_(slot::STEP_NUMBER),
+            op_ref: handle.op_ref(),
+            size: u32_(slot::STEP_SIZE),
+            states: [0, 4, 8].map(|o| u64::from(u32_(slot::STEP_STATES + o))),
+            end: age >> STEP_SHIFT,
+        });
+    }
+    steps
+}

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Writing and reading whole files: in order, wrapped, torn, killed, damaged.
+
+use ncclscope_trace::codec::META_LANE;
+use ncclscope_trace::layout::{BLOCKS, DEFINITIONS, Header, LANE_STRIDE, LANE_TABLE, SEGMENT};
+use ncclscope_trace::record::{Detail, Packed, step_flags};
+use ncclscope_trace::scratch::{lane, slot};
+use ncclscope_trace::{
+    ClockSync, Comm, Definition, Error, EventKind, Handle, Record, Recording, Start, Step, StrId,
+    Writer,
+};
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+struct Case {
+    _dir: tempfile::TempDir,
+    path: PathBuf,
+}
+
+impl Case {
+    fn new() -> Case {
+        let dir = tempfile::tempdir().unwrap();
+        Case { path: dir.path().join("h-1.nscope"), _dir: dir }
+    }
+
+    fn writer(&self, header: Header) -> Writer {
+        Writer::create(&self.path, header, 0).unwrap()
+    }
+
+    fn file(&self) -> File {
+        OpenOptions::new().write(true).open(&self.path).unwrap()
+    }
+}
+
+fn launch(n: u64) -> Packed {
+    let handle = Handle::value(5, EventKind::KernelLaunch, 1, n);
+    let detail = Detail::KernelLaunch { stream: 0x7f00 };
+    Start { ticks: 1000 + n, comm: 0, handle, parent: Handle::NULL, detail }.pack()
+}
+
+fn words(records: &[Packed]) -> Vec<u64> {
+    records.iter().flat_map(|r| r.words().to_vec()).collect()
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let case = Case::new();
+    let mut writer = case.writer(Header { pid: 1, host: "h".into(), ..Header::default() });
+    let comm = Comm { index: 0, hash: 7, ranks: 2, ..Comm::default() };
+    writer.define(&Definition::Comm(comm.clone())).unwrap();
+    writer.define(&Definition::String { id: StrId(3), text: "RING".into() }).unwrap();
+    writer.define(&Definition::CommEnd { index: 0, ticks: 9 }).unwrap();
+    writer.define(&Definition::Note("a word".into())).unwrap();
+    let records: Vec<Packed> = (0..100).map(launch).collect();
+    writer.append(1, 0, &words(&records[..60])).unwrap();
+    writer.append(1, 300, &words(&records[60..])).unwrap();
+    let sync = ClockSync { ticks: 4, monotonic_ns: 5, realtime_ns: 6, error_ns: 7 };
+    writer.append(META_LANE, 0, Record::clock_sync(&sync).words()).unwrap();
+    writer.header_mut().closed = true;
+    writer.sync_header().unwrap();
+
+    let recording = Recording::open(&case.path).unwrap();
+    assert_eq!(recording.problems(), &[] as &[String]);
+    assert_eq!(recording.comms(), &[comm]);
+    assert_eq!(recording.comm_end(0), Some(9));
+    assert_eq!(recording.string(StrId(3)), Some("RING"));
+    assert_eq!(recording.notes(), &["a word"]);
+    assert_eq!(recording.tick_map().realtime_ns(4), 6);
+    let read: Vec<Record> = recording.records(1).collect();
+    let expected: Vec<Record> =
+        records.iter().map(|r| Record::unpack(r.words()).unwrap()).collect();
+    assert_eq!(read, expected);
+    assert_eq!(recording.records(2).count(), 0);
+    assert_eq!(recording.last_ticks(), 1099);
+}
+
+#[test]
+fn a_full_ring_keeps_the_newest_and_counts_the_rest() {
+    let case = Case::new();
+    let mut writer = case.writer(Header::default());
+    let (mut pos, mut pushed) = (0, 0u64);
+    // Random-looking streams so that blocks do not shrink to nothing.
+    while writer.header().overwritten[EventKind::KernelLaunch.index()] == 0 {
+        let batch: Vec<Packed> = (0..1000)
+            .map(|i| {
+                let n = pushed + i;
+                let handle = Handle::value(5, EventKind::KernelLaunch, 1, n);
+                let stream = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                let detail = Detail::KernelLaunch { stream };
+                Start { ticks: n, comm: 0, handle, parent: Handle::NULL, detail }.pack()
+            })
+            .collect();
+        let words = words(&batch);
+        writer.append(1, pos, &words).unwrap();
+        pos += words.len() as u64;
+        pushed += 1000;
+    }
+    writer.header_mut().closed = true;
+    writer.sync_header().unwrap();
+    let recording = Recording::open(&case.path).unwrap();
+    let read: Vec<u64> = recording.records(1).map(|r| r.ticks()).collect();
+    let lost = recording.header().overwritten[EventKind::KernelLaunch.index()];
+    assert_eq!(read.len() as u64 + lost, pushed);
+    assert_eq!(read, (lost..pushed).collect::<Vec<u64>>());
+    assert_eq!(recording.problems(), &[] as &[String]);
+}
+
+#[test]
+fn a_torn_block_is_named_and_the_rest_is_read() {
+    let case = Case::new();
+    let mut writer = case.writer(Header::default());
+    writer.append(1, 0, &words(&[launch(0), launch(1)])).unwrap();
+    let first_end = writer.blocks_end();
+    writer.append(1, 10, &words(&[launch(2)])).unwrap();
+    writer.header_mut().closed = true;
+    writer.sync_header().unwrap();
+    case.file().write_all_at(&[0xee], first_end + 70).unwrap();
+    let recording = Recording::open(&case.path).unwrap();
+    assert_eq!(recording.records(1).count(), 2);
+    assert!(recording.problems()[0].contains("torn block"), "{:?}", recording.problems());
+}
+
+#[test]
+fn a_killed_process_leaves_its_lanes() {
+    let case = Case::new();
+    let mut writer = case.writer(Header { lanes_shared: true, pid: 77, ..Header::default() });
+    let in_blocks = words(&[launch(0), launch(1)]);
+    writer.append(1, 0, &in_blocks).unwrap();
+    writer.sync_header().unwrap();
+    let header = writer.header().clone();
+    let file = case.file();
+    // The lane got four records, two of them in blocks, and half of a fifth.
+    let all = words(&[launch(0), launch(1), launch(2), launch(3), launch(4)]);
+    let head = all.len() as u64 - 2;
+    for (i, word) in all.iter().take(all.len() - 2).enumerate() {
+        file.write_all_at(&word.to_le_bytes(), header.ring_offset(1) + 8 * i as u64).unwrap();
+    }
+    let mut lane_header = [0u8; LANE_STRIDE];
+    lane_header[lane::STATE] = 1;
+    lane_header[lane::HEAD..lane::HEAD + 8].copy_from_slice(&head.to_le_bytes());
+    lane_header[lane::LOST + 8 * 4] = 3;
+    file.write_all_at(&lane_header, LANE_TABLE + LANE_STRIDE as u64).unwrap();
+    // One ProxyOp with a send step that got as far as SendPeerWait.
+    let op = Handle::slot_op(5, 1, 9, 0);
+    let at = header.slab_offset(0);
+    file.set_len(header.slab_offset(1)).unwrap();
+    file.write_all_at(&op.0.to_le_bytes(), at).unwrap();
+    file.write_all_at(&[1], at + slot::FLAGS as u64).unwrap();
+    let step = at + (slot::STEPS + 2 * slot::STEP_BYTES) as u64;
+    let start = 900u64 | 5 << 48;
+    file.write_all_at(&start.to_le_bytes(), step).unwrap();
+    file.write_all_at(&4u32.to_le_bytes(), step + 12).unwrap();
+    file.write_all_at(&2u32.to_le_bytes(), step + slot::STEP_NUMBER as u64).unwrap();
+    let tag = 9u32 << 5 | slot::LIVE | 2 | 4;
+    file.write_all_at(&tag.to_le_bytes(), step + slot::STEP_TAG as u64).unwrap();
+
+    let recording = Recording::open(&case.path).unwrap();
+    let problem = &recording.problems()[0];
+    assert!(problem.contains("process 77 was killed"), "{problem}");
+    assert!(problem.contains("2 records taken from its lanes, 1 network steps"), "{problem}");
+    assert!(problem.contains("torn tail of 3 words"), "{problem}");
+    let read: Vec<Record> = recording.records(1).collect();
+    assert_eq!(read.iter().map(Record::ticks).collect::<Vec<_>>(), [1000, 1001, 1002, 1003, 900]);
+    let expected = Step {
+        ticks: 900,
+        flags: step_flags::IS_SEND | step_flags::FIRST | step_flags::SECOND,
+        repeats: 5,
+        step: 2,
+        op_ref: op.op_ref(),
+        size: 0,
+        states: [0, 4, 0],
+        end: 103 >> 4,
+    };
+    assert_eq!(read.last(), Some(&Record::Step(expected)));
+    assert_eq!(recording.lanes()[1].header.lost[4], 3);
+}
+
+#[test]
+fn every_truncation_is_an_error_or_a_named_problem() {
+    let case = Case::new();
+    let mut writer = case.writer(Header::default());
+    writer.define(&Definition::Note("x".into())).unwrap();
+    writer.append(1, 0, &words(&(0..500).map(launch).collect::<Vec<_>>())).unwrap();
+    writer.header_mut().closed = true;
+    writer.sync_header().unwrap();
+    let full = std::fs::metadata(&case.path).unwrap().len();
+    assert!(full > BLOCKS && full < BLOCKS + SEGMENT);
+    for cut in [full - 1, BLOCKS + 10, BLOCKS, DEFINITIONS + 3, DEFINITIONS, 5000, 4095, 100, 0] {
+        case.file().set_len(cut).unwrap();
+        match Recording::open(&case.path) {
+            Ok(recording) => {
+                assert!(!recording.problems().is_empty(), "cut at {cut} goes unnoticed");
+                assert_eq!(recording.records(1).count(), 0, "cut at {cut}");
+            }
+            Err(error) => assert!(cut < 4096, "cut at {cut}: {error}"),
+        }
+    }
+}
+
+#[test]
+fn refuses_to_overwrite_and_to_read_nothing() {
+    let case = Case::new();
+    drop(case.writer(Header::default()));
+    assert!(Writer::create(&case.path, Header::default(), 0).is_err());
+    let missing = Recording::open(&case.path.with_extension("gone"));
+    assert!(matches!(missing, Err(Error::Io(_))));
+}
