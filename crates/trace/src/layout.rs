@@ -91,6 +91,12 @@ pub struct Header {
     pub comms_lost: u64,
     /// Callbacks that panicked and were contained: a defect of ours.
     pub panics: u64,
+    /// Stops and states of handles that were no live event of the process (NCCL stops some twice).
+    pub stale: u64,
+    /// Strings that found no room in the table.
+    pub strings_lost: u64,
+    /// Events lost because more threads than lanes made callbacks, by kind.
+    pub without_lane: [u64; KINDS],
 }
 
 impl Default for Header {
@@ -115,6 +121,9 @@ impl Default for Header {
             unknown_events: 0,
             comms_lost: 0,
             panics: 0,
+            stale: 0,
+            strings_lost: 0,
+            without_lane: [0; KINDS],
         }
     }
 }
@@ -123,6 +132,7 @@ const HOST: usize = 256;
 const HOST_MAX: usize = 255;
 const OVERWRITTEN: usize = 512;
 const UNWRITTEN: usize = OVERWRITTEN + 8 * KINDS;
+const WITHOUT_LANE: usize = UNWRITTEN + 8 * KINDS;
 
 impl Header {
     /// The header's bytes.
@@ -152,11 +162,14 @@ impl Header {
         put(88, &self.unknown_events.to_le_bytes());
         put(96, &self.comms_lost.to_le_bytes());
         put(104, &self.panics.to_le_bytes());
+        put(112, &self.stale.to_le_bytes());
+        put(120, &self.strings_lost.to_le_bytes());
         let host = self.host.as_bytes();
         put(HOST, host.get(..host.len().min(HOST_MAX)).unwrap_or(&[]));
         for kind in 0..KINDS {
             put(OVERWRITTEN + 8 * kind, &self.overwritten[kind].to_le_bytes());
             put(UNWRITTEN + 8 * kind, &self.unwritten[kind].to_le_bytes());
+            put(WITHOUT_LANE + 8 * kind, &self.without_lane[kind].to_le_bytes());
         }
         out
     }
@@ -202,6 +215,9 @@ impl Header {
             unknown_events: u64_(88),
             comms_lost: u64_(96),
             panics: u64_(104),
+            stale: u64_(112),
+            strings_lost: u64_(120),
+            without_lane: std::array::from_fn(|k| u64_(WITHOUT_LANE + 8 * k)),
         };
         if header.segments == 0 || header.segments > 1 << 20 {
             return Err(Error::Corrupt("impossible number of segments"));
@@ -256,6 +272,9 @@ mod tests {
             unknown_events: 3,
             comms_lost: 4,
             panics: 5,
+            stale: 6,
+            strings_lost: 7,
+            without_lane: std::array::from_fn(|k| 200 + k as u64),
             ..Header::default()
         };
         assert_eq!(Header::decode(&header.encode()).unwrap(), header);

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Strings by address: NCCL's function, datatype, algorithm and protocol names are literals, so that
+their address names them. The first callback that sees an address copies the text into the table;
+everyone after it pays one comparison. Whoever reads the records gets the texts from here.
+*/
+
+use crate::sync::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::ffi::c_char;
+use ncclscope_trace::StrId;
+
+/// Room for strings; a power of two.
+pub const CAPACITY: usize = 256;
+/// Bytes kept of a string.
+pub const TEXT: usize = 56;
+/// Entries looked at for one address.
+const PROBES: usize = 16;
+
+#[derive(Debug)]
+#[repr(C, align(64))]
+struct Entry {
+    address: AtomicUsize,
+    ready: AtomicU32,
+    text: [AtomicU8; TEXT],
+}
+
+impl Entry {
+    #[expect(clippy::declare_interior_mutable_const, reason = "a pattern to fill the table with")]
+    const EMPTY: Entry = Entry {
+        address: AtomicUsize::new(0),
+        ready: AtomicU32::new(0),
+        text: [const { AtomicU8::new(0) }; TEXT],
+    };
+}
+
+/// The table. Its entries are never removed.
+#[derive(Debug)]
+pub struct Interner {
+    entries: [Entry; CAPACITY],
+    misses: AtomicU64,
+}
+
+impl Interner {
+    /// An empty table.
+    #[must_use]
+    pub const fn new() -> Interner {
+        Interner { entries: [Entry::EMPTY; CAPACITY], misses: AtomicU64::new(0) }
+    }
+
+    /// The number of the string at `text`; [`StrId::NONE`] for NULL and when the table is full.
+    ///
+    /// # Safety
+    /// - `text` is NULL or points to a NUL-terminated string,
+    /// - which is a literal: the same bytes as long as callbacks may pass this address.
+    #[must_use]
+    #[inline(always)]
+    pub unsafe fn intern(&self, text: *const c_char) -> StrId {
+        let address = text.addr();
+        if address == 0 {
+            return StrId::NONE;
+        }
+        let index = first_index(address);
+        if self.entries[index].address.load(Ordering::Relaxed) == address {
+            return id(index);
+        }
+        // SAFETY: passed on from the caller.
+        unsafe { self.search(text, index) }
+    }
+
+    /// # Safety
+    /// As [`Interner::intern`], and `text` is not NULL.
+    #[cold]
+    unsafe fn search(&self, text: *const c_char, first: usize) -> StrId {
+        let address = text.addr();
+        for probe in 0..PROBES {
+            let index = (first + probe) % CAPACITY;
+            let entry = &self.entries[index];
+            match entry.address.compare_exchange(0, address, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => {
+                    // SAFETY: passed on from the caller; the exchange made the entry ours to fill.
+                    unsafe { fill(entry, text) };
+                    return id(index);
+                }
+                Err(taken) if taken == address => return id(index),
+                Err(_) => {}
+            }
+        }
+        self.misses.fetch_add(1, Ordering::Relaxed);
+        StrId::NONE
+    }
+
+    /// The text of entry `index` as soon as it is complete, with its number. For the drain thread.
+    #[must_use]
+    pub fn get(&self, index: usize) -> Option<(StrId, String)> {
+        let entry = self.entries.get(index)?;
+        if entry.ready.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let bytes: Vec<u8> = entry
+            .text
+            .iter()
+            .map(|byte| byte.load(Ordering::Relaxed))
+            .take_while(|&byte| byte != 0)
+            .collect();
+        Some((id(index), String::from_utf8_lossy(&bytes).into_owned()))
+    }
+
+    /// Strings that found no room.
+    #[must_use]
+    pub fn misses(&self) -> u64 {
+        self.misses.load(Ordering::Relaxed)
+    }
+}
+
+impl Default for Interner {
+    fn default() -> Interner {
+        Interner::new()
+    }
+}
+
+/// # Safety
+/// `text` points to a NUL-terminated string.
+unsafe fn fill(entry: &Entry, text: *const c_char) {
+    for (i, slot) in entry.text.iter().enumerate() {
+        // SAFETY: no NUL was found before byte `i`, so it still belongs to the string.
+        let at = unsafe { text.add(i) };
+        // SAFETY: as above; any byte is a valid `c_char`.
+        let byte = unsafe { at.read() }.to_le_bytes()[0];
+        if byte == 0 {
+            break;
+        }
+        slot.store(byte, Ordering::Relaxed);
+    }
+    entry.ready.store(1, Ordering::Release);
+}
+
+#[inline(always)]
+fn first_index(address: usize) -> usize {
+    // Literals lie close together; multiplying spreads their low bits over the table.
+    address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (usize::BITS - CAPACITY.ilog2())
+}
+
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "the index is below CAPACITY")]
+const fn id(index: usize) -> StrId {
+    StrId(index as u16 + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CString;
+
+    fn intern(table: &Interner, text: &CString) -> StrId {
+        // SAFETY: a CString that outlives the call and is not changed.
+        unsafe { table.intern(text.as_ptr()) }
+    }
+
+    #[test]
+    fn the_same_address_is_the_same_string() {
+        let table = Interner::new();
+        let (a, b) = (CString::new("AllReduce").unwrap(), CString::new("RING").unwrap());
+        let (ia, ib) = (intern(&table, &a), intern(&table, &b));
+        assert_ne!(ia, ib);
+        assert_eq!((intern(&table, &a), intern(&table, &b)), (ia, ib));
+        assert_eq!(table.get(usize::from(ia.0) - 1), Some((ia, "AllReduce".into())));
+        // SAFETY: NULL is allowed.
+        assert_eq!(unsafe { table.intern(core::ptr::null()) }, StrId::NONE);
+    }
+
+    #[test]
+    fn long_strings_are_cut_and_a_full_table_counts() {
+        let table = Interner::new();
+        let long = CString::new("x".repeat(200)).unwrap();
+        let i = intern(&table, &long);
+        assert_eq!(table.get(usize::from(i.0) - 1).unwrap().1, "x".repeat(TEXT));
+        let many: Vec<CString> =
+            (0..2000).map(|n| CString::new(format!("s{n}")).unwrap()).collect();
+        let stored = many.iter().filter(|s| intern(&table, s) != StrId::NONE).count();
+        assert!(stored > CAPACITY / 2 && stored < CAPACITY, "{stored}");
+        assert_eq!(table.misses(), (many.len() - stored) as u64);
+    }
+}

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+A lane: one thread's ring of words, with one producer and one consumer.
+
+The producer keeps `head`, the number of words ever pushed, and publishes it with a release store
+after the words; the consumer keeps `tail`, the words ever taken, likewise. A record that does not
+fit is dropped (the newest, never the caller blocked) and counted. Values that one side alone writes
+are loaded and stored, never read-modified-written: a locked instruction would cost more than the
+rest of the callback.
+*/
+
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use ncclscope_trace::EventKind;
+use ncclscope_trace::kind::KINDS;
+use ncclscope_trace::layout::{LANE_STRIDE, RING_BYTES};
+use ncclscope_trace::record::Packed;
+use ncclscope_trace::scratch::lane as offsets;
+
+/// Words of a ring.
+pub const RING_WORDS: u64 = (RING_BYTES / 8) as u64;
+const MASK: u64 = RING_WORDS - 1;
+const _: () = assert!(RING_WORDS.is_power_of_two());
+
+/// A ring's words.
+#[derive(Debug)]
+#[repr(C, align(4096))]
+pub struct Ring([AtomicU64; RING_BYTES / 8]);
+
+impl Ring {
+    #[inline(always)]
+    fn word(&self, position: u64) -> &AtomicU64 {
+        // The mask keeps the index below the array's length; the compiler sees it too.
+        &self.0[(position & MASK) as usize]
+    }
+}
+
+/// A lane's header; byte offsets are those of [`ncclscope_trace::scratch::lane`].
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct LaneHeader {
+    state: AtomicU32,
+    kinds: AtomicU32,
+    claims: AtomicU64,
+    _0: [u64; 6],
+    // The producer's line.
+    head: AtomicU64,
+    sequence: AtomicU64,
+    tail_seen: AtomicU64,
+    free_slot: AtomicU32,
+    next_slot: AtomicU32,
+    last_slot: AtomicU32,
+    _1: [u32; 7],
+    // Written by whoever stops a ProxyOp of this lane on another thread.
+    returned_slots: AtomicU32,
+    _2: [u32; 15],
+    // The consumer's line.
+    tail: AtomicU64,
+    _3: [u64; 7],
+    lost: [AtomicU64; KINDS],
+    lost_ends: [AtomicU64; KINDS],
+}
+
+const _: () = {
+    use core::mem::{offset_of, size_of};
+    assert!(size_of::<LaneHeader>() == LANE_STRIDE);
+    assert!(offset_of!(LaneHeader, state) == offsets::STATE);
+    assert!(offset_of!(LaneHeader, kinds) == offsets::KINDS);
+    assert!(offset_of!(LaneHeader, head) == offsets::HEAD);
+    assert!(offset_of!(LaneHeader, sequence) == offsets::SEQUENCE);
+    assert!(offset_of!(LaneHeader, returned_slots) == 128);
+    assert!(offset_of!(LaneHeader, tail) == offsets::TAIL);
+    assert!(offset_of!(LaneHeader, lost) == offsets::LOST);
+    assert!(offset_of!(LaneHeader, lost_ends) == offsets::LOST_ENDS);
+};
+
+const FREE: u32 = 0;
+const IN_USE: u32 = 1;
+const ABANDONED: u32 = 2;
+
+impl LaneHeader {
+    /// Takes a free lane for the calling thread.
+    #[must_use]
+    pub fn claim(&self) -> bool {
+        let claimed =
+            self.state.compare_exchange(FREE, IN_USE, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        if claimed {
+            self.claims.store(self.claims.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        }
+        claimed
+    }
+
+    /// The thread is gone; the consumer may [`LaneHeader::recycle`] the lane once it is empty.
+    pub fn abandon(&self) {
+        self.state.store(ABANDONED, Ordering::Release);
+    }
+
+    /// Frees an abandoned lane that is empty. For the consumer.
+    pub fn recycle(&self) {
+        if self.state.load(Ordering::Acquire) == ABANDONED && self.pending() == 0 {
+            self.state.store(FREE, Ordering::Release);
+        }
+    }
+
+    /// True if a thread holds the lane, or held it and left records.
+    #[must_use]
+    pub fn in_use(&self) -> bool {
+        self.state.load(Ordering::Acquire) != FREE
+    }
+
+    /// Words pushed and not taken.
+    #[must_use]
+    pub fn pending(&self) -> u64 {
+        self.head.load(Ordering::Acquire) - self.tail.load(Ordering::Relaxed)
+    }
+
+    /// Position of the next word to take. For the consumer.
+    #[must_use]
+    pub fn tail(&self) -> u64 {
+        self.tail.load(Ordering::Relaxed)
+    }
+
+    /// Copies the words that are pending to `out` (which is cleared), without taking them. For the
+    /// consumer.
+    pub fn peek(&self, ring: &Ring, out: &mut Vec<u64>) {
+        let (tail, head) = (self.tail(), self.head.load(Ordering::Acquire));
+        out.clear();
+        out.extend((tail..head).map(|at| ring.word(at).load(Ordering::Relaxed)));
+    }
+
+    /// Takes everything before `position`. For the consumer.
+    pub fn take_until(&self, position: u64) {
+        self.tail.store(position, Ordering::Release);
+    }
+
+    /// The header's bytes as a reader of the recording expects them; for lanes not in the file.
+    #[must_use]
+    pub fn snapshot(&self) -> [u8; LANE_STRIDE] {
+        let mut out = [0; LANE_STRIDE];
+        let mut put = |at: usize, bytes: &[u8]| {
+            if let Some(to) = out.get_mut(at..at + bytes.len()) {
+                to.copy_from_slice(bytes);
+            }
+        };
+        let relaxed = Ordering::Relaxed;
+        put(offsets::STATE, &self.state.load(relaxed).to_le_bytes());
+        put(offsets::KINDS, &self.kinds.load(relaxed).to_le_bytes());
+        put(offsets::HEAD, &self.head.load(relaxed).to_le_bytes());
+        put(offsets::TAIL, &self.tail.load(relaxed).to_le_bytes());
+        for kind in 0..KINDS {
+            put(offsets::LOST + 8 * kind, &self.lost[kind].load(relaxed).to_le_bytes());
+            put(offsets::LOST_ENDS + 8 * kind, &self.lost_ends[kind].load(relaxed).to_le_bytes());
+        }
+        out
+    }
+
+    /// Counts an event that is not recorded at all.
+    #[cold]
+    pub fn lose(&self, kind: EventKind) {
+        bump(&self.lost[kind.index()]);
+    }
+
+    /// Counts a stop or a state that is not recorded.
+    #[cold]
+    pub fn lose_end(&self, kind: EventKind) {
+        bump(&self.lost_ends[kind.index()]);
+    }
+
+    /// Events lost so far, by kind.
+    #[must_use]
+    pub fn lost(&self) -> [u64; KINDS] {
+        core::array::from_fn(|kind| self.lost[kind].load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn slots(&self) -> SlotList<'_> {
+        SlotList {
+            free: &self.free_slot,
+            next: &self.next_slot,
+            last: &self.last_slot,
+            returned: &self.returned_slots,
+        }
+    }
+}
+
+/// Where a lane keeps its ProxyOp slots; see [`crate::slots`].
+#[derive(Debug)]
+pub(crate) struct SlotList<'a> {
+    pub(crate) free: &'a AtomicU32,
+    pub(crate) next: &'a AtomicU32,
+    pub(crate) last: &'a AtomicU32,
+    pub(crate) returned: &'a AtomicU32,
+}
+
+#[inline]
+fn bump(counter: &AtomicU64) {
+    counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+}
+
+/// The producer's end of a lane. Not `Send`: it stays on the thread that claimed the lane.
+#[derive(Clone, Copy, Debug)]
+pub struct Lane<'a> {
+    header: &'a LaneHeader,
+    ring: &'a Ring,
+    index: usize,
+    _not_send: core::marker::PhantomData<*const ()>,
+}
+
+impl<'a> Lane<'a> {
+    /// The producer's end of a lane that the calling thread claimed.
+    #[must_use]
+    pub const fn new(header: &'a LaneHeader, ring: &'a Ring, index: usize) -> Lane<'a> {
+        Lane { header, ring, index, _not_send: core::marker::PhantomData }
+    }
+
+    /// The lane's number.
+    #[must_use]
+    #[inline(always)]
+    pub const fn index(&self) -> usize {
+        self.index
+    }
+
+    /// The lane's header.
+    #[must_use]
+    #[inline(always)]
+    pub const fn header(&self) -> &'a LaneHeader {
+        self.header
+    }
+
+    /// The next sequence number for a value handle.
+    #[must_use]
+    #[inline(always)]
+    pub fn next_sequence(&self) -> u64 {
+        let sequence = self.header.sequence.load(Ordering::Relaxed) + 1;
+        self.header.sequence.store(sequence, Ordering::Relaxed);
+        sequence
+    }
+
+    /// Notes that an event of `kind` started on this lane.
+    #[inline(always)]
+    pub fn saw(&self, kind: EventKind) {
+        let kinds = self.header.kinds.load(Ordering::Relaxed);
+        if kinds & kind.bit() == 0 {
+            self.header.kinds.store(kinds | kind.bit(), Ordering::Relaxed);
+        }
+    }
+
+    /// Pushes a record. False if there is no room: the caller counts what it loses.
+    #[must_use]
+    #[inline(always)]
+    pub fn push(&self, record: &Packed) -> bool {
+        let words = record.words();
+        let head = self.header.head.load(Ordering::Relaxed);
+        let end = head + words.len() as u64;
+        if end - self.header.tail_seen.load(Ordering::Relaxed) > RING_WORDS && !self.refresh(end) {
+            return false;
+        }
+        for (at, &word) in (head..).zip(words) {
+            self.ring.word(at).store(word, Ordering::Relaxed);
+        }
+        self.header.head.store(end, Ordering::Release);
+        true
+    }
+
+    /// Looks at how far the consumer is.
+    #[cold]
+    fn refresh(&self, end: u64) -> bool {
+        let tail = self.header.tail.load(Ordering::Acquire);
+        self.header.tail_seen.store(tail, Ordering::Relaxed);
+        end - tail <= RING_WORDS
+    }
+}

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the plugin calls: start, state and stop of any event.
+
+use crate::clock::now;
+use crate::interner::Interner;
+use crate::lane::Lane;
+use crate::region::Region;
+use crate::slots::{self, Slot};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::{gate, registry};
+use ncclscope_trace::handle::LANES;
+use ncclscope_trace::kind::KINDS;
+use ncclscope_trace::record::{Detail, ProxyOp};
+use ncclscope_trace::{EventKind, Handle, Record, Start, State};
+
+/// Communicator index of events whose context is not ours.
+pub const NO_COMM: u16 = u16::MAX;
+
+/// The process's recorder. There is one; thread-local lanes lead to its memory.
+#[derive(Debug)]
+pub struct Recorder {
+    /// Lanes and slots.
+    pub region: Region,
+    /// String table.
+    pub strings: Interner,
+    process: AtomicU64,
+    slabs_used: AtomicU32,
+    lost_without_lane: [AtomicU64; KINDS],
+    stale: AtomicU64,
+    unknown: AtomicU64,
+}
+
+impl Recorder {
+    /// A recorder without memory; every event is refused until the gate opens.
+    #[must_use]
+    pub const fn new() -> Recorder {
+        Recorder {
+            region: Region::new(),
+            strings: Interner::new(),
+            process: AtomicU64::new(1),
+            slabs_used: AtomicU32::new(0),
+            lost_without_lane: [const { AtomicU64::new(0) }; KINDS],
+            stale: AtomicU64::new(0),
+            unknown: AtomicU64::new(0),
+        }
+    }
+
+    /// Sets the process bits of all handles (1..=1023). Before the gate opens.
+    pub fn set_process(&self, process: u64) {
+        self.process.store(process.clamp(1, 1023), Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    fn process(&self) -> u64 {
+        self.process.load(Ordering::Relaxed)
+    }
+
+    /// An event that has no state here starts. Null if it cannot be recorded.
+    #[must_use]
+    #[inline(always)]
+    pub fn start(&self, comm: u16, parent: Handle, detail: Detail) -> Handle {
+        let kind = detail.kind();
+        let ticks = now();
+        let Some(lane) = self.lane(kind) else { return Handle::NULL };
+        let handle = Handle::value(self.process(), kind, lane.index(), lane.next_sequence());
+        lane.saw(kind);
+        if lane.push(&Start { ticks, comm, handle, parent, detail }.pack()) {
+            handle
+        } else {
+            lane.header().lose(kind);
+            Handle::NULL
+        }
+    }
+
+    /// A ProxyOp starts. Null if there is no slot for it or it cannot be recorded.
+    #[must_use]
+    #[inline(always)]
+    pub fn start_op(&self, comm: u16, parent: Handle, op: ProxyOp) -> Handle {
+        let kind = EventKind::ProxyOp;
+        let ticks = now();
+        let Some(lane) = self.lane(kind) else { return Handle::NULL };
+        lane.saw(kind);
+        let (region, process) = (&self.region, self.process());
+        let slot = slots::open(region, &self.slabs_used, &lane, process, op.is_send, ticks);
+        let Some(handle) = slot else {
+            lane.header().lose(kind);
+            return Handle::NULL;
+        };
+        let detail = Detail::ProxyOp(op);
+        if lane.push(&Start { ticks, comm, handle, parent, detail }.pack()) {
+            return handle;
+        }
+        lane.header().lose(kind);
+        if let Some(slot) = slots::at(region, handle) {
+            slot.close(handle, &lane, region);
+        }
+        Handle::NULL
+    }
+
+    /// A network step starts. Null if its operation is not recorded.
+    #[must_use]
+    #[inline(always)]
+    pub fn start_step(&self, op: Handle, number: u32) -> Handle {
+        let family = Handle::family_of(self.process(), EventKind::ProxyOp);
+        let slot = if op.family() == family { slots::at(&self.region, op) } else { None };
+        let Some(slot) = slot.filter(|slot| slot.holds(op)) else { return self.orphan_step() };
+        let step = slot.step(number as usize);
+        let handle = op.step_of(number);
+        if step.is_live(op) {
+            if step.is_started(op, number) {
+                return handle;
+            }
+            self.supersede(op, slot, number);
+        }
+        step.start(op, number, now());
+        handle
+    }
+
+    /// The step that was never stopped (2.24.3 to 2.26, NVIDIA/nccl#1658) ends where the next one
+    /// takes its place.
+    #[cold]
+    fn supersede(&self, op: Handle, slot: &Slot, number: u32) {
+        let Some(lane) = self.lane(EventKind::ProxyStep) else { return };
+        lane.saw(EventKind::ProxyStep);
+        self.end_step(op, slot, number as usize, false, now(), &lane);
+    }
+
+    #[inline(always)]
+    fn end_step(
+        &self,
+        op: Handle,
+        slot: &Slot,
+        index: usize,
+        stopped: bool,
+        ticks: u64,
+        lane: &Lane<'_>,
+    ) {
+        let step = slot.step(index).end(op, slot.is_send(), stopped, ticks);
+        // A step leads to its operation by the lane they share.
+        if op.lane() != lane.index() || !lane.push(&step.pack()) {
+            lane.header().lose(EventKind::ProxyStep);
+        }
+    }
+
+    /// An event reached `state`.
+    #[inline(always)]
+    pub fn state(&self, handle: Handle, state: State, size: Option<u64>, small: u32, arg: u64) {
+        let process = self.process();
+        if handle.family() == Handle::family_of(process, EventKind::ProxyStep) {
+            if let Some(slot) = slots::at(&self.region, handle) {
+                let step = slot.step(handle.step_index());
+                if step.is_live(handle) {
+                    if !step.reach(state, size, now) {
+                        self.count_unknown();
+                    }
+                    return;
+                }
+            }
+            return self.count_stale();
+        }
+        if handle.process() != process {
+            return self.count_stale();
+        }
+        let ticks = now();
+        let Some(lane) = self.lane(handle.kind()) else { return };
+        if !lane.push(&Record::state(ticks, handle, state, small, arg)) {
+            lane.header().lose_end(handle.kind());
+        }
+    }
+
+    /// An event stops. Handles that are null, stale, stopped before, of another process or never
+    /// ours are counted and otherwise ignored; those of events without state here are sorted out
+    /// by whoever reads the records.
+    #[inline(always)]
+    pub fn stop(&self, handle: Handle) {
+        if handle.is_null() {
+            return;
+        }
+        let process = self.process();
+        if handle.family() == Handle::family_of(process, EventKind::ProxyStep) {
+            return self.stop_step(handle);
+        }
+        if handle.family() == Handle::family_of(process, EventKind::ProxyOp) {
+            return self.stop_op(handle);
+        }
+        if handle.process() != process {
+            return self.count_stale();
+        }
+        let ticks = now();
+        let Some(lane) = self.lane(handle.kind()) else { return };
+        if !lane.push(&Record::stop(ticks, handle)) {
+            lane.header().lose_end(handle.kind());
+        }
+    }
+
+    #[inline(always)]
+    fn stop_step(&self, handle: Handle) {
+        let Some(slot) = slots::at(&self.region, handle) else { return self.count_stale() };
+        let index = handle.step_index();
+        if !slot.step(index).is_live(handle) {
+            return self.count_stale();
+        }
+        let ticks = now();
+        let Some(lane) = self.lane(EventKind::ProxyStep) else { return };
+        lane.saw(EventKind::ProxyStep);
+        self.end_step(handle, slot, index, true, ticks, &lane);
+    }
+
+    #[inline(always)]
+    fn stop_op(&self, handle: Handle) {
+        let slot = slots::at(&self.region, handle).filter(|slot| slot.holds(handle));
+        let Some(slot) = slot else { return self.count_stale() };
+        let ticks = now();
+        let Some(lane) = self.lane(EventKind::ProxyOp) else { return };
+        for index in 0..ncclscope_trace::handle::STEPS_IN_FLIGHT {
+            if slot.step(index).is_live(handle) {
+                self.end_step(handle, slot, index, false, ticks, &lane);
+            }
+        }
+        if !lane.push(&Record::stop(ticks, handle)) {
+            lane.header().lose_end(EventKind::ProxyOp);
+        }
+        slot.close(handle, &lane, &self.region);
+    }
+
+    /// The calling thread's lane; without one, what it would hold is counted as lost.
+    #[inline(always)]
+    fn lane(&self, kind: EventKind) -> Option<Lane<'static>> {
+        let lane = registry::current(&self.region);
+        if lane.is_none() {
+            self.lose_without_lane(kind);
+        }
+        lane
+    }
+
+    #[cold]
+    fn lose_without_lane(&self, kind: EventKind) {
+        self.lost_without_lane[kind.index()].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The operation is not recorded (lost, refused, or stale), so the step is lost with it.
+    #[cold]
+    fn orphan_step(&self) -> Handle {
+        if let Some(lane) = self.lane(EventKind::ProxyStep) {
+            lane.header().lose(EventKind::ProxyStep);
+        }
+        Handle::NULL
+    }
+
+    #[cold]
+    fn count_stale(&self) {
+        self.stale.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts an event of a kind, or a state, that this plugin does not know.
+    #[cold]
+    pub fn count_unknown(&self) {
+        self.unknown.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Stops and states of handles that were no live event of this process.
+    #[must_use]
+    pub fn stale(&self) -> u64 {
+        self.stale.load(Ordering::Relaxed)
+    }
+
+    /// Events and states of kinds that are not known.
+    #[must_use]
+    pub fn unknown(&self) -> u64 {
+        self.unknown.load(Ordering::Relaxed)
+    }
+
+    /// Events lost because no lane was free for their thread, by kind.
+    #[must_use]
+    pub fn lost_without_lane(&self) -> [u64; KINDS] {
+        core::array::from_fn(|kind| self.lost_without_lane[kind].load(Ordering::Relaxed))
+    }
+
+    /// How many lanes and slabs should be ready: all in use and two more, at most all.
+    #[must_use]
+    pub fn wanted(&self) -> (usize, usize) {
+        let in_use = (0..self.region.rings())
+            .filter(|&lane| self.region.lane_header(lane).is_some_and(crate::LaneHeader::in_use))
+            .count();
+        let slabs = self.slabs_used.load(Ordering::Relaxed) as usize + 1;
+        ((in_use + 2).min(LANES), slabs)
+    }
+
+    /// True if callbacks should do anything at all.
+    #[must_use]
+    #[inline(always)]
+    pub fn is_on(&self) -> bool {
+        gate::is_open()
+    }
+}
+
+impl Default for Recorder {
+    fn default() -> Recorder {
+        Recorder::new()
+    }
+}

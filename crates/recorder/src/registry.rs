@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Which lane belongs to the calling thread.
+
+A thread takes a lane at its first event, from those that are ready; finding it again is one access
+to thread-local memory. When the thread ends, a destructor of a `pthread` key gives the lane back
+(Rust's own thread-local destructors would allocate in the callback).
+*/
+
+use crate::lane::{Lane, LaneHeader, Ring};
+use crate::region::Region;
+use crate::sync::{AtomicU32, Ordering};
+use core::cell::Cell;
+use core::ffi::c_void;
+
+#[derive(Clone, Copy)]
+struct Held {
+    header: &'static LaneHeader,
+    ring: &'static Ring,
+    index: usize,
+}
+
+thread_local! {
+    static HELD: Cell<Option<Held>> = const { Cell::new(None) };
+}
+
+/// The key's number plus one; 0 while there is none.
+static KEY: AtomicU32 = AtomicU32::new(0);
+/// glibc keeps values of the first 32 keys in the thread itself; later ones it allocates for.
+const KEYS_WITHOUT_ALLOCATION: u32 = 32;
+
+/// Makes lanes return when their threads end. Call once before the first event; without it, or when
+/// the process has used up the keys, lanes stay with threads that are gone.
+pub fn install() {
+    if KEY.load(Ordering::Relaxed) != 0 {
+        return;
+    }
+    let mut key: libc::pthread_key_t = 0;
+    // SAFETY: `key` is valid to write to, and `thread_ends` stays mapped: the library is linked
+    // with `-z nodelete`.
+    let result = unsafe { libc::pthread_key_create(&raw mut key, Some(thread_ends)) };
+    if result == 0 {
+        if key < KEYS_WITHOUT_ALLOCATION {
+            KEY.store(key + 1, Ordering::Release);
+        } else {
+            // SAFETY: the key was just created and has no values.
+            unsafe { libc::pthread_key_delete(key) };
+        }
+    }
+}
+
+unsafe extern "C" fn thread_ends(header: *mut c_void) {
+    HELD.set(None);
+    // SAFETY: the value of the key is only ever set by `claim`, to a lane header that stays mapped.
+    unsafe { &*header.cast::<LaneHeader>() }.abandon();
+}
+
+/// The calling thread's lane; `None` when all are taken.
+#[must_use]
+#[inline(always)]
+pub fn current(region: &Region) -> Option<Lane<'static>> {
+    match HELD.get() {
+        Some(held) => Some(Lane::new(held.header, held.ring, held.index)),
+        None => claim(region),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn claim(region: &Region) -> Option<Lane<'static>> {
+    for index in 0..region.rings() {
+        let (Some(header), Some(ring)) = (region.lane_header(index), region.ring(index)) else {
+            continue;
+        };
+        if header.claim() {
+            let key = KEY.load(Ordering::Acquire);
+            if key != 0 {
+                let value = core::ptr::from_ref(header).cast::<c_void>();
+                // SAFETY: the key exists, and is below the number from which setting allocates.
+                unsafe { libc::pthread_setspecific(key - 1, value) };
+            }
+            HELD.set(Some(Held { header, ring, index }));
+            return Some(Lane::new(header, ring, index));
+        }
+    }
+    None
+}

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+ProxyOp slots: the operation and its steps in flight, found from a handle by arithmetic.
+
+A slot belongs to the lane on which its operation started. That lane's thread alone takes slots and
+starts, advances and stops steps; only the stop of the operation may come from elsewhere, and then
+the slot goes back through a list that its lane empties. Byte offsets are those of
+[`ncclscope_trace::scratch::slot`].
+
+NCCL starts a receive step again on every poll until the network accepts it, without stopping it in
+between, so that starting is idempotent; and it reports SendPeerWait on every poll, so that only the
+first is stamped and the others are counted.
+*/
+
+use crate::lane::Lane;
+use crate::region::Region;
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use core::mem::{offset_of, size_of};
+use ncclscope_trace::handle::{GENERATIONS, Handle, STEPS_IN_FLIGHT};
+use ncclscope_trace::kind::State;
+use ncclscope_trace::layout::{SLAB_SLOTS, SLOT_BYTES};
+use ncclscope_trace::record::{STEP_SHIFT, Step, step_flags};
+use ncclscope_trace::scratch::{STEP_TIME_MASK, slot as offsets};
+
+/// A ProxyOp in flight.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct Slot {
+    handle: AtomicU64,
+    start: AtomicU64,
+    flags: AtomicU32,
+    next: AtomicU32,
+    generation: AtomicU64,
+    _0: [u64; 4],
+    steps: [StepSlot; STEPS_IN_FLIGHT],
+}
+
+/// A step in flight.
+#[derive(Debug)]
+#[repr(C, align(32))]
+pub struct StepSlot {
+    /// Start in ticks (48 bits), repeats of the second state (16 bits, saturating).
+    start: AtomicU64,
+    states: [AtomicU32; 3],
+    size: AtomicU32,
+    number: AtomicU32,
+    /// Generation << 5 | state bits | live.
+    tag: AtomicU32,
+}
+
+const _: () = {
+    assert!(size_of::<Slot>() == SLOT_BYTES);
+    assert!(offset_of!(Slot, handle) == offsets::HANDLE);
+    assert!(offset_of!(Slot, start) == offsets::START);
+    assert!(offset_of!(Slot, flags) == offsets::FLAGS);
+    assert!(offset_of!(Slot, next) == offsets::NEXT);
+    assert!(offset_of!(Slot, steps) == offsets::STEPS);
+    assert!(size_of::<StepSlot>() == offsets::STEP_BYTES);
+    assert!(offset_of!(StepSlot, states) == offsets::STEP_STATES);
+    assert!(offset_of!(StepSlot, size) == offsets::STEP_SIZE);
+    assert!(offset_of!(StepSlot, number) == offsets::STEP_NUMBER);
+    assert!(offset_of!(StepSlot, tag) == offsets::STEP_TAG);
+};
+
+const IS_SEND: u32 = step_flags::IS_SEND as u32;
+const REPEAT: u64 = 1 << 48;
+// The tag's state bits are the record's flags, one bit down.
+const FIRST: u32 = step_flags::FIRST as u32 >> 1;
+const SECOND: u32 = step_flags::SECOND as u32 >> 1;
+const THIRD: u32 = step_flags::THIRD as u32 >> 1;
+const SIZED: u32 = step_flags::SIZED as u32 >> 1;
+const LIVE: u32 = offsets::LIVE;
+
+/// The slot that a handle of a ProxyOp or a step leads to, if its slab is there. Any bits do.
+#[must_use]
+#[inline(always)]
+pub fn at(region: &Region, handle: Handle) -> Option<&Slot> {
+    let index = handle.slot();
+    if !region.has_slot(index) {
+        return None;
+    }
+    // SAFETY: slot `index` lies in a committed slab.
+    let slot = unsafe { region.slots_base().add(index * SLOT_BYTES) };
+    // SAFETY: aligned to 64 (slabs are page-aligned, slots 320 bytes), initialised (zero is valid),
+    // mapped for the rest of the process; all access is atomic.
+    Some(unsafe { &*slot.cast::<Slot>() })
+}
+
+/// Takes a slot of the lane and makes it the ProxyOp that `handle` of the result names. `None` when
+/// there is no slot.
+#[must_use]
+#[inline(always)]
+pub fn open(
+    region: &Region,
+    slabs_used: &AtomicU32,
+    lane: &Lane<'_>,
+    process: u64,
+    is_send: bool,
+    now: u64,
+) -> Option<Handle> {
+    let index = take(region, slabs_used, lane)?;
+    let slot = at(region, Handle::slot_op(process, 0, 0, index))?;
+    let generation = (slot.generation.load(Ordering::Relaxed) + 1) % GENERATIONS;
+    slot.generation.store(generation, Ordering::Relaxed);
+    let handle = Handle::slot_op(process, lane.index(), generation, index);
+    slot.start.store(now, Ordering::Relaxed);
+    slot.flags.store(u32::from(is_send), Ordering::Relaxed);
+    slot.handle.store(handle.0, Ordering::Release);
+    Some(handle)
+}
+
+impl Slot {
+    /// True if the slot holds the ProxyOp of this handle.
+    #[must_use]
+    #[inline(always)]
+    pub fn holds(&self, handle: Handle) -> bool {
+        self.handle.load(Ordering::Relaxed) == handle.0
+    }
+
+    /// The step slot of a step handle, or of a step about to start.
+    #[must_use]
+    #[inline(always)]
+    pub fn step(&self, index: usize) -> &StepSlot {
+        &self.steps[index & (STEPS_IN_FLIGHT - 1)]
+    }
+
+    /// True for a send.
+    #[must_use]
+    #[inline(always)]
+    pub fn is_send(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & IS_SEND != 0
+    }
+
+    /// Gives the slot back. The ProxyOp's handle is stale from here on.
+    #[inline(always)]
+    pub fn close(&self, handle: Handle, lane: &Lane<'_>, region: &Region) {
+        self.handle.store(0, Ordering::Release);
+        #[expect(clippy::cast_possible_truncation, reason = "14 bits")]
+        let number = handle.slot() as u32 + 1;
+        let list = lane.header().slots();
+        if handle.lane() == lane.index() {
+            self.next.store(list.free.load(Ordering::Relaxed), Ordering::Relaxed);
+            list.free.store(number, Ordering::Relaxed);
+        } else {
+            self.give_back(number, handle, region);
+        }
+    }
+
+    /// Hands the slot to the lane it belongs to, from another thread. After four lost races the
+    /// slot stays unused, which costs 320 bytes.
+    #[cold]
+    fn give_back(&self, number: u32, handle: Handle, region: &Region) {
+        let Some(owner) = region.lane_header(handle.lane()) else { return };
+        let returned = owner.slots().returned;
+        let mut first = returned.load(Ordering::Relaxed);
+        for _ in 0..4 {
+            self.next.store(first, Ordering::Relaxed);
+            match returned.compare_exchange(first, number, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(other) => first = other,
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn take(region: &Region, slabs_used: &AtomicU32, lane: &Lane<'_>) -> Option<usize> {
+    let list = lane.header().slots();
+    let number = list.free.load(Ordering::Relaxed);
+    if number == 0 {
+        return take_other(region, slabs_used, lane);
+    }
+    let index = number as usize - 1;
+    let slot = at(region, Handle::slot_op(0, 0, 0, index))?;
+    list.free.store(slot.next.load(Ordering::Relaxed), Ordering::Relaxed);
+    Some(index)
+}
+
+/// Takes a slot that was never used, one that another thread gave back, or a new slab.
+#[cold]
+fn take_other(region: &Region, slabs_used: &AtomicU32, lane: &Lane<'_>) -> Option<usize> {
+    let list = lane.header().slots();
+    let next = list.next.load(Ordering::Relaxed);
+    if next < list.last.load(Ordering::Relaxed) {
+        list.next.store(next + 1, Ordering::Relaxed);
+        return Some(next as usize);
+    }
+    let returned = list.returned.swap(0, Ordering::Acquire);
+    if returned != 0 {
+        list.free.store(returned, Ordering::Relaxed);
+        return take(region, slabs_used, lane);
+    }
+    for _ in 0..4 {
+        let slab = slabs_used.load(Ordering::Relaxed);
+        if slab as usize >= region.slabs() {
+            return None;
+        }
+        let claimed =
+            slabs_used.compare_exchange(slab, slab + 1, Ordering::Relaxed, Ordering::Relaxed);
+        if claimed.is_ok() {
+            let first = slab * SLAB_SLOTS_U32;
+            list.next.store(first + 1, Ordering::Relaxed);
+            list.last.store(first + SLAB_SLOTS_U32, Ordering::Relaxed);
+            return Some(first as usize);
+        }
+    }
+    None
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "1024")]
+const SLAB_SLOTS_U32: u32 = SLAB_SLOTS as u32;
+
+/// What a tag's high bits are for a handle.
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "27 bits, shifted by 5")]
+const fn tag_of(handle: Handle) -> u32 {
+    (handle.generation() as u32) << 5
+}
+
+impl StepSlot {
+    /// True if the slot holds a live step of this handle's operation. The number in flight at an
+    /// index is at most one, so that the index need not be compared.
+    #[must_use]
+    #[inline(always)]
+    pub fn is_live(&self, handle: Handle) -> bool {
+        let bits = self.tag.load(Ordering::Relaxed) ^ tag_of(handle);
+        bits < 32 && bits & LIVE != 0
+    }
+
+    /// True if NCCL started this very step before and has not stopped it.
+    #[must_use]
+    #[inline(always)]
+    pub fn is_started(&self, handle: Handle, number: u32) -> bool {
+        self.is_live(handle) && self.number.load(Ordering::Relaxed) == number
+    }
+
+    /// Starts a step.
+    #[inline(always)]
+    pub fn start(&self, handle: Handle, number: u32, now: u64) {
+        self.start.store(now & STEP_TIME_MASK, Ordering::Relaxed);
+        self.number.store(number, Ordering::Relaxed);
+        self.size.store(0, Ordering::Relaxed);
+        self.tag.store(tag_of(handle) | LIVE, Ordering::Release);
+    }
+
+    /// The step reached `state`. A state that steps do not have is ignored (`false`).
+    #[inline(always)]
+    pub fn reach(&self, state: State, size: Option<u64>, now: impl FnOnce() -> u64) -> bool {
+        let tag = self.tag.load(Ordering::Relaxed);
+        let bit = match state {
+            // NCCL reports it in the same branch as the start: its time is the start's.
+            State::STEP_SEND_GPU_WAIT => {
+                self.states[0].store(0, Ordering::Relaxed);
+                self.tag.store(tag | FIRST, Ordering::Relaxed);
+                return true;
+            }
+            State::STEP_SEND_PEER_WAIT if tag & SECOND != 0 => {
+                self.repeat();
+                return true;
+            }
+            State::STEP_RECV_WAIT => FIRST,
+            State::STEP_SEND_PEER_WAIT | State::STEP_RECV_FLUSH_WAIT => SECOND,
+            State::STEP_SEND_WAIT | State::STEP_RECV_GPU_WAIT => THIRD,
+            _ => return false,
+        };
+        let age = self.age(now());
+        let index = (bit.trailing_zeros() - FIRST.trailing_zeros()) as usize;
+        self.states[index].store(clip(age >> STEP_SHIFT), Ordering::Relaxed);
+        let mut seen = bit;
+        if let Some(size) = size {
+            self.size.store(clip(size), Ordering::Relaxed);
+            seen |= SIZED;
+        }
+        self.tag.store(tag | seen, Ordering::Relaxed);
+        true
+    }
+
+    #[inline(always)]
+    fn repeat(&self) {
+        let start = self.start.load(Ordering::Relaxed);
+        if start < !STEP_TIME_MASK {
+            self.start.store(start + REPEAT, Ordering::Relaxed);
+        }
+    }
+
+    #[inline(always)]
+    fn age(&self, now: u64) -> u64 {
+        now.wrapping_sub(self.start.load(Ordering::Relaxed)) & STEP_TIME_MASK
+    }
+
+    /// Ends the step and tells what it was.
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "bit fields")]
+    pub fn end(&self, handle: Handle, is_send: bool, stopped: bool, now: u64) -> Step {
+        let bits = self.tag.load(Ordering::Relaxed) as u8 & (31 & !(LIVE as u8));
+        self.tag.store(tag_of(handle), Ordering::Relaxed);
+        let age = self.age(now);
+        // States of an earlier step may still stand in the slot.
+        let state = |i: usize, bit: u32| {
+            let seen = u32::from(bits) & bit != 0;
+            if seen { u64::from(self.states[i].load(Ordering::Relaxed)) } else { 0 }
+        };
+        Step {
+            ticks: now.wrapping_sub(age),
+            flags: bits << 1 | u8::from(is_send) | u8::from(stopped) << 1,
+            repeats: (self.start.load(Ordering::Relaxed) >> 48) as u16,
+            step: self.number.load(Ordering::Relaxed),
+            op_ref: handle.op_ref(),
+            size: self.size.load(Ordering::Relaxed),
+            states: [state(0, FIRST), state(1, SECOND), state(2, THIRD)],
+            end: age >> STEP_SHIFT,
+        }
+    }
+}
+
+#[inline(always)]
+fn clip(value: u64) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
+}
