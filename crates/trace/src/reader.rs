@@ -132,7 +132,13 @@ impl Recording {
                 Definition::String { id, text } => {
                     self.strings.insert(id.0, text);
                 }
-                Definition::Comm(comm) => self.comms.push(comm),
+                // Defined again when more becomes known about it.
+                Definition::Comm(comm) => {
+                    match self.comms.iter_mut().find(|c| c.index == comm.index) {
+                        Some(known) => *known = comm,
+                        None => self.comms.push(comm),
+                    }
+                }
                 Definition::CommEnd { index, ticks } => {
                     self.comm_ends.insert(index, ticks);
                 }

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The callbacks, written once for all versions.
+
+use crate::guard::guard;
+use crate::translate;
+use core::ffi::c_void;
+use ncclscope_abi::{Descr, EventState, NcclResult, StateArg, Version};
+use ncclscope_recorder::gate;
+use ncclscope_runtime::Runtime;
+use ncclscope_trace::{Handle, State};
+
+/// `startEvent` of version `V`.
+///
+/// # Safety
+/// - `handle` is valid to write to.
+/// - `descr` is as [`Version::view`] requires.
+#[inline(always)]
+pub(crate) unsafe fn start<V: Version>(
+    context: *mut c_void,
+    handle: *mut *mut c_void,
+    descr: *mut V::Descr,
+) -> NcclResult {
+    if handle.is_null() {
+        return NcclResult::SUCCESS;
+    }
+    // First of all: the caller's slot may hold anything, and is read whatever happens here.
+    // SAFETY: not null, and valid by the caller's promise.
+    unsafe { handle.write(core::ptr::null_mut()) };
+    if !gate::is_open() || descr.is_null() {
+        return NcclResult::SUCCESS;
+    }
+    guard(|| {
+        // SAFETY: not null, and the caller's promise is the same.
+        let view = unsafe { V::view(descr) };
+        let runtime = Runtime::get();
+        let recorder = runtime.recorder();
+        let parent = Handle(view.parent);
+        let started = match view.descr {
+            // The two kinds of the hot path first.
+            Descr::ProxyStep(step) => recorder.start_step(parent, step.step.cast_unsigned()),
+            Descr::ProxyOp(op) => {
+                let op = translate::proxy_op(&op, view.rank, context.addr() as u64);
+                let comm = if op.foreign {
+                    ncclscope_recorder::NO_COMM
+                } else {
+                    runtime.comm_of(context.addr() as u64)
+                };
+                recorder.start_op(comm, parent, op)
+            }
+            other => {
+                let comm = runtime.comm_of(context.addr() as u64);
+                translate::learn(runtime, comm, &other, view.rank);
+                // SAFETY: strings of a descriptor are literals of NCCL or null, and what a
+                // NetPlugin event attaches is readable during this call.
+                match unsafe { translate::detail(&recorder.strings, &other, view.rank) } {
+                    Some(detail) => recorder.start(comm, parent, detail),
+                    None => {
+                        recorder.count_unknown();
+                        Handle::NULL
+                    }
+                }
+            }
+        };
+        // SAFETY: as above.
+        unsafe { handle.write(to_pointer(started)) };
+    })
+}
+
+/// `stopEvent` of any version.
+#[inline(always)]
+pub(crate) fn stop(handle: *mut c_void) -> NcclResult {
+    if !gate::is_open() {
+        return NcclResult::SUCCESS;
+    }
+    guard(|| Runtime::get().recorder().stop(from_pointer(handle)))
+}
+
+/// `recordEventState` of version `V`.
+///
+/// # Safety
+/// `args` is as [`Version::state_arg`] requires.
+#[inline(always)]
+pub(crate) unsafe fn record<V: Version>(
+    handle: *mut c_void,
+    state: EventState,
+    args: *mut V::StateArgs,
+) -> NcclResult {
+    if !gate::is_open() || handle.is_null() {
+        return NcclResult::SUCCESS;
+    }
+    guard(|| {
+        let recorder = Runtime::get().recorder();
+        let Ok(number) = u8::try_from(state.0) else { return recorder.count_unknown() };
+        // SAFETY: the caller's promise is the same.
+        let (size, small, arg) = match unsafe { V::state_arg(state, args) } {
+            StateArg::None | StateArg::NetPluginData(_) => (None, 0, 0),
+            StateArg::TransSize(bytes) => (Some(bytes), 0, bytes),
+            StateArg::AppendedProxyOps(count) => (None, count.cast_unsigned(), 0),
+            StateArg::PTimer(time) => (None, 0, time.map_or(0, core::num::NonZeroU64::get)),
+            StateArg::ProxyOp { trans_size, steps } => (None, steps.cast_unsigned(), trans_size),
+        };
+        recorder.state(from_pointer(handle), State(number), size, small, arg);
+    })
+}
+
+/// `finalize` of any version.
+pub(crate) fn finalize(context: *mut c_void) -> NcclResult {
+    guard(|| Runtime::get().detach(context.addr() as u64))
+}
+
+#[inline(always)]
+fn from_pointer(handle: *mut c_void) -> Handle {
+    Handle(handle.addr() as u64)
+}
+
+/// A handle as the pointer that NCCL takes it for; nobody dereferences it.
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "`abi` compiles for 64-bit machines only")]
+fn to_pointer(handle: Handle) -> *mut c_void {
+    core::ptr::without_provenance_mut(handle.0 as usize)
+}

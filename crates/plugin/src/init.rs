@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `init` of all versions: it never fails, and writes the mask last.
+
+use crate::guard::guard;
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicI32, Ordering};
+use ncclscope_abi::{DebugLogger, InitArgs, LogFlags, LogLevel, NcclResult};
+use ncclscope_runtime::{CommInfo, Logger, Runtime};
+use std::ffi::CString;
+
+/// What NCCL prints: the plugin's name.
+pub(crate) const NAME: &core::ffi::CStr = c"ncclscope";
+
+/// # Safety
+/// - `args.context` and `args.e_activation_mask` are null or valid to write to.
+/// - The name in `args.comm` is null or a string.
+pub(crate) unsafe fn init(api_version: u32, args: &InitArgs) -> NcclResult {
+    if !args.context.is_null() {
+        // Whatever happens below, NCCL has a context that is not null.
+        // SAFETY: not null, so valid by the caller's promise.
+        unsafe { args.context.write(to_pointer(u64::MAX)) };
+    }
+    guard(|| {
+        let logger = args.comm.and_then(|comm| comm.logfn).map(logger);
+        // SAFETY: the caller's promise is the same.
+        let info = unsafe { comm_info(api_version, args) };
+        let address = args.e_activation_mask.addr();
+        let (context, mask) = Runtime::get().attach(info, address, logger);
+        if !args.context.is_null() {
+            // SAFETY: as above.
+            unsafe { args.context.write(to_pointer(context)) };
+        }
+        if let Some(mask) = mask
+            && !args.e_activation_mask.is_null()
+        {
+            // SAFETY: not null, so valid by the caller's promise; NCCL accesses it atomically.
+            let shared = unsafe { AtomicI32::from_ptr(args.e_activation_mask) };
+            // One mask serves all communicators of the process: never take a bit away.
+            shared.fetch_or(mask.cast_signed() as c_int, Ordering::Relaxed);
+        }
+    })
+}
+
+/// # Safety
+/// The name in `args.comm` is null or a string.
+unsafe fn comm_info(api_version: u32, args: &InitArgs) -> CommInfo {
+    let Some(comm) = args.comm else {
+        return CommInfo { hash: 0, name: None, nodes: 0, ranks: 0, rank: -1, api_version };
+    };
+    // SAFETY: the caller's promise is the same; the name is read during the call only.
+    let name = unsafe { comm.comm_name.to_cstr() };
+    CommInfo {
+        hash: comm.comm_id,
+        name: name.map(|n| n.to_string_lossy().into_owned()).filter(|n| !n.is_empty()),
+        nodes: u32::try_from(comm.n_nodes).unwrap_or(0),
+        ranks: u32::try_from(comm.n_ranks).unwrap_or(0),
+        rank: comm.rank,
+        api_version,
+    }
+}
+
+/// NCCL's logger, at level INFO: a warning would become the user's `ncclGetLastError`.
+fn logger(print: DebugLogger) -> Logger {
+    Box::new(move |line| {
+        let Ok(line) = CString::new(line) else { return };
+        let flags = LogFlags(LogFlags::INIT.0 | LogFlags::PROFILE.0);
+        // SAFETY: NCCL's `printf`-like logger, with a format that takes one string; it is dropped
+        // with the last communicator, before NCCL can be unloaded.
+        unsafe { print(LogLevel::INFO, flags, NAME.as_ptr(), 0, c"%s".as_ptr(), line.as_ptr()) };
+    })
+}
+
+/// A context as the pointer that NCCL takes it for; nobody dereferences it.
+#[expect(clippy::cast_possible_truncation, reason = "`abi` compiles for 64-bit machines only")]
+fn to_pointer(context: u64) -> *mut c_void {
+    core::ptr::without_provenance_mut(context as usize)
+}

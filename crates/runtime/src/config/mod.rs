@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+The configuration: environment variables, read once, at the first communicator.
+
+A value that cannot be used is told in one line and the default holds.
+*/
+
+mod table;
+
+use ncclscope_trace::EventKind;
+use std::path::PathBuf;
+
+pub use table::{PREFIX, VARIABLES, Variable, markdown};
+
+/// What is recorded, and how much of it is kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// Nothing: the plugin asks NCCL for no event.
+    Off,
+    /// A bounded recording that always holds the last minutes.
+    Flight,
+    /// A bounded recording with more room: every step of a run of ordinary length.
+    Trace,
+}
+
+/// Whether kernel channels are recorded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kernel {
+    /// Yes, except with the releases where that is costly.
+    Auto,
+    /// Yes.
+    On,
+    /// No.
+    Off,
+}
+
+/// Where messages of the plugin go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LogTo {
+    /// NCCL's logger, at level INFO (`NCCL_DEBUG=INFO` shows it).
+    Nccl,
+    /// Standard error as well.
+    Stderr,
+    /// Nowhere.
+    Off,
+}
+
+/// The effective configuration.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// `NCCLSCOPE_MODE`.
+    pub mode: Mode,
+    /// `NCCLSCOPE_DIR`, with its placeholders expanded.
+    pub dir: PathBuf,
+    /// `NCCLSCOPE_EVENTS`: NCCL's activation mask, before [`Config::kernel`].
+    pub events: u32,
+    /// `NCCLSCOPE_KERNEL`.
+    pub kernel: Kernel,
+    /// `NCCLSCOPE_RING_MB`, in bytes.
+    pub ring_bytes: u64,
+    /// `NCCLSCOPE_CLOCK`: the processor's counter may be used.
+    pub counter: bool,
+    /// `NCCLSCOPE_LOG`.
+    pub log: LogTo,
+}
+
+/// Every event but ProxyCtrl (it floods up to NCCL 2.26) and KernelPhase.
+pub const DEFAULT_EVENTS: u32 =
+    0xffff & !(EventKind::ProxyCtrl.bit() | EventKind::KernelPhase.bit());
+const MIB: u64 = 1 << 20;
+
+impl Config {
+    /// Reads the configuration with `get` (a variable's value), which sees all of `names`; returns
+    /// it with one line for each variable that was not understood.
+    pub fn read(
+        get: &dyn Fn(&str) -> Option<String>,
+        names: &[String],
+        host: &str,
+        pid: u32,
+    ) -> (Config, Vec<String>) {
+        let mut reader = Reader { get, lines: Vec::new() };
+        let mode = reader.value("MODE", mode, Mode::Flight);
+        let default_ring = if mode == Mode::Trace { 1024 * MIB } else { 64 * MIB };
+        let config = Config {
+            mode,
+            dir: expand(&reader.value("DIR", dir, default_dir(get)), get, host, pid).into(),
+            events: reader.value("EVENTS", events, DEFAULT_EVENTS),
+            kernel: reader.value("KERNEL", kernel, Kernel::Auto),
+            ring_bytes: reader.value("RING_MB", ring, default_ring),
+            counter: reader.value("CLOCK", clock, true),
+            log: reader.value("LOG", log, LogTo::Nccl),
+        };
+        for name in names.iter().filter(|n| n.starts_with(PREFIX)) {
+            if !VARIABLES.iter().any(|v| name == &v.full_name()) {
+                reader.lines.push(format!("unknown variable {name} is ignored (see docs/env.md)"));
+            }
+        }
+        (config, reader.lines)
+    }
+
+    /// The activation mask to ask NCCL for.
+    #[must_use]
+    pub fn mask(&self, nccl_version: u32) -> u32 {
+        // 2.31: KernelCh costs 4 to 13 % on 128 KiB to 4 MiB (NVIDIA/nccl#2355).
+        let costly = (23100..23200).contains(&nccl_version);
+        let bit = EventKind::KernelCh.bit();
+        match self.kernel {
+            Kernel::On => self.events | bit,
+            Kernel::Off => self.events & !bit,
+            Kernel::Auto if costly => self.events & !bit,
+            Kernel::Auto => self.events,
+        }
+    }
+}
+
+struct Reader<'a> {
+    get: &'a dyn Fn(&str) -> Option<String>,
+    lines: Vec<String>,
+}
+
+impl Reader<'_> {
+    fn value<T>(
+        &mut self,
+        name: &str,
+        parse: fn(&str) -> Result<T, &'static str>,
+        default: T,
+    ) -> T {
+        let variable = VARIABLES.iter().find(|v| v.name == name);
+        let names = variable.map(Variable::names).unwrap_or_default();
+        let found = names.iter().find_map(|n| Some((n, (self.get)(n)?)));
+        let Some((name, text)) = found.filter(|(_, text)| !text.trim().is_empty()) else {
+            return default;
+        };
+        match parse(text.trim()) {
+            Ok(value) => value,
+            Err(expected) => {
+                let line = format!("{name}={text}: expected {expected}; the default holds");
+                self.lines.push(line);
+                default
+            }
+        }
+    }
+}
+
+fn mode(text: &str) -> Result<Mode, &'static str> {
+    let mut mode = None;
+    for word in text.split(',') {
+        mode = Some(match word.trim().to_ascii_lowercase().as_str() {
+            "off" if mode.is_none() => Mode::Off,
+            "flight" if mode != Some(Mode::Off) => mode.unwrap_or(Mode::Flight),
+            "trace" if mode != Some(Mode::Off) => Mode::Trace,
+            _ => return Err("off, flight or trace"),
+        });
+    }
+    mode.ok_or("off, flight or trace")
+}
+
+fn dir(text: &str) -> Result<String, &'static str> {
+    Ok(text.to_owned())
+}
+
+fn default_dir(get: &dyn Fn(&str) -> Option<String>) -> String {
+    match get("SLURM_TMPDIR") {
+        Some(dir) if !dir.is_empty() => dir,
+        _ => "/tmp/ncclscope-%j".into(),
+    }
+}
+
+/// `%h` host, `%p` process id, `%j` job id (of Slurm or torchrun), `%%` a per cent sign.
+fn expand(text: &str, get: &dyn Fn(&str) -> Option<String>, host: &str, pid: u32) -> String {
+    let job = || {
+        let names = ["SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", "USER"];
+        names.iter().find_map(|n| get(n)).unwrap_or_else(|| "job".into()).replace('/', "_")
+    };
+    let mut out = String::new();
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        if c != '%' {
+            out.push(c);
+            continue;
+        }
+        match chars.next() {
+            Some('h') => out.push_str(host),
+            Some('p') => out.push_str(&pid.to_string()),
+            Some('j') => out.push_str(&job()),
+            Some('%') | None => out.push('%'),
+            Some(other) => out.extend(['%', other]),
+        }
+    }
+    out
+}
+
+fn events(text: &str) -> Result<u32, &'static str> {
+    const EXPECTED: &str = "a mask (79, 0x4f) or names such as default,-KernelCh,ProxyCtrl";
+    if let Some(number) = number(text) {
+        return u32::try_from(number).ok().filter(|n| n >> 16 == 0).ok_or(EXPECTED);
+    }
+    // Taking something away starts from the default, naming something from nothing.
+    let mut mask = if text.starts_with('-') { DEFAULT_EVENTS } else { 0 };
+    for word in text.split(',').map(str::trim) {
+        let (take_away, name) = match word.strip_prefix('-') {
+            Some(name) => (true, name),
+            None => (false, word.strip_prefix('+').unwrap_or(word)),
+        };
+        let bits = match name.to_ascii_lowercase().as_str() {
+            "default" => DEFAULT_EVENTS,
+            "all" => 0xffff,
+            _ => EventKind::from_name(name).ok_or(EXPECTED)?.bit(),
+        };
+        mask = if take_away { mask & !bits } else { mask | bits };
+    }
+    Ok(mask)
+}
+
+fn number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+fn kernel(text: &str) -> Result<Kernel, &'static str> {
+    match text.to_ascii_lowercase().as_str() {
+        "auto" => Ok(Kernel::Auto),
+        "on" | "1" => Ok(Kernel::On),
+        "off" | "0" => Ok(Kernel::Off),
+        _ => Err("auto, on or off"),
+    }
+}
+
+fn ring(text: &str) -> Result<u64, &'static str> {
+    const EXPECTED: &str = "MiB from 1 to 1048576";
+    let mib = number(text).filter(|n| (1..=1 << 20).contains(n)).ok_or(EXPECTED)?;
+    Ok(mib * MIB)
+}
+
+fn clock(text: &str) -> Result<bool, &'static str> {
+    match text.to_ascii_lowercase().as_str() {
+        "auto" | "tsc" => Ok(true),
+        "monotonic" => Ok(false),
+        _ => Err("auto, tsc or monotonic"),
+    }
+}
+
+fn log(text: &str) -> Result<LogTo, &'static str> {
+    match text.to_ascii_lowercase().as_str() {
+        "nccl" => Ok(LogTo::Nccl),
+        "stderr" => Ok(LogTo::Stderr),
+        "off" => Ok(LogTo::Off),
+        _ => Err("nccl, stderr or off"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(vars: &[(&str, &str)]) -> (Config, Vec<String>) {
+        let vars: Vec<(String, String)> =
+            vars.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
+        let names: Vec<String> = vars.iter().map(|(n, _)| n.clone()).collect();
+        let get = |name: &str| vars.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone());
+        Config::read(&get, &names, "node1", 42)
+    }
+
+    #[test]
+    fn defaults() {
+        let (config, lines) = read(&[]);
+        assert_eq!(lines, [] as [String; 0]);
+        assert_eq!((config.mode, config.ring_bytes), (Mode::Flight, 64 << 20));
+        assert_eq!(config.dir, PathBuf::from("/tmp/ncclscope-job"));
+        assert_eq!(config.mask(22809), 0x7fdf);
+        assert_eq!(config.mask(23102), 0x7f9f, "2.31 goes without KernelCh");
+    }
+
+    #[test]
+    fn every_bad_value_is_one_line_and_the_default_holds() {
+        let (config, lines) = read(&[
+            ("NCCLSCOPE_MODE", "fast"),
+            ("NCCLSCOPE_EVENTS", "Coll,Kernels"),
+            ("NCCLSCOPE_KERNEL", "maybe"),
+            ("NCCLSCOPE_RING_MB", "lots"),
+            ("NCCLSCOPE_CLOCK", "sundial"),
+            ("NCCLSCOPE_LOG", "paper"),
+            ("NCCLSCOPE_MOOD", "good"),
+        ]);
+        assert_eq!(config, read(&[]).0);
+        assert_eq!(lines.len(), 7);
+        assert_eq!(
+            lines[0],
+            "NCCLSCOPE_MODE=fast: expected off, flight or trace; the default holds"
+        );
+        assert!(lines[6].contains("unknown variable NCCLSCOPE_MOOD"));
+    }
+
+    #[test]
+    fn events_by_name_and_number() {
+        assert_eq!(events("0x4f"), Ok(0x4f));
+        assert_eq!(events("79"), Ok(79));
+        assert_eq!(events("coll,P2p"), Ok(6));
+        assert_eq!(events("-KernelCh"), Ok(DEFAULT_EVENTS & !64));
+        assert_eq!(events("default,ProxyCtrl"), Ok(DEFAULT_EVENTS | 32));
+        assert_eq!(events("all,-Coll"), Ok(0xfffd));
+        assert!(events("65536").is_err());
+        assert_eq!(read(&[("NCCL_PROFILE_EVENT_MASK", "6")]).0.events, 6);
+    }
+
+    #[test]
+    fn directories_expand() {
+        let (config, _) = read(&[("NCCLSCOPE_DIR", "/x/%j/%h-%p-%%-%q"), ("SLURM_JOB_ID", "7")]);
+        assert_eq!(config.dir, PathBuf::from("/x/7/node1-42-%-%q"));
+        assert_eq!(read(&[("SLURM_TMPDIR", "/scratch")]).0.dir, PathBuf::from("/scratch"));
+    }
+
+    #[test]
+    fn modes_combine() {
+        assert_eq!(mode("trace,flight"), Ok(Mode::Trace));
+        assert_eq!(mode("OFF"), Ok(Mode::Off));
+        assert!(mode("off,trace").is_err());
+        assert_eq!(read(&[("NCCLSCOPE_MODE", "trace")]).0.ring_bytes, 1 << 30);
+    }
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Contexts: what NCCL gets from `init` for a communicator and passes back with every event.
+
+```text
+ 63                32 31      16 15                1   0
++--------------------+----------+-------------------+---+
+| nonce of process   |    0     | communicator index| 1 |
++--------------------+----------+-------------------+---+
+```
+
+A number, not a pointer: with PXN, NCCL carries contexts into other processes, where only the nonce
+tells that they are not theirs. Never 0: NCCL would not finalize such a communicator.
+*/
+
+/// Communicators that one process can tell apart over its life.
+pub const COMMS: u16 = 0x7ffe;
+/// Index of communicators beyond [`COMMS`], and of inert contexts.
+pub const NO_COMM: u16 = ncclscope_recorder::NO_COMM;
+
+/// The context of a communicator.
+#[must_use]
+pub const fn context(nonce: u32, comm: u16) -> u64 {
+    (nonce as u64) << 32 | (comm as u64) << 1 | 1
+}
+
+/// The communicator of a context; [`NO_COMM`] for one that is not of this process.
+#[must_use]
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "the index is what is left")]
+pub const fn comm_of(nonce: u32, context: u64) -> u16 {
+    let index = (context >> 1) & 0x7fff_ffff;
+    if context >> 32 != nonce as u64 || index > COMMS as u64 {
+        return NO_COMM;
+    }
+    index as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_our_contexts_name_a_communicator() {
+        assert_eq!(comm_of(77, context(77, 5)), 5);
+        assert_eq!(comm_of(78, context(77, 5)), NO_COMM);
+        assert_eq!(comm_of(77, 0), NO_COMM);
+        assert_eq!(comm_of(0, 0x7f12_3456_7890), NO_COMM);
+        assert_eq!(comm_of(77, context(77, NO_COMM)), NO_COMM);
+        assert_ne!(context(0, 0), 0);
+    }
+}

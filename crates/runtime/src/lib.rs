@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+What runs inside a rank beside the callbacks: configuration, the recording's file, the one drain
+thread, and the life cycle from the first communicator to the end of the process.
+
+Whatever fails here turns the recording off with one line; the job does not notice. Nothing in this
+crate is called from a callback, except what [`Runtime::recorder`] lends.
+
+This crate does **not** know NCCL's C structs (the plugin translates them), analyse what it writes,
+or talk to the network.
+*/
+#![cfg_attr(not(test), deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::todo))]
+
+pub mod config;
+pub mod context;
+mod drain;
+mod log;
+mod runtime;
+mod session;
+pub mod sys;
+
+pub use config::Config;
+pub use log::{Logger, Severity};
+pub use runtime::{CommInfo, Runtime};

@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The life cycle: first communicator, further ones, the last one's end, the end of the process.
+
+use crate::config::{Config, LogTo, Mode};
+use crate::context::{COMMS, NO_COMM, comm_of, context};
+use crate::log::{Logger, Severity, log};
+use crate::session::Session;
+use crate::{drain, sys};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use ncclscope_recorder::{Recorder, clock, gate, registry};
+use ncclscope_trace::Comm;
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
+
+/// The process's runtime.
+static RUNTIME: Runtime = Runtime::new();
+/// Communicators of API v1 to v3 whose hash can be learned from their operations.
+const LEARNERS: usize = 256;
+/// How long the end of the process waits for the drain thread.
+const EXIT_PATIENCE_MS: u64 = 200;
+
+/// Everything that outlives a callback.
+#[derive(Debug)]
+pub struct Runtime {
+    recorder: Recorder,
+    nonce: AtomicU32,
+    panics: AtomicU64,
+    learned: [Learned; LEARNERS],
+    state: Mutex<State>,
+}
+
+/// Facts about a communicator that API v1 to v3 tell with its operations only.
+#[derive(Debug)]
+struct Learned {
+    hash: AtomicU64,
+    rank: AtomicU32,
+}
+
+struct State {
+    phase: Phase,
+    pid: u32,
+    log_to: LogTo,
+    logger: Option<Logger>,
+    mask: Option<u32>,
+    next_comm: u16,
+    live: u32,
+    comms_lost: u64,
+    told_failure: bool,
+}
+
+impl core::fmt::Debug for State {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("State").field("phase", &self.phase).finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug)]
+enum Phase {
+    New,
+    Off,
+    Running(Box<Session>),
+    Closed,
+}
+
+/// What `init` was told about a communicator.
+#[derive(Debug, Clone)]
+pub struct CommInfo {
+    /// `commId`/`commHash`; 0 unknown.
+    pub hash: u64,
+    /// Name given by the application.
+    pub name: Option<String>,
+    /// Nodes; 0 unknown.
+    pub nodes: u32,
+    /// Ranks; 0 unknown.
+    pub ranks: u32,
+    /// Rank of this process; -1 unknown.
+    pub rank: i32,
+    /// API version that NCCL chose.
+    pub api_version: u32,
+}
+
+/// How full the lanes are.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Load {
+    pub(crate) fullest: u64,
+    pub(crate) comms: u32,
+}
+
+impl Runtime {
+    const fn new() -> Runtime {
+        Runtime {
+            recorder: Recorder::new(),
+            nonce: AtomicU32::new(0),
+            panics: AtomicU64::new(0),
+            learned: [const { Learned { hash: AtomicU64::new(0), rank: AtomicU32::new(0) } };
+                LEARNERS],
+            state: Mutex::new(State {
+                phase: Phase::New,
+                pid: 0,
+                log_to: LogTo::Nccl,
+                logger: None,
+                mask: None,
+                next_comm: 0,
+                live: 0,
+                comms_lost: 0,
+                told_failure: false,
+            }),
+        }
+    }
+
+    /// The process's runtime.
+    #[must_use]
+    #[inline(always)]
+    pub fn get() -> &'static Runtime {
+        &RUNTIME
+    }
+
+    /// What callbacks write to.
+    #[must_use]
+    #[inline(always)]
+    pub fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
+    /// The communicator of a context that NCCL passed.
+    #[must_use]
+    #[inline(always)]
+    pub fn comm_of(&self, context: u64) -> u16 {
+        comm_of(self.nonce.load(Ordering::Relaxed), context)
+    }
+
+    /// False for the context of another process.
+    #[must_use]
+    #[inline(always)]
+    pub fn is_ours(&self, context: u64) -> bool {
+        context >> 32 == u64::from(self.nonce.load(Ordering::Relaxed))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A communicator is initialised. Returns its context, and the activation mask to ask NCCL for
+    /// (`None`: leave it alone). `address` lies in the image of the NCCL that calls. Never fails.
+    #[must_use]
+    pub fn attach(
+        &'static self,
+        info: CommInfo,
+        address: usize,
+        logger: Option<Logger>,
+    ) -> (u64, Option<u32>) {
+        let inert = context(self.nonce.load(Ordering::Relaxed), NO_COMM);
+        if gate::is_dead() {
+            return (inert, None);
+        }
+        let mut state = self.lock();
+        let nccl_version = sys::nccl_version_at(address);
+        if state.logger.is_none() {
+            state.logger = logger;
+        }
+        if matches!(state.phase, Phase::New) {
+            self.begin(&mut state, nccl_version);
+        }
+        state.live += 1;
+        if !matches!(state.phase, Phase::Running(_)) {
+            return (context(self.nonce.load(Ordering::Relaxed), NO_COMM), None);
+        }
+        let index = state.next_comm;
+        if index >= COMMS {
+            state.comms_lost += 1;
+            return (context(self.nonce.load(Ordering::Relaxed), NO_COMM), state.mask);
+        }
+        state.next_comm += 1;
+        let mask = state.mask;
+        if let Phase::Running(session) = &mut state.phase {
+            session.define_comm(Comm {
+                index,
+                hash: info.hash,
+                name: info.name,
+                nodes: info.nodes,
+                ranks: info.ranks,
+                rank: info.rank,
+                ticks: clock::now(),
+                api_version: info.api_version,
+                nccl_version,
+            });
+        }
+        (context(self.nonce.load(Ordering::Relaxed), index), mask)
+    }
+
+    /// The first communicator of the process.
+    fn begin(&'static self, state: &mut State, nccl_version: u32) {
+        let host = sys::host_name();
+        state.pid = sys::pid();
+        sys::cache_pid();
+        let (config, lines) = read_environment(&host, state.pid);
+        state.log_to = config.log;
+        for line in &lines {
+            state.say(Severity::Problem, line);
+        }
+        if config.mode == Mode::Off {
+            state.say(Severity::Info, "NCCLSCOPE_MODE=off: nothing is recorded");
+            state.phase = Phase::Off;
+            return;
+        }
+        self.nonce.store(sys::nonce() | 1, Ordering::Relaxed);
+        let nonce = self.nonce.load(Ordering::Relaxed);
+        let mut session = match Session::open(&config, &self.recorder, &host, nonce) {
+            Ok(session) => session,
+            Err(line) => {
+                state.say(Severity::Problem, &line);
+                state.phase = Phase::Off;
+                return;
+            }
+        };
+        let mask = config.mask(nccl_version);
+        session.set_mask(mask);
+        for line in &lines {
+            session.note(line);
+        }
+        registry::install();
+        sys::register(in_child, at_exit);
+        if sys::spawn_quiet("ncclscope/drain", || drain_thread(Runtime::get())).is_err() {
+            let line = "no thread could be started: records are written at finalize and exit only";
+            session.note(line);
+            state.say(Severity::Problem, line);
+        }
+        state.say(Severity::Info, &format!("recording to {}", session.path().display()));
+        state.mask = Some(mask);
+        state.phase = Phase::Running(Box::new(session));
+        gate::open();
+    }
+
+    /// A communicator is finalized. Its late events are still recorded.
+    pub fn detach(&self, context: u64) {
+        if gate::is_dead() {
+            return;
+        }
+        let index = self.comm_of(context);
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        state.live = state.live.saturating_sub(1);
+        let last = state.live == 0;
+        let (panics, comms_lost) = (self.panics.load(Ordering::Relaxed), state.comms_lost);
+        if let Phase::Running(session) = &mut state.phase {
+            if index != NO_COMM {
+                session.end_comm(index);
+            }
+            if last {
+                session.tick(&self.recorder, true);
+                session.sync(&self.recorder, panics, comms_lost);
+            }
+        }
+        if last {
+            // It belongs to an NCCL that may be unloaded now.
+            state.logger = None;
+        }
+    }
+
+    /// One round of the drain thread; `None` when there is nothing left to do, ever.
+    pub(crate) fn tick(&self, flush: bool, sync: bool) -> Option<Load> {
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        let comms = state.live;
+        let Phase::Running(session) = &mut state.phase else { return None };
+        let fullest = session.tick(&self.recorder, flush);
+        if sync {
+            self.define_learned(session);
+            session.sync(&self.recorder, self.panics.load(Ordering::Relaxed), state.comms_lost);
+        }
+        if session.failed() && !state.told_failure {
+            state.told_failure = true;
+            let line = format!(
+                "cannot write {}: what does not fit is counted as lost; free some space",
+                session.path().display()
+            );
+            log(state.log_to, state.logger.as_ref(), Severity::Problem, &line);
+        }
+        Some(Load { fullest, comms })
+    }
+
+    /// Notes what an operation of API v1 to v3 tells about its communicator. For callbacks.
+    #[inline]
+    pub fn learn(&self, comm: u16, hash: u64, rank: i32) {
+        let Some(slot) = self.learned.get(usize::from(comm)) else { return };
+        if slot.hash.load(Ordering::Relaxed) == 0 {
+            slot.rank.store(rank.cast_unsigned(), Ordering::Relaxed);
+            slot.hash.store(hash, Ordering::Release);
+        }
+    }
+
+    fn define_learned(&self, session: &mut Session) {
+        for (index, slot) in (0u16..).zip(&self.learned) {
+            let hash = slot.hash.load(Ordering::Acquire);
+            if hash == 0 {
+                continue;
+            }
+            if let Some(comm) = session.nameless_comm(index) {
+                let rank = slot.rank.load(Ordering::Relaxed).cast_signed();
+                session.define_comm(Comm { hash, rank, ..comm.clone() });
+            }
+        }
+    }
+
+    /// A callback panicked: nothing is recorded any more.
+    #[cold]
+    pub fn contain(&self) {
+        self.panics.fetch_add(1, Ordering::Relaxed);
+        gate::kill();
+    }
+
+    /// The process ends in order.
+    fn close(&self) {
+        let mut waited = 0;
+        let mut guard = loop {
+            match self.state.try_lock() {
+                Ok(guard) => break guard,
+                Err(TryLockError::Poisoned(poisoned)) => break poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) if waited < EXIT_PATIENCE_MS => {
+                    std::thread::sleep(Duration::from_millis(1));
+                    waited += 1;
+                }
+                // The lanes are in the file; its reader will find everything.
+                Err(TryLockError::WouldBlock) => return,
+            }
+        };
+        let state = &mut *guard;
+        // In a child of a fork the file is the parent's.
+        if state.pid != sys::pid() {
+            return;
+        }
+        gate::kill();
+        if let Phase::Running(session) = &mut state.phase {
+            self.define_learned(session);
+            let panics = self.panics.load(Ordering::Relaxed);
+            session.close(&self.recorder, panics, state.comms_lost);
+            state.phase = Phase::Closed;
+        }
+    }
+}
+
+impl State {
+    fn say(&self, severity: Severity, line: &str) {
+        log(self.log_to, self.logger.as_ref(), severity, line);
+    }
+}
+
+fn read_environment(host: &str, pid: u32) -> (Config, Vec<String>) {
+    let names: Vec<String> =
+        std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect();
+    Config::read(&|name| std::env::var(name).ok(), &names, host, pid)
+}
+
+fn drain_thread(runtime: &'static Runtime) {
+    if std::panic::catch_unwind(|| drain::run(runtime)).is_err() {
+        runtime.contain();
+    }
+}
+
+/// After a fork the child has no drain thread, and its memory is the parent's recording.
+unsafe extern "C" fn in_child() {
+    gate::kill();
+}
+
+extern "C" fn at_exit() {
+    let _ = std::panic::catch_unwind(|| Runtime::get().close());
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The system calls of this crate that std has no door to.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::sync::atomic::{AtomicI32, Ordering};
+use std::fs::File;
+use std::os::fd::AsRawFd;
+
+/// Writes to standard error, whatever becomes of it.
+pub fn write_stderr(text: &str) {
+    // SAFETY: the buffer is valid for its length; a closed descriptor only fails.
+    unsafe { libc::write(2, text.as_ptr().cast::<c_void>(), text.len()) };
+}
+
+/// The host's name, up to its first dot.
+#[must_use]
+pub fn host_name() -> String {
+    let mut buffer = [0u8; 256];
+    // SAFETY: the buffer is valid for one byte more than the length given, so it stays terminated.
+    let result =
+        unsafe { libc::gethostname(buffer.as_mut_ptr().cast::<c_char>(), buffer.len() - 1) };
+    let name = CStr::from_bytes_until_nul(&buffer).unwrap_or_default().to_string_lossy();
+    let name: String = name
+        .chars()
+        .take_while(|&c| c != '.')
+        .map(|c| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '_' })
+        .collect();
+    if result != 0 || name.is_empty() { "host".into() } else { name }
+}
+
+static PID: AtomicI32 = AtomicI32::new(0);
+
+/// The process id, by a system call: right after a fork too.
+#[must_use]
+pub fn pid() -> u32 {
+    std::process::id()
+}
+
+/// Keeps the process id for [`cached_pid`].
+pub(crate) fn cache_pid() {
+    PID.store(pid().cast_signed(), Ordering::Relaxed);
+}
+
+/// The process id at the first communicator, without a system call: for callbacks.
+#[must_use]
+#[inline(always)]
+pub fn cached_pid() -> i32 {
+    PID.load(Ordering::Relaxed)
+}
+
+/// A number that another process is unlikely to have.
+#[must_use]
+pub fn nonce() -> u32 {
+    let mut bytes = [0u8; 4];
+    // SAFETY: the buffer is valid for its length.
+    let got =
+        unsafe { libc::getrandom(bytes.as_mut_ptr().cast::<c_void>(), 4, libc::GRND_NONBLOCK) };
+    if got == 4 { u32::from_ne_bytes(bytes) } else { pid().wrapping_mul(0x9e37_79b9) }
+}
+
+/// True if the file lies on a local file system on which allocated blocks stay allocated, so that
+/// a mapping of it can be written without waiting for a network or finding the disk full.
+#[must_use]
+pub fn is_local(file: &File) -> bool {
+    // SAFETY: zero is a valid value of this plain C struct.
+    let mut stat: libc::statfs = unsafe { core::mem::zeroed() };
+    // SAFETY: the descriptor is open, and `stat` valid to write to.
+    if unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut stat) } != 0 {
+        return false;
+    }
+    // ext2/3/4, xfs, tmpfs, overlayfs, f2fs (statfs(2)).
+    let local = [0xef53, 0x5846_5342, 0x0102_1994, 0x794c_7630, 0xf2f5_2010];
+    local.contains(&stat.f_type)
+}
+
+/// Starts a thread that no signal of the host is ever delivered to.
+///
+/// # Errors
+/// The system's, if there can be no more threads.
+pub fn spawn_quiet(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    // SAFETY: zero is a valid value of this plain C struct.
+    let mut all: libc::sigset_t = unsafe { core::mem::zeroed() };
+    let mut old = all;
+    // SAFETY: `all` is valid to write to.
+    unsafe { libc::sigfillset(&raw mut all) };
+    // The new thread inherits the mask of the one that starts it.
+    // SAFETY: both sets are valid; the caller's mask is restored below.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut old) };
+    let spawned = std::thread::Builder::new().name(name.into()).stack_size(256 << 10).spawn(body);
+    // SAFETY: `old` was filled above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const old, core::ptr::null_mut()) };
+    spawned.map(drop)
+}
+
+/// Runs `in_child` in every child of a fork, and `at_exit` when the process ends in order.
+/// Both stay registered; the library is never unmapped.
+pub fn register(in_child: unsafe extern "C" fn(), at_exit: extern "C" fn()) {
+    // SAFETY: the functions stay mapped (`-z nodelete`), and the child's one is safe to call there.
+    unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    // SAFETY: the function stays mapped.
+    unsafe { libc::atexit(at_exit) };
+}
+
+/// The version code of the NCCL whose image holds `address` (its activation mask), such as 22809;
+/// 0 if that image has no `ncclGetVersion`.
+#[must_use]
+pub fn nccl_version_at(address: usize) -> u32 {
+    // SAFETY: zero is a valid value of this plain C struct.
+    let mut info: libc::Dl_info = unsafe { core::mem::zeroed() };
+    // SAFETY: `info` is valid to write to; any address may be asked for.
+    let found = unsafe { libc::dladdr(core::ptr::without_provenance(address), &raw mut info) };
+    if found == 0 || info.dli_fname.is_null() {
+        return 0;
+    }
+    // SAFETY: a name that the loader keeps; NOLOAD only counts a reference to a loaded image.
+    let image = unsafe { libc::dlopen(info.dli_fname, libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+    if image.is_null() {
+        return 0;
+    }
+    // SAFETY: `image` is an open handle.
+    let symbol = unsafe { libc::dlsym(image, c"ncclGetVersion".as_ptr()) };
+    let mut version: c_int = 0;
+    if !symbol.is_null() {
+        // SAFETY: NCCL's documented `ncclResult_t ncclGetVersion(int*)`.
+        let get = unsafe {
+            core::mem::transmute::<*mut c_void, extern "C" fn(*mut c_int) -> c_int>(symbol)
+        };
+        if get(&raw mut version) != 0 {
+            version = 0;
+        }
+    }
+    // SAFETY: gives back the reference taken above.
+    unsafe { libc::dlclose(image) };
+    u32::try_from(version).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_fit_for_files() {
+        let name = host_name();
+        assert!(!name.is_empty() && !name.contains(['/', '.', ' ']));
+    }
+
+    #[test]
+    fn an_address_outside_nccl_has_no_version() {
+        assert_eq!(nccl_version_at(0), 0);
+        assert_eq!(nccl_version_at(nccl_version_at as *const () as usize), 0);
+    }
+
+    #[test]
+    fn quiet_threads_run_with_signals_blocked() {
+        let (send, receive) = std::sync::mpsc::channel();
+        spawn_quiet("quiet", move || {
+            let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+            let line = status.lines().find(|l| l.starts_with("SigBlk")).unwrap().to_owned();
+            send.send(line).unwrap();
+        })
+        .unwrap();
+        assert!(receive.recv().unwrap().contains("fffffffe7ffbfeff"));
+    }
+}
