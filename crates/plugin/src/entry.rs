@@ -6,8 +6,8 @@ use crate::translate;
 use core::ffi::c_void;
 use ncclscope_abi::{Descr, EventState, NcclResult, StateArg, Version};
 use ncclscope_recorder::gate;
+use ncclscope_recorder::trace::{Handle, State};
 use ncclscope_runtime::Runtime;
-use ncclscope_trace::{Handle, State};
 
 /// `startEvent` of version `V`.
 ///

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-`libnccl-profiler-ncclscope.so`: the seven function tables that NCCL looks for, `ncclProfiler_v1` to
-`ncclProfiler_v7`, over one implementation.
+`libnccl-profiler-ncclscope.so`: the seven function tables that NCCL looks for, `ncclProfiler_v1`
+to `ncclProfiler_v7`, over one implementation.
 
-The rules at this boundary: `init` never fails; `*eHandle` is always written; nothing that NCCL hands
-back is dereferenced; no panic crosses; a callback neither allocates nor blocks nor calls the system.
+The rules at this boundary: `init` never fails; `*eHandle` is always written; nothing that NCCL
+hands back is dereferenced; no panic crosses; a callback neither allocates nor blocks nor calls the
+system.
 
 This crate translates and guards. It does **not** decide what is recorded (`runtime`) or how
 (`recorder`).

@@ -6,9 +6,9 @@ use ncclscope_abi::descr::{CeColl, Coll, CollApi, NetPlugin, P2p, P2pApi, ProxyO
 use ncclscope_abi::net::NetDescr;
 use ncclscope_abi::{Descr, Str};
 use ncclscope_recorder::Interner;
+use ncclscope_recorder::trace::record::{self, Detail};
+use ncclscope_recorder::trace::{Handle, StrId};
 use ncclscope_runtime::{Runtime, sys};
-use ncclscope_trace::record::{self, Detail};
-use ncclscope_trace::{Handle, StrId};
 
 /// A ProxyOp. With PXN it belongs to another process: its context and its parent mean nothing here.
 #[inline(always)]
@@ -39,7 +39,7 @@ pub(crate) fn learn(runtime: &Runtime, comm: u16, descr: &Descr, rank: i32) {
     }
 }
 
-/// The fields of an event that the recorder keeps no state for; `None` for a type that is not known.
+/// The fields of an event that the recorder keeps no state for; `None` for an unknown type.
 ///
 /// # Safety
 /// Every string is null or a literal, and what a NetPlugin event attaches is readable.

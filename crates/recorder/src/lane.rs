@@ -40,8 +40,7 @@ impl Ring {
 pub struct LaneHeader {
     state: AtomicU32,
     kinds: AtomicU32,
-    claims: AtomicU64,
-    _0: [u64; 6],
+    _0: [u64; 7],
     // The producer's line.
     head: AtomicU64,
     sequence: AtomicU64,
@@ -75,33 +74,20 @@ const _: () = {
 
 const FREE: u32 = 0;
 const IN_USE: u32 = 1;
-const ABANDONED: u32 = 2;
 
 impl LaneHeader {
     /// Takes a free lane for the calling thread.
     #[must_use]
     pub fn claim(&self) -> bool {
-        let claimed =
-            self.state.compare_exchange(FREE, IN_USE, Ordering::Acquire, Ordering::Relaxed).is_ok();
-        if claimed {
-            self.claims.store(self.claims.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        }
-        claimed
+        self.state.compare_exchange(FREE, IN_USE, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// The thread is gone; the consumer may [`LaneHeader::recycle`] the lane once it is empty.
-    pub fn abandon(&self) {
-        self.state.store(ABANDONED, Ordering::Release);
+    /// The thread that holds the lane is gone. The next one goes on where it stopped.
+    pub fn release(&self) {
+        self.state.store(FREE, Ordering::Release);
     }
 
-    /// Frees an abandoned lane that is empty. For the consumer.
-    pub fn recycle(&self) {
-        if self.state.load(Ordering::Acquire) == ABANDONED && self.pending() == 0 {
-            self.state.store(FREE, Ordering::Release);
-        }
-    }
-
-    /// True if a thread holds the lane, or held it and left records.
+    /// True while a thread holds the lane.
     #[must_use]
     pub fn in_use(&self) -> bool {
         self.state.load(Ordering::Acquire) != FREE

@@ -29,6 +29,9 @@ pub mod registry;
 pub mod slots;
 mod sync;
 
+/// The records that this crate makes: what callers need of them.
+pub use ncclscope_trace as trace;
+
 pub use interner::Interner;
 pub use lane::{Lane, LaneHeader};
 pub use recorder::{NO_COMM, Recorder};

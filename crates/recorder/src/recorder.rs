@@ -8,7 +8,6 @@ use crate::region::Region;
 use crate::slots::{self, Slot};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::{gate, registry};
-use ncclscope_trace::handle::LANES;
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::record::{Detail, ProxyOp};
 use ncclscope_trace::{EventKind, Handle, Record, Start, State};
@@ -276,14 +275,15 @@ impl Recorder {
         core::array::from_fn(|kind| self.lost_without_lane[kind].load(Ordering::Relaxed))
     }
 
-    /// How many lanes and slabs should be ready: all in use and two more, at most all.
+    /// How many lanes and slabs should be ready with `comms` communicators: two more than there
+    /// are users of, since each communicator may have a proxy thread of its own.
     #[must_use]
-    pub fn wanted(&self) -> (usize, usize) {
+    pub fn wanted(&self, comms: usize) -> (usize, usize) {
         let in_use = (0..self.region.rings())
             .filter(|&lane| self.region.lane_header(lane).is_some_and(crate::LaneHeader::in_use))
             .count();
-        let slabs = self.slabs_used.load(Ordering::Relaxed) as usize + 1;
-        ((in_use + 2).min(LANES), slabs)
+        let slabs = self.slabs_used.load(Ordering::Relaxed) as usize;
+        (in_use.max(comms) + 2, slabs.max(comms) + 2)
     }
 
     /// True if callbacks should do anything at all.

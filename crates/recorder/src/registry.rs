@@ -52,7 +52,7 @@ pub fn install() {
 unsafe extern "C" fn thread_ends(header: *mut c_void) {
     HELD.set(None);
     // SAFETY: the value of the key is only ever set by `claim`, to a lane header that stays mapped.
-    unsafe { &*header.cast::<LaneHeader>() }.abandon();
+    unsafe { &*header.cast::<LaneHeader>() }.release();
 }
 
 /// The calling thread's lane; `None` when all are taken.

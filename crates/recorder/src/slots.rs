@@ -207,7 +207,7 @@ fn take_other(region: &Region, slabs_used: &AtomicU32, lane: &Lane<'_>) -> Optio
     None
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "1024")]
+#[expect(clippy::cast_possible_truncation, reason = "256")]
 const SLAB_SLOTS_U32: u32 = SLAB_SLOTS as u32;
 
 /// What a tag's high bits are for a handle.

@@ -172,7 +172,9 @@ impl Runtime {
         }
         state.next_comm += 1;
         let mask = state.mask;
+        let live = state.live;
         if let Phase::Running(session) = &mut state.phase {
+            session.grow(&self.recorder, live);
             session.define_comm(Comm {
                 index,
                 hash: info.hash,
@@ -251,6 +253,7 @@ impl Runtime {
                 session.sync(&self.recorder, panics, comms_lost);
             }
         }
+        state.tell_failure();
         if last {
             // It belongs to an NCCL that may be unloaded now.
             state.logger = None;
@@ -263,19 +266,13 @@ impl Runtime {
         let state = &mut *guard;
         let comms = state.live;
         let Phase::Running(session) = &mut state.phase else { return None };
+        session.grow(&self.recorder, comms);
         let fullest = session.tick(&self.recorder, flush);
         if sync {
             self.define_learned(session);
             session.sync(&self.recorder, self.panics.load(Ordering::Relaxed), state.comms_lost);
         }
-        if session.failed() && !state.told_failure {
-            state.told_failure = true;
-            let line = format!(
-                "cannot write {}: what does not fit is counted as lost; free some space",
-                session.path().display()
-            );
-            log(state.log_to, state.logger.as_ref(), Severity::Problem, &line);
-        }
+        state.tell_failure();
         Some(Load { fullest, comms })
     }
 
@@ -334,12 +331,26 @@ impl Runtime {
             self.define_learned(session);
             let panics = self.panics.load(Ordering::Relaxed);
             session.close(&self.recorder, panics, state.comms_lost);
+            state.tell_failure();
             state.phase = Phase::Closed;
         }
     }
 }
 
 impl State {
+    /// Says, once, that something could not be written.
+    fn tell_failure(&mut self) {
+        let Phase::Running(session) = &self.phase else { return };
+        if session.failed() && !self.told_failure {
+            self.told_failure = true;
+            let line = format!(
+                "cannot write {}: what does not fit is counted as lost; free some space",
+                session.path().display()
+            );
+            self.say(Severity::Problem, &line);
+        }
+    }
+
     fn say(&self, severity: Severity, line: &str) {
         log(self.log_to, self.logger.as_ref(), severity, line);
     }
@@ -358,7 +369,7 @@ fn drain_thread(runtime: &'static Runtime) {
 }
 
 /// After a fork the child has no drain thread, and its memory is the parent's recording.
-unsafe extern "C" fn in_child() {
+extern "C" fn in_child() {
     gate::kill();
 }
 

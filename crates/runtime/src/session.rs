@@ -10,9 +10,6 @@ use ncclscope_trace::{ClockSync, Comm, Definition, Record, Writer};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Lanes and slabs made ready at the start: the calling thread, a proxy thread, and one more.
-const FIRST_LANES: usize = 3;
-const FIRST_SLABS: usize = 1;
 /// A shared lane is left alone until it is this full, or [`Session::tick`] is told to flush.
 const LAZY_WORDS: u64 = lane::RING_WORDS / 8;
 
@@ -69,17 +66,17 @@ impl Session {
     /// Shares the lanes with the file where that is safe, else keeps them private.
     fn commit_memory(&mut self, recorder: &Recorder) -> io::Result<()> {
         let region = &recorder.region;
+        let (lanes, slabs) = recorder.wanted(1);
         if sys::is_local(self.writer.file()) {
             let file = Some((self.writer.file(), self.writer.header()));
-            let shared =
-                region.reserve(file).and_then(|()| region.grow(FIRST_LANES, FIRST_SLABS, file));
+            let shared = region.reserve(file).and_then(|()| region.grow(lanes, slabs, file));
             self.shared = shared.is_ok();
         }
         if !self.shared {
             if region.lane_header(0).is_none() {
                 region.reserve(None)?;
             }
-            region.grow(FIRST_LANES, FIRST_SLABS, None)?;
+            region.grow(lanes, slabs, None)?;
         }
         self.writer.header_mut().lanes_shared = self.shared;
         self.writer.sync_header()
@@ -132,10 +129,9 @@ impl Session {
         self.writer.header_mut().mask = mask;
     }
 
-    /// Moves what the lanes hold to the file, all of it with `flush`, and readies memory for more
-    /// threads. Returns how many words the fullest lane held.
+    /// Moves what the lanes hold to the file, all of it with `flush`. Returns how many words the
+    /// fullest lane held.
     pub(crate) fn tick(&mut self, recorder: &Recorder, flush: bool) -> u64 {
-        self.grow(recorder);
         self.define_strings(recorder);
         let mut fullest = 0;
         for index in 0..recorder.region.rings() {
@@ -144,8 +140,9 @@ impl Session {
         fullest
     }
 
-    fn grow(&mut self, recorder: &Recorder) {
-        let (lanes, slabs) = recorder.wanted();
+    /// Readies memory for more threads and operations, ahead of need.
+    pub(crate) fn grow(&mut self, recorder: &Recorder, comms: u32) {
+        let (lanes, slabs) = recorder.wanted(comms as usize);
         if lanes <= recorder.region.rings() && slabs <= recorder.region.slabs() {
             return;
         }
@@ -185,7 +182,6 @@ impl Session {
                 self.keep(|s| s.writer.write_lane(index, &header.snapshot()));
             }
         }
-        header.recycle();
         pending
     }
 

@@ -385,7 +385,9 @@ mod tests {
         }
 
         #[test]
-        fn garbage_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..300), n in 0u32..40) {
+        fn garbage_never_panics(
+            bytes in prop::collection::vec(any::<u8>(), 0..300), n in 0u32..40
+        ) {
             let header = BlockHeader { records: n, ..BlockHeader::default() };
             let decoded = Decoder::new(&header, &bytes).count();
             prop_assert!(decoded <= n as usize);

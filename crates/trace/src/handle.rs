@@ -25,7 +25,8 @@ use std::fmt;
 pub const LANES: usize = 64;
 /// Number of ProxyOp slots a handle can name.
 pub const SLOTS: usize = 1 << 14;
-/// Steps of one ProxyOp that NCCL keeps in flight at most (`NCCL_STEPS`, NCCL `src/include/device.h`).
+/// Steps of one ProxyOp that NCCL keeps in flight at most: `NCCL_STEPS` of NCCL's
+/// `src/include/device.h`.
 pub const STEPS_IN_FLIGHT: usize = 8;
 /// Generations of a slot before they repeat.
 pub const GENERATIONS: u64 = 1 << 27;
@@ -171,18 +172,21 @@ mod tests {
                                slot in 0..SLOTS, step: u32) {
             let op = Handle::slot_op(process, lane, generation, slot);
             prop_assert_eq!(op.kind(), EventKind::ProxyOp);
-            prop_assert_eq!((op.process(), op.lane(), op.generation(), op.slot(), op.step_index()),
-                            (process, lane, generation, slot, 0));
+            let fields = |h: Handle| (h.process(), h.lane(), h.generation(), h.slot());
+            prop_assert_eq!(fields(op), (process, lane, generation, slot));
+            prop_assert_eq!(op.step_index(), 0);
             let s = op.step_of(step);
             prop_assert_eq!(s.kind(), EventKind::ProxyStep);
-            prop_assert_eq!((s.process(), s.lane(), s.generation(), s.slot(), s.step_index()),
-                            (process, lane, generation, slot, (step & 7) as usize));
+            prop_assert_eq!(fields(s), (process, lane, generation, slot));
+            prop_assert_eq!(s.step_index(), (step & 7) as usize);
             prop_assert_eq!(s.op_ref(), op.op_ref());
             prop_assert_eq!(s.family(), Handle::family_of(process, EventKind::ProxyStep));
         }
 
         #[test]
-        fn value_handles_decode(process in 1u64..1024, lane in 0..LANES, sequence: u64, kind in 0u64..16) {
+        fn value_handles_decode(
+            process in 1u64..1024, lane in 0..LANES, sequence: u64, kind in 0u64..16
+        ) {
             let kind = EventKind::from_nibble(kind);
             let h = Handle::value(process, kind, lane, sequence);
             prop_assert_eq!((h.process(), h.kind(), h.lane()), (process, kind, lane));

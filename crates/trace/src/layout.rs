@@ -7,7 +7,7 @@ Where the parts of a recording lie, and its header.
 4 KiB    lane table: 64 lane headers of 512 bytes          (crate::scratch)
 64 KiB   definitions, append-only, up to 1 MiB             (crate::define)
 1 MiB    block ring: segments of 256 KiB                   (crate::codec)
-...      scratch: lane rings of 1 MiB, slot slabs of 320 KiB; cut off when the recording is closed
+...      scratch: lane rings of 1 MiB, slot slabs of 80 KiB; cut off when the recording is closed
 ```
 
 The block ring is written segment by segment and starts over when it is full; what is overwritten
@@ -41,7 +41,7 @@ pub const RING_BYTES: usize = 1 << 20;
 /// Bytes of a ProxyOp slot: a 64-byte header and eight 32-byte steps.
 pub const SLOT_BYTES: usize = 320;
 /// Slots of a slab.
-pub const SLAB_SLOTS: usize = 1024;
+pub const SLAB_SLOTS: usize = 256;
 /// Bytes of a slab.
 pub const SLAB_BYTES: usize = SLOT_BYTES * SLAB_SLOTS;
 /// Number of slabs.

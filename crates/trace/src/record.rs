@@ -17,7 +17,8 @@ use crate::kind::{EventKind, State};
 pub const MAX_WORDS: usize = 11;
 /// Code of a stop record: `word 2` is the handle.
 pub const STOP: u8 = 1;
-/// Code of a state record: `a` is the state, `c` a small argument, words 2 and 3 handle and argument.
+/// Code of a state record: `a` is the state, `c` a small argument, words 2 and 3 the handle and an
+/// argument.
 pub const STATE: u8 = 2;
 /// Code of a step record whose durations fit 32 bits.
 pub const STEP: u8 = 3;
@@ -347,101 +348,81 @@ impl Start {
     #[inline(always)]
     #[expect(clippy::cast_sign_loss, reason = "ranks travel as their 32 bits")]
     pub const fn pack(&self) -> Packed {
-        let (t, comm) = (self.ticks, self.comm);
         let (h, p) = (self.handle.0, self.parent.0);
-        let code = START + self.detail.kind() as u8;
         match self.detail {
-            Detail::Group | Detail::ProxyCtrl => Packed::new([head(code, 0, comm, 0), t, h]),
-            Detail::GroupApi { graph, depth } => {
-                Packed::new([head(code, graph as u8, comm, depth as u32), t, h])
+            Detail::Group | Detail::ProxyCtrl => Packed::new(self.first(0, 0)),
+            Detail::GroupApi { graph, depth } => Packed::new(self.first(graph as u8, depth as u32)),
+            Detail::Coll(d) => self.pack_coll(&d),
+            Detail::P2p(d) => {
+                let [w0, t, _] = self.first(d.channels, d.peer as u32);
+                let names = strings([d.func, d.datatype, StrId::NONE, StrId::NONE]);
+                Packed::new([w0, t, h, p, d.group.0, d.count, names, d.user_tag])
             }
-            Detail::Coll(d) => Packed::new([
-                head(code, d.channels, comm, d.root as u32),
-                t,
-                h,
-                p,
-                d.group.0,
-                d.seq,
-                d.count,
-                strings([d.func, d.datatype, d.algo, d.proto]),
-                halves(
-                    d.warps as u32 | (d.symmetric as u32) << 8 | (d.variant.0 as u32) << 16,
-                    d.rank as u32,
-                ),
-                d.user_tag,
-            ]),
-            Detail::P2p(d) => Packed::new([
-                head(code, d.channels, comm, d.peer as u32),
-                t,
-                h,
-                p,
-                d.group.0,
-                d.count,
-                strings([d.func, d.datatype, StrId::NONE, StrId::NONE]),
-                d.user_tag,
-            ]),
-            Detail::ProxyOp(d) => Packed::new([
-                head(code, d.channel, comm, d.peer as u32),
-                t,
-                h,
-                p,
-                halves(d.pid, d.steps),
-                halves(d.chunk_bytes, d.is_send as u32 | (d.foreign as u32) << 1),
-                halves(d.rank as u32, 0),
-            ]),
+            Detail::ProxyOp(d) => {
+                let [w0, t, _] = self.first(d.channel, d.peer as u32);
+                let flags = d.is_send as u32 | (d.foreign as u32) << 1;
+                let (ids, sizes) = (halves(d.pid, d.steps), halves(d.chunk_bytes, flags));
+                Packed::new([w0, t, h, p, ids, sizes, halves(d.rank as u32, 0)])
+            }
             Detail::KernelCh { channel, ptimer } => {
-                Packed::new([head(code, channel, comm, 0), t, h, p, ptimer])
+                let [w0, t, _] = self.first(channel, 0);
+                Packed::new([w0, t, h, p, ptimer])
             }
-            Detail::KernelPhase { channel, phase, name, ptimer } => Packed::new([
-                head(code, channel, comm, phase as u32 | (name.0 as u32) << 16),
-                t,
-                h,
-                p,
-                ptimer,
-            ]),
-            Detail::NetPlugin(d) => Packed::new([
-                head(code, 0, comm, d.op),
-                t,
-                h,
-                p,
-                d.id,
-                halves(d.device, d.qp),
-                d.bytes,
-                d.wr_id,
-            ]),
-            Detail::CollApi(d) | Detail::P2pApi(d) => Packed::new([
-                head(code, d.graph as u8, comm, d.root as u32),
-                t,
-                h,
-                p,
-                d.count,
-                d.stream,
-                strings([d.func, d.datatype, StrId::NONE, StrId::NONE]),
-                d.user_tag,
-            ]),
+            Detail::KernelPhase { channel, phase, name, ptimer } => {
+                let [w0, t, _] = self.first(channel, phase as u32 | (name.0 as u32) << 16);
+                Packed::new([w0, t, h, p, ptimer])
+            }
+            Detail::NetPlugin(d) => {
+                let [w0, t, _] = self.first(0, d.op);
+                Packed::new([w0, t, h, p, d.id, halves(d.device, d.qp), d.bytes, d.wr_id])
+            }
+            Detail::CollApi(d) | Detail::P2pApi(d) => {
+                let [w0, t, _] = self.first(d.graph as u8, d.root as u32);
+                let names = strings([d.func, d.datatype, StrId::NONE, StrId::NONE]);
+                Packed::new([w0, t, h, p, d.count, d.stream, names, d.user_tag])
+            }
             Detail::KernelLaunch { stream } => {
-                Packed::new([head(code, 0, comm, 0), t, h, p, stream])
+                let [w0, t, _] = self.first(0, 0);
+                Packed::new([w0, t, h, p, stream])
             }
-            Detail::CeColl(d) => Packed::new([
-                head(code, d.intra_batch_sync as u8, comm, d.root as u32),
-                t,
-                h,
-                p,
-                d.seq,
-                d.count,
-                strings([d.func, d.datatype, d.sync, StrId::NONE]),
-                d.stream,
-                halves(d.batch_size, d.batches),
-                0,
-                d.user_tag,
-            ]),
+            Detail::CeColl(d) => self.pack_ce_coll(&d),
             Detail::CeSync { complete, ranks } => {
-                Packed::new([head(code, complete as u8, comm, ranks), t, h, p])
+                let [w0, t, _] = self.first(complete as u8, ranks);
+                Packed::new([w0, t, h, p])
             }
             Detail::CeBatch { ops, bytes, intra_sync } => {
-                Packed::new([head(code, intra_sync as u8, comm, ops), t, h, p, bytes])
+                let [w0, t, _] = self.first(intra_sync as u8, ops);
+                Packed::new([w0, t, h, p, bytes])
             }
         }
+    }
+
+    /// What every start record begins with.
+    #[inline(always)]
+    const fn first(&self, a: u8, c: u32) -> [u64; 3] {
+        let code = START + self.detail.kind() as u8;
+        [head(code, a, self.comm, c), self.ticks, self.handle.0]
+    }
+
+    #[inline(always)]
+    #[expect(clippy::cast_sign_loss, reason = "ranks travel as their 32 bits")]
+    const fn pack_coll(&self, d: &Coll) -> Packed {
+        let [w0, t, h] = self.first(d.channels, d.root as u32);
+        let names = strings([d.func, d.datatype, d.algo, d.proto]);
+        let kernel = d.warps as u32 | (d.symmetric as u32) << 8 | (d.variant.0 as u32) << 16;
+        let kernel = halves(kernel, d.rank as u32);
+        let (parent, group) = (self.parent.0, d.group.0);
+        Packed::new([w0, t, h, parent, group, d.seq, d.count, names, kernel, d.user_tag])
+    }
+
+    #[inline(always)]
+    #[expect(clippy::cast_sign_loss, reason = "ranks travel as their 32 bits")]
+    const fn pack_ce_coll(&self, d: &CeColl) -> Packed {
+        let [w0, t, h] = self.first(d.intra_batch_sync as u8, d.root as u32);
+        let names = strings([d.func, d.datatype, d.sync, StrId::NONE]);
+        let batches = halves(d.batch_size, d.batches);
+        let parent = self.parent.0;
+        Packed::new([w0, t, h, parent, d.seq, d.count, names, d.stream, batches, 0, d.user_tag])
     }
 }
 

@@ -25,7 +25,7 @@ use crate::record::{Record, STEP_SHIFT, Step, schema, step_flags};
 
 /// Offsets within a lane header.
 pub mod lane {
-    /// State of the lane: 0 free, 1 in use, 2 its thread is gone.
+    /// State of the lane: 1 while a thread holds it.
     pub const STATE: usize = 0;
     /// Mask of event kinds that the lane's threads started.
     pub const KINDS: usize = 4;

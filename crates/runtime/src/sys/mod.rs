@@ -94,7 +94,7 @@ pub fn spawn_quiet(name: &str, body: impl FnOnce() + Send + 'static) -> std::io:
 
 /// Runs `in_child` in every child of a fork, and `at_exit` when the process ends in order.
 /// Both stay registered; the library is never unmapped.
-pub fn register(in_child: unsafe extern "C" fn(), at_exit: extern "C" fn()) {
+pub fn register(in_child: extern "C" fn(), at_exit: extern "C" fn()) {
     // SAFETY: the functions stay mapped (`-z nodelete`), and the child's one is safe to call there.
     unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     // SAFETY: the function stays mapped.

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The C ABI between NCCL and a profiler plugin, versions 1 to 7, and one normalised view of it.
+//!
+//! # What this crate owns
+//! * The C layouts: [`v1`] … [`v7`] hold the event descriptor, the state arguments and the function
+//!   table of one version each; an arm that a version took over unchanged is re-exported from the
+//!   version that introduced it.
+//! * The numbers: event type bits ([`EventType`], [`EventMask`]), event states ([`EventState`]),
+//!   the numeric codes of version 1 ([`codes`]), log levels and result codes ([`common`]).
+//! * The view: [`Version::view`] turns a descriptor of any version into an [`EventView`], and
+//!   [`Version::state_arg`] turns state arguments into a [`StateArg`]. Both are inlined and free of
+//!   branches on the version, so a callback written once, generic over [`Version`], costs what a
+//!   hand-written one does.
+//! * What a network plugin attaches to its events ([`net`]).
+//!
+//! # What it does not do
+//! It records nothing, keeps no state, reads no clock, allocates nothing and exports no symbol.
+//! It dereferences nothing that NCCL lends as an opaque value: parents, buffers and streams come
+//! out as numbers. It does not repair what NCCL says: a stale or foreign parent, a count in bytes,
+//! an overstated chunk size pass through as they are; only fields that the calling NCCL may have
+//! left unset come out as absent.
+//!
+//! # Which release speaks which version
+//!
+//! | version | native in NCCL | adds |
+//! |---|---|---|
+//! | 1 | 2.23 | Group, Coll, P2p, ProxyOp, ProxyStep, ProxyCtrl |
+//! | 2 | 2.24, 2.25 | names as strings instead of codes |
+//! | 3 | 2.26 | KernelCh, NetPlugin |
+//! | 4 | 2.27 | communicator facts and a logger at `init`, GPU time, sizes of steps |
+//! | 5 | 2.28 | GroupApi, CollApi, P2pApi, KernelLaunch; a 64-bit `type` |
+//! | 6 | 2.29, 2.30 | CeColl, CeSync, CeBatch |
+//! | 7 | 2.31, 2.32 | KernelPhase, user tags, symmetric kernels |
+//!
+//! NCCL takes the highest version it knows of those a plugin exports as data symbols
+//! `ncclProfiler_v1` … `ncclProfiler_v7`; to an older one it speaks through a shim that loses
+//! fields and may leave the rest of the descriptor unset. Sources: `src/include/plugin/profiler/`
+//! and `src/plugin/profiler/` of NCCL v2.23.4-1 to v2.30.7-1, and the debugging information of
+//! libnccl 2.32.3, against which `tests/dwarf.rs` compares every field.
+
+#[cfg(not(all(target_pointer_width = "64", target_endian = "little")))]
+compile_error!("NCCL runs on 64-bit little-endian machines; the layouts here are theirs");
+
+pub mod codes;
+#[macro_use]
+pub mod common;
+mod cstr;
+pub mod descr;
+pub mod event;
+pub mod net;
+#[macro_use]
+mod version;
+pub mod v1;
+pub mod v2;
+pub mod v3;
+pub mod v4;
+pub mod v5;
+pub mod v6;
+pub mod v7;
+
+pub use common::{
+    CBool, CommInfo, DebugLogger, Exported, InitArgs, LogFlags, LogLevel, NcclResult,
+};
+pub use cstr::Str;
+pub use descr::{Descr, EventView};
+pub use event::{EventMask, EventState, EventType};
+pub use v1::NcclProfilerV1;
+pub use v2::NcclProfilerV2;
+pub use v3::NcclProfilerV3;
+pub use v4::NcclProfilerV4;
+pub use v5::NcclProfilerV5;
+pub use v6::NcclProfilerV6;
+pub use v7::NcclProfilerV7;
+pub use version::{StateArg, V1, V2, V3, V4, V5, V6, V7, Version};

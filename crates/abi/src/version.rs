@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From a version's own layout to the normalised view.
+
+use core::num::NonZeroU64;
+
+use crate::common::{InitV1, InitV4, InitV5};
+use crate::descr::EventView;
+use crate::net::NetData;
+use crate::{EventMask, EventState, EventType};
+
+/// What `recordEventState` adds to a state, whatever the version: only what the state defines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StateArg {
+    /// Nothing: NULL arguments, a state that has none, or an unknown state.
+    None,
+    /// Bytes of the transfer. States 9 and 11 from version 4; in others NCCL leaves a stale number.
+    TransSize(u64),
+    /// Operations the proxy thread has taken over. State 18.
+    AppendedProxyOps(i32),
+    /// End by the GPU's `%globaltimer`, ns; `None` where NCCL has 0. State 22 from version 4, and
+    /// state 31.
+    PTimer(Option<NonZeroU64>),
+    /// Of a type the network plugin knows, readable during the call only. State 21 from version 4.
+    NetPluginData(NetData),
+    /// Progress of a proxy operation. States 0 to 7, versions 1 to 3 on NCCL up to 2.26.
+    ProxyOp {
+        /// Bytes transferred so far.
+        trans_size: u64,
+        /// Steps made so far.
+        steps: i32,
+    },
+}
+
+/// One version of the ABI, as a type: what a callback that is written once is generic over.
+pub trait Version: sealed::Sealed + Copy + 'static {
+    /// The version: 1 to 7.
+    const NUMBER: u8;
+    /// The event types the version defines.
+    const EVENTS: EventMask = events_until(Self::NUMBER);
+    /// `ncclProfilerEventDescr_vN_t`.
+    type Descr: Copy;
+    /// `ncclProfilerEventStateArgs_vN_t`.
+    type StateArgs: Copy;
+    /// Signature of `init`.
+    type Init: Copy;
+
+    /// The normalised view of a descriptor. Reads the header and the arm that `type` selects, and
+    /// nothing that any of its pointers leads to.
+    ///
+    /// # Safety
+    /// `descr` must lead to a descriptor of this version, aligned and readable during the call, of
+    /// which the header is set and so is the arm that `type` selects; a member that NCCL's shims
+    /// leave alone may hold any bytes.
+    unsafe fn view(descr: *const Self::Descr) -> EventView;
+
+    /// What `args` adds to `state`: [`StateArg::None`] if the version defines nothing for the
+    /// state, in which case `args` is not looked at, or if `args` is NULL.
+    ///
+    /// # Safety
+    /// If the version defines something for `state`, `args` must be NULL or lead to state
+    /// arguments of this version, aligned and readable during the call, of which the member that
+    /// `state` selects is set.
+    unsafe fn state_arg(state: EventState, args: *const Self::StateArgs) -> StateArg;
+}
+
+mod sealed {
+    /// The set of versions is closed.
+    pub trait Sealed {}
+}
+
+/// The types that a version has, given those that came with it and before.
+const fn events_until(version: u8) -> EventMask {
+    let mut mask = EventMask::NONE;
+    let mut i = 0;
+    while i < EventType::ALL.len() {
+        if EventType::ALL[i].since() <= version {
+            mask = mask.with(EventType::ALL[i]);
+        }
+        i += 1;
+    }
+    mask
+}
+
+/// Reads the header and the arm that `type` selects, each exactly as the version at hand lays it
+/// out. To be used inside [`Version::view`] only, whose caller's promise it leans on.
+macro_rules! view {
+    ($descr:ident, $($kind:ident = $arm:ident),*) => {{
+        // SAFETY: the caller promises a readable, aligned descriptor, of which the header is set.
+        let descr = unsafe { &*$descr };
+        let bits = u64::from(descr.r#type);
+        let view = match EventType::from_bits(bits) {
+            Some(EventType::Group) => Descr::Group,
+            Some(EventType::ProxyCtrl) => Descr::ProxyCtrl,
+            $(Some(EventType::$kind) => {
+                // SAFETY: `type` selects this arm, which the caller promises to be set.
+                let arm = unsafe { descr.payload.$arm };
+                Descr::$kind(arm.into())
+            })*
+            _ => Descr::Unknown(bits),
+        };
+        EventView { parent: addr(descr.parentObj), rank: descr.rank, descr: view }
+    }};
+}
+
+/// Reads the member of the state arguments that the state selects, or leaves the function with
+/// [`StateArg::None`] if there are none. To be used inside [`Version::state_arg`] only, whose
+/// caller's promise it leans on.
+macro_rules! selected {
+    ($args:ident.$member:ident) => {{
+        if $args.is_null() {
+            return StateArg::None;
+        }
+        // SAFETY: not NULL, so the caller promises that it is readable and aligned.
+        let args = unsafe { &*$args };
+        // SAFETY: the state selects this member, which the caller promises to be set.
+        unsafe { args.$member }
+    }};
+}
+
+/// The body of a [`Version`]: which event type selects which arm of the union.
+macro_rules! version {
+    ($(#[$doc:meta])* $name:ident = $module:ident, $number:literal, $init:ty, [$($arms:tt)*]) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct $name;
+
+        impl sealed::Sealed for $name {}
+
+        impl Version for $name {
+            const NUMBER: u8 = $number;
+            type Descr = crate::$module::EventDescr;
+            type StateArgs = crate::$module::StateArgs;
+            type Init = $init;
+
+            #[inline(always)]
+            unsafe fn view(descr: *const Self::Descr) -> EventView {
+                use crate::descr::{Descr, addr};
+                view!(descr, $($arms)*)
+            }
+
+            #[inline(always)]
+            unsafe fn state_arg(state: EventState, args: *const Self::StateArgs) -> StateArg {
+                // SAFETY: the caller's promise is the same.
+                unsafe { Self::StateArgs::normalise::<$number>(state, args) }
+            }
+        }
+    };
+}
+
+version! {
+    /// Version 1, native in NCCL 2.23.
+    V1 = v1, 1, InitV1,
+    [Coll = coll, P2p = p2p, ProxyOp = proxyOp, ProxyStep = proxyStep]
+}
+version! {
+    /// Version 2, native in NCCL 2.24 and 2.25.
+    V2 = v2, 2, InitV1,
+    [Coll = coll, P2p = p2p, ProxyOp = proxyOp, ProxyStep = proxyStep]
+}
+version! {
+    /// Version 3, native in NCCL 2.26.
+    V3 = v3, 3, InitV1,
+    [Coll = coll, P2p = p2p, ProxyOp = proxyOp, ProxyStep = proxyStep, KernelCh = kernelCh,
+     NetPlugin = netPlugin]
+}
+version! {
+    /// Version 4, native in NCCL 2.27.
+    V4 = v4, 4, InitV4,
+    [Coll = coll, P2p = p2p, ProxyOp = proxyOp, ProxyStep = proxyStep, KernelCh = kernelCh,
+     NetPlugin = netPlugin]
+}
+version! {
+    /// Version 5, native in NCCL 2.28.
+    V5 = v5, 5, InitV5,
+    [Coll = coll, P2p = p2p, ProxyOp = proxyOp, ProxyStep = proxyStep, KernelCh = kernelCh,
+     NetPlugin = netPlugin, GroupApi = groupApi, CollApi = collApi, P2pApi = p2pApi,
+     KernelLaunch = kernelLaunch]
+}
+version! {
+    /// Version 6, native in NCCL 2.29 and 2.30.
+    V6 = v6, 6, InitV5,
+    [Coll = coll, P2p = p2p, ProxyOp = proxyOp, ProxyStep = proxyStep, KernelCh = kernelCh,
+     NetPlugin = netPlugin, GroupApi = groupApi, CollApi = collApi, P2pApi = p2pApi,
+     KernelLaunch = kernelLaunch, CeColl = ceColl, CeSync = ceCollSync, CeBatch = ceCollBatch]
+}
+version! {
+    /// Version 7, native in NCCL 2.31 and 2.32.
+    V7 = v7, 7, InitV5,
+    [Coll = coll, P2p = p2p, ProxyOp = proxyOp, ProxyStep = proxyStep, KernelCh = kernelCh,
+     NetPlugin = netPlugin, GroupApi = groupApi, CollApi = collApi, P2pApi = p2pApi,
+     KernelLaunch = kernelLaunch, CeColl = ceColl, CeSync = ceCollSync, CeBatch = ceCollBatch,
+     KernelPhase = kernelPhase]
+}

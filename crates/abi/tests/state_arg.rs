@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+//! State arguments: read only where a state defines them, whatever NCCL passes elsewhere.
+
+use std::num::NonZeroU64;
+use std::ptr;
+
+use ncclscope_abi::net::NetData;
+use ncclscope_abi::{EventState, StateArg, V1, V2, V3, V4, V5, V6, V7, Version};
+
+/// Two words, which is the size of the larger union. The first holds a number too large for 32
+/// bits, over garbage in the second.
+static WORDS: [u64; 2] = [0x0000_0007_0000_0042, 0xa5a5_a5a5_0000_0003];
+
+fn state_arg<V: Version>(state: i32, args: *const u64) -> StateArg {
+    // SAFETY: `args` is NULL, or leads to WORDS, which is larger and as aligned as any version's
+    // arguments, or to nothing that the state lets anyone read.
+    unsafe { V::state_arg(EventState(state), args.cast()) }
+}
+
+/// What a version up to 3 makes of [`WORDS`].
+fn early(state: i32) -> StateArg {
+    match state {
+        0..=7 => StateArg::ProxyOp { trans_size: 0x0007_0000_0042, steps: 3 },
+        18 => StateArg::AppendedProxyOps(0x42),
+        _ => StateArg::None,
+    }
+}
+
+/// What a version from 4 on makes of [`WORDS`].
+fn late(state: i32, version: u8) -> StateArg {
+    match state {
+        9 | 11 => StateArg::TransSize(0x0007_0000_0042),
+        18 => StateArg::AppendedProxyOps(0x42),
+        21 => StateArg::NetPluginData(NetData(ptr::without_provenance(0x0007_0000_0042))),
+        22 => StateArg::PTimer(NonZeroU64::new(0x0007_0000_0042)),
+        31 if version == 7 => StateArg::PTimer(NonZeroU64::new(0x0007_0000_0042)),
+        _ => StateArg::None,
+    }
+}
+
+/// Past the known states on both sides.
+const STATES: std::ops::Range<i32> = -2..100;
+
+#[test]
+fn each_state_yields_what_it_defines_and_nothing_else() {
+    fn check<V: Version>() {
+        for state in STATES {
+            let expected = if V::NUMBER < 4 { early(state) } else { late(state, V::NUMBER) };
+            let arg = state_arg::<V>(state, WORDS.as_ptr());
+            assert_eq!(arg, expected, "v{}, state {state}", V::NUMBER);
+        }
+    }
+    check::<V1>();
+    check::<V2>();
+    check::<V3>();
+    check::<V4>();
+    check::<V5>();
+    check::<V6>();
+    check::<V7>();
+}
+
+#[test]
+fn null_arguments_are_none_in_every_state() {
+    fn check<V: Version>() {
+        for state in STATES {
+            assert_eq!(state_arg::<V>(state, ptr::null()), StateArg::None);
+        }
+    }
+    check::<V1>();
+    check::<V2>();
+    check::<V3>();
+    check::<V4>();
+    check::<V5>();
+    check::<V6>();
+    check::<V7>();
+}
+
+#[test]
+fn states_without_arguments_are_not_looked_up() {
+    // A pointer that no load survives, where NCCL may pass one to unset memory.
+    let wild = ptr::without_provenance(8);
+    for state in [8, 10, 12, 13, 19, 20, 23, 24, 25, 99] {
+        assert_eq!(state_arg::<V3>(state, wild), StateArg::None);
+        assert_eq!(state_arg::<V4>(state, wild), StateArg::None);
+        assert_eq!(state_arg::<V7>(state, wild), StateArg::None);
+    }
+    assert_eq!(state_arg::<V3>(9, wild), StateArg::None);
+    assert_eq!(state_arg::<V6>(31, wild), StateArg::None);
+}
+
+#[test]
+fn no_gpu_time_is_told_from_time_zero() {
+    let zero = [0_u64; 2];
+    assert_eq!(state_arg::<V4>(22, zero.as_ptr()), StateArg::PTimer(None));
+    assert_eq!(state_arg::<V7>(31, zero.as_ptr()), StateArg::PTimer(None));
+    assert_eq!(state_arg::<V7>(9, zero.as_ptr()), StateArg::TransSize(0));
+}
