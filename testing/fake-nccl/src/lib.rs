@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Plays NCCL's callbacks to a profiler plugin: the orders, threads and faults of the real core,
+without NCCL.
+
+A plugin is loaded as NCCL loads it (`RTLD_NOW | RTLD_LOCAL`) at one version of the API. Descriptors
+are made byte by byte from [`offsets`], a table of its own, in memory that is filled with garbage
+first, as NCCL's shims leave it; handle slots hold a poison value before each start.
+
+What it does **not** do: check the plugin. Tests do, by what the plugin wrote and by this process
+having survived.
+*/
+
+pub mod offsets;
+pub mod play;
+pub mod plugin;
+
+pub use play::Player;
+pub use plugin::{Plugin, Profiler};

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A loaded plugin at one version of the API.
+
+use core::ffi::{c_char, c_int, c_void};
+use std::path::Path;
+
+/// The function table as it lies in memory; all versions have these six pointers.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct Profiler {
+    name: *const c_char,
+    init: *const c_void,
+    start: unsafe extern "C" fn(*mut c_void, *mut *mut c_void, *mut c_void) -> c_int,
+    stop: unsafe extern "C" fn(*mut c_void) -> c_int,
+    record: unsafe extern "C" fn(*mut c_void, c_int, *mut c_void) -> c_int,
+    finalize: unsafe extern "C" fn(*mut c_void) -> c_int,
+}
+
+type InitV1 = unsafe extern "C" fn(*mut *mut c_void, *mut c_int) -> c_int;
+type InitV4 = unsafe extern "C" fn(
+    *mut *mut c_void,
+    *mut c_int,
+    *const c_char,
+    u64,
+    c_int,
+    c_int,
+    c_int,
+    Option<unsafe extern "C" fn()>,
+) -> c_int;
+type InitV5 = unsafe extern "C" fn(
+    *mut *mut c_void,
+    u64,
+    *mut c_int,
+    *const c_char,
+    c_int,
+    c_int,
+    c_int,
+    Option<unsafe extern "C" fn()>,
+) -> c_int;
+
+/// State arguments: 16 bytes, more than any version reads.
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(8))]
+pub struct Args(pub [u8; 16]);
+
+/// A plugin, loaded at one version.
+#[derive(Debug)]
+pub struct Plugin {
+    library: Option<libloading::os::unix::Library>,
+    table: Profiler,
+    version: usize,
+    mask: &'static mut c_int,
+}
+
+// SAFETY: the table's functions may be called from any thread, as NCCL does; the mask is read only
+// between calls.
+unsafe impl Sync for Plugin {}
+
+impl Plugin {
+    /// Loads `path` at `version` (1 to 7).
+    ///
+    /// # Errors
+    /// The loader's words.
+    pub fn load(path: &Path, version: usize) -> Result<Plugin, String> {
+        let flags = libc::RTLD_NOW | libc::RTLD_LOCAL;
+        // SAFETY: running the plugin's initialisers is what this is for.
+        let library = unsafe { libloading::os::unix::Library::open(Some(path), flags) }
+            .map_err(|e| e.to_string())?;
+        let name = format!("ncclProfiler_v{version}\0");
+        // SAFETY: the symbol is a data object that begins with these six pointers.
+        let table = *unsafe { library.get::<*const Profiler>(name.as_bytes()) }
+            .map_err(|e| e.to_string())?;
+        // SAFETY: the symbol's address is that of the table.
+        let table = unsafe { *table };
+        // NCCL's mask is a global of its own; it outlives every plugin.
+        Ok(Plugin { library: Some(library), table, version, mask: Box::leak(Box::new(0)) })
+    }
+
+    /// The API version.
+    #[must_use]
+    pub const fn version(&self) -> usize {
+        self.version
+    }
+
+    /// The activation mask as it stands.
+    #[must_use]
+    pub fn mask(&self) -> u32 {
+        self.mask.cast_unsigned()
+    }
+
+    /// `init` of a communicator: returns the context.
+    ///
+    /// # Panics
+    /// If the plugin returns an error, which it must not.
+    pub fn init(&mut self, hash: u64, ranks: c_int, rank: c_int) -> u64 {
+        let mut context: *mut c_void = core::ptr::null_mut();
+        let mask: *mut c_int = self.mask;
+        let name = c"fake".as_ptr();
+        let code = match self.version {
+            1..=3 => {
+                // SAFETY: versions 1 to 3 have this signature.
+                let init =
+                    unsafe { core::mem::transmute::<*const c_void, InitV1>(self.table.init) };
+                // SAFETY: both pointers are valid.
+                unsafe { init(&raw mut context, mask) }
+            }
+            4 => {
+                // SAFETY: version 4 has this signature.
+                let init =
+                    unsafe { core::mem::transmute::<*const c_void, InitV4>(self.table.init) };
+                // SAFETY: all pointers are valid.
+                unsafe { init(&raw mut context, mask, name, hash, 2, ranks, rank, None) }
+            }
+            _ => {
+                // SAFETY: versions 5 to 7 have this signature.
+                let init =
+                    unsafe { core::mem::transmute::<*const c_void, InitV5>(self.table.init) };
+                // SAFETY: all pointers are valid.
+                unsafe { init(&raw mut context, hash, mask, name, 2, ranks, rank, None) }
+            }
+        };
+        assert_eq!(code, 0, "init returned an error");
+        assert!(!context.is_null(), "init left a null context");
+        context.addr() as u64
+    }
+
+    /// `startEvent` with a handle slot that holds poison before.
+    ///
+    /// # Panics
+    /// If the plugin does not write the slot or returns an error.
+    #[must_use]
+    pub fn start(&self, context: u64, descr: &mut [u8]) -> u64 {
+        let poison = pointer(0xdead_beef_dead_beef);
+        let mut handle = poison;
+        let (context, descr) = (pointer(context), descr.as_mut_ptr().cast::<c_void>());
+        // SAFETY: the slot is valid, and the descriptor laid out as the version says.
+        let code = unsafe { (self.table.start)(context, &raw mut handle, descr) };
+        assert_eq!(code, 0, "startEvent returned an error");
+        assert_ne!(handle, poison, "startEvent left the handle unwritten");
+        handle.addr() as u64
+    }
+
+    /// `stopEvent`, whatever the handle is.
+    ///
+    /// # Panics
+    /// If the plugin returns an error.
+    pub fn stop(&self, handle: u64) {
+        // SAFETY: plugins must take any handle.
+        assert_eq!(unsafe { (self.table.stop)(pointer(handle)) }, 0);
+    }
+
+    /// `recordEventState` with 16 bytes of arguments, or none.
+    ///
+    /// # Panics
+    /// If the plugin returns an error.
+    pub fn record(&self, handle: u64, state: c_int, args: Option<&mut Args>) {
+        let args = args.map_or(core::ptr::null_mut(), |a| a.0.as_mut_ptr().cast::<c_void>());
+        // SAFETY: plugins must take any handle and state; the arguments are null or long enough.
+        assert_eq!(unsafe { (self.table.record)(pointer(handle), state, args) }, 0);
+    }
+
+    /// `finalize`.
+    ///
+    /// # Panics
+    /// If the plugin returns an error.
+    pub fn finalize(&self, context: u64) {
+        // SAFETY: the context came from `init`, or is garbage, which plugins must take.
+        assert_eq!(unsafe { (self.table.finalize)(pointer(context)) }, 0);
+    }
+
+    /// Unloads the library as NCCL does with the last communicator.
+    pub fn unload(mut self) {
+        drop(self.library.take());
+    }
+}
+
+/// Handles and contexts are numbers here; NCCL carries them as pointers.
+#[expect(clippy::cast_possible_truncation, reason = "NCCL runs on 64-bit machines only")]
+const fn pointer(value: u64) -> *mut c_void {
+    core::ptr::without_provenance_mut(value as usize)
+}

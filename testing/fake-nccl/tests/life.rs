@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The built plugin in other processes: every version, every way to end, every bad environment.
+
+use ncclscope_trace::{EventKind, Handle, Record, Recording};
+use std::collections::HashMap;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// The plugin that this build made; made now if this build did not.
+fn plugin() -> PathBuf {
+    let profile = Path::new(env!("CARGO_BIN_EXE_fake-nccl")).parent().unwrap().to_owned();
+    let path = profile.join("libnccl_profiler_ncclscope.so");
+    static BUILD: std::sync::Once = std::sync::Once::new();
+    BUILD.call_once(|| {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "--package", "ncclscope-plugin"]);
+        cargo.arg("--target-dir").arg(profile.parent().unwrap());
+        if profile.ends_with("release") {
+            cargo.arg("--release");
+        }
+        assert!(cargo.status().unwrap().success(), "the plugin does not build");
+    });
+    path
+}
+
+fn play(dir: &Path, version: usize, ops: usize, end: &str, env: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fake-nccl"));
+    command.arg(plugin()).args([&version.to_string(), &ops.to_string(), end]);
+    command.env("NCCLSCOPE_DIR", dir).env("NCCLSCOPE_LOG", "stderr");
+    command.envs(env.iter().copied());
+    command.output().unwrap()
+}
+
+fn survived(output: &Output) -> bool {
+    output.status.success() && String::from_utf8_lossy(&output.stdout).ends_with("survived\n")
+}
+
+fn recordings(dir: &Path) -> Vec<Recording> {
+    let mut paths: Vec<_> = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()).collect();
+    paths.sort();
+    paths.iter().map(|p| Recording::open(p).unwrap()).collect()
+}
+
+/// Starts and stops by kind, each handle at most once, parents resolved.
+#[derive(Default, Debug, PartialEq, Eq)]
+struct Counts {
+    started: HashMap<EventKind, usize>,
+    stopped: HashMap<EventKind, usize>,
+    strangers: usize,
+}
+
+fn count(recording: &Recording) -> Counts {
+    let mut counts = Counts::default();
+    let mut starts: HashMap<Handle, Handle> = HashMap::new();
+    for lane in 0..recording.lanes().len() {
+        for record in recording.records(lane) {
+            match record {
+                Record::Start(start) => {
+                    assert!(starts.insert(start.handle, start.parent).is_none());
+                    *counts.started.entry(start.handle.kind()).or_default() += 1;
+                }
+                Record::Stop { handle, .. } => {
+                    *counts.stopped.entry(handle.kind()).or_default() += 1;
+                }
+                Record::Step(step) => {
+                    *counts.started.entry(EventKind::ProxyStep).or_default() += 1;
+                    let stopped = usize::from(step.has(2));
+                    *counts.stopped.entry(EventKind::ProxyStep).or_default() += stopped;
+                }
+                Record::State { .. } | Record::ClockSync(_) => {}
+            }
+        }
+    }
+    let known = |parent: &Handle| parent.is_null() || starts.contains_key(parent);
+    counts.strangers = starts.values().filter(|p| !known(p)).count();
+    counts
+}
+
+/// What `ops` operations of two channels and four steps are, by version.
+fn expected(version: usize, ops: usize) -> HashMap<EventKind, usize> {
+    let mut kinds = vec![
+        (EventKind::Group, 1),
+        (EventKind::Coll, 1),
+        (EventKind::ProxyOp, 4),
+        (EventKind::ProxyStep, 16),
+    ];
+    if version >= 3 {
+        kinds.push((EventKind::KernelCh, 2));
+    }
+    if version >= 5 {
+        let api = [EventKind::GroupApi, EventKind::CollApi, EventKind::KernelLaunch];
+        kinds.extend(api.map(|kind| (kind, 1)));
+    }
+    kinds.into_iter().map(|(kind, n)| (kind, n * ops)).collect()
+}
+
+#[test]
+fn every_version_records_every_event_once() {
+    for version in 1..=7 {
+        let dir = tempfile::tempdir().unwrap();
+        let output = play(dir.path(), version, 50, "finalize", &[]);
+        assert!(survived(&output), "v{version}: {output:?}");
+        let recordings = recordings(dir.path());
+        assert_eq!(recordings.len(), 1);
+        let recording = &recordings[0];
+        assert_eq!(recording.problems(), &[] as &[String], "v{version}");
+        assert!(recording.header().closed);
+        let counts = count(recording);
+        assert_eq!(counts.started, expected(version, 50), "v{version}");
+        assert_eq!(counts.stopped, counts.started, "v{version}");
+        assert_eq!(counts.strangers, 0, "v{version}");
+        let comm = &recording.comms()[0];
+        assert_eq!(comm.hash, 0xc0ffee, "v{version} knows the communicator");
+        assert_eq!(comm.api_version as usize, version);
+        let strings: Vec<_> =
+            (1..=256).filter_map(|id| recording.string(ncclscope_trace::StrId(id))).collect();
+        for text in ["AllReduce", "ncclFloat32", "RING", "SIMPLE"] {
+            assert!(strings.contains(&text), "v{version}: {strings:?} lacks {text}");
+        }
+        assert!(recording.lanes().iter().all(|l| l.header.lost == [0; 16]), "v{version}");
+    }
+}
+
+#[test]
+fn every_end_leaves_a_recording() {
+    for (end, sealed) in [("exit", true), ("reload", true), ("comms", true), ("term", false)] {
+        let dir = tempfile::tempdir().unwrap();
+        let output = play(dir.path(), 6, 40, end, &[]);
+        assert_eq!(survived(&output), sealed, "{end}: {output:?}");
+        let recordings = recordings(dir.path());
+        assert_eq!(recordings.len(), 1, "{end}");
+        assert_eq!(recordings[0].header().closed, sealed, "{end}");
+        let rounds = match end {
+            "reload" => 3,
+            "comms" => 16,
+            _ => 1,
+        };
+        let counts = count(&recordings[0]);
+        assert_eq!(counts.started, expected(6, 40 * rounds), "{end}");
+        assert_eq!(counts.started, counts.stopped, "{end}");
+        assert_eq!(recordings[0].comms().len(), rounds);
+    }
+}
+
+#[test]
+fn a_kill_loses_nothing_that_was_stored() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = play(dir.path(), 5, 100, "kill", &[]);
+    assert_eq!(output.status.signal(), Some(9));
+    let recordings = recordings(dir.path());
+    let problem = &recordings[0].problems()[0];
+    assert!(problem.contains("was killed") && problem.contains("1 network steps"), "{problem}");
+    let counts = count(&recordings[0]);
+    let mut all = expected(5, 101);
+    // Of the last operation one ProxyOp and one step were under way.
+    all.insert(EventKind::ProxyOp, 401);
+    all.insert(EventKind::ProxyStep, 1601);
+    all.insert(EventKind::KernelCh, 200);
+    assert_eq!(counts.started, all);
+    assert_eq!(counts.stopped[&EventKind::ProxyStep], 1600);
+    assert_eq!(counts.stopped[&EventKind::ProxyOp], 400);
+    // What a reader needs to name things was there before the kill.
+    assert_eq!(recordings[0].comms()[0].hash, 0xc0ffee);
+}
+
+#[test]
+fn after_a_fork_the_parent_records_and_the_child_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = play(dir.path(), 6, 20, "fork", &[]);
+    assert!(survived(&output), "{output:?}");
+    let recordings = recordings(dir.path());
+    assert_eq!(recordings.len(), 1, "the child makes no file");
+    assert_eq!(count(&recordings[0]).started, expected(6, 30));
+    assert_eq!(recordings[0].problems(), &[] as &[String]);
+}
+
+#[test]
+fn a_bad_environment_is_one_line_and_the_job_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "in the way").unwrap();
+    for (target, word) in
+        [(file.as_path(), "recording is off"), (Path::new("/proc/none"), "recording is off")]
+    {
+        let output = play(target, 6, 5, "finalize", &[]);
+        assert!(survived(&output), "{output:?}");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert!(text.contains(word), "{text}");
+    }
+    let run = dir.path().join("run");
+    let output = play(&run, 6, 5, "finalize", &[("NCCLSCOPE_MODE", "loud")]);
+    assert!(survived(&output), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(text.lines().count(), 1, "{text}");
+    assert!(text.contains("NCCLSCOPE_MODE=loud: expected off, flight or trace"), "{text}");
+    assert_eq!(count(&recordings(&run)[0]).started, expected(6, 5), "the default holds");
+}
+
+#[test]
+fn mode_off_asks_for_nothing_and_writes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = play(dir.path(), 6, 5, "finalize", &[("NCCLSCOPE_MODE", "off")]);
+    assert!(survived(&output), "{output:?}");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+/// Runs in a file system of its own that holds 3 MiB; needs the right to mount one.
+#[test]
+fn a_full_disk_costs_records_and_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    for (size, fill, word) in [
+        ("3m", "head -c 3000000 /dev/zero", "counted as lost"),
+        ("4k", ":", "counted as lost"),
+        ("4k", "echo x", "recording is off"),
+    ] {
+        let script = format!(
+            "mount -t tmpfs -o size={size} none {dir} && {{ {fill} > {dir}/x; }} && \"$@\"",
+            dir = dir.path().display()
+        );
+        let mut command = Command::new("unshare");
+        command.args(["--map-root-user", "--mount", "sh", "-c", &script, "sh"]);
+        command.arg(env!("CARGO_BIN_EXE_fake-nccl")).arg(plugin());
+        command.args(["6", "2000", "finalize"]);
+        command.env("NCCLSCOPE_DIR", dir.path()).env("NCCLSCOPE_LOG", "stderr");
+        let output = command.output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        if stderr.contains("unshare:") || stderr.contains("mount:") {
+            println!("skipped: no right to mount a small file system here: {stderr}");
+            return;
+        }
+        assert!(String::from_utf8_lossy(&output.stdout).contains("survived"), "{output:?}");
+        assert!(stderr.contains(word), "{size}: {stderr}");
+    }
+}
