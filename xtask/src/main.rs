@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Project tasks, run as `cargo xtask COMMAND`.
+//!
+//! Each command is one row of [`COMMANDS`] and one module; the parser and the help text come from
+//! the row. Commands run from the repository root, and their exit status is that of the first
+//! thing in them that failed. This crate links nothing of the product: it only runs it.
+
+#![forbid(unsafe_code)]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool talks")]
+
+mod build;
+mod ci;
+mod nccl;
+mod process;
+mod test;
+mod tidy;
+
+use std::error::Error;
+use std::fmt;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// What every task returns: the exit status, or an error that ends as one line on stderr.
+pub(crate) type Outcome<T = ExitCode> = Result<T, Box<dyn Error>>;
+
+/// One `cargo xtask` command.
+struct Command {
+    name: &'static str,
+    usage: &'static str,
+    about: &'static str,
+    run: fn(&[String]) -> Outcome,
+}
+
+const COMMANDS: &[Command] = &[
+    Command {
+        name: "tidy",
+        usage: "",
+        about: "Check the tree against the rules of CONTRIBUTING.md",
+        run: tidy::run,
+    },
+    Command {
+        name: "nccl",
+        usage: "fetch|path VERSION [--cuda 12|13]",
+        about: "Fetch libnccl.so.2 of a release from its wheel, or print where it is",
+        run: nccl::run,
+    },
+    Command {
+        name: "test",
+        usage: "[RUNNER ARGS]",
+        about: "Fetch and build what the tests need, then run them",
+        run: test::run,
+    },
+    Command {
+        name: "ci",
+        usage: "[--only JOB | --list]",
+        about: "Run every check that a change must pass",
+        run: ci::run,
+    },
+];
+
+/// A mistake in the command line: exit status 2 and a hint at the help.
+#[derive(Debug)]
+pub(crate) struct Usage(pub(crate) String);
+
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (see `cargo xtask help`)", self.0)
+    }
+}
+
+impl Error for Usage {}
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match dispatch(&args) {
+        Ok(status) => status,
+        Err(error) => {
+            eprintln!("xtask: {error}");
+            ExitCode::from(if error.is::<Usage>() { 2 } else { 1 })
+        }
+    }
+}
+
+fn dispatch(args: &[String]) -> Outcome {
+    let Some((name, rest)) = args.split_first() else {
+        return Err(Usage("no command given".into()).into());
+    };
+    if matches!(name.as_str(), "help" | "--help" | "-h") {
+        print!("{}", help());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let command = COMMANDS
+        .iter()
+        .find(|command| command.name == name)
+        .ok_or_else(|| Usage(format!("no command `{name}`")))?;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?;
+    std::env::set_current_dir(root)?;
+    (command.run)(rest)
+}
+
+fn help() -> String {
+    let mut text = String::from("Project tasks of ncclscope.\n\nUsage: cargo xtask COMMAND\n\n");
+    for Command { name, usage, about, .. } in COMMANDS {
+        text += &format!("  {:<40} {about}\n", format!("{name} {usage}"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dispatch_words(words: &str) -> Outcome {
+        dispatch(&words.split_whitespace().map(String::from).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn unknown_commands_are_usage_errors() {
+        for words in ["", "nonesuch", "ci --only nonesuch", "ci --nonesuch", "nccl", "nccl fetch"] {
+            let error = dispatch_words(words).expect_err(words);
+            assert!(error.is::<Usage>(), "`{words}`: {error}");
+        }
+    }
+
+    #[test]
+    fn help_names_every_command() {
+        let help = help();
+        assert!(COMMANDS.iter().all(|c| help.contains(c.name) && help.contains(c.about)));
+    }
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `cargo xtask nccl`: real NCCL releases for the tests, from NVIDIA's wheels.
+//!
+//! A release lies at `DIR/cuNN-VERSION/libnccl.so.2`, where `DIR` is `$NCCLSCOPE_NCCL_DIR` or
+//! `$HOME/.cache/ncclscope/nccl`. It appears there whole or not at all, and is never fetched twice.
+//! Nothing of a wheel enters the repository or a package of ours.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use crate::{Outcome, Usage, process};
+
+const LIBRARY: &str = "libnccl.so.2";
+
+/// Copies the library out of the wheel in its first argument, a folder, to its second, a file. A
+/// wheel is a ZIP file, and Python is there anyway for pip.
+const UNPACK: &str = "
+import glob, shutil, sys, zipfile
+[wheel] = glob.glob(sys.argv[1] + '/*.whl')
+with zipfile.ZipFile(wheel) as archive:
+    [name] = [name for name in archive.namelist() if name.endswith('/libnccl.so.2')]
+    with archive.open(name) as source, open(sys.argv[2], 'wb') as target:
+        shutil.copyfileobj(source, target, 1 << 20)
+";
+
+/// A release of NCCL as a wheel has it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Release {
+    version: String,
+    cuda: u8,
+}
+
+impl Release {
+    /// The release built for CUDA 12 or 13; an error for a version that no wheel can have.
+    pub(crate) fn new(version: &str, cuda: u8) -> Result<Self, Usage> {
+        let plain = version.chars().all(|c| c.is_ascii_alphanumeric() || c == '.');
+        if !plain || !version.starts_with(|c: char| c.is_ascii_digit()) {
+            return Err(Usage(format!("`{version}` is no NCCL version, such as 2.30.7")));
+        }
+        if !matches!(cuda, 12 | 13) {
+            return Err(Usage("--cuda is 12 or 13".into()));
+        }
+        Ok(Self { version: version.into(), cuda })
+    }
+
+    /// Where the release's library lies, whether it is there or not.
+    pub(crate) fn library(&self) -> Outcome<PathBuf> {
+        let folder = match std::env::var_os("NCCLSCOPE_NCCL_DIR") {
+            Some(folder) => PathBuf::from(folder),
+            None => cache()?.join("nccl"),
+        };
+        Ok(folder.join(format!("cu{}-{}", self.cuda, self.version)).join(LIBRARY))
+    }
+
+    /// Fetches the release unless it is there; returns where it lies.
+    pub(crate) fn fetch(&self) -> Outcome<PathBuf> {
+        let library = self.library()?;
+        if library.is_file() {
+            return Ok(library);
+        }
+        let folder = library.parent().ok_or("a library lies in a folder")?;
+        let mut scratch = folder.as_os_str().to_owned();
+        scratch.push(format!(".tmp{}", std::process::id()));
+        let scratch = Scratch::new(scratch.into())?;
+        self.download(&scratch.0)?;
+        let unpacked = scratch.0.join(LIBRARY);
+        let wheel = scratch.0.as_path();
+        process::stdout(process::command(&["python3", "-c", UNPACK]).arg(wheel).arg(&unpacked))?;
+        std::fs::create_dir_all(folder)?;
+        std::fs::rename(&unpacked, &library)?;
+        Ok(library)
+    }
+
+    fn download(&self, folder: &Path) -> Outcome<()> {
+        let wheel = format!("nvidia-nccl-cu{}=={}", self.cuda, self.version);
+        process::stdout(&mut process::command(&["python3", "-m", "pip", "--version"]))
+            .map_err(|error| format!("fetching {wheel} needs python3 with pip: {error}"))?;
+        let words = "python3 -m pip --disable-pip-version-check download --quiet --no-cache-dir \
+                     --no-deps --only-binary=:all: -d";
+        let mut pip = process::command(&words.split_whitespace().collect::<Vec<_>>());
+        process::check(pip.arg(folder).arg(&wheel))
+            .map_err(|error| format!("cannot fetch {wheel}: {error}").into())
+    }
+}
+
+/// A folder that goes away with the value, also when a fetch fails half-way.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(folder: PathBuf) -> Outcome<Self> {
+        std::fs::create_dir_all(&folder)?;
+        Ok(Self(folder))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What cannot be removed is a leftover in a cache: no reason to fail a fetch.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The folder of all that tasks fetch and keep: `$HOME/.cache/ncclscope`.
+pub(crate) fn cache() -> Outcome<PathBuf> {
+    let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
+    Ok(PathBuf::from(home.ok_or("HOME is not set")?).join(".cache/ncclscope"))
+}
+
+/// `fetch VERSION` or `path VERSION`; both print where the library lies.
+pub(crate) fn run(args: &[String]) -> Outcome {
+    let (verb, release) = parse(args)?;
+    let library = if verb == "fetch" { release.fetch()? } else { release.library()? };
+    if !library.is_file() {
+        let Release { version, cuda } = release;
+        let hint = format!("cargo xtask nccl fetch {version} --cuda {cuda}");
+        return Err(format!("{} is not there; `{hint}` gets it", library.display()).into());
+    }
+    println!("{}", library.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn parse(args: &[String]) -> Result<(&str, Release), Usage> {
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let (verb, version, cuda) = match words[..] {
+        [verb, version] => (verb, version, "12"),
+        [verb, version, "--cuda", cuda] | [verb, "--cuda", cuda, version] => (verb, version, cuda),
+        _ => return Err(Usage("nccl takes `fetch|path VERSION [--cuda 12|13]`".into())),
+    };
+    if !matches!(verb, "fetch" | "path") {
+        return Err(Usage(format!("nccl has `fetch` and `path`, not `{verb}`")));
+    }
+    Ok((verb, Release::new(version, cuda.parse().unwrap_or(0))?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(words: &str) -> Result<(String, Release), Usage> {
+        let args: Vec<String> = words.split_whitespace().map(String::from).collect();
+        parse(&args).map(|(verb, release)| (verb.to_owned(), release))
+    }
+
+    #[test]
+    fn arguments() {
+        let release = |version: &str, cuda| Release { version: version.into(), cuda };
+        let (verb, found) = parsed("fetch 2.28.9").expect("a release");
+        assert_eq!((verb.as_str(), found), ("fetch", release("2.28.9", 12)));
+        for words in ["path 2.26.2.post1 --cuda 13", "path --cuda 13 2.26.2.post1"] {
+            assert_eq!(parsed(words).expect(words).1, release("2.26.2.post1", 13));
+        }
+        for words in ["fetch", "get 2.28.9", "fetch 2.28.9 --cuda 11", "fetch ../x", "fetch -h"] {
+            parsed(words).expect_err(words);
+        }
+    }
+
+    #[test]
+    fn scratch_folders_go_away() {
+        let folder = std::env::temp_dir().join(format!("xtask-scratch-{}", std::process::id()));
+        let scratch = Scratch::new(folder.clone()).expect("a folder");
+        std::fs::write(folder.join("wheel"), "x").expect("a file");
+        drop(scratch);
+        assert!(!folder.exists());
+    }
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `cargo xtask test`: everything the tests need, then the tests.
+//!
+//! The tests load real NCCL releases, the plugin as it ships, and readers of other projects. This
+//! page gets those first, so that a test which finds one missing fails instead of passing by. What
+//! it fetches stays in `$HOME/.cache/ncclscope`; a second run fetches nothing.
+
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+
+use crate::nccl::{Release, cache};
+use crate::{Outcome, build, process};
+
+/// NCCL releases that the tests load, from the CUDA 12 wheels.
+const NCCL_VERSIONS: &[&str] = &["2.28.9", "2.30.7", "2.32.3"];
+
+/// Readers of other projects: the PyPI package, pinned, and the module that shows it is there.
+const PYTHON_PACKAGES: &[(&str, &str)] = &[
+    ("perfetto==0.59.1", "perfetto.protos.perfetto.trace.perfetto_trace_pb2"),
+    ("protobuf==7.36.2", "google.protobuf"),
+];
+
+/// Runs all tests, or those that `args` of the runner (nextest, else `cargo test`) pick.
+pub(crate) fn run(args: &[String]) -> Outcome {
+    for version in NCCL_VERSIONS {
+        Release::new(version, 12)?.fetch()?;
+    }
+    let python = python()?;
+    build::release()?;
+    let has_nextest = has_nextest();
+    let mut failed = None;
+    for words in runs(has_nextest, args) {
+        let mut runner = Command::new("cargo");
+        runner.args(words).env("NCCLSCOPE_REQUIRE_NCCL", "1").env("NCCLSCOPE_TEST_PYTHON", &python);
+        let status = process::status(&mut runner)?;
+        if !status.success() {
+            failed.get_or_insert(status);
+        }
+    }
+    Ok(failed.map_or(ExitCode::SUCCESS, process::exit_code))
+}
+
+/// The arguments of each cargo run, the main runner last, so that its summary closes the output.
+fn runs(has_nextest: bool, args: &[String]) -> Vec<Vec<String>> {
+    let words = |text: &str| text.split_whitespace().map(String::from).collect::<Vec<_>>();
+    let picks_packages = args.iter().any(|arg| arg.starts_with("-p") || arg == "--package");
+    let mut main = words(if has_nextest { "nextest run" } else { "test" });
+    if !picks_packages {
+        main.push("--workspace".into());
+    }
+    if args.is_empty() {
+        main.push("--no-fail-fast".into());
+    }
+    main.extend_from_slice(args);
+    // `cargo test` runs doctests itself, nextest cannot; its filters mean nothing there.
+    let doctests =
+        (has_nextest && args.is_empty()).then(|| words("test --doc --workspace --no-fail-fast"));
+    doctests.into_iter().chain([main]).collect()
+}
+
+fn has_nextest() -> bool {
+    let mut version = process::command(&["cargo", "nextest", "--version"]);
+    version.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|s| s.success())
+}
+
+/// A Python that has [`PYTHON_PACKAGES`], in a virtual environment of ours.
+fn python() -> Outcome<PathBuf> {
+    let folder = cache()?.join("venv");
+    let python = folder.join("bin/python");
+    let modules: Vec<&str> = PYTHON_PACKAGES.iter().map(|(_, module)| *module).collect();
+    let import = format!("import {}", modules.join(", "));
+    let works = || process::stdout(Command::new(&python).args(["-c", &import])).map(|_| ());
+    if works().is_err() {
+        process::check(process::command(&["python3", "-m", "venv", "--clear"]).arg(&folder))?;
+        let packages = PYTHON_PACKAGES.iter().map(|(package, _)| *package);
+        let pip = "-m pip --disable-pip-version-check install --quiet --no-cache-dir";
+        process::check(Command::new(&python).args(pip.split(' ')).args(packages))?;
+        works()?;
+    }
+    Ok(python)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run_lines(has_nextest: bool, args: &[&str]) -> Vec<String> {
+        let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+        runs(has_nextest, &args).iter().map(|words| words.join(" ")).collect()
+    }
+
+    #[test]
+    fn the_main_runner_comes_last() {
+        let all = run_lines(true, &[]);
+        assert_eq!(
+            all,
+            ["test --doc --workspace --no-fail-fast", "nextest run --workspace --no-fail-fast"]
+        );
+        assert_eq!(run_lines(false, &[]), ["test --workspace --no-fail-fast"]);
+    }
+
+    #[test]
+    fn arguments_go_to_the_main_runner_alone() {
+        let some = run_lines(true, &["-E", "test(hang)"]);
+        assert_eq!(some, ["nextest run --workspace -E test(hang)"]);
+        assert_eq!(run_lines(true, &["-p", "xtask"]), ["nextest run -p xtask"]);
+        assert_eq!(run_lines(false, &["--", "lane"]), ["test --workspace -- lane"]);
+    }
+
+    #[test]
+    fn releases_are_well_formed() {
+        for version in NCCL_VERSIONS {
+            Release::new(version, 12).expect(version);
+        }
+    }
+}

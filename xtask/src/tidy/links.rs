@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Relative links of Markdown pages: the file and the heading they point at must exist.
+
+use std::collections::BTreeSet;
+
+use super::Violation;
+
+/// Checks the links of the page at `path`; `paths` are all files of the repository.
+pub(super) fn check(path: &str, text: &str, paths: &BTreeSet<String>) -> Vec<Violation> {
+    let read = |target: &str| std::fs::read_to_string(target).unwrap_or_default();
+    check_with(path, text, paths, read)
+}
+
+fn check_with(
+    path: &str,
+    text: &str,
+    paths: &BTreeSet<String>,
+    read: impl Fn(&str) -> String,
+) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for (line, link) in links(text) {
+        let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+        let target = resolve(path, file);
+        let problem = if file.is_empty() || paths.contains(&target) {
+            let page = if file.is_empty() { text.into() } else { read(&target) };
+            let missing = target.ends_with(".md") && !heading.is_empty() && !has(&page, heading);
+            missing.then(|| format!("link to `{link}`: no heading `#{heading}` there"))
+        } else {
+            let folder = format!("{}/", target.trim_end_matches('/'));
+            let exists = target.is_empty() || paths.iter().any(|path| path.starts_with(&folder));
+            (!exists).then(|| format!("link to `{link}`: no such file in the repository"))
+        };
+        found.extend(problem.map(|problem| Violation::new(path, line, problem)));
+    }
+    found
+}
+
+/// The relative links of a page, each with its line: `[text](link)` and `[name]: link`.
+fn links(text: &str) -> Vec<(usize, &str)> {
+    let mut found = Vec::new();
+    for (number, line) in prose(text) {
+        // Between backquotes is code, where brackets are brackets.
+        for part in line.split('`').step_by(2) {
+            let inline = part.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next());
+            let reference = part
+                .strip_prefix('[')
+                .and_then(|rest| rest.split_once("]: "))
+                .and_then(|(_, link)| link.split_whitespace().next());
+            found.extend(inline.chain(reference).map(|link| (number, link)));
+        }
+        // A link whose text is code is split from its target above.
+        let code_text = line.split("`](").skip(1).filter_map(|rest| rest.split([')', ' ']).next());
+        found.extend(code_text.map(|link| (number, link)));
+    }
+    found.retain(|(_, link)| !link.contains("://") && !link.starts_with("mailto:"));
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+/// The lines outside fenced code, each with its number.
+fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut fenced = false;
+    text.lines().enumerate().filter_map(move |(index, line)| {
+        if line.trim_start().starts_with("```") {
+            fenced = !fenced;
+            return None;
+        }
+        (!fenced).then_some((index + 1, line))
+    })
+}
+
+/// `link` as a path from the repository root, seen from the page at `from`.
+fn resolve(from: &str, link: &str) -> String {
+    if link.is_empty() {
+        return from.into();
+    }
+    let mut parts: Vec<&str> = from.split('/').collect();
+    parts.pop();
+    if link.starts_with('/') {
+        parts.clear();
+    }
+    for part in link.split('/').filter(|part| !matches!(*part, "" | ".")) {
+        if part == ".." && parts.last().is_some_and(|last| *last != "..") {
+            parts.pop();
+        } else {
+            parts.push(part);
+        }
+    }
+    parts.join("/")
+}
+
+/// Whether the page has the heading, by the anchor that forges make of it, or an `id` of the name.
+fn has(page: &str, anchor: &str) -> bool {
+    let slug = |heading: &str| -> String {
+        let kept = heading.trim().to_lowercase();
+        let kept = kept.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+        kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+    };
+    page.contains(&format!("id=\"{anchor}\""))
+        || prose(page)
+            .any(|(_, line)| line.starts_with('#') && slug(line.trim_start_matches('#')) == anchor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn broken(text: &str) -> Vec<usize> {
+        let paths = ["README.md", "docs/a.md", "docs/deep/b.md", "LICENSE"];
+        let paths = paths.map(String::from).into_iter().collect();
+        let read = |_: &str| "# Top\n```\n# not one\n```\n## The `x`: a, b\n".to_owned();
+        let found = check_with("docs/a.md", text, &paths, read);
+        found.iter().map(|violation| violation.line).collect()
+    }
+
+    #[test]
+    fn links_that_resolve() {
+        for text in [
+            "[a](a.md) [b](deep/b.md) [r](../README.md \"title\") ![i](../LICENSE)",
+            "[folder](deep) [folder](deep/) [root](/README.md) [up](..)",
+            "[h](deep/b.md#the-x-a-b) [own](#here)\n# Here",
+            "[ref]: ../README.md",
+            "[web](https://example.org/x.md) [mail](mailto:a@example.org)",
+            "`[code](x.md)`\n```\n[code](x.md)\n```",
+        ] {
+            assert!(broken(text).is_empty(), "{text}");
+        }
+    }
+
+    #[test]
+    fn links_that_do_not() {
+        assert_eq!(broken("x\n[a](b.md)"), [2]);
+        assert_eq!(broken("[a](a.md) and [r](README.md)"), [1]);
+        assert_eq!(broken("[`code`](x.md)"), [1]);
+        assert_eq!(broken("[ref]: x.md"), [1]);
+        assert_eq!(broken("[out](../../README.md)"), [1]);
+        assert_eq!(broken("[h](deep/b.md#not-one)\n[own](#gone)"), [1, 2]);
+    }
+}

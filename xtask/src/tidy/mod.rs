@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `cargo xtask tidy`: the rules of CONTRIBUTING.md that neither rustc nor clippy checks.
+//!
+//! Each group of rules is a module with a pure check on text, so that its unit tests plant the
+//! violations. This page gathers the files that git tracks or would track, and prints what the
+//! groups found as `path:line: message`.
+
+mod deps;
+mod links;
+mod mask;
+mod rules;
+mod size;
+mod source;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::Path;
+use std::process::ExitCode;
+
+use crate::{Outcome, Usage, process};
+
+/// One broken rule at one place.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Violation {
+    path: String,
+    line: usize,
+    message: String,
+}
+
+impl Violation {
+    fn new(path: &str, line: usize, message: impl Into<String>) -> Self {
+        Self { path: path.into(), line, message: message.into() }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.path, self.line, self.message)
+    }
+}
+
+/// Prints every violation in the tree; exit status 1 where there is one.
+pub(crate) fn run(args: &[String]) -> Outcome {
+    if let Some(arg) = args.first() {
+        return Err(Usage(format!("tidy takes no argument `{arg}`")).into());
+    }
+    let paths = tree()?;
+    let mut found = BTreeSet::new();
+    for path in &paths {
+        found.extend(check_file(path, &paths)?);
+    }
+    found.extend(deps::check()?);
+    for violation in &found {
+        println!("{violation}");
+    }
+    println!("tidy: {} files, {} violations", paths.len(), found.len());
+    Ok(if found.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The repository's files, tracked or about to be, as paths from its root.
+fn tree() -> Outcome<BTreeSet<String>> {
+    let list = process::stdout(&mut process::command(&[
+        "git",
+        "ls-files",
+        "-z",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+    ]))?;
+    let paths = list.split_terminator('\0').filter(|path| Path::new(path).is_file());
+    Ok(paths.map(String::from).collect())
+}
+
+fn check_file(path: &str, paths: &BTreeSet<String>) -> Outcome<Vec<Violation>> {
+    let read = || std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"));
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let mut found = Vec::new();
+    match name.rsplit_once('.').map_or("", |(_, extension)| extension) {
+        "rs" => {
+            let source = source::Source::new(path, read()?);
+            found.extend(rules::licence(path, &source.text));
+            found.extend(rules::check(&source));
+            found.extend(size::check(&source));
+        }
+        "md" => found.extend(links::check(path, &read()?, paths)),
+        "sh" | "py" => found.extend(rules::licence(path, &read()?)),
+        _ if name == "Cargo.toml" || path == ".ci/run" => {
+            found.extend(rules::licence(path, &read()?));
+        }
+        _ => {}
+    }
+    Ok(found)
+}
