@@ -149,9 +149,9 @@ pub const VARIABLES: &[Variable] = &[
 #[must_use]
 pub fn markdown() -> String {
     let mut out = String::from(
-        "# Environment variables\n\nMade from the table in `crates/runtime/src/config/table.rs` by \
-         `cargo xtask docs`; do not edit.\n\nA value that cannot be used is told in one line, and \
-         the default holds. An empty value is none.\n",
+        "# Environment variables\n\nMade from the table in `crates/runtime/src/config/table.rs` \
+         (`cargo run -p ncclscope-runtime --example env-docs`); do not edit.\n\nA value that \
+         cannot be used is told in one line, and the default holds. An empty value is none.\n",
     );
     for (reader, title) in [
         (Reader::Plugin, "Read by the plugin"),
