@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Attaching: one libnccl per process, its kernels and their player.
+
+use crate::device;
+use crate::elf::Image;
+use crate::error::{Error, Result};
+use crate::player::{Launch, Player};
+use crate::redirect;
+use crate::stream::{Kind, Work};
+use crate::util::lock;
+use std::collections::HashSet;
+use std::ffi::{CStr, c_char, c_void};
+use std::fmt;
+use std::sync::{Mutex, OnceLock};
+
+/// The library that runs on the stand-in.
+struct Nccl {
+    /// Addresses of the host stubs that stand for kernels.
+    kernels: HashSet<usize>,
+    player: Player,
+}
+
+impl fmt::Debug for Nccl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Nccl").field("kernels", &self.kernels.len()).finish_non_exhaustive()
+    }
+}
+
+static NCCL: OnceLock<Nccl> = OnceLock::new();
+
+/// Redirects the libnccl that is loaded, once. Without one it does nothing and returns false.
+///
+/// # Errors
+/// A text that says why the library cannot run on the stand-in.
+pub fn attach() -> std::result::Result<bool, String> {
+    static BUSY: Mutex<()> = Mutex::new(());
+    let _one_at_a_time = lock(&BUSY);
+    if NCCL.get().is_some() {
+        return Ok(true);
+    }
+    let Some(image) = Image::loaded()? else { return Ok(false) };
+    let player = Player::new(&image)?;
+    let is_kernel =
+        |name: &str| name.contains("ncclDevKernel_") || name.contains("ncclSymkDevKernel_");
+    let kernels =
+        image.symbols().filter(|s| s.is_func && is_kernel(s.name)).map(|s| s.addr).collect();
+    let (major, minor) = image.cuda_version();
+    let version = i32::try_from(major * 1000 + minor * 10).unwrap_or(0);
+    if version == 0 {
+        return Err(format!("{}: no CUDA version found", image.path.display()));
+    }
+    device::set_version(version);
+    redirect::redirect(&image)?;
+    // Nobody else can have set it: `BUSY` is held.
+    drop(NCCL.set(Nccl { kernels, player }));
+    Ok(true)
+}
+
+/// Loads the libnccl at `path` and attaches to it. Returns its `dlopen` handle, or NULL after a
+/// line on stderr.
+///
+/// # Safety
+/// `path` must be a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cpucuda_open_nccl(path: *const c_char) -> *mut c_void {
+    // SAFETY: `path` is a C string; what libnccl's constructors do is NCCL's business.
+    let library = unsafe { libc::dlopen(path, libc::RTLD_NOW | libc::RTLD_LOCAL) };
+    let result = if library.is_null() {
+        // SAFETY: no precondition; a failed dlopen has left a text.
+        let text = unsafe { libc::dlerror() };
+        // SAFETY: the text is a C string that lives until the thread's next dl call.
+        Err(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+    } else {
+        attach().and_then(|done| if done { Ok(()) } else { Err("no libnccl.so loaded".into()) })
+    };
+    match result {
+        Ok(()) => library,
+        Err(text) => {
+            crate::log!("{text}");
+            std::ptr::null_mut()
+        }
+    }
+}
+
+/// Passes `function` if it stands for one of the library's kernels.
+///
+/// # Errors
+/// [`Error::INVALID_DEVICE_FUNCTION`] otherwise.
+pub fn kernel(function: usize) -> Result<usize> {
+    let known = NCCL.get().is_some_and(|nccl| nccl.kernels.contains(&function));
+    if known { Ok(function) } else { Err(Error::INVALID_DEVICE_FUNCTION) }
+}
+
+/// The work that plays a kernel.
+///
+/// # Errors
+/// [`Error::INVALID_DEVICE_FUNCTION`] if no library is attached.
+pub fn kernel_work(launch: Launch) -> Result<Work> {
+    let nccl = NCCL.get().ok_or(Error::INVALID_DEVICE_FUNCTION)?;
+    Ok(Work::new(Kind::Kernel, move || nccl.player.run(&launch)))
+}
+
+/// Runs when this library is loaded: attaches to a libnccl that is already there, as under
+/// `LD_PRELOAD` with a client that is linked to it.
+extern "C" fn attach_at_load() {
+    if let Err(text) = attach() {
+        crate::log!("{text}");
+    }
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_LOAD: extern "C" fn() = attach_at_load;

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One block of a kernel's grid: the channel it plays and how it waits.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::memory::Addr;
+use crate::layout::Layout;
+
+/// Polls without giving up the processor.
+const SPINS: u32 = 64;
+/// Polls that yield to other threads, before polls that sleep.
+const YIELDS: u32 = 64;
+/// Sleep between later polls.
+const NAP: Duration = Duration::from_micros(20);
+/// A wait of this length is reported once: it is what a hang looks like.
+const STALL: Duration = Duration::from_secs(15);
+
+/// Why a block ends early.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// NCCL raised the abort flag, or another part of the launch failed.
+    Aborted,
+    /// The player cannot play this.
+    Failed(String),
+}
+
+/// What the parts of a block share.
+#[derive(Debug)]
+pub(crate) struct Block<'a> {
+    /// The library's struct layouts.
+    pub(crate) layout: &'a Layout,
+    /// Channel that the block plays.
+    pub(crate) channel_id: usize,
+    /// Its `ncclDevChannel`.
+    pub(crate) channel: Addr,
+    /// The kernel's communicator.
+    pub(crate) comm: Addr,
+    /// This rank.
+    pub(crate) rank: usize,
+    /// Ranks in the communicator.
+    pub(crate) n_ranks: usize,
+    /// Some part of the launch failed, so that the others need not wait for it.
+    pub(crate) broken: &'a AtomicBool,
+    abort_flag: Addr,
+}
+
+impl<'a> Block<'a> {
+    /// The block that plays channel `channel_id` of the kernel communicator at `comm`.
+    pub(crate) fn new(
+        layout: &'a Layout,
+        comm: Addr,
+        channel_id: usize,
+        broken: &'a AtomicBool,
+    ) -> Self {
+        let channel = comm.add(layout.comm.channels.offset).add(channel_id * layout.channel.size);
+        Self {
+            layout,
+            channel_id,
+            channel,
+            comm,
+            rank: size(comm.add(layout.comm.rank)),
+            n_ranks: size(comm.add(layout.comm.n_ranks)),
+            broken,
+            abort_flag: comm.add(layout.comm.abort_flag).load_addr(),
+        }
+    }
+
+    /// Bytes of a connection's buffer for a protocol (its index in `buffSizes`).
+    pub(crate) fn buff_size(&self, proto: usize) -> usize {
+        size(self.comm.add(self.layout.comm.buff_sizes).add(4 * proto))
+    }
+
+    /// Bytes of a p2p step.
+    pub(crate) fn p2p_chunk_size(&self) -> usize {
+        size(self.comm.add(self.layout.comm.p2p_chunk_size))
+    }
+
+    /// Waits until `ready`, politely: with fewer processors than threads the one waited for must
+    /// get its turn. `what` describes the wait for the report of a stall.
+    pub(crate) fn wait(
+        &self,
+        what: impl Fn() -> String,
+        mut ready: impl FnMut() -> bool,
+    ) -> Result<(), Stop> {
+        let mut since = None;
+        for poll in 0_u32.. {
+            if ready() {
+                return Ok(());
+            }
+            if self.abort_flag.load_u32() != 0 || self.broken.load(Ordering::Relaxed) {
+                return Err(Stop::Aborted);
+            }
+            if poll < SPINS {
+                std::hint::spin_loop();
+            } else if poll < SPINS + YIELDS {
+                std::thread::yield_now();
+            } else {
+                self.report_stall(&mut since, &what);
+                std::thread::sleep(NAP);
+            }
+        }
+        Err(Stop::Failed(format!("gave up waiting for {}", what())))
+    }
+
+    /// Says once what a long wait is for.
+    #[expect(clippy::print_stderr, reason = "a test that hangs must show where")]
+    fn report_stall(&self, since: &mut Option<Instant>, what: &impl Fn() -> String) {
+        let begun = *since.get_or_insert_with(Instant::now);
+        if begun.elapsed() > STALL {
+            let (rank, channel) = (self.rank, self.channel_id);
+            eprintln!("cpu-cuda: rank {rank} channel {channel} still waits for {}", what());
+            // Once: this begins a wait that no run reaches the end of.
+            *since = begun.checked_add(Duration::from_secs(1 << 30));
+        }
+    }
+}
+
+/// Reads a C `int` that is never negative.
+pub(crate) fn size(at: Addr) -> usize {
+    usize::try_from(at.load_i32()).unwrap_or(0)
+}

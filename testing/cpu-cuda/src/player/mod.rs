@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Plays NCCL's kernels on CPU threads: one thread per block of the grid.
+//!
+//! A launch of NCCL carries everything in its arguments: the communicator, and per channel a chain
+//! of batches of works. The player reads them with the layouts of the library's own DWARF and does
+//! what the device code does, in the same order, with the same steps and sizes, because the other
+//! side of each connection is NCCL's real proxy or another player.
+//!
+//! Played: ring and tree AllReduce; ring AllGather, ReduceScatter, Broadcast, Reduce; sends and
+//! receives; grouped broadcasts; protocols SIMPLE and LL. Not played: LL128, PAT, NVLS, CollNet,
+//! symmetric kernels, buffers registered to the network. A launch that asks for one of those ends
+//! at once, says so on stderr and through [`Player::failure`].
+
+mod batch;
+mod block;
+mod coll;
+mod conn;
+#[cfg(test)]
+mod fake;
+mod function;
+mod ll;
+mod memory;
+mod p2p;
+mod prims;
+mod prof;
+pub mod reduce;
+#[cfg(test)]
+mod tests;
+
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use batch::{Args, Batch, WorkType};
+use block::{Block, Stop};
+use function::Function;
+use prof::Profiler;
+
+use crate::elf::Image;
+use crate::layout::Layout;
+
+/// A launch as NCCL asked for it, arguments copied at call time.
+#[derive(Debug, Clone)]
+pub struct Launch {
+    /// `ncclDevKernelArgs` and what lies behind it.
+    pub args: Vec<u8>,
+    /// Blocks of the grid, one per channel.
+    pub grid: u32,
+    /// Threads of a block; the player needs one.
+    pub block: u32,
+}
+
+/// Plays the kernels of one loaded NCCL library.
+#[derive(Debug)]
+pub struct Player {
+    layout: Layout,
+    functions: Vec<Function>,
+    /// Works that are not profiled do not count (from 2.32).
+    enabled_only: bool,
+    failure: Mutex<Option<String>>,
+}
+
+impl Player {
+    /// Reads what the player must know about the loaded library `image`.
+    ///
+    /// # Errors
+    ///
+    /// The library has no DWARF, lacks a struct or member, or its function table is not found;
+    /// the message says which.
+    pub fn new(image: &Image) -> Result<Self, String> {
+        Ok(Self {
+            layout: Layout::read(&image.path)?,
+            functions: function::table(image)?,
+            enabled_only: image.nccl_version() >= Some((2, 32, 0)),
+            failure: Mutex::new(None),
+        })
+    }
+
+    /// Plays a launch; returns when all its blocks have finished, given up or been aborted.
+    ///
+    /// The arguments must be what NCCL passed to the driver for a kernel named `ncclDevKernel_…`,
+    /// for a communicator that exists until this returns.
+    pub fn run(&self, launch: &Launch) {
+        let args = match Args::read(&self.layout, &launch.args) {
+            Ok(args) => args,
+            Err(error) => return self.fail(&error),
+        };
+        let blocks: Vec<_> = (0..launch.grid).collect();
+        let broken = AtomicBool::new(false);
+        match all(&blocks, &broken, |&block| self.run_block(&args, block, &broken)) {
+            Ok(()) | Err(Stop::Aborted) => {}
+            Err(Stop::Failed(error)) => self.fail(&error),
+        }
+    }
+
+    /// The first failure of any launch: what the player could not play. The results of that and
+    /// later launches are worthless.
+    #[must_use]
+    pub fn failure(&self) -> Option<String> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    #[expect(clippy::print_stderr, reason = "a test must not fail silently")]
+    fn fail(&self, error: &str) {
+        eprintln!("cpu-cuda: launch failed: {error}");
+        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        failure.get_or_insert_with(|| error.to_owned());
+    }
+
+    fn run_block(&self, args: &Args<'_>, index: u32, broken: &AtomicBool) -> Result<(), Stop> {
+        let channel =
+            args.channel(index).ok_or_else(|| failed(format!("block {index} has no channel")))?;
+        let block = Block::new(&self.layout, args.comm, channel, broken);
+        let mut profiler = Profiler::open(&block, self.enabled_only);
+        let mut next = usize::try_from(index).ok();
+        let mut result = Ok(());
+        while let Some(at) = next.take().filter(|_| result.is_ok()) {
+            let batch = args.batch(at).map_err(failed)?;
+            self.return_credit(args, &block, &batch);
+            let profiled = batch.profiled(&self.layout);
+            profiler.begin(&profiled);
+            result = self.play(&block, &batch);
+            profiler.end(&profiled);
+            next = batch.next;
+        }
+        profiler.close();
+        result
+    }
+
+    /// Up to 2.26 the kernel tells NCCL how much of the FIFO it has read.
+    fn return_credit(&self, args: &Args<'_>, block: &Block<'_>, batch: &Batch) {
+        if let Some(consumed) = self.layout.comm.work_consumed
+            && args.in_fifo()
+        {
+            let per_channel = block.comm.add(consumed).load_addr();
+            per_channel.add(4 * block.channel_id).store_u32(batch.consumed);
+        }
+    }
+
+    fn play(&self, block: &Block<'_>, batch: &Batch) -> Result<(), Stop> {
+        let Some(function) = self.functions.get(batch.func) else {
+            return Err(failed(format!("function {} is not in NCCL's table", batch.func)));
+        };
+        match (function, batch.work_type, &self.layout.bcast) {
+            (Function::SendRecv, WorkType::P2p, _) => p2p::play(block, &batch.works),
+            (Function::AllGatherV(proto), WorkType::Bcast, Some(place)) => {
+                p2p::play_bcasts(block, &batch.works, place, *proto)
+            }
+            (&Function::Coll(coll, op, ty, algo, proto), WorkType::Coll | WorkType::CollReg, _) => {
+                batch
+                    .works
+                    .iter()
+                    .try_for_each(|work| coll::play(block, work, (coll, op, ty, algo, proto)))
+            }
+            (Function::Unsupported(name), ..) => {
+                Err(failed(format!("the player does not know {name}")))
+            }
+            _ => Err(failed(format!("{function:?} with works of type {:?}", batch.work_type))),
+        }
+    }
+}
+
+fn failed(error: String) -> Stop {
+    Stop::Failed(error)
+}
+
+/// Runs `f` for all items at once, one thread each. When one fails, `broken` is set so that the
+/// others stop waiting; the failure wins over their aborts.
+fn all<T: Sync>(
+    items: &[T],
+    broken: &AtomicBool,
+    f: impl Fn(&T) -> Result<(), Stop> + Sync,
+) -> Result<(), Stop> {
+    let guarded = |item: &T| {
+        let result = panic::catch_unwind(AssertUnwindSafe(|| f(item)))
+            .unwrap_or_else(|_| Err(failed("the player panicked".into())));
+        if matches!(result, Err(Stop::Failed(_))) {
+            broken.store(true, Ordering::Relaxed);
+        }
+        result
+    };
+    if let [item] = items {
+        return guarded(item);
+    }
+    let guarded = &guarded;
+    let results = thread::scope(|scope| {
+        let threads: Vec<_> = items.iter().map(|item| scope.spawn(|| guarded(item))).collect();
+        let join = |thread: thread::ScopedJoinHandle<'_, _>| thread.join().expect("guarded");
+        threads.into_iter().map(join).collect::<Vec<_>>()
+    });
+    let failures = |result: &&Result<(), Stop>| matches!(result, Err(Stop::Failed(_)));
+    let worst = results.iter().find(failures).or_else(|| results.iter().find(|r| r.is_err()));
+    worst.cloned().unwrap_or(Ok(()))
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Small things that every module needs: the lock, the handle table, the log line, patience.
+
+use crate::error::{Error, Result};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+/// One line on stderr, marked as ours; there is no better place inside a foreign process.
+#[macro_export]
+macro_rules! log {
+    ($($arg:tt)*) => {
+        $crate::util::write_line(&format!($($arg)*))
+    };
+}
+
+/// Writes `line` to stderr behind the stand-in's name.
+#[expect(clippy::print_stderr, reason = "the only exit for messages of a preloaded library")]
+pub fn write_line(line: &str) {
+    eprintln!("cpu-cuda[{}]: {line}", std::process::id());
+}
+
+/// Locks `mutex`. A panicking holder has been reported by `error::status`; the data of the
+/// stand-in stay usable, so poisoning is ignored.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits on `changed` while `busy` holds.
+pub fn wait_while<'a, T>(
+    changed: &Condvar,
+    guard: MutexGuard<'a, T>,
+    busy: impl FnMut(&mut T) -> bool,
+) -> MutexGuard<'a, T> {
+    changed.wait_while(guard, busy).unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Polls until `done` holds: spins briefly, then yields, then sleeps, because ranks outnumber the
+/// cores of a test machine.
+pub fn poll_until(mut done: impl FnMut() -> bool) {
+    let mut rounds = 0_u32;
+    while !done() {
+        rounds = rounds.saturating_add(1);
+        match rounds {
+            0..64 => std::hint::spin_loop(),
+            64..512 => std::thread::yield_now(),
+            _ => std::thread::sleep(Duration::from_micros(20)),
+        }
+    }
+}
+
+/// The objects of one kind that C code refers to by an opaque handle. A handle is a number that
+/// is never reused and never a valid address, so a stale or foreign one is found out.
+pub struct Table<T> {
+    first: usize,
+    next: AtomicUsize,
+    objects: OnceLock<Mutex<HashMap<usize, Arc<T>>>>,
+}
+
+impl<T> Table<T> {
+    /// A table whose handles start at `kind` << 40 and count up in steps of 16.
+    pub const fn new(kind: usize) -> Self {
+        Self { first: kind << 40, next: AtomicUsize::new(1), objects: OnceLock::new() }
+    }
+
+    fn objects(&self) -> MutexGuard<'_, HashMap<usize, Arc<T>>> {
+        lock(self.objects.get_or_init(Mutex::default))
+    }
+
+    /// A handle that no object has had before.
+    pub fn fresh(&self) -> usize {
+        self.first + 16 * self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Stores `object` under `handle`, which came from [`Table::fresh`].
+    pub fn insert(&self, handle: usize, object: Arc<T>) {
+        self.objects().insert(handle, object);
+    }
+
+    /// Stores `object` and returns its handle.
+    pub fn add(&self, object: Arc<T>) -> usize {
+        let handle = self.fresh();
+        self.insert(handle, object);
+        handle
+    }
+
+    /// The object behind `handle`.
+    ///
+    /// # Errors
+    /// [`Error::INVALID_RESOURCE_HANDLE`] if there is none (any more).
+    pub fn get(&self, handle: usize) -> Result<Arc<T>> {
+        self.objects().get(&handle).cloned().ok_or(Error::INVALID_RESOURCE_HANDLE)
+    }
+
+    /// Takes the object behind `handle` out of the table.
+    ///
+    /// # Errors
+    /// [`Error::INVALID_RESOURCE_HANDLE`] if there is none (any more).
+    pub fn remove(&self, handle: usize) -> Result<Arc<T>> {
+        self.objects().remove(&handle).ok_or(Error::INVALID_RESOURCE_HANDLE)
+    }
+
+    /// All objects, in no order.
+    pub fn all(&self) -> Vec<Arc<T>> {
+        self.objects().values().cloned().collect()
+    }
+}
+
+impl<T> fmt::Debug for Table<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Table").field("objects", &self.objects().len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handles_are_unique_and_checked() {
+        static TABLE: Table<u32> = Table::new(9);
+        let a = TABLE.add(Arc::new(1));
+        let b = TABLE.add(Arc::new(2));
+        assert_eq!((*TABLE.get(a).unwrap(), *TABLE.get(b).unwrap()), (1, 2));
+        assert_eq!(*TABLE.remove(a).unwrap(), 1);
+        assert_eq!(TABLE.get(a), Err(Error::INVALID_RESOURCE_HANDLE));
+        assert_ne!(TABLE.add(Arc::new(3)), a);
+    }
+}

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+//! NCCL as a client sees it: functions looked up in a loaded libnccl (NCCL user guide, "API").
+//! All data are floats and all reductions sums, which is what the rig's scenarios need.
+
+use crate::cuda::{Floats, Handle, Stream, functions};
+use libloading::os::unix::Library;
+use std::ffi::{CStr, c_char, c_void};
+
+/// `ncclUniqueId`, which C passes by value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct UniqueId(pub [u8; 128]);
+
+functions! {
+    /// The NCCL functions that a rank calls.
+    struct Functions {
+        ncclGetVersion(*mut i32) -> i32;
+        ncclGetUniqueId(*mut UniqueId) -> i32;
+        ncclCommInitRank(*mut Handle, i32, UniqueId, i32) -> i32;
+        ncclCommDestroy(Handle) -> i32;
+        ncclGetErrorString(i32) -> *const c_char;
+        ncclGetLastError(Handle) -> *const c_char;
+        ncclGroupStart() -> i32;
+        ncclGroupEnd() -> i32;
+        ncclAllReduce(*const c_void, Handle, usize, i32, i32, Handle, Handle) -> i32;
+        ncclReduce(*const c_void, Handle, usize, i32, i32, i32, Handle, Handle) -> i32;
+        ncclBroadcast(*const c_void, Handle, usize, i32, i32, Handle, Handle) -> i32;
+        ncclAllGather(*const c_void, Handle, usize, i32, Handle, Handle) -> i32;
+        ncclReduceScatter(*const c_void, Handle, usize, i32, i32, Handle, Handle) -> i32;
+        ncclSend(*const c_void, usize, i32, i32, Handle, Handle) -> i32;
+        ncclRecv(Handle, usize, i32, i32, Handle, Handle) -> i32;
+    }
+}
+
+/// `ncclFloat32`.
+const FLOAT: i32 = 7;
+/// `ncclSum`.
+const SUM: i32 = 0;
+
+/// A loaded libnccl. It is never unloaded: its threads may outlive the last communicator.
+#[derive(Debug)]
+pub struct Nccl {
+    functions: Functions,
+    #[expect(dead_code, reason = "the functions live as long as it does")]
+    library: Library,
+}
+
+impl Nccl {
+    /// Takes the functions out of `library`.
+    ///
+    /// # Errors
+    /// The name of a missing function.
+    pub fn new(library: Library) -> Result<Self, String> {
+        Ok(Self { functions: Functions::find(&library)?, library })
+    }
+
+    /// A text for a failure: what was called, NCCL's description and its last message.
+    fn check(&self, what: &str, status: i32) -> Result<(), String> {
+        if status == 0 {
+            return Ok(());
+        }
+        // SAFETY: any number may be asked for.
+        let text = unsafe { (self.functions.ncclGetErrorString)(status) };
+        // SAFETY: NULL stands for no particular communicator.
+        let last = unsafe { (self.functions.ncclGetLastError)(std::ptr::null_mut()) };
+        // SAFETY: NCCL's texts are C strings.
+        let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
+        // SAFETY: as above; it stays until the next failure.
+        let last = unsafe { CStr::from_ptr(last) }.to_string_lossy();
+        Err(format!("{what}: {text} ({status}) {last}"))
+    }
+
+    /// NCCL's version as one number, for example 22809.
+    ///
+    /// # Errors
+    /// NCCL's text.
+    pub fn version(&self) -> Result<i32, String> {
+        let mut version = 0;
+        // SAFETY: the pointer is to a local.
+        let status = unsafe { (self.functions.ncclGetVersion)(&raw mut version) };
+        self.check("ncclGetVersion", status)?;
+        Ok(version)
+    }
+
+    /// A new unique id, to be given to every rank.
+    ///
+    /// # Errors
+    /// NCCL's text.
+    pub fn unique_id(&self) -> Result<UniqueId, String> {
+        let mut id = UniqueId([0; 128]);
+        // SAFETY: the pointer is to a local.
+        let status = unsafe { (self.functions.ncclGetUniqueId)(&raw mut id) };
+        self.check("ncclGetUniqueId", status)?;
+        Ok(id)
+    }
+
+    /// Joins the communicator of `id` as `rank` of `nranks`, on the thread's device.
+    ///
+    /// # Errors
+    /// NCCL's text.
+    pub fn init_rank(&self, id: UniqueId, rank: i32, nranks: i32) -> Result<Comm<'_>, String> {
+        let mut handle = std::ptr::null_mut();
+        let init = self.functions.ncclCommInitRank;
+        // SAFETY: the pointer is to a local.
+        let status = unsafe { init(&raw mut handle, nranks, id, rank) };
+        self.check("ncclCommInitRank", status)?;
+        Ok(Comm { nccl: self, handle })
+    }
+
+    /// Runs the calls of `body` as one group.
+    ///
+    /// # Errors
+    /// NCCL's text.
+    pub fn group(&self, body: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+        // SAFETY: no precondition.
+        self.check("ncclGroupStart", unsafe { (self.functions.ncclGroupStart)() })?;
+        let done = body();
+        // SAFETY: the group was started above.
+        let ended = self.check("ncclGroupEnd", unsafe { (self.functions.ncclGroupEnd)() });
+        done.and(ended)
+    }
+}
+
+/// A communicator. It is left alone at the end unless it is destroyed: a process that dies does
+/// not destroy either.
+#[derive(Debug)]
+pub struct Comm<'a> {
+    /// The library it is of.
+    pub nccl: &'a Nccl,
+    handle: Handle,
+}
+
+impl Comm<'_> {
+    /// Ends the communicator, waiting for its work (`ncclCommDestroy`).
+    ///
+    /// # Errors
+    /// NCCL's text.
+    pub fn destroy(self) -> Result<(), String> {
+        // SAFETY: the handle is not used any more.
+        let status = unsafe { (self.nccl.functions.ncclCommDestroy)(self.handle) };
+        self.nccl.check("ncclCommDestroy", status)
+    }
+
+    /// `ncclAllReduce` of `count` floats.
+    ///
+    /// # Errors
+    /// NCCL's text.
+    pub fn all_reduce(
+        &self,
+        send: &Floats<'_>,
+        recv: &Floats<'_>,
+        count: usize,
+        stream: &Stream<'_>,
+    ) -> Result<(), String> {
+        let (call, send, recv) = (self.nccl.functions.ncclAllReduce, send.address, recv.address);
+        // SAFETY: the buffers hold as many floats and live until the stream is synchronised.
+        let status = unsafe { call(send, recv, count, FLOAT, SUM, self.handle, stream.handle) };
+        self.nccl.check("ncclAllReduce", status)
+    }
+
+    /// `ncclReduce` of `count` floats to `root`.
+    ///
+    /// # Errors
+    /// NCCL's text.
+    pub fn reduce(
+        &self,
+        send: &Floats<'_>,
+        recv: &Floats<'_>,
+        count: usize,
+        root: i32,
+        stream: &Stream<'_>,
+    ) -> Result<(), String> {
+        let (call, send, recv) = (self.nccl.functions.ncclReduce, send.address, recv.address);
+        let (comm, stream) = (self.handle, stream.handle);
+        // SAFETY: the buffers hold as many floats and live until the stream is synchronised.
+        let status = unsafe { call(send, recv, count, FLOAT, SUM, root, comm, stream) };
+        self.nccl.check("ncclReduce", status)
+    }
+
+    /// `ncclBroadcast` of `count` floats from `root`.
+    ///
+    /// # Errors
+    /// NCCL's text.
+    pub fn broadcast(
+        &self,
+        send: &Floats<'_>,
+        recv: &Floats<'_>,
+        count: usize,
+        root: i32,
+        stream: &Stream<'_>,
+    ) -> Result<(), String> {
+        let (call, send, recv) = (self.nccl.functions.ncclBroadcast, send.address, recv.address);
+        // SAFETY: the buffers hold as many floats and live until the stream is synchronised.
+        let status = unsafe { call(send, recv, count, FLOAT, root, self.handle, stream.handle) };
+        self.nccl.check("ncclBroadcast", status)
+    }
+
+    /// `ncclAllGather` of `count` floats of each rank.
+    ///
+    /// # Errors
+    /// NCCL's text.
+    pub fn all_gather(
+        &self,
+        send: &Floats<'_>,
+        recv: &Floats<'_>,
+        count: usize,
+        stream: &Stream<'_>,
+    ) -> Result<(), String> {
+        let (call, send, recv) = (self.nccl.functions.ncclAllGather, send.address, recv.address);
+        // SAFETY: the buffers hold as many floats and live until the stream is synchronised.
+        let status = unsafe { call(send, recv, count, FLOAT, self.handle, stream.handle) };
+        self.nccl.check("ncclAllGather", status)
+    }
+
+    /// `ncclReduceScatter` of `count` floats for each rank.
+    ///
+    /// # Errors
+    /// NCCL's text.
+    pub fn reduce_scatter(
+        &self,
+        send: &Floats<'_>,
+        recv: &Floats<'_>,
+        count: usize,
+        stream: &Stream<'_>,
+    ) -> Result<(), String> {
+        let (call, send, recv) =
+            (self.nccl.functions.ncclReduceScatter, send.address, recv.address);
+        // SAFETY: the buffers hold as many floats and live until the stream is synchronised.
+        let status = unsafe { call(send, recv, count, FLOAT, SUM, self.handle, stream.handle) };
+        self.nccl.check("ncclReduceScatter", status)
+    }
+
+    /// `ncclSend` of `count` floats to `peer`.
+    ///
+    /// # Errors
+    /// NCCL's text.
+    pub fn send(
+        &self,
+        send: &Floats<'_>,
+        count: usize,
+        peer: i32,
+        stream: &Stream<'_>,
+    ) -> Result<(), String> {
+        let call = self.nccl.functions.ncclSend;
+        // SAFETY: the buffer holds as many floats and lives until the stream is synchronised.
+        let status = unsafe { call(send.address, count, FLOAT, peer, self.handle, stream.handle) };
+        self.nccl.check("ncclSend", status)
+    }
+
+    /// `ncclRecv` of `count` floats from `peer`.
+    ///
+    /// # Errors
+    /// NCCL's text.
+    pub fn recv(
+        &self,
+        recv: &Floats<'_>,
+        count: usize,
+        peer: i32,
+        stream: &Stream<'_>,
+    ) -> Result<(), String> {
+        let call = self.nccl.functions.ncclRecv;
+        // SAFETY: the buffer holds as many floats and lives until the stream is synchronised.
+        let status = unsafe { call(recv.address, count, FLOAT, peer, self.handle, stream.handle) };
+        self.nccl.check("ncclRecv", status)
+    }
+}
