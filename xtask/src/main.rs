@@ -10,6 +10,7 @@
 
 mod build;
 mod ci;
+mod demo;
 mod nccl;
 mod process;
 mod test;
@@ -32,6 +33,12 @@ struct Command {
 }
 
 const COMMANDS: &[Command] = &[
+    Command {
+        name: "demo",
+        usage: "[-o DIR] [--nccl VERSION] [--gpu]",
+        about: "Run two ranks on a real NCCL under ncclscope, without a GPU or on one",
+        run: demo::run,
+    },
     Command {
         name: "tidy",
         usage: "",

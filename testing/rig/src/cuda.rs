@@ -152,7 +152,7 @@ impl Cuda {
         // SAFETY: the pointer is to a local.
         let status = unsafe { (self.functions.cudaMalloc)(&raw mut address, size) };
         self.check("cudaMalloc", status)?;
-        let floats = Floats { cuda: self, address, count };
+        let floats = Floats { cuda: self, address, count, owned: true };
         // SAFETY: the allocation has this size.
         let status = unsafe { (self.functions.cudaMemset)(address, 0xEE, size) };
         self.check("cudaMemset", status)?;
@@ -239,16 +239,26 @@ impl Drop for Graph<'_> {
     }
 }
 
-/// Floats on a device; freed with their owner.
+/// Floats on a device; freed with their owner unless they are borrowed.
 #[derive(Debug)]
 pub struct Floats<'a> {
     cuda: &'a Cuda,
     /// Where they are.
     pub address: Handle,
     count: usize,
+    owned: bool,
 }
 
-impl Floats<'_> {
+impl<'a> Floats<'a> {
+    /// `count` floats that somebody else frees.
+    ///
+    /// # Safety
+    /// * `address` has room for them and is known to the runtime.
+    /// * The memory lives as long as the result is used.
+    pub(crate) unsafe fn borrowed(cuda: &'a Cuda, address: Handle, count: usize) -> Self {
+        Self { cuda, address, count, owned: false }
+    }
+
     fn bytes(&self) -> usize {
         self.count * size_of::<f32>()
     }
@@ -286,7 +296,9 @@ impl Floats<'_> {
 
 impl Drop for Floats<'_> {
     fn drop(&mut self) {
-        // SAFETY: nobody else has the address; a failure at the end changes nothing.
-        unsafe { (self.cuda.functions.cudaFree)(self.address) };
+        if self.owned {
+            // SAFETY: nobody else has the address; a failure at the end changes nothing.
+            unsafe { (self.cuda.functions.cudaFree)(self.address) };
+        }
     }
 }

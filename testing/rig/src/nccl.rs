@@ -2,7 +2,7 @@
 //! NCCL as a client sees it: functions looked up in a loaded libnccl (NCCL user guide, "API").
 //! All data are floats and all reductions sums, which is what the rig's scenarios need.
 
-use crate::cuda::{Floats, Handle, Stream, functions};
+use crate::cuda::{Cuda, Floats, Handle, Stream, functions};
 use libloading::os::unix::Library;
 use std::ffi::{CStr, c_char, c_void};
 
@@ -32,6 +32,18 @@ functions! {
     }
 }
 
+functions! {
+    /// Functions for windows (from 2.27), which only copy-engine collectives need.
+    struct WindowFunctions {
+        ncclMemAlloc(*mut Handle, usize) -> i32;
+        ncclMemFree(Handle) -> i32;
+        ncclCommWindowRegister(Handle, Handle, usize, *mut Handle, i32) -> i32;
+        ncclCommWindowDeregister(Handle, Handle) -> i32;
+    }
+}
+
+/// `NCCL_WIN_COLL_SYMMETRIC`.
+const SYMMETRIC: i32 = 1;
 /// `ncclFloat32`.
 const FLOAT: i32 = 7;
 /// `ncclSum`.
@@ -41,7 +53,6 @@ const SUM: i32 = 0;
 #[derive(Debug)]
 pub struct Nccl {
     functions: Functions,
-    #[expect(dead_code, reason = "the functions live as long as it does")]
     library: Library,
 }
 
@@ -139,6 +150,26 @@ impl Comm<'_> {
         // SAFETY: the handle is not used any more.
         let status = unsafe { (self.nccl.functions.ncclCommDestroy)(self.handle) };
         self.nccl.check("ncclCommDestroy", status)
+    }
+
+    /// Memory for `count` floats of NCCL's own, registered as a symmetric window. Every rank calls
+    /// this alike.
+    ///
+    /// # Errors
+    /// NCCL's text, or the name of a missing function.
+    pub fn window<'a>(&'a self, cuda: &'a Cuda, count: usize) -> Result<Window<'a>, String> {
+        let functions = WindowFunctions::find(&self.nccl.library)?;
+        let (mut address, size) = (std::ptr::null_mut(), count * size_of::<f32>());
+        // SAFETY: the pointer is to a local.
+        let status = unsafe { (functions.ncclMemAlloc)(&raw mut address, size) };
+        self.nccl.check("ncclMemAlloc", status)?;
+        let (mut handle, register) = (std::ptr::null_mut(), functions.ncclCommWindowRegister);
+        // SAFETY: the memory has this size; the pointer is to a local.
+        let status = unsafe { register(self.handle, address, size, &raw mut handle, SYMMETRIC) };
+        self.nccl.check("ncclCommWindowRegister", status)?;
+        // SAFETY: the memory has this size and lives as long as the window.
+        let floats = unsafe { Floats::borrowed(cuda, address, count) };
+        Ok(Window { comm: self, functions, floats, handle })
     }
 
     /// `ncclAllReduce` of `count` floats.
@@ -262,5 +293,31 @@ impl Comm<'_> {
         // SAFETY: the buffer holds as many floats and lives until the stream is synchronised.
         let status = unsafe { call(recv.address, count, FLOAT, peer, self.handle, stream.handle) };
         self.nccl.check("ncclRecv", status)
+    }
+}
+
+/// Floats in a symmetric window of a communicator.
+#[derive(Debug)]
+pub struct Window<'a> {
+    comm: &'a Comm<'a>,
+    functions: WindowFunctions,
+    /// Its memory.
+    pub floats: Floats<'a>,
+    handle: Handle,
+}
+
+impl Window<'_> {
+    /// Deregisters the window and frees its memory. Every rank calls this alike.
+    ///
+    /// # Errors
+    /// NCCL's text.
+    pub fn free(self) -> Result<(), String> {
+        let deregister = self.functions.ncclCommWindowDeregister;
+        // SAFETY: the window is not used any more.
+        let status = unsafe { deregister(self.comm.handle, self.handle) };
+        self.comm.nccl.check("ncclCommWindowDeregister", status)?;
+        // SAFETY: neither is its memory.
+        let status = unsafe { (self.functions.ncclMemFree)(self.floats.address) };
+        self.comm.nccl.check("ncclMemFree", status)
     }
 }

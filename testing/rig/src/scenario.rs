@@ -27,6 +27,9 @@ pub enum Step {
     Reduce(usize),
     /// `sendrecv:COUNT`: to the next rank and from the one before, in one group.
     SendRecv(usize),
+    /// `ce:COUNT`: AllGather between symmetric windows, which NCCL does with copies instead of a
+    /// kernel when `NCCL_CTA_POLICY=2` and the ranks share a host.
+    CopyEngine(usize),
     /// `group:KxCOUNT`: K AllReduce in one group.
     Group(usize, usize),
     /// `graph:KxCOUNT`: an AllReduce captured once and launched K times.
@@ -57,6 +60,7 @@ impl FromStr for Step {
             "broadcast" => Self::Broadcast(number(rest)?),
             "reduce" => Self::Reduce(number(rest)?),
             "sendrecv" => Self::SendRecv(number(rest)?),
+            "ce" => Self::CopyEngine(number(rest)?),
             "group" => pair(rest).map(|(k, count)| Self::Group(k, count))?,
             "graph" => pair(rest).map(|(k, count)| Self::Graph(k, count))?,
             "sleep" => Self::Sleep(rest.parse().map_err(|_| bad())?),
@@ -79,6 +83,7 @@ impl fmt::Display for Step {
             Self::Broadcast(count) => write!(f, "broadcast {count}"),
             Self::Reduce(count) => write!(f, "reduce {count}"),
             Self::SendRecv(count) => write!(f, "sendrecv {count}"),
+            Self::CopyEngine(count) => write!(f, "ce {count}"),
             Self::Group(k, count) => write!(f, "group {k}x{count}"),
             Self::Graph(k, count) => write!(f, "graph {k}x{count}"),
             Self::Sleep(ms) => write!(f, "sleep {ms}"),
@@ -153,6 +158,7 @@ impl Rank<'_> {
             Step::Broadcast(count) => self.broadcast(count),
             Step::Reduce(count) => self.reduce(count),
             Step::SendRecv(count) => self.send_recv(count),
+            Step::CopyEngine(count) => self.copy_engine(count),
             Step::Group(k, count) => self.group(k, count),
             Step::Graph(k, count) => self.graph(k, count),
             Step::Sleep(ms) => timed(|| {
@@ -169,9 +175,13 @@ impl Rank<'_> {
     /// This rank's input of `count` floats on the device.
     fn filled(&self, count: usize) -> Result<Floats<'_>, Failure> {
         let floats = self.cuda.floats(count)?;
-        let values: Vec<f32> = (0..count).map(|i| input(self.rank, i, self.steps)).collect();
-        floats.write(&values)?;
+        floats.write(&self.values(count))?;
         Ok(floats)
+    }
+
+    /// This rank's input.
+    fn values(&self, count: usize) -> Vec<f32> {
+        (0..count).map(|i| input(self.rank, i, self.steps)).collect()
     }
 
     /// The sum over all ranks at `element`.
@@ -240,6 +250,18 @@ impl Rank<'_> {
             })
         })?;
         check(&recv, |i| input(before, i, self.steps))?;
+        Ok(time)
+    }
+
+    fn copy_engine(&self, count: usize) -> Result<Duration, Failure> {
+        let send = self.comm.window(self.cuda, count)?;
+        let recv = self.comm.window(self.cuda, count * self.nranks)?;
+        send.floats.write(&self.values(count))?;
+        let (from, to) = (&send.floats, &recv.floats);
+        let time = self.timed(|| self.comm.all_gather(from, to, count, self.stream))?;
+        check(&recv.floats, |i| input(i / count, i % count, self.steps))?;
+        send.free()?;
+        recv.free()?;
         Ok(time)
     }
 
