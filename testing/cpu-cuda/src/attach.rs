@@ -8,15 +8,16 @@ use crate::player::{Launch, Player};
 use crate::redirect;
 use crate::stream::{Kind, Work};
 use crate::util::lock;
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_void};
 use std::fmt;
 use std::sync::{Mutex, OnceLock};
 
 /// The library that runs on the stand-in.
 struct Nccl {
-    /// Addresses of the host stubs that stand for kernels.
-    kernels: HashSet<usize>,
+    /// Kernels by the address of the host stub that stands for them, and whether they can be
+    /// played: symmetric kernels cannot.
+    kernels: HashMap<usize, bool>,
     player: Player,
 }
 
@@ -40,10 +41,12 @@ pub fn attach() -> std::result::Result<bool, String> {
     }
     let Some(image) = Image::loaded()? else { return Ok(false) };
     let player = Player::new(&image)?;
-    let is_kernel =
-        |name: &str| name.contains("ncclDevKernel_") || name.contains("ncclSymkDevKernel_");
-    let kernels =
-        image.symbols().filter(|s| s.is_func && is_kernel(s.name)).map(|s| s.addr).collect();
+    let kernels = image.symbols().filter(|s| s.is_func).filter_map(|symbol| {
+        let played = symbol.name.contains("ncclDevKernel_");
+        let known = played || symbol.name.contains("ncclSymkDevKernel_");
+        known.then_some((symbol.addr, played))
+    });
+    let kernels = kernels.collect();
     let (major, minor) = image.cuda_version();
     let version = i32::try_from(major * 1000 + minor * 10).unwrap_or(0);
     if version == 0 {
@@ -87,17 +90,32 @@ pub unsafe extern "C" fn cpucuda_open_nccl(path: *const c_char) -> *mut c_void {
 /// # Errors
 /// [`Error::INVALID_DEVICE_FUNCTION`] otherwise.
 pub fn kernel(function: usize) -> Result<usize> {
-    let known = NCCL.get().is_some_and(|nccl| nccl.kernels.contains(&function));
+    let known = NCCL.get().is_some_and(|nccl| nccl.kernels.contains_key(&function));
     if known { Ok(function) } else { Err(Error::INVALID_DEVICE_FUNCTION) }
 }
 
-/// The work that plays a kernel.
+/// The work that plays `function` with the arguments of `launch`.
 ///
 /// # Errors
-/// [`Error::INVALID_DEVICE_FUNCTION`] if no library is attached.
-pub fn kernel_work(launch: Launch) -> Result<Work> {
+/// [`Error::INVALID_DEVICE_FUNCTION`] if it is no kernel, [`Error::NOT_SUPPORTED`] if it is one
+/// that cannot be played.
+pub fn kernel_work(function: usize, launch: Launch) -> Result<Work> {
     let nccl = NCCL.get().ok_or(Error::INVALID_DEVICE_FUNCTION)?;
-    Ok(Work::new(Kind::Kernel, move || nccl.player.run(&launch)))
+    match nccl.kernels.get(&function) {
+        Some(true) => Ok(Work::new(Kind::Kernel, move || nccl.player.run(&launch))),
+        Some(false) => Err(Error::NOT_SUPPORTED),
+        None => Err(Error::INVALID_DEVICE_FUNCTION),
+    }
+}
+
+/// Passes while every kernel could be played. After a failure every wait of the process fails, as
+/// a device does after an illegal access.
+///
+/// # Errors
+/// [`Error::LAUNCH_FAILURE`] if one could not.
+pub fn healthy() -> Result {
+    let failed = NCCL.get().is_some_and(|nccl| nccl.player.failure().is_some());
+    if failed { Err(Error::LAUNCH_FAILURE) } else { Ok(()) }
 }
 
 /// Runs when this library is loaded: attaches to a libnccl that is already there, as under

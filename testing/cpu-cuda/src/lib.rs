@@ -12,6 +12,10 @@
 //! [`attach::cpucuda_open_nccl`] loads a libnccl and attaches to it; under `LD_PRELOAD` an already
 //! linked libnccl is attached at start.
 //!
+//! What must be imitated and where it stops is said at each module. Known gaps: functions not in
+//! [`rt`] log their name once and return "not supported"; kernels are launched with arguments in a
+//! buffer only, as NCCL does; a libnccl that is loaded by `dlopen` under `LD_PRELOAD` is not seen.
+//!
 //! This crate owns the stand-in and its semantics. It does **not** start processes, choose
 //! topologies or know what a profiler is; that is the rig's business. It does not imitate a
 //! driver's internal interfaces, answer its self-tests or change any file.

@@ -416,7 +416,7 @@ mod tests {
         assert!(!second.is_idle());
         drop(open);
         second.synchronize();
-        assert!(first.is_idle());
+        assert_eq!(event.is_done(), Ok(true));
     }
 
     #[test]

@@ -91,6 +91,22 @@ fn sizes_of_all_reduce_and_send_receive() {
     on_releases(|job| job, &steps.iter().map(String::as_str).collect::<Vec<_>>());
 }
 
+/// What the player does not know ends the rank with an error that names it, not in a hang.
+#[test]
+fn an_unplayable_protocol_fails_loudly() {
+    let Some(nccl) = wheel::find_or_skip("2.30.7") else { return };
+    let job = Job::new(&nccl).expect("the stand-in builds").env("NCCL_PROTO", "LL128");
+    let job = job.steps(["allreduce:100000"]).timeout(Duration::from_secs(40));
+    let outcome = job.keep_going().run().expect("ranks start");
+    assert!(!outcome.timed_out, "{outcome}");
+    for rank in &outcome.ranks {
+        assert_eq!(rank.steps_done(), 0, "{outcome}");
+        let named = |line: &String| line.contains("does not know AllReduce_Sum_f32_RING_LL128");
+        assert!(rank.stderr.iter().any(named), "{outcome}");
+        assert_eq!(rank.status.and_then(|status| status.code()), Some(2), "{outcome}");
+    }
+}
+
 /// A rank that never comes leaves the other waiting; the rig ends both and says so.
 #[test]
 fn a_job_that_hangs_is_ended() {

@@ -59,12 +59,12 @@ unsafe fn arguments(extra: *const usize) -> Result<Vec<u8>> {
 
 /// Queues a kernel; `started` are events to record when it starts.
 fn launch(function: usize, launch: Launch, stream: usize, started: &[usize]) -> Result {
-    attach::kernel(function)?;
+    let kernel = attach::kernel_work(function, launch)?;
     let stream = stream::by_handle(stream)?;
     for &event in started {
         capture::record(&stream, &EVENTS.get(event)?, false)?;
     }
-    capture::enqueue(&stream, attach::kernel_work(launch)?)
+    capture::enqueue(&stream, kernel)
 }
 
 /// How a wait compares the word with its value (`CUstreamWaitValue_flags`).

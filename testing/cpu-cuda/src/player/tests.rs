@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Whole launches between ranks of this process, over a layout that no NCCL release has.
 
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use super::block::Block;
+use super::conn::{Proto, Use};
 use super::fake::{CHANNELS, LL_SLOT, SIMPLE_SLOT, World, put, put_bits};
 use super::function::{Algo, Coll, Function};
 use super::memory::Addr;
-use super::reduce::{DataType, RedOp};
+use super::prims::{Op, Prims, Setup, Slicing};
+use super::reduce::{DataType, RedOp, Reduction};
 use crate::layout::Bits;
 
 const COLL: u64 = 1;
@@ -53,7 +57,7 @@ fn coll_work(world: &World, name: &str, count: usize, buffs: (Addr, Addr), root:
     set(place.count_hi, last as u64);
     set(place.root, root);
     let (grain, chunk) = match Function::parse(name) {
-        Function::Coll(.., super::conn::Proto::Ll) => (16, LL_SLOT / 2),
+        Function::Coll(.., Proto::Ll) => (16, LL_SLOT / 2),
         Function::Coll(_, _, _, Algo::Tree, _)
         | Function::Coll(Coll::Broadcast | Coll::Reduce, ..) => (512, SIMPLE_SLOT),
         _ => (512, 4 * SIMPLE_SLOT),
@@ -166,44 +170,131 @@ fn broadcast_and_reduce_with_root_one() {
     }
 }
 
-/// Sends and receives between two ranks in one batch, one side each, in both protocols.
+/// Both of two ranks send `bytes` to the other in one batch; both must get them.
+fn exchange(world: &mut World, ll: u64, bytes: usize) {
+    let data = |rank: usize| floats(bytes.div_ceil(4), |i| value(rank, i))[..bytes].to_vec();
+    let buffs: Vec<_> =
+        (0..2).map(|rank| (world.upload(&data(rank)), world.alloc(bytes))).collect();
+    let launch = |rank: usize| {
+        let place = &world.layout().p2p;
+        let mut work = vec![0; place.size];
+        put(&mut work, place.send_addr, buffs[rank].0.get());
+        put(&mut work, place.recv_addr, buffs[rank].1.get());
+        put(&mut work, place.send_bytes, bytes as u64);
+        put(&mut work, place.recv_bytes, bytes as u64);
+        put(&mut work, place.send_rank, 1 - rank as u64);
+        put(&mut work, place.recv_rank, 1 - rank as u64);
+        let mut set = |bits: Bits, value| put_bits(&mut work, bits, value);
+        set(place.n_p2p_channels, CHANNELS as u64);
+        set(place.channel_base, 1);
+        set(place.n_send_channels, CHANNELS as u64);
+        set(place.n_recv_channels, CHANNELS as u64);
+        // 512 and 4096 bytes.
+        let chunk = if ll == 1 { 7 << 3 } else { 10 << 3 };
+        set(place.send_chunk_size, chunk);
+        set(place.recv_chunk_size, chunk);
+        set(place.send_proto_ll, ll);
+        set(place.recv_proto_ll, ll);
+        world.launch(rank, id("SendRecv"), P2P, &[work])
+    };
+    world.run(&[launch(0), launch(1)]);
+    assert_eq!(world.player.failure(), None);
+    for (rank, (_, output)) in buffs.iter().enumerate() {
+        assert!(download(*output, bytes) == data(1 - rank), "{bytes} bytes, LL {ll}");
+    }
+}
+
 #[test]
 fn send_and_receive() {
-    for (ll, bytes) in
-        [(0, 0_usize), (0, 1), (0, 100_000), (1, 0), (1, 7), (1, 30_000), (1, 100_000)]
-    {
-        let mut world = World::new(2, functions());
-        let data = |rank: usize| floats(bytes.div_ceil(4), |i| value(rank, i))[..bytes].to_vec();
-        let buffs: Vec<_> =
-            (0..2).map(|rank| (world.upload(&data(rank)), world.alloc(bytes))).collect();
-        let launch = |rank: usize| {
-            let place = &world.layout().p2p;
-            let mut work = vec![0; place.size];
-            put(&mut work, place.send_addr, buffs[rank].0.get());
-            put(&mut work, place.recv_addr, buffs[rank].1.get());
-            put(&mut work, place.send_bytes, bytes as u64);
-            put(&mut work, place.recv_bytes, bytes as u64);
-            put(&mut work, place.send_rank, 1 - rank as u64);
-            put(&mut work, place.recv_rank, 1 - rank as u64);
-            let mut set = |bits: Bits, value| put_bits(&mut work, bits, value);
-            set(place.n_p2p_channels, CHANNELS as u64);
-            set(place.channel_base, 1);
-            set(place.n_send_channels, CHANNELS as u64);
-            set(place.n_recv_channels, CHANNELS as u64);
-            // 512 and 4096 bytes.
-            let chunk = if ll == 1 { 7 << 3 } else { 10 << 3 };
-            set(place.send_chunk_size, chunk);
-            set(place.recv_chunk_size, chunk);
-            set(place.send_proto_ll, ll);
-            set(place.recv_proto_ll, ll);
-            world.launch(rank, id("SendRecv"), P2P, &[work])
-        };
-        world.run(&[launch(0), launch(1)]);
-        assert_eq!(world.player.failure(), None);
-        for (rank, (_, output)) in buffs.iter().enumerate() {
-            assert!(download(*output, bytes) == data(1 - rank), "{bytes} bytes, LL {ll}");
-        }
+    for bytes in [0, 1, 7, 4096, 30_000, 100_000] {
+        exchange(&mut World::new(2, functions()), 0, bytes);
+        exchange(&mut World::new(2, functions()), 1, bytes);
     }
+}
+
+/// The protocols use the same step counter in turns.
+#[test]
+fn protocols_alternate_on_one_connection() {
+    let mut world = World::new(2, functions());
+    for ll in [0, 1, 1, 0, 1, 0] {
+        exchange(&mut world, ll, 9001);
+    }
+}
+
+/// What rank 0 sends on channel 1, where the exchange has its first part.
+fn sender(world: &World) -> Addr {
+    let layout = world.layout();
+    let peers = world.channel(0, 1).add(layout.channel.peers).load_addr();
+    peers.add(8).load_addr().add(layout.peer.send + layout.conn.size)
+}
+
+#[test]
+fn a_line_holds_two_words_each_with_a_flag() {
+    let mut world = World::new(2, functions());
+    exchange(&mut world, 1, 12);
+    let buff = sender(&world).add(world.layout().conn.buffs).load_addr();
+    let words = |i: usize| value(0, i).to_bits();
+    let lines: Vec<_> = (0..8).map(|i| buff.add(4 * i).load_u32()).collect();
+    assert_eq!(lines, [words(0), 1, words(1), 1, words(2), 1, 0, 1], "step 0 has flag 1");
+    assert_eq!(buff.add(32).load_u64(), 0, "two lines are enough");
+}
+
+/// Shortly before the flag's 31st bit changes, whole slots are written.
+#[test]
+fn old_flags_are_cleaned_in_time() {
+    let mut world = World::new(2, functions());
+    let (conn, step) = (world.layout().conn.clone(), 0x7fff_fff8);
+    let send = sender(&world);
+    let peers = world.channel(1, 1).add(world.layout().channel.peers).load_addr();
+    let recv = peers.load_addr().add(world.layout().peer.recv + conn.size);
+    for end in [send, recv] {
+        end.add(conn.step).store_u64(step);
+    }
+    send.add(conn.head).load_addr().store_u64(step);
+    exchange(&mut world, 1, 1);
+    let buff = send.add(conn.buffs).load_addr();
+    for word in 0..LL_SLOT / 8 {
+        assert_eq!(buff.add(8 * word + 4).load_u32(), 0x7fff_fff9, "word {word}");
+    }
+    assert_eq!(send.add(conn.step).load_u64(), step + 1);
+}
+
+/// A connection whose slots a proxy hands out: the credit begins at none and the slot's place is
+/// the proxy's choice.
+#[test]
+fn a_proxy_may_choose_the_slot() {
+    let mut world = World::new(2, functions());
+    let (conn, fifo) = (world.layout().conn.clone(), world.layout().fifo.clone());
+    let send = sender(&world);
+    let entries = world.alloc(8 * fifo.size);
+    entries.add(fifo.mode.offset).store_u32(1);
+    entries.add(fifo.offset.offset).store_u32(3 * 4096);
+    send.add(conn.conn_fifo).store_u64(entries.get());
+    let (head, tail) = (send.add(conn.head).load_addr(), send.add(conn.tail).load_addr());
+    let buff = send.add(conn.buffs + 8 * Proto::Simple as usize).load_addr();
+    head.store_u64(0_u64.wrapping_sub(8));
+    let input = world.upload(&[1, 2, 3, 4, 5]);
+    let broken = AtomicBool::new(false);
+    let block = Block::new(world.layout(), world.comms[0], 1, &broken);
+    let reduction = Reduction { op: RedOp::Sum, ty: DataType::U8, arg: 0 };
+    let (slicing, of) = (Slicing::ONE, Use::P2p);
+    let setup = Setup { proto: Proto::Simple, slicing, of, reduction, input, output: input };
+    let mut prims = Prims::open(&block, setup, &[], &[1]);
+    let early = std::thread::scope(|scope| {
+        let proxy = scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(20));
+            let early = tail.load_u64();
+            head.store_u64(0);
+            early
+        });
+        let send = Op { send: true, src: Some(0), ..Op::default() };
+        prims.play(send, 5).expect("the credit comes");
+        proxy.join().expect("it only stores")
+    });
+    assert_eq!((early, tail.load_u64()), (0, 1), "nothing is sent without credit");
+    assert_eq!(entries.add(fifo.sent.offset).load_u64(), 5);
+    assert_eq!(download(buff.add(3 * 4096), 5), [1, 2, 3, 4, 5]);
+    assert_eq!(download(buff, 5), [0; 5], "slot 0 is left alone");
 }
 
 /// Two broadcasts with different roots in one batch.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Devices, versions, errors.
 
+use crate::attach;
 use crate::device::{self, config};
 use crate::error::{Error, Out, Result, last, name, put, text};
 use crate::stream;
@@ -150,7 +151,7 @@ super::runtime! {
     /// Waits for all work of the thread's device.
     fn cudaDeviceSynchronize() {
         stream::synchronize_device(device::current());
-        Ok(())
+        attach::healthy()
     }
 
     /// Limits have no effect.

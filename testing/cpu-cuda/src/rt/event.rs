@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Events.
 
+use crate::attach;
 use crate::capture;
 use crate::error::{Error, Out, Result, put};
 use crate::stream::{self, EVENTS, Event};
@@ -42,7 +43,7 @@ super::runtime! {
 
     /// Whether an event's point is reached.
     fn cudaEventQuery(event: usize) {
-        if EVENTS.get(event)?.is_done()? { Ok(()) } else { Err(Error::NOT_READY) }
+        if EVENTS.get(event)?.is_done()? { attach::healthy() } else { Err(Error::NOT_READY) }
     }
 
     /// Waits for an event's point.
@@ -50,7 +51,7 @@ super::runtime! {
         if let Some(point) = EVENTS.get(event)?.point()? {
             point.wait();
         }
-        Ok(())
+        attach::healthy()
     }
 
     /// Milliseconds between two events.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Streams, captures and host functions.
 
+use crate::attach;
 use crate::capture::{self, Status, Update};
 use crate::device;
 use crate::error::{Error, Out, Result, put, put_if};
@@ -104,14 +105,14 @@ super::runtime! {
         let stream = stream::by_handle(stream)?;
         capture::forbid(&stream)?;
         stream.synchronize();
-        Ok(())
+        attach::healthy()
     }
 
     /// Whether the stream's work is done.
     fn cudaStreamQuery(stream: usize) {
         let stream = stream::by_handle(stream)?;
         capture::forbid(&stream)?;
-        if stream.is_idle() { Ok(()) } else { Err(Error::NOT_READY) }
+        if stream.is_idle() { attach::healthy() } else { Err(Error::NOT_READY) }
     }
 
     /// Makes a stream wait for an event.

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The product on real NCCL, as its user has it: `ncclscope run`, then `report` and `export`.
+
+#![expect(clippy::print_stdout, reason = "a test that is skipped says so")]
+
+use rig::job::Job;
+use rig::{build, wheel};
+use serde_json::Value;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+/// The releases that the product promises to record on the stand-in.
+const RELEASES: [&str; 2] = ["2.28.9", "2.30.7"];
+
+struct Product {
+    cli: PathBuf,
+    plugin: PathBuf,
+    job: PathBuf,
+}
+
+impl Product {
+    fn build() -> Product {
+        build::artifacts().expect("the stand-in builds");
+        build::package("ncclscope-plugin").expect("the plugin builds");
+        let folder = build::package("ncclscope-cli").expect("the tool builds");
+        Product {
+            cli: folder.join("ncclscope"),
+            plugin: folder.join("libnccl_profiler_ncclscope.so"),
+            job: folder.join("job"),
+        }
+    }
+
+    fn cli(&self, args: &[&OsStr]) -> Output {
+        let mut command = Command::new(&self.cli);
+        command.args(args).env("NCCLSCOPE_PLUGIN", &self.plugin);
+        command.output().expect("the tool starts")
+    }
+
+    /// `ncclscope run` of a job of two ranks.
+    fn run(&self, folder: &Path, nccl: &Path, steps: &[&str]) -> Output {
+        let mut args: Vec<&OsStr> = vec!["run".as_ref(), "-o".as_ref(), folder.as_os_str()];
+        args.extend([OsStr::new("--"), self.job.as_os_str(), "--nccl".as_ref(), nccl.as_os_str()]);
+        args.extend(steps.iter().map(OsStr::new));
+        let output = self.cli(&args);
+        assert!(output.status.success(), "{}", text(&output));
+        output
+    }
+
+    fn report(&self, folder: &Path) -> Value {
+        let args = ["report".as_ref(), folder.as_os_str(), "--format".as_ref(), "json".as_ref()];
+        let output = self.cli(&args);
+        assert!(output.status.success(), "{}", text(&output));
+        serde_json::from_slice(&output.stdout).expect("the report is JSON")
+    }
+}
+
+fn text(output: &Output) -> String {
+    let of = String::from_utf8_lossy;
+    format!("{}\n{}\n{}", output.status, of(&output.stdout), of(&output.stderr))
+}
+
+fn array<'a>(value: &'a Value, name: &str) -> &'a Vec<Value> {
+    value[name].as_array().unwrap_or_else(|| panic!("{name} in {value}"))
+}
+
+#[test]
+fn one_all_reduce_gives_exactly_the_events_that_nccl_made() {
+    let product = Product::build();
+    for version in RELEASES {
+        let Some(nccl) = wheel::find_or_skip(version) else { continue };
+        let folder = tempfile::tempdir().unwrap();
+        product.run(folder.path(), &nccl, &["allreduce:1048576"]);
+        let report = product.report(folder.path());
+        assert_eq!(array(&report, "ranks").len(), 2, "{report}");
+        for rank in array(&report, "ranks") {
+            assert_eq!(rank["nccl_version"], version);
+            let expected = [
+                ("GroupApi", 1),
+                ("CollApi", 1),
+                ("KernelLaunch", 1),
+                ("Group", 1),
+                ("Coll", 1),
+                ("ProxyOp", 4),
+                ("ProxyStep", 16),
+                ("KernelCh", 2),
+            ];
+            let events = rank["events"].as_object().unwrap();
+            for (kind, count) in expected {
+                let event = &events[kind];
+                assert_eq!(event["started"], count, "{version} {kind} {rank}");
+                assert_eq!(event["stopped"], count, "{version} {kind} {rank}");
+                assert_eq!(event["open"], 0, "{version} {kind} {rank}");
+                assert_eq!(event["dropped"], 0, "{version} {kind} {rank}");
+            }
+            let others: Vec<_> =
+                events.keys().filter(|k| expected.iter().all(|(e, _)| e != k)).collect();
+            assert_eq!(others, [] as [&str; 0], "{version}");
+            for state in ["SendGPUWait", "SendWait", "RecvWait", "RecvFlushWait", "RecvGPUWait"] {
+                assert_eq!(rank["states"][format!("ProxyStep{state}")], 8, "{version} {rank}");
+            }
+            // Reported again on every poll of a peer that is not ready.
+            assert!(rank["states"]["ProxyStepSendPeerWait"].as_u64() >= Some(8), "{rank}");
+            assert_eq!(rank["states"]["KernelChStop"], 2);
+        }
+        let [operation] = array(&report, "operations").as_slice() else { panic!("{report}") };
+        for (field, value) in [("func", "AllReduce"), ("algo", "RING"), ("proto", "SIMPLE")] {
+            assert_eq!(operation[field], value);
+        }
+        assert_eq!((&operation["bytes"], &operation["channels"]), (&4_194_304.into(), &2.into()));
+        assert_eq!((&operation["count"], &operation["open"]), (&1.into(), &0.into()));
+        assert_eq!(operation["timing"], "kernel", "KernelCh has pTimer: {operation}");
+        assert!(operation["duration_ns"]["min"].as_u64() > Some(0));
+        let peers = array(&report, "peers");
+        assert_eq!(peers.len(), 2);
+        assert!(peers.iter().all(|p| p["bytes"] == 4_194_304 && p["transfers"] == 8), "{peers:?}");
+        assert_eq!(report["lost"]["total"], 0);
+    }
+}
+
+#[test]
+fn a_mixed_job_is_complete_and_its_trace_is_what_perfetto_reads() {
+    let product = Product::build();
+    for version in wheel::RELEASES {
+        let Some(nccl) = wheel::find_or_skip(version) else { continue };
+        let folder = tempfile::tempdir().unwrap();
+        let steps = ["allreduce:256", "allgather:300001", "reducescatter:4096", "broadcast:65536"];
+        let more = ["reduce:65536", "sendrecv:300001", "group:4x65536", "graph:3x4096"];
+        product.run(folder.path(), &nccl, &[steps, more].concat());
+        let report = product.report(folder.path());
+        for rank in array(&report, "ranks") {
+            for (kind, event) in rank["events"].as_object().unwrap() {
+                assert_eq!(event["started"], event["stopped"], "{version} {kind} {rank}");
+                assert_eq!(event["unknown_parent"], 0, "{version} {kind} {rank}");
+            }
+        }
+        assert_eq!(report["lost"]["total"], 0, "{version}");
+        let trace = folder.path().join("t.pftrace");
+        let args = ["export", "--to", "pftrace", "-o"].map(OsStr::new);
+        let output = product.cli(&[&args[..], &[trace.as_ref(), folder.path().as_ref()]].concat());
+        assert!(output.status.success(), "{}", text(&output));
+        check_trace(&trace);
+    }
+}
+
+/// Reads the trace with Perfetto's own schema.
+fn check_trace(trace: &Path) {
+    let Some(python) = std::env::var_os("NCCLSCOPE_TEST_PYTHON") else {
+        let required = std::env::var("NCCLSCOPE_REQUIRE_NCCL").is_ok_and(|value| value == "1");
+        assert!(!required, "NCCLSCOPE_TEST_PYTHON names no Python with perfetto");
+        println!("skipped: NCCLSCOPE_TEST_PYTHON names no Python with perfetto");
+        return;
+    };
+    let script = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let script = script.join("../../crates/cli/tests/check_pftrace.py");
+    let output = Command::new(python).arg(script).arg(trace).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+}
+
+fn plugin_job(product: &Product, nccl: &Path, folder: &Path) -> Job {
+    let job = Job::new(nccl).expect("the stand-in builds").timeout(Duration::from_secs(100));
+    job.env("NCCL_PROFILER_PLUGIN", &product.plugin)
+        .env("NCCLSCOPE_DIR", folder)
+        .env("NCCLSCOPE_LOG", "stderr")
+}
+
+#[test]
+fn a_rank_killed_in_mid_run_leaves_a_recording_that_names_its_end() {
+    let product = Product::build();
+    let Some(nccl) = wheel::find_or_skip(RELEASES[0]) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let job = plugin_job(&product, &nccl, folder.path());
+    let job = job.steps(["allreduce:65536", "repeat:100000:allreduce:65536"]);
+    let mut running = job.start().expect("ranks start");
+    assert!(running.wait_for_line(1, "rank 1 allreduce"), "no operation ended");
+    std::thread::sleep(Duration::from_millis(700));
+    running.kill(1);
+    let outcome = running.wait();
+    assert!(outcome.ranks.iter().all(|rank| rank.killed), "{outcome}");
+
+    let report = product.report(folder.path());
+    assert_eq!(array(&report, "ranks").len(), 2, "{report}");
+    let problems = report["problems"].to_string();
+    assert!(problems.contains("was killed"), "{problems}");
+    assert!(problems.contains("records taken from its lanes"), "{problems}");
+    let [operation] = array(&report, "operations").as_slice() else { panic!("{report}") };
+    assert!(operation["count"].as_u64() > Some(10), "{operation}");
+    assert_eq!(report["lost"]["total"], 0, "{report}");
+}
+
+#[test]
+fn whatever_is_wrong_with_the_recording_the_job_goes_on() {
+    let product = Product::build();
+    let Some(nccl) = wheel::find_or_skip(RELEASES[0]) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "in the way").unwrap();
+    for (name, value, says) in [
+        ("NCCLSCOPE_DIR", file.to_str().unwrap(), "recording is off"),
+        ("NCCLSCOPE_DIR", "/proc/ncclscope", "recording is off"),
+        ("NCCLSCOPE_MODE", "loud", "expected off, flight or trace"),
+        ("NCCLSCOPE_RING_MB", "0", "expected MiB from 1"),
+    ] {
+        let job = plugin_job(&product, &nccl, &folder.path().join("run")).env(name, value);
+        let outcome = job.steps(["allreduce:4096"]).run().expect("ranks start");
+        outcome.expect_success();
+        for rank in &outcome.ranks {
+            let said: Vec<_> =
+                rank.stderr.iter().filter(|line| line.starts_with("ncclscope:")).collect();
+            assert_eq!(said.len(), 1, "{name}={value}: {said:?}");
+            assert!(said[0].contains(says), "{name}={value}: {said:?}");
+        }
+    }
+}
