@@ -168,8 +168,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn slot_handles_decode(process in 1u64..1024, lane in 0..LANES, generation in 0..GENERATIONS,
-                               slot in 0..SLOTS, step: u32) {
+        fn slot_handles_decode(
+            process in 1u64..1024, lane in 0..LANES, generation in 0..GENERATIONS,
+            slot in 0..SLOTS, step: u32
+        ) {
             let op = Handle::slot_op(process, lane, generation, slot);
             prop_assert_eq!(op.kind(), EventKind::ProxyOp);
             let fields = |h: Handle| (h.process(), h.lane(), h.generation(), h.slot());
