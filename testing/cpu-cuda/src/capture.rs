@@ -9,8 +9,9 @@
 //! forbid, because NCCL relies on neither.
 
 use crate::error::{Error, Result};
+use crate::event::{Event, Recorded};
 use crate::graph::{Action, Graph};
-use crate::stream::{Event, Recorded, Stream, Work};
+use crate::stream::{Kind, Stream, Work};
 use crate::util::lock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -229,7 +230,7 @@ pub fn wait(stream: &Arc<Stream>, event: &Arc<Event>, external: bool) -> Result 
         }
     })?;
     if let Some(marker) = left {
-        stream.submit(Work::new(crate::stream::Kind::WaitEvent, move || marker.wait()));
+        stream.submit(Work::new(Kind::WaitEvent, move || marker.wait()));
     }
     Ok(())
 }
@@ -261,7 +262,7 @@ fn extend(frontier: &mut Vec<usize>, nodes: &[usize]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stream::{Kind, NON_BLOCKING};
+    use crate::stream::NON_BLOCKING;
     use std::sync::Mutex;
 
     fn stream() -> Arc<Stream> {

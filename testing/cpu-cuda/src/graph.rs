@@ -7,7 +7,8 @@
 
 use crate::device;
 use crate::error::{Error, Result};
-use crate::stream::{Event, Kind, Work};
+use crate::event::Event;
+use crate::stream::{Kind, Work};
 use crate::util::{Table, lock};
 use std::collections::HashMap;
 use std::fmt;
@@ -325,7 +326,8 @@ impl<'a> Replay<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stream::{Marker, NON_BLOCKING, Stream};
+    use crate::event::Marker;
+    use crate::stream::{NON_BLOCKING, Stream};
     use std::sync::Barrier;
 
     fn note(log: &Arc<Mutex<Vec<u32>>>, value: u32) -> Action {

@@ -3,7 +3,8 @@
 //!
 //! libnccl contains the CUDA runtime statically. [`redirect`] turns each of its documented
 //! functions (symbols `cuda*`) into a jump to the function of the same name in [`rt`], which works
-//! on host memory ([`mem`]) and worker threads ([`stream`], [`capture`], [`graph`]). Driver
+//! on host memory ([`mem`]) and worker threads ([`stream`], [`event`], [`capture`],
+//! [`graph`]). Driver
 //! functions reach NCCL only through the runtime's look-up ([`drv`]), NVML through the SONAME of
 //! this library ([`nvml`]). NCCL's kernels are played from their launch arguments ([`player`],
 //! with struct layouts that [`layout`] reads from libnccl's debug information).
@@ -26,6 +27,7 @@ pub mod device;
 pub mod drv;
 pub mod elf;
 pub mod error;
+pub mod event;
 pub mod graph;
 pub mod layout;
 pub mod mem;

@@ -6,8 +6,9 @@
 use crate::attach;
 use crate::capture;
 use crate::error::{Error, Result};
+use crate::event::EVENTS;
 use crate::player::Launch;
-use crate::stream::{self, EVENTS, Kind, Work};
+use crate::stream::{self, Kind, Work};
 use crate::types::{BatchMemOp, LaunchConfig};
 use crate::util::poll_until;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -4,7 +4,8 @@
 use crate::attach;
 use crate::capture;
 use crate::error::{Error, Out, Result, put};
-use crate::stream::{self, EVENTS, Event};
+use crate::event::{EVENTS, Event};
+use crate::stream;
 use std::sync::Arc;
 
 /// The flag `cudaEventDisableTiming`.

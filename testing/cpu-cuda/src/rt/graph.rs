@@ -3,11 +3,12 @@
 
 use crate::capture;
 use crate::error::{Error, Out, Result, put};
+use crate::event::EVENTS;
 use crate::graph::{
     Action, EXECS, GRAPHS, Graph, UserObject, change_user_references, create_user_object,
     node_by_handle,
 };
-use crate::stream::{self, EVENTS};
+use crate::stream;
 use crate::types::{HostFunction, HostNodeParams};
 use std::mem::MaybeUninit;
 use std::sync::Arc;

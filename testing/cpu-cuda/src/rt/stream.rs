@@ -5,6 +5,7 @@ use crate::attach;
 use crate::capture::{self, Status, Update};
 use crate::device;
 use crate::error::{Error, Out, Result, put, put_if};
+use crate::event::EVENTS;
 use crate::graph::GRAPHS;
 use crate::stream::{self, Kind, NON_BLOCKING, STREAMS, Stream, Work};
 use crate::types::HostFunction;
@@ -117,7 +118,7 @@ super::runtime! {
 
     /// Makes a stream wait for an event.
     fn cudaStreamWaitEvent(stream: usize, event: usize, flags: u32) {
-        let event = stream::EVENTS.get(event)?;
+        let event = EVENTS.get(event)?;
         capture::wait(&stream::by_handle(stream)?, &event, flags & WAIT_EXTERNAL != 0)
     }
 
