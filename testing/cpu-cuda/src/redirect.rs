@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The redirect: the CUDA runtime functions inside libnccl become jumps to the stand-in.
 //!
-//! Which ones: local functions named `cuda` + capital letter, at least [`SMALLEST`] bytes long.
+//! Which ones: local functions named `cuda` + capital letter, at least 16 bytes long.
 //! The size matters: one wheel has a 6-byte function of NCCL itself under such a name. A function
 //! that the stand-in lacks jumps to a stub that logs its name once and answers "not supported".
 //! Nothing but these first bytes in the memory of this process changes.

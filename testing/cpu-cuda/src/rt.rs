@@ -3,7 +3,7 @@
 //! call libcudart.
 //!
 //! Every function here is exported under its own name with the signature of CUDA 12. Where CUDA 13
-//! gave a plain name the newer signature, [`resolve`] picks the function that fits. Addresses of
+//! gave a plain name the newer signature, [`functions`] picks the function that fits. Addresses of
 //! device and host memory and all handles are `usize` here, as they are in a register; pointers
 //! to small results and structures are references that may be absent.
 
