@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Numbers for people: durations and bytes with a unit that fits.
+
+use crate::stats::to_f64;
+
+/// A duration: `870 ns`, `12.3 us`, `4.56 ms`, `7.89 s`, `3 min 20 s`.
+#[must_use]
+pub fn duration(ns: f64) -> String {
+    match ns {
+        ns if ns < 999.5 => format!("{ns:.0} ns"),
+        ns if ns < 999_500.0 => format!("{} us", three(ns / 1e3)),
+        ns if ns < 999.5e6 => format!("{} ms", three(ns / 1e6)),
+        ns if ns < 120e9 => format!("{} s", three(ns / 1e9)),
+        ns => format!("{:.0} min {:.0} s", (ns / 60e9).floor(), (ns % 60e9) / 1e9),
+    }
+}
+
+/// Bytes: `512 B`, `64 KiB`, `1.5 MiB`.
+#[must_use]
+pub fn bytes(bytes: u64) -> String {
+    let mut value = to_f64(bytes);
+    let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < units.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if value.fract() == 0.0 {
+        format!("{value:.0} {}", units[unit])
+    } else {
+        format!("{} {}", three(value), units[unit])
+    }
+}
+
+/// Three digits that matter, trailing zeros included; two of a small number.
+#[must_use]
+pub fn three(value: f64) -> String {
+    match value.abs() {
+        v if v > 0.0 && v < 0.0095 => format!("{value:.1e}"),
+        v if v < 0.95 => format!("{value:.3}"),
+        v if v < 9.995 => format!("{value:.2}"),
+        v if v < 99.95 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_fit() {
+        let texts = [0.0, 999.0, 999.9, 12_340.0, 999_900.0, 5e9, 200e9].map(duration);
+        assert_eq!(
+            texts,
+            ["0 ns", "999 ns", "1.00 us", "12.3 us", "1.00 ms", "5.00 s", "3 min 20 s"]
+        );
+        let texts = [0, 1023, 4096, 1 << 20, 1_500_000, u64::MAX].map(bytes);
+        assert_eq!([0.0, 7.71e-5, 0.0123, 1.0].map(three), ["0.000", "7.7e-5", "0.012", "1.00"]);
+        assert_eq!(texts, ["0 B", "1023 B", "4 KiB", "1 MiB", "1.43 MiB", "16384 PiB"]);
+    }
+}

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Operations: Coll, P2p and CeColl events with what their children tell.
+
+NCCL stops a Coll when it is *enqueued*. The operation is over when the last of its children is:
+ProxyOp, KernelCh, CeSync or CeBatch. Its duration comes from the best source there is:
+
+- [`Timing::Kernel`]: all channels' KernelCh carry valid pTimers; from the first channel's start to
+  the last one's stop, by the GPU's timer.
+- [`Timing::Proxy`]: from the operation's start to its last child's stop, by the host's clock. It
+  contains the launch and, for a receive, the wait for the sender.
+- [`Timing::Enqueue`]: from the operation's start to its own (or its copy-engine parts') stop. This
+  is the time that the host took to hand it over, **not** the operation's duration.
+*/
+
+use crate::bandwidth::size_bytes;
+use crate::peers::LinkKey;
+use crate::{Event, EventId, Parent, Timeline};
+use ncclscope_trace::record::{CeColl, Coll, P2p};
+use ncclscope_trace::{Detail, EventKind, StrId};
+use std::collections::HashMap;
+
+/// Where an operation's duration is known from, best first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Timing {
+    /// The GPU's timer.
+    Kernel,
+    /// The host's clock, up to the last child's stop.
+    Proxy,
+    /// The host's clock, while the operation was enqueued.
+    Enqueue,
+}
+
+impl Timing {
+    /// The name in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Timing::Kernel => "kernel",
+            Timing::Proxy => "proxy",
+            Timing::Enqueue => "enqueue",
+        }
+    }
+}
+
+/// Whether an operation came to its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Completion {
+    /// Its last child stopped at these ticks.
+    Done(u64),
+    /// Something of it has not stopped.
+    Open,
+    /// It was enqueued, and nothing in the recording shows its end.
+    Unseen,
+}
+
+/// A collective, send, receive or copy-engine collective.
+#[derive(Clone, Debug)]
+pub struct Operation {
+    /// Its Coll, P2p or CeColl event.
+    pub event: EventId,
+    /// Position of its communicator.
+    pub comm: Option<usize>,
+    /// NCCL function name.
+    pub func: StrId,
+    /// The caller's datatype where the API call is known, else the event's.
+    pub datatype: StrId,
+    /// Algorithm; none for P2p and CeColl.
+    pub algo: StrId,
+    /// Protocol; none for P2p and CeColl.
+    pub proto: StrId,
+    /// Size as nccl-tests define it; `None` where the datatype is unknown.
+    pub bytes: Option<u64>,
+    /// Channels; `None` unknown.
+    pub channels: Option<u8>,
+    /// NCCL's sequence number; P2p have none.
+    pub seq: Option<u64>,
+    /// The other rank of a P2p.
+    pub peer: Option<i32>,
+    /// Its end.
+    pub completion: Completion,
+    /// Where the duration is from.
+    pub timing: Timing,
+    /// The duration; `None` while it is open.
+    pub duration_ns: Option<f64>,
+    /// Its children that have not stopped, where they say that it is open.
+    pub open: Vec<EventId>,
+}
+
+/// The operations of a timeline, in the order of [`Timeline::events`].
+#[must_use]
+pub fn operations(timeline: &Timeline<'_>) -> Vec<Operation> {
+    let context = Context::new(timeline);
+    let operations = timeline.events().filter_map(|(id, event)| {
+        Some(match event.start.detail {
+            Detail::Coll(coll) => context.coll(id, event, &coll),
+            Detail::P2p(p2p) => context.p2p(id, event, &p2p),
+            Detail::CeColl(ce) => context.ce_coll(id, event, &ce),
+            _ => return None,
+        })
+    });
+    operations.collect()
+}
+
+/// What the judgement of one operation needs to know of all.
+struct Context<'t, 'r> {
+    timeline: &'t Timeline<'r>,
+    /// Ticks of the latest operation of each communicator whose kernel was seen; empty where
+    /// kernel events were lost, so that a missing one says nothing.
+    last_kernel: HashMap<usize, u64>,
+}
+
+/// The children of an operation that say something about its end.
+struct Children<'t> {
+    proxies: Vec<&'t Event>,
+    kernels: Vec<&'t Event>,
+    kernel_missing: bool,
+    open: Vec<EventId>,
+}
+
+impl<'t> Context<'t, '_> {
+    fn new<'r>(timeline: &'t Timeline<'r>) -> Context<'t, 'r> {
+        let mut last_kernel = HashMap::new();
+        let kernels = timeline.events().filter(|(_, e)| e.kind() == EventKind::KernelCh);
+        for (_, kernel) in kernels.filter(|_| !lost_kernels(timeline)) {
+            if let (Some(comm), Parent::Known(op)) = (timeline.comm_of(kernel), kernel.parent) {
+                let ticks = timeline.event(op).start.ticks;
+                let last = last_kernel.entry(comm).or_insert(ticks);
+                *last = ticks.max(*last);
+            }
+        }
+        Context { timeline, last_kernel }
+    }
+
+    fn coll(&self, id: EventId, event: &Event, coll: &Coll) -> Operation {
+        let channels = (coll.channels != 0).then_some(coll.channels);
+        let wanted = if coll.symmetric { 0 } else { usize::from(coll.channels) };
+        Operation {
+            algo: coll.algo,
+            proto: coll.proto,
+            channels,
+            seq: Some(coll.seq),
+            ..self.operation(id, event, coll.func, (coll.datatype, coll.count), wanted)
+        }
+    }
+
+    fn p2p(&self, id: EventId, event: &Event, p2p: &P2p) -> Operation {
+        Operation {
+            channels: (p2p.channels != 0).then_some(p2p.channels),
+            peer: Some(p2p.peer),
+            // A small send uses fewer channels than it may.
+            ..self.operation(id, event, p2p.func, (p2p.datatype, p2p.count), 1)
+        }
+    }
+
+    fn ce_coll(&self, id: EventId, event: &Event, ce: &CeColl) -> Operation {
+        let parts = self.timeline.children(id);
+        let stops = parts.iter().map(|&part| self.timeline.event(part).stop).chain([event.stop]);
+        let last = stops.reduce(|a, b| Some(a?.max(b?))).flatten();
+        let is_open = |part: &EventId| self.timeline.event(*part).stop.is_none();
+        let base = self.operation(id, event, ce.func, (ce.datatype, ce.count), 0);
+        Operation {
+            seq: Some(ce.seq),
+            completion: last.map_or(Completion::Open, Completion::Done),
+            timing: Timing::Enqueue,
+            duration_ns: last.map(|stop| self.host_ns(event, stop)),
+            open: parts.iter().copied().filter(is_open).collect(),
+            ..base
+        }
+    }
+
+    /// An operation whose kernel works on at least `wanted` channels.
+    fn operation(
+        &self,
+        id: EventId,
+        event: &Event,
+        func: StrId,
+        (datatype, count): (StrId, u64),
+        wanted: usize,
+    ) -> Operation {
+        let timeline = self.timeline;
+        let comm = timeline.comm_of(event);
+        let nranks = comm.map(|comm| timeline.comm(comm).ranks).filter(|&ranks| ranks != 0);
+        let name = timeline.string(func);
+        let children = self.children_of(id, event, wanted);
+        let completion = completion(event, &children);
+        let (timing, duration_ns) = self.duration(event, &children, completion, wanted);
+        Operation {
+            event: id,
+            comm,
+            func,
+            datatype: self.callers_datatype(event).unwrap_or(datatype),
+            algo: StrId::NONE,
+            proto: StrId::NONE,
+            bytes: size_bytes(name, timeline.string(datatype), count, nranks),
+            channels: None,
+            seq: None,
+            peer: None,
+            completion,
+            timing,
+            duration_ns,
+            open: children.open,
+        }
+    }
+
+    fn children_of(&self, id: EventId, event: &Event, wanted: usize) -> Children<'t> {
+        let (mut proxies, mut kernels, mut open) = (Vec::new(), Vec::new(), Vec::new());
+        for &id in self.timeline.children(id) {
+            let child = self.timeline.event(id);
+            match child.kind() {
+                EventKind::ProxyOp if self.is_network(child) => proxies.push(child),
+                EventKind::KernelCh => kernels.push(child),
+                _ => continue,
+            }
+            if child.stop.is_none() {
+                open.push(id);
+            }
+        }
+        let comm = self.timeline.comm_of(event);
+        let last = comm.and_then(|comm| self.last_kernel.get(&comm));
+        // The kernels of one communicator run in order: only the last ones can be outstanding.
+        let is_last = last.is_some_and(|&last| event.start.ticks >= last);
+        let has_none = kernels.is_empty() && proxies.is_empty();
+        let kernel_missing = has_none && wanted > 0 && is_last;
+        Children { proxies, kernels, kernel_missing, open }
+    }
+
+    /// False for the ProxyOps of shared memory, peer access and CollNet: NCCL starts them, never
+    /// moves them on and never stops them (from 2.27 on).
+    fn is_network(&self, op: &Event) -> bool {
+        if op.stop.is_some() || op.first_state.is_some() || op.steps.is_some() {
+            return true;
+        }
+        let (Detail::ProxyOp(detail), Some(comm)) = (op.start.detail, self.timeline.comm_of(op))
+        else {
+            return false;
+        };
+        let (rank, peer, is_send) = (detail.rank, detail.peer, detail.is_send);
+        self.timeline.links().contains(&LinkKey { comm, rank, peer, is_send })
+    }
+
+    fn duration(
+        &self,
+        event: &Event,
+        children: &Children<'_>,
+        completion: Completion,
+        wanted: usize,
+    ) -> (Timing, Option<f64>) {
+        if let Some(ns) = kernel_ns(&children.kernels, wanted)
+            && completion != Completion::Open
+        {
+            return (Timing::Kernel, Some(ns));
+        }
+        match completion {
+            Completion::Open if children.kernels.is_empty() && children.proxies.is_empty() => {
+                (Timing::Enqueue, None)
+            }
+            Completion::Open => (Timing::Proxy, None),
+            Completion::Done(stop) => (Timing::Proxy, Some(self.host_ns(event, stop))),
+            Completion::Unseen => {
+                (Timing::Enqueue, event.stop.map(|stop| self.host_ns(event, stop)))
+            }
+        }
+    }
+
+    fn host_ns(&self, event: &Event, stop: u64) -> f64 {
+        self.timeline.clock().duration_ns(stop.saturating_sub(event.start.ticks))
+    }
+
+    /// AllGather and Broadcast count bytes in their Coll event; the API call tells more.
+    fn callers_datatype(&self, event: &Event) -> Option<StrId> {
+        let Parent::Known(parent) = event.parent else { return None };
+        match self.timeline.event(parent).start.detail {
+            Detail::CollApi(call) | Detail::P2pApi(call) => {
+                (call.datatype != StrId::NONE).then_some(call.datatype)
+            }
+            _ => None,
+        }
+    }
+}
+
+fn lost_kernels(timeline: &Timeline<'_>) -> bool {
+    let kind = EventKind::KernelCh.index();
+    let recording = timeline.recording();
+    let in_lanes = recording.lanes().iter().any(|lane| lane.header.lost[kind] != 0);
+    in_lanes || recording.header().overwritten[kind] != 0 || recording.header().unwritten[kind] != 0
+}
+
+fn completion(event: &Event, children: &Children<'_>) -> Completion {
+    let Some(own) = event.stop else { return Completion::Open };
+    if children.kernel_missing || !children.open.is_empty() {
+        return Completion::Open;
+    }
+    let stops = children.proxies.iter().chain(&children.kernels).filter_map(|child| child.stop);
+    stops.max().map_or(Completion::Unseen, |stop| Completion::Done(stop.max(own)))
+}
+
+/// From the first pTimer to the last; `None` unless there are enough and all make sense.
+fn kernel_ns(kernels: &[&Event], wanted: usize) -> Option<f64> {
+    if kernels.len() < wanted {
+        return None;
+    }
+    let mut range: Option<(u64, u64)> = None;
+    for kernel in kernels {
+        let Detail::KernelCh { ptimer: start, .. } = kernel.start.detail else { return None };
+        let (stop, _) = kernel.ptimer_stop?;
+        // NCCL's ring of 64 time stamps may have been overtaken.
+        if start == 0 || stop < start {
+            return None;
+        }
+        let (first, last) = range.unwrap_or((start, stop));
+        range = Some((first.min(start), last.max(stop)));
+    }
+    range.map(|(first, last)| crate::stats::to_f64(last - first))
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Network links: what a process sent to and received from each peer, and what it waited for.
+
+A send waits for the GPU, then for the peer's buffer, then for the network; a receive waits for the
+network (and with it for the sender), then for the flush, then for the GPU. Latency and rate come
+from a straight line through the network times of sends over their sizes. With the socket
+transport a send is over when the kernel took the data, so they describe the local side then.
+*/
+
+use crate::stats::{LinearFit, to_f64};
+use crate::steps::StepExt;
+use ncclscope_trace::record::{ProxyOp, step_flags};
+use ncclscope_trace::{Step, TickMap};
+use std::collections::BTreeMap;
+
+/// One direction between this process and a peer.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct LinkKey {
+    /// Position of the communicator.
+    pub comm: usize,
+    /// This process's rank, as the operation says.
+    pub rank: i32,
+    /// The other rank.
+    pub peer: i32,
+    /// This process sends.
+    pub is_send: bool,
+}
+
+/// What went over a link.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Link {
+    /// Steps that stopped.
+    pub transfers: u64,
+    /// Of these, steps that NCCL gave a size for.
+    pub sized: u64,
+    /// Bytes of the sized steps.
+    pub bytes: u64,
+    /// Time spent in the three states of its steps, ns (see [`crate::steps::states`]).
+    pub waits_ns: [f64; 3],
+    /// Network time of a send (µs) over its size (bytes).
+    pub fit: LinearFit,
+}
+
+impl Link {
+    fn add(&mut self, step: &Step, clock: &TickMap) {
+        let waits = step.waits().map(|ticks| clock.duration_ns(ticks));
+        self.transfers += 1;
+        for (sum, wait) in self.waits_ns.iter_mut().zip(waits) {
+            *sum += wait;
+        }
+        if step.has(step_flags::SIZED) {
+            self.sized += 1;
+            self.bytes += u64::from(step.size);
+            if step.has(step_flags::IS_SEND) && step.has(step_flags::THIRD) {
+                self.fit.add(to_f64(u64::from(step.size)), waits[2] / 1e3);
+            }
+        }
+    }
+}
+
+/// The links of a process.
+#[derive(Clone, Debug, Default)]
+pub struct Links(BTreeMap<LinkKey, Link>);
+
+impl Links {
+    /// Adds a step of an operation. Steps that did not stop only make the link known.
+    pub fn add(&mut self, comm: usize, op: &ProxyOp, step: &Step, clock: &TickMap) {
+        let key = LinkKey { comm, rank: op.rank, peer: op.peer, is_send: op.is_send };
+        let link = self.0.entry(key).or_default();
+        if step.has(step_flags::STOPPED) {
+            link.add(step, clock);
+        }
+    }
+
+    /// Whether any step went over this link.
+    #[must_use]
+    pub fn contains(&self, key: &LinkKey) -> bool {
+        self.0.contains_key(key)
+    }
+
+    /// The links in the order of their keys.
+    pub fn iter(&self) -> impl Iterator<Item = (&LinkKey, &Link)> {
+        self.0.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sends_are_fitted_and_open_steps_are_not_counted() {
+        let clock = TickMap::new(vec![], 1_000_000_000);
+        let op = ProxyOp { rank: 1, peer: 0, is_send: true, ..ProxyOp::default() };
+        let mut links = Links::default();
+        let flags = step_flags::IS_SEND
+            | step_flags::STOPPED
+            | step_flags::FIRST
+            | step_flags::THIRD
+            | step_flags::SIZED;
+        for size in [1000u32, 2000, 3000] {
+            // 16 µs and 1 ns for each byte, in units of 16 ns.
+            let end = u64::from(16_000 + size) >> 4;
+            let step = Step { flags, size, end: end + 2, states: [0, 0, 2], ..Step::default() };
+            links.add(0, &op, &step, &clock);
+        }
+        links.add(0, &op, &Step { flags: step_flags::FIRST, ..Step::default() }, &clock);
+        let (key, link) = links.iter().next().unwrap();
+        assert_eq!((key.rank, key.peer, key.is_send), (1, 0, true));
+        assert_eq!((link.transfers, link.sized, link.bytes), (3, 3, 6000));
+        let line = link.fit.line().unwrap();
+        assert!((line.intercept - 16.0).abs() < 0.1, "{line:?}");
+        assert!((line.slope - 1e-3).abs() < 1e-5, "{line:?}");
+    }
+}

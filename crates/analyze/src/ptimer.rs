@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Places GPU time stamps (pTimer, the GPU's globaltimer in ns) on the host's clock.
+
+A callback that reports a pTimer runs after it, by an unknown delay that is sometimes short: the
+line under all points (pTimer, callback − pTimer) is the best guess of the clocks' offset. A kernel
+cannot start before its launch: that bounds the offset from below, and the least distance between
+the line and those bounds is how far the line can be off. Durations never use the mapped values.
+*/
+
+use crate::stats::{to_f64, to_i64, to_u64};
+use crate::{Event, EventId, Parent, Timeline};
+use ncclscope_trace::{Detail, EventKind};
+use std::collections::HashMap;
+
+/// Shorter recordings say nothing about drift: the line is level.
+const DRIFT_SPAN_NS: f64 = 10e9;
+/// A steeper line is an artefact: clocks drift by parts in a million.
+const DRIFT_MAX: f64 = 1e-4;
+
+/// A GPU's clock against the host's.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GpuClock {
+    base: u64,
+    offset: i64,
+    at_base: f64,
+    drift: f64,
+    error_ns: Option<u64>,
+}
+
+/// A GPU time stamp and a host time (`CLOCK_REALTIME`), both in ns.
+pub type Pair = (u64, u64);
+
+impl GpuClock {
+    /// The clock of the GPU that a communicator's kernels ran on; `None` without time stamps.
+    #[must_use]
+    pub fn of_comm(timeline: &Timeline<'_>, comm: usize) -> Option<GpuClock> {
+        let (mut callbacks, mut launches) = (Vec::new(), Vec::new());
+        let launch_of = launches_by_group(timeline);
+        for (_, event) in timeline.events() {
+            let Detail::KernelCh { ptimer, .. } = event.start.detail else { continue };
+            if timeline.comm_of(event) != Some(comm) {
+                continue;
+            }
+            if ptimer != 0 {
+                callbacks.push((ptimer, timeline.ns(event.start.ticks)));
+                if let Some(&ticks) = group_api_of(timeline, event).and_then(|g| launch_of.get(&g))
+                {
+                    launches.push((ptimer, timeline.ns(ticks)));
+                }
+            }
+            if let Some((ptimer, ticks)) = event.ptimer_stop
+                && ptimer != 0
+            {
+                callbacks.push((ptimer, timeline.ns(ticks)));
+            }
+        }
+        GpuClock::fit(callbacks, &launches)
+    }
+
+    /// The line under `callbacks`, with its error from `launches`, which are pairs of a kernel's
+    /// pTimer and a host time before it.
+    #[must_use]
+    pub fn fit(mut callbacks: Vec<Pair>, launches: &[Pair]) -> Option<GpuClock> {
+        callbacks.sort_unstable();
+        let &(base, host) = callbacks.first()?;
+        let offset = difference(host, base);
+        let mut clock = GpuClock { base, offset, at_base: 0.0, drift: 0.0, error_ns: None };
+        let points: Vec<(f64, f64)> = callbacks.iter().map(|&pair| clock.relative(pair)).collect();
+        (clock.at_base, clock.drift) = line_under(&points);
+        let slack = launches.iter().map(|&pair| {
+            let (x, y) = clock.relative(pair);
+            clock.at_base + clock.drift * x - y
+        });
+        // A negative distance contradicts the line, by that much.
+        clock.error_ns = slack.min_by(f64::total_cmp).map(|slack| to_u64(slack.abs()));
+        Some(clock)
+    }
+
+    fn relative(&self, (gpu, host): Pair) -> (f64, f64) {
+        let x = to_f64(gpu.saturating_sub(self.base)) - to_f64(self.base.saturating_sub(gpu));
+        let y = difference(host, gpu).saturating_sub(self.offset);
+        (x, to_f64(y.unsigned_abs()) * if y < 0 { -1.0 } else { 1.0 })
+    }
+
+    /// Host time (`CLOCK_REALTIME`, ns) of a GPU time stamp.
+    #[must_use]
+    pub fn host_ns(&self, ptimer: u64) -> u64 {
+        let x = to_f64(ptimer.saturating_sub(self.base)) - to_f64(self.base.saturating_sub(ptimer));
+        let correction = to_i64(self.at_base + self.drift * x);
+        ptimer.saturating_add_signed(self.offset.saturating_add(correction))
+    }
+
+    /// How far [`GpuClock::host_ns`] can be off, ns; `None` where no launch bounds it.
+    #[must_use]
+    pub fn error_ns(&self) -> Option<u64> {
+        self.error_ns
+    }
+}
+
+fn difference(a: u64, b: u64) -> i64 {
+    a.wrapping_sub(b).cast_signed()
+}
+
+/// When the first kernel of each GroupApi event was launched, in ticks.
+fn launches_by_group(timeline: &Timeline<'_>) -> HashMap<EventId, u64> {
+    let mut launches = HashMap::new();
+    for (_, event) in timeline.events() {
+        if let (EventKind::KernelLaunch, Parent::Known(group)) = (event.kind(), event.parent) {
+            let first = launches.entry(group).or_insert(event.start.ticks);
+            *first = event.start.ticks.min(*first);
+        }
+    }
+    launches
+}
+
+/// The GroupApi event that a KernelCh descends from.
+fn group_api_of(timeline: &Timeline<'_>, event: &Event) -> Option<EventId> {
+    let mut parent = event.parent;
+    while let Parent::Known(id) = parent {
+        let event = timeline.event(id);
+        if event.kind() == EventKind::GroupApi {
+            return Some(id);
+        }
+        parent = event.parent;
+    }
+    None
+}
+
+/// The line (value at 0, slope) under all points, sorted by x, that is nearest to them on average:
+/// the edge of their lower convex hull at the mean x.
+fn line_under(points: &[(f64, f64)]) -> (f64, f64) {
+    let lowest = points.iter().map(|p| p.1).fold(f64::INFINITY, f64::min);
+    let span = points.last().map_or(0.0, |last| last.0);
+    if span < DRIFT_SPAN_NS {
+        return (lowest, 0.0);
+    }
+    let hull = lower_hull(points);
+    let mean = points.iter().map(|p| p.0).sum::<f64>() / to_f64(points.len() as u64);
+    let edge = hull.windows(2).find(|edge| edge[1].0 >= mean);
+    match edge {
+        Some(&[(x0, y0), (x1, y1)]) if x1 > x0 && ((y1 - y0) / (x1 - x0)).abs() <= DRIFT_MAX => {
+            let slope = (y1 - y0) / (x1 - x0);
+            (y0 - slope * x0, slope)
+        }
+        _ => (lowest, 0.0),
+    }
+}
+
+fn lower_hull(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let mut hull: Vec<(f64, f64)> = Vec::new();
+    for &p in points {
+        while let &[.., a, b] = hull.as_slice()
+            && (b.0 - a.0) * (p.1 - a.1) <= (b.1 - a.1) * (p.0 - a.0)
+        {
+            hull.pop();
+        }
+        hull.push(p);
+    }
+    hull
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GPU: u64 = 5_000_000_000_000;
+    const HOST: u64 = 1_700_000_000_000_000_000;
+
+    #[test]
+    fn the_quickest_callback_gives_the_offset() {
+        let delays = [900u64, 40, 300, 2000];
+        let callbacks =
+            (0u64..).zip(delays).map(|(i, d)| (GPU + i * 1000, HOST + i * 1000 + d)).collect();
+        let launches = [(GPU, HOST - 500), (GPU + 2000, HOST + 2000 - 60)];
+        let clock = GpuClock::fit(callbacks, &launches).unwrap();
+        assert_eq!(clock.host_ns(GPU + 1000), HOST + 1040);
+        assert_eq!(clock.host_ns(GPU - 1000), HOST - 960);
+        assert_eq!(clock.error_ns(), Some(100));
+    }
+
+    #[test]
+    fn drift_is_followed_over_minutes() {
+        // 20 parts in a million; one callback in ten is quick (50 ns).
+        let callbacks: Vec<Pair> = (0..6000u64)
+            .map(|i| {
+                let t = i * 10_000_000;
+                let delay = if i % 10 == 0 { 50 } else { 3000 + i % 7 * 1000 };
+                (GPU + t, HOST + t + t / 50_000 + delay)
+            })
+            .collect();
+        let clock = GpuClock::fit(callbacks, &[]).unwrap();
+        let t = 30_000_000_000;
+        let off = clock.host_ns(GPU + t).abs_diff(HOST + t + t / 50_000);
+        assert!(off <= 60, "{off} ns off");
+        assert_eq!(clock.error_ns(), None);
+    }
+
+    #[test]
+    fn a_contradiction_is_an_error_too() {
+        let clock = GpuClock::fit(vec![(GPU, HOST)], &[(GPU + 10, HOST + 80)]).unwrap();
+        assert_eq!(clock.error_ns(), Some(70));
+        assert_eq!(GpuClock::fit(vec![], &[]), None);
+    }
+}

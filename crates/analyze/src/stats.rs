@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Order statistics and a straight-line fit, over numbers and nothing else.
+
+/// The least, median, 99th percentile and greatest of `values`, which are sorted on the way.
+/// Percentiles are by nearest rank: each is a value that occurred. `None` for no values.
+#[must_use]
+pub fn quantiles(values: &mut [f64]) -> Option<[f64; 4]> {
+    values.sort_unstable_by(f64::total_cmp);
+    let at = |percent: usize| {
+        let rank = (values.len() * percent).div_ceil(100).max(1);
+        values.get(rank - 1).copied()
+    };
+    Some([at(0)?, at(50)?, at(99)?, at(100)?])
+}
+
+/// Least squares of y over x, from running sums: nothing is kept per point.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LinearFit {
+    count: f64,
+    mean_x: f64,
+    mean_y: f64,
+    var_x: f64,
+    var_y: f64,
+    cov: f64,
+}
+
+/// A fitted line.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Line {
+    /// y at x = 0.
+    pub intercept: f64,
+    /// y per x.
+    pub slope: f64,
+    /// Share of y's variance that the line explains, 0 to 1.
+    pub r2: f64,
+}
+
+impl LinearFit {
+    /// Adds a point.
+    pub fn add(&mut self, x: f64, y: f64) {
+        self.count += 1.0;
+        let (dx, dy) = (x - self.mean_x, y - self.mean_y);
+        self.mean_x += dx / self.count;
+        self.mean_y += dy / self.count;
+        self.var_x += dx * (x - self.mean_x);
+        self.var_y += dy * (y - self.mean_y);
+        self.cov += dx * (y - self.mean_y);
+    }
+
+    /// Adds the points of another fit.
+    pub fn merge(&mut self, other: &LinearFit) {
+        if other.count == 0.0 {
+            return;
+        }
+        let count = self.count + other.count;
+        let (dx, dy) = (other.mean_x - self.mean_x, other.mean_y - self.mean_y);
+        let weight = self.count * other.count / count;
+        self.var_x += other.var_x + dx * dx * weight;
+        self.var_y += other.var_y + dy * dy * weight;
+        self.cov += other.cov + dx * dy * weight;
+        self.mean_x += dx * other.count / count;
+        self.mean_y += dy * other.count / count;
+        self.count = count;
+    }
+
+    /// The line; `None` where all x are the same.
+    #[must_use]
+    pub fn line(&self) -> Option<Line> {
+        if self.var_x <= 0.0 {
+            return None;
+        }
+        let slope = self.cov / self.var_x;
+        let explained =
+            if self.var_y > 0.0 { self.cov * self.cov / (self.var_x * self.var_y) } else { 1.0 };
+        Some(Line {
+            intercept: self.mean_y - slope * self.mean_x,
+            slope,
+            r2: explained.clamp(0.0, 1.0),
+        })
+    }
+}
+
+/// As `f64`; exact below 2^53.
+#[must_use]
+#[expect(clippy::cast_precision_loss, reason = "counts, bytes and durations stay far below 2^53")]
+pub fn to_f64(x: u64) -> f64 {
+    x as f64
+}
+
+/// Rounded, saturating; negative numbers become 0.
+#[must_use]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturating by design")]
+pub fn to_u64(x: f64) -> u64 {
+    x.round() as u64
+}
+
+/// Rounded and saturating.
+#[must_use]
+#[expect(clippy::cast_possible_truncation, reason = "saturating by design")]
+pub fn to_i64(x: f64) -> i64 {
+    x.round() as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_values_that_occurred() {
+        assert_eq!(quantiles(&mut []), None);
+        assert_eq!(quantiles(&mut [7.0]), Some([7.0; 4]));
+        let mut hundred: Vec<f64> = (1..=100).rev().map(f64::from).collect();
+        assert_eq!(quantiles(&mut hundred), Some([1.0, 50.0, 99.0, 100.0]));
+        assert_eq!(quantiles(&mut [2.0, 1.0]), Some([1.0, 1.0, 2.0, 2.0]));
+    }
+
+    #[test]
+    fn a_line_is_found_also_in_parts() {
+        let (mut left, mut right) = (LinearFit::default(), LinearFit::default());
+        for x in [1e6, 2e6, 3e6] {
+            left.add(x, 10.0 + x / 1000.0);
+        }
+        assert_eq!(left.line().map(|l| l.r2), Some(1.0));
+        right.add(8e6, 8010.0);
+        right.add(9e6, 9010.0);
+        left.merge(&right);
+        left.merge(&LinearFit::default());
+        let line = left.line().unwrap();
+        assert!((line.intercept - 10.0).abs() < 1e-6 && (line.slope - 1e-3).abs() < 1e-12);
+        assert!(line.r2 > 0.999_999);
+    }
+
+    #[test]
+    fn one_size_is_no_line() {
+        let mut fit = LinearFit::default();
+        fit.add(5.0, 1.0);
+        fit.add(5.0, 2.0);
+        assert_eq!(fit.line(), None);
+    }
+}

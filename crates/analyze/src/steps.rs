@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Network steps: where a step's time went, and the steps of one ProxyOp together.
+
+use ncclscope_trace::record::{STEP_SHIFT, step_flags};
+use ncclscope_trace::{State, Step};
+
+const FLAGS: [u8; 3] = [step_flags::FIRST, step_flags::SECOND, step_flags::THIRD];
+
+/// The states of a send or receive step, in the order in which NCCL goes through them.
+#[must_use]
+pub const fn states(is_send: bool) -> [State; 3] {
+    if is_send {
+        [State::STEP_SEND_GPU_WAIT, State::STEP_SEND_PEER_WAIT, State::STEP_SEND_WAIT]
+    } else {
+        [State::STEP_RECV_WAIT, State::STEP_RECV_FLUSH_WAIT, State::STEP_RECV_GPU_WAIT]
+    }
+}
+
+/// What is known of one step, derived from its record. Durations are in ticks.
+pub trait StepExt {
+    /// When each state began, in ticks; `None` where it was not recorded.
+    fn state_ticks(&self) -> [Option<u64>; 3];
+    /// When the step ended; for a step in flight, the latest time known.
+    fn end_ticks(&self) -> u64;
+    /// Ticks spent in each state: from its record to the next one's, or to the step's end.
+    fn waits(&self) -> [u64; 3];
+    /// The state it is in (or was in last), with the time since when.
+    fn current(&self) -> Option<(State, u64)>;
+}
+
+impl StepExt for Step {
+    fn state_ticks(&self) -> [Option<u64>; 3] {
+        std::array::from_fn(|i| {
+            self.has(FLAGS[i]).then(|| self.ticks.saturating_add(self.states[i] << STEP_SHIFT))
+        })
+    }
+
+    fn end_ticks(&self) -> u64 {
+        self.ticks.saturating_add(self.end << STEP_SHIFT)
+    }
+
+    fn waits(&self) -> [u64; 3] {
+        let mut next = self.end_ticks();
+        let mut waits = [0; 3];
+        let ticks = self.state_ticks();
+        for i in (0..3).rev() {
+            if let Some(ticks) = ticks[i] {
+                waits[i] = next.saturating_sub(ticks);
+                next = ticks;
+            }
+        }
+        waits
+    }
+
+    fn current(&self) -> Option<(State, u64)> {
+        let names = states(self.has(step_flags::IS_SEND));
+        let ticks = self.state_ticks();
+        (0..3).rev().find_map(|i| ticks[i].map(|t| (names[i], t)))
+    }
+}
+
+/// The steps of one ProxyOp.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct OpSteps {
+    /// Steps that started.
+    pub started: u32,
+    /// Steps that stopped.
+    pub stopped: u32,
+    /// Bytes of the steps that NCCL gave a size for.
+    pub bytes: u64,
+    /// Steps that started and did not stop.
+    pub open: Vec<Step>,
+}
+
+impl OpSteps {
+    /// Adds a step.
+    pub fn add(&mut self, step: &Step) {
+        self.started += 1;
+        self.bytes += u64::from(step.size);
+        if step.has(step_flags::STOPPED) {
+            self.stopped += 1;
+        } else {
+            self.open.push(*step);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_run_to_the_next_recorded_state() {
+        let all = step_flags::FIRST | step_flags::SECOND | step_flags::THIRD;
+        let mut step = Step {
+            ticks: 1000,
+            flags: all | step_flags::IS_SEND | step_flags::STOPPED,
+            states: [1, 3, 6],
+            end: 10,
+            ..Step::default()
+        };
+        assert_eq!(step.waits(), [32, 48, 64]);
+        assert_eq!(step.current(), Some((State::STEP_SEND_WAIT, 1096)));
+        // Up to NCCL 2.26 there is no SendPeerWait.
+        step.flags &= !step_flags::SECOND;
+        assert_eq!(step.waits(), [80, 0, 64]);
+        step.flags = step_flags::FIRST;
+        assert_eq!(step.current(), Some((State::STEP_RECV_WAIT, 1016)));
+        assert_eq!(step.waits(), [144, 0, 0]);
+        step.flags = 0;
+        assert_eq!((step.current(), step.waits()), (None, [0; 3]));
+    }
+}

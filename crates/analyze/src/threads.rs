@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which of NCCL's threads a lane belonged to, told by the kinds of event it saw.
+
+use ncclscope_trace::{EventKind, Recording};
+
+const fn mask<const N: usize>(kinds: [EventKind; N]) -> u32 {
+    let (mut mask, mut i) = (0, 0);
+    while i < N {
+        mask |= kinds[i].bit();
+        i += 1;
+    }
+    mask
+}
+
+const API: u32 = mask([
+    EventKind::GroupApi,
+    EventKind::CollApi,
+    EventKind::P2pApi,
+    EventKind::KernelLaunch,
+    EventKind::CeColl,
+    EventKind::CeSync,
+    EventKind::CeBatch,
+]);
+const PLAN: u32 = mask([EventKind::Group, EventKind::Coll, EventKind::P2p]);
+const PROXY: u32 = mask([EventKind::ProxyOp, EventKind::ProxyStep, EventKind::ProxyCtrl]);
+const KERNEL: u32 = mask([EventKind::KernelCh, EventKind::KernelPhase]);
+const NET: u32 = mask([EventKind::NetPlugin]);
+
+/// The role of the thread (or threads, one after another) that used a lane, from the kinds of
+/// event started on it. `has_api` tells that the process has API events at all.
+#[must_use]
+pub fn role(kinds: u32, has_api: bool) -> &'static str {
+    let has = |mask: u32| kinds & mask != 0;
+    match (has(API), has(PLAN), has(PROXY)) {
+        (true, _, true) | (_, true, true) => "mixed",
+        (true, _, false) => "api",
+        // Plans are handed over by the calling thread, or by CUDA's callback thread for graphs.
+        (false, true, false) if has_api => "callback",
+        (false, true, false) => "api",
+        (false, false, true) => "proxy",
+        (false, false, false) if has(KERNEL) => "kernel",
+        (false, false, false) if has(NET) => "net",
+        // It only stopped events.
+        _ => "other",
+    }
+}
+
+/// The roles of the used lanes of a recording, in the order of the lanes.
+#[must_use]
+pub fn roles(recording: &Recording) -> Vec<&'static str> {
+    let used = || recording.lanes().iter().filter(|lane| lane.header.used);
+    let has_api = used().any(|lane| lane.header.kinds & API != 0);
+    used().map(|lane| role(lane.header.kinds, has_api)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roles_by_kinds() {
+        let bits = |kinds: &[EventKind]| kinds.iter().fold(0, |mask, kind| mask | kind.bit());
+        let plan = bits(&[EventKind::Group, EventKind::Coll]);
+        assert_eq!(role(bits(&[EventKind::GroupApi]) | plan, true), "api");
+        assert_eq!(role(plan, false), "api");
+        assert_eq!(role(plan, true), "callback");
+        let proxy = bits(&[EventKind::ProxyOp, EventKind::KernelCh]);
+        assert_eq!(role(proxy, true), "proxy");
+        assert_eq!(role(bits(&[EventKind::ProxyCtrl]), true), "proxy");
+        assert_eq!(role(bits(&[EventKind::KernelCh]), true), "kernel");
+        assert_eq!(role(bits(&[EventKind::NetPlugin]), true), "net");
+        assert_eq!(role(proxy | plan, true), "mixed");
+        assert_eq!(role(0, true), "other");
+    }
+}

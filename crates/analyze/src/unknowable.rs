@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+What cannot be known for a run, in sentences: only those that apply.
+
+A profiler sees what NCCL tells it. Where a release, an option or a kind of operation tells less,
+the report says so rather than leave a gap to be read as "nothing happened".
+*/
+
+use crate::operation::{Completion, Operation};
+use crate::timeline::comm_name;
+use crate::{Parent, Timeline, human};
+use ncclscope_trace::{Detail, EventKind};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A worse GPU clock is worth a sentence, ns.
+const GPU_ERROR_NS: u64 = 100_000;
+
+/// Facts about all processes of a run that limit what can be known.
+#[derive(Debug, Default)]
+pub struct Limits {
+    hosts: BTreeSet<String>,
+    api_versions: BTreeSet<u32>,
+    /// Any process has NCCL 2.28 or later, or an unknown version.
+    device_api: bool,
+    kernel_off: bool,
+    ctrl_off: bool,
+    phase_off: bool,
+    gpu_unbounded: bool,
+    gpu_error_ns: u64,
+    steps: u64,
+    steps_unsized: u64,
+    foreign: u64,
+    copy_engine: u64,
+    graph_calls: u64,
+    unseen: BTreeMap<String, u64>,
+    silent: BTreeMap<String, u64>,
+}
+
+impl Limits {
+    /// Adds a process. `gpu_errors` are of its communicators with GPU time stamps.
+    pub fn add(
+        &mut self,
+        timeline: &Timeline<'_>,
+        operations: &[Operation],
+        gpu_errors: &[Option<u64>],
+    ) {
+        let header = timeline.recording().header();
+        self.hosts.insert(header.host.clone());
+        let comms = timeline.recording().comms();
+        self.api_versions.extend(comms.iter().map(|comm| comm.api_version));
+        self.device_api |= comms.iter().any(|c| c.nccl_version == 0 || c.nccl_version >= 22800);
+        let asked = |kind: EventKind| header.mask & kind.bit() != 0;
+        self.kernel_off |= !asked(EventKind::KernelCh);
+        self.ctrl_off |= !asked(EventKind::ProxyCtrl);
+        self.phase_off |=
+            !asked(EventKind::KernelPhase) && comms.iter().any(|comm| comm.api_version >= 7);
+        self.gpu_unbounded |= gpu_errors.contains(&None);
+        let worst = gpu_errors.iter().flatten().max().copied().unwrap_or(0);
+        self.gpu_error_ns = self.gpu_error_ns.max(worst);
+        for (_, link) in timeline.links().iter() {
+            self.steps += link.transfers;
+            self.steps_unsized += link.transfers - link.sized;
+        }
+        for operation in operations {
+            self.add_operation(timeline, operation);
+        }
+        self.add_calls(timeline);
+    }
+
+    fn add_operation(&mut self, timeline: &Timeline<'_>, operation: &Operation) {
+        if timeline.event(operation.event).kind() == EventKind::CeColl {
+            self.copy_engine += 1;
+        } else if operation.completion == Completion::Unseen {
+            let comm = operation.comm.map(|comm| comm_name(timeline.comm(comm)));
+            *self.unseen.entry(comm.unwrap_or_else(|| "unknown".into())).or_default() += 1;
+        }
+    }
+
+    fn add_calls(&mut self, timeline: &Timeline<'_>) {
+        for (id, event) in timeline.events() {
+            self.foreign += u64::from(event.is_foreign());
+            let Detail::CollApi(call) = event.start.detail else { continue };
+            // Before its group ends, a call has nothing below it yet.
+            let is_over = match event.parent {
+                Parent::Known(group) => timeline.event(group).stop.is_some(),
+                _ => false,
+            };
+            if call.graph {
+                self.graph_calls += 1;
+            } else if is_over && timeline.children(id).is_empty() {
+                *self.silent.entry(timeline.string(call.func).to_owned()).or_default() += 1;
+            }
+        }
+    }
+
+    /// The sentences.
+    #[must_use]
+    pub fn sentences(&self) -> Vec<String> {
+        let mut out = Vec::new();
+        self.kernels(&mut out);
+        self.invisible(&mut out);
+        self.details(&mut out);
+        out
+    }
+
+    fn kernels(&self, out: &mut Vec<String>) {
+        let oldest = self.api_versions.first().copied().unwrap_or(7);
+        if self.kernel_off {
+            out.push(
+                "Kernel events were off: no duration is measured by the GPU, and operations \
+                 without network traffic show no end."
+                    .into(),
+            );
+        } else if oldest < 3 {
+            out.push(format!("Profiler API v{oldest} has no kernel events."));
+        } else if oldest < 4 {
+            out.push(
+                "Profiler API v3 gives kernel events without GPU time stamps: durations are by \
+                 the host's clock."
+                    .into(),
+            );
+        }
+        for (comm, count) in &self.unseen {
+            out.push(format!(
+                "Communicator {comm}: {count} operations have neither network traffic nor kernel \
+                 events. Their end cannot be known; their times are enqueue times."
+            ));
+        }
+        if self.copy_engine != 0 {
+            out.push(format!(
+                "{} copy-engine collectives: NCCL reports when they were enqueued, not when they \
+                 ended.",
+                self.copy_engine
+            ));
+        }
+        if self.gpu_unbounded {
+            out.push(
+                "GPU times are placed on the host's clock without a known error: no kernel \
+                 launch bounds them."
+                    .into(),
+            );
+        }
+        if self.gpu_error_ns > GPU_ERROR_NS {
+            out.push(format!(
+                "GPU times may be off by {} on the host's clock. Durations measured by the GPU \
+                 are not affected.",
+                human::duration(crate::stats::to_f64(self.gpu_error_ns))
+            ));
+        }
+    }
+
+    fn invisible(&self, out: &mut Vec<String>) {
+        for (func, count) in &self.silent {
+            out.push(format!(
+                "{count} {func} calls show nothing below the API. NCCL reports no more for \
+                 operations of one rank or no elements, for Broadcasts that it batches (from 2.29 \
+                 on) and for kernels on symmetric memory (up to 2.30)."
+            ));
+        }
+        if self.graph_calls != 0 {
+            out.push(format!(
+                "{} calls were captured into CUDA graphs. A replay without network traffic and \
+                 kernel events is invisible.",
+                self.graph_calls
+            ));
+        }
+        if self.device_api {
+            out.push(
+                "One-sided operations (put, signal, wait), GIN and communication started by \
+                 device code are never reported to profilers."
+                    .into(),
+            );
+        }
+        if self.foreign != 0 {
+            out.push(format!(
+                "{} proxy operations were run for other processes (PXN): their communicator and \
+                 operation are not known here.",
+                self.foreign
+            ));
+        }
+    }
+
+    fn details(&self, out: &mut Vec<String>) {
+        if self.ctrl_off {
+            out.push("ProxyCtrl events were off: when proxy threads slept is not known.".into());
+        }
+        if self.phase_off {
+            out.push("KernelPhase events were off: phases inside a kernel are not known.".into());
+        }
+        if self.steps_unsized != 0 {
+            out.push(format!(
+                "{} of {} network steps carry no size: bytes of peers are too low or unknown.",
+                self.steps_unsized, self.steps
+            ));
+        }
+        if self.api_versions.first().is_some_and(|&version| version < 4) {
+            out.push(
+                "Profiler API v1 to v3 do not identify communicators: they are matched across \
+                 ranks by the order in which they were made."
+                    .into(),
+            );
+        }
+        if self.hosts.len() > 1 {
+            out.push(format!(
+                "Times of the {} hosts are compared as their clocks show them; how well these \
+                 agree is not measured.",
+                self.hosts.len()
+            ));
+        }
+    }
+}

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `ncclscope doctor`: what would go wrong, before it does.
+
+use crate::args::{Doctor as Args, Format};
+use crate::doctor::{Check, Status, checks};
+use crate::failure::{ENVIRONMENT, Failure};
+use crate::output;
+use serde::Serialize;
+use std::io::Write;
+use std::process::ExitCode;
+
+#[derive(Serialize)]
+struct Checks<'a> {
+    schema: &'static str,
+    checks: &'a [Check],
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let checks = checks(args);
+    match args.format {
+        Format::Json => {
+            output::json(&Checks { schema: "ncclscope.doctor/1", checks: &checks })?;
+        }
+        Format::Text => print(&checks)?,
+    }
+    let has_failed = checks.iter().any(|check| check.status == Status::Fail);
+    Ok(if has_failed { ExitCode::from(ENVIRONMENT) } else { ExitCode::SUCCESS })
+}
+
+fn print(checks: &[Check]) -> std::io::Result<()> {
+    let has_colour = output::has_colour();
+    let width = checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
+    let mut out = std::io::stdout().lock();
+    for Check { name, status, detail, advice } in checks {
+        let (word, colour) = match status {
+            Status::Ok => ("ok  ", 32),
+            Status::Warn => ("warn", 33),
+            Status::Fail => ("FAIL", 31),
+        };
+        let word =
+            if has_colour { format!("\x1b[{colour}m{word}\x1b[0m") } else { word.to_owned() };
+        writeln!(out, "{word}  {name:width$}  {detail}")?;
+        if let Some(advice) = advice {
+            writeln!(out, "      {:width$}  -> {advice}", "")?;
+        }
+    }
+    out.flush()
+}

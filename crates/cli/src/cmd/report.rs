@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `ncclscope report`: what the recordings of a run say.
+
+use crate::args::{Format, Report as Args};
+use crate::failure::Failure;
+use crate::input::{Input, progress};
+use crate::{output, text};
+use ncclscope_analyze::{Report, ReportBuilder};
+use serde::Serialize;
+use std::io::Write;
+use std::process::ExitCode;
+
+/// The report with what `ncclscope run` noted about the run.
+#[derive(Serialize)]
+struct WithRun<'a> {
+    #[serde(flatten)]
+    report: &'a Report,
+    run: Option<&'a serde_json::Value>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let input = Input::open(&args.input)?;
+    let report = build(&input);
+    match args.format {
+        Format::Json => output::json(&WithRun { report: &report, run: input.run.as_ref() })?,
+        Format::Text => print(&report, &input)?,
+    }
+    Ok(input.exit_code())
+}
+
+/// The report about recordings.
+pub(crate) fn build(input: &Input) -> Report {
+    let mut builder = ReportBuilder::default();
+    for (index, recording) in input.recordings.iter().enumerate() {
+        progress(index, input.recordings.len());
+        builder.add(recording);
+    }
+    builder.finish()
+}
+
+/// Prints the report as text.
+pub(crate) fn print(report: &Report, input: &Input) -> std::io::Result<()> {
+    let text = text::render(report, input.run.as_ref(), output::has_colour());
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}

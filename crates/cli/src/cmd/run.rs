@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+`ncclscope run`: a command with the plugin, and the report at its end.
+
+The command keeps our standard input, output and error. A signal that the terminal sends goes to the
+whole process group, so that we only outlive it; SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on.
+The report comes last on standard output.
+*/
+
+use crate::args::Run as Args;
+use crate::cmd::report;
+use crate::failure::{ENVIRONMENT, Failure, tell, warn};
+use crate::input::{Input, recordings_in};
+use crate::plugin;
+use crate::time::Moment;
+use rustix::process::{Pid, Signal, kill_process};
+use serde::Serialize;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
+use signal_hook::iterator::Signals;
+use std::io::{ErrorKind, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, ExitStatus};
+
+/// `run.json`.
+#[derive(Serialize)]
+struct RunFile {
+    schema: &'static str,
+    command: Vec<String>,
+    started: String,
+    ended: Option<String>,
+    exit_code: Option<u8>,
+    versions: Versions,
+}
+
+#[derive(Serialize)]
+struct Versions {
+    ncclscope: &'static str,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let plugin = plugin::find()?;
+    let directory = prepare(args)?;
+    let mut file = RunFile {
+        schema: "ncclscope.run/1",
+        command: args.command.iter().map(|a| a.to_string_lossy().into_owned()).collect(),
+        started: Moment::now().rfc3339(),
+        ended: None,
+        exit_code: None,
+        versions: Versions { ncclscope: env!("CARGO_PKG_VERSION") },
+    };
+    save(&directory, &file).map_err(|e| Failure::write(&directory, &e))?;
+    let code = execute(args, &plugin, &directory)?;
+    file.ended = Some(Moment::now().rfc3339());
+    file.exit_code = Some(code);
+    if let Err(error) = save(&directory, &file) {
+        warn(format_args!("cannot write {}/run.json: {error}", directory.display()));
+    }
+    if !args.no_report {
+        finish(&directory)?;
+    }
+    Ok(ExitCode::from(code))
+}
+
+/// Makes the run directory and returns its absolute path: the command may change its own.
+fn prepare(args: &Args) -> Result<PathBuf, Failure> {
+    let default = || format!("ncclscope-run-{}", Moment::now().compact()).into();
+    let directory = args.output.clone().unwrap_or_else(default);
+    let failed = |e: std::io::Error| Failure::write(&directory, &e);
+    std::fs::create_dir_all(&directory).map_err(failed)?;
+    if !recordings_in(&directory).map_err(failed)?.is_empty() {
+        return Err(Failure::environment(format!(
+            "{} already holds recordings: choose another directory with -o, or remove it",
+            directory.display()
+        )));
+    }
+    std::path::absolute(&directory).map_err(failed)
+}
+
+fn save(directory: &Path, file: &RunFile) -> std::io::Result<()> {
+    let mut bytes = serde_json::to_vec_pretty(file)?;
+    bytes.push(b'\n');
+    std::fs::write(directory.join("run.json"), bytes)
+}
+
+/// Runs the command and returns its exit code as a shell would give it.
+fn execute(args: &Args, plugin: &Path, directory: &Path) -> Result<u8, Failure> {
+    let Some((program, rest)) = args.command.split_first() else {
+        return Err(Failure::environment("no command"));
+    };
+    let mut command = Command::new(program);
+    command.args(rest).env("NCCL_PROFILER_PLUGIN", plugin).env("NCCLSCOPE_DIR", directory);
+    if let Some(mode) = &args.mode {
+        command.env("NCCLSCOPE_MODE", mode);
+    }
+    // Before the command starts, so that no signal ends us in between. Handlers of ours are
+    // reset in the command, as always at exec.
+    let signals = Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2])
+        .map_err(|e| Failure::environment(format!("cannot take signals: {e}")))?;
+    match command.spawn() {
+        Ok(mut child) => {
+            pass_on(signals, &child);
+            let status = child.wait();
+            status.map(code_of).map_err(|e| Failure::environment(format!("cannot wait: {e}")))
+        }
+        Err(error) => {
+            tell(format_args!("error: cannot run {}: {error}", program.to_string_lossy()));
+            Ok(if error.kind() == ErrorKind::NotFound { 127 } else { 126 })
+        }
+    }
+}
+
+fn pass_on(mut signals: Signals, child: &Child) {
+    let pid = Pid::from_child(child);
+    // It sleeps until a signal comes, and ends with us.
+    std::thread::spawn(move || {
+        for signal in signals.forever() {
+            let signal = match signal {
+                SIGTERM => Signal::TERM,
+                SIGHUP => Signal::HUP,
+                SIGUSR1 => Signal::USR1,
+                SIGUSR2 => Signal::USR2,
+                // The terminal gave it to the command as well.
+                _ => continue,
+            };
+            let _ = kill_process(pid, signal);
+        }
+    });
+}
+
+fn code_of(status: ExitStatus) -> u8 {
+    let signal = status.signal().map(|signal| 128 + signal);
+    u8::try_from(status.code().or(signal).unwrap_or_default()).unwrap_or(ENVIRONMENT)
+}
+
+/// Prints the report; what is wrong with recordings does not change how the command ended.
+fn finish(directory: &Path) -> Result<(), Failure> {
+    match Input::open(directory) {
+        Ok(input) => {
+            let mut out = std::io::stdout().lock();
+            writeln!(out)?;
+            drop(out);
+            report::print(&report::build(&input), &input)?;
+            tell(format_args!("the recordings are in {}", directory.display()));
+        }
+        Err(failure) => {
+            let _ = failure.report();
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Finds and opens the recordings of a run.
+
+A directory in which some recordings cannot be read is read as far as it goes: each bad one gets a
+warning, and the verb ends with the code for bad input after it printed what the good ones say. A
+report that silently lacks a rank would be worse than one that fails a script.
+*/
+
+use crate::failure::{BAD_INPUT, Failure, warn};
+use ncclscope_trace::Recording;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// The recordings of a run.
+#[derive(Debug)]
+pub(crate) struct Input {
+    /// Those that can be read, by file name.
+    pub(crate) recordings: Vec<Recording>,
+    /// The contents of `run.json`, if `ncclscope run` made the directory.
+    pub(crate) run: Option<serde_json::Value>,
+    /// How many could not be read.
+    bad: usize,
+}
+
+impl Input {
+    /// Opens a run directory or a single recording.
+    pub(crate) fn open(path: &Path) -> Result<Input, Failure> {
+        let metadata = std::fs::metadata(path)
+            .map_err(|e| Failure::input(format!("cannot read {}: {e}", path.display())))?;
+        if !metadata.is_dir() {
+            let recording = Recording::open(path)
+                .map_err(|e| Failure::input(format!("cannot read {}: {e}", path.display())))?;
+            return Ok(Input { recordings: vec![recording], run: None, bad: 0 });
+        }
+        let files = recordings_in(path)
+            .map_err(|e| Failure::input(format!("cannot read {}: {e}", path.display())))?;
+        if files.is_empty() {
+            return Err(Failure::input(format!(
+                "no recordings (*.nscope) in {}: NCCL did not load the plugin, or no process used \
+                 NCCL; `ncclscope doctor` checks the former",
+                path.display()
+            )));
+        }
+        let input = Input::open_all(path, &files);
+        if input.recordings.is_empty() {
+            let text = format!("none of the {} recordings can be read", files.len());
+            return Err(Failure::input(format!("{text} in {}", path.display())));
+        }
+        Ok(input)
+    }
+
+    fn open_all(directory: &Path, files: &[PathBuf]) -> Input {
+        allow_open_files();
+        let run = std::fs::read(directory.join("run.json")).ok();
+        let mut input = Input {
+            recordings: Vec::with_capacity(files.len()),
+            run: run.and_then(|bytes| serde_json::from_slice(&bytes).ok()),
+            bad: 0,
+        };
+        for (index, file) in files.iter().enumerate() {
+            progress(index, files.len());
+            match Recording::open(file) {
+                Ok(recording) => input.recordings.push(recording),
+                Err(error) => {
+                    warn(format_args!("cannot read {}: {error}", file.display()));
+                    input.bad += 1;
+                }
+            }
+        }
+        input
+    }
+
+    /// How a verb ends that printed what it could.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        if self.bad == 0 { ExitCode::SUCCESS } else { ExitCode::from(BAD_INPUT) }
+    }
+}
+
+/// Recordings stay open while they are read; the usual limit of 1024 files is soft.
+fn allow_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
+/// The recordings in a directory, by name.
+pub(crate) fn recordings_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(directory)? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if is_recording(&name) {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// `HOST-PID.nscope`, or with a number behind it where a process number came again.
+fn is_recording(name: &str) -> bool {
+    let is_number = |rest: &str| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit());
+    name.ends_with(".nscope")
+        || name.rsplit_once(".nscope.").is_some_and(|(_, rest)| is_number(rest))
+}
+
+/// Shows on a terminal how far we are; silent for what is quick.
+pub(crate) fn progress(done: usize, all: usize) {
+    if all >= 16 && io::stderr().is_terminal() {
+        let _ = write!(
+            io::stderr(),
+            "\r\x1b[K{}",
+            if done + 1 < all { format!("reading {} of {all}", done + 1) } else { String::new() }
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_recordings() {
+        assert!(is_recording("node-1-77.nscope") && is_recording("h-1.nscope.12"));
+        assert!(!is_recording("run.json") && !is_recording("h-1.nscope.bak"));
+        assert!(!is_recording("h-1.nscope."));
+    }
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Finds the plugin: `NCCLSCOPE_PLUGIN`, beside this executable, or in `../lib`.
+
+Cargo names the library `libnccl_profiler_ncclscope.so`; NCCL finds a plugin by a name with dashes.
+Where only Cargo's is there, or it is newer, the other name is made beside it.
+*/
+
+use crate::failure::Failure;
+use std::fs::Metadata;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// The name that NCCL looks for when told `ncclscope`.
+pub(crate) const NAME: &str = "libnccl-profiler-ncclscope.so";
+/// What Cargo calls it.
+const CARGO_NAME: &str = "libnccl_profiler_ncclscope.so";
+/// NCCL keeps the name in 255 bytes with a final zero, and cuts a longer one silently
+/// (NCCL `src/plugin/plugin_open.cc:37@v2.30.7-1`).
+pub(crate) const PATH_MAX: usize = 254;
+
+/// The plugin's absolute path, in a form that NCCL can load.
+pub(crate) fn find() -> Result<PathBuf, Failure> {
+    let path = locate()?;
+    let path = std::path::absolute(&path)
+        .map_err(|e| Failure::environment(format!("cannot use {}: {e}", path.display())))?;
+    let length = path.as_os_str().len();
+    if length > PATH_MAX {
+        return Err(Failure::environment(format!(
+            "the plugin's path has {length} bytes, and NCCL cuts it at {PATH_MAX}: copy {NAME} to \
+             a shorter path and name it in NCCLSCOPE_PLUGIN"
+        )));
+    }
+    Ok(path)
+}
+
+fn locate() -> Result<PathBuf, Failure> {
+    if let Some(path) = std::env::var_os("NCCLSCOPE_PLUGIN").filter(|path| !path.is_empty()) {
+        let path = PathBuf::from(path);
+        if path.is_file() {
+            return Ok(path);
+        }
+        return Err(Failure::environment(format!(
+            "NCCLSCOPE_PLUGIN names {}, which is no file",
+            path.display()
+        )));
+    }
+    let executable = std::env::current_exe()
+        .map_err(|e| Failure::environment(format!("cannot tell where this program is: {e}")))?;
+    let here = executable.parent().unwrap_or_else(|| Path::new("."));
+    let directories = [here.to_owned(), here.join("../lib")];
+    directories.iter().find_map(|directory| in_directory(directory)).ok_or_else(|| {
+        Failure::environment(format!(
+            "cannot find {NAME} beside {} or in ../lib: install it there, or name it in \
+             NCCLSCOPE_PLUGIN",
+            executable.display()
+        ))
+    })
+}
+
+fn in_directory(directory: &Path) -> Option<PathBuf> {
+    let (named, built) = (directory.join(NAME), directory.join(CARGO_NAME));
+    match (metadata(&named), metadata(&built)) {
+        (Some(named_is), Some(built_is)) if is_older(&named_is, &built_is) => {
+            // The old one would load as well, but it is not what was built.
+            Some(if link(&built, &named).is_ok() { named } else { built })
+        }
+        (Some(_), _) => Some(named),
+        // NCCL takes any name that has a slash.
+        (None, Some(_)) => Some(if link(&built, &named).is_ok() { named } else { built }),
+        (None, None) => None,
+    }
+}
+
+fn metadata(path: &Path) -> Option<Metadata> {
+    std::fs::metadata(path).ok().filter(Metadata::is_file)
+}
+
+fn is_older(named: &Metadata, built: &Metadata) -> bool {
+    let is_same = (named.dev(), named.ino()) == (built.dev(), built.ino());
+    !is_same && (named.mtime(), named.mtime_nsec()) < (built.mtime(), built.mtime_nsec())
+}
+
+/// Makes `to` the same file as `from`, or a copy; at once, as a job may be loading it.
+fn link(from: &Path, to: &Path) -> io::Result<()> {
+    let new = to.with_extension(format!("so.{}", std::process::id()));
+    std::fs::hard_link(from, &new).or_else(|_| std::fs::copy(from, &new).map(|_| ()))?;
+    std::fs::rename(&new, to).inspect_err(|_| {
+        let _ = std::fs::remove_file(&new);
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cargos_name_gets_the_other_and_is_kept_up_to_date() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(in_directory(dir.path()), None);
+        let (named, built) = (dir.path().join(NAME), dir.path().join(CARGO_NAME));
+        std::fs::write(&built, "one").unwrap();
+        assert_eq!(in_directory(dir.path()), Some(named.clone()));
+        assert_eq!(std::fs::read(&named).unwrap(), b"one");
+        // Cargo replaces the file.
+        std::fs::remove_file(&built).unwrap();
+        std::fs::write(&built, "two").unwrap();
+        assert_eq!(in_directory(dir.path()), Some(named.clone()));
+        assert_eq!(std::fs::read(&named).unwrap(), b"two");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+        std::fs::remove_file(&built).unwrap();
+        assert_eq!(in_directory(dir.path()), Some(named));
+    }
+}

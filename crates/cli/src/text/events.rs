@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What NCCL reported: events by kind and rank, and the threads they came from.
+
+use super::{LIST_MAX, Page, or_dash};
+use crate::table::{Align, Table};
+use ncclscope_analyze::Report;
+use ncclscope_analyze::human::duration;
+use ncclscope_analyze::report::{EventCounts, RankRow};
+use ncclscope_analyze::stats::to_f64;
+use ncclscope_trace::EventKind;
+use std::collections::BTreeMap;
+
+/// More ranks than these are shown as their sum only.
+const COLUMNS_MAX: usize = 8;
+
+pub(super) fn table(page: &mut Page, report: &Report) {
+    let rows = &report.ranks;
+    page.heading("EVENTS");
+    let names: Vec<String> = rows.iter().map(column).collect();
+    let is_wide = rows.len() <= COLUMNS_MAX;
+    let mut columns = vec![("started", Align::Left)];
+    if is_wide {
+        columns.extend(names.iter().map(|name| (name.as_str(), Align::Right)));
+    }
+    let sums = ["all", "stopped", "open", "dropped", "stale", "orphan"];
+    columns.extend(sums.map(|name| (name, Align::Right)));
+    let mut table = Table::new(&columns);
+    for kind in EventKind::ALL {
+        let counts = |row: &RankRow| row.events.get(kind.name()).copied().unwrap_or_default();
+        let sum = rows.iter().map(counts).fold(EventCounts::default(), add);
+        if sum == EventCounts::default() {
+            continue;
+        }
+        let mut cells = vec![kind.name().to_owned()];
+        if is_wide {
+            cells.extend(rows.iter().map(|row| counts(row).started.to_string()));
+        }
+        let EventCounts { started, stopped, open, dropped, stale, unknown_parent } = sum;
+        let sums = [started, stopped, open, dropped, stale, unknown_parent];
+        cells.extend(sums.map(|count| count.to_string()));
+        table.row(cells);
+    }
+    if table.is_empty() {
+        page.line("  none was recorded");
+        return;
+    }
+    page.lines(&table.lines("  "));
+    states(page, rows);
+}
+
+fn column(row: &RankRow) -> String {
+    row.rank.map_or_else(|| "no comm".into(), |rank| format!("rank {rank}"))
+}
+
+fn add(a: EventCounts, b: EventCounts) -> EventCounts {
+    EventCounts {
+        started: a.started + b.started,
+        stopped: a.stopped + b.stopped,
+        open: a.open + b.open,
+        dropped: a.dropped + b.dropped,
+        stale: a.stale + b.stale,
+        unknown_parent: a.unknown_parent + b.unknown_parent,
+    }
+}
+
+fn states(page: &mut Page, rows: &[RankRow]) {
+    let mut states: BTreeMap<&str, u64> = BTreeMap::new();
+    for (state, count) in rows.iter().flat_map(|row| &row.states) {
+        *states.entry(state).or_default() += count;
+    }
+    if !states.is_empty() {
+        let list: Vec<String> = states.iter().map(|(state, n)| format!("{state} {n}")).collect();
+        page.wrapped("  states: ", &list.join(", "));
+    }
+}
+
+pub(super) fn threads(page: &mut Page, report: &Report) {
+    page.heading("THREADS AND CLOCKS");
+    let mut table = Table::new(&[
+        ("rank", Align::Right),
+        ("process", Align::Left),
+        ("comm", Align::Left),
+        ("threads", Align::Left),
+        ("clock", Align::Left),
+        ("error", Align::Right),
+        ("GPU clock error", Align::Right),
+    ]);
+    for row in report.ranks.iter().take(LIST_MAX) {
+        table.row(vec![
+            or_dash(row.rank, |rank| rank.to_string()),
+            format!("{} {}", row.host, row.pid),
+            or_dash(row.comm.clone(), |comm| comm),
+            row.threads.join(", "),
+            row.clock.source.into(),
+            duration(f64::from(row.clock.error_ns)),
+            or_dash(row.clock.gpu_error_ns, |ns| duration(to_f64(ns))),
+        ]);
+    }
+    page.lines(&table.lines("  "));
+    page.cut(report.ranks.len());
+}

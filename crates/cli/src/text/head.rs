@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What run this is, and what was lost of it.
+
+use super::Page;
+use crate::time::Moment;
+use ncclscope_analyze::Report;
+use ncclscope_analyze::report::Lost;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A longer command is cut.
+const COMMAND_MAX: usize = 240;
+
+pub(super) fn write(page: &mut Page, report: &Report, run: Option<&Value>) {
+    page.heading("NCCLSCOPE REPORT");
+    if let Some(run) = run {
+        command(page, run);
+    }
+    let processes: BTreeSet<(&str, u32)> =
+        report.ranks.iter().map(|row| (row.host.as_str(), row.pid)).collect();
+    let hosts: BTreeSet<&str> = processes.iter().map(|(host, _)| *host).collect();
+    let versions: BTreeSet<&str> =
+        report.ranks.iter().filter_map(|row| row.nccl_version.as_deref()).collect();
+    let api: BTreeSet<String> =
+        report.ranks.iter().filter_map(|row| row.api_version).map(|v| format!("v{v}")).collect();
+    page.line(&format!("  processes   {} on {}", processes.len(), some(&hosts)));
+    let nccl = if versions.is_empty() { "of unknown version".into() } else { some(&versions) };
+    let api: BTreeSet<&str> = api.iter().map(String::as_str).collect();
+    let api = if api.is_empty() { "unknown".into() } else { some(&api) };
+    page.line(&format!("  NCCL        {nccl}, profiler API {api}"));
+    let span = (
+        report.ranks.iter().filter_map(|row| row.start_ns).min(),
+        report.ranks.iter().filter_map(|row| row.end_ns).max(),
+    );
+    if let (Some(start), Some(end)) = span {
+        let seconds = ncclscope_analyze::human::duration(ncclscope_analyze::stats::to_f64(
+            end.saturating_sub(start),
+        ));
+        let start = Moment::from_ns(start).rfc3339();
+        page.line(&format!("  recorded    from {start} for {seconds}"));
+    }
+    communicators(page, report);
+    if losses(&report.lost).is_empty() {
+        page.line("  lost        nothing");
+    }
+}
+
+fn command(page: &mut Page, run: &Value) {
+    let words = run["command"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let words: Vec<&str> = words.collect();
+    let ended = match run["exit_code"].as_u64() {
+        Some(code) => format!("with exit status {code}"),
+        None => "not, or nobody saw it".into(),
+    };
+    let mut text = words.join(" ");
+    if let Some((cut, _)) = text.char_indices().nth(COMMAND_MAX) {
+        text.truncate(cut);
+        text.push_str(" ...");
+    }
+    page.wrapped("  command     ", &text);
+    page.line(&format!("  ended       {ended}"));
+}
+
+fn communicators(page: &mut Page, report: &Report) {
+    let mut comms: BTreeMap<&str, (Option<&str>, Option<u32>, usize)> = BTreeMap::new();
+    for row in &report.ranks {
+        let Some(comm) = &row.comm else { continue };
+        let (name, nranks, seen) = comms.entry(comm).or_default();
+        *name = name.or(row.comm_name.as_deref());
+        *nranks = nranks.or(row.nranks);
+        *seen += 1;
+    }
+    for (comm, (name, nranks, seen)) in comms {
+        let name = name.map_or(String::new(), |name| format!(" \"{name}\""));
+        let of = nranks.map_or(String::new(), |nranks| format!(" of {nranks}"));
+        page.line(&format!("  comm        {comm}{name}: {seen}{of} ranks recorded"));
+    }
+}
+
+/// A few names, or how many there are.
+fn some(names: &BTreeSet<&str>) -> String {
+    let shown: Vec<&str> = names.iter().copied().take(8).collect();
+    match names.len() - shown.len() {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+/// What was not recorded, in sentences.
+pub(super) fn losses(lost: &Lost) -> Vec<String> {
+    let mut lines = Vec::new();
+    let kinds = |counts: &BTreeMap<&'static str, u64>| {
+        let kinds: Vec<String> = counts.iter().map(|(kind, n)| format!("{kind} {n}")).collect();
+        kinds.join(", ")
+    };
+    let by_kind = [
+        ("events not recorded", &lost.by_kind),
+        ("stops and states not recorded", &lost.ends_by_kind),
+        ("records not written", &lost.unwritten_by_kind),
+        ("oldest records overwritten (bounded recording)", &lost.overwritten_by_kind),
+    ];
+    for (what, counts) in by_kind {
+        if !counts.is_empty() {
+            lines.push(format!("{what}: {}", kinds(counts)));
+        }
+    }
+    let numbers = [
+        (lost.definitions, "names found no room in the file"),
+        (lost.comms, "communicators found no room in the plugin"),
+        (lost.garbage_words, "words were no record"),
+        (lost.panics, "callbacks failed inside the plugin"),
+    ];
+    for (count, what) in numbers {
+        if count != 0 {
+            lines.push(format!("{count} {what}"));
+        }
+    }
+    lines
+}

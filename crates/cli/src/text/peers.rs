@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Network traffic between ranks.
+
+use super::{LIST_MAX, Page, or_dash};
+use crate::table::{Align, Table};
+use ncclscope_analyze::human::{bytes, duration, three};
+use ncclscope_analyze::report::PeerRow;
+use ncclscope_analyze::stats::to_f64;
+
+pub(super) fn table(page: &mut Page, peers: &[PeerRow]) {
+    if peers.is_empty() {
+        return;
+    }
+    page.heading("NETWORK, with mean times of a transfer");
+    let mut table = Table::new(&[
+        ("comm", Align::Left),
+        ("from", Align::Right),
+        ("to", Align::Right),
+        ("bytes", Align::Right),
+        ("transfers", Align::Right),
+        ("GPU wait", Align::Right),
+        ("peer wait", Align::Right),
+        ("network", Align::Right),
+        ("| recv wait", Align::Right),
+        ("flush", Align::Right),
+        ("GPU wait", Align::Right),
+        ("| latency us", Align::Right),
+        ("MB/s", Align::Right),
+        ("r2", Align::Right),
+    ]);
+    let mut order: Vec<&PeerRow> = peers.iter().collect();
+    // The busiest first, where there are too many.
+    if peers.len() > LIST_MAX {
+        order.sort_by_key(|row| std::cmp::Reverse((row.bytes, row.transfers)));
+    }
+    for row in order.into_iter().take(LIST_MAX) {
+        table.row(cells(row));
+    }
+    page.lines(&table.lines("  "));
+    page.cut(peers.len());
+    page.line("  left: as the sender saw it; middle: the receiver; right: network time over size");
+}
+
+fn cells(row: &PeerRow) -> Vec<String> {
+    let mean = |sum: Option<u64>| {
+        let transfers = Some(row.transfers).filter(|&transfers| transfers != 0);
+        or_dash(sum.zip(transfers), |(sum, n)| duration(to_f64(sum) / to_f64(n)))
+    };
+    let waits = &row.waits_ns;
+    vec![
+        row.comm.clone(),
+        row.src.to_string(),
+        row.dst.to_string(),
+        row.bytes.map_or_else(|| "unknown".into(), bytes),
+        row.transfers.to_string(),
+        mean(waits.send_gpu),
+        mean(waits.send_peer),
+        mean(waits.send_network),
+        mean(waits.recv_network),
+        mean(waits.recv_flush),
+        mean(waits.recv_gpu),
+        or_dash(row.latency_us, three),
+        or_dash(row.rate_mb_s, three),
+        or_dash(row.r2, |r2| format!("{r2:.2}")),
+    ]
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `ncclscope doctor` on made-up installations.
+
+use crate::common::{Outcome, tool};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+struct Place {
+    dir: tempfile::TempDir,
+}
+
+impl Place {
+    /// A plugin with all symbols, and NCCL 2.28.9.
+    fn new() -> Place {
+        let place = Place { dir: tempfile::tempdir().unwrap() };
+        let names: Vec<String> = (1..=7).map(|v| format!("ncclProfiler_v{v}\0")).collect();
+        std::fs::write(place.plugin(), format!("\0{}", names.concat())).unwrap();
+        std::fs::write(place.nccl(), "\0NCCL version 2.28.9+cuda12.9\0").unwrap();
+        place
+    }
+
+    fn plugin(&self) -> PathBuf {
+        self.dir.path().join("plugin.so")
+    }
+
+    fn nccl(&self) -> PathBuf {
+        self.dir.path().join("libnccl.so.2")
+    }
+
+    fn tool(&self) -> Command {
+        let mut command = tool();
+        command.arg("doctor").arg("--nccl").arg(self.nccl()).arg("-o").arg(self.dir.path());
+        command.env("NCCLSCOPE_PLUGIN", self.plugin());
+        command
+    }
+}
+
+#[test]
+fn a_good_installation_has_no_failure() {
+    let place = Place::new();
+    let text = Outcome::of(&mut place.tool()).ends_with(0).stdout;
+    let line = |word: &str| {
+        let line = text.lines().find(|line| line.contains(word));
+        line.unwrap_or_else(|| panic!("no {word:?} in:\n{text}"))
+    };
+    assert!(line("2.28.9+cuda12.9").starts_with("ok "), "{text}");
+    assert!(line("2.28.9+cuda12.9").ends_with("profiler API v5"), "{text}");
+    assert!(line("ncclProfiler_v1 to ncclProfiler_v7").starts_with("ok "), "{text}");
+    assert!(line("is writable").starts_with("ok "), "{text}");
+    assert!(line("/dev/shm").contains("free"), "{text}");
+    assert!(line("clock").contains("TSC"), "{text}");
+}
+
+fn json(command: &mut Command, code: i32) -> impl Fn(&str) -> (String, String) + use<> {
+    let out = Outcome::of(command.args(["--format", "json"])).ends_with(code).stdout;
+    let json: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(json["schema"], "ncclscope.doctor/1");
+    move |name| {
+        let checks = json["checks"].as_array().unwrap().iter();
+        let mut checks = checks.filter(|check| check["name"] == name);
+        let check = checks.next().unwrap_or_else(|| panic!("no {name} in {json}"));
+        let text = |key: &str| check[key].as_str().unwrap_or_default().to_owned();
+        (text("status"), format!("{} {}", text("detail"), text("advice")))
+    }
+}
+
+#[test]
+fn what_is_wrong_fails_with_code_4() {
+    let place = Place::new();
+    std::fs::write(place.plugin(), "\0ncclProfiler_v3\0").unwrap();
+    std::fs::write(place.nccl(), "NCCL version 2.22.3+cuda12.5\0").unwrap();
+    let check = json(place.tool().env("NCCLSCOPE_RINGMB", "3"), 4);
+    let (status, text) = check("plugin symbols");
+    assert!(status == "fail" && text.contains("lacks ncclProfiler_v1, ncclProfiler_v2"), "{text}");
+    let (status, text) = check("NCCL");
+    assert!(status == "fail" && text.contains("no profiler interface"), "{text}");
+    let (status, text) = check("NCCLSCOPE_*");
+    assert!(status == "warn" && text.contains("did you mean NCCLSCOPE_RING_MB?"), "{text}");
+}
+
+#[test]
+fn limits_of_releases_and_places_are_told() {
+    let place = Place::new();
+    std::fs::write(place.nccl(), "NCCL version 2.31.2+cuda12.9\0").unwrap();
+    let mut command = place.tool();
+    command.env("NCCLSCOPE_PLUGIN", "/absent.so").env("NCCL_PROFILER_PLUGIN", "none");
+    let check = json(&mut command, 4);
+    let (status, text) = check("kernel events");
+    assert!(status == "warn" && text.contains("4 to 13 %"), "{text}");
+    assert_eq!(check("plugin").0, "fail");
+    assert!(check("NCCL_PROFILER_PLUGIN").1.contains("no profiler"));
+    let (status, text) = json(place.tool().env("NCCLSCOPE_KERNEL", "off"), 0)("kernel events");
+    assert!(status == "warn" && text.contains("show no end"), "{text}");
+    let mut command = tool();
+    command.args(["doctor", "-o", "/proc/x", "--nccl"]).arg(Path::new("/absent"));
+    let check = json(&mut command, 4);
+    assert_eq!((check("directory").0, check("NCCL").0), ("fail".into(), "fail".into()));
+}

@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The tool as its users meet it: what it prints, and how it ends.
+
+mod common;
+mod doctor;
+mod export;
+mod report;
+mod run;

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `ncclscope report`: what it prints, and what it says of inputs that it cannot read.
+
+use crate::common::{Outcome, Run, ncclscope, tool};
+use ncclscope_analyze::simulate::{API, Call, Fault, Process};
+use ncclscope_trace::EventKind;
+use serde_json::Value;
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+use std::process::Stdio;
+
+fn one_all_reduce(process: &mut Process) {
+    process.collective(Call::ALL_REDUCE);
+}
+
+#[test]
+fn text_says_what_happened() {
+    let run = Run::new(|p| {
+        p.collective(Call::ALL_REDUCE);
+        p.send_recv(1 - p.comm.rank, 1 << 10);
+    });
+    let text = ncclscope(&["report", run.text()]).ends_with(0).stdout;
+    let expected = [
+        "processes   2 on node-0, node-1",
+        "NCCL        2.28.9, profiler API v5",
+        "comm        0x1f2e3d4c \"world\": 2 of 2 ranks recorded",
+        "lost        nothing",
+        "AllReduce  4 MiB  Float32   RING  SIMPLE   2      1     0  kernel",
+        "Send       4 KiB  Float32   -     -        1      1     0  proxy",
+        "ProxyStep         18      18   36       36     0        0      0       0",
+        "ProxyStepSendPeerWait 54",
+        "node-1 1001  0x1f2e3d4c  api, proxy  tsc    40 ns",
+        "timing kernel:",
+        "WHAT THIS RUN CANNOT TELL",
+    ];
+    for line in expected {
+        assert!(text.contains(line), "{line:?} is not in:\n{text}");
+    }
+    assert!(!text.contains("PROBLEMS") && !text.contains("OPEN:"), "{text}");
+    assert!(text.lines().all(|line| line == line.trim_end()), "{text}");
+    assert!(!text.contains('\x1b'), "colours on a pipe");
+}
+
+#[test]
+fn a_hang_and_losses_come_first() {
+    let run = Run::new(|p| {
+        p.header.lanes_shared = false;
+        p.header.closed = false;
+        p.lose(API, EventKind::CollApi, 7);
+        let fault = if p.comm.rank == 1 { Fault::Hang } else { Fault::None };
+        p.collective(Call { fault, ..Call::ALL_REDUCE });
+    });
+    let text = ncclscope(&["report", run.text()]).ends_with(0).stdout;
+    let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("no {what:?} in:\n{text}"));
+    let order = [
+        at("PROBLEMS"),
+        at("node-0-1000.nscope: not closed"),
+        at("NOT RECORDED"),
+        at("events not recorded: CollApi 14"),
+        at("OPEN: 1 operations or calls were not over"),
+        at("rank 1 (node-1 1001)  AllReduce #0, 4 MiB, comm 0x1f2e3d4c: started 1.00 s"),
+        at("channel 0, send to rank 0: 0 of 4 steps done, step 0 in SendPeerWait for 1.00 s"),
+        at("OPERATIONS"),
+    ];
+    assert!(order.is_sorted(), "{text}");
+}
+
+#[test]
+fn json_follows_the_schema() {
+    let run = Run::new(one_all_reduce);
+    std::fs::write(run.file("run.json"), r#"{"command":["x"],"exit_code":0}"#).unwrap();
+    let text = ncclscope(&["report", "--format", "json", run.text()]).ends_with(0).stdout;
+    let json: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(json["schema"], "ncclscope.report/1");
+    assert_eq!(json["run"]["command"][0], "x");
+    assert_eq!(json["ranks"][1]["events"]["KernelCh"]["started"], 2);
+    assert_eq!(json["operations"][0]["timing"], "kernel");
+    assert_eq!(json["lost"]["total"], 0);
+    // One recording alone is an input too.
+    let file = run.file("node-0-1000.nscope");
+    let args = ["report", "--format", "json", file.to_str().unwrap()];
+    let json: Value = serde_json::from_str(&ncclscope(&args).ends_with(0).stdout).unwrap();
+    assert_eq!(json["ranks"].as_array().unwrap().len(), 1);
+}
+
+#[track_caller]
+fn fails_with(outcome: Outcome, code: i32, word: &str) {
+    let outcome = outcome.ends_with(code);
+    let line = outcome.stderr.trim_end();
+    assert!(line.contains(word) && line.lines().count() == 1, "{word:?}: {outcome:#?}");
+    assert_eq!(outcome.stdout, "");
+}
+
+#[test]
+fn bad_inputs_are_one_clear_line_and_code_3() {
+    let run = Run::new(one_all_reduce);
+    let report = |path: &std::path::Path| ncclscope(&["report", path.to_str().unwrap()]);
+    fails_with(report(&run.file("absent")), 3, "No such file");
+    let empty = run.file("sub");
+    std::fs::create_dir(&empty).unwrap();
+    fails_with(report(&empty), 3, "no recordings (*.nscope)");
+    let file = run.file("node-0-1000.nscope");
+    let good = std::fs::read(&file).unwrap();
+    for (bytes, word) in [
+        (vec![], "empty"),
+        (good[..100].to_vec(), "truncated"),
+        (b"hello".to_vec(), "not an ncclscope recording"),
+        ([&good[..8], &[9], &good[9..]].concat(), "newer than this ncclscope"),
+    ] {
+        std::fs::write(&file, bytes).unwrap();
+        fails_with(report(&file), 3, word);
+    }
+    std::fs::write(run.file("node-1-1001.nscope"), "").unwrap();
+    let all = report(run.path()).ends_with(3);
+    assert!(all.stderr.contains("none of the 2 recordings can be read"), "{all:#?}");
+}
+
+#[test]
+fn one_bad_recording_does_not_hide_the_others() {
+    let run = Run::new(one_all_reduce);
+    std::fs::write(run.file("node-1-1001.nscope"), "").unwrap();
+    let outcome = ncclscope(&["report", run.text()]).ends_with(3);
+    assert!(outcome.stderr.contains("warning: cannot read"), "{outcome:#?}");
+    assert!(outcome.stdout.contains("1 of 2 ranks recorded"), "{outcome:#?}");
+}
+
+#[test]
+fn a_truncated_recording_is_read_and_named() {
+    let run = Run::new(one_all_reduce);
+    let file = OpenOptions::new().write(true).open(run.file("node-0-1000.nscope")).unwrap();
+    let length = file.metadata().unwrap().len();
+    file.set_len(length - 10).unwrap();
+    let text = ncclscope(&["report", run.text()]).ends_with(0).stdout;
+    assert!(text.contains("PROBLEMS\n  - node-0-1000.nscope: "), "{text}");
+    file.write_all_at(&[0xff; 64], 1 << 20).unwrap();
+    ncclscope(&["report", run.text()]).ends_with(0);
+}
+
+#[test]
+fn wrong_usage_is_code_2() {
+    for args in [&["report"][..], &["report", "x", "--format", "xml"], &["nonsense"], &["run"]] {
+        let outcome = ncclscope(args).ends_with(2);
+        assert!(outcome.stderr.contains("error:"), "{outcome:#?}");
+    }
+    assert!(ncclscope(&["--help"]).ends_with(0).stdout.contains("Exit codes"));
+    assert!(ncclscope(&["--version"]).ends_with(0).stdout.starts_with("ncclscope "));
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let run = Run::new(one_all_reduce);
+    let mut child = tool()
+        .args(["report", "--format", "json", run.text()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let outcome = child.wait_with_output().unwrap();
+    assert_eq!(outcome.status.code(), Some(0));
+    assert_eq!(String::from_utf8(outcome.stderr).unwrap(), "");
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Puts slices on as few tracks as possible, such that the slices of a track nest.
+
+use crate::scene::Slice;
+
+/// Sorts slices so that each comes before those that it contains. Equal ones keep their order.
+pub(crate) fn sort(slices: &mut [Slice]) {
+    slices.sort_by_key(|slice| (slice.start, std::cmp::Reverse(slice.end)));
+}
+
+/// Spreads slices over tracks on which they are either apart or one inside the other.
+pub(crate) fn nested(mut slices: Vec<Slice>) -> Vec<Vec<Slice>> {
+    sort(&mut slices);
+    let mut tracks: Vec<(Vec<Slice>, Vec<u64>)> = Vec::new();
+    for slice in slices {
+        let free = tracks.iter_mut().position(|(_, open)| {
+            while open.pop_if(|end| *end <= slice.start).is_some() {}
+            open.last().is_none_or(|&end| end >= slice.end)
+        });
+        let at = free.unwrap_or(tracks.len());
+        if at == tracks.len() {
+            tracks.push(Default::default());
+        }
+        let track = &mut tracks[at];
+        track.1.push(slice.end);
+        track.0.push(slice);
+    }
+    tracks.into_iter().map(|(slices, _)| slices).collect()
+}
+
+/// Spreads outer slices with their inner ones: outer slices of a track are apart, and each of
+/// their inner slices lies directly under its own. Inner slices that overlap another one go to
+/// tracks of their own. `inner` pairs a slice with the index of its outer slice.
+pub(crate) fn families(outer: &[Slice], mut inner: Vec<(usize, Slice)>) -> Vec<Vec<Slice>> {
+    let mut order: Vec<usize> = (0..outer.len()).collect();
+    order.sort_by_key(|&at| (outer[at].start, outer[at].end));
+    let mut tracks: Vec<Vec<Slice>> = Vec::new();
+    let mut home = vec![0; outer.len()];
+    let mut ends: Vec<u64> = Vec::new();
+    for at in order {
+        home[at] = first_free(&mut ends, outer[at]);
+        put(&mut tracks, home[at], outer[at]);
+    }
+    let outer_tracks = tracks.len();
+    let mut inner_ends = vec![0; outer_tracks];
+    let mut spare_ends = Vec::new();
+    inner.sort_by_key(|(_, slice)| (slice.start, slice.end));
+    for (parent, slice) in inner {
+        let (around, home) = (outer[parent], home[parent]);
+        let fits = around.start <= slice.start && slice.end <= around.end;
+        if fits && inner_ends[home] <= slice.start {
+            inner_ends[home] = slice.end;
+            put(&mut tracks, home, slice);
+        } else {
+            let spare = first_free(&mut spare_ends, slice);
+            put(&mut tracks, outer_tracks + spare, slice);
+        }
+    }
+    tracks.iter_mut().for_each(|track| sort(track));
+    tracks
+}
+
+/// The first track whose last slice is over when this one starts; a new one if there is none.
+fn first_free(ends: &mut Vec<u64>, slice: Slice) -> usize {
+    let free = ends.iter().position(|&end| end <= slice.start);
+    let at = free.unwrap_or(ends.len());
+    if at == ends.len() {
+        ends.push(0);
+    }
+    ends[at] = slice.end;
+    at
+}
+
+fn put(tracks: &mut Vec<Vec<Slice>>, at: usize, slice: Slice) {
+    if tracks.len() <= at {
+        tracks.resize_with(at + 1, Vec::new);
+    }
+    tracks[at].push(slice);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scene::What;
+
+    fn slice(start: u64, end: u64) -> Slice {
+        Slice { start, end, what: What::Step(0), open: false }
+    }
+
+    fn ranges(tracks: &[Vec<Slice>]) -> Vec<Vec<(u64, u64)>> {
+        tracks.iter().map(|t| t.iter().map(|s| (s.start, s.end)).collect()).collect()
+    }
+
+    #[test]
+    fn overlap_goes_to_another_track() {
+        let slices = [(0, 10), (2, 4), (5, 12), (4, 4), (10, 11), (2, 4)];
+        let tracks = nested(slices.map(|(a, b)| slice(a, b)).to_vec());
+        assert_eq!(
+            ranges(&tracks),
+            [vec![(0, 10), (2, 4), (2, 4), (4, 4), (10, 11)], vec![(5, 12)]]
+        );
+    }
+
+    #[test]
+    fn steps_stay_under_their_own_operation() {
+        let ops = [slice(0, 10), slice(5, 20)];
+        let steps = [(0, 1, 4), (0, 2, 6), (1, 6, 8), (0, 6, 9), (0, 9, 11), (1, 8, 20)];
+        let inner = steps.map(|(op, a, b)| (op, slice(a, b))).to_vec();
+        let tracks = families(&ops, inner);
+        assert_eq!(
+            ranges(&tracks),
+            [vec![(0, 10), (1, 4), (6, 9)], vec![(5, 20), (6, 8), (8, 20)], vec![(2, 6), (9, 11)],]
+        );
+    }
+
+    #[test]
+    fn an_operation_comes_before_a_step_as_long_as_itself() {
+        let tracks = families(&[slice(3, 7)], vec![(0, slice(3, 7))]);
+        assert_eq!(ranges(&tracks), [vec![(3, 7), (3, 7)]]);
+    }
+}

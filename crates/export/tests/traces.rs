@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Simulated runs as traces. The pftrace is read with the official schema by the CLI's tests.
+
+use ncclscope_analyze::ReportBuilder;
+use ncclscope_analyze::simulate::{Call, EPOCH_NS, Fault, Process};
+use ncclscope_export::{chrome, pftrace};
+use ncclscope_trace::layout::Header;
+use ncclscope_trace::record::schema;
+use ncclscope_trace::{Comm, Definition, Recording, Writer};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+fn run(play: impl Fn(&mut Process)) -> Vec<Recording> {
+    let dir = tempfile::tempdir().unwrap();
+    let open = |rank| {
+        let mut process = Process::new(rank, 2);
+        play(&mut process);
+        Recording::open(&process.write(dir.path()).unwrap()).unwrap()
+    };
+    [0, 1].map(open).into()
+}
+
+fn chrome_events(recordings: &[Recording]) -> (Value, Vec<Value>) {
+    let mut out = Vec::new();
+    chrome::write(recordings, &mut out).unwrap();
+    let json: Value = serde_json::from_slice(&out).unwrap();
+    let events = json["traceEvents"].as_array().unwrap().clone();
+    (json, events)
+}
+
+/// Of a number with three decimals.
+fn nanos(micros: &Value) -> u64 {
+    format!("{:.3}", micros.as_f64().unwrap()).replace('.', "").parse().unwrap()
+}
+
+#[test]
+fn chrome_shows_a_process_for_each_rank_with_its_tracks() {
+    let recordings = run(|p| p.collective(Call::ALL_REDUCE));
+    let (json, events) = chrome_events(&recordings);
+    assert_eq!(json["baseTimeNanoseconds"].as_u64(), Some(EPOCH_NS));
+    let of = |name: &str| events.iter().filter(|e| e["name"] == name).collect::<Vec<_>>();
+    let processes: Vec<&str> =
+        of("process_name").iter().map(|e| e["args"]["name"].as_str().unwrap()).collect();
+    assert_eq!(processes, ["rank 0 (node-0 1000)", "rank 1 (node-1 1001)"]);
+    let tracks: BTreeSet<&str> =
+        of("thread_name").iter().map(|e| e["args"]["name"].as_str().unwrap()).collect();
+    let expected = [
+        "API calls",
+        "Groups",
+        "Kernel channel 0",
+        "Kernel channel 1",
+        "Operations",
+        "Proxy receive from rank 0, channel 0",
+        "Proxy receive from rank 0, channel 1",
+        "Proxy receive from rank 1, channel 0",
+        "Proxy receive from rank 1, channel 1",
+        "Proxy send to rank 0, channel 0",
+        "Proxy send to rank 0, channel 1",
+        "Proxy send to rank 1, channel 0",
+        "Proxy send to rank 1, channel 1",
+    ];
+    assert_eq!(tracks.into_iter().collect::<Vec<_>>(), expected);
+    for event in events.iter().filter(|e| e["tid"].is_u64()) {
+        assert!(event["tid"].as_u64().unwrap() >= 1 && event["tid"] != event["pid"], "{event}");
+    }
+    let operation = &of("AllReduce")[0];
+    assert_eq!(operation["args"]["bytes"], 4 << 20);
+    assert_eq!(operation["args"]["timing"], "kernel");
+    assert_eq!(operation["cat"], "operation");
+    assert_eq!(of("ProxyStep").len(), 32);
+    assert_eq!(of("KernelCh AllReduce").len(), 4);
+}
+
+#[test]
+fn chrome_slices_of_a_track_nest_and_arrows_have_two_ends() {
+    let recordings = run(|p| {
+        p.collective(Call::ALL_REDUCE);
+        p.collective(Call { func: "AllGather", ..Call::ALL_REDUCE });
+        p.send_recv(1 - p.comm.rank, 4096);
+    });
+    let (_, events) = chrome_events(&recordings);
+    let mut tracks: BTreeMap<(u64, u64), Vec<(u64, u64)>> = BTreeMap::new();
+    let mut arrows: BTreeMap<&str, [u64; 2]> = BTreeMap::new();
+    for event in &events {
+        let track = || (event["pid"].as_u64().unwrap(), event["tid"].as_u64().unwrap());
+        match event["ph"].as_str().unwrap() {
+            "X" => {
+                let start = nanos(&event["ts"]);
+                let slices = tracks.entry(track()).or_default();
+                slices.push((start, start + nanos(&event["dur"])));
+            }
+            phase @ ("s" | "f") => {
+                let ends = arrows.entry(event["id"].as_str().unwrap()).or_default();
+                ends[usize::from(phase == "f")] += 1;
+            }
+            _ => {}
+        }
+    }
+    for slices in tracks.values() {
+        let mut open: Vec<u64> = Vec::new();
+        for &(start, end) in slices {
+            while open.pop_if(|open_end| *open_end <= start).is_some() {}
+            assert!(open.last().is_none_or(|&around| end <= around), "{start}..{end} in {open:?}");
+            open.push(end);
+        }
+    }
+    assert!(arrows.values().all(|ends| *ends == [1, 1]), "{arrows:?}");
+    // From calls to operations (4 a rank) and kernels (4), from operations to ProxyOps (10), and
+    // between the ranks' steps (17 each way).
+    assert_eq!(arrows.len(), 2 * (4 + 4 + 10 + 17));
+}
+
+#[test]
+fn open_slices_end_with_the_recording() {
+    let recordings = run(|p| p.collective(Call { fault: Fault::Hang, ..Call::ALL_REDUCE }));
+    let (_, events) = chrome_events(&recordings[..1]);
+    let open: BTreeSet<&str> = events
+        .iter()
+        .filter(|e| e["args"]["open"] == 1)
+        .map(|e| e["name"].as_str().unwrap())
+        .collect();
+    let expected = ["AllReduce", "KernelCh AllReduce", "ProxyOp AllReduce", "ProxyStep"];
+    assert_eq!(open.into_iter().collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn pftrace_is_small_and_the_same_each_time() {
+    let recordings = run(|p| (0..50).for_each(|_| p.collective(Call::ALL_REDUCE)));
+    let (mut first, mut second) = (Vec::new(), Vec::new());
+    let slices = pftrace::write(&recordings, &mut first).unwrap();
+    pftrace::write(&recordings, &mut second).unwrap();
+    assert_eq!(first, second);
+    let bytes = first.len() as u64 / slices;
+    println!("{bytes} bytes a slice");
+    assert!(bytes <= 110, "{bytes} bytes a slice");
+}
+
+/// What a lane of a killed process holds may be anything.
+#[test]
+fn any_words_make_a_trace() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut random = 0x9e37_79b9_7f4a_7c15u64;
+    let mut next = move || {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random
+    };
+    let codes: Vec<u8> = (0..=u8::MAX).filter(|&code| schema(code).is_some()).collect();
+    for round in 0..50 {
+        let mut words = Vec::new();
+        for _ in 0..100 {
+            let code = codes[usize::try_from(next() % codes.len() as u64).unwrap()];
+            let (len, _) = schema(code).unwrap();
+            // Small numbers name each other as parents; large ones overflow what they can.
+            let mask = if next() % 2 == 0 { 0xfc00_0000_0000_0007 } else { u64::MAX };
+            words.push(next() & 0x7fff_0000_0000_ff00 | u64::from(code));
+            words.extend((1..len).map(|_| next() & mask));
+        }
+        let path = dir.path().join(format!("h-{round}.nscope"));
+        let header = Header { closed: true, process: 1023, ..Header::default() };
+        let mut writer = Writer::create(&path, header, 0).unwrap();
+        writer.define(&Definition::Comm(Comm { ranks: 2, ..Comm::default() })).unwrap();
+        writer.append(0, 0, &words).unwrap();
+        writer.sync_header().unwrap();
+        let recordings = [Recording::open(&path).unwrap()];
+        let mut builder = ReportBuilder::default();
+        builder.add(&recordings[0]);
+        let started: u64 =
+            builder.finish().ranks.iter().flat_map(|r| r.events.values()).map(|e| e.started).sum();
+        assert!(started > 0);
+        pftrace::write(&recordings, &mut Vec::new()).unwrap();
+        chrome_events(&recordings);
+    }
+}
