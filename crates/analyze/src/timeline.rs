@@ -10,11 +10,9 @@ handle is this process's and its start is in the recording.
 
 use crate::counts::Counts;
 use crate::peers::Links;
-use crate::steps::{OpSteps, StepExt};
+use crate::steps::OpSteps;
 use ncclscope_trace::handle::LANES;
 use ncclscope_trace::kind::KINDS;
-use ncclscope_trace::record::step_flags;
-use ncclscope_trace::scratch::STEP_TIME_MASK;
 use ncclscope_trace::{
     Comm, Detail, EventKind, Handle, Record, Recording, Start, State, Step, StrId, TickMap,
 };
@@ -141,7 +139,7 @@ impl<'a> Timeline<'a> {
                     }
                 }
                 Record::Step(step) => {
-                    self.add_step(ops.get(&step.op_ref).copied(), &settled(step));
+                    self.add_step(ops.get(&step.op_ref).copied(), &step);
                 }
                 Record::Stop { .. } | Record::State { .. } => {
                     if !self.join_known(&record) {
@@ -369,36 +367,9 @@ impl<'a> Timeline<'a> {
     }
 }
 
-/// A step in flight may have started after the latest record, which its age is counted from: its
-/// 48 bits then went below zero. Such a step has just begun.
-fn settled(step: Step) -> Step {
-    const WRAP: u64 = STEP_TIME_MASK + 1;
-    let age = step.end_ticks().wrapping_sub(step.ticks);
-    if step.has(step_flags::STOPPED) || age < WRAP / 2 {
-        return step;
-    }
-    Step { ticks: step.ticks.wrapping_add(WRAP), end: 0, ..step }
-}
-
 /// What a communicator is called in reports: its hash, or `unknown-N` by the order of `init`
 /// where the API version gives none (v1 to v3).
 #[must_use]
 pub fn comm_name(comm: &Comm) -> String {
     if comm.hash == 0 { format!("unknown-{}", comm.index) } else { format!("{:#x}", comm.hash) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_step_younger_than_the_latest_record_has_just_begun() {
-        // As the reader has it: the step started at 1050, the latest record is of 1000.
-        let age = 1000u64.wrapping_sub(1050) & STEP_TIME_MASK;
-        let step = Step { ticks: 1000u64.wrapping_sub(age), end: age >> 4, ..Step::default() };
-        let step = settled(step);
-        assert_eq!((step.ticks, step.end), (1050, 0));
-        let old = Step { ticks: 900, end: 6, ..Step::default() };
-        assert_eq!(settled(old), old);
-    }
 }

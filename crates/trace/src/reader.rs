@@ -17,7 +17,7 @@ use crate::layout::{
     SLAB_BYTES, SLABS, SLOT_BYTES,
 };
 use crate::record::{Record, Step};
-use crate::scratch::{LaneHeader, ring_records, slot_steps};
+use crate::scratch::{LaneHeader, latest_start, ring_records, slot_steps};
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -281,16 +281,21 @@ impl Recording {
     }
 
     fn read_slots(&mut self) -> Result<(), Error> {
+        let mut bytes = Vec::new();
         for slab in 0..SLABS {
-            let bytes = read_up_to(&self.file, self.header.slab_offset(slab), SLAB_BYTES)?;
-            if bytes.is_empty() {
+            let slab = read_up_to(&self.file, self.header.slab_offset(slab), SLAB_BYTES)?;
+            if slab.is_empty() {
                 break;
             }
-            for slot in bytes.chunks(SLOT_BYTES) {
-                let steps = slot_steps(slot, self.last_ticks);
-                let handle = crate::Handle(crate::define::u64_at(slot, 0).unwrap_or(0));
-                self.lanes[handle.lane()].in_flight.extend(steps);
-            }
+            bytes.extend(slab);
+        }
+        for slot in bytes.chunks(SLOT_BYTES) {
+            self.last_ticks = latest_start(slot, self.last_ticks);
+        }
+        for slot in bytes.chunks(SLOT_BYTES) {
+            let steps = slot_steps(slot, self.last_ticks);
+            let handle = crate::Handle(crate::define::u64_at(slot, 0).unwrap_or(0));
+            self.lanes[handle.lane()].in_flight.extend(steps);
         }
         Ok(())
     }

@@ -140,6 +140,18 @@ pub fn ring_records(ring: &[u8], from: u64, head: u64) -> (Vec<Record>, u64) {
     (records, 0)
 }
 
+/// The latest start of a step in flight in a slot, or `now` if that is later: the newest record
+/// may be older than what was under way.
+#[must_use]
+pub fn latest_start(slot: &[u8], now: u64) -> u64 {
+    let ahead = |step: &Step| {
+        let ahead = step.ticks.wrapping_sub(now) & STEP_TIME_MASK;
+        // Starts are kept modulo 2^48 ticks: the nearer reading is meant.
+        if ahead <= STEP_TIME_MASK / 2 { ahead } else { 0 }
+    };
+    now + slot_steps(slot, now).iter().map(ahead).max().unwrap_or(0)
+}
+
 /// The steps in flight of a live slot, as unstopped step records; empty for a free slot.
 /// `now` is the latest time known: what the steps lasted so far.
 #[must_use]

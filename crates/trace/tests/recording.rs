@@ -174,6 +174,13 @@ fn a_killed_process_leaves_its_lanes() {
     };
     assert_eq!(read.last(), Some(&Record::Step(expected)));
     assert_eq!(recording.lanes()[1].header.lost[4], 3);
+
+    // A step that started after the newest record is not as old as the machine.
+    file.write_all_at(&5000u64.to_le_bytes(), step).unwrap();
+    let recording = Recording::open(&case.path).unwrap();
+    assert_eq!(recording.last_ticks(), 5000);
+    let [step] = recording.lanes()[1].in_flight() else { panic!("one step") };
+    assert_eq!((step.ticks, step.end), (5000, 0));
 }
 
 #[test]

@@ -90,6 +90,10 @@ fn execute(args: &Args, plugin: &Path, directory: &Path) -> Result<u8, Failure> 
     };
     let mut command = Command::new(program);
     command.args(rest).env("NCCL_PROFILER_PLUGIN", plugin).env("NCCLSCOPE_DIR", directory);
+    // What the plugin has to say is for the one who waits for this report.
+    if std::env::var_os("NCCLSCOPE_LOG").is_none() {
+        command.env("NCCLSCOPE_LOG", "stderr");
+    }
     if let Some(mode) = &args.mode {
         command.env("NCCLSCOPE_MODE", mode);
     }
