@@ -53,6 +53,13 @@ pub trait Version: sealed::Sealed + Copy + 'static {
     /// leave alone may hold any bytes.
     unsafe fn view(descr: *const Self::Descr) -> EventView;
 
+    /// Parent and step number, if the descriptor is a ProxyStep: the event that comes most often,
+    /// told apart before anything else is read.
+    ///
+    /// # Safety
+    /// As [`Version::view`].
+    unsafe fn step(descr: *const Self::Descr) -> Option<(u64, i32)>;
+
     /// What `args` adds to `state`: [`StateArg::None`] if the version defines nothing for the
     /// state, in which case `args` is not looked at, or if `args` is NULL.
     ///
@@ -136,6 +143,18 @@ macro_rules! version {
             unsafe fn view(descr: *const Self::Descr) -> EventView {
                 use crate::descr::{Descr, addr};
                 view!(descr, $($arms)*)
+            }
+
+            #[inline(always)]
+            unsafe fn step(descr: *const Self::Descr) -> Option<(u64, i32)> {
+                // SAFETY: the caller promises a readable, aligned descriptor with its header set.
+                let descr = unsafe { &*descr };
+                if u64::from(descr.r#type) != EventType::ProxyStep.bit() {
+                    return None;
+                }
+                // SAFETY: `type` selects this arm, which the caller promises to be set.
+                let step = unsafe { descr.payload.proxyStep };
+                Some((crate::descr::addr(descr.parentObj), step.step))
             }
 
             #[inline(always)]

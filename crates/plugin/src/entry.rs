@@ -5,8 +5,8 @@ use crate::guard::guard;
 use crate::translate;
 use core::ffi::c_void;
 use ncclscope_abi::{Descr, EventState, NcclResult, StateArg, Version};
-use ncclscope_recorder::gate;
 use ncclscope_recorder::trace::{Handle, State};
+use ncclscope_recorder::{NO_COMM, gate};
 use ncclscope_runtime::Runtime;
 
 /// `startEvent` of version `V`.
@@ -29,39 +29,52 @@ pub(crate) unsafe fn start<V: Version>(
     if !gate::is_open() || descr.is_null() {
         return NcclResult::SUCCESS;
     }
+    // The event that comes most often does not pay for the others.
+    // SAFETY: not null, and the caller's promise is the same.
+    if let Some((op, number)) = unsafe { V::step(descr) } {
+        return guard(|| {
+            let step = Runtime::get().recorder().start_step(Handle(op), number.cast_unsigned());
+            // SAFETY: as above.
+            unsafe { handle.write(to_pointer(step)) };
+        });
+    }
+    // SAFETY: the caller's promise is the same, and both are not null.
+    unsafe { start_other::<V>(context, handle, descr) }
+}
+
+/// # Safety
+/// As [`start`], and neither pointer is null.
+#[inline(never)]
+unsafe fn start_other<V: Version>(
+    context: *mut c_void,
+    handle: *mut *mut c_void,
+    descr: *mut V::Descr,
+) -> NcclResult {
     guard(|| {
+        let context = context.addr() as u64;
         // SAFETY: not null, and the caller's promise is the same.
         let view = unsafe { V::view(descr) };
         let runtime = Runtime::get();
         let recorder = runtime.recorder();
         let parent = Handle(view.parent);
-        let started = match view.descr {
-            // The two kinds of the hot path first.
-            Descr::ProxyStep(step) => recorder.start_step(parent, step.step.cast_unsigned()),
-            Descr::ProxyOp(op) => {
-                let op = translate::proxy_op(&op, view.rank, context.addr() as u64);
-                let comm = if op.foreign {
-                    ncclscope_recorder::NO_COMM
-                } else {
-                    runtime.comm_of(context.addr() as u64)
-                };
-                recorder.start_op(comm, parent, op)
-            }
-            other => {
-                let comm = runtime.comm_of(context.addr() as u64);
-                translate::learn(runtime, comm, &other, view.rank);
-                // SAFETY: strings of a descriptor are literals of NCCL or null, and what a
-                // NetPlugin event attaches is readable during this call.
-                match unsafe { translate::detail(&recorder.strings, &other, view.rank) } {
-                    Some(detail) => recorder.start(comm, parent, detail),
-                    None => {
-                        recorder.count_unknown();
-                        Handle::NULL
-                    }
+        let started = if let Descr::ProxyOp(op) = view.descr {
+            let op = translate::proxy_op(&op, view.rank, context);
+            let comm = if op.foreign { NO_COMM } else { runtime.comm_of(context) };
+            recorder.start_op(comm, parent, &op)
+        } else {
+            let comm = runtime.comm_of(context);
+            translate::learn(runtime, comm, &view.descr, view.rank);
+            // SAFETY: strings of a descriptor are literals of NCCL or null, and what a NetPlugin
+            // event attaches is readable during this call.
+            match unsafe { translate::detail(&recorder.strings, &view.descr, view.rank) } {
+                Some(detail) => recorder.start(comm, parent, &detail),
+                None => {
+                    recorder.count_unknown();
+                    Handle::NULL
                 }
             }
         };
-        // SAFETY: as above.
+        // SAFETY: not null, and valid by the caller's promise.
         unsafe { handle.write(to_pointer(started)) };
     })
 }
@@ -88,18 +101,46 @@ pub(crate) unsafe fn record<V: Version>(
     if !gate::is_open() || handle.is_null() {
         return NcclResult::SUCCESS;
     }
-    guard(|| {
-        let recorder = Runtime::get().recorder();
-        let Ok(number) = u8::try_from(state.0) else { return recorder.count_unknown() };
+    let recorder = Runtime::get().recorder();
+    let handle = from_pointer(handle);
+    let Ok(number) = u8::try_from(state.0) else {
+        recorder.count_unknown();
+        return NcclResult::SUCCESS;
+    };
+    if !recorder.is_step(handle) {
         // SAFETY: the caller's promise is the same.
-        let (size, small, arg) = match unsafe { V::state_arg(state, args) } {
-            StateArg::None | StateArg::NetPluginData(_) => (None, 0, 0),
-            StateArg::TransSize(bytes) => (Some(bytes), 0, bytes),
-            StateArg::AppendedProxyOps(count) => (None, count.cast_unsigned(), 0),
-            StateArg::PTimer(time) => (None, 0, time.map_or(0, core::num::NonZeroU64::get)),
-            StateArg::ProxyOp { trans_size, steps } => (None, steps.cast_unsigned(), trans_size),
+        return unsafe { record_other::<V>(handle, state, args) };
+    }
+    guard(|| {
+        // SAFETY: the caller's promise is the same.
+        let size = || match unsafe { V::state_arg(state, args) } {
+            StateArg::TransSize(bytes) => Some(bytes),
+            _ => None,
         };
-        recorder.state(from_pointer(handle), State(number), size, small, arg);
+        recorder.step_state(handle, State(number), size);
+    })
+}
+
+/// # Safety
+/// As [`record`].
+#[inline(never)]
+unsafe fn record_other<V: Version>(
+    handle: Handle,
+    state: EventState,
+    args: *mut V::StateArgs,
+) -> NcclResult {
+    guard(|| {
+        // SAFETY: the caller's promise is the same.
+        let (small, arg) = match unsafe { V::state_arg(state, args) } {
+            StateArg::None | StateArg::NetPluginData(_) => (0, 0),
+            StateArg::TransSize(bytes) => (0, bytes),
+            StateArg::AppendedProxyOps(count) => (count.cast_unsigned(), 0),
+            StateArg::PTimer(time) => (0, time.map_or(0, core::num::NonZeroU64::get)),
+            StateArg::ProxyOp { trans_size, steps } => (steps.cast_unsigned(), trans_size),
+        };
+        // The caller saw that it fits.
+        let state = State(u8::try_from(state.0).unwrap_or(u8::MAX));
+        Runtime::get().recorder().state(handle, state, small, arg);
     })
 }
 

@@ -13,7 +13,7 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use ncclscope_trace::EventKind;
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::layout::{LANE_STRIDE, RING_BYTES};
-use ncclscope_trace::record::Packed;
+use ncclscope_trace::record::Sink;
 use ncclscope_trace::scratch::lane as offsets;
 
 /// Words of a ring.
@@ -229,17 +229,14 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// Pushes a record. False if there is no room: the caller counts what it loses.
-    #[must_use]
     #[inline(always)]
-    pub fn push(&self, record: &Packed) -> bool {
-        let words = record.words();
+    fn push<const N: usize>(&self, words: [u64; N]) -> bool {
         let head = self.header.head.load(Ordering::Relaxed);
-        let end = head + words.len() as u64;
+        let end = head + N as u64;
         if end - self.header.tail_seen.load(Ordering::Relaxed) > RING_WORDS && !self.refresh(end) {
             return false;
         }
-        for (at, &word) in (head..).zip(words) {
+        for (at, word) in (head..).zip(words) {
             self.ring.word(at).store(word, Ordering::Relaxed);
         }
         self.header.head.store(end, Ordering::Release);
@@ -252,5 +249,15 @@ impl<'a> Lane<'a> {
         let tail = self.header.tail.load(Ordering::Acquire);
         self.header.tail_seen.store(tail, Ordering::Relaxed);
         end - tail <= RING_WORDS
+    }
+}
+
+/// Pushes the record that it is given. False if there is no room: the caller counts what it loses.
+impl Sink for Lane<'_> {
+    type Out = bool;
+
+    #[inline(always)]
+    fn put<const N: usize>(self, words: [u64; N]) -> bool {
+        self.push(words)
     }
 }

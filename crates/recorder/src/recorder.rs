@@ -56,14 +56,14 @@ impl Recorder {
 
     /// An event that has no state here starts. Null if it cannot be recorded.
     #[must_use]
-    #[inline(always)]
-    pub fn start(&self, comm: u16, parent: Handle, detail: Detail) -> Handle {
+    #[inline(never)]
+    pub fn start(&self, comm: u16, parent: Handle, detail: &Detail) -> Handle {
         let kind = detail.kind();
         let ticks = now();
         let Some(lane) = self.lane(kind) else { return Handle::NULL };
         let handle = Handle::value(self.process(), kind, lane.index(), lane.next_sequence());
         lane.saw(kind);
-        if lane.push(&Start { ticks, comm, handle, parent, detail }.pack()) {
+        if (Start { ticks, comm, handle, parent, detail: *detail }).put(lane) {
             handle
         } else {
             lane.header().lose(kind);
@@ -73,20 +73,22 @@ impl Recorder {
 
     /// A ProxyOp starts. Null if there is no slot for it or it cannot be recorded.
     #[must_use]
-    #[inline(always)]
-    pub fn start_op(&self, comm: u16, parent: Handle, op: ProxyOp) -> Handle {
+    #[inline(never)]
+    pub fn start_op(&self, comm: u16, parent: Handle, op: &ProxyOp) -> Handle {
         let kind = EventKind::ProxyOp;
         let ticks = now();
         let Some(lane) = self.lane(kind) else { return Handle::NULL };
         lane.saw(kind);
+        // Its steps will be recorded on this lane.
+        lane.saw(EventKind::ProxyStep);
         let (region, process) = (&self.region, self.process());
         let slot = slots::open(region, &self.slabs_used, &lane, process, op.is_send, ticks);
         let Some(handle) = slot else {
             lane.header().lose(kind);
             return Handle::NULL;
         };
-        let detail = Detail::ProxyOp(op);
-        if lane.push(&Start { ticks, comm, handle, parent, detail }.pack()) {
+        let detail = Detail::ProxyOp(*op);
+        if (Start { ticks, comm, handle, parent, detail }).put(lane) {
             return handle;
         }
         lane.header().lose(kind);
@@ -120,7 +122,6 @@ impl Recorder {
     #[cold]
     fn supersede(&self, op: Handle, slot: &Slot, number: u32) {
         let Some(lane) = self.lane(EventKind::ProxyStep) else { return };
-        lane.saw(EventKind::ProxyStep);
         self.end_step(op, slot, number as usize, false, now(), &lane);
     }
 
@@ -136,33 +137,40 @@ impl Recorder {
     ) {
         let step = slot.step(index).end(op, slot.is_send(), stopped, ticks);
         // A step leads to its operation by the lane they share.
-        if op.lane() != lane.index() || !lane.push(&step.pack()) {
+        if op.lane() != lane.index() || !step.put(*lane) {
             lane.header().lose(EventKind::ProxyStep);
         }
     }
 
-    /// An event reached `state`.
+    /// True for the handle of a network step of this process.
+    #[must_use]
     #[inline(always)]
-    pub fn state(&self, handle: Handle, state: State, size: Option<u64>, small: u32, arg: u64) {
-        let process = self.process();
-        if handle.family() == Handle::family_of(process, EventKind::ProxyStep) {
-            if let Some(slot) = slots::at(&self.region, handle) {
-                let step = slot.step(handle.step_index());
-                if step.is_live(handle) {
-                    if !step.reach(state, size, now) {
-                        self.count_unknown();
-                    }
-                    return;
+    pub fn is_step(&self, handle: Handle) -> bool {
+        handle.family() == Handle::family_of(self.process(), EventKind::ProxyStep)
+    }
+
+    /// A network step reached `state`. `size` tells the bytes, where the state has them.
+    #[inline(always)]
+    pub fn step_state(&self, handle: Handle, state: State, size: impl FnOnce() -> Option<u64>) {
+        match slots::at(&self.region, handle).map(|slot| slot.step(handle.step_index())) {
+            Some(step) if step.is_live(handle) => {
+                if !step.reach(state, size, now) {
+                    self.count_unknown();
                 }
             }
-            return self.count_stale();
+            _ => self.count_stale(),
         }
-        if handle.process() != process {
+    }
+
+    /// An event other than a step reached `state`.
+    #[inline(never)]
+    pub fn state(&self, handle: Handle, state: State, small: u32, arg: u64) {
+        if handle.process() != self.process() {
             return self.count_stale();
         }
         let ticks = now();
         let Some(lane) = self.lane(handle.kind()) else { return };
-        if !lane.push(&Record::state(ticks, handle, state, small, arg)) {
+        if !Record::put_state(lane, ticks, handle, state, (small, arg)) {
             lane.header().lose_end(handle.kind());
         }
     }
@@ -172,13 +180,19 @@ impl Recorder {
     /// by whoever reads the records.
     #[inline(always)]
     pub fn stop(&self, handle: Handle) {
+        if self.is_step(handle) {
+            self.stop_step(handle);
+        } else {
+            self.stop_other(handle);
+        }
+    }
+
+    #[inline(never)]
+    fn stop_other(&self, handle: Handle) {
         if handle.is_null() {
             return;
         }
         let process = self.process();
-        if handle.family() == Handle::family_of(process, EventKind::ProxyStep) {
-            return self.stop_step(handle);
-        }
         if handle.family() == Handle::family_of(process, EventKind::ProxyOp) {
             return self.stop_op(handle);
         }
@@ -187,25 +201,22 @@ impl Recorder {
         }
         let ticks = now();
         let Some(lane) = self.lane(handle.kind()) else { return };
-        if !lane.push(&Record::stop(ticks, handle)) {
+        if !Record::put_stop(lane, ticks, handle) {
             lane.header().lose_end(handle.kind());
         }
     }
 
     #[inline(always)]
     fn stop_step(&self, handle: Handle) {
-        let Some(slot) = slots::at(&self.region, handle) else { return self.count_stale() };
-        let index = handle.step_index();
-        if !slot.step(index).is_live(handle) {
-            return self.count_stale();
-        }
+        let slot = slots::at(&self.region, handle);
+        let live = slot.filter(|slot| slot.step(handle.step_index()).is_live(handle));
+        let Some(slot) = live else { return self.count_stale() };
         let ticks = now();
         let Some(lane) = self.lane(EventKind::ProxyStep) else { return };
-        lane.saw(EventKind::ProxyStep);
-        self.end_step(handle, slot, index, true, ticks, &lane);
+        self.end_step(handle, slot, handle.step_index(), true, ticks, &lane);
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn stop_op(&self, handle: Handle) {
         let slot = slots::at(&self.region, handle).filter(|slot| slot.holds(handle));
         let Some(slot) = slot else { return self.count_stale() };
@@ -216,7 +227,7 @@ impl Recorder {
                 self.end_step(handle, slot, index, false, ticks, &lane);
             }
         }
-        if !lane.push(&Record::stop(ticks, handle)) {
+        if !Record::put_stop(lane, ticks, handle) {
             lane.header().lose_end(EventKind::ProxyOp);
         }
         slot.close(handle, &lane, &self.region);

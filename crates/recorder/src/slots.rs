@@ -243,36 +243,48 @@ impl StepSlot {
         self.tag.store(tag_of(handle) | LIVE, Ordering::Release);
     }
 
-    /// The step reached `state`. A state that steps do not have is ignored (`false`).
+    /// The step reached `state`; `size` tells the bytes where the state has them. A state that steps
+    /// do not have is ignored (`false`).
     #[inline(always)]
-    pub fn reach(&self, state: State, size: Option<u64>, now: impl FnOnce() -> u64) -> bool {
+    pub fn reach(
+        &self,
+        state: State,
+        size: impl FnOnce() -> Option<u64>,
+        now: impl FnOnce() -> u64,
+    ) -> bool {
         let tag = self.tag.load(Ordering::Relaxed);
-        let bit = match state {
+        match state {
             // NCCL reports it in the same branch as the start: its time is the start's.
             State::STEP_SEND_GPU_WAIT => {
                 self.states[0].store(0, Ordering::Relaxed);
                 self.tag.store(tag | FIRST, Ordering::Relaxed);
-                return true;
             }
-            State::STEP_SEND_PEER_WAIT if tag & SECOND != 0 => {
-                self.repeat();
-                return true;
-            }
-            State::STEP_RECV_WAIT => FIRST,
-            State::STEP_SEND_PEER_WAIT | State::STEP_RECV_FLUSH_WAIT => SECOND,
-            State::STEP_SEND_WAIT | State::STEP_RECV_GPU_WAIT => THIRD,
+            State::STEP_SEND_PEER_WAIT if tag & SECOND != 0 => self.repeat(),
+            State::STEP_SEND_PEER_WAIT => self.mark(tag, 1, SECOND, now()),
+            State::STEP_SEND_WAIT => self.mark(self.sized(tag, size()), 2, THIRD, now()),
+            State::STEP_RECV_WAIT => self.mark(tag, 0, FIRST, now()),
+            State::STEP_RECV_FLUSH_WAIT => self.mark(self.sized(tag, size()), 1, SECOND, now()),
+            State::STEP_RECV_GPU_WAIT => self.mark(tag, 2, THIRD, now()),
             _ => return false,
-        };
-        let age = self.age(now());
-        let index = (bit.trailing_zeros() - FIRST.trailing_zeros()) as usize;
-        self.states[index].store(clip(age >> STEP_SHIFT), Ordering::Relaxed);
-        let mut seen = bit;
-        if let Some(size) = size {
-            self.size.store(clip(size), Ordering::Relaxed);
-            seen |= SIZED;
         }
-        self.tag.store(tag | seen, Ordering::Relaxed);
         true
+    }
+
+    #[inline(always)]
+    fn mark(&self, tag: u32, index: usize, bit: u32, now: u64) {
+        self.states[index].store(clip(self.age(now) >> STEP_SHIFT), Ordering::Relaxed);
+        self.tag.store(tag | bit, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    fn sized(&self, tag: u32, size: Option<u64>) -> u32 {
+        match size {
+            Some(size) => {
+                self.size.store(clip(size), Ordering::Relaxed);
+                tag | SIZED
+            }
+            None => tag,
+        }
     }
 
     #[inline(always)]

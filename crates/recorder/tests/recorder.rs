@@ -46,15 +46,15 @@ fn op(is_send: bool) -> ProxyOp {
 fn a_send_step_is_one_record_with_its_states() {
     let recorder = recorder();
     on_thread(|| {
-        let parent = recorder.start(0, Handle::NULL, Detail::Group);
-        let send = recorder.start_op(0, parent, op(true));
+        let parent = recorder.start(0, Handle::NULL, &Detail::Group);
+        let send = recorder.start_op(0, parent, &op(true));
         let step = recorder.start_step(send, 3);
         assert_eq!(step.kind(), EventKind::ProxyStep);
-        recorder.state(step, State::STEP_SEND_GPU_WAIT, None, 0, 0);
+        recorder.step_state(step, State::STEP_SEND_GPU_WAIT, || None);
         for _ in 0..4 {
-            recorder.state(step, State::STEP_SEND_PEER_WAIT, None, 0, 0);
+            recorder.step_state(step, State::STEP_SEND_PEER_WAIT, || None);
         }
-        recorder.state(step, State::STEP_SEND_WAIT, Some(4096), 0, 0);
+        recorder.step_state(step, State::STEP_SEND_WAIT, || Some(4096));
         recorder.stop(step);
         recorder.stop(step);
         recorder.stop(send);
@@ -77,13 +77,13 @@ fn a_send_step_is_one_record_with_its_states() {
 fn a_receive_step_that_is_started_again_stays_one() {
     let recorder = recorder();
     on_thread(|| {
-        let recv = recorder.start_op(0, Handle::NULL, op(false));
+        let recv = recorder.start_op(0, Handle::NULL, &op(false));
         let first = recorder.start_step(recv, 0);
         for _ in 0..1000 {
             assert_eq!(recorder.start_step(recv, 0), first);
         }
         // Never stopped: the operation's stop ends it.
-        recorder.state(first, State::STEP_RECV_WAIT, None, 0, 0);
+        recorder.step_state(first, State::STEP_RECV_WAIT, || None);
         // The next use of the same index supersedes it if it comes first.
         let eighth = recorder.start_step(recv, 8);
         assert_eq!(eighth, first, "same index, same handle");
@@ -101,7 +101,7 @@ fn a_full_lane_drops_the_newest_and_counts_it() {
     let recorder = recorder();
     let pushed = 2 * RING_BYTES as u64 / 8 / 3;
     let handles = on_thread(|| {
-        (0..pushed).map(|_| recorder.start(0, Handle::NULL, Detail::Group)).collect::<Vec<_>>()
+        (0..pushed).map(|_| recorder.start(0, Handle::NULL, &Detail::Group)).collect::<Vec<_>>()
     });
     let records = drain(recorder);
     let kept = records.len() as u64;
@@ -117,12 +117,12 @@ fn more_threads_than_lanes_are_counted_and_lanes_come_back() {
     registry::install();
     let recorder = recorder();
     for _ in 0..50 {
-        on_thread(|| assert!(!recorder.start(0, Handle::NULL, Detail::Group).is_null()));
+        on_thread(|| assert!(!recorder.start(0, Handle::NULL, &Detail::Group).is_null()));
     }
     let barrier = std::sync::Barrier::new(5);
     let refused = std::thread::scope(|scope| {
         let start = || {
-            let handle = recorder.start(0, Handle::NULL, Detail::Group);
+            let handle = recorder.start(0, Handle::NULL, &Detail::Group);
             barrier.wait();
             u64::from(handle.is_null())
         };
@@ -148,7 +148,7 @@ fn an_op_stopped_on_another_thread_gives_its_slot_back() {
         scope.spawn(move || {
             // Far more operations than the one slab has slots.
             for _ in 0..5000 {
-                let handle = recorder.start_op(0, Handle::NULL, op(true));
+                let handle = recorder.start_op(0, Handle::NULL, &op(true));
                 assert!(!handle.is_null());
                 to_stop.0.send(handle).unwrap();
                 done.1.recv().unwrap();
@@ -193,7 +193,7 @@ impl Model {
     fn run(&mut self, recorder: &Recorder, action: &Action) {
         match *action {
             Action::StartOp(is_send) => {
-                let handle = recorder.start_op(NO_COMM, Handle(9), op(is_send));
+                let handle = recorder.start_op(NO_COMM, Handle(9), &op(is_send));
                 assert!(self.live_ops.insert(handle.0, HashMap::new()).is_none());
                 self.ops.push(handle);
             }
@@ -217,7 +217,7 @@ impl Model {
                 self.steps.push(step);
             }
             Action::State(i, state) if !self.steps.is_empty() => {
-                recorder.state(self.steps[i % self.steps.len()], State(state), None, 0, 0);
+                recorder.step_state(self.steps[i % self.steps.len()], State(state), || None);
             }
             Action::StopStep(i) if !self.steps.is_empty() => {
                 let step = self.steps[i % self.steps.len()];
@@ -230,7 +230,7 @@ impl Model {
                 // Bits that no handle of this process has.
                 let handle = Handle(bits & !(0x3ff << 54) | 9 << 54);
                 recorder.stop(handle);
-                recorder.state(handle, State(9), Some(1), 0, 0);
+                recorder.state(handle, State(9), 0, 0);
                 assert!(recorder.start_step(handle, 1).is_null());
                 self.steps_lost += 1;
             }

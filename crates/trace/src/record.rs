@@ -56,7 +56,17 @@ pub const fn schema(code: u8) -> Option<(usize, u16)> {
     })
 }
 
-/// A record's words, ready to be copied into a lane.
+/// Takes the words of one record. The number of words is a constant at each call, so that a lane
+/// can store them without a loop.
+pub trait Sink {
+    /// What becomes of the record.
+    type Out;
+
+    /// Takes the words.
+    fn put<const N: usize>(self, words: [u64; N]) -> Self::Out;
+}
+
+/// A record's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packed {
     words: [u64; MAX_WORDS],
@@ -64,22 +74,24 @@ pub struct Packed {
 }
 
 impl Packed {
-    #[inline(always)]
-    const fn new<const N: usize>(given: [u64; N]) -> Packed {
-        let mut words = [0; MAX_WORDS];
-        let mut i = 0;
-        while i < N {
-            words[i] = given[i];
-            i += 1;
-        }
-        Packed { words, len: N }
-    }
-
     /// The words of the record.
     #[must_use]
-    #[inline(always)]
     pub fn words(&self) -> &[u64] {
         self.words.get(..self.len).unwrap_or(&self.words)
+    }
+}
+
+struct Pack;
+
+impl Sink for Pack {
+    type Out = Packed;
+
+    fn put<const N: usize>(self, given: [u64; N]) -> Packed {
+        let mut words = [0; MAX_WORDS];
+        for (word, given) in words.iter_mut().zip(given) {
+            *word = given;
+        }
+        Packed { words, len: N }
     }
 }
 
@@ -345,54 +357,59 @@ impl Detail {
 impl Start {
     /// The record's words.
     #[must_use]
+    pub fn pack(&self) -> Packed {
+        self.put(Pack)
+    }
+
+    /// Gives the record's words to `sink`.
     #[inline(always)]
     #[expect(clippy::cast_sign_loss, reason = "ranks travel as their 32 bits")]
-    pub const fn pack(&self) -> Packed {
+    pub fn put<S: Sink>(&self, sink: S) -> S::Out {
         let (h, p) = (self.handle.0, self.parent.0);
         match self.detail {
-            Detail::Group | Detail::ProxyCtrl => Packed::new(self.first(0, 0)),
-            Detail::GroupApi { graph, depth } => Packed::new(self.first(graph as u8, depth as u32)),
-            Detail::Coll(d) => self.pack_coll(&d),
+            Detail::Group | Detail::ProxyCtrl => sink.put(self.first(0, 0)),
+            Detail::GroupApi { graph, depth } => sink.put(self.first(graph as u8, depth as u32)),
+            Detail::Coll(d) => self.put_coll(&d, sink),
             Detail::P2p(d) => {
                 let [w0, t, _] = self.first(d.channels, d.peer as u32);
                 let names = strings([d.func, d.datatype, StrId::NONE, StrId::NONE]);
-                Packed::new([w0, t, h, p, d.group.0, d.count, names, d.user_tag])
+                sink.put([w0, t, h, p, d.group.0, d.count, names, d.user_tag])
             }
             Detail::ProxyOp(d) => {
                 let [w0, t, _] = self.first(d.channel, d.peer as u32);
                 let flags = d.is_send as u32 | (d.foreign as u32) << 1;
                 let (ids, sizes) = (halves(d.pid, d.steps), halves(d.chunk_bytes, flags));
-                Packed::new([w0, t, h, p, ids, sizes, halves(d.rank as u32, 0)])
+                sink.put([w0, t, h, p, ids, sizes, halves(d.rank as u32, 0)])
             }
             Detail::KernelCh { channel, ptimer } => {
                 let [w0, t, _] = self.first(channel, 0);
-                Packed::new([w0, t, h, p, ptimer])
+                sink.put([w0, t, h, p, ptimer])
             }
             Detail::KernelPhase { channel, phase, name, ptimer } => {
                 let [w0, t, _] = self.first(channel, phase as u32 | (name.0 as u32) << 16);
-                Packed::new([w0, t, h, p, ptimer])
+                sink.put([w0, t, h, p, ptimer])
             }
             Detail::NetPlugin(d) => {
                 let [w0, t, _] = self.first(0, d.op);
-                Packed::new([w0, t, h, p, d.id, halves(d.device, d.qp), d.bytes, d.wr_id])
+                sink.put([w0, t, h, p, d.id, halves(d.device, d.qp), d.bytes, d.wr_id])
             }
             Detail::CollApi(d) | Detail::P2pApi(d) => {
                 let [w0, t, _] = self.first(d.graph as u8, d.root as u32);
                 let names = strings([d.func, d.datatype, StrId::NONE, StrId::NONE]);
-                Packed::new([w0, t, h, p, d.count, d.stream, names, d.user_tag])
+                sink.put([w0, t, h, p, d.count, d.stream, names, d.user_tag])
             }
             Detail::KernelLaunch { stream } => {
                 let [w0, t, _] = self.first(0, 0);
-                Packed::new([w0, t, h, p, stream])
+                sink.put([w0, t, h, p, stream])
             }
-            Detail::CeColl(d) => self.pack_ce_coll(&d),
+            Detail::CeColl(d) => self.put_ce_coll(&d, sink),
             Detail::CeSync { complete, ranks } => {
                 let [w0, t, _] = self.first(complete as u8, ranks);
-                Packed::new([w0, t, h, p])
+                sink.put([w0, t, h, p])
             }
             Detail::CeBatch { ops, bytes, intra_sync } => {
                 let [w0, t, _] = self.first(intra_sync as u8, ops);
-                Packed::new([w0, t, h, p, bytes])
+                sink.put([w0, t, h, p, bytes])
             }
         }
     }
@@ -406,23 +423,23 @@ impl Start {
 
     #[inline(always)]
     #[expect(clippy::cast_sign_loss, reason = "ranks travel as their 32 bits")]
-    const fn pack_coll(&self, d: &Coll) -> Packed {
+    fn put_coll<S: Sink>(&self, d: &Coll, sink: S) -> S::Out {
         let [w0, t, h] = self.first(d.channels, d.root as u32);
         let names = strings([d.func, d.datatype, d.algo, d.proto]);
         let kernel = d.warps as u32 | (d.symmetric as u32) << 8 | (d.variant.0 as u32) << 16;
         let kernel = halves(kernel, d.rank as u32);
         let (parent, group) = (self.parent.0, d.group.0);
-        Packed::new([w0, t, h, parent, group, d.seq, d.count, names, kernel, d.user_tag])
+        sink.put([w0, t, h, parent, group, d.seq, d.count, names, kernel, d.user_tag])
     }
 
     #[inline(always)]
     #[expect(clippy::cast_sign_loss, reason = "ranks travel as their 32 bits")]
-    const fn pack_ce_coll(&self, d: &CeColl) -> Packed {
+    fn put_ce_coll<S: Sink>(&self, d: &CeColl, sink: S) -> S::Out {
         let [w0, t, h] = self.first(d.intra_batch_sync as u8, d.root as u32);
         let names = strings([d.func, d.datatype, d.sync, StrId::NONE]);
         let batches = halves(d.batch_size, d.batches);
         let parent = self.parent.0;
-        Packed::new([w0, t, h, parent, d.seq, d.count, names, d.stream, batches, 0, d.user_tag])
+        sink.put([w0, t, h, parent, d.seq, d.count, names, d.stream, batches, 0, d.user_tag])
     }
 }
 
@@ -464,21 +481,25 @@ pub struct Step {
 }
 
 impl Step {
-    /// The record's words: the short form where every duration fits 32 bits.
+    /// The record's words.
     #[must_use]
+    pub fn pack(&self) -> Packed {
+        self.put(Pack)
+    }
+
+    /// Gives the record's words to `sink`: the short form where every duration fits 32 bits.
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "the short form is chosen when all fit")]
-    pub const fn pack(&self) -> Packed {
+    pub fn put<S: Sink>(&self, sink: S) -> S::Out {
         let [d0, d1, d2] = self.states;
-        let fits = (d0 | d1 | d2 | self.end) >> 32 == 0;
-        let code = if fits { STEP } else { STEP_LONG };
-        let w0 = head(code, self.flags, self.repeats, self.step);
         let w2 = halves(self.op_ref, self.size);
-        if fits {
+        if (d0 | d1 | d2 | self.end) >> 32 == 0 {
+            let w0 = head(STEP, self.flags, self.repeats, self.step);
             let (a, b) = (halves(d0 as u32, d1 as u32), halves(d2 as u32, self.end as u32));
-            Packed::new([w0, self.ticks, w2, a, b])
+            sink.put([w0, self.ticks, w2, a, b])
         } else {
-            Packed::new([w0, self.ticks, w2, d0, d1, d2, self.end])
+            let w0 = head(STEP_LONG, self.flags, self.repeats, self.step);
+            sink.put([w0, self.ticks, w2, d0, d1, d2, self.end])
         }
     }
 
@@ -523,23 +544,39 @@ pub enum Record {
 impl Record {
     /// A stop record.
     #[must_use]
+    pub fn stop(ticks: u64, handle: Handle) -> Packed {
+        Record::put_stop(Pack, ticks, handle)
+    }
+
+    /// Gives the words of a stop record to `sink`.
     #[inline(always)]
-    pub const fn stop(ticks: u64, handle: Handle) -> Packed {
-        Packed::new([head(STOP, 0, 0, 0), ticks, handle.0])
+    pub fn put_stop<S: Sink>(sink: S, ticks: u64, handle: Handle) -> S::Out {
+        sink.put([head(STOP, 0, 0, 0), ticks, handle.0])
     }
 
     /// A state record.
     #[must_use]
+    pub fn state(ticks: u64, handle: Handle, state: State, small: u32, arg: u64) -> Packed {
+        Record::put_state(Pack, ticks, handle, state, (small, arg))
+    }
+
+    /// Gives the words of a state record to `sink`.
     #[inline(always)]
-    pub const fn state(ticks: u64, handle: Handle, state: State, small: u32, arg: u64) -> Packed {
-        Packed::new([head(STATE, state.0, 0, small), ticks, handle.0, arg])
+    pub fn put_state<S: Sink>(
+        sink: S,
+        ticks: u64,
+        handle: Handle,
+        state: State,
+        (small, arg): (u32, u64),
+    ) -> S::Out {
+        sink.put([head(STATE, state.0, 0, small), ticks, handle.0, arg])
     }
 
     /// A clock synchronisation record.
     #[must_use]
     pub fn clock_sync(sync: &crate::ClockSync) -> Packed {
         let c = head(CLOCK_SYNC, 0, 0, sync.error_ns);
-        Packed::new([c, sync.ticks, sync.monotonic_ns, sync.realtime_ns])
+        Pack.put([c, sync.ticks, sync.monotonic_ns, sync.realtime_ns])
     }
 
     /// The record's time stamp: for a step its start.
