@@ -243,8 +243,8 @@ impl StepSlot {
         self.tag.store(tag_of(handle) | LIVE, Ordering::Release);
     }
 
-    /// The step reached `state`; `size` tells the bytes where the state has them. A state that steps
-    /// do not have is ignored (`false`).
+    /// The step reached `state`; `size` tells the bytes where the state has them. A state that
+    /// steps do not have is ignored (`false`).
     #[inline(always)]
     pub fn reach(
         &self,
