@@ -9,8 +9,8 @@ use crate::slots::{self, Slot};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::{gate, registry};
 use ncclscope_trace::kind::KINDS;
-use ncclscope_trace::record::{Detail, ProxyOp};
-use ncclscope_trace::{EventKind, Handle, Record, Start, State};
+use ncclscope_trace::record::{Detail, ProxyOp, StartHead};
+use ncclscope_trace::{EventKind, Handle, Record, State};
 
 /// Communicator index of events whose context is not ours.
 pub const NO_COMM: u16 = u16::MAX;
@@ -63,7 +63,7 @@ impl Recorder {
         let Some(lane) = self.lane(kind) else { return Handle::NULL };
         let handle = Handle::value(self.process(), kind, lane.index(), lane.next_sequence());
         lane.saw(kind);
-        if (Start { ticks, comm, handle, parent, detail: *detail }).put(lane) {
+        if (StartHead { ticks, comm, handle, parent }).put(detail, lane) {
             handle
         } else {
             lane.header().lose(kind);
@@ -87,8 +87,7 @@ impl Recorder {
             lane.header().lose(kind);
             return Handle::NULL;
         };
-        let detail = Detail::ProxyOp(*op);
-        if (Start { ticks, comm, handle, parent, detail }).put(lane) {
+        if (StartHead { ticks, comm, handle, parent }).put(&Detail::ProxyOp(*op), lane) {
             return handle;
         }
         lane.header().lose(kind);

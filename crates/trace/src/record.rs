@@ -363,52 +363,77 @@ impl Start {
 
     /// Gives the record's words to `sink`.
     #[inline(always)]
-    #[expect(clippy::cast_sign_loss, reason = "ranks travel as their 32 bits")]
     pub fn put<S: Sink>(&self, sink: S) -> S::Out {
+        let Start { ticks, comm, handle, parent, ref detail } = *self;
+        StartHead { ticks, comm, handle, parent }.put(detail, sink)
+    }
+}
+
+/// A start but for its detail, which is large and need not be copied together with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StartHead {
+    /// See [`Start::ticks`].
+    pub ticks: u64,
+    /// See [`Start::comm`].
+    pub comm: u16,
+    /// See [`Start::handle`].
+    pub handle: Handle,
+    /// See [`Start::parent`].
+    pub parent: Handle,
+}
+
+impl StartHead {
+    /// Gives the words of the start of `detail` to `sink`.
+    #[inline(always)]
+    #[expect(clippy::cast_sign_loss, reason = "ranks travel as their 32 bits")]
+    pub fn put<S: Sink>(&self, detail: &Detail, sink: S) -> S::Out {
         let (h, p) = (self.handle.0, self.parent.0);
-        match self.detail {
-            Detail::Group | Detail::ProxyCtrl => sink.put(self.first(0, 0)),
-            Detail::GroupApi { graph, depth } => sink.put(self.first(graph as u8, depth as u32)),
-            Detail::Coll(d) => self.put_coll(&d, sink),
+        let kind = detail.kind();
+        match *detail {
+            Detail::Group | Detail::ProxyCtrl => sink.put(self.first(kind, 0, 0)),
+            Detail::GroupApi { graph, depth } => {
+                sink.put(self.first(kind, graph as u8, depth as u32))
+            }
+            Detail::Coll(ref d) => self.put_coll(d, sink),
             Detail::P2p(d) => {
-                let [w0, t, _] = self.first(d.channels, d.peer as u32);
+                let [w0, t, _] = self.first(kind, d.channels, d.peer as u32);
                 let names = strings([d.func, d.datatype, StrId::NONE, StrId::NONE]);
                 sink.put([w0, t, h, p, d.group.0, d.count, names, d.user_tag])
             }
             Detail::ProxyOp(d) => {
-                let [w0, t, _] = self.first(d.channel, d.peer as u32);
+                let [w0, t, _] = self.first(kind, d.channel, d.peer as u32);
                 let flags = d.is_send as u32 | (d.foreign as u32) << 1;
                 let (ids, sizes) = (halves(d.pid, d.steps), halves(d.chunk_bytes, flags));
                 sink.put([w0, t, h, p, ids, sizes, halves(d.rank as u32, 0)])
             }
             Detail::KernelCh { channel, ptimer } => {
-                let [w0, t, _] = self.first(channel, 0);
+                let [w0, t, _] = self.first(kind, channel, 0);
                 sink.put([w0, t, h, p, ptimer])
             }
             Detail::KernelPhase { channel, phase, name, ptimer } => {
-                let [w0, t, _] = self.first(channel, phase as u32 | (name.0 as u32) << 16);
+                let [w0, t, _] = self.first(kind, channel, phase as u32 | (name.0 as u32) << 16);
                 sink.put([w0, t, h, p, ptimer])
             }
             Detail::NetPlugin(d) => {
-                let [w0, t, _] = self.first(0, d.op);
+                let [w0, t, _] = self.first(kind, 0, d.op);
                 sink.put([w0, t, h, p, d.id, halves(d.device, d.qp), d.bytes, d.wr_id])
             }
             Detail::CollApi(d) | Detail::P2pApi(d) => {
-                let [w0, t, _] = self.first(d.graph as u8, d.root as u32);
+                let [w0, t, _] = self.first(kind, d.graph as u8, d.root as u32);
                 let names = strings([d.func, d.datatype, StrId::NONE, StrId::NONE]);
                 sink.put([w0, t, h, p, d.count, d.stream, names, d.user_tag])
             }
             Detail::KernelLaunch { stream } => {
-                let [w0, t, _] = self.first(0, 0);
+                let [w0, t, _] = self.first(kind, 0, 0);
                 sink.put([w0, t, h, p, stream])
             }
-            Detail::CeColl(d) => self.put_ce_coll(&d, sink),
+            Detail::CeColl(ref d) => self.put_ce_coll(d, sink),
             Detail::CeSync { complete, ranks } => {
-                let [w0, t, _] = self.first(complete as u8, ranks);
+                let [w0, t, _] = self.first(kind, complete as u8, ranks);
                 sink.put([w0, t, h, p])
             }
             Detail::CeBatch { ops, bytes, intra_sync } => {
-                let [w0, t, _] = self.first(intra_sync as u8, ops);
+                let [w0, t, _] = self.first(kind, intra_sync as u8, ops);
                 sink.put([w0, t, h, p, bytes])
             }
         }
@@ -416,15 +441,15 @@ impl Start {
 
     /// What every start record begins with.
     #[inline(always)]
-    const fn first(&self, a: u8, c: u32) -> [u64; 3] {
-        let code = START + self.detail.kind() as u8;
+    const fn first(&self, kind: EventKind, a: u8, c: u32) -> [u64; 3] {
+        let code = START + kind as u8;
         [head(code, a, self.comm, c), self.ticks, self.handle.0]
     }
 
     #[inline(always)]
     #[expect(clippy::cast_sign_loss, reason = "ranks travel as their 32 bits")]
     fn put_coll<S: Sink>(&self, d: &Coll, sink: S) -> S::Out {
-        let [w0, t, h] = self.first(d.channels, d.root as u32);
+        let [w0, t, h] = self.first(EventKind::Coll, d.channels, d.root as u32);
         let names = strings([d.func, d.datatype, d.algo, d.proto]);
         let kernel = d.warps as u32 | (d.symmetric as u32) << 8 | (d.variant.0 as u32) << 16;
         let kernel = halves(kernel, d.rank as u32);
@@ -435,7 +460,7 @@ impl Start {
     #[inline(always)]
     #[expect(clippy::cast_sign_loss, reason = "ranks travel as their 32 bits")]
     fn put_ce_coll<S: Sink>(&self, d: &CeColl, sink: S) -> S::Out {
-        let [w0, t, h] = self.first(d.intra_batch_sync as u8, d.root as u32);
+        let [w0, t, h] = self.first(EventKind::CeColl, d.intra_batch_sync as u8, d.root as u32);
         let names = strings([d.func, d.datatype, d.sync, StrId::NONE]);
         let batches = halves(d.batch_size, d.batches);
         let parent = self.parent.0;
