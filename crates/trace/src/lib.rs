@@ -26,6 +26,7 @@ pub mod layout;
 pub mod reader;
 pub mod record;
 pub mod scratch;
+mod step;
 pub mod version;
 pub mod writer;
 
