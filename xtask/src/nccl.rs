@@ -83,6 +83,24 @@ impl Release {
     }
 }
 
+/// Fetches the releases that are not there, two at a time: each is some 300 MB, twice that while it
+/// is unpacked.
+pub(crate) fn fetch_all(releases: &[Release]) -> Outcome<()> {
+    for pair in releases.chunks(2) {
+        // An error as text: `Outcome`'s cannot leave its thread.
+        let fetch = |release: &Release| release.fetch().map_err(|error| error.to_string());
+        let results: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> =
+                pair.iter().map(|release| scope.spawn(move || fetch(release))).collect();
+            threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect()
+        });
+        for result in results {
+            result.map_err(|_| "a fetch panicked")??;
+        }
+    }
+    Ok(())
+}
+
 /// A folder that goes away with the value, also when a fetch fails half-way.
 struct Scratch(PathBuf);
 

@@ -8,11 +8,13 @@
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 
-use crate::nccl::{Release, cache};
+use crate::nccl::{self, Release, cache};
 use crate::{Outcome, build, process};
 
-/// NCCL releases that the tests load, from the CUDA 12 wheels.
-const NCCL_VERSIONS: &[&str] = &["2.28.9", "2.30.7", "2.32.3"];
+/// NCCL releases that the tests load, from the CUDA 12 wheels: one of each version of the profiler
+/// API, 1 to 7 (`TESTED` of the rig's `wheel.rs`).
+const NCCL_VERSIONS: &[&str] =
+    &["2.23.4", "2.25.1", "2.26.5", "2.27.7", "2.28.9", "2.30.7", "2.32.3"];
 
 /// Readers of other projects: the PyPI package, pinned, and the module that shows it is there.
 const PYTHON_PACKAGES: &[(&str, &str)] = &[
@@ -22,9 +24,8 @@ const PYTHON_PACKAGES: &[(&str, &str)] = &[
 
 /// Runs all tests, or those that `args` of the runner (nextest, else `cargo test`) pick.
 pub(crate) fn run(args: &[String]) -> Outcome {
-    for version in NCCL_VERSIONS {
-        Release::new(version, 12)?.fetch()?;
-    }
+    let releases = NCCL_VERSIONS.iter().map(|version| Release::new(version, 12));
+    nccl::fetch_all(&releases.collect::<Result<Vec<_>, _>>()?)?;
     let python = python()?;
     build::release()?;
     let has_nextest = has_nextest();
@@ -109,6 +110,10 @@ mod tests {
 
     #[test]
     fn releases_are_well_formed() {
+        let rig = include_str!("../../testing/rig/src/wheel.rs");
+        let (_, tested) = rig.split_once("TESTED: [&str; 7]").expect("the rig's list");
+        let list: Vec<_> = NCCL_VERSIONS.iter().map(|version| format!("{version:?}")).collect();
+        assert!(tested.trim_start().starts_with(&format!("=\n    [{}];", list.join(", "))));
         for version in NCCL_VERSIONS {
             Release::new(version, 12).expect(version);
         }

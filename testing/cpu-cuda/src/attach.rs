@@ -4,6 +4,7 @@
 use crate::device;
 use crate::elf::Image;
 use crate::error::{Error, Result};
+use crate::player::faults::Faults;
 use crate::player::{Launch, Player};
 use crate::redirect;
 use crate::stream::{Kind, Work};
@@ -40,7 +41,7 @@ pub fn attach() -> std::result::Result<bool, String> {
         return Ok(true);
     }
     let Some(image) = Image::loaded()? else { return Ok(false) };
-    let player = Player::new(&image)?;
+    let player = Player::new(&image, faults())?;
     let kernels = image.symbols().filter(|s| s.is_func).filter_map(|symbol| {
         let played = symbol.name.contains("ncclDevKernel_");
         let known = played || symbol.name.contains("ncclSymkDevKernel_");
@@ -57,6 +58,16 @@ pub fn attach() -> std::result::Result<bool, String> {
     // Nobody else can have set it: `BUSY` is held.
     drop(NCCL.set(Nccl { kernels, player }));
     Ok(true)
+}
+
+/// The faults that the environment asks for. Where they cannot be understood the process ends: a
+/// job with other faults than those asked for would prove nothing.
+#[expect(clippy::exit, reason = "attaching may be a constructor's work, which cannot fail")]
+fn faults() -> Faults {
+    Faults::from_env().unwrap_or_else(|error| {
+        crate::log!("{error}");
+        std::process::exit(2)
+    })
 }
 
 /// Loads the libnccl at `path` and attaches to it. Returns its `dlopen` handle, or NULL after a

@@ -52,7 +52,8 @@ pub struct Counters {
     /// Offset of the pointer in the kernel's communicator.
     pub offset: usize,
     /// Bytes from one channel to the next: 8 is one bare counter (2.26), more are slots of
-    /// `{u64 counter, u64 timestamp}` (from 2.27).
+    /// `{u64 counter, u64 timestamp}` (from 2.27), in `workPhases` 64 slots of
+    /// `{u64 counter, u64 timestamps[4]}`.
     pub stride: usize,
 }
 
@@ -201,6 +202,8 @@ layout! {
         work_started: Option<Counters> = "comm.workStarted",
         /// From 2.26, works done.
         work_completed: Option<Counters> = "comm.workCompleted",
+        /// In 2.31 only, when the phases of a work began.
+        work_phases: Option<Counters> = "comm.workPhases",
         /// The channels.
         channels: Channels = "channels",
     }

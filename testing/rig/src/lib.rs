@@ -2,13 +2,19 @@
 //! Runs real NCCL ranks on the CPU stand-in, or on a GPU where there is one.
 //!
 //! A rank is a process (`rank`) that looks CUDA and NCCL up at run time ([`cuda`], [`nccl`]) and
-//! does a [`scenario`]. A [`job`] is several of them on simulated hosts, with a library that
-//! [`wheel`] finds and files that [`build`] makes. This crate does **not** link the stand-in or
+//! does the [`step`]s of a [`scenario`]. A [`job`] is several of them on simulated hosts in a
+//! [`topology`], with a library that [`wheel`] finds and files that [`build`] makes; a
+//! [`scenario_file`] describes one with its faults. This crate does **not** link the stand-in or
 //! the profiler: they are files.
 
 pub mod build;
 pub mod cuda;
 pub mod job;
+pub mod meeting;
 pub mod nccl;
 pub mod scenario;
+pub mod scenario_file;
+pub mod step;
+pub mod team;
+pub mod topology;
 pub mod wheel;

@@ -6,6 +6,10 @@ use crate::cuda::{Cuda, Floats, Handle, Stream, functions};
 use libloading::os::unix::Library;
 use std::ffi::{CStr, c_char, c_void};
 
+mod life;
+
+use life::Config;
+
 /// `ncclUniqueId`, which C passes by value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
@@ -16,8 +20,13 @@ functions! {
     struct Functions {
         ncclGetVersion(*mut i32) -> i32;
         ncclGetUniqueId(*mut UniqueId) -> i32;
-        ncclCommInitRank(*mut Handle, i32, UniqueId, i32) -> i32;
+        ncclCommInitRankConfig(*mut Handle, i32, UniqueId, i32, *mut Config) -> i32;
+        ncclCommInitAll(*mut Handle, i32, *const i32) -> i32;
+        ncclCommSplit(Handle, i32, i32, *mut Handle, *mut Config) -> i32;
+        ncclCommGetAsyncError(Handle, *mut i32) -> i32;
+        ncclCommFinalize(Handle) -> i32;
         ncclCommDestroy(Handle) -> i32;
+        ncclCommAbort(Handle) -> i32;
         ncclGetErrorString(i32) -> *const c_char;
         ncclGetLastError(Handle) -> *const c_char;
         ncclGroupStart() -> i32;
@@ -29,6 +38,13 @@ functions! {
         ncclReduceScatter(*const c_void, Handle, usize, i32, i32, Handle, Handle) -> i32;
         ncclSend(*const c_void, usize, i32, i32, Handle, Handle) -> i32;
         ncclRecv(Handle, usize, i32, i32, Handle, Handle) -> i32;
+    }
+}
+
+functions! {
+    /// What only some releases have (`ncclAlltoAll` from 2.28).
+    struct AllToAllFunctions {
+        ncclAlltoAll(*const c_void, Handle, usize, i32, Handle, Handle) -> i32;
     }
 }
 
@@ -67,7 +83,8 @@ impl Nccl {
 
     /// A text for a failure: what was called, NCCL's description and its last message.
     fn check(&self, what: &str, status: i32) -> Result<(), String> {
-        if status == 0 {
+        // What a nonblocking communicator has begun is waited for in `Comm::settle`.
+        if status == 0 || status == life::IN_PROGRESS {
             return Ok(());
         }
         // SAFETY: any number may be asked for.
@@ -105,19 +122,6 @@ impl Nccl {
         Ok(id)
     }
 
-    /// Joins the communicator of `id` as `rank` of `nranks`, on the thread's device.
-    ///
-    /// # Errors
-    /// NCCL's text.
-    pub fn init_rank(&self, id: UniqueId, rank: i32, nranks: i32) -> Result<Comm<'_>, String> {
-        let mut handle = std::ptr::null_mut();
-        let init = self.functions.ncclCommInitRank;
-        // SAFETY: the pointer is to a local.
-        let status = unsafe { init(&raw mut handle, nranks, id, rank) };
-        self.check("ncclCommInitRank", status)?;
-        Ok(Comm { nccl: self, handle })
-    }
-
     /// Runs the calls of `body` as one group.
     ///
     /// # Errors
@@ -139,19 +143,10 @@ pub struct Comm<'a> {
     /// The library it is of.
     pub nccl: &'a Nccl,
     handle: Handle,
+    blocking: bool,
 }
 
 impl Comm<'_> {
-    /// Ends the communicator, waiting for its work (`ncclCommDestroy`).
-    ///
-    /// # Errors
-    /// NCCL's text.
-    pub fn destroy(self) -> Result<(), String> {
-        // SAFETY: the handle is not used any more.
-        let status = unsafe { (self.nccl.functions.ncclCommDestroy)(self.handle) };
-        self.nccl.check("ncclCommDestroy", status)
-    }
-
     /// Memory for `count` floats of NCCL's own, registered as a symmetric window. Every rank calls
     /// this alike.
     ///
@@ -259,6 +254,25 @@ impl Comm<'_> {
         // SAFETY: the buffers hold as many floats and live until the stream is synchronised.
         let status = unsafe { call(send, recv, count, FLOAT, SUM, self.handle, stream.handle) };
         self.nccl.check("ncclReduceScatter", status)
+    }
+
+    /// `ncclAlltoAll` of `count` floats from each rank to each.
+    ///
+    /// # Errors
+    /// NCCL's text, or the name of the function if this release lacks it.
+    pub fn all_to_all(
+        &self,
+        send: &Floats<'_>,
+        recv: &Floats<'_>,
+        count: usize,
+        stream: &Stream<'_>,
+    ) -> Result<(), String> {
+        let call = AllToAllFunctions::find(&self.nccl.library)?.ncclAlltoAll;
+        let (send, recv) = (send.address, recv.address);
+        // SAFETY: the buffers hold `count` floats for each rank and live until the stream is
+        // synchronised.
+        let status = unsafe { call(send, recv, count, FLOAT, self.handle, stream.handle) };
+        self.nccl.check("ncclAlltoAll", status)
     }
 
     /// `ncclSend` of `count` floats to `peer`.

@@ -4,22 +4,75 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-/// Releases that every test with a real NCCL covers, the oldest first.
+/// An NCCL release as a wheel has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Release {
+    /// Such as `2.30.7`.
+    pub version: &'static str,
+    /// Major version of the CUDA it is built for, 12 or 13.
+    pub cuda: u8,
+    /// The newest profiler API version that it knows: it takes this plugin interface if there is
+    /// one, otherwise the next older.
+    pub api: u8,
+}
+
+const fn release(version: &'static str, cuda: u8, api: u8) -> Release {
+    Release { version, cuda, api }
+}
+
+/// All releases that ran on the stand-in, the oldest first: each that changed the profiler.
+pub const ALL: [Release; 11] = [
+    release("2.23.4", 12, 1),
+    release("2.24.3", 12, 2),
+    release("2.25.1", 12, 2),
+    release("2.26.5", 12, 3),
+    release("2.27.7", 12, 4),
+    release("2.28.9", 12, 5),
+    release("2.28.9", 13, 5),
+    release("2.29.7", 12, 6),
+    release("2.30.7", 12, 6),
+    release("2.31.2", 12, 7),
+    release("2.32.3", 12, 7),
+];
+
+/// Releases that every run of the tests covers, the oldest first: one of each API version.
+/// `cargo xtask test` fetches these (`NCCL_VERSIONS`).
+pub const TESTED: [&str; 7] =
+    ["2.23.4", "2.25.1", "2.26.5", "2.27.7", "2.28.9", "2.30.7", "2.32.3"];
+
+/// Those of [`TESTED`] whose events have every level, from API calls to kernels.
 pub const RELEASES: [&str; 3] = ["2.28.9", "2.30.7", "2.32.3"];
 
-/// The `libnccl.so.2` of a release, built for CUDA 12.
-///
-/// It is looked for in `cu12-VERSION/` in the directory that `NCCLSCOPE_NCCL_DIR` names, or else
-/// in `$HOME/.cache/ncclscope/nccl`.
+impl Release {
+    /// Its `libnccl.so.2`: `cuNN-VERSION/` in the directory that `NCCLSCOPE_NCCL_DIR` names, or
+    /// else in `$HOME/.cache/ncclscope/nccl`.
+    ///
+    /// # Errors
+    /// A text with the path that is missing and the command that makes it.
+    pub fn find(self) -> Result<PathBuf, String> {
+        find_for(self.version, self.cuda)
+    }
+}
+
+/// The `libnccl.so.2` of any release, built for CUDA 12; see [`Release::find`].
 ///
 /// # Errors
 /// A text with the path that is missing and the command that makes it.
 pub fn find(version: &str) -> Result<PathBuf, String> {
-    let path = directory()?.join(format!("cu12-{version}")).join("libnccl.so.2");
+    find_for(version, 12)
+}
+
+/// The `libnccl.so.2` of any release, built for the major version `cuda`; see [`Release::find`].
+///
+/// # Errors
+/// A text with the path that is missing and the command that makes it.
+pub fn find_for(version: &str, cuda: u8) -> Result<PathBuf, String> {
+    let path = directory()?.join(format!("cu{cuda}-{version}")).join("libnccl.so.2");
     if path.is_file() {
         return Ok(path);
     }
-    Err(format!("{} is missing: run `cargo xtask nccl fetch {version}`", path.display()))
+    let option = if cuda == 12 { String::new() } else { format!(" --cuda {cuda}") };
+    Err(format!("{} is missing: run `cargo xtask nccl fetch {version}{option}`", path.display()))
 }
 
 /// As [`find`], for a test: without the library it prints a line that begins with `skipped:`, so
@@ -58,5 +111,17 @@ mod tests {
         let error = find("0.0.0").expect_err("there is no such release");
         assert!(error.contains("cu12-0.0.0/libnccl.so.2 is missing"), "{error}");
         assert!(error.ends_with("`cargo xtask nccl fetch 0.0.0`"), "{error}");
+        let error = find_for("0.0.0", 13).expect_err("there is no such release");
+        assert!(error.ends_with("`cargo xtask nccl fetch 0.0.0 --cuda 13`"), "{error}");
+    }
+
+    #[test]
+    fn one_release_of_each_api_version_is_tested() {
+        let api = |version: &&str| {
+            ALL.iter().find(|release| release.version == *version && release.cuda == 12)
+        };
+        let apis: Vec<_> = TESTED.iter().filter_map(api).map(|release| release.api).collect();
+        assert_eq!(apis, [1, 2, 3, 4, 5, 6, 7]);
+        assert!(RELEASES.iter().all(|version| TESTED.contains(version)));
     }
 }

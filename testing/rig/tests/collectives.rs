@@ -2,10 +2,12 @@
 //! Every operation on real NCCL without a GPU: unmodified libraries, real proxies and sockets,
 //! kernels played on CPU threads, results checked by the ranks.
 
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use rig::job::{Job, Outcome};
-use rig::wheel;
+use rig::{build, wheel};
 
 /// One step of each kind; the odd size leaves partial chunks, slices and lines everywhere.
 const OPERATIONS: [&str; 8] = [
@@ -22,9 +24,12 @@ const OPERATIONS: [&str; 8] = [
 /// Sizes from a single element to 4 MiB of floats.
 const SIZES: [&str; 6] = ["1", "2", "127", "4096", "65537", "1048576"];
 
-/// Runs steps on every release that is there.
-fn on_releases(configure: impl Fn(Job) -> Job, steps: &[&str]) {
-    for version in wheel::RELEASES {
+/// The oldest release that runs on the stand-in, and the newest.
+const ENDS: [&str; 2] = ["2.23.4", "2.32.3"];
+
+/// Runs steps on those of the releases that are there.
+fn on(releases: &[&str], configure: impl Fn(Job) -> Job, steps: &[&str]) {
+    for version in releases {
         let Some(nccl) = wheel::find_or_skip(version) else { continue };
         let job = Job::new(&nccl).expect("the stand-in builds");
         let job = configure(job).steps(steps.iter().copied()).timeout(Duration::from_secs(120));
@@ -48,38 +53,45 @@ fn check(version: &str, outcome: &Outcome, steps: usize) {
 
 #[test]
 fn operations_between_two_hosts() {
-    on_releases(|job| job, &OPERATIONS);
+    on(&wheel::TESTED, |job| job, &OPERATIONS);
 }
 
 #[test]
 fn operations_with_the_ll_protocol() {
-    on_releases(|job| job.env("NCCL_PROTO", "LL"), &OPERATIONS);
+    on(&ENDS, |job| job.env("NCCL_PROTO", "LL"), &OPERATIONS);
 }
 
 #[test]
 fn operations_with_the_simple_protocol() {
-    on_releases(|job| job.env("NCCL_PROTO", "Simple"), &OPERATIONS);
+    on(&ENDS, |job| job.env("NCCL_PROTO", "Simple"), &OPERATIONS);
 }
 
 #[test]
 fn operations_on_two_hosts_with_two_devices_each() {
-    on_releases(|job| job.devices(2), &OPERATIONS);
+    on(&ENDS, |job| job.devices(2), &OPERATIONS);
 }
 
 #[test]
 fn operations_on_one_host_over_peer_access() {
-    on_releases(|job| job.hosts(1).devices(2), &OPERATIONS);
+    on(&["2.25.1", "2.28.9"], |job| job.hosts(1).devices(2), &OPERATIONS);
 }
 
 #[test]
 fn operations_on_one_host_with_virtual_memory() {
-    on_releases(|job| job.hosts(1).devices(2).env("NCCL_CUMEM_ENABLE", "1"), &OPERATIONS);
+    let virtual_memory = |job: Job| job.hosts(1).devices(2).env("NCCL_CUMEM_ENABLE", "1");
+    on(&["2.26.5", "2.30.7"], virtual_memory, &OPERATIONS);
+}
+
+#[test]
+fn operations_on_one_host_over_shared_memory() {
+    on(&ENDS, |job| job.hosts(1).devices(2).env("NCCL_P2P_DISABLE", "1"), &OPERATIONS);
 }
 
 #[test]
 fn all_reduce_over_trees() {
     let tree = |job: Job| job.hosts(3).env("NCCL_ALGO", "allreduce:tree");
-    on_releases(tree, &["allreduce:1", "allreduce:4096", "allreduce:300001", "group:2x5000"]);
+    let steps = ["allreduce:1", "allreduce:4096", "allreduce:300001", "group:2x5000"];
+    on(&["2.27.7", "2.32.3"], tree, &steps);
 }
 
 #[test]
@@ -88,7 +100,18 @@ fn sizes_of_all_reduce_and_send_receive() {
         .iter()
         .flat_map(|op| SIZES.iter().map(move |size| format!("{op}:{size}")))
         .collect();
-    on_releases(|job| job, &steps.iter().map(String::as_str).collect::<Vec<_>>());
+    on(&ENDS, |job| job, &steps.iter().map(String::as_str).collect::<Vec<_>>());
+}
+
+/// Which channel moves which part changed with 2.28: the last part, a smaller one, tells.
+#[test]
+fn sends_over_four_channels() {
+    let channels = |job: Job| {
+        let job = job.env("NCCL_MAX_NCHANNELS", "8");
+        job.env("NCCL_MIN_P2P_NCHANNELS", "4").env("NCCL_MAX_P2P_NCHANNELS", "4")
+    };
+    let steps = ["sendrecv:1", "sendrecv:20001", "sendrecv:300001"];
+    on(&["2.23.4", "2.27.7", "2.28.9"], channels, &steps);
 }
 
 /// What the player does not know ends the rank with an error that names it, not in a hang.
@@ -133,4 +156,82 @@ fn a_killed_rank_ends_the_job() {
     let outcome = running.wait();
     assert!(!outcome.timed_out, "{outcome}");
     assert!(outcome.ranks.iter().all(|rank| rank.killed), "{outcome}");
+}
+
+/// A job whose kernels have faults (`CPU_CUDA_FAULTS`).
+fn faulty(nccl: &Path, faults: &str) -> Job {
+    let job = Job::new(nccl).expect("the stand-in builds").timeout(Duration::from_secs(60));
+    job.env("CPU_CUDA_FAULTS", faults)
+}
+
+/// At least four steps of 50 ms each; the other rank is only as slow as it must wait.
+#[test]
+fn a_slow_rank_takes_its_time() {
+    for version in ENDS {
+        let Some(nccl) = wheel::find_or_skip(version) else { continue };
+        let outcome = faulty(&nccl, "delay:rank=1,us=50000").steps(["allreduce:300001"]).run();
+        let outcome = outcome.expect("ranks start");
+        check(version, &outcome, 1);
+        let took = |line: &String| -> Option<f64> {
+            let (_, rest) = line.split_once("allreduce 300001 ok ")?;
+            rest.strip_suffix(" ms")?.parse().ok()
+        };
+        let millis = outcome.ranks[1].stdout.iter().find_map(took);
+        assert!(millis >= Some(200.0), "{outcome}");
+    }
+}
+
+/// The second kernel of rank 1 never ends; rank 0 waits for it until rank 1 is killed.
+#[test]
+fn a_stuck_kernel_holds_both_ranks() {
+    for version in ENDS {
+        let Some(nccl) = wheel::find_or_skip(version) else { continue };
+        let steps = ["allreduce:100", "allreduce:200"];
+        let job = faulty(&nccl, "stuck:rank=1,launch=2").steps(steps);
+        let mut running = job.start().expect("ranks start");
+        for rank in [0, 1] {
+            let first = format!("rank {rank} allreduce 100 ok");
+            assert!(running.wait_for_line(rank, &first), "{}", running.wait());
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        running.kill(1);
+        let outcome = running.wait();
+        assert!(!outcome.timed_out, "{outcome}");
+        assert!(outcome.ranks.iter().all(|rank| rank.killed && rank.steps_done() == 1));
+    }
+}
+
+/// Each kernel takes 120 ms or more; on a clock at a thousandth of the speed it takes next to
+/// nothing.
+#[test]
+fn a_slow_gpu_clock_reaches_the_profiler() {
+    let Some(nccl) = wheel::find_or_skip("2.30.7") else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    build::package("ncclscope-plugin").expect("the plugin builds");
+    let tools = build::package("ncclscope-cli").expect("the tool builds");
+    let job = faulty(&nccl, "delay:us=20000;skew:rank=1,ppm=-999000")
+        .env("NCCL_PROFILER_PLUGIN", tools.join("libnccl_profiler_ncclscope.so"))
+        .env("NCCLSCOPE_DIR", folder.path())
+        .steps(["allreduce:300001", "allreduce:300001"]);
+    check("2.30.7", &job.run().expect("ranks start"), 2);
+    let mut report = Command::new(tools.join("ncclscope"));
+    report.arg("report").arg(folder.path()).args(["--format", "json"]);
+    let report = report.output().expect("the tool runs");
+    let report: serde_json::Value = serde_json::from_slice(&report.stdout).expect("JSON");
+    let duration = &report["operations"][0]["duration_ns"];
+    assert!(duration["min"].as_u64() < Some(20_000_000), "{report}");
+    assert!(duration["max"].as_u64() > Some(115_000_000), "{report}");
+}
+
+#[test]
+fn faults_that_do_not_exist_end_the_process() {
+    let Some(nccl) = wheel::find_or_skip("2.30.7") else { return };
+    let job = faulty(&nccl, "stuck:lunch=2").steps(["allreduce:1"]).keep_going();
+    let outcome = job.run().expect("ranks start");
+    for rank in &outcome.ranks {
+        assert_eq!(rank.status.and_then(|status| status.code()), Some(2), "{outcome}");
+        let [line] = &rank.stderr[..] else { panic!("one line\n{outcome}") };
+        let wanted = "CPU_CUDA_FAULTS=stuck:lunch=2: stuck has no key `lunch`";
+        assert!(line.ends_with(wanted), "{outcome}");
+    }
 }

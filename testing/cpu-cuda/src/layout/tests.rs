@@ -109,6 +109,48 @@ fn check_common(layout: &Layout) {
 }
 
 #[test]
+fn layout_of_2_23_4() {
+    let Some(path) = wheel("2.23.4") else { return };
+    let layout = Layout::read(&path).expect("2.23.4 reads");
+    assert_eq!((layout.comm.abort_flag, layout.comm.work_consumed), (56, Some(40)));
+    assert_eq!((layout.comm.work_started, layout.comm.work_completed), (None, None));
+    assert_eq!(layout.comm.channels, Channels { offset: 80, count: 32 });
+    assert_eq!((layout.channel.size, layout.channel.work_counter), (368, None));
+    assert_eq!((layout.coll.profiler_enabled, layout.p2p.profiler_enabled), (None, None));
+    assert_eq!((layout.coll.net_reg_used, layout.p2p.send_net_reg), (None, None));
+}
+
+#[test]
+fn layout_of_2_25_1() {
+    let Some(path) = wheel("2.25.1") else { return };
+    let layout = Layout::read(&path).expect("2.25.1 reads");
+    assert_eq!((layout.comm.abort_flag, layout.comm.work_started), (56, None));
+    assert_eq!(layout.comm.channels, Channels { offset: 80, count: 64 });
+    assert_eq!((layout.channel.size, layout.channel.work_counter), (352, None));
+    assert_eq!(layout.coll.net_reg_used, Some(Bits { first: 26, width: 1 }));
+}
+
+/// The counters of 2.26 are bare: one for all works of a channel.
+#[test]
+fn layout_of_2_26_5() {
+    let Some(path) = wheel("2.26.5") else { return };
+    let layout = Layout::read(&path).expect("2.26.5 reads");
+    assert_eq!((layout.comm.abort_flag, layout.comm.work_consumed), (56, Some(40)));
+    assert_eq!(layout.comm.work_started, Some(Counters { offset: 80, stride: 8 }));
+    assert_eq!(layout.comm.work_completed, Some(Counters { offset: 88, stride: 8 }));
+    assert_eq!((layout.channel.size, layout.channel.work_counter), (368, Some(352)));
+}
+
+#[test]
+fn layout_of_2_27_7() {
+    let Some(path) = wheel("2.27.7") else { return };
+    let layout = Layout::read(&path).expect("2.27.7 reads");
+    check_common(&layout);
+    assert_eq!(layout.channel.work_counter, Some(352));
+    assert_eq!((layout.comm.work_phases, layout.bcast), (None, None));
+}
+
+#[test]
 fn layout_of_2_28_9() {
     let Some(path) = wheel("2.28.9") else { return };
     let layout = Layout::read(&path).expect("2.28.9 reads");

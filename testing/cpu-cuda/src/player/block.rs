@@ -4,7 +4,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use super::faults::{Here, Verdict};
 use super::memory::Addr;
+use super::rules::Rules;
 use crate::layout::Layout;
 
 /// Polls without giving up the processor.
@@ -42,6 +44,10 @@ pub(crate) struct Block<'a> {
     pub(crate) n_ranks: usize,
     /// Some part of the launch failed, so that the others need not wait for it.
     pub(crate) broken: &'a AtomicBool,
+    /// What the release does differently.
+    pub(crate) rules: Rules,
+    /// What goes wrong here on purpose.
+    pub(crate) faults: Option<Here<'a>>,
     abort_flag: Addr,
 }
 
@@ -62,6 +68,8 @@ impl<'a> Block<'a> {
             rank: size(comm.add(layout.comm.rank)),
             n_ranks: size(comm.add(layout.comm.n_ranks)),
             broken,
+            rules: Rules::default(),
+            faults: None,
             abort_flag: comm.add(layout.comm.abort_flag).load_addr(),
         }
     }
@@ -88,7 +96,7 @@ impl<'a> Block<'a> {
             if ready() {
                 return Ok(());
             }
-            if self.abort_flag.load_u32() != 0 || self.broken.load(Ordering::Relaxed) {
+            if self.given_up() {
                 return Err(Stop::Aborted);
             }
             if poll < SPINS {
@@ -101,6 +109,39 @@ impl<'a> Block<'a> {
             }
         }
         Err(Stop::Failed(format!("gave up waiting for {}", what())))
+    }
+
+    /// Begins a step that sends `bytes` to each of `peers`: the place of faults.
+    pub(crate) fn step(
+        &self,
+        peers: impl Iterator<Item = usize>,
+        bytes: usize,
+    ) -> Result<(), Stop> {
+        let Some(here) = &self.faults else { return Ok(()) };
+        match here.step(peers, bytes) {
+            Verdict::After(time) => self.pause(time),
+            Verdict::Stuck => self.hang(),
+        }
+    }
+
+    /// Waits for nothing but an abort.
+    pub(crate) fn hang(&self) -> Result<(), Stop> {
+        self.wait(|| "nothing, as CPU_CUDA_FAULTS wants".into(), || false)
+    }
+
+    fn pause(&self, time: Duration) -> Result<(), Stop> {
+        let begun = Instant::now();
+        while let Some(left) = time.checked_sub(begun.elapsed()).filter(|left| !left.is_zero()) {
+            if self.given_up() {
+                return Err(Stop::Aborted);
+            }
+            std::thread::sleep(left.min(Duration::from_millis(1)));
+        }
+        Ok(())
+    }
+
+    fn given_up(&self) -> bool {
+        self.abort_flag.load_u32() != 0 || self.broken.load(Ordering::Relaxed)
     }
 
     /// Says once what a long wait is for.

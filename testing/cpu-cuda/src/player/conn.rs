@@ -36,7 +36,8 @@ pub(crate) enum Use {
 #[derive(Debug)]
 pub(crate) struct Conn {
     info: Addr,
-    peer: usize,
+    /// Rank at the other end.
+    pub(crate) peer: usize,
     way: Way,
     /// Buffer of the protocol in use.
     pub(crate) buff: Addr,

@@ -4,8 +4,10 @@
 use std::sync::atomic::AtomicU64;
 
 use super::conn::{Proto, Use};
+use super::faults::Faults;
 use super::function::Function;
 use super::memory::Addr;
+use super::rules::Rules;
 use super::{Launch, Player};
 use crate::layout::tests::synthetic;
 use crate::layout::{Bits, Layout};
@@ -33,7 +35,8 @@ impl World {
         let player = Player {
             layout: synthetic(CHANNELS),
             functions,
-            enabled_only: false,
+            rules: Rules::default(),
+            faults: Faults::default(),
             failure: std::sync::Mutex::default(),
         };
         let mut world = Self { player, memory: vec![], comms: vec![], abort_flags: vec![] };
@@ -80,6 +83,8 @@ impl World {
         let ring = self.layout().channel.clone();
         let comm = self.alloc(place.channels.offset + CHANNELS * ring.size);
         let (abort, started, completed) = (self.alloc(8), self.alloc(1024), self.alloc(1024));
+        let phases = self.alloc(1024);
+        put_addr(comm.add(place.work_phases.expect("synthetic").offset), phases);
         put_int(comm.add(place.rank), rank);
         put_int(comm.add(place.n_ranks), n_ranks);
         put_int(comm.add(place.buff_sizes), 8 * LL_SLOT);

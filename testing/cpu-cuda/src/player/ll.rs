@@ -28,6 +28,8 @@ impl Prims<'_> {
         if lines * LINE > slot {
             return Err(Stop::Failed(format!("{bytes} bytes exceed an LL slot of {slot}")));
         }
+        let send = if op.send { &self.send[..] } else { &[] };
+        block.step(send.iter().map(|conn| conn.peer), bytes)?;
         if op.send {
             for conn in &self.send {
                 conn.wait(block, 1)?;

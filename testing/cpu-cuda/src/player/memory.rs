@@ -24,7 +24,6 @@ impl Addr {
     }
 
     /// The address itself.
-    #[cfg(test)]
     pub(crate) const fn get(self) -> u64 {
         self.0 as u64
     }

@@ -17,6 +17,7 @@ mod coll;
 mod conn;
 #[cfg(test)]
 mod fake;
+pub mod faults;
 mod function;
 mod ll;
 mod memory;
@@ -24,6 +25,7 @@ mod p2p;
 mod prims;
 mod prof;
 pub mod reduce;
+mod rules;
 #[cfg(test)]
 mod tests;
 
@@ -34,8 +36,10 @@ use std::thread;
 
 use batch::{Args, Batch, WorkType};
 use block::{Block, Stop};
+use faults::Faults;
 use function::Function;
-use prof::Profiler;
+use prof::{Phase, Profiler};
+use rules::Rules;
 
 use crate::elf::Image;
 use crate::layout::Layout;
@@ -56,23 +60,24 @@ pub struct Launch {
 pub struct Player {
     layout: Layout,
     functions: Vec<Function>,
-    /// Works that are not profiled do not count (from 2.32).
-    enabled_only: bool,
+    rules: Rules,
+    faults: Faults,
     failure: Mutex<Option<String>>,
 }
 
 impl Player {
-    /// Reads what the player must know about the loaded library `image`.
+    /// Reads what the player must know about the loaded library `image`; `faults` go wrong.
     ///
     /// # Errors
     ///
     /// The library has no DWARF, lacks a struct or member, or its function table is not found;
     /// the message says which.
-    pub fn new(image: &Image) -> Result<Self, String> {
+    pub fn new(image: &Image, faults: Faults) -> Result<Self, String> {
         Ok(Self {
             layout: Layout::read(&image.path)?,
             functions: function::table(image)?,
-            enabled_only: image.nccl_version() >= Some((2, 32, 0)),
+            rules: Rules::of(image.nccl_version()),
+            faults,
             failure: Mutex::new(None),
         })
     }
@@ -88,7 +93,9 @@ impl Player {
         };
         let blocks: Vec<_> = (0..launch.grid).collect();
         let broken = AtomicBool::new(false);
-        match all(&blocks, &broken, |&block| self.run_block(&args, block, &broken)) {
+        let launch = self.faults.launch(args.comm);
+        let run = |&block: &u32| self.run_block(&args, (launch, block), &broken);
+        match all(&blocks, &broken, run) {
             Ok(()) | Err(Stop::Aborted) => {}
             Err(Stop::Failed(error)) => self.fail(&error),
         }
@@ -108,11 +115,22 @@ impl Player {
         failure.get_or_insert_with(|| error.to_owned());
     }
 
-    fn run_block(&self, args: &Args<'_>, index: u32, broken: &AtomicBool) -> Result<(), Stop> {
+    /// Plays one block of a launch, both by number.
+    fn run_block(
+        &self,
+        args: &Args<'_>,
+        (launch, index): (u64, u32),
+        broken: &AtomicBool,
+    ) -> Result<(), Stop> {
         let channel =
             args.channel(index).ok_or_else(|| failed(format!("block {index} has no channel")))?;
-        let block = Block::new(&self.layout, args.comm, channel, broken);
-        let mut profiler = Profiler::open(&block, self.enabled_only);
+        let mut block = Block::new(&self.layout, args.comm, channel, broken);
+        block.rules = self.rules;
+        block.faults = self.faults.here(block.rank, launch, channel);
+        if block.faults.as_ref().is_some_and(faults::Here::never) {
+            return block.hang();
+        }
+        let mut profiler = Profiler::open(&block);
         let mut next = usize::try_from(index).ok();
         let mut result = Ok(());
         while let Some(at) = next.take().filter(|_| result.is_ok()) {
@@ -120,7 +138,10 @@ impl Player {
             self.return_credit(args, &block, &batch);
             let profiled = batch.profiled(&self.layout);
             profiler.begin(&profiled);
+            let phased = batch.work_type != WorkType::P2p;
+            profiler.phase(Phase::AfterOpen, &profiled, phased);
             result = self.play(&block, &batch);
+            profiler.phase(Phase::BeforeClose, &profiled, phased);
             profiler.end(&profiled);
             next = batch.next;
         }

@@ -43,8 +43,8 @@ fn transfer(block: &Block<'_>, work: &[u8], send: bool) -> Result<Option<Transfe
     let pick = |a, b| if send { a } else { b };
     let bits = |bits: Bits| usize::try_from(bits.get(work)).expect("small");
     let parts = bits(if send { place.n_send_channels } else { place.n_recv_channels });
-    let mask = bits(place.n_p2p_channels).wrapping_sub(1);
-    let part = block.channel_id.wrapping_sub(bits(place.channel_base)) & mask;
+    let delta = block.channel_id.wrapping_sub(bits(place.channel_base));
+    let part = block.rules.part(delta, bits(place.n_p2p_channels));
     if part >= parts {
         return Ok(None);
     }

@@ -151,6 +151,7 @@ impl<'a> Prims<'a> {
         let (block, steps) = (self.block, self.setup.slicing.steps);
         let recv = if op.recv { &mut self.recv[..] } else { &mut [] };
         let send = if op.send { &mut self.send[..] } else { &mut [] };
+        block.step(send.iter().map(|conn| conn.peer), bytes)?;
         for conn in recv.iter().chain(send.iter()) {
             conn.wait(block, steps)?;
         }

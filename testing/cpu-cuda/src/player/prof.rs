@@ -1,30 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The counters through which NCCL's profiler learns when a kernel began and ended a work.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use super::block::Block;
+use super::faults;
 use super::memory::Addr;
 use crate::layout::Counters;
 
 /// Bytes of a slot {u64 counter, u64 timestamp}.
 const SLOT: usize = 16;
+/// Bytes of a slot {u64 counter, u64 timestamps[4]}.
+const PHASES_SLOT: usize = 40;
+
+/// A border between phases of a work; the value is its index in `timestamps`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Begin = 0,
+    AfterOpen = 1,
+    BeforeClose = 2,
+    End = 3,
+}
 
 /// A channel's counters during one kernel.
 #[derive(Debug)]
-pub(crate) struct Profiler {
+pub(crate) struct Profiler<'a> {
+    block: &'a Block<'a>,
     started: Option<(Addr, usize)>,
     completed: Option<(Addr, usize)>,
+    /// Only 2.31 has them, for every kernel.
+    phases: Option<(Addr, usize)>,
     saved: Option<Addr>,
     /// Works done since the communicator began.
     counter: u64,
-    enabled_only: bool,
 }
 
-impl Profiler {
-    /// The counters of the block's channel. With `enabled_only` works that NCCL does not profile
-    /// are not counted.
-    pub(crate) fn open(block: &Block<'_>, enabled_only: bool) -> Self {
+impl<'a> Profiler<'a> {
+    /// The counters of the block's channel.
+    pub(crate) fn open(block: &'a Block<'a>) -> Self {
         let layout = block.layout;
         let channel = |counters: Counters| {
             let base = block.comm.add(counters.offset).load_addr();
@@ -33,23 +44,41 @@ impl Profiler {
         };
         let saved = layout.channel.work_counter.map(|offset| block.channel.add(offset));
         Self {
+            block,
             started: layout.comm.work_started.and_then(channel),
             completed: layout.comm.work_completed.and_then(channel),
+            phases: layout.comm.work_phases.and_then(channel),
             saved,
             counter: saved.map_or(0, Addr::load_u64),
-            enabled_only,
         }
     }
 
     /// Says that a batch begins; `profiled` tells for each work whether it is timed.
     pub(crate) fn begin(&self, profiled: &[bool]) {
-        self.post(self.started, profiled);
+        self.phase(Phase::Begin, profiled, true);
+        self.write(self.counters(self.started, profiled), 0);
+    }
+
+    /// Stamps a border between phases, if the works of the batch have any.
+    pub(crate) fn phase(&self, phase: Phase, profiled: &[bool], phased: bool) {
+        let Some(slots) = self.phases.filter(|_| phased) else { return };
+        let now = self.clock();
+        let stamp = |value| (slot(slots, PHASES_SLOT, value).add(8 + 8 * phase as usize), now);
+        self.write(self.timed(profiled).map(stamp).collect(), 0);
     }
 
     /// Says that a batch has ended.
     pub(crate) fn end(&mut self, profiled: &[bool]) {
-        self.post(self.completed, profiled);
-        self.counter += profiled.iter().filter(|&&enabled| self.counts(enabled)).count() as u64;
+        self.phase(Phase::End, profiled, true);
+        let mut writes: Vec<_> = match self.phases {
+            Some(slots) => self.timed(profiled).map(|n| (slot(slots, PHASES_SLOT, n), n)).collect(),
+            None => vec![],
+        };
+        // NCCL looks at the phases as soon as a work is completed.
+        writes.extend(self.counters(self.completed, profiled));
+        let works = profiled.iter().filter(|&&enabled| self.counts(enabled)).count() as u64;
+        self.write(writes, works);
+        self.counter += works;
     }
 
     /// Leaves the count to the channel's next kernel.
@@ -60,31 +89,51 @@ impl Profiler {
     }
 
     fn counts(&self, enabled: bool) -> bool {
-        enabled || !self.enabled_only
+        enabled || !self.block.rules.profiled_only
     }
 
-    fn post(&self, to: Option<(Addr, usize)>, profiled: &[bool]) {
-        let Some((base, stride)) = to else { return };
-        if stride < SLOT {
-            // Up to 2.26 one bare counter.
-            base.store_u64(self.counter + profiled.len() as u64);
-            return;
-        }
+    /// The counters of the batch's works that are timed.
+    fn timed(&self, profiled: &[bool]) -> impl Iterator<Item = u64> {
         let mut value = self.counter;
-        for &enabled in profiled {
+        profiled.iter().filter_map(move |&enabled| {
             value += u64::from(self.counts(enabled));
-            if enabled {
-                let slots = stride / SLOT;
-                let slot = base.add(usize::try_from(value).expect("64 bits") % slots * SLOT);
-                slot.add(8).store_u64(global_timer());
-                slot.store_u64(value);
+            enabled.then_some(value)
+        })
+    }
+
+    fn counters(&self, to: Option<(Addr, usize)>, profiled: &[bool]) -> Vec<(Addr, u64)> {
+        match to {
+            None => vec![],
+            // In 2.26 one bare counter.
+            Some((base, stride)) if stride < SLOT => {
+                vec![(base, self.counter + profiled.len() as u64)]
+            }
+            Some(slots) => {
+                let now = self.clock();
+                let writes = |value| {
+                    let slot = slot(slots, SLOT, value);
+                    [(slot.add(8), now), (slot, value)]
+                };
+                self.timed(profiled).flat_map(writes).collect()
             }
         }
     }
+
+    /// Stores in this order, when `works` more works have ended.
+    fn write(&self, writes: Vec<(Addr, u64)>, works: u64) {
+        match (&self.block.faults, self.completed) {
+            (Some(here), Some((channel, _))) => here.write(channel, writes, works),
+            _ => writes.into_iter().for_each(|(at, value)| at.store_u64(value)),
+        }
+    }
+
+    fn clock(&self) -> u64 {
+        let now = faults::now();
+        self.block.faults.as_ref().map_or(now, |here| here.clock(now))
+    }
 }
 
-/// Nanoseconds since 1970, as the GPU's `%globaltimer` counts.
-fn global_timer() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
+/// The slot of counter `value` among those that fill a channel's `(address, bytes)`.
+fn slot((base, bytes): (Addr, usize), size: usize, value: u64) -> Addr {
+    base.add(usize::try_from(value).expect("64 bits") % (bytes / size) * size)
 }

@@ -13,6 +13,8 @@ use super::prims::{Op, Prims, Setup, Slicing};
 use super::reduce::{DataType, RedOp, Reduction};
 use crate::layout::Bits;
 
+mod faults;
+
 const COLL: u64 = 1;
 const P2P: u64 = 0;
 const BCAST: u64 = 3;

@@ -1,15 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A whole job on this machine: starts the ranks, shows what they say, and ends as they do.
 //!
-//! `job --nccl LIBNCCL [--cuda SO] [--hosts N] [--devices N] [--timeout-s S] STEP…`; two hosts of
-//! one device each unless told otherwise, on the CPU stand-in or with a real libcudart. Variables
-//! of the environment reach the ranks. Exit codes: 0 all ranks did their steps, 1 they did not,
-//! 2 usage, 4 they could not be started.
+//! ```text
+//! job --nccl LIBNCCL [--topology NAME] [--hosts N] [--devices N] [OPTION]… STEP…
+//! job --scenario FILE [--nccl LIBNCCL] [OPTION]…
+//! ```
+//! with the options `--cuda SO` and `--timeout-s S`; two hosts of one device each unless told
+//! otherwise, on the CPU stand-in or with a real libcudart. A scenario without `--nccl` is run on
+//! each of its releases. Variables of the environment reach the ranks. Exit codes: 0 all ranks did
+//! their steps, or the scenario ended as it says; 1 they did not; 2 usage; 4 they could not be
+//! started.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool talks")]
 
-use rig::job::Job;
-use std::path::PathBuf;
+use rig::job::{Job, Outcome};
+use rig::scenario_file::ScenarioFile;
+use rig::topology::Topology;
+use rig::wheel;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -17,6 +25,8 @@ use std::time::Duration;
 struct Options {
     nccl: Option<PathBuf>,
     cuda: Option<PathBuf>,
+    scenario: Option<ScenarioFile>,
+    topology: Option<Topology>,
     hosts: Option<usize>,
     devices: Option<usize>,
     timeout_s: Option<u64>,
@@ -35,28 +45,46 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
         match arg.as_str() {
             "--nccl" => options.nccl = Some(value.into()),
             "--cuda" => options.cuda = Some(value.into()),
+            "--scenario" => options.scenario = Some(ScenarioFile::read(value.as_ref())?),
+            "--topology" => options.topology = Some(value.parse()?),
             "--hosts" => options.hosts = Some(number()?),
             "--devices" => options.devices = Some(number()?),
             "--timeout-s" => options.timeout_s = Some(number()? as u64),
             _ => return Err(format!("unknown option {arg}")),
         }
     }
-    if options.steps.is_empty() {
-        return Err("no step is given".into());
+    match &options.scenario {
+        Some(_) if !options.steps.is_empty() => Err("a scenario has its own steps".into()),
+        Some(_) => Ok(options),
+        None if options.steps.is_empty() => Err("no step is given".into()),
+        None if options.nccl.is_none() => Err("--nccl is missing".into()),
+        None => Ok(options),
     }
-    Ok(options)
 }
 
-fn job(options: Options) -> Result<Job, String> {
-    let nccl = options.nccl.ok_or("--nccl is missing")?;
-    let mut job = Job::new(&nccl)?.steps(options.steps);
+/// The libraries to run on.
+fn libraries(options: &Options) -> Result<Vec<PathBuf>, String> {
+    match (&options.nccl, &options.scenario) {
+        (None, Some(scenario)) => scenario.releases.iter().map(|v| wheel::find(v)).collect(),
+        (nccl, _) => Ok(nccl.iter().cloned().collect()),
+    }
+}
+
+fn job(options: &Options, nccl: &Path) -> Result<Job, String> {
+    let mut job = Job::new(nccl)?.steps(&options.steps);
+    if let Some(topology) = options.topology {
+        job = job.topology(topology);
+    }
     // A job shields its ranks from the caller's NCCL settings; here the caller means them.
     for (name, value) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("NCCL") {
             job = job.env(name, value);
         }
     }
-    if let Some(cuda) = options.cuda {
+    if let Some(scenario) = &options.scenario {
+        job = scenario.apply(job);
+    }
+    if let Some(cuda) = &options.cuda {
         job = job.cuda(cuda);
     }
     if let Some(hosts) = options.hosts {
@@ -71,21 +99,8 @@ fn job(options: Options) -> Result<Job, String> {
     Ok(job)
 }
 
-fn main() -> ExitCode {
-    let options = match parse(std::env::args().skip(1)) {
-        Ok(options) => options,
-        Err(error) => {
-            eprintln!("job: {error}");
-            return ExitCode::from(2);
-        }
-    };
-    let outcome = match job(options).and_then(|job| job.run()) {
-        Ok(outcome) => outcome,
-        Err(error) => {
-            eprintln!("job: {error}");
-            return ExitCode::from(4);
-        }
-    };
+/// Shows what the ranks said, and says whether the job ended as it must.
+fn judge(options: &Options, outcome: &Outcome) -> bool {
     for rank in &outcome.ranks {
         for line in &rank.stdout {
             println!("{line}");
@@ -94,10 +109,34 @@ fn main() -> ExitCode {
             eprintln!("{line}");
         }
     }
-    if outcome.succeeded() {
-        return ExitCode::SUCCESS;
+    let fine = options.scenario.as_ref().map(|scenario| scenario.check(outcome).is_ok());
+    if fine.unwrap_or_else(|| outcome.succeeded()) {
+        return true;
     }
-    let why = if outcome.timed_out { "timed out" } else { "failed" };
-    eprintln!("job: {why} after {:.1} s", outcome.elapsed.as_secs_f64());
-    ExitCode::FAILURE
+    let how = if outcome.timed_out { "timed out" } else { "ended" };
+    eprintln!("job: {how} after {:.1} s, not as it must", outcome.elapsed.as_secs_f64());
+    false
+}
+
+fn main() -> ExitCode {
+    let options = match parse(std::env::args().skip(1)) {
+        Ok(options) => options,
+        Err(error) => {
+            eprintln!("job: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    let run = |nccl: &PathBuf| job(&options, nccl)?.run();
+    let outcomes: Result<Vec<_>, _> =
+        libraries(&options).and_then(|nccl| nccl.iter().map(run).collect());
+    match outcomes {
+        Ok(outcomes) if outcomes.iter().all(|outcome| judge(&options, outcome)) => {
+            ExitCode::SUCCESS
+        }
+        Ok(_) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("job: {error}");
+            ExitCode::from(4)
+        }
+    }
 }

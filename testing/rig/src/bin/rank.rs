@@ -1,27 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One rank: joins a communicator, does the steps of a scenario and checks every result.
+//! One rank, or several as threads of one process: joins a communicator, does the steps of a
+//! scenario and checks every result.
 //!
 //! ```text
-//! rank --cuda SO [--nccl SO] --rank R --nranks N --id-file FILE [--device D]
-//!      [--timeout-s S] [--no-destroy] STEP…
+//! rank --cuda SO [--nccl SO] --rank R --nranks N --id-file FILE [--device D] [--threads T]
+//!      [--timeout-s S] [--no-destroy] [--pause-ms MS] [--jitter-ms MS] [--seed N] STEP…
 //! ```
-//! `--cuda` is the CPU stand-in or a real libcudart. Rank 0 writes NCCL's unique id to FILE, the
-//! others wait for it. Exit codes: 0 fine, 1 a result is wrong, 2 something refused, 3 timeout.
+//! `--cuda` is the CPU stand-in or a real libcudart. The ranks meet in files beside FILE. With
+//! `--threads` the process has the ranks R to R+T-1 on the devices D to D+T-1. A pause, and up to
+//! a jitter more, comes before each step. Exit codes: 0 fine, 1 a result is wrong, 2 something
+//! refused, 3 timeout.
 
 #![expect(clippy::print_stdout, reason = "the report is for the rig, line by line")]
 #![expect(clippy::print_stderr, reason = "errors are for the rig's log")]
 
 use rig::cuda::Cuda;
-use rig::nccl::{Nccl, UniqueId};
-use rig::scenario::{Failure, Rank, Step};
-use std::path::{Path, PathBuf};
+use rig::meeting::Meeting;
+use rig::nccl::{Comm, Nccl};
+use rig::scenario::{Failure, Pause, Rank};
+use rig::step::Step;
+use rig::team::Team;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-
-/// How long ranks wait for rank 0's unique id.
-const ID_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The command line.
 struct Options {
@@ -30,7 +33,9 @@ struct Options {
     rank: usize,
     nranks: usize,
     id_file: PathBuf,
-    device: i32,
+    device: usize,
+    threads: usize,
+    pause: Pause,
     timeout: Duration,
     destroy: bool,
     steps: Vec<Step>,
@@ -44,6 +49,7 @@ impl Options {
         }
         let (mut cuda, mut rank, mut nranks, mut id_file) = (None, None, None, None);
         let (mut nccl, mut device) = (PathBuf::from("libnccl.so.2"), 0);
+        let (mut threads, mut pause) = (1, Pause::default());
         let (mut timeout, mut destroy, mut steps) = (120, true, Vec::new());
         while let Some(arg) = args.next() {
             match arg.as_str() {
@@ -53,6 +59,10 @@ impl Options {
                 "--nranks" => nranks = Some(value(&arg, args.next())?),
                 "--id-file" => id_file = Some(value(&arg, args.next())?),
                 "--device" => device = value(&arg, args.next())?,
+                "--threads" => threads = value(&arg, args.next())?,
+                "--pause-ms" => pause.least_ms = value(&arg, args.next())?,
+                "--jitter-ms" => pause.jitter_ms = value(&arg, args.next())?,
+                "--seed" => pause.seed = value(&arg, args.next())?,
                 "--timeout-s" => timeout = value(&arg, args.next())?,
                 "--no-destroy" => destroy = false,
                 option if option.starts_with('-') => return Err(format!("unknown {option}")),
@@ -66,11 +76,14 @@ impl Options {
             nranks: nranks.ok_or("--nranks is missing")?,
             id_file: id_file.ok_or("--id-file is missing")?,
             device,
+            threads,
+            pause,
             timeout: Duration::from_secs(timeout),
             destroy,
             steps,
         };
-        if options.rank < options.nranks { Ok(options) } else { Err("no such rank".into()) }
+        let known = threads > 0 && options.rank + threads <= options.nranks;
+        if known { Ok(options) } else { Err("no such rank".into()) }
     }
 }
 
@@ -108,13 +121,20 @@ fn main() -> ExitCode {
     };
     match run(&options) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Failure::Wrong(text)) => {
-            println!("rank {} wrong result: {text}", options.rank);
-            ExitCode::from(1)
+        Err(failure) => ExitCode::from(tell(options.rank, &failure)),
+    }
+}
+
+/// Says what went wrong; the exit code.
+fn tell(rank: usize, failure: &Failure) -> u8 {
+    match failure {
+        Failure::Wrong(text) => {
+            println!("rank {rank} wrong result: {text}");
+            1
         }
-        Err(Failure::Refused(text)) => {
-            eprintln!("rank {}: {text}", options.rank);
-            ExitCode::from(2)
+        Failure::Refused(text) => {
+            eprintln!("rank {rank}: {text}");
+            2
         }
     }
 }
@@ -126,36 +146,68 @@ fn run(options: &Options) -> Result<(), Failure> {
     let cuda = Cuda::load(&options.cuda)?;
     let nccl = Nccl::new(cuda.open_nccl(&options.nccl)?)?;
     println!("rank {} nccl {} {}", options.rank, nccl.version()?, ms(start.elapsed()));
-    cuda.set_device(options.device)?;
+    if options.threads == 1 {
+        return work(options, 0, (&cuda, &nccl), None, &watchdog);
+    }
+    // A process that has all ranks makes the communicators at one go.
+    let mut comms = vec![];
+    if options.threads == options.nranks {
+        watchdog.note("init");
+        comms = nccl.init_all(options.threads)?;
+    }
+    let mut comms = comms.into_iter();
+    std::thread::scope(|scope| {
+        for thread in 0..options.threads {
+            let (comm, libraries, watchdog) = (comms.next(), (&cuda, &nccl), &watchdog);
+            scope.spawn(move || {
+                if let Err(failure) = work(options, thread, libraries, comm, watchdog) {
+                    let code = tell(options.rank + thread, &failure);
+                    // SAFETY: no precondition. The other threads would wait for this rank.
+                    unsafe { libc::_exit(code.into()) };
+                }
+            });
+        }
+    });
+    Ok(())
+}
+
+/// The work of the process's rank number `thread`, with a communicator if it has one already.
+fn work<'a>(
+    options: &Options,
+    thread: usize,
+    (cuda, nccl): (&'a Cuda, &'a Nccl),
+    comm: Option<Comm<'a>>,
+    watchdog: &Watchdog,
+) -> Result<(), Failure> {
+    let own = options.rank + thread;
+    let device = i32::try_from(options.device + thread).map_err(|e| e.to_string())?;
+    cuda.set_device(device)?;
+    let stream = cuda.stream()?;
+    let meeting = Meeting::new(options.id_file.clone(), own, options.nranks);
+    let mut rank = Rank::new((own, options.nranks), cuda, nccl, &stream, meeting);
+    rank.pause = options.pause;
 
     watchdog.note("init");
     let start = Instant::now();
-    let id = exchange_id(&nccl, options)?;
-    let number = |n: usize| i32::try_from(n).map_err(|e| e.to_string());
-    let comm = nccl.init_rank(id, number(options.rank)?, number(options.nranks)?)?;
-    println!("rank {} init ok {}", options.rank, ms(start.elapsed()));
-
-    let stream = cuda.stream()?;
-    let mut rank = Rank {
-        rank: options.rank,
-        nranks: options.nranks,
-        cuda: &cuda,
-        comm: &comm,
-        stream: &stream,
-        id_file: options.id_file.clone(),
-        steps: 0,
-    };
+    match comm {
+        Some(comm) => {
+            let members = (0..options.nranks).collect();
+            rank.teams.push(Team { comm, members, rank: own });
+        }
+        None => rank.init(true)?,
+    }
+    println!("rank {own} init ok {}", ms(start.elapsed()));
     for step in &options.steps {
         watchdog.note(step);
-        rank.run(step, &mut |step, time| {
-            println!("rank {} {step} ok {}", options.rank, ms(time));
-        })?;
+        rank.run(step, &mut |step, time| println!("rank {own} {step} ok {}", ms(time)))?;
     }
     if options.destroy {
         watchdog.note("destroy");
         let start = Instant::now();
-        comm.destroy()?;
-        println!("rank {} destroy ok {}", options.rank, ms(start.elapsed()));
+        while !rank.teams.is_empty() {
+            rank.destroy(0)?;
+        }
+        println!("rank {own} destroy ok {}", ms(start.elapsed()));
     }
     watchdog.note("exit");
     Ok(())
@@ -163,30 +215,4 @@ fn run(options: &Options) -> Result<(), Failure> {
 
 fn ms(time: Duration) -> String {
     format!("{:.1} ms", time.as_secs_f64() * 1000.0)
-}
-
-/// Rank 0 makes the unique id and leaves it in the file, whole or not at all; the others read it.
-fn exchange_id(nccl: &Nccl, options: &Options) -> Result<UniqueId, String> {
-    if options.rank == 0 {
-        let id = nccl.unique_id()?;
-        let whole = options.id_file.with_extension("tmp");
-        let done = std::fs::write(&whole, id.0);
-        done.and_then(|()| std::fs::rename(&whole, &options.id_file))
-            .map_err(|e| format!("{}: {e}", options.id_file.display()))?;
-        return Ok(id);
-    }
-    let start = Instant::now();
-    loop {
-        if let Some(id) = read_id(&options.id_file) {
-            return Ok(id);
-        }
-        if start.elapsed() > ID_TIMEOUT {
-            return Err(format!("{}: no unique id", options.id_file.display()));
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
-
-fn read_id(path: &Path) -> Option<UniqueId> {
-    Some(UniqueId(std::fs::read(path).ok()?.try_into().ok()?))
 }

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Scenario files: a job with its faults, written down.
+//!
+//! ```toml
+//! topology = "socket"                      # a name of `rig::topology`
+//! steps = ["allreduce:1000", "split:100"]  # of every rank, as in `rig::step`
+//! releases = ["2.28.9", "2.32.3"]          # optional: all that the tests cover
+//! seed = 7                                 # optional: 0; decides every jitter
+//! timeout_s = 30                           # optional: 60
+//! ends = "hang"                            # optional: "well", with every step done
+//!
+//! [env]                                    # optional: environment of every rank
+//! NCCL_PROTO = "LL"
+//!
+//! [[rank]]                                 # optional: what one rank does otherwise
+//! rank = 1
+//! steps = ["allreduce:1000", "sleep:500", "split:100"]
+//! env = { NCCL_DEBUG = "INFO" }
+//!
+//! [[fault]]                                # a rank that never launches its second step
+//! kind = "skip"
+//! rank = 1
+//! step = 2
+//!
+//! [[fault]]                                # a rank that is late by 20 to 30 ms before each step
+//! kind = "slow"
+//! rank = 1
+//! ms = 20
+//! jitter_ms = 10
+//!
+//! [[fault]]                                # the stand-in's kernels: `cpu-cuda`, `faults.rs`
+//! kind = "kernel"
+//! rank = 1                                 # optional: every rank
+//! what = "delay:us=50,jitter=20"
+//! ```
+//! Equal files give equal faults. There is no fault that stops one thread of a process, such as
+//! NCCL's proxy: signals stop whole processes, and a handler that sleeps inside NCCL's thread would
+//! interrupt its system calls, which is another fault.
+
+use crate::job::{Job, Outcome};
+use crate::step::Step;
+use crate::topology::Topology;
+use crate::wheel;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+use toml::Spanned;
+
+/// The exit code of a rank whose time is over.
+const TIMED_OUT: i32 = 3;
+
+/// A scenario, read and checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScenarioFile {
+    /// Where the ranks are.
+    pub topology: Topology,
+    /// The NCCL releases it is for.
+    pub releases: Vec<String>,
+    /// From which all jitter follows.
+    pub seed: u64,
+    /// After which ranks that still run are ended.
+    pub timeout: Duration,
+    /// How the job must end.
+    pub ends: Ends,
+    steps: Vec<Step>,
+    env: BTreeMap<String, String>,
+    ranks: BTreeMap<usize, Own>,
+}
+
+/// How a job ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Ends {
+    /// Every rank does all its steps, with right results.
+    #[default]
+    Well,
+    /// A rank is still at work when time is over.
+    Hang,
+}
+
+/// What sets a rank apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Own {
+    steps: Vec<Step>,
+    env: BTreeMap<String, String>,
+    pause_ms: u64,
+    jitter_ms: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Text {
+    topology: Spanned<String>,
+    steps: Vec<Spanned<String>>,
+    releases: Option<Vec<String>>,
+    #[serde(default)]
+    seed: u64,
+    #[serde(default = "sixty")]
+    timeout_s: u64,
+    #[serde(default)]
+    ends: Ends,
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    #[serde(default)]
+    rank: Vec<RankText>,
+    #[serde(default)]
+    fault: Vec<Fault>,
+}
+
+fn sixty() -> u64 {
+    60
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RankText {
+    rank: Spanned<usize>,
+    steps: Option<Vec<Spanned<String>>>,
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
+enum Fault {
+    Skip {
+        rank: usize,
+        step: usize,
+    },
+    Slow {
+        rank: usize,
+        ms: u64,
+        #[serde(default)]
+        jitter_ms: u64,
+    },
+    Kernel {
+        rank: Option<usize>,
+        what: String,
+    },
+}
+
+/// A text about the place in a file that a byte offset leads to.
+struct Place<'a> {
+    name: &'a str,
+    text: &'a str,
+}
+
+impl Place<'_> {
+    fn at(&self, offset: usize, what: impl std::fmt::Display) -> String {
+        let line = self.text.bytes().take(offset).filter(|&byte| byte == b'\n').count() + 1;
+        format!("{}:{line}: {what}", self.name)
+    }
+
+    fn steps(&self, texts: &[Spanned<String>]) -> Result<Vec<Step>, String> {
+        let step = |text: &Spanned<String>| {
+            let parsed = text.get_ref().parse();
+            parsed.map_err(|error: String| {
+                let help = "write a step of rig::step, such as \"allreduce:1000\"";
+                self.at(text.span().start, format_args!("{error}; {help}"))
+            })
+        };
+        texts.iter().map(step).collect()
+    }
+}
+
+impl ScenarioFile {
+    /// Reads the file at `path`.
+    ///
+    /// # Errors
+    /// `FILE:LINE: what is wrong; what to write instead`.
+    pub fn read(path: &Path) -> Result<Self, String> {
+        let text = fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+        Self::parse(&path.display().to_string(), &text)
+    }
+
+    /// Reads `text`, the content of the file `name`.
+    ///
+    /// # Errors
+    /// As [`ScenarioFile::read`].
+    pub fn parse(name: &str, text: &str) -> Result<Self, String> {
+        let place = Place { name, text };
+        let parsed: Text = toml::from_str(text).map_err(|error| {
+            let offset = error.span().map_or(0, |span| span.start);
+            let help = "the page of rig::scenario_file shows every key";
+            place.at(offset, format_args!("{}; {help}", error.message().trim()))
+        })?;
+        let topology = parsed.topology.get_ref().parse::<Topology>();
+        let topology = topology.map_err(|error| place.at(parsed.topology.span().start, error))?;
+        let default = || wheel::RELEASES.map(String::from).to_vec();
+        let mut scenario = Self {
+            topology,
+            releases: parsed.releases.unwrap_or_else(default),
+            seed: parsed.seed,
+            timeout: Duration::from_secs(parsed.timeout_s),
+            ends: parsed.ends,
+            steps: place.steps(&parsed.steps)?,
+            env: parsed.env,
+            ranks: BTreeMap::new(),
+        };
+        for text in &parsed.rank {
+            let fail = |error| place.at(text.rank.span().start, error);
+            let own = scenario.own(*text.rank.get_ref()).map_err(fail)?;
+            own.env.clone_from(&text.env);
+            if let Some(steps) = &text.steps {
+                own.steps = place.steps(steps)?;
+            }
+        }
+        for (index, fault) in parsed.fault.into_iter().enumerate() {
+            // The table's own line: what is inside has none once the kind is known.
+            let offset = text.match_indices("[[fault]]").nth(index).map_or(0, |(at, _)| at);
+            scenario.add(fault).map_err(|error| place.at(offset, error))?;
+        }
+        Ok(scenario)
+    }
+
+    /// What sets `rank` apart, to be changed.
+    fn own(&mut self, rank: usize) -> Result<&mut Own, String> {
+        let ranks = self.topology.ranks();
+        if rank >= ranks {
+            return Err(format!("there is no rank {rank}; write one from 0 to {}", ranks - 1));
+        }
+        if self.topology.threads() {
+            return Err("ranks in one process cannot differ; write another topology".into());
+        }
+        let steps = &self.steps;
+        Ok(self.ranks.entry(rank).or_insert_with(|| Own {
+            steps: steps.clone(),
+            env: BTreeMap::new(),
+            pause_ms: 0,
+            jitter_ms: 0,
+        }))
+    }
+
+    fn add(&mut self, fault: Fault) -> Result<(), String> {
+        match fault {
+            Fault::Skip { rank, step } => {
+                let steps = &mut self.own(rank)?.steps;
+                let count = steps.len();
+                let index = step.checked_sub(1).filter(|&index| index < count);
+                let index = index.ok_or_else(|| {
+                    format!("rank {rank} has no step {step}; write one from 1 to {count}")
+                })?;
+                steps[index] = Step::Skip;
+            }
+            Fault::Slow { rank, ms, jitter_ms } => {
+                let own = self.own(rank)?;
+                (own.pause_ms, own.jitter_ms) = (ms, jitter_ms);
+            }
+            Fault::Kernel { rank, what } => {
+                let seed = format!("seed:value={}", self.seed);
+                let env = match rank {
+                    Some(rank) => &mut self.own(rank)?.env,
+                    None => &mut self.env,
+                };
+                let faults = env.entry("CPU_CUDA_FAULTS".into()).or_insert(seed);
+                faults.push(';');
+                faults.push_str(&what);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets `job` up as the scenario says.
+    #[must_use]
+    pub fn apply(&self, job: Job) -> Job {
+        let mut job = job.topology(self.topology).timeout(self.timeout);
+        job = job.steps(self.steps.iter().map(Step::text));
+        for (name, value) in &self.env {
+            job = job.env(name, value);
+        }
+        for (&rank, own) in &self.ranks {
+            job = job.rank_steps(rank, own.steps.iter().map(Step::text));
+            for (name, value) in &own.env {
+                job = job.rank_env(rank, name, value);
+            }
+            let pause = [("--pause-ms", own.pause_ms), ("--jitter-ms", own.jitter_ms)];
+            for (name, value) in pause.into_iter().chain([("--seed", self.seed)]) {
+                job = job.rank_arg(rank, name).rank_arg(rank, value.to_string());
+            }
+        }
+        if self.ends == Ends::Hang { job.keep_going() } else { job }
+    }
+
+    /// Whether the job ended as the scenario says.
+    ///
+    /// # Errors
+    /// How it ended instead.
+    pub fn check(&self, outcome: &Outcome) -> Result<(), String> {
+        let hangs = |rank: &crate::job::RankOutcome| {
+            rank.status.and_then(|status| status.code()) == Some(TIMED_OUT)
+        };
+        let hung = outcome.timed_out || outcome.ranks.iter().any(hangs);
+        match self.ends {
+            Ends::Hang if hung => Ok(()),
+            Ends::Hang => Err(format!("it ended, which it must not\n{outcome}")),
+            Ends::Well if outcome.succeeded() => Ok(()),
+            Ends::Well => Err(format!("it failed\n{outcome}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The steps of a scenario as they are written and printed.
+//!
+//! A step is written `NAME`, `NAME:NUMBER` or `NAME:NUMBERxNUMBER`; `repeat:K:STEP` does a step K
+//! times. Every rank of a job must do the same steps on the same communicators, unless a test is
+//! about what happens when one does not.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// One step. Counts are floats: of each rank for AllGather, for each rank for ReduceScatter. A
+/// rank has a list of communicators, at first one; steps are on the first of them unless they say
+/// otherwise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// `allreduce:COUNT`.
+    AllReduce(usize),
+    /// `allgather:COUNT`.
+    AllGather(usize),
+    /// `reducescatter:COUNT`.
+    ReduceScatter(usize),
+    /// `broadcast:COUNT` from the last rank.
+    Broadcast(usize),
+    /// `reduce:COUNT` to the last rank.
+    Reduce(usize),
+    /// `sendrecv:COUNT`: to the next rank and from the one before, in one group.
+    SendRecv(usize),
+    /// `alltoall:COUNT`: COUNT from each to each other by send and recv in one group.
+    AllToAll(usize),
+    /// `nccl-alltoall:COUNT`: the same by `ncclAlltoAll` (from 2.28).
+    NcclAllToAll(usize),
+    /// `ce:COUNT`: AllGather between symmetric windows, which NCCL does with copies instead of a
+    /// kernel when `NCCL_CTA_POLICY=2` and the ranks share a host.
+    CopyEngine(usize),
+    /// `group:KxCOUNT`: K AllReduce in one group.
+    Group(usize, usize),
+    /// `nested:COUNT`: two AllReduce in groups within a group.
+    Nested(usize),
+    /// `comms:COUNT`: one group with an AllReduce on every communicator.
+    Comms(usize),
+    /// `graph:KxCOUNT`: an AllReduce captured once and launched K times.
+    Graph(usize, usize),
+    /// `split:COUNT`: splits a communicator off that shares resources, adds it to the list, and
+    /// works on it, on its parent and on it again. From four ranks on, odd and even ranks part.
+    /// Ranks are in reverse order in it.
+    Split(usize),
+    /// `init`: adds a communicator of all ranks to the list.
+    Init,
+    /// `init-nonblocking`: the same with a nonblocking one.
+    InitNonblocking,
+    /// `destroy:I`: destroys communicator I of the list, the first being 0.
+    Destroy(usize),
+    /// `start:COUNT`: an AllReduce that nobody waits for.
+    Start(usize),
+    /// `abort`: aborts all communicators.
+    Abort,
+    /// `skip`: nothing, in place of a step that the other ranks do.
+    Skip,
+    /// `sleep:MS`: milliseconds of nothing.
+    Sleep(u64),
+    /// `barrier`: ranks wait for each other without NCCL, through files.
+    Barrier,
+    /// `repeat:K:STEP`.
+    Repeat(usize, Box<Self>),
+}
+
+impl Step {
+    /// The step as it is written.
+    #[must_use]
+    pub fn text(&self) -> String {
+        match self {
+            Self::Init => "init".into(),
+            Self::InitNonblocking => "init-nonblocking".into(),
+            Self::Repeat(k, step) => format!("repeat:{k}:{}", step.text()),
+            // What is printed has blanks for colons.
+            other => other.to_string().replace(' ', ":"),
+        }
+    }
+
+    /// Whether the step gives all ranks a new set of inputs. A rank may sleep more often than
+    /// others and still have their inputs.
+    #[must_use]
+    pub fn has_data(&self) -> bool {
+        !matches!(
+            self,
+            Self::Init
+                | Self::InitNonblocking
+                | Self::Destroy(_)
+                | Self::Abort
+                | Self::Sleep(_)
+                | Self::Barrier
+        )
+    }
+}
+
+impl FromStr for Step {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let bad = || format!("no such step: {text}");
+        let number = |s: &str| s.parse::<usize>().map_err(|_| bad());
+        let pair = |s: &str| -> Result<(usize, usize), String> {
+            let (k, count) = s.split_once('x').ok_or_else(bad)?;
+            Ok((number(k)?, number(count)?))
+        };
+        let Some((name, rest)) = text.split_once(':') else {
+            return Ok(match text {
+                "init" => Self::Init,
+                "init-nonblocking" => Self::InitNonblocking,
+                "abort" => Self::Abort,
+                "skip" => Self::Skip,
+                "barrier" => Self::Barrier,
+                _ => return Err(bad()),
+            });
+        };
+        Ok(match name {
+            "allreduce" => Self::AllReduce(number(rest)?),
+            "allgather" => Self::AllGather(number(rest)?),
+            "reducescatter" => Self::ReduceScatter(number(rest)?),
+            "broadcast" => Self::Broadcast(number(rest)?),
+            "reduce" => Self::Reduce(number(rest)?),
+            "sendrecv" => Self::SendRecv(number(rest)?),
+            "alltoall" => Self::AllToAll(number(rest)?),
+            "nccl-alltoall" => Self::NcclAllToAll(number(rest)?),
+            "ce" => Self::CopyEngine(number(rest)?),
+            "group" => pair(rest).map(|(k, count)| Self::Group(k, count))?,
+            "nested" => Self::Nested(number(rest)?),
+            "comms" => Self::Comms(number(rest)?),
+            "graph" => pair(rest).map(|(k, count)| Self::Graph(k, count))?,
+            "split" => Self::Split(number(rest)?),
+            "destroy" => Self::Destroy(number(rest)?),
+            "start" => Self::Start(number(rest)?),
+            "sleep" => Self::Sleep(rest.parse().map_err(|_| bad())?),
+            "repeat" => {
+                let (k, step) = rest.split_once(':').ok_or_else(bad)?;
+                Self::Repeat(number(k)?, Box::new(step.parse()?))
+            }
+            _ => return Err(bad()),
+        })
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AllReduce(count) => write!(f, "allreduce {count}"),
+            Self::AllGather(count) => write!(f, "allgather {count}"),
+            Self::ReduceScatter(count) => write!(f, "reducescatter {count}"),
+            Self::Broadcast(count) => write!(f, "broadcast {count}"),
+            Self::Reduce(count) => write!(f, "reduce {count}"),
+            Self::SendRecv(count) => write!(f, "sendrecv {count}"),
+            Self::AllToAll(count) => write!(f, "alltoall {count}"),
+            Self::NcclAllToAll(count) => write!(f, "nccl-alltoall {count}"),
+            Self::CopyEngine(count) => write!(f, "ce {count}"),
+            Self::Group(k, count) => write!(f, "group {k}x{count}"),
+            Self::Nested(count) => write!(f, "nested {count}"),
+            Self::Comms(count) => write!(f, "comms {count}"),
+            Self::Graph(k, count) => write!(f, "graph {k}x{count}"),
+            Self::Split(count) => write!(f, "split {count}"),
+            Self::Init => write!(f, "init another"),
+            Self::InitNonblocking => write!(f, "init nonblocking"),
+            Self::Destroy(index) => write!(f, "destroy {index}"),
+            Self::Start(count) => write!(f, "start {count}"),
+            Self::Abort => write!(f, "abort"),
+            Self::Skip => write!(f, "skip"),
+            Self::Sleep(ms) => write!(f, "sleep {ms}"),
+            Self::Barrier => write!(f, "barrier"),
+            Self::Repeat(k, step) => write!(f, "repeat {k} {step}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_parse() {
+        assert_eq!("allreduce:1048576".parse(), Ok(Step::AllReduce(1_048_576)));
+        assert_eq!("group:4x65536".parse(), Ok(Step::Group(4, 65_536)));
+        assert_eq!("barrier".parse(), Ok(Step::Barrier));
+        assert_eq!("destroy:1".parse(), Ok(Step::Destroy(1)));
+        let repeated = Step::Repeat(3, Box::new(Step::Graph(2, 5)));
+        assert_eq!("repeat:3:graph:2x5".parse(), Ok(repeated));
+        let bad = ["allreduce", "group:4", "barrier:1", "repeat:3", "dance:1", "sleep:x", "abort:"];
+        for bad in bad {
+            assert!(bad.parse::<Step>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn steps_are_written_as_they_are_read() {
+        for text in ["init", "init-nonblocking", "repeat:3:graph:2x5", "abort", "destroy:1"] {
+            assert_eq!(text.parse::<Step>().unwrap().text(), text);
+        }
+    }
+
+    #[test]
+    fn steps_print_as_in_a_report() {
+        for (text, printed) in [("reduce:300001", "reduce 300001"), ("graph:3x8", "graph 3x8")] {
+            assert_eq!(text.parse::<Step>().unwrap().to_string(), printed);
+        }
+    }
+}

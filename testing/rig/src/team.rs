@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A communicator together with who is in it, and the values that its members exchange.
+//!
+//! Every value is a small whole number that depends on rank, element and step, so sums are exact
+//! in any order and a result left over from another step or communicator is wrong.
+
+use crate::cuda::Floats;
+use crate::nccl::Comm;
+use crate::scenario::Failure;
+
+/// A communicator and its members.
+#[derive(Debug)]
+pub struct Team<'a> {
+    /// The communicator.
+    pub comm: Comm<'a>,
+    /// For each rank in it, its rank in the job.
+    pub members: Vec<usize>,
+    /// This rank's number in it.
+    pub rank: usize,
+}
+
+impl Team<'_> {
+    /// Number of ranks.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.members.len()
+    }
+
+    /// The input of the team's `rank` at `element` in a step.
+    pub(crate) fn input(&self, rank: usize, element: usize, step: usize) -> f32 {
+        small(element % 97 + self.members[rank] * 3 + step % 11)
+    }
+
+    /// This rank's input of `count` elements.
+    pub(crate) fn values(&self, count: usize, step: usize) -> Vec<f32> {
+        (0..count).map(|i| self.input(self.rank, i, step)).collect()
+    }
+
+    /// The sum over all ranks at `element`.
+    pub(crate) fn sum(&self, element: usize, step: usize) -> f32 {
+        (0..self.size()).map(|rank| self.input(rank, element, step)).sum()
+    }
+}
+
+/// A small whole number as a float, exactly.
+fn small(value: usize) -> f32 {
+    f32::from(u16::try_from(value).unwrap_or(u16::MAX))
+}
+
+/// Compares every element with what it must be.
+pub(crate) fn check(floats: &Floats<'_>, expected: impl Fn(usize) -> f32) -> Result<(), Failure> {
+    let wrong = |(i, &got): (usize, &f32)| {
+        let want = expected(i);
+        (got.to_bits() != want.to_bits())
+            .then(|| Failure::Wrong(format!("element {i} is {got}, not {want}")))
+    };
+    floats.read()?.iter().enumerate().find_map(wrong).map_or(Ok(()), Err)
+}
