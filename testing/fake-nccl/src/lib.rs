@@ -7,13 +7,19 @@ A plugin is loaded as NCCL loads it (`RTLD_NOW | RTLD_LOCAL`) at one version of 
 are made byte by byte from [`offsets`], a table of its own, in memory that is filled with garbage
 first, as NCCL's shims leave it; handle slots hold a poison value before each start.
 
-What it does **not** do: check the plugin. Tests do, by what the plugin wrote and by this process
-having survived.
+What it does **not** do: check the plugin. Tests do, by what the plugin wrote, what [`log`] says was
+played, and by this process having survived.
 */
 
+pub mod descr;
+pub mod log;
 pub mod offsets;
 pub mod play;
 pub mod plugin;
+pub mod replay;
+pub mod script;
 
+pub use log::Log;
 pub use play::Player;
 pub use plugin::{Plugin, Profiler};
+pub use script::Stage;

@@ -54,6 +54,29 @@ pub mod coll {
     pub const USER_TAG: Row = [NO, NO, NO, NO, NO, NO, 128];
 }
 
+/// Fields of P2p.
+pub mod p2p {
+    use super::{NO, Row};
+    /// Communicator's name.
+    pub const NAME: Row = [24, 24, 24, NO, NO, NO, NO];
+    /// Communicator's hash.
+    pub const COMM_HASH: Row = [32, 32, 32, NO, NO, NO, NO];
+    /// Function: a code in v1, then a string.
+    pub const FUNC: Row = [40, 40, 40, 24, 24, 24, 24];
+    /// Datatype: a code in v1, then a string.
+    pub const DATATYPE: Row = [56, 56, 56, 40, 40, 40, 40];
+    /// Elements.
+    pub const COUNT: Row = [64, 64, 64, 48, 48, 48, 48];
+    /// The other rank.
+    pub const PEER: Row = [72, 72, 72, 56, 56, 56, 56];
+    /// Channels; garbage in v4 from NCCL 2.28 on, which is what is played there.
+    pub const CHANNELS: Row = [NO, NO, NO, NO, 60, 60, 60];
+    /// Handle of the group.
+    pub const GROUP: Row = [NO, NO, NO, NO, 64, 64, 64];
+    /// User's tag.
+    pub const USER_TAG: Row = [NO, NO, NO, NO, NO, NO, 72];
+}
+
 /// Fields of CollApi (v5 on).
 pub mod coll_api {
     /// Function.
@@ -70,6 +93,22 @@ pub mod coll_api {
     pub const GRAPH: usize = 64;
     /// User's tag (v7).
     pub const USER_TAG: usize = 72;
+}
+
+/// Fields of P2pApi (v5 on).
+pub mod p2p_api {
+    /// Function.
+    pub const FUNC: usize = 24;
+    /// Elements.
+    pub const COUNT: usize = 32;
+    /// Datatype.
+    pub const DATATYPE: usize = 40;
+    /// Stream.
+    pub const STREAM: usize = 48;
+    /// Captured into a graph; one byte.
+    pub const GRAPH: usize = 56;
+    /// User's tag (v7).
+    pub const USER_TAG: usize = 64;
 }
 
 /// Fields of GroupApi (v5 on).
@@ -102,4 +141,91 @@ pub mod kernel_ch {
     pub const CHANNEL: usize = 24;
     /// GPU timer (v4 on).
     pub const PTIMER: usize = 32;
+}
+
+/// Fields of NetPlugin (v3 on), and of what its `DATA` leads to (NCCL
+/// `src/include/plugin/profiler/net_ib.h` and `net_socket.h`@v2.30.7-1).
+pub mod net_plugin {
+    /// Kind of network and version of the data.
+    pub const ID: usize = 24;
+    /// The data, valid during the call.
+    pub const DATA: usize = 32;
+    /// `ID` of InfiniBand, version 1.
+    pub const IB: u64 = 0x1_0001;
+    /// `ID` of sockets, version 1.
+    pub const SOCKET: u64 = 0x2_0001;
+    /// IB data: device.
+    pub const IB_DEVICE: usize = 8;
+    /// IB data: work request.
+    pub const IB_WR_ID: usize = 16;
+    /// IB data: opcode.
+    pub const IB_OPCODE: usize = 24;
+    /// IB data: queue pair.
+    pub const IB_QP: usize = 28;
+    /// IB data: bytes.
+    pub const IB_LENGTH: usize = 32;
+    /// Socket data: file descriptor.
+    pub const SOCKET_FD: usize = 8;
+    /// Socket data: 0 send, 1 receive.
+    pub const SOCKET_OP: usize = 12;
+    /// Socket data: bytes.
+    pub const SOCKET_LENGTH: usize = 16;
+}
+
+/// Fields of CeColl (v6 on).
+pub mod ce_coll {
+    /// Number of the collective on its communicator.
+    pub const SEQ: usize = 24;
+    /// Function.
+    pub const FUNC: usize = 32;
+    /// Elements.
+    pub const COUNT: usize = 56;
+    /// Root rank.
+    pub const ROOT: usize = 64;
+    /// Datatype.
+    pub const DATATYPE: usize = 72;
+    /// How ranks are synchronised.
+    pub const SYNC: usize = 80;
+    /// Synchronised inside batches; one byte.
+    pub const INTRA_BATCH_SYNC: usize = 88;
+    /// Copies of a batch.
+    pub const BATCH_SIZE: usize = 92;
+    /// Batches.
+    pub const BATCHES: usize = 96;
+    /// The sequence number once more.
+    pub const CE_SEQ: usize = 100;
+    /// Stream.
+    pub const STREAM: usize = 104;
+    /// User's tag (v7).
+    pub const USER_TAG: usize = 112;
+}
+
+/// Fields of CeSync (v6 on).
+pub mod ce_sync {
+    /// The closing one; one byte.
+    pub const COMPLETE: usize = 24;
+    /// Ranks.
+    pub const RANKS: usize = 28;
+}
+
+/// Fields of CeBatch (v6 on).
+pub mod ce_batch {
+    /// Copies.
+    pub const OPS: usize = 24;
+    /// Bytes of all copies.
+    pub const BYTES: usize = 32;
+    /// Synchronised inside; one byte.
+    pub const INTRA_SYNC: usize = 40;
+}
+
+/// Fields of KernelPhase (v7).
+pub mod kernel_phase {
+    /// Channel.
+    pub const CHANNEL: usize = 24;
+    /// 0 to 2.
+    pub const PHASE: usize = 25;
+    /// The phase's name.
+    pub const NAME: usize = 32;
+    /// GPU timer.
+    pub const PTIMER: usize = 40;
 }

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A loaded plugin at one version of the API.
 
+use crate::descr::Descr;
+use crate::log::Log;
 use core::ffi::{c_char, c_int, c_void};
+use core::sync::atomic::{AtomicI32, Ordering};
 use std::path::Path;
 
 /// The function table as it lies in memory; all versions have these six pointers.
@@ -38,10 +41,34 @@ type InitV5 = unsafe extern "C" fn(
     Option<unsafe extern "C" fn()>,
 ) -> c_int;
 
-/// State arguments: 16 bytes, more than any version reads.
+/// State arguments, by default 16 bytes, which is more than any version reads; or what a network
+/// plugin lends.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(8))]
-pub struct Args(pub [u8; 16]);
+pub struct Args<const N: usize = 16>(pub [u8; N]);
+
+impl Args {
+    /// Garbage behind one word.
+    #[must_use]
+    pub fn word(value: u64) -> Args {
+        let mut args = Args([crate::descr::GARBAGE; 16]);
+        args.put(0, &value.to_le_bytes());
+        args
+    }
+}
+
+impl<const N: usize> Args<N> {
+    /// Puts bytes at an offset.
+    pub fn put(&mut self, at: usize, bytes: &[u8]) {
+        self.0[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// The address, for a descriptor that leads here.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.0.as_ptr().expose_provenance() as u64
+    }
+}
 
 /// A plugin, loaded at one version.
 #[derive(Debug)]
@@ -49,19 +76,19 @@ pub struct Plugin {
     library: Option<libloading::os::unix::Library>,
     table: Profiler,
     version: usize,
-    mask: &'static mut c_int,
+    mask: &'static AtomicI32,
+    log: Log,
 }
 
-// SAFETY: the table's functions may be called from any thread, as NCCL does; the mask is read only
-// between calls.
+// SAFETY: the table's functions may be called from any thread, as NCCL does.
 unsafe impl Sync for Plugin {}
 
 impl Plugin {
-    /// Loads `path` at `version` (1 to 7).
+    /// Loads `path` at `version` (1 to 7); what is played is told to `log`.
     ///
     /// # Errors
     /// The loader's words.
-    pub fn load(path: &Path, version: usize) -> Result<Plugin, String> {
+    pub fn load(path: &Path, version: usize, log: Log) -> Result<Plugin, String> {
         let flags = libc::RTLD_NOW | libc::RTLD_LOCAL;
         // SAFETY: running the plugin's initialisers is what this is for.
         let library = unsafe { libloading::os::unix::Library::open(Some(path), flags) }
@@ -73,7 +100,8 @@ impl Plugin {
         // SAFETY: the symbol's address is that of the table.
         let table = unsafe { *table };
         // NCCL's mask is a global of its own; it outlives every plugin.
-        Ok(Plugin { library: Some(library), table, version, mask: Box::leak(Box::new(0)) })
+        let mask = Box::leak(Box::new(AtomicI32::new(0)));
+        Ok(Plugin { library: Some(library), table, version, mask, log })
     }
 
     /// The API version.
@@ -85,43 +113,81 @@ impl Plugin {
     /// The activation mask as it stands.
     #[must_use]
     pub fn mask(&self) -> u32 {
-        self.mask.cast_unsigned()
+        self.mask.load(Ordering::Relaxed).cast_unsigned()
+    }
+
+    /// Writes the mask, as RAS or another profiler may.
+    pub fn set_mask(&self, mask: i32) {
+        self.mask.store(mask, Ordering::Relaxed);
+    }
+
+    /// What was played.
+    #[must_use]
+    pub const fn log(&self) -> &Log {
+        &self.log
     }
 
     /// `init` of a communicator: returns the context.
     ///
     /// # Panics
     /// If the plugin returns an error, which it must not.
-    pub fn init(&mut self, hash: u64, ranks: c_int, rank: c_int) -> u64 {
+    #[must_use]
+    pub fn init(&self, hash: u64, ranks: c_int, rank: c_int) -> u64 {
         let mut context: *mut c_void = core::ptr::null_mut();
-        let mask: *mut c_int = self.mask;
-        let name = c"fake".as_ptr();
-        let code = match self.version {
+        let (mask, name) = (self.mask.as_ptr(), c"fake".as_ptr());
+        // SAFETY: all pointers are valid.
+        let code = unsafe { self.call_init(&raw mut context, mask, name, hash, ranks, rank) };
+        assert_eq!(code, 0, "init returned an error");
+        assert!(!context.is_null(), "init left a null context");
+        self.log.init(context.addr() as u64, hash);
+        context.addr() as u64
+    }
+
+    /// `init` with NULL for all that it takes.
+    ///
+    /// # Panics
+    /// If the plugin returns an error.
+    pub fn init_with_nulls(&self) {
+        let (context, mask) = (core::ptr::null_mut(), core::ptr::null_mut());
+        // SAFETY: plugins must take NULL everywhere.
+        let code = unsafe { self.call_init(context, mask, core::ptr::null(), 0, 0, -1) };
+        assert_eq!(code, 0, "init returned an error");
+    }
+
+    /// # Safety
+    /// Each pointer is valid, or NULL if that is what is tested.
+    unsafe fn call_init(
+        &self,
+        context: *mut *mut c_void,
+        mask: *mut c_int,
+        name: *const c_char,
+        hash: u64,
+        ranks: c_int,
+        rank: c_int,
+    ) -> c_int {
+        match self.version {
             1..=3 => {
                 // SAFETY: versions 1 to 3 have this signature.
                 let init =
                     unsafe { core::mem::transmute::<*const c_void, InitV1>(self.table.init) };
-                // SAFETY: both pointers are valid.
-                unsafe { init(&raw mut context, mask) }
+                // SAFETY: the caller's promise.
+                unsafe { init(context, mask) }
             }
             4 => {
                 // SAFETY: version 4 has this signature.
                 let init =
                     unsafe { core::mem::transmute::<*const c_void, InitV4>(self.table.init) };
-                // SAFETY: all pointers are valid.
-                unsafe { init(&raw mut context, mask, name, hash, 2, ranks, rank, None) }
+                // SAFETY: the caller's promise.
+                unsafe { init(context, mask, name, hash, 2, ranks, rank, None) }
             }
             _ => {
                 // SAFETY: versions 5 to 7 have this signature.
                 let init =
                     unsafe { core::mem::transmute::<*const c_void, InitV5>(self.table.init) };
-                // SAFETY: all pointers are valid.
-                unsafe { init(&raw mut context, hash, mask, name, 2, ranks, rank, None) }
+                // SAFETY: the caller's promise.
+                unsafe { init(context, hash, mask, name, 2, ranks, rank, None) }
             }
-        };
-        assert_eq!(code, 0, "init returned an error");
-        assert!(!context.is_null(), "init left a null context");
-        context.addr() as u64
+        }
     }
 
     /// `startEvent` with a handle slot that holds poison before.
@@ -129,15 +195,34 @@ impl Plugin {
     /// # Panics
     /// If the plugin does not write the slot or returns an error.
     #[must_use]
-    pub fn start(&self, context: u64, descr: &mut [u8]) -> u64 {
+    pub fn start(&self, context: u64, descr: &mut Descr) -> u64 {
         let poison = pointer(0xdead_beef_dead_beef);
         let mut handle = poison;
-        let (context, descr) = (pointer(context), descr.as_mut_ptr().cast::<c_void>());
+        let bytes = descr.bytes().as_mut_ptr().cast::<c_void>();
         // SAFETY: the slot is valid, and the descriptor laid out as the version says.
-        let code = unsafe { (self.table.start)(context, &raw mut handle, descr) };
+        let code = unsafe { (self.table.start)(pointer(context), &raw mut handle, bytes) };
         assert_eq!(code, 0, "startEvent returned an error");
         assert_ne!(handle, poison, "startEvent left the handle unwritten");
-        handle.addr() as u64
+        let (handle, (bit, parent, number)) = (handle.addr() as u64, descr.facts());
+        self.log.start(bit, handle, parent, context, number);
+        handle
+    }
+
+    /// `startEvent` without a slot for the handle, without a descriptor, and without both.
+    ///
+    /// # Panics
+    /// If the plugin returns an error or does not write the slot that it has.
+    pub fn start_with_nulls(&self, context: u64, descr: &mut Descr) {
+        let null = core::ptr::null_mut();
+        let bytes = descr.bytes().as_mut_ptr().cast::<c_void>();
+        let mut handle = pointer(0xdead_beef_dead_beef);
+        for (slot, bytes) in
+            [(core::ptr::null_mut(), bytes), (&raw mut handle, null), (core::ptr::null_mut(), null)]
+        {
+            // SAFETY: plugins must take NULL; what is not NULL is valid.
+            assert_eq!(unsafe { (self.table.start)(pointer(context), slot, bytes) }, 0);
+        }
+        assert!(handle.is_null(), "no event has no handle");
     }
 
     /// `stopEvent`, whatever the handle is.
@@ -145,6 +230,7 @@ impl Plugin {
     /// # Panics
     /// If the plugin returns an error.
     pub fn stop(&self, handle: u64) {
+        self.log.stop(handle);
         // SAFETY: plugins must take any handle.
         assert_eq!(unsafe { (self.table.stop)(pointer(handle)) }, 0);
     }
@@ -154,6 +240,7 @@ impl Plugin {
     /// # Panics
     /// If the plugin returns an error.
     pub fn record(&self, handle: u64, state: c_int, args: Option<&mut Args>) {
+        self.log.state(handle, state);
         let args = args.map_or(core::ptr::null_mut(), |a| a.0.as_mut_ptr().cast::<c_void>());
         // SAFETY: plugins must take any handle and state; the arguments are null or long enough.
         assert_eq!(unsafe { (self.table.record)(pointer(handle), state, args) }, 0);

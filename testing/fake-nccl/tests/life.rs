@@ -26,7 +26,8 @@ fn plugin() -> PathBuf {
 
 fn play(dir: &Path, version: usize, ops: usize, end: &str, env: &[(&str, &str)]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fake-nccl"));
-    command.arg(plugin()).args([&version.to_string(), &ops.to_string(), end]);
+    command.arg(plugin()).args([&version.to_string(), "allreduce"]);
+    command.args(["--ops", &ops.to_string(), "--end", end]);
     command.env("NCCLSCOPE_DIR", dir).env("NCCLSCOPE_LOG", "stderr");
     command.envs(env.iter().copied());
     command.output().unwrap()
@@ -180,9 +181,12 @@ fn a_bad_environment_is_one_line_and_the_job_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
     std::fs::write(&file, "in the way").unwrap();
-    for (target, word) in
-        [(file.as_path(), "recording is off"), (Path::new("/proc/none"), "recording is off")]
-    {
+    let long = dir.path().join("x".repeat(300));
+    for (target, word) in [
+        (file.as_path(), "recording is off"),
+        (Path::new("/proc/none"), "recording is off"),
+        (long.as_path(), "recording is off"),
+    ] {
         let output = play(target, 6, 5, "finalize", &[]);
         assert!(survived(&output), "{output:?}");
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -222,7 +226,7 @@ fn a_full_disk_costs_records_and_nothing_else() {
         let mut command = Command::new("unshare");
         command.args(["--map-root-user", "--mount", "sh", "-c", &script, "sh"]);
         command.arg(env!("CARGO_BIN_EXE_fake-nccl")).arg(plugin());
-        command.args(["6", "2000", "finalize"]);
+        command.args(["6", "allreduce", "--ops", "2000"]);
         command.env("NCCLSCOPE_DIR", dir.path()).env("NCCLSCOPE_LOG", "stderr");
         let output = command.output().unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();

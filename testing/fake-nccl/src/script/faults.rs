@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Handles, contexts, types and states that NCCL should not pass, and does.
+
+use super::{CHANNELS, STEPS, Stage};
+use crate::Player;
+use crate::descr::Descr;
+use crate::play::{Handle, bit};
+use crate::plugin::Args;
+use std::time::Duration;
+
+/// NULL wherever a pointer goes.
+pub(super) fn nulls(stage: &Stage<'_>) {
+    let (plugin, player) = (stage.plugin, stage.player());
+    plugin.init_with_nulls();
+    let mut descr = Descr::new(plugin.version(), bit::GROUP, 0, 0);
+    plugin.start_with_nulls(stage.context, &mut descr);
+    plugin.start_with_nulls(0, &mut descr);
+    plugin.stop(0);
+    for state in -1..100 {
+        plugin.record(0, state, None);
+        plugin.record(0, state, Some(&mut Args::word(7)));
+    }
+    let orphans = [Player::new(plugin, 0, 0).start_group(), player.start_group()];
+    let op = player.start_op(0, 0, true, std::process::id());
+    let step = player.start_step(op, 0);
+    for handle in orphans.into_iter().chain([op, step]) {
+        for state in 0..32 {
+            plugin.record(handle, state, None);
+        }
+    }
+    for handle in [step, op].into_iter().chain(orphans) {
+        plugin.stop(handle);
+    }
+    plugin.finalize(0);
+}
+
+/// Operations whose strings are all NULL.
+pub(super) fn nameless(stage: &Stage<'_>) {
+    let mut player = stage.player().nameless();
+    for _ in 0..stage.ops {
+        let enqueued = player.enqueue(1, CHANNELS);
+        player.proxy(enqueued, CHANNELS, STEPS);
+    }
+}
+
+/// One event of each kind that is no API event, alive.
+fn one_of_each(player: &mut Player<'_>) -> Vec<Handle> {
+    let group = player.start_group();
+    let coll = player.start_coll(group, group, 1, CHANNELS);
+    let op = player.start_op(coll, 0, true, std::process::id());
+    let step = player.start_step(op, 0);
+    let p2p = player.start_p2p(group, group, true, 1);
+    let mut all = vec![step, op, coll, p2p, group];
+    if player.version() >= 3 {
+        all.push(player.start_kernel(coll, 0, 5));
+        all.push(player.start_ib(step, 1, 1));
+    }
+    all
+}
+
+/// Everything stopped twice, and told of states after that.
+pub(super) fn twice(stage: &Stage<'_>) {
+    let mut player = stage.player();
+    for _ in 0..stage.ops {
+        let all = one_of_each(&mut player);
+        for _ in 0..2 {
+            for &handle in &all {
+                stage.plugin.stop(handle);
+            }
+        }
+        for &handle in &all {
+            stage.plugin.record(handle, 22, Some(&mut Args::word(9)));
+        }
+    }
+}
+
+/// The last communicator is finalized, and the proxy goes on: states and stops of what was open,
+/// and new events with the finalized context. The mask is NCCL's again: nobody may write it until
+/// the next `init`.
+///
+/// # Panics
+/// If the plugin does.
+pub(super) fn late(stage: &Stage<'_>) {
+    let mut player = stage.player();
+    let all = one_of_each(&mut player);
+    stage.plugin.finalize(stage.context);
+    stage.plugin.set_mask(0);
+    stage.apart(|| {
+        for &handle in &all[2..] {
+            stage.plugin.record(handle, 19, None);
+            stage.plugin.stop(handle);
+        }
+    });
+    for &handle in &all[..2] {
+        stage.plugin.stop(handle);
+    }
+    for _ in 0..stage.ops {
+        let enqueued = player.enqueue(1, CHANNELS);
+        player.proxy(enqueued, CHANNELS, STEPS);
+        player.proxy_ctrl(13, 0);
+    }
+    // Longer than any pause of the plugin's own thread.
+    std::thread::sleep(Duration::from_millis(400));
+    assert_eq!(stage.plugin.mask(), 0, "the mask was written after the last finalize");
+    let again = stage.plugin.init(0xc0ffee, 2, 0);
+    assert_ne!(stage.plugin.mask(), 0, "the next communicator asks again");
+    Player::new(stage.plugin, again, 0).enqueue(1, CHANNELS);
+    stage.plugin.finalize(again);
+}
+
+/// Types and states of a later release, or of none.
+pub(super) fn unknown(stage: &Stage<'_>) {
+    let mut player = stage.player();
+    for _ in 0..stage.ops {
+        for bit in [0, 1 << 16, 1 << 40, 3, 1 << 63] {
+            let handle = player.start_raw(bit, 0);
+            stage.plugin.record(handle, 99, None);
+            stage.plugin.stop(handle);
+        }
+        let all = one_of_each(&mut player);
+        for &handle in &all {
+            for state in [-1, 32, 99, 255, 256, i32::MIN, i32::MAX] {
+                stage.plugin.record(handle, state, Some(&mut Args::word(1)));
+            }
+            stage.plugin.stop(handle);
+        }
+    }
+}
+
+/// Handles and contexts that never were ours: pointers, all ones, ours with a bit flipped.
+///
+/// FIXME: bits 44 to 49 (the plugin's lane) are left alone. A step's handle with another lane ends
+/// the live step and counts it as lost, since the plugin compares its generation only.
+pub(super) fn wild(stage: &Stage<'_>) {
+    let mut player = stage.player();
+    let live = one_of_each(&mut player);
+    for _ in 0..stage.ops {
+        for handle in
+            live.iter().flat_map(|&h| (0..44).chain(50..64).map(move |shift| h ^ 1 << shift))
+        {
+            if live.contains(&handle) {
+                continue;
+            }
+            stage.plugin.record(handle, 20, Some(&mut Args::word(5)));
+            stage.plugin.stop(handle);
+            let step = player.start_step(handle, 1);
+            stage.plugin.stop(step);
+        }
+        for handle in [1, 8, u64::MAX, 0x7f00_dead_beef, 0xdead_beef_dead_beef] {
+            stage.plugin.record(handle, 9, None);
+            stage.plugin.stop(handle);
+            let stray = Player::new(stage.plugin, handle, 0);
+            let group = stray.start_group();
+            stage.plugin.stop(group);
+            stage.plugin.finalize(0);
+        }
+    }
+    for handle in live {
+        stage.plugin.stop(handle);
+    }
+}
+
+/// A receive step is started again at every poll, until the network takes it; the handle that NCCL
+/// had before is forgotten.
+pub(super) fn restarts(stage: &Stage<'_>) {
+    let mut player = stage.player();
+    let coll = player.enqueue(1, CHANNELS).coll;
+    let op = player.start_op(coll, 0, false, std::process::id());
+    for step in 0..8 {
+        for _ in 0..stage.ops {
+            let _forgotten = player.start_step(op, step);
+        }
+        player.step(op, step, false);
+    }
+    stage.plugin.stop(op);
+}
+
+/// The peer is not ready for long: SendPeerWait at every poll.
+pub(super) fn peer_wait(stage: &Stage<'_>) {
+    let mut player = stage.player();
+    let coll = player.enqueue(1, CHANNELS).coll;
+    let op = player.start_op(coll, 0, true, std::process::id());
+    let step = player.start_step(op, 0);
+    stage.plugin.record(step, 8, Some(&mut Args::word(0)));
+    for _ in 0..stage.ops {
+        stage.plugin.record(step, 20, Some(&mut Args::word(0)));
+    }
+    stage.plugin.record(step, 9, Some(&mut Args::word(4096)));
+    stage.plugin.stop(step);
+    stage.plugin.stop(op);
+}
+
+/// Receive steps that are never stopped (2.24.3 to 2.26), `ops` of them in one ProxyOp.
+pub(super) fn unstopped(stage: &Stage<'_>) {
+    let mut player = stage.player();
+    let coll = player.enqueue(1, CHANNELS).coll;
+    let op = player.start_op(coll, 0, false, std::process::id());
+    for step in 0..i32::try_from(stage.ops).expect("a sane number") {
+        let handle = player.start_step(op, step);
+        stage.plugin.record(handle, 10, None);
+    }
+    stage.plugin.stop(op);
+}
+
+/// The mask went to 0 (2.28 to 2.32.3): every call stops the last CollApi again and makes it the
+/// parent of its tasks.
+///
+/// # Panics
+/// If the plugin writes the mask by itself.
+pub(super) fn toggle(stage: &Stage<'_>) {
+    let mut player = stage.player();
+    let group_api = player.start_group_api(false, 1);
+    let api = player.coll_api(group_api, 1, false);
+    stage.plugin.stop(group_api);
+    let asked = stage.plugin.mask();
+    stage.plugin.set_mask(0);
+    for _ in 0..stage.ops {
+        stage.plugin.stop(api);
+    }
+    assert_eq!(stage.plugin.mask(), 0, "whoever stopped the profiling is overruled");
+    stage.plugin.set_mask(asked.cast_signed());
+    // Back on: tasks may still carry the old one.
+    let group = player.start_group();
+    let coll = player.start_coll(api, group, 1, CHANNELS);
+    stage.plugin.stop(coll);
+    stage.plugin.stop(group);
+    player.proxy(crate::play::Enqueued { coll }, CHANNELS, STEPS);
+}
+
+/// GPU times that make no sense: missing, backwards, the same twice, and a second stop.
+pub(super) fn ptimers(stage: &Stage<'_>) {
+    let mut player = stage.player();
+    let coll = player.enqueue(1, CHANNELS).coll;
+    for (start, stop) in [(0, 0), (0, 500), (500, 0), (700, 600), (800, 800), (u64::MAX, 1)] {
+        let kernel = player.start_kernel(coll, 0, start);
+        player.stop_kernel(kernel, stop);
+    }
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Many of something: channels, unmatched events, communicators, threads.
+
+use super::{CHANNELS, STEPS, Stage};
+use crate::Player;
+use crate::play::bit;
+use std::time::Duration;
+
+/// `ops` channels (256 at most), all of them open at once.
+pub(super) fn channels(stage: &Stage<'_>) {
+    let mut player = stage.player();
+    let all = u8::try_from(stage.ops - 1).expect("at most 256 channels");
+    let coll = player.enqueue(1, all).coll;
+    stage.apart(|| {
+        let player = stage.player();
+        let pid = std::process::id();
+        let mut ops = Vec::new();
+        for channel in 0..=all {
+            for is_send in [false, true] {
+                ops.push((player.start_op(coll, channel, is_send, pid), is_send));
+            }
+        }
+        for &(op, is_send) in &ops {
+            player.step(op, 0, is_send);
+        }
+        for (op, _) in ops {
+            stage.plugin.stop(op);
+        }
+    });
+}
+
+/// `ops` events that nobody stops, of every kind there is; prints how many KiB the process grew.
+#[expect(clippy::print_stdout, reason = "the process's output")]
+pub(super) fn unmatched(stage: &Stage<'_>) {
+    let mut player = stage.player();
+    // What is there anyway is touched first.
+    let enqueued = player.enqueue(1, CHANNELS);
+    player.proxy(enqueued, CHANNELS, STEPS);
+    let before = resident_kib();
+    for n in 0..stage.ops {
+        let _forgotten = match n % 5 {
+            0 => player.start_group(),
+            1 => player.start_coll(0, 0, 1, CHANNELS),
+            2 => player.start_op(enqueued.coll, 0, true, std::process::id()),
+            3 => player.start_p2p(0, 0, true, 1),
+            _ => player.start_raw(bit::PROXY_CTRL, 0),
+        };
+    }
+    println!("grew {}", resident_kib().saturating_sub(before));
+}
+
+/// Anonymous memory, the heap included: the recording's pages come and go with the file's.
+fn resident_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find(|l| l.starts_with("RssAnon:"));
+    line.and_then(|l| l.split_whitespace().nth(1)?.parse().ok()).unwrap_or(0)
+}
+
+/// `ops` ProxyOps and their first steps under way when the communicator is finalized; the end of
+/// the script is an abort's: nothing is stopped.
+pub(super) fn open(stage: &Stage<'_>) {
+    let mut player = stage.player();
+    let coll = player.enqueue(1, CHANNELS).coll;
+    for n in 0..stage.ops {
+        let op = player.start_op(coll, 0, n % 2 == 0, std::process::id());
+        let _open = player.start_step(op, 0);
+    }
+}
+
+/// `threads` communicators at a time are initialised, used once and finalized, `ops` times over.
+pub(super) fn inits(stage: &Stage<'_>) {
+    for _ in 0..stage.ops {
+        let barrier = std::sync::Barrier::new(stage.threads);
+        std::thread::scope(|scope| {
+            let inits: Vec<_> = (0..stage.threads)
+                .map(|n| {
+                    let barrier = &barrier;
+                    scope.spawn(move || {
+                        barrier.wait();
+                        let context = stage.plugin.init(0x1000 + n as u64, 2, 0);
+                        let mut player = Player::new(stage.plugin, context, 0);
+                        let enqueued = player.enqueue(1, CHANNELS);
+                        player.proxy(enqueued, CHANNELS, 1);
+                        barrier.wait();
+                        stage.plugin.finalize(context);
+                    })
+                })
+                .collect();
+            // The end of a scope waits for the bodies only; a join waits for the threads, whose
+            // lanes the next round needs.
+            for init in inits {
+                init.join().expect("the thread ends in order");
+            }
+        });
+    }
+}
+
+/// `ops` threads come and go, `threads` at a time, each with an operation of its own; after as many
+/// were there for long enough that the plugin has lanes and slots for them (operations without a
+/// parent).
+pub(super) fn threads(stage: &Stage<'_>) {
+    std::thread::scope(|scope| {
+        let warm = || {
+            for _ in 0..100 {
+                stage.player().op(0, 0, true, 1);
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        };
+        let threads: Vec<_> = (0..stage.threads).map(|_| scope.spawn(warm)).collect();
+        for thread in threads {
+            thread.join().expect("the thread ends in order");
+        }
+    });
+    std::thread::scope(|scope| {
+        for _ in 0..stage.threads {
+            scope.spawn(move || {
+                for _ in 0..stage.ops / stage.threads {
+                    stage.apart(|| {
+                        let mut player = stage.player();
+                        let enqueued = player.enqueue(1, 1);
+                        player.proxy(enqueued, 1, 1);
+                    });
+                }
+            });
+        }
+    });
+}

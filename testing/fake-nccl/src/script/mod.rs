@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Scripts by name: what NCCL does in one situation, or one of its faults, played by threads of
+//! their own where NCCL has them.
+
+mod faults;
+mod loads;
+mod operations;
+
+use crate::{Player, Plugin};
+
+/// Channels of an ordinary operation.
+pub const CHANNELS: u8 = 2;
+/// Steps of an ordinary ProxyOp.
+pub const STEPS: i32 = 4;
+
+/// Where a script plays.
+#[derive(Debug)]
+pub struct Stage<'a> {
+    /// The plugin.
+    pub plugin: &'a Plugin,
+    /// Context of the first communicator.
+    pub context: u64,
+    /// How often.
+    pub ops: usize,
+    /// How many threads at a time, where a script has several of a kind.
+    pub threads: usize,
+}
+
+impl<'a> Stage<'a> {
+    /// A player of the first communicator.
+    #[must_use]
+    pub const fn player(&self) -> Player<'a> {
+        Player::new(self.plugin, self.context, 0)
+    }
+
+    /// Runs `play` on a thread of its own and waits for it: NCCL's proxy, host callback, or
+    /// destroying thread.
+    pub fn apart<T: Send>(&self, play: impl FnOnce() -> T + Send) -> T {
+        std::thread::scope(|scope| scope.spawn(play).join().expect("the thread ends in order"))
+    }
+}
+
+/// A script.
+#[derive(Debug, Clone, Copy)]
+pub struct Script {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// The first API version that has its events.
+    pub since: usize,
+    /// Plays it.
+    pub play: fn(&Stage<'_>),
+}
+
+const fn script(name: &'static str, since: usize, play: fn(&Stage<'_>)) -> Script {
+    Script { name, since, play }
+}
+
+/// All of them.
+pub const SCRIPTS: &[Script] = &[
+    script("allreduce", 1, operations::allreduce),
+    script("sendrecv", 1, operations::sendrecv),
+    script("intra", 3, operations::intra),
+    script("grouped", 1, operations::grouped),
+    script("nested", 5, operations::nested),
+    script("graph", 1, operations::graph),
+    script("pxn", 1, operations::pxn),
+    script("ce", 6, operations::ce),
+    script("phases", 7, operations::phases),
+    script("net", 3, operations::net),
+    script("ctrl", 1, operations::ctrl),
+    script("nonblocking", 5, operations::nonblocking),
+    script("nulls", 1, faults::nulls),
+    script("nameless", 1, faults::nameless),
+    script("twice", 1, faults::twice),
+    script("late", 1, faults::late),
+    script("unknown", 1, faults::unknown),
+    script("wild", 1, faults::wild),
+    script("restarts", 1, faults::restarts),
+    script("peer-wait", 4, faults::peer_wait),
+    script("unstopped", 1, faults::unstopped),
+    script("toggle", 5, faults::toggle),
+    script("ptimers", 4, faults::ptimers),
+    script("channels", 1, loads::channels),
+    script("unmatched", 1, loads::unmatched),
+    script("open", 1, loads::open),
+    script("inits", 1, loads::inits),
+    script("threads", 1, loads::threads),
+];
+
+/// The script of that name.
+#[must_use]
+pub fn find(name: &str) -> Option<Script> {
+    SCRIPTS.iter().copied().find(|s| s.name == name)
+}

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Plays a script in another process, and compares.
+
+use ncclscope_trace::record::{Detail, Step, step_flags};
+use ncclscope_trace::{EventKind, Handle, Record, Recording, Start, State};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use tempfile::TempDir;
+
+/// Communicator index of contexts that are not the process's.
+pub(crate) const NO_COMM: u16 = u16::MAX;
+/// Index of [`Played::counts`] for types that are none.
+pub(crate) const OTHER: usize = 16;
+
+/// The plugin that this build made; made now if this build did not.
+fn plugin() -> PathBuf {
+    let profile = Path::new(env!("CARGO_BIN_EXE_fake-nccl")).parent().unwrap().to_owned();
+    let path = profile.join("libnccl_profiler_ncclscope.so");
+    static BUILD: std::sync::Once = std::sync::Once::new();
+    BUILD.call_once(|| {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "--package", "ncclscope-plugin"]);
+        cargo.arg("--target-dir").arg(profile.parent().unwrap());
+        if profile.ends_with("release") {
+            cargo.arg("--release");
+        }
+        assert!(cargo.status().unwrap().success(), "the plugin does not build");
+    });
+    path
+}
+
+/// A script that was played, and what is left of it.
+pub(crate) struct Played {
+    /// What the process printed.
+    pub(crate) text: String,
+    /// The callbacks, as `fake_nccl::log` writes them; empty without `--log`.
+    pub(crate) log: Vec<Vec<String>>,
+    /// Starts by kind, and how many of them got a null handle.
+    pub(crate) counts: [(u64, u64); 17],
+    /// Stops and states of handles that are not null.
+    pub(crate) ends: u64,
+    pub(crate) recording: Recording,
+    _dir: TempDir,
+}
+
+/// Plays `script`, callback by callback logged if `keep`. The process must survive.
+pub(crate) fn play(version: usize, script: &str, keep: bool, options: &[&str]) -> Played {
+    let dir = tempfile::tempdir().unwrap();
+    let (run, log) = (dir.path().join("run"), dir.path().join("log"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fake-nccl"));
+    command.arg(plugin()).args([&version.to_string(), script]).args(options);
+    if keep {
+        command.arg("--log").arg(&log);
+    }
+    command.env("NCCLSCOPE_DIR", &run).env("NCCLSCOPE_LOG", "stderr");
+    let output: Output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let name = format!("v{version} {script}");
+    assert!(output.status.success() && text.ends_with("survived\n"), "{name}: {output:?}");
+    let files: Vec<_> = std::fs::read_dir(&run).unwrap().map(|e| e.unwrap().path()).collect();
+    assert_eq!(files.len(), 1, "{name}: one process, one file");
+    let recording = Recording::open(&files[0]).unwrap();
+    assert_eq!(recording.problems(), &[] as &[String], "{name}");
+    let header = recording.header();
+    assert!(header.closed, "{name}");
+    assert_eq!((header.panics, header.garbage_words), (0, 0), "{name}");
+    let log = if keep { std::fs::read_to_string(&log).unwrap() } else { String::new() };
+    let log = log.lines().map(|l| l.split(' ').map(str::to_owned).collect()).collect();
+    let (counts, ends) = counts(&text);
+    Played { text, log, counts, ends, recording, _dir: dir }
+}
+
+fn counts(text: &str) -> ([(u64, u64); 17], u64) {
+    let (mut counts, mut ends) = ([(0, 0); 17], 0);
+    for line in text.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        match words.as_slice() {
+            ["played", kind, starts, refused] => {
+                counts[kind.parse::<usize>().unwrap()] =
+                    (starts.parse().unwrap(), refused.parse().unwrap());
+            }
+            ["ends", count] => ends = count.parse().unwrap(),
+            _ => {}
+        }
+    }
+    (counts, ends)
+}
+
+/// What a recording holds.
+#[derive(Default)]
+pub(crate) struct Found {
+    /// Start records by handle.
+    pub(crate) events: HashMap<Handle, Start>,
+    /// Steps with the ProxyOp that they lead to.
+    pub(crate) steps: Vec<(Handle, Step)>,
+    /// How often each handle was stopped.
+    pub(crate) stops: HashMap<Handle, usize>,
+    /// State records: handle, state, small argument, argument.
+    pub(crate) states: Vec<(Handle, State, u32, u64)>,
+}
+
+impl Found {
+    /// Reads all lanes. A handle that started twice fails.
+    pub(crate) fn read(recording: &Recording) -> Found {
+        let mut found = Found::default();
+        for lane in 0..recording.lanes().len() {
+            let mut ops: HashMap<u32, Handle> = HashMap::new();
+            for record in recording.records(lane) {
+                match record {
+                    Record::Start(start) => {
+                        if start.handle.kind() == EventKind::ProxyOp {
+                            ops.insert(start.handle.op_ref(), start.handle);
+                        }
+                        let before = found.events.insert(start.handle, start);
+                        assert!(before.is_none(), "{:?} started twice", start.handle);
+                    }
+                    Record::Stop { handle, .. } => *found.stops.entry(handle).or_default() += 1,
+                    Record::State { handle, state, small, arg, .. } => {
+                        found.states.push((handle, state, small, arg));
+                    }
+                    Record::Step(step) => found.steps.push((ops[&step.op_ref], step)),
+                    Record::ClockSync(_) => {}
+                }
+            }
+        }
+        found
+    }
+
+    /// Recorded events by kind; kinds without any are left out.
+    pub(crate) fn kinds(&self) -> BTreeMap<EventKind, usize> {
+        let mut kinds = BTreeMap::new();
+        for handle in self.events.keys() {
+            *kinds.entry(handle.kind()).or_default() += 1;
+        }
+        if !self.steps.is_empty() {
+            kinds.insert(EventKind::ProxyStep, self.steps.len());
+        }
+        kinds
+    }
+
+    /// The fields of all events of a kind.
+    pub(crate) fn all(&self, kind: EventKind) -> Vec<&Start> {
+        let mut all: Vec<&Start> =
+            self.events.values().filter(|s| s.handle.kind() == kind).collect();
+        all.sort_by_key(|s| s.ticks);
+        all
+    }
+
+    /// Stops, states and steps' states: what came after the starts.
+    fn ends(&self) -> u64 {
+        let stops: usize = self.stops.values().sum();
+        let marks = |s: &Step| {
+            let flags = [step_flags::STOPPED, step_flags::FIRST, step_flags::SECOND];
+            let seen = flags.into_iter().chain([step_flags::THIRD]).filter(|&f| s.has(f)).count();
+            seen as u64 + u64::from(s.repeats)
+        };
+        let steps: u64 = self.steps.iter().map(|(_, s)| marks(s)).sum();
+        (stops + self.states.len()) as u64 + steps
+    }
+}
+
+/// Every callback is somewhere: recorded, lost, stale, unknown or refused. `folded` are the states
+/// and starts of steps that change nothing: repeats beyond what is counted.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Folded {
+    /// Steps that were started again.
+    pub(crate) starts: u64,
+    /// States of steps told again.
+    pub(crate) states: u64,
+}
+
+/// Holds the counts of a recording against those of the log.
+pub(crate) fn balance(played: &Played, found: &Found, folded: Folded) {
+    let header = played.recording.header();
+    let lanes = played.recording.lanes();
+    let mut lost_ends = 0;
+    let kinds = found.kinds();
+    for kind in EventKind::ALL {
+        let k = kind.index();
+        let lost: u64 = lanes.iter().map(|l| l.header.lost[k]).sum();
+        lost_ends += lanes.iter().map(|l| l.header.lost_ends[k]).sum::<u64>();
+        let lost = lost + header.without_lane[k] + header.unwritten[k];
+        let recorded = kinds.get(&kind).copied().unwrap_or(0) as u64;
+        let again = if kind == EventKind::ProxyStep { folded.starts } else { 0 };
+        let (starts, refused) = played.counts[k];
+        assert_eq!(header.overwritten[k], 0, "{kind}: the ring is large enough");
+        assert_eq!(recorded + lost + again, starts, "{kind}: recorded {recorded}, lost {lost}");
+        assert_eq!(lost, refused, "{kind}: what is lost has no handle");
+    }
+    let (unknown, refused) = played.counts[OTHER];
+    assert_eq!(unknown, refused, "an unknown type has no handle");
+    let unknown_states = header.unknown_events - unknown;
+    let told = found.ends() + header.stale + unknown_states + lost_ends + folded.states;
+    let parts = (found.ends(), header.stale, unknown_states, lost_ends);
+    assert_eq!(told, played.ends, "recorded, stale, unknown, lost: {parts:?}");
+}
+
+/// Holds each start against the log: kind, communicator, parent; and each step.
+pub(crate) fn faithful(played: &Played, found: &Found) {
+    let hex = |word: &String| u64::from_str_radix(word, 16).unwrap();
+    let mut comms: HashMap<u64, u16> = HashMap::new();
+    let mut steps: HashSet<(Handle, u32)> = HashSet::new();
+    let mut events = 0;
+    for line in &played.log {
+        if line[0] == "init" {
+            comms.insert(hex(&line[2]), comm_index(played, hex(&line[2]), hex(&line[3])));
+        }
+        if line[0] != "start" || hex(&line[3]) == 0 {
+            continue;
+        }
+        let (bit, handle, parent) = (hex(&line[2]), Handle(hex(&line[3])), Handle(hex(&line[4])));
+        assert_eq!(u64::from(handle.kind().bit()), bit, "{line:?}");
+        if handle.kind() == EventKind::ProxyStep {
+            steps.insert((parent, line[6].parse::<i32>().unwrap().cast_unsigned()));
+            continue;
+        }
+        events += 1;
+        let start = found.events.get(&handle).unwrap_or_else(|| panic!("{line:?} not recorded"));
+        let has_parent =
+            !matches!(start.detail, Detail::Group | Detail::ProxyCtrl | Detail::GroupApi { .. });
+        assert!(!has_parent || start.parent == parent, "{line:?}: {start:?}");
+        let mut comm = comms.get(&hex(&line[5])).copied().unwrap_or(NO_COMM);
+        if let Detail::ProxyOp(op) = start.detail {
+            let foreign = comm == NO_COMM || op.pid != played.recording.header().pid;
+            assert_eq!(op.foreign, foreign, "{line:?}: {start:?}");
+            comm = if foreign { NO_COMM } else { comm };
+        }
+        assert_eq!(start.comm, comm, "{line:?}: {start:?}");
+    }
+    assert_eq!(found.events.len(), events, "nothing is recorded that was not played");
+    let recorded: HashSet<_> = found.steps.iter().map(|(op, s)| (*op, s.step)).collect();
+    assert_eq!(recorded.len(), found.steps.len(), "a step is one record");
+    assert_eq!(recorded, steps, "steps lead to their operations");
+}
+
+/// A context's communicator, which the recording must know by its hash where the version tells it.
+fn comm_index(played: &Played, context: u64, hash: u64) -> u16 {
+    let index = u16::try_from((context & 0xffff_ffff) >> 1).unwrap();
+    let comm = played.recording.comms().iter().find(|c| c.index == index).expect("it is defined");
+    assert!(comm.api_version < 4 || comm.hash == hash, "{comm:?} is not {hash:x}");
+    index
+}
+
+/// Plays, compares everything, and expects that nothing at all was lost.
+pub(crate) fn exact(
+    version: usize,
+    script: &str,
+    options: &[&str],
+    folded: Folded,
+) -> (Played, Found) {
+    let played = play(version, script, true, options);
+    let found = Found::read(&played.recording);
+    balance(&played, &found, folded);
+    faithful(&played, &found);
+    (played, found)
+}
