@@ -75,6 +75,12 @@ fn cheapest_read_ns() -> u64 {
     best
 }
 
+/// `CLOCK_MONOTONIC`, ns; for the drain thread.
+#[must_use]
+pub fn now_ns() -> u64 {
+    gettime(libc::CLOCK_MONOTONIC)
+}
+
 /// Compares the ticks with the system's clocks: the tightest of 16 brackets.
 #[must_use]
 pub fn compare() -> ClockSync {

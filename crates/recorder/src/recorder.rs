@@ -285,15 +285,17 @@ impl Recorder {
         core::array::from_fn(|kind| self.lost_without_lane[kind].load(Ordering::Relaxed))
     }
 
-    /// How many lanes and slabs should be ready with `comms` communicators: two more than there
-    /// are users of, since each communicator may have a proxy thread of its own.
+    /// How many lanes and slabs should be ready with `comms` communicators. Each may bring threads
+    /// of its own at once: proxy, CUDA's host callbacks, profiler (NCCL 2.31 on). The drain thread
+    /// readies more when it sees more in use; until then what is missing is counted as lost.
     #[must_use]
     pub fn wanted(&self, comms: usize) -> (usize, usize) {
         let in_use = (0..self.region.rings())
             .filter(|&lane| self.region.lane_header(lane).is_some_and(crate::LaneHeader::in_use))
             .count();
         let slabs = self.slabs_used.load(Ordering::Relaxed) as usize;
-        (in_use.max(comms) + 2, slabs.max(comms) + 2)
+        let expected = (2 * comms).min(12);
+        (in_use.max(expected) + 4, slabs.max(expected) + 4)
     }
 
     /// True if callbacks should do anything at all.

@@ -302,10 +302,17 @@ impl StepSlot {
 
     /// Ends the step and tells what it was.
     #[inline(always)]
-    #[expect(clippy::cast_possible_truncation, reason = "bit fields")]
     pub fn end(&self, handle: Handle, is_send: bool, stopped: bool, now: u64) -> Step {
-        let bits = self.tag.load(Ordering::Relaxed) as u8 & (31 & !(LIVE as u8));
+        let step = self.observe(handle, is_send, stopped, now);
         self.tag.store(tag_of(handle), Ordering::Relaxed);
+        step
+    }
+
+    /// What the step is so far.
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "bit fields")]
+    fn observe(&self, handle: Handle, is_send: bool, stopped: bool, now: u64) -> Step {
+        let bits = self.tag.load(Ordering::Relaxed) as u8 & (31 & !(LIVE as u8));
         let age = self.age(now);
         // States of an earlier step may still stand in the slot.
         let state = |i: usize, bit: u32| {
@@ -314,7 +321,7 @@ impl StepSlot {
         };
         Step {
             ticks: now.wrapping_sub(age),
-            flags: bits << 1 | u8::from(is_send) | u8::from(stopped) << 1,
+            flags: (bits << 1) | u8::from(is_send) | (u8::from(stopped) << 1),
             repeats: (self.start.load(Ordering::Relaxed) >> 48) as u16,
             step: self.number.load(Ordering::Relaxed),
             op_ref: handle.op_ref(),
@@ -323,6 +330,23 @@ impl StepSlot {
             end: age >> STEP_SHIFT,
         }
     }
+}
+
+/// The steps that have started and not stopped, each with its lane. For the end of the process,
+/// when nobody will stop them any more.
+#[must_use]
+pub fn in_flight(region: &Region, now: u64) -> Vec<(usize, Step)> {
+    let slots = (0..region.slabs() * SLAB_SLOTS)
+        .filter_map(|index| at(region, Handle::slot_op(0, 0, 0, index)));
+    let mut steps = Vec::new();
+    for slot in slots {
+        let handle = Handle(slot.handle.load(Ordering::Acquire));
+        let live = slot.steps.iter().filter(|step| !handle.is_null() && step.is_live(handle));
+        steps.extend(
+            live.map(|step| (handle.lane(), step.observe(handle, slot.is_send(), false, now))),
+        );
+    }
+    steps
 }
 
 #[inline(always)]

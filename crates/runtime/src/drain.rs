@@ -2,7 +2,7 @@
 //! The one thread: wakes up, moves records from lanes to the file, sleeps.
 
 use crate::runtime::Runtime;
-use ncclscope_recorder::{gate, lane};
+use ncclscope_recorder::{clock, gate, lane};
 use std::time::Duration;
 
 /// At the highest rate of steps that a 400 Gb/s network can have, a lane lasts for 34 ms.
@@ -21,9 +21,11 @@ pub(crate) fn run(runtime: &'static Runtime) {
     let mut since_sync = Duration::ZERO;
     let mut sleep = BUSY;
     while !gate::is_dead() {
-        std::thread::sleep(sleep);
-        since_flush += sleep;
-        since_sync += sleep;
+        let before = clock::now_ns();
+        std::thread::park_timeout(sleep);
+        let slept = Duration::from_nanos(clock::now_ns().saturating_sub(before));
+        since_flush += slept;
+        since_sync += slept;
         let flush = since_flush >= FLUSH_EVERY;
         let sync = since_sync >= SYNC_EVERY;
         let Some(load) = runtime.tick(flush, sync) else { return };

@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use ncclscope_recorder::{Recorder, clock, gate, registry};
 use ncclscope_trace::Comm;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread::Thread;
 use std::time::Duration;
 
 /// The process's runtime.
@@ -43,6 +44,7 @@ struct State {
     logger: Option<Logger>,
     mask: Option<u32>,
     next_comm: u16,
+    drain: Option<Thread>,
     live: u32,
     comms_lost: u64,
     told_failure: bool,
@@ -101,6 +103,7 @@ impl Runtime {
                 logger: None,
                 mask: None,
                 next_comm: 0,
+                drain: None,
                 live: 0,
                 comms_lost: 0,
                 told_failure: false,
@@ -162,6 +165,10 @@ impl Runtime {
             self.begin(&mut state, nccl_version);
         }
         state.live += 1;
+        // It may have lain down for long while there was no communicator.
+        if let Some(drain) = &state.drain {
+            drain.unpark();
+        }
         if !matches!(state.phase, Phase::Running(_)) {
             return (context(self.nonce.load(Ordering::Relaxed), NO_COMM), None);
         }
@@ -222,7 +229,9 @@ impl Runtime {
         }
         registry::install();
         sys::register(in_child, at_exit);
-        if sys::spawn_quiet("ncclscope/drain", || drain_thread(Runtime::get())).is_err() {
+        let drain = sys::spawn_quiet("ncclscope/drain", || drain_thread(Runtime::get()));
+        state.drain = drain.ok();
+        if state.drain.is_none() {
             let line = "no thread could be started: records are written at finalize and exit only";
             session.note(line);
             state.say(Severity::Problem, line);

@@ -3,7 +3,7 @@
 
 use crate::config::Config;
 use crate::sys;
-use ncclscope_recorder::{Recorder, clock, interner, lane};
+use ncclscope_recorder::{Recorder, clock, interner, lane, slots};
 use ncclscope_trace::codec::META_LANE;
 use ncclscope_trace::layout::Header;
 use ncclscope_trace::{ClockSync, Comm, Definition, Record, Writer};
@@ -209,9 +209,19 @@ impl Session {
         self.writer.append(META_LANE, 0, Record::clock_sync(&sync).words())
     }
 
+    /// Writes the steps that are still under way: their slots are about to go.
+    fn write_in_flight(&mut self, recorder: &Recorder) {
+        for (index, step) in slots::in_flight(&recorder.region, clock::now()) {
+            let Some(header) = recorder.region.lane_header(index) else { continue };
+            let (lane, position) = (u16::try_from(index).unwrap_or(META_LANE), header.tail());
+            self.keep(|s| s.writer.append(lane, position, step.pack().words()));
+        }
+    }
+
     /// Ends the recording: everything is in blocks, and the file as short as it can be.
     pub(crate) fn close(&mut self, recorder: &Recorder, panics: u64, comms_lost: u64) {
         self.tick(recorder, true);
+        self.write_in_flight(recorder);
         if self.shared {
             // Late callbacks must not find the file cut below their feet.
             recorder.region.detach();

@@ -77,7 +77,10 @@ pub fn is_local(file: &File) -> bool {
 ///
 /// # Errors
 /// The system's, if there can be no more threads.
-pub fn spawn_quiet(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+pub fn spawn_quiet(
+    name: &str,
+    body: impl FnOnce() + Send + 'static,
+) -> std::io::Result<std::thread::Thread> {
     // SAFETY: zero is a valid value of this plain C struct.
     let mut all: libc::sigset_t = unsafe { core::mem::zeroed() };
     let mut old = all;
@@ -89,7 +92,7 @@ pub fn spawn_quiet(name: &str, body: impl FnOnce() + Send + 'static) -> std::io:
     let spawned = std::thread::Builder::new().name(name.into()).stack_size(256 << 10).spawn(body);
     // SAFETY: `old` was filled above.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const old, core::ptr::null_mut()) };
-    spawned.map(drop)
+    spawned.map(|handle| handle.thread().clone())
 }
 
 /// Runs `in_child` in every child of a fork, and `at_exit` when the process ends in order.
