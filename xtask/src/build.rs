@@ -11,8 +11,10 @@ use crate::{Outcome, process};
 
 /// What is built together. The product is built by itself: in one build with the test machinery,
 /// Cargo would give it the features that only the latter asks for.
-const SETS: &[&[&str]] =
-    &[&["-p", "ncclscope-plugin", "-p", "ncclscope-cli"], &["-p", "cpu-cuda", "-p", "rig"]];
+const SETS: &[&[&str]] = &[
+    &["-p", "ncclscope-plugin", "-p", "ncclscope-cli"],
+    &["-p", "cpu-cuda", "-p", "rig", "-p", "invariants"],
+];
 
 /// The plugin's file as Cargo names it, and as NCCL looks for it: Cargo allows no `-` there.
 const PLUGIN_BUILT: &str = "libnccl_profiler_ncclscope.so";

@@ -32,6 +32,15 @@ const JOBS: &[Job] = &[
     },
     Job { name: "tidy", minutes: 2, command: "cargo xtask tidy", env: &[] },
     Job { name: "test", minutes: 30, command: "cargo xtask test", env: &[] },
+    // The oldest, the newest, and one release of each profiler API version.
+    Job {
+        name: "matrix",
+        minutes: 12,
+        command: "cargo xtask matrix --release 2.23.4 --release 2.25.1 --release 2.26.5 \
+                  --release 2.27.7 --release 2.28.9 --release 2.30.7 --release 2.32.3 \
+                  --topology socket --topology p2p",
+        env: &[],
+    },
     Job {
         name: "doc",
         minutes: 5,

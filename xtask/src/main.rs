@@ -11,6 +11,7 @@
 mod build;
 mod ci;
 mod demo;
+mod matrix;
 mod nccl;
 mod process;
 mod test;
@@ -50,6 +51,12 @@ const COMMANDS: &[Command] = &[
         usage: "fetch|path VERSION [--cuda 12|13]",
         about: "Fetch libnccl.so.2 of a release from its wheel, or print where it is",
         run: nccl::run,
+    },
+    Command {
+        name: "matrix",
+        usage: "[--release R] [--topology T] [--scenario F] [--docs]",
+        about: "Run NCCL releases on topologies and check every recording",
+        run: matrix::run,
     },
     Command {
         name: "test",

@@ -294,7 +294,7 @@ impl Recorder {
             .filter(|&lane| self.region.lane_header(lane).is_some_and(crate::LaneHeader::in_use))
             .count();
         let slabs = self.slabs_used.load(Ordering::Relaxed) as usize;
-        let expected = (2 * comms).min(12);
+        let expected = comms.max((2 * comms).min(12));
         (in_use.max(expected) + 4, slabs.max(expected) + 4)
     }
 

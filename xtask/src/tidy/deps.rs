@@ -27,6 +27,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("ncclscope-abi", &[]),
     ("cpu-cuda", &[]),
     ("fake-nccl", &["ncclscope-abi"]),
+    ("invariants", &["ncclscope-analyze", "ncclscope-trace"]),
     ("rig", &[]),
     ("xtask", &[]),
 ];

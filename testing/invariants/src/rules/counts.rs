@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The number of events by kind is what the release is documented to emit: see [`crate::table`].
+
+use crate::{Event, Expect, Model, Verdict, table};
+use ncclscope_trace::record::Detail;
+use ncclscope_trace::{Comm, EventKind};
+
+pub(super) fn check(model: &Model<'_>, expect: &Expect, verdict: &mut Verdict) {
+    for event in &model.events {
+        let api = model.api(event);
+        if api != 0 && !table::has(api, event.kind()) {
+            let name = model.name(event);
+            verdict.violate("kind", format!("{name}: API v{api} has no such event"));
+        }
+    }
+    let header = model.recording.header();
+    let is_whole = header.closed && !model.has_gaps && !expect.aborted_ok && !expect.lost_ok;
+    if !is_whole {
+        return;
+    }
+    let is_ended = |comm: &&Comm| model.recording.comm_end(comm.index).is_some();
+    for comm in model.recording.comms().iter().filter(is_ended) {
+        check_launches(model, comm, verdict);
+        for event in model.events.iter().filter(|event| event.start.comm == comm.index) {
+            check_call(model, event, comm.api_version, verdict);
+            check_kernel(model, event, comm.api_version, verdict);
+            check_network(model, expect, event, verdict);
+        }
+    }
+}
+
+/// The plugin asked for events of this kind.
+fn asked(model: &Model<'_>, kind: EventKind) -> bool {
+    model.recording.header().mask & kind.bit() != 0
+}
+
+/// One KernelLaunch and one Group a plan. Replays of a graph have their Group alone.
+fn check_launches(model: &Model<'_>, comm: &Comm, verdict: &mut Verdict) {
+    let has_graph = model.events.iter().any(is_captured);
+    if comm.api_version < 5 || has_graph || !asked(model, EventKind::KernelLaunch) {
+        return;
+    }
+    let count = |kind: EventKind| {
+        let of = |event: &&Event| event.start.comm == comm.index && event.kind() == kind;
+        model.events.iter().filter(of).count()
+    };
+    let (launches, groups) = (count(EventKind::KernelLaunch), count(EventKind::Group));
+    if launches != groups {
+        let index = comm.index;
+        let what = format!("communicator {index}: {launches} KernelLaunch and {groups} Group");
+        verdict.violate("launches", what);
+    }
+}
+
+fn is_captured(event: &Event) -> bool {
+    match event.start.detail {
+        Detail::GroupApi { graph, .. } => graph,
+        Detail::CollApi(call) | Detail::P2pApi(call) => call.graph,
+        _ => false,
+    }
+}
+
+/// Each API call becomes an operation, where the release shows it.
+fn check_call(model: &Model<'_>, event: &Event, api: u32, verdict: &mut Verdict) {
+    let call = match event.start.detail {
+        Detail::CollApi(call) | Detail::P2pApi(call) => call,
+        _ => return,
+    };
+    if !event.children.is_empty() || call.graph || table::is_api_only(api, model.string(call.func))
+    {
+        return;
+    }
+    let func = model.string(call.func);
+    verdict.violate("call", format!("{} ({func}) has no operation", model.name(event)));
+}
+
+/// A KernelCh for each channel from v4 on; v3 announces as many as there may be.
+fn check_kernel(model: &Model<'_>, event: &Event, api: u32, verdict: &mut Verdict) {
+    let (channels, is_exact) = match event.start.detail {
+        Detail::Coll(d) => (usize::from(d.channels), api >= 4),
+        Detail::P2p(d) => (usize::from(d.channels), api >= 4),
+        _ => return,
+    };
+    if channels == 0 || !table::has(api, EventKind::KernelCh) || !asked(model, EventKind::KernelCh)
+    {
+        return;
+    }
+    let is_kernel = |&&child: &&usize| model.events[child].kind() == EventKind::KernelCh;
+    let seen = event.children.iter().filter(is_kernel).count();
+    if seen > channels || seen == 0 || is_exact && seen != channels {
+        let what = format!("{} of {channels} channels has {seen} KernelCh", model.name(event));
+        verdict.violate("kernel-channels", what);
+    }
+}
+
+/// ProxyOps between two ranks on two nodes.
+fn check_network(model: &Model<'_>, expect: &Expect, event: &Event, verdict: &mut Verdict) {
+    if model.size(event, expect) != (Some(2), Some(2)) || !asked(model, EventKind::ProxyOp) {
+        return;
+    }
+    let is_op = |&&child: &&usize| model.events[child].kind() == EventKind::ProxyOp;
+    let seen = event.children.iter().filter(is_op).count() as u64;
+    // Up to v3 the number of channels is the most that there may be.
+    let is_exact = model.api(event) >= 4;
+    let is_right = match event.start.detail {
+        Detail::Coll(d) if d.channels != 0 => {
+            let (func, algo) = (model.string(d.func), model.string(d.algo));
+            let ops = table::proxy_ops_of_two(func, algo, d.channels);
+            ops.is_none_or(|ops| if is_exact { seen == ops } else { (1..=ops).contains(&seen) })
+        }
+        Detail::P2p(d) if d.channels != 0 => (1..=u64::from(d.channels)).contains(&seen),
+        _ => return,
+    };
+    if !is_right {
+        verdict.violate("proxy-ops", format!("{} has {seen} ProxyOp", model.name(event)));
+    }
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a check says.
+
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// A rule that does not hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Violation {
+    /// Name of the rule.
+    pub rule: &'static str,
+    /// What breaks it, in words.
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.rule, self.what)
+    }
+}
+
+/// Events that did not stop, for a known reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Open {
+    /// Kind of event.
+    pub kind: &'static str,
+    /// Why they are open.
+    pub reason: &'static str,
+    /// How many.
+    pub count: u64,
+}
+
+/// Events of a kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct KindCount {
+    /// Started.
+    pub started: u64,
+    /// Stopped.
+    pub stopped: u64,
+    /// Whose parent had stopped when they started.
+    pub late: u64,
+    /// Stopped again; NCCL does that to some kinds.
+    pub stopped_again: u64,
+    /// Roles of the threads that started them, as `ncclscope report` names them.
+    pub threads: BTreeSet<&'static str>,
+}
+
+/// What a check says about one recording.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Verdict {
+    /// Its file.
+    pub file: String,
+    /// Profiler API version; 0 without a communicator.
+    pub api_version: u32,
+    /// NCCL's version code, such as 22809; 0 unknown.
+    pub nccl_version: u32,
+    /// Number of communicators, which is of ranks that the process holds.
+    pub comms: usize,
+    /// The events by kind; kinds without any are left out.
+    pub kinds: BTreeMap<&'static str, KindCount>,
+    /// Stops and states of handles that were no live event of the process.
+    pub stale: u64,
+    /// ProxyOps of other processes (PXN).
+    pub foreign: u64,
+    /// What is open for a known reason.
+    pub open: Vec<Open>,
+    /// The rules that do not hold.
+    pub violations: Vec<Violation>,
+}
+
+impl Verdict {
+    pub(crate) fn violate(&mut self, rule: &'static str, what: impl Into<String>) {
+        self.violations.push(Violation { rule, what: what.into() });
+    }
+
+    pub(crate) fn add_open(&mut self, kind: &'static str, reason: &'static str) {
+        match self.open.iter_mut().find(|open| open.kind == kind && open.reason == reason) {
+            Some(open) => open.count += 1,
+            None => self.open.push(Open { kind, reason, count: 1 }),
+        }
+    }
+}

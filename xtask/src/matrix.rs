@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `cargo xtask matrix`: real NCCL releases by topology, each run under ncclscope and its
+//! recordings held to the invariants.
+//!
+//! A cell is one job of `testing/rig` under `ncclscope run`, and then `check` of
+//! `testing/invariants` on what it recorded; both are programs, which this crate only runs. With
+//! `--docs` the cells are those of `docs/nccl-events.md`, and the page is written from them.
+
+mod cell;
+mod docs;
+mod plan;
+mod pool;
+mod verdict;
+
+use std::process::ExitCode;
+
+use cell::{Cell, Outcome as CellOutcome, Tools};
+
+use crate::{Outcome, Usage, build, nccl};
+
+/// What the command line asks for.
+#[derive(Debug, Default)]
+struct Options {
+    releases: Vec<String>,
+    topologies: Vec<String>,
+    scenario: Option<String>,
+    jobs: Option<usize>,
+    docs: bool,
+}
+
+fn parse(args: &[String]) -> Result<Options, Usage> {
+    let mut options = Options::default();
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        let mut value = || args.next().ok_or_else(|| Usage(format!("{arg} needs a value")));
+        match arg.as_str() {
+            "--release" => options.releases.push(value()?.clone()),
+            "--topology" => options.topologies.push(value()?.clone()),
+            "--scenario" => options.scenario = Some(value()?.clone()),
+            "--jobs" => {
+                let jobs = value()?.parse().ok().filter(|&jobs| jobs > 0);
+                options.jobs = Some(jobs.ok_or_else(|| Usage("--jobs is a number".into()))?);
+            }
+            "--docs" => options.docs = true,
+            _ => return Err(Usage(format!("matrix: unknown argument `{arg}`"))),
+        }
+    }
+    if options.docs && (options.scenario.is_some() || !options.topologies.is_empty()) {
+        return Err(Usage("--docs picks its topologies and steps itself".into()));
+    }
+    Ok(options)
+}
+
+/// Runs the task.
+pub(crate) fn run(args: &[String]) -> Outcome {
+    let options = parse(args)?;
+    let wheels = plan::releases(&options.releases)?;
+    let cells = if options.docs {
+        plan::docs_cells(&wheels)
+    } else {
+        plan::cells(&wheels, &options.topologies, options.scenario.as_deref())?
+    };
+    let tools = Tools { folder: build::release()? };
+    nccl::fetch_all(&wheels.iter().map(|wheel| wheel.release.clone()).collect::<Vec<_>>())?;
+    let outcomes = pool::run(&cells, options.jobs, |cell| cell.run(&tools));
+    print!("{}", table(&cells, &outcomes));
+    if outcomes.iter().any(CellOutcome::has_failed) {
+        return Ok(ExitCode::FAILURE);
+    }
+    if options.docs {
+        docs::write(&cells, &outcomes)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The cells and how they ended: release, topology, result, events by kind, seconds.
+fn table(cells: &[Cell], outcomes: &[CellOutcome]) -> String {
+    let mut text = format!("{:<12} {:<22} {:<7} {:>7}  events\n", "release", "cell", "result", "s");
+    for (cell, outcome) in cells.iter().zip(outcomes) {
+        text += &format!(
+            "{:<12} {:<22} {:<7} {:>7.1}  {}\n",
+            cell.wheel.label,
+            cell.name(),
+            outcome.word(),
+            outcome.seconds,
+            outcome.events(),
+        );
+        for line in outcome.reasons() {
+            text += &format!("    {line}\n");
+        }
+    }
+    let failed = outcomes.iter().filter(|outcome| outcome.has_failed()).count();
+    let unable = outcomes.iter().filter(|outcome| outcome.word() == "unable").count();
+    text += &format!("{} cells, {failed} failed, {unable} that cannot be run\n", cells.len());
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plan::{RELEASES, TOPOLOGIES};
+
+    fn parsed(words: &str) -> Result<Options, Usage> {
+        parse(&words.split_whitespace().map(String::from).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn options_are_read() {
+        let options = parsed("--release 2.30.7 --release 2.32.3 --topology p2p --jobs 1");
+        let options = options.expect("all are known");
+        assert_eq!(options.releases, ["2.30.7", "2.32.3"]);
+        assert_eq!((options.topologies, options.jobs), (vec!["p2p".to_owned()], Some(1)));
+        for wrong in ["--nonesuch", "--release", "--jobs 0", "--docs --topology shm", "2.30.7"] {
+            assert!(parsed(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_defaults_are_all_of_both() {
+        let releases = plan::releases(&[]).expect("the table is well formed");
+        assert_eq!(releases.len(), RELEASES.len());
+        let cells = plan::cells(&releases, &[], None).expect("the table is well formed");
+        assert_eq!(cells.len(), RELEASES.len() * TOPOLOGIES.len());
+    }
+}

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One cell: a job under `ncclscope run`, then the check of what it recorded.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use super::plan::{Topology, Wheel, Workload};
+use super::verdict::{self, Verdict};
+use crate::process;
+
+/// Seconds that a cell's job may take.
+const LIMIT_S: &str = "180";
+
+/// Cells that cannot be run, with the reason: a prefix of the release, a topology (empty: all),
+/// and why.
+const UNABLE: &[(&str, &str, &str)] = &[];
+
+/// The programs, as `build::release` makes them.
+pub(super) struct Tools {
+    pub(super) folder: PathBuf,
+}
+
+/// A release on a topology.
+#[derive(Debug, Clone)]
+pub(super) struct Cell {
+    pub(super) wheel: Wheel,
+    pub(super) topology: Topology,
+    /// A part of the page's table; otherwise the mixed steps.
+    pub(super) workload: Option<Workload>,
+    /// A file for `job --scenario`, in place of steps.
+    pub(super) scenario: Option<String>,
+}
+
+/// How a cell ended.
+#[derive(Debug)]
+pub(super) enum Ended {
+    Checked(Verdict),
+    Failed(Vec<String>),
+    Unable(&'static str),
+}
+
+/// How a cell ended, and when.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    pub(super) seconds: f64,
+    pub(super) ended: Ended,
+}
+
+impl Cell {
+    /// What tells cells of one release apart.
+    pub(super) fn name(&self) -> String {
+        let stem = |file: &String| Path::new(file).file_stem().map(|s| s.display().to_string());
+        let scenario = self.scenario.as_ref().and_then(stem);
+        let part = self.workload.map(|workload| workload.name.to_owned()).or(scenario);
+        match part {
+            Some(part) => format!("{}/{part}", self.topology.name),
+            None => self.topology.name.to_owned(),
+        }
+    }
+
+    /// Runs it.
+    pub(super) fn run(&self, tools: &Tools) -> Outcome {
+        let begin = Instant::now();
+        let ended = match self.reason_against() {
+            Some(why) => Ended::Unable(why),
+            None => self.job(tools).unwrap_or_else(|error| Ended::Failed(vec![error.to_string()])),
+        };
+        Outcome { seconds: begin.elapsed().as_secs_f64(), ended }
+    }
+
+    fn reason_against(&self) -> Option<&'static str> {
+        let label = &self.wheel.label;
+        let is_this = |(release, topology, _): &&(&str, &str, &str)| {
+            label.starts_with(release) && (topology.is_empty() || *topology == self.topology.name)
+        };
+        UNABLE.iter().find(is_this).map(|(.., why)| *why)
+    }
+
+    fn job(&self, tools: &Tools) -> crate::Outcome<Ended> {
+        let folder = Path::new("target/matrix").join(&self.wheel.label).join(self.name());
+        if folder.exists() {
+            fs::remove_dir_all(&folder)?;
+        }
+        fs::create_dir_all(&folder)?;
+        let log = folder.with_extension("log");
+        let output = File::create(&log)?;
+        let mut command = process::command(&["timeout", "--kill-after=10", LIMIT_S]);
+        command.arg(tools.folder.join("ncclscope")).arg("run").arg("-o").arg(&folder).arg("--");
+        command.arg(tools.folder.join("job")).arg("--nccl").arg(self.wheel.release.library()?);
+        self.add_steps(&mut command);
+        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+        let status = command.status()?;
+        if !status.success() {
+            return Ok(Ended::Failed(last_words(&log, &format!("the job: {status}"))));
+        }
+        self.check(tools, &folder)
+    }
+
+    fn add_steps(&self, command: &mut Command) {
+        if let Some(file) = &self.scenario {
+            command.arg("--scenario").arg(file);
+            return;
+        }
+        let steps = self.workload.map_or_else(|| self.topology.steps(), |w| w.steps);
+        command.args(["--topology", self.topology.name]).args(steps);
+    }
+
+    fn check(&self, tools: &Tools, folder: &Path) -> crate::Outcome<Ended> {
+        let mut command = Command::new(tools.folder.join("check"));
+        command.arg("--json");
+        if let Some(file) = &self.scenario {
+            if hangs(&fs::read_to_string(file)?) {
+                command.args(["--aborted-ok", "--killed-ok"]);
+            }
+        } else {
+            let Topology { ranks, nodes, .. } = self.topology;
+            command.args(["--ranks", &ranks.to_string(), "--nodes", &nodes.to_string()]);
+        }
+        let output = command.arg(folder).stdin(Stdio::null()).output()?;
+        let Some(verdict) = verdict::read(&String::from_utf8_lossy(&output.stdout)) else {
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            return Ok(Ended::Failed(vec![format!("{}: {}", output.status, stderr.trim())]));
+        };
+        if verdict.comms == 0 {
+            return Ok(Ended::Failed(vec!["nothing was recorded".into()]));
+        }
+        Ok(Ended::Checked(verdict))
+    }
+}
+
+/// A scenario that ends with `ends = "hang"` leaves operations unfinished.
+fn hangs(scenario: &str) -> bool {
+    let pairs = scenario.lines().filter_map(|line| line.split_once('='));
+    pairs.into_iter().any(|(key, value)| key.trim() == "ends" && value.contains("\"hang\""))
+}
+
+/// Why a job failed: what its log says that sounds like a reason, or else how it ends.
+fn last_words(log: &Path, what: &str) -> Vec<String> {
+    const LINES: usize = 6;
+    const REASONS: [&str; 6] = ["WARN", "wrong", "panicked", "job: ", "refused", "cpu-cuda"];
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let lines = || text.lines().filter(|line| !line.trim().is_empty());
+    let is_reason = |line: &&str| REASONS.iter().any(|reason| line.contains(reason));
+    let mut said: Vec<&str> = lines().filter(is_reason).collect();
+    if said.is_empty() {
+        said = lines().collect();
+        said.drain(..said.len().saturating_sub(LINES));
+    }
+    let head = format!("{what}; all of it is in {}", log.display());
+    std::iter::once(head).chain(said.iter().take(LINES).map(|line| (*line).to_owned())).collect()
+}
+
+impl Outcome {
+    /// What the recordings hold, where the job went well.
+    pub(super) fn verdict(&self) -> Option<&Verdict> {
+        match &self.ended {
+            Ended::Checked(verdict) => Some(verdict),
+            _ => None,
+        }
+    }
+
+    /// True unless all went well, or it cannot be run.
+    pub(super) fn has_failed(&self) -> bool {
+        match &self.ended {
+            Ended::Checked(verdict) => !verdict.violations.is_empty(),
+            Ended::Failed(_) => true,
+            Ended::Unable(_) => false,
+        }
+    }
+
+    /// The result as a word.
+    pub(super) fn word(&self) -> &'static str {
+        match self.ended {
+            Ended::Unable(_) => "unable",
+            _ if self.has_failed() => "FAILED",
+            _ => "ok",
+        }
+    }
+
+    /// The events by kind, of all ranks.
+    pub(super) fn events(&self) -> String {
+        let Some(verdict) = self.verdict() else { return String::new() };
+        let kinds = verdict.kinds.iter();
+        kinds.map(|(kind, count)| format!("{kind} {}", count.started)).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Why it failed, or cannot be run.
+    pub(super) fn reasons(&self) -> Vec<String> {
+        match &self.ended {
+            Ended::Checked(verdict) => verdict.violations.clone(),
+            Ended::Failed(lines) => lines.clone(),
+            Ended::Unable(why) => vec![(*why).to_owned()],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_job_tells_its_last_words() {
+        let log = std::env::temp_dir().join(format!("matrix-{}.log", std::process::id()));
+        fs::write(&log, "1\n2\n\n3\n4\n5\n6\n7\n").expect("a file");
+        let words = last_words(&log, "the job: 1");
+        assert_eq!(words[1..], ["2", "3", "4", "5", "6", "7"]);
+        fs::write(&log, "rank 0 ok\nNCCL WARN no\njob: failed\nREPORT\n").expect("a file");
+        assert_eq!(last_words(&log, "")[1..], ["NCCL WARN no", "job: failed"]);
+        fs::remove_file(&log).expect("it is there");
+        assert!(words[0].starts_with("the job: 1; all of it is in"), "{}", words[0]);
+    }
+
+    #[test]
+    fn a_scenario_says_that_it_hangs() {
+        assert!(hangs("seed = 1\nends = \"hang\"\n"));
+        assert!(!hangs("ends = \"well\"\n# hang\n"));
+    }
+
+    #[test]
+    fn a_violation_fails_the_cell() {
+        let outcome = |violations| Outcome {
+            seconds: 0.0,
+            ended: Ended::Checked(Verdict { violations, ..Verdict::default() }),
+        };
+        assert_eq!(outcome(vec![]).word(), "ok");
+        assert_eq!(outcome(vec!["f: open: x".into()]).word(), "FAILED");
+        let unable = Outcome { seconds: 0.0, ended: Ended::Unable("no") };
+        assert_eq!((unable.word(), unable.has_failed()), ("unable", false));
+    }
+}

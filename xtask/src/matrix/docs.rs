@@ -1,0 +1,413 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Writes `docs/nccl-events.md` from the cells' recordings.
+//!
+//! Nothing in it depends on time, process numbers or the order of cells, so that measuring again
+//! without a change gives the same file. What is said around the tables is computed too: a sentence
+//! names the releases for which it was seen to hold.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::cell::{Cell, Outcome};
+use super::plan::{DOCS_TOPOLOGY, TOPOLOGIES, WORKLOADS};
+use super::verdict::{Count, Verdict};
+
+const PAGE: &str = "docs/nccl-events.md";
+
+/// The kinds in the order of NCCL's hierarchy.
+const KINDS: &[&str] = &[
+    "GroupApi",
+    "CollApi",
+    "P2pApi",
+    "KernelLaunch",
+    "Group",
+    "Coll",
+    "P2p",
+    "ProxyOp",
+    "ProxyStep",
+    "KernelCh",
+    "NetPlugin",
+    "CeColl",
+    "CeSync",
+    "CeBatch",
+];
+
+const HEAD: &str = "\
+# NCCL's profiler events, measured
+
+<!-- Written by `cargo xtask matrix --docs`: change xtask/src/matrix, not this page. -->
+
+Which release emits which events, from which thread, on which topology. Measured with NVIDIA's own
+libnccl out of its wheels on the CPU stand-in ([how](../README.md#how-it-is-tested-without-a-gpu)),
+with the plugin's default activation mask: every kind but ProxyCtrl and KernelPhase. Every recording
+behind this page passed `check` of `testing/invariants`. The words are in [the
+glossary](glossary.md).
+
+Threads are told by what they emit: *api* is the thread that calls NCCL (or NCCL's own that
+launches for it), *callback* is CUDA's host-callback thread, *proxy* is NCCL's proxy progress
+thread, *kernel* is its profiler thread. Releases without API events do not tell *callback* from
+*api*.
+";
+
+/// Writes the page.
+pub(super) fn write(cells: &[Cell], outcomes: &[Outcome]) -> crate::Outcome<()> {
+    let measured = Measured::new(cells, outcomes);
+    std::fs::write(PAGE, measured.page())?;
+    Ok(())
+}
+
+/// The verdicts by release, topology and workload.
+struct Measured<'a> {
+    /// As the command line or the table of releases orders them.
+    releases: Vec<&'a str>,
+    verdicts: BTreeMap<(&'a str, &'a str, &'a str), &'a Verdict>,
+}
+
+impl<'a> Measured<'a> {
+    fn new(cells: &'a [Cell], outcomes: &'a [Outcome]) -> Self {
+        let mut measured = Measured { releases: Vec::new(), verdicts: BTreeMap::new() };
+        for (cell, outcome) in cells.iter().zip(outcomes) {
+            let (Some(workload), Some(verdict)) = (cell.workload, outcome.verdict()) else {
+                continue;
+            };
+            let release = cell.wheel.label.as_str();
+            if !measured.releases.contains(&release) {
+                measured.releases.push(release);
+            }
+            measured.verdicts.insert((release, cell.topology.name, workload.name), verdict);
+        }
+        measured
+    }
+
+    fn page(&self) -> String {
+        [
+            HEAD.to_owned(),
+            self.threads(),
+            self.workloads(),
+            self.topologies(),
+            self.open(),
+            self.answers(),
+        ]
+        .join("\n")
+    }
+
+    fn verdict(&self, release: &str, topology: &str, workload: &str) -> Option<&Verdict> {
+        self.verdicts.get(&(release, topology, workload)).copied()
+    }
+
+    /// On the main topology.
+    fn count(&self, release: &str, workload: &str, kind: &str) -> Count {
+        let verdict = self.verdict(release, DOCS_TOPOLOGY, workload);
+        verdict.and_then(|verdict| verdict.kinds.get(kind)).cloned().unwrap_or_default()
+    }
+
+    /// The releases for which something holds, in words.
+    fn those(&self, holds: impl Fn(&str) -> bool) -> String {
+        let those: Vec<&str> = self.releases.iter().copied().filter(|r| holds(r)).collect();
+        match those.len() {
+            0 => "no release".into(),
+            n if n == self.releases.len() && n > 1 => "every release".into(),
+            _ => those.join(", "),
+        }
+    }
+
+    /// Kinds that any cell has, in order.
+    fn kinds(&self) -> Vec<&'static str> {
+        let has = |kind: &&&str| self.verdicts.values().any(|v| v.kinds.contains_key(**kind));
+        KINDS.iter().filter(has).copied().collect()
+    }
+
+    fn threads(&self) -> String {
+        let mut text = format!(
+            "## From which thread\n\nAll workloads below on `{DOCS_TOPOLOGY}` together; – is not \
+             emitted.\n\n"
+        );
+        let kinds = self.kinds();
+        text += &row(["release", "API"].into_iter().chain(kinds.iter().copied()));
+        text += &rule(kinds.len() + 2);
+        for release in &self.releases {
+            let mut cells = vec![(*release).to_owned(), format!("v{}", self.api(release))];
+            for kind in &kinds {
+                let counts = WORKLOADS.iter().map(|w| self.count(release, w.name, kind));
+                let roles: BTreeSet<String> = counts.flat_map(|count| count.threads).collect();
+                cells.push(join(&roles));
+            }
+            text += &row(cells.iter().map(String::as_str));
+        }
+        text
+    }
+
+    fn api(&self, release: &str) -> u64 {
+        let of = |(key, verdict): (&(&str, &str, &str), &&Verdict)| {
+            (key.0 == release).then_some(verdict.api_version)
+        };
+        self.verdicts.iter().filter_map(of).max().unwrap_or(0)
+    }
+
+    fn workloads(&self) -> String {
+        let mut text =
+            format!("## How many\n\nEvents of both ranks together on `{DOCS_TOPOLOGY}`.\n");
+        for workload in WORKLOADS {
+            text += &format!("\n### {}\n\n{}.\n\n", workload.name, sentence(workload.about));
+            let rows = self.releases.iter().filter_map(|release| {
+                Some((vec![*release], self.verdict(release, DOCS_TOPOLOGY, workload.name)?))
+            });
+            text += &self.counts(&["releases"], rows);
+        }
+        text
+    }
+
+    fn topologies(&self) -> String {
+        let about = sentence(WORKLOADS[0].about);
+        let mut text = format!("## By topology\n\n{about}. Events of all ranks together.\n\n");
+        for topology in TOPOLOGIES {
+            text +=
+                &format!("- `{}`: {}, {} ranks\n", topology.name, topology.about, topology.ranks);
+        }
+        text.push('\n');
+        let rows = TOPOLOGIES.iter().flat_map(|topology| {
+            self.releases.iter().filter_map(move |release| {
+                let verdict = self.verdict(release, topology.name, WORKLOADS[0].name)?;
+                Some((vec![*release, topology.name], verdict))
+            })
+        });
+        text += &self.counts(&["releases", "topology"], rows);
+        text
+    }
+
+    /// A table of counts by kind; releases that count the same share a row.
+    fn counts<'b>(
+        &self,
+        heads: &[&str],
+        rows: impl Iterator<Item = (Vec<&'b str>, &'b Verdict)>,
+    ) -> String {
+        let kinds = self.kinds();
+        let mut merged: Vec<(Vec<String>, Vec<String>)> = Vec::new();
+        for (names, verdict) in rows {
+            let numbers = std::iter::once(verdict.files.to_string());
+            let counts = kinds.iter().map(|kind| shown(verdict.kinds.get(*kind)));
+            let numbers: Vec<String> = numbers.chain(counts).collect();
+            let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
+            match merged.iter_mut().find(|(n, v)| n[1..] == names[1..] && *v == numbers) {
+                Some((of, _)) => of[0] += &format!(", {}", names[0]),
+                None => merged.push((names, numbers)),
+            }
+        }
+        let titles = heads.iter().copied().chain(["processes"]).chain(kinds.iter().copied());
+        let mut text = row(titles) + &rule(heads.len() + 1 + kinds.len());
+        for (names, numbers) in merged {
+            text += &row(names.iter().chain(&numbers).map(String::as_str));
+        }
+        text
+    }
+
+    fn open(&self) -> String {
+        let mut found: BTreeMap<(&str, &str, &str), BTreeSet<usize>> = BTreeMap::new();
+        for ((release, topology, _), verdict) in &self.verdicts {
+            let at = self.releases.iter().position(|r| r == release).unwrap_or(0);
+            for (kind, reason) in verdict.open.keys() {
+                found.entry((kind, *topology, reason)).or_default().insert(at);
+            }
+        }
+        let mut text = String::from("## What never stops\n\n");
+        if found.is_empty() {
+            return text + "Nothing: every event that started in these runs stopped.\n";
+        }
+        text += &row(["event", "topology", "why", "releases"]);
+        text += &rule(4);
+        for ((kind, topology, reason), releases) in found {
+            let names: Vec<&str> = releases.iter().map(|&at| self.releases[at]).collect();
+            text += &row([kind, topology, reason, &names.join(", ")]);
+        }
+        text
+    }
+
+    fn answers(&self) -> String {
+        let mut text = String::from("## Questions that this answers\n");
+        for (question, answer) in self.questions() {
+            text += &format!("\n**{question}** {answer}\n");
+        }
+        text
+    }
+
+    fn questions(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("Which API version does a release use, given a plugin with all of them?", self.apis()),
+            (
+                "Do one device per process and one device per thread behave the same?",
+                self.initialisation(),
+            ),
+            (
+                "Does it matter how ranks found each other (MPI, a launcher, own sockets)?",
+                "No. NCCL knows a unique id, a rank and a number of ranks; everything above was \
+                 measured with an id passed through a file."
+                    .into(),
+            ),
+            ("Do several tasks on a node change what is emitted?", self.several_tasks()),
+            ("When has a collective ended?", self.ends()),
+            ("Is every collective seen?", self.invisible()),
+            ("What does a captured graph emit?", self.graph()),
+            ("Does a split communicator have events of its own?", self.split()),
+        ]
+    }
+
+    fn apis(&self) -> String {
+        let mut by_api: BTreeMap<u64, Vec<&str>> = BTreeMap::new();
+        for release in &self.releases {
+            by_api.entry(self.api(release)).or_default().push(release);
+        }
+        let parts = by_api.iter().map(|(api, releases)| format!("v{api}: {}", releases.join(", ")));
+        format!("The newest that it knows. {}.", parts.collect::<Vec<_>>().join("; "))
+    }
+
+    /// Kinds with their threads.
+    fn shape(&self, release: &str, topology: &str) -> Option<BTreeMap<&str, &BTreeSet<String>>> {
+        let verdict = self.verdict(release, topology, WORKLOADS[0].name)?;
+        Some(verdict.kinds.iter().map(|(kind, count)| (kind.as_str(), &count.threads)).collect())
+    }
+
+    fn initialisation(&self) -> String {
+        let same = self.those(|release| {
+            let threads = self.shape(release, "threads");
+            threads.is_some()
+                && ["shm", "p2p-ipc", "p2p-cumem"].iter().any(|t| self.shape(release, t) == threads)
+        });
+        let one_file = self.those(|release| {
+            let verdict = self.verdict(release, "threads", WORKLOADS[0].name);
+            verdict.is_some_and(|v| v.files == 1 && v.comms == 4)
+        });
+        format!(
+            "The same kinds from the same sorts of thread as on one host with a process for each \
+             device: {same}. What differs is the process: with a thread for each device one \
+             process has all the communicators, and `init` is called once for each of them: \
+             {one_file}."
+        )
+    }
+
+    fn several_tasks(&self) -> String {
+        let same = self.those(|release| {
+            let two = self.shape(release, "socket-shm");
+            two.is_some() && two == self.shape(release, DOCS_TOPOLOGY)
+        });
+        format!(
+            "Each task is a process with its own plugin and its own `init`. Two tasks on each of \
+             two nodes emit the same kinds from the same threads as one on each: {same}. The \
+             number of ProxyOps and steps differs: ranks of one node need no network between them."
+        )
+    }
+
+    fn ends(&self) -> String {
+        let late = self.those(|release| {
+            WORKLOADS.iter().any(|workload| {
+                let late = |kind| self.count(release, workload.name, kind).late > 0;
+                late("ProxyOp") || late("KernelCh")
+            })
+        });
+        format!(
+            "Not when its Coll event stops: that says that it was handed over. Children were seen \
+             to start after their operation had stopped on {late}. The end is that of the last \
+             ProxyOp or KernelCh."
+        )
+    }
+
+    fn invisible(&self) -> String {
+        let hidden = self.those(|r| self.count(r, "broadcast", "Coll").started == 0);
+        format!(
+            "Not always: an `ncclBroadcast` has no event below its API call on {hidden} (it has a \
+             queue of its own there, which NCCL's profiler code does not walk)."
+        )
+    }
+
+    fn graph(&self) -> String {
+        let replays = self.those(|r| self.count(r, "graph", "Coll").started == 6);
+        let late = self.those(|r| {
+            let coll = self.count(r, "graph", "Coll");
+            coll.started != 0 && coll.late == coll.started
+        });
+        let callback = self.those(|r| self.count(r, "graph", "Coll").threads.contains("callback"));
+        format!(
+            "The API events once, at capture; Group and Coll, with their network and kernel \
+             events, at each launch: {replays}. From the callback thread: {callback}. The \
+             parent of such a Coll is the API call of the capture, which stopped long before: \
+             {late}."
+        )
+    }
+
+    fn split(&self) -> String {
+        let own = self.those(|release| {
+            let split = self.verdict(release, DOCS_TOPOLOGY, "split");
+            let one = self.verdict(release, DOCS_TOPOLOGY, WORKLOADS[0].name);
+            split.zip(one).is_some_and(|(split, one)| split.comms == 2 * one.comms)
+        });
+        format!(
+            "Yes. It is one more `init`, with a context of its own, also where it shares its \
+             parent's resources: {own}. Its events come from the threads of its parent."
+        )
+    }
+}
+
+/// How many started.
+fn shown(count: Option<&Count>) -> String {
+    count.map_or_else(|| "–".to_owned(), |count| count.started.to_string())
+}
+
+fn join(roles: &BTreeSet<String>) -> String {
+    if roles.is_empty() {
+        return "–".into();
+    }
+    roles.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
+}
+
+fn row<'a>(cells: impl IntoIterator<Item = &'a str>) -> String {
+    format!("| {} |\n", cells.into_iter().collect::<Vec<_>>().join(" | "))
+}
+
+fn rule(columns: usize) -> String {
+    format!("|{}\n", " --- |".repeat(columns))
+}
+
+/// With a capital letter.
+fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map(char::to_uppercase).into_iter().flatten().chain(letters).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cell::Ended;
+    use super::super::plan;
+    use super::*;
+
+    fn measured() -> (Vec<Cell>, Vec<Outcome>) {
+        let wheels = plan::releases(&["2.28.9".into(), "2.30.7".into()]).expect("versions");
+        let cells = plan::docs_cells(&wheels);
+        let outcomes = cells.iter().map(|cell| {
+            let threads = ["api".to_owned()].into();
+            let coll = Count { started: 6, stopped: 6, late: 6, threads };
+            let hidden = cell.wheel.label == "2.30.7"
+                && cell.workload.is_some_and(|workload| workload.name == "broadcast");
+            let kinds = if hidden { BTreeMap::new() } else { [("Coll".into(), coll)].into() };
+            let verdict =
+                Verdict { files: 2, comms: 2, api_version: 5, kinds, ..Verdict::default() };
+            Outcome { seconds: 1.0, ended: Ended::Checked(verdict) }
+        });
+        let outcomes = outcomes.collect();
+        (cells, outcomes)
+    }
+
+    #[test]
+    fn the_page_says_what_was_measured() {
+        let (cells, outcomes) = measured();
+        let page = Measured::new(&cells, &outcomes).page();
+        assert!(page.contains("| 2.28.9 | v5 | api |\n"), "{page}");
+        assert!(page.contains("| 2.28.9, 2.30.7 | socket | 2 | 6 |\n"), "{page}");
+        assert!(page.contains("no event below its API call on 2.30.7 "), "{page}");
+        assert!(page.contains("Nothing: every event"), "{page}");
+        assert!(page.contains("v5: 2.28.9, 2.30.7."), "{page}");
+    }
+
+    #[test]
+    fn sentences_begin_with_a_capital() {
+        assert_eq!(sentence("one `x`"), "One `x`");
+        assert_eq!(row(["a", "b"]) + &rule(2), "| a | b |\n| --- | --- |\n");
+    }
+}
