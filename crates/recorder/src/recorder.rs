@@ -295,7 +295,7 @@ impl Recorder {
             .count();
         let slabs = self.slabs_used.load(Ordering::Relaxed) as usize;
         let expected = comms.max((2 * comms).min(12));
-        (in_use.max(expected) + 4, slabs.max(expected) + 4)
+        (in_use.max(expected) + 2, slabs.max(expected) + 4)
     }
 
     /// True if callbacks should do anything at all.
