@@ -32,8 +32,8 @@ const JOBS: &[Job] = &[
     },
     Job { name: "tidy", minutes: 2, command: "cargo xtask tidy", env: &[] },
     Job { name: "test", minutes: 24, command: "cargo xtask test", env: &[] },
-    // The plugin under abuse. The driver leaks NCCL's mask on purpose: it outlives every plugin. The
-    // test of memory is left to `test`: here the sanitizer keeps what was freed.
+    // The plugin under abuse. The driver leaks NCCL's mask on purpose: it outlives every plugin.
+    // The test of memory is left to `test`: here the sanitizer keeps what was freed.
     Job {
         name: "asan",
         minutes: 6,
