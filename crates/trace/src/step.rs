@@ -30,11 +30,12 @@ pub struct Step {
     pub repeats: u16,
     /// NCCL's step number within the operation.
     pub step: u32,
-    /// [`Handle::op_ref`] of the ProxyOp, which started on the same lane.
+    /// [`crate::Handle::op_ref`] of the ProxyOp, which started on the same lane.
     pub op_ref: u32,
     /// Bytes transferred, where [`step_flags::SIZED`].
     pub size: u32,
-    /// Ticks from the start to the first, second and third state, in units of 2^[`STEP_SHIFT`].
+    /// Ticks from the start to the first, second and third state, in units of
+    /// 2^[`crate::record::STEP_SHIFT`].
     pub states: [u64; 3],
     /// Ticks from the start to the stop (or to the operation's stop), same unit.
     pub end: u64,
