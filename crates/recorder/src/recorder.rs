@@ -5,9 +5,9 @@ use crate::clock::now;
 use crate::interner::Interner;
 use crate::lane::Lane;
 use crate::region::Region;
+use crate::registry;
 use crate::slots::{self, Slot};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
-use crate::{gate, registry};
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::record::{Detail, ProxyOp, StartHead};
 use ncclscope_trace::{EventKind, Handle, Record, State};
@@ -107,7 +107,7 @@ impl Recorder {
         let step = slot.step(number as usize);
         let handle = op.step_of(number);
         if step.is_live(op) {
-            if step.is_started(op, number) {
+            if step.is_number(number) {
                 return handle;
             }
             self.supersede(op, slot, number);
@@ -296,13 +296,6 @@ impl Recorder {
         let slabs = self.slabs_used.load(Ordering::Relaxed) as usize;
         let expected = comms.max((2 * comms).min(12));
         (in_use.max(expected) + 2, slabs.max(expected) + 4)
-    }
-
-    /// True if callbacks should do anything at all.
-    #[must_use]
-    #[inline(always)]
-    pub fn is_on(&self) -> bool {
-        gate::is_open()
     }
 }
 

@@ -75,7 +75,11 @@ const LIVE: u32 = offsets::LIVE;
 #[must_use]
 #[inline(always)]
 pub fn at(region: &Region, handle: Handle) -> Option<&Slot> {
-    let index = handle.slot();
+    numbered(region, handle.slot())
+}
+
+#[inline(always)]
+fn numbered(region: &Region, index: usize) -> Option<&Slot> {
     if !region.has_slot(index) {
         return None;
     }
@@ -99,7 +103,7 @@ pub fn open(
     now: u64,
 ) -> Option<Handle> {
     let index = take(region, slabs_used, lane)?;
-    let slot = at(region, Handle::slot_op(process, 0, 0, index))?;
+    let slot = numbered(region, index)?;
     let generation = (slot.generation.load(Ordering::Relaxed) + 1) % GENERATIONS;
     slot.generation.store(generation, Ordering::Relaxed);
     let handle = Handle::slot_op(process, lane.index(), generation, index);
@@ -171,7 +175,7 @@ fn take(region: &Region, slabs_used: &AtomicU32, lane: &Lane<'_>) -> Option<usiz
         return take_other(region, slabs_used, lane);
     }
     let index = number as usize - 1;
-    let slot = at(region, Handle::slot_op(0, 0, 0, index))?;
+    let slot = numbered(region, index)?;
     list.free.store(slot.next.load(Ordering::Relaxed), Ordering::Relaxed);
     Some(index)
 }
@@ -227,11 +231,11 @@ impl StepSlot {
         bits < 32 && bits & LIVE != 0
     }
 
-    /// True if NCCL started this very step before and has not stopped it.
+    /// True if the step that the slot holds has this number.
     #[must_use]
     #[inline(always)]
-    pub fn is_started(&self, handle: Handle, number: u32) -> bool {
-        self.is_live(handle) && self.number.load(Ordering::Relaxed) == number
+    pub fn is_number(&self, number: u32) -> bool {
+        self.number.load(Ordering::Relaxed) == number
     }
 
     /// Starts a step.
@@ -336,8 +340,7 @@ impl StepSlot {
 /// when nobody will stop them any more.
 #[must_use]
 pub fn in_flight(region: &Region, now: u64) -> Vec<(usize, Step)> {
-    let slots = (0..region.slabs() * SLAB_SLOTS)
-        .filter_map(|index| at(region, Handle::slot_op(0, 0, 0, index)));
+    let slots = (0..region.slabs() * SLAB_SLOTS).filter_map(|index| numbered(region, index));
     let mut steps = Vec::new();
     for slot in slots {
         let handle = Handle(slot.handle.load(Ordering::Acquire));
