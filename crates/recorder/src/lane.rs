@@ -7,6 +7,9 @@ after the words; the consumer keeps `tail`, the words ever taken, likewise. A re
 fit is dropped (the newest, never the caller blocked) and counted. Values that one side alone writes
 are loaded and stored, never read-modified-written: a locked instruction would cost more than the
 rest of the callback.
+
+A ring begins small: its first [`STARTER_WORDS`] are memory, and the rest once it is worth it. Until
+then its first round ends there. Many threads can so be expected at little cost.
 */
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
@@ -20,6 +23,11 @@ use ncclscope_trace::scratch::lane as offsets;
 pub const RING_WORDS: u64 = (RING_BYTES / 8) as u64;
 const MASK: u64 = RING_WORDS - 1;
 const _: () = assert!(RING_WORDS.is_power_of_two());
+/// Bytes of a ring that are memory from its beginning.
+pub const STARTER_BYTES: usize = 128 << 10;
+/// Words of a ring that are memory from its beginning.
+pub const STARTER_WORDS: u64 = (STARTER_BYTES / 8) as u64;
+const _: () = assert!(STARTER_BYTES < RING_BYTES && STARTER_BYTES.is_multiple_of(4096));
 
 /// A ring's words.
 #[derive(Debug)]
@@ -44,7 +52,8 @@ pub struct LaneHeader {
     // The producer's line.
     head: AtomicU64,
     sequence: AtomicU64,
-    tail_seen: AtomicU64,
+    /// Position before which the producer knows that it may write.
+    limit: AtomicU64,
     free_slot: AtomicU32,
     next_slot: AtomicU32,
     last_slot: AtomicU32,
@@ -54,7 +63,9 @@ pub struct LaneHeader {
     _2: [u32; 15],
     // The consumer's line.
     tail: AtomicU64,
-    _3: [u64; 7],
+    /// Position before which the ring is memory: without bound when all of it is.
+    memory: AtomicU64,
+    _3: [u64; 6],
     lost: [AtomicU64; KINDS],
     lost_ends: [AtomicU64; KINDS],
 }
@@ -91,6 +102,28 @@ impl LaneHeader {
     #[must_use]
     pub fn in_use(&self) -> bool {
         self.state.load(Ordering::Acquire) != FREE
+    }
+
+    /// The ring's first [`STARTER_WORDS`] are memory now.
+    pub(crate) fn begin_small(&self) {
+        self.memory.store(STARTER_WORDS, Ordering::Release);
+    }
+
+    /// All of the ring is memory now.
+    pub(crate) fn become_whole(&self) {
+        self.memory.store(u64::MAX, Ordering::Release);
+    }
+
+    /// True if all of the ring is memory.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.memory.load(Ordering::Relaxed) == u64::MAX
+    }
+
+    /// True if the memory that the ring began with will not last.
+    #[must_use]
+    pub fn outgrows(&self) -> bool {
+        !self.is_whole() && self.head.load(Ordering::Relaxed) > STARTER_WORDS / 4
     }
 
     /// Words pushed and not taken.
@@ -233,7 +266,7 @@ impl<'a> Lane<'a> {
     fn push<const N: usize>(&self, words: [u64; N]) -> bool {
         let head = self.header.head.load(Ordering::Relaxed);
         let end = head + N as u64;
-        if end - self.header.tail_seen.load(Ordering::Relaxed) > RING_WORDS && !self.refresh(end) {
+        if end > self.header.limit.load(Ordering::Relaxed) && !self.refresh(end) {
             return false;
         }
         for (at, word) in (head..).zip(words) {
@@ -243,12 +276,13 @@ impl<'a> Lane<'a> {
         true
     }
 
-    /// Looks at how far the consumer is.
+    /// Looks at how far the consumer is, and how much of the ring is memory.
     #[cold]
     fn refresh(&self, end: u64) -> bool {
-        let tail = self.header.tail.load(Ordering::Acquire);
-        self.header.tail_seen.store(tail, Ordering::Relaxed);
-        end - tail <= RING_WORDS
+        let free = self.header.tail.load(Ordering::Acquire) + RING_WORDS;
+        let limit = free.min(self.header.memory.load(Ordering::Acquire));
+        self.header.limit.store(limit, Ordering::Relaxed);
+        end <= limit
     }
 }
 

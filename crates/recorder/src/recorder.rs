@@ -3,7 +3,7 @@
 
 use crate::clock::now;
 use crate::interner::Interner;
-use crate::lane::Lane;
+use crate::lane::{Lane, LaneHeader};
 use crate::region::Region;
 use crate::registry;
 use crate::slots::{self, Slot};
@@ -285,17 +285,27 @@ impl Recorder {
         core::array::from_fn(|kind| self.lost_without_lane[kind].load(Ordering::Relaxed))
     }
 
-    /// How many lanes and slabs should be ready with `comms` communicators. Each may bring threads
-    /// of its own at once: proxy, CUDA's host callbacks, profiler (NCCL 2.31 on). The drain thread
-    /// readies more when it sees more in use; until then what is missing is counted as lost.
+    /// How many lanes and slabs should be usable with `comms` communicators. Each may bring three
+    /// threads of its own at once: proxy, CUDA's host callbacks, profiler (NCCL 2.31 on). The drain
+    /// thread readies more when it sees more in use; until then what is missing is counted as lost.
     #[must_use]
     pub fn wanted(&self, comms: usize) -> (usize, usize) {
-        let in_use = (0..self.region.rings())
-            .filter(|&lane| self.region.lane_header(lane).is_some_and(crate::LaneHeader::in_use))
-            .count();
+        let in_use = self.lanes().filter(|(_, lane)| lane.in_use()).count();
         let slabs = self.slabs_used.load(Ordering::Relaxed) as usize;
-        let expected = comms.max((2 * comms).min(12));
-        (in_use.max(expected) + 2, slabs.max(expected) + 4)
+        let proxies = comms.max((2 * comms).min(12));
+        (in_use + 3 * comms.min(8) + 4, slabs.max(proxies) + 4)
+    }
+
+    /// The lanes whose rings should be whole and are not: those that outgrow what they began with,
+    /// and the two that the next threads will take.
+    pub fn worth_completing(&self) -> impl Iterator<Item = usize> {
+        let next: Vec<_> = self.lanes().filter(|(_, lane)| !lane.in_use()).take(2).collect();
+        let next = next.into_iter().filter(|(_, lane)| !lane.is_whole());
+        self.lanes().filter(|(_, lane)| lane.outgrows()).chain(next).map(|(index, _)| index)
+    }
+
+    fn lanes(&self) -> impl Iterator<Item = (usize, &'static LaneHeader)> {
+        (0..self.region.rings()).filter_map(|i| Some((i, self.region.lane_header(i)?)))
     }
 }
 

@@ -5,9 +5,11 @@ The memory that callbacks write to: lane table, lane rings, ProxyOp slabs.
 One address range is reserved once; pieces of it are made usable ("committed") ahead of need, by
 `init` and by the drain thread, never by a callback. A piece is either shared with the recording's
 file, whose blocks are allocated first (a hole would be a SIGBUS when the disk is full), or private.
+A ring is committed in two pieces: its beginning when a thread may come for its lane, the rest when
+the lane is worth it.
 */
 
-use crate::lane::{LaneHeader, Ring};
+use crate::lane::{LaneHeader, Ring, STARTER_BYTES};
 use crate::sync::{AtomicPtr, AtomicU32, Ordering};
 use core::ffi::c_void;
 use core::ptr;
@@ -76,7 +78,8 @@ impl Region {
         Ok(())
     }
 
-    /// Makes rings and slabs usable until there are `rings` and `slabs` of them (at most all).
+    /// Makes lanes (each with the beginning of its ring) and slabs usable until there are `rings`
+    /// and `slabs` of them (at most all).
     ///
     /// # Errors
     /// The system's; what was committed before stays usable.
@@ -86,23 +89,48 @@ impl Region {
         slabs: usize,
         file: Option<(&File, &Header)>,
     ) -> io::Result<()> {
-        let base = self.base.load(Ordering::Relaxed);
-        if base.is_null() {
-            return Err(io::Error::other("nothing is reserved"));
-        }
-        for ring in self.rings()..rings.min(LANES) {
-            // SAFETY: ring `ring` lies within the TOTAL bytes reserved at `base`.
-            let at = unsafe { base.add(RINGS_AT + ring * RING_BYTES) };
-            commit(at, RING_BYTES, file.map(|(f, h)| (f, h.ring_offset(ring))))?;
+        for lane in self.rings()..rings.min(LANES) {
+            self.commit_ring(lane, 0, STARTER_BYTES, file)?;
+            self.lane_header(lane).into_iter().for_each(LaneHeader::begin_small);
             self.rings.fetch_add(1, Ordering::Release);
         }
         for slab in self.slabs()..slabs.min(SLABS) {
+            let base = self.reserved()?;
             // SAFETY: slab `slab` lies within the TOTAL bytes reserved at `base`.
             let at = unsafe { base.add(SLABS_AT + slab * SLAB_BYTES) };
             commit(at, SLAB_BYTES, file.map(|(f, h)| (f, h.slab_offset(slab))))?;
             self.slabs.fetch_add(1, Ordering::Release);
         }
         Ok(())
+    }
+
+    /// Makes all of a usable lane's ring memory, once.
+    ///
+    /// # Errors
+    /// The system's; the ring stays as it was.
+    pub fn complete(&self, lane: usize, file: Option<(&File, &Header)>) -> io::Result<()> {
+        let header = self.lane_header(lane).filter(|header| !header.is_whole());
+        let Some(header) = header.filter(|_| lane < self.rings()) else { return Ok(()) };
+        self.commit_ring(lane, STARTER_BYTES, RING_BYTES - STARTER_BYTES, file)?;
+        header.become_whole();
+        Ok(())
+    }
+
+    fn commit_ring(
+        &self,
+        lane: usize,
+        from: usize,
+        len: usize,
+        file: Option<(&File, &Header)>,
+    ) -> io::Result<()> {
+        // SAFETY: ring `lane` lies within the TOTAL bytes reserved at the base.
+        let at = unsafe { self.reserved()?.add(RINGS_AT + lane * RING_BYTES + from) };
+        commit(at, len, file.map(|(f, h)| (f, h.ring_offset(lane) + from as u64)))
+    }
+
+    fn reserved(&self) -> io::Result<*mut u8> {
+        let base = self.base.load(Ordering::Relaxed);
+        if base.is_null() { Err(io::Error::other("nothing is reserved")) } else { Ok(base) }
     }
 
     /// Replaces the shared rings and slabs by private memory, so that the file can be cut. What a
@@ -118,7 +146,7 @@ impl Region {
             // SAFETY: the range lies within the TOTAL bytes reserved at `base`.
             let start = unsafe { base.add(at) };
             // Without memory for that the file simply keeps its size.
-            let _ = commit(start, len, None);
+            let _ = map(start, len, None, 0);
         }
     }
 
@@ -149,16 +177,18 @@ impl Region {
         Some(unsafe { &*at.cast::<LaneHeader>() })
     }
 
-    /// The ring of a lane; `None` if it is not committed.
+    /// The ring of a lane; `None` if the lane is not usable. Its memory ends where the lane's
+    /// header says.
     #[must_use]
     pub fn ring(&self, lane: usize) -> Option<&'static Ring> {
         if lane >= self.rings() {
             return None;
         }
         let base = self.base.load(Ordering::Acquire);
-        // SAFETY: ring `lane` is committed, so `base` is set and the range is inside.
+        // SAFETY: lane `lane` is usable, so `base` is set and the range is inside.
         let at = unsafe { base.add(RINGS_AT + lane * RING_BYTES) };
-        // SAFETY: page-aligned, initialised, mapped for the rest of the process, atomic access.
+        // SAFETY: page-aligned, mapped for the rest of the process, and atomic; words that are no
+        // memory yet are not touched, because neither end goes beyond `LaneHeader::memory`.
         Some(unsafe { &*at.cast::<Ring>() })
     }
 
@@ -188,19 +218,25 @@ const _: () = assert!(SLAB_BYTES == SLAB_SLOTS * SLOT_BYTES);
 
 /// Makes reserved addresses usable: file blocks first, then the mapping, pages present.
 fn commit(at: *mut u8, len: usize, file: Option<(&File, u64)>) -> io::Result<()> {
+    if let Some((file, offset)) = file {
+        allocate(file, libc::off_t::try_from(offset).map_err(io::Error::other)?, len)?;
+    }
+    map(at, len, file, libc::MAP_POPULATE)
+}
+
+fn map(at: *mut u8, len: usize, file: Option<(&File, u64)>, flags: i32) -> io::Result<()> {
     if len == 0 {
         return Ok(());
     }
-    let (flags, fd, offset) = match file {
+    let (kind, fd, offset) = match file {
         Some((file, offset)) => {
             let offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
-            allocate(file, offset, len)?;
             (libc::MAP_SHARED, file.as_raw_fd(), offset)
         }
         None => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0),
     };
     let access = libc::PROT_READ | libc::PROT_WRITE;
-    let flags = flags | libc::MAP_FIXED | libc::MAP_POPULATE;
+    let flags = flags | kind | libc::MAP_FIXED;
     // SAFETY: the caller passes a page-aligned part of the region's own reservation, so that
     // MAP_FIXED replaces nothing else.
     let mapped = unsafe { libc::mmap(at.cast::<c_void>(), len, access, flags, fd, offset) };

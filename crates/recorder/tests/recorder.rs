@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The recorder as the plugin uses it, on private memory, against a simple model.
 
+use ncclscope_recorder::lane::STARTER_WORDS;
 use ncclscope_recorder::{NO_COMM, Recorder, registry};
 use ncclscope_trace::layout::RING_BYTES;
 use ncclscope_trace::record::{Detail, ProxyOp, schema, step_flags};
@@ -8,11 +9,18 @@ use ncclscope_trace::{EventKind, Handle, Record, State};
 use proptest::prelude::*;
 use std::collections::HashMap;
 
-fn recorder() -> &'static Recorder {
+/// One whose rings are as small as they begin.
+fn small_recorder() -> &'static Recorder {
     let recorder: &'static Recorder = Box::leak(Box::default());
     recorder.region.reserve(None).unwrap();
     recorder.region.grow(3, 1, None).unwrap();
     recorder.set_process(7);
+    recorder
+}
+
+fn recorder() -> &'static Recorder {
+    let recorder = small_recorder();
+    (0..recorder.region.rings()).for_each(|lane| recorder.region.complete(lane, None).unwrap());
     recorder
 }
 
@@ -110,6 +118,27 @@ fn a_full_lane_drops_the_newest_and_counts_it() {
     assert!(kept > pushed / 3);
     assert!(handles[..records.len()].iter().all(|h| !h.is_null()));
     assert!(handles[records.len()..].iter().all(|h| h.is_null()));
+}
+
+#[test]
+fn a_lane_begins_small_and_goes_on_once_it_is_whole() {
+    let recorder = small_recorder();
+    let fits = STARTER_WORDS / 3;
+    let start = || !recorder.start(0, Handle::NULL, &Detail::Group).is_null();
+    on_thread(|| {
+        assert!((0..fits / 8).all(|_| start()));
+        assert_eq!(recorder.worth_completing().collect::<Vec<_>>(), [1, 2], "the next ones");
+        assert!((fits / 8..fits).all(|_| start()));
+        assert!(!start() && !start(), "no memory there yet");
+        for lane in recorder.worth_completing() {
+            recorder.region.complete(lane, None).unwrap();
+        }
+        assert_eq!(recorder.worth_completing().count(), 0);
+        assert!((0..fits).all(|_| start()), "at once, with the same lane");
+    });
+    assert_eq!(drain(recorder).len() as u64, 2 * fits);
+    let lost = recorder.region.lane_header(0).unwrap().lost();
+    assert_eq!(lost[EventKind::Group.index()], 2);
 }
 
 #[test]

@@ -276,6 +276,7 @@ impl Runtime {
         let comms = state.live;
         let Phase::Running(session) = &mut state.phase else { return None };
         session.grow(&self.recorder, comms);
+        session.complete_lanes(&self.recorder);
         let fullest = session.tick(&self.recorder, flush);
         if sync {
             self.define_learned(session);

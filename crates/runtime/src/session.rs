@@ -143,12 +143,21 @@ impl Session {
     /// Readies memory for more threads and operations, ahead of need.
     pub(crate) fn grow(&mut self, recorder: &Recorder, comms: u32) {
         let (lanes, slabs) = recorder.wanted(comms as usize);
-        if lanes <= recorder.region.rings() && slabs <= recorder.region.slabs() {
-            return;
-        }
+        let region = &recorder.region;
         let file = self.shared.then(|| (self.writer.file(), self.writer.header()));
         // Without room, events of further threads are counted as lost.
-        let _ = recorder.region.grow(lanes, slabs, file);
+        if lanes > region.rings() || slabs > region.slabs() {
+            let _ = region.grow(lanes, slabs, file);
+        }
+    }
+
+    /// Gives whole rings to the lanes that are worth it.
+    pub(crate) fn complete_lanes(&mut self, recorder: &Recorder) {
+        let file = self.shared.then(|| (self.writer.file(), self.writer.header()));
+        for lane in recorder.worth_completing() {
+            // Without room the lane keeps what it has.
+            let _ = recorder.region.complete(lane, file);
+        }
     }
 
     fn define_strings(&mut self, recorder: &Recorder) {
