@@ -24,7 +24,7 @@ pub const RING_WORDS: u64 = (RING_BYTES / 8) as u64;
 const MASK: u64 = RING_WORDS - 1;
 const _: () = assert!(RING_WORDS.is_power_of_two());
 /// Bytes of a ring that are memory from its beginning.
-pub const STARTER_BYTES: usize = 128 << 10;
+pub const STARTER_BYTES: usize = 256 << 10;
 /// Words of a ring that are memory from its beginning.
 pub const STARTER_WORDS: u64 = (STARTER_BYTES / 8) as u64;
 const _: () = assert!(STARTER_BYTES < RING_BYTES && STARTER_BYTES.is_multiple_of(4096));
@@ -65,7 +65,9 @@ pub struct LaneHeader {
     tail: AtomicU64,
     /// Position before which the ring is memory: without bound when all of it is.
     memory: AtomicU64,
-    _3: [u64; 6],
+    /// Words at the ring's end that are private memory, for whoever reads the lanes file.
+    hidden: AtomicU64,
+    _3: [u64; 5],
     lost: [AtomicU64; KINDS],
     lost_ends: [AtomicU64; KINDS],
 }
@@ -79,6 +81,7 @@ const _: () = {
     assert!(offset_of!(LaneHeader, sequence) == offsets::SEQUENCE);
     assert!(offset_of!(LaneHeader, returned_slots) == 128);
     assert!(offset_of!(LaneHeader, tail) == offsets::TAIL);
+    assert!(offset_of!(LaneHeader, hidden) == offsets::HIDDEN);
     assert!(offset_of!(LaneHeader, lost) == offsets::LOST);
     assert!(offset_of!(LaneHeader, lost_ends) == offsets::LOST_ENDS);
 };
@@ -104,14 +107,24 @@ impl LaneHeader {
         self.state.load(Ordering::Acquire) != FREE
     }
 
-    /// The ring's first [`STARTER_WORDS`] are memory now.
-    pub(crate) fn begin_small(&self) {
+    /// The ring's first [`STARTER_WORDS`] are memory now, in the lanes file if `shared`.
+    pub(crate) fn begin_small(&self, shared: bool) {
+        self.hidden.store(if shared { 0 } else { RING_WORDS }, Ordering::Relaxed);
         self.memory.store(STARTER_WORDS, Ordering::Release);
     }
 
-    /// All of the ring is memory now.
-    pub(crate) fn become_whole(&self) {
+    /// All of the ring is memory now, its rest in the lanes file if `shared`.
+    pub(crate) fn become_whole(&self, shared: bool) {
+        if !shared && self.is_shared() {
+            self.hidden.store(RING_WORDS - STARTER_WORDS, Ordering::Relaxed);
+        }
         self.memory.store(u64::MAX, Ordering::Release);
+    }
+
+    /// True if all that is memory lies in the lanes file.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.hidden.load(Ordering::Relaxed) == 0
     }
 
     /// True if all of the ring is memory.
@@ -124,6 +137,12 @@ impl LaneHeader {
     #[must_use]
     pub fn outgrows(&self) -> bool {
         !self.is_whole() && self.head.load(Ordering::Relaxed) > STARTER_WORDS / 4
+    }
+
+    /// True if a thread ever held the lane.
+    #[must_use]
+    pub fn was_used(&self) -> bool {
+        self.in_use() || self.head.load(Ordering::Relaxed) != 0
     }
 
     /// Words pushed and not taken.
@@ -165,6 +184,7 @@ impl LaneHeader {
         put(offsets::KINDS, &self.kinds.load(relaxed).to_le_bytes());
         put(offsets::HEAD, &self.head.load(relaxed).to_le_bytes());
         put(offsets::TAIL, &self.tail.load(relaxed).to_le_bytes());
+        put(offsets::HIDDEN, &self.hidden.load(relaxed).to_le_bytes());
         for kind in 0..KINDS {
             put(offsets::LOST + 8 * kind, &self.lost[kind].load(relaxed).to_le_bytes());
             put(offsets::LOST_ENDS + 8 * kind, &self.lost_ends[kind].load(relaxed).to_le_bytes());
@@ -242,6 +262,13 @@ impl<'a> Lane<'a> {
     #[inline(always)]
     pub const fn header(&self) -> &'a LaneHeader {
         self.header
+    }
+
+    /// True if a flood (`ProxyCtrl` up to NCCL 2.26) should leave the rest to other events.
+    #[must_use]
+    pub fn is_half_full(&self) -> bool {
+        let memory = self.header.memory.load(Ordering::Relaxed).min(RING_WORDS);
+        self.header.pending() > memory / 2 || (memory < RING_WORDS && self.header.outgrows())
     }
 
     /// The next sequence number for a value handle.

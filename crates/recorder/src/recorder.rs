@@ -8,12 +8,17 @@ use crate::region::Region;
 use crate::registry;
 use crate::slots::{self, Slot};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use ncclscope_trace::handle::LANES;
 use ncclscope_trace::kind::KINDS;
+use ncclscope_trace::layout::SLABS;
 use ncclscope_trace::record::{Detail, ProxyOp, StartHead};
 use ncclscope_trace::{EventKind, Handle, Record, State};
 
 /// Communicator index of events whose context is not ours.
 pub const NO_COMM: u16 = u16::MAX;
+
+/// Whole lanes that wait for threads: an enqueuing one, a proxy, and two more.
+const SPARE: usize = 4;
 
 /// The process's recorder. There is one; thread-local lanes lead to its memory.
 #[derive(Debug)]
@@ -61,6 +66,10 @@ impl Recorder {
         let kind = detail.kind();
         let ticks = now();
         let Some(lane) = self.lane(kind) else { return Handle::NULL };
+        if kind == EventKind::ProxyCtrl && lane.is_half_full() {
+            lane.header().lose(kind);
+            return Handle::NULL;
+        }
         let handle = Handle::value(self.process(), kind, lane.index(), lane.next_sequence());
         lane.saw(kind);
         if (StartHead { ticks, comm, handle, parent }).put(detail, lane) {
@@ -207,7 +216,7 @@ impl Recorder {
 
     #[inline(always)]
     fn stop_step(&self, handle: Handle) {
-        let slot = slots::at(&self.region, handle);
+        let slot = slots::at(&self.region, handle).filter(|slot| slot.holds(handle.op_of()));
         let live = slot.filter(|slot| slot.step(handle.step_index()).is_live(handle));
         let Some(slot) = live else { return self.count_stale() };
         let ticks = now();
@@ -285,21 +294,23 @@ impl Recorder {
         core::array::from_fn(|kind| self.lost_without_lane[kind].load(Ordering::Relaxed))
     }
 
-    /// How many lanes and slabs should be usable with `comms` communicators. Each may bring three
-    /// threads of its own at once: proxy, CUDA's host callbacks, profiler (NCCL 2.31 on). The drain
-    /// thread readies more when it sees more in use; until then what is missing is counted as lost.
+    /// How many lanes and slabs should be usable with `comms` communicators, at most all there can
+    /// be. The first eight may bring three threads each at once: proxy, CUDA's host callbacks,
+    /// profiler (NCCL 2.31 on). The drain thread readies more when it sees more in use; until then
+    /// what is missing is counted as lost.
     #[must_use]
     pub fn wanted(&self, comms: usize) -> (usize, usize) {
         let in_use = self.lanes().filter(|(_, lane)| lane.in_use()).count();
         let slabs = self.slabs_used.load(Ordering::Relaxed) as usize;
         let proxies = comms.max((2 * comms).min(12));
-        (in_use + 3 * comms.min(8) + 4, slabs.max(proxies) + 4)
+        let threads = in_use.max(comms + 2 * comms.min(8));
+        ((threads + SPARE).min(LANES), (slabs.max(proxies) + 8).min(SLABS))
     }
 
     /// The lanes whose rings should be whole and are not: those that outgrow what they began with,
-    /// and the two that the next threads will take.
+    /// and those that the next threads will take.
     pub fn worth_completing(&self) -> impl Iterator<Item = usize> {
-        let next: Vec<_> = self.lanes().filter(|(_, lane)| !lane.in_use()).take(2).collect();
+        let next: Vec<_> = self.lanes().filter(|(_, lane)| !lane.in_use()).take(SPARE).collect();
         let next = next.into_iter().filter(|(_, lane)| !lane.is_whole());
         self.lanes().filter(|(_, lane)| lane.outgrows()).chain(next).map(|(index, _)| index)
     }

@@ -3,8 +3,9 @@
 The memory that callbacks write to: lane table, lane rings, ProxyOp slabs.
 
 One address range is reserved once; pieces of it are made usable ("committed") ahead of need, by
-`init` and by the drain thread, never by a callback. A piece is either shared with the recording's
-file, whose blocks are allocated first (a hole would be a SIGBUS when the disk is full), or private.
+`init` and by the drain thread, never by a callback. A piece is either shared with the lanes file
+([`ncclscope_trace::lanes_file`]), whose pages are allocated first (a hole would be a SIGBUS when
+the memory is full), or private.
 A ring is committed in two pieces: its beginning when a thread may come for its lane, the rest when
 the lane is worth it.
 */
@@ -14,9 +15,8 @@ use crate::sync::{AtomicPtr, AtomicU32, Ordering};
 use core::ffi::c_void;
 use core::ptr;
 use ncclscope_trace::handle::LANES;
-use ncclscope_trace::layout::{
-    Header, LANE_STRIDE, LANE_TABLE, RING_BYTES, SLAB_BYTES, SLAB_SLOTS, SLABS, SLOT_BYTES,
-};
+use ncclscope_trace::lanes_file;
+use ncclscope_trace::layout::{LANE_STRIDE, RING_BYTES, SLAB_BYTES, SLAB_SLOTS, SLABS, SLOT_BYTES};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -25,6 +25,11 @@ const TABLE_BYTES: usize = LANES * LANE_STRIDE;
 const RINGS_AT: usize = TABLE_BYTES;
 const SLABS_AT: usize = RINGS_AT + LANES * RING_BYTES;
 const TOTAL: usize = SLABS_AT + SLABS * SLAB_BYTES;
+// The region lies in the file as it lies in memory, behind the owner's page.
+const _: () = assert!(
+    lanes_file::TABLE + RINGS_AT as u64 == lanes_file::RINGS
+        && lanes_file::TABLE + SLABS_AT as u64 == lanes_file::SLABS_AT
+);
 // Pieces are mapped page by page.
 const _: () = assert!(SLAB_BYTES.is_multiple_of(4096) && TABLE_BYTES.is_multiple_of(4096));
 
@@ -47,12 +52,12 @@ impl Region {
         }
     }
 
-    /// Reserves the addresses and commits the lane table. `file` is the recording to share with,
-    /// with its header; without it everything is private. Call once.
+    /// Reserves the addresses and commits the lane table, shared with the lanes file or private.
+    /// Call once.
     ///
     /// # Errors
     /// The system's: no address space, no room in the file, or a file system without mappings.
-    pub fn reserve(&self, file: Option<(&File, &Header)>) -> io::Result<()> {
+    pub fn reserve(&self, file: Option<&File>) -> io::Result<()> {
         // SAFETY: a fresh anonymous mapping without access; it replaces nothing.
         let base = unsafe {
             libc::mmap(
@@ -68,8 +73,7 @@ impl Region {
             return Err(io::Error::last_os_error());
         }
         let base = base.cast::<u8>();
-        let shared = file.map(|(file, _)| (file, LANE_TABLE));
-        if let Err(error) = commit(base, TABLE_BYTES, shared) {
+        if let Err(error) = commit(base, 0, TABLE_BYTES, file) {
             // SAFETY: exactly what was mapped above; nobody has its address yet.
             unsafe { libc::munmap(base.cast::<c_void>(), TOTAL) };
             return Err(error);
@@ -79,26 +83,20 @@ impl Region {
     }
 
     /// Makes lanes (each with the beginning of its ring) and slabs usable until there are `rings`
-    /// and `slabs` of them (at most all).
+    /// and `slabs` of them (at most all), shared with `file` where there is one with room.
     ///
     /// # Errors
     /// The system's; what was committed before stays usable.
-    pub fn grow(
-        &self,
-        rings: usize,
-        slabs: usize,
-        file: Option<(&File, &Header)>,
-    ) -> io::Result<()> {
+    pub fn grow(&self, rings: usize, slabs: usize, file: Option<&File>) -> io::Result<()> {
+        let base = self.reserved()?;
         for lane in self.rings()..rings.min(LANES) {
-            self.commit_ring(lane, 0, STARTER_BYTES, file)?;
-            self.lane_header(lane).into_iter().for_each(LaneHeader::begin_small);
+            let at = RINGS_AT + lane * RING_BYTES;
+            let shared = commit_somewhere(base, at, STARTER_BYTES, file)?;
+            self.lane_header(lane).into_iter().for_each(|header| header.begin_small(shared));
             self.rings.fetch_add(1, Ordering::Release);
         }
         for slab in self.slabs()..slabs.min(SLABS) {
-            let base = self.reserved()?;
-            // SAFETY: slab `slab` lies within the TOTAL bytes reserved at `base`.
-            let at = unsafe { base.add(SLABS_AT + slab * SLAB_BYTES) };
-            commit(at, SLAB_BYTES, file.map(|(f, h)| (f, h.slab_offset(slab))))?;
+            commit_somewhere(base, SLABS_AT + slab * SLAB_BYTES, SLAB_BYTES, file)?;
             self.slabs.fetch_add(1, Ordering::Release);
         }
         Ok(())
@@ -108,46 +106,18 @@ impl Region {
     ///
     /// # Errors
     /// The system's; the ring stays as it was.
-    pub fn complete(&self, lane: usize, file: Option<(&File, &Header)>) -> io::Result<()> {
+    pub fn complete(&self, lane: usize, file: Option<&File>) -> io::Result<()> {
         let header = self.lane_header(lane).filter(|header| !header.is_whole());
         let Some(header) = header.filter(|_| lane < self.rings()) else { return Ok(()) };
-        self.commit_ring(lane, STARTER_BYTES, RING_BYTES - STARTER_BYTES, file)?;
-        header.become_whole();
+        let at = RINGS_AT + lane * RING_BYTES + STARTER_BYTES;
+        let shared = commit_somewhere(self.reserved()?, at, RING_BYTES - STARTER_BYTES, file)?;
+        header.become_whole(shared);
         Ok(())
-    }
-
-    fn commit_ring(
-        &self,
-        lane: usize,
-        from: usize,
-        len: usize,
-        file: Option<(&File, &Header)>,
-    ) -> io::Result<()> {
-        // SAFETY: ring `lane` lies within the TOTAL bytes reserved at the base.
-        let at = unsafe { self.reserved()?.add(RINGS_AT + lane * RING_BYTES + from) };
-        commit(at, len, file.map(|(f, h)| (f, h.ring_offset(lane) + from as u64)))
     }
 
     fn reserved(&self) -> io::Result<*mut u8> {
         let base = self.base.load(Ordering::Relaxed);
         if base.is_null() { Err(io::Error::other("nothing is reserved")) } else { Ok(base) }
-    }
-
-    /// Replaces the shared rings and slabs by private memory, so that the file can be cut. What a
-    /// late callback still writes goes nowhere. The lane table stays shared.
-    pub fn detach(&self) {
-        let base = self.base.load(Ordering::Relaxed);
-        if base.is_null() {
-            return;
-        }
-        for (at, len) in
-            [(RINGS_AT, self.rings() * RING_BYTES), (SLABS_AT, self.slabs() * SLAB_BYTES)]
-        {
-            // SAFETY: the range lies within the TOTAL bytes reserved at `base`.
-            let start = unsafe { base.add(at) };
-            // Without memory for that the file simply keeps its size.
-            let _ = map(start, len, None, 0);
-        }
     }
 
     /// How many rings are usable: lanes below this number.
@@ -216,37 +186,39 @@ impl Default for Region {
 
 const _: () = assert!(SLAB_BYTES == SLAB_SLOTS * SLOT_BYTES);
 
-/// Makes reserved addresses usable: file blocks first, then the mapping, pages present.
-fn commit(at: *mut u8, len: usize, file: Option<(&File, u64)>) -> io::Result<()> {
-    if let Some((file, offset)) = file {
-        allocate(file, libc::off_t::try_from(offset).map_err(io::Error::other)?, len)?;
+/// Commits a piece, shared if that is possible, else private. True if it is shared.
+fn commit_somewhere(base: *mut u8, at: usize, len: usize, file: Option<&File>) -> io::Result<bool> {
+    if file.is_some() && commit(base, at, len, file).is_ok() {
+        return Ok(true);
     }
-    map(at, len, file, libc::MAP_POPULATE)
+    commit(base, at, len, None).map(|()| false)
 }
 
-fn map(at: *mut u8, len: usize, file: Option<(&File, u64)>, flags: i32) -> io::Result<()> {
-    if len == 0 {
-        return Ok(());
-    }
+/// Makes reserved addresses usable: file pages first, then the mapping, pages present. `at` is the
+/// place in the region.
+fn commit(base: *mut u8, at: usize, len: usize, file: Option<&File>) -> io::Result<()> {
     let (kind, fd, offset) = match file {
-        Some((file, offset)) => {
+        Some(file) => {
+            let offset = lanes_file::TABLE + at as u64;
             let offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
+            allocate(file, offset, len)?;
             (libc::MAP_SHARED, file.as_raw_fd(), offset)
         }
         None => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0),
     };
     let access = libc::PROT_READ | libc::PROT_WRITE;
-    let flags = flags | kind | libc::MAP_FIXED;
+    let flags = kind | libc::MAP_FIXED | libc::MAP_POPULATE;
+    let address = base.wrapping_add(at).cast::<c_void>();
     // SAFETY: the caller passes a page-aligned part of the region's own reservation, so that
     // MAP_FIXED replaces nothing else.
-    let mapped = unsafe { libc::mmap(at.cast::<c_void>(), len, access, flags, fd, offset) };
+    let mapped = unsafe { libc::mmap(address, len, access, flags, fd, offset) };
     if mapped == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
     Ok(())
 }
 
-/// Gives the file real blocks, so that no store to the mapping finds the disk full.
+/// Gives the file real pages, so that no store to the mapping finds the memory full.
 fn allocate(file: &File, offset: libc::off_t, len: usize) -> io::Result<()> {
     let len = libc::off_t::try_from(len).map_err(io::Error::other)?;
     loop {

@@ -14,6 +14,7 @@ or talk to the network.
 pub mod config;
 pub mod context;
 mod drain;
+mod lanes;
 mod log;
 mod runtime;
 mod session;

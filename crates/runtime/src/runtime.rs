@@ -5,10 +5,11 @@ use crate::config::{Config, LogTo, Mode};
 use crate::context::{COMMS, NO_COMM, comm_of, context};
 use crate::log::{Logger, Severity, log};
 use crate::session::Session;
-use crate::{drain, sys};
+use crate::{drain, lanes, sys};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use ncclscope_recorder::{Recorder, clock, gate, registry};
 use ncclscope_trace::Comm;
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::Thread;
 use std::time::Duration;
@@ -179,9 +180,7 @@ impl Runtime {
         }
         state.next_comm += 1;
         let mask = state.mask;
-        let live = state.live;
         if let Phase::Running(session) = &mut state.phase {
-            session.grow(&self.recorder, live);
             session.define_comm(Comm {
                 index,
                 hash: info.hash,
@@ -229,12 +228,15 @@ impl Runtime {
         }
         registry::install();
         sys::register(in_child, at_exit);
-        let drain = sys::spawn_quiet("ncclscope/drain", || drain_thread(Runtime::get()));
+        let stale = config.lanes.clone();
+        let body = move || drain_thread(Runtime::get(), stale.as_deref());
+        let drain = sys::spawn_quiet("ncclscope/drain", body);
         state.drain = drain.ok();
         if state.drain.is_none() {
             let line = "no thread could be started: records are written at finalize and exit only";
             session.note(line);
             state.say(Severity::Problem, line);
+            while session.grow(&self.recorder, 1) {}
         }
         state.say(Severity::Info, &format!("recording to {}", session.path().display()));
         state.mask = Some(mask);
@@ -244,7 +246,8 @@ impl Runtime {
 
     /// A communicator is finalized. Its late events are still recorded.
     pub fn detach(&self, context: u64) {
-        if gate::is_dead() {
+        // NCCL finalizes what `init` gave it; anything else must not end a communicator's life.
+        if gate::is_dead() || !self.is_ours(context) {
             return;
         }
         let index = self.comm_of(context);
@@ -271,12 +274,11 @@ impl Runtime {
 
     /// One round of the drain thread; `None` when there is nothing left to do, ever.
     pub(crate) fn tick(&self, flush: bool, sync: bool) -> Option<Load> {
+        while self.grow() {}
         let mut guard = self.lock();
         let state = &mut *guard;
         let comms = state.live;
         let Phase::Running(session) = &mut state.phase else { return None };
-        session.grow(&self.recorder, comms);
-        session.complete_lanes(&self.recorder);
         let fullest = session.tick(&self.recorder, flush);
         if sync {
             self.define_learned(session);
@@ -284,6 +286,14 @@ impl Runtime {
         }
         state.tell_failure();
         Some(Load { fullest, comms })
+    }
+
+    /// Readies a piece of memory. The lock is held for a piece only: an `init` may wait for it.
+    fn grow(&self) -> bool {
+        let mut state = self.lock();
+        let comms = state.live;
+        let Phase::Running(session) = &mut state.phase else { return false };
+        session.grow(&self.recorder, comms)
     }
 
     /// Notes what an operation of API v1 to v3 tells about its communicator. For callbacks.
@@ -372,8 +382,14 @@ fn read_environment(host: &str, pid: u32) -> (Config, Vec<String>) {
     Config::read(&|name| std::env::var(name).ok(), &names, host, pid)
 }
 
-fn drain_thread(runtime: &'static Runtime) {
-    if std::panic::catch_unwind(|| drain::run(runtime)).is_err() {
+fn drain_thread(runtime: &'static Runtime, stale_lanes: Option<&Path>) {
+    let body = || {
+        // Memory for this process's own threads comes first.
+        runtime.tick(false, false);
+        stale_lanes.into_iter().for_each(lanes::adopt_stale);
+        drain::run(runtime);
+    };
+    if std::panic::catch_unwind(body).is_err() {
         runtime.contain();
     }
 }

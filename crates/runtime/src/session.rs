@@ -2,23 +2,33 @@
 //! An open recording of this process: its file, its lanes, and what was written so far.
 
 use crate::config::Config;
+use crate::lanes::LanesFile;
 use crate::sys;
 use ncclscope_recorder::{Recorder, clock, interner, lane, slots};
 use ncclscope_trace::codec::META_LANE;
+use ncclscope_trace::lanes_file::Owner;
 use ncclscope_trace::layout::Header;
 use ncclscope_trace::{ClockSync, Comm, Definition, Record, Writer};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A shared lane is left alone until it is this full, or [`Session::tick`] is told to flush.
-const LAZY_WORDS: u64 = lane::RING_WORDS / 8;
+/// A lane in the lanes file is left alone until it is this full, or [`Session::tick`] is told to
+/// flush.
+const LAZY_WORDS: u64 = lane::STARTER_WORDS / 2;
+/// Lanes and slabs that `init` itself readies: enough until the drain thread comes, which readies
+/// the rest. A page costs `init` a microsecond or more.
+const FIRST_LANES: usize = 2;
+const FIRST_SLABS: usize = 4;
+/// Room that the lanes file should have when lanes grow.
+const HEADROOM: u64 = 4 << 20;
 
 /// A recording that is open.
 #[derive(Debug)]
 pub(crate) struct Session {
     writer: Writer,
     path: PathBuf,
-    shared: bool,
+    lanes: Option<LanesFile>,
     strings_known: Vec<bool>,
     comms: Vec<Comm>,
     words: Vec<u64>,
@@ -51,34 +61,41 @@ impl Session {
         let mut session = Session {
             writer,
             path,
-            shared: false,
+            lanes: None,
             strings_known: vec![false; interner::CAPACITY],
             comms: Vec::new(),
             words: Vec::new(),
             first_sync: clock::compare(),
             failed: false,
         };
-        session.commit_memory(recorder).map_err(|e| format!("no memory: {e}; recording is off"))?;
+        session
+            .commit_memory(recorder, config.lanes.as_deref(), nonce)
+            .map_err(|e| format!("no memory: {e}; recording is off"))?;
         session.keep(|s| s.compare_clocks());
         Ok(session)
     }
 
-    /// Shares the lanes with the file where that is safe, else keeps them private.
-    fn commit_memory(&mut self, recorder: &Recorder) -> io::Result<()> {
+    /// Puts the lanes into a lanes file where there can be one, else keeps them private.
+    fn commit_memory(
+        &mut self,
+        recorder: &Recorder,
+        folder: Option<&Path>,
+        nonce: u32,
+    ) -> io::Result<()> {
         let region = &recorder.region;
-        let (lanes, slabs) = recorder.wanted(1);
-        if sys::is_local(self.writer.file()) {
-            let file = Some((self.writer.file(), self.writer.header()));
-            let shared = region.reserve(file).and_then(|()| region.grow(lanes, slabs, file));
-            self.shared = shared.is_ok();
+        let header = self.writer.header();
+        let recording = std::path::absolute(&self.path)?;
+        let owner = Owner { pid: header.pid, process: header.process, recording };
+        let lanes = folder.and_then(|folder| LanesFile::create(folder, &owner, nonce).ok());
+        let file = lanes.as_ref().and_then(|lanes| lanes.with_room(HEADROOM));
+        if file.is_some() && region.reserve(file).is_ok() {
+            self.writer.header_mut().lanes_file = lanes.as_ref().map(|l| l.path().to_owned());
+            self.lanes = lanes;
+        } else {
+            lanes.iter().for_each(LanesFile::remove);
+            region.reserve(None)?;
         }
-        if !self.shared {
-            if region.lane_header(0).is_none() {
-                region.reserve(None)?;
-            }
-            region.grow(lanes, slabs, None)?;
-        }
-        self.writer.header_mut().lanes_shared = self.shared;
+        region.grow(FIRST_LANES, FIRST_SLABS, self.room_in_lanes_file())?;
         self.writer.sync_header()
     }
 
@@ -140,24 +157,23 @@ impl Session {
         fullest
     }
 
-    /// Readies memory for more threads and operations, ahead of need.
-    pub(crate) fn grow(&mut self, recorder: &Recorder, comms: u32) {
+    /// Readies a piece of memory for more threads and operations, ahead of need. False if there is
+    /// enough, or no room: events of further threads are then counted as lost.
+    pub(crate) fn grow(&mut self, recorder: &Recorder, comms: u32) -> bool {
         let (lanes, slabs) = recorder.wanted(comms as usize);
         let region = &recorder.region;
-        let file = self.shared.then(|| (self.writer.file(), self.writer.header()));
-        // Without room, events of further threads are counted as lost.
-        if lanes > region.rings() || slabs > region.slabs() {
-            let _ = region.grow(lanes, slabs, file);
+        let (has_lanes, has_slabs) = (region.rings(), region.slabs());
+        let file = self.room_in_lanes_file();
+        if lanes > has_lanes || slabs > has_slabs {
+            let more = |wanted: usize, has: usize| wanted.min(has + 1);
+            return region.grow(more(lanes, has_lanes), more(slabs, has_slabs), file).is_ok();
         }
+        let lane = recorder.worth_completing().next();
+        lane.is_some_and(|lane| region.complete(lane, file).is_ok())
     }
 
-    /// Gives whole rings to the lanes that are worth it.
-    pub(crate) fn complete_lanes(&mut self, recorder: &Recorder) {
-        let file = self.shared.then(|| (self.writer.file(), self.writer.header()));
-        for lane in recorder.worth_completing() {
-            // Without room the lane keeps what it has.
-            let _ = recorder.region.complete(lane, file);
-        }
+    fn room_in_lanes_file(&self) -> Option<&File> {
+        self.lanes.as_ref().and_then(|lanes| lanes.with_room(HEADROOM))
     }
 
     fn define_strings(&mut self, recorder: &Recorder) {
@@ -178,7 +194,8 @@ impl Session {
             return 0;
         };
         let pending = header.pending();
-        let wait = self.shared && !flush && pending < LAZY_WORDS;
+        let survives = self.lanes.is_some() && header.is_shared();
+        let wait = survives && !flush && pending < LAZY_WORDS;
         if pending != 0 && !wait {
             let mut words = std::mem::take(&mut self.words);
             header.peek(ring, &mut words);
@@ -187,9 +204,6 @@ impl Session {
             self.keep(|s| s.writer.append(lane, from, &words));
             header.take_until(from + words.len() as u64);
             self.words = words;
-            if !self.shared {
-                self.keep(|s| s.writer.write_lane(index, &header.snapshot()));
-            }
         }
         pending
     }
@@ -204,7 +218,18 @@ impl Session {
         header.without_lane = recorder.lost_without_lane();
         header.panics = panics;
         header.comms_lost = comms_lost;
+        self.write_lane_headers(recorder);
         self.keep(|s| s.writer.sync_header());
+    }
+
+    /// Copies the lane headers to the recording: the lanes file may be gone when it is read.
+    fn write_lane_headers(&mut self, recorder: &Recorder) {
+        for lane in 0..recorder.region.rings() {
+            let header = recorder.region.lane_header(lane).filter(|header| header.was_used());
+            if let Some(header) = header {
+                self.keep(|s| s.writer.write_lane(lane, &header.snapshot()));
+            }
+        }
     }
 
     fn compare_clocks(&mut self) -> io::Result<()> {
@@ -231,14 +256,14 @@ impl Session {
     pub(crate) fn close(&mut self, recorder: &Recorder, panics: u64, comms_lost: u64) {
         self.tick(recorder, true);
         self.write_in_flight(recorder);
-        if self.shared {
-            // Late callbacks must not find the file cut below their feet.
-            recorder.region.detach();
-        }
         let end = self.writer.blocks_end();
         self.keep(|s| s.writer.file().set_len(end));
-        self.writer.header_mut().closed = true;
+        let header = self.writer.header_mut();
+        header.closed = true;
+        header.lanes_file = None;
         self.sync(recorder, panics, comms_lost);
+        // What late callbacks still write goes nowhere.
+        self.lanes.iter().for_each(LanesFile::remove);
     }
 }
 

@@ -78,6 +78,14 @@ impl Handle {
         Handle(self.0 ^ flip | (step as u64 & 7))
     }
 
+    /// The handle of the ProxyOp of this step.
+    #[must_use]
+    #[inline(always)]
+    pub const fn op_of(self) -> Handle {
+        let flip = (EventKind::ProxyOp as u64 ^ EventKind::ProxyStep as u64) << KIND_SHIFT;
+        Handle((self.0 ^ flip) & !7)
+    }
+
     /// Process bits and kind together, for one comparison; see [`Handle::family_of`].
     #[must_use]
     #[inline(always)]

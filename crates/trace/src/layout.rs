@@ -7,12 +7,13 @@ Where the parts of a recording lie, and its header.
 4 KiB    lane table: 64 lane headers of 512 bytes          (crate::scratch)
 64 KiB   definitions, append-only, up to 1 MiB             (crate::define)
 1 MiB    block ring: segments of 256 KiB                   (crate::codec)
-...      scratch: lane rings of 1 MiB, slot slabs of 80 KiB; cut off when the recording is closed
+...      scratch: lane rings of 1 MiB, slot slabs of 80 KiB, if `lanes_shared`
 ```
 
 The block ring is written segment by segment and starts over when it is full; what is overwritten
-is counted in the header by kind of event. The scratch is the live memory of the rank's callbacks:
-after a SIGKILL it holds what was not yet in blocks.
+is counted in the header by kind of event. The live memory of the rank's callbacks is a file of its
+own ([`crate::lanes_file`]); after a SIGKILL it holds what was not yet in blocks, and is put behind
+them as the scratch.
 */
 
 use crate::clock::ClockSource;
@@ -21,6 +22,9 @@ use crate::error::Error;
 use crate::handle::{LANES, SLOTS};
 use crate::kind::KINDS;
 use crate::version::{CURRENT, FormatVersion};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 /// First bytes of a recording.
 pub const MAGIC: [u8; 8] = *b"NCCLSCOP";
@@ -46,8 +50,6 @@ pub const SLAB_SLOTS: usize = 256;
 pub const SLAB_BYTES: usize = SLOT_BYTES * SLAB_SLOTS;
 /// Number of slabs.
 pub const SLABS: usize = SLOTS / SLAB_SLOTS;
-/// Bytes of the whole scratch.
-pub const SCRATCH_BYTES: u64 = (RING_BYTES * LANES + SLAB_BYTES * SLABS) as u64;
 
 /// The recording's header. Everything is written by the drain thread.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -56,9 +58,11 @@ pub struct Header {
     pub version: FormatVersion,
     /// The process ended its recording in order. Otherwise it runs, or was killed.
     pub closed: bool,
-    /// The lanes live in the file, so that nothing stored is lost when the process is killed.
-    /// Otherwise up to one drain period may be missing then.
+    /// The lanes lie in this file, behind the blocks.
     pub lanes_shared: bool,
+    /// The lanes lie in that file ([`crate::lanes_file`]), on the host. With neither, up to one
+    /// drain period is missing if the process was killed.
+    pub lanes_file: Option<PathBuf>,
     /// Process id.
     pub pid: u32,
     /// Process bits of this recording's handles.
@@ -105,6 +109,7 @@ impl Default for Header {
             version: CURRENT,
             closed: false,
             lanes_shared: false,
+            lanes_file: None,
             pid: 0,
             process: 0,
             clock: ClockSource::Monotonic,
@@ -133,6 +138,9 @@ const HOST_MAX: usize = 255;
 const OVERWRITTEN: usize = 512;
 const UNWRITTEN: usize = OVERWRITTEN + 8 * KINDS;
 const WITHOUT_LANE: usize = UNWRITTEN + 8 * KINDS;
+const LANES_FILE: usize = 1024;
+const LANES_FILE_MAX: usize = 1023;
+const _: () = assert!(WITHOUT_LANE + 8 * KINDS <= LANES_FILE);
 
 impl Header {
     /// The header's bytes.
@@ -166,6 +174,9 @@ impl Header {
         put(120, &self.strings_lost.to_le_bytes());
         let host = self.host.as_bytes();
         put(HOST, host.get(..host.len().min(HOST_MAX)).unwrap_or(&[]));
+        let lanes = self.lanes_file.as_deref().map_or(&[][..], |p| p.as_os_str().as_bytes());
+        // A path that is cut would name another file.
+        put(LANES_FILE, if lanes.len() <= LANES_FILE_MAX { lanes } else { &[] });
         for kind in 0..KINDS {
             put(OVERWRITTEN + 8 * kind, &self.overwritten[kind].to_le_bytes());
             put(UNWRITTEN + 8 * kind, &self.unwritten[kind].to_le_bytes());
@@ -195,10 +206,13 @@ impl Header {
         version.check_readable()?;
         let host = bytes.get(HOST..HOST + HOST_MAX).unwrap_or(&[]);
         let host = host.split(|&b| b == 0).next().unwrap_or(&[]);
+        let lanes = bytes.get(LANES_FILE..LANES_FILE + LANES_FILE_MAX).unwrap_or(&[]);
+        let lanes = lanes.split(|&b| b == 0).next().filter(|path| !path.is_empty());
         let header = Header {
             version,
             closed: u32_(16) != 0,
             lanes_shared: u32_(20) != 0,
+            lanes_file: lanes.map(|path| OsStr::from_bytes(path).into()),
             pid: u32_(24),
             process: u32_(28),
             clock: if u32_(32) == 1 { ClockSource::Tsc } else { ClockSource::Monotonic },
@@ -256,6 +270,7 @@ mod tests {
         let header = Header {
             closed: true,
             lanes_shared: true,
+            lanes_file: Some("/dev/shm/ncclscope-4711-1.lanes".into()),
             pid: 4711,
             process: 1023,
             clock: ClockSource::Tsc,

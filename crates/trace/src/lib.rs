@@ -22,6 +22,7 @@ pub mod define;
 mod error;
 pub mod handle;
 pub mod kind;
+pub mod lanes_file;
 pub mod layout;
 pub mod reader;
 pub mod record;

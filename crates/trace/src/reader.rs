@@ -12,6 +12,7 @@ use crate::codec::{self, BadBlock, BlockHeader, Decoder, HEADER, META_LANE};
 use crate::define::{Comm, Definition, StrId};
 use crate::error::Error;
 use crate::handle::LANES;
+use crate::lanes_file::{self, Owner};
 use crate::layout::{
     BLOCKS, DEFINITIONS, HEADER_BYTES, Header, LANE_STRIDE, LANE_TABLE, RING_BYTES, SEGMENT,
     SLAB_BYTES, SLABS, SLOT_BYTES,
@@ -64,6 +65,14 @@ impl Lane {
     }
 }
 
+/// The live memory of a process that did not end in order.
+#[derive(Debug)]
+struct Scratch {
+    file: File,
+    table: u64,
+    rings: u64,
+}
+
 #[derive(Debug, Clone, Copy)]
 struct BlockRef {
     at: u64,
@@ -96,30 +105,52 @@ impl Recording {
         recording.lanes.resize_with(LANES, Lane::default);
         // The scratch first: what the drain thread of a live process moves to blocks meanwhile is
         // then seen twice rather than not at all, and sorted out by position.
-        let rings = recording.read_lanes()?;
+        let scratch = recording.scratch()?;
+        let rings = recording.read_lanes(scratch.as_ref())?;
         recording.read_definitions()?;
         recording.index_blocks()?;
-        recording.recover(&rings)?;
+        recording.recover(scratch.as_ref(), &rings)?;
         Ok(recording)
     }
 
-    fn read_lanes(&mut self) -> Result<Vec<(usize, Vec<u8>)>, Error> {
-        let table = read_up_to(&self.file, LANE_TABLE, LANES * LANE_STRIDE)?;
+    fn read_lanes(&mut self, scratch: Option<&Scratch>) -> Result<Vec<(usize, Vec<u8>)>, Error> {
+        let (file, at) = scratch.map_or((&self.file, LANE_TABLE), |s| (&s.file, s.table));
+        let table = read_up_to(file, at, LANES * LANE_STRIDE)?;
         let mut rings = Vec::new();
         for (index, bytes) in table.chunks(LANE_STRIDE).enumerate() {
             let Some(header) = LaneHeader::decode(bytes) else { break };
-            if header.used && self.has_scratch() {
-                let ring = read_up_to(&self.file, self.header.ring_offset(index), RING_BYTES)?;
-                rings.push((index, ring));
+            if let Some(scratch) = scratch.filter(|_| header.used) {
+                let at = scratch.rings + (index * RING_BYTES) as u64;
+                rings.push((index, read_up_to(&scratch.file, at, RING_BYTES)?));
             }
             self.lanes[index].header = header;
         }
         Ok(rings)
     }
 
-    /// The lanes are in the file and were not folded into blocks in order.
-    fn has_scratch(&self) -> bool {
-        self.header.lanes_shared && !self.header.closed
+    /// Where the lanes are, unless they were folded into blocks in order.
+    fn scratch(&mut self) -> Result<Option<Scratch>, Error> {
+        let beside = self.lanes_file();
+        if beside.is_none() && self.header.lanes_file.is_some() {
+            // Somebody may just have put them into the recording.
+            self.header = Header::decode(&read_up_to(&self.file, 0, HEADER_BYTES)?)?;
+        }
+        let header = &self.header;
+        if header.closed {
+            return Ok(None);
+        }
+        if header.lanes_shared {
+            let (file, rings) = (self.file.try_clone()?, header.scratch_offset());
+            return Ok(Some(Scratch { file, table: LANE_TABLE, rings }));
+        }
+        let (table, rings) = (lanes_file::TABLE, lanes_file::RINGS);
+        Ok(beside.map(|file| Scratch { file, table, rings }))
+    }
+
+    fn lanes_file(&self) -> Option<File> {
+        let file = File::open(self.header.lanes_file.as_ref()?).ok()?;
+        let owner = Owner::of(&file)?;
+        owner.wrote(&self.header).then_some(file)
     }
 
     fn read_definitions(&mut self) -> Result<(), Error> {
@@ -232,42 +263,60 @@ impl Recording {
         }
     }
 
-    fn recover(&mut self, rings: &[(usize, Vec<u8>)]) -> Result<(), Error> {
-        let mut torn = 0;
+    fn recover(
+        &mut self,
+        scratch: Option<&Scratch>,
+        rings: &[(usize, Vec<u8>)],
+    ) -> Result<(), Error> {
+        let (mut torn, mut hidden) = (0, 0);
         for (index, ring) in rings {
             let lane = &mut self.lanes[*index];
             let in_blocks = lane.blocks.iter().map(|b| b.header.next_pos).max().unwrap_or(0);
             let from = in_blocks.max(lane.header.tail);
+            if lane.header.hides(from) {
+                hidden += lane.header.head - from;
+                continue;
+            }
             let (records, torn_words) = ring_records(ring, from, lane.header.head);
             torn += torn_words;
             lane.recovered = records;
         }
         let decoded = self.latest();
         self.last_ticks = self.last_ticks.max(decoded);
-        if self.has_scratch() {
-            self.read_slots()?;
-            let records: usize = self.lanes.iter().map(Lane::recovered).sum();
-            let steps: usize = self.lanes.iter().map(|l| l.in_flight.len()).sum();
-            let mut text = format!(
-                "not closed: process {} was killed, or still runs; {records} records taken from \
-                 its lanes, {steps} network steps in flight",
-                self.header.pid
-            );
-            if torn != 0 {
-                text.push_str(&format!(", torn tail of {torn} words left out"));
-            }
+        if let Some(scratch) = scratch {
+            self.read_slots(scratch)?;
+        }
+        if !self.header.closed {
+            let text = self.how_it_ended(scratch.is_some(), torn, hidden);
             self.problems.insert(0, text);
-        } else if !self.header.closed {
-            self.problems.insert(
-                0,
-                format!(
-                    "not closed: process {} was killed, or still runs; its lanes were not in the \
-                     file, so up to the last drain period (40 ms) is missing",
-                    self.header.pid
-                ),
-            );
         }
         Ok(())
+    }
+
+    fn how_it_ended(&self, has_scratch: bool, torn: u64, hidden: u64) -> String {
+        let mut text =
+            format!("not closed: process {} was killed, or still runs; ", self.header.pid);
+        if has_scratch {
+            let records: usize = self.lanes.iter().map(Lane::recovered).sum();
+            let steps: usize = self.lanes.iter().map(|l| l.in_flight.len()).sum();
+            text +=
+                &format!("{records} records taken from its lanes, {steps} network steps in flight");
+            if torn != 0 {
+                text += &format!(", torn tail of {torn} words left out");
+            }
+            if hidden != 0 {
+                text += &format!(", {hidden} words in private memory lost");
+            }
+        } else if let Some(file) = &self.header.lanes_file {
+            text += &format!(
+                "its lanes, {} on {}, are not here, so up to the last 250 ms are missing",
+                file.display(),
+                self.header.host
+            );
+        } else {
+            text += "its lanes were in no file, so up to the last drain period (40 ms) is missing";
+        }
+        text
     }
 
     fn latest(&self) -> u64 {
@@ -280,10 +329,11 @@ impl Recording {
         latest
     }
 
-    fn read_slots(&mut self) -> Result<(), Error> {
+    fn read_slots(&mut self, scratch: &Scratch) -> Result<(), Error> {
         let mut bytes = Vec::new();
+        let slabs = scratch.rings + (LANES * RING_BYTES) as u64;
         for slab in 0..SLABS {
-            let slab = read_up_to(&self.file, self.header.slab_offset(slab), SLAB_BYTES)?;
+            let slab = read_up_to(&scratch.file, slabs + (slab * SLAB_BYTES) as u64, SLAB_BYTES)?;
             if slab.is_empty() {
                 break;
             }

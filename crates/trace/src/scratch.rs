@@ -6,9 +6,10 @@ The recorder writes these with atomic stores into shared memory; the byte offset
 definition that both sides use.
 
 Lane header (512 bytes): `state:u32@0 kinds:u32@4 (mask of event kinds seen)`, the producer's line
-`head:u64@64 (words ever pushed) sequence:u64@72`, the consumer's line `tail:u64@192 (words taken)`,
-and the losses `u64[16]@256` by kind: events that were not recorded at all, and `u64[16]@384`:
-stops and states of recorded events that were not.
+`head:u64@64 (words ever pushed) sequence:u64@72`, the consumer's line `tail:u64@192 (words taken)
+hidden:u64@208 (words at the ring's end that are in no file)`, and the losses `u64[16]@256` by kind:
+events that were not recorded at all, and `u64[16]@384`: stops and states of recorded events that
+were not.
 
 Slot (320 bytes): header `handle:u64@0 (0: free) start:u64@8 comm:u16@16 …`, then eight steps of 32
 bytes: `start|repeats:u64@0 (48|16 bits) d0:u32@8 d1:u32@12 d2:u32@16 size:u32@20 step:u32@24
@@ -35,6 +36,8 @@ pub mod lane {
     pub const SEQUENCE: usize = 72;
     /// Words taken by the drain thread.
     pub const TAIL: usize = 192;
+    /// Words at the end of the ring that lie in private memory, not in the file.
+    pub const HIDDEN: usize = 208;
     /// Events lost, by kind.
     pub const LOST: usize = 256;
     /// Stops and states lost, by kind.
@@ -84,6 +87,8 @@ pub struct LaneHeader {
     pub head: u64,
     /// Words taken by the drain thread.
     pub tail: u64,
+    /// Words at the end of the ring that lie in private memory, not in the file.
+    pub hidden: u64,
     /// Events that were not recorded at all, by kind.
     pub lost: KindCounts,
     /// Stops and states of recorded events that were not recorded, by kind.
@@ -108,9 +113,20 @@ impl LaneHeader {
             kinds: u32_at(bytes, lane::KINDS)?,
             head,
             tail: u64_at(bytes, lane::TAIL)?,
+            hidden: u64_at(bytes, lane::HIDDEN)?,
             lost: counts(lane::LOST),
             lost_ends: counts(lane::LOST_ENDS),
         })
+    }
+}
+
+impl LaneHeader {
+    /// True if some of the words from position `from` on, up to the head, are not in the file.
+    #[must_use]
+    pub fn hides(&self, from: u64) -> bool {
+        const WORDS: u64 = (RING_BYTES / 8) as u64;
+        let end = from % WORDS + self.head.saturating_sub(from);
+        self.hidden != 0 && self.head > from && end > WORDS - self.hidden.min(WORDS)
     }
 }
 

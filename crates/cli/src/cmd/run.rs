@@ -13,6 +13,7 @@ use crate::failure::{ENVIRONMENT, Failure, tell, warn};
 use crate::input::{Input, recordings_in};
 use crate::plugin;
 use crate::time::Moment;
+use ncclscope_trace::{Recording, lanes_file};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
@@ -57,6 +58,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         warn(format_args!("cannot write {}/run.json: {error}", directory.display()));
     }
     if !args.no_report {
+        adopt_lanes(&directory);
         finish(&directory)?;
     }
     Ok(ExitCode::from(code))
@@ -135,6 +137,24 @@ fn pass_on(mut signals: Signals, child: &Child) {
 fn code_of(status: ExitStatus) -> u8 {
     let signal = status.signal().map(|signal| 128 + signal);
     u8::try_from(status.code().or(signal).unwrap_or_default()).unwrap_or(ENVIRONMENT)
+}
+
+/// Fetches what killed ranks of this host left in memory, so that the directory can be moved.
+fn adopt_lanes(directory: &Path) {
+    let recordings = recordings_in(directory).unwrap_or_default();
+    let lanes = recordings.iter().filter_map(|path| {
+        Recording::open(path).ok().and_then(|recording| recording.header().lanes_file.clone())
+    });
+    for file in lanes {
+        // A rank that outlived the command still needs it; one that is gone was adopted already.
+        match lanes_file::adopt(&file) {
+            Err(error) if error.kind() != ErrorKind::NotFound => tell(format_args!(
+                "warning: the last records of a killed rank stay in {}: {error}",
+                file.display()
+            )),
+            _ => {}
+        }
+    }
 }
 
 /// Prints the report; what is wrong with recordings does not change how the command ended.

@@ -13,6 +13,7 @@ const KNOWN: &[&str] = &[
     "EVENTS",
     "KERNEL",
     "RING_MB",
+    "LANES",
     "CLOCK",
     "LOG",
     "PLUGIN",

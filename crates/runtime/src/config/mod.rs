@@ -58,6 +58,8 @@ pub struct Config {
     pub kernel: Kernel,
     /// `NCCLSCOPE_RING_MB`, in bytes.
     pub ring_bytes: u64,
+    /// `NCCLSCOPE_LANES`: where the lanes file goes, if there is one.
+    pub lanes: Option<PathBuf>,
     /// `NCCLSCOPE_CLOCK`: the processor's counter may be used.
     pub counter: bool,
     /// `NCCLSCOPE_LOG`.
@@ -68,6 +70,7 @@ pub struct Config {
 pub const DEFAULT_EVENTS: u32 =
     0xffff & !(EventKind::ProxyCtrl.bit() | EventKind::KernelPhase.bit());
 const MIB: u64 = 1 << 20;
+const DEFAULT_LANES: &str = "/dev/shm";
 
 impl Config {
     /// Reads the configuration with `get` (a variable's value), which sees all of `names`; returns
@@ -87,6 +90,7 @@ impl Config {
             events: reader.value("EVENTS", events, DEFAULT_EVENTS),
             kernel: reader.value("KERNEL", kernel, Kernel::Auto),
             ring_bytes: reader.value("RING_MB", ring, default_ring),
+            lanes: reader.value("LANES", lanes, Some(DEFAULT_LANES.into())),
             counter: reader.value("CLOCK", clock, true),
             log: reader.value("LOG", log, LogTo::Nccl),
         };
@@ -234,6 +238,14 @@ fn ring(text: &str) -> Result<u64, &'static str> {
     Ok(mib * MIB)
 }
 
+fn lanes(text: &str) -> Result<Option<PathBuf>, &'static str> {
+    match text {
+        "off" => Ok(None),
+        path if path.starts_with('/') => Ok(Some(path.into())),
+        _ => Err("an absolute path of a directory in memory (tmpfs), or off"),
+    }
+}
+
 fn clock(text: &str) -> Result<bool, &'static str> {
     match text.to_ascii_lowercase().as_str() {
         "auto" | "tsc" => Ok(true),
@@ -280,17 +292,18 @@ mod tests {
             ("NCCLSCOPE_EVENTS", "Coll,Kernels"),
             ("NCCLSCOPE_KERNEL", "maybe"),
             ("NCCLSCOPE_RING_MB", "lots"),
+            ("NCCLSCOPE_LANES", "shm"),
             ("NCCLSCOPE_CLOCK", "sundial"),
             ("NCCLSCOPE_LOG", "paper"),
             ("NCCLSCOPE_MOOD", "good"),
         ]);
         assert_eq!(config, read(&[]).0);
-        assert_eq!(lines.len(), 7);
+        assert_eq!(lines.len(), 8);
         assert_eq!(
             lines[0],
             "NCCLSCOPE_MODE=fast: expected off, flight or trace; the default holds"
         );
-        assert!(lines[6].contains("unknown variable NCCLSCOPE_MOOD"));
+        assert!(lines[7].contains("unknown variable NCCLSCOPE_MOOD"));
     }
 
     #[test]

@@ -98,6 +98,15 @@ pub const VARIABLES: &[Variable] = &[
         "MiB of records kept in a process's recording; older ones are overwritten and counted.",
     ),
     plugin(
+        "LANES",
+        &[],
+        "a directory in memory (tmpfs), or `off`",
+        "`/dev/shm`",
+        "Where records wait for the drain thread, so that a SIGKILL loses nothing; the file goes \
+         with the process. With `off`, or where the directory is more than half full, they wait \
+         in private memory, and a kill costs up to 40 ms of them.",
+    ),
+    plugin(
         "CLOCK",
         &[],
         "`auto`, `tsc`, `monotonic`",

@@ -58,19 +58,19 @@ pub fn nonce() -> u32 {
     if got == 4 { u32::from_ne_bytes(bytes) } else { pid().wrapping_mul(0x9e37_79b9) }
 }
 
-/// True if the file lies on a local file system on which allocated blocks stay allocated, so that
-/// a mapping of it can be written without waiting for a network or finding the disk full.
+/// Free and total bytes of the file's file system, if its files lie in memory (tmpfs): stores to a
+/// mapping then never wait for a disk or a network.
 #[must_use]
-pub fn is_local(file: &File) -> bool {
+pub fn memory_files(file: &File) -> Option<(u64, u64)> {
     // SAFETY: zero is a valid value of this plain C struct.
     let mut stat: libc::statfs = unsafe { core::mem::zeroed() };
     // SAFETY: the descriptor is open, and `stat` valid to write to.
-    if unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut stat) } != 0 {
-        return false;
+    let result = unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut stat) };
+    if result != 0 || stat.f_type != libc::TMPFS_MAGIC {
+        return None;
     }
-    // ext2/3/4, xfs, tmpfs, overlayfs, f2fs (statfs(2)).
-    let local = [0xef53, 0x5846_5342, 0x0102_1994, 0x794c_7630, 0xf2f5_2010];
-    local.contains(&stat.f_type)
+    let block = u64::try_from(stat.f_bsize).ok()?;
+    Some((stat.f_bavail * block, stat.f_blocks * block))
 }
 
 /// Starts a thread that no signal of the host is ever delivered to.

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The lanes file of this process, and those that dead processes left.
+
+use crate::sys;
+use ncclscope_trace::lanes_file::{self, Owner, PREFIX, SUFFIX};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// This process's lanes file, locked for life.
+#[derive(Debug)]
+pub(crate) struct LanesFile {
+    file: File,
+    path: PathBuf,
+}
+
+impl LanesFile {
+    /// Creates the file in `folder`, which must lie in memory and be at most half full.
+    pub(crate) fn create(folder: &Path, owner: &Owner, nonce: u32) -> io::Result<LanesFile> {
+        let path = folder.join(format!("{PREFIX}{}-{nonce:08x}{SUFFIX}", owner.pid));
+        let file =
+            OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+        let lanes = LanesFile { file, path };
+        lanes.begin(owner).inspect_err(|_| lanes.remove())?;
+        Ok(lanes)
+    }
+
+    fn begin(&self, owner: &Owner) -> io::Result<()> {
+        if !self.has_room(0) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.file.try_lock()?;
+        self.file.write_all_at(&owner.encode(), 0)
+    }
+
+    /// The file, if `bytes` more leave half of the file system free: NCCL needs it too, and crashes
+    /// where it runs full (NVIDIA/nccl#2326).
+    pub(crate) fn with_room(&self, bytes: u64) -> Option<&File> {
+        self.has_room(bytes).then_some(&self.file)
+    }
+
+    fn has_room(&self, bytes: u64) -> bool {
+        sys::memory_files(&self.file).is_some_and(|(free, total)| free >= bytes + total / 2)
+    }
+
+    /// The file's path.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Takes the file's name away; its memory stays until the process ends.
+    pub(crate) fn remove(&self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Puts the lanes that killed processes left in `folder` into their recordings. What cannot be
+/// read or written is left alone: it may be another user's.
+pub(crate) fn adopt_stale(folder: &Path) {
+    let Ok(entries) = std::fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let is_one = name.to_str().is_some_and(|n| n.starts_with(PREFIX) && n.ends_with(SUFFIX));
+        if is_one {
+            let _ = lanes_file::adopt(&entry.path());
+        }
+    }
+}
