@@ -12,7 +12,10 @@ played, and by this process having survived.
 */
 
 pub mod descr;
+pub mod end;
 pub mod log;
+pub mod logger;
+pub mod mask;
 pub mod offsets;
 pub mod play;
 pub mod plugin;

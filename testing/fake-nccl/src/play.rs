@@ -28,6 +28,9 @@ pub mod bit {
     pub const CE_SYNC: u64 = 8192;
     pub const CE_BATCH: u64 = 16384;
     pub const KERNEL_PHASE: u64 = 32768;
+    /// Kinds that came with versions 5 (four), 6 (three) and 7 (one).
+    pub const LATER: [u64; 8] =
+        [GROUP_API, COLL_API, P2P_API, KERNEL_LAUNCH, CE_COLL, CE_SYNC, CE_BATCH, KERNEL_PHASE];
 }
 
 /// A handle as it came from the plugin.
@@ -45,7 +48,16 @@ pub struct Player<'a> {
     context: u64,
     rank: i32,
     seq: u64,
-    nameless: bool,
+    strings: Strings,
+}
+
+/// What the descriptors' strings are.
+#[derive(Debug, Clone, Copy)]
+enum Strings {
+    /// NCCL's.
+    Ordinary,
+    /// The same for all.
+    All(Option<&'static CStr>),
 }
 
 /// An operation whose proxy work is still to be played.
@@ -59,13 +71,13 @@ impl<'a> Player<'a> {
     /// A player of the communicator that `context` stands for.
     #[must_use]
     pub const fn new(plugin: &'a Plugin, context: u64, rank: i32) -> Player<'a> {
-        Player { plugin, context, rank, seq: 0, nameless: false }
+        Player { plugin, context, rank, seq: 0, strings: Strings::Ordinary }
     }
 
-    /// The same with NULL for every string.
+    /// The same with one text, or NULL, for every string.
     #[must_use]
-    pub const fn nameless(self) -> Player<'a> {
-        Player { nameless: true, ..self }
+    pub const fn saying(self, text: Option<&'static CStr>) -> Player<'a> {
+        Player { strings: Strings::All(text), ..self }
     }
 
     /// The API version.
@@ -83,7 +95,10 @@ impl<'a> Player<'a> {
     }
 
     fn name(&self, text: &'static CStr) -> Option<&'static CStr> {
-        (!self.nameless).then_some(text)
+        match self.strings {
+            Strings::Ordinary => Some(text),
+            Strings::All(text) => text,
+        }
     }
 
     fn tag(&self, descr: &mut Descr, at: usize) {

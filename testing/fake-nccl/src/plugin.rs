@@ -3,9 +3,13 @@
 
 use crate::descr::Descr;
 use crate::log::Log;
+use crate::logger;
+use crate::mask::Mask;
 use core::ffi::{c_char, c_int, c_void};
-use core::sync::atomic::{AtomicI32, Ordering};
-use std::path::Path;
+use libloading::os::unix::Library;
+use std::ffi::CString;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 /// The function table as it lies in memory; all versions have these six pointers.
 #[derive(Debug, Clone, Copy)]
@@ -28,7 +32,7 @@ type InitV4 = unsafe extern "C" fn(
     c_int,
     c_int,
     c_int,
-    Option<unsafe extern "C" fn()>,
+    Option<logger::Entry>,
 ) -> c_int;
 type InitV5 = unsafe extern "C" fn(
     *mut *mut c_void,
@@ -38,7 +42,7 @@ type InitV5 = unsafe extern "C" fn(
     c_int,
     c_int,
     c_int,
-    Option<unsafe extern "C" fn()>,
+    Option<logger::Entry>,
 ) -> c_int;
 
 /// State arguments, by default 16 bytes, which is more than any version reads; or what a network
@@ -73,10 +77,13 @@ impl<const N: usize> Args<N> {
 /// A plugin, loaded at one version.
 #[derive(Debug)]
 pub struct Plugin {
-    library: Option<libloading::os::unix::Library>,
+    path: PathBuf,
+    library: Mutex<Option<Library>>,
     table: Profiler,
     version: usize,
-    mask: &'static AtomicI32,
+    mask: Mask,
+    name: Option<CString>,
+    logger: Option<logger::Entry>,
     log: Log,
 }
 
@@ -89,19 +96,23 @@ impl Plugin {
     /// # Errors
     /// The loader's words.
     pub fn load(path: &Path, version: usize, log: Log) -> Result<Plugin, String> {
-        let flags = libc::RTLD_NOW | libc::RTLD_LOCAL;
-        // SAFETY: running the plugin's initialisers is what this is for.
-        let library = unsafe { libloading::os::unix::Library::open(Some(path), flags) }
-            .map_err(|e| e.to_string())?;
-        let name = format!("ncclProfiler_v{version}\0");
-        // SAFETY: the symbol is a data object that begins with these six pointers.
-        let table = *unsafe { library.get::<*const Profiler>(name.as_bytes()) }
-            .map_err(|e| e.to_string())?;
-        // SAFETY: the symbol's address is that of the table.
-        let table = unsafe { *table };
-        // NCCL's mask is a global of its own; it outlives every plugin.
-        let mask = Box::leak(Box::new(AtomicI32::new(0)));
-        Ok(Plugin { library: Some(library), table, version, mask, log })
+        let (library, table) = open(path, version)?;
+        Ok(Plugin {
+            path: path.to_owned(),
+            library: Mutex::new(Some(library)),
+            table,
+            version,
+            mask: Mask::new()?,
+            name: Some(c"fake".to_owned()),
+            logger: None,
+            log,
+        })
+    }
+
+    /// The same with another name of the communicators (`None`: NULL), and a logger.
+    #[must_use]
+    pub fn telling(self, name: Option<CString>, logger: Option<logger::Entry>) -> Plugin {
+        Plugin { name, logger, ..self }
     }
 
     /// The API version.
@@ -110,15 +121,10 @@ impl Plugin {
         self.version
     }
 
-    /// The activation mask as it stands.
+    /// The activation mask.
     #[must_use]
-    pub fn mask(&self) -> u32 {
-        self.mask.load(Ordering::Relaxed).cast_unsigned()
-    }
-
-    /// Writes the mask, as RAS or another profiler may.
-    pub fn set_mask(&self, mask: i32) {
-        self.mask.store(mask, Ordering::Relaxed);
+    pub const fn mask(&self) -> &Mask {
+        &self.mask
     }
 
     /// What was played.
@@ -134,8 +140,10 @@ impl Plugin {
     #[must_use]
     pub fn init(&self, hash: u64, ranks: c_int, rank: c_int) -> u64 {
         let mut context: *mut c_void = core::ptr::null_mut();
-        let (mask, name) = (self.mask.as_ptr(), c"fake".as_ptr());
-        // SAFETY: all pointers are valid.
+        let name = self.name.as_ref().map_or(core::ptr::null(), |name| name.as_ptr());
+        let mask = self.mask.as_ptr();
+        logger::live(1);
+        // SAFETY: all pointers are valid, but for a NULL name.
         let code = unsafe { self.call_init(&raw mut context, mask, name, hash, ranks, rank) };
         assert_eq!(code, 0, "init returned an error");
         assert!(!context.is_null(), "init left a null context");
@@ -143,15 +151,23 @@ impl Plugin {
         context.addr() as u64
     }
 
-    /// `init` with NULL for all that it takes.
+    /// `init` with NULL for the mask, for the context's slot, and for all that it takes.
     ///
     /// # Panics
-    /// If the plugin returns an error.
+    /// If the plugin returns an error, or a context of NULL where it has a slot.
     pub fn init_with_nulls(&self) {
-        let (context, mask) = (core::ptr::null_mut(), core::ptr::null_mut());
-        // SAFETY: plugins must take NULL everywhere.
-        let code = unsafe { self.call_init(context, mask, core::ptr::null(), 0, 0, -1) };
-        assert_eq!(code, 0, "init returned an error");
+        let null = core::ptr::null_mut();
+        let mut context = null;
+        for (slot, mask) in [
+            (&raw mut context, core::ptr::null_mut()),
+            (core::ptr::null_mut(), self.mask.as_ptr()),
+            (core::ptr::null_mut(), core::ptr::null_mut()),
+        ] {
+            // SAFETY: plugins must take NULL; what is not NULL is valid.
+            let code = unsafe { self.call_init(slot, mask, core::ptr::null(), 0, 0, -1) };
+            assert_eq!(code, 0, "init returned an error");
+        }
+        assert_ne!(context, null, "init left a null context");
     }
 
     /// # Safety
@@ -178,14 +194,14 @@ impl Plugin {
                 let init =
                     unsafe { core::mem::transmute::<*const c_void, InitV4>(self.table.init) };
                 // SAFETY: the caller's promise.
-                unsafe { init(context, mask, name, hash, 2, ranks, rank, None) }
+                unsafe { init(context, mask, name, hash, 2, ranks, rank, self.logger) }
             }
             _ => {
                 // SAFETY: versions 5 to 7 have this signature.
                 let init =
                     unsafe { core::mem::transmute::<*const c_void, InitV5>(self.table.init) };
                 // SAFETY: the caller's promise.
-                unsafe { init(context, hash, mask, name, 2, ranks, rank, None) }
+                unsafe { init(context, hash, mask, name, 2, ranks, rank, self.logger) }
             }
         }
     }
@@ -253,12 +269,38 @@ impl Plugin {
     pub fn finalize(&self, context: u64) {
         // SAFETY: the context came from `init`, or is garbage, which plugins must take.
         assert_eq!(unsafe { (self.table.finalize)(pointer(context)) }, 0);
+        logger::live(-1);
     }
 
-    /// Unloads the library as NCCL does with the last communicator.
-    pub fn unload(mut self) {
-        drop(self.library.take());
+    /// Unloads the library, as NCCL does with the last communicator, and some releases before: a
+    /// thread that is inside a callback goes on with the old table.
+    pub fn unload(&self) {
+        drop(self.library.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
+
+    /// Loads the library once more, as NCCL does for the next communicator.
+    ///
+    /// # Panics
+    /// If it does not load, or lies elsewhere now, where the old table would lead to nothing.
+    pub fn load_again(&self) {
+        let (library, table) = open(&self.path, self.version).expect("the plugin loads again");
+        assert_eq!(table.init, self.table.init, "the plugin was unmapped");
+        *self.library.lock().unwrap_or_else(PoisonError::into_inner) = Some(library);
+    }
+}
+
+/// Loads a library as NCCL does, and looks up the table of `version`.
+fn open(path: &Path, version: usize) -> Result<(Library, Profiler), String> {
+    let flags = libc::RTLD_NOW | libc::RTLD_LOCAL;
+    // SAFETY: running the plugin's initialisers is what this is for.
+    let library = unsafe { Library::open(Some(path), flags) }.map_err(|e| e.to_string())?;
+    let name = format!("ncclProfiler_v{version}\0");
+    // SAFETY: the symbol is a data object that begins with these six pointers.
+    let table =
+        *unsafe { library.get::<*const Profiler>(name.as_bytes()) }.map_err(|e| e.to_string())?;
+    // SAFETY: the symbol's address is that of the table.
+    let table = unsafe { *table };
+    Ok((library, table))
 }
 
 /// Handles and contexts are numbers here; NCCL carries them as pointers.

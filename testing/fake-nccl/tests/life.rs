@@ -213,20 +213,22 @@ fn mode_off_asks_for_nothing_and_writes_nothing() {
 /// Runs in a file system of its own that holds 3 MiB; needs the right to mount one.
 #[test]
 fn a_full_disk_costs_records_and_nothing_else() {
-    let dir = tempfile::tempdir().unwrap();
     for (size, fill, word) in [
         ("3m", "head -c 3000000 /dev/zero", "counted as lost"),
         ("4k", ":", "counted as lost"),
         ("4k", "echo x", "recording is off"),
     ] {
+        let [dir, kept] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let script = format!(
-            "mount -t tmpfs -o size={size} none {dir} && {{ {fill} > {dir}/x; }} && \"$@\"",
-            dir = dir.path().display()
+            "mount -t tmpfs -o size={size} none {dir} && {{ {fill} > {dir}/x; }} && \"$@\" && \
+             cp {dir}/* {kept}",
+            dir = dir.path().display(),
+            kept = kept.path().display(),
         );
         let mut command = Command::new("unshare");
         command.args(["--map-root-user", "--mount", "sh", "-c", &script, "sh"]);
         command.arg(env!("CARGO_BIN_EXE_fake-nccl")).arg(plugin());
-        command.args(["6", "allreduce", "--ops", "2000"]);
+        command.args(["6", "allreduce", "--ops", "4000"]);
         command.env("NCCLSCOPE_DIR", dir.path()).env("NCCLSCOPE_LOG", "stderr");
         let output = command.output().unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -234,7 +236,90 @@ fn a_full_disk_costs_records_and_nothing_else() {
             println!("skipped: no right to mount a small file system here: {stderr}");
             return;
         }
-        assert!(String::from_utf8_lossy(&output.stdout).contains("survived"), "{output:?}");
+        assert!(survived(&output), "{output:?}");
+        std::fs::remove_file(kept.path().join("x")).unwrap();
         assert!(stderr.contains(word), "{size}: {stderr}");
+    }
+}
+
+/// Lanes files in `folder`.
+fn lanes_files(folder: &Path) -> usize {
+    let names = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name());
+    names.filter(|name| name.to_string_lossy().ends_with(".lanes")).count()
+}
+
+/// A directory in memory, for lanes.
+fn memory() -> tempfile::TempDir {
+    tempfile::Builder::new().prefix("ncclscope-test-").tempdir_in("/dev/shm").unwrap()
+}
+
+#[test]
+fn lanes_of_a_killed_process_are_kept_until_the_next_one_adopts_them() {
+    let (shm, dir) = (memory(), tempfile::tempdir().unwrap());
+    let env = [("NCCLSCOPE_LANES", shm.path().to_str().unwrap())];
+    play(dir.path(), 6, 100, "kill", &env);
+    assert_eq!(lanes_files(shm.path()), 1);
+    let before = count(&recordings(dir.path())[0]);
+    let next = tempfile::tempdir().unwrap();
+    // The drain thread adopts; a process that is over at once may end before it begins.
+    let mut rounds = 0..20;
+    while lanes_files(shm.path()) != 0 {
+        assert!(rounds.next().is_some(), "nobody adopts");
+        let output = play(next.path(), 6, 1000, "finalize", &env);
+        assert!(survived(&output), "{output:?}");
+    }
+    let recording = &recordings(dir.path())[0];
+    assert!(recording.header().lanes_shared);
+    assert_eq!(count(recording), before);
+}
+
+#[test]
+fn without_a_place_for_lanes_everything_is_recorded_all_the_same() {
+    let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    for lanes in ["off", "/nonexistent", disk.path().to_str().unwrap()] {
+        let dir = tempfile::tempdir().unwrap();
+        let output = play(dir.path(), 6, 40, "finalize", &[("NCCLSCOPE_LANES", lanes)]);
+        assert!(survived(&output), "{output:?}");
+        let recordings = recordings(dir.path());
+        assert_eq!(recordings[0].problems(), &[] as &[String], "{lanes}");
+        assert_eq!(count(&recordings[0]).started, expected(6, 40), "{lanes}");
+    }
+    assert_eq!(lanes_files(disk.path()), 0, "a disk is no place for lanes");
+    let dir = tempfile::tempdir().unwrap();
+    play(dir.path(), 6, 40, "kill", &[("NCCLSCOPE_LANES", "off")]);
+    let problem = recordings(dir.path())[0].problems()[0].clone();
+    assert!(problem.contains("its lanes were in no file"), "{problem}");
+}
+
+/// Containers often have 64 MiB of shared memory, and NCCL crashes where it runs full. Sixteen
+/// communicators need more than the half that is ours of the smaller one; both stay half empty.
+#[test]
+fn shared_memory_is_never_filled() {
+    for size in ["6m", "64m"] {
+        let [shm, dir] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let script = format!(
+            "mount -t tmpfs -o size={size} none {shm} && \"$@\" && df --output=pcent {shm} && \
+             ls {shm}",
+            shm = shm.path().display()
+        );
+        let mut command = Command::new("unshare");
+        command.args(["--map-root-user", "--mount", "sh", "-c", &script, "sh"]);
+        command.arg(env!("CARGO_BIN_EXE_fake-nccl")).arg(plugin());
+        command.args(["6", "allreduce", "--ops", "40", "--end", "comms"]);
+        command.env("NCCLSCOPE_DIR", dir.path()).env("NCCLSCOPE_LOG", "stderr");
+        command.env("NCCLSCOPE_LANES", shm.path());
+        let output = command.output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        if stderr.contains("unshare:") || stderr.contains("mount:") {
+            println!("skipped: no right to mount a small file system here: {stderr}");
+            return;
+        }
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        let (_, after) = stdout.split_once("survived\n").unwrap_or_else(|| panic!("{output:?}"));
+        let per_cent = |word: &str| word.strip_suffix('%')?.parse::<u32>().ok();
+        let used = after.split_whitespace().find_map(per_cent).expect("df tells it");
+        assert!(used <= 50, "{size}: {after}");
+        let recordings = recordings(dir.path());
+        assert_eq!(count(&recordings[0]).started, expected(6, 640), "{size}");
     }
 }

@@ -2,26 +2,33 @@
 //! A process that loads a plugin, plays a script, and ends in one of several ways.
 //!
 //! ```text
-//! fake-nccl PLUGIN VERSION SCRIPT [--ops N] [--threads N] [--end END] [--log FILE]
+//! fake-nccl PLUGIN VERSION SCRIPT [--ops N] [--threads N] [--end END] [--log FILE] [--name NAME]
+//!           [--logger LOGGER]
 //! fake-nccl PLUGIN VERSION replay --file FILE [--log FILE]
 //! ```
 //!
 //! SCRIPT is one of `fake_nccl::script::SCRIPTS`. END is `finalize`, `exit` (without finalize),
-//! `kill` (SIGKILL, with a step in flight), `term` (SIGTERM), `fork`, `reload` (three times) or
-//! `comms` (16 of them). The last round's callbacks go to the log's FILE; what was played is
-//! printed as `fake_nccl::Log::counts` has it, a replay's handles as `handle ID HANDLE`, and
-//! `survived` last, where it does survive.
+//! `kill` (SIGKILL, with a step in flight), `term` (SIGTERM), `fork`, `reload` (three times),
+//! `comms` (16 of them), or, while N threads are at it, `term-busy`, `term-flag` and `term-exit`
+//! (SIGTERM unhandled, noted and finalized, or handled by an exit), `fork-busy` and `dlclose`.
+//! Communicators have NAME for a name (`null`: NULL; a number: so many letters), and a logger that
+//! is `real` or `garbage`.
+//!
+//! The last round's callbacks go to the log's FILE; what was played is printed as
+//! `fake_nccl::Log::counts` has it, a replay's handles as `handle ID HANDLE`, the logger's lines as
+//! `logged COUNT`, and `survived` last, where it does survive.
 
-#![expect(clippy::print_stdout, clippy::exit, reason = "it is a program")]
+#![expect(clippy::print_stdout, reason = "it is a program")]
 
-use fake_nccl::plugin::Args;
-use fake_nccl::script::{self, CHANNELS, Script};
-use fake_nccl::{Log, Player, Plugin, Stage, replay};
+use fake_nccl::script::{self, Script};
+use fake_nccl::{Log, Plugin, Stage, logger, replay};
 use std::collections::HashMap;
+use std::ffi::CString;
 use std::path::Path;
+use std::time::Duration;
 
 const USAGE: &str = "usage: fake-nccl PLUGIN VERSION SCRIPT [--ops N] [--threads N] [--end END] \
-                     [--log FILE] [--file FILE]";
+                     [--log FILE] [--file FILE] [--name NAME] [--logger LOGGER]";
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -58,8 +65,23 @@ fn number(options: &Options<'_>, name: &str, default: usize) -> usize {
 }
 
 fn load(path: &Path, version: usize, options: &Options<'_>) -> Plugin {
-    Plugin::load(path, version, Log::new(options.contains_key("log"))).expect("the plugin loads")
+    let log = Log::new(options.contains_key("log"));
+    let plugin = Plugin::load(path, version, log).expect("the plugin loads");
+    let name = match options.get("name") {
+        None => Some("fake".into()),
+        Some(&"null") => None,
+        Some(length) => Some("n".repeat(length.parse().expect("a number"))),
+    };
+    let name = name.map(|name| CString::new(name).expect("there is no NUL in it"));
+    let logger = options.get("logger").map(|&kind| match kind {
+        "garbage" => logger::garbage(),
+        _ => logger::real(),
+    });
+    plugin.telling(name, logger)
 }
+
+/// Between a communicator's `init` and its first operation.
+const BOOTSTRAP: Duration = Duration::from_millis(40);
 
 fn run(path: &Path, version: usize, script: Script, options: &Options<'_>) {
     let end = options.get("end").copied().unwrap_or("finalize");
@@ -68,10 +90,12 @@ fn run(path: &Path, version: usize, script: Script, options: &Options<'_>) {
         let plugin = load(path, version, options);
         let comms = if end == "comms" { 16 } else { 1 };
         let contexts: Vec<_> = (0..comms).map(|n| plugin.init(0xc0ffee + n, 2, 0)).collect();
+        // NCCL connects the ranks after it initialised the profiler: tens of milliseconds at least.
+        std::thread::sleep(BOOTSTRAP);
         for &context in &contexts {
             (script.play)(&Stage { plugin: &plugin, context, ops, threads });
         }
-        finish(&plugin, &contexts, end);
+        fake_nccl::end::play(&plugin, &contexts, end, threads);
         tell(&plugin, options);
         if end == "reload" {
             plugin.unload();
@@ -80,7 +104,7 @@ fn run(path: &Path, version: usize, script: Script, options: &Options<'_>) {
 }
 
 fn tell(plugin: &Plugin, options: &Options<'_>) {
-    print!("{}", plugin.log().counts());
+    println!("{}logged {}", plugin.log().counts(), logger::lines());
     if let Some(file) = options.get("log") {
         std::fs::write(file, plugin.log().lines()).expect("the log can be written");
     }
@@ -93,49 +117,4 @@ fn play_again(path: &Path, version: usize, options: &Options<'_>) {
         println!("handle {id} {handle:x}");
     }
     tell(&plugin, options);
-}
-
-fn finish(plugin: &Plugin, contexts: &[u64], end: &str) {
-    let first = contexts[0];
-    match end {
-        "exit" => {}
-        "kill" => {
-            let mut player = Player::new(plugin, first, 0);
-            let enqueued = player.enqueue(1 << 20, CHANNELS);
-            let op = player.start_op(enqueued.coll, 0, true, std::process::id());
-            let step = player.start_step(op, 0);
-            plugin.record(step, 8, Some(&mut Args([0; 16])));
-            signal(libc::SIGKILL);
-        }
-        "term" => signal(libc::SIGTERM),
-        "fork" => fork(plugin, first),
-        _ => {
-            for &context in contexts {
-                plugin.finalize(context);
-            }
-        }
-    }
-}
-
-fn signal(number: i32) {
-    // SAFETY: no preconditions.
-    let own = unsafe { libc::getpid() };
-    // SAFETY: a signal to this very process.
-    unsafe { libc::kill(own, number) };
-}
-
-/// Parent and child both go on; the child's events belong to nobody.
-fn fork(plugin: &Plugin, context: u64) {
-    // SAFETY: the child only calls the plugin and exits.
-    let child = unsafe { libc::fork() };
-    let play = script::find("allreduce").expect("it is there").play;
-    play(&Stage { plugin, context, ops: 10, threads: 1 });
-    plugin.finalize(context);
-    if child == 0 {
-        std::process::exit(0);
-    }
-    let mut status = 0;
-    // SAFETY: `status` is valid to write to.
-    unsafe { libc::waitpid(child, &raw mut status, 0) };
-    assert_eq!(status, 0, "the child failed");
 }

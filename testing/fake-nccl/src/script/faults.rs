@@ -6,6 +6,8 @@ use crate::Player;
 use crate::descr::Descr;
 use crate::play::{Handle, bit};
 use crate::plugin::Args;
+use core::ffi::CStr;
+use std::ffi::CString;
 use std::time::Duration;
 
 /// NULL wherever a pointer goes.
@@ -36,14 +38,36 @@ pub(super) fn nulls(stage: &Stage<'_>) {
 
 /// Operations whose strings are all NULL.
 pub(super) fn nameless(stage: &Stage<'_>) {
-    let mut player = stage.player().nameless();
+    named(stage, None);
+}
+
+/// Operations whose strings are longer than anybody's room for them, and no UTF-8.
+pub(super) fn verbose(stage: &Stage<'_>) {
+    let text = CString::new([0xff; 5000]).expect("there is no NUL in it");
+    // Strings of NCCL's are literals.
+    named(stage, Some(Box::leak(text.into_boxed_c_str())));
+}
+
+/// Every kind of event that has a string.
+fn named(stage: &Stage<'_>, text: Option<&'static CStr>) {
+    let mut player = stage.player().saying(text);
     for _ in 0..stage.ops {
         let enqueued = player.enqueue(1, CHANNELS);
         player.proxy(enqueued, CHANNELS, STEPS);
+        stage.plugin.stop(player.start_p2p(0, 0, true, 1));
+        if player.version() >= 5 {
+            let _stopped = player.p2p_api(0, true, 1);
+        }
+        if player.version() >= 6 {
+            stage.plugin.stop(player.start_ce_coll(0, 0, 1));
+        }
+        if player.version() >= 7 {
+            player.kernel_phase(0, 0, 0, 1);
+        }
     }
 }
 
-/// One event of each kind that is no API event, alive.
+/// One event of each kind of the version, alive; the slots' kinds come first.
 fn one_of_each(player: &mut Player<'_>) -> Vec<Handle> {
     let group = player.start_group();
     let coll = player.start_coll(group, group, 1, CHANNELS);
@@ -55,6 +79,14 @@ fn one_of_each(player: &mut Player<'_>) -> Vec<Handle> {
         all.push(player.start_kernel(coll, 0, 5));
         all.push(player.start_ib(step, 1, 1));
     }
+    all.push(player.start_raw(bit::PROXY_CTRL, 0));
+    let later = match player.version() {
+        ..5 => [].as_slice(),
+        5 => &bit::LATER[..4],
+        6 => &bit::LATER[..7],
+        _ => &bit::LATER,
+    };
+    all.extend(later.iter().map(|&bit| player.start_raw(bit, 0)));
     all
 }
 
@@ -75,16 +107,11 @@ pub(super) fn twice(stage: &Stage<'_>) {
 }
 
 /// The last communicator is finalized, and the proxy goes on: states and stops of what was open,
-/// and new events with the finalized context. The mask is NCCL's again: nobody may write it until
-/// the next `init`.
-///
-/// # Panics
-/// If the plugin does.
+/// and new events with the finalized context. Then the next communicator comes.
 pub(super) fn late(stage: &Stage<'_>) {
     let mut player = stage.player();
     let all = one_of_each(&mut player);
     stage.plugin.finalize(stage.context);
-    stage.plugin.set_mask(0);
     stage.apart(|| {
         for &handle in &all[2..] {
             stage.plugin.record(handle, 19, None);
@@ -99,12 +126,37 @@ pub(super) fn late(stage: &Stage<'_>) {
         player.proxy(enqueued, CHANNELS, STEPS);
         player.proxy_ctrl(13, 0);
     }
+    let again = stage.plugin.init(0xc0ffee, 2, 0);
+    Player::new(stage.plugin, again, 0).enqueue(1, CHANNELS);
+    stage.plugin.finalize(again);
+}
+
+/// The mask is NCCL's: only `init` may write it. It is sealed as soon as that returns, while
+/// communicators live, after the last `finalize`, and until the process ends.
+///
+/// # Panics
+/// If the mask is not asked for.
+pub(super) fn sealed(stage: &Stage<'_>) {
+    let mask = stage.plugin.mask();
+    assert_ne!(mask.get(), 0, "the first communicator asks");
+    mask.seal(true);
+    let mut player = stage.player();
+    let mut play = || {
+        for _ in 0..stage.ops {
+            let enqueued = player.enqueue(1, CHANNELS);
+            player.proxy(enqueued, CHANNELS, STEPS);
+        }
+    };
+    play();
+    stage.plugin.finalize(stage.context);
+    play();
     // Longer than any pause of the plugin's own thread.
     std::thread::sleep(Duration::from_millis(400));
-    assert_eq!(stage.plugin.mask(), 0, "the mask was written after the last finalize");
+    mask.seal(false);
+    mask.set(0);
     let again = stage.plugin.init(0xc0ffee, 2, 0);
-    assert_ne!(stage.plugin.mask(), 0, "the next communicator asks again");
-    Player::new(stage.plugin, again, 0).enqueue(1, CHANNELS);
+    assert_ne!(mask.get(), 0, "the next communicator asks again");
+    mask.seal(true);
     stage.plugin.finalize(again);
 }
 
@@ -128,9 +180,8 @@ pub(super) fn unknown(stage: &Stage<'_>) {
 }
 
 /// Handles and contexts that never were ours: pointers, all ones, ours with a bit flipped.
-///
-/// FIXME: bits 44 to 49 (the plugin's lane) are left alone. A step's handle with another lane ends
-/// the live step and counts it as lost, since the plugin compares its generation only.
+/// Bits 44 to 49 (the plugin's lane) stay: a step's state is taken by slot and generation alone,
+/// which saves a cache line and NCCL never gets wrong; the chaos script flips them too.
 pub(super) fn wild(stage: &Stage<'_>) {
     let mut player = stage.player();
     let live = one_of_each(&mut player);
@@ -212,13 +263,13 @@ pub(super) fn toggle(stage: &Stage<'_>) {
     let group_api = player.start_group_api(false, 1);
     let api = player.coll_api(group_api, 1, false);
     stage.plugin.stop(group_api);
-    let asked = stage.plugin.mask();
-    stage.plugin.set_mask(0);
+    let asked = stage.plugin.mask().get();
+    stage.plugin.mask().set(0);
     for _ in 0..stage.ops {
         stage.plugin.stop(api);
     }
-    assert_eq!(stage.plugin.mask(), 0, "whoever stopped the profiling is overruled");
-    stage.plugin.set_mask(asked.cast_signed());
+    assert_eq!(stage.plugin.mask().get(), 0, "whoever stopped the profiling is overruled");
+    stage.plugin.mask().set(asked.cast_signed());
     // Back on: tasks may still carry the old one.
     let group = player.start_group();
     let coll = player.start_coll(api, group, 1, CHANNELS);

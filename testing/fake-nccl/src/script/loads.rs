@@ -67,9 +67,10 @@ pub(super) fn open(stage: &Stage<'_>) {
     }
 }
 
-/// `threads` communicators at a time are initialised, used once and finalized, `ops` times over.
+/// `threads` communicators at a time are initialised, used once and finalized, `ops` times over: in
+/// even rounds all live at once and end at once, in odd rounds some begin while others end.
 pub(super) fn inits(stage: &Stage<'_>) {
-    for _ in 0..stage.ops {
+    for round in 0..stage.ops {
         let barrier = std::sync::Barrier::new(stage.threads);
         std::thread::scope(|scope| {
             let inits: Vec<_> = (0..stage.threads)
@@ -78,10 +79,14 @@ pub(super) fn inits(stage: &Stage<'_>) {
                     scope.spawn(move || {
                         barrier.wait();
                         let context = stage.plugin.init(0x1000 + n as u64, 2, 0);
+                        // NCCL connects the ranks in between.
+                        std::thread::sleep(std::time::Duration::from_millis(100));
                         let mut player = Player::new(stage.plugin, context, 0);
                         let enqueued = player.enqueue(1, CHANNELS);
                         player.proxy(enqueued, CHANNELS, 1);
-                        barrier.wait();
+                        if round % 2 == 0 {
+                            barrier.wait();
+                        }
                         stage.plugin.finalize(context);
                     })
                 })

@@ -2,6 +2,7 @@
 //! Scripts by name: what NCCL does in one situation, or one of its faults, played by threads of
 //! their own where NCCL has them.
 
+mod chaos;
 mod faults;
 mod loads;
 mod operations;
@@ -71,9 +72,13 @@ pub const SCRIPTS: &[Script] = &[
     script("nonblocking", 5, operations::nonblocking),
     script("nulls", 1, faults::nulls),
     script("nameless", 1, faults::nameless),
+    script("verbose", 1, faults::verbose),
     script("twice", 1, faults::twice),
     script("late", 1, faults::late),
+    script("sealed", 1, faults::sealed),
     script("unknown", 1, faults::unknown),
+    script("strangers", 1, chaos::strangers),
+    script("chaos", 1, chaos::chaos),
     script("wild", 1, faults::wild),
     script("restarts", 1, faults::restarts),
     script("peer-wait", 4, faults::peer_wait),

@@ -7,9 +7,9 @@ use ncclscope_trace::{EventKind as K, StrId};
 
 const OPS: usize = 5;
 
-/// Kinds of one event of each in the scripts: two less before version 3.
+/// Kinds that the version has, of each of which the scripts play one event.
 const fn kinds(version: usize) -> u64 {
-    if version >= 3 { 7 } else { 5 }
+    [6, 6, 8, 8, 12, 15, 16][version - 1]
 }
 
 fn run(version: usize, script: &str, ops: usize, folded: Folded) -> (u64, u64, Found) {
@@ -45,6 +45,11 @@ fn names_may_be_missing() {
         for api in found.all(K::CollApi) {
             let Detail::CollApi(d) = api.detail else { unreachable!() };
             assert_eq!((d.func, d.datatype), (StrId::NONE, StrId::NONE), "v{version}");
+        }
+        let expected = [(K::P2p, 1), (K::P2pApi, 5), (K::CeColl, 6), (K::KernelPhase, 7)];
+        for (kind, since) in expected {
+            let played = if version >= since { OPS } else { 0 };
+            assert_eq!(found.all(kind).len(), played, "v{version}: {kind}");
         }
     }
 }
@@ -100,7 +105,7 @@ fn unknown_types_and_states_are_counted_and_nothing_else() {
 #[test]
 fn handles_that_never_were_touch_nothing() {
     for version in 1..=7 {
-        let (stale, unknown, found) = run(version, "wild", OPS, Folded::default());
+        let (stale, unknown, found) = run(version, "wild", 1, Folded::default());
         assert!(stale > 0, "v{version}");
         assert_eq!(unknown, 0, "v{version}");
         assert_eq!(found.steps.len(), 1, "v{version}: only the real step is one");

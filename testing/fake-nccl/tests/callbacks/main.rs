@@ -1,9 +1,54 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The built plugin under scripts of callbacks: what it recorded is held against what was played,
-//! callback by callback where the script is small, by count where it is not.
+/*!
+The built plugin under scripts of callbacks: what it recorded is held against what was played,
+callback by callback where the script is small, by count where it is not.
+
+Each abuse, and the test that plays it. All of them run in each API version that can express them,
+with descriptors full of garbage but for the fields that are set, and with poison in each handle's
+slot, which must be overwritten.
+
+- NULL for handle, slot, descriptor, arguments, context, mask, name, logger:
+  `faults::null_is_taken_wherever_a_pointer_goes`,
+  `ends::names_of_communicators_may_be_missing_or_long`
+- strings of descriptors that are NULL, too long, or no UTF-8: `faults::names_may_be_missing`,
+  `hostile::names_may_be_longer_than_the_room_for_them`
+- stop twice, record after stop:
+  `faults::a_second_stop_and_a_state_after_it_change_no_step_and_no_operation`
+- callbacks after `finalize`: `faults::events_after_finalize_are_recorded_with_their_communicator`
+- types 0, 65536, 1 << 40; state 99:
+  `faults::unknown_types_and_states_are_counted_and_nothing_else`
+- handles and contexts that never were: `faults::handles_that_never_were_touch_nothing`
+- parent from another context: `hostile::a_parent_may_be_another_communicators`
+- PXN: foreign pid, wild pointers, contexts of another process:
+  `operations::work_of_another_process_is_nobodys_child_here`
+- a million unmatched starts: `loads::a_million_events_that_nobody_stops_cost_no_memory`
+- the mask is read-only outside of `init`: `hostile::the_mask_is_written_by_init_alone`
+- `finalize` with 1000 open operations:
+  `loads::what_is_open_at_finalize_stays_open_in_the_recording`
+- 64 concurrent `init`, and `finalize`: `loads::communicators_may_be_initialised_all_at_once`
+- load, `finalize`, `dlclose`, load again: `ends::the_library_may_go_and_come_again`
+- `dlclose` while other communicators live: `ends::the_library_may_go_while_others_still_call`
+- fork, with threads inside callbacks: `ends::a_child_of_busy_threads_goes_on_and_records_nothing`
+- SIGTERM while threads play: unhandled, handled, exit in the handler:
+  `ends::a_termination_amid_callbacks_leaves_a_recording`
+- paths longer than 255 and 4096 bytes: `ends::a_path_may_be_long`,
+  `ends::a_path_that_is_too_long_is_one_line`
+- a logger that is NULL, garbage, called by many, gone:
+  `ends::the_logger_is_called_in_order_or_not_at_all`
+- what shims leave unset: `hostile::garbage_around_the_fields_is_in_no_record`
+- 64 and 256 channels: `loads::all_channels_there_are_can_be_open_at_once`
+- events of queue pairs and sockets:
+  `operations::network_events_say_what_the_plugin_attached_and_survive_double_stops`
+- CE and KernelPhase: `operations::a_copy_engine_collective_is_a_tree_by_parent`,
+  `operations::phases_belong_to_their_kernel_channel`
+- any callback, in no order, on any handle, from several threads:
+  `hostile::no_order_at_all_is_survived_and_accounted_for`
+*/
 
 mod common;
+mod ends;
 mod faults;
+mod hostile;
 mod loads;
 mod operations;
 mod recorded;

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How a process ends, or goes on differently: signals, forks, libraries that go.
+
+use crate::plugin::Args;
+use crate::script::{self, CHANNELS};
+use crate::{Player, Plugin, Stage};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Operations of each thread before something happens while they play.
+const WARM: u64 = 20;
+/// Children of [`End::play`]'s `fork-busy`.
+const CHILDREN: usize = 4;
+/// Seconds after which a child that hangs is killed, and so fails.
+const CHILD_PATIENCE: u32 = 60;
+
+/// Plays the end called `name` to the communicators of `contexts`, with `threads` threads where
+/// callbacks go on meanwhile. An end that has no words of its own is `finalize`.
+///
+/// # Panics
+/// If a child of a fork fails, or the library does not load again.
+pub fn play(plugin: &Plugin, contexts: &[u64], name: &str, threads: usize) {
+    let first = contexts[0];
+    let busy = |meanwhile: &dyn Fn()| busy(plugin, first, threads, meanwhile);
+    match name {
+        "exit" => return,
+        "kill" => kill_with_a_step_in_flight(plugin, first),
+        "term" => signal(libc::SIGTERM),
+        "term-busy" => busy(&|| {
+            signal(libc::SIGTERM);
+            std::thread::sleep(Duration::from_secs(60));
+        }),
+        "term-flag" => terminate_in_order(&busy),
+        "term-exit" => terminate_at_once(&busy),
+        "fork" => return fork_once(plugin, first),
+        "fork-busy" => busy(&|| (0..CHILDREN).for_each(|n| fork_among_threads(plugin, first, n))),
+        "dlclose" => busy(&|| unload_early(plugin)),
+        _ => {}
+    }
+    for &context in contexts {
+        plugin.finalize(context);
+    }
+}
+
+/// `threads` threads play operations as long as `meanwhile` lasts; it begins when they are at it.
+fn busy(plugin: &Plugin, context: u64, threads: usize, meanwhile: &dyn Fn()) {
+    let (over, played) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let (over, played) = (&over, &played);
+            scope.spawn(move || {
+                let mut player = Player::new(plugin, context, 0);
+                while !over.load(Ordering::Relaxed) {
+                    let enqueued = player.enqueue(1, CHANNELS);
+                    player.proxy(enqueued, CHANNELS, 1);
+                    played.fetch_add(1, Ordering::Relaxed);
+                    // The recording's file shall hold all of it.
+                    std::thread::sleep(Duration::from_micros(300 + thread as u64));
+                }
+            });
+        }
+        while played.load(Ordering::Relaxed) < WARM * threads as u64 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        meanwhile();
+        over.store(true, Ordering::Relaxed);
+    });
+}
+
+fn kill_with_a_step_in_flight(plugin: &Plugin, context: u64) {
+    let mut player = Player::new(plugin, context, 0);
+    let enqueued = player.enqueue(1 << 20, CHANNELS);
+    let op = player.start_op(enqueued.coll, 0, true, std::process::id());
+    let step = player.start_step(op, 0);
+    plugin.record(step, 8, Some(&mut Args([0; 16])));
+    signal(libc::SIGKILL);
+}
+
+fn signal(number: i32) {
+    // SAFETY: no preconditions.
+    let own = unsafe { libc::getpid() };
+    // SAFETY: a signal to this very process.
+    unsafe { libc::kill(own, number) };
+}
+
+static TERMINATE: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn remember(_signal: i32) {
+    TERMINATE.store(true, Ordering::SeqCst);
+}
+
+extern "C" fn leave(_signal: i32) {
+    let word = b"survived\n";
+    // SAFETY: the buffer is valid for its length.
+    unsafe { libc::write(1, word.as_ptr().cast(), word.len()) };
+    // SAFETY: what many a host does, though no standard allows it in a handler.
+    unsafe { libc::exit(0) };
+}
+
+fn handle(handler: extern "C" fn(i32)) {
+    // SAFETY: the handler is a function for one signal's number.
+    let before = unsafe { libc::signal(libc::SIGTERM, handler as *const () as libc::sighandler_t) };
+    assert_eq!(before, libc::SIG_DFL, "the plugin handles no signals");
+}
+
+/// The host's handler leaves a note, and the host ends in order.
+fn terminate_in_order(busy: &dyn Fn(&dyn Fn())) {
+    handle(remember);
+    busy(&|| {
+        signal(libc::SIGTERM);
+        while !TERMINATE.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+}
+
+/// The host's handler ends the process, on a thread that may be inside a callback, while others
+/// still call.
+fn terminate_at_once(busy: &dyn Fn(&dyn Fn())) {
+    handle(leave);
+    busy(&|| {
+        // SAFETY: zero is a valid value of this plain C type.
+        let mut set: libc::sigset_t = unsafe { core::mem::zeroed() };
+        // SAFETY: the set is valid.
+        unsafe { libc::sigaddset(&raw mut set, libc::SIGTERM) };
+        // Not on this thread, which only waits.
+        // SAFETY: the set is valid, and the old one not asked for.
+        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, core::ptr::null_mut()) };
+        signal(libc::SIGTERM);
+        std::thread::sleep(Duration::from_secs(60));
+    });
+}
+
+#[expect(clippy::exit, reason = "the child must not return to the parent's work")]
+/// Parent and child both go on; the child's events belong to nobody.
+fn fork_once(plugin: &Plugin, context: u64) {
+    // SAFETY: the child only calls the plugin and exits.
+    let child = unsafe { libc::fork() };
+    let play = script::find("allreduce").expect("it is there").play;
+    play(&Stage { plugin, context, ops: 10, threads: 1 });
+    plugin.finalize(context);
+    if child == 0 {
+        std::process::exit(0);
+    }
+    wait_for(child);
+}
+
+/// While other threads are inside callbacks: the child plays, initialises a communicator of its own
+/// and finalizes both; then it exits, with exit handlers or without.
+#[expect(clippy::exit, reason = "the child must not return to the parent's work")]
+fn fork_among_threads(plugin: &Plugin, context: u64, number: usize) {
+    // SAFETY: the child calls the plugin, starts a thread and exits; glibc lets a child allocate.
+    let child = unsafe { libc::fork() };
+    if child != 0 {
+        return wait_for(child);
+    }
+    // SAFETY: no preconditions.
+    unsafe { libc::alarm(CHILD_PATIENCE) };
+    let stage = Stage { plugin, context, ops: 5, threads: 1 };
+    let play = script::find("allreduce").expect("it is there").play;
+    play(&stage);
+    let own = plugin.init(0xf0e1, 2, 0);
+    stage.apart(|| play(&Stage { context: own, ..stage }));
+    plugin.finalize(own);
+    plugin.finalize(context);
+    if number.is_multiple_of(2) {
+        std::process::exit(0);
+    }
+    // SAFETY: ends the child at once.
+    unsafe { libc::_exit(0) };
+}
+
+fn wait_for(child: libc::pid_t) {
+    assert!(child > 0, "there is no child");
+    let mut status = 0;
+    // SAFETY: `status` is valid to write to.
+    unsafe { libc::waitpid(child, &raw mut status, 0) };
+    assert_eq!(status, 0, "the child failed");
+}
+
+/// NCCL closes the library while another communicator is alive (2.30 to 2.32 after a failed `init`
+/// of a second plugin), and loads it again for the next one.
+fn unload_early(plugin: &Plugin) {
+    for hash in 0..3 {
+        plugin.unload();
+        std::thread::sleep(Duration::from_millis(5));
+        plugin.load_again();
+        let context = plugin.init(0xd1c0 + hash, 2, 0);
+        let mut player = Player::new(plugin, context, 0);
+        let enqueued = player.enqueue(1, CHANNELS);
+        player.proxy(enqueued, CHANNELS, 1);
+        plugin.finalize(context);
+    }
+    plugin.unload();
+}

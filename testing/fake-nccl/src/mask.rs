@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//! NCCL's activation mask, on a page of its own: a test can seal it, and who writes it then dies.
+
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicI32, Ordering};
+
+/// Bytes mapped for the mask; a page on the machines that NCCL runs on is at most this.
+const PAGE: usize = 64 << 10;
+
+/// The mask. It is NCCL's global and outlives every plugin: it is never unmapped.
+#[derive(Debug)]
+pub struct Mask(&'static AtomicI32);
+
+impl Mask {
+    /// A mask that asks for nothing.
+    ///
+    /// # Errors
+    /// The system's words when it has no memory.
+    pub fn new() -> Result<Mask, String> {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: a new mapping, wherever the system puts it.
+        let page = unsafe { libc::mmap(core::ptr::null_mut(), PAGE, access, flags, -1, 0) };
+        if page == libc::MAP_FAILED {
+            return Err(std::io::Error::last_os_error().to_string());
+        }
+        // SAFETY: aligned, zeroed, mapped for the rest of the process, and only used atomically.
+        Ok(Mask(unsafe { AtomicI32::from_ptr(page.cast::<i32>()) }))
+    }
+
+    /// As it stands.
+    #[must_use]
+    pub fn get(&self) -> u32 {
+        self.0.load(Ordering::Relaxed).cast_unsigned()
+    }
+
+    /// Writes it, as RAS or another profiler may.
+    pub fn set(&self, mask: i32) {
+        self.0.store(mask, Ordering::Relaxed);
+    }
+
+    /// The address that `init` gets.
+    #[must_use]
+    pub const fn as_ptr(&self) -> *mut c_int {
+        self.0.as_ptr()
+    }
+
+    /// From now on writing it is a SIGSEGV, or not any more.
+    ///
+    /// # Panics
+    /// If the system does not do it.
+    pub fn seal(&self, sealed: bool) {
+        let access = if sealed { libc::PROT_READ } else { libc::PROT_READ | libc::PROT_WRITE };
+        // SAFETY: the whole of a mapping of ours, which holds nothing but the mask.
+        let result = unsafe { libc::mprotect(self.as_ptr().cast::<c_void>(), PAGE, access) };
+        assert_eq!(result, 0, "the mask's page cannot be sealed");
+    }
+}

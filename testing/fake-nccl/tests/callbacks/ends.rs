@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Processes that end, fork, unload and name things while callbacks go on.
+
+use crate::common::{Folded, Found, at_once, balance, command, exact, only, play, survive};
+use ncclscope_trace::{EventKind as K, Recording};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+
+/// Threads that play meanwhile.
+const THREADS: &str = "3";
+
+/// Starts of the communicator that the threads play on.
+fn of_first(found: &Found) -> usize {
+    found.events.values().filter(|s| s.comm == 0).count()
+}
+
+#[test]
+fn the_library_may_go_and_come_again() {
+    for version in 1..=7 {
+        // The log is the last round's; the recording is of all three.
+        let played = play(version, "allreduce", false, &["--ops", "5", "--end", "reload"]);
+        let found = Found::read(&played.recording);
+        assert_eq!(found.all(K::Coll).len(), 3 * 5, "v{version}");
+        assert_eq!(found.steps.len(), 3 * 5 * 16, "v{version}");
+        let comms = played.recording.comms();
+        assert_eq!(comms.len(), 3, "v{version}");
+        for comm in comms {
+            assert!(played.recording.comm_end(comm.index).is_some(), "v{version}: {comm:?}");
+        }
+    }
+}
+
+#[test]
+fn the_library_may_go_while_others_still_call() {
+    at_once(|version| {
+        let options = ["--end", "dlclose", "--threads", THREADS];
+        let played = play(version, "allreduce", false, &options);
+        let found = Found::read(&played.recording);
+        balance(&played, &found, Folded::default());
+        assert_eq!(played.recording.comms().len(), 1 + 3, "v{version}");
+        for comm in 1..4 {
+            let colls = found.all(K::Coll).iter().filter(|c| c.comm == comm).count();
+            assert_eq!(colls, 1, "v{version}: of communicator {comm}");
+            assert!(played.recording.comm_end(comm).is_some(), "v{version}");
+        }
+        assert!(of_first(&found) > 3 * 20, "v{version}");
+    });
+}
+
+#[test]
+fn a_child_of_busy_threads_goes_on_and_records_nothing() {
+    at_once(|version| {
+        let options = ["--end", "fork-busy", "--threads", THREADS];
+        let played = play(version, "allreduce", false, &options);
+        let found = Found::read(&played.recording);
+        balance(&played, &found, Folded::default());
+        assert_eq!(played.recording.comms().len(), 1, "v{version}: the child has none");
+        assert!(of_first(&found) > 3 * 20, "v{version}");
+    });
+}
+
+/// What a termination must leave: everything that was played before, each event once.
+fn hold(recording: &Recording, name: &str) -> Found {
+    let header = recording.header();
+    assert_eq!((header.panics, header.garbage_words), (0, 0), "{name}");
+    let found = Found::read(recording);
+    assert!(of_first(&found) > 3 * 20, "{name}");
+    assert!(!found.steps.is_empty(), "{name}");
+    found
+}
+
+#[test]
+fn a_termination_amid_callbacks_leaves_a_recording() {
+    at_once(|version| {
+        for end in ["term-busy", "term-flag", "term-exit"] {
+            let name = format!("v{version} {end}");
+            let dir = tempfile::tempdir().unwrap();
+            let options = ["--end", end, "--threads", THREADS];
+            let mut command = command(version, "allreduce", dir.path(), &options);
+            if end == "term-busy" {
+                let output = command.output().unwrap();
+                assert_eq!(output.status.signal(), Some(15), "{name}: {output:?}");
+            } else {
+                survive(&mut command, &name);
+            }
+            let recording = only(dir.path(), &name);
+            let found = hold(&recording, &name);
+            assert_eq!(recording.header().closed, end != "term-busy", "{name}");
+            if end == "term-busy" {
+                let problem = &recording.problems()[0];
+                assert!(problem.contains("was killed"), "{name}: {problem}");
+            } else {
+                assert_eq!(recording.problems(), &[] as &[String], "{name}");
+            }
+            if end == "term-flag" {
+                let open = found.events.keys().filter(|h| !found.stops.contains_key(h)).count();
+                assert_eq!(open, 0, "{name}: it ended in order");
+                assert!(recording.comm_end(0).is_some(), "{name}");
+            }
+        }
+    });
+}
+
+/// A directory below `dir` whose path is at least `length` bytes long.
+fn deep(dir: &Path, length: usize) -> PathBuf {
+    let mut path = dir.to_owned();
+    while path.as_os_str().len() < length {
+        path.push("d".repeat(120));
+    }
+    path
+}
+
+#[test]
+fn a_path_may_be_long() {
+    for version in 1..=7 {
+        let dir = tempfile::tempdir().unwrap();
+        let run = deep(dir.path(), 600);
+        survive(&mut command(version, "allreduce", &run, &["--ops", "5"]), "a long path");
+        let recording = only(&run, "a long path");
+        assert_eq!(Found::read(&recording).all(K::Coll).len(), 5, "v{version}");
+        assert!(recording.header().closed, "v{version}");
+    }
+}
+
+#[test]
+fn a_path_that_is_too_long_is_one_line() {
+    for version in 1..=7 {
+        let dir = tempfile::tempdir().unwrap();
+        for run in [dir.path().join("x".repeat(300)), deep(dir.path(), 5000)] {
+            let output = command(version, "allreduce", &run, &[]).output().unwrap();
+            let (out, err) = (&output.stdout, String::from_utf8_lossy(&output.stderr));
+            assert!(String::from_utf8_lossy(out).ends_with("survived\n"), "v{version}: {err}");
+            assert_eq!(err.lines().count(), 1, "v{version}: {err}");
+            assert!(err.contains("recording is off"), "v{version}: {err}");
+        }
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "v{version}");
+    }
+}
+
+#[test]
+fn names_of_communicators_may_be_missing_or_long() {
+    for version in 1..=7 {
+        for (name, length) in [("null", 0), ("0", 0), ("256", 256), ("5000", 5000)] {
+            let options = ["--ops", "2", "--name", name];
+            let (played, _) = exact(version, "allreduce", &options, Folded::default());
+            let told = played.recording.comms()[0].name.as_deref().unwrap_or("").len();
+            // Versions 1 to 3 are told no name.
+            assert_eq!(told, if version >= 4 { length } else { 0 }, "v{version} {name}");
+        }
+    }
+}
+
+#[test]
+fn the_logger_is_called_in_order_or_not_at_all() {
+    at_once(|version| {
+        let logged = |script: &str, logger: &str, log_to: &str| -> u64 {
+            let dir = tempfile::tempdir().unwrap();
+            let options = ["--ops", "2", "--threads", "16", "--logger", logger];
+            let mut command = command(version, script, dir.path(), &options);
+            // Something to say, besides the file's name.
+            command.env("NCCLSCOPE_LOG", log_to).env("NCCLSCOPE_MODE", "loud");
+            let name = format!("v{version} {script}, logger {logger}, to {log_to}");
+            let text = survive(&mut command, &name);
+            let count = text.lines().find_map(|l| l.strip_prefix("logged ")).unwrap();
+            count.parse().unwrap()
+        };
+        // Versions 1 to 3 are given none.
+        let expected = if version >= 4 { 2 } else { 0 };
+        for script in ["allreduce", "inits", "late"] {
+            assert_eq!(logged(script, "real", "nccl"), expected, "v{version} {script}");
+            assert_eq!(logged(script, "real", "off"), 0, "v{version} {script}");
+            assert_eq!(logged(script, "garbage", "off"), 0, "v{version} {script}");
+        }
+    });
+}
