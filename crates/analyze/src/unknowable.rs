@@ -15,6 +15,10 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A worse GPU clock is worth a sentence, ns.
 const GPU_ERROR_NS: u64 = 100_000;
 
+/// NCCL version codes, as `ncclGetVersion` has them.
+const NCCL_2_28: u32 = 22_800;
+const NCCL_2_29: u32 = 22_900;
+
 /// Facts about all processes of a run that limit what can be known.
 #[derive(Debug, Default)]
 pub struct Limits {
@@ -22,6 +26,12 @@ pub struct Limits {
     api_versions: BTreeSet<u32>,
     /// Any process has NCCL 2.28 or later, or an unknown version.
     device_api: bool,
+    /// Any process has NCCL 2.28: copy-engine collectives, and no event for them (measured on
+    /// 2.28.9, `finding_12` of testing/rig).
+    copy_engine_untold: bool,
+    /// Any process has NCCL 2.29 or later: Broadcasts go to a queue which its profiler code does
+    /// not walk (src/plugin/profiler.cc@v2.30.7-1).
+    broadcast_untold: bool,
     kernel_off: bool,
     ctrl_off: bool,
     phase_off: bool,
@@ -48,7 +58,10 @@ impl Limits {
         self.hosts.insert(header.host.clone());
         let comms = timeline.recording().comms();
         self.api_versions.extend(comms.iter().map(|comm| comm.api_version));
-        self.device_api |= comms.iter().any(|c| c.nccl_version == 0 || c.nccl_version >= 22800);
+        self.device_api |= comms.iter().any(|c| c.nccl_version == 0 || c.nccl_version >= NCCL_2_28);
+        let versions = || comms.iter().map(|comm| comm.nccl_version);
+        self.copy_engine_untold |= versions().any(|v| (NCCL_2_28..NCCL_2_29).contains(&v));
+        self.broadcast_untold |= versions().any(|version| version >= NCCL_2_29);
         let asked = |kind: EventKind| header.mask & kind.bit() != 0;
         self.kernel_off |= !asked(EventKind::KernelCh);
         self.ctrl_off |= !asked(EventKind::ProxyCtrl);
@@ -151,11 +164,21 @@ impl Limits {
 
     fn invisible(&self, out: &mut Vec<String>) {
         for (func, count) in &self.silent {
-            out.push(format!(
-                "{count} {func} calls show nothing below the API. NCCL reports no more for \
-                 operations of one rank or no elements, for Broadcasts that it batches (from 2.29 \
-                 on) and for kernels on symmetric memory (up to 2.30)."
-            ));
+            let why = if func == "Broadcast" && self.broadcast_untold {
+                "From 2.29 on NCCL reports no more of a Broadcast: its time, its channels and its \
+                 network traffic are not known."
+            } else {
+                "NCCL reports no more for operations of one rank or no elements, and for kernels \
+                 on symmetric memory (up to 2.30)."
+            };
+            out.push(format!("{count} {func} calls show nothing below the API. {why}"));
+        }
+        if self.copy_engine_untold {
+            out.push(
+                "NCCL 2.28 does not report collectives that it does with copy engines, not even \
+                 their API calls."
+                    .into(),
+            );
         }
         if self.graph_calls != 0 {
             out.push(format!(

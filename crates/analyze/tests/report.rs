@@ -284,6 +284,38 @@ fn copy_engine_collectives_are_known_by_their_enqueueing() {
     assert!(report.unknowable.iter().any(|s| s.starts_with("1 copy-engine collectives")));
 }
 
+/// An API call of a group that is over, and nothing below it.
+fn silent_call(process: &mut Process, func: &str) {
+    let (func, datatype) = (process.string(func), process.string("ncclFloat32"));
+    let group = process.start(API, Handle::NULL, Detail::GroupApi { graph: false, depth: 1 });
+    let call = ApiCall { func, datatype, count: 64, ..ApiCall::default() };
+    let call = process.start(API, group, Detail::CollApi(call));
+    process.stop(API, call);
+    process.stop(API, group);
+}
+
+#[test]
+fn what_a_release_never_tells_is_said_by_release() {
+    let copy_engine = "NCCL 2.28 does not report collectives that it does with copy engines";
+    let batched = "1 Broadcast calls show nothing below the API. From 2.29 on";
+    let other = "1 Broadcast calls show nothing below the API. NCCL reports no more for operations";
+    for (version, expected) in [
+        (22_703, [false, false, true]),
+        (22_809, [true, false, true]),
+        (22_907, [false, true, false]),
+        (23_203, [false, true, false]),
+    ] {
+        let mut process = Process::new(0, 2);
+        process.comm.nccl_version = version;
+        silent_call(&mut process, "Broadcast");
+        silent_call(&mut process, "Reduce");
+        let report = report(&[process]);
+        let says = |text: &str| report.unknowable.iter().any(|s| s.starts_with(text));
+        assert_eq!([copy_engine, batched, other].map(says), expected, "{version}");
+        assert!(says("1 Reduce calls show nothing below the API. NCCL reports no more"));
+    }
+}
+
 #[test]
 fn gpu_stamps_that_make_no_sense_are_not_used() {
     let report = report(&two_ranks(|p| {
