@@ -7,6 +7,7 @@
 use super::block::{Block, Stop};
 use super::conn::{Proto, Use};
 use super::function::{Algo, Coll};
+use super::ll;
 use super::memory::{Addr, addr_at, u32_at, u64_at, usize_at};
 use super::prims::{Op, Prims, Setup, Slicing};
 use super::reduce::{DataType, RedOp, Reduction};
@@ -78,7 +79,11 @@ fn part(block: &Block<'_>, work: &[u8], proto: Proto, element: usize) -> Part {
         (count(layout.count_lo), count(layout.count_mid), count(layout.count_hi));
     let between = mid * hi.saturating_sub(lo + 1);
     let total = first + between + last;
-    let grain = if proto == Proto::Ll { 16 } else { 512 } / element;
+    let grain = match proto {
+        Proto::Ll => 16,
+        Proto::Ll128 => ll::LL128.unit * ll::LL128.data,
+        Proto::Simple => 512,
+    } / element;
     let part = |offset, count, grains| Part { total, offset, count, chunk: bits(grains) * grain };
     if block.channel_id == lo {
         part(0, first, layout.chunk_grains_lo)

@@ -14,6 +14,8 @@ pub(crate) const STEPS: u64 = 8;
 pub(crate) enum Proto {
     /// Data words with a flag beside each.
     Ll = 0,
+    /// Lines of data with a flag at the end of each.
+    Ll128 = 1,
     /// Slots of plain data, handed over by counters.
     Simple = 2,
 }
@@ -106,6 +108,13 @@ impl Conn {
     pub(crate) fn announce(&self, block: &Block<'_>, bytes: usize) {
         if let Some(entry) = self.fifo_entry(block) {
             entry.add(block.layout.fifo.sent.offset).store_u64(bytes as u64);
+        }
+    }
+
+    /// Advances the counter for the proxy, if there is one, which also looks at the lines' flags.
+    pub(crate) fn tell_proxy(&self) {
+        if self.fifo.is_some() {
+            self.tail.store_u64(self.step);
         }
     }
 

@@ -16,6 +16,8 @@ use crate::layout::{Bits, Layout};
 pub(super) const CHANNELS: usize = 2;
 /// Bytes of an LL slot: 64 lines, 512 bytes of data.
 pub(super) const LL_SLOT: usize = 1024;
+/// Bytes of an LL128 slot: two runs of lines, which hold 3840 bytes of data.
+pub(super) const LL128_SLOT: usize = 4096;
 /// Bytes of a SIMPLE slot.
 pub(super) const SIMPLE_SLOT: usize = 4096;
 
@@ -88,6 +90,7 @@ impl World {
         put_int(comm.add(place.rank), rank);
         put_int(comm.add(place.n_ranks), n_ranks);
         put_int(comm.add(place.buff_sizes), 8 * LL_SLOT);
+        put_int(comm.add(place.buff_sizes + 4), 8 * LL128_SLOT);
         put_int(comm.add(place.buff_sizes + 8), 8 * SIMPLE_SLOT);
         put_int(comm.add(place.p2p_chunk_size), SIMPLE_SLOT);
         put_addr(comm.add(place.abort_flag), abort);
@@ -126,6 +129,7 @@ impl World {
 
     fn connect(&mut self, channel: usize, from: usize, to: usize, of: Use) {
         let (ll, simple) = (self.alloc(8 * LL_SLOT), self.alloc(8 * SIMPLE_SLOT));
+        let ll128 = self.alloc(8 * LL128_SLOT);
         let (head, tail) = (self.alloc(8), self.alloc(8));
         let layout = self.layout();
         for (rank, peer, ends) in [(from, to, layout.peer.send), (to, from, layout.peer.recv)] {
@@ -133,6 +137,7 @@ impl World {
             let ends = peers.add(8 * peer).load_addr().add(ends);
             let conn = ends.add(of as usize * layout.conn.size);
             put_addr(conn.add(layout.conn.buffs + 8 * Proto::Ll as usize), ll);
+            put_addr(conn.add(layout.conn.buffs + 8 * Proto::Ll128 as usize), ll128);
             put_addr(conn.add(layout.conn.buffs + 8 * Proto::Simple as usize), simple);
             put_addr(conn.add(layout.conn.head), head);
             put_addr(conn.add(layout.conn.tail), tail);

@@ -10,14 +10,15 @@
 //! | `delay:us=U[,jitter=PERCENT]` | each step takes U µs more |
 //! | `slow:[peer=P,us=U,mbps=M]` | each step towards P takes U µs and its bytes over M MB/s more |
 //! | `skew:[ns=O,ppm=D]` | the GPU's clock is O ns ahead (negative: behind) and runs D ppm fast |
-//! | `wrap[:bits=B]` | the GPU's clock has B bits (32), `bits=0`: it stands at zero |
+//! | `wrap[:bits=B,launch=N]` | the GPU's clock has B bits (32); `bits=0`: it stands |
 //! | `behind:works=W` | a channel's first W works are told to the profiler with the W-th |
 //! | `seed:value=V` | another sequence of jitters |
 //!
 //! All but `seed` take `rank=R`: this rank of each communicator only. Launches count from 1 in each
 //! communicator, steps from 1 in each channel of a launch; a step is a slice (SIMPLE) or a chunk
-//! (LL). Without a key all are meant; for `stuck` the first launch and step. After `behind` a
-//! channel that never gets to W works tells nothing.
+//! (LL). Without a key all are meant; for `stuck` the first launch and step. With a launch `wrap`
+//! begins at the first step of that launch, so that the clock goes back once, within it. After
+//! `behind` a channel that never gets to W works tells nothing.
 //!
 //! Equal values give equal faults in every run. This module decides what goes wrong; `block.rs`
 //! waits and `prof.rs` writes.
@@ -40,7 +41,7 @@ enum Kind {
     Delay { us: u64, jitter: u64 },
     Slow { peer: Option<u64>, us: u64, mbps: Option<u64> },
     Skew { ns: i64, ppm: i64 },
-    Wrap { bits: u64 },
+    Wrap { bits: u64, launch: u64 },
     Behind { works: u64 },
 }
 
@@ -199,9 +200,17 @@ impl Here<'_> {
                 let drift = i64::try_from(elapsed * i128::from(ppm) / 1_000_000).unwrap_or(0);
                 shown.wrapping_add_signed(ns).wrapping_add_signed(drift)
             }
-            Kind::Wrap { bits } if bits < 64 => shown & ((1 << bits) - 1),
+            Kind::Wrap { bits, launch } if bits < 64 && self.is_within(launch) => {
+                shown & ((1 << bits) - 1)
+            }
             _ => shown,
         })
+    }
+
+    /// Whether the launch's first step has begun, or a later launch.
+    fn is_within(&self, launch: u64) -> bool {
+        let has_begun = self.steps.load(Ordering::Relaxed) > 0;
+        self.launch > launch || self.launch == launch && has_begun
     }
 
     /// Writes the profiler's counters in this order, or holds them back. `channel` identifies the
@@ -278,7 +287,10 @@ fn kind(name: &str, keys: &mut Keys<'_>) -> Result<Kind, String> {
             ns: keys.number("ns")?.unwrap_or(0),
             ppm: keys.number("ppm")?.unwrap_or(0),
         },
-        "wrap" => Kind::Wrap { bits: keys.number("bits")?.unwrap_or(32) },
+        "wrap" => Kind::Wrap {
+            bits: keys.number("bits")?.unwrap_or(32),
+            launch: keys.number("launch")?.unwrap_or(0),
+        },
         "behind" => Kind::Behind { works: keys.required("works")? },
         _ => return Err(format!("there is no fault `{name}`")),
     })
@@ -370,5 +382,11 @@ mod tests {
         assert_eq!(clock("wrap", (1 << 32) + 5), 5);
         assert_eq!(clock("wrap:bits=0", 77), 0);
         assert_eq!(clock("wrap:bits=64", 77), 77);
+        let wraps = faults("wrap:bits=4,launch=2");
+        let here = |launch| wraps.here(0, launch, 0).expect("a fault");
+        let second = here(2);
+        assert_eq!((here(1).clock(17), second.clock(17), here(3).clock(17)), (17, 17, 1));
+        second.step([].into_iter(), 0);
+        assert_eq!(second.clock(17), 1);
     }
 }

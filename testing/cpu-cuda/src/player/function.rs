@@ -78,6 +78,7 @@ impl Function {
 fn proto(name: &str) -> Option<Proto> {
     match name {
         "LL" => Some(Proto::Ll),
+        "LL128" => Some(Proto::Ll128),
         "SIMPLE" => Some(Proto::Simple),
         _ => None,
     }
@@ -139,10 +140,7 @@ mod tests {
             ("_Z29ncclDevFunc_AllGather_RING_LLv", gather),
             ("_Z20ncclDevFunc_SendRecvv", Function::SendRecv),
             ("_Z30ncclDevFunc_AllGatherV_RING_LLv", Function::AllGatherV(Proto::Ll)),
-            (
-                "_Z32ncclDevFunc_Broadcast_RING_LL128v",
-                Function::Unsupported("Broadcast_RING_LL128".into()),
-            ),
+            ("_Z33ncclDevFunc_AllGatherV_RING_LL128v", Function::AllGatherV(Proto::Ll128)),
             (
                 "_Z43ncclDevFunc_AllGather_COLLNET_DIRECT_SIMPLEv",
                 Function::Unsupported("AllGather_COLLNET_DIRECT_SIMPLE".into()),

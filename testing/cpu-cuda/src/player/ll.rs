@@ -1,43 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The LL protocol: each 8 bytes of data travel in a 16-byte line with two flags.
+//! The protocols LL and LL128: data travels in lines that carry their own flags.
 //!
-//! A line is {data low, flag, data high, flag} in 32-bit words; the flag is the low half of the
-//! step plus one, so that a reader knows a line of this round without any counter. The sender
-//! needs the receiver's head counter only, to know that a slot is free.
+//! A line of LL is {data low, flag, data high, flag} in 32-bit words; the flag is the low half of
+//! the step plus one, so that a reader knows a line of this round without any counter. A line of
+//! LL128 is 15 words of 64 bits and the step plus one in the last. The sender needs the receiver's
+//! head counter only, to know that a slot is free. NCCL's warps scatter a run of 16 lines' data
+//! among them (`src/device/prims_ll128.h`); here it lies in order, since only players look at it.
 
 use super::block::{Block, Stop};
 use super::conn::{Conn, Proto, STEPS};
 use super::memory::Addr;
 use super::prims::{Op, PIECE, Prims};
 
-/// Bytes of a line.
-pub(crate) const LINE: usize = 16;
-/// Data bytes of a line.
-pub(crate) const DATA: usize = 8;
+/// What the lines of a protocol look like.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    proto: Proto,
+    /// Bytes of a line.
+    line: usize,
+    /// Data bytes of a line.
+    pub(crate) data: usize,
+    /// Lines that are always sent together.
+    pub(crate) unit: usize,
+    /// Data bytes that are reduced at a time.
+    piece: usize,
+}
+
+/// Lines of LL.
+pub(crate) const LL: Lines = Lines { proto: Proto::Ll, line: 16, data: 8, unit: 1, piece: PIECE };
+/// Lines of LL128 (`NCCL_LL128_LINESIZE`, `NCCL_LL128_DATAELEMS`); a warp sends 16 at a time.
+pub(crate) const LL128: Lines =
+    Lines { proto: Proto::Ll128, line: 128, data: 120, unit: 16, piece: 2 * 1920 };
+
 /// In steps with these bits set all lines of the slot are written, lest a flag of the round
 /// before the 32-bit counter wrapped be taken for new (`NCCL_LL_CLEAN_MASK`).
 const CLEAN: u64 = 0x7fff_fff8;
 
 impl Prims<'_> {
     /// Plays `op` on `n` elements in one step of each connection.
-    pub(super) fn play_ll(&mut self, op: Op, n: usize) -> Result<(), Stop> {
+    pub(super) fn play_lines(&mut self, form: &Lines, op: Op, n: usize) -> Result<(), Stop> {
         let (block, element) = (self.block, self.element());
         let bytes = n * element;
-        let slot = block.buff_size(Proto::Ll as usize) / usize::try_from(STEPS).expect("8");
-        let lines = bytes.div_ceil(DATA);
-        if lines * LINE > slot {
-            return Err(Stop::Failed(format!("{bytes} bytes exceed an LL slot of {slot}")));
+        let slot = block.buff_size(form.proto as usize) / usize::try_from(STEPS).expect("8");
+        let lines = bytes.div_ceil(form.data).next_multiple_of(form.unit);
+        if lines * form.line > slot {
+            let proto = form.proto;
+            return Err(Stop::Failed(format!("{bytes} bytes exceed a {proto:?} slot of {slot}")));
         }
+        let cleans = |conn: &Conn| form.proto == Proto::Ll && conn.step & CLEAN == CLEAN;
         let send = if op.send { &self.send[..] } else { &[] };
         block.step(send.iter().map(|conn| conn.peer), bytes)?;
-        if op.send {
-            for conn in &self.send {
-                conn.wait(block, 1)?;
-                conn.announce(block, if cleans(conn.step) { slot } else { lines * LINE });
-            }
+        for conn in send {
+            conn.wait(block, 1)?;
+            conn.announce(block, if cleans(conn) { slot } else { lines * form.line });
         }
-        for done in (0..bytes).step_by(PIECE) {
-            self.play_piece(op, slot, done, PIECE.min(bytes - done))?;
+        for done in (0..bytes).step_by(form.piece) {
+            self.play_piece(form, op, slot, done, form.piece.min(bytes - done))?;
         }
         if op.recv {
             for conn in &mut self.recv {
@@ -47,20 +65,31 @@ impl Prims<'_> {
         }
         if op.send {
             for conn in &mut self.send {
-                if cleans(conn.step) {
-                    write_lines(conn, slot, lines, &vec![0; (slot / LINE - lines) * DATA]);
+                if cleans(conn) {
+                    let rest = vec![0; (slot / form.line - lines) * form.data];
+                    form.write(conn, slot, lines, &rest);
                 }
                 conn.step += 1;
+                if form.proto == Proto::Ll128 {
+                    conn.tell_proxy();
+                }
             }
         }
         Ok(())
     }
 
     /// Plays `n` bytes of the step, `done` bytes into it.
-    fn play_piece(&self, op: Op, slot: usize, done: usize, n: usize) -> Result<(), Stop> {
+    fn play_piece(
+        &self,
+        form: &Lines,
+        op: Op,
+        slot: usize,
+        done: usize,
+        n: usize,
+    ) -> Result<(), Stop> {
         let (mut acc, mut other) = ([0; PIECE], [0; PIECE]);
-        let padded = n.next_multiple_of(DATA);
-        let first_line = done / DATA;
+        let padded = n.next_multiple_of(form.unit * form.data);
+        let first_line = done / form.data;
         let reduction = &self.setup.reduction;
         let at = |base: Addr, index: usize| base.add(index * self.element() + done);
         let mut peers = if op.recv { self.recv.iter() } else { [].iter() };
@@ -68,10 +97,10 @@ impl Prims<'_> {
             at(self.setup.input, src).copy_to(&mut acc[..n]);
             reduction.pre(&mut acc[..n]);
         } else if let Some(first) = peers.next() {
-            read_lines(self.block, first, slot, first_line, &mut acc[..padded])?;
+            form.read(self.block, first, slot, first_line, &mut acc[..padded])?;
         }
         for peer in peers {
-            read_lines(self.block, peer, slot, first_line, &mut other[..padded])?;
+            form.read(self.block, peer, slot, first_line, &mut other[..padded])?;
             reduction.combine(&mut acc[..n], &other[..n]);
         }
         if op.post {
@@ -79,7 +108,7 @@ impl Prims<'_> {
         }
         if op.send {
             for conn in &self.send {
-                write_lines(conn, slot, first_line, &acc[..padded]);
+                form.write(conn, slot, first_line, &acc[..padded]);
             }
         }
         if let Some(dst) = op.dst {
@@ -89,34 +118,60 @@ impl Prims<'_> {
     }
 }
 
-/// Whether the step writes every line of its slot.
-fn cleans(step: u64) -> bool {
-    step & CLEAN == CLEAN
+impl Lines {
+    /// Stores `data`, whole lines, from line `first` of the connection's next slot.
+    fn write(&self, conn: &Conn, slot: usize, first: usize, data: &[u8]) {
+        let base = conn.buff.add(conn.slot_index() * slot + first * self.line);
+        if self.proto == Proto::Ll {
+            let flag = flag(conn.step);
+            for (i, half) in data.as_chunks::<4>().0.iter().enumerate() {
+                base.add(8 * i).store_u64(u64::from(u32::from_le_bytes(*half)) | flag);
+            }
+            return;
+        }
+        for (i, line) in data.chunks_exact(self.data).enumerate() {
+            let at = base.add(i * self.line);
+            at.copy_from(line);
+            at.add(self.data).store_u64(conn.step + 1);
+        }
+    }
+
+    /// Reads whole lines, from line `first` of the connection's next slot, as they arrive.
+    fn read(
+        &self,
+        block: &Block<'_>,
+        conn: &Conn,
+        slot: usize,
+        first: usize,
+        data: &mut [u8],
+    ) -> Result<(), Stop> {
+        let base = conn.buff.add(conn.slot_index() * slot + first * self.line);
+        if self.proto == Proto::Ll {
+            return read_ll(block, conn, base, first, data);
+        }
+        for (i, line) in data.chunks_exact_mut(self.data).enumerate() {
+            let at = base.add(i * self.line);
+            let flag = at.add(self.data);
+            block.wait(|| conn.describe(first + i), || flag.load_u64() == conn.step + 1)?;
+            at.copy_to(line);
+        }
+        Ok(())
+    }
 }
 
-/// The flag of a step, in the upper half of a word as it lies in each half of a line.
+/// The flag of an LL step, in the upper half of a word as it lies in each half of a line.
 fn flag(step: u64) -> u64 {
     (step + 1) << 32
 }
 
-/// Stores `data`, whole lines, from line `first` of the connection's next slot.
-fn write_lines(conn: &Conn, slot: usize, first: usize, data: &[u8]) {
-    let base = conn.buff.add(conn.slot_index() * slot + first * LINE);
-    let flag = flag(conn.step);
-    for (i, half) in data.as_chunks::<4>().0.iter().enumerate() {
-        base.add(8 * i).store_u64(u64::from(u32::from_le_bytes(*half)) | flag);
-    }
-}
-
-/// Reads whole lines, from line `first` of the connection's next slot, as they arrive.
-fn read_lines(
+/// Reads lines of LL that begin at `base`, the first being number `first` of its slot.
+fn read_ll(
     block: &Block<'_>,
     conn: &Conn,
-    slot: usize,
+    base: Addr,
     first: usize,
     data: &mut [u8],
 ) -> Result<(), Stop> {
-    let base = conn.buff.add(conn.slot_index() * slot + first * LINE);
     let flag = flag(conn.step);
     for (i, half) in data.as_chunks_mut::<4>().0.iter_mut().enumerate() {
         let word = base.add(8 * i);

@@ -7,7 +7,7 @@
 //! side of each connection is NCCL's real proxy or another player.
 //!
 //! Played: ring and tree AllReduce; ring AllGather, ReduceScatter, Broadcast, Reduce; sends and
-//! receives; grouped broadcasts; protocols SIMPLE and LL. Not played: LL128, PAT, NVLS, CollNet,
+//! receives; grouped broadcasts; protocols SIMPLE, LL and LL128. Not played: PAT, NVLS, CollNet,
 //! symmetric kernels, buffers registered to the network. A launch that asks for one of those ends
 //! at once, says so on stderr and through [`Player::failure`].
 

@@ -2,10 +2,11 @@
 //! The primitives that every schedule is written in: send, receive, copy, reduce, and mixtures.
 //!
 //! One primitive moves one chunk. SIMPLE, played here, cuts it into slices and hands each over
-//! through a slot and the connection's counters; LL is in `ll.rs`.
+//! through a slot and the connection's counters; LL and LL128 are in `ll.rs`.
 
 use super::block::{Block, Stop};
 use super::conn::{Conn, Proto, Use, Way};
+use super::ll;
 use super::memory::Addr;
 use super::reduce::Reduction;
 
@@ -123,7 +124,8 @@ impl<'a> Prims<'a> {
     pub(crate) fn play(&mut self, op: Op, n: usize) -> Result<(), Stop> {
         match self.setup.proto {
             Proto::Simple => self.play_simple(op, n),
-            Proto::Ll => self.play_ll(op, n),
+            Proto::Ll => self.play_lines(&ll::LL, op, n),
+            Proto::Ll128 => self.play_lines(&ll::LL128, op, n),
         }
     }
 

@@ -24,16 +24,22 @@ fn functions() -> Vec<Function> {
     [
         "AllReduce_Sum_f32_RING_SIMPLE",
         "AllReduce_Sum_f32_RING_LL",
+        "AllReduce_Sum_f32_RING_LL128",
         "AllReduce_Sum_f32_TREE_SIMPLE",
         "AllReduce_Sum_f32_TREE_LL",
+        "AllReduce_Sum_f32_TREE_LL128",
         "AllGather_RING_SIMPLE",
         "AllGather_RING_LL",
+        "AllGather_RING_LL128",
         "ReduceScatter_Sum_f32_RING_SIMPLE",
         "ReduceScatter_Sum_f32_RING_LL",
+        "ReduceScatter_Sum_f32_RING_LL128",
         "Broadcast_RING_SIMPLE",
         "Broadcast_RING_LL",
+        "Broadcast_RING_LL128",
         "Reduce_Sum_f32_RING_SIMPLE",
         "Reduce_Sum_f32_RING_LL",
+        "Reduce_Sum_f32_RING_LL128",
         "SendRecv",
         "AllGatherV_RING_SIMPLE",
         "AllReduce_Sum_f32_NVLS_SIMPLE",
@@ -60,6 +66,7 @@ fn coll_work(world: &World, name: &str, count: usize, buffs: (Addr, Addr), root:
     set(place.root, root);
     let (grain, chunk) = match Function::parse(name) {
         Function::Coll(.., Proto::Ll) => (16, LL_SLOT / 2),
+        Function::Coll(.., Proto::Ll128) => (1920, 3840),
         Function::Coll(_, _, _, Algo::Tree, _)
         | Function::Coll(Coll::Broadcast | Coll::Reduce, ..) => (512, SIMPLE_SLOT),
         _ => (512, 4 * SIMPLE_SLOT),
@@ -117,8 +124,10 @@ fn all_reduce_on_rings_and_trees() {
     for name in [
         "AllReduce_Sum_f32_RING_SIMPLE",
         "AllReduce_Sum_f32_RING_LL",
+        "AllReduce_Sum_f32_RING_LL128",
         "AllReduce_Sum_f32_TREE_SIMPLE",
         "AllReduce_Sum_f32_TREE_LL",
+        "AllReduce_Sum_f32_TREE_LL128",
     ] {
         for n_ranks in [2, 4] {
             for count in COUNTS {
@@ -133,7 +142,7 @@ fn all_reduce_on_rings_and_trees() {
 
 #[test]
 fn all_gather() {
-    for name in ["AllGather_RING_SIMPLE", "AllGather_RING_LL"] {
+    for name in ["AllGather_RING_SIMPLE", "AllGather_RING_LL", "AllGather_RING_LL128"] {
         for count in COUNTS {
             let expected = (0..3).flat_map(|rank| floats(count, |i| value(rank, i))).collect();
             let expected: Vec<u8> = expected;
@@ -146,7 +155,11 @@ fn all_gather() {
 
 #[test]
 fn reduce_scatter() {
-    for name in ["ReduceScatter_Sum_f32_RING_SIMPLE", "ReduceScatter_Sum_f32_RING_LL"] {
+    for name in [
+        "ReduceScatter_Sum_f32_RING_SIMPLE",
+        "ReduceScatter_Sum_f32_RING_LL",
+        "ReduceScatter_Sum_f32_RING_LL128",
+    ] {
         for count in COUNTS {
             for (rank, got) in run(name, 3, count, 3 * count, count).iter().enumerate() {
                 let expected = floats(count, |i| sum(3, rank * count + i));
@@ -159,12 +172,14 @@ fn reduce_scatter() {
 #[test]
 fn broadcast_and_reduce_with_root_one() {
     for count in COUNTS {
-        for name in ["Broadcast_RING_SIMPLE", "Broadcast_RING_LL"] {
+        for name in ["Broadcast_RING_SIMPLE", "Broadcast_RING_LL", "Broadcast_RING_LL128"] {
             for got in run(name, 3, 4 * count, count, count) {
                 assert!(got == floats(count, |i| value(1, i)), "{name} {count}");
             }
         }
-        for name in ["Reduce_Sum_f32_RING_SIMPLE", "Reduce_Sum_f32_RING_LL"] {
+        for name in
+            ["Reduce_Sum_f32_RING_SIMPLE", "Reduce_Sum_f32_RING_LL", "Reduce_Sum_f32_RING_LL128"]
+        {
             let got = run(name, 3, count, count, count);
             assert!(got[1] == floats(count, |i| sum(3, i)), "{name} {count}");
             assert!(got[0].iter().all(|&byte| byte == 0), "{name}: only the root gets a result");
