@@ -3,18 +3,21 @@
 //! recordings held to the invariants.
 //!
 //! A cell is one job of `testing/rig` under `ncclscope run`, and then `check` of
-//! `testing/invariants` on what it recorded; both are programs, which this crate only runs. With
+//! `testing/invariants` on what it recorded; both are programs, which this crate only runs. A
+//! scenario file has its own topology, and its own releases unless `--release` says others. With
 //! `--docs` the cells are those of `docs/nccl-events.md`, and the page is written from them.
 
 mod cell;
 mod docs;
 mod plan;
 mod pool;
+mod scenario;
 mod verdict;
 
 use std::process::ExitCode;
 
 use cell::{Cell, Outcome as CellOutcome, Tools};
+use scenario::Scenario;
 
 use crate::{Outcome, Usage, build, nccl};
 
@@ -54,11 +57,12 @@ fn parse(args: &[String]) -> Result<Options, Usage> {
 /// Runs the task.
 pub(crate) fn run(args: &[String]) -> Outcome {
     let options = parse(args)?;
-    let wheels = plan::releases(&options.releases)?;
+    let scenario = options.scenario.as_deref().map(Scenario::read).transpose()?;
+    let wheels = plan::releases(names(&options, scenario.as_ref()))?;
     let cells = if options.docs {
         plan::docs_cells(&wheels)
     } else {
-        plan::cells(&wheels, &options.topologies, options.scenario.as_deref())?
+        plan::cells(&wheels, &options.topologies, scenario.as_ref())?
     };
     let tools = Tools { folder: build::release()? };
     nccl::fetch_all(&wheels.iter().map(|wheel| wheel.release.clone()).collect::<Vec<_>>())?;
@@ -71,6 +75,14 @@ pub(crate) fn run(args: &[String]) -> Outcome {
         docs::write(&cells, &outcomes)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The releases that are asked for: by the command line, or else by the scenario.
+fn names<'a>(options: &'a Options, scenario: Option<&'a Scenario>) -> &'a [String] {
+    match scenario {
+        Some(scenario) if options.releases.is_empty() => &scenario.releases,
+        _ => &options.releases,
+    }
 }
 
 /// The cells and how they ended: release, topology, result, events by kind, seconds.
@@ -113,6 +125,21 @@ mod tests {
         for wrong in ["--nonesuch", "--release", "--jobs 0", "--docs --topology shm", "2.30.7"] {
             assert!(parsed(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn the_command_line_comes_before_the_scenario() {
+        let scenario = Scenario {
+            file: "x.toml".into(),
+            topology: TOPOLOGIES[0],
+            releases: vec!["2.28.9".into()],
+            hangs: false,
+            spoils_ptimer: false,
+        };
+        let of = |words| parsed(words).expect("all are known");
+        assert_eq!(names(&of("--scenario x.toml"), Some(&scenario)), ["2.28.9"]);
+        assert_eq!(names(&of("--release 2.32.3"), Some(&scenario)), ["2.32.3"]);
+        assert!(names(&of(""), None).is_empty());
     }
 
     #[test]

@@ -30,8 +30,12 @@ pub struct Expect {
     pub lost_ok: bool,
     /// The process was killed, or still runs: open events are no violation.
     pub killed_ok: bool,
-    /// Operations were aborted: open events and missing children are no violation.
+    /// Operations were aborted: what belongs to one that did not end may be open or missing, unless
+    /// a later operation of its communicator ended.
     pub aborted_ok: bool,
+    /// The GPU's clock or the kernels' counters were made to go wrong: a pTimer that goes back is
+    /// no violation.
+    pub ptimer_ok: bool,
     /// Ranks of each communicator, where the API version does not tell (v1 to v3).
     pub ranks: Option<u32>,
     /// Nodes of each communicator, where the API version does not tell.

@@ -381,6 +381,52 @@ fn what_is_open_for_a_reason_is_listed() {
     assert_eq!(open(aborted, &expect), [("ProxyOp", "the operation was aborted", 1)]);
 }
 
+/// One more AllReduce of a kernel alone, which ends.
+fn add_later_operation(case: &mut Case) {
+    let call = value(EventKind::CollApi, API, 5);
+    let (group, coll) = (value(EventKind::Group, API, 6), value(EventKind::Coll, API, 7));
+    let kernel = value(EventKind::KernelCh, PROXY, 2);
+    let api = ApiCall { func: ALL_REDUCE, ..ApiCall::default() };
+    let detail = Coll { func: ALL_REDUCE, group, ..Coll::default() };
+    case.start(API, 1100, call, value(EventKind::GroupApi, API, 0), Detail::CollApi(api));
+    case.stop(API, 1110, call);
+    case.start(API, 1120, group, Handle::NULL, Detail::Group);
+    case.start(API, 1130, coll, call, Detail::Coll(detail));
+    case.stop(API, 1140, coll);
+    case.stop(API, 1150, group);
+    case.start(PROXY, 1200, kernel, coll, Detail::KernelCh { channel: 0, ptimer: 7000 });
+    case.stop(PROXY, 1300, kernel);
+}
+
+#[test]
+fn an_abort_excuses_the_last_operation_only() {
+    let expect = Expect { aborted_ok: true, ..Expect::default() };
+    let case = |broken| {
+        let mut case = Case::good();
+        add_later_operation(&mut case);
+        case.remove(|r| is_stop_of(r, broken));
+        case.check(&expect)
+    };
+    let earlier = case(op(0));
+    assert_eq!(earlier.open, []);
+    assert_eq!(earlier.violations[0].rule, "open", "{:?}", earlier.violations);
+    let last = case(value(EventKind::KernelCh, PROXY, 2));
+    assert_eq!(last.violations, []);
+    assert_eq!(last.open[0].reason, "the operation was aborted");
+}
+
+#[test]
+fn a_clock_may_be_expected_to_go_back() {
+    let mut case = Case::good();
+    for (_, record) in &mut case.records {
+        if let Record::State { arg, .. } = record {
+            *arg = 1;
+        }
+    }
+    let expect = Expect { ptimer_ok: true, ..Expect::default() };
+    assert_eq!(case.check(&expect).violations, []);
+}
+
 #[test]
 fn losses_may_be_expected() {
     let mut case = Case::good();

@@ -120,6 +120,7 @@ impl<'a> Rank<'a> {
             Step::NcclAllToAll(count) => self.nccl_all_to_all(self.team()?, count),
             Step::CopyEngine(count) => self.copy_engine(self.team()?, count),
             Step::Group(k, count) => self.group(self.team()?, k, count),
+            Step::Broadcasts(k, count) => self.broadcasts(self.team()?, k, count),
             Step::Nested(count) => self.nested(self.team()?, count),
             Step::Comms(count) => self.comms(count),
             Step::Graph(k, count) => self.graph(self.team()?, k, count),

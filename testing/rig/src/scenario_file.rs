@@ -7,7 +7,8 @@
 //! releases = ["2.28.9", "2.32.3"]          # optional: all that the tests cover
 //! seed = 7                                 # optional: 0; decides every jitter
 //! timeout_s = 30                           # optional: 60
-//! ends = "hang"                            # optional: "well", with every step done
+//! ends = "hang"                            # optional: "well", with every step done; a hang is
+//!                                          # one of the last step, and cut off after 5 s
 //!
 //! [env]                                    # optional: environment of every rank
 //! NCCL_PROTO = "LL"
@@ -32,12 +33,29 @@
 //! kind = "kernel"
 //! rank = 1                                 # optional: every rank
 //! what = "delay:us=50,jitter=20"
+//!
+//! [[fault]]                                # NCCL's proxy threads stand still from step 2 on
+//! kind = "stopped-proxy"
+//! rank = 1
+//! step = 2
+//! ms = 1500                                # optional: for ever
+//!
+//! [[fault]]                                # from step 2 on the rank sends so slowly
+//! kind = "slow-link"
+//! rank = 1
+//! step = 2
+//! mbps = 4                                 # megabytes a second
+//!
+//! [[fault]]                                # from step 2 on the rank sends so much, no more
+//! kind = "stalled-link"
+//! rank = 1
+//! step = 2
+//! bytes = 300000
 //! ```
-//! Equal files give equal faults. There is no fault that stops one thread of a process, such as
-//! NCCL's proxy: signals stop whole processes, and a handler that sleeps inside NCCL's thread would
-//! interrupt its system calls, which is another fault.
+//! Equal files give equal faults. A fault's step is one of the file's list, from 1. The proxy
+//! threads and the links are there once an operation has used them: from step 2 on.
 
-use crate::job::{Job, Outcome};
+use crate::job::{Job, Outcome, RankOutcome};
 use crate::step::Step;
 use crate::topology::Topology;
 use crate::wheel;
@@ -47,6 +65,10 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 use toml::Spanned;
+
+/// How long the last step of a job that hangs may take, in seconds: until the hang, and enough to
+/// be seen after it.
+const HANG_S: &str = "5";
 
 /// The exit code of a rank whose time is over.
 const TIMED_OUT: i32 = 3;
@@ -87,6 +109,8 @@ struct Own {
     env: BTreeMap<String, String>,
     pause_ms: u64,
     jitter_ms: u64,
+    /// Options of the rank program.
+    options: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -123,7 +147,7 @@ struct RankText {
 }
 
 #[derive(Deserialize)]
-#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 enum Fault {
     Skip {
         rank: usize,
@@ -138,6 +162,21 @@ enum Fault {
     Kernel {
         rank: Option<usize>,
         what: String,
+    },
+    StoppedProxy {
+        rank: usize,
+        step: usize,
+        ms: Option<u64>,
+    },
+    SlowLink {
+        rank: usize,
+        step: usize,
+        mbps: u64,
+    },
+    StalledLink {
+        rank: usize,
+        step: usize,
+        bytes: u64,
     },
 }
 
@@ -230,19 +269,15 @@ impl ScenarioFile {
             env: BTreeMap::new(),
             pause_ms: 0,
             jitter_ms: 0,
+            options: vec![],
         }))
     }
 
     fn add(&mut self, fault: Fault) -> Result<(), String> {
         match fault {
             Fault::Skip { rank, step } => {
-                let steps = &mut self.own(rank)?.steps;
-                let count = steps.len();
-                let index = step.checked_sub(1).filter(|&index| index < count);
-                let index = index.ok_or_else(|| {
-                    format!("rank {rank} has no step {step}; write one from 1 to {count}")
-                })?;
-                steps[index] = Step::Skip;
+                let index = self.step(rank, step)? - 1;
+                self.own(rank)?.steps[index] = Step::Skip;
             }
             Fault::Slow { rank, ms, jitter_ms } => {
                 let own = self.own(rank)?;
@@ -258,7 +293,35 @@ impl ScenarioFile {
                 faults.push(';');
                 faults.push_str(&what);
             }
+            Fault::StoppedProxy { rank, step, ms } => {
+                let ms = ms.map_or_else(String::new, |ms| format!(":{ms}"));
+                self.option(rank, step, "--stop-proxy", &ms)?;
+                // Without a name the thread cannot be told from others.
+                self.own(rank)?.env.insert("NCCL_SET_THREAD_NAME".into(), "1".into());
+            }
+            Fault::SlowLink { rank, step, mbps } => {
+                self.option(rank, step, "--slow-link", &format!(":{mbps}"))?;
+            }
+            Fault::StalledLink { rank, step, bytes } => {
+                self.option(rank, step, "--stall-link", &format!(":{bytes}"))?;
+            }
         }
+        Ok(())
+    }
+
+    /// `step` if the rank has one of that number.
+    fn step(&mut self, rank: usize, step: usize) -> Result<usize, String> {
+        let count = self.own(rank)?.steps.len();
+        if (1..=count).contains(&step) {
+            return Ok(step);
+        }
+        Err(format!("rank {rank} has no step {step}; write one from 1 to {count}"))
+    }
+
+    /// Gives the rank's program an option with the value `STEP` and what follows.
+    fn option(&mut self, rank: usize, step: usize, name: &str, rest: &str) -> Result<(), String> {
+        let value = format!("{}{rest}", self.step(rank, step)?);
+        self.own(rank)?.options.extend([name.to_owned(), value]);
         Ok(())
     }
 
@@ -275,12 +338,18 @@ impl ScenarioFile {
             for (name, value) in &own.env {
                 job = job.rank_env(rank, name, value);
             }
+            for option in &own.options {
+                job = job.rank_arg(rank, option);
+            }
             let pause = [("--pause-ms", own.pause_ms), ("--jitter-ms", own.jitter_ms)];
             for (name, value) in pause.into_iter().chain([("--seed", self.seed)]) {
                 job = job.rank_arg(rank, name).rank_arg(rank, value.to_string());
             }
         }
-        if self.ends == Ends::Hang { job.keep_going() } else { job }
+        match self.ends {
+            Ends::Well => job,
+            Ends::Hang => job.keep_going().arg("--hang-s").arg(HANG_S),
+        }
     }
 
     /// Whether the job ended as the scenario says.
@@ -288,16 +357,21 @@ impl ScenarioFile {
     /// # Errors
     /// How it ended instead.
     pub fn check(&self, outcome: &Outcome) -> Result<(), String> {
-        let hangs = |rank: &crate::job::RankOutcome| {
-            rank.status.and_then(|status| status.code()) == Some(TIMED_OUT)
-        };
-        let hung = outcome.timed_out || outcome.ranks.iter().any(hangs);
         match self.ends {
-            Ends::Hang if hung => Ok(()),
-            Ends::Hang => Err(format!("it ended, which it must not\n{outcome}")),
+            Ends::Hang if outcome.ranks.iter().any(|rank| self.hangs(rank)) => Ok(()),
+            Ends::Hang => Err(format!("it does not hang in its last step\n{outcome}")),
             Ends::Well if outcome.succeeded() => Ok(()),
             Ends::Well => Err(format!("it failed\n{outcome}")),
         }
+    }
+
+    /// Whether a rank came to its last step, and not beyond.
+    fn hangs(&self, rank: &RankOutcome) -> bool {
+        let steps = self.ranks.get(&rank.rank).map_or(&self.steps, |own| &own.steps);
+        let before = &steps[..steps.len().saturating_sub(1)];
+        let done: usize = before.iter().map(Step::repetitions).sum();
+        let code = rank.status.and_then(|status| status.code());
+        code == Some(TIMED_OUT) && rank.steps_done() == done
     }
 }
 

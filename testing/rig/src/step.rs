@@ -34,6 +34,8 @@ pub enum Step {
     CopyEngine(usize),
     /// `group:KxCOUNT`: K AllReduce in one group.
     Group(usize, usize),
+    /// `bcasts:KxCOUNT`: K broadcasts in one group, from one rank after the other.
+    Broadcasts(usize, usize),
     /// `nested:COUNT`: two AllReduce in groups within a group.
     Nested(usize),
     /// `comms:COUNT`: one group with an AllReduce on every communicator.
@@ -74,6 +76,15 @@ impl Step {
             Self::Repeat(k, step) => format!("repeat:{k}:{}", step.text()),
             // What is printed has blanks for colons.
             other => other.to_string().replace(' ', ":"),
+        }
+    }
+
+    /// How often it is done, and so reported.
+    #[must_use]
+    pub fn repetitions(&self) -> usize {
+        match self {
+            Self::Repeat(times, step) => times * step.repetitions(),
+            _ => 1,
         }
     }
 
@@ -124,6 +135,7 @@ impl FromStr for Step {
             "nccl-alltoall" => Self::NcclAllToAll(number(rest)?),
             "ce" => Self::CopyEngine(number(rest)?),
             "group" => pair(rest).map(|(k, count)| Self::Group(k, count))?,
+            "bcasts" => pair(rest).map(|(k, count)| Self::Broadcasts(k, count))?,
             "nested" => Self::Nested(number(rest)?),
             "comms" => Self::Comms(number(rest)?),
             "graph" => pair(rest).map(|(k, count)| Self::Graph(k, count))?,
@@ -153,6 +165,7 @@ impl fmt::Display for Step {
             Self::NcclAllToAll(count) => write!(f, "nccl-alltoall {count}"),
             Self::CopyEngine(count) => write!(f, "ce {count}"),
             Self::Group(k, count) => write!(f, "group {k}x{count}"),
+            Self::Broadcasts(k, count) => write!(f, "bcasts {k}x{count}"),
             Self::Nested(count) => write!(f, "nested {count}"),
             Self::Comms(count) => write!(f, "comms {count}"),
             Self::Graph(k, count) => write!(f, "graph {k}x{count}"),
@@ -182,6 +195,7 @@ mod tests {
         assert_eq!("destroy:1".parse(), Ok(Step::Destroy(1)));
         let repeated = Step::Repeat(3, Box::new(Step::Graph(2, 5)));
         assert_eq!("repeat:3:graph:2x5".parse(), Ok(repeated));
+        assert_eq!("repeat:3:repeat:2:graph:2x5".parse().map(|s: Step| s.repetitions()), Ok(6));
         let bad = ["allreduce", "group:4", "barrier:1", "repeat:3", "dance:1", "sleep:x", "abort:"];
         for bad in bad {
             assert!(bad.parse::<Step>().is_err(), "{bad}");
@@ -190,7 +204,7 @@ mod tests {
 
     #[test]
     fn steps_are_written_as_they_are_read() {
-        for text in ["init", "init-nonblocking", "repeat:3:graph:2x5", "abort", "destroy:1"] {
+        for text in ["init", "init-nonblocking", "repeat:3:graph:2x5", "bcasts:3x8", "destroy:1"] {
             assert_eq!(text.parse::<Step>().unwrap().text(), text);
         }
     }

@@ -61,6 +61,13 @@ fn operations_with_the_ll_protocol() {
     on(&ENDS, |job| job.env("NCCL_PROTO", "LL"), &OPERATIONS);
 }
 
+/// NCCL obeys a demand for LL128 on any connection, for collectives; sends have no LL128.
+#[test]
+fn operations_with_the_ll128_protocol() {
+    on(&ENDS, |job| job.env("NCCL_PROTO", "LL128"), &OPERATIONS);
+    on(&ENDS, |job| job.env("NCCL_PROTO", "LL128").hosts(1).devices(2), &OPERATIONS);
+}
+
 #[test]
 fn operations_with_the_simple_protocol() {
     on(&ENDS, |job| job.env("NCCL_PROTO", "Simple"), &OPERATIONS);
@@ -114,17 +121,26 @@ fn sends_over_four_channels() {
     on(&["2.23.4", "2.27.7", "2.28.9"], channels, &steps);
 }
 
+/// From 2.29 on these are works of a type of their own, which the player must know.
+#[test]
+fn grouped_broadcasts_between_three_hosts() {
+    let steps = ["bcasts:2x1", "bcasts:3x4096", "bcasts:5x300001", "allreduce:100"];
+    let releases = ["2.23.4", "2.28.9", "2.29.7", "2.30.7", "2.31.2", "2.32.3"];
+    on(&releases, |job| job.hosts(3), &steps);
+}
+
 /// What the player does not know ends the rank with an error that names it, not in a hang.
 #[test]
-fn an_unplayable_protocol_fails_loudly() {
+fn an_unplayable_algorithm_fails_loudly() {
     let Some(nccl) = wheel::find_or_skip("2.30.7") else { return };
-    let job = Job::new(&nccl).expect("the stand-in builds").env("NCCL_PROTO", "LL128");
-    let job = job.steps(["allreduce:100000"]).timeout(Duration::from_secs(40));
+    let job = Job::new(&nccl).expect("the stand-in builds");
+    let job = job.env("NCCL_PAT_ENABLE", "1").env("NCCL_ALGO", "PAT");
+    let job = job.steps(["allgather:100000"]).timeout(Duration::from_secs(40));
     let outcome = job.keep_going().run().expect("ranks start");
     assert!(!outcome.timed_out, "{outcome}");
     for rank in &outcome.ranks {
         assert_eq!(rank.steps_done(), 0, "{outcome}");
-        let named = |line: &String| line.contains("does not know AllReduce_Sum_f32_RING_LL128");
+        let named = |line: &String| line.contains("does not know AllGather_PAT_SIMPLE");
         assert!(rank.stderr.iter().any(named), "{outcome}");
         assert_eq!(rank.status.and_then(|status| status.code()), Some(2), "{outcome}");
     }

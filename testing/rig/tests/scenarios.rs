@@ -1,41 +1,257 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Every scenario file of the rig is right, and ends on real NCCL as it says.
+//! Every scenario file of the rig ends on real NCCL as it says, and what goes wrong in it shows in
+//! the report of what the plugin recorded, on the rank or the link that has the fault.
+//!
+//! Thresholds are ratios and lower bounds: the machine may be slow, but not fast.
 
 use rig::job::Job;
 use rig::scenario_file::ScenarioFile;
-use rig::wheel;
+use rig::{build, wheel};
+use serde_json::Value;
 use std::path::Path;
+use std::process::Command;
 
-/// Reads and runs the scenario, on the first and the last of its releases.
-fn run(name: &str) {
+/// In nanoseconds.
+const MS: u64 = 1_000_000;
+const MINUTE: u64 = 60_000 * MS;
+
+/// The report of a scenario, with what a test asks of it.
+struct Report {
+    /// For messages.
+    name: String,
+    json: Value,
+}
+
+/// Runs the scenario under the plugin on the first and the last of its releases, and hands each
+/// report to `judge`.
+fn run(name: &str, judge: impl Fn(&Report)) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
     let file = ScenarioFile::read(&folder.join(name)).expect("the file is right");
     let ends = [file.releases.first(), file.releases.last()];
     for version in ends.into_iter().flatten() {
         let Some(nccl) = wheel::find_or_skip(version) else { continue };
+        let name = format!("{name} {version}");
+        build::artifacts().expect("the stand-in builds");
+        let plugin = build::package("ncclscope-plugin").expect("the plugin builds");
+        let plugin = plugin.join("libnccl_profiler_ncclscope.so");
+        let record = tempfile::tempdir().expect("a folder");
         let job = file.apply(Job::new(&nccl).expect("the stand-in builds"));
+        let job = job.env("NCCL_PROFILER_PLUGIN", plugin).env("NCCLSCOPE_DIR", record.path());
         let outcome = job.run().expect("ranks start");
         let checked = file.check(&outcome);
-        assert!(checked.is_ok(), "{name} {version}: {}", checked.unwrap_err());
+        assert!(checked.is_ok(), "{name}: {}", checked.unwrap_err());
+        judge(&Report { json: report(record.path()), name });
+    }
+}
+
+fn report(record: &Path) -> Value {
+    let cli = build::package("ncclscope-cli").expect("the tool builds").join("ncclscope");
+    let output = Command::new(cli).arg("report").arg(record).args(["--format", "json"]).output();
+    let output = output.expect("the tool starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("the report is JSON")
+}
+
+impl Report {
+    fn array(&self, name: &str) -> impl Iterator<Item = &Value> {
+        self.json[name].as_array().expect("the schema").iter()
+    }
+
+    fn number(&self, value: &Value) -> u64 {
+        value.as_u64().unwrap_or_else(|| panic!("{}: {value}", self.name))
+    }
+
+    /// All waits of one sort on the link from `src` to `dst`, in ns.
+    fn wait(&self, (src, dst): (u64, u64), sort: &str) -> u64 {
+        let link = self.array("peers").find(|link| link["src"] == src && link["dst"] == dst);
+        let link = link.unwrap_or_else(|| panic!("{}: no link {src} to {dst}", self.name));
+        self.number(&link["waits_ns"][sort])
+    }
+
+    /// `more` is at least `times` as long as `less`, both named.
+    #[track_caller]
+    fn assert_longer(&self, more: (&str, u64), times: u64, less: (&str, u64)) {
+        let holds = more.1 >= times * less.1;
+        assert!(holds, "{}: {more:?} is not {times} times {less:?}\n{}", self.name, self.json);
+    }
+
+    /// The durations of the operations of `bytes`.
+    fn duration(&self, bytes: u64, which: &str) -> u64 {
+        let row = self.array("operations").find(|row| row["bytes"] == bytes);
+        let row = row.unwrap_or_else(|| panic!("{}: no operation of {bytes}", self.name));
+        self.number(&row["duration_ns"][which])
+    }
+
+    /// Each of `ranks` has the operation of `bytes` open: what it waits for there, joined.
+    fn open<const N: usize>(&self, bytes: u64, ranks: [u64; N]) -> [String; N] {
+        ranks.map(|rank| {
+            let mut open = self.array("open_operations");
+            let open = open.find(|open| open["rank"] == rank && open["bytes"] == bytes);
+            let none = || panic!("{}: rank {rank} has none\n{}", self.name, self.json);
+            open.unwrap_or_else(none)["waits_for"].to_string()
+        })
+    }
+
+    /// Whether the release tells of kernels.
+    fn has_kernels(&self) -> bool {
+        !self.events(0, "KernelCh").is_null()
+    }
+
+    /// No duration comes from a clock that is wrong.
+    #[track_caller]
+    fn assert_sane(&self) {
+        for row in self.array("operations") {
+            let longest = self.number(&row["duration_ns"]["max"]);
+            self.assert_longer(("a minute", MINUTE), 1, ("an operation", longest));
+        }
+    }
+
+    /// The counts of events of `kind` on `rank`.
+    fn events(&self, rank: u64, kind: &str) -> &Value {
+        let of = self.array("ranks").find(|row| row["rank"] == rank);
+        &of.unwrap_or_else(|| panic!("{}: no rank {rank}\n{}", self.name, self.json))["events"]
+            [kind]
     }
 }
 
 #[test]
-fn a_slow_rank() {
-    run("slow-rank.toml");
+fn a_slow_rank_keeps_its_peer_waiting() {
+    run("slow-rank.toml", |report| {
+        // Rank 1 itself finds the data of the one before it ready.
+        let (next, own) =
+            (report.wait((1, 2), "recv_network"), report.wait((0, 1), "recv_network"));
+        report.assert_longer(("receives from the slow rank", next), 1, ("its own", own));
+        report.assert_longer(("ten operations", next), 10, ("10 ms", 10 * MS));
+    });
 }
 
 #[test]
-fn a_missing_rank() {
-    run("missing-rank.toml");
+fn a_missing_rank_has_nothing_open() {
+    run("missing-rank.toml", |report| {
+        let [waits] = report.open(262_144, [0]);
+        assert!(waits.contains("receive from rank 1: 0 of"), "{}: {waits}", report.name);
+        assert!(waits.contains("in RecvWait"), "{}: {waits}", report.name);
+        assert!(report.array("open_operations").all(|open| open["rank"] == 0), "{}", report.json);
+        assert_eq!(report.events(0, "Coll")["started"], 3);
+        assert_eq!(report.events(1, "Coll")["started"], 2);
+    });
 }
 
 #[test]
-fn a_stuck_kernel() {
-    run("stuck-kernel.toml");
+fn a_stuck_kernel_is_what_both_ends_wait_for() {
+    run("stuck-kernel.toml", |report| {
+        let [peer, stuck] = report.open(4_194_304, [0, 1]);
+        assert!(stuck.contains("in SendGPUWait"), "{}: {stuck}", report.name);
+        assert!(!stuck.contains("send to rank 0: 0 of"), "in the middle: {stuck}");
+        assert!(peer.contains("in RecvWait") && !peer.contains("GPUWait"), "{peer}");
+        assert_eq!(stuck.contains("KernelCh started"), report.has_kernels(), "{stuck}");
+    });
 }
 
 #[test]
-fn slow_kernels() {
-    run("slow-kernels.toml");
+fn a_kernel_that_never_starts_has_no_event() {
+    run("kernel-never-starts.toml", |report| {
+        let [peer, late] = report.open(1_048_576, [0, 1]);
+        assert!(late.contains("send to rank 0: 0 of"), "{}: {late}", report.name);
+        assert!(late.contains("in SendGPUWait") && !late.contains("KernelCh"), "{late}");
+        assert!(peer.contains("in RecvWait"), "{}: {peer}", report.name);
+        assert_eq!(peer.contains("KernelCh started"), report.has_kernels(), "{peer}");
+    });
+}
+
+#[test]
+fn slow_kernels_are_long() {
+    run("slow-kernels.toml", |report| {
+        if report.has_kernels() {
+            // At least two steps of 10 ms or more. A rank that comes late has a short kernel.
+            let longest = report.duration(262_144, "max");
+            report.assert_longer(("slow kernel", longest), 2, ("10 ms", 10 * MS));
+        } else {
+            // Neither network nor kernel events: the report must not invent an end.
+            assert!(report.array("operations").all(|row| row["timing"] == "enqueue"));
+        }
+    });
+}
+
+#[test]
+fn a_slow_link_is_one_edge() {
+    run("slow-link.toml", |report| {
+        let slow = report.wait((1, 2), "send_network");
+        for other in [(0, 1), (2, 0)] {
+            let other = ("other sends", report.wait(other, "send_network"));
+            report.assert_longer(("slow sends", slow), 5, other);
+        }
+    });
+}
+
+#[test]
+fn a_stalled_link_is_one_edge() {
+    run("stalled-link.toml", |report| {
+        let [before, at, after] = report.open(4_194_304, [0, 1, 2]);
+        assert!(at.contains("in SendWait"), "{}: {at}", report.name);
+        assert!(after.contains("in RecvWait"), "{}: {after}", report.name);
+        for other in [before, after] {
+            assert!(!other.contains("in SendWait"), "{}: {other}", report.name);
+        }
+    });
+}
+
+#[test]
+fn a_stopped_proxy_is_silence_without_a_sender() {
+    run("stopped-proxy.toml", |report| {
+        let silence = ("receives from rank 1", report.wait((1, 0), "recv_network"));
+        let ready = ("receives from rank 0", report.wait((0, 1), "recv_network"));
+        report.assert_longer(silence, 5, ready);
+        let sends = ("sends of rank 1", report.wait((1, 0), "send_network"));
+        report.assert_longer(silence, 5, sends);
+        let longest = report.duration(1_048_576, "max");
+        report.assert_longer(("the operation", longest), 1, ("1 s", 1000 * MS));
+    });
+}
+
+#[test]
+fn a_dead_proxy_leaves_an_operation_without_network() {
+    run("dead-proxy.toml", |report| {
+        let [peer] = report.open(4_194_304, [0]);
+        assert!(peer.contains("receive from rank 1: 0 of"), "{}: {peer}", report.name);
+        assert_eq!(report.events(1, "Coll")["started"], 2, "it was handed over");
+        assert_eq!(report.events(1, "ProxyOp")["started"], 4, "those of the first operation");
+        assert_eq!(report.events(0, "ProxyOp")["started"], 8);
+    });
+}
+
+#[test]
+fn a_skewed_clock_moves_no_duration() {
+    run("skewed-clock.toml", |report| {
+        report.assert_sane();
+        assert!(report.array("operations").all(|row| row["timing"] == "kernel"));
+        for rank in report.array("ranks") {
+            let error = report.number(&rank["clock"]["gpu_error_ns"]);
+            report.assert_longer(("a minute", MINUTE), 1, ("error of the GPU's clock", error));
+        }
+    });
+}
+
+#[test]
+fn a_clock_that_goes_back_is_not_believed() {
+    run("wrapped-clock.toml", |report| {
+        report.assert_sane();
+        let row = report.array("operations").find(|row| row["bytes"] == 262_144);
+        let timings = &row.expect("the repeated operation")["timings"];
+        // Rank 1's fourth kernel; its operation ends with the network.
+        assert_eq!((&timings["proxy"], &timings["kernel"]), (&1.into(), &9.into()), "{timings}");
+    });
+}
+
+#[test]
+fn counters_that_are_overrun_lose_no_event() {
+    run("counters-behind.toml", |report| {
+        report.assert_sane();
+        for rank in [0, 1] {
+            let kernels = report.events(rank, "KernelCh");
+            let counts = (&kernels["started"], &kernels["stopped"], &kernels["open"]);
+            assert_eq!(counts, (&240.into(), &240.into(), &0.into()), "{}", report.name);
+        }
+        assert_eq!(report.json["lost"]["total"], 0, "{}", report.name);
+    });
 }

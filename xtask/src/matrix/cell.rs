@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use super::plan::{Topology, Wheel, Workload};
+use super::scenario::Scenario;
 use super::verdict::{self, Verdict};
 use crate::process;
 
@@ -29,8 +30,8 @@ pub(super) struct Cell {
     pub(super) topology: Topology,
     /// A part of the page's table; otherwise the mixed steps.
     pub(super) workload: Option<Workload>,
-    /// A file for `job --scenario`, in place of steps.
-    pub(super) scenario: Option<String>,
+    /// In place of steps.
+    pub(super) scenario: Option<Scenario>,
 }
 
 /// How a cell ended.
@@ -51,8 +52,7 @@ pub(super) struct Outcome {
 impl Cell {
     /// What tells cells of one release apart.
     pub(super) fn name(&self) -> String {
-        let stem = |file: &String| Path::new(file).file_stem().map(|s| s.display().to_string());
-        let scenario = self.scenario.as_ref().and_then(stem);
+        let scenario = self.scenario.as_ref().map(Scenario::name);
         let part = self.workload.map(|workload| workload.name.to_owned()).or(scenario);
         match part {
             Some(part) => format!("{}/{part}", self.topology.name),
@@ -99,8 +99,8 @@ impl Cell {
     }
 
     fn add_steps(&self, command: &mut Command) {
-        if let Some(file) = &self.scenario {
-            command.arg("--scenario").arg(file);
+        if let Some(scenario) = &self.scenario {
+            command.arg("--scenario").arg(&scenario.file);
             return;
         }
         let steps = self.workload.map_or_else(|| self.topology.steps(), |w| w.steps);
@@ -110,13 +110,12 @@ impl Cell {
     fn check(&self, tools: &Tools, folder: &Path) -> crate::Outcome<Ended> {
         let mut command = Command::new(tools.folder.join("check"));
         command.arg("--json");
-        if let Some(file) = &self.scenario {
-            if hangs(&fs::read_to_string(file)?) {
-                command.args(["--aborted-ok", "--killed-ok"]);
-            }
-        } else {
-            let Topology { ranks, nodes, .. } = self.topology;
-            command.args(["--ranks", &ranks.to_string(), "--nodes", &nodes.to_string()]);
+        let Topology { ranks, nodes, .. } = self.topology;
+        command.args(["--ranks", &ranks.to_string(), "--nodes", &nodes.to_string()]);
+        if let Some(scenario) = &self.scenario {
+            let hangs: &[&str] =
+                if scenario.hangs { &["--aborted-ok", "--killed-ok"] } else { &[] };
+            command.args(hangs).args(scenario.spoils_ptimer.then_some("--ptimer-ok"));
         }
         let output = command.arg(folder).stdin(Stdio::null()).output()?;
         let Some(verdict) = verdict::read(&String::from_utf8_lossy(&output.stdout)) else {
@@ -128,12 +127,6 @@ impl Cell {
         }
         Ok(Ended::Checked(verdict))
     }
-}
-
-/// A scenario that ends with `ends = "hang"` leaves operations unfinished.
-fn hangs(scenario: &str) -> bool {
-    let pairs = scenario.lines().filter_map(|line| line.split_once('='));
-    pairs.into_iter().any(|(key, value)| key.trim() == "ends" && value.contains("\"hang\""))
 }
 
 /// Why a job failed: what its log says that sounds like a reason, or else how it ends.
@@ -210,12 +203,6 @@ mod tests {
         assert_eq!(last_words(&log, "")[1..], ["NCCL WARN no", "job: failed"]);
         fs::remove_file(&log).expect("it is there");
         assert!(words[0].starts_with("the job: 1; all of it is in"), "{}", words[0]);
-    }
-
-    #[test]
-    fn a_scenario_says_that_it_hangs() {
-        assert!(hangs("seed = 1\nends = \"hang\"\n"));
-        assert!(!hangs("ends = \"well\"\n# hang\n"));
     }
 
     #[test]

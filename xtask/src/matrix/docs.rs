@@ -31,6 +31,16 @@ const KINDS: &[&str] = &[
     "CeBatch",
 ];
 
+/// Ways to set up and use communicators, each with the cell that shows it: topology and workload.
+const STRATEGIES: &[(&str, &str, &str)] = &[
+    ("one device per process, two nodes", "socket", "allreduce"),
+    ("one device per process, one node", "p2p-ipc", "allreduce"),
+    ("several tasks per node", "socket-shm", "allreduce"),
+    ("one device per thread", "threads", "allreduce"),
+    ("split", DOCS_TOPOLOGY, "split"),
+    ("graph", DOCS_TOPOLOGY, "graph"),
+];
+
 const HEAD: &str = "\
 # NCCL's profiler events, measured
 
@@ -82,6 +92,7 @@ impl<'a> Measured<'a> {
         [
             HEAD.to_owned(),
             self.threads(),
+            self.strategies(),
             self.workloads(),
             self.topologies(),
             self.open(),
@@ -136,6 +147,24 @@ impl<'a> Measured<'a> {
         text
     }
 
+    fn strategies(&self) -> String {
+        let mut text = String::from(
+            "## By initialisation strategy\n\nFrom which thread which events come, however the \
+             communicators are made and used; – is not emitted.\n\n",
+        );
+        let rows = STRATEGIES.iter().flat_map(|&(strategy, topology, workload)| {
+            self.releases.iter().filter_map(move |release| {
+                let verdict = self.verdict(release, topology, workload)?;
+                Some((vec![*release, strategy, topology], verdict))
+            })
+        });
+        let roles = |count: Option<&Count>| {
+            count.map_or_else(|| NONE.to_owned(), |count| join(&count.threads))
+        };
+        text += &self.table(&["releases", "strategy", "topology"], rows, roles);
+        text
+    }
+
     fn api(&self, release: &str) -> u64 {
         let of = |(key, verdict): (&(&str, &str, &str), &&Verdict)| {
             (key.0 == release).then_some(verdict.api_version)
@@ -151,7 +180,7 @@ impl<'a> Measured<'a> {
             let rows = self.releases.iter().filter_map(|release| {
                 Some((vec![*release], self.verdict(release, DOCS_TOPOLOGY, workload.name)?))
             });
-            text += &self.counts(&["releases"], rows);
+            text += &self.table(&["releases"], rows, shown);
         }
         text
     }
@@ -170,21 +199,22 @@ impl<'a> Measured<'a> {
                 Some((vec![*release, topology.name], verdict))
             })
         });
-        text += &self.counts(&["releases", "topology"], rows);
+        text += &self.table(&["releases", "topology"], rows, shown);
         text
     }
 
-    /// A table of counts by kind; releases that count the same share a row.
-    fn counts<'b>(
+    /// A table by kind of what `show` says; releases of which it says the same share a row.
+    fn table<'b>(
         &self,
         heads: &[&str],
         rows: impl Iterator<Item = (Vec<&'b str>, &'b Verdict)>,
+        show: impl Fn(Option<&Count>) -> String,
     ) -> String {
         let kinds = self.kinds();
         let mut merged: Vec<(Vec<String>, Vec<String>)> = Vec::new();
         for (names, verdict) in rows {
             let numbers = std::iter::once(verdict.files.to_string());
-            let counts = kinds.iter().map(|kind| shown(verdict.kinds.get(*kind)));
+            let counts = kinds.iter().map(|kind| show(verdict.kinds.get(*kind)));
             let numbers: Vec<String> = numbers.chain(counts).collect();
             let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
             match merged.iter_mut().find(|(n, v)| n[1..] == names[1..] && *v == numbers) {
@@ -243,6 +273,7 @@ impl<'a> Measured<'a> {
                     .into(),
             ),
             ("Do several tasks on a node change what is emitted?", self.several_tasks()),
+            ("How often is `init` called?", self.inits()),
             ("When has a collective ended?", self.ends()),
             ("Is every collective seen?", self.invisible()),
             ("What does a captured graph emit?", self.graph()),
@@ -295,6 +326,16 @@ impl<'a> Measured<'a> {
         )
     }
 
+    fn inits(&self) -> String {
+        let once = self.those(|release| {
+            TOPOLOGIES.iter().all(|topology| {
+                let verdict = self.verdict(release, topology.name, WORKLOADS[0].name);
+                verdict.is_some_and(|verdict| verdict.comms == u64::from(topology.ranks))
+            })
+        });
+        format!("Once for each rank of each communicator, on every topology above: {once}.")
+    }
+
     fn ends(&self) -> String {
         let late = self.those(|release| {
             WORKLOADS.iter().any(|workload| {
@@ -345,14 +386,17 @@ impl<'a> Measured<'a> {
     }
 }
 
+/// What is not emitted.
+const NONE: &str = "–";
+
 /// How many started.
 fn shown(count: Option<&Count>) -> String {
-    count.map_or_else(|| "–".to_owned(), |count| count.started.to_string())
+    count.map_or_else(|| NONE.to_owned(), |count| count.started.to_string())
 }
 
 fn join(roles: &BTreeSet<String>) -> String {
     if roles.is_empty() {
-        return "–".into();
+        return NONE.into();
     }
     roles.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
 }
@@ -400,6 +444,9 @@ mod tests {
         let page = Measured::new(&cells, &outcomes).page();
         assert!(page.contains("| 2.28.9 | v5 | api |\n"), "{page}");
         assert!(page.contains("| 2.28.9, 2.30.7 | socket | 2 | 6 |\n"), "{page}");
+        let graph = "| 2.28.9, 2.30.7 | graph | socket | 2 | api |\n";
+        assert!(page.contains(graph), "{page}");
+        assert!(page.contains("on every topology above: no release."), "{page}");
         assert!(page.contains("no event below its API call on 2.30.7 "), "{page}");
         assert!(page.contains("Nothing: every event"), "{page}");
         assert!(page.contains("v5: 2.28.9, 2.30.7."), "{page}");

@@ -2,6 +2,7 @@
 //! Which cells there are.
 
 use super::cell::Cell;
+use super::scenario::Scenario;
 use crate::Usage;
 use crate::nccl::Release;
 
@@ -49,9 +50,16 @@ pub(super) const TOPOLOGIES: &[Topology] = &[
     Topology { name: "tree", ranks: 3, nodes: 3, about: "three hosts, AllReduce over a tree" },
 ];
 
-/// In place of a topology where a scenario has its own.
-const OF_SCENARIO: Topology =
-    Topology { name: "scenario", ranks: 0, nodes: 0, about: "as the file says" };
+/// Those that only scenarios use.
+const OF_SCENARIOS: &[Topology] = &[
+    Topology { name: "ring3", ranks: 3, nodes: 3, about: "three hosts, rings only" },
+    Topology { name: "ring4", ranks: 4, nodes: 4, about: "four hosts, rings only" },
+];
+
+/// The topology of a scenario.
+pub(super) fn of_scenario(name: &str) -> Option<Topology> {
+    TOPOLOGIES.iter().chain(OF_SCENARIOS).find(|topology| topology.name == name).copied()
+}
 
 /// What a cell does unless a scenario says it: each collective in several sizes, send and receive,
 /// groups, and replays of a captured graph.
@@ -168,7 +176,7 @@ fn topologies(name: &str) -> Result<Vec<Topology>, Usage> {
 pub(super) fn cells(
     wheels: &[Wheel],
     names: &[String],
-    scenario: Option<&str>,
+    scenario: Option<&Scenario>,
 ) -> Result<Vec<Cell>, Usage> {
     let mut picked = Vec::new();
     for name in names {
@@ -176,14 +184,14 @@ pub(super) fn cells(
     }
     match (scenario, names) {
         (Some(_), [_, ..]) => return Err(Usage("a scenario has its own topology".into())),
-        (Some(_), []) => picked.push(OF_SCENARIO),
+        (Some(scenario), []) => picked.push(scenario.topology),
         (None, []) => picked.extend(TOPOLOGIES),
         (None, _) => {}
     }
     let mut cells = Vec::new();
     for wheel in wheels {
         for &topology in &picked {
-            let scenario = scenario.map(str::to_owned);
+            let scenario = scenario.cloned();
             let wheel = wheel.clone();
             cells.push(Cell { wheel, topology, workload: None, scenario });
         }
@@ -223,9 +231,16 @@ mod tests {
     #[test]
     fn a_scenario_has_its_own_topology() {
         let wheels = releases(&["2.30.7".to_owned()]).expect("a version");
-        let picked = cells(&wheels, &[], Some("a/slow.toml")).expect("it needs no more");
-        assert_eq!((picked.len(), picked[0].name().as_str()), (1, "scenario/slow"));
-        assert!(cells(&wheels, &["shm".to_owned()], Some("slow.toml")).is_err());
+        let scenario = Scenario {
+            file: "a/slow.toml".into(),
+            topology: of_scenario("ring3").expect("a name"),
+            releases: vec![],
+            hangs: false,
+            spoils_ptimer: false,
+        };
+        let picked = cells(&wheels, &[], Some(&scenario)).expect("it needs no more");
+        assert_eq!((picked.len(), picked[0].name().as_str()), (1, "ring3/slow"));
+        assert!(cells(&wheels, &["shm".to_owned()], Some(&scenario)).is_err());
     }
 
     #[test]

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Checks recordings against the invariants.
 //!
-//! `check [--json] [--lost-ok] [--killed-ok] [--aborted-ok] [--ranks N] [--nodes N] DIR|FILE…`
+//! `check [--json] [--lost-ok] [--killed-ok] [--aborted-ok] [--ptimer-ok] [--ranks N]
+//! [--nodes N] DIR|FILE…`
 //! prints one line for each violation, `FILE: RULE: WHAT`. Exit codes: 0 all hold, 1 some do not,
 //! 2 usage, 3 a recording cannot be read or a directory holds none.
 
@@ -33,6 +34,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
             "--lost-ok" => expect.lost_ok = true,
             "--killed-ok" => expect.killed_ok = true,
             "--aborted-ok" => expect.aborted_ok = true,
+            "--ptimer-ok" => expect.ptimer_ok = true,
             "--ranks" => expect.ranks = number(args.next())?,
             "--nodes" => expect.nodes = number(args.next())?,
             _ if arg.starts_with('-') => return Err(format!("unknown option {arg}")),

@@ -2,7 +2,8 @@
 //! Each start has one stop, or a reason for having none.
 
 use crate::{Event, Expect, Model, Verdict};
-use ncclscope_trace::EventKind;
+use ncclscope_trace::record::Detail;
+use ncclscope_trace::{EventKind, Handle};
 
 /// Kinds that NCCL stops again at times: a collective's API call after the mask was cleared, a
 /// kernel's channel, and a network plugin's queue pair (`src/plugin/profiler.cc` @v2.30.7-1:
@@ -37,7 +38,7 @@ pub(super) fn reason(model: &Model<'_>, expect: &Expect, event: &Event) -> Optio
     if !header.closed {
         return expect.killed_ok.then_some("the process was killed, or still runs");
     }
-    if expect.aborted_ok {
+    if expect.aborted_ok && may_be_aborted(model, event) {
         return Some("the operation was aborted");
     }
     if lost || model.has_gaps {
@@ -55,4 +56,42 @@ pub(super) fn reason(model: &Model<'_>, expect: &Expect, event: &Event) -> Optio
         EventKind::ProxyCtrl => Some("the progress thread ended in it"),
         _ => None,
     }
+}
+
+/// Whether the event's operation can be one that was aborted: none that its communicator began
+/// later, apart from those of the same group, has ended. An abort ends the communicator.
+pub(super) fn may_be_aborted(model: &Model<'_>, event: &Event) -> bool {
+    let mut top = event;
+    while let Some(parent) = model.parent(top).map(|parent| &model.events[parent])
+        && !is_operation(top)
+    {
+        top = parent;
+    }
+    !model.events.iter().any(|later| {
+        is_operation(later)
+            && later.start.comm == event.start.comm
+            && later.start.ticks > top.start.ticks
+            && later.start.parent != top.start.parent
+            && group(later).is_none_or(|of| Some(of) != group(top) && of != top.start.handle)
+            && has_ended(model, later)
+    })
+}
+
+fn is_operation(event: &Event) -> bool {
+    matches!(event.kind(), EventKind::Coll | EventKind::P2p | EventKind::CeColl)
+}
+
+/// The Group of an operation, from API v5 on.
+fn group(operation: &Event) -> Option<Handle> {
+    match operation.start.detail {
+        Detail::Coll(d) => Some(d.group),
+        Detail::P2p(d) => Some(d.group),
+        _ => None,
+    }
+}
+
+/// Whether the work of an operation was seen, and has stopped.
+fn has_ended(model: &Model<'_>, operation: &Event) -> bool {
+    let mut children = operation.children.iter().map(|&child| &model.events[child]).peekable();
+    children.peek().is_some() && children.all(|child| child.stop.is_some())
 }

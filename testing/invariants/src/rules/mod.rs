@@ -33,7 +33,7 @@ pub fn check(recording: &Recording, expect: &Expect) -> Verdict {
     life::check(&model, expect, &mut verdict);
     tree::check(&model, expect, &mut verdict);
     steps::check(&model, expect, &mut verdict);
-    time::check(&model, &mut verdict);
+    time::check(&model, expect, &mut verdict);
     counts::check(&model, expect, &mut verdict);
     count(&model, &mut verdict);
     shorten(&mut verdict);

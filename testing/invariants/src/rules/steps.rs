@@ -66,7 +66,7 @@ fn open_reason(model: &Model<'_>, expect: &Expect, event: &Event) -> Option<&'st
         return super::life::reason(model, expect, event);
     }
     let Detail::ProxyOp(op) = event.start.detail else { return None };
-    if expect.aborted_ok {
+    if expect.aborted_ok && super::life::may_be_aborted(model, event) {
         return Some("the operation was aborted");
     }
     // The transport computes the finished step outside its loop (2.24.3 to 2.26).

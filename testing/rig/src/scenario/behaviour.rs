@@ -62,6 +62,31 @@ impl Rank<'_> {
         Ok(time)
     }
 
+    /// `k` broadcasts in one group, each with an input of its own, so that a swap is found out.
+    pub(super) fn broadcasts(
+        &self,
+        team: &Team<'_>,
+        k: usize,
+        count: usize,
+    ) -> Result<Duration, Failure> {
+        let buffers = (0..k)
+            .map(|i| {
+                let send = self.cuda.floats(count)?;
+                send.write(&team.values(count, self.step + i))?;
+                Ok((i % team.size(), send, self.cuda.floats(count)?))
+            })
+            .collect::<Result<Vec<_>, Failure>>()?;
+        let call = |(root, send, recv): &(usize, _, _)| {
+            let from = i32::try_from(*root).map_err(|e| e.to_string())?;
+            team.comm.broadcast(send, recv, count, from, self.stream)
+        };
+        let time = self.timed(|| self.nccl.group(|| buffers.iter().try_for_each(call)))?;
+        buffers.iter().enumerate().try_for_each(|(i, (root, _, recv))| {
+            check(recv, |element| team.input(*root, element, self.step + i))
+        })?;
+        Ok(time)
+    }
+
     pub(super) fn nested(&self, team: &Team<'_>, count: usize) -> Result<Duration, Failure> {
         let buffers = || Ok::<_, Failure>((self.filled(team, count)?, self.cuda.floats(count)?));
         let (first, second) = (buffers()?, buffers()?);

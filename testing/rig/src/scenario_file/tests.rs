@@ -37,6 +37,23 @@ what = "delay:us=50"
 [[fault]]
 kind = "kernel"
 what = "wrap"
+
+[[fault]]
+kind = "stopped-proxy"
+rank = 1
+step = 2
+
+[[fault]]
+kind = "slow-link"
+rank = 1
+step = 3
+mbps = 4
+
+[[fault]]
+kind = "stalled-link"
+rank = 1
+step = 3
+bytes = 99
 "#;
 
 #[test]
@@ -52,6 +69,9 @@ fn a_file_says_all_there_is() {
     let slow = &file.ranks[&1];
     assert_eq!((slow.pause_ms, slow.jitter_ms), (20, 10));
     assert_eq!(slow.steps[..2], [Step::Skip, Step::Init]);
+    let options = "--stop-proxy 2 --slow-link 3:4 --stall-link 3:99";
+    assert_eq!(slow.options.join(" "), options);
+    assert_eq!(slow.env["NCCL_SET_THREAD_NAME"], "1");
     assert_eq!(Ok(file), ScenarioFile::parse("again.toml", WHOLE));
 }
 
@@ -67,6 +87,10 @@ fn an_error_names_file_and_line_and_what_to_write() {
         (
             &format!("{head}\n[[fault]]\nkind = \"skip\"\nrank = 0\nstep = 2"),
             "x.toml:4: rank 0 has no step 2; write one from 1 to 1",
+        ),
+        (
+            &format!("{head}\n[[fault]]\nkind = \"slow-link\"\nrank = 0\nstep = 0\nmbps = 1"),
+            "x.toml:4: rank 0 has no step 0; write one from 1 to 1",
         ),
         (
             "topology = \"threads\"\nsteps = []\n[[rank]]\nrank = 0",

@@ -4,15 +4,22 @@
 //!
 //! ```text
 //! rank --cuda SO [--nccl SO] --rank R --nranks N --id-file FILE [--device D] [--threads T]
-//!      [--timeout-s S] [--no-destroy] [--pause-ms MS] [--jitter-ms MS] [--seed N] STEP…
+//!      [--timeout-s S] [--no-destroy] [--pause-ms MS] [--jitter-ms MS] [--seed N]
+//!      [--stop-proxy STEP[:MS]] [--slow-link STEP:MBPS] [--stall-link STEP:BYTES]
+//!      [--hang-s S] STEP…
 //! ```
 //! `--cuda` is the CPU stand-in or a real libcudart. The ranks meet in files beside FILE. With
 //! `--threads` the process has the ranks R to R+T-1 on the devices D to D+T-1. A pause, and up to
-//! a jitter more, comes before each step. Exit codes: 0 fine, 1 a result is wrong, 2 something
-//! refused, 3 timeout.
+//! a jitter more, comes before each step. In front of step number STEP, from 1, the proxy threads
+//! stop for MS milliseconds or for ever ([`proxy`]), or what the process sends becomes slow or
+//! stalls after BYTES more ([`link`]). With `--hang-s` the last step and the destroy may take S
+//! seconds only. Exit codes: 0 fine, 1 a result is wrong, 2 something refused, 3 timeout.
 
 #![expect(clippy::print_stdout, reason = "the report is for the rig, line by line")]
 #![expect(clippy::print_stderr, reason = "errors are for the rig's log")]
+
+mod link;
+mod proxy;
 
 use rig::cuda::Cuda;
 use rig::meeting::Meeting;
@@ -36,9 +43,47 @@ struct Options {
     device: usize,
     threads: usize,
     pause: Pause,
+    troubles: Vec<(usize, Trouble)>,
     timeout: Duration,
+    hang: Option<Duration>,
     destroy: bool,
     steps: Vec<Step>,
+}
+
+/// What goes wrong in front of a step.
+#[derive(Clone, Copy)]
+enum Trouble {
+    /// The proxy threads stop, for so many milliseconds or for ever.
+    StopProxy(Option<u64>),
+    /// Megabytes a second from here on.
+    SlowLink(u64),
+    /// Bytes until nothing more is sent.
+    StallLink(u64),
+}
+
+impl Trouble {
+    /// Of the option `name` with the value `STEP` or `STEP:NUMBER`.
+    fn parse(name: &str, text: &str) -> Option<(usize, Self)> {
+        let (step, number) = match text.split_once(':') {
+            Some((step, number)) => (step, Some(number.parse().ok()?)),
+            None => (text, None),
+        };
+        let trouble = match name {
+            "--stop-proxy" => Self::StopProxy(number),
+            "--slow-link" => Self::SlowLink(number?),
+            _ => Self::StallLink(number?),
+        };
+        Some((step.parse().ok()?, trouble))
+    }
+
+    fn make(self) -> Result<(), String> {
+        match self {
+            Self::StopProxy(ms) => proxy::stop(ms)?,
+            Self::SlowLink(mbps) => link::slow(mbps),
+            Self::StallLink(bytes) => link::stall(bytes),
+        }
+        Ok(())
+    }
 }
 
 impl Options {
@@ -51,6 +96,7 @@ impl Options {
         let (mut nccl, mut device) = (PathBuf::from("libnccl.so.2"), 0);
         let (mut threads, mut pause) = (1, Pause::default());
         let (mut timeout, mut destroy, mut steps) = (120, true, Vec::new());
+        let (mut troubles, mut hang) = (Vec::new(), None);
         while let Some(arg) = args.next() {
             match arg.as_str() {
                 "--cuda" => cuda = Some(value(&arg, args.next())?),
@@ -63,6 +109,12 @@ impl Options {
                 "--pause-ms" => pause.least_ms = value(&arg, args.next())?,
                 "--jitter-ms" => pause.jitter_ms = value(&arg, args.next())?,
                 "--seed" => pause.seed = value(&arg, args.next())?,
+                "--stop-proxy" | "--slow-link" | "--stall-link" => {
+                    let text: String = value(&arg, args.next())?;
+                    let trouble = Trouble::parse(&arg, &text);
+                    troubles.push(trouble.ok_or_else(|| format!("{arg}: bad value {text}"))?);
+                }
+                "--hang-s" => hang = Some(Duration::from_secs(value(&arg, args.next())?)),
                 "--timeout-s" => timeout = value(&arg, args.next())?,
                 "--no-destroy" => destroy = false,
                 option if option.starts_with('-') => return Err(format!("unknown {option}")),
@@ -78,7 +130,9 @@ impl Options {
             device,
             threads,
             pause,
+            troubles,
             timeout: Duration::from_secs(timeout),
+            hang,
             destroy,
             steps,
         };
@@ -89,13 +143,20 @@ impl Options {
 
 /// Ends the process if it is not done in time: a hang is the usual symptom of a protocol error.
 struct Watchdog {
+    rank: usize,
     doing: Arc<Mutex<String>>,
 }
 
 impl Watchdog {
     fn start(rank: usize, timeout: Duration) -> Self {
-        let doing = Arc::new(Mutex::new(String::new()));
-        let seen = doing.clone();
+        let watchdog = Self { rank, doing: Arc::default() };
+        watchdog.limit(timeout);
+        watchdog
+    }
+
+    /// Ends the process after this time.
+    fn limit(&self, timeout: Duration) {
+        let (rank, seen) = (self.rank, self.doing.clone());
         std::thread::spawn(move || {
             std::thread::sleep(timeout);
             let doing = seen.lock().unwrap_or_else(PoisonError::into_inner);
@@ -103,7 +164,6 @@ impl Watchdog {
             // SAFETY: no precondition. Exit handlers would wait for the threads that hang.
             unsafe { libc::_exit(3) };
         });
-        Self { doing }
     }
 
     fn note(&self, what: impl ToString) {
@@ -197,8 +257,13 @@ fn work<'a>(
         None => rank.init(true)?,
     }
     println!("rank {own} init ok {}", ms(start.elapsed()));
-    for step in &options.steps {
+    for (index, step) in options.steps.iter().enumerate() {
         watchdog.note(step);
+        let here = options.troubles.iter().filter(|(at, _)| *at == index + 1);
+        here.map(|(_, trouble)| *trouble).try_for_each(Trouble::make)?;
+        if let Some(hang) = options.hang.filter(|_| index + 1 == options.steps.len()) {
+            watchdog.limit(hang);
+        }
         rank.run(step, &mut |step, time| println!("rank {own} {step} ok {}", ms(time)))?;
     }
     if options.destroy {
