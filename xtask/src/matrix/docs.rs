@@ -54,8 +54,8 @@ glossary](glossary.md).
 
 Threads are told by what they emit: *api* is the thread that calls NCCL (or NCCL's own that
 launches for it), *callback* is CUDA's host-callback thread, *proxy* is NCCL's proxy progress
-thread, *kernel* is its profiler thread. Releases without API events do not tell *callback* from
-*api*.
+thread, *kernel* is its profiler thread, or a proxy thread that had no network to serve. Releases
+without API events do not tell *callback* from *api*.
 ";
 
 /// Writes the page.
