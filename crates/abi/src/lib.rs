@@ -7,7 +7,7 @@
 //!   version that introduced it.
 //! * The numbers: event type bits ([`EventType`], [`EventMask`]), event states ([`EventState`]),
 //!   the numeric codes of version 1 ([`codes`]), log levels and result codes ([`common`]).
-//! * The view: [`Version::view`] turns a descriptor of any version into an [`EventView`], and
+//! * The view: [`Version::show`] turns a descriptor of any version into an [`EventView`], and
 //!   [`Version::state_arg`] turns state arguments into a [`StateArg`]. Both are inlined and free of
 //!   branches on the version, so a callback written once, generic over [`Version`], costs what a
 //!   hand-written one does.
@@ -71,4 +71,4 @@ pub use v4::NcclProfilerV4;
 pub use v5::NcclProfilerV5;
 pub use v6::NcclProfilerV6;
 pub use v7::NcclProfilerV7;
-pub use version::{StateArg, V1, V2, V3, V4, V5, V6, V7, Version};
+pub use version::{StateArg, V1, V2, V3, V4, V5, V6, V7, Version, Viewer};

@@ -31,6 +31,29 @@ pub enum StateArg {
     },
 }
 
+/// What is done with a descriptor's view.
+///
+/// A trait and not a closure, so that it can be inlined for each type of event by itself: with the
+/// type known, no view is ever built in memory.
+pub trait Viewer {
+    /// What comes of it.
+    type Out;
+    /// Looks at a view.
+    fn see(self, view: EventView) -> Self::Out;
+}
+
+/// Gives the view as it is.
+struct Whole;
+
+impl Viewer for Whole {
+    type Out = EventView;
+
+    #[inline(always)]
+    fn see(self, view: EventView) -> EventView {
+        view
+    }
+}
+
 /// One version of the ABI, as a type: what a callback that is written once is generic over.
 pub trait Version: sealed::Sealed + Copy + 'static {
     /// The version: 1 to 7.
@@ -44,20 +67,31 @@ pub trait Version: sealed::Sealed + Copy + 'static {
     /// Signature of `init`.
     type Init: Copy;
 
-    /// The normalised view of a descriptor. Reads the header and the arm that `type` selects, and
-    /// nothing that any of its pointers leads to.
+    /// The normalised view of a descriptor.
+    ///
+    /// # Safety
+    /// As [`Version::show`].
+    #[inline(always)]
+    #[must_use]
+    unsafe fn view(descr: *const Self::Descr) -> EventView {
+        // SAFETY: the caller's promise is the same.
+        unsafe { Self::show(descr, Whole) }
+    }
+
+    /// Shows the normalised view of a descriptor to `viewer`. Reads the header and the arm that
+    /// `type` selects, and nothing that any of its pointers leads to.
     ///
     /// # Safety
     /// `descr` must lead to a descriptor of this version, aligned and readable during the call, of
     /// which the header is set and so is the arm that `type` selects; a member that NCCL's shims
     /// leave alone may hold any bytes.
-    unsafe fn view(descr: *const Self::Descr) -> EventView;
+    unsafe fn show<W: Viewer>(descr: *const Self::Descr, viewer: W) -> W::Out;
 
     /// Parent and step number, if the descriptor is a ProxyStep: the event that comes most often,
     /// told apart before anything else is read.
     ///
     /// # Safety
-    /// As [`Version::view`].
+    /// As [`Version::show`].
     unsafe fn step(descr: *const Self::Descr) -> Option<(u64, i32)>;
 
     /// What `args` adds to `state`: [`StateArg::None`] if the version defines nothing for the
@@ -89,23 +123,24 @@ const fn events_until(version: u8) -> EventMask {
 }
 
 /// Reads the header and the arm that `type` selects, each exactly as the version at hand lays it
-/// out. To be used inside [`Version::view`] only, whose caller's promise it leans on.
-macro_rules! view {
-    ($descr:ident, $($kind:ident = $arm:ident),*) => {{
+/// out. To be used inside [`Version::show`] only, whose caller's promise it leans on.
+macro_rules! show {
+    ($descr:ident, $viewer:ident, $($kind:ident = $arm:ident),*) => {{
         // SAFETY: the caller promises a readable, aligned descriptor, of which the header is set.
         let descr = unsafe { &*$descr };
         let bits = u64::from(descr.r#type);
-        let view = match EventType::from_bits(bits) {
-            Some(EventType::Group) => Descr::Group,
-            Some(EventType::ProxyCtrl) => Descr::ProxyCtrl,
+        let (parent, rank) = (addr(descr.parentObj), descr.rank);
+        let view = |descr| EventView { parent, rank, descr };
+        match EventType::from_bits(bits) {
+            Some(EventType::Group) => $viewer.see(view(Descr::Group)),
+            Some(EventType::ProxyCtrl) => $viewer.see(view(Descr::ProxyCtrl)),
             $(Some(EventType::$kind) => {
                 // SAFETY: `type` selects this arm, which the caller promises to be set.
                 let arm = unsafe { descr.payload.$arm };
-                Descr::$kind(arm.into())
+                $viewer.see(view(Descr::$kind(arm.into())))
             })*
-            _ => Descr::Unknown(bits),
-        };
-        EventView { parent: addr(descr.parentObj), rank: descr.rank, descr: view }
+            _ => $viewer.see(view(Descr::Unknown(bits))),
+        }
     }};
 }
 
@@ -140,9 +175,9 @@ macro_rules! version {
             type Init = $init;
 
             #[inline(always)]
-            unsafe fn view(descr: *const Self::Descr) -> EventView {
+            unsafe fn show<W: Viewer>(descr: *const Self::Descr, viewer: W) -> W::Out {
                 use crate::descr::{Descr, addr};
-                view!(descr, $($arms)*)
+                show!(descr, viewer, $($arms)*)
             }
 
             #[inline(always)]

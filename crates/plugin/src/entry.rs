@@ -4,7 +4,7 @@
 use crate::guard::guard;
 use crate::translate;
 use core::ffi::c_void;
-use ncclscope_abi::{Descr, EventState, NcclResult, StateArg, Version};
+use ncclscope_abi::{Descr, EventState, EventView, NcclResult, StateArg, Version, Viewer};
 use ncclscope_recorder::trace::{Handle, State};
 use ncclscope_recorder::{NO_COMM, gate};
 use ncclscope_runtime::Runtime;
@@ -51,32 +51,44 @@ unsafe fn start_other<V: Version>(
     descr: *mut V::Descr,
 ) -> NcclResult {
     guard(|| {
-        let context = context.addr() as u64;
+        let starter = Starter { context: context.addr() as u64 };
         // SAFETY: not null, and the caller's promise is the same.
-        let view = unsafe { V::view(descr) };
-        let runtime = Runtime::get();
-        let recorder = runtime.recorder();
-        let parent = Handle(view.parent);
-        let started = if let Descr::ProxyOp(op) = view.descr {
-            let op = translate::proxy_op(&op, view.rank, context);
-            let comm = if op.foreign { NO_COMM } else { runtime.comm_of(context) };
-            recorder.start_op(comm, parent, &op)
-        } else {
-            let comm = runtime.comm_of(context);
-            translate::learn(runtime, comm, &view.descr, view.rank);
-            // SAFETY: strings of a descriptor are literals of NCCL or null, and what a NetPlugin
-            // event attaches is readable during this call.
-            match unsafe { translate::detail(&recorder.strings, &view.descr, view.rank) } {
-                Some(detail) => recorder.start(comm, parent, &detail),
-                None => {
-                    recorder.count_unknown();
-                    Handle::NULL
-                }
-            }
-        };
+        let started = unsafe { V::show(descr, starter) };
         // SAFETY: not null, and valid by the caller's promise.
         unsafe { handle.write(to_pointer(started)) };
     })
+}
+
+/// Starts the event of a descriptor; what it gives is the event's handle.
+struct Starter {
+    context: u64,
+}
+
+impl Viewer for Starter {
+    type Out = Handle;
+
+    #[inline(always)]
+    fn see(self, view: EventView) -> Handle {
+        let runtime = Runtime::get();
+        let recorder = runtime.recorder();
+        let parent = Handle(view.parent);
+        if let Descr::ProxyOp(op) = view.descr {
+            let op = translate::proxy_op(&op, view.rank, self.context);
+            let comm = if op.foreign { NO_COMM } else { runtime.comm_of(self.context) };
+            return recorder.start_op(comm, parent, &op);
+        }
+        let comm = runtime.comm_of(self.context);
+        translate::learn(runtime, comm, &view.descr, view.rank);
+        // SAFETY: strings of a descriptor are literals of NCCL or null, and what a NetPlugin event
+        // attaches is readable during this call.
+        match unsafe { translate::detail(&recorder.strings, &view.descr, view.rank) } {
+            Some(detail) => recorder.start(comm, parent, &detail),
+            None => {
+                recorder.count_unknown();
+                Handle::NULL
+            }
+        }
+    }
 }
 
 /// `stopEvent` of any version.

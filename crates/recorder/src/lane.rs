@@ -24,7 +24,7 @@ pub const RING_WORDS: u64 = (RING_BYTES / 8) as u64;
 const MASK: u64 = RING_WORDS - 1;
 const _: () = assert!(RING_WORDS.is_power_of_two());
 /// Bytes of a ring that are memory from its beginning.
-pub const STARTER_BYTES: usize = 256 << 10;
+pub const STARTER_BYTES: usize = 128 << 10;
 /// Words of a ring that are memory from its beginning.
 pub const STARTER_WORDS: u64 = (STARTER_BYTES / 8) as u64;
 const _: () = assert!(STARTER_BYTES < RING_BYTES && STARTER_BYTES.is_multiple_of(4096));

@@ -61,7 +61,7 @@ impl Recorder {
 
     /// An event that has no state here starts. Null if it cannot be recorded.
     #[must_use]
-    #[inline(never)]
+    #[inline(always)]
     pub fn start(&self, comm: u16, parent: Handle, detail: &Detail) -> Handle {
         let kind = detail.kind();
         let ticks = now();

@@ -7,12 +7,12 @@ One address range is reserved once; pieces of it are made usable ("committed") a
 ([`ncclscope_trace::lanes_file`]), whose pages are allocated first (a hole would be a SIGBUS when
 the memory is full), or private.
 A ring is committed in two pieces: its beginning when a thread may come for its lane, the rest when
-the lane is worth it.
+the lane is worth it, and its pages are made present after that.
 */
 
 use crate::lane::{LaneHeader, Ring, STARTER_BYTES};
 use crate::sync::{AtomicPtr, AtomicU32, Ordering};
-use core::ffi::c_void;
+use core::ffi::{c_int, c_void};
 use core::ptr;
 use ncclscope_trace::handle::LANES;
 use ncclscope_trace::lanes_file;
@@ -73,7 +73,7 @@ impl Region {
             return Err(io::Error::last_os_error());
         }
         let base = base.cast::<u8>();
-        if let Err(error) = commit(base, 0, TABLE_BYTES, file) {
+        if let Err(error) = commit(base, 0, TABLE_BYTES, file, libc::MAP_POPULATE) {
             // SAFETY: exactly what was mapped above; nobody has its address yet.
             unsafe { libc::munmap(base.cast::<c_void>(), TOTAL) };
             return Err(error);
@@ -91,18 +91,20 @@ impl Region {
         let base = self.reserved()?;
         for lane in self.rings()..rings.min(LANES) {
             let at = RINGS_AT + lane * RING_BYTES;
-            let shared = commit_somewhere(base, at, STARTER_BYTES, file)?;
+            let shared = commit_somewhere(base, at, STARTER_BYTES, file, libc::MAP_POPULATE)?;
             self.lane_header(lane).into_iter().for_each(|header| header.begin_small(shared));
             self.rings.fetch_add(1, Ordering::Release);
         }
         for slab in self.slabs()..slabs.min(SLABS) {
-            commit_somewhere(base, SLABS_AT + slab * SLAB_BYTES, SLAB_BYTES, file)?;
+            let at = SLABS_AT + slab * SLAB_BYTES;
+            commit_somewhere(base, at, SLAB_BYTES, file, libc::MAP_POPULATE)?;
             self.slabs.fetch_add(1, Ordering::Release);
         }
         Ok(())
     }
 
-    /// Makes all of a usable lane's ring memory, once.
+    /// Makes all of a usable lane's ring memory, once. Its pages are not present yet: the first
+    /// store to each takes a page fault, unless [`Region::prefault`] comes first.
     ///
     /// # Errors
     /// The system's; the ring stays as it was.
@@ -110,9 +112,18 @@ impl Region {
         let header = self.lane_header(lane).filter(|header| !header.is_whole());
         let Some(header) = header.filter(|_| lane < self.rings()) else { return Ok(()) };
         let at = RINGS_AT + lane * RING_BYTES + STARTER_BYTES;
-        let shared = commit_somewhere(self.reserved()?, at, RING_BYTES - STARTER_BYTES, file)?;
+        let shared = commit_somewhere(self.reserved()?, at, RING_BYTES - STARTER_BYTES, file, 0)?;
         header.become_whole(shared);
         Ok(())
+    }
+
+    /// Makes the pages of a whole lane's ring present.
+    pub fn prefault(&self, lane: usize) {
+        let (Ok(base), true) = (self.reserved(), lane < self.rings()) else { return };
+        let at = base.wrapping_add(RINGS_AT + lane * RING_BYTES).cast::<c_void>();
+        // SAFETY: the range is mapped, and its contents stay as they are. Kernels before 5.14
+        // refuse, and the first stores fault.
+        unsafe { libc::madvise(at, RING_BYTES, libc::MADV_POPULATE_WRITE) };
     }
 
     fn reserved(&self) -> io::Result<*mut u8> {
@@ -187,16 +198,28 @@ impl Default for Region {
 const _: () = assert!(SLAB_BYTES == SLAB_SLOTS * SLOT_BYTES);
 
 /// Commits a piece, shared if that is possible, else private. True if it is shared.
-fn commit_somewhere(base: *mut u8, at: usize, len: usize, file: Option<&File>) -> io::Result<bool> {
-    if file.is_some() && commit(base, at, len, file).is_ok() {
+fn commit_somewhere(
+    base: *mut u8,
+    at: usize,
+    len: usize,
+    file: Option<&File>,
+    flags: c_int,
+) -> io::Result<bool> {
+    if file.is_some() && commit(base, at, len, file, flags).is_ok() {
         return Ok(true);
     }
-    commit(base, at, len, None).map(|()| false)
+    commit(base, at, len, None, flags).map(|()| false)
 }
 
-/// Makes reserved addresses usable: file pages first, then the mapping, pages present. `at` is the
+/// Makes reserved addresses usable: file pages first, then the mapping, with `flags`. `at` is the
 /// place in the region.
-fn commit(base: *mut u8, at: usize, len: usize, file: Option<&File>) -> io::Result<()> {
+fn commit(
+    base: *mut u8,
+    at: usize,
+    len: usize,
+    file: Option<&File>,
+    flags: c_int,
+) -> io::Result<()> {
     let (kind, fd, offset) = match file {
         Some(file) => {
             let offset = lanes_file::TABLE + at as u64;
@@ -207,7 +230,7 @@ fn commit(base: *mut u8, at: usize, len: usize, file: Option<&File>) -> io::Resu
         None => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0),
     };
     let access = libc::PROT_READ | libc::PROT_WRITE;
-    let flags = kind | libc::MAP_FIXED | libc::MAP_POPULATE;
+    let flags = flags | kind | libc::MAP_FIXED;
     let address = base.wrapping_add(at).cast::<c_void>();
     // SAFETY: the caller passes a page-aligned part of the region's own reservation, so that
     // MAP_FIXED replaces nothing else.

@@ -59,15 +59,17 @@ unsafe extern "C" fn thread_ends(header: *mut c_void) {
 #[must_use]
 #[inline(always)]
 pub fn current(region: &Region) -> Option<Lane<'static>> {
-    match HELD.get() {
-        Some(held) => Some(Lane::new(held.header, held.ring, held.index)),
-        None => claim(region),
-    }
+    let held = match HELD.get() {
+        Some(held) => held,
+        None if claim(region) => HELD.get()?,
+        None => return None,
+    };
+    Some(Lane::new(held.header, held.ring, held.index))
 }
 
 #[cold]
 #[inline(never)]
-fn claim(region: &Region) -> Option<Lane<'static>> {
+fn claim(region: &Region) -> bool {
     for index in 0..region.rings() {
         let (Some(header), Some(ring)) = (region.lane_header(index), region.ring(index)) else {
             continue;
@@ -80,8 +82,8 @@ fn claim(region: &Region) -> Option<Lane<'static>> {
                 unsafe { libc::pthread_setspecific(key - 1, value) };
             }
             HELD.set(Some(Held { header, ring, index }));
-            return Some(Lane::new(header, ring, index));
+            return true;
         }
     }
-    None
+    false
 }

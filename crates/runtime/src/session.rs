@@ -19,7 +19,7 @@ const LAZY_WORDS: u64 = lane::STARTER_WORDS / 2;
 /// Lanes and slabs that `init` itself readies: enough until the drain thread comes, which readies
 /// the rest. A page costs `init` a microsecond or more.
 const FIRST_LANES: usize = 2;
-const FIRST_SLABS: usize = 4;
+const FIRST_SLABS: usize = 2;
 /// Room that the lanes file should have when lanes grow.
 const HEADROOM: u64 = 4 << 20;
 
@@ -29,6 +29,8 @@ pub(crate) struct Session {
     writer: Writer,
     path: PathBuf,
     lanes: Option<LanesFile>,
+    /// Lanes whose rings are whole, but not present yet.
+    absent: Vec<usize>,
     strings_known: Vec<bool>,
     comms: Vec<Comm>,
     words: Vec<u64>,
@@ -62,6 +64,7 @@ impl Session {
             writer,
             path,
             lanes: None,
+            absent: Vec::new(),
             strings_known: vec![false; interner::CAPACITY],
             comms: Vec::new(),
             words: Vec::new(),
@@ -96,6 +99,10 @@ impl Session {
             region.reserve(None)?;
         }
         region.grow(FIRST_LANES, FIRST_SLABS, self.room_in_lanes_file())?;
+        for lane in 0..FIRST_LANES {
+            region.complete(lane, self.room_in_lanes_file())?;
+            self.absent.push(lane);
+        }
         self.writer.sync_header()
     }
 
@@ -163,13 +170,21 @@ impl Session {
         let (lanes, slabs) = recorder.wanted(comms as usize);
         let region = &recorder.region;
         let (has_lanes, has_slabs) = (region.rings(), region.slabs());
+        if let Some(lane) = self.absent.pop() {
+            region.prefault(lane);
+            return true;
+        }
         let file = self.room_in_lanes_file();
         if lanes > has_lanes || slabs > has_slabs {
             let more = |wanted: usize, has: usize| wanted.min(has + 1);
             return region.grow(more(lanes, has_lanes), more(slabs, has_slabs), file).is_ok();
         }
-        let lane = recorder.worth_completing().next();
-        lane.is_some_and(|lane| region.complete(lane, file).is_ok())
+        let Some(lane) = recorder.worth_completing().next() else { return false };
+        let completed = region.complete(lane, file).is_ok();
+        if completed {
+            self.absent.push(lane);
+        }
+        completed
     }
 
     fn room_in_lanes_file(&self) -> Option<&File> {

@@ -44,11 +44,24 @@ impl Product {
 
 /// Runs steps on each release and hands what came of it to `check`.
 fn on_releases(topology: Topology, steps: &[&str], check: impl Fn(&str, &Value)) {
+    on_releases_with(&[], topology, steps, check);
+}
+
+/// The same with variables of the environment.
+fn on_releases_with(
+    env: &[(&str, &str)],
+    topology: Topology,
+    steps: &[&str],
+    check: impl Fn(&str, &Value),
+) {
     let product = Product::build();
     for version in RELEASES {
         let Some(nccl) = wheel::find_or_skip(version) else { continue };
         let folder = tempfile::tempdir().expect("a directory");
-        let job = product.job(&nccl, folder.path()).topology(topology);
+        let mut job = product.job(&nccl, folder.path()).topology(topology);
+        for (name, value) in env {
+            job = job.env(name, value);
+        }
         let outcome = job.steps(steps.iter().copied()).run().expect("ranks start");
         outcome.expect_success();
         expect_steps(version, &outcome, steps.len());
@@ -189,11 +202,16 @@ fn four_devices_in_one_process() {
 /// The thread that comes to `ncclCommDestroy` last frees the memory of all its process's ranks,
 /// which waits for their devices, while the others have gone on long since: what they launch then
 /// and needs that thread would never end, on a real device neither. Hence the barriers.
+///
+/// Without kernel channel events: while the machine is busy, 2.28.9 and 2.30.7 free the counters of
+/// a communicator that shares its parent's proxy thread while that thread still reads them
+/// (`profilerProxyProgress`, src/transport/profiler.cc), whatever plugin asked for the events.
 #[test]
 fn communicators_of_four_devices_in_one_process_come_and_go() {
     let steps = ["split:1000", "init", "comms:1000", "destroy:0", "barrier", "comms:1000"];
     let more = ["destroy:1", "barrier", "split:300", "comms:100"];
-    on_releases(Topology::Threads, &[&steps[..], &more].concat(), |version, report| {
+    let (env, steps) = ([("NCCLSCOPE_KERNEL", "off")], [&steps[..], &more].concat());
+    on_releases_with(&env, Topology::Threads, &steps, |version, report| {
         // The first split makes two halves, the second parts each of them once more.
         let sizes = array(report, "ranks").iter().map(|r| r["nranks"].as_u64().expect("ranks"));
         let count = |size| sizes.clone().filter(|&s| s == size).count();

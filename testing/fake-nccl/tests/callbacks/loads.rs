@@ -61,9 +61,14 @@ fn what_is_open_at_finalize_stays_open_in_the_recording() {
 fn communicators_may_be_initialised_all_at_once() {
     for version in 1..=7 {
         let options = ["--ops", "4", "--threads", "64", "--logger", "real"];
-        let (played, found) = exact(version, "inits", &options, Folded::default());
+        let played = play(version, "inits", false, &options);
+        // Threads may come before the drain thread has their lanes ready: what they lose then is
+        // counted.
+        let found = Found::read(&played.recording);
+        balance(&played, &found, Folded::default());
         assert_eq!(played.recording.comms().len(), 1 + 4 * 64, "v{version}");
-        assert_eq!(found.all(K::Coll).len(), 4 * 64, "v{version}");
+        let without_lane = played.recording.header().without_lane[K::Coll.index()];
+        assert_eq!(found.all(K::Coll).len() as u64 + without_lane, 4 * 64, "v{version}");
         for comm in played.recording.comms() {
             assert!(played.recording.comm_end(comm.index).is_some(), "v{version}: {comm:?}");
         }
