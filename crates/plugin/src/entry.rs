@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The callbacks, written once for all versions.
 
-use crate::guard::guard;
+use crate::guard::{attempt, guard};
 use crate::translate;
 use core::ffi::c_void;
 use ncclscope_abi::{Descr, EventState, EventView, NcclResult, StateArg, Version, Viewer};
@@ -32,14 +32,33 @@ pub(crate) unsafe fn start<V: Version>(
     // The event that comes most often does not pay for the others.
     // SAFETY: not null, and the caller's promise is the same.
     if let Some((op, number)) = unsafe { V::step(descr) } {
-        return guard(|| {
-            let step = Runtime::get().recorder().start_step(Handle(op), number.cast_unsigned());
-            // SAFETY: as above.
-            unsafe { handle.write(to_pointer(step)) };
-        });
+        let (recorder, op, number) =
+            (Runtime::get().recorder(), Handle(op), number.cast_unsigned());
+        let Some(step) = attempt(|| recorder.start_step_hot(op, number)) else {
+            // SAFETY: not null, and valid by the caller's promise.
+            return unsafe { start_step(handle, op, number) };
+        };
+        // SAFETY: likewise.
+        unsafe { handle.write(to_pointer(step)) };
+        return NcclResult::SUCCESS;
     }
     // SAFETY: the caller's promise is the same, and both are not null.
     unsafe { start_other::<V>(context, handle, descr) }
+}
+
+/// Not inlined, nor is any other way on from an entry: each has the frame that it needs, and the
+/// entry none.
+///
+/// # Safety
+/// `handle` is valid to write to.
+#[cold]
+#[inline(never)]
+unsafe fn start_step(handle: *mut *mut c_void, op: Handle, number: u32) -> NcclResult {
+    guard(|| {
+        let step = Runtime::get().recorder().start_step(op, number);
+        // SAFETY: valid by the caller's promise.
+        unsafe { handle.write(to_pointer(step)) };
+    })
 }
 
 /// # Safety
@@ -97,7 +116,27 @@ pub(crate) fn stop(handle: *mut c_void) -> NcclResult {
     if !gate::is_open() {
         return NcclResult::SUCCESS;
     }
-    guard(|| Runtime::get().recorder().stop(from_pointer(handle)))
+    let (recorder, handle) = (Runtime::get().recorder(), from_pointer(handle));
+    if recorder.is_step(handle) {
+        return stop_step(handle);
+    }
+    match attempt(|| recorder.stop_other_hot(handle)) {
+        Some(()) => NcclResult::SUCCESS,
+        None => stop_seldom(handle),
+    }
+}
+
+#[inline(never)]
+fn stop_step(handle: Handle) -> NcclResult {
+    match attempt(|| Runtime::get().recorder().stop_step_hot(handle)) {
+        Some(()) => NcclResult::SUCCESS,
+        None => stop_seldom(handle),
+    }
+}
+
+#[inline(never)]
+fn stop_seldom(handle: Handle) -> NcclResult {
+    guard(|| Runtime::get().recorder().stop(handle))
 }
 
 /// `recordEventState` of version `V`.
@@ -110,26 +149,53 @@ pub(crate) unsafe fn record<V: Version>(
     state: EventState,
     args: *mut V::StateArgs,
 ) -> NcclResult {
-    if !gate::is_open() || handle.is_null() {
+    if !gate::is_open() {
         return NcclResult::SUCCESS;
     }
-    let recorder = Runtime::get().recorder();
-    let handle = from_pointer(handle);
-    let Ok(number) = u8::try_from(state.0) else {
-        recorder.count_unknown();
-        return NcclResult::SUCCESS;
-    };
+    let (recorder, handle) = (Runtime::get().recorder(), from_pointer(handle));
     if !recorder.is_step(handle) {
         // SAFETY: the caller's promise is the same.
         return unsafe { record_other::<V>(handle, state, args) };
     }
-    guard(|| {
+    let hot = || {
+        let state_of_step = State(u8::try_from(state.0).ok()?);
         // SAFETY: the caller's promise is the same.
-        let size = || match unsafe { V::state_arg(state, args) } {
-            StateArg::TransSize(bytes) => Some(bytes),
-            _ => None,
-        };
-        recorder.step_state(handle, State(number), size);
+        recorder.step_state_hot(handle, state_of_step, || unsafe { size::<V>(state, args) })
+    };
+    match attempt(hot) {
+        Some(()) => NcclResult::SUCCESS,
+        // SAFETY: the caller's promise is the same.
+        None => unsafe { record_step::<V>(handle, state, args) },
+    }
+}
+
+/// # Safety
+/// As [`record`].
+#[inline(always)]
+unsafe fn size<V: Version>(state: EventState, args: *mut V::StateArgs) -> Option<u64> {
+    // SAFETY: the caller's promise is the same.
+    match unsafe { V::state_arg(state, args) } {
+        StateArg::TransSize(bytes) => Some(bytes),
+        _ => None,
+    }
+}
+
+/// # Safety
+/// As [`record`].
+#[cold]
+#[inline(never)]
+unsafe fn record_step<V: Version>(
+    handle: Handle,
+    state: EventState,
+    args: *mut V::StateArgs,
+) -> NcclResult {
+    guard(|| {
+        let recorder = Runtime::get().recorder();
+        match u8::try_from(state.0) {
+            // SAFETY: the caller's promise is the same.
+            Ok(it) => recorder.step_state(handle, State(it), || unsafe { size::<V>(state, args) }),
+            Err(_) => recorder.count_unknown(),
+        }
     })
 }
 
@@ -142,6 +208,11 @@ unsafe fn record_other<V: Version>(
     args: *mut V::StateArgs,
 ) -> NcclResult {
     guard(|| {
+        let recorder = Runtime::get().recorder();
+        if handle.is_null() {
+            return;
+        }
+        let Ok(number) = u8::try_from(state.0) else { return recorder.count_unknown() };
         // SAFETY: the caller's promise is the same.
         let (small, arg) = match unsafe { V::state_arg(state, args) } {
             StateArg::None | StateArg::NetPluginData(_) => (0, 0),
@@ -150,9 +221,9 @@ unsafe fn record_other<V: Version>(
             StateArg::PTimer(time) => (0, time.map_or(0, core::num::NonZeroU64::get)),
             StateArg::ProxyOp { trans_size, steps } => (steps.cast_unsigned(), trans_size),
         };
-        // The caller saw that it fits.
-        let state = State(u8::try_from(state.0).unwrap_or(u8::MAX));
-        Runtime::get().recorder().state(handle, state, small, arg);
+        if recorder.state_hot(handle, State(number), small, arg).is_none() {
+            recorder.state(handle, State(number), small, arg);
+        }
     })
 }
 

@@ -16,12 +16,39 @@ static USE_COUNTER: AtomicU8 = AtomicU8::new(0);
 #[must_use]
 #[inline(always)]
 pub fn now() -> u64 {
-    #[cfg(target_arch = "x86_64")]
-    if USE_COUNTER.load(Ordering::Relaxed) != 0 {
+    counter().unwrap_or_else(monotonic)
+}
+
+/// The processor's counter, if that is the source.
+#[must_use]
+#[inline(always)]
+pub fn counter() -> Option<u64> {
+    Counter::get().map(Counter::read)
+}
+
+/// The processor's counter as the source.
+#[derive(Clone, Copy, Debug)]
+pub struct Counter(());
+
+impl Counter {
+    /// `None` where it is not the source.
+    #[must_use]
+    #[inline(always)]
+    pub fn get() -> Option<Counter> {
+        let is_source = cfg!(target_arch = "x86_64") && USE_COUNTER.load(Ordering::Relaxed) != 0;
+        is_source.then_some(Counter(()))
+    }
+
+    /// What it counts now.
+    #[must_use]
+    #[inline(always)]
+    pub fn read(self) -> u64 {
+        #[cfg(target_arch = "x86_64")]
         // SAFETY: RDTSC has no preconditions in user mode; `choose` saw that it is not trapped.
         return unsafe { core::arch::x86_64::_rdtsc() };
+        #[cfg(not(target_arch = "x86_64"))]
+        unreachable!("it is no source here")
     }
-    monotonic()
 }
 
 /// Kept out of the callbacks, whose frames it would enlarge.

@@ -8,11 +8,11 @@ const OFF: u8 = 0;
 const ON: u8 = 1;
 const DEAD: u8 = 2;
 
-/// True while callbacks record.
+/// True while callbacks record; then all set-up before [`open`] is seen too.
 #[must_use]
 #[inline(always)]
 pub fn is_open() -> bool {
-    GATE.load(Ordering::Relaxed) == ON
+    GATE.load(Ordering::Acquire) == ON
 }
 
 /// Opens the gate, unless it was [`kill`]ed. Publishes all set-up before it.

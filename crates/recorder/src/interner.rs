@@ -12,7 +12,7 @@ use ncclscope_trace::StrId;
 /// Room for strings; a power of two.
 pub const CAPACITY: usize = 256;
 /// Bytes kept of a string.
-pub const TEXT: usize = 56;
+pub const TEXT: usize = 52;
 /// Entries looked at for one address.
 const PROBES: usize = 16;
 

@@ -19,14 +19,15 @@ use ncclscope_trace::layout::{LANE_STRIDE, RING_BYTES};
 use ncclscope_trace::record::Sink;
 use ncclscope_trace::scratch::lane as offsets;
 
-/// Words of a ring.
-pub const RING_WORDS: u64 = (RING_BYTES / 8) as u64;
+/// Words of a ring: few where loom looks at each.
+pub const RING_WORDS: u64 = RING_LEN as u64;
+const RING_LEN: usize = if cfg!(loom) { 32 } else { RING_BYTES / 8 };
 const MASK: u64 = RING_WORDS - 1;
 const _: () = assert!(RING_WORDS.is_power_of_two());
 /// Bytes of a ring that are memory from its beginning.
 pub const STARTER_BYTES: usize = 128 << 10;
 /// Words of a ring that are memory from its beginning.
-pub const STARTER_WORDS: u64 = (STARTER_BYTES / 8) as u64;
+pub const STARTER_WORDS: u64 = if cfg!(loom) { 16 } else { (STARTER_BYTES / 8) as u64 };
 const _: () = assert!(STARTER_BYTES < RING_BYTES && STARTER_BYTES.is_multiple_of(4096));
 
 /// A ring's words.
@@ -39,6 +40,13 @@ impl Ring {
     fn word(&self, position: u64) -> &AtomicU64 {
         // The mask keeps the index below the array's length; the compiler sees it too.
         &self.0[(position & MASK) as usize]
+    }
+
+    /// `len` words that lie side by side; `None` across the ring's end.
+    #[inline(always)]
+    fn run(&self, position: u64, len: usize) -> Option<&[AtomicU64]> {
+        let first = (position & MASK) as usize;
+        self.0[..RING_LEN].get(first..first + len)
     }
 }
 
@@ -57,17 +65,20 @@ pub struct LaneHeader {
     free_slot: AtomicU32,
     next_slot: AtomicU32,
     last_slot: AtomicU32,
-    _1: [u32; 7],
+    _1: u32,
+    /// What tells the thread that holds the lane from others; 0 while none does.
+    holder: AtomicU64,
+    _2: [u64; 2],
     // Written by whoever stops a ProxyOp of this lane on another thread.
     returned_slots: AtomicU32,
-    _2: [u32; 15],
+    _3: [u32; 15],
     // The consumer's line.
     tail: AtomicU64,
     /// Position before which the ring is memory: without bound when all of it is.
     memory: AtomicU64,
     /// Words at the ring's end that are private memory, for whoever reads the lanes file.
     hidden: AtomicU64,
-    _3: [u64; 5],
+    _4: [u64; 5],
     lost: [AtomicU64; KINDS],
     lost_ends: [AtomicU64; KINDS],
 }
@@ -90,14 +101,27 @@ const FREE: u32 = 0;
 const IN_USE: u32 = 1;
 
 impl LaneHeader {
-    /// Takes a free lane for the calling thread.
+    /// Takes a free lane for the calling thread, which is `holder`.
     #[must_use]
-    pub fn claim(&self) -> bool {
-        self.state.compare_exchange(FREE, IN_USE, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    pub fn claim(&self, holder: u64) -> bool {
+        let state = &self.state;
+        let claimed = state.compare_exchange(FREE, IN_USE, Ordering::Acquire, Ordering::Relaxed);
+        if claimed.is_ok() {
+            self.holder.store(holder, Ordering::Relaxed);
+        }
+        claimed.is_ok()
+    }
+
+    /// True if `holder` claimed the lane and did not release it. Of itself, a thread knows.
+    #[must_use]
+    #[inline(always)]
+    pub fn is_held_by(&self, holder: u64) -> bool {
+        self.holder.load(Ordering::Relaxed) == holder
     }
 
     /// The thread that holds the lane is gone. The next one goes on where it stopped.
     pub fn release(&self) {
+        self.holder.store(0, Ordering::Relaxed);
         self.state.store(FREE, Ordering::Release);
     }
 
@@ -210,6 +234,15 @@ impl LaneHeader {
         core::array::from_fn(|kind| self.lost[kind].load(Ordering::Relaxed))
     }
 
+    /// Looks at how far the consumer is, and how much of the ring is memory: true if there is room
+    /// up to `end`.
+    fn has_room(&self, end: u64) -> bool {
+        let free = self.tail.load(Ordering::Acquire) + RING_WORDS;
+        let limit = free.min(self.memory.load(Ordering::Acquire));
+        self.limit.store(limit, Ordering::Relaxed);
+        end <= limit
+    }
+
     pub(crate) fn slots(&self) -> SlotList<'_> {
         SlotList {
             free: &self.free_slot,
@@ -289,27 +322,49 @@ impl<'a> Lane<'a> {
         }
     }
 
+    /// Room for a record in one piece, as far as is known without a look at the consumer.
     #[inline(always)]
-    fn push<const N: usize>(&self, words: [u64; N]) -> bool {
-        let head = self.header.head.load(Ordering::Relaxed);
+    pub(crate) fn room<const N: usize>(&self) -> Option<Room<'a, N>> {
+        let Lane { header, ring, .. } = *self;
+        let head = header.head.load(Ordering::Relaxed);
         let end = head + N as u64;
-        if end > self.header.limit.load(Ordering::Relaxed) && !self.refresh(end) {
-            return false;
+        if end > header.limit.load(Ordering::Relaxed) {
+            return None;
         }
-        for (at, word) in (head..).zip(words) {
-            self.ring.word(at).store(word, Ordering::Relaxed);
-        }
-        self.header.head.store(end, Ordering::Release);
-        true
+        let words = ring.run(head, N)?.first_chunk()?;
+        Some(Room { header, words, end })
     }
 
-    /// Looks at how far the consumer is, and how much of the ring is memory.
+    /// Pushes a record. False if there is no room.
     #[cold]
-    fn refresh(&self, end: u64) -> bool {
-        let free = self.header.tail.load(Ordering::Acquire) + RING_WORDS;
-        let limit = free.min(self.header.memory.load(Ordering::Acquire));
-        self.header.limit.store(limit, Ordering::Relaxed);
-        end <= limit
+    #[inline(never)]
+    fn push<const N: usize>(&self, words: [u64; N]) -> bool {
+        let Lane { header, ring, .. } = *self;
+        let head = header.head.load(Ordering::Relaxed);
+        let end = head + N as u64;
+        if !header.has_room(end) {
+            return false;
+        }
+        (head..).zip(words).for_each(|(at, word)| ring.word(at).store(word, Ordering::Relaxed));
+        header.head.store(end, Ordering::Release);
+        true
+    }
+}
+
+/// Where a record's words go.
+#[derive(Debug)]
+pub(crate) struct Room<'a, const N: usize> {
+    header: &'a LaneHeader,
+    words: &'a [AtomicU64; N],
+    end: u64,
+}
+
+impl<const N: usize> Room<'_, N> {
+    /// Pushes the record.
+    #[inline(always)]
+    pub(crate) fn fill(self, words: [u64; N]) {
+        self.words.iter().zip(words).for_each(|(at, word)| at.store(word, Ordering::Relaxed));
+        self.header.head.store(self.end, Ordering::Release);
     }
 }
 
@@ -319,6 +374,6 @@ impl Sink for Lane<'_> {
 
     #[inline(always)]
     fn put<const N: usize>(self, words: [u64; N]) -> bool {
-        self.push(words)
+        self.room().map(|room| room.fill(words)).is_some() || self.push(words)
     }
 }

@@ -21,6 +21,7 @@ This crate does **not** know NCCL's structs, start threads, or write files.
 
 pub mod clock;
 pub mod gate;
+mod hot;
 pub mod interner;
 pub mod lane;
 pub mod recorder;
@@ -36,3 +37,5 @@ pub use interner::Interner;
 pub use lane::{Lane, LaneHeader};
 pub use recorder::{NO_COMM, Recorder};
 pub use region::Region;
+#[cfg(loom)]
+pub use sync::model;

@@ -55,7 +55,7 @@ impl Recorder {
     }
 
     #[inline(always)]
-    fn process(&self) -> u64 {
+    pub(crate) fn process(&self) -> u64 {
         self.process.load(Ordering::Relaxed)
     }
 
@@ -110,9 +110,7 @@ impl Recorder {
     #[must_use]
     #[inline(always)]
     pub fn start_step(&self, op: Handle, number: u32) -> Handle {
-        let family = Handle::family_of(self.process(), EventKind::ProxyOp);
-        let slot = if op.family() == family { slots::at(&self.region, op) } else { None };
-        let Some(slot) = slot.filter(|slot| slot.holds(op)) else { return self.orphan_step() };
+        let Some(slot) = self.slot_of_op(op) else { return self.orphan_step() };
         let step = slot.step(number as usize);
         let handle = op.step_of(number);
         if step.is_live(op) {
@@ -123,6 +121,14 @@ impl Recorder {
         }
         step.start(op, number, now());
         handle
+    }
+
+    /// The slot of a ProxyOp of this process that has not stopped.
+    #[inline(always)]
+    pub(crate) fn slot_of_op(&self, op: Handle) -> Option<&Slot> {
+        let family = Handle::family_of(self.process(), EventKind::ProxyOp);
+        let slot = if op.family() == family { slots::at(&self.region, op) } else { None };
+        slot.filter(|slot| slot.holds(op))
     }
 
     /// The step that was never stopped (2.24.3 to 2.26, NVIDIA/nccl#1658) ends where the next one
@@ -177,7 +183,7 @@ impl Recorder {
             return self.count_stale();
         }
         let ticks = now();
-        let Some(lane) = self.lane(handle.kind()) else { return };
+        let Some(lane) = self.lane_of(handle) else { return };
         if !Record::put_state(lane, ticks, handle, state, (small, arg)) {
             lane.header().lose_end(handle.kind());
         }
@@ -195,8 +201,9 @@ impl Recorder {
         }
     }
 
-    #[inline(never)]
-    fn stop_other(&self, handle: Handle) {
+    /// As [`Recorder::stop`], for a handle that is no step's.
+    #[inline(always)]
+    pub fn stop_other(&self, handle: Handle) {
         if handle.is_null() {
             return;
         }
@@ -208,20 +215,34 @@ impl Recorder {
             return self.count_stale();
         }
         let ticks = now();
-        let Some(lane) = self.lane(handle.kind()) else { return };
+        let Some(lane) = self.lane_of(handle) else { return };
         if !Record::put_stop(lane, ticks, handle) {
             lane.header().lose_end(handle.kind());
         }
     }
 
+    /// As [`Recorder::stop`], for the handle of a step.
     #[inline(always)]
-    fn stop_step(&self, handle: Handle) {
+    pub fn stop_step(&self, handle: Handle) {
         let slot = slots::at(&self.region, handle).filter(|slot| slot.holds(handle.op_of()));
         let live = slot.filter(|slot| slot.step(handle.step_index()).is_live(handle));
         let Some(slot) = live else { return self.count_stale() };
         let ticks = now();
-        let Some(lane) = self.lane(EventKind::ProxyStep) else { return };
-        self.end_step(handle, slot, handle.step_index(), true, ticks, &lane);
+        match registry::held(&self.region, handle.lane()) {
+            Some(lane) => self.end_step(handle, slot, handle.step_index(), true, ticks, &lane),
+            None => self.stop_step_elsewhere(handle, slot, ticks),
+        }
+    }
+
+    /// A step that another thread stops than the one that started its operation cannot be recorded:
+    /// it leads to its operation by the lane they share.
+    #[cold]
+    #[inline(never)]
+    fn stop_step_elsewhere(&self, handle: Handle, slot: &Slot, ticks: u64) {
+        let _lost = slot.step(handle.step_index()).end(handle, slot.is_send(), true, ticks);
+        if let Some(lane) = self.lane(EventKind::ProxyStep) {
+            lane.header().lose(EventKind::ProxyStep);
+        }
     }
 
     #[inline(never)]
@@ -249,6 +270,18 @@ impl Recorder {
             self.lose_without_lane(kind);
         }
         lane
+    }
+
+    /// The calling thread's lane, which is mostly the one that `handle` was made on.
+    #[inline(always)]
+    fn lane_of(&self, handle: Handle) -> Option<Lane<'static>> {
+        registry::held(&self.region, handle.lane()).or_else(|| self.other_lane(handle.kind()))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn other_lane(&self, kind: EventKind) -> Option<Lane<'static>> {
+        self.lane(kind)
     }
 
     #[cold]

@@ -133,6 +133,7 @@ impl Region {
 
     /// How many rings are usable: lanes below this number.
     #[must_use]
+    #[inline(always)]
     pub fn rings(&self) -> usize {
         self.rings.load(Ordering::Acquire) as usize
     }
@@ -146,6 +147,7 @@ impl Region {
 
     /// The header of a lane; `None` before [`Region::reserve`].
     #[must_use]
+    #[inline(always)]
     pub fn lane_header(&self, lane: usize) -> Option<&'static LaneHeader> {
         let base = self.base.load(Ordering::Acquire);
         if base.is_null() || lane >= LANES {
@@ -161,31 +163,48 @@ impl Region {
     /// The ring of a lane; `None` if the lane is not usable. Its memory ends where the lane's
     /// header says.
     #[must_use]
+    #[inline(always)]
     pub fn ring(&self, lane: usize) -> Option<&'static Ring> {
-        if lane >= self.rings() {
-            return None;
-        }
-        let base = self.base.load(Ordering::Acquire);
-        // SAFETY: lane `lane` is usable, so `base` is set and the range is inside.
+        // SAFETY: the lane is usable.
+        (lane < self.rings()).then(|| unsafe { self.ring_at(lane) })
+    }
+
+    /// A lane that `holder` holds.
+    #[must_use]
+    #[inline(always)]
+    pub fn held(&self, lane: usize, holder: u64) -> Option<(&'static LaneHeader, &'static Ring)> {
+        let header = self.lane_header(lane).filter(|header| header.is_held_by(holder))?;
+        // SAFETY: only usable lanes are claimed.
+        Some((header, unsafe { self.ring_at(lane) }))
+    }
+
+    /// The ring of a lane.
+    ///
+    /// # Safety
+    /// The lane must be usable.
+    #[inline(always)]
+    unsafe fn ring_at(&self, lane: usize) -> &'static Ring {
+        let base = self.base.load(Ordering::Relaxed);
+        // SAFETY: the lane is usable, so that `base` is set and the range is inside.
         let at = unsafe { base.add(RINGS_AT + lane * RING_BYTES) };
         // SAFETY: page-aligned, mapped for the rest of the process, and atomic; words that are no
         // memory yet are not touched, because neither end goes beyond `LaneHeader::memory`.
-        Some(unsafe { &*at.cast::<Ring>() })
+        unsafe { &*at.cast::<Ring>() }
     }
 
-    /// Where slot 0 lies; null before [`Region::reserve`]. Slots of committed slabs may be used.
+    /// Where slot 0 lies. Slots of committed slabs may be used; there are none before
+    /// [`Region::reserve`].
     #[must_use]
     #[inline(always)]
     pub fn slots_base(&self) -> *mut u8 {
-        let base = self.base.load(Ordering::Relaxed);
-        if base.is_null() { base } else { base.wrapping_add(SLABS_AT) }
+        self.base.load(Ordering::Relaxed).wrapping_add(SLABS_AT)
     }
 
-    /// True if the slot lies in a committed slab.
+    /// True if the slot lies in a committed slab, whose base can be seen then.
     #[must_use]
     #[inline(always)]
     pub fn has_slot(&self, slot: usize) -> bool {
-        slot / SLAB_SLOTS < self.slabs.load(Ordering::Relaxed) as usize
+        slot / SLAB_SLOTS < self.slabs.load(Ordering::Acquire) as usize
     }
 }
 

@@ -9,7 +9,7 @@ to thread-local memory. When the thread ends, a destructor of a `pthread` key gi
 
 use crate::lane::{Lane, LaneHeader, Ring};
 use crate::region::Region;
-use crate::sync::{AtomicU32, Ordering};
+use crate::sync::{AtomicU32, Ordering, per_thread};
 use core::cell::Cell;
 use core::ffi::c_void;
 
@@ -20,7 +20,7 @@ struct Held {
     index: usize,
 }
 
-thread_local! {
+per_thread! {
     static HELD: Cell<Option<Held>> = const { Cell::new(None) };
 }
 
@@ -67,6 +67,46 @@ pub fn current(region: &Region) -> Option<Lane<'static>> {
     Some(Lane::new(held.header, held.ring, held.index))
 }
 
+/// Lane `index`, if the calling thread holds it. Where a register tells threads apart this needs no
+/// look at thread-local memory, which costs a library that is loaded late a call.
+#[must_use]
+#[inline(always)]
+pub fn held(region: &Region, index: usize) -> Option<Lane<'static>> {
+    if HAS_THREAD_REGISTER {
+        region.held(index, thread()).map(|(header, ring)| Lane::new(header, ring, index))
+    } else {
+        current(region).filter(|lane| lane.index() == index)
+    }
+}
+
+/// A model's threads share the register, and are told apart as if each had one.
+const HAS_THREAD_REGISTER: bool = cfg!(any(target_arch = "x86_64", loom));
+
+#[cfg(loom)]
+use crate::sync::model::thread;
+
+/// What tells this thread from all others that live, where [`HAS_THREAD_REGISTER`]: the address of
+/// its control block.
+#[cfg(all(target_arch = "x86_64", not(loom)))]
+#[inline(always)]
+fn thread() -> u64 {
+    let block: u64;
+    // SAFETY: the first word of a thread's control block is its own address (System V ABI for
+    // x86-64, thread-local storage), and nobody changes it.
+    unsafe {
+        core::arch::asm!(
+            "mov {}, fs:[0]", out(reg) block, options(pure, readonly, nostack, preserves_flags)
+        );
+    }
+    block
+}
+
+#[cfg(not(any(target_arch = "x86_64", loom)))]
+#[inline(always)]
+fn thread() -> u64 {
+    0
+}
+
 #[cold]
 #[inline(never)]
 fn claim(region: &Region) -> bool {
@@ -74,7 +114,7 @@ fn claim(region: &Region) -> bool {
         let (Some(header), Some(ring)) = (region.lane_header(index), region.ring(index)) else {
             continue;
         };
-        if header.claim() {
+        if header.claim(thread()) {
             let key = KEY.load(Ordering::Acquire);
             if key != 0 {
                 let value = core::ptr::from_ref(header).cast::<c_void>();

@@ -85,6 +85,8 @@ fn numbered(region: &Region, index: usize) -> Option<&Slot> {
     }
     // SAFETY: slot `index` lies in a committed slab.
     let slot = unsafe { region.slots_base().add(index * SLOT_BYTES) };
+    // SAFETY: what is mapped is not at null.
+    unsafe { core::hint::assert_unchecked(!slot.is_null()) };
     // SAFETY: aligned to 64 (slabs are page-aligned, slots 320 bytes), initialised (zero is valid),
     // mapped for the rest of the process; all access is atomic.
     Some(unsafe { &*slot.cast::<Slot>() })
@@ -227,8 +229,8 @@ impl StepSlot {
     #[must_use]
     #[inline(always)]
     pub fn is_live(&self, handle: Handle) -> bool {
-        let bits = self.tag.load(Ordering::Relaxed) ^ tag_of(handle);
-        bits < 32 && bits & LIVE != 0
+        let states = FIRST | SECOND | THIRD | SIZED;
+        (self.tag.load(Ordering::Relaxed) ^ (tag_of(handle) | LIVE)) & !states == 0
     }
 
     /// True if the step that the slot holds has this number.
@@ -244,6 +246,7 @@ impl StepSlot {
         self.start.store(now & STEP_TIME_MASK, Ordering::Relaxed);
         self.number.store(number, Ordering::Relaxed);
         self.size.store(0, Ordering::Relaxed);
+        self.states.iter().for_each(|state| state.store(0, Ordering::Relaxed));
         self.tag.store(tag_of(handle) | LIVE, Ordering::Release);
     }
 
@@ -260,7 +263,6 @@ impl StepSlot {
         match state {
             // NCCL reports it in the same branch as the start: its time is the start's.
             State::STEP_SEND_GPU_WAIT => {
-                self.states[0].store(0, Ordering::Relaxed);
                 self.tag.store(tag | FIRST, Ordering::Relaxed);
             }
             State::STEP_SEND_PEER_WAIT if tag & SECOND != 0 => self.repeat(),
@@ -308,29 +310,31 @@ impl StepSlot {
     #[inline(always)]
     pub fn end(&self, handle: Handle, is_send: bool, stopped: bool, now: u64) -> Step {
         let step = self.observe(handle, is_send, stopped, now);
-        self.tag.store(tag_of(handle), Ordering::Relaxed);
+        self.free(handle);
         step
+    }
+
+    /// No step is in flight here any more.
+    #[inline(always)]
+    pub(crate) fn free(&self, handle: Handle) {
+        self.tag.store(tag_of(handle), Ordering::Relaxed);
     }
 
     /// What the step is so far.
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "bit fields")]
-    fn observe(&self, handle: Handle, is_send: bool, stopped: bool, now: u64) -> Step {
+    pub(crate) fn observe(&self, handle: Handle, is_send: bool, stopped: bool, now: u64) -> Step {
         let bits = self.tag.load(Ordering::Relaxed) as u8 & (31 & !(LIVE as u8));
-        let age = self.age(now);
-        // States of an earlier step may still stand in the slot.
-        let state = |i: usize, bit: u32| {
-            let seen = u32::from(bits) & bit != 0;
-            if seen { u64::from(self.states[i].load(Ordering::Relaxed)) } else { 0 }
-        };
+        let start = self.start.load(Ordering::Relaxed);
+        let age = now.wrapping_sub(start) & STEP_TIME_MASK;
         Step {
             ticks: now.wrapping_sub(age),
             flags: (bits << 1) | u8::from(is_send) | (u8::from(stopped) << 1),
-            repeats: (self.start.load(Ordering::Relaxed) >> 48) as u16,
+            repeats: (start >> 48) as u16,
             step: self.number.load(Ordering::Relaxed),
             op_ref: handle.op_ref(),
             size: self.size.load(Ordering::Relaxed),
-            states: [state(0, FIRST), state(1, SECOND), state(2, THIRD)],
+            states: self.states.each_ref().map(|state| state.load(Ordering::Relaxed).into()),
             end: age >> STEP_SHIFT,
         }
     }

@@ -1,6 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The only door to atomics in this crate, so that a model checker can stand in for them.
 
-pub(crate) use core::sync::atomic::{
-    AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
-};
+pub(crate) use core::sync::atomic::{AtomicPtr, Ordering};
+#[cfg(not(loom))]
+pub(crate) use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
+#[cfg(not(loom))]
+pub(crate) use std::thread_local as per_thread;
+
+#[cfg(loom)]
+use core::sync::atomic as real;
+#[cfg(loom)]
+pub(crate) use model::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, per_thread};
+#[cfg(loom)]
+pub mod model;

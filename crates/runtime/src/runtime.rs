@@ -5,12 +5,12 @@ use crate::config::{Config, LogTo, Mode};
 use crate::context::{COMMS, NO_COMM, comm_of, context};
 use crate::log::{Logger, Severity, log};
 use crate::session::Session;
+use crate::sys::lock::{Guard, Lock};
 use crate::{drain, lanes, sys};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use ncclscope_recorder::{Recorder, clock, gate, registry};
 use ncclscope_trace::Comm;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::Thread;
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub struct Runtime {
     nonce: AtomicU32,
     panics: AtomicU64,
     learned: [Learned; LEARNERS],
-    state: Mutex<State>,
+    state: Lock<State>,
 }
 
 /// Facts about a communicator that API v1 to v3 tell with its operations only.
@@ -97,7 +97,7 @@ impl Runtime {
             panics: AtomicU64::new(0),
             learned: [const { Learned { hash: AtomicU64::new(0), rank: AtomicU32::new(0) } };
                 LEARNERS],
-            state: Mutex::new(State {
+            state: Lock::new(State {
                 phase: Phase::New,
                 pid: 0,
                 log_to: LogTo::Nccl,
@@ -140,8 +140,8 @@ impl Runtime {
         context >> 32 == u64::from(self.nonce.load(Ordering::Relaxed))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> Guard<'_, State> {
+        self.state.lock()
     }
 
     /// A communicator is initialised. Returns its context, and the activation mask to ask NCCL for
@@ -331,14 +331,13 @@ impl Runtime {
         let mut waited = 0;
         let mut guard = loop {
             match self.state.try_lock() {
-                Ok(guard) => break guard,
-                Err(TryLockError::Poisoned(poisoned)) => break poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) if waited < EXIT_PATIENCE_MS => {
+                Some(guard) => break guard,
+                None if waited < EXIT_PATIENCE_MS => {
                     std::thread::sleep(Duration::from_millis(1));
                     waited += 1;
                 }
                 // The lanes are in the file; its reader will find everything.
-                Err(TryLockError::WouldBlock) => return,
+                None => return,
             }
         };
         let state = &mut *guard;

@@ -174,11 +174,15 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// Process, lane, generation, slot.
+    fn named() -> impl Strategy<Value = (u64, usize, u64, usize)> {
+        (1u64..1024, 0..LANES, 0..GENERATIONS, 0..SLOTS)
+    }
+
     proptest! {
         #[test]
         fn slot_handles_decode(
-            process in 1u64..1024, lane in 0..LANES, generation in 0..GENERATIONS,
-            slot in 0..SLOTS, step: u32
+            (process, lane, generation, slot) in named(), step: u32
         ) {
             let op = Handle::slot_op(process, lane, generation, slot);
             prop_assert_eq!(op.kind(), EventKind::ProxyOp);
@@ -207,6 +211,55 @@ mod tests {
         fn any_bits_decode_within_bounds(bits: u64) {
             let h = Handle(bits);
             prop_assert!(h.slot() < SLOTS && h.lane() < LANES && h.step_index() < STEPS_IN_FLIGHT);
+        }
+
+        /// What looks up a slot by any bits finds what those bits name, or a difference.
+        #[test]
+        fn any_bits_that_look_like_ours_are_made_of_their_fields(bits: u64) {
+            let h = Handle(bits);
+            let op = |h: Handle| Handle::slot_op(h.process(), h.lane(), h.generation(), h.slot());
+            let bits = bits & !(0xf << KIND_SHIFT);
+            let of = |kind: EventKind| Handle(bits | (kind as u64) << KIND_SHIFT);
+            let step = of(EventKind::ProxyStep);
+            let index = u32::try_from(step.step_index()).unwrap();
+            prop_assert_eq!(step.op_of(), op(step));
+            prop_assert_eq!(step.op_of().step_of(index), step);
+            let own = of(EventKind::ProxyOp);
+            prop_assert_eq!(own == op(own), own.step_index() == 0);
+            prop_assert_eq!(h.family(), Handle::family_of(h.process(), h.kind()));
+        }
+
+        #[test]
+        fn handles_are_equal_only_if_all_they_name_is(a in named(), b in named(), same in 0u8..16) {
+            // Most fields are the same, so that one alone must tell them apart.
+            let (from, mut to) = (a, b);
+            if same & 1 != 0 { to.0 = from.0 }
+            if same & 2 != 0 { to.1 = from.1 }
+            if same & 4 != 0 { to.2 = from.2 }
+            if same & 8 != 0 { to.3 = from.3 }
+            let op = |(process, lane, generation, slot)| {
+                Handle::slot_op(process, lane, generation, slot)
+            };
+            prop_assert_eq!(op(from) == op(to), from == to);
+            prop_assert_eq!(op(from).step_of(3) == op(to).step_of(3), from == to);
+            prop_assert!(op(from) != op(to).step_of(0), "an operation is no step");
+        }
+
+        #[test]
+        fn generations_and_sequences_wrap(slot in named(), kind in 0u64..16, by in 1u64..1 << 20) {
+            let (process, lane, generation, slot) = slot;
+            let op = |generation| Handle::slot_op(process, lane, generation, slot);
+            prop_assert_eq!(op(generation + GENERATIONS), op(generation));
+            let wrapped = op(GENERATIONS - 1 + by);
+            prop_assert_eq!(wrapped.generation(), by - 1);
+            prop_assert_eq!((wrapped.process(), wrapped.slot()), (process, slot));
+            // Readers join steps to operations by the low bits.
+            let is_far = by.is_multiple_of(1 << 18);
+            prop_assert_eq!(op(generation).op_ref() == op(generation + by).op_ref(), is_far);
+            let kind = EventKind::from_nibble(kind);
+            let value = |sequence| Handle::value(process, kind, lane, sequence);
+            prop_assert_eq!(value(by + (1 << LANE_SHIFT)), value(by));
+            prop_assert!(value(by) != value(by - 1));
         }
     }
 }

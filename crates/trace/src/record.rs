@@ -512,7 +512,14 @@ impl Record {
     /// Gives the words of a stop record to `sink`.
     #[inline(always)]
     pub fn put_stop<S: Sink>(sink: S, ticks: u64, handle: Handle) -> S::Out {
-        sink.put([head(STOP, 0, 0, 0), ticks, handle.0])
+        sink.put(Record::stop_words(ticks, handle))
+    }
+
+    /// The words of a stop record.
+    #[must_use]
+    #[inline(always)]
+    pub const fn stop_words(ticks: u64, handle: Handle) -> [u64; 3] {
+        [head(STOP, 0, 0, 0), ticks, handle.0]
     }
 
     /// A state record.
@@ -530,7 +537,19 @@ impl Record {
         state: State,
         (small, arg): (u32, u64),
     ) -> S::Out {
-        sink.put([head(STATE, state.0, 0, small), ticks, handle.0, arg])
+        sink.put(Record::state_words(ticks, handle, state, (small, arg)))
+    }
+
+    /// The words of a state record.
+    #[must_use]
+    #[inline(always)]
+    pub const fn state_words(
+        ticks: u64,
+        handle: Handle,
+        state: State,
+        (small, arg): (u32, u64),
+    ) -> [u64; 4] {
+        [head(STATE, state.0, 0, small), ticks, handle.0, arg]
     }
 
     /// A clock synchronisation record.

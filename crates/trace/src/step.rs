@@ -50,18 +50,33 @@ impl Step {
 
     /// Gives the record's words to `sink`: the short form where every duration fits 32 bits.
     #[inline(always)]
-    #[expect(clippy::cast_possible_truncation, reason = "the short form is chosen when all fit")]
     pub fn put<S: Sink>(&self, sink: S) -> S::Out {
-        let [d0, d1, d2] = self.states;
-        let w2 = halves(self.op_ref, self.size);
-        if (d0 | d1 | d2 | self.end) >> 32 == 0 {
-            let w0 = head(STEP, self.flags, self.repeats, self.step);
-            let (a, b) = (halves(d0 as u32, d1 as u32), halves(d2 as u32, self.end as u32));
-            sink.put([w0, self.ticks, w2, a, b])
-        } else {
-            let w0 = head(STEP_LONG, self.flags, self.repeats, self.step);
-            sink.put([w0, self.ticks, w2, d0, d1, d2, self.end])
+        match self.short() {
+            Some(words) => sink.put(words),
+            None => self.put_long(sink),
         }
+    }
+
+    /// The words of the short form, if every duration fits 32 bits.
+    #[must_use]
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "the short form is chosen when all fit")]
+    pub fn short(&self) -> Option<[u64; 5]> {
+        let [d0, d1, d2] = self.states;
+        if (d0 | d1 | d2 | self.end) >> 32 != 0 {
+            return None;
+        }
+        let w0 = head(STEP, self.flags, self.repeats, self.step);
+        let (a, b) = (halves(d0 as u32, d1 as u32), halves(d2 as u32, self.end as u32));
+        Some([w0, self.ticks, halves(self.op_ref, self.size), a, b])
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn put_long<S: Sink>(&self, sink: S) -> S::Out {
+        let [d0, d1, d2] = self.states;
+        let w0 = head(STEP_LONG, self.flags, self.repeats, self.step);
+        sink.put([w0, self.ticks, halves(self.op_ref, self.size), d0, d1, d2, self.end])
     }
 
     /// True if the bits of `flag` are set.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The system calls of this crate that std has no door to.
 
+pub(crate) mod lock;
+
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicI32, Ordering};
 use std::fs::File;

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+What nearly always happens in a callback, and that alone.
+
+Each function does the whole work of its namesake in [`crate::recorder`] or, where anything is out
+of the ordinary, none of it, and gives `None`: then the namesake decides. Nothing here makes a call,
+so that an entry needs no stack frame for it; this is a third of a callback's instructions.
+*/
+
+use crate::clock::{self, Counter};
+use crate::recorder::Recorder;
+use crate::registry;
+use crate::slots;
+use ncclscope_trace::{EventKind, Handle, Record, State};
+
+impl Recorder {
+    /// [`Recorder::start_step`] of a step that is not in flight.
+    #[must_use]
+    #[inline(always)]
+    pub fn start_step_hot(&self, op: Handle, number: u32) -> Option<Handle> {
+        let slot = self.slot_of_op(op)?;
+        let step = slot.step(number as usize);
+        if step.is_live(op) {
+            return None;
+        }
+        step.start(op, number, clock::counter()?);
+        Some(op.step_of(number))
+    }
+
+    /// [`Recorder::step_state`] of a step in flight, and a state that steps have.
+    #[must_use]
+    #[inline(always)]
+    pub fn step_state_hot(
+        &self,
+        handle: Handle,
+        state: State,
+        size: impl FnOnce() -> Option<u64>,
+    ) -> Option<()> {
+        let step = slots::at(&self.region, handle)?.step(handle.step_index());
+        let counter = Counter::get().filter(|_| step.is_live(handle))?;
+        step.reach(state, size, || counter.read()).then_some(())
+    }
+
+    /// [`Recorder::stop_step`] on the thread that started the operation.
+    #[must_use]
+    #[inline(always)]
+    pub fn stop_step_hot(&self, handle: Handle) -> Option<()> {
+        let slot = slots::at(&self.region, handle).filter(|slot| slot.holds(handle.op_of()))?;
+        let step = slot.step(handle.step_index());
+        let lane = registry::held(&self.region, handle.lane()).filter(|_| step.is_live(handle))?;
+        let room = lane.room()?;
+        let record = step.observe(handle, slot.is_send(), true, clock::counter()?);
+        room.fill(record.short()?);
+        step.free(handle);
+        Some(())
+    }
+
+    /// [`Recorder::stop_other`] of an event without state here, on the thread that started it.
+    #[must_use]
+    #[inline(always)]
+    pub fn stop_other_hot(&self, handle: Handle) -> Option<()> {
+        let is_op = handle.kind() == EventKind::ProxyOp;
+        if is_op || handle.process() != self.process() {
+            return None;
+        }
+        let lane = registry::held(&self.region, handle.lane())?;
+        lane.room()?.fill(Record::stop_words(clock::counter()?, handle));
+        Some(())
+    }
+
+    /// [`Recorder::state`] on the thread that started the event.
+    #[must_use]
+    #[inline(always)]
+    pub fn state_hot(&self, handle: Handle, state: State, small: u32, arg: u64) -> Option<()> {
+        if handle.process() != self.process() {
+            return None;
+        }
+        let lane = registry::held(&self.region, handle.lane())?;
+        lane.room()?.fill(Record::state_words(clock::counter()?, handle, state, (small, arg)));
+        Some(())
+    }
+}

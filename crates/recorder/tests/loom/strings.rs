@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Two threads intern strings while the drain thread looks for complete ones.
+
+use crate::{RACE, fails, holds};
+use loom::thread::spawn;
+use ncclscope_recorder::Interner;
+use ncclscope_recorder::interner::CAPACITY;
+use ncclscope_recorder::model::Model;
+use ncclscope_trace::StrId;
+use std::collections::HashMap;
+
+/// Bytes of an entry: its address, whether it is ready, the text.
+const ENTRY: usize = size_of::<Interner>() / CAPACITY;
+const READY: usize = 8;
+const TEXT: usize = 12;
+
+fn intern(table: &Interner, text: &'static [u8]) -> StrId {
+    assert_eq!(text.last(), Some(&0));
+    // SAFETY: NUL-terminated (checked above), and there and unchanged for ever.
+    unsafe { table.intern(text.as_ptr().cast()) }
+}
+
+/// Two texts whose addresses lead to the same entry first, and that entry.
+fn rivals() -> ([&'static [u8]; 2], usize) {
+    let heap: &'static [u8] = Box::leak(b"ab\0".repeat(CAPACITY + 1).into_boxed_slice());
+    let mut seen = HashMap::new();
+    for text in heap.chunks(3) {
+        // In a table of its own, a text has the entry that its address leads to.
+        let entry = usize::from(intern(&Interner::new(), text).0) - 1;
+        if let Some(other) = seen.insert(entry, text) {
+            return ([other, text], entry);
+        }
+    }
+    unreachable!("more texts than entries, and all of them apart")
+}
+
+fn texts() -> (&'static Interner, impl Fn() + Send + Sync + 'static) {
+    let table: &'static Interner = Box::leak(Box::default());
+    let ([a, b], entry) = rivals();
+    let body = move || {
+        let first = spawn(move || (intern(table, a), intern(table, b)));
+        let second = spawn(move || intern(table, a));
+        let found = |id: StrId| table.get(usize::from(id.0) - 1);
+        for index in [entry, (entry + 1) % CAPACITY] {
+            if let Some((_, text)) = table.get(index) {
+                assert_eq!(text, "ab", "too early");
+            }
+        }
+        let (of_a, of_b) = first.join().expect("interns");
+        assert_eq!(second.join().expect("interns"), of_a, "one text, one number");
+        assert_ne!(of_a, of_b, "two texts, two numbers");
+        for id in [of_a, of_b] {
+            assert_eq!(found(id), Some((id, "ab".into())), "complete in the end");
+        }
+        assert_eq!(table.misses(), 0);
+    };
+    (table, body)
+}
+
+fn model(table: &Interner, ready_is_weak: bool) -> Model {
+    let entries = std::ptr::from_ref(table).addr();
+    let in_entry = move |at: usize| {
+        let inside = (entries..entries + ENTRY * CAPACITY).contains(&at);
+        inside.then(|| (at - entries) % ENTRY)
+    };
+    let plain = move |at| in_entry(at).is_some_and(|at| at >= TEXT);
+    let weak = move |at| ready_is_weak && in_entry(at) == Some(READY);
+    Model::default().plain(plain).weak(weak)
+}
+
+#[test]
+fn a_text_has_one_number_and_is_seen_when_it_is_complete() {
+    let (table, body) = texts();
+    holds("strings", model(table, false), body);
+}
+
+#[test]
+fn mutant_a_text_is_ready_before_it_is_there() {
+    let (table, body) = texts();
+    fails(RACE, model(table, true), body);
+}
