@@ -26,17 +26,17 @@ const JOBS: &[Job] = &[
     Job { name: "fmt", minutes: 1, command: "cargo fmt --all -- --check --color never", env: &[] },
     Job {
         name: "clippy",
-        minutes: 10,
+        minutes: 6,
         command: "cargo clippy --workspace --all-targets -- -D warnings",
         env: &[],
     },
     Job { name: "tidy", minutes: 2, command: "cargo xtask tidy", env: &[] },
-    Job { name: "test", minutes: 24, command: "cargo xtask test", env: &[] },
+    Job { name: "test", minutes: 20, command: "cargo xtask test", env: &[] },
     // The plugin under abuse. The driver leaks NCCL's mask on purpose: it outlives every plugin.
     // The test of memory is left to `test`: here the sanitizer keeps what was freed.
     Job {
         name: "asan",
-        minutes: 6,
+        minutes: 5,
         command: "cargo test --package fake-nccl --package ncclscope-recorder --target-dir \
                   target/asan -- --skip cost_no_memory",
         env: &[
@@ -45,10 +45,27 @@ const JOBS: &[Job] = &[
             ("ASAN_OPTIONS", "detect_leaks=0"),
         ],
     },
+    Job { name: "tsan", minutes: 4, command: "cargo xtask sanitize thread", env: &[] },
+    Job { name: "rtsan", minutes: 4, command: "cargo xtask sanitize realtime", env: &[] },
+    // Every order of the accesses to atomics that matters, and mutants that must fail.
+    Job {
+        name: "model",
+        minutes: 5,
+        command: "cargo test --release --package ncclscope-recorder --test loom --target-dir \
+                  target/loom",
+        env: &[("RUSTFLAGS", "--cfg loom"), ("CARGO_PROFILE_RELEASE_LTO", "off")],
+    },
+    // What a callback takes, against the commit before; and that it asks the system for nothing.
+    Job {
+        name: "cost",
+        minutes: 4,
+        command: "cargo xtask bench --instructions",
+        env: &[("NCCLSCOPE_REQUIRE_PTRACE", "1")],
+    },
     // The oldest, the newest, and one release of each profiler API version.
     Job {
         name: "matrix",
-        minutes: 12,
+        minutes: 5,
         command: "cargo xtask matrix --release 2.23.4 --release 2.25.1 --release 2.26.5 \
                   --release 2.27.7 --release 2.28.9 --release 2.30.7 --release 2.32.3 \
                   --topology socket --topology p2p",
@@ -56,7 +73,7 @@ const JOBS: &[Job] = &[
     },
     Job {
         name: "doc",
-        minutes: 5,
+        minutes: 3,
         command: "cargo doc --workspace --no-deps",
         env: &[("RUSTDOCFLAGS", "-D warnings")],
     },

@@ -8,12 +8,14 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool talks")]
 
+mod bench;
 mod build;
 mod ci;
 mod demo;
 mod matrix;
 mod nccl;
 mod process;
+mod sanitize;
 mod test;
 mod tidy;
 
@@ -59,10 +61,22 @@ const COMMANDS: &[Command] = &[
         run: matrix::run,
     },
     Command {
+        name: "bench",
+        usage: "[--rounds N] [--json FILE] [--gate] | --instructions [--against REV]",
+        about: "Measure callbacks against their bounds, or count their instructions",
+        run: bench::run,
+    },
+    Command {
         name: "test",
         usage: "[RUNNER ARGS]",
         about: "Fetch and build what the tests need, then run them",
         run: test::run,
+    },
+    Command {
+        name: "sanitize",
+        usage: "thread|realtime",
+        about: "Play to the plugin under a sanitizer",
+        run: sanitize::run,
     },
     Command {
         name: "ci",

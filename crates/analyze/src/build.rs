@@ -2,8 +2,9 @@
 //! Puts the report together, one process at a time, so that only one timeline is in memory.
 
 use crate::counts::Counts;
+use crate::losses::Losses;
 use crate::operation::{Completion, Operation, operations};
-use crate::report::{Clock, EventCounts, Lost, OpenOperation, RankRow, Report, SCHEMA};
+use crate::report::{Clock, EventCounts, OpenOperation, RankRow, Report, SCHEMA};
 use crate::rows::{OperationRows, PeerRows, age_ns};
 use crate::threads::roles;
 use crate::timeline::comm_name;
@@ -21,7 +22,7 @@ pub struct ReportBuilder {
     operations: OperationRows,
     open: Vec<OpenOperation>,
     peers: PeerRows,
-    lost: Lost,
+    losses: Losses,
     problems: Vec<String>,
     notes: Vec<String>,
     limits: Limits,
@@ -40,7 +41,7 @@ impl ReportBuilder {
         self.operations.add(&timeline, &operations);
         self.peers.add(&timeline);
         self.add_open(&timeline, &operations);
-        self.add_lost(recording);
+        self.losses.add(recording);
         self.add_problems(&timeline);
         self.limits.add(&timeline, &operations, &errors);
     }
@@ -61,7 +62,7 @@ impl ReportBuilder {
             operations: self.operations.finish(),
             open_operations: self.open,
             peers: self.peers.finish(),
-            lost: self.lost,
+            lost: self.losses.finish(),
             problems: self.problems,
             notes: self.notes,
             unknowable: self.limits.sentences(),
@@ -115,23 +116,6 @@ impl ReportBuilder {
                 self.open.push(open);
             }
         }
-    }
-
-    fn add_lost(&mut self, recording: &Recording) {
-        let lost = &mut self.lost;
-        let header = recording.header();
-        for lane in recording.lanes() {
-            lost.total += add_kinds(&mut lost.by_kind, &lane.header.lost);
-            lost.total += add_kinds(&mut lost.ends_by_kind, &lane.header.lost_ends);
-        }
-        lost.total += add_kinds(&mut lost.unwritten_by_kind, &header.unwritten);
-        add_kinds(&mut lost.overwritten_by_kind, &header.overwritten);
-        lost.definitions += header.definitions_lost;
-        lost.comms += header.comms_lost;
-        lost.garbage_words += header.garbage_words;
-        lost.unknown_events += header.unknown_events;
-        lost.panics += header.panics;
-        lost.total += header.definitions_lost + header.comms_lost + header.garbage_words;
     }
 
     fn add_problems(&mut self, timeline: &Timeline<'_>) {
@@ -226,20 +210,13 @@ fn open_row(timeline: &Timeline<'_>, event: &Event, func: &str) -> OpenOperation
 }
 
 fn dropped(recording: &Recording) -> [u64; KINDS] {
-    let mut dropped = [0; KINDS];
+    let mut dropped = recording.header().without_lane;
     for lane in recording.lanes() {
         for (sum, lost) in dropped.iter_mut().zip(lane.header.lost) {
             *sum += lost;
         }
     }
     dropped
-}
-
-fn add_kinds(to: &mut BTreeMap<&'static str, u64>, from: &[u64; KINDS]) -> u64 {
-    for (kind, &count) in EventKind::ALL.iter().zip(from).filter(|(_, count)| **count != 0) {
-        *to.entry(kind.name()).or_default() += count;
-    }
-    from.iter().sum()
 }
 
 fn file_name(recording: &Recording) -> String {

@@ -17,6 +17,7 @@ pub mod bandwidth;
 mod build;
 pub mod counts;
 pub mod human;
+pub mod losses;
 pub mod operation;
 pub mod peers;
 pub mod ptimer;

@@ -281,9 +281,10 @@ impl<'t> Context<'t, '_> {
 
 fn lost_kernels(timeline: &Timeline<'_>) -> bool {
     let kind = EventKind::KernelCh.index();
-    let recording = timeline.recording();
-    let in_lanes = recording.lanes().iter().any(|lane| lane.header.lost[kind] != 0);
-    in_lanes || recording.header().overwritten[kind] != 0 || recording.header().unwritten[kind] != 0
+    let (header, lanes) = (timeline.recording().header(), timeline.recording().lanes());
+    let by_cause = [header.without_lane, header.overwritten, header.unwritten];
+    by_cause.iter().any(|lost| lost[kind] != 0)
+        || lanes.iter().any(|lane| lane.header.lost[kind] != 0)
 }
 
 fn completion(event: &Event, children: &Children<'_>) -> Completion {

@@ -221,16 +221,20 @@ pub struct PeerWaits {
 pub struct Lost {
     /// Sum of everything below but `overwritten`, `unknown_events` and `panics`.
     pub total: u64,
-    /// Events that were not recorded at all.
+    /// Events that were not recorded at all: their thread's lane was full.
     pub by_kind: BTreeMap<&'static str, u64>,
     /// Stops and states that were not recorded, of events that were.
     pub ends_by_kind: BTreeMap<&'static str, u64>,
+    /// Events that were not recorded at all: there was no lane for their thread.
+    pub without_lane_by_kind: BTreeMap<&'static str, u64>,
     /// Records that could not be written to the file.
     pub unwritten_by_kind: BTreeMap<&'static str, u64>,
     /// Oldest records that gave way to newer ones, as intended for a bounded recording.
     pub overwritten_by_kind: BTreeMap<&'static str, u64>,
     /// Strings and communicators that found no room in the file.
     pub definitions: u64,
+    /// Strings that found no room in the plugin.
+    pub strings: u64,
     /// Communicators that found no room in the plugin.
     pub comms: u64,
     /// Words in lanes that were no record: a defect of ncclscope.
@@ -239,4 +243,15 @@ pub struct Lost {
     pub unknown_events: u64,
     /// Callbacks that failed inside the plugin and were contained: a defect of ncclscope.
     pub panics: u64,
+    /// The same in sentences, with what to do about it.
+    pub losses: Vec<Loss>,
+}
+
+/// Something that is missing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Loss {
+    /// What, how much, and why.
+    pub what: String,
+    /// What to set so that it does not happen again; `null` if nothing helps.
+    pub advice: Option<String>,
 }

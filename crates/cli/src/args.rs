@@ -78,7 +78,8 @@ pub(crate) struct Export {
 /// Arguments of `doctor`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Doctor {
-    /// Directory that recordings would go to [default: NCCLSCOPE_DIR, else the current one]
+    /// Directory that recordings would go to, or that holds some: then what they lack is told
+    /// [default: NCCLSCOPE_DIR, else the current one]
     #[arg(short, long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
     /// The libnccl.so.2 that the job loads [default: those that can be found]

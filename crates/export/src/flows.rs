@@ -114,9 +114,9 @@ fn has_lost_ops(timeline: &Timeline<'_>) -> bool {
     let kind = EventKind::ProxyOp.index();
     let recording = timeline.recording();
     let header = recording.header();
+    let counts = [header.without_lane[kind], header.overwritten[kind], header.unwritten[kind]];
     recording.lanes().iter().any(|lane| lane.header.lost[kind] != 0)
-        || header.overwritten[kind] != 0
-        || header.unwritten[kind] != 0
+        || counts.iter().any(|&count| count != 0)
 }
 
 /// The arrows at a slice.

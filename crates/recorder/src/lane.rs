@@ -105,6 +105,10 @@ impl LaneHeader {
     #[must_use]
     pub fn claim(&self, holder: u64) -> bool {
         let state = &self.state;
+        // Where all are taken, a thread looks at each at every event: without locking it.
+        if state.load(Ordering::Relaxed) != FREE {
+            return false;
+        }
         let claimed = state.compare_exchange(FREE, IN_USE, Ordering::Acquire, Ordering::Relaxed);
         if claimed.is_ok() {
             self.holder.store(holder, Ordering::Relaxed);

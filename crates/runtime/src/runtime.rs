@@ -19,7 +19,7 @@ static RUNTIME: Runtime = Runtime::new();
 /// Communicators of API v1 to v3 whose hash can be learned from their operations.
 const LEARNERS: usize = 256;
 /// How long the end of the process waits for the drain thread.
-const EXIT_PATIENCE_MS: u64 = 200;
+const EXIT_PATIENCE_MS: u64 = 1000;
 
 /// Everything that outlives a callback.
 #[derive(Debug)]

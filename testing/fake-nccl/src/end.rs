@@ -5,6 +5,8 @@ use crate::plugin::Args;
 use crate::script::{self, CHANNELS};
 use crate::{Player, Plugin, Stage};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// Operations of each thread before something happens while they play.
@@ -24,6 +26,10 @@ pub fn play(plugin: &Plugin, contexts: &[u64], name: &str, threads: usize) {
     let busy = |meanwhile: &dyn Fn()| busy(plugin, first, threads, meanwhile);
     match name {
         "exit" => return,
+        "exit-busy" => busy(&|| leave_by(libc::exit)),
+        "_exit-busy" => busy(&|| leave_by(libc::_exit)),
+        "main-gone" => return leave_main(plugin, first),
+        "kill-busy" => busy(&|| signal(libc::SIGKILL)),
         "kill" => kill_with_a_step_in_flight(plugin, first),
         "term" => signal(libc::SIGTERM),
         "term-busy" => busy(&|| {
@@ -33,6 +39,7 @@ pub fn play(plugin: &Plugin, contexts: &[u64], name: &str, threads: usize) {
         "term-flag" => terminate_in_order(&busy),
         "term-exit" => terminate_at_once(&busy),
         "fork" => return fork_once(plugin, first),
+        "exec-busy" => busy(&execute),
         "fork-busy" => busy(&|| (0..CHILDREN).for_each(|n| fork_among_threads(plugin, first, n))),
         "dlclose" => busy(&|| unload_early(plugin)),
         _ => {}
@@ -90,11 +97,49 @@ extern "C" fn remember(_signal: i32) {
 }
 
 extern "C" fn leave(_signal: i32) {
+    // What many a host does, though no standard allows it in a handler.
+    leave_by(libc::exit);
+}
+
+/// Ends the process where it stands, with the word of who got so far.
+fn leave_by(exit: unsafe extern "C" fn(i32) -> !) {
     let word = b"survived\n";
     // SAFETY: the buffer is valid for its length.
     unsafe { libc::write(1, word.as_ptr().cast(), word.len()) };
-    // SAFETY: what many a host does, though no standard allows it in a handler.
-    unsafe { libc::exit(0) };
+    // SAFETY: any thread may end the process.
+    unsafe { exit(0) };
+}
+
+/// The main thread ends, and the process with the last of the others, which plays on until then.
+fn leave_main(plugin: &Plugin, context: u64) {
+    let play = script::find("allreduce").expect("it is there").play;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let leader = format!("/proc/self/task/{}/stat", std::process::id());
+            let is_gone = || std::fs::read_to_string(&leader).is_ok_and(|s| s.contains(") Z "));
+            while !is_gone() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            play(&Stage { plugin, context, ops: 10, threads: 1 });
+            plugin.finalize(context);
+            leave_by(libc::exit);
+        });
+        // SAFETY: ends this thread alone; nobody needs its stack but the thread above, and it
+        // stays as long as the process.
+        unsafe { libc::syscall(libc::SYS_exit, 0) };
+    });
+}
+
+/// A child that is a program of its own: the same one, in order this time.
+fn execute() {
+    let mut args: Vec<_> = std::env::args_os().collect();
+    let end = args.iter().position(|arg| arg == "exec-busy").expect("this is that end");
+    args[end] = "finalize".into();
+    let mut child = Command::new("/proc/self/exe");
+    child.args(&args[1..]).stdout(Stdio::null());
+    // SAFETY: nothing happens between fork and exec. That there is something to do makes it a fork.
+    unsafe { child.pre_exec(|| Ok(())) };
+    assert!(child.status().expect("the child starts").success(), "the child failed");
 }
 
 fn handle(handler: extern "C" fn(i32)) {

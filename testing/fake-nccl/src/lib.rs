@@ -11,6 +11,7 @@ What it does **not** do: check the plugin. Tests do, by what the plugin wrote, w
 played, and by this process having survived.
 */
 
+pub mod allocator;
 pub mod descr;
 pub mod end;
 pub mod log;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A loaded plugin at one version of the API.
 
+use crate::allocator::inside;
 use crate::descr::Descr;
 use crate::log::Log;
 use crate::logger;
@@ -216,7 +217,8 @@ impl Plugin {
         let mut handle = poison;
         let bytes = descr.bytes().as_mut_ptr().cast::<c_void>();
         // SAFETY: the slot is valid, and the descriptor laid out as the version says.
-        let code = unsafe { (self.table.start)(pointer(context), &raw mut handle, bytes) };
+        let call = || unsafe { (self.table.start)(pointer(context), &raw mut handle, bytes) };
+        let code = inside(c"startEvent", call);
         assert_eq!(code, 0, "startEvent returned an error");
         assert_ne!(handle, poison, "startEvent left the handle unwritten");
         let (handle, (bit, parent, number)) = (handle.addr() as u64, descr.facts());
@@ -248,7 +250,8 @@ impl Plugin {
     pub fn stop(&self, handle: u64) {
         self.log.stop(handle);
         // SAFETY: plugins must take any handle.
-        assert_eq!(unsafe { (self.table.stop)(pointer(handle)) }, 0);
+        let code = inside(c"stopEvent", || unsafe { (self.table.stop)(pointer(handle)) });
+        assert_eq!(code, 0, "stopEvent returned an error");
     }
 
     /// `recordEventState` with 16 bytes of arguments, or none.
@@ -259,7 +262,8 @@ impl Plugin {
         self.log.state(handle, state);
         let args = args.map_or(core::ptr::null_mut(), |a| a.0.as_mut_ptr().cast::<c_void>());
         // SAFETY: plugins must take any handle and state; the arguments are null or long enough.
-        assert_eq!(unsafe { (self.table.record)(pointer(handle), state, args) }, 0);
+        let call = || unsafe { (self.table.record)(pointer(handle), state, args) };
+        assert_eq!(inside(c"recordEventState", call), 0, "recordEventState returned an error");
     }
 
     /// `finalize`.

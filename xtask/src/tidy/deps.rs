@@ -29,6 +29,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("fake-nccl", &["ncclscope-abi"]),
     ("invariants", &["ncclscope-analyze", "ncclscope-trace"]),
     ("rig", &[]),
+    ("stepper", &["fake-nccl"]),
+    ("bench", &["ncclscope-recorder", "ncclscope-trace"]),
     ("xtask", &[]),
 ];
 

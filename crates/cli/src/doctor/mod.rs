@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What `ncclscope doctor` looks at: the plugin, NCCL, and the machine.
+//! What `ncclscope doctor` looks at: the plugin, NCCL, the machine, and recordings.
 
 mod machine;
 mod nccl;
+mod recordings;
 mod variables;
 
 use crate::args::Doctor;
@@ -59,6 +60,7 @@ pub(crate) fn checks(args: &Doctor) -> Vec<Check> {
     checks.push(machine::directory(&directory));
     checks.push(machine::shared_memory());
     checks.push(machine::clock());
+    checks.extend(recordings::checks(&directory));
     checks.extend(variables::checks());
     checks
 }

@@ -40,8 +40,16 @@ pub(super) fn write(page: &mut Page, report: &Report, run: Option<&Value>) {
         page.line(&format!("  recorded    from {start} for {seconds}"));
     }
     communicators(page, report);
-    if losses(&report.lost).is_empty() {
-        page.line("  lost        nothing");
+    page.line(&format!("  lost        {}", summary(&report.lost)));
+}
+
+fn summary(lost: &Lost) -> String {
+    let overwritten: u64 = lost.overwritten_by_kind.values().sum();
+    match (lost.losses.is_empty(), lost.total, overwritten) {
+        (true, ..) => "nothing".into(),
+        (_, total, 0) => format!("{total} records: see below"),
+        (_, 0, old) => format!("nothing but the oldest {old} records: see below"),
+        (_, total, old) => format!("{total} records and the oldest {old}: see below"),
     }
 }
 
@@ -84,36 +92,4 @@ fn some(names: &BTreeSet<&str>) -> String {
         0 => shown.join(", "),
         more => format!("{} and {more} more", shown.join(", ")),
     }
-}
-
-/// What was not recorded, in sentences.
-pub(super) fn losses(lost: &Lost) -> Vec<String> {
-    let mut lines = Vec::new();
-    let kinds = |counts: &BTreeMap<&'static str, u64>| {
-        let kinds: Vec<String> = counts.iter().map(|(kind, n)| format!("{kind} {n}")).collect();
-        kinds.join(", ")
-    };
-    let by_kind = [
-        ("events not recorded", &lost.by_kind),
-        ("stops and states not recorded", &lost.ends_by_kind),
-        ("records not written", &lost.unwritten_by_kind),
-        ("oldest records overwritten (bounded recording)", &lost.overwritten_by_kind),
-    ];
-    for (what, counts) in by_kind {
-        if !counts.is_empty() {
-            lines.push(format!("{what}: {}", kinds(counts)));
-        }
-    }
-    let numbers = [
-        (lost.definitions, "names found no room in the file"),
-        (lost.comms, "communicators found no room in the plugin"),
-        (lost.garbage_words, "words were no record"),
-        (lost.panics, "callbacks failed inside the plugin"),
-    ];
-    for (count, what) in numbers {
-        if count != 0 {
-            lines.push(format!("{count} {what}"));
-        }
-    }
-    lines
 }

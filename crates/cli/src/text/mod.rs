@@ -10,6 +10,7 @@ mod operations;
 mod peers;
 
 use ncclscope_analyze::Report;
+use ncclscope_analyze::report::Loss;
 use serde_json::Value;
 
 /// Long lists are cut here; JSON has all.
@@ -80,7 +81,7 @@ pub(crate) fn render(report: &Report, run: Option<&Value>, has_colour: bool) -> 
     let mut page = Page { text: String::new(), has_colour };
     head::write(&mut page, report, run);
     page.sentences("PROBLEMS", &report.problems);
-    page.sentences("NOT RECORDED", &head::losses(&report.lost));
+    losses(&mut page, &report.lost.losses);
     operations::open(&mut page, &report.open_operations);
     operations::table(&mut page, report);
     peers::table(&mut page, &report.peers);
@@ -89,6 +90,19 @@ pub(crate) fn render(report: &Report, run: Option<&Value>, has_colour: bool) -> 
     page.sentences("THE PLUGIN NOTED", &report.notes);
     page.sentences("WHAT THIS RUN CANNOT TELL", &report.unknowable);
     page.text
+}
+
+/// What is missing, each with what to do about it.
+fn losses(page: &mut Page, losses: &[Loss]) {
+    if !losses.is_empty() {
+        page.heading("NOT RECORDED");
+    }
+    for Loss { what, advice } in losses {
+        page.wrapped("  - ", what);
+        if let Some(advice) = advice {
+            page.wrapped("    -> ", advice);
+        }
+    }
 }
 
 /// `-` for what is unknown.

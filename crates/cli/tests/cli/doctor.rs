@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `ncclscope doctor` on made-up installations.
 
-use crate::common::{Outcome, tool};
+use crate::common::{Outcome, Run, tool};
+use ncclscope_analyze::simulate::{API, Call};
+use ncclscope_trace::EventKind;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -96,4 +98,23 @@ fn limits_of_releases_and_places_are_told() {
     command.args(["doctor", "-o", "/proc/x", "--nccl"]).arg(Path::new("/absent"));
     let check = json(&mut command, 4);
     assert_eq!((check("directory").0, check("NCCL").0), ("fail".into(), "fail".into()));
+}
+
+#[test]
+fn recordings_that_are_there_say_what_they_lack() {
+    let place = Place::new();
+    let recordings = |run: &Run| {
+        let mut command = tool();
+        command.args(["doctor", "-o", run.text(), "--nccl"]).arg(place.nccl());
+        json(command.env("NCCLSCOPE_PLUGIN", place.plugin()), 0)("recordings")
+    };
+    let whole = Run::new(|p| p.collective(Call::ALL_REDUCE));
+    assert_eq!(recordings(&whole), ("ok".into(), "2, nothing lost ".into()));
+    let full = Run::new(|p| p.lose(API, EventKind::ProxyStep, 7));
+    let (status, text) = recordings(&full);
+    assert!(status == "warn" && text.contains("lanes were full: ProxyStep 14"), "{text}");
+    assert!(text.contains("NCCLSCOPE_EVENTS=default,-ProxyStep records less"), "{text}");
+    std::fs::write(whole.file("node-1-1001.nscope"), "").unwrap();
+    let (status, text) = recordings(&whole);
+    assert!(status == "warn" && text.contains("1 of 2 cannot be read"), "{text}");
 }

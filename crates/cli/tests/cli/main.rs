@@ -4,5 +4,6 @@
 mod common;
 mod doctor;
 mod export;
+mod overload;
 mod report;
 mod run;

@@ -3,6 +3,7 @@
 
 use crate::common::{Outcome, Run, ncclscope, tool};
 use ncclscope_analyze::simulate::{API, Call, Fault, Process};
+use ncclscope_runtime::config::{Config, DEFAULT_EVENTS};
 use ncclscope_trace::EventKind;
 use serde_json::Value;
 use std::fs::OpenOptions;
@@ -56,13 +57,61 @@ fn a_hang_and_losses_come_first() {
         at("PROBLEMS"),
         at("node-0-1000.nscope: not closed"),
         at("NOT RECORDED"),
-        at("events not recorded: CollApi 14"),
+        at("events not recorded, for their threads' lanes were full: CollApi 14"),
         at("OPEN: 1 operations or calls were not over"),
         at("rank 1 (node-1 1001)  AllReduce #0, 4 MiB, comm 0x1f2e3d4c: started 1.00 s"),
         at("channel 0, send to rank 0: 0 of 4 steps done, step 0 in SendPeerWait for 1.00 s"),
         at("OPERATIONS"),
     ];
     assert!(order.is_sorted(), "{text}");
+}
+
+/// What `NCCLSCOPE_EVENTS` the report advises, as the plugin reads it.
+fn advised_mask(text: &str) -> u32 {
+    let (_, advice) = text.split_once("NCCLSCOPE_EVENTS=").unwrap_or_else(|| panic!("{text}"));
+    let value = advice.split_whitespace().next().unwrap().trim_end_matches(';').to_owned();
+    let get = |name: &str| (name == "NCCLSCOPE_EVENTS").then(|| value.clone());
+    let (config, lines) = Config::read(&get, &[], "host", 1);
+    assert!(lines.is_empty(), "{value}: {lines:?}");
+    config.events
+}
+
+#[test]
+fn what_was_lost_comes_with_what_to_set() {
+    let ctrl = EventKind::ProxyCtrl.bit();
+    let run = Run::new(|p| {
+        p.header.mask = (DEFAULT_EVENTS | ctrl) & !EventKind::NetPlugin.bit();
+        p.lose(API, EventKind::ProxyStep, 700);
+        p.lose(API, EventKind::KernelCh, 300);
+        p.lose(API, EventKind::Coll, 20);
+        p.header.without_lane[EventKind::Coll.index()] = 2;
+        p.header.unwritten[EventKind::P2p.index()] = 5;
+        p.header.strings_lost = 1;
+        p.header.panics = 1;
+        p.collective(Call::ALL_REDUCE);
+    });
+    let text = ncclscope(&["report", run.text()]).ends_with(0).stdout;
+    let expected = "\
+NOT RECORDED
+  - events not recorded, for their threads' lanes were full: Coll 40, KernelCh 600, ProxyStep 1400
+    -> callbacks came faster than they could be written, and the newest gave way:
+       NCCLSCOPE_EVENTS=default,-ProxyStep,ProxyCtrl,-NetPlugin NCCLSCOPE_KERNEL=off records less; a
+       processor core for the plugin's own thread (ncclscope/drain), and NCCLSCOPE_DIR on a local
+       disk or in memory, let it write faster
+  - events not recorded, for their threads had no lane: Coll 4
+    -> a process has 64 lanes, and new ones some milliseconds after its first events: let the
+       threads that call NCCL live on rather than start new ones
+  - records not written, for the disk was full or failed: P2p 10
+    -> make room for 65 MiB a process, or choose another directory with NCCLSCOPE_DIR (`ncclscope
+       run -o`), or less room with NCCLSCOPE_RING_MB=16
+  - 2 strings found no room in the plugin
+  - 2 callbacks failed inside the plugin
+    -> please report it: this is a defect of ncclscope
+";
+    assert!(text.contains(expected), "{text}");
+    assert!(text.contains("  lost        2056 records: see below\n"), "{text}");
+    let steps = EventKind::ProxyStep.bit() | EventKind::NetPlugin.bit();
+    assert_eq!(advised_mask(&text), (DEFAULT_EVENTS | ctrl) & !steps);
 }
 
 #[test]
@@ -76,6 +125,7 @@ fn json_follows_the_schema() {
     assert_eq!(json["ranks"][1]["events"]["KernelCh"]["started"], 2);
     assert_eq!(json["operations"][0]["timing"], "kernel");
     assert_eq!(json["lost"]["total"], 0);
+    assert_eq!(json["lost"]["losses"], Value::Array(Vec::new()));
     // One recording alone is an input too.
     let file = run.file("node-0-1000.nscope");
     let args = ["report", "--format", "json", file.to_str().unwrap()];

@@ -10,18 +10,21 @@
 //! SCRIPT is one of `fake_nccl::script::SCRIPTS`. END is `finalize`, `exit` (without finalize),
 //! `kill` (SIGKILL, with a step in flight), `term` (SIGTERM), `fork`, `reload` (three times),
 //! `comms` (16 of them), or, while N threads are at it, `term-busy`, `term-flag` and `term-exit`
-//! (SIGTERM unhandled, noted and finalized, or handled by an exit), `fork-busy` and `dlclose`.
+//! (SIGTERM unhandled, noted and finalized, or handled by an exit), `kill-busy`, `exit-busy`,
+//! `_exit-busy`, `fork-busy`, `exec-busy` and `dlclose`; `main-gone` is a process whose main thread
+//! ends before the others.
 //! Communicators have NAME for a name (`null`: NULL; a number: so many letters), and a logger that
 //! is `real` or `garbage`.
 //!
 //! The last round's callbacks go to the log's FILE; what was played is printed as
 //! `fake_nccl::Log::counts` has it, a replay's handles as `handle ID HANDLE`, the logger's lines as
-//! `logged COUNT`, and `survived` last, where it does survive.
+//! `logged COUNT`, what a preloaded allocator saw as `allocated COUNT`, and `survived` last, where
+//! it does survive.
 
 #![expect(clippy::print_stdout, reason = "it is a program")]
 
 use fake_nccl::script::{self, Script};
-use fake_nccl::{Log, Plugin, Stage, logger, replay};
+use fake_nccl::{Log, Plugin, Stage, allocator, logger, replay};
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::path::Path;
@@ -104,7 +107,8 @@ fn run(path: &Path, version: usize, script: Script, options: &Options<'_>) {
 }
 
 fn tell(plugin: &Plugin, options: &Options<'_>) {
-    println!("{}logged {}", plugin.log().counts(), logger::lines());
+    let allocations = allocator::allocations();
+    println!("{}allocated {allocations}\nlogged {}", plugin.log().counts(), logger::lines());
     if let Some(file) = options.get("log") {
         std::fs::write(file, plugin.log().lines()).expect("the log can be written");
     }

@@ -62,16 +62,11 @@ pub(super) fn chaos(stage: &Stage<'_>) {
     stage.plugin.finalize(ended);
     let contexts = [stage.context, second, ended, 0, 0x7000_dead_0000, stage.context ^ 1 << 33];
     let pool = [const { AtomicU64::new(0) }; POOL];
-    std::thread::scope(|scope| {
-        for thread in 0..stage.threads {
-            let pool = &pool;
-            scope.spawn(move || {
-                let mut dice = Dice(0x9e37_79b9_7f4a_7c15 ^ thread as u64);
-                for _ in 0..stage.ops {
-                    let context = contexts[dice.below(contexts.len())];
-                    act(&Player::new(stage.plugin, context, 0), stage, &mut dice, pool);
-                }
-            });
+    stage.crowd(|thread| {
+        let mut dice = Dice(0x9e37_79b9_7f4a_7c15 ^ thread as u64);
+        for _ in 0..stage.ops {
+            let context = contexts[dice.below(contexts.len())];
+            act(&Player::new(stage.plugin, context, 0), stage, &mut dice, &pool);
         }
     });
     stage.plugin.finalize(second);

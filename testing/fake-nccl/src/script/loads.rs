@@ -49,6 +49,70 @@ pub(super) fn unmatched(stage: &Stage<'_>) {
     println!("grew {}", resident_kib().saturating_sub(before));
 }
 
+/// Cycles that bring what stays: lanes, slots, the allocator's pools.
+const CYCLES_FIRST: usize = 100;
+/// The library goes and comes again with each so many.
+const CYCLES_A_LIBRARY: usize = 5;
+
+/// Between two looks at what a process holds, how many of them must be equal, and how many there
+/// are at most.
+const SETTLE: Duration = Duration::from_millis(200);
+const SETTLED: usize = 3;
+const SETTLES_MAX: usize = 50;
+
+/// `ops` times: the library is loaded if it is not, a communicator is initialised, used by two
+/// threads and finalized, and every fifth time the library goes. Prints what the process had of
+/// several things after the first hundred, and what at the end, as `cycled WHAT COUNT COUNT`;
+/// of memory only where what was freed is free.
+#[expect(clippy::print_stdout, reason = "the process's output")]
+pub(super) fn cycles(stage: &Stage<'_>) {
+    let mut first = [0; 4];
+    for round in 0..CYCLES_FIRST + stage.ops {
+        let context = stage.plugin.init(0x1000 + round as u64, 2, 0);
+        let mut player = Player::new(stage.plugin, context, 0);
+        let enqueued = player.enqueue(1, 1);
+        stage.apart(|| player.proxy(enqueued, 1, 1));
+        stage.plugin.finalize(context);
+        if round % CYCLES_A_LIBRARY == 0 {
+            stage.plugin.unload();
+            stage.plugin.load_again();
+        }
+        if round + 1 == CYCLES_FIRST {
+            first = settled();
+        }
+    }
+    let names = ["fds", "threads", "maps", "kib"];
+    for ((what, before), after) in names.into_iter().zip(first).zip(settled()) {
+        if what != "kib" || !crate::allocator::is_sanitizers() {
+            println!("cycled {what} {before} {after}");
+        }
+    }
+}
+
+/// What the process holds when that does not change any more: the drain thread readies lanes behind
+/// the threads' backs, and threads that were joined go in their own time.
+fn settled() -> [u64; 4] {
+    let mut last = holdings();
+    let mut same = 0;
+    for _ in 0..SETTLES_MAX {
+        std::thread::sleep(SETTLE);
+        let now = holdings();
+        same = if now == last { same + 1 } else { 0 };
+        last = now;
+        if same == SETTLED {
+            break;
+        }
+    }
+    last
+}
+
+/// Open files, threads, mappings and KiB of anonymous memory of this process.
+fn holdings() -> [u64; 4] {
+    let entries = |folder: &str| std::fs::read_dir(folder).map_or(0, Iterator::count) as u64;
+    let maps = std::fs::read_to_string("/proc/self/maps").map_or(0, |maps| maps.lines().count());
+    [entries("/proc/self/fd"), entries("/proc/self/task"), maps as u64, resident_kib()]
+}
+
 /// Anonymous memory, the heap included: the recording's pages come and go with the file's.
 fn resident_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -72,30 +136,18 @@ pub(super) fn open(stage: &Stage<'_>) {
 pub(super) fn inits(stage: &Stage<'_>) {
     for round in 0..stage.ops {
         let barrier = std::sync::Barrier::new(stage.threads);
-        std::thread::scope(|scope| {
-            let inits: Vec<_> = (0..stage.threads)
-                .map(|n| {
-                    let barrier = &barrier;
-                    scope.spawn(move || {
-                        barrier.wait();
-                        let context = stage.plugin.init(0x1000 + n as u64, 2, 0);
-                        // NCCL connects the ranks in between.
-                        std::thread::sleep(std::time::Duration::from_millis(100));
-                        let mut player = Player::new(stage.plugin, context, 0);
-                        let enqueued = player.enqueue(1, CHANNELS);
-                        player.proxy(enqueued, CHANNELS, 1);
-                        if round % 2 == 0 {
-                            barrier.wait();
-                        }
-                        stage.plugin.finalize(context);
-                    })
-                })
-                .collect();
-            // The end of a scope waits for the bodies only; a join waits for the threads, whose
-            // lanes the next round needs.
-            for init in inits {
-                init.join().expect("the thread ends in order");
+        stage.crowd(|n| {
+            barrier.wait();
+            let context = stage.plugin.init(0x1000 + n as u64, 2, 0);
+            // NCCL connects the ranks in between.
+            std::thread::sleep(Duration::from_millis(100));
+            let mut player = Player::new(stage.plugin, context, 0);
+            let enqueued = player.enqueue(1, CHANNELS);
+            player.proxy(enqueued, CHANNELS, 1);
+            if round % 2 == 0 {
+                barrier.wait();
             }
+            stage.plugin.finalize(context);
         });
     }
 }
@@ -104,28 +156,18 @@ pub(super) fn inits(stage: &Stage<'_>) {
 /// were there for long enough that the plugin has lanes and slots for them (operations without a
 /// parent).
 pub(super) fn threads(stage: &Stage<'_>) {
-    std::thread::scope(|scope| {
-        let warm = || {
-            for _ in 0..100 {
-                stage.player().op(0, 0, true, 1);
-                std::thread::sleep(Duration::from_millis(20));
-            }
-        };
-        let threads: Vec<_> = (0..stage.threads).map(|_| scope.spawn(warm)).collect();
-        for thread in threads {
-            thread.join().expect("the thread ends in order");
+    stage.crowd(|_| {
+        for _ in 0..100 {
+            stage.player().op(0, 0, true, 1);
+            std::thread::sleep(Duration::from_millis(20));
         }
     });
-    std::thread::scope(|scope| {
-        for _ in 0..stage.threads {
-            scope.spawn(move || {
-                for _ in 0..stage.ops / stage.threads {
-                    stage.apart(|| {
-                        let mut player = stage.player();
-                        let enqueued = player.enqueue(1, 1);
-                        player.proxy(enqueued, 1, 1);
-                    });
-                }
+    stage.crowd(|_| {
+        for _ in 0..stage.ops / stage.threads {
+            stage.apart(|| {
+                let mut player = stage.player();
+                let enqueued = player.enqueue(1, 1);
+                player.proxy(enqueued, 1, 1);
             });
         }
     });

@@ -6,6 +6,7 @@ mod chaos;
 mod faults;
 mod loads;
 mod operations;
+mod strain;
 
 use crate::{Player, Plugin};
 
@@ -38,6 +39,18 @@ impl<'a> Stage<'a> {
     /// destroying thread.
     pub fn apart<T: Send>(&self, play: impl FnOnce() -> T + Send) -> T {
         std::thread::scope(|scope| scope.spawn(play).join().expect("the thread ends in order"))
+    }
+
+    /// Runs `play` on each of the threads at once, and joins them: the end of a scope waits for
+    /// what they do only, which neither shows ThreadSanitizer that they are over nor gives their
+    /// lanes back.
+    pub fn crowd(&self, play: impl Fn(usize) + Sync) {
+        let play = &play;
+        std::thread::scope(|scope| {
+            let threads: Vec<_> =
+                (0..self.threads).map(|thread| scope.spawn(move || play(thread))).collect();
+            threads.into_iter().for_each(|thread| thread.join().expect("the thread ends in order"));
+        });
     }
 }
 
@@ -90,6 +103,13 @@ pub const SCRIPTS: &[Script] = &[
     script("open", 1, loads::open),
     script("inits", 1, loads::inits),
     script("threads", 1, loads::threads),
+    script("cycles", 1, loads::cycles),
+    script("burst", 1, strain::burst),
+    script("interrupted", 1, strain::interrupted),
+    script("reentered", 1, strain::reentered),
+    script("stacks", 1, strain::stacks),
+    script("allocates", 1, strain::allocates),
+    script("races", 1, strain::races),
 ];
 
 /// The script of that name.

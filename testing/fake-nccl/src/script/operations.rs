@@ -13,7 +13,7 @@ const COUNT: u64 = 1 << 20;
 pub(super) fn allreduce(stage: &Stage<'_>) {
     let (send, receive) = mpsc::channel::<Enqueued>();
     std::thread::scope(|scope| {
-        scope.spawn(move || {
+        let proxy = scope.spawn(move || {
             let player = stage.player();
             for enqueued in receive {
                 player.proxy(enqueued, CHANNELS, STEPS);
@@ -24,6 +24,7 @@ pub(super) fn allreduce(stage: &Stage<'_>) {
             send.send(player.enqueue(COUNT, CHANNELS)).expect("the proxy lives");
         }
         drop(send);
+        proxy.join().expect("the proxy ends in order");
     });
 }
 

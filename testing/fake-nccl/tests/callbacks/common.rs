@@ -15,19 +15,30 @@ pub(crate) const OTHER: usize = 16;
 
 /// The plugin that this build made; made now if this build did not.
 fn plugin() -> PathBuf {
-    let profile = Path::new(env!("CARGO_BIN_EXE_fake-nccl")).parent().unwrap().to_owned();
-    let path = profile.join("libnccl_profiler_ncclscope.so");
     static BUILD: std::sync::Once = std::sync::Once::new();
-    BUILD.call_once(|| {
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--package", "ncclscope-plugin"]);
-        cargo.arg("--target-dir").arg(profile.parent().unwrap());
-        if profile.ends_with("release") {
-            cargo.arg("--release");
-        }
-        assert!(cargo.status().unwrap().success(), "the plugin does not build");
-    });
-    path
+    BUILD.call_once(|| build(&["--package", "ncclscope-plugin"]));
+    profile().join("libnccl_profiler_ncclscope.so")
+}
+
+/// The library to preload that `examples/allocator.rs` is.
+pub(crate) fn allocator() -> PathBuf {
+    static BUILD: std::sync::Once = std::sync::Once::new();
+    BUILD.call_once(|| build(&["--package", "fake-nccl", "--example", "allocator"]));
+    profile().join("examples/liballocator.so")
+}
+
+fn profile() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_fake-nccl")).parent().unwrap()
+}
+
+fn build(what: &[&str]) {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--quiet"]).args(what);
+    cargo.arg("--target-dir").arg(profile().parent().unwrap());
+    if profile().ends_with("release") {
+        cargo.arg("--release");
+    }
+    assert!(cargo.status().unwrap().success(), "{what:?} does not build");
 }
 
 /// A script that was played, and what is left of it.
@@ -63,9 +74,21 @@ pub(crate) fn command(version: usize, script: &str, run: &Path, options: &[&str]
 
 /// Plays `script`, callback by callback logged if `keep`. The process must survive.
 pub(crate) fn play(version: usize, script: &str, keep: bool, options: &[&str]) -> Played {
+    play_with(version, script, keep, options, &[])
+}
+
+/// The same with more environment.
+pub(crate) fn play_with(
+    version: usize,
+    script: &str,
+    keep: bool,
+    options: &[&str],
+    env: &[(&str, &str)],
+) -> Played {
     let dir = tempfile::tempdir().unwrap();
     let (run, log) = (dir.path().join("run"), dir.path().join("log"));
     let mut command = command(version, script, &run, options);
+    command.envs(env.iter().copied());
     if keep {
         command.arg("--log").arg(&log);
     }

@@ -28,9 +28,25 @@ slot, which must be overwritten.
 - 64 concurrent `init`, and `finalize`: `loads::communicators_may_be_initialised_all_at_once`
 - load, `finalize`, `dlclose`, load again: `ends::the_library_may_go_and_come_again`
 - `dlclose` while other communicators live: `ends::the_library_may_go_while_others_still_call`
+- `init`, `finalize` and the library over and over:
+  `loads::communicators_and_libraries_that_come_and_go_leave_nothing_behind`
 - fork, with threads inside callbacks: `ends::a_child_of_busy_threads_goes_on_and_records_nothing`
+- fork and exec: `ends::a_child_that_is_a_program_of_its_own_records_its_own`
 - SIGTERM while threads play: unhandled, handled, exit in the handler:
   `ends::a_termination_amid_callbacks_leaves_a_recording`
+- SIGKILL, `exit` and `_exit` while threads play, nothing destroyed:
+  `ends::an_end_without_destroy_leaves_a_recording`
+- the main thread ends first: `ends::the_main_thread_may_end_before_the_others`
+- threads by the thousand: `loads::threads_may_come_and_go_by_the_thousand`
+- signal handlers of the host amid callbacks:
+  `strain::the_hosts_signal_handlers_may_interrupt_anything`, and such as make callbacks themselves:
+  `strain::a_host_whose_signal_handlers_make_callbacks_survives`
+- more events than the lanes, or the file, have room for:
+  `strain::a_burst_is_recorded_or_counted_and_what_follows_is_recorded`,
+  `strain::what_a_small_ring_lets_go_is_counted`
+- the least stack that a thread can have: `strain::a_small_stack_is_enough_for_every_callback`
+- a host's own allocator: `strain::no_callback_calls_the_hosts_allocator`
+- 16 communicators, a full disk, 64 MiB of shared memory: `tests/life.rs`
 - paths longer than 255 and 4096 bytes: `ends::a_path_may_be_long`,
   `ends::a_path_that_is_too_long_is_one_line`
 - a logger that is NULL, garbage, called by many, gone:
@@ -52,3 +68,4 @@ mod hostile;
 mod loads;
 mod operations;
 mod recorded;
+mod strain;

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What recordings that are there already lack, so that the next ones do not.
+
+use super::{Check, Status};
+use crate::input::recordings_in;
+use ncclscope_analyze::losses::Losses;
+use ncclscope_trace::Recording;
+use std::path::Path;
+
+pub(super) fn checks(directory: &Path) -> Vec<Check> {
+    let name = "recordings";
+    // That the directory cannot be read is another check's word.
+    let files = recordings_in(directory).unwrap_or_default();
+    let mut losses = Losses::default();
+    let mut read = 0;
+    for recording in files.iter().filter_map(|file| Recording::open(file).ok()) {
+        losses.add(&recording);
+        read += 1;
+    }
+    let losses = losses.finish().losses;
+    match (files.len(), read) {
+        (0, _) => Vec::new(),
+        (all, read) if read < all => {
+            let advice = "`ncclscope report` names them";
+            vec![Check::warn(name, format!("{} of {all} cannot be read", all - read), advice)]
+        }
+        (all, _) if losses.is_empty() => vec![Check::ok(name, format!("{all}, nothing lost"))],
+        _ => losses
+            .into_iter()
+            .map(|l| Check { name, status: Status::Warn, detail: l.what, advice: l.advice })
+            .collect(),
+    }
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+A host's allocator, to be preloaded: it serves the whole process, plugin included, and ends it with
+a line where somebody allocates, or frees, inside a callback.
+
+One allocation a thread is let off: the dynamic linker's, of the plugin's thread-local memory, when
+the thread first touches it (glibc's `__tls_get_addr`).
+
+`fake_nccl::allocator` tells it when that is. It hands everything on to glibc's own functions.
+*/
+
+use core::cell::Cell;
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+unsafe extern "C" {
+    fn __libc_malloc(size: usize) -> *mut c_void;
+    fn __libc_calloc(count: usize, size: usize) -> *mut c_void;
+    fn __libc_realloc(block: *mut c_void, size: usize) -> *mut c_void;
+    fn __libc_memalign(alignment: usize, size: usize) -> *mut c_void;
+    fn __libc_free(block: *mut c_void);
+}
+
+thread_local! {
+    /// The callback that this thread is in; null: none.
+    static CALLBACK: Cell<*const c_char> = const { Cell::new(core::ptr::null()) };
+    /// The dynamic linker has had its allocation.
+    static HAS_LINKED: Cell<bool> = const { Cell::new(false) };
+}
+
+static CALLS: AtomicU64 = AtomicU64::new(0);
+
+/// The calling thread enters the callback of that name, or leaves it (null).
+///
+/// # Safety
+/// `name` is null or a string that stays.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fake_nccl_callback(name: *const c_char) {
+    CALLBACK.set(name);
+}
+
+/// How often the process allocated so far.
+#[unsafe(no_mangle)]
+pub extern "C" fn fake_nccl_allocations() -> u64 {
+    CALLS.load(Ordering::Relaxed)
+}
+
+fn say(text: &[u8]) {
+    // SAFETY: the bytes are valid for their length.
+    unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
+}
+
+/// Ends the process inside a callback.
+fn check(what: &str) {
+    CALLS.fetch_add(1, Ordering::Relaxed);
+    let name = CALLBACK.get();
+    if !name.is_null() && (what != "malloc" || HAS_LINKED.replace(true)) {
+        // SAFETY: a string that stays, by the promise of who set it.
+        let name = unsafe { CStr::from_ptr(name) };
+        say(what.as_bytes());
+        say(b" inside ");
+        say(name.to_bytes());
+        say(b"\n");
+        // SAFETY: no preconditions.
+        unsafe { libc::abort() };
+    }
+}
+
+/// C's.
+///
+/// # Safety
+/// As C has it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
+    check("malloc");
+    // SAFETY: the caller's promise.
+    unsafe { __libc_malloc(size) }
+}
+
+/// C's.
+///
+/// # Safety
+/// As C has it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
+    check("calloc");
+    // SAFETY: the caller's promise.
+    unsafe { __libc_calloc(count, size) }
+}
+
+/// C's.
+///
+/// # Safety
+/// As C has it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn realloc(block: *mut c_void, size: usize) -> *mut c_void {
+    check("realloc");
+    // SAFETY: the caller's promise.
+    unsafe { __libc_realloc(block, size) }
+}
+
+/// C's.
+///
+/// # Safety
+/// As C has it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memalign(alignment: usize, size: usize) -> *mut c_void {
+    check("memalign");
+    // SAFETY: the caller's promise.
+    unsafe { __libc_memalign(alignment, size) }
+}
+
+/// C's.
+///
+/// # Safety
+/// As C has it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aligned_alloc(alignment: usize, size: usize) -> *mut c_void {
+    // SAFETY: the caller's promise.
+    unsafe { memalign(alignment, size) }
+}
+
+/// POSIX's.
+///
+/// # Safety
+/// As POSIX has it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_memalign(
+    block: *mut *mut c_void,
+    alignment: usize,
+    size: usize,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let new = unsafe { memalign(alignment, size) };
+    if new.is_null() {
+        return libc::ENOMEM;
+    }
+    // SAFETY: valid to write to, by the caller's promise.
+    unsafe { block.write(new) };
+    0
+}
+
+/// C's.
+///
+/// # Safety
+/// As C has it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn free(block: *mut c_void) {
+    check("free");
+    // SAFETY: the caller's promise.
+    unsafe { __libc_free(block) }
+}

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+//! More than there is room for, in time, on the stack, and of interruptions.
+
+use super::{CHANNELS, STEPS, Stage};
+use crate::play::now_ns;
+use crate::{Player, Plugin};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::Barrier;
+use std::thread::Builder;
+use std::time::Duration;
+
+/// Between a burst and what must not suffer from it.
+const PAUSE: Duration = Duration::from_millis(100);
+/// So many of them are too many on the slowest machine.
+const PAUSES_MAX: u64 = 100;
+/// Operations of all threads after the burst.
+const PACED: usize = 200;
+/// Between two of them.
+const PACE: Duration = Duration::from_millis(1);
+
+/// The shortest operation with all that an operation has: a Coll, and a ProxyOp with one step.
+fn short(player: &mut Player<'_>, plugin: &Plugin) {
+    let coll = player.start_coll(0, 0, 1, 1);
+    plugin.stop(coll);
+    player.op(coll, 0, true, 1);
+}
+
+/// Waits until there is room again; how many pauses that took.
+fn recover(player: &mut Player<'_>, plugin: &Plugin) -> u64 {
+    let mut pauses = 0;
+    loop {
+        std::thread::sleep(PAUSE);
+        pauses += 1;
+        let probe = player.start_coll(0, 0, 1, 1);
+        plugin.stop(probe);
+        if probe != 0 || pauses == PAUSES_MAX {
+            return pauses;
+        }
+    }
+}
+
+/// `threads` threads play `ops` operations each as fast as they can; after a pause they go on with
+/// 200 more, paced, of another communicator. Prints how many operations a second the burst had, and
+/// how many pauses it took until there was room: one, on a machine that does nothing else.
+#[expect(clippy::print_stdout, reason = "the process's output")]
+pub(super) fn burst(stage: &Stage<'_>) {
+    let second = stage.plugin.init(0xbeef, 2, 1);
+    let ready = Barrier::new(stage.threads);
+    let (slowest, pauses) = (AtomicU64::new(1), AtomicU64::new(0));
+    stage.crowd(|_| {
+        let mut player = stage.player();
+        ready.wait();
+        let begin = now_ns();
+        for _ in 0..stage.ops {
+            short(&mut player, stage.plugin);
+        }
+        slowest.fetch_max(now_ns() - begin, Ordering::Relaxed);
+        ready.wait();
+        pauses.fetch_max(recover(&mut player, stage.plugin), Ordering::Relaxed);
+        let mut player = Player::new(stage.plugin, second, 1);
+        for _ in 0..PACED / stage.threads {
+            short(&mut player, stage.plugin);
+            std::thread::sleep(PACE);
+        }
+    });
+    let ops = stage.ops as u64 * stage.threads as u64;
+    println!("rate {}", ops * 1_000_000_000 / slowest.into_inner());
+    println!("pauses {}", pauses.into_inner());
+    stage.plugin.finalize(second);
+}
+
+/// Where the handler of [`reentered`] plays; set while the script runs.
+static PLUGIN: AtomicPtr<Plugin> = AtomicPtr::new(core::ptr::null_mut());
+static CONTEXT: AtomicU64 = AtomicU64::new(0);
+static INTERRUPTIONS: AtomicU32 = AtomicU32::new(0);
+/// Microseconds between two signals.
+const EVERY: libc::suseconds_t = 100;
+
+extern "C" fn count_only(_signal: i32) {
+    INTERRUPTIONS.fetch_add(1, Ordering::Relaxed);
+}
+
+extern "C" fn play_in_handler(_signal: i32) {
+    // SAFETY: null, or the plugin of the script that runs, which outlives its timer.
+    let Some(plugin) = (unsafe { PLUGIN.load(Ordering::Acquire).as_ref() }) else { return };
+    INTERRUPTIONS.fetch_add(1, Ordering::Relaxed);
+    short(&mut Player::new(plugin, CONTEXT.load(Ordering::Relaxed), 1), plugin);
+}
+
+/// `threads` threads play, and initialise and finalize communicators, until `ops` signals came,
+/// which a timer sends all the time, wherever the process is.
+pub(super) fn interrupted(stage: &Stage<'_>) {
+    amid_alarms(stage, count_only, &|player, round| {
+        let enqueued = player.enqueue(1, CHANNELS);
+        player.proxy(enqueued, CHANNELS, STEPS);
+        if round % 64 == 0 {
+            stage.plugin.finalize(stage.plugin.init(0xbeef, 2, 1));
+        }
+    });
+}
+
+/// The same, and the signals' handler plays an operation on the thread that it interrupts, which
+/// no NCCL does.
+pub(super) fn reentered(stage: &Stage<'_>) {
+    let second = stage.plugin.init(0xbeef, 2, 1);
+    CONTEXT.store(second, Ordering::Relaxed);
+    PLUGIN.store(core::ptr::from_ref(stage.plugin).cast_mut(), Ordering::Release);
+    amid_alarms(stage, play_in_handler, &|player, _| {
+        let enqueued = player.enqueue(1, CHANNELS);
+        player.proxy(enqueued, CHANNELS, STEPS);
+    });
+    PLUGIN.store(core::ptr::null_mut(), Ordering::Release);
+    stage.plugin.finalize(second);
+}
+
+fn amid_alarms(
+    stage: &Stage<'_>,
+    handler: extern "C" fn(i32),
+    play: &(dyn Fn(&mut Player<'_>, usize) + Sync),
+) {
+    handle_alarms(handler);
+    let ready = Barrier::new(stage.threads + 1);
+    std::thread::scope(|scope| {
+        for _ in 0..stage.threads {
+            scope.spawn(|| {
+                let mut player = stage.player();
+                // The thread has its lane before it may be interrupted in its allocator.
+                short(&mut player, stage.plugin);
+                ready.wait();
+                for round in 1.. {
+                    if INTERRUPTIONS.load(Ordering::Relaxed) as usize >= stage.ops {
+                        break;
+                    }
+                    play(&mut player, round);
+                }
+            });
+        }
+        block_alarms();
+        ready.wait();
+        ring_every(EVERY);
+    });
+    ring_every(0);
+}
+
+/// Without `SA_RESTART`: system calls that are interrupted fail.
+fn handle_alarms(handler: extern "C" fn(i32)) {
+    // SAFETY: zero is a valid value of this plain C type.
+    let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
+    action.sa_sigaction = handler as *const () as libc::sighandler_t;
+    // SAFETY: the handler is a function for one signal's number, and the old one not asked for.
+    let result =
+        unsafe { libc::sigaction(libc::SIGALRM, &raw const action, core::ptr::null_mut()) };
+    assert_eq!(result, 0, "there is no handler");
+}
+
+/// Leaves the signal to the other threads.
+fn block_alarms() {
+    // SAFETY: zero is a valid value of this plain C type.
+    let mut set: libc::sigset_t = unsafe { core::mem::zeroed() };
+    // SAFETY: the set is valid.
+    unsafe { libc::sigaddset(&raw mut set, libc::SIGALRM) };
+    // SAFETY: the set is valid, and the old one not asked for.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, core::ptr::null_mut()) };
+}
+
+/// A SIGALRM every so many microseconds; 0 for none any more.
+fn ring_every(microseconds: libc::suseconds_t) {
+    let every = libc::timeval { tv_sec: 0, tv_usec: microseconds };
+    let timer = libc::itimerval { it_interval: every, it_value: every };
+    // SAFETY: the timer is valid, and the old one not asked for.
+    let result =
+        unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, core::ptr::null_mut()) };
+    assert_eq!(result, 0, "there is no timer");
+}
+
+/// Bytes of stack of a thread that makes callbacks (`PTHREAD_STACK_MIN`), and of one that
+/// initialises a communicator. Without optimisation, what is inlined has its frame all the same, of
+/// 60 KiB and more; a sanitizer makes that several times as much.
+fn stack_sizes() -> (usize, usize) {
+    if crate::allocator::is_sanitizers() {
+        (1 << 20, 1 << 20)
+    } else if cfg!(debug_assertions) {
+        (192 << 10, 192 << 10)
+    } else {
+        (16 << 10, 64 << 10)
+    }
+}
+
+/// `ops` times: a communicator is initialised, used and finalized by threads with little stack, the
+/// callbacks by one with the least that there is.
+pub(super) fn stacks(stage: &Stage<'_>) {
+    let (of_callbacks, of_init) = stack_sizes();
+    let small = |bytes: usize, play: &(dyn Fn() + Sync)| {
+        std::thread::scope(|scope| {
+            let thread = Builder::new().stack_size(bytes).spawn_scoped(scope, play);
+            thread.expect("a thread starts").join().expect("the thread ends in order");
+        });
+    };
+    for round in 0..stage.ops {
+        let context = AtomicU64::new(0);
+        let init = || context.store(stage.plugin.init(round as u64, 2, 0), Ordering::Relaxed);
+        small(of_init, &init);
+        let context = context.into_inner();
+        small(of_callbacks, &|| everything(&Stage { context, ..*stage }));
+        small(of_init, &|| stage.plugin.finalize(context));
+    }
+}
+
+/// Each event that the version has, on one thread.
+fn everything(stage: &Stage<'_>) {
+    let mut player = stage.player();
+    let (plugin, version) = (stage.plugin, player.version());
+    let enqueued = player.enqueue(1, CHANNELS);
+    player.proxy(enqueued, CHANNELS, STEPS);
+    plugin.stop(player.start_p2p(0, 0, true, 1));
+    player.proxy_ctrl(13, 1);
+    if version >= 3 {
+        for handle in [player.start_ib(0, 1, 1), player.start_socket(0, 1, true, 1)] {
+            plugin.stop(handle);
+        }
+    }
+    if version >= 5 {
+        let _stopped = player.p2p_api(0, true, 1);
+    }
+    if version >= 6 {
+        let coll = player.start_ce_coll(0, 0, 1);
+        player.ce_sync(coll, true);
+        plugin.stop(player.start_ce_batch(coll, 1, 1));
+        plugin.stop(coll);
+    }
+    if version == 7 {
+        let kernel = player.start_kernel(enqueued.coll, 0, 1000);
+        player.kernel_phase(kernel, 0, 0, 1000);
+        player.stop_kernel(kernel, 1060);
+    }
+}
+
+/// Allocations where none may be, for whoever watches over callbacks. One a thread may be, the
+/// dynamic linker's.
+pub(super) fn allocates(stage: &Stage<'_>) {
+    for _ in 0..2 {
+        let allocate = || std::hint::black_box(Box::new(stage.ops));
+        drop(crate::allocator::inside(c"a callback", allocate));
+    }
+}
+
+/// Two threads write to one place, for ThreadSanitizer to find.
+pub(super) fn races(stage: &Stage<'_>) {
+    struct Shared(core::cell::UnsafeCell<usize>);
+    // SAFETY: it is not, on purpose; whoever reads the value takes any.
+    unsafe impl Sync for Shared {}
+    static SHARED: Shared = Shared(core::cell::UnsafeCell::new(0));
+    Stage { threads: 2, ..*stage }.crowd(|thread| {
+        for _ in 0..stage.ops {
+            // SAFETY: the address is valid; of two writers either wins.
+            unsafe { SHARED.0.get().write_volatile(thread) };
+        }
+    });
+}

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Steps through a plugin's callbacks, instruction by instruction, and holds them to the contract: no
+system call, no lock, no allocation, and a bound on instructions, whatever state the plugin is in.
+
+A [`child`] process plays callbacks to the plugin. Its parent ([`trace`]) stops it at each one's
+first instruction and single-steps it (`ptrace`) to the return, while every other thread of the
+child stands still. Nothing is put into the plugin: what is counted is what ships. The counts are
+the same on every run and on a busy machine, so that a change can be held against its parent.
+
+What it does **not** do: measure time, or say what a callback recorded. x86-64 only.
+*/
+
+pub mod child;
+pub mod contract;
+pub mod instruction;
+pub mod phase;
+pub mod product;
+mod sys;
+pub mod trace;
+
+pub use phase::{Part, Phase};
+pub use trace::{Kind, Stepped, trace};

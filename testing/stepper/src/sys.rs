@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `ptrace` and `waitpid`, each call of the kernel's in one place.
+
+use libc::{c_int, c_uint, c_void, pid_t, user_regs_struct};
+use std::io;
+use std::mem::MaybeUninit;
+
+/// A request whose arguments are numbers or addresses in the traced process.
+fn request(op: c_uint, tid: pid_t, address: u64, data: u64) -> io::Result<()> {
+    // SAFETY: the kernel reads and writes memory of the traced process alone for these requests.
+    match unsafe { libc::ptrace(op, tid, address, data) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+/// Asks to be traced by the thread that made this process.
+pub(crate) fn trace_me() -> io::Result<()> {
+    request(libc::PTRACE_TRACEME, 0, 0, 0)
+}
+
+/// The traced process is not to outlive this one.
+pub(crate) fn kill_on_exit(tid: pid_t) -> io::Result<()> {
+    request(libc::PTRACE_SETOPTIONS, tid, 0, u64::from(libc::PTRACE_O_EXITKILL.cast_unsigned()))
+}
+
+/// Goes on to the next stop, with a signal or none (0).
+pub(crate) fn resume(tid: pid_t, signal: c_int) -> io::Result<()> {
+    request(libc::PTRACE_CONT, tid, 0, u64::from(signal.cast_unsigned()))
+}
+
+/// Goes on for one instruction.
+pub(crate) fn step(tid: pid_t) -> io::Result<()> {
+    request(libc::PTRACE_SINGLESTEP, tid, 0, 0)
+}
+
+/// Stops a thread that nobody traces, until [`release`]; fails if it ends instead.
+pub(crate) fn hold(tid: pid_t) -> io::Result<()> {
+    request(libc::PTRACE_SEIZE, tid, 0, 0)?;
+    request(libc::PTRACE_INTERRUPT, tid, 0, 0)?;
+    match wait(tid)? {
+        (_, status) if libc::WIFSTOPPED(status) => Ok(()),
+        _ => Err(io::ErrorKind::NotFound.into()),
+    }
+}
+
+/// Lets a thread go, and traces it no more.
+pub(crate) fn release(tid: pid_t) -> io::Result<()> {
+    request(libc::PTRACE_DETACH, tid, 0, 0)
+}
+
+/// Writes eight bytes, also to code.
+pub(crate) fn poke(tid: pid_t, address: u64, word: u64) -> io::Result<()> {
+    request(libc::PTRACE_POKETEXT, tid, address, word)
+}
+
+/// The registers of a stopped thread.
+pub(crate) fn registers(tid: pid_t) -> io::Result<user_regs_struct> {
+    let mut registers = MaybeUninit::<user_regs_struct>::uninit();
+    // SAFETY: the kernel writes the structure that the last argument leads to.
+    let result = unsafe {
+        libc::ptrace(libc::PTRACE_GETREGS, tid, 0, registers.as_mut_ptr().cast::<c_void>())
+    };
+    if result == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: written whole, as the call succeeded.
+    Ok(unsafe { registers.assume_init() })
+}
+
+/// Sets the registers of a stopped thread.
+pub(crate) fn set_registers(tid: pid_t, registers: &user_regs_struct) -> io::Result<()> {
+    let from = std::ptr::from_ref(registers).cast::<c_void>();
+    // SAFETY: the kernel reads the structure that the last argument leads to.
+    match unsafe { libc::ptrace(libc::PTRACE_SETREGS, tid, 0, from) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+/// Waits for a thread (-1: any that this thread made or traces) to stop or end: it, and how.
+pub(crate) fn wait(tid: pid_t) -> io::Result<(pid_t, c_int)> {
+    let mut status = 0;
+    loop {
+        let flags = libc::__WALL | libc::__WNOTHREAD;
+        // SAFETY: `status` is valid to write to.
+        let found = unsafe { libc::waitpid(tid, &raw mut status, flags) };
+        if found > 0 {
+            return Ok((found, status));
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `cargo xtask bench --instructions`: the callbacks' instructions, against the parent commit's.
+//!
+//! `testing/stepper` steps through the release plugin of the working tree, and of another commit,
+//! which is built in a worktree of its own. It also holds the working tree's to the contract of the
+//! callbacks. See docs/rfcs/0002-instruction-gate.md.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+use super::target;
+use crate::{Outcome, process};
+
+/// The shared object of a release build.
+const PLUGIN: &str = "release/libnccl_profiler_ncclscope.so";
+/// A median may grow by this share and by this many instructions: whichever is more.
+const GROWTH: (u64, u64) = (2, 2);
+/// What a clean tree is compared with.
+const PARENT: &str = "HEAD^";
+/// The phase of the stepper that is compared.
+const HOT: &str = "hot";
+
+/// The hot medians: by API version and callback.
+type Medians = BTreeMap<(String, String), u64>;
+
+/// Compares the working tree with `against`: by default with the last commit if the tree differs
+/// from it, else with its parent.
+pub(super) fn run(against: Option<&str>) -> Outcome {
+    let target = target()?;
+    build(Path::new("."), &target, &["--release", "-p", "ncclscope-plugin"])?;
+    build(Path::new("."), &target, &["-p", "stepper"])?;
+    let stepper = target.join("debug/stepper");
+    let (ours, holds) = match step(&stepper, &target.join(PLUGIN), &[])? {
+        Stepped::Table { text, holds } => (medians(&text), holds),
+        Stepped::Skipped(why) => {
+            println!("{why}");
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
+    let revision = against.map_or_else(parent, |revision| Ok(revision.to_owned()))?;
+    let other = other(&target, &revision);
+    let theirs = match other.and_then(|plugin| step(&stepper, &plugin, &["--hot"])) {
+        Ok(Stepped::Table { text, .. }) => medians(&text),
+        Ok(Stepped::Skipped(why)) => return Err(why.into()),
+        Err(error) if against.is_none() => {
+            let why = error.to_string();
+            let why = why.lines().next().unwrap_or_default();
+            println!("not compared with {revision}: {why}");
+            Medians::new()
+        }
+        Err(error) => return Err(error),
+    };
+    let grown = print(&ours, &theirs, &revision);
+    let may_grow = grown == 0 || is_announced(&revision)?;
+    Ok(if holds && may_grow { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Whether the last commit says that it takes more instructions, and why.
+fn is_announced(revision: &str) -> Outcome<bool> {
+    if revision != PARENT {
+        return Ok(false);
+    }
+    let words = ["git", "log", "-1", "--format=%(trailers:key=Instructions,valueonly)"];
+    let reason = process::stdout(&mut process::command(&words))?;
+    let reason = reason.trim();
+    if !reason.is_empty() {
+        println!("the commit says why: {reason}");
+    }
+    Ok(!reason.is_empty())
+}
+
+/// What the stepper said.
+enum Stepped {
+    /// Its table, and whether the contract holds.
+    Table { text: String, holds: bool },
+    /// Why it could do nothing.
+    Skipped(String),
+}
+
+fn step(stepper: &Path, plugin: &Path, options: &[&str]) -> Outcome<Stepped> {
+    let mut command = Command::new(stepper);
+    command.arg(plugin).args(options).stdin(Stdio::null()).stderr(Stdio::inherit());
+    let output = command.output().map_err(|error| format!("{}: {error}", stepper.display()))?;
+    let text = String::from_utf8(output.stdout)?;
+    if text.starts_with("skipped: ") {
+        return Ok(Stepped::Skipped(text.trim_end().to_owned()));
+    }
+    if medians(&text).is_empty() {
+        return Err(format!("the stepper says nothing of {}", plugin.display()).into());
+    }
+    Ok(Stepped::Table { text, holds: output.status.success() })
+}
+
+/// Reads the table of the stepper: version, phase, callback, calls, median, and more.
+fn medians(table: &str) -> Medians {
+    let row = |line: &str| {
+        let columns: Vec<&str> = line.split('\t').collect();
+        let &[version, HOT, callback, _, median, ..] = columns.as_slice() else { return None };
+        Some(((version.to_owned(), callback.to_owned()), median.parse().ok()?))
+    };
+    table.lines().filter_map(row).collect()
+}
+
+/// What to compare the working tree with.
+fn parent() -> Outcome<String> {
+    let status = ["git", "status", "--porcelain", "--untracked-files=no"];
+    let is_clean = process::stdout(&mut process::command(&status))?.is_empty();
+    Ok(if is_clean { PARENT } else { "HEAD" }.into())
+}
+
+/// Builds the plugin of another commit, in a worktree and a target folder of its own.
+fn other(target: &Path, revision: &str) -> Outcome<PathBuf> {
+    let name = format!("{revision}^{{commit}}");
+    let find = ["git", "rev-parse", "--quiet", "--verify", &name];
+    let commit = process::stdout(&mut process::command(&find))
+        .map_err(|_| "there is no such commit here (a shallow clone?)")?;
+    let folder = target.join("bench/parent");
+    let tree = folder.join("tree");
+    remove(&tree)?;
+    let mut add = process::command(&["git", "worktree", "add", "--quiet", "--detach"]);
+    process::stdout(add.arg(&tree).arg(commit.trim()))?;
+    let built = build(&tree, &folder, &["--release", "-p", "ncclscope-plugin"]);
+    remove(&tree)?;
+    built.map(|()| folder.join(PLUGIN)).map_err(|_| "it does not build".into())
+}
+
+/// Removes the worktree, also one that an earlier run left behind.
+fn remove(tree: &Path) -> Outcome<()> {
+    if tree.exists() {
+        std::fs::remove_dir_all(tree)?;
+    }
+    process::stdout(&mut process::command(&["git", "worktree", "prune"]))?;
+    Ok(())
+}
+
+fn build(tree: &Path, target: &Path, words: &[&str]) -> Outcome<()> {
+    let mut cargo = process::command(&["cargo", "build"]);
+    process::check(cargo.args(words).arg("--target-dir").arg(target).current_dir(tree))
+}
+
+/// Prints both medians of each callback; how many have grown too much.
+fn print(ours: &Medians, theirs: &Medians, revision: &str) -> usize {
+    println!("{:<4} {:<22} {:>10} {:>6}", "api", "callback", revision, "now");
+    let mut grown = 0;
+    for ((version, callback), &now) in ours {
+        let before = theirs.get(&(version.clone(), callback.clone())).copied();
+        let mark = match before {
+            Some(before) if has_grown(before, now) => "  GROWN",
+            _ => "",
+        };
+        grown += usize::from(!mark.is_empty());
+        let before = before.map_or_else(|| "-".into(), |before| before.to_string());
+        println!("{version:<4} {callback:<22} {before:>10} {now:>6}{mark}");
+    }
+    grown
+}
+
+/// Whether the median is more than it may be.
+fn has_grown(before: u64, now: u64) -> bool {
+    let (percent, instructions) = GROWTH;
+    now > before + instructions && 100 * now > (100 + percent) * before
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "api\tphase\tcallback\tcalls\tmedian\tmax\tlocked\tclocks\tstack\n\
+                         v6\thot\tColl start\t6\t260\t270\t0\t1\t288\n\
+                         v6\tfirst\tColl start\t6\t999\t999\t0\t1\t288\n\
+                         v7\thot\tProxyStep state 9\t15\t89\t89\t0\t1\t24\n";
+
+    #[test]
+    fn hot_medians_are_read() {
+        let key = |version: &str, callback: &str| (version.to_owned(), callback.to_owned());
+        let expected = [(key("v6", "Coll start"), 260), (key("v7", "ProxyStep state 9"), 89)];
+        assert_eq!(medians(TABLE), Medians::from(expected));
+        assert_eq!(medians("skipped: ptrace is not allowed here\n"), Medians::new());
+    }
+
+    #[test]
+    fn growth_is_more_than_two_percent_and_two_instructions() {
+        for (before, now) in [(20, 22), (100, 102), (200, 204), (260, 200), (1000, 1020)] {
+            assert!(!has_grown(before, now), "{before} to {now}");
+        }
+        for (before, now) in [(20, 23), (100, 103), (200, 205), (1000, 1021)] {
+            assert!(has_grown(before, now), "{before} to {now}");
+        }
+    }
+
+    #[test]
+    fn what_has_grown_is_counted() {
+        let mut theirs = medians(TABLE);
+        assert_eq!(print(&medians(TABLE), &theirs, "HEAD^"), 0);
+        theirs.values_mut().for_each(|median| *median -= 20);
+        theirs.remove(&("v7".to_owned(), "ProxyStep state 9".to_owned()));
+        assert_eq!(print(&medians(TABLE), &theirs, "HEAD^"), 1);
+    }
+}

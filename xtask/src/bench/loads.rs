@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The loads and the plugins that are put under them: data alone.
+//!
+//! An operation of the driver is an AllReduce over 4 channels with 4 network steps each way: about
+//! 12 callbacks on the enqueuing thread and 200 on the proxy thread.
+
+/// A plugin with its environment.
+#[derive(Debug)]
+pub(super) struct Subject {
+    /// Name in tables.
+    pub(super) name: &'static str,
+    /// What is loaded.
+    pub(super) plugin: Plugin,
+    /// The environment, beside where recordings go.
+    pub(super) env: &'static [(&'static str, &'static str)],
+}
+
+/// Where a plugin comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Plugin {
+    /// `floor.c` with this `MODE`.
+    Floor(u8),
+    /// The release build of this repository.
+    Ours,
+    /// Refuses every event, and does nothing else (`shut.c`).
+    Refusing,
+    /// Ours, but the driver does not hear that it wants no events (`shut.c`).
+    Shut,
+}
+
+const fn floor(name: &'static str, mode: u8) -> Subject {
+    Subject { name, plugin: Plugin::Floor(mode), env: &[] }
+}
+
+const fn ours(name: &'static str, env: &'static [(&'static str, &'static str)]) -> Subject {
+    Subject { name, plugin: Plugin::Ours, env }
+}
+
+/// Does nothing.
+pub(super) const NULL: &Subject = &floor("floor-null", 0);
+/// Reads the processor's counter.
+pub(super) const TSC: &Subject = &floor("floor-tsc", 1);
+/// Reads the system's clock.
+pub(super) const CLOCK: &Subject = &floor("floor-clock", 2);
+/// Reads the counter and writes 32 bytes to a ring that nobody reads.
+pub(super) const RING: &Subject = &floor("floor-ring", 3);
+/// The plugin as it is.
+pub(super) const OURS: &Subject = &ours("ncclscope", &[]);
+/// With the clock of machines whose counter is no good.
+pub(super) const MONOTONIC: &Subject =
+    &ours("ncclscope, monotonic", &[("NCCLSCOPE_CLOCK", "monotonic")]);
+/// Without network steps.
+pub(super) const COARSE: &Subject =
+    &ours("ncclscope, no steps", &[("NCCLSCOPE_EVENTS", "default,-ProxyStep,-NetPlugin")]);
+/// With room for everything, so that nothing in the recording is overwritten.
+pub(super) const TRACE: &Subject = &ours("ncclscope, trace", &[("NCCLSCOPE_MODE", "trace")]);
+/// Switched off.
+pub(super) const OFF: &Subject = &ours("ncclscope, off", &[("NCCLSCOPE_MODE", "off")]);
+/// Does nothing, and gives out null handles.
+pub(super) const REFUSING: &Subject =
+    &Subject { name: "refusing", plugin: Plugin::Refusing, env: &[] };
+/// Switched off, and called all the same.
+pub(super) const SHUT: &Subject = &Subject {
+    name: "ncclscope, gate shut",
+    plugin: Plugin::Shut,
+    env: &[("NCCLSCOPE_MODE", "off")],
+};
+
+/// What is played, and to whom.
+#[derive(Debug)]
+pub(super) struct Load {
+    /// Name in the results.
+    pub(super) name: &'static str,
+    /// Who plays it.
+    pub(super) program: Program,
+    /// Its options, after the plugin.
+    pub(super) options: &'static str,
+    /// The plugins, in the order of each round.
+    pub(super) subjects: &'static [&'static Subject],
+    /// Whether the plugin may refuse events, by giving out null handles.
+    pub(super) may_lose: bool,
+    /// What is looked at beside what the driver prints.
+    pub(super) also: Also,
+}
+
+/// A program that loads a plugin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Program {
+    /// The neutral driver.
+    Driver,
+    /// `pollution.c`.
+    Pollution,
+}
+
+/// Beside what the driver prints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Also {
+    /// Nothing.
+    Nothing,
+    /// What the recording holds, in the report's words.
+    Report,
+    /// The recording's size.
+    Bytes,
+    /// The processor time of the plugin's threads while nothing happens.
+    Idle,
+}
+
+const fn load(
+    name: &'static str,
+    options: &'static str,
+    subjects: &'static [&'static Subject],
+) -> Load {
+    let program = Program::Driver;
+    Load { name, program, options, subjects, may_lose: false, also: Also::Nothing }
+}
+
+/// Operations back to back, few enough for the lanes; all on one thread.
+pub(super) const BULK1: &Load = &load(
+    "bulk, one thread",
+    "--threads 1 --bulk --colls 350 --warmup 50",
+    &[NULL, TSC, CLOCK, RING, OURS],
+);
+/// The same with a proxy thread.
+pub(super) const BULK2: &Load = &load(
+    "bulk, two threads",
+    "--threads 2 --bulk --colls 350 --warmup 50",
+    &[NULL, TSC, CLOCK, RING, OURS, MONOTONIC],
+);
+/// What NCCL calls where nobody wants network steps.
+pub(super) const SUMMARY: &Load = &load(
+    "summary",
+    "--threads 2 --bulk --colls 350 --warmup 50 --mask 0xf4f",
+    &[NULL, TSC, RING, COARSE],
+);
+/// Kernel channels alone, with the operations that they belong to.
+pub(super) const KERNEL: &Load = &load(
+    "kernel channels",
+    "--threads 2 --bulk --colls 350 --warmup 50 --steps 0 --channels 8 --mask 0x42",
+    &[NULL, TSC, OURS],
+);
+/// A send that waits for its receiver reports that at every poll.
+pub(super) const POLL: &Load =
+    &load("polling", "--threads 2 --bulk --colls 350 --warmup 50 --retries 32", &[NULL, TSC, OURS]);
+/// Network steps alone, the first two levels of the cache full of something else at each poll.
+pub(super) const TOUCHED_512K: &Load =
+    &Load { program: Program::Pollution, ..load("512 KiB touched", "512", &[NULL, TSC, OURS]) };
+/// The same with 4 MiB.
+pub(super) const TOUCHED_4M: &Load =
+    &Load { program: Program::Pollution, ..load("4 MiB touched", "4096", &[NULL, TSC, OURS]) };
+/// Callbacks one by one; the threads spin between operations.
+pub(super) const HOT: &Load =
+    &load("paced, hot", "--threads 2 --colls 8000 --period-us 250", &[NULL, RING, OURS]);
+/// Callbacks one by one; the threads sleep between operations.
+pub(super) const COLD: &Load =
+    &load("paced, cold", "--threads 2 --colls 3000 --period-us 500 --sleep", &[NULL, RING, OURS]);
+/// The network steps of a 400 Gbit/s adapter at 128 KiB each, both ways: 763,000 in a second.
+pub(super) const RATE: &Load = &Load {
+    also: Also::Bytes,
+    ..load("full rate", "--threads 2 --bulk --colls 3000 --steps 32 --period-us 335", &[NULL, OURS])
+};
+/// As fast as callbacks can be made: most find the lane full.
+pub(super) const SATURATED: &Load = &Load {
+    may_lose: true,
+    also: Also::Report,
+    ..load("saturated", "--threads 2 --bulk --colls 10000 --settle-ms 300", &[NULL, TSC, TRACE])
+};
+/// What NCCL calls where nobody wants events: nothing.
+pub(super) const STOPPED: &Load = &load("off", "--threads 2 --bulk --colls 1000", &[OFF]);
+/// What the plugin does when it is called while its gate is shut.
+pub(super) const CLOSED: &Load = &Load {
+    may_lose: true,
+    ..load("gate shut", "--threads 2 --bulk --colls 2000", &[REFUSING, SHUT])
+};
+/// One communicator.
+pub(super) const ONE: &Load = &load(
+    "one communicator",
+    "--threads 2 --colls 3000 --period-us 200 --sleep --settle-ms 300",
+    &[NULL, OURS],
+);
+/// Sixteen communicators, which share the load.
+pub(super) const SIXTEEN: &Load = &load(
+    "sixteen communicators",
+    "--ranks 16 --threads 2 --colls 200 --period-us 200 --sleep --settle-ms 300",
+    &[NULL, OURS],
+);
+/// A communicator that waits.
+pub(super) const IDLE: &Load =
+    &Load { also: Also::Idle, ..load("idle", "--threads 2 --colls 10 --settle-ms 7000", &[OURS]) };
+
+/// All of them, in the order of a round.
+pub(super) const LOADS: &[&Load] = &[
+    BULK1,
+    BULK2,
+    SUMMARY,
+    KERNEL,
+    POLL,
+    TOUCHED_512K,
+    TOUCHED_4M,
+    HOT,
+    COLD,
+    RATE,
+    SATURATED,
+    STOPPED,
+    CLOSED,
+    ONE,
+    SIXTEEN,
+    IDLE,
+];

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `cargo xtask sanitize thread|realtime`: the plugin's own code, played to by `fake-nccl`, under a
+//! sanitizer of rustc's.
+//!
+//! `thread` finds accesses that race. `realtime` finds a callback that allocates, locks or waits;
+//! it is told by `fake-nccl` where callbacks begin and end. (AddressSanitizer needs no task: the
+//! tests run under it as they are.) Each sanitizer must first find the fault that a script plants.
+//!
+//! Only stable rustc is at hand, so its standard library is not instrumented: the files
+//! `testing/fake-nccl/sanitizers/*.supp` say what is let off for that.
+
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+
+use crate::{Outcome, Usage, process};
+
+/// One sanitizer.
+struct Sanitizer {
+    name: &'static str,
+    flags: &'static str,
+    /// Options for all processes, beside the suppressions.
+    options: (&'static str, &'static str),
+    /// The script with the fault that must be found.
+    planted: &'static str,
+    /// What it says of it.
+    says: &'static str,
+}
+
+const SANITIZERS: &[Sanitizer] = &[
+    Sanitizer {
+        name: "thread",
+        flags: "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer -Clink-arg=-rdynamic \
+                --cfg tsan",
+        options: ("TSAN_OPTIONS", "halt_on_error=1:exitcode=66"),
+        planted: "races",
+        says: "ThreadSanitizer: data race",
+    },
+    Sanitizer {
+        name: "realtime",
+        flags: "-Zsanitizer=realtime -Cunsafe-allow-abi-mismatch=sanitizer -Clink-arg=-rdynamic",
+        options: ("RTSAN_OPTIONS", "halt_on_error=1:exitcode=66"),
+        planted: "allocates",
+        says: "RealtimeSanitizer: unsafe-library-call",
+    },
+];
+
+/// What is played: a script, and the options of `fake-nccl`.
+const PLAYS: &[(&str, &[&str])] = &[
+    ("allreduce", &["--ops", "200", "--threads", "4"]),
+    ("sendrecv", &["--ops", "50"]),
+    ("chaos", &["--ops", "2000", "--threads", "4"]),
+    ("twice", &["--ops", "20", "--threads", "2"]),
+    ("wild", &["--ops", "20", "--threads", "2"]),
+    ("unmatched", &["--ops", "20000"]),
+    ("threads", &["--ops", "200", "--threads", "4"]),
+    ("inits", &["--ops", "2", "--threads", "16"]),
+    ("burst", &["--ops", "20000", "--threads", "2"]),
+    ("allreduce", &["--ops", "20", "--end", "comms"]),
+    ("allreduce", &["--ops", "20", "--end", "reload"]),
+];
+
+/// The versions of the API that take the most different ways.
+const VERSIONS: [&str; 3] = ["1", "4", "7"];
+
+/// Builds with the sanitizer named, and plays everything.
+pub(crate) fn run(args: &[String]) -> Outcome {
+    let [name] = args else { return Err(Usage("sanitize takes one sanitizer".into()).into()) };
+    let found = SANITIZERS.iter().find(|sanitizer| sanitizer.name == name);
+    let sanitizer = found.ok_or_else(|| Usage(format!("sanitize knows no `{name}`")))?;
+    let target = format!("target/sanitize-{name}");
+    build(sanitizer, &target)?;
+    let planted = play(sanitizer, &target, "6", sanitizer.planted, &["--ops", "100"])?;
+    if planted.0 || !planted.1.contains(sanitizer.says) {
+        return Err(
+            format!("the fault in `{}` is not found\n{}", sanitizer.planted, planted.1).into()
+        );
+    }
+    for (script, options) in PLAYS {
+        for version in VERSIONS {
+            let (well, text) = play(sanitizer, &target, version, script, options)?;
+            println!("v{version} {script:<10} {:<24} {}", options.join(" "), word(well));
+            if !well {
+                return Err(format!("v{version} {script} failed\n{text}").into());
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn word(well: bool) -> &'static str {
+    if well { "ok" } else { "FAILED" }
+}
+
+fn build(sanitizer: &Sanitizer, target: &str) -> Outcome<()> {
+    let words = ["cargo", "build", "-p", "fake-nccl", "-p", "ncclscope-plugin", "--target-dir"];
+    let mut cargo = process::command(&words);
+    cargo.arg(target).env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", sanitizer.flags);
+    process::check(&mut cargo)
+}
+
+/// Plays one script: whether it ended well, and all it said.
+fn play(
+    sanitizer: &Sanitizer,
+    target: &str,
+    version: &str,
+    script: &str,
+    options: &[&str],
+) -> Outcome<(bool, String)> {
+    let folder = Path::new(target).join("debug");
+    let run = Path::new(target).join("run");
+    // Nothing there at the first time.
+    let _ = std::fs::remove_dir_all(&run);
+    let (variable, value) = sanitizer.options;
+    let supp =
+        Path::new("testing/fake-nccl/sanitizers").join(sanitizer.name).with_extension("supp");
+    let mut command = Command::new(folder.join("fake-nccl"));
+    command.arg(folder.join("libnccl_profiler_ncclscope.so")).args([version, script]).args(options);
+    command.env(variable, format!("{value}:suppressions={}", supp.display()));
+    command.env("NCCLSCOPE_DIR", run).env("NCCLSCOPE_LOG", "stderr").stdin(Stdio::null());
+    let output = command.output()?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    let well = output.status.success() && said.ends_with("survived\n");
+    Ok((well, format!("{said}{}\n{}", String::from_utf8_lossy(&output.stderr), output.status)))
+}
