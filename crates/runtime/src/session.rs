@@ -174,13 +174,13 @@ impl Session {
             region.prefault(lane);
             return true;
         }
-        let file = self.room_in_lanes_file();
         if lanes > has_lanes || slabs > has_slabs {
             let more = |wanted: usize, has: usize| wanted.min(has + 1);
+            let file = self.room_in_lanes_file();
             return region.grow(more(lanes, has_lanes), more(slabs, has_slabs), file).is_ok();
         }
         let Some(lane) = recorder.worth_completing().next() else { return false };
-        let completed = region.complete(lane, file).is_ok();
+        let completed = region.complete(lane, self.room_in_lanes_file()).is_ok();
         if completed {
             self.absent.push(lane);
         }

@@ -77,6 +77,7 @@ impl Encoder {
         self.counts = [0; KINDS];
         header.first_ticks = words.get(1).copied().unwrap_or(0);
         let mut predict = Prediction::new(header.first_ticks);
+        let mut bytes = Bytes { bytes: [0; RECORD], len: 0 };
         let (mut at, mut garbage, mut records) = (0, 0, 0);
         while let Some(&head) = words.get(at) {
             let [code, ..] = head.to_le_bytes();
@@ -88,7 +89,9 @@ impl Encoder {
             if let Some(kind) = kind_of(record) {
                 self.counts[kind.index()] += 1;
             }
-            predict.encode(record, halves, &mut self.out);
+            bytes.len = 0;
+            predict.encode(record, halves, &mut bytes);
+            self.out.extend_from_slice(bytes.bytes.get(..bytes.len).unwrap_or(&[]));
             at += len;
             records += 1;
         }
@@ -217,25 +220,27 @@ impl Prediction {
         Prediction { ticks: first_ticks, by_code: [[0; MAX_WORDS]; 32] }
     }
 
-    fn encode(&mut self, record: &[u64], halves: u16, out: &mut Vec<u8>) {
-        let &[head, ticks, ..] = record else { return };
+    #[inline(always)]
+    fn encode(&mut self, record: &[u64], halves: u16, to: &mut Bytes) {
+        let &[head, ticks, ref words @ ..] = record else { return };
         let code = head.to_le_bytes()[0];
         let previous = &mut self.by_code[usize::from(code & CODE_MASK)];
-        out.push(code);
-        put(out, (head >> 8 ^ previous[0] >> 8) & AB);
-        put_delta32(out, head >> 32, previous[0] >> 32);
-        put_delta(out, ticks, self.ticks);
-        self.ticks = ticks;
-        for (i, (&word, &before)) in record.iter().zip(previous.iter()).enumerate().skip(2) {
-            if halves >> i & 1 != 0 {
-                put_delta32(out, word, before);
-                put_delta32(out, word >> 32, before >> 32);
+        let [head_before, _, before @ ..] = previous;
+        to.put(u64::from(code));
+        to.put((head >> 8 ^ *head_before >> 8) & AB);
+        to.put_delta32(head >> 32, *head_before >> 32);
+        to.put_delta(ticks, self.ticks);
+        (*head_before, self.ticks) = (head, ticks);
+        let mut halves = halves >> 2;
+        for (&word, before) in words.iter().zip(before) {
+            if halves & 1 != 0 {
+                to.put_delta32(word, *before);
+                to.put_delta32(word >> 32, *before >> 32);
             } else {
-                put_delta(out, word, before);
+                to.put_delta(word, *before);
             }
-        }
-        for (before, &word) in previous.iter_mut().zip(record) {
             *before = word;
+            halves >>= 1;
         }
     }
 
@@ -263,12 +268,60 @@ impl Prediction {
     }
 }
 
-fn put(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value.to_le_bytes()[0] | 0x80);
-        value >>= 7;
+/// Bytes that the longest record may take, code and word 0 included.
+const RECORD: usize = 1 + 10 * (2 * MAX_WORDS + 1);
+
+/// A record's bytes as they come.
+struct Bytes {
+    bytes: [u8; RECORD],
+    len: usize,
+}
+
+impl Bytes {
+    /// LEB128. Most values take one byte or two.
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "seven bits at a time")]
+    fn put(&mut self, value: u64) {
+        if value < 1 << 7 {
+            self.push([value as u8]);
+        } else if value < 1 << 14 {
+            self.push([value as u8 | 0x80, (value >> 7) as u8]);
+        } else if value < 1 << 21 {
+            self.push([value as u8 | 0x80, (value >> 7) as u8 | 0x80, (value >> 14) as u8]);
+        } else {
+            self.put_long(value);
+        }
     }
-    out.push(value.to_le_bytes()[0]);
+
+    #[inline(always)]
+    fn push<const N: usize>(&mut self, bytes: [u8; N]) {
+        if let Some(to) = self.bytes.get_mut(self.len..self.len + N) {
+            to.copy_from_slice(&bytes);
+        }
+        self.len += N;
+    }
+
+    #[inline(never)]
+    fn put_long(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.push([value.to_le_bytes()[0] | 0x80]);
+            value >>= 7;
+        }
+        self.push([value.to_le_bytes()[0]]);
+    }
+
+    #[inline(always)]
+    fn put_delta(&mut self, value: u64, before: u64) {
+        let delta = value.wrapping_sub(before).cast_signed();
+        self.put((delta << 1 ^ delta >> 63).cast_unsigned());
+    }
+
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "the halves of a word")]
+    fn put_delta32(&mut self, value: u64, before: u64) {
+        let delta = (value as u32).wrapping_sub(before as u32).cast_signed();
+        self.put(u64::from((delta << 1 ^ delta >> 31).cast_unsigned()));
+    }
 }
 
 fn take(from: &mut &[u8]) -> Option<u64> {
@@ -284,20 +337,9 @@ fn take(from: &mut &[u8]) -> Option<u64> {
     None
 }
 
-fn put_delta(out: &mut Vec<u8>, value: u64, before: u64) {
-    let delta = value.wrapping_sub(before).cast_signed();
-    put(out, (delta << 1 ^ delta >> 63).cast_unsigned());
-}
-
 fn take_delta(from: &mut &[u8], before: u64) -> Option<u64> {
     let z = take(from)?;
     Some(before.wrapping_add(z >> 1 ^ (z & 1).wrapping_neg()))
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "the halves of a word")]
-fn put_delta32(out: &mut Vec<u8>, value: u64, before: u64) {
-    let delta = (value as u32).wrapping_sub(before as u32).cast_signed();
-    put(out, u64::from((delta << 1 ^ delta >> 31).cast_unsigned()));
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the halves of a word")]
