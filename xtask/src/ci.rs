@@ -31,7 +31,7 @@ const JOBS: &[Job] = &[
         env: &[],
     },
     Job { name: "tidy", minutes: 2, command: "cargo xtask tidy", env: &[] },
-    Job { name: "test", minutes: 20, command: "cargo xtask test", env: &[] },
+    Job { name: "test", minutes: 18, command: "cargo xtask test", env: &[] },
     // The plugin under abuse. The driver leaks NCCL's mask on purpose: it outlives every plugin.
     // The test of memory is left to `test`: here the sanitizer keeps what was freed.
     Job {
@@ -58,7 +58,7 @@ const JOBS: &[Job] = &[
     // What a callback takes, against the commit before; and that it asks the system for nothing.
     Job {
         name: "cost",
-        minutes: 4,
+        minutes: 6,
         command: "cargo xtask bench --instructions",
         env: &[("NCCLSCOPE_REQUIRE_PTRACE", "1")],
     },

@@ -122,6 +122,14 @@ pub(crate) fn stop(handle: *mut c_void) -> NcclResult {
     }
     match attempt(|| recorder.stop_other_hot(handle)) {
         Some(()) => NcclResult::SUCCESS,
+        None => stop_op(handle),
+    }
+}
+
+#[inline(never)]
+fn stop_op(handle: Handle) -> NcclResult {
+    match attempt(|| Runtime::get().recorder().stop_op_hot(handle)) {
+        Some(()) => NcclResult::SUCCESS,
         None => stop_seldom(handle),
     }
 }

@@ -68,6 +68,17 @@ impl Recorder {
         Some(())
     }
 
+    /// [`Recorder::stop_op`] with no step in flight, on the thread that started it.
+    #[must_use]
+    #[inline(always)]
+    pub fn stop_op_hot(&self, handle: Handle) -> Option<()> {
+        let slot = self.slot_of_op(handle).filter(|slot| !slot.has_live_steps())?;
+        let lane = registry::held(&self.region, handle.lane())?;
+        lane.room()?.fill(Record::stop_words(clock::counter()?, handle));
+        slot.close_own(handle, &lane);
+        Some(())
+    }
+
     /// [`Recorder::state`] on the thread that started the event.
     #[must_use]
     #[inline(always)]

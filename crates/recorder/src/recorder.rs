@@ -82,7 +82,7 @@ impl Recorder {
 
     /// A ProxyOp starts. Null if there is no slot for it or it cannot be recorded.
     #[must_use]
-    #[inline(never)]
+    #[inline(always)]
     pub fn start_op(&self, comm: u16, parent: Handle, op: &ProxyOp) -> Handle {
         let kind = EventKind::ProxyOp;
         let ticks = now();
@@ -245,8 +245,9 @@ impl Recorder {
         }
     }
 
+    /// As [`Recorder::stop`], for the handle of a ProxyOp. Steps that are in flight end with it.
     #[inline(never)]
-    fn stop_op(&self, handle: Handle) {
+    pub fn stop_op(&self, handle: Handle) {
         let slot = slots::at(&self.region, handle).filter(|slot| slot.holds(handle));
         let Some(slot) = slot else { return self.count_stale() };
         let ticks = now();

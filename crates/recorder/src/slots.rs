@@ -137,19 +137,31 @@ impl Slot {
         self.flags.load(Ordering::Relaxed) & IS_SEND != 0
     }
 
+    /// True if any step has started and not ended.
+    #[inline(always)]
+    pub(crate) fn has_live_steps(&self) -> bool {
+        let tags = self.steps.iter().map(|step| step.tag.load(Ordering::Relaxed));
+        tags.fold(0, |all, tag| all | tag) & LIVE != 0
+    }
+
     /// Gives the slot back. The ProxyOp's handle is stale from here on.
     #[inline(always)]
     pub fn close(&self, handle: Handle, lane: &Lane<'_>, region: &Region) {
-        self.handle.store(0, Ordering::Release);
-        #[expect(clippy::cast_possible_truncation, reason = "14 bits")]
-        let number = handle.slot() as u32 + 1;
-        let list = lane.header().slots();
         if handle.lane() == lane.index() {
-            self.next.store(list.free.load(Ordering::Relaxed), Ordering::Relaxed);
-            list.free.store(number, Ordering::Relaxed);
+            self.close_own(handle, lane);
         } else {
-            self.give_back(number, handle, region);
+            self.handle.store(0, Ordering::Release);
+            self.give_back(number_of(handle), handle, region);
         }
+    }
+
+    /// [`Slot::close`] on the lane it belongs to.
+    #[inline(always)]
+    pub(crate) fn close_own(&self, handle: Handle, lane: &Lane<'_>) {
+        self.handle.store(0, Ordering::Release);
+        let list = lane.header().slots();
+        self.next.store(list.free.load(Ordering::Relaxed), Ordering::Relaxed);
+        list.free.store(number_of(handle), Ordering::Relaxed);
     }
 
     /// Hands the slot to the lane it belongs to, from another thread. After four lost races the
@@ -167,6 +179,13 @@ impl Slot {
             }
         }
     }
+}
+
+/// The number of a handle's slot, plus one.
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "14 bits")]
+const fn number_of(handle: Handle) -> u32 {
+    handle.slot() as u32 + 1
 }
 
 #[inline(always)]

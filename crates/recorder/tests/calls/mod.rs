@@ -29,7 +29,7 @@ pub(crate) fn stop(recorder: &Recorder, handle: Handle) {
     let done = if recorder.is_step(handle) {
         recorder.stop_step_hot(handle)
     } else {
-        recorder.stop_other_hot(handle)
+        recorder.stop_other_hot(handle).or_else(|| recorder.stop_op_hot(handle))
     };
     if done.is_none() {
         recorder.stop(handle);

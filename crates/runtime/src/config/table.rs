@@ -104,7 +104,7 @@ pub const VARIABLES: &[Variable] = &[
         "`/dev/shm`",
         "Where records wait for the drain thread, so that a SIGKILL loses nothing; the file goes \
          with the process. With `off`, or where the directory is more than half full, they wait \
-         in private memory, and a kill costs up to 40 ms of them.",
+         in private memory, and a kill costs up to 80 ms of them.",
     ),
     plugin(
         "CLOCK",
