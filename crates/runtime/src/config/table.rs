@@ -88,7 +88,9 @@ pub const VARIABLES: &[Variable] = &[
         "`auto`, `on`, `off`",
         "`auto`",
         "Kernel channel events. `auto` is on, except with NCCL 2.31, where they cost 4 to 13 % \
-         on 128 KiB to 4 MiB (NVIDIA/nccl#2355).",
+         on 128 KiB to 4 MiB (NVIDIA/nccl#2355). Up to NCCL 2.30, destroying a communicator that \
+         shares its parent's resources (`splitShare`) on an overloaded machine may crash NCCL with \
+         them, whatever the profiler; `off` avoids it.",
     ),
     plugin(
         "RING_MB",
