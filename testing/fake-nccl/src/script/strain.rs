@@ -180,7 +180,7 @@ fn stack_sizes() -> (usize, usize) {
     if crate::allocator::is_sanitizers() {
         (1 << 20, 1 << 20)
     } else if cfg!(debug_assertions) {
-        (192 << 10, 192 << 10)
+        (1 << 20, 1 << 20)
     } else {
         (16 << 10, 64 << 10)
     }
