@@ -177,9 +177,7 @@ fn ring_every(microseconds: libc::suseconds_t) {
 /// initialises a communicator. Without optimisation, what is inlined has its frame all the same, of
 /// 60 KiB and more; a sanitizer makes that several times as much.
 fn stack_sizes() -> (usize, usize) {
-    if crate::allocator::is_sanitizers() {
-        (1 << 20, 1 << 20)
-    } else if cfg!(debug_assertions) {
+    if crate::allocator::is_sanitizers() || cfg!(debug_assertions) {
         (1 << 20, 1 << 20)
     } else {
         (16 << 10, 64 << 10)
