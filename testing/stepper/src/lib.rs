@@ -3,7 +3,7 @@
 Steps through a plugin's callbacks, instruction by instruction, and holds them to the contract: no
 system call, no lock, no allocation, and a bound on instructions, whatever state the plugin is in.
 
-A [`child`] process plays callbacks to the plugin. Its parent ([`trace`]) stops it at each one's
+A [`child`] process plays callbacks to the plugin. Its parent ([`mod@trace`]) stops it at each one's
 first instruction and single-steps it (`ptrace`) to the return, while every other thread of the
 child stands still. Nothing is put into the plugin: what is counted is what ships. The counts are
 the same on every run and on a busy machine, so that a change can be held against its parent.
