@@ -85,8 +85,7 @@ fn target() -> Outcome<PathBuf> {
 
 fn measure(loads: &Loads) -> Outcome {
     let driver = Driver::compile(&target()?)?;
-    let words = ["cargo", "build", "--release", "-p", "ncclscope-plugin", "-p", "ncclscope-cli"];
-    process::check(&mut process::command(&words))?;
+    crate::build::release()?;
     let mut runs = Runs::default();
     for round in 1..=loads.rounds {
         for load in loads::LOADS {

@@ -9,10 +9,11 @@ use serde_json::Value;
 
 use crate::{Outcome, process};
 
-/// What is built together. The product is built by itself: in one build with the test machinery,
-/// Cargo would give it the features that only the latter asks for.
+/// What is built together. The plugin is built by itself: in one build with the tool or the test
+/// machinery, Cargo would give its libraries the features that only those ask for (the tool's TLS).
 const SETS: &[&[&str]] = &[
-    &["-p", "ncclscope-plugin", "-p", "ncclscope-cli"],
+    &["-p", "ncclscope-plugin"],
+    &["-p", "ncclscope-cli"],
     &["-p", "cpu-cuda", "-p", "rig", "-p", "invariants"],
 ];
 

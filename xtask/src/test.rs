@@ -20,6 +20,8 @@ const NCCL_VERSIONS: &[&str] =
 const PYTHON_PACKAGES: &[(&str, &str)] = &[
     ("perfetto==0.59.1", "perfetto.protos.perfetto.trace.perfetto_trace_pb2"),
     ("protobuf==7.36.2", "google.protobuf"),
+    ("rotel==0.0.1a15", "rotel"),
+    ("opentelemetry-proto==1.45.2", "opentelemetry.proto.collector.metrics.v1.metrics_service_pb2"),
 ];
 
 /// Runs all tests, or those that `args` of the runner (nextest, else `cargo test`) pick.

@@ -14,14 +14,19 @@ give verdicts about why something is slow.
 #![forbid(unsafe_code)]
 
 pub mod bandwidth;
+#[cfg(feature = "report")]
 mod build;
 pub mod counts;
 pub mod human;
+#[cfg(feature = "report")]
 pub mod losses;
+pub mod metrics;
 pub mod operation;
 pub mod peers;
 pub mod ptimer;
+#[cfg(feature = "report")]
 pub mod report;
+#[cfg(feature = "report")]
 mod rows;
 #[cfg(feature = "simulate")]
 pub mod simulate;
@@ -32,8 +37,10 @@ pub mod timeline;
 pub mod unknowable;
 pub mod waiting;
 
+#[cfg(feature = "report")]
 pub use build::ReportBuilder;
 pub use operation::{Completion, Operation, Timing, operations};
 pub use ptimer::GpuClock;
+#[cfg(feature = "report")]
 pub use report::Report;
 pub use timeline::{Event, EventId, Parent, Timeline};

@@ -15,6 +15,7 @@ ProxyOp, KernelCh, CeSync or CeBatch. Its duration comes from the best source th
 
 use crate::bandwidth::size_bytes;
 use crate::peers::LinkKey;
+use crate::stats::to_f64;
 use crate::{Event, EventId, Parent, Timeline};
 use ncclscope_trace::record::{CeColl, Coll, P2p};
 use ncclscope_trace::{Detail, EventKind, StrId};
@@ -110,12 +111,119 @@ struct Context<'t, 'r> {
     last_kernel: HashMap<usize, u64>,
 }
 
-/// The children of an operation that say something about its end.
-struct Children<'t> {
-    proxies: Vec<&'t Event>,
-    kernels: Vec<&'t Event>,
+/// What is known of an operation's end: the rules of the module page.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Evidence {
+    /// When it started, in ticks.
+    start: u64,
+    /// When its own event stopped.
+    stop: Option<u64>,
+    /// Channels that its kernel works on at least.
+    wanted: usize,
+    /// It has no child at all, and its kernel must be outstanding.
     kernel_missing: bool,
-    open: Vec<EventId>,
+    /// Children that have not stopped.
+    open: usize,
+    children: usize,
+    kernels: usize,
+    is_timeless: bool,
+    ptimers: Option<(u64, u64)>,
+    last_stop: Option<u64>,
+}
+
+impl Evidence {
+    /// Of an operation whose own event started and stopped at these ticks, and whose kernel works
+    /// on at least `wanted` channels.
+    pub(crate) fn new(start: u64, stop: Option<u64>, wanted: usize) -> Evidence {
+        Evidence { start, stop, wanted, ..Evidence::default() }
+    }
+
+    /// Adds a ProxyOp that moves something, or a part of a copy-engine collective.
+    pub(crate) fn add_child(&mut self, stop: Option<u64>) {
+        self.children += 1;
+        self.open += usize::from(stop.is_none());
+        self.last_stop = self.last_stop.max(stop);
+    }
+
+    /// Adds a KernelCh with its pTimers.
+    pub(crate) fn add_kernel(&mut self, stop: Option<u64>, ptimers: (u64, Option<u64>)) {
+        self.add_child(stop);
+        self.kernels += 1;
+        match valid_ptimers(ptimers) {
+            None => self.is_timeless = true,
+            Some((start, stop)) => {
+                let (first, last) = self.ptimers.unwrap_or((start, stop));
+                self.ptimers = Some((first.min(start), last.max(stop)));
+            }
+        }
+    }
+
+    /// To be told last: the kernel of an operation without any child may be outstanding.
+    pub(crate) fn await_kernel(&mut self, is_awaited: bool) {
+        self.kernel_missing = is_awaited && self.is_childless() && self.wanted > 0;
+    }
+
+    /// Fewer channels of its kernel were seen than it works on; with whether any was.
+    pub(crate) fn lacks_kernels(&self) -> Option<bool> {
+        (self.kernels < self.wanted).then_some(self.kernels > 0)
+    }
+
+    /// Nothing but its own event is known.
+    pub(crate) fn is_childless(&self) -> bool {
+        self.children == 0
+    }
+
+    /// The completion of a collective, send or receive.
+    pub(crate) fn completion(&self) -> Completion {
+        let Some(own) = self.stop else { return Completion::Open };
+        if self.kernel_missing || self.open != 0 {
+            return Completion::Open;
+        }
+        self.last_stop.map_or(Completion::Unseen, |stop| Completion::Done(stop.max(own)))
+    }
+
+    /// The completion of a copy-engine collective.
+    pub(crate) fn ce_completion(&self) -> Completion {
+        match self.stop {
+            Some(own) if self.open == 0 => Completion::Done(self.last_stop.unwrap_or(0).max(own)),
+            _ => Completion::Open,
+        }
+    }
+
+    /// Where the duration is from, and the duration in ns; `None` while the operation is open.
+    pub(crate) fn duration(&self, ns_per_tick: f64) -> (Timing, Option<f64>) {
+        let completion = self.completion();
+        if let Some(ns) = self.kernel_ns()
+            && completion != Completion::Open
+        {
+            return (Timing::Kernel, Some(ns));
+        }
+        match completion {
+            Completion::Open if self.is_childless() => (Timing::Enqueue, None),
+            Completion::Open => (Timing::Proxy, None),
+            Completion::Done(stop) => (Timing::Proxy, Some(self.host_ns(stop, ns_per_tick))),
+            Completion::Unseen => {
+                (Timing::Enqueue, self.stop.map(|stop| self.host_ns(stop, ns_per_tick)))
+            }
+        }
+    }
+
+    /// From its start to `stop`, by the host's clock, ns.
+    pub(crate) fn host_ns(&self, stop: u64, ns_per_tick: f64) -> f64 {
+        to_f64(stop.saturating_sub(self.start)) * ns_per_tick
+    }
+
+    /// From the first pTimer to the last; `None` unless there are enough and all make sense.
+    fn kernel_ns(&self) -> Option<f64> {
+        let (first, last) = self.ptimers?;
+        (self.kernels >= self.wanted && !self.is_timeless).then(|| to_f64(last - first))
+    }
+}
+
+/// The GPU's time stamps of a KernelCh, ns, if they make sense.
+pub(crate) fn valid_ptimers((start, stop): (u64, Option<u64>)) -> Option<(u64, u64)> {
+    // NCCL's ring of 64 time stamps may have been overtaken.
+    stop.filter(|&stop| start != 0 && stop >= start).map(|stop| (start, stop))
 }
 
 impl<'t> Context<'t, '_> {
@@ -154,19 +262,26 @@ impl<'t> Context<'t, '_> {
     }
 
     fn ce_coll(&self, id: EventId, event: &Event, ce: &CeColl) -> Operation {
-        let parts = self.timeline.children(id);
-        let stops = parts.iter().map(|&part| self.timeline.event(part).stop).chain([event.stop]);
-        let last = stops.reduce(|a, b| Some(a?.max(b?))).flatten();
-        let is_open = |part: &EventId| self.timeline.event(*part).stop.is_none();
-        let base = self.operation(id, event, ce.func, (ce.datatype, ce.count), 0);
-        Operation {
-            seq: Some(ce.seq),
-            completion: last.map_or(Completion::Open, Completion::Done),
-            timing: Timing::Enqueue,
-            duration_ns: last.map(|stop| self.host_ns(event, stop)),
-            open: parts.iter().copied().filter(is_open).collect(),
-            ..base
+        let (start, stop) = (event.start.ticks, event.stop);
+        let mut evidence = Evidence::new(start, stop, 0);
+        let mut open = Vec::new();
+        for &part in self.timeline.children(id) {
+            let stop = self.timeline.event(part).stop;
+            evidence.add_child(stop);
+            if stop.is_none() {
+                open.push(part);
+            }
         }
+        let completion = evidence.ce_completion();
+        let duration_ns = match completion {
+            Completion::Done(stop) => {
+                Some(evidence.host_ns(stop, self.timeline.clock().ns_per_tick()))
+            }
+            _ => None,
+        };
+        let base = self.operation(id, event, ce.func, (ce.datatype, ce.count), 0);
+        let timing = Timing::Enqueue;
+        Operation { seq: Some(ce.seq), completion, timing, duration_ns, open, ..base }
     }
 
     /// An operation whose kernel works on at least `wanted` channels.
@@ -182,9 +297,8 @@ impl<'t> Context<'t, '_> {
         let comm = timeline.comm_of(event);
         let nranks = comm.map(|comm| timeline.comm(comm).ranks).filter(|&ranks| ranks != 0);
         let name = timeline.string(func);
-        let children = self.children_of(id, event, wanted);
-        let completion = completion(event, &children);
-        let (timing, duration_ns) = self.duration(event, &children, completion, wanted);
+        let (evidence, open) = self.evidence(id, event, wanted);
+        let (timing, duration_ns) = evidence.duration(timeline.clock().ns_per_tick());
         Operation {
             event: id,
             comm,
@@ -196,20 +310,26 @@ impl<'t> Context<'t, '_> {
             channels: None,
             seq: None,
             peer: None,
-            completion,
+            completion: evidence.completion(),
             timing,
             duration_ns,
-            open: children.open,
+            open,
         }
     }
 
-    fn children_of(&self, id: EventId, event: &Event, wanted: usize) -> Children<'t> {
-        let (mut proxies, mut kernels, mut open) = (Vec::new(), Vec::new(), Vec::new());
+    /// What the children say, and which of them are open.
+    fn evidence(&self, id: EventId, event: &Event, wanted: usize) -> (Evidence, Vec<EventId>) {
+        let (start, stop) = (event.start.ticks, event.stop);
+        let mut evidence = Evidence::new(start, stop, wanted);
+        let mut open = Vec::new();
         for &id in self.timeline.children(id) {
             let child = self.timeline.event(id);
-            match child.kind() {
-                EventKind::ProxyOp if self.is_network(child) => proxies.push(child),
-                EventKind::KernelCh => kernels.push(child),
+            match child.start.detail {
+                Detail::ProxyOp(_) if self.is_network(child) => evidence.add_child(child.stop),
+                Detail::KernelCh { ptimer, .. } => {
+                    let stop = child.ptimer_stop.map(|(stop, _)| stop);
+                    evidence.add_kernel(child.stop, (ptimer, stop));
+                }
                 _ => continue,
             }
             if child.stop.is_none() {
@@ -219,10 +339,9 @@ impl<'t> Context<'t, '_> {
         let comm = self.timeline.comm_of(event);
         let last = comm.and_then(|comm| self.last_kernel.get(&comm));
         // The kernels of one communicator run in order: only the last ones can be outstanding.
-        let is_last = last.is_some_and(|&last| event.start.ticks >= last);
-        let has_none = kernels.is_empty() && proxies.is_empty();
-        let kernel_missing = has_none && wanted > 0 && is_last;
-        Children { proxies, kernels, kernel_missing, open }
+        let is_last = last.is_some_and(|&last| start >= last);
+        evidence.await_kernel(is_last);
+        (evidence, open)
     }
 
     /// False for the ProxyOps of shared memory, peer access and CollNet: NCCL starts them, never
@@ -237,34 +356,6 @@ impl<'t> Context<'t, '_> {
         };
         let (rank, peer, is_send) = (detail.rank, detail.peer, detail.is_send);
         self.timeline.links().contains(&LinkKey { comm, rank, peer, is_send })
-    }
-
-    fn duration(
-        &self,
-        event: &Event,
-        children: &Children<'_>,
-        completion: Completion,
-        wanted: usize,
-    ) -> (Timing, Option<f64>) {
-        if let Some(ns) = kernel_ns(&children.kernels, wanted)
-            && completion != Completion::Open
-        {
-            return (Timing::Kernel, Some(ns));
-        }
-        match completion {
-            Completion::Open if children.kernels.is_empty() && children.proxies.is_empty() => {
-                (Timing::Enqueue, None)
-            }
-            Completion::Open => (Timing::Proxy, None),
-            Completion::Done(stop) => (Timing::Proxy, Some(self.host_ns(event, stop))),
-            Completion::Unseen => {
-                (Timing::Enqueue, event.stop.map(|stop| self.host_ns(event, stop)))
-            }
-        }
-    }
-
-    fn host_ns(&self, event: &Event, stop: u64) -> f64 {
-        self.timeline.clock().duration_ns(stop.saturating_sub(event.start.ticks))
     }
 
     /// AllGather and Broadcast count bytes in their Coll event; the API call tells more.
@@ -285,32 +376,4 @@ fn lost_kernels(timeline: &Timeline<'_>) -> bool {
     let by_cause = [header.without_lane, header.overwritten, header.unwritten];
     by_cause.iter().any(|lost| lost[kind] != 0)
         || lanes.iter().any(|lane| lane.header.lost[kind] != 0)
-}
-
-fn completion(event: &Event, children: &Children<'_>) -> Completion {
-    let Some(own) = event.stop else { return Completion::Open };
-    if children.kernel_missing || !children.open.is_empty() {
-        return Completion::Open;
-    }
-    let stops = children.proxies.iter().chain(&children.kernels).filter_map(|child| child.stop);
-    stops.max().map_or(Completion::Unseen, |stop| Completion::Done(stop.max(own)))
-}
-
-/// From the first pTimer to the last; `None` unless there are enough and all make sense.
-fn kernel_ns(kernels: &[&Event], wanted: usize) -> Option<f64> {
-    if kernels.len() < wanted {
-        return None;
-    }
-    let mut range: Option<(u64, u64)> = None;
-    for kernel in kernels {
-        let Detail::KernelCh { ptimer: start, .. } = kernel.start.detail else { return None };
-        let (stop, _) = kernel.ptimer_stop?;
-        // NCCL's ring of 64 time stamps may have been overtaken.
-        if start == 0 || stop < start {
-            return None;
-        }
-        let (first, last) = range.unwrap_or((start, stop));
-        range = Some((first.min(start), last.max(stop)));
-    }
-    range.map(|(first, last)| crate::stats::to_f64(last - first))
 }

@@ -24,6 +24,9 @@ pub trait StepExt {
     fn end_ticks(&self) -> u64;
     /// Ticks spent in each state: from its record to the next one's, or to the step's end.
     fn waits(&self) -> [u64; 3];
+    /// Ticks in the network; for a receive with the wait for the sender. `None` where the state
+    /// was not recorded.
+    fn network(&self) -> Option<u64>;
     /// The state it is in (or was in last), with the time since when.
     fn current(&self) -> Option<(State, u64)>;
 }
@@ -50,6 +53,11 @@ impl StepExt for Step {
             }
         }
         waits
+    }
+
+    fn network(&self) -> Option<u64> {
+        let at = if self.has(step_flags::IS_SEND) { 2 } else { 0 };
+        self.has(FLAGS[at]).then(|| self.waits()[at])
     }
 
     fn current(&self) -> Option<(State, u64)> {
@@ -101,13 +109,14 @@ mod tests {
         };
         assert_eq!(step.waits(), [32, 48, 64]);
         assert_eq!(step.current(), Some((State::STEP_SEND_WAIT, 1096)));
+        assert_eq!(step.network(), Some(64));
         // Up to NCCL 2.26 there is no SendPeerWait.
         step.flags &= !step_flags::SECOND;
         assert_eq!(step.waits(), [80, 0, 64]);
         step.flags = step_flags::FIRST;
         assert_eq!(step.current(), Some((State::STEP_RECV_WAIT, 1016)));
-        assert_eq!(step.waits(), [144, 0, 0]);
+        assert_eq!((step.waits(), step.network()), ([144, 0, 0], Some(144)));
         step.flags = 0;
-        assert_eq!((step.current(), step.waits()), (None, [0; 3]));
+        assert_eq!((step.current(), step.waits(), step.network()), (None, [0; 3], None));
     }
 }

@@ -3,6 +3,7 @@
 
 use clap::{Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// See into NCCL: record what it does in each rank, and read the recordings.
@@ -24,6 +25,8 @@ pub(crate) enum Verb {
     Report(Report),
     /// Write recordings as a trace for Perfetto or Chrome
     Export(Export),
+    /// Export what the ranks of this node do, all the time
+    Agent(Agent),
     /// Check the installation, and say what would go wrong
     Doctor(Doctor),
     /// Print the plugin's path
@@ -73,6 +76,55 @@ pub(crate) struct Export {
     /// The trace; `-` is standard output
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: PathBuf,
+}
+
+/// Arguments of `agent`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Agent {
+    /// Directory whose recordings are followed, with those two levels below; may be repeated
+    /// [default: NCCLSCOPE_DIR, else the current one]
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) dir: Vec<PathBuf>,
+    /// Seconds between two exports [default: OTEL_METRIC_EXPORT_INTERVAL, else 15]
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    pub(crate) interval: Option<f64>,
+    /// Collector to send OTLP to, http:// or https:// [default: OTEL_EXPORTER_OTLP_ENDPOINT]
+    #[arg(long, value_name = "URL")]
+    pub(crate) otlp: Option<String>,
+    /// Serve /metrics for Prometheus
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub(crate) prom_listen: Option<SocketAddr>,
+    /// Write ncclscope.prom for the node exporter's textfile collector
+    #[arg(long, value_name = "DIR")]
+    pub(crate) textfile: Option<PathBuf>,
+    /// Tell series apart by what grows with the job
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "LABEL,…")]
+    pub(crate) labels: Vec<Label>,
+    /// Series to export at most; the rest becomes one overflow series for each metric
+    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    pub(crate) max_series: usize,
+    /// Follow the recordings of all hosts, not only of this one
+    #[arg(long)]
+    pub(crate) any_host: bool,
+    /// Read once everything that is there, print it as Prometheus's text, and end
+    #[arg(long, conflicts_with_all = ["interval", "otlp", "prom_listen", "textfile"])]
+    pub(crate) once: bool,
+}
+
+/// What series are told apart by, if asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Label {
+    /// The rank that reports
+    Rank,
+    /// The rank at the other end
+    Peer,
+    /// The channel
+    Channel,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|s| (0.1..=86_400.0).contains(s));
+    seconds.ok_or_else(|| "expected seconds from 0.1 to 86400".into())
 }
 
 /// Arguments of `doctor`.

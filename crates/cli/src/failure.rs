@@ -6,6 +6,8 @@ use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
+/// Wrong usage; the code of the parser of the command line.
+const USAGE: u8 = 2;
 /// An input that cannot be read.
 pub(crate) const BAD_INPUT: u8 = 3;
 /// Something missing or refused in the environment.
@@ -20,6 +22,11 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
+    /// An option or a variable that makes no sense.
+    pub(crate) fn usage(message: impl Into<String>) -> Failure {
+        Failure { code: USAGE, message: Some(message.into()) }
+    }
+
     /// An input that cannot be read.
     pub(crate) fn input(message: impl Into<String>) -> Failure {
         Failure { code: BAD_INPUT, message: Some(message.into()) }

@@ -80,7 +80,7 @@ impl Input {
 }
 
 /// Recordings stay open while they are read; the usual limit of 1024 files is soft.
-fn allow_open_files() {
+pub(crate) fn allow_open_files() {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }

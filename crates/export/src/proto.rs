@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Writes protobuf: varints, 64-bit numbers, bytes and nested messages, and nothing else.
+Writes protobuf: varints, 64-bit numbers, bytes, packed and nested messages, and nothing else.
 
 The wire format is documented at protobuf.dev ("Encoding"): each field is a key, `number << 3 |
 type`, and its value; type 0 is a varint, 1 eight bytes, 2 a length and that many bytes.
@@ -37,6 +37,23 @@ impl Message {
     pub fn fixed64(&mut self, field: u32, value: u64) {
         self.varint(u64::from(field) << 3 | 1);
         self.0.extend(value.to_le_bytes());
+    }
+
+    /// A `double`.
+    pub fn double(&mut self, field: u32, value: f64) {
+        self.fixed64(field, value.to_bits());
+    }
+
+    /// A `sint32`: a small number takes few bytes also where it is negative.
+    pub fn sint32(&mut self, field: u32, value: i32) {
+        self.uint(field, u64::from(((value << 1) ^ (value >> 31)).cast_unsigned()));
+    }
+
+    /// A `repeated uint64`, packed.
+    pub fn packed(&mut self, field: u32, values: &[u64]) {
+        let mut inner = Message::default();
+        values.iter().for_each(|&value| inner.varint(value));
+        self.block(field, &inner.0);
     }
 
     /// A `string` or `bytes`.
@@ -101,5 +118,12 @@ mod tests {
         message.clear();
         message.uint(16, 0);
         assert_eq!(message.bytes(), [0x80, 0x01, 0]);
+        message.clear();
+        for value in [0, -1, 1, i32::MIN] {
+            message.sint32(1, value);
+        }
+        message.packed(2, &[1, 150]);
+        let zigzag = [8, 0, 8, 1, 8, 2, 8, 0xff, 0xff, 0xff, 0xff, 0x0f];
+        assert_eq!(message.bytes(), [&zigzag[..], &[0x12, 3, 1, 0x96, 1]].concat());
     }
 }

@@ -26,24 +26,30 @@ pub(crate) unsafe fn start<V: Version>(
     // First of all: the caller's slot may hold anything, and is read whatever happens here.
     // SAFETY: not null, and valid by the caller's promise.
     unsafe { handle.write(core::ptr::null_mut()) };
-    if !gate::is_open() || descr.is_null() {
+    if descr.is_null() {
         return NcclResult::SUCCESS;
     }
-    // The event that comes most often does not pay for the others.
+    // The event that comes most often does not pay for the others, not even for their gate.
     // SAFETY: not null, and the caller's promise is the same.
-    if let Some((op, number)) = unsafe { V::step(descr) } {
-        let (recorder, op, number) =
-            (Runtime::get().recorder(), Handle(op), number.cast_unsigned());
-        let Some(step) = attempt(|| recorder.start_step_hot(op, number)) else {
+    let step = unsafe { V::step(descr) };
+    let step = step.map(|(op, number)| (Handle(op), number.cast_unsigned()));
+    if let Some((op, number)) = step {
+        let recorder = Runtime::get().recorder();
+        if let Some(step) = attempt(|| recorder.start_step_hot(op, number)) {
             // SAFETY: not null, and valid by the caller's promise.
-            return unsafe { start_step(handle, op, number) };
-        };
-        // SAFETY: likewise.
-        unsafe { handle.write(to_pointer(step)) };
+            unsafe { handle.write(to_pointer(step)) };
+            return NcclResult::SUCCESS;
+        }
+    }
+    if !gate::is_open() {
         return NcclResult::SUCCESS;
     }
-    // SAFETY: the caller's promise is the same, and both are not null.
-    unsafe { start_other::<V>(context, handle, descr) }
+    match step {
+        // SAFETY: not null, and valid by the caller's promise.
+        Some((op, number)) => unsafe { start_step(handle, op, number) },
+        // SAFETY: the caller's promise is the same, and both are not null.
+        None => unsafe { start_other::<V>(context, handle, descr) },
+    }
 }
 
 /// Not inlined, nor is any other way on from an entry: each has the frame that it needs, and the
@@ -113,12 +119,12 @@ impl Viewer for Starter {
 /// `stopEvent` of any version.
 #[inline(always)]
 pub(crate) fn stop(handle: *mut c_void) -> NcclResult {
-    if !gate::is_open() {
-        return NcclResult::SUCCESS;
-    }
     let (recorder, handle) = (Runtime::get().recorder(), from_pointer(handle));
     if recorder.is_step(handle) {
         return stop_step(handle);
+    }
+    if !gate::is_open() {
+        return NcclResult::SUCCESS;
     }
     match attempt(|| recorder.stop_other_hot(handle)) {
         Some(()) => NcclResult::SUCCESS,
@@ -157,11 +163,11 @@ pub(crate) unsafe fn record<V: Version>(
     state: EventState,
     args: *mut V::StateArgs,
 ) -> NcclResult {
-    if !gate::is_open() {
-        return NcclResult::SUCCESS;
-    }
     let (recorder, handle) = (Runtime::get().recorder(), from_pointer(handle));
     if !recorder.is_step(handle) {
+        if !gate::is_open() {
+            return NcclResult::SUCCESS;
+        }
         // SAFETY: the caller's promise is the same.
         return unsafe { record_other::<V>(handle, state, args) };
     }

@@ -18,13 +18,14 @@ impl Recorder {
     #[must_use]
     #[inline(always)]
     pub fn start_step_hot(&self, op: Handle, number: u32) -> Option<Handle> {
-        let slot = self.slot_of_op(op)?;
+        let handle = op.step_of(number);
+        let slot = slots::at(&self.region, op).filter(|slot| slot.holds(op))?;
         let step = slot.step(number as usize);
-        if step.is_live(op) {
+        if !self.is_step(handle) || step.is_started() {
             return None;
         }
         step.start(op, number, clock::counter()?);
-        Some(op.step_of(number))
+        Some(handle)
     }
 
     /// [`Recorder::step_state`] of a step in flight, and a state that steps have.
@@ -47,7 +48,7 @@ impl Recorder {
     pub fn stop_step_hot(&self, handle: Handle) -> Option<()> {
         let slot = slots::at(&self.region, handle).filter(|slot| slot.holds(handle.op_of()))?;
         let step = slot.step(handle.step_index());
-        let lane = registry::held(&self.region, handle.lane()).filter(|_| step.is_live(handle))?;
+        let lane = registry::held(&self.region, handle.lane()).filter(|_| step.is_started())?;
         let room = lane.room()?;
         let record = step.observe(handle, slot.is_send(), true, clock::counter()?);
         room.fill(record.short()?);

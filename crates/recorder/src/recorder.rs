@@ -20,6 +20,9 @@ pub const NO_COMM: u16 = u16::MAX;
 /// Whole lanes that wait for threads: an enqueuing one, a proxy, and two more.
 const SPARE: usize = 4;
 
+/// The family of no handle.
+const NOBODYS: u64 = u64::MAX;
+
 /// The process's recorder. There is one; thread-local lanes lead to its memory.
 #[derive(Debug)]
 pub struct Recorder {
@@ -28,6 +31,8 @@ pub struct Recorder {
     /// String table.
     pub strings: Interner,
     process: AtomicU64,
+    /// [`Handle::family`] of this process's steps as long as they are recorded.
+    steps: AtomicU64,
     slabs_used: AtomicU32,
     lost_without_lane: [AtomicU64; KINDS],
     stale: AtomicU64,
@@ -42,6 +47,7 @@ impl Recorder {
             region: Region::new(),
             strings: Interner::new(),
             process: AtomicU64::new(1),
+            steps: AtomicU64::new(NOBODYS),
             slabs_used: AtomicU32::new(0),
             lost_without_lane: [const { AtomicU64::new(0) }; KINDS],
             stale: AtomicU64::new(0),
@@ -51,7 +57,15 @@ impl Recorder {
 
     /// Sets the process bits of all handles (1..=1023). Before the gate opens.
     pub fn set_process(&self, process: u64) {
-        self.process.store(process.clamp(1, 1023), Ordering::Relaxed);
+        let process = process.clamp(1, 1023);
+        self.process.store(process, Ordering::Relaxed);
+        self.steps.store(Handle::family_of(process, EventKind::ProxyStep), Ordering::Release);
+    }
+
+    /// No step is recorded any more: to be called with [`crate::gate::kill`], for the callbacks of
+    /// steps do not look at the gate.
+    pub fn shut(&self) {
+        self.steps.store(NOBODYS, Ordering::Relaxed);
     }
 
     #[inline(always)]
@@ -156,11 +170,11 @@ impl Recorder {
         }
     }
 
-    /// True for the handle of a network step of this process.
+    /// True for the handle of a network step of this process, until [`Recorder::shut`].
     #[must_use]
     #[inline(always)]
     pub fn is_step(&self, handle: Handle) -> bool {
-        handle.family() == Handle::family_of(self.process(), EventKind::ProxyStep)
+        handle.family() == self.steps.load(Ordering::Acquire)
     }
 
     /// A network step reached `state`. `size` tells the bytes, where the state has them.
@@ -349,7 +363,8 @@ impl Recorder {
         self.lanes().filter(|(_, lane)| lane.outgrows()).chain(next).map(|(index, _)| index)
     }
 
-    fn lanes(&self) -> impl Iterator<Item = (usize, &'static LaneHeader)> {
+    /// The usable lanes, with their numbers.
+    pub fn lanes(&self) -> impl Iterator<Item = (usize, &'static LaneHeader)> {
         (0..self.region.rings()).filter_map(|i| Some((i, self.region.lane_header(i)?)))
     }
 }

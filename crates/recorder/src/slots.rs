@@ -252,6 +252,14 @@ impl StepSlot {
         (self.tag.load(Ordering::Relaxed) ^ (tag_of(handle) | LIVE)) & !states == 0
     }
 
+    /// True if a step is in flight here. It is one of the operation that holds the slot: its steps
+    /// end with an operation.
+    #[must_use]
+    #[inline(always)]
+    pub fn is_started(&self) -> bool {
+        self.tag.load(Ordering::Relaxed) & LIVE != 0
+    }
+
     /// True if the step that the slot holds has this number.
     #[must_use]
     #[inline(always)]
@@ -376,6 +384,7 @@ pub fn in_flight(region: &Region, now: u64) -> Vec<(usize, Step)> {
 }
 
 #[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "the least of both fits")]
 fn clip(value: u64) -> u32 {
-    u32::try_from(value).unwrap_or(u32::MAX)
+    value.min(u64::from(u32::MAX)) as u32
 }

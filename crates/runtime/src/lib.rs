@@ -16,6 +16,8 @@ pub mod context;
 mod drain;
 mod lanes;
 mod log;
+mod meter;
+mod otlp;
 mod runtime;
 mod session;
 pub mod sys;

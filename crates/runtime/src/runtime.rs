@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The life cycle: first communicator, further ones, the last one's end, the end of the process.
 
-use crate::config::{Config, LogTo, Mode};
+use crate::config::{Config, LogTo, Mode, Otlp};
 use crate::context::{COMMS, NO_COMM, comm_of, context};
 use crate::log::{Logger, Severity, log};
-use crate::session::Session;
+use crate::meter::Meter;
+use crate::session::{Session, WindowEnd};
 use crate::sys::lock::{Guard, Lock};
 use crate::{drain, lanes, sys};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -226,6 +227,13 @@ impl Runtime {
         for line in &lines {
             session.note(line);
         }
+        if let Some(target) = config.otlp {
+            let resource = resource(&target, &host, state.pid, nccl_version);
+            match Meter::start(target, config.labels, resource) {
+                Ok(meter) => session.measure(meter),
+                Err(error) => state.say(Severity::Problem, &format!("no metrics: {error}")),
+            }
+        }
         registry::install();
         sys::register(in_child, at_exit);
         let stale = config.lanes.clone();
@@ -262,6 +270,7 @@ impl Runtime {
             }
             if last {
                 session.tick(&self.recorder, true);
+                session.close_window(&self.recorder, WindowEnd::Now);
                 session.sync(&self.recorder, panics, comms_lost);
             }
         }
@@ -323,7 +332,13 @@ impl Runtime {
     #[cold]
     pub fn contain(&self) {
         self.panics.fetch_add(1, Ordering::Relaxed);
+        self.kill();
+    }
+
+    /// Ends the recording for good. Safe in a child of a fork.
+    fn kill(&self) {
         gate::kill();
+        self.recorder.shut();
     }
 
     /// The process ends in order.
@@ -345,7 +360,7 @@ impl Runtime {
         if state.pid != sys::pid() {
             return;
         }
-        gate::kill();
+        self.kill();
         if let Phase::Running(session) = &mut state.phase {
             self.define_learned(session);
             let panics = self.panics.load(Ordering::Relaxed);
@@ -375,6 +390,32 @@ impl State {
     }
 }
 
+/// What metrics say of this process. The user's word wins.
+fn resource(target: &Otlp, host: &str, pid: u32, nccl_version: u32) -> Vec<(String, String)> {
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let (major, minor, patch) =
+        (nccl_version / 10_000, nccl_version / 100 % 100, nccl_version % 100);
+    let known = [
+        ("service.name", Some("ncclscope".to_owned())),
+        ("service.instance.id", Some(format!("{host}-{pid}"))),
+        ("host.name", Some(host.to_owned())),
+        ("process.pid", Some(pid.to_string())),
+        ("nccl.version", (nccl_version != 0).then(|| format!("{major}.{minor}.{patch}"))),
+        ("nccl.plugin.version", Some(env!("CARGO_PKG_VERSION").to_owned())),
+        ("slurm.job.id", variable("SLURM_JOB_ID")),
+        ("k8s.pod.name", variable("K8S_POD_NAME").or_else(|| variable("POD_NAME"))),
+        ("k8s.node.name", variable("K8S_NODE_NAME").or_else(|| variable("NODE_NAME"))),
+        ("k8s.namespace.name", variable("K8S_NAMESPACE").or_else(|| variable("POD_NAMESPACE"))),
+    ];
+    let mut resource = target.resource.clone();
+    for (name, value) in known {
+        if let Some(value) = value.filter(|_| !resource.iter().any(|(known, _)| known == name)) {
+            resource.push((name.to_owned(), value));
+        }
+    }
+    resource
+}
+
 fn read_environment(host: &str, pid: u32) -> (Config, Vec<String>) {
     let names: Vec<String> =
         std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect();
@@ -395,7 +436,7 @@ fn drain_thread(runtime: &'static Runtime, stale_lanes: Option<&Path>) {
 
 /// After a fork the child has no drain thread, and its memory is the parent's recording.
 extern "C" fn in_child() {
-    gate::kill();
+    Runtime::get().kill();
 }
 
 extern "C" fn at_exit() {

@@ -3,15 +3,18 @@
 
 use crate::config::Config;
 use crate::lanes::LanesFile;
+use crate::meter::{Losses, Meter};
 use crate::sys;
 use ncclscope_recorder::{Recorder, clock, interner, lane, slots};
 use ncclscope_trace::codec::META_LANE;
+use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::lanes_file::Owner;
 use ncclscope_trace::layout::Header;
-use ncclscope_trace::{ClockSync, Comm, Definition, Record, Writer};
+use ncclscope_trace::{ClockSync, Comm, Definition, Record, TickMap, Writer};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// A lane in the lanes file is left alone until it is this full, or [`Session::tick`] is told to
 /// flush.
@@ -20,6 +23,8 @@ const LAZY_WORDS: u64 = lane::STARTER_WORDS / 2;
 /// the rest. A page costs `init` a microsecond or more.
 const FIRST_LANES: usize = 2;
 const FIRST_SLABS: usize = 2;
+/// How long the end of the process waits for the last metrics to be sent.
+const EXPORT_PATIENCE: Duration = Duration::from_secs(2);
 /// Room that the lanes file should have when lanes grow.
 const HEADROOM: u64 = 4 << 20;
 
@@ -35,7 +40,20 @@ pub(crate) struct Session {
     comms: Vec<Comm>,
     words: Vec<u64>,
     first_sync: ClockSync,
+    latest_sync: ClockSync,
+    meter: Option<Meter>,
     failed: bool,
+}
+
+/// Why a window of metrics ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum WindowEnd {
+    /// Its time is over; otherwise it goes on.
+    Due,
+    /// No communicator is left.
+    Now,
+    /// The process ends.
+    Last,
 }
 
 impl Session {
@@ -60,6 +78,7 @@ impl Session {
         let (writer, path) = create(&config.dir, &header, config.ring_bytes).map_err(|e| {
             format!("cannot record in {}: {e}; recording is off", config.dir.display())
         })?;
+        let sync = clock::compare();
         let mut session = Session {
             writer,
             path,
@@ -68,7 +87,9 @@ impl Session {
             strings_known: vec![false; interner::CAPACITY],
             comms: Vec::new(),
             words: Vec::new(),
-            first_sync: clock::compare(),
+            first_sync: sync,
+            latest_sync: sync,
+            meter: None,
             failed: false,
         };
         session
@@ -116,6 +137,45 @@ impl Session {
         self.failed
     }
 
+    /// Measures from here on.
+    pub(crate) fn measure(&mut self, meter: Meter) {
+        self.meter = Some(meter);
+    }
+
+    /// Compares the clocks before the first figure, which nobody could tell the time of otherwise.
+    fn clock_meter(&mut self) {
+        if self.meter.is_some() && self.writer.header().hz == 0 {
+            self.keep(|s| s.compare_clocks());
+        }
+    }
+
+    fn tick_map(&self) -> TickMap {
+        TickMap::new(vec![self.first_sync, self.latest_sync], self.writer.header().hz)
+    }
+
+    /// Ends the window of metrics.
+    pub(crate) fn close_window(&mut self, recorder: &Recorder, end: WindowEnd) {
+        let clock = self.tick_map();
+        let is_due = |meter: &&mut Meter| end != WindowEnd::Due || meter.is_due();
+        let Some(meter) = self.meter.as_mut().filter(is_due) else { return };
+        let header = self.writer.header();
+        let mut lane_full = [0; KINDS];
+        for (_, lane) in recorder.lanes() {
+            lane_full.iter_mut().zip(lane.lost()).for_each(|(sum, lost)| *sum += lost);
+        }
+        let losses = Losses {
+            by_kind: [
+                ("lane_full", lane_full),
+                ("no_lane", recorder.lost_without_lane()),
+                ("overwritten", header.overwritten),
+                ("unwritten", header.unwritten),
+            ],
+            stale: recorder.stale(),
+            unknown: recorder.unknown(),
+        };
+        meter.close(&clock, &losses, end == WindowEnd::Last);
+    }
+
     /// Runs a write; its failure is counted by the writer and remembered here.
     fn keep(&mut self, write: impl FnOnce(&mut Session) -> io::Result<()>) {
         if write(self).is_err() {
@@ -126,6 +186,7 @@ impl Session {
     /// Defines a communicator, or says more about one.
     pub(crate) fn define_comm(&mut self, comm: Comm) {
         self.keep(|s| s.writer.define(&Definition::Comm(comm.clone())));
+        self.meter.iter_mut().for_each(|meter| meter.comm(&comm));
         match self.comms.iter_mut().find(|c| c.index == comm.index) {
             Some(known) => *known = comm,
             None => self.comms.push(comm),
@@ -156,11 +217,13 @@ impl Session {
     /// Moves what the lanes hold to the file, all of it with `flush`. Returns how many words the
     /// fullest lane held.
     pub(crate) fn tick(&mut self, recorder: &Recorder, flush: bool) -> u64 {
+        self.clock_meter();
         self.define_strings(recorder);
         let mut fullest = 0;
         for index in 0..recorder.region.rings() {
             fullest = fullest.max(self.drain_lane(recorder, index, flush));
         }
+        self.close_window(recorder, WindowEnd::Due);
         fullest
     }
 
@@ -198,6 +261,7 @@ impl Session {
             }
             if let Some((id, text)) = recorder.strings.get(index) {
                 self.strings_known[index] = true;
+                self.meter.iter_mut().for_each(|meter| meter.string(id, &text));
                 self.keep(|s| s.writer.define(&Definition::String { id, text }));
             }
         }
@@ -217,6 +281,7 @@ impl Session {
             let from = header.tail();
             let lane = u16::try_from(index).unwrap_or(META_LANE);
             self.keep(|s| s.writer.append(lane, from, &words));
+            self.meter.iter_mut().for_each(|meter| meter.words(index, &words));
             header.take_until(from + words.len() as u64);
             self.words = words;
         }
@@ -249,11 +314,14 @@ impl Session {
 
     fn compare_clocks(&mut self) -> io::Result<()> {
         let sync = clock::compare();
+        self.latest_sync = sync;
         let ns = sync.monotonic_ns.saturating_sub(self.first_sync.monotonic_ns);
         if ns > 1_000_000 {
             let ticks = u128::from(sync.ticks.saturating_sub(self.first_sync.ticks));
             let hz = ticks * 1_000_000_000 / u128::from(ns);
             self.writer.header_mut().hz = u64::try_from(hz).unwrap_or(0);
+            let clock = self.tick_map();
+            self.meter.iter_mut().for_each(|meter| meter.clock(&clock));
         }
         self.writer.append(META_LANE, 0, Record::clock_sync(&sync).words())
     }
@@ -279,6 +347,8 @@ impl Session {
         self.sync(recorder, panics, comms_lost);
         // What late callbacks still write goes nowhere.
         self.lanes.iter().for_each(LanesFile::remove);
+        self.close_window(recorder, WindowEnd::Last);
+        self.meter.iter().for_each(|meter| meter.flush(EXPORT_PATIENCE));
     }
 }
 

@@ -5,7 +5,8 @@ The event model of ncclscope and the recording it is kept in.
 Everything that a rank's plugin writes and a tool reads is defined here, once: what events there
 are ([`kind`]), what a handle's bits mean ([`handle`]), the words of a record ([`record`]), how
 records are packed into blocks ([`codec`]), where the parts of a file lie ([`layout`]), and how
-ticks become nanoseconds ([`clock`]). [`Writer`] appends, [`Recording`] reads.
+ticks become nanoseconds ([`clock`]). [`Writer`] appends, [`Recording`] reads, [`Follower`] reads
+while it is written.
 
 The byte layout for people is `docs/trace-format.md`.
 
@@ -20,6 +21,7 @@ pub mod codec;
 mod crc;
 pub mod define;
 mod error;
+pub mod follow;
 pub mod handle;
 pub mod kind;
 pub mod lanes_file;
@@ -34,6 +36,7 @@ pub mod writer;
 pub use clock::{ClockSource, ClockSync, TickMap};
 pub use define::{Comm, Definition, StrId};
 pub use error::Error;
+pub use follow::{End, Follower, News};
 pub use handle::Handle;
 pub use kind::{EventKind, State};
 pub use reader::{LaneRecords, Recording};

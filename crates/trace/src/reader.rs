@@ -58,6 +58,11 @@ impl Lane {
         self.recovered.len()
     }
 
+    /// Those records.
+    pub(crate) fn recovered_records(&self) -> &[Record] {
+        &self.recovered
+    }
+
     /// Steps that had started and not stopped when the process ended.
     #[must_use]
     pub fn in_flight(&self) -> &[Step] {
@@ -459,7 +464,7 @@ impl Iterator for LaneRecords<'_> {
 }
 
 /// Up to `len` bytes at `at`; fewer where the file ends.
-fn read_up_to(file: &File, at: u64, len: usize) -> Result<Vec<u8>, Error> {
+pub(crate) fn read_up_to(file: &File, at: u64, len: usize) -> Result<Vec<u8>, Error> {
     let mut bytes = vec![0; len];
     let mut read = 0;
     while read < len {

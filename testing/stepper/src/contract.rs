@@ -14,7 +14,7 @@ pub const STACK: u64 = 2048;
 #[must_use]
 pub fn bound(phase: Phase, kind: Kind) -> u64 {
     match (phase, kind.event, kind.call) {
-        (Phase::Off, ..) => 20,
+        (Phase::Off, ..) => 35,
         // The thread looks for a lane; with each callback, where there is none for it.
         (Phase::First, ..) => 950,
         (Phase::Crowd, ..) => 2300,

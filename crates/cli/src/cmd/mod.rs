@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The verbs, one file each.
 
+mod agent;
 mod doctor;
 mod env;
 mod export;
@@ -18,6 +19,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         Verb::Run(args) => run::run(&args),
         Verb::Report(args) => report::run(&args),
         Verb::Export(args) => export::run(&args),
+        Verb::Agent(args) => agent::run(&args),
         Verb::Doctor(args) => doctor::run(&args),
         Verb::PluginPath => plugin_path::run(),
         Verb::Env(args) => env::run(&args),

@@ -15,10 +15,17 @@ const KNOWN: &[&str] = &[
     "RING_MB",
     "LANES",
     "CLOCK",
+    "OTLP",
+    "WINDOW",
+    "LABELS",
     "LOG",
     "PLUGIN",
+    "PROM_COMPAT",
     "NCCL_DIR",
     "REQUIRE_NCCL",
+    "REQUIRE_PROM",
+    "REQUIRE_PTRACE",
+    "BENCH_DIR",
     "TEST_PYTHON",
 ];
 

@@ -5,11 +5,14 @@ The configuration: environment variables, read once, at the first communicator.
 A value that cannot be used is told in one line and the default holds.
 */
 
+mod otlp;
 mod table;
 
+use ncclscope_export::metrics::Labels;
 use ncclscope_trace::EventKind;
 use std::path::PathBuf;
 
+pub use otlp::Otlp;
 pub use table::{PREFIX, VARIABLES, Variable, markdown};
 
 /// What is recorded, and how much of it is kept.
@@ -64,6 +67,10 @@ pub struct Config {
     pub counter: bool,
     /// `NCCLSCOPE_LOG`.
     pub log: LogTo,
+    /// `NCCLSCOPE_OTLP` and what OpenTelemetry's own variables say: where metrics go.
+    pub otlp: Option<Otlp>,
+    /// `NCCLSCOPE_LABELS`: what tells series apart.
+    pub labels: Labels,
 }
 
 /// Every event but ProxyCtrl (it floods up to NCCL 2.26) and KernelPhase.
@@ -93,6 +100,8 @@ impl Config {
             lanes: reader.value("LANES", lanes, Some(DEFAULT_LANES.into())),
             counter: reader.value("CLOCK", clock, true),
             log: reader.value("LOG", log, LogTo::Nccl),
+            labels: reader.value("LABELS", labels, Labels::default()),
+            otlp: Otlp::read(get, &mut reader.lines),
         };
         for name in names.iter().filter(|n| n.starts_with(PREFIX)) {
             if !VARIABLES.iter().any(|v| name == &v.full_name()) {
@@ -246,6 +255,20 @@ fn lanes(text: &str) -> Result<Option<PathBuf>, &'static str> {
     }
 }
 
+fn labels(text: &str) -> Result<Labels, &'static str> {
+    let mut labels = Labels::default();
+    for word in text.split(',') {
+        match word.trim().to_ascii_lowercase().as_str() {
+            "rank" => labels.rank = true,
+            "peer" => labels.peer = true,
+            "channel" => labels.channel = true,
+            "none" => {}
+            _ => return Err("rank, peer, channel, or several of them; or none"),
+        }
+    }
+    Ok(labels)
+}
+
 fn clock(text: &str) -> Result<bool, &'static str> {
     match text.to_ascii_lowercase().as_str() {
         "auto" | "tsc" => Ok(true),
@@ -295,15 +318,16 @@ mod tests {
             ("NCCLSCOPE_LANES", "shm"),
             ("NCCLSCOPE_CLOCK", "sundial"),
             ("NCCLSCOPE_LOG", "paper"),
+            ("NCCLSCOPE_LABELS", "colour"),
             ("NCCLSCOPE_MOOD", "good"),
         ]);
         assert_eq!(config, read(&[]).0);
-        assert_eq!(lines.len(), 8);
+        assert_eq!(lines.len(), 9);
         assert_eq!(
             lines[0],
             "NCCLSCOPE_MODE=fast: expected off, flight or trace; the default holds"
         );
-        assert!(lines[7].contains("unknown variable NCCLSCOPE_MOOD"));
+        assert!(lines[8].contains("unknown variable NCCLSCOPE_MOOD"));
     }
 
     #[test]

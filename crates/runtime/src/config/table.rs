@@ -116,6 +116,31 @@ pub const VARIABLES: &[Variable] = &[
         "`monotonic` stamps with the system's clock even where the processor's counter is good.",
     ),
     plugin(
+        "OTLP",
+        &["NCCL_PROFILER_OTEL_TELEMETRY_ENDPOINT"],
+        "a URL, `on`, `off`",
+        "`off`, unless an OpenTelemetry endpoint is set",
+        "Metrics are sent there by OTLP over HTTP (protobuf), from each rank. `on`: to where \
+         `OTEL_EXPORTER_OTLP_METRICS_ENDPOINT` or `OTEL_EXPORTER_OTLP_ENDPOINT` says, else to \
+         `http://localhost:4318`. These two also turn it on by themselves, unless \
+         `OTEL_EXPORTER_OTLP_PROTOCOL` is another than `http/protobuf`. The headers, timeout, \
+         temporality, `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` are OpenTelemetry's too.",
+    ),
+    plugin(
+        "WINDOW",
+        &["NCCL_PROFILER_OTEL_TELEMETRY_INTERVAL_SEC"],
+        "0.1 to 86400",
+        "`OTEL_METRIC_EXPORT_INTERVAL` (ms), else 60",
+        "Seconds between two exports of metrics.",
+    ),
+    plugin(
+        "LABELS",
+        &[],
+        "`rank`, `peer`, `channel`, or several; `none`",
+        "`none`",
+        "Which of them tell series of metrics apart. Each multiplies their number.",
+    ),
+    plugin(
         "LOG",
         &[],
         "`nccl`, `stderr`, `off`",
@@ -128,6 +153,14 @@ pub const VARIABLES: &[Variable] = &[
         values: "a file",
         default: "beside the tool",
         meaning: "The plugin that `ncclscope run`, `env` and `plugin-path` use.",
+        reader: Reader::Tool,
+    },
+    Variable {
+        name: "PROM_COMPAT",
+        aliases: &[],
+        values: "`inspector`, `mosaic`",
+        default: "unset",
+        meaning: "`ncclscope agent` gives Prometheus the names of that project instead of ours.",
         reader: Reader::Tool,
     },
     Variable {
@@ -147,11 +180,37 @@ pub const VARIABLES: &[Variable] = &[
         reader: Reader::Tests,
     },
     Variable {
+        name: "REQUIRE_PROM",
+        aliases: &[],
+        values: "`1`",
+        default: "unset",
+        meaning: "Tests that need Prometheus (`promtool`, `prometheus`) fail without it instead of \
+                  being skipped.",
+        reader: Reader::Tests,
+    },
+    Variable {
+        name: "REQUIRE_PTRACE",
+        aliases: &[],
+        values: "`1`",
+        default: "unset",
+        meaning: "The stepper fails where it may not trace a process instead of being skipped.",
+        reader: Reader::Tests,
+    },
+    Variable {
+        name: "BENCH_DIR",
+        aliases: &[],
+        values: "a directory",
+        default: "`../shared/bench`",
+        meaning: "The neutral load driver and the floors of `cargo xtask bench`.",
+        reader: Reader::Tests,
+    },
+    Variable {
         name: "TEST_PYTHON",
         aliases: &[],
         values: "a file",
         default: "unset",
-        meaning: "The Python with which tests check traces against Perfetto's schema.",
+        meaning: "The Python with which tests check traces and metrics against the schemas of \
+                  Perfetto and OpenTelemetry.",
         reader: Reader::Tests,
     },
 ];

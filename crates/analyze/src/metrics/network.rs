@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Links and channels of a process, reached by number: a step must cost little.
+
+use super::comms::Comms;
+use super::hash::Map;
+use super::{Channel, ChannelKey, Link, LinkKey, Metrics, Waits};
+use crate::stats::to_f64;
+use crate::steps::StepExt;
+use ncclscope_trace::Step;
+use ncclscope_trace::record::{ProxyOp, step_flags};
+
+/// Links, and channels, that are told apart.
+const MAX_PLACES: usize = 1 << 14;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct LinkId {
+    comm: u16,
+    rank: i32,
+    peer: i32,
+    is_send: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct ChannelId {
+    comm: u16,
+    rank: i32,
+    channel: u8,
+    is_send: bool,
+}
+
+/// A link in this window. Ticks add up without rounding.
+#[derive(Debug)]
+struct LinkSums {
+    id: LinkId,
+    is_known: bool,
+    waits: [u64; 3],
+    link: Link,
+}
+
+/// A channel in this window.
+#[derive(Debug)]
+struct ChannelSums {
+    id: ChannelId,
+    ticks: u64,
+    kernel_ns: u64,
+    sums: Channel,
+}
+
+/// Where the steps of a ProxyOp are counted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    link: usize,
+    channel: usize,
+}
+
+/// What the send steps of an operation carried.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sent {
+    /// Steps.
+    pub(super) transfers: u64,
+    /// Their bytes.
+    pub(super) bytes: u64,
+    /// Their time in the network.
+    pub(super) ticks: u64,
+}
+
+impl Sent {
+    /// Adds what others carried.
+    pub(super) fn add(&mut self, other: Sent) {
+        self.transfers += other.transfers;
+        self.bytes += other.bytes;
+        self.ticks = self.ticks.saturating_add(other.ticks);
+    }
+}
+
+/// All links and channels.
+#[derive(Debug, Default)]
+pub(super) struct Network {
+    links: Vec<LinkSums>,
+    link_ids: Map<LinkId, usize>,
+    channels: Vec<ChannelSums>,
+    channel_ids: Map<ChannelId, usize>,
+}
+
+impl Network {
+    /// Where a ProxyOp's steps go; `None` if there are too many links or channels.
+    pub(super) fn place(&mut self, comm: u16, op: &ProxyOp) -> Option<Place> {
+        let ProxyOp { rank, peer, is_send, channel, .. } = *op;
+        let channel = self.channel(ChannelId { comm, rank, channel, is_send })?;
+        let id = LinkId { comm, rank, peer, is_send };
+        if let Some(&link) = self.link_ids.get(&id) {
+            return Some(Place { link, channel });
+        }
+        if self.links.len() >= MAX_PLACES {
+            return None;
+        }
+        let link = self.links.len();
+        self.link_ids.insert(id, link);
+        self.links.push(LinkSums { id, is_known: false, waits: [0; 3], link: Link::default() });
+        Some(Place { link, channel })
+    }
+
+    fn channel(&mut self, id: ChannelId) -> Option<usize> {
+        if let Some(&at) = self.channel_ids.get(&id) {
+            return Some(at);
+        }
+        if self.channels.len() >= MAX_PLACES {
+            return None;
+        }
+        self.channel_ids.insert(id, self.channels.len());
+        self.channels.push(ChannelSums { id, ticks: 0, kernel_ns: 0, sums: Channel::default() });
+        Some(self.channels.len() - 1)
+    }
+
+    /// Whether any step ever went over the link.
+    pub(super) fn is_known(&self, place: Place) -> bool {
+        self.links.get(place.link).is_some_and(|link| link.is_known)
+    }
+
+    /// Adds a step; what did not stop only makes the link known. Returns what it carried for its
+    /// operation.
+    pub(super) fn add(&mut self, place: Place, step: &Step, seconds_per_tick: f64) -> Sent {
+        let Some(sums) = self.links.get_mut(place.link) else { return Sent::default() };
+        sums.is_known = true;
+        if !step.has(step_flags::STOPPED) {
+            return Sent::default();
+        }
+        let ticks = step.network();
+        sums.add(step, ticks, seconds_per_tick);
+        let is_sized = step.has(step_flags::SIZED);
+        let (bytes, ticks) = (if is_sized { step.size.into() } else { 0 }, ticks.unwrap_or(0));
+        if let Some(channel) = self.channels.get_mut(place.channel) {
+            channel.sums.transfers += 1;
+            channel.sums.bytes += bytes;
+            channel.ticks = channel.ticks.saturating_add(ticks);
+        }
+        if !step.has(step_flags::IS_SEND) || is_sized && bytes == 0 {
+            return Sent::default();
+        }
+        Sent { transfers: 1, bytes, ticks }
+    }
+
+    /// Adds a kernel channel's time by the GPU's timer.
+    pub(super) fn add_kernel(&mut self, comm: u16, rank: i32, channel: u8, ns: u64) {
+        let at = self.channel(ChannelId { comm, rank, channel, is_send: true });
+        if let Some(channel) = at.and_then(|at| self.channels.get_mut(at)) {
+            channel.sums.kernels += 1;
+            channel.kernel_ns = channel.kernel_ns.saturating_add(ns);
+        }
+    }
+
+    /// Ends the window.
+    pub(super) fn take(&mut self, metrics: &mut Metrics, comms: &Comms, seconds_per_tick: f64) {
+        for sums in self.links.iter_mut().filter(|sums| sums.link.transfers > 0) {
+            let LinkId { comm, rank, peer, is_send } = sums.id;
+            let mut link = std::mem::take(&mut sums.link);
+            let waits = std::mem::take(&mut sums.waits).map(|t| to_f64(t) * seconds_per_tick);
+            link.waits = waits_of(is_send, waits);
+            let key = LinkKey { comm: comms.key(comm), rank, peer, is_send };
+            metrics.links.entry(key).or_default().merge(&link);
+        }
+        let used = |sums: &&mut ChannelSums| sums.sums != Channel::default();
+        for sums in self.channels.iter_mut().filter(used) {
+            let ChannelId { comm, rank, channel, is_send } = sums.id;
+            let mut window = std::mem::take(&mut sums.sums);
+            window.seconds = to_f64(std::mem::take(&mut sums.ticks)) * seconds_per_tick;
+            window.kernel_seconds = to_f64(std::mem::take(&mut sums.kernel_ns)) / 1e9;
+            let key = ChannelKey { comm: comms.key(comm), rank, channel, is_send };
+            metrics.channels.entry(key).or_default().merge(&window);
+        }
+    }
+}
+
+impl LinkSums {
+    fn add(&mut self, step: &Step, network: Option<u64>, seconds_per_tick: f64) {
+        self.link.transfers += 1;
+        for (sum, wait) in self.waits.iter_mut().zip(step.waits()) {
+            *sum = sum.saturating_add(wait);
+        }
+        let seconds = network.map(|ticks| to_f64(ticks) * seconds_per_tick);
+        if let Some(seconds) = seconds {
+            self.link.seconds.add(seconds);
+        }
+        if !step.has(step_flags::SIZED) {
+            return;
+        }
+        self.link.bytes += u64::from(step.size);
+        self.link.size.add(f64::from(step.size));
+        // What a receive takes contains the wait for the sender.
+        if let Some(us) = seconds.filter(|_| self.id.is_send).map(|seconds| seconds * 1e6) {
+            self.link.fit.add(f64::from(step.size), us);
+            self.link.add_least(step.size, us);
+        }
+    }
+}
+
+fn waits_of(is_send: bool, [first, second, third]: [f64; 3]) -> Waits {
+    if is_send {
+        Waits { gpu: first, peer: second, network: third, flush: 0.0 }
+    } else {
+        Waits { network: first, flush: second, gpu: third, peer: 0.0 }
+    }
+}

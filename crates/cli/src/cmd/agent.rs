@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+`ncclscope agent`: exports what the ranks of this node do, all the time.
+
+It reads the recordings that the ranks write anyway and asks nothing of them: whatever happens to
+the agent, or to whom it exports to, costs a rank nothing. One process for a node; a second one on
+the same directory only counts the same again.
+*/
+
+mod node;
+mod output;
+mod process;
+mod sender;
+mod server;
+mod target;
+
+use crate::args::{Agent as Args, Label};
+use crate::failure::{Failure, tell, warn};
+use crate::input::allow_open_files;
+use ncclscope_export::metrics::Labels;
+use node::Node;
+use output::Output;
+use sender::Sender;
+use server::Page;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+use target::{Target, variable};
+
+/// How often recordings are read: block rings are never read too late, whatever the interval.
+const POLL: Duration = Duration::from_secs(1);
+const INTERVAL: Duration = Duration::from_secs(15);
+/// How long the end waits for the collector.
+const LAST_PATIENCE: Duration = Duration::from_secs(5);
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let directories = directories(args);
+    let host = host_name();
+    let labels = labels(&args.labels);
+    let compat = output::compat(variable("NCCLSCOPE_PROM_COMPAT").as_deref())?;
+    let mut output = Output::new(labels, compat, args.max_series, &host);
+    allow_open_files();
+    if args.once {
+        if let Some(missing) = directories.iter().find(|directory| !directory.is_dir()) {
+            return Err(Failure::input(format!("{}: no such directory", missing.display())));
+        }
+        let mut node = Node::new(directories, None);
+        node.poll();
+        node.close(Instant::now(), true);
+        let text = output.prometheus(&node, 0);
+        std::io::stdout().lock().write_all(text.as_bytes())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let interval = interval(args)?;
+    let target = Target::find(args.otlp.as_deref(), &host, variable)?;
+    if target.is_none() && args.prom_listen.is_none() && args.textfile.is_none() {
+        return Err(Failure::usage(
+            "nothing to export to: give --prom-listen, --textfile or --otlp, or --once to see what \
+             there is",
+        ));
+    }
+    let signals = stop_signals()?;
+    let mut node = Node::new(directories, (!args.any_host).then_some(host));
+    node.pass_over_ended();
+    let mut exports = Exports::start(args, target)?;
+    loop {
+        let stop = watch(&mut node, interval, &signals);
+        exports.export(&mut node, &mut output, stop);
+        if stop {
+            exports.finish();
+            return Ok(ExitCode::SUCCESS);
+        }
+    }
+}
+
+/// Reads for the length of a window. True if a signal ends the agent.
+fn watch(node: &mut Node, interval: Duration, signals: &Receiver<()>) -> bool {
+    let end = Instant::now() + interval;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let stop = match signals.recv_timeout(left.min(POLL)) {
+            Ok(()) => true,
+            Err(RecvTimeoutError::Timeout) => false,
+            // Without the thread there are no signals any more.
+            Err(RecvTimeoutError::Disconnected) => {
+                std::thread::sleep(left.min(POLL));
+                false
+            }
+        };
+        node.poll();
+        if stop || Instant::now() >= end {
+            return stop;
+        }
+    }
+}
+
+/// SIGTERM and SIGINT, as messages.
+fn stop_signals() -> Result<Receiver<()>, Failure> {
+    let mut signals = Signals::new([SIGTERM, SIGINT])
+        .map_err(|e| Failure::environment(format!("cannot take signals: {e}")))?;
+    let (sender, receiver) = mpsc::channel();
+    // It sleeps until a signal comes, and ends with us.
+    std::thread::spawn(move || signals.forever().try_for_each(|_| sender.send(())));
+    Ok(receiver)
+}
+
+fn directories(args: &Args) -> Vec<PathBuf> {
+    if !args.dir.is_empty() {
+        return args.dir.clone();
+    }
+    vec![std::env::var_os("NCCLSCOPE_DIR").map_or_else(|| ".".into(), PathBuf::from)]
+}
+
+fn labels(asked: &[Label]) -> Labels {
+    Labels {
+        rank: asked.contains(&Label::Rank),
+        peer: asked.contains(&Label::Peer),
+        channel: asked.contains(&Label::Channel),
+    }
+}
+
+fn interval(args: &Args) -> Result<Duration, Failure> {
+    if let Some(seconds) = args.interval {
+        return Ok(Duration::from_secs_f64(seconds));
+    }
+    let name = "OTEL_METRIC_EXPORT_INTERVAL";
+    let Some(value) = variable(name) else { return Ok(INTERVAL) };
+    let milliseconds = value.parse().ok().filter(|ms| (100..=86_400_000).contains(ms));
+    milliseconds.map(Duration::from_millis).ok_or_else(|| {
+        Failure::usage(format!("{name}={value}: expected milliseconds from 100 to 86400000"))
+    })
+}
+
+/// The host's name up to its first dot, as recordings have it.
+fn host_name() -> String {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    name.split('.').next().unwrap_or_default().to_owned()
+}
+
+/// Where figures go.
+#[derive(Debug)]
+struct Exports {
+    page: Option<Page>,
+    textfile: Option<PathBuf>,
+    otlp: Option<(Sender, Target)>,
+    textfile_failed: bool,
+}
+
+impl Exports {
+    fn start(args: &Args, target: Option<Target>) -> Result<Exports, Failure> {
+        let page = match args.prom_listen {
+            None => None,
+            Some(address) => {
+                let page = Page::default();
+                let address = server::start(address, page.clone()).map_err(|e| {
+                    Failure::environment(format!(
+                        "cannot listen on {address}: {e}; choose another with --prom-listen"
+                    ))
+                })?;
+                tell(format_args!("serving http://{address}/metrics"));
+                Some(page)
+            }
+        };
+        let otlp = match target {
+            None => None,
+            Some(target) => {
+                let sender = Sender::start(target.clone()).map_err(Failure::environment)?;
+                Some((sender, target))
+            }
+        };
+        if let Some(directory) = &args.textfile
+            && !directory.is_dir()
+        {
+            let text = format!("--textfile {}: no such directory", directory.display());
+            return Err(Failure::environment(text));
+        }
+        Ok(Exports { page, textfile: args.textfile.clone(), otlp, textfile_failed: false })
+    }
+
+    /// Closes the window and exports it.
+    fn export(&mut self, node: &mut Node, output: &mut Output, last: bool) {
+        let window = node.close(Instant::now(), last);
+        if let Some((sender, target)) = &self.otlp {
+            sender.send(output.otlp(&window, node, target));
+        }
+        if self.page.is_none() && self.textfile.is_none() {
+            return;
+        }
+        let text = output.prometheus(node, self.otlp.as_ref().map_or(0, |(s, _)| s.failed()));
+        if let Some(page) = &self.page {
+            page.set(&text);
+        }
+        if let Some(directory) = &self.textfile {
+            let result = output::write_textfile(directory, &text);
+            let failed = result.is_err();
+            if let Err(error) = result
+                && !self.textfile_failed
+            {
+                warn(format_args!("cannot write to {}: {error}", directory.display()));
+            }
+            self.textfile_failed = failed;
+        }
+    }
+
+    fn finish(&self) {
+        let Some((sender, target)) = &self.otlp else { return };
+        let left = sender.flush(target.timeout.min(LAST_PATIENCE));
+        if left != 0 {
+            warn(format_args!("{left} exports did not reach {}", target.url));
+        }
+    }
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the agent exports: Prometheus's text and OTLP requests, each held to the cap on series.
+
+use super::node::{Count, Node};
+use super::target::Target;
+use crate::failure::Failure;
+use ncclscope_analyze::metrics::Metrics;
+use ncclscope_export::metrics::otlp::{self, Export};
+use ncclscope_export::metrics::{Cap, Labels, Limiter, compat, families, prom};
+use std::fmt::Write;
+use std::io;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The file in the directory of the node exporter's textfile collector.
+pub(super) const TEXTFILE: &str = "ncclscope.prom";
+
+/// Other projects whose names are given instead of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Compat {
+    /// NVIDIA's Inspector.
+    Inspector,
+    /// Open Mosaic's profiler.
+    Mosaic,
+}
+
+/// Reads `NCCLSCOPE_PROM_COMPAT`.
+pub(super) fn compat(value: Option<&str>) -> Result<Option<Compat>, Failure> {
+    match value {
+        None => Ok(None),
+        Some("inspector") => Ok(Some(Compat::Inspector)),
+        Some("mosaic") => Ok(Some(Compat::Mosaic)),
+        Some(other) => Err(Failure::usage(format!(
+            "NCCLSCOPE_PROM_COMPAT={other}: expected inspector or mosaic"
+        ))),
+    }
+}
+
+/// Makes what is exported.
+#[derive(Debug)]
+pub(super) struct Output {
+    labels: Labels,
+    compat: Option<Compat>,
+    host: String,
+    max_series: usize,
+    prometheus: Limiter,
+    otlp: Limiter,
+    start_ns: u64,
+    /// Where the last window ended.
+    last_ns: u64,
+}
+
+impl Output {
+    /// Exports for `host`, at most `max_series` series to each kind of reader.
+    pub(super) fn new(
+        labels: Labels,
+        compat: Option<Compat>,
+        max_series: usize,
+        host: &str,
+    ) -> Output {
+        let now = now_ns();
+        Output {
+            labels,
+            compat,
+            host: host.to_owned(),
+            max_series,
+            prometheus: Limiter::new(Cap::lines(max_series)),
+            otlp: Limiter::new(Cap::points(max_series)),
+            start_ns: now,
+            last_ns: now,
+        }
+    }
+
+    /// All that the node did, as Prometheus's text; `failed` exports to a collector are told too.
+    pub(super) fn prometheus(&mut self, node: &Node, failed: u64) -> String {
+        let total = node.total();
+        let mut text = match self.compat {
+            None => {
+                let families = families(&total, self.labels);
+                prom::encode(&self.prometheus.apply(families, false), &[])
+            }
+            Some(Compat::Inspector) => {
+                compat::inspector(&node.windows(&self.host), self.max_series)
+            }
+            Some(Compat::Mosaic) => compat::mosaic(&node.totals(&self.host), self.max_series),
+        };
+        own(&mut text, node.count(), &total, failed);
+        text
+    }
+
+    /// An OTLP request: the window, or all that the node did.
+    pub(super) fn otlp(&mut self, window: &Metrics, node: &Node, target: &Target) -> Vec<u8> {
+        let now_ns = now_ns();
+        let total;
+        let metrics = if target.delta {
+            window
+        } else {
+            total = node.total();
+            &total
+        };
+        let families = self.otlp.apply(families(metrics, self.labels), target.delta);
+        let export = Export {
+            resource: &target.resource,
+            version: env!("CARGO_PKG_VERSION"),
+            start_ns: if target.delta { self.last_ns } else { self.start_ns },
+            now_ns,
+            delta: target.delta,
+        };
+        self.last_ns = now_ns;
+        otlp::encode(&families, &export)
+    }
+}
+
+/// What the agent says of itself: figures that are there also while they are 0.
+fn own(text: &mut String, count: Count, total: &Metrics, failed: u64) {
+    // NCCL itself stops some events twice; nothing is missing where such a handle is stale.
+    let lost = total.lost.iter().filter(|((cause, _), _)| *cause != "stale");
+    let lost = lost.map(|(_, count)| count).sum();
+    for (name, kind, help, value) in [
+        ("processes", "gauge", "Processes that are followed", count.alive),
+        ("lost_events_total", "counter", "Events that are in no figure", lost),
+        (
+            "missed_blocks_total",
+            "counter",
+            "Blocks of records that were overwritten before the agent read them",
+            count.missed_blocks,
+        ),
+        (
+            "failed_exports_total",
+            "counter",
+            "OTLP requests that were refused, or dropped because the queue was full",
+            failed,
+        ),
+    ] {
+        let name = format!("ncclscope_agent_{name}");
+        // A String takes all that is written to it.
+        let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n");
+    }
+}
+
+/// Replaces the file as a whole: the node exporter may read it at any time. The name that it has
+/// meanwhile is none that the node exporter reads.
+pub(super) fn write_textfile(directory: &Path, text: &str) -> io::Result<()> {
+    let name = format!(".{TEXTFILE}.{}.tmp", std::process::id());
+    let temporary = directory.join(name);
+    let result = std::fs::write(&temporary, text)
+        .and_then(|()| std::fs::rename(&temporary, directory.join(TEXTFILE)));
+    if result.is_err() {
+        let _ = std::fs::remove_file(&temporary);
+    }
+    result
+}
+
+fn now_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}

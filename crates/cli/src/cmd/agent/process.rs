@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One process that is followed: its recording, and what was measured in it.
+
+use ncclscope_analyze::metrics::{Collector, Metrics, Rank};
+use ncclscope_trace::{Definition, Error, EventKind, Follower, News, TickMap};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// A living process compares its clocks once a second. One that does not is stopped, or was killed
+/// without a lanes file that we can see.
+pub(super) const SILENT_AFTER: Duration = Duration::from_secs(30);
+
+/// Why events are in no figure. What is overwritten in the block ring is not: it was read before.
+const CAUSES: [&str; 5] = ["lane_full", "no_lane", "unwritten", "stale", "unknown"];
+
+/// One process.
+#[derive(Debug)]
+pub(super) struct Process {
+    follower: Follower,
+    collector: Collector,
+    /// What settled in the last window.
+    window: Metrics,
+    /// What it did since it began.
+    total: Metrics,
+    last_news: Instant,
+    last_ticks: u64,
+    /// When its last window was closed.
+    over: Option<Instant>,
+}
+
+impl Process {
+    /// Opens a recording; its whole contents are new.
+    pub(super) fn open(path: &Path) -> Result<Process, Error> {
+        let follower = Follower::open(path)?;
+        let mut collector = Collector::default();
+        collector.clock(&TickMap::new(Vec::new(), follower.header().hz));
+        Ok(Process {
+            follower,
+            collector,
+            window: Metrics::default(),
+            total: Metrics::default(),
+            last_news: Instant::now(),
+            last_ticks: 0,
+            over: None,
+        })
+    }
+
+    /// Reads what is new.
+    pub(super) fn poll(&mut self) -> Result<(), Error> {
+        let collector = &mut self.collector;
+        self.follower.poll(|news| match news {
+            News::Record(lane, record) => collector.record(lane, &record),
+            News::Definition(Definition::String { id, text }) => collector.string(id, &text),
+            News::Definition(Definition::Comm(comm)) => collector.comm(&comm),
+            News::Definition(_) => {}
+        })?;
+        if self.follower.last_ticks() != self.last_ticks {
+            self.last_ticks = self.follower.last_ticks();
+            self.last_news = Instant::now();
+            // It was silent, and taken for dead.
+            self.over = None;
+        }
+        Ok(())
+    }
+
+    /// Ends the window. `last`: nobody will ask again, so that what is over settles at once, as
+    /// with a process that is over; that one leaves nothing in flight.
+    pub(super) fn close(&mut self, now: Instant, last: bool) {
+        if self.over.is_some() {
+            self.window = Metrics::default();
+            return;
+        }
+        self.count_lost();
+        let (clock, ticks) = (self.follower.tick_map(), self.follower.last_ticks());
+        let has_ended = self.has_ended();
+        let mut window = if has_ended || last {
+            self.collector.finish(ticks, &clock)
+        } else {
+            self.collector.close(ticks, &clock)
+        };
+        // Each cause is told also where nothing was lost: a series that is not there says nothing.
+        for cause in CAUSES {
+            window.lost.entry((cause, "")).or_default();
+        }
+        if has_ended {
+            self.over = Some(now);
+            window.ranks.values_mut().for_each(nothing_in_flight);
+            self.total.ranks.values_mut().for_each(nothing_in_flight);
+        }
+        self.total.merge(&window);
+        self.window = window;
+    }
+
+    /// What settled in the last window.
+    pub(super) fn window(&self) -> &Metrics {
+        &self.window
+    }
+
+    /// What it did since it began.
+    pub(super) fn total(&self) -> &Metrics {
+        &self.total
+    }
+
+    /// When it was over, if it is.
+    pub(super) fn over(&self) -> Option<Instant> {
+        self.over
+    }
+
+    /// Blocks that were overwritten before they were read.
+    pub(super) fn missed_blocks(&self) -> u64 {
+        self.follower.missed_blocks()
+    }
+
+    /// The host that it ran on.
+    pub(super) fn host(&self) -> &str {
+        &self.follower.header().host
+    }
+
+    /// Nothing more will come from this file, as far as can be known.
+    pub(super) fn has_ended(&self) -> bool {
+        let is_silent = || {
+            let may_be_dead = self.follower.owner_is_gone() != Some(false);
+            may_be_dead && self.last_news.elapsed() > SILENT_AFTER
+        };
+        self.follower.end().is_some() || !self.follower.is_current() || is_silent()
+    }
+
+    /// Its header says that it is over.
+    pub(super) fn is_closed(&self) -> bool {
+        let header = self.follower.header();
+        header.closed || header.lanes_shared
+    }
+
+    /// It began a moment ago: how long a tick is comes with its first header but one.
+    pub(super) fn is_young(&self) -> bool {
+        let header = self.follower.header();
+        header.hz == 0 && !header.closed
+    }
+
+    /// The path leads to this process's recording still.
+    pub(super) fn is_current(&self) -> bool {
+        self.follower.is_current()
+    }
+
+    fn count_lost(&mut self) {
+        let (header, collector) = (self.follower.header(), &mut self.collector);
+        for kind in EventKind::ALL {
+            let lanes = self.follower.lanes().iter().map(|lane| lane.lost[kind.index()]);
+            collector.lost("lane_full", kind.name(), lanes.sum());
+            collector.lost("no_lane", kind.name(), header.without_lane[kind.index()]);
+            collector.lost("unwritten", kind.name(), header.unwritten[kind.index()]);
+        }
+        collector.lost("stale", "", header.stale);
+        collector.lost("unknown", "", header.unknown_events);
+    }
+}
+
+fn nothing_in_flight(rank: &mut Rank) {
+    (rank.in_flight, rank.oldest) = (0, 0.0);
+}

@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `ncclscope agent`: what it refuses, what it finds, and where it tells.
+
+use crate::common::{Outcome, Run, ncclscope, tool};
+use ncclscope_analyze::simulate::{Call, Process};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Long enough for a machine that does other things as well.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn two_operations() -> Run {
+    Run::new(|process| {
+        process.collective(Call::ALL_REDUCE);
+        process.collective(Call::ALL_REDUCE);
+    })
+}
+
+/// The sum of a metric's series that have all of `labels`.
+fn sum(text: &str, name: &str, labels: &[&str]) -> f64 {
+    let lines = text.lines().filter(|line| {
+        let is_it = line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']));
+        is_it && labels.iter().all(|label| line.contains(label))
+    });
+    lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
+}
+
+#[test]
+fn once_tells_everything_that_is_there() {
+    let run = two_operations();
+    let outcome = ncclscope(&["agent", "--once", "--dir", run.text()]).ends_with(0);
+    assert_eq!(outcome.stderr, "");
+    let text = outcome.stdout;
+    assert_eq!(sum(&text, "nccl_operations_total", &["\"AllReduce\""]), 4.0, "{text}");
+    assert_eq!(sum(&text, "nccl_events_started_total", &["\"Coll\""]), 4.0, "{text}");
+    assert!(!text.contains("nccl_rank="), "only if asked for: {text}");
+    let args = ["agent", "--once", "--dir", run.text(), "--labels", "rank,peer,channel"];
+    let text = ncclscope(&args).ends_with(0).stdout;
+    assert_eq!(sum(&text, "nccl_operations_total", &["nccl_rank=\"1\""]), 2.0, "{text}");
+    let per_peer = sum(&text, "nccl_link_transfers_total", &["nccl_peer_rank=\"0\""]);
+    assert!(per_peer > 0.0 && text.contains("nccl_channel_id=\"1\""), "{text}");
+}
+
+#[test]
+fn losses_are_told_by_cause_and_kind() {
+    let run = Run::new(|process| {
+        process.lose(1, ncclscope_trace::EventKind::ProxyStep, 5);
+        process.collective(Call::ALL_REDUCE);
+    });
+    let text = ncclscope(&["agent", "--once", "--dir", run.text()]).ends_with(0).stdout;
+    let labels = ["\"lane_full\"", "\"ProxyStep\""];
+    assert_eq!(sum(&text, "nccl_events_lost_total", &labels), 10.0, "{text}");
+    assert_eq!(sum(&text, "ncclscope_agent_lost_events_total", &[]), 10.0, "{text}");
+    assert!(text.contains("nccl_events_lost_total{nccl_loss_cause=\"no_lane\"} 0"), "{text}");
+}
+
+#[test]
+fn the_cap_on_series_holds_and_says_what_it_cost() {
+    let run = two_operations();
+    let args = ["agent", "--once", "--dir", run.text(), "--max-series", "1"];
+    let text = ncclscope(&args).ends_with(0).stdout;
+    assert!(sum(&text, "ncclscope_series_dropped_total", &[]) > 0.0, "{text}");
+    let overflow = ["otel_metric_overflow=\"true\""];
+    assert_eq!(sum(&text, "nccl_operations_total", &overflow), 4.0, "{text}");
+}
+
+#[test]
+fn other_projects_names_are_given_on_request() {
+    let run = two_operations();
+    for (project, name) in
+        [("inspector", "nccl_bus_bandwidth_gbs{"), ("mosaic", "nccl_profiler_collective_")]
+    {
+        let mut command = tool();
+        command.args(["agent", "--once", "--dir", run.text()]);
+        let outcome = Outcome::of(command.env("NCCLSCOPE_PROM_COMPAT", project)).ends_with(0);
+        assert!(outcome.stdout.contains(name), "{outcome:#?}");
+        assert!(!outcome.stdout.contains("nccl_operations_total"), "{outcome:#?}");
+    }
+}
+
+#[test]
+fn wrong_usage_is_one_clear_error() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let args: [(&[&str], i32, &str); 8] = [
+        (&["--dir", "."], 2, "nothing to export to"),
+        (&["--textfile", ".", "--interval", "0"], 2, "expected seconds from 0.1"),
+        (&["--otlp", "collector:4318"], 2, "begins with http:// or https://"),
+        (&["--prom-listen", "9400"], 2, "invalid"),
+        (&["--once", "--labels", "host"], 2, "possible values: rank, peer, channel"),
+        (&["--prom-listen", &address], 4, "choose another with --prom-listen"),
+        (&["--textfile", "/nowhere"], 4, "no such directory"),
+        (&["--once", "--dir", "/nowhere"], 3, "no such directory"),
+    ];
+    for (args, code, says) in args {
+        let outcome = ncclscope(&[&["agent"], args].concat()).ends_with(code);
+        assert!(outcome.stderr.contains(says), "{args:?}: {outcome:#?}");
+        assert_eq!(outcome.stderr.matches("error:").count(), 1, "{args:?}: {outcome:#?}");
+    }
+    let mut command = tool();
+    command.args(["agent", "--once"]).env("NCCLSCOPE_PROM_COMPAT", "dcgm");
+    let outcome = Outcome::of(&mut command).ends_with(2);
+    assert!(outcome.stderr.contains("expected inspector or mosaic"), "{outcome:#?}");
+}
+
+/// An agent that runs; not longer than the test.
+struct Agent {
+    child: Child,
+    stderr: BufReader<ChildStderr>,
+}
+
+impl Agent {
+    fn start(args: &[&str]) -> Agent {
+        Agent::spawn(tool().arg("agent").args(args))
+    }
+
+    fn spawn(command: &mut Command) -> Agent {
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        Agent { child, stderr }
+    }
+
+    /// The address that it serves.
+    fn address(&mut self) -> String {
+        let mut line = String::new();
+        self.stderr.read_line(&mut line).unwrap();
+        let address = line.trim().strip_prefix("ncclscope: serving http://");
+        address
+            .and_then(|rest| rest.strip_suffix("/metrics"))
+            .unwrap_or_else(|| panic!("{line}"))
+            .into()
+    }
+
+    /// Ends it as a service manager does. What else it said.
+    fn terminate(mut self) -> String {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        let mut said = String::new();
+        self.stderr.read_to_string(&mut said).unwrap();
+
+        assert_eq!(self.child.wait().unwrap().code(), Some(0), "{said}");
+        said
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn scrape(address: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// Scrapes until a metric has a sum.
+fn wait_for(address: &str, name: &str, expected: f64) -> String {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let text = scrape(address);
+        if sum(&text, name, &[]) == expected {
+            return text;
+        }
+        assert!(Instant::now() < end, "{name} is not {expected}: {text}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Puts a closed recording of `operations` into a directory, whole at once.
+fn put(rank: i32, directory: &Path, operations: usize) {
+    let beside = tempfile::tempdir_in(directory.parent().unwrap()).unwrap();
+    let mut process = Process::new(rank, 2);
+    (0..operations).for_each(|_| process.collective(Call::ALL_REDUCE));
+    let file = process.write(beside.path()).unwrap();
+    std::fs::rename(&file, directory.join(file.file_name().unwrap())).unwrap();
+}
+
+#[test]
+fn processes_come_and_go_and_no_counter_falls() {
+    let place = tempfile::tempdir().unwrap();
+    let (run, out) = (place.path().join("run"), place.path().join("out"));
+    let job = run.join("job-1");
+    std::fs::create_dir_all(&job).unwrap();
+    std::fs::create_dir(&out).unwrap();
+    put(5, &job, 7);
+    let (run, file) = (run.to_str().unwrap(), out.join("ncclscope.prom"));
+    let args = ["--dir", run, "--prom-listen", "127.0.0.1:0", "--interval", "0.2", "--any-host"];
+    let mut agent = Agent::start(&[&args, &["--textfile", out.to_str().unwrap()][..]].concat());
+    let address = agent.address();
+    let text = wait_for(&address, "ncclscope_agent_processes", 0.0);
+    assert!(!text.contains("nccl_operations_total"), "what had ended is history: {text}");
+    put(0, &job, 2);
+    wait_for(&address, "nccl_operations_total", 2.0);
+    put(1, &job, 3);
+    let text = wait_for(&address, "nccl_operations_total", 5.0);
+    assert_eq!(sum(&text, "nccl_operations_in_flight", &[]), 0.0, "{text}");
+    std::fs::remove_dir_all(&job).unwrap();
+    wait_for(&address, "ncclscope_agent_processes", 0.0);
+    let text = wait_for(&address, "nccl_operations_total", 5.0);
+    assert_eq!(agent.terminate(), "");
+    let written = std::fs::read_to_string(&file).unwrap();
+    assert_eq!(sum(&written, "nccl_operations_total", &[]), 5.0, "{written}");
+    assert!(text.starts_with("HTTP/1.1 200 OK"), "{text}");
+    assert_eq!(std::fs::read_dir(&out).unwrap().count(), 1, "nothing temporary is left");
+}
+
+#[test]
+fn recordings_of_other_hosts_are_theirs() {
+    let place = tempfile::tempdir().unwrap();
+    let run = place.path().join("run");
+    std::fs::create_dir(&run).unwrap();
+    let args =
+        ["--dir", run.to_str().unwrap(), "--prom-listen", "127.0.0.1:0", "--interval", "0.2"];
+    let mut agent = Agent::start(&args);
+    let address = agent.address();
+    wait_for(&address, "ncclscope_agent_processes", 0.0);
+    put(0, &run, 2);
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let mut ours = Process::new(1, 2);
+    ours.header.host = host.trim().split('.').next().unwrap().to_owned();
+    ours.collective(Call::ALL_REDUCE);
+    let beside = tempfile::tempdir_in(place.path()).unwrap();
+    let file = ours.write(beside.path()).unwrap();
+    std::fs::rename(&file, run.join("ours.nscope")).unwrap();
+    wait_for(&address, "nccl_operations_total", 1.0);
+    assert_eq!(agent.terminate(), "");
+}
+
+/// Reads one request and answers it; its head in small letters, and its body.
+fn receive(listener: &TcpListener, answer: &str) -> (String, Vec<u8>) {
+    let (mut stream, _) = listener.accept().unwrap();
+    let mut reader = BufReader::new(&stream);
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        assert_ne!(reader.read_line(&mut head).unwrap(), 0, "{head}");
+    }
+    let head = head.to_ascii_lowercase();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+    let mut body = vec![0; length.parse().unwrap()];
+    reader.read_exact(&mut body).unwrap();
+    write!(stream, "HTTP/1.1 {answer}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").unwrap();
+    (head, body)
+}
+
+#[test]
+fn the_last_window_reaches_the_collector_before_the_end() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let place = tempfile::tempdir().unwrap();
+    let run = place.path().join("run");
+    std::fs::create_dir(&run).unwrap();
+    let args = ["agent", "--dir", run.to_str().unwrap(), "--any-host", "--interval", "3600"];
+    let mut command = tool();
+    command.args(args).args(["--otlp", &url, "--prom-listen", "127.0.0.1:0"]);
+    let mut agent = Agent::spawn(command.env("OTEL_EXPORTER_OTLP_HEADERS", "x-key=secret"));
+    agent.address();
+    put(0, &run, 2);
+    let collector = std::thread::spawn(move || {
+        let first = receive(&listener, "503 Service Unavailable\r\nRetry-After: 0");
+        let again = receive(&listener, "200 OK");
+        (first, again)
+    });
+    let said = agent.terminate();
+    assert!(said.contains("503") && said.lines().count() == 1, "{said}");
+    let ((head, first), (_, again)) = collector.join().unwrap();
+    assert!(head.starts_with("post /v1/metrics ") && head.contains("x-key: secret"), "{head}");
+    assert!(head.contains("content-type: application/x-protobuf"), "{head}");
+    assert_eq!(first, again, "a request is sent again as it was");
+    let has = |text: &str| first.windows(text.len()).any(|part| part == text.as_bytes());
+    assert!(has("nccl.operations") && has("AllReduce") && has("host.name"));
+}
+
+/// A collector that speaks TLS: prints its port, and the path of each request that it takes.
+const TLS_COLLECTOR: &str = "
+import http.server, ssl, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        self.rfile.read(int(self.headers['content-length']))
+        self.send_response(200)
+        self.send_header('content-length', '0')
+        self.end_headers()
+        print(self.path, flush=True)
+server = http.server.HTTPServer(('127.0.0.1', 0), Handler)
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain('cert.pem', 'key.pem')
+server.socket = context.wrap_socket(server.socket, server_side=True)
+print(server.server_port, flush=True)
+server.serve_forever()
+";
+
+/// Makes `cert.pem` and `key.pem` for localhost; false if there is no openssl.
+fn make_certificate(directory: &Path) -> bool {
+    let args = "req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out cert.pem -days 2 -subj \
+                /CN=localhost -addext subjectAltName=DNS:localhost -addext \
+                basicConstraints=critical,CA:FALSE";
+    let mut command = Command::new("openssl");
+    let output = command.args(args.split_whitespace()).current_dir(directory).output();
+    output.is_ok_and(|output| output.status.success())
+}
+
+#[test]
+fn a_collector_with_tls_is_trusted_by_its_certificate_only() {
+    let place = tempfile::tempdir().unwrap();
+    if !make_certificate(place.path()) {
+        println!("skipped: there is no openssl");
+        return;
+    }
+    let mut command = Command::new("python3");
+    command.args(["-c", TLS_COLLECTOR]).current_dir(place.path());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let Ok(mut collector) = command.spawn() else {
+        println!("skipped: there is no python3");
+        return;
+    };
+    let stderr = BufReader::new(collector.stderr.take().unwrap());
+    let mut said = BufReader::new(collector.stdout.take().unwrap()).lines();
+    let collector = Agent { child: collector, stderr };
+    let url = format!("https://localhost:{}", said.next().unwrap().unwrap());
+    let agent = |certificate: Option<&str>| {
+        let mut command = tool();
+        command.args(["agent", "--interval", "3600", "--otlp", &url]).current_dir(place.path());
+        command.args(["--prom-listen", "127.0.0.1:0"]).env("OTEL_EXPORTER_OTLP_TIMEOUT", "2000");
+        let variable = "OTEL_EXPORTER_OTLP_CERTIFICATE";
+        let mut agent = Agent::spawn(command.envs(certificate.map(|file| (variable, file))));
+        agent.address();
+        agent.terminate()
+    };
+    let refused = agent(None);
+    assert!(refused.contains("certificate") && refused.contains("did not reach"), "{refused}");
+    assert_eq!(agent(Some("cert.pem")), "");
+    assert_eq!(said.next().unwrap().unwrap(), "/v1/metrics");
+    drop(collector);
+    assert!(said.next().is_none(), "one request was taken, that of the agent that trusts");
+}

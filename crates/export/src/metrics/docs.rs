@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `docs/metrics.md`.
+
+use super::attributes::ATTRIBUTES;
+use super::{METRICS, prom};
+use std::fmt::Write;
+
+const INTRODUCTION: &str = "# Metrics
+
+Made from the table in `crates/export/src/metrics/names.rs` (`cargo run -p ncclscope-export \
+--example metrics-docs`); do not edit.
+
+Histograms are base-2 exponential ones in OTLP. Prometheus' text format has none: there they are
+classic ones, whose `le` are powers of two and whose counts are exact unless the values are more
+than a factor of 2^160 apart. Absent attributes are absent labels in Prometheus.
+
+An operation counts in the window in which it ended, with all its children; it is never split. Its
+duration is that of its last child's end, and `nccl.timing` says from which clock. Bandwidths are
+only given where that clock says something about them (not `enqueue`). Network figures without
+ranks are sums over all links or channels, and the regression is over all their sends.
+";
+
+const HEAD: &str = "
+| metric | kind | unit | what | in Prometheus |
+| --- | --- | --- | --- | --- |
+";
+
+const ATTRIBUTES_HEAD: &str = "
+## Attributes
+
+`nccl.rank`, `nccl.peer.rank`, `nccl.channel.id` and `nccl.proxy.lane` multiply series by the size
+of the job: they are only there if asked for. Beyond the cap on series, what is new goes into one
+series of its metric, with `otel.metric.overflow`, and `ncclscope.series.dropped` counts it.
+
+| attribute | what |
+| --- | --- |
+";
+
+const COMPAT: &str = "
+## Names of other projects
+
+`NCCLSCOPE_PROM_COMPAT=inspector` gives the gauges of NVIDIA's Inspector: `nccl_bus_bandwidth_gbs`,
+`nccl_collective_exec_time_microseconds`, `nccl_p2p_bus_bandwidth_gbs` and
+`nccl_p2p_exec_time_microseconds`, with its labels `version`, `slurm_job_id`, `node`, `gpu`,
+`comm_name`, `n_nodes`, `nranks`, `collective` or `p2p_operation`, `message_size` and `algo_proto`.
+Operations of which only the enqueue time is known are left out. `message_size` is the range of the
+mean size within a power of two.
+
+`NCCLSCOPE_PROM_COMPAT=mosaic` gives the names of Open Mosaic's profiler, as Prometheus shows them
+behind an OpenTelemetry collector: `nccl_profiler_collective_bytes_total`,
+`nccl_profiler_collective_count_sum`, `nccl_profiler_rank_bytes_total`, and `_sum` and `_count` of
+`nccl_profiler_{collective,p2p}_{time_microseconds,num_transfers_count}`,
+`nccl_profiler_{collective,p2p}_transfer_{size_bytes,time_microseconds}`, `nccl_profiler_p2p_bytes`,
+`nccl_profiler_rank_{latency_microseconds,rate}` and
+`nccl_profiler_transfer_{size_bytes,time_microseconds}`. Only the send side counts, as there.
+Latency and rate are states: their `_count` is 1, to be used without `rate()`. There are no
+`_bucket`, and no `nccl_profiler_transfer_latency`.
+
+Both stop at the cap, and then `ncclscope_series_over_cap` says how many series are missing.
+";
+
+/// The page.
+#[must_use]
+pub fn markdown() -> String {
+    let mut out = String::from(INTRODUCTION);
+    for alike in METRICS.chunk_by(|one, next| one.attributes == next.attributes) {
+        let attributes = alike.iter().take(1).flat_map(|metric| metric.attributes);
+        let attributes: Vec<String> = attributes.map(|name| format!("`{name}`")).collect();
+        let attributes =
+            if attributes.is_empty() { "no attributes".into() } else { attributes.join(", ") };
+        // A String takes all that is written to it.
+        let _ = write!(out, "\nWith {attributes}:\n{HEAD}");
+        for metric in alike {
+            let (name, kind, unit) = (metric.name, metric.kind.name(), metric.unit);
+            let (what, prometheus) = (metric.description, prom::name(metric));
+            let _ = writeln!(out, "| `{name}` | {kind} | `{unit}` | {what} | `{prometheus}` |");
+        }
+    }
+    out.push_str(ATTRIBUTES_HEAD);
+    for (name, what) in ATTRIBUTES {
+        let _ = writeln!(out, "| `{name}` | {what} |");
+    }
+    out.push_str(COMPAT);
+    out
+}

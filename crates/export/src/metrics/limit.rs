@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A hard cap on series, so that a large job cannot fill a metrics store.
+
+use super::attributes::{Attribute, Attributes, OVERFLOW};
+use super::names::{DROPPED, Kind, METRICS, Metric};
+use super::point::{Family, Point, Value};
+use super::prom;
+use std::collections::BTreeSet;
+
+/// How many series there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cap {
+    /// The most series, overflow series included. Less than those need is what they need.
+    pub max_series: usize,
+    /// Series that a histogram counts for.
+    pub per_histogram: usize,
+}
+
+impl Cap {
+    /// A cap on points of OTLP, where a histogram is one.
+    #[must_use]
+    pub const fn points(max_series: usize) -> Cap {
+        Cap { max_series, per_histogram: 1 }
+    }
+
+    /// A cap on lines of the Prometheus text format, where a histogram is many.
+    #[must_use]
+    pub const fn lines(max_series: usize) -> Cap {
+        Cap { max_series, per_histogram: prom::LINES_PER_HISTOGRAM }
+    }
+
+    fn weight(self, metric: &Metric) -> usize {
+        if metric.kind == Kind::Histogram { self.per_histogram } else { 1 }
+    }
+}
+
+/// Holds each export to a [`Cap`].
+///
+/// First come, first served, since a series that came and went would look like a counter that was
+/// set back: what was exported the last time stays. New series of the smallest families come
+/// first, so that losses are not crowded out. The rest of a family becomes one series, with the
+/// attribute `otel.metric.overflow`.
+#[derive(Debug)]
+pub struct Limiter {
+    cap: Cap,
+    admitted: BTreeSet<(&'static str, Attributes)>,
+    dropped: u64,
+}
+
+impl Limiter {
+    /// A limiter that has seen nothing.
+    #[must_use]
+    pub fn new(cap: Cap) -> Limiter {
+        Limiter { cap, admitted: BTreeSet::new(), dropped: 0 }
+    }
+
+    /// Folds what is too much, and adds the count of it: of all exports, or with `delta` of this
+    /// one.
+    #[must_use]
+    pub fn apply(&mut self, mut families: Vec<Family>, delta: bool) -> Vec<Family> {
+        let reserved: usize = METRICS.iter().map(|metric| self.cap.weight(metric)).sum();
+        let mut room = self.cap.max_series.saturating_sub(reserved);
+        let before = std::mem::take(&mut self.admitted);
+        for family in &families {
+            for point in &family.points {
+                let id = (family.metric.name, point.attributes.clone());
+                if before.contains(&id) {
+                    room = room.saturating_sub(self.cap.weight(family.metric));
+                    self.admitted.insert(id);
+                }
+            }
+        }
+        let mut dropped = 0;
+        let mut order: Vec<&mut Family> = families.iter_mut().collect();
+        order.sort_by_key(|family| family.points.len());
+        for family in order {
+            dropped += self.fold(family, &mut room);
+        }
+        self.dropped += dropped;
+        if let Some(metric) = METRICS.iter().find(|metric| metric.name == DROPPED) {
+            let value = Value::Count(if delta { dropped } else { self.dropped });
+            families.push(Family {
+                metric,
+                points: vec![Point { attributes: Attributes::new(), value }],
+            });
+        }
+        families
+    }
+
+    /// Folds a family's points for which there is no room, and returns how many.
+    fn fold(&mut self, family: &mut Family, room: &mut usize) -> u64 {
+        let (metric, weight) = (family.metric, self.cap.weight(family.metric));
+        let mut dropped = 0;
+        let mut overflow: Option<Value> = None;
+        for point in std::mem::take(&mut family.points) {
+            let id = (metric.name, point.attributes.clone());
+            if self.admitted.contains(&id) {
+                family.points.push(point);
+            } else if *room >= weight {
+                *room -= weight;
+                self.admitted.insert(id);
+                family.points.push(point);
+            } else {
+                dropped += 1;
+                match &mut overflow {
+                    Some(value) => value.merge(metric.kind, point.value),
+                    None => overflow = Some(point.value),
+                }
+            }
+        }
+        if let Some(value) = overflow {
+            let attributes = vec![(OVERFLOW, Attribute::Bool(true))];
+            family.points.push(Point { attributes, value });
+        }
+        dropped
+    }
+}

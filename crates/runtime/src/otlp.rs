@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Sends metrics to a collector: OTLP over HTTP, from a thread of its own.
+
+The drain thread hands over encoded requests and goes on; a collector that is slow, down or in error
+costs it nothing. The queue is bounded: when it is full the oldest request goes, and is counted. A
+request is tried again, with longer pauses, as long as the answer may change (OTLP specification
+1.9, "OTLP/HTTP Response"). Without runtime, TLS or a pool of threads.
+*/
+
+use crate::config::Otlp;
+use crate::sys;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Requests that wait at most.
+const QUEUE: usize = 64;
+/// Bytes of them at most: 16 MiB.
+const QUEUE_BYTES: usize = 16 << 20;
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Hands requests to the sending thread.
+#[derive(Debug)]
+pub(crate) struct Sender(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    target: Otlp,
+    state: Mutex<State>,
+    changed: Condvar,
+    dropped: AtomicU64,
+    failed: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: VecDeque<Vec<u8>>,
+    bytes: usize,
+    /// The request that the thread has in hand.
+    sending: bool,
+    /// No pauses any more: the process ends.
+    hurry: bool,
+}
+
+impl Sender {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// The system's, if there can be no more threads.
+    pub(crate) fn start(target: Otlp) -> std::io::Result<Sender> {
+        let shared = Arc::new(Shared {
+            target,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            dropped: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+        });
+        let body = Arc::clone(&shared);
+        sys::spawn_quiet("ncclscope/otlp", move || body.run())?;
+        Ok(Sender(shared))
+    }
+
+    /// Takes a request; never waits for the network.
+    pub(crate) fn send(&self, request: Vec<u8>) {
+        let mut state = self.0.lock();
+        state.bytes += request.len();
+        state.waiting.push_back(request);
+        while state.waiting.len() > QUEUE || state.bytes > QUEUE_BYTES {
+            let Some(oldest) = state.waiting.pop_front() else { break };
+            state.bytes -= oldest.len();
+            self.0.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+        drop(state);
+        self.0.changed.notify_all();
+    }
+
+    /// Requests that were dropped because the queue was full, and those that the collector refused
+    /// for good.
+    pub(crate) fn lost(&self) -> (u64, u64) {
+        (self.0.dropped.load(Ordering::Relaxed), self.0.failed.load(Ordering::Relaxed))
+    }
+
+    /// Waits until everything is sent, or for `patience`; pauses are cut short.
+    pub(crate) fn flush(&self, patience: Duration) {
+        let end = Instant::now() + patience;
+        let mut state = self.0.lock();
+        state.hurry = true;
+        self.0.changed.notify_all();
+        while state.sending || !state.waiting.is_empty() {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let waited = self.0.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.hurry = false;
+    }
+}
+
+/// What became of a request.
+enum Answer {
+    Taken,
+    Refused,
+    /// To be sent again, after the pause that the collector asks for.
+    Later(Option<Duration>),
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self) {
+        let config = ureq::Agent::config_builder()
+            .timeout_global(Some(self.target.timeout))
+            .http_status_as_error(false)
+            .user_agent(concat!("ncclscope/", env!("CARGO_PKG_VERSION")))
+            .build();
+        let agent = ureq::Agent::new_with_config(config);
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let request = self.take();
+            match self.post(&agent, &request) {
+                Answer::Taken => pause = FIRST_PAUSE,
+                Answer::Refused => {
+                    self.failed.fetch_add(1, Ordering::Relaxed);
+                }
+                Answer::Later(asked) => {
+                    self.put_back(request);
+                    self.rest(asked.unwrap_or(pause));
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    continue;
+                }
+            }
+            self.lock().sending = false;
+            self.changed.notify_all();
+        }
+    }
+
+    /// Waits for a request.
+    fn take(&self) -> Vec<u8> {
+        let mut state = self.lock();
+        loop {
+            if let Some(request) = state.waiting.pop_front() {
+                state.bytes -= request.len();
+                state.sending = true;
+                return request;
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The request comes first again, unless the queue is full of newer ones.
+    fn put_back(&self, request: Vec<u8>) {
+        let mut state = self.lock();
+        state.sending = false;
+        if state.waiting.len() < QUEUE && state.bytes + request.len() <= QUEUE_BYTES {
+            state.bytes += request.len();
+            state.waiting.push_front(request);
+        } else {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Waits before the next try; a short while only if the process ends.
+    fn rest(&self, pause: Duration) {
+        let end = Instant::now() + pause;
+        let mut state = self.lock();
+        loop {
+            let pause = if state.hurry { Duration::from_millis(50) } else { pause };
+            let left = end.saturating_duration_since(Instant::now()).min(pause);
+            if left.is_zero() {
+                return;
+            }
+            let (next, waited) =
+                self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
+            state = next;
+            if waited.timed_out() {
+                return;
+            }
+        }
+    }
+
+    fn post(&self, agent: &ureq::Agent, request: &[u8]) -> Answer {
+        let mut post = agent.post(&self.target.url).content_type("application/x-protobuf");
+        for (name, value) in &self.target.headers {
+            post = post.header(name, value);
+        }
+        let answer = match post.send(request) {
+            Ok(answer) => answer,
+            // What the URL or the headers make impossible stays so.
+            Err(ureq::Error::BadUri(_) | ureq::Error::Http(_)) => return Answer::Refused,
+            Err(_) => return Answer::Later(None),
+        };
+        match answer.status().as_u16() {
+            200..=299 => Answer::Taken,
+            429 | 502 | 503 | 504 => {
+                let after = answer.headers().get("retry-after");
+                let seconds = after.and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
+                Answer::Later(seconds.map(|s| Duration::from_secs(s).min(LONGEST_PAUSE)))
+            }
+            _ => Answer::Refused,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    fn target(listener: &TcpListener) -> Otlp {
+        Otlp {
+            url: format!("http://{}/v1/metrics", listener.local_addr().unwrap()),
+            headers: vec![("x-key".into(), "secret".into())],
+            timeout: Duration::from_secs(5),
+            interval: Duration::from_secs(1),
+            delta: false,
+            resource: vec![],
+        }
+    }
+
+    /// Reads one request; its head and its body.
+    fn request(stream: &TcpStream) -> Option<(String, Vec<u8>)> {
+        let mut reader = BufReader::new(stream);
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if reader.read_line(&mut head).ok()? == 0 {
+                return None;
+            }
+        }
+        let head = head.to_ascii_lowercase();
+        let length = head.lines().find_map(|l| l.strip_prefix("content-length: ")).unwrap();
+        let mut body = vec![0; length.parse().unwrap()];
+        reader.read_exact(&mut body).ok()?;
+        Some((head, body))
+    }
+
+    /// Answers each request with the next status; what came, in order.
+    fn collector(listener: TcpListener, answers: &'static [&'static str]) -> Vec<Vec<u8>> {
+        let mut bodies = Vec::new();
+        let mut answers = answers.iter();
+        while answers.len() > 0 {
+            let (mut stream, _) = listener.accept().unwrap();
+            while let Some((head, body)) = request(&stream) {
+                assert!(head.starts_with("post /v1/metrics "), "{head}");
+                assert!(head.contains("x-key: secret"), "{head}");
+                assert!(head.contains("content-type: application/x-protobuf"), "{head}");
+                bodies.push(body);
+                let Some(answer) = answers.next() else { return bodies };
+                write!(stream, "HTTP/1.1 {answer}\r\nContent-Length: 0\r\n\r\n").unwrap();
+                if answers.len() == 0 {
+                    return bodies;
+                }
+            }
+        }
+        bodies
+    }
+
+    #[test]
+    fn requests_come_in_order_and_are_sent_again_where_that_may_help() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let sender = Sender::start(target(&listener)).unwrap();
+        let answers =
+            &["200 OK", "503 Busy\r\nRetry-After: 0", "200 OK", "400 Bad Request", "200 OK"];
+        let collector = std::thread::spawn(move || collector(listener, answers));
+        for body in [vec![1], vec![2], vec![3], vec![4]] {
+            sender.send(body);
+        }
+        sender.flush(Duration::from_secs(30));
+        assert_eq!(collector.join().unwrap(), [vec![1], vec![2], vec![2], vec![3], vec![4]]);
+        assert_eq!(sender.lost(), (0, 1), "one was refused");
+    }
+
+    #[test]
+    fn a_collector_that_is_down_costs_the_oldest_requests_and_they_are_counted() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let target = target(&listener);
+        drop(listener);
+        let sender = Sender::start(target).unwrap();
+        let more = 10;
+        for body in 0..QUEUE + more {
+            sender.send(vec![u8::try_from(body).unwrap()]);
+        }
+        sender.flush(Duration::from_millis(100));
+        let (dropped, refused) = sender.lost();
+        // One more may have been in the thread's hands meanwhile.
+        assert!((more as u64 - 1..=more as u64).contains(&dropped), "{dropped}");
+        assert_eq!(refused, 0);
+    }
+
+    #[test]
+    fn a_collector_that_comes_back_gets_what_the_queue_held() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (target, address) = (target(&listener), listener.local_addr().unwrap());
+        drop(listener);
+        let sender = Sender::start(target).unwrap();
+        for body in 0..5 {
+            sender.send(vec![body]);
+        }
+        sender.flush(Duration::from_millis(200));
+        let listener = TcpListener::bind(address).unwrap();
+        let collector = std::thread::spawn(move || collector(listener, &["200 OK"; 5]));
+        sender.flush(Duration::from_secs(30));
+        assert_eq!(collector.join().unwrap(), [[0], [1], [2], [3], [4]]);
+        assert_eq!(sender.lost(), (0, 0));
+    }
+
+    #[test]
+    fn a_request_that_cannot_be_made_is_refused() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut target = target(&listener);
+        target.headers = vec![("not a name".into(), "x".into())];
+        let sender = Sender::start(target).unwrap();
+        sender.send(vec![1]);
+        sender.flush(Duration::from_secs(30));
+        assert_eq!(sender.lost(), (0, 1));
+    }
+}

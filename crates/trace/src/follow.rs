@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Reads a recording while it is written: each record once, soon after it came into a block.
+
+The number of a block tells whether it is new: the writer goes through the segments one after
+another and counts its blocks. Where it was faster than the reader, reading goes on with the oldest
+block that is left, and those in between are counted as missed. The last records of a process that
+was killed come from its lanes, as [`Recording`] finds them.
+
+Nothing is written, and nothing is asked of the process that is followed.
+*/
+
+use crate::clock::{ClockSync, TickMap};
+use crate::codec::{self, BlockHeader, Decoder, HEADER, META_LANE};
+use crate::define::Definition;
+use crate::error::Error;
+use crate::handle::LANES;
+use crate::lanes_file::Owner;
+use crate::layout::{BLOCKS, DEFINITIONS, HEADER_BYTES, Header, LANE_STRIDE, LANE_TABLE, SEGMENT};
+use crate::reader::{Recording, read_up_to};
+use crate::record::Record;
+use crate::scratch::LaneHeader;
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Clock comparisons that are kept: a quarter of an hour of them.
+const SYNCS: usize = 1024;
+/// Bytes of definitions that are read at once; none is longer.
+const DEFINITIONS_AT_ONCE: u64 = 64 << 10;
+
+/// A recording that is followed.
+#[derive(Debug)]
+pub struct Follower {
+    path: PathBuf,
+    file: File,
+    header: Header,
+    lanes: Vec<LaneHeader>,
+    definitions: u64,
+    place: Place,
+    missed: u64,
+    syncs: Vec<ClockSync>,
+    last_ticks: u64,
+    end: Option<End>,
+}
+
+/// Something new in a recording.
+#[derive(Clone, Debug, PartialEq)]
+pub enum News {
+    /// A definition. It comes before the records that need it.
+    Definition(Definition),
+    /// A record of a lane, in the lane's order.
+    Record(usize, Record),
+}
+
+/// How a recording ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// In order.
+    Closed,
+    /// The process was killed; what its lanes held was read.
+    Killed,
+}
+
+/// Where the next block is expected.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    segment: u32,
+    offset: u64,
+    number: u64,
+}
+
+/// Blocks that were read and not decoded yet.
+#[derive(Debug, Default)]
+struct Batch {
+    bytes: Vec<u8>,
+    blocks: Vec<(BlockHeader, Range<usize>)>,
+}
+
+impl Follower {
+    /// Opens the recording `path`. What it holds already is new to the first [`Follower::poll`].
+    ///
+    /// # Errors
+    /// [`Error`], if the file cannot be read or has no usable header.
+    pub fn open(path: &Path) -> Result<Follower, Error> {
+        let file = File::open(path)?;
+        let header = Header::decode(&read_up_to(&file, 0, HEADER_BYTES)?)?;
+        Ok(Follower {
+            path: path.to_owned(),
+            file,
+            header,
+            lanes: Vec::new(),
+            definitions: 0,
+            place: Place::default(),
+            missed: 0,
+            syncs: Vec::new(),
+            last_ticks: 0,
+            end: None,
+        })
+    }
+
+    /// Hands everything that is new to `news`. After the end there is nothing new.
+    ///
+    /// # Errors
+    /// [`Error`], if the file cannot be read. The next call goes on where this one ended.
+    pub fn poll(&mut self, mut news: impl FnMut(News)) -> Result<(), Error> {
+        if self.end.is_some() {
+            return Ok(());
+        }
+        // First whether it ended: then nothing comes after the blocks that are read now.
+        self.read_header()?;
+        let end = self.how_it_ended();
+        // A writer that is faster than we are does not keep us here for ever.
+        for _ in 0..=self.header.segments {
+            let batch = self.read_blocks()?;
+            // Whatever these blocks refer to was defined before they were written.
+            let defined = self.read_definitions(&mut news);
+            self.tell(&batch, &mut news);
+            defined?;
+            if batch.blocks.is_empty() {
+                break;
+            }
+        }
+        if end == Some(End::Killed) {
+            self.recover(&mut news)?;
+        }
+        self.end = end;
+        Ok(())
+    }
+
+    /// How it ended; `None` while it goes on, or where that cannot be known: a killed process
+    /// without a lanes file only stops to write.
+    #[must_use]
+    pub fn end(&self) -> Option<End> {
+        self.end
+    }
+
+    /// False once another file, or none, has the path.
+    #[must_use]
+    pub fn is_current(&self) -> bool {
+        let (Ok(ours), Ok(there)) = (self.file.metadata(), std::fs::metadata(&self.path)) else {
+            return false;
+        };
+        (ours.dev(), ours.ino()) == (there.dev(), there.ino())
+    }
+
+    /// The file's path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The header as of the last poll. The process writes it once a second.
+    #[must_use]
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// The headers of the lanes, likewise.
+    #[must_use]
+    pub fn lanes(&self) -> &[LaneHeader] {
+        &self.lanes
+    }
+
+    /// Blocks that were overwritten, or damaged, before they were read.
+    #[must_use]
+    pub fn missed_blocks(&self) -> u64 {
+        self.missed
+    }
+
+    /// The map from ticks to time. It holds for what happened lately.
+    #[must_use]
+    pub fn tick_map(&self) -> TickMap {
+        TickMap::new(self.syncs.clone(), self.header.hz)
+    }
+
+    /// The latest time stamp known, in ticks. The process compares its clocks once a second, so
+    /// that it grows while nothing happens.
+    #[must_use]
+    pub fn last_ticks(&self) -> u64 {
+        self.last_ticks
+    }
+
+    fn read_header(&mut self) -> Result<(), Error> {
+        // It is written in place: one that does not decode is seen whole at the next poll.
+        if let Ok(header) = Header::decode(&read_up_to(&self.file, 0, HEADER_BYTES)?) {
+            self.header = Header { segments: self.header.segments, ..header };
+        }
+        let table = read_up_to(&self.file, LANE_TABLE, LANES * LANE_STRIDE)?;
+        self.lanes = table.chunks(LANE_STRIDE).filter_map(LaneHeader::decode).collect();
+        Ok(())
+    }
+
+    fn how_it_ended(&self) -> Option<End> {
+        if self.header.closed {
+            return Some(End::Closed);
+        }
+        let is_dead = self.header.lanes_shared || self.owner_is_gone().unwrap_or(false);
+        is_dead.then_some(End::Killed)
+    }
+
+    /// True if nobody holds the lock on the lanes file: the process is dead. `None` where there is
+    /// no such file for us.
+    #[must_use]
+    pub fn owner_is_gone(&self) -> Option<bool> {
+        let lanes = File::open(self.header.lanes_file.as_ref()?).ok()?;
+        let is_its = Owner::of(&lanes)?.wrote(&self.header);
+        Some(is_its && lanes.try_lock_shared().is_ok())
+    }
+
+    /// Reads new blocks, up to about a segment of them.
+    fn read_blocks(&mut self) -> Result<Batch, Error> {
+        let mut batch = Batch::default();
+        while (batch.bytes.len() as u64) < SEGMENT {
+            let (header, bytes) = match self.next_block() {
+                Ok(Some(block)) => block,
+                Err(error) if batch.blocks.is_empty() => return Err(error),
+                // What was read before the error is not lost.
+                Ok(None) | Err(_) => break,
+            };
+            let start = batch.bytes.len();
+            batch.bytes.extend_from_slice(bytes.get(HEADER..).unwrap_or(&[]));
+            batch.blocks.push((header, start..batch.bytes.len()));
+        }
+        Ok(batch)
+    }
+
+    fn next_block(&mut self) -> Result<Option<(BlockHeader, Vec<u8>)>, Error> {
+        let mut looked_again = false;
+        loop {
+            let Place { segment, offset, number } = self.place;
+            if let Some((header, bytes)) = self.block_at(segment, offset)?
+                && header.seq == number
+            {
+                self.place.offset += bytes.len() as u64;
+                self.place.number = number.saturating_add(1);
+                return Ok(Some((header, bytes)));
+            }
+            let next = (segment + 1) % self.header.segments;
+            let first = self.block_at(next, 0)?.map_or(0, |(header, _)| header.seq);
+            let own = self.block_at(segment, 0)?.map_or(0, |(header, _)| header.seq);
+            if first == number && number != 0 {
+                self.place = Place { segment: next, offset: 0, number };
+            } else if first.max(own) <= number {
+                return Ok(None);
+            } else if own <= number && !looked_again {
+                // What we look for may have been written after we looked, and then the segment
+                // behind it.
+                looked_again = true;
+            } else if !self.catch_up()? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Goes to the oldest block that begins a segment and is new.
+    fn catch_up(&mut self) -> Result<bool, Error> {
+        let mut oldest: Option<Place> = None;
+        for segment in 0..self.header.segments {
+            let Some((header, _)) = self.block_at(segment, 0)? else { continue };
+            let number = header.seq;
+            if number > self.place.number && oldest.is_none_or(|o| number < o.number) {
+                oldest = Some(Place { segment, offset: 0, number });
+            }
+        }
+        let Some(place) = oldest else { return Ok(false) };
+        self.missed = self.missed.saturating_add(place.number - self.place.number);
+        self.place = place;
+        Ok(true)
+    }
+
+    /// The whole block at a place; `None` if there is none, or a part of one.
+    fn block_at(&self, segment: u32, offset: u64) -> Result<Option<(BlockHeader, Vec<u8>)>, Error> {
+        let at = BLOCKS + u64::from(segment) * SEGMENT + offset;
+        let head = read_up_to(&self.file, at, HEADER)?;
+        let len = crate::define::u32_at(&head, 8).unwrap_or(0);
+        let room = SEGMENT.saturating_sub(offset);
+        if !head.starts_with(&codec::MAGIC.to_le_bytes()) || u64::from(len) > room {
+            return Ok(None);
+        }
+        let bytes = read_up_to(&self.file, at, usize::try_from(len).unwrap_or(0))?;
+        Ok(codec::parse(&bytes).ok().map(|(header, ..)| header).map(|header| (header, bytes)))
+    }
+
+    fn read_definitions(&mut self, news: &mut impl FnMut(News)) -> Result<(), Error> {
+        loop {
+            let at = DEFINITIONS + self.definitions;
+            let room = DEFINITIONS_AT_ONCE.min(BLOCKS.saturating_sub(at));
+            let bytes = read_up_to(&self.file, at, usize::try_from(room).unwrap_or(0))?;
+            let mut rest = bytes.as_slice();
+            while let Some((definition, len)) = Definition::decode(rest) {
+                news(News::Definition(definition));
+                rest = rest.get(len..).unwrap_or(&[]);
+            }
+            let read = (bytes.len() - rest.len()) as u64;
+            self.definitions += read;
+            if read == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    fn tell(&mut self, batch: &Batch, news: &mut impl FnMut(News)) {
+        for (header, range) in &batch.blocks {
+            let payload = batch.bytes.get(range.clone()).unwrap_or(&[]);
+            for record in Decoder::new(header, payload) {
+                self.last_ticks = self.last_ticks.max(record.ticks());
+                match record {
+                    Record::ClockSync(sync) if header.lane == META_LANE => self.keep(sync),
+                    record if usize::from(header.lane) < LANES => {
+                        news(News::Record(usize::from(header.lane), record));
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn keep(&mut self, sync: ClockSync) {
+        if self.syncs.len() >= 2 * SYNCS {
+            self.syncs.drain(..SYNCS);
+        }
+        self.syncs.push(sync);
+    }
+
+    /// What the lanes of a killed process held, and its steps under way.
+    fn recover(&mut self, news: &mut impl FnMut(News)) -> Result<(), Error> {
+        if !self.is_current() {
+            return Ok(());
+        }
+        let recording = Recording::open(&self.path)?;
+        for (index, lane) in recording.lanes().iter().enumerate() {
+            let steps = lane.in_flight().iter().map(|step| Record::Step(*step));
+            for record in lane.recovered_records().iter().copied().chain(steps) {
+                news(News::Record(index, record));
+            }
+        }
+        self.lanes = recording.lanes().iter().map(|lane| lane.header.clone()).collect();
+        self.last_ticks = self.last_ticks.max(recording.last_ticks());
+        Ok(())
+    }
+}

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Metrics from the ranks of a real NCCL job, as a collector receives them: held against the
+//! recording of the same job, figure by figure.
+
+#![expect(clippy::print_stdout, reason = "a test that is skipped says so")]
+
+use rig::job::Job;
+use rig::topology::Topology;
+use rig::{build, wheel};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+const RELEASES: [&str; 2] = ["2.28.9", "2.32.3"];
+
+/// A collector that takes everything.
+struct Collector {
+    url: String,
+    bodies: Arc<Mutex<Vec<Vec<u8>>>>,
+}
+
+impl Collector {
+    fn start() -> Collector {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        let bodies = Arc::new(Mutex::new(Vec::new()));
+        let all = Arc::clone(&bodies);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let all = Arc::clone(&all);
+                std::thread::spawn(move || take(&stream, &all));
+            }
+        });
+        Collector { url, bodies }
+    }
+
+    fn bodies(&self) -> Vec<Vec<u8>> {
+        self.bodies.lock().expect("no thread panicked").clone()
+    }
+}
+
+fn take(stream: &TcpStream, all: &Mutex<Vec<Vec<u8>>>) {
+    let mut reader = BufReader::new(stream);
+    loop {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if reader.read_line(&mut head).unwrap_or(0) == 0 {
+                return;
+            }
+        }
+        let head = head.to_ascii_lowercase();
+        assert!(head.starts_with("post /v1/metrics "), "{head}");
+        let length = head.lines().find_map(|l| l.strip_prefix("content-length: "));
+        let mut body = vec![0; length.and_then(|n| n.parse().ok()).expect("a length")];
+        reader.read_exact(&mut body).expect("the body comes");
+        all.lock().expect("no thread panicked").push(body);
+        let mut answer = stream;
+        answer.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").expect("it listens");
+    }
+}
+
+/// A Python with OpenTelemetry's own schema.
+fn python() -> Option<PathBuf> {
+    let found = std::env::var_os("NCCLSCOPE_TEST_PYTHON").map(PathBuf::from);
+    if found.is_none() {
+        let required = std::env::var_os("NCCLSCOPE_REQUIRE_NCCL").is_some();
+        assert!(!required, "NCCLSCOPE_TEST_PYTHON names no Python with opentelemetry-proto");
+        println!("skipped: NCCLSCOPE_TEST_PYTHON names no Python with opentelemetry-proto");
+    }
+    found
+}
+
+/// What a request says, read by a decoder that is not ours.
+fn decode(python: &Path, folder: &Path, body: &[u8]) -> Value {
+    let request = folder.join("request");
+    std::fs::write(&request, body).expect("a file");
+    let script = "../../crates/export/tests/metrics/check_otlp.py";
+    let mut command = Command::new(python);
+    command.arg(script).args([&request, &folder.join("response")]);
+    let output = command.output().expect("python starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("the script prints JSON")
+}
+
+/// The last request of each process: cumulative, so that it holds everything.
+fn last_of_each(requests: &[Value]) -> Vec<&Value> {
+    let mut last = BTreeMap::new();
+    for request in requests {
+        let instance = request["resource"]["service.instance.id"].as_str().expect("an instance");
+        last.insert(instance, request);
+    }
+    last.into_values().collect()
+}
+
+fn points<'a>(request: &'a Value, name: &str) -> Vec<&'a Value> {
+    let metrics = request["metrics"].as_array().expect("metrics");
+    let metric = metrics.iter().find(|metric| metric["name"] == name);
+    metric.map_or(vec![], |m| m["points"].as_array().expect("points").iter().collect())
+}
+
+/// Sums of a counter over all processes, by an attribute or several.
+fn sums(requests: &[&Value], name: &str, by: &[&str]) -> BTreeMap<Vec<String>, u64> {
+    let mut sums = BTreeMap::new();
+    for point in requests.iter().flat_map(|request| points(request, name)) {
+        let text = |name: &&str| match &point["attributes"][name] {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        let key = by.iter().map(text).collect();
+        *sums.entry(key).or_default() += point["value"].as_u64().expect("a whole number");
+    }
+    sums
+}
+
+fn report(cli: &Path, folder: &Path) -> Value {
+    let output = Command::new(cli).arg("report").arg(folder).args(["--format", "json"]).output();
+    let output = output.expect("the tool starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("the report is JSON")
+}
+
+#[test]
+fn what_a_collector_receives_is_what_the_recording_holds() {
+    let Some(python) = python() else { return };
+    let plugin = build::package("ncclscope-plugin").expect("the plugin builds");
+    let plugin = plugin.join("libnccl_profiler_ncclscope.so");
+    let cli = build::package("ncclscope-cli").expect("the tool builds").join("ncclscope");
+    for version in RELEASES {
+        let Some(nccl) = wheel::find_or_skip(version) else { continue };
+        let folder = tempfile::tempdir().expect("a directory");
+        let collector = Collector::start();
+        let job = Job::new(&nccl).expect("the stand-in builds").timeout(Duration::from_secs(60));
+        let job = job
+            .env("NCCL_PROFILER_PLUGIN", &plugin)
+            .env("NCCLSCOPE_DIR", folder.path().join("run"))
+            .env("NCCLSCOPE_OTLP", &collector.url)
+            .env("NCCLSCOPE_WINDOW", "0.5")
+            .env("NCCLSCOPE_LABELS", "rank,peer,channel")
+            .env("OTEL_RESOURCE_ATTRIBUTES", "team=red");
+        let steps = ["repeat:100:allreduce:1000", "repeat:100:allreduce:300001"];
+        let outcome = job.topology(Topology::Socket).steps(steps).run().expect("ranks start");
+        outcome.expect_success();
+        let bodies = collector.bodies();
+        assert!(bodies.len() > 2, "{version}: several windows");
+        // The last one of each process is among them.
+        let late = bodies.iter().rev().take(8).rev();
+        let requests: Vec<Value> = late.map(|b| decode(&python, folder.path(), b)).collect();
+        let last = last_of_each(&requests);
+        assert_eq!(last.len(), 2, "{version}: two processes");
+        for request in &last {
+            assert_eq!(request["resource"]["team"], "red", "{version}");
+            assert_eq!(request["resource"]["service.name"], "ncclscope", "{version}");
+        }
+        compare(version, &last, &report(&cli, &folder.path().join("run")));
+    }
+}
+
+/// A receiver that others use: Rotel, which prints what it takes.
+struct Rotel {
+    process: std::process::Child,
+    url: String,
+    log: PathBuf,
+}
+
+impl Rotel {
+    fn start(python: &Path, folder: &Path) -> Rotel {
+        let find = "import os, rotel; print(os.path.dirname(rotel.__file__))";
+        let output = Command::new(python).args(["-c", find]).output().expect("python starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let found = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        let ports = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port"));
+        let [http, grpc] = ports.map(|port| port.local_addr().expect("an address").to_string());
+        let log = folder.join("rotel.log");
+        let mut command = Command::new(Path::new(&found).join("rotel-agent"));
+        command.args(["start", "--exporter", "blackhole", "--debug-log", "metrics"]);
+        command.args(["--debug-log-verbosity", "detailed", "--otlp-http-endpoint", &http]);
+        command.args(["--otlp-grpc-endpoint", &grpc]);
+        let file = std::fs::File::create(&log).expect("a file");
+        command.stdout(file.try_clone().expect("a descriptor")).stderr(file);
+        let process = command.spawn().expect("rotel starts");
+        Rotel { process, url: format!("http://{http}"), log }
+    }
+}
+
+impl Drop for Rotel {
+    fn drop(&mut self) {
+        self.process.kill().expect("it is ours");
+        self.process.wait().expect("it ends");
+    }
+}
+
+#[test]
+fn a_receiver_of_others_takes_histograms_too() {
+    let Some(python) = python() else { return };
+    let plugin = build::package("ncclscope-plugin").expect("the plugin builds");
+    let plugin = plugin.join("libnccl_profiler_ncclscope.so");
+    let Some(nccl) = wheel::find_or_skip("2.28.9") else { return };
+    let folder = tempfile::tempdir().expect("a directory");
+    let rotel = Rotel::start(&python, folder.path());
+    let job = Job::new(&nccl).expect("the stand-in builds").timeout(Duration::from_secs(60));
+    // By OpenTelemetry's own names.
+    let job = job
+        .env("NCCL_PROFILER_PLUGIN", &plugin)
+        .env("NCCLSCOPE_DIR", folder.path().join("run"))
+        .env("OTEL_EXPORTER_OTLP_ENDPOINT", &rotel.url)
+        .env("OTEL_METRIC_EXPORT_INTERVAL", "1000")
+        .env("OTEL_SERVICE_NAME", "training");
+    let outcome = job.steps(["repeat:50:allreduce:1000"]).run().expect("ranks start");
+    outcome.expect_success();
+    let is_there = |log: &str| {
+        let words =
+            ["Str(training)", "nccl.operation.duration", "ExponentialHistogram", "Count: 50"];
+        words.iter().all(|word| log.contains(word))
+    };
+    let mut log = String::new();
+    for _ in 0..100 {
+        log = std::fs::read_to_string(&rotel.log).expect("a log");
+        if is_there(&log) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(is_there(&log), "{log}");
+    assert!(!log.contains("ERROR"), "{log}");
+}
+
+/// Holds totals against the report.
+fn compare(version: &str, last: &[&Value], report: &Value) {
+    let array = |name: &str| report[name].as_array().expect("an array").clone();
+    let (mut count, mut bytes) = (0, 0);
+    for row in array("operations") {
+        let ops = row["count"].as_u64().expect("a count") * row["ranks"].as_u64().expect("ranks");
+        count += ops;
+        bytes += ops * row["bytes"].as_u64().expect("bytes");
+    }
+    assert_eq!(count, 400, "{version}: two ranks with 200 operations each");
+    let by_name = sums(last, "nccl.operations", &["nccl.operation.name"]);
+    assert_eq!(by_name, [(vec!["AllReduce".to_owned()], 400)].into(), "{version}");
+    let io = sums(last, "nccl.operation.io", &[]);
+    assert_eq!(io, [(vec![], bytes)].into(), "{version}");
+    let way = ["nccl.rank", "nccl.peer.rank", "nccl.direction"];
+    let (transfers, sent) =
+        (sums(last, "nccl.link.transfers", &way), sums(last, "nccl.link.io", &way));
+    for peer in array("peers") {
+        let key: Vec<String> =
+            vec![peer["src"].to_string(), peer["dst"].to_string(), "send".into()];
+        assert_eq!(peer["transfers"], transfers[&key], "{version} {peer}");
+        assert_eq!(peer["bytes"], sent[&key], "{version} {peer}");
+    }
+    let by_channel: u64 = sums(last, "nccl.channel.transfers", &[]).into_values().sum();
+    assert_eq!(by_channel, transfers.values().sum::<u64>(), "{version}");
+    assert!(sums(last, "nccl.events.lost", &[]).values().all(|&lost| lost == 0), "{version}");
+}
