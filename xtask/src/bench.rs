@@ -19,7 +19,7 @@ mod runs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::{Outcome, Usage, process};
+use crate::{Outcome, Usage};
 use driver::Driver;
 use runs::Runs;
 
