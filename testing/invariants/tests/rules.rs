@@ -399,6 +399,27 @@ fn add_later_operation(case: &mut Case) {
 }
 
 #[test]
+fn a_kernel_that_was_not_started_leaves_a_second_stop_elsewhere() {
+    let [skipped, other] = [1, 2].map(|number| value(EventKind::KernelCh, PROXY, number));
+    let rules = |is_stopped_again: bool| {
+        let mut case = Case::good();
+        add_later_operation(&mut case);
+        case.remove(|r| match r {
+            Record::Start(start) => start.handle == skipped,
+            Record::Stop { handle: of, .. } | Record::State { handle: of, .. } => *of == skipped,
+            _ => false,
+        });
+        if is_stopped_again {
+            case.stop(PROXY, 1400, other);
+        }
+        let violations = case.check(&Expect::default()).violations;
+        violations.iter().map(|violation| violation.rule).collect::<Vec<_>>()
+    };
+    assert_eq!(rules(false), ["kernel-channels"]);
+    assert_eq!(rules(true), [] as [&str; 0]);
+}
+
+#[test]
 fn an_abort_excuses_the_last_operation_only() {
     let expect = Expect { aborted_ok: true, ..Expect::default() };
     let case = |broken| {
