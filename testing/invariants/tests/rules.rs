@@ -401,7 +401,7 @@ fn add_later_operation(case: &mut Case) {
 #[test]
 fn a_kernel_that_was_not_started_leaves_a_second_stop_elsewhere() {
     let [skipped, other] = [1, 2].map(|number| value(EventKind::KernelCh, PROXY, number));
-    let rules = |is_stopped_again: bool| {
+    let breaks_rule = |is_stopped_again: bool| {
         let mut case = Case::good();
         add_later_operation(&mut case);
         case.remove(|r| match r {
@@ -413,10 +413,10 @@ fn a_kernel_that_was_not_started_leaves_a_second_stop_elsewhere() {
             case.stop(PROXY, 1400, other);
         }
         let violations = case.check(&Expect::default()).violations;
-        violations.iter().map(|violation| violation.rule).collect::<Vec<_>>()
+        violations.iter().any(|violation| violation.rule == "kernel-channels")
     };
-    assert_eq!(rules(false), ["kernel-channels"]);
-    assert_eq!(rules(true), [] as [&str; 0]);
+    assert!(breaks_rule(false));
+    assert!(!breaks_rule(true));
 }
 
 #[test]
