@@ -199,7 +199,7 @@ fn whatever_is_wrong_with_the_recording_the_job_goes_on() {
     for (name, value, says) in [
         ("NCCLSCOPE_DIR", file.to_str().unwrap(), "recording is off"),
         ("NCCLSCOPE_DIR", "/proc/ncclscope", "recording is off"),
-        ("NCCLSCOPE_MODE", "loud", "expected off, flight or trace"),
+        ("NCCLSCOPE_MODE", "loud", "expected off, or flight, trace, metrics"),
         ("NCCLSCOPE_RING_MB", "0", "expected MiB from 1"),
     ] {
         let job = plugin_job(&product, &nccl, &folder.path().join("run")).env(name, value);

@@ -160,12 +160,13 @@ fn mode(text: &str) -> Result<Mode, &'static str> {
     for word in text.split(',') {
         mode = Some(match word.trim().to_ascii_lowercase().as_str() {
             "off" if mode.is_none() => Mode::Off,
-            "flight" if mode != Some(Mode::Off) => mode.unwrap_or(Mode::Flight),
+            // Metrics go wherever an endpoint is set, whatever else is recorded.
+            "flight" | "metrics" if mode != Some(Mode::Off) => mode.unwrap_or(Mode::Flight),
             "trace" if mode != Some(Mode::Off) => Mode::Trace,
-            _ => return Err("off, flight or trace"),
+            _ => return Err("off, or flight, trace, metrics (several with commas)"),
         });
     }
-    mode.ok_or("off, flight or trace")
+    mode.ok_or("off, or flight, trace, metrics (several with commas)")
 }
 
 fn dir(text: &str) -> Result<String, &'static str> {
@@ -325,7 +326,8 @@ mod tests {
         assert_eq!(lines.len(), 9);
         assert_eq!(
             lines[0],
-            "NCCLSCOPE_MODE=fast: expected off, flight or trace; the default holds"
+            "NCCLSCOPE_MODE=fast: expected off, or flight, trace, metrics (several with \
+             commas); the default holds"
         );
         assert!(lines[8].contains("unknown variable NCCLSCOPE_MOOD"));
     }
@@ -352,6 +354,8 @@ mod tests {
     #[test]
     fn modes_combine() {
         assert_eq!(mode("trace,flight"), Ok(Mode::Trace));
+        assert_eq!(mode("flight,metrics"), Ok(Mode::Flight));
+        assert_eq!(mode("metrics,trace"), Ok(Mode::Trace));
         assert_eq!(mode("OFF"), Ok(Mode::Off));
         assert!(mode("off,trace").is_err());
         assert_eq!(read(&[("NCCLSCOPE_MODE", "trace")]).0.ring_bytes, 1 << 30);

@@ -63,10 +63,12 @@ pub const VARIABLES: &[Variable] = &[
     plugin(
         "MODE",
         &[],
-        "`off`, `flight`, `trace`",
+        "`off`, `flight`, `trace`, `metrics`",
         "`flight`",
         "What is recorded. `flight`: a bounded recording that always holds the last minutes. \
-         `trace`: the same with room for 1 GiB. `off`: NCCL is asked for no event.",
+         `trace`: the same with room for 1 GiB. `metrics` adds nothing to them: metrics are \
+         exported wherever an endpoint is set (`NCCLSCOPE_OTLP`). \
+         `off`: NCCL is asked for no event.",
     ),
     plugin(
         "DIR",
