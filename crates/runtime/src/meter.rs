@@ -10,7 +10,7 @@ use ncclscope_export::metrics::{Cap, Labels, Limiter, families};
 use ncclscope_recorder::clock;
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::record::schema;
-use ncclscope_trace::{Comm, EventKind, Record, StrId, TickMap};
+use ncclscope_trace::{Comm, Record, StrId, TickMap};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Series of one rank at most.
@@ -35,10 +35,13 @@ pub(crate) struct Meter {
     last: u64,
 }
 
-/// Running totals of what is in no figure, by kind of event.
+/// Running totals of what is in no figure, by kind of event. (What the recording lost after it was
+/// measured is in the figures.)
 pub(crate) struct Losses {
-    /// By cause: `lane_full`, `no_lane`, `overwritten`, `unwritten`.
-    pub(crate) by_kind: [(&'static str, [u64; KINDS]); 4],
+    /// Lost because the thread's lane was full.
+    pub(crate) lane_full: [u64; KINDS],
+    /// Lost because no lane was free for the thread.
+    pub(crate) no_lane: [u64; KINDS],
     /// Ends of events that were no live event.
     pub(crate) stale: u64,
     /// Events and states that are not known.
@@ -105,11 +108,8 @@ impl Meter {
     /// Ends the window and hands it to the sender. The last one holds what is over, at once.
     pub(crate) fn close(&mut self, clock: &TickMap, losses: &Losses, is_last: bool) {
         self.next = clock::now_ns() + nanoseconds(self.interval);
-        for (cause, counts) in &losses.by_kind {
-            for kind in EventKind::ALL {
-                self.collector.lost(cause, kind.name(), counts[kind.index()]);
-            }
-        }
+        self.collector.lost_by_kind("lane_full", &losses.lane_full);
+        self.collector.lost_by_kind("no_lane", &losses.no_lane);
         self.collector.lost("stale", "", losses.stale);
         self.collector.lost("unknown", "", losses.unknown);
         let (dropped, refused) = self.sender.lost();
@@ -119,13 +119,13 @@ impl Meter {
         let window = end(&mut self.collector, clock::now(), clock);
         let now = since_epoch();
         let (metrics, start) = if self.delta {
-            (window, self.last)
+            (&window, self.last)
         } else {
             self.total.merge(&window);
-            (self.total.clone(), self.began)
+            (&self.total, self.began)
         };
         self.last = now;
-        let families = self.limiter.apply(families(&metrics, self.labels), self.delta);
+        let families = self.limiter.apply(families(metrics, self.labels), self.delta);
         let export = Export {
             resource: &self.resource,
             version: env!("CARGO_PKG_VERSION"),

@@ -155,25 +155,23 @@ impl Session {
 
     /// Ends the window of metrics.
     pub(crate) fn close_window(&mut self, recorder: &Recorder, end: WindowEnd) {
+        let is_due = |meter: &Meter| end != WindowEnd::Due || meter.is_due();
+        if !self.meter.as_ref().is_some_and(is_due) {
+            return;
+        }
         let clock = self.tick_map();
-        let is_due = |meter: &&mut Meter| end != WindowEnd::Due || meter.is_due();
-        let Some(meter) = self.meter.as_mut().filter(is_due) else { return };
-        let header = self.writer.header();
         let mut lane_full = [0; KINDS];
         for (_, lane) in recorder.lanes() {
             lane_full.iter_mut().zip(lane.lost()).for_each(|(sum, lost)| *sum += lost);
         }
         let losses = Losses {
-            by_kind: [
-                ("lane_full", lane_full),
-                ("no_lane", recorder.lost_without_lane()),
-                ("overwritten", header.overwritten),
-                ("unwritten", header.unwritten),
-            ],
+            lane_full,
+            no_lane: recorder.lost_without_lane(),
             stale: recorder.stale(),
             unknown: recorder.unknown(),
         };
-        meter.close(&clock, &losses, end == WindowEnd::Last);
+        let meter = self.meter.iter_mut();
+        meter.for_each(|meter| meter.close(&clock, &losses, end == WindowEnd::Last));
     }
 
     /// Runs a write; its failure is counted by the writer and remembered here.
@@ -230,13 +228,13 @@ impl Session {
     /// Readies a piece of memory for more threads and operations, ahead of need. False if there is
     /// enough, or no room: events of further threads are then counted as lost.
     pub(crate) fn grow(&mut self, recorder: &Recorder, comms: u32) -> bool {
-        let (lanes, slabs) = recorder.wanted(comms as usize);
         let region = &recorder.region;
-        let (has_lanes, has_slabs) = (region.rings(), region.slabs());
         if let Some(lane) = self.absent.pop() {
             region.prefault(lane);
             return true;
         }
+        let (lanes, slabs) = recorder.wanted(comms as usize);
+        let (has_lanes, has_slabs) = (region.rings(), region.slabs());
         if lanes > has_lanes || slabs > has_slabs {
             let more = |wanted: usize, has: usize| wanted.min(has + 1);
             let file = self.room_in_lanes_file();

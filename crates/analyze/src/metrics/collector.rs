@@ -106,6 +106,13 @@ impl Collector {
         }
     }
 
+    /// [`Collector::lost`] for each kind of event.
+    pub fn lost_by_kind(&mut self, cause: &'static str, totals: &[u64; KINDS]) {
+        for kind in EventKind::ALL {
+            self.lost(cause, kind.name(), totals[kind.index()]);
+        }
+    }
+
     /// Ends the window at `now` ticks: what settled in it. An operation settles at the first close
     /// after the one that found it over, and half a second later at the earliest.
     pub fn close(&mut self, now: u64, clock: &TickMap) -> Metrics {

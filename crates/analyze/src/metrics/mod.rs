@@ -234,7 +234,7 @@ pub struct Metrics {
     pub ranks: BTreeMap<RankKey, Rank>,
     /// By lane of the proxy thread.
     pub proxies: BTreeMap<u8, Proxy>,
-    /// Events that are in no figure, by cause (`lane_full`, `no_lane`, `overwritten`, `unwritten`,
+    /// Events that are in no figure, by cause (`lane_full`, `no_lane`, `unwritten`,
     /// `stale`, `unknown`; `unmatched` and `overflow` are the [`Collector`]'s own) and kind of
     /// event (empty where it is not known).
     pub lost: BTreeMap<(&'static str, &'static str), u64>,

@@ -107,7 +107,12 @@ pub const ATTRIBUTES: &[(&str, &str)] = &[
     (DIRECTION, "`send` or `receive`, seen from the rank that reports"),
     (WAIT, "what transfers waited for: `gpu`, `peer` (send side), `network`, `flush`"),
     (FIT, "points of the regression: `avg` all sends, `min` the fastest of each size"),
-    (CAUSE, "why: `lane_full`, `no_lane`, `overwritten`, `unwritten`, `stale`, `unknown`"),
+    (
+        CAUSE,
+        "why: `lane_full`, `no_lane`, `unmatched`, `overflow`, `stale`, `unknown`; from the agent \
+         also `unwritten`; from a rank also `export_queue_full` and `export_refused`, which count \
+         requests",
+    ),
     (EVENT, "kind of event; absent where not known"),
     (RANK, "the rank that reports, if asked for"),
     (PEER, "the rank at the other end, if asked for"),

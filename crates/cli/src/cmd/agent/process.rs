@@ -2,7 +2,8 @@
 //! One process that is followed: its recording, and what was measured in it.
 
 use ncclscope_analyze::metrics::{Collector, Metrics, Rank};
-use ncclscope_trace::{Definition, Error, EventKind, Follower, News, TickMap};
+use ncclscope_trace::kind::KINDS;
+use ncclscope_trace::{Definition, Error, Follower, News, TickMap};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -144,12 +145,13 @@ impl Process {
 
     fn count_lost(&mut self) {
         let (header, collector) = (self.follower.header(), &mut self.collector);
-        for kind in EventKind::ALL {
-            let lanes = self.follower.lanes().iter().map(|lane| lane.lost[kind.index()]);
-            collector.lost("lane_full", kind.name(), lanes.sum());
-            collector.lost("no_lane", kind.name(), header.without_lane[kind.index()]);
-            collector.lost("unwritten", kind.name(), header.unwritten[kind.index()]);
+        let mut lane_full = [0; KINDS];
+        for lane in self.follower.lanes() {
+            lane_full.iter_mut().zip(lane.lost).for_each(|(sum, lost)| *sum += lost);
         }
+        collector.lost_by_kind("lane_full", &lane_full);
+        collector.lost_by_kind("no_lane", &header.without_lane);
+        collector.lost_by_kind("unwritten", &header.unwritten);
         collector.lost("stale", "", header.stale);
         collector.lost("unknown", "", header.unknown_events);
     }
