@@ -17,7 +17,6 @@ mod drain;
 mod lanes;
 mod log;
 mod meter;
-mod otlp;
 mod runtime;
 mod session;
 pub mod sys;

@@ -3,10 +3,11 @@
 //! sender. Where nobody asked for metrics there is no meter, and nothing is measured.
 
 use crate::config::Otlp;
-use crate::otlp::Sender;
+use crate::sys;
 use ncclscope_analyze::metrics::{Collector, Metrics};
 use ncclscope_export::metrics::otlp::{self, Export};
 use ncclscope_export::metrics::{Cap, Labels, Limiter, families};
+use ncclscope_otlp::{Lost, Sender, Target, client};
 use ncclscope_recorder::clock;
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::record::schema;
@@ -15,6 +16,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Series of one rank at most.
 const CAP: Cap = Cap::points(2000);
+
+/// Bytes of requests that wait at most.
+const QUEUE_BYTES: usize = 16 << 20;
 
 /// Measures, and exports.
 #[derive(Debug)]
@@ -59,11 +63,18 @@ impl Meter {
         resource: Vec<(String, String)>,
     ) -> std::io::Result<Meter> {
         let (interval, delta, began) = (target.interval, target.delta, since_epoch());
+        let client = client(target.timeout, concat!("ncclscope/", env!("CARGO_PKG_VERSION")));
+        let agent = ureq::Agent::new_with_config(client.build());
+        let Otlp { url, headers, .. } = target;
+        let target = Target { url, headers, queue_bytes: QUEUE_BYTES };
+        // What goes wrong is counted, and told with the next metrics that arrive.
+        let (sender, body) = Sender::new(target, agent, |_| {});
+        sys::spawn_quiet("ncclscope/otlp", body)?;
         Ok(Meter {
             collector: Collector::default(),
             limiter: Limiter::new(CAP),
             total: Metrics::default(),
-            sender: Sender::start(target)?,
+            sender,
             resource,
             labels,
             delta,
@@ -112,7 +123,7 @@ impl Meter {
         self.collector.lost_by_kind("no_lane", &losses.no_lane);
         self.collector.lost("stale", "", losses.stale);
         self.collector.lost("unknown", "", losses.unknown);
-        let (dropped, refused) = self.sender.lost();
+        let Lost { dropped, refused } = self.sender.lost();
         self.collector.lost("export_queue_full", "", dropped);
         self.collector.lost("export_refused", "", refused);
         let end = if is_last { Collector::finish } else { Collector::close };

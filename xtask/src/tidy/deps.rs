@@ -14,15 +14,25 @@ const PLUGIN: &str = "ncclscope-plugin";
 
 /// Which of our crates each of our crates may use. Dev-dependencies are free: they do not ship.
 const ARROWS: &[(&str, &[&str])] = &[
-    ("ncclscope-cli", &["ncclscope-export", "ncclscope-analyze", "ncclscope-trace"]),
+    (
+        "ncclscope-cli",
+        &["ncclscope-export", "ncclscope-analyze", "ncclscope-otlp", "ncclscope-trace"],
+    ),
     (PLUGIN, &["ncclscope-runtime", "ncclscope-recorder", "ncclscope-abi"]),
     (
         "ncclscope-runtime",
-        &["ncclscope-recorder", "ncclscope-export", "ncclscope-analyze", "ncclscope-trace"],
+        &[
+            "ncclscope-recorder",
+            "ncclscope-export",
+            "ncclscope-analyze",
+            "ncclscope-otlp",
+            "ncclscope-trace",
+        ],
     ),
     ("ncclscope-export", &["ncclscope-analyze", "ncclscope-trace"]),
     ("ncclscope-analyze", &["ncclscope-trace"]),
     ("ncclscope-recorder", &["ncclscope-trace"]),
+    ("ncclscope-otlp", &[]),
     ("ncclscope-trace", &[]),
     ("ncclscope-abi", &[]),
     ("cpu-cuda", &[]),

@@ -18,9 +18,9 @@ use crate::args::{Agent as Args, Label};
 use crate::failure::{Failure, tell, warn};
 use crate::input::allow_open_files;
 use ncclscope_export::metrics::Labels;
+use ncclscope_otlp::Sender;
 use node::Node;
 use output::Output;
-use sender::Sender;
 use server::Page;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -56,7 +56,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let interval = interval(args)?;
-    let target = Target::find(args.otlp.as_deref(), &host, variable)?;
+    let target = Target::find(args.otlp.as_deref(), &host, &variable)?;
     if target.is_none() && args.prom_listen.is_none() && args.textfile.is_none() {
         return Err(Failure::usage(
             "nothing to export to: give --prom-listen, --textfile or --otlp, or --once to see what \
@@ -168,7 +168,7 @@ impl Exports {
         let otlp = match target {
             None => None,
             Some(target) => {
-                let sender = Sender::start(target.clone()).map_err(Failure::environment)?;
+                let sender = sender::start(&target).map_err(Failure::environment)?;
                 Some((sender, target))
             }
         };
@@ -190,7 +190,8 @@ impl Exports {
         if self.page.is_none() && self.textfile.is_none() {
             return;
         }
-        let text = output.prometheus(node, self.otlp.as_ref().map_or(0, |(s, _)| s.failed()));
+        let lost = self.otlp.as_ref().map(|(sender, _)| sender.lost()).unwrap_or_default();
+        let text = output.prometheus(node, lost.dropped + lost.refused);
         if let Some(page) = &self.page {
             page.set(&text);
         }

@@ -4,6 +4,9 @@
 //! Names and rules are those of the specification, "OpenTelemetry Protocol Exporter" and
 //! "Environment Variable Specification" (1.50).
 
+use ncclscope_otlp::environment::{
+    self, Get, TEMPORALITY, TIMEOUT, milliseconds, signal, with_path,
+};
 use std::time::Duration;
 
 /// Where to, how often, and what to say of this process.
@@ -26,9 +29,6 @@ pub struct Otlp {
 /// Where a collector listens unless told otherwise.
 const DEFAULT_BASE: &str = "http://localhost:4318";
 
-type Get<'a> = &'a dyn Fn(&str) -> Option<String>;
-
-const TIMEOUT: Duration = Duration::from_secs(10);
 const INTERVAL: Duration = Duration::from_secs(60);
 
 impl Otlp {
@@ -42,13 +42,6 @@ impl Otlp {
             return None;
         }
         let url = url(&get, lines)?;
-        let signal = |name: &str| {
-            let names = [format!("METRICS_{name}"), name.to_owned()];
-            names.iter().find_map(|name| {
-                let name = format!("OTEL_EXPORTER_OTLP_{name}");
-                get(&name).map(|value| (name, value))
-            })
-        };
         let mut understand = |found: Option<(String, String)>, parse: Parse, expected: &str| {
             let (name, value) = found?;
             let parsed = parse(&value);
@@ -57,7 +50,7 @@ impl Otlp {
             }
             parsed
         };
-        let timeout = understand(signal("TIMEOUT"), milliseconds, "milliseconds");
+        let timeout = understand(signal(&get, "TIMEOUT"), milliseconds, "milliseconds");
         let name = |name: &str| get(name).map(|value| (name.to_owned(), value));
         let interval = understand(name("NCCLSCOPE_WINDOW"), seconds, "seconds")
             .or_else(|| {
@@ -67,39 +60,25 @@ impl Otlp {
             .or_else(|| {
                 understand(name("OTEL_METRIC_EXPORT_INTERVAL"), milliseconds, "milliseconds")
             });
-        let preference = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE";
-        let delta =
-            get(preference).is_some_and(|value| match value.to_ascii_lowercase().as_str() {
-                "delta" | "lowmemory" => true,
-                "cumulative" => false,
-                _ => {
-                    lines.push(format!(
-                        "{preference}={value}: expected cumulative, delta or lowmemory; cumulative \
+        let delta = get(TEMPORALITY).is_some_and(|value| {
+            environment::is_delta(&value).unwrap_or_else(|| {
+                lines.push(format!(
+                    "{TEMPORALITY}={value}: expected cumulative, delta or lowmemory; cumulative \
                      holds"
-                    ));
-                    false
-                }
-            });
-        if signal("COMPRESSION").is_some_and(|(_, value)| value != "none") {
+                ));
+                false
+            })
+        });
+        if signal(&get, "COMPRESSION").is_some_and(|(_, value)| value != "none") {
             lines.push("OTEL_EXPORTER_OTLP_COMPRESSION: requests are not compressed".into());
         }
-        let headers = signal("HEADERS").map(|(_, value)| pairs(&value)).unwrap_or_default();
-        let mut resource =
-            get("OTEL_RESOURCE_ATTRIBUTES").map(|value| pairs(&value)).unwrap_or_default();
-        if let Some(service) = get("OTEL_SERVICE_NAME") {
-            resource.retain(|(name, _)| name != "service.name");
-            resource.push(("service.name".into(), service));
-        }
+        let (headers, resource) = (environment::headers(&get), environment::resource(&get));
         let (timeout, interval) = (timeout.unwrap_or(TIMEOUT), interval.unwrap_or(INTERVAL));
         Some(Otlp { url, headers, timeout, interval, delta, resource })
     }
 }
 
 type Parse = fn(&str) -> Option<Duration>;
-
-fn milliseconds(text: &str) -> Option<Duration> {
-    text.parse().ok().filter(|&ms| ms > 0).map(Duration::from_millis)
-}
 
 fn seconds(text: &str) -> Option<Duration> {
     let seconds = text.parse::<f64>().ok().filter(|s| (0.1..=86_400.0).contains(s))?;
@@ -112,17 +91,12 @@ fn url(get: Get<'_>, lines: &mut Vec<String>) -> Option<String> {
     let (name, url) = match find(&ours) {
         Some((_, value)) if value == "off" || value == "0" => return None,
         Some((name, value)) if value != "on" && value != "1" => (name, with_path(&value)),
-        asked => match find(&["OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"]) {
-            Some(found) => found,
-            None => {
-                let found = find(&["OTEL_EXPORTER_OTLP_ENDPOINT"]);
-                let default = asked.map(|(name, _)| (name, DEFAULT_BASE.to_owned()));
-                let (name, base) = found.or(default)?;
-                (name, format!("{}/v1/metrics", base.trim_end_matches('/')))
-            }
-        },
+        asked => environment::endpoint(get).or_else(|| {
+            let (name, _) = asked?;
+            Some((name, with_path(DEFAULT_BASE)))
+        })?,
     };
-    let protocol = find(&["OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"]);
+    let protocol = signal(get, "PROTOCOL");
     // Who names our variable means it; the others may be meant for somebody else.
     if let Some((protocol, value)) = protocol.filter(|_| name.starts_with("OTEL_"))
         && value != "http/protobuf"
@@ -141,32 +115,6 @@ fn url(get: Get<'_>, lines: &mut Vec<String>) -> Option<String> {
         return None;
     }
     Some(url)
-}
-
-/// The signal's path where the URL has none.
-fn with_path(url: &str) -> String {
-    let after_host = url.split_once("://").map_or(url, |(_, rest)| rest);
-    match after_host.split_once('/') {
-        Some((_, path)) if !path.is_empty() => url.to_owned(),
-        _ => format!("{}/v1/metrics", url.trim_end_matches('/')),
-    }
-}
-
-/// `name=value,…`, percent-encoded, as W3C Baggage writes it. What has no `=` is left out.
-fn pairs(text: &str) -> Vec<(String, String)> {
-    let parts = text.split(',').filter_map(|part| part.split_once('='));
-    parts.map(|(name, value)| (name.trim().to_owned(), decode(value.trim()))).collect()
-}
-
-fn decode(text: &str) -> String {
-    let (mut out, mut rest) = (Vec::new(), text.as_bytes());
-    while let Some((&byte, after)) = rest.split_first() {
-        let hex = after.get(..2).and_then(|hex| std::str::from_utf8(hex).ok());
-        let coded = hex.filter(|_| byte == b'%').and_then(|hex| u8::from_str_radix(hex, 16).ok());
-        out.push(coded.unwrap_or(byte));
-        rest = if coded.is_some() { &after[2..] } else { after };
-    }
-    String::from_utf8_lossy(&out).into_owned()
 }
 
 #[cfg(test)]

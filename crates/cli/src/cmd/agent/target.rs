@@ -6,10 +6,9 @@ Names and rules are those of its specification, "OpenTelemetry Protocol Exporter
 */
 
 use crate::failure::Failure;
+use ncclscope_otlp::environment::{self, Get, TEMPORALITY, TIMEOUT, milliseconds, signal};
 use std::path::PathBuf;
 use std::time::Duration;
-
-const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A collector, and what to tell it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,106 +38,62 @@ impl Target {
     pub(super) fn find(
         flag: Option<&str>,
         host: &str,
-        get: impl Fn(&str) -> Option<String>,
+        get: Get<'_>,
     ) -> Result<Option<Target>, Failure> {
-        let signal = |name: &str| {
-            let names = [
-                format!("OTEL_EXPORTER_OTLP_METRICS_{name}"),
-                format!("OTEL_EXPORTER_OTLP_{name}"),
-            ];
-            names.into_iter().find_map(|name| get(&name).map(|value| (name, value)))
-        };
-        let whole = get("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT");
-        let base = get("OTEL_EXPORTER_OTLP_ENDPOINT");
-        let url = match (flag, whole, base) {
-            (Some(url), ..) => with_path(url),
-            (None, Some(url), _) => url,
-            (None, None, Some(base)) => format!("{}/v1/metrics", base.trim_end_matches('/')),
-            (None, None, None) => return Ok(None),
+        let url = match (flag, environment::endpoint(get)) {
+            (Some(url), _) => environment::with_path(url),
+            (None, Some((_, url))) => url,
+            (None, None) => return Ok(None),
         };
         if !url.starts_with("http://") && !url.starts_with("https://") {
             return Err(Failure::usage(format!(
                 "{url}: expected a URL that begins with http:// or https://"
             )));
         }
-        if let Some((name, value)) = signal("PROTOCOL").filter(|(_, v)| v != "http/protobuf") {
+        if let Some((name, value)) = signal(get, "PROTOCOL").filter(|(_, v)| v != "http/protobuf") {
             return Err(Failure::usage(format!(
                 "{name}={value}: the agent speaks http/protobuf only; set that, and the port of \
                  the collector's HTTP receiver (4318)"
             )));
         }
-        if let Some((name, value)) = signal("COMPRESSION").filter(|(_, v)| v != "none") {
+        if let Some((name, value)) = signal(get, "COMPRESSION").filter(|(_, v)| v != "none") {
             return Err(Failure::usage(format!(
                 "{name}={value}: the agent does not compress; unset it"
             )));
         }
-        let timeout = match signal("TIMEOUT") {
+        let timeout = match signal(get, "TIMEOUT") {
             None => TIMEOUT,
-            Some((name, value)) => {
-                value.parse().ok().filter(|&ms| ms > 0).map(Duration::from_millis).ok_or_else(
-                    || Failure::usage(format!("{name}={value}: expected milliseconds")),
-                )?
-            }
+            Some((name, value)) => milliseconds(&value)
+                .ok_or_else(|| Failure::usage(format!("{name}={value}: expected milliseconds")))?,
         };
-        let preference = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE";
-        let delta = match get(preference).map(|value| value.to_ascii_lowercase()).as_deref() {
-            None | Some("cumulative") => false,
-            Some("delta" | "lowmemory") => true,
-            Some(value) => {
-                return Err(Failure::usage(format!(
-                    "{preference}={value}: expected cumulative, delta or lowmemory"
-                )));
-            }
+        let delta = match get(TEMPORALITY) {
+            None => false,
+            Some(value) => environment::is_delta(&value).ok_or_else(|| {
+                let value = value.to_ascii_lowercase();
+                Failure::usage(format!(
+                    "{TEMPORALITY}={value}: expected cumulative, delta or lowmemory"
+                ))
+            })?,
         };
         Ok(Some(Target {
             url,
-            headers: signal("HEADERS").map(|(_, value)| pairs(&value)).unwrap_or_default(),
+            headers: environment::headers(get),
             timeout,
             delta,
-            certificate: signal("CERTIFICATE").map(|(_, value)| value.into()),
-            resource: resource(host, &get),
+            certificate: signal(get, "CERTIFICATE").map(|(_, value)| value.into()),
+            resource: resource(host, get),
         }))
     }
 }
 
-fn resource(host: &str, get: impl Fn(&str) -> Option<String>) -> Vec<(String, String)> {
-    let mut resource = get("OTEL_RESOURCE_ATTRIBUTES").map(|v| pairs(&v)).unwrap_or_default();
-    if let Some(service) = get("OTEL_SERVICE_NAME") {
-        resource.retain(|(name, _)| name != "service.name");
-        resource.push(("service.name".into(), service));
-    }
+fn resource(host: &str, get: Get<'_>) -> Vec<(String, String)> {
+    let mut resource = environment::resource(get);
     for (name, value) in [("service.name", "ncclscope"), ("host.name", host)] {
         if !resource.iter().any(|(known, _)| known == name) {
             resource.push((name.into(), value.into()));
         }
     }
     resource
-}
-
-/// The signal's path where the URL has none.
-fn with_path(url: &str) -> String {
-    let after_host = url.split_once("://").map_or(url, |(_, rest)| rest);
-    match after_host.split_once('/') {
-        Some((_, path)) if !path.is_empty() => url.to_owned(),
-        _ => format!("{}/v1/metrics", url.trim_end_matches('/')),
-    }
-}
-
-/// `name=value,…`, percent-encoded, as W3C Baggage writes it. What has no `=` is left out.
-fn pairs(text: &str) -> Vec<(String, String)> {
-    let parts = text.split(',').filter_map(|part| part.split_once('='));
-    parts.map(|(name, value)| (name.trim().to_owned(), decode(value.trim()))).collect()
-}
-
-fn decode(text: &str) -> String {
-    let (mut out, mut rest) = (Vec::new(), text.as_bytes());
-    while let Some((&byte, after)) = rest.split_first() {
-        let hex = after.get(..2).and_then(|hex| std::str::from_utf8(hex).ok());
-        let coded = hex.filter(|_| byte == b'%').and_then(|hex| u8::from_str_radix(hex, 16).ok());
-        out.push(coded.unwrap_or(byte));
-        rest = if coded.is_some() { after.get(2..).unwrap_or(&[]) } else { after };
-    }
-    String::from_utf8_lossy(&out).into_owned()
 }
 
 #[cfg(test)]
@@ -149,7 +104,7 @@ mod tests {
         let get = |name: &str| {
             vars.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
         };
-        Target::find(flag, "node-1", get)
+        Target::find(flag, "node-1", &get)
     }
 
     fn url(flag: Option<&str>, vars: &[(&str, &str)]) -> Option<String> {

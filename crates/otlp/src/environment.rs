@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+//! OpenTelemetry's variables, as its specification has them ("OpenTelemetry Protocol Exporter" and
+//! "Environment Variable Specification", 1.50). The environment itself is the caller's: a function
+//! from a name to a value that is not empty and has no blanks around it.
+
+use std::time::Duration;
+
+/// How long a request may take unless told otherwise.
+pub const TIMEOUT: Duration = Duration::from_secs(10);
+/// Says which temporality a collector prefers; see [`is_delta`].
+pub const TEMPORALITY: &str = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE";
+
+/// A variable's value.
+pub type Get<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// A variable of the exporter, such as `TIMEOUT`: that of metrics, else that of all signals. Its
+/// whole name and its value.
+#[must_use]
+pub fn signal(get: Get<'_>, name: &str) -> Option<(String, String)> {
+    let names =
+        [format!("OTEL_EXPORTER_OTLP_METRICS_{name}"), format!("OTEL_EXPORTER_OTLP_{name}")];
+    names.into_iter().find_map(|name| get(&name).map(|value| (name, value)))
+}
+
+/// Where metrics go, path included, and which variable says so: that of metrics as it is, else that
+/// of all signals with the path of metrics behind it.
+#[must_use]
+pub fn endpoint(get: Get<'_>) -> Option<(&'static str, String)> {
+    const OWN: &str = "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT";
+    const BASE: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+    get(OWN).map(|url| (OWN, url)).or_else(|| {
+        let base = get(BASE)?;
+        Some((BASE, format!("{}/v1/metrics", base.trim_end_matches('/'))))
+    })
+}
+
+/// A URL with the path of metrics where it has none.
+#[must_use]
+pub fn with_path(url: &str) -> String {
+    let after_host = url.split_once("://").map_or(url, |(_, rest)| rest);
+    match after_host.split_once('/') {
+        Some((_, path)) if !path.is_empty() => url.to_owned(),
+        _ => format!("{}/v1/metrics", url.trim_end_matches('/')),
+    }
+}
+
+/// Headers of each request.
+#[must_use]
+pub fn headers(get: Get<'_>) -> Vec<(String, String)> {
+    signal(get, "HEADERS").map(|(_, value)| pairs(&value)).unwrap_or_default()
+}
+
+/// Attributes of the resource: `OTEL_RESOURCE_ATTRIBUTES`, and `OTEL_SERVICE_NAME` before its
+/// `service.name`.
+#[must_use]
+pub fn resource(get: Get<'_>) -> Vec<(String, String)> {
+    let mut resource = get("OTEL_RESOURCE_ATTRIBUTES").map(|v| pairs(&v)).unwrap_or_default();
+    if let Some(service) = get("OTEL_SERVICE_NAME") {
+        resource.retain(|(name, _)| name != "service.name");
+        resource.push(("service.name".into(), service));
+    }
+    resource
+}
+
+/// Milliseconds, more than none.
+#[must_use]
+pub fn milliseconds(text: &str) -> Option<Duration> {
+    text.parse().ok().filter(|&ms| ms > 0).map(Duration::from_millis)
+}
+
+/// Whether a value of [`TEMPORALITY`] asks for what happened since the last export, not since the
+/// beginning; `None` if it is no value of it.
+#[must_use]
+pub fn is_delta(value: &str) -> Option<bool> {
+    match value.to_ascii_lowercase().as_str() {
+        "cumulative" => Some(false),
+        "delta" | "lowmemory" => Some(true),
+        _ => None,
+    }
+}
+
+/// `name=value,…`, percent-encoded, as W3C Baggage writes it. What has no `=` is left out.
+fn pairs(text: &str) -> Vec<(String, String)> {
+    let parts = text.split(',').filter_map(|part| part.split_once('='));
+    parts.map(|(name, value)| (name.trim().to_owned(), decode(value.trim()))).collect()
+}
+
+fn decode(text: &str) -> String {
+    let (mut out, mut rest) = (Vec::new(), text.as_bytes());
+    while let Some((&byte, after)) = rest.split_first() {
+        let hex = after.get(..2).and_then(|hex| std::str::from_utf8(hex).ok());
+        let coded = hex.filter(|_| byte == b'%').and_then(|hex| u8::from_str_radix(hex, 16).ok());
+        out.push(coded.unwrap_or(byte));
+        rest = if coded.is_some() { after.get(2..).unwrap_or(&[]) } else { after };
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
