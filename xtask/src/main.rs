@@ -12,9 +12,11 @@ mod bench;
 mod build;
 mod ci;
 mod demo;
+mod evaluate;
 mod matrix;
 mod nccl;
 mod process;
+mod python;
 mod sanitize;
 mod test;
 mod tidy;
@@ -61,6 +63,12 @@ const COMMANDS: &[Command] = &[
         run: matrix::run,
     },
     Command {
+        name: "evaluate",
+        usage: "[--small | --ranks N,N --seeds N] [--fault F] [--standin] [--json FILE]",
+        about: "Plant faults and controls, and count what the verdicts get right",
+        run: evaluate::run,
+    },
+    Command {
         name: "bench",
         usage: "[--rounds N] [--json FILE] [--gate] | --instructions [--against REV]",
         about: "Measure callbacks against their bounds, or count their instructions",
@@ -71,6 +79,12 @@ const COMMANDS: &[Command] = &[
         usage: "[RUNNER ARGS]",
         about: "Fetch and build what the tests need, then run them",
         run: test::run,
+    },
+    Command {
+        name: "torch",
+        usage: "",
+        about: "Fetch the PyTorch releases that some tests use where they are there (8 GB)",
+        run: python::torch,
     },
     Command {
         name: "sanitize",

@@ -49,6 +49,7 @@ const PLAYS: &[(&str, &[&str])] = &[
     ("allreduce", &["--ops", "200", "--threads", "4"]),
     ("sendrecv", &["--ops", "50"]),
     ("chaos", &["--ops", "2000", "--threads", "4"]),
+    ("toggles", &["--ops", "200"]),
     ("twice", &["--ops", "20", "--threads", "2"]),
     ("wild", &["--ops", "20", "--threads", "2"]),
     ("unmatched", &["--ops", "20000"]),

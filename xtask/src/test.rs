@@ -5,36 +5,29 @@
 //! page gets those first, so that a test which finds one missing fails instead of passing by. What
 //! it fetches stays in `$HOME/.cache/ncclscope`; a second run fetches nothing.
 
-use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 
-use crate::nccl::{self, Release, cache};
-use crate::{Outcome, build, process};
+use crate::nccl::{self, Release};
+use crate::{Outcome, build, process, python};
 
 /// NCCL releases that the tests load, from the CUDA 12 wheels: one of each version of the profiler
 /// API, 1 to 7 (`TESTED` of the rig's `wheel.rs`).
 const NCCL_VERSIONS: &[&str] =
     &["2.23.4", "2.25.1", "2.26.5", "2.27.7", "2.28.9", "2.30.7", "2.32.3"];
 
-/// Readers of other projects: the PyPI package, pinned, and the module that shows it is there.
-const PYTHON_PACKAGES: &[(&str, &str)] = &[
-    ("perfetto==0.59.1", "perfetto.protos.perfetto.trace.perfetto_trace_pb2"),
-    ("protobuf==7.36.2", "google.protobuf"),
-    ("rotel==0.0.1a15", "rotel"),
-    ("opentelemetry-proto==1.45.2", "opentelemetry.proto.collector.metrics.v1.metrics_service_pb2"),
-];
-
 /// Runs all tests, or those that `args` of the runner (nextest, else `cargo test`) pick.
 pub(crate) fn run(args: &[String]) -> Outcome {
     let releases = NCCL_VERSIONS.iter().map(|version| Release::new(version, 12));
     nccl::fetch_all(&releases.collect::<Result<Vec<_>, _>>()?)?;
-    let python = python()?;
+    let mut environment = vec![("NCCLSCOPE_TEST_PYTHON", python::ordinary()?)];
+    environment.extend(python::with_torch()?);
     build::release()?;
     let has_nextest = has_nextest();
     let mut failed = None;
     for words in runs(has_nextest, args) {
         let mut runner = Command::new("cargo");
-        runner.args(words).env("NCCLSCOPE_REQUIRE_NCCL", "1").env("NCCLSCOPE_TEST_PYTHON", &python);
+        runner.args(words).env("NCCLSCOPE_REQUIRE_NCCL", "1");
+        runner.envs(environment.iter().map(|(name, python)| (name, python)));
         let status = process::status(&mut runner)?;
         if !status.success() {
             failed.get_or_insert(status);
@@ -64,23 +57,6 @@ fn runs(has_nextest: bool, args: &[String]) -> Vec<Vec<String>> {
 fn has_nextest() -> bool {
     let mut version = process::command(&["cargo", "nextest", "--version"]);
     version.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|s| s.success())
-}
-
-/// A Python that has [`PYTHON_PACKAGES`], in a virtual environment of ours.
-fn python() -> Outcome<PathBuf> {
-    let folder = cache()?.join("venv");
-    let python = folder.join("bin/python");
-    let modules: Vec<&str> = PYTHON_PACKAGES.iter().map(|(_, module)| *module).collect();
-    let import = format!("import {}", modules.join(", "));
-    let works = || process::stdout(Command::new(&python).args(["-c", &import])).map(|_| ());
-    if works().is_err() {
-        process::check(process::command(&["python3", "-m", "venv", "--clear"]).arg(&folder))?;
-        let packages = PYTHON_PACKAGES.iter().map(|(package, _)| *package);
-        let pip = "-m pip --disable-pip-version-check install --quiet --no-cache-dir";
-        process::check(Command::new(&python).args(pip.split(' ')).args(packages))?;
-        works()?;
-    }
-    Ok(python)
 }
 
 #[cfg(test)]

@@ -48,6 +48,7 @@ mod cstr;
 pub mod descr;
 pub mod event;
 pub mod net;
+pub mod older;
 #[macro_use]
 mod version;
 pub mod v1;

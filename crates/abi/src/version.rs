@@ -94,6 +94,12 @@ pub trait Version: sealed::Sealed + Copy + 'static {
     /// As [`Version::show`].
     unsafe fn step(descr: *const Self::Descr) -> Option<(u64, i32)>;
 
+    /// The handle of the parent event, 0 for none, without a look at the rest.
+    ///
+    /// # Safety
+    /// As [`Version::show`].
+    unsafe fn parent(descr: *const Self::Descr) -> u64;
+
     /// What `args` adds to `state`: [`StateArg::None`] if the version defines nothing for the
     /// state, in which case `args` is not looked at, or if `args` is NULL.
     ///
@@ -178,6 +184,12 @@ macro_rules! version {
             unsafe fn show<W: Viewer>(descr: *const Self::Descr, viewer: W) -> W::Out {
                 use crate::descr::{Descr, addr};
                 show!(descr, viewer, $($arms)*)
+            }
+
+            #[inline(always)]
+            unsafe fn parent(descr: *const Self::Descr) -> u64 {
+                // SAFETY: the caller promises a readable, aligned descriptor with its header set.
+                crate::descr::addr(unsafe { (*descr).parentObj })
             }
 
             #[inline(always)]

@@ -10,6 +10,7 @@ use crate::threads::roles;
 use crate::timeline::comm_name;
 use crate::unknowable::Limits;
 use crate::waiting::waits_for;
+use crate::windows::{Window, windows};
 use crate::{Event, GpuClock, Timeline};
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::{EventKind, Recording};
@@ -23,6 +24,7 @@ pub struct ReportBuilder {
     open: Vec<OpenOperation>,
     peers: PeerRows,
     losses: Losses,
+    windows: Vec<Window>,
     problems: Vec<String>,
     notes: Vec<String>,
     limits: Limits,
@@ -42,6 +44,7 @@ impl ReportBuilder {
         self.peers.add(&timeline);
         self.add_open(&timeline, &operations);
         self.losses.add(recording);
+        self.windows.extend(windows(recording));
         self.add_problems(&timeline);
         self.limits.add(&timeline, &operations, &errors);
     }
@@ -62,6 +65,7 @@ impl ReportBuilder {
             operations: self.operations.finish(),
             open_operations: self.open,
             peers: self.peers.finish(),
+            windows: self.windows,
             lost: self.losses.finish(),
             problems: self.problems,
             notes: self.notes,
@@ -80,6 +84,7 @@ impl ReportBuilder {
             row.nodes = known(comm.nodes);
             row.comm = Some(comm_name(comm));
             row.comm_name = comm.name.clone();
+            row.role = recording.role(comm).map(str::to_owned);
             row.nccl_version = nccl_version(comm.nccl_version);
             row.api_version = known(comm.api_version);
             row.start_ns = Some(timeline.ns(comm.ticks));
@@ -158,6 +163,7 @@ fn empty_row(recording: &Recording) -> RankRow {
         pid: header.pid,
         comm: None,
         comm_name: None,
+        role: None,
         nccl_version: None,
         api_version: None,
         events: BTreeMap::new(),
@@ -219,7 +225,7 @@ fn dropped(recording: &Recording) -> [u64; KINDS] {
     dropped
 }
 
-fn file_name(recording: &Recording) -> String {
+pub(crate) fn file_name(recording: &Recording) -> String {
     let name = recording.path().file_name().unwrap_or_default();
     name.to_string_lossy().into_owned()
 }

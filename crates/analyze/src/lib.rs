@@ -23,6 +23,7 @@ pub mod losses;
 pub mod metrics;
 pub mod operation;
 pub mod peers;
+pub mod progress;
 pub mod ptimer;
 #[cfg(feature = "report")]
 pub mod report;
@@ -34,8 +35,11 @@ pub mod stats;
 pub mod steps;
 pub mod threads;
 pub mod timeline;
+pub mod tracks;
 pub mod unknowable;
 pub mod waiting;
+#[cfg(feature = "report")]
+pub mod windows;
 
 #[cfg(feature = "report")]
 pub use build::ReportBuilder;

@@ -6,7 +6,7 @@ Headers tell it all, but for how large a ring would have been large enough.
 */
 
 use crate::report::{Loss, Lost};
-use ncclscope_trace::kind::KINDS;
+use ncclscope_trace::kind::{DEFAULT_EVENTS, KINDS};
 use ncclscope_trace::layout::SEGMENT;
 use ncclscope_trace::{EventKind, Recording};
 use std::collections::BTreeMap;
@@ -14,8 +14,6 @@ use std::collections::BTreeMap;
 /// Events that no other event hangs from: a recording without them still tells each operation.
 const SPARE: [EventKind; 4] =
     [EventKind::ProxyCtrl, EventKind::KernelPhase, EventKind::NetPlugin, EventKind::ProxyStep];
-/// The mask that `NCCLSCOPE_EVENTS=default` stands for.
-const DEFAULT_EVENTS: u32 = 0xffff & !(EventKind::ProxyCtrl.bit() | EventKind::KernelPhase.bit());
 /// A kind with this share of what is lost, as a divisor, is worth sparing.
 const WORTH_SPARING: u64 = 4;
 /// What `NCCLSCOPE_RING_MB` takes at most.

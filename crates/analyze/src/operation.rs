@@ -7,6 +7,9 @@ ProxyOp, KernelCh, CeSync or CeBatch. Its duration comes from the best source th
 
 - [`Timing::Kernel`]: all channels' KernelCh carry valid pTimers; from the first channel's start to
   the last one's stop, by the GPU's timer.
+- [`Timing::Event`]: from the launch's turn in its stream to its kernel's end, by two CUDA events
+  (docs/probe.md), where one launch was for one operation. It contains the wait for a place on the
+  GPU.
 - [`Timing::Proxy`]: from the operation's start to its last child's stop, by the host's clock. It
   contains the launch and, for a receive, the wait for the sender.
 - [`Timing::Enqueue`]: from the operation's start to its own (or its copy-engine parts') stop. This
@@ -15,6 +18,7 @@ ProxyOp, KernelCh, CeSync or CeBatch. Its duration comes from the best source th
 
 use crate::bandwidth::size_bytes;
 use crate::peers::LinkKey;
+use crate::ptimer::group_api_of;
 use crate::stats::to_f64;
 use crate::{Event, EventId, Parent, Timeline};
 use ncclscope_trace::record::{CeColl, Coll, P2p};
@@ -26,6 +30,8 @@ use std::collections::HashMap;
 pub enum Timing {
     /// The GPU's timer.
     Kernel,
+    /// CUDA events around the launch.
+    Event,
     /// The host's clock, up to the last child's stop.
     Proxy,
     /// The host's clock, while the operation was enqueued.
@@ -38,6 +44,7 @@ impl Timing {
     pub const fn name(self) -> &'static str {
         match self {
             Timing::Kernel => "kernel",
+            Timing::Event => "cuda_event",
             Timing::Proxy => "proxy",
             Timing::Enqueue => "enqueue",
         }
@@ -109,6 +116,8 @@ struct Context<'t, 'r> {
     /// Ticks of the latest operation of each communicator whose kernel was seen; empty where
     /// kernel events were lost, so that a missing one says nothing.
     last_kernel: HashMap<usize, u64>,
+    /// By group call and communicator; empty where nothing was measured by CUDA events.
+    launches: HashMap<(EventId, u16), Launches>,
 }
 
 /// What is known of an operation's end: the rules of the module page.
@@ -129,6 +138,7 @@ pub(crate) struct Evidence {
     is_timeless: bool,
     ptimers: Option<(u64, u64)>,
     last_stop: Option<u64>,
+    event_ns: Option<u64>,
 }
 
 impl Evidence {
@@ -156,6 +166,11 @@ impl Evidence {
                 self.ptimers = Some((first.min(start), last.max(stop)));
             }
         }
+    }
+
+    /// Adds the time that the launch took, which was for this operation alone, ns.
+    pub(crate) fn add_launch(&mut self, ns: Option<u64>) {
+        self.event_ns = ns;
     }
 
     /// To be told last: the kernel of an operation without any child may be outstanding.
@@ -198,6 +213,11 @@ impl Evidence {
         {
             return (Timing::Kernel, Some(ns));
         }
+        if let Some(ns) = self.event_ns
+            && completion != Completion::Open
+        {
+            return (Timing::Event, Some(to_f64(ns)));
+        }
         match completion {
             Completion::Open if self.is_childless() => (Timing::Enqueue, None),
             Completion::Open => (Timing::Proxy, None),
@@ -237,7 +257,7 @@ impl<'t> Context<'t, '_> {
                 *last = ticks.max(*last);
             }
         }
-        Context { timeline, last_kernel }
+        Context { timeline, last_kernel, launches: launches(timeline) }
     }
 
     fn coll(&self, id: EventId, event: &Event, coll: &Coll) -> Operation {
@@ -341,7 +361,17 @@ impl<'t> Context<'t, '_> {
         // The kernels of one communicator run in order: only the last ones can be outstanding.
         let is_last = last.is_some_and(|&last| start >= last);
         evidence.await_kernel(is_last);
+        evidence.add_launch(self.launch_ns(event));
         (evidence, open)
+    }
+
+    /// How long the launch took that was for this operation alone.
+    fn launch_ns(&self, event: &Event) -> Option<u64> {
+        if self.launches.is_empty() {
+            return None;
+        }
+        let group = group_api_of(self.timeline, event)?;
+        self.launches.get(&(group, event.start.comm))?.of_one()
     }
 
     /// False for the ProxyOps of shared memory, peer access and CollNet: NCCL starts them, never
@@ -368,6 +398,42 @@ impl<'t> Context<'t, '_> {
             _ => None,
         }
     }
+}
+
+/// What one call of NCCL launched on one communicator, and for how many operations.
+#[derive(Clone, Copy, Debug, Default)]
+struct Launches {
+    launches: u32,
+    operations: u32,
+    /// Of the launch that was measured last.
+    ns: Option<u64>,
+}
+
+impl Launches {
+    /// The time of an operation that had a launch of its own.
+    fn of_one(&self) -> Option<u64> {
+        self.ns.filter(|_| (self.launches, self.operations) == (1, 1))
+    }
+}
+
+fn launches(timeline: &Timeline<'_>) -> HashMap<(EventId, u16), Launches> {
+    let mut launches = HashMap::new();
+    if !timeline.has_cuda_events() {
+        return launches;
+    }
+    for (id, event) in timeline.events() {
+        let is_launch = event.kind() == EventKind::KernelLaunch;
+        let is_operation = matches!(event.kind(), EventKind::Coll | EventKind::P2p);
+        if let Some(group) = group_api_of(timeline, event)
+            && (is_launch || is_operation)
+        {
+            let entry: &mut Launches = launches.entry((group, event.start.comm)).or_default();
+            entry.launches += u32::from(is_launch);
+            entry.operations += u32::from(is_operation);
+            entry.ns = timeline.launch_ns(id).or(entry.ns);
+        }
+    }
+    launches
 }
 
 fn lost_kernels(timeline: &Timeline<'_>) -> bool {

@@ -114,8 +114,8 @@ fn launches_by_group(timeline: &Timeline<'_>) -> HashMap<EventId, u64> {
     launches
 }
 
-/// The GroupApi event that a KernelCh descends from.
-fn group_api_of(timeline: &Timeline<'_>, event: &Event) -> Option<EventId> {
+/// The GroupApi event that an event descends from.
+pub(crate) fn group_api_of(timeline: &Timeline<'_>, event: &Event) -> Option<EventId> {
     let mut parent = event.parent;
     while let Parent::Known(id) = parent {
         let event = timeline.event(id);

@@ -7,6 +7,7 @@ given another meaning. What is unknown is `null`. Bandwidths and sizes are those
 ([`crate::bandwidth`]); times are nanoseconds unless the name says otherwise.
 */
 
+use crate::windows::Window;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -26,6 +27,8 @@ pub struct Report {
     pub open_operations: Vec<OpenOperation>,
     /// One row for each communicator and pair of ranks that used the network.
     pub peers: Vec<PeerRow>,
+    /// The windows of recording of each process, in order.
+    pub windows: Vec<Window>,
     /// What was not recorded.
     pub lost: Lost,
     /// Damage and contradictions, each with the file it concerns.
@@ -54,6 +57,8 @@ pub struct RankRow {
     pub comm: Option<String>,
     /// The name the application gave it.
     pub comm_name: Option<String>,
+    /// What the application said that the communicator is for, such as `tp`.
+    pub role: Option<String>,
     /// NCCL's version, e.g. `2.28.9`.
     pub nccl_version: Option<String>,
     /// Profiler API version that NCCL used.

@@ -12,8 +12,8 @@ use ncclscope_trace::layout::{Header, LANE_STRIDE};
 use ncclscope_trace::record::{ApiCall, Coll, P2p, Packed, ProxyOp, STEP_SHIFT, step_flags};
 use ncclscope_trace::scratch::lane;
 use ncclscope_trace::{
-    ClockSource, ClockSync, Comm, Definition, Detail, EventKind, Handle, Record, Start, State,
-    Step, StrId, Writer,
+    ClockSource, ClockSync, Comm, Definition, Detail, EventKind, Handle, Mark, Record, Start,
+    State, Step, StrId, Writer,
 };
 use std::io;
 use std::path::{Path, PathBuf};
@@ -36,6 +36,10 @@ pub struct Process {
     pub comm: Comm,
     /// The time, in ticks.
     pub now: u64,
+    /// What was said in between.
+    pub marks: Vec<Mark>,
+    /// What its communicator is for.
+    pub role: Option<&'static str>,
     lanes: Vec<Vec<u64>>,
     kinds: Vec<u32>,
     lost: Vec<(usize, EventKind, u64)>,
@@ -118,6 +122,8 @@ impl Process {
             header,
             comm,
             now: 10_000,
+            marks: Vec::new(),
+            role: None,
             lanes: vec![Vec::new(); 2],
             kinds: vec![0; 2],
             lost: Vec::new(),
@@ -343,6 +349,10 @@ impl Process {
         let path = dir.join(format!("{}-{}.nscope", self.header.host, self.header.pid));
         let mut writer = Writer::create(&path, self.header.clone(), 64 << 20)?;
         writer.define(&Definition::Comm(self.comm.clone()))?;
+        if let Some(role) = self.role {
+            let (hash, text) = (self.comm.hash, role.to_owned());
+            writer.define(&Definition::Role { hash, text })?;
+        }
         for (at, text) in self.strings.iter().enumerate() {
             let id = StrId(u16::try_from(at + 1).unwrap_or(0));
             writer.define(&Definition::String { id, text: text.clone() })?;
@@ -355,6 +365,9 @@ impl Process {
                 error_ns: 40,
             };
             writer.append(META_LANE, 0, Record::clock_sync(&sync).words())?;
+        }
+        for mark in &self.marks {
+            writer.append(META_LANE, 0, &mark.words())?;
         }
         for (index, words) in self.lanes.iter().enumerate() {
             writer.append(u16::try_from(index).unwrap_or(0), 0, words)?;

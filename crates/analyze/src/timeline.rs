@@ -90,6 +90,8 @@ pub struct Timeline<'a> {
     links: Links,
     keep_steps: bool,
     steps: Vec<(EventId, Step)>,
+    external_ids: HashMap<EventId, u64>,
+    launches_ns: HashMap<EventId, u64>,
 }
 
 impl<'a> Timeline<'a> {
@@ -113,6 +115,8 @@ impl<'a> Timeline<'a> {
             links: Links::default(),
             keep_steps,
             steps: Vec::new(),
+            external_ids: HashMap::new(),
+            launches_ns: HashMap::new(),
         };
         let mut ends = Vec::new();
         for lane in 0..LANES {
@@ -146,7 +150,7 @@ impl<'a> Timeline<'a> {
                         ends.push(record);
                     }
                 }
-                Record::ClockSync(_) => {}
+                Record::ClockSync(_) | Record::Mark(_) | Record::Vital(_) => {}
             }
         }
     }
@@ -214,6 +218,14 @@ impl<'a> Timeline<'a> {
             }
             Record::State { ticks, handle, state, arg, .. } => {
                 let Some(&id) = self.by_handle.get(&handle) else { return false };
+                if state == State::EXTERNAL_ID {
+                    self.external_ids.insert(id, arg);
+                    return true;
+                }
+                if state == State::CUDA_EVENT {
+                    self.launches_ns.insert(id, arg);
+                    return true;
+                }
                 let event = &mut self.events[id.index()];
                 event.first_state = Some(event.first_state.map_or(ticks, |t| t.min(ticks)));
                 if state == State::KERNEL_CH_STOP || state == State::KERNEL_PHASE_STOP {
@@ -304,6 +316,22 @@ impl<'a> Timeline<'a> {
     #[must_use]
     pub fn steps(&self) -> &[(EventId, Step)] {
         &self.steps
+    }
+    /// The application's own id of an API call (PyTorch's `External id`), where it told one: see
+    /// [`State::EXTERNAL_ID`].
+    #[must_use]
+    pub fn external_id(&self, id: EventId) -> Option<u64> {
+        self.external_ids.get(&id).copied()
+    }
+    /// How long a KernelLaunch's kernel took by CUDA events, ns: see [`State::CUDA_EVENT`].
+    #[must_use]
+    pub fn launch_ns(&self, id: EventId) -> Option<u64> {
+        self.launches_ns.get(&id).copied()
+    }
+    /// Whether any launch was measured by CUDA events.
+    #[must_use]
+    pub fn has_cuda_events(&self) -> bool {
+        !self.launches_ns.is_empty()
     }
     /// The position in [`Recording::comms`] of an event's communicator. `None` where its
     /// definition is missing, and for another process's operation.

@@ -6,10 +6,10 @@ A profiler sees what NCCL tells it. Where a release, an option or a kind of oper
 the report says so rather than leave a gap to be read as "nothing happened".
 */
 
-use crate::operation::{Completion, Operation};
+use crate::operation::{Completion, Operation, Timing};
 use crate::timeline::comm_name;
 use crate::{Parent, Timeline, human};
-use ncclscope_trace::{Detail, EventKind};
+use ncclscope_trace::{Detail, EventKind, What};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A worse GPU clock is worth a sentence, ns.
@@ -33,6 +33,8 @@ pub struct Limits {
     /// not walk (src/plugin/profiler.cc@v2.30.7-1).
     broadcast_untold: bool,
     kernel_off: bool,
+    /// Operations were measured by CUDA events.
+    event_timed: bool,
     ctrl_off: bool,
     phase_off: bool,
     gpu_unbounded: bool,
@@ -42,6 +44,10 @@ pub struct Limits {
     foreign: u64,
     copy_engine: u64,
     graph_calls: u64,
+    /// How often recording was stopped, or not yet started when a communicator was there.
+    pauses: u64,
+    /// Operations that were not in the sample.
+    left_out: u64,
     unseen: BTreeMap<String, u64>,
     silent: BTreeMap<String, u64>,
 }
@@ -56,6 +62,10 @@ impl Limits {
     ) {
         let header = timeline.recording().header();
         self.hosts.insert(header.host.clone());
+        let marks = timeline.recording().marks();
+        self.pauses += marks.iter().filter(|mark| mark.what == What::Stop).count() as u64;
+        self.left_out += header.left_out;
+        let is_sampled = header.left_out != 0;
         let comms = timeline.recording().comms();
         self.api_versions.extend(comms.iter().map(|comm| comm.api_version));
         self.device_api |= comms.iter().any(|c| c.nccl_version == 0 || c.nccl_version >= NCCL_2_28);
@@ -77,19 +87,21 @@ impl Limits {
         for operation in operations {
             self.add_operation(timeline, operation);
         }
-        self.add_calls(timeline);
+        self.add_calls(timeline, is_sampled);
     }
 
     fn add_operation(&mut self, timeline: &Timeline<'_>, operation: &Operation) {
         if timeline.event(operation.event).kind() == EventKind::CeColl {
             self.copy_engine += 1;
+        } else if operation.timing == Timing::Event {
+            self.event_timed = true;
         } else if operation.completion == Completion::Unseen {
             let comm = operation.comm.map(|comm| comm_name(timeline.comm(comm)));
             *self.unseen.entry(comm.unwrap_or_else(|| "unknown".into())).or_default() += 1;
         }
     }
 
-    fn add_calls(&mut self, timeline: &Timeline<'_>) {
+    fn add_calls(&mut self, timeline: &Timeline<'_>, is_sampled: bool) {
         for (id, event) in timeline.events() {
             self.foreign += u64::from(event.is_foreign());
             let Detail::CollApi(call) = event.start.detail else { continue };
@@ -100,7 +112,7 @@ impl Limits {
             };
             if call.graph {
                 self.graph_calls += 1;
-            } else if is_over && timeline.children(id).is_empty() {
+            } else if is_over && !is_sampled && timeline.children(id).is_empty() {
                 *self.silent.entry(timeline.string(call.func).to_owned()).or_default() += 1;
             }
         }
@@ -110,15 +122,39 @@ impl Limits {
     #[must_use]
     pub fn sentences(&self) -> Vec<String> {
         let mut out = Vec::new();
+        self.windows(&mut out);
         self.kernels(&mut out);
         self.invisible(&mut out);
         self.details(&mut out);
         out
     }
 
+    fn windows(&self, out: &mut Vec<String>) {
+        if self.pauses != 0 {
+            out.push(format!(
+                "Recording was stopped {} times: what was issued until it was started again is not \
+                 here, nor are launches of CUDA graphs that were captured meanwhile.",
+                self.pauses
+            ));
+        }
+        if self.left_out != 0 {
+            out.push(format!(
+                "{} operations were left out of the sample: they are API calls without anything \
+                 below. Counts and bytes are of the operations that were recorded.",
+                self.left_out
+            ));
+        }
+    }
+
     fn kernels(&self, out: &mut Vec<String>) {
         let oldest = self.api_versions.first().copied().unwrap_or(7);
-        if self.kernel_off {
+        if self.kernel_off && self.event_timed {
+            out.push(
+                "Kernel events were off: only an operation with a launch of its own has a \
+                 duration by the GPU, by CUDA events."
+                    .into(),
+            );
+        } else if self.kernel_off {
             out.push(
                 "Kernel events were off: no duration is measured by the GPU, and operations \
                  without network traffic show no end."

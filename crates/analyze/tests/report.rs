@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Recordings of simulated runs, and what the report says about them.
 
-use ncclscope_analyze::simulate::{API, Call, Fault, PROXY, Process};
+use ncclscope_analyze::simulate::{API, Call, EPOCH_NS, Fault, PROXY, Process};
 use ncclscope_analyze::{Report, ReportBuilder};
 use ncclscope_trace::record::{ApiCall, CeColl, Coll, ProxyOp};
-use ncclscope_trace::{Detail, EventKind, Handle, Recording, State};
+use ncclscope_trace::{Detail, EventKind, Handle, Mark, Recording, State, StrId, What};
 
 /// The report about processes, through files.
 fn report(processes: &[Process]) -> Report {
@@ -166,6 +166,39 @@ fn without_kernel_events_the_proxy_tells_the_time() {
     assert!(row.duration_ns.unwrap().min > 10_000 && row.algbw_gbs.is_some());
     assert!(report.unknowable[0].contains("Kernel events were off"), "{:?}", report.unknowable);
     assert_eq!(report.ranks[0].clock.gpu_error_ns, None);
+}
+
+/// One group call of so many AllReduce, with one launch that CUDA events measured.
+fn launched(p: &mut Process, calls: u64, ns: u64) {
+    let (func, float) = (p.string("AllReduce"), p.string("ncclFloat32"));
+    let group = p.start(API, Handle::NULL, Detail::GroupApi { graph: false, depth: 1 });
+    let call = ApiCall { func, datatype: float, count: calls, ..ApiCall::default() };
+    let calls: Vec<Handle> =
+        (0..calls).map(|_| p.start(API, group, Detail::CollApi(call))).collect();
+    let launch = p.start(API, group, Detail::KernelLaunch { stream: 7 });
+    // It may be read before the launch itself: another thread records it.
+    p.state(PROXY, launch, State::CUDA_EVENT, ns);
+    for api in calls {
+        let coll = Coll { func, datatype: float, count: call.count, ..Coll::default() };
+        let coll = p.start(API, api, Detail::Coll(coll));
+        [coll, api].into_iter().for_each(|event| p.stop(API, event));
+    }
+    [launch, group].into_iter().for_each(|event| p.stop(API, event));
+}
+
+#[test]
+fn cuda_events_time_an_operation_with_a_launch_of_its_own() {
+    let report = report(&two_ranks(|p| {
+        p.header.mask &= !EventKind::KernelCh.bit();
+        launched(p, 1, 250_000);
+        launched(p, 2, 900_000);
+    }));
+    let [own, shared] = report.operations.as_slice() else { panic!("{:?}", report.operations) };
+    assert_eq!((own.timing, own.duration_ns.unwrap().p50), ("cuda_event", 250_000));
+    assert!(own.algbw_gbs.is_some() && shared.algbw_gbs.is_none());
+    assert_eq!((shared.timing, shared.count), ("enqueue", 2));
+    assert_eq!(report.ranks[0].states.len(), 0, "no state of NCCL's");
+    assert!(report.unknowable[0].contains("by CUDA events"), "{:?}", report.unknowable);
 }
 
 #[test]
@@ -364,4 +397,30 @@ fn json_has_the_keys_of_the_schema() {
     assert!(operation["duration_ns"]["p99"].is_u64());
     assert!(json["peers"][0]["r2"].is_null() && json["lost"]["by_kind"].is_object());
     assert!(json["unknowable"].is_array());
+}
+
+#[test]
+fn windows_and_samples_are_named() {
+    let report = report(&two_ranks(|p| {
+        p.collective(Call::ALL_REDUCE);
+        let mark = |ticks, what| Mark { ticks, what, name: StrId::NONE, value: 1 };
+        p.marks = vec![mark(1, What::Start), mark(2, What::Stop), mark(3, What::Start)];
+        p.header.left_out = 3;
+        p.role = Some("tp");
+        let group = p.start(API, Handle::NULL, Detail::GroupApi { graph: false, depth: 1 });
+        let func = p.string("AllReduce");
+        let call = ApiCall { func, count: 1, ..ApiCall::default() };
+        let call = p.start(API, group, Detail::CollApi(call));
+        p.stop(API, call);
+        p.stop(API, group);
+    }));
+    let says = |text: &str| report.unknowable.iter().filter(|s| s.contains(text)).count();
+    assert_eq!(says("Recording was stopped 2 times"), 1, "{:?}", report.unknowable);
+    assert_eq!(says("6 operations were left out of the sample"), 1);
+    assert_eq!(says("show nothing below the API"), 0, "it is known why");
+    assert!(report.ranks.iter().all(|rank| rank.role.as_deref() == Some("tp")));
+    let windows: Vec<_> =
+        report.windows.iter().map(|w| (w.start_ns, w.stop_ns, w.sample)).collect();
+    let of_one = [(EPOCH_NS + 1, Some(EPOCH_NS + 2), 1), (EPOCH_NS + 3, None, 1)];
+    assert_eq!(windows, of_one.repeat(2));
 }

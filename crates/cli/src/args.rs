@@ -5,12 +5,15 @@ use clap::{Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+const EXIT_CODES: &str = "Exit codes: 0 fine, 1 findings, 2 wrong usage, 3 unreadable input, 4 \
+                          environment. `run` ends with the command's own.";
 
 /// See into NCCL: record what it does in each rank, and read the recordings.
 #[derive(Debug, Parser)]
 #[command(name = "ncclscope", version, max_term_width = 100)]
-#[command(after_help = "Exit codes: 0 fine, 2 wrong usage, 3 unreadable input, 4 environment. \
-                        `run` ends with the command's own.")]
+#[command(after_help = EXIT_CODES)]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) verb: Verb,
@@ -23,10 +26,30 @@ pub(crate) enum Verb {
     Run(Run),
     /// Say what recordings hold
     Report(Report),
+    /// Say why a job hangs: which ranks, which cause, with the evidence
+    Diagnose(Diagnose),
     /// Write recordings as a trace for Perfetto or Chrome
     Export(Export),
+    /// Put recordings into PyTorch's own profiles of the same ranks
+    Merge(Merge),
+    /// Show recordings in the browser, in the Perfetto UI
+    View(View),
+    /// Say who is slow: ranks that others wait for, slow links, and what became slower
+    Stragglers(Stragglers),
+    /// List the processes of this host that are recorded
+    Ls(List),
+    /// Record operations from now on, or for a while
+    Start(Start),
+    /// Leave out operations from now on
+    Stop(Stop),
+    /// Record for a while, then copy the recordings
+    Snapshot(Snapshot),
+    /// Copy the recordings as they are now
+    Dump(Dump),
     /// Export what the ranks of this node do, all the time
     Agent(Agent),
+    /// Write what the ranks of a made-up job would record, with faults planted in it
+    Simulate(Simulate),
     /// Check the installation, and say what would go wrong
     Doctor(Doctor),
     /// Print the plugin's path
@@ -64,18 +87,230 @@ pub(crate) struct Report {
     pub(crate) format: Format,
 }
 
+/// Arguments of `diagnose`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Diagnose {
+    /// Run directory or recordings; or dumps of PyTorch's Flight Recorder (files whose names end in
+    /// the rank, or their directory); or a table of vectors; also what `ncclras -f json` printed
+    #[arg(value_name = "RUN|DIR|FILE", required = true)]
+    pub(crate) inputs: Vec<PathBuf>,
+    /// How long an operation of a job that runs must be in flight to count as stuck, in seconds
+    #[arg(long, value_name = "S", default_value = "30", value_parser = hang_seconds)]
+    pub(crate) hang_sec: Duration,
+    /// Write what is in flight as dumps of PyTorch's Flight Recorder, for its tools
+    #[arg(long, value_name = "DIR")]
+    pub(crate) fr_out: Option<PathBuf>,
+    /// How to print it
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) format: Format,
+}
+
+fn hang_seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|s| (0.1..=86_400.0).contains(s));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| "expected seconds from 0.1 to 86400".into())
+}
+
 /// Arguments of `export`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Export {
     /// Run directory, or one recording
     #[arg(value_name = "DIR|FILE")]
     pub(crate) input: PathBuf,
-    /// The trace's format
+    /// The trace's format [default: what the file's name ends in]
     #[arg(long, value_enum)]
-    pub(crate) to: TraceFormat,
+    pub(crate) to: Option<TraceFormat>,
+    /// One pftrace for each process, in the directory that -o names; put behind one another they
+    /// are the merged trace
+    #[arg(long)]
+    pub(crate) per_rank: bool,
     /// The trace; `-` is standard output
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: PathBuf,
+}
+
+/// Arguments of `view`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct View {
+    /// Run directory, one recording, or a trace that `export` wrote
+    #[arg(value_name = "DIR|FILE")]
+    pub(crate) input: PathBuf,
+    /// Print the address instead of opening a browser
+    #[arg(long)]
+    pub(crate) no_open: bool,
+    /// Where the viewer is served; for tests and for copies of the Perfetto UI
+    #[arg(long, hide = true, value_name = "URL", default_value = "https://ui.perfetto.dev")]
+    pub(crate) ui: String,
+}
+
+/// Arguments of `stragglers`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Stragglers {
+    /// Run directory or recordings; or traces of all ranks that torch.profiler wrote (.json,
+    /// .json.gz, or a .tar.gz of them, or their directory); or a table of operations (.parquet)
+    #[arg(value_name = "RUN|DIR|FILE", required = true)]
+    pub(crate) inputs: Vec<PathBuf>,
+    /// Share of a step's time, in percent, that a slow rank costs at least to be named
+    #[arg(long, value_name = "PERCENT", default_value_t = 5.0, value_parser = percent)]
+    pub(crate) threshold: f64,
+    /// How to print it
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) format: Format,
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let percent = text.parse().ok().filter(|p| (0.1..=100.0).contains(p));
+    percent.ok_or_else(|| "expected a percentage from 0.1 to 100".into())
+}
+
+/// Arguments of `merge`.
+#[derive(Debug, clap::Args)]
+#[command(override_usage = "ncclscope merge --kineto <FILE>... <RUN> -o <OUT>")]
+pub(crate) struct Merge {
+    /// Traces that torch.profiler wrote, .json or .json.gz; one file for each rank
+    #[arg(long, value_name = "FILE", num_args = 1.., required = true)]
+    pub(crate) kineto: Vec<PathBuf>,
+    /// Run directory, or one recording; may follow the traces directly
+    #[arg(value_name = "RUN")]
+    pub(crate) run: Option<PathBuf>,
+    /// The merged trace, compressed if it ends in .gz; for several traces a directory
+    #[arg(short, long, value_name = "OUT")]
+    pub(crate) output: PathBuf,
+    /// Write all ranks into one trace
+    #[arg(long)]
+    pub(crate) merged: bool,
+}
+
+/// Arguments of `ls`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct List {
+    /// How to print it
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) format: Format,
+}
+
+/// Which processes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Target {
+    /// The process with this id; may be repeated
+    #[arg(long, value_name = "PID")]
+    pub(crate) pid: Vec<u32>,
+    /// Those of this job (SLURM_JOB_ID, or torchrun's run id)
+    #[arg(long, value_name = "ID")]
+    pub(crate) job: Option<String>,
+    /// All of this host
+    #[arg(long)]
+    pub(crate) all: bool,
+}
+
+/// What is recorded.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct Window {
+    /// How long: 10s, 500ms, 2m
+    #[arg(long = "for", value_name = "TIME", value_parser = length)]
+    pub(crate) length: Option<Duration>,
+    /// How many training steps, from the next one on
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) steps: Option<u64>,
+    /// When it begins: seconds since 1970, the same on all hosts, or +10s from now
+    #[arg(long, value_name = "WHEN", value_parser = when)]
+    pub(crate) at: Option<When>,
+    /// Every how many-th operation is recorded
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) sample: Option<u32>,
+}
+
+/// A moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct When(Duration);
+
+impl When {
+    /// So long after 1970.
+    pub(crate) fn new(since_1970: Duration) -> When {
+        When(since_1970)
+    }
+
+    /// Time since 1970.
+    pub(crate) fn since_1970(self) -> Duration {
+        self.0
+    }
+}
+
+fn when(text: &str) -> Result<When, String> {
+    let expected = || "expected seconds since 1970, or +10s".to_owned();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    match text.strip_prefix('+') {
+        Some(later) => length(later).map(|later| When(now + later)),
+        None => {
+            let seconds = text.parse().map_err(|_| expected())?;
+            Duration::try_from_secs_f64(seconds).map(When).map_err(|_| expected())
+        }
+    }
+}
+
+fn length(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_lowercase());
+    let factor = match text.get(digits.len()..).unwrap_or("") {
+        "ms" => 0.001,
+        "" | "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => f64::NAN,
+    };
+    let seconds = digits.parse::<f64>().map(|number| number * factor).ok();
+    let length = seconds.and_then(|s| Duration::try_from_secs_f64(s).ok());
+    length.filter(|d| !d.is_zero()).ok_or_else(|| "expected a time such as 10s, 500ms or 2m".into())
+}
+
+/// Arguments of `start`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Start {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    #[command(flatten)]
+    pub(crate) window: Window,
+}
+
+/// Arguments of `stop`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Stop {
+    #[command(flatten)]
+    pub(crate) target: Target,
+}
+
+/// Arguments of `snapshot`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Snapshot {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    #[command(flatten)]
+    pub(crate) window: Window,
+    /// Directory for the copies, which can be read as a run directory
+    /// [default: ncclscope-snapshot-YYYYmmdd-HHMMSS, in UTC]
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+    /// Write what there is if the window is not over by then [default: 1h]
+    #[arg(long, value_name = "TIME", value_parser = length)]
+    pub(crate) timeout: Option<Duration>,
+    /// Make PyTorch profile the same time, in processes that run with KINETO_USE_DAEMON=1
+    #[arg(long)]
+    pub(crate) kineto: bool,
+}
+
+/// Arguments of `dump`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Dump {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// Directory for the copies, which can be read as a run directory
+    /// [default: dump-SECONDS beside each recording]
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+    /// Copy nothing, but say what each process waits for now, and what its threads do
+    #[arg(long, conflicts_with = "output")]
+    pub(crate) why: bool,
+    /// How to print that
+    #[arg(long, value_enum, default_value_t, requires = "why")]
+    pub(crate) format: Format,
 }
 
 /// Arguments of `agent`.
@@ -127,6 +362,61 @@ fn seconds(text: &str) -> Result<f64, String> {
     seconds.ok_or_else(|| "expected seconds from 0.1 to 86400".into())
 }
 
+/// Arguments of `simulate`; what is not given is the scenario's, or chosen.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Simulate {
+    /// Scenario file: docs/simulate.md
+    #[arg(value_name = "SCENARIO.toml")]
+    pub(crate) scenario: Option<PathBuf>,
+    /// Directory for the recordings and truth.json; must not hold any
+    #[arg(short, long, value_name = "DIR")]
+    pub(crate) output: Option<PathBuf>,
+    /// Processes, one GPU each
+    #[arg(long, value_name = "N")]
+    pub(crate) ranks: Option<u32>,
+    /// Tensor parallel ranks
+    #[arg(long, value_name = "N")]
+    pub(crate) tp: Option<u32>,
+    /// Pipeline stages
+    #[arg(long, value_name = "N")]
+    pub(crate) pp: Option<u32>,
+    /// Data parallel ranks
+    #[arg(long, value_name = "N")]
+    pub(crate) dp: Option<u32>,
+    /// Expert parallel ranks, a part of the data parallel ones
+    #[arg(long, value_name = "N")]
+    pub(crate) ep: Option<u32>,
+    /// Training steps
+    #[arg(long, value_name = "N")]
+    pub(crate) steps: Option<u32>,
+    /// What to plant instead of the scenario's faults; up to three
+    #[arg(long, value_name = "NAME", value_parser = fault)]
+    pub(crate) fault: Vec<ncclscope_simulate::Fault>,
+    /// The rank that it hits [default: drawn]
+    #[arg(long, value_name = "RANK", requires = "fault")]
+    pub(crate) rank: Option<u32>,
+    /// How much slower something slow is
+    #[arg(long, value_name = "F", requires = "fault")]
+    pub(crate) factor: Option<f64>,
+    /// What is drawn depends on it
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+    /// Write a table of counters instead of recordings, for very many ranks
+    #[arg(long)]
+    pub(crate) counters: bool,
+    /// List the faults
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// How to list them
+    #[arg(long, value_enum, default_value_t, requires = "list")]
+    pub(crate) format: Format,
+}
+
+fn fault(name: &str) -> Result<ncclscope_simulate::Fault, String> {
+    let known = ncclscope_simulate::Fault::from_name(name);
+    known.ok_or_else(|| "no such fault: `ncclscope simulate --list` has them all".into())
+}
+
 /// Arguments of `doctor`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Doctor {
@@ -170,6 +460,8 @@ pub(crate) enum TraceFormat {
     Chrome,
     /// Perfetto's own, smaller
     Pftrace,
+    /// A tar with a pftrace for each process, for jobs of many ranks; without arrows between ranks
+    PerfettoTar,
 }
 
 /// A format of variables.

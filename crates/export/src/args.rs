@@ -2,10 +2,9 @@
 //! What a slice says when one clicks on it.
 
 use crate::scene::{Scene, Slice, What};
-use ncclscope_analyze::steps::StepExt;
 use ncclscope_analyze::{Completion, Event, Operation};
 use ncclscope_trace::record::{NetPlugin, ProxyOp, step_flags};
-use ncclscope_trace::{Detail, Step};
+use ncclscope_trace::{Detail, Step, What as Mark};
 
 /// A value.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -20,11 +19,25 @@ pub enum Arg<'a> {
 
 /// Tells the names and values of a slice to `say`, in the order in which they are shown. Names end
 /// in their unit. What is unknown is left out.
-pub fn args<'r>(scene: &Scene<'_, 'r>, slice: &Slice, say: &mut dyn FnMut(&'static str, Arg<'r>)) {
+pub fn args<'r>(scene: &Scene<'_, 'r>, slice: &Slice, say: &mut impl FnMut(&'static str, Arg<'r>)) {
     match slice.what {
         What::Operation(index) => operation_args(scene, scene.operation(index), say),
-        What::Step(index) => step_args(scene, &scene.timeline().steps()[index as usize].1, say),
-        What::Event(id) => event_args(scene, scene.timeline().event(id), say),
+        What::Step(index) => step_args(&scene.timeline().steps()[index as usize].1, say),
+        What::Event(id) => {
+            event_args(scene, scene.timeline().event(id), say);
+            if let Some(external) = scene.timeline().external_id(id) {
+                say("external_id", Arg::Uint(external));
+            }
+            if let Some(ns) = scene.timeline().launch_ns(id) {
+                say("cuda_event_ns", Arg::Uint(ns));
+            }
+        }
+        What::Mark(index) => {
+            let mark = scene.timeline().recording().marks()[index as usize];
+            if matches!(mark.what, Mark::Step | Mark::Start) {
+                say("value", Arg::Uint(mark.value));
+            }
+        }
     }
     if slice.open {
         say("open", Arg::Uint(1));
@@ -34,7 +47,7 @@ pub fn args<'r>(scene: &Scene<'_, 'r>, slice: &Slice, say: &mut dyn FnMut(&'stat
 fn operation_args<'r>(
     scene: &Scene<'_, 'r>,
     operation: &Operation,
-    say: &mut dyn FnMut(&'static str, Arg<'r>),
+    say: &mut impl FnMut(&'static str, Arg<'r>),
 ) {
     let timeline = scene.timeline();
     if let Some(seq) = operation.seq {
@@ -65,21 +78,10 @@ fn operation_args<'r>(
     }
 }
 
-fn step_args<'r>(scene: &Scene<'_, 'r>, step: &Step, say: &mut dyn FnMut(&'static str, Arg<'r>)) {
+fn step_args<'r>(step: &Step, say: &mut impl FnMut(&'static str, Arg<'r>)) {
     say("step", Arg::Uint(step.step.into()));
     if step.has(step_flags::SIZED) {
         say("bytes", Arg::Uint(step.size.into()));
-    }
-    let names = if step.has(step_flags::IS_SEND) {
-        ["gpu_wait_ns", "peer_wait_ns", "send_wait_ns"]
-    } else {
-        ["recv_wait_ns", "flush_wait_ns", "gpu_wait_ns"]
-    };
-    for ((name, ticks), state) in names.into_iter().zip(step.waits()).zip(step.state_ticks()) {
-        if state.is_some() {
-            let ns = scene.timeline().clock().duration_ns(ticks);
-            say(name, Arg::Uint(ncclscope_analyze::stats::to_u64(ns)));
-        }
     }
     if step.repeats != 0 {
         say("polls", Arg::Uint(step.repeats.into()));
@@ -89,7 +91,7 @@ fn step_args<'r>(scene: &Scene<'_, 'r>, step: &Step, say: &mut dyn FnMut(&'stati
 fn event_args<'r>(
     scene: &Scene<'_, 'r>,
     event: &Event,
-    say: &mut dyn FnMut(&'static str, Arg<'r>),
+    say: &mut impl FnMut(&'static str, Arg<'r>),
 ) {
     let timeline = scene.timeline();
     match event.start.detail {
@@ -128,7 +130,7 @@ fn event_args<'r>(
     }
 }
 
-fn proxy_args<'r>(event: &Event, op: &ProxyOp, say: &mut dyn FnMut(&'static str, Arg<'r>)) {
+fn proxy_args<'r>(event: &Event, op: &ProxyOp, say: &mut impl FnMut(&'static str, Arg<'r>)) {
     say("steps", Arg::Uint(op.steps.into()));
     if let Some(steps) = &event.steps {
         if steps.bytes != 0 {
@@ -144,7 +146,7 @@ fn proxy_args<'r>(event: &Event, op: &ProxyOp, say: &mut dyn FnMut(&'static str,
     }
 }
 
-fn net_args<'r>(net: &NetPlugin, say: &mut dyn FnMut(&'static str, Arg<'r>)) {
+fn net_args<'r>(net: &NetPlugin, say: &mut impl FnMut(&'static str, Arg<'r>)) {
     say("device", Arg::Uint(net.device.into()));
     say("qp", Arg::Uint(net.qp.into()));
     say("op", Arg::Uint(net.op.into()));

@@ -10,37 +10,43 @@ would not fit the 53 bits of a JSON number.
 */
 
 use crate::args::{Arg, args};
-use crate::flows::{FlowIndex, flows};
-use crate::pftrace::{category, index};
-use crate::scene::{Scene, Slice, View};
-use crate::tracks::tracks;
-use ncclscope_analyze::Timeline;
+use crate::counters::{Counter, Unit, counters};
+use crate::flows::{StepLinks, flows};
+use crate::matching::StepIndex;
+use crate::parallel::read_ahead;
+use crate::pftrace::{Written, category};
+use crate::scene::{Name, Scene, Slice, View, What};
+use crate::tracks::{Track, marks, tracks};
+use ncclscope_analyze::stats::to_f64;
 use ncclscope_trace::Recording;
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
 
-/// Writes the recordings of a run as one trace and returns how many slices it has.
+/// Writes the recordings of a run as one trace.
 ///
 /// # Errors
 /// Those of `out`.
-pub fn write(recordings: &[Recording], out: &mut impl Write) -> io::Result<u64> {
-    let index = index(recordings);
+pub fn write(recordings: &[Recording], out: &mut impl Write) -> io::Result<Written> {
+    let index = StepIndex::new(recordings);
     let base_ns = recordings.iter().map(base_ns).min().unwrap_or(0);
     writeln!(
         out,
         "{{\"displayTimeUnit\":\"ns\",\"baseTimeNanoseconds\":{base_ns},\"traceEvents\":["
     )?;
     let mut writer = Writer { out, base_ns, is_first: true };
-    let mut slices = 0;
-    for recording in recordings {
-        let timeline = Timeline::read(recording, true);
-        let scene = Scene::new(&timeline);
+    let mut written = Written::default();
+    read_ahead(recordings, |timeline| {
+        let scene = Scene::new(timeline);
+        let mut links = StepLinks::new(&scene, &index);
+        let mut slices = 0;
         for view in scene.views() {
-            slices += writer.rank(&scene, &view, &index)?;
+            slices += writer.rank(&scene, &view, &mut links)?;
         }
-    }
+        written.add(Written { slices, arrows: links.seen });
+        io::Result::Ok(())
+    })?;
     writer.out.write_all(b"\n]}\n")?;
-    Ok(slices)
+    Ok(written)
 }
 
 /// The whole second before the first communicator was made, ns since 1970.
@@ -58,17 +64,50 @@ struct Writer<'o, W> {
 }
 
 impl<W: Write> Writer<'_, W> {
-    fn rank(&mut self, scene: &Scene<'_, '_>, view: &View, index: &FlowIndex) -> io::Result<u64> {
+    fn rank(
+        &mut self,
+        scene: &Scene<'_, '_>,
+        view: &View,
+        links: &mut StepLinks<'_, '_, '_>,
+    ) -> io::Result<u64> {
         self.metadata("process_name", view, 0, &json!({"name": view.name}))?;
+        let labels: Vec<&str> = view.groups.iter().map(|group| &*group.name).collect();
+        self.metadata("process_labels", view, 0, &json!({"labels": labels.join(", ")}))?;
         let mut slices = 0;
-        for (tid, track) in (1u32..).zip(tracks(scene, view)) {
-            self.metadata("thread_name", view, tid, &json!({"name": track.name}))?;
-            self.metadata("thread_sort_index", view, tid, &json!({"sort_index": tid}))?;
-            for slice in &track.slices {
-                self.slice(scene, view, tid, slice)?;
-                self.arrows(scene, view, tid, slice, index)?;
+        let mut tids = 1u32..;
+        for (tid, track) in tids.by_ref().zip(marks(scene)) {
+            slices += self.track(scene, (view, tid), &track.name, &track, links)?;
+        }
+        for group in &view.groups {
+            let prefix = match &*view.groups {
+                [_] => String::new(),
+                _ => format!("{}: ", group.name),
+            };
+            for (tid, track) in tids.by_ref().zip(tracks(scene, group)) {
+                let name = format!("{prefix}{}", track.name);
+                slices += self.track(scene, (view, tid), &name, &track, links)?;
             }
-            slices += track.slices.len() as u64;
+            for counter in counters(scene, group) {
+                self.counter(view, &prefix, &counter)?;
+            }
+        }
+        Ok(slices)
+    }
+
+    fn track(
+        &mut self,
+        scene: &Scene<'_, '_>,
+        (view, tid): (&View, u32),
+        name: &str,
+        track: &Track,
+        links: &mut StepLinks<'_, '_, '_>,
+    ) -> io::Result<u64> {
+        self.metadata("thread_name", view, tid, &json!({"name": name}))?;
+        self.metadata("thread_sort_index", view, tid, &json!({"sort_index": tid}))?;
+        let mut slices = 0;
+        for slice in &track.slices {
+            slices += self.slice(scene, (view, tid), slice)?;
+            self.arrows(scene, (view, tid), slice, links)?;
         }
         Ok(slices)
     }
@@ -81,13 +120,13 @@ impl<W: Write> Writer<'_, W> {
         self.line(&event.to_string())
     }
 
+    /// Writes a slice with those that lie in it, and returns how many.
     fn slice(
         &mut self,
         scene: &Scene<'_, '_>,
-        view: &View,
-        tid: u32,
+        place: (&View, u32),
         slice: &Slice,
-    ) -> io::Result<()> {
+    ) -> io::Result<u64> {
         let mut values = Map::new();
         args(scene, slice, &mut |name, value| {
             let value = match value {
@@ -97,34 +136,78 @@ impl<W: Write> Writer<'_, W> {
             };
             values.insert(name.into(), value);
         });
+        let name = scene.name_text(scene.name(slice.what));
+        let category = category(scene, slice.what);
+        self.complete(place, (&name, category), (slice.start, slice.end), values)?;
+        let What::Step(step) = slice.what else { return Ok(1) };
+        let mut slices = 1;
+        for (state, start, end) in scene.step_states(step, slice).into_iter().flatten() {
+            let name = scene.name_text(Name::State(state));
+            self.complete(place, (&name, category), (start, end), Map::new())?;
+            slices += 1;
+        }
+        Ok(slices)
+    }
+
+    fn complete(
+        &mut self,
+        (view, tid): (&View, u32),
+        (name, category): (&str, &str),
+        (start, end): (u64, u64),
+        args: Map<String, Value>,
+    ) -> io::Result<()> {
         let text = format!(
-            "{{\"ph\":\"X\",\"name\":{},\"cat\":\"{}\",\"pid\":{},\"tid\":{tid},\"ts\":{},\
-             \"dur\":{},\"args\":{}}}",
-            Value::from(scene.name_text(scene.name(slice.what))),
-            category(scene, slice.what),
+            "{{\"ph\":\"X\",\"name\":{},\"cat\":\"{category}\",\"pid\":{},\"tid\":{tid},\
+             \"ts\":{},\"dur\":{},\"args\":{}}}",
+            Value::from(name),
             view.pid,
-            self.micros(slice.start),
-            micros(slice.end - slice.start),
-            Value::Object(values),
+            self.micros(start),
+            micros(end - start),
+            Value::Object(args),
         );
         self.line(&text)
+    }
+
+    fn counter(&mut self, view: &View, prefix: &str, counter: &Counter) -> io::Result<()> {
+        let name = Value::from(format!("{prefix}{}", counter.name));
+        for &(ns, value) in &counter.values {
+            let value = match counter.unit {
+                Unit::Bytes => json!({"bytes": value}),
+                Unit::BytesPerSecond => json!({"GB/s": to_f64(value) / 1e9}),
+            };
+            let text = format!(
+                "{{\"ph\":\"C\",\"name\":{name},\"pid\":{},\"ts\":{},\"args\":{value}}}",
+                view.pid,
+                self.micros(ns),
+            );
+            self.line(&text)?;
+        }
+        Ok(())
     }
 
     fn arrows(
         &mut self,
         scene: &Scene<'_, '_>,
-        view: &View,
-        tid: u32,
+        (view, tid): (&View, u32),
         slice: &Slice,
-        index: &FlowIndex,
+        links: &mut StepLinks<'_, '_, '_>,
     ) -> io::Result<()> {
-        let flows = flows(scene, index, slice.what);
-        let outs = flows.out.iter().map(|&id| ("s", id, slice.start));
-        let into_start = flows.into_start.iter().map(|&id| ("f", id, slice.start));
-        // An arrow binds to the slice around its time: the end itself is outside.
-        let last = slice.end.saturating_sub(1).max(slice.start);
-        let into_end = flows.into_end.iter().map(|&id| ("f", id, last));
-        for (phase, id, ns) in outs.chain(into_start).chain(into_end) {
+        let mut arrows = Vec::new();
+        if let What::Step(step) = slice.what {
+            let states = scene.step_states(step, slice);
+            arrows.extend(links.of(step, &states).map(|arrow| {
+                let state = arrow.state.and_then(|at| states[at]).map(|(_, start, _)| start);
+                // An arrow binds to the slice around its time: the end itself is outside.
+                let last = slice.end.saturating_sub(1).max(slice.start);
+                let step = if arrow.is_out { slice.start } else { last };
+                (if arrow.is_out { "s" } else { "f" }, arrow.id, state.unwrap_or(step))
+            }));
+        } else {
+            let flows = flows(scene, slice.what);
+            arrows.extend(flows.out.iter().map(|&id| ("s", id, slice.start)));
+            arrows.extend(flows.into_start.map(|id| ("f", id, slice.start)));
+        }
+        for (phase, id, ns) in arrows {
             let text = format!(
                 "{{\"ph\":\"{phase}\",\"id\":\"{id:#x}\",\"name\":\"flow\",\"cat\":\"flow\",\
                  \"pid\":{},\"tid\":{tid},\"ts\":{}{}}}",

@@ -1,152 +1,119 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Arrows between slices: from an API call to its operation and its kernels, from an operation to its
+Arrows between slices: from an API call to its operation, from an operation to its kernels and its
 ProxyOps, and from a send step to the peer's receive step.
 
-An arrow leaves a slice's start and points at a later slice's start; a step's arrow points at the
-receive's end, because receives are posted before the data is sent.
+An arrow leaves a slice's start and points at a later slice's start; those between steps are at
+their states: where the data goes to the network, and where it has arrived.
 */
 
 use crate::ident::Hash;
-use crate::scene::{Scene, What};
-use ncclscope_analyze::timeline::comm_name;
-use ncclscope_analyze::{Event, EventId, Operation, Parent, Timeline};
+use crate::matching::StepIndex;
+use crate::scene::{Scene, States, What};
+use ncclscope_analyze::{Event, EventId, Parent};
+use ncclscope_trace::EventKind;
 use ncclscope_trace::record::step_flags;
-use ncclscope_trace::{Detail, EventKind};
-use std::collections::HashMap;
 
-/// The arrows at one slice.
+/// The arrows at one slice that is no step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flows {
     /// Leave the slice's start.
     pub out: Vec<u64>,
-    /// Point at the slice's start.
+    /// Points at the slice's start.
     pub into_start: Option<u64>,
-    /// Points at the slice's end.
-    pub into_end: Option<u64>,
 }
 
-/// The steps that were recorded on both sides.
-#[derive(Debug, Default)]
-pub struct FlowIndex {
-    sends: Vec<u64>,
-    receives: Vec<u64>,
-}
-
-impl FlowIndex {
-    /// Adds the steps of a process.
-    pub fn add(&mut self, scene: &Scene<'_, '_>) {
-        for (op, step) in scene.timeline().steps() {
-            let Some(key) = scene.step_key(*op) else { continue };
-            let id = step_id(key, step.step);
-            let is_send = step.has(step_flags::IS_SEND);
-            if is_send { self.sends.push(id) } else { self.receives.push(id) }
-        }
-    }
-
-    /// Keeps what both sides have; to be called after the last [`FlowIndex::add`].
-    pub fn finish(&mut self) {
-        self.sends.sort_unstable();
-        self.sends.dedup();
-        let receives = &mut self.receives;
-        receives.sort_unstable();
-        receives.dedup();
-        self.sends.retain(|id| receives.binary_search(id).is_ok());
-        self.receives = Vec::new();
-    }
-
-    fn has(&self, id: u64) -> bool {
-        self.sends.binary_search(&id).is_ok()
-    }
-}
-
-fn step_id(key: u64, step: u32) -> u64 {
-    Hash::new("step").number(key).number(u64::from(step)).id()
-}
-
-/// Names for ProxyOps that are the same on the sending and the receiving side: the communicator,
-/// both ranks, the channel, the operation's function and sequence number, and the how-manieth such
-/// ProxyOp it is. Sends and receives have no sequence number, so that counting is all there is;
-/// where ProxyOps were lost it would go wrong, and they get no name.
+/// The arrows at an operation or an event.
 #[must_use]
-pub fn step_keys(timeline: &Timeline<'_>, operations: &[Operation]) -> HashMap<EventId, u64> {
-    let by_event: HashMap<EventId, &Operation> = operations.iter().map(|o| (o.event, o)).collect();
-    let has_lost = has_lost_ops(timeline);
-    let mut ops: Vec<(u64, EventId, u64)> = Vec::new();
-    for (id, event) in timeline.events() {
-        let (Detail::ProxyOp(op), Parent::Known(parent)) = (event.start.detail, event.parent)
-        else {
-            continue;
-        };
-        let (Some(comm), Some(operation)) = (timeline.comm_of(event), by_event.get(&parent)) else {
-            continue;
-        };
-        if operation.seq.is_none() && has_lost {
-            continue;
+pub fn flows(scene: &Scene<'_, '_>, what: What) -> Flows {
+    let (id, kind) = match what {
+        What::Operation(at) => (scene.operation(at).event, None),
+        What::Event(id) => (id, Some(scene.timeline().event(id).kind())),
+        What::Step(_) | What::Mark(_) => return Flows::default(),
+    };
+    match kind {
+        None => Flows { out: out_of(scene, id), into_start: into(scene, id) },
+        Some(EventKind::CollApi | EventKind::P2pApi) => {
+            Flows { out: out_of(scene, id), into_start: None }
         }
-        let (src, dst) = if op.is_send { (op.rank, op.peer) } else { (op.peer, op.rank) };
-        let func = match timeline.event(parent).kind() {
-            // A Send on one side is a Recv on the other.
-            EventKind::P2p => "",
-            _ => timeline.string(operation.func),
-        };
-        let hash = Hash::new("proxy")
-            .text(&comm_name(timeline.comm(comm)))
-            .rank(src)
-            .rank(dst)
-            .number(u64::from(op.channel))
-            .text(func)
-            .number(operation.seq.map_or(0, |seq| seq + 1));
-        ops.push((event.start.ticks, id, hash.id()));
+        Some(EventKind::ProxyOp | EventKind::KernelCh) => {
+            Flows { out: Vec::new(), into_start: into(scene, id) }
+        }
+        Some(_) => Flows::default(),
     }
-    ops.sort_unstable();
-    let mut seen: HashMap<(u64, bool), u64> = HashMap::new();
-    let named = ops.into_iter().map(|(_, id, hash)| {
-        let is_send = matches!(timeline.event(id).start.detail, Detail::ProxyOp(op) if op.is_send);
-        let count = seen.entry((hash, is_send)).or_default();
-        *count += 1;
-        (id, Hash::new("nth").number(hash).number(*count).id())
-    });
-    named.collect()
 }
 
-fn has_lost_ops(timeline: &Timeline<'_>) -> bool {
-    let kind = EventKind::ProxyOp.index();
-    let recording = timeline.recording();
-    let header = recording.header();
-    let counts = [header.without_lane[kind], header.overwritten[kind], header.unwritten[kind]];
-    recording.lanes().iter().any(|lane| lane.header.lost[kind] != 0)
-        || counts.iter().any(|&count| count != 0)
+/// What became of the arrows between steps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StepArrows {
+    /// Steps with an arrow.
+    pub linked: u64,
+    /// Steps whose peer's step is not in the recordings.
+    pub alone: u64,
+    /// Steps whose peer's step nobody can tell: see [`crate::matching`].
+    pub unknowable: u64,
 }
 
-/// The arrows at a slice.
-#[must_use]
-pub fn flows(scene: &Scene<'_, '_>, index: &FlowIndex, what: What) -> Flows {
-    let timeline = scene.timeline();
-    match what {
-        What::Step(at) => {
-            let (op, step) = &timeline.steps()[at as usize];
-            let id = scene.step_key(*op).map(|key| step_id(key, step.step));
-            let id = id.filter(|&id| index.has(id));
-            if step.has(step_flags::IS_SEND) {
-                Flows { out: id.into_iter().collect(), ..Flows::default() }
-            } else {
-                Flows { into_end: id, ..Flows::default() }
+/// The arrow at a step. It leaves a send where the data goes to the network, at the start of its
+/// last state, and points at a receive where the data has arrived, at the start of the state after
+/// the first. The receive itself is posted before the data is sent, and viewers take the slice that
+/// starts first for an arrow's source.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StepArrow {
+    /// The same on both sides.
+    pub(crate) id: u64,
+    /// It leaves here.
+    pub(crate) is_out: bool,
+    /// The state that it is at; without one, a send's start or a receive's end.
+    pub(crate) state: Option<usize>,
+}
+
+/// Gives the arrows of the steps of a process, which come ProxyOp by ProxyOp.
+#[derive(Debug)]
+pub(crate) struct StepLinks<'s, 't, 'r> {
+    scene: &'s Scene<'t, 'r>,
+    index: &'s StepIndex,
+    /// The last ProxyOp, its name, and its steps that both sides have.
+    last: Option<(EventId, Option<u64>, &'s [u32])>,
+    /// What it said so far.
+    pub(crate) seen: StepArrows,
+}
+
+impl<'s, 't, 'r> StepLinks<'s, 't, 'r> {
+    pub(crate) fn new(scene: &'s Scene<'t, 'r>, index: &'s StepIndex) -> Self {
+        StepLinks { scene, index, last: None, seen: StepArrows::default() }
+    }
+
+    /// The arrow at a step with these states.
+    pub(crate) fn of(&mut self, step: u32, states: &States) -> Option<StepArrow> {
+        let (op, step) = &self.scene.timeline().steps()[step as usize];
+        let id = self.find(*op, step.step)?;
+        let is_out = step.has(step_flags::IS_SEND);
+        let is_shown = |at: &usize| states[*at].is_some();
+        let state = if is_out { (0..3).rfind(is_shown) } else { (1..3).find(is_shown) };
+        Some(StepArrow { id, is_out, state })
+    }
+
+    fn find(&mut self, op: EventId, step: u32) -> Option<u64> {
+        let (name, steps) = match self.last {
+            Some((last, name, steps)) if last == op => (name, steps),
+            _ => {
+                let name = self.scene.proxy_name(op);
+                let steps = name.map_or(&[][..], |name| self.index.steps(name));
+                self.last = Some((op, name, steps));
+                (name, steps)
             }
+        };
+        let Some(name) = name else {
+            self.seen.unknowable += 1;
+            return None;
+        };
+        if steps.binary_search(&step).is_err() {
+            self.seen.alone += 1;
+            return None;
         }
-        What::Operation(at) => {
-            let id = scene.operation(at).event;
-            Flows { out: out_of(scene, id), into_start: into(scene, id), into_end: None }
-        }
-        What::Event(id) => match timeline.event(id).kind() {
-            EventKind::CollApi | EventKind::P2pApi => {
-                Flows { out: out_of(scene, id), ..Flows::default() }
-            }
-            EventKind::ProxyOp | EventKind::KernelCh => {
-                Flows { into_start: into(scene, id), ..Flows::default() }
-            }
-            _ => Flows::default(),
-        },
+        self.seen.linked += 1;
+        Some(Hash::new("step").number(name).number(u64::from(step)).id())
     }
 }
 
@@ -177,22 +144,23 @@ fn is_call(event: &Event) -> bool {
 }
 
 /// The event that an arrow to `id` comes from. A kernel may start before the host gets to record
-/// its operation, so its arrow comes from the call. No arrow points back in time.
+/// its operation: then its arrow comes from the call. No arrow points back in time.
 fn source_of(scene: &Scene<'_, '_>, id: EventId) -> Option<EventId> {
     let timeline = scene.timeline();
     let event = timeline.event(id);
     let Parent::Known(parent) = event.parent else { return None };
-    let source = match event.kind() {
-        EventKind::Coll | EventKind::P2p | EventKind::CeColl => {
-            is_call(timeline.event(parent)).then_some(parent)
-        }
-        EventKind::ProxyOp => scene.operation_of(parent).map(|o| o.event),
-        EventKind::KernelCh => match timeline.event(parent).parent {
-            Parent::Known(call) if is_call(timeline.event(call)) => Some(call),
-            _ => scene.operation_of(parent).map(|o| o.event),
-        },
+    let operation = || scene.operation_of(parent).map(|operation| operation.event);
+    let call_of = |id: EventId| match timeline.event(id).parent {
+        Parent::Known(call) if is_call(timeline.event(call)) => Some(call),
         _ => None,
-    }?;
-    let from = scene.start_ns(timeline.event(source));
-    (from <= scene.start_ns(event)).then_some(source)
+    };
+    let sources = match event.kind() {
+        EventKind::Coll | EventKind::P2p | EventKind::CeColl => [call_of(id), None],
+        EventKind::ProxyOp => [operation(), None],
+        EventKind::KernelCh => [operation(), call_of(parent)],
+        _ => [None, None],
+    };
+    let start = scene.start_ns(event);
+    let is_before = |id: &EventId| scene.start_ns(timeline.event(*id)) <= start;
+    sources.into_iter().flatten().find(is_before)
 }

@@ -1,9 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Numbers that are the same in each export of a recording, and different between recordings.
 
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
 /// A hash that is built up part by part; the order of the parts matters.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Hash(u64);
+
+/// A map by numbers that nobody chooses in order to collide, without the cost of a keyed hash.
+pub(crate) type Map<K, V> = HashMap<K, V, BuildHasherDefault<Hash>>;
+
+impl Hasher for Hash {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u64(byte.into()));
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        self.write_u64(number.into());
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        *self = self.number(number);
+    }
+}
 
 impl Hash {
     /// A hash of its own kind: equal parts under another `kind` give another number.

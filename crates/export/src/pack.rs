@@ -2,6 +2,7 @@
 //! Puts slices on as few tracks as possible, such that the slices of a track nest.
 
 use crate::scene::Slice;
+use ncclscope_analyze::tracks;
 
 /// Sorts slices so that each comes before those that it contains. Equal ones keep their order.
 pub(crate) fn sort(slices: &mut [Slice]) {
@@ -11,21 +12,7 @@ pub(crate) fn sort(slices: &mut [Slice]) {
 /// Spreads slices over tracks on which they are either apart or one inside the other.
 pub(crate) fn nested(mut slices: Vec<Slice>) -> Vec<Vec<Slice>> {
     sort(&mut slices);
-    let mut tracks: Vec<(Vec<Slice>, Vec<u64>)> = Vec::new();
-    for slice in slices {
-        let free = tracks.iter_mut().position(|(_, open)| {
-            while open.pop_if(|end| *end <= slice.start).is_some() {}
-            open.last().is_none_or(|&end| end >= slice.end)
-        });
-        let at = free.unwrap_or(tracks.len());
-        if at == tracks.len() {
-            tracks.push(Default::default());
-        }
-        let track = &mut tracks[at];
-        track.1.push(slice.end);
-        track.0.push(slice);
-    }
-    tracks.into_iter().map(|(slices, _)| slices).collect()
+    tracks::nested(slices, |slice| (slice.start, slice.end))
 }
 
 /// Spreads outer slices with their inner ones: outer slices of a track are apart, and each of
@@ -34,14 +21,14 @@ pub(crate) fn nested(mut slices: Vec<Slice>) -> Vec<Vec<Slice>> {
 pub(crate) fn families(outer: &[Slice], mut inner: Vec<(usize, Slice)>) -> Vec<Vec<Slice>> {
     let mut order: Vec<usize> = (0..outer.len()).collect();
     order.sort_by_key(|&at| (outer[at].start, outer[at].end));
-    let mut tracks: Vec<Vec<Slice>> = Vec::new();
+    let mut packed: Vec<Vec<Slice>> = Vec::new();
     let mut home = vec![0; outer.len()];
     let mut ends: Vec<u64> = Vec::new();
     for at in order {
-        home[at] = first_free(&mut ends, outer[at]);
-        put(&mut tracks, home[at], outer[at]);
+        home[at] = tracks::first_free(&mut ends, outer[at].start, outer[at].end);
+        put(&mut packed, home[at], outer[at]);
     }
-    let outer_tracks = tracks.len();
+    let outer_tracks = packed.len();
     let mut inner_ends = vec![0; outer_tracks];
     let mut spare_ends = Vec::new();
     inner.sort_by_key(|(_, slice)| (slice.start, slice.end));
@@ -50,25 +37,14 @@ pub(crate) fn families(outer: &[Slice], mut inner: Vec<(usize, Slice)>) -> Vec<V
         let fits = around.start <= slice.start && slice.end <= around.end;
         if fits && inner_ends[home] <= slice.start {
             inner_ends[home] = slice.end;
-            put(&mut tracks, home, slice);
+            put(&mut packed, home, slice);
         } else {
-            let spare = first_free(&mut spare_ends, slice);
-            put(&mut tracks, outer_tracks + spare, slice);
+            let spare = tracks::first_free(&mut spare_ends, slice.start, slice.end);
+            put(&mut packed, outer_tracks + spare, slice);
         }
     }
-    tracks.iter_mut().for_each(|track| sort(track));
-    tracks
-}
-
-/// The first track whose last slice is over when this one starts; a new one if there is none.
-fn first_free(ends: &mut Vec<u64>, slice: Slice) -> usize {
-    let free = ends.iter().position(|&end| end <= slice.start);
-    let at = free.unwrap_or(ends.len());
-    if at == ends.len() {
-        ends.push(0);
-    }
-    ends[at] = slice.end;
-    at
+    packed.iter_mut().for_each(|track| sort(track));
+    packed
 }
 
 fn put(tracks: &mut Vec<Vec<Slice>>, at: usize, slice: Slice) {

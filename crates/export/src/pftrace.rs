@@ -2,284 +2,311 @@
 /*!
 Perfetto's own format: a stream of protobuf packets (`perfetto/trace/trace_packet.proto`).
 
-Each rank is one packet sequence and one process; its numbers are hashes of who it is, so that
-files of several runs or hosts may simply be put behind one another. Names are interned: a packet
-defines each before the first packet that uses it. The trace clock is declared equal to
-`CLOCK_REALTIME`, as PyTorch's writer does. A track's packets lie together, and its uuid is set once
-as the default of the packets that follow; Perfetto sorts by time.
+Each rank is a process; a rank with several communicators has a group of tracks for each. Numbers of
+tracks are hashes of who it is, so that files of several ranks, runs or hosts may be put behind one
+another. A track is described, and its packets follow; Perfetto sorts by time.
 */
 
 use crate::args::{Arg, args};
-use crate::flows::{FlowIndex, Flows, flows};
+use crate::counters::{Counter, Unit, counters};
+use crate::flows::{StepArrows, StepLinks, flows};
 use crate::ident::Hash;
+use crate::matching::StepIndex;
+use crate::packets::{Interned, Numbers, Sequence};
+use crate::parallel::in_batches;
 use crate::proto::Message;
-use crate::scene::{Name, Scene, Slice, View, What};
-use crate::tracks::{Track, tracks};
+use crate::scene::{Group, Name, Scene, Slice, View, What};
+use crate::tracks::{Track, marks, tracks};
+use ncclscope_analyze::stats::to_f64;
 use ncclscope_analyze::{EventId, Timeline};
 use ncclscope_trace::{Detail, Recording};
-use std::collections::HashMap;
 use std::io::{self, Write};
 
-/// `Trace.packet`.
-const PACKET: u32 = 1;
-/// Clocks of `BuiltinClock`.
-const REALTIME: u64 = 1;
-const BOOTTIME: u64 = 6;
-/// `TrackEvent.Type`.
-const SLICE_BEGIN: u64 = 1;
-const SLICE_END: u64 = 2;
-/// `TracePacket.SequenceFlags`.
-const STATE_CLEARED: u64 = 1;
-const NEEDS_STATE: u64 = 2;
 /// `TrackDescriptor.ChildTracksOrdering.EXPLICIT`.
 const EXPLICIT: u64 = 3;
+/// `CounterDescriptor.Unit.UNIT_SIZE_BYTES`.
+const SIZE_BYTES: u64 = 3;
 
-/// Writes the recordings of a run as one trace and returns how many slices it has.
+/// What was written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Slices.
+    pub slices: u64,
+    /// Arrows between steps, and the steps without one.
+    pub arrows: StepArrows,
+}
+
+impl Written {
+    /// Adds what was written of another process.
+    pub fn add(&mut self, other: Written) {
+        self.slices += other.slices;
+        self.arrows.linked += other.arrows.linked;
+        self.arrows.alone += other.arrows.alone;
+        self.arrows.unknowable += other.arrows.unknowable;
+    }
+}
+
+/// Writes the recordings of a run as one trace; several at once, all but the first of which are in
+/// memory until it is their turn.
 ///
 /// # Errors
 /// Those of `out`.
-pub fn write(recordings: &[Recording], out: &mut impl Write) -> io::Result<u64> {
-    let index = index(recordings);
-    let mut packets = Packets { out, packet: Message::default() };
+pub fn write(recordings: &[Recording], out: &mut impl Write) -> io::Result<Written> {
+    let Exporter { index, mut numbers } = Exporter::new(recordings);
+    let mut all = Written::default();
+    let aside = |recording: &Recording| {
+        let (mut own, mut bytes) = (Numbers::default(), Vec::new());
+        process(&index, &mut own, recording, &mut bytes).map(|written| (own, bytes, written))
+    };
+    in_batches(recordings, aside, |recording, part| {
+        all.add(match part.transpose()? {
+            Some((own, bytes, written)) if numbers.join(&own) => {
+                out.write_all(&bytes)?;
+                written
+            }
+            // Its numbers are taken: others are to be found.
+            _ => process(&index, &mut numbers, recording, out)?,
+        });
+        io::Result::Ok(())
+    })?;
+    Ok(all)
+}
+
+/// Writes processes one by one, with one of them in memory at a time. What it writes may be put
+/// into one file, or into several that can be put behind one another.
+#[derive(Debug)]
+pub struct Exporter {
+    index: StepIndex,
+    numbers: Numbers,
+}
+
+impl Exporter {
+    /// An exporter that finds the steps of all `recordings` on both sides.
+    #[must_use]
+    pub fn new(recordings: &[Recording]) -> Exporter {
+        Exporter { index: StepIndex::new(recordings), numbers: Numbers::default() }
+    }
+
+    /// Writes a process.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn process(&mut self, recording: &Recording, out: &mut impl Write) -> io::Result<Written> {
+        process(&self.index, &mut self.numbers, recording, out)
+    }
+}
+
+fn process(
+    index: &StepIndex,
+    numbers: &mut Numbers,
+    recording: &Recording,
+    out: &mut impl Write,
+) -> io::Result<Written> {
+    let timeline = Timeline::read(recording, true);
+    let scene = Scene::new(&timeline);
+    let mut links = StepLinks::new(&scene, index);
     let mut slices = 0;
-    for recording in recordings {
-        let timeline = Timeline::read(recording, true);
-        let scene = Scene::new(&timeline);
-        for view in scene.views() {
-            let mut rank =
-                Rank { scene: &scene, view: &view, index: &index, interned: Interned::default() };
-            slices += rank.write(&mut packets)?;
-        }
+    for view in scene.views() {
+        let mut rank =
+            Rank { scene: &scene, view: &view, links: &mut links, numbers, out, slices: 0 };
+        rank.write()?;
+        slices += rank.slices;
     }
-    Ok(slices)
+    Ok(Written { slices, arrows: links.seen })
 }
 
-/// The steps seen on both sides; one recording alone has none.
-pub(crate) fn index(recordings: &[Recording]) -> FlowIndex {
-    let mut index = FlowIndex::default();
-    for recording in recordings.iter().filter(|_| recordings.len() > 1) {
-        index.add(&Scene::new(&Timeline::read(recording, true)));
-    }
-    index.finish();
-    index
-}
-
-struct Packets<'o, W> {
-    out: &'o mut W,
-    packet: Message,
-}
-
-impl<W: Write> Packets<'_, W> {
-    /// Writes a packet of a sequence, with `flags`, filled by `fill`.
-    fn write(
-        &mut self,
-        sequence: u32,
-        flags: u64,
-        fill: impl FnOnce(&mut Message),
-    ) -> io::Result<()> {
-        self.packet.clear();
-        self.packet.message(PACKET, |packet| {
-            fill(packet);
-            packet.uint(10, u64::from(sequence)); // trusted_packet_sequence_id
-            if flags != 0 {
-                packet.uint(13, flags); // sequence_flags
-            }
-        });
-        self.out.write_all(self.packet.bytes())
-    }
-}
-
-/// Interned strings by the field of `InternedData` that defines them.
-#[derive(Default)]
-struct Interned {
-    names: HashMap<Name, u64>,
-    categories: HashMap<&'static str, u64>,
-    arg_names: HashMap<&'static str, u64>,
-    values: HashMap<String, u64>,
-    /// Definitions that no packet has carried yet.
-    fresh: Message,
-}
-
-const CATEGORIES: u32 = 1;
-const NAMES: u32 = 2;
-const ARG_NAMES: u32 = 3;
-const VALUES: u32 = 29;
-
-/// The number of a string in `map`, defined in `fresh` if it is new.
-fn intern<K: std::hash::Hash + Eq>(
-    map: &mut HashMap<K, u64>,
-    fresh: &mut Message,
-    field: u32,
-    key: K,
-    text: impl FnOnce() -> String,
-) -> u64 {
-    let next = map.len() as u64 + 1;
-    *map.entry(key).or_insert_with(|| {
-        fresh.message(field, |entry| {
-            entry.uint(1, next);
-            entry.text(2, &text());
-        });
-        next
-    })
-}
-
-struct Rank<'a, 't, 'r> {
-    scene: &'a Scene<'t, 'r>,
+/// A rank that is being written.
+struct Rank<'a, 's, 't, 'r, W> {
+    scene: &'s Scene<'t, 'r>,
     view: &'a View,
-    index: &'a FlowIndex,
-    interned: Interned,
+    links: &'a mut StepLinks<'s, 't, 'r>,
+    numbers: &'a mut Numbers,
+    out: &'a mut W,
+    slices: u64,
 }
 
-impl Rank<'_, '_, '_> {
-    fn write(&mut self, packets: &mut Packets<'_, impl Write>) -> io::Result<u64> {
-        let sequence = Hash::new("sequence").number(self.view.uuid).id32();
-        self.begin(sequence, packets)?;
-        let mut slices = 0;
-        for (order, track) in (0u64..).zip(tracks(self.scene, self.view)) {
-            slices += track.slices.len() as u64;
-            self.track(sequence, order, &track, packets)?;
-        }
-        Ok(slices)
-    }
-
-    /// The clock, the start of the sequence and the process.
-    fn begin(&self, sequence: u32, packets: &mut Packets<'_, impl Write>) -> io::Result<()> {
-        let start = self.scene.timeline().ns(0);
-        packets.write(sequence, STATE_CLEARED, |packet| {
-            packet.uint(87, 1); // first_packet_on_sequence
-            packet.message(6, |snapshot| {
-                for clock in [BOOTTIME, REALTIME] {
-                    snapshot.message(1, |entry| {
-                        entry.uint(1, clock);
-                        entry.uint(2, start);
-                    });
+impl<'r, W: Write> Rank<'_, '_, '_, 'r, W> {
+    fn write(&mut self) -> io::Result<()> {
+        let view = self.view;
+        let mut sequence = Sequence::of_tracks(self.numbers, view.uuid, self.out);
+        sequence.describe(|track| {
+            track.uint(1, view.uuid);
+            track.message(3, |process| {
+                process.uint(1, u64::from(view.pid));
+                process.text(6, &view.name); // process_name
+                for group in &view.groups {
+                    process.text(8, &group.name); // process_labels
                 }
-                snapshot.uint(2, BOOTTIME); // primary_trace_clock
             });
         })?;
-        packets.write(sequence, 0, |packet| {
-            packet.message(60, |track| {
-                track.uint(1, self.view.uuid);
-                track.message(3, |process| {
-                    process.uint(1, u64::from(self.view.pid));
-                    process.text(6, &self.view.name);
-                });
+        // Not right below the process: there, the order of tracks is theirs by name.
+        for (order, group) in (0..).zip(&view.groups) {
+            sequence.describe(|track| {
+                track.uint(1, group.uuid);
+                track.uint(5, view.uuid); // parent_uuid
+                track.text(2, &group.name);
                 track.uint(11, EXPLICIT); // child_ordering
-            });
-        })
+                track.uint(12, order); // sibling_order_rank
+            })?;
+        }
+        for (order, track) in (0..).zip(&marks(self.scene)) {
+            let uuid = Hash::new("marks").number(view.uuid).number(order).id();
+            self.track(track, Place { uuid, parent: view.uuid, order })?;
+        }
+        view.groups.iter().try_for_each(|group| self.group(group))
     }
 
-    fn track(
-        &mut self,
-        sequence: u32,
-        order: u64,
-        track: &Track,
-        packets: &mut Packets<'_, impl Write>,
-    ) -> io::Result<()> {
-        let uuid = Hash::new("track").number(self.view.uuid).number(order).id();
-        packets.write(sequence, 0, |packet| {
-            packet.message(60, |descriptor| {
-                descriptor.uint(1, uuid);
-                descriptor.uint(5, self.view.uuid); // parent_uuid
-                descriptor.text(2, &track.name);
-                descriptor.uint(12, order); // sibling_order_rank
-            });
-        })?;
-        packets.write(sequence, NEEDS_STATE, |packet| {
-            packet.message(59, |defaults| {
-                defaults.uint(58, BOOTTIME); // timestamp_clock_id
-                defaults.message(11, |event| event.uint(11, uuid)); // track_uuid
-            });
-        })?;
-        let mut open: Vec<(u64, Option<u64>)> = Vec::new();
-        for slice in &track.slices {
-            while let Some((end, flow)) = open.pop_if(|(end, _)| *end <= slice.start) {
-                write_end(sequence, end, flow, packets)?;
-            }
-            let flows = flows(self.scene, self.index, slice.what);
-            self.write_begin(sequence, slice, &flows, packets)?;
-            open.push((slice.end, flows.into_end));
+    /// The tracks of a communicator.
+    fn group(&mut self, group: &Group) -> io::Result<()> {
+        let place = |order| Place {
+            uuid: Hash::new("track").number(group.uuid).number(order).id(),
+            parent: group.uuid,
+            order,
+        };
+        let mut order = 0;
+        for track in tracks(self.scene, group) {
+            self.track(&track, place(order))?;
+            order += 1;
         }
-        while let Some((end, flow)) = open.pop() {
-            write_end(sequence, end, flow, packets)?;
+        for counter in &counters(self.scene, group) {
+            self.counter(counter, place(order))?;
+            order += 1;
         }
         Ok(())
     }
 
-    fn write_begin(
-        &mut self,
-        sequence: u32,
-        slice: &Slice,
-        flows: &Flows,
-        packets: &mut Packets<'_, impl Write>,
-    ) -> io::Result<()> {
-        let event = self.begin_event(slice, flows);
-        let fresh = std::mem::take(&mut self.interned.fresh);
-        packets.write(sequence, NEEDS_STATE, |packet| {
-            packet.uint(8, slice.start); // timestamp
-            if !fresh.bytes().is_empty() {
-                packet.raw(12, &fresh); // interned_data
+    fn track(&mut self, track: &Track, place: Place) -> io::Result<()> {
+        let Rank { scene, links, numbers, out, .. } = self;
+        let Some(first) = track.slices.first() else { return Ok(()) };
+        let mut sequence = Sequence::of_events(numbers, place.uuid, first.start, *out)?;
+        sequence.describe(|descriptor| place.describe(descriptor, &track.name))?;
+        let mut slices = track.slices.len() as u64;
+        let mut open: Vec<(u64, Option<u64>)> = Vec::new();
+        for slice in &track.slices {
+            while let Some((end, flow)) = open.pop_if(|(end, _)| *end <= slice.start) {
+                sequence.end(end, flow)?;
             }
-            packet.raw(11, &event); // track_event
-        })
-    }
-
-    fn begin_event(&mut self, slice: &Slice, flows: &Flows) -> Message {
-        let scene = self.scene;
-        let Interned { names, categories, arg_names, values, fresh } = &mut self.interned;
-        let name = scene.name(slice.what);
-        let name = intern(names, fresh, NAMES, name, || scene.name_text(name));
-        let category = category(scene, slice.what);
-        let category = intern(categories, fresh, CATEGORIES, category, || category.into());
-        let mut event = Message::default();
-        event.uint(9, SLICE_BEGIN);
-        event.uint(10, name); // name_iid
-        event.uint(3, category); // category_iids
-        args(scene, slice, &mut |name, value| {
-            let name_iid = intern(arg_names, fresh, ARG_NAMES, name, || name.into());
-            event.message(4, |annotation| {
-                annotation.uint(1, name_iid);
-                match value {
-                    Arg::Uint(value) => annotation.uint(3, value),
-                    Arg::Int(value) => annotation.int(4, value),
-                    Arg::Text(text) => {
-                        let iid = intern(values, fresh, VALUES, text.to_owned(), || text.into());
-                        annotation.uint(17, iid); // string_value_iid
-                    }
+            let What::Step(step) = slice.what else {
+                sequence.begin(slice.start, |event, interned| {
+                    put_slice(scene, slice, event, interned);
+                    put_flows(scene, slice, event);
+                })?;
+                open.push((slice.end, None));
+                continue;
+            };
+            let states = scene.step_states(step, slice);
+            // With `flow_ids` on both sides: the clocks of two hosts may differ by more than the
+            // way took, and a `terminating_flow_ids` before its `flow_ids` would be dropped.
+            let arrow = links.of(step, &states);
+            let arrow_at = |at| arrow.filter(|arrow| arrow.state == at);
+            sequence.begin(slice.start, |event, interned| {
+                put_slice(scene, slice, event, interned);
+                if let Some(arrow) = arrow_at(None).filter(|arrow| arrow.is_out) {
+                    event.fixed64(47, arrow.id); // flow_ids
                 }
+            })?;
+            for (at, (state, start, end)) in states.into_iter().enumerate().filter_map(shown) {
+                let (name, flow) = (Name::State(state), arrow_at(Some(at)).map(|arrow| arrow.id));
+                sequence.begin_plain(start, name.number(), || scene.name_text(name), flow)?;
+                sequence.end(end, None)?;
+                slices += 1;
+            }
+            let into_end = arrow_at(None).filter(|arrow| !arrow.is_out);
+            open.push((slice.end, into_end.map(|arrow| arrow.id)));
+        }
+        while let Some((end, flow)) = open.pop() {
+            sequence.end(end, flow)?;
+        }
+        self.slices += slices;
+        Ok(())
+    }
+
+    fn counter(&mut self, counter: &Counter, place: Place) -> io::Result<()> {
+        let Some(&(start, _)) = counter.values.first() else { return Ok(()) };
+        let mut sequence = Sequence::of_events(self.numbers, place.uuid, start, self.out)?;
+        sequence.describe(|descriptor| {
+            place.describe(descriptor, counter.name);
+            descriptor.message(8, |counter_descriptor| match counter.unit {
+                Unit::Bytes => counter_descriptor.uint(3, SIZE_BYTES), // unit
+                Unit::BytesPerSecond => counter_descriptor.text(6, "GB/s"), // unit_name
             });
-        });
-        for &flow in &flows.out {
-            event.fixed64(47, flow); // flow_ids
+        })?;
+        for &(ns, value) in &counter.values {
+            sequence.count(ns, |event| match counter.unit {
+                Unit::Bytes => event.uint(30, value), // counter_value
+                Unit::BytesPerSecond => event.double(44, to_f64(value) / 1e9), // double_…
+            })?;
         }
-        if let Some(flow) = flows.into_start {
-            event.fixed64(48, flow); // terminating_flow_ids
-        }
-        if let Some(id) = scene.correlation(slice.what) {
-            event.uint(52, id); // correlation_id
-        }
-        event
+        Ok(())
     }
 }
 
-fn write_end(
-    sequence: u32,
-    end: u64,
-    flow: Option<u64>,
-    packets: &mut Packets<'_, impl Write>,
-) -> io::Result<()> {
-    packets.write(sequence, NEEDS_STATE, |packet| {
-        packet.uint(8, end); // timestamp
-        packet.message(11, |event| {
-            event.uint(9, SLICE_END);
-            if let Some(flow) = flow {
-                event.fixed64(48, flow);
-            }
-        });
-    })
+/// Where a track is: its number, its parent's, and the how-manieth under it.
+#[derive(Clone, Copy)]
+struct Place {
+    uuid: u64,
+    parent: u64,
+    order: u64,
 }
 
-/// What to filter by: the family of a slice.
+impl Place {
+    fn describe(self, track: &mut Message, name: &str) {
+        track.uint(1, self.uuid);
+        track.uint(5, self.parent); // parent_uuid
+        track.text(2, name);
+        track.uint(12, self.order); // sibling_order_rank
+    }
+}
+
+fn put_name<'r>(
+    scene: &Scene<'_, 'r>,
+    name: Name,
+    event: &mut Message,
+    interned: &mut Interned<'r>,
+) {
+    event.uint(10, interned.name(name.number(), || scene.name_text(name))); // name_iid
+}
+
+/// Name, category, arguments and correlation.
+fn put_slice<'r>(
+    scene: &Scene<'_, 'r>,
+    slice: &Slice,
+    event: &mut Message,
+    interned: &mut Interned<'r>,
+) {
+    put_name(scene, scene.name(slice.what), event, interned);
+    event.uint(3, interned.category(category(scene, slice.what))); // category_iids
+    args(scene, slice, &mut |name, value| {
+        event.message(4, |annotation| {
+            annotation.uint(1, interned.arg_name(name)); // name_iid
+            match value {
+                Arg::Uint(value) => annotation.uint(3, value),
+                Arg::Int(value) => annotation.int(4, value),
+                Arg::Text(text) => annotation.uint(17, interned.value(text)), // string_value_iid
+            }
+        });
+    });
+    if let Some(id) = scene.correlation(slice.what) {
+        event.uint(52, id); // correlation_id
+    }
+}
+
+/// A state with its place among the three.
+fn shown<T>((at, state): (usize, Option<T>)) -> Option<(usize, T)> {
+    state.map(|state| (at, state))
+}
+
+fn put_flows(scene: &Scene<'_, '_>, slice: &Slice, event: &mut Message) {
+    let flows = flows(scene, slice.what);
+    for &flow in &flows.out {
+        event.fixed64(47, flow); // flow_ids
+    }
+    if let Some(flow) = flows.into_start {
+        event.fixed64(48, flow); // terminating_flow_ids
+    }
+}
+
+/// What to filter by: the family of a slice. States have none, as they have no arguments.
 pub(crate) fn category(scene: &Scene<'_, '_>, what: What) -> &'static str {
     let of_event = |id: EventId| match scene.timeline().event(id).start.detail {
         Detail::GroupApi { .. }
@@ -296,5 +323,6 @@ pub(crate) fn category(scene: &Scene<'_, '_>, what: What) -> &'static str {
         What::Operation(_) => "operation",
         What::Step(_) => "step",
         What::Event(id) => of_event(id),
+        What::Mark(_) => "mark",
     }
 }

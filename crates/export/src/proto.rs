@@ -61,11 +61,34 @@ impl Message {
         self.block(field, value.as_bytes());
     }
 
-    /// A message, written by `fill`.
+    /// A message, written by `fill`, which is only to add to what it is given.
     pub fn message(&mut self, field: u32, fill: impl FnOnce(&mut Message)) {
-        let mut inner = Message::default();
-        fill(&mut inner);
-        self.block(field, &inner.0);
+        // Most messages are short: one byte for the length, and room made for the others.
+        let at = self.short_message(field, fill);
+        let length = self.0.len() - at - 1;
+        if length >= 0x80 {
+            let mut bytes = Message::default();
+            bytes.varint(length as u64);
+            self.0.splice(at..=at, bytes.0);
+        }
+    }
+
+    /// A message of less than 128 bytes, written by `fill`, which is only to add to what it is
+    /// given. Returns where the byte of its length is: a longer message gets a wrong one.
+    #[inline]
+    pub(crate) fn short_message(&mut self, field: u32, fill: impl FnOnce(&mut Message)) -> usize {
+        self.varint(u64::from(field) << 3 | 2);
+        let at = self.0.len();
+        self.0.push(0);
+        fill(self);
+        let [length, ..] = (self.0.len() - at - 1).to_le_bytes();
+        self.0[at] = length;
+        at
+    }
+
+    /// The fields of another message.
+    pub fn append(&mut self, other: &Message) {
+        self.0.extend_from_slice(&other.0);
     }
 
     /// A message that is already written.
@@ -79,22 +102,48 @@ impl Message {
         self.0.extend(bytes);
     }
 
-    fn varint(&mut self, mut value: u64) {
-        loop {
+    #[inline]
+    fn varint(&mut self, value: u64) {
+        match value.to_le_bytes() {
+            [low @ ..0x80, 0, 0, 0, 0, 0, 0, 0] => self.0.push(low),
+            _ => self.long_varint(value),
+        }
+    }
+
+    fn long_varint(&mut self, mut value: u64) {
+        let mut bytes = [0; 10];
+        let mut length = 0;
+        for byte in &mut bytes {
             let [low, ..] = (value & 0x7f).to_le_bytes();
             value >>= 7;
+            length += 1;
             if value == 0 {
-                self.0.push(low);
-                return;
+                *byte = low;
+                break;
             }
-            self.0.push(low | 0x80);
+            *byte = low | 0x80;
         }
+        self.0.extend_from_slice(&bytes[..length]);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_messages_have_long_lengths() {
+        for length in [0usize, 1, 0x7f - 2, 0x7e, 0x80, 0x3fff, 0x4000] {
+            let text = "x".repeat(length);
+            let mut message = Message::default();
+            message.message(1, |outer| outer.message(2, |inner| inner.text(3, &text)));
+            let (mut inner, mut outer, mut expected) = Default::default();
+            Message::text(&mut inner, 3, &text);
+            Message::raw(&mut outer, 2, &inner);
+            Message::raw(&mut expected, 1, &outer);
+            assert_eq!(message.bytes(), expected.bytes(), "{length}");
+        }
+    }
 
     #[test]
     fn bytes_are_those_of_the_specification() {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One process as a trace shows it: its events with names and times, one view for each rank.
 
-use crate::flows;
-use crate::ident::Hash;
-use ncclscope_analyze::steps::StepExt;
+use crate::ident::{Hash, Map};
+use crate::matching::Names;
+use ncclscope_analyze::steps::{StepExt, states};
 use ncclscope_analyze::timeline::comm_name;
 use ncclscope_analyze::{
     Completion, Event, EventId, GpuClock, Operation, Parent, Timeline, operations,
 };
 use ncclscope_trace::record::step_flags;
-use ncclscope_trace::{Detail, EventKind, StrId};
-use std::collections::HashMap;
+use ncclscope_trace::{Comm, Detail, EventKind, State, StrId, What as Mark};
+use std::collections::{HashMap, HashSet};
 
 /// What a slice shows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,6 +21,9 @@ pub enum What {
     Operation(u32),
     /// A network step: index of [`Timeline::steps`].
     Step(u32),
+    /// A mark, and where it says that a training step begins, that step: index of
+    /// [`ncclscope_trace::Recording::marks`].
+    Mark(u32),
 }
 
 /// A stretch of time on a track; `CLOCK_REALTIME` in ns.
@@ -36,29 +39,64 @@ pub struct Slice {
     pub open: bool,
 }
 
-/// A slice's name: NCCL's word for the event, and the function that it works for.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Name {
-    /// Kind of event; empty where the function says it all.
-    pub kind: &'static str,
-    /// Function, or none.
-    pub func: StrId,
+/// The states of a step in their order: name, start and end in ns.
+pub type States = [Option<(State, u64, u64)>; 3];
+
+/// What a slice is called.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Name {
+    /// An operation: its function.
+    Operation(StrId),
+    /// An event: NCCL's word for its kind, and the function that it works for, or none.
+    Event(EventKind, StrId),
+    /// A state of a step: NCCL's word for it.
+    State(State),
+    /// What a mark says.
+    Note(StrId),
+    /// What a mark means.
+    Mark(Mark),
 }
 
-/// A rank of the process: one process of the trace.
+impl Name {
+    /// Another number for each name.
+    #[must_use]
+    pub fn number(self) -> u64 {
+        match self {
+            Name::Operation(func) => u64::from(func.0),
+            Name::Event(kind, func) => (kind.index() as u64 + 1) << 16 | u64::from(func.0),
+            Name::State(state) => (u64::from(state.0) + 0x100) << 16,
+            Name::Note(text) => 0x200 << 16 | u64::from(text.0),
+            Name::Mark(Mark::Start) => 0x300 << 16,
+            Name::Mark(Mark::Stop) => 0x301 << 16,
+            Name::Mark(Mark::Step) => 0x302 << 16,
+            Name::Mark(_) => 0x303 << 16,
+        }
+    }
+}
+
+/// A rank: one process of the trace.
 #[derive(Clone, Debug)]
 pub struct View {
-    /// Position of its communicator; `None` for events of no known one.
-    pub comm: Option<usize>,
+    /// Its communicators; several come as groups of tracks.
+    pub groups: Vec<Group>,
     /// Unique over all recordings.
     pub uuid: u64,
     /// Process number in the trace. Several ranks may share a process, and several hosts a process
     /// number, so it is not the process's own; it is at least 2^30, and no track's number.
     pub pid: u32,
-    /// `rank 0 (host 4711)`, with the communicator's name where the process has several.
+    /// `rank 0 (host 4711)`: the rank in the largest communicator.
     pub name: String,
-    /// The communicator.
-    pub comm_name: String,
+}
+
+/// A rank's part in one communicator.
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// Position of the communicator; `None` for events of no known one.
+    pub comm: Option<usize>,
+    /// Unique over all recordings.
+    pub uuid: u64,
+    /// `world 0x1f2e3d4c: rank 0 of 2`.
+    pub name: String,
 }
 
 /// A process, ready to be shown.
@@ -66,9 +104,10 @@ pub struct View {
 pub struct Scene<'t, 'r> {
     timeline: &'t Timeline<'r>,
     operations: Vec<Operation>,
-    by_event: HashMap<EventId, u32>,
+    by_event: Map<EventId, u32>,
     clocks: Vec<Option<GpuClock>>,
-    step_keys: HashMap<EventId, u64>,
+    steps_by_op: Map<EventId, Vec<u32>>,
+    names: Names,
     end_ns: u64,
     uuid: u64,
 }
@@ -79,19 +118,26 @@ impl<'t, 'r> Scene<'t, 'r> {
     pub fn new(timeline: &'t Timeline<'r>) -> Scene<'t, 'r> {
         let operations = operations(timeline);
         let by_event = (0..).zip(&operations).map(|(at, o)| (o.event, at)).collect();
-        let comms = timeline.recording().comms().len();
-        let header = timeline.recording().header();
+        let recording = timeline.recording();
+        let (comms, header) = (recording.comms(), recording.header());
+        let mut steps_by_op: Map<EventId, Vec<u32>> = Map::default();
+        for (index, (op, _)) in (0..).zip(timeline.steps()) {
+            steps_by_op.entry(*op).or_default().push(index);
+        }
         Scene {
             timeline,
             by_event,
-            clocks: (0..comms).map(|comm| GpuClock::of_comm(timeline, comm)).collect(),
-            step_keys: flows::step_keys(timeline, &operations),
+            clocks: (0..comms.len()).map(|comm| GpuClock::of_comm(timeline, comm)).collect(),
+            names: Names::new(timeline, &operations),
             operations,
-            end_ns: timeline.ns(timeline.recording().last_ticks()),
+            steps_by_op,
+            end_ns: timeline.ns(recording.last_ticks()),
+            // A host may use a process number again, but not together with a communicator's hash.
             uuid: Hash::new("process")
                 .text(&header.host)
                 .number(u64::from(header.pid))
                 .number(u64::from(header.process))
+                .number(comms.first().map_or(0, |comm| comm.hash))
                 .id(),
         }
     }
@@ -121,45 +167,86 @@ impl<'t, 'r> Scene<'t, 'r> {
     pub fn uuid(&self) -> u64 {
         self.uuid
     }
-    /// What the steps of a ProxyOp are known by on both sides; see [`flows::step_keys`].
+    /// The steps of a ProxyOp: indices of [`Timeline::steps`].
     #[must_use]
-    pub fn step_key(&self, op: EventId) -> Option<u64> {
-        self.step_keys.get(&op).copied()
+    pub fn steps_of(&self, op: EventId) -> &[u32] {
+        self.steps_by_op.get(&op).map_or(&[], Vec::as_slice)
     }
 
-    /// The ranks of the process, and where there are any, the events of no known communicator.
+    /// What a ProxyOp is known by on both sides; see [`crate::matching`].
+    #[must_use]
+    pub fn proxy_name(&self, op: EventId) -> Option<u64> {
+        self.names.proxy_ops.get(&op).copied()
+    }
+
+    /// The ranks of the process. It is one, with all its communicators, unless a communicator has
+    /// several members here (several devices in one process), or the API version names none (v1 to
+    /// v3): then nobody can tell which communicators belong together, and each is a rank.
     #[must_use]
     pub fn views(&self) -> Vec<View> {
         let timeline = self.timeline;
         let comms = timeline.recording().comms();
-        let mut views: Vec<View> = (0..comms.len()).map(|at| self.view(Some(at))).collect();
+        let mut groups: Vec<Group> = (0..comms.len()).map(|at| self.group(Some(at))).collect();
         if comms.is_empty() || timeline.events().any(|(_, e)| timeline.comm_of(e).is_none()) {
-            views.push(self.view(None));
+            groups.push(self.group(None));
+        }
+        if has_one_device(comms) {
+            return vec![self.view(groups)];
+        }
+        let mut views: Vec<View> = groups.into_iter().map(|group| self.view(vec![group])).collect();
+        // One that was made again may have the name of the first.
+        let mut seen: HashMap<String, u32> = HashMap::new();
+        for view in &mut views {
+            let times = seen.entry(view.name.clone()).or_default();
+            *times += 1;
+            if *times > 1 {
+                view.name.push_str(&format!(" #{times}"));
+            }
         }
         views
     }
 
-    fn view(&self, comm: Option<usize>) -> View {
+    fn view(&self, groups: Vec<Group>) -> View {
         let recording = self.timeline.recording();
-        let header = recording.header();
+        let (header, comms) = (recording.header(), recording.comms());
         let place = format!("({} {})", header.host, header.pid);
-        let id = Hash::new("rank").number(self.uuid);
-        let (id, name, comm_name) = match comm.map(|at| (at, &recording.comms()[at])) {
-            None => (id, format!("no communicator {place}"), String::new()),
-            Some((at, comm)) => {
-                let rank =
-                    self.timeline.rank(at).map_or_else(|| "?".into(), |rank| rank.to_string());
-                let comm_name = comm_name(comm);
-                let mut name = format!("rank {rank} {place}");
-                if recording.comms().len() > 1 {
-                    name.push(' ');
-                    name.push_str(comm.name.as_deref().unwrap_or(&comm_name));
-                }
-                (id.number(comm.hash).number(u64::from(comm.index) + 1), name, comm_name)
-            }
+        let ranks = |at: &usize| (comms[*at].ranks, std::cmp::Reverse(*at));
+        let largest = groups.iter().filter_map(|group| group.comm).max_by_key(ranks);
+        let mut name = match largest {
+            None => format!("no communicator {place}"),
+            Some(at) => format!("rank {} {place}", self.rank_text(at)),
         };
-        let pid = id.id32() & 0x3fff_ffff | 0x4000_0000;
-        View { comm, uuid: id.id(), pid, name, comm_name }
+        let mut id = Hash::new("rank").number(self.uuid);
+        if let ([group], true) = (&*groups, comms.len() > 1) {
+            id = id.number(group.uuid);
+            if let Some(at) = group.comm {
+                name.push(' ');
+                name.push_str(comms[at].name.as_deref().unwrap_or(&comm_name(&comms[at])));
+            }
+        }
+        View { groups, uuid: id.id(), pid: id.id32() & 0x3fff_ffff | 0x4000_0000, name }
+    }
+
+    fn group(&self, comm: Option<usize>) -> Group {
+        let id = Hash::new("communicator").number(self.uuid);
+        let Some(at) = comm else {
+            return Group { comm, uuid: id.id(), name: "no known communicator".into() };
+        };
+        let comm = &self.timeline.recording().comms()[at];
+        let known = |number: u32| if number == 0 { "?".into() } else { number.to_string() };
+        let name = format!(
+            "{}{}: rank {} of {}",
+            comm.name.as_ref().map_or(String::new(), |name| format!("{name} ")),
+            comm_name(comm),
+            self.rank_text(at),
+            known(comm.ranks)
+        );
+        let uuid = id.number(comm.hash).number(u64::from(comm.index) + 1).id();
+        Group { comm: Some(at), uuid, name }
+    }
+
+    fn rank_text(&self, comm: usize) -> String {
+        self.timeline.rank(comm).map_or_else(|| "?".into(), |rank| rank.to_string())
     }
 
     /// The slice of an event. KernelCh and KernelPhase lie where the GPU's timer says, if it does.
@@ -207,6 +294,28 @@ impl<'t, 'r> Scene<'t, 'r> {
         Slice { start, end: end.max(start), what: What::Operation(index), open }
     }
 
+    /// The states of the step `index`, with start and end in ns, inside its `slice`. Those that
+    /// took no time are left out.
+    #[must_use]
+    pub fn step_states(&self, index: u32, slice: &Slice) -> States {
+        let (_, step) = &self.timeline.steps()[index as usize];
+        let (ticks, waits) = (step.state_ticks(), step.waits());
+        let states = states(step.has(step_flags::IS_SEND));
+        let (from, to) = (slice.start, slice.end);
+        let (start, length) = (step.ticks, step.end_ticks().saturating_sub(step.ticks).max(1));
+        // In proportion, which is exact but where the clock was compared within the step.
+        let ns = |ticks: u64| {
+            let part = u128::from(ticks.saturating_sub(start)) * u128::from(to - from);
+            let ns = u64::try_from(part / u128::from(length)).unwrap_or(u64::MAX);
+            from.saturating_add(ns).min(to)
+        };
+        std::array::from_fn(|at| {
+            let start = ticks[at].filter(|_| waits[at] != 0)?;
+            let (start, end) = (ns(start), ns(start + waits[at]));
+            (start < end).then_some((states[at], start, end))
+        })
+    }
+
     /// The slice of a step.
     #[must_use]
     pub fn step_slice(&self, index: u32) -> Slice {
@@ -221,13 +330,34 @@ impl<'t, 'r> Scene<'t, 'r> {
     #[must_use]
     pub fn name(&self, what: What) -> Name {
         match what {
-            What::Operation(index) => Name { kind: "", func: self.operation(index).func },
-            What::Step(_) => Name { kind: EventKind::ProxyStep.name(), func: StrId::NONE },
+            What::Operation(index) => Name::Operation(self.operation(index).func),
+            What::Step(_) => Name::Event(EventKind::ProxyStep, StrId::NONE),
             What::Event(id) => {
                 let event = self.timeline.event(id);
-                Name { kind: event.kind().name(), func: self.function(event) }
+                Name::Event(event.kind(), self.function(event))
             }
+            What::Mark(index) => match self.timeline.recording().marks()[index as usize] {
+                mark if mark.what == Mark::Note => Name::Note(mark.name),
+                mark => Name::Mark(mark.what),
+            },
         }
+    }
+
+    /// The slices of the marks. A training step lasts to the next one; other marks are moments.
+    pub fn marks(&self) -> impl Iterator<Item = Slice> {
+        let marks = self.timeline.recording().marks();
+        let steps = marks.iter().filter(|mark| mark.what == Mark::Step);
+        let mut steps: Vec<u64> = steps.map(|mark| mark.ticks).collect();
+        steps.sort_unstable();
+        (0u32..).zip(marks).map(move |(index, mark)| {
+            let (start, what) = (self.timeline.ns(mark.ticks), What::Mark(index));
+            if mark.what != Mark::Step {
+                return Slice { start, end: start, what, open: false };
+            }
+            let next = steps.get(steps.partition_point(|&ticks| ticks <= mark.ticks));
+            let end = next.map_or(self.end_ns, |&ticks| self.timeline.ns(ticks));
+            Slice { start, end: end.max(start), what, open: next.is_none() }
+        })
     }
 
     fn function(&self, event: &Event) -> StrId {
@@ -248,33 +378,42 @@ impl<'t, 'r> Scene<'t, 'r> {
     /// A name as text.
     #[must_use]
     pub fn name_text(&self, name: Name) -> String {
-        let func = self.timeline.recording().string(name.func);
-        match (name.kind, func) {
-            ("", func) => func.unwrap_or("operation").into(),
-            (kind, None) => kind.into(),
-            (kind, Some(func)) => format!("{kind} {func}"),
+        let string = |func| self.timeline.recording().string(func);
+        match name {
+            Name::Operation(func) => string(func).unwrap_or("operation").into(),
+            Name::Event(kind, func) => match string(func) {
+                None => kind.name().into(),
+                Some(func) => format!("{kind} {func}"),
+            },
+            Name::Note(text) => string(text).unwrap_or("mark").into(),
+            Name::Mark(Mark::Start) => "recording starts".into(),
+            Name::Mark(Mark::Stop) => "recording stops".into(),
+            Name::Mark(Mark::Step) => "training step".into(),
+            Name::Mark(_) => "mark".into(),
+            Name::State(state) => state.to_string().trim_start_matches("ProxyStep").into(),
         }
     }
 
-    /// What ties a collective's slices over all ranks together: the communicator, the function and
-    /// the sequence number. Operations without one have none.
+    /// What ties a collective's slices over all ranks together; see [`crate::matching`].
     #[must_use]
     pub fn correlation(&self, what: What) -> Option<u64> {
         let operation = match what {
-            What::Operation(index) => self.operation(index),
-            What::Event(id) => {
-                match (self.timeline.event(id).kind(), self.timeline.event(id).parent) {
-                    (EventKind::KernelCh, Parent::Known(op)) => self.operation_of(op)?,
-                    _ => return None,
-                }
-            }
-            What::Step(_) => return None,
+            What::Operation(index) => self.operation(index).event,
+            What::Event(id) => match self.timeline.event(id) {
+                event if event.kind() != EventKind::KernelCh => return None,
+                Event { parent: Parent::Known(operation), .. } => *operation,
+                _ => return None,
+            },
+            What::Step(_) | What::Mark(_) => return None,
         };
-        let comm = self.timeline.comm(operation.comm?);
-        let func = self.timeline.string(operation.func);
-        let hash = Hash::new("collective").text(&comm_name(comm)).text(func);
-        Some(hash.number(operation.seq?).id())
+        self.names.collectives.get(&operation).copied()
     }
+}
+
+/// All communicators of the process must be of one device: no two are parts of the same.
+fn has_one_device(comms: &[Comm]) -> bool {
+    let mut seen = HashSet::new();
+    comms.len() <= 1 || comms.iter().all(|comm| comm.hash != 0 && seen.insert(comm.hash))
 }
 
 fn ptimer(event: &Event) -> u64 {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which tracks a rank has, and what lies on them.
+//! Which tracks a rank has in a communicator, and what lies on them.
 
 use crate::pack;
-use crate::scene::{Scene, Slice, View};
-use ncclscope_analyze::{Event, EventId};
-use ncclscope_trace::{Detail, EventKind};
-use std::collections::{BTreeMap, HashMap};
+use crate::scene::{Group, Scene, Slice, What};
+use ncclscope_analyze::Event;
+use ncclscope_trace::Detail;
+use std::collections::BTreeMap;
 
-/// A row of a rank. Rows whose slices would overlap come as several tracks of one name.
+/// A row of tracks. Rows whose slices would overlap come as several tracks of one name.
 #[derive(Clone, Debug)]
 pub struct Track {
     /// What it is called.
@@ -60,7 +60,7 @@ impl Row {
             Row::CopyEngine => "Copy engine".into(),
             Row::Kernel { channel } => format!("Kernel channel {channel}"),
             Row::Proxy { peer, is_send, channel, foreign } => {
-                let way = if is_send { "send to" } else { "receive from" };
+                let way = if is_send { "send to" } else { "recv from" };
                 let whose = foreign.map_or(String::new(), |pid| format!(" for process {pid}"));
                 format!("Proxy {way} rank {peer}, channel {channel}{whose}")
             }
@@ -70,43 +70,43 @@ impl Row {
     }
 }
 
-/// The tracks of a rank.
+/// The tracks of a process: what the application, or who controls the recording, said.
 #[must_use]
-pub fn tracks(scene: &Scene<'_, '_>, view: &View) -> Vec<Track> {
+pub fn marks(scene: &Scene<'_, '_>) -> Vec<Track> {
+    let packed = pack::nested(scene.marks().collect()).into_iter();
+    packed.map(|slices| Track { name: "Steps and marks".into(), slices }).collect()
+}
+
+/// The tracks of a rank in a communicator, row by row: a row's steps are in memory while its tracks
+/// are taken.
+pub fn tracks<'s>(scene: &'s Scene<'_, '_>, group: &Group) -> impl Iterator<Item = Track> + 's {
     let mut rows: BTreeMap<Row, Vec<Slice>> = BTreeMap::new();
     let timeline = scene.timeline();
     for (index, operation) in (0..).zip(scene.operations()) {
-        if operation.comm == view.comm {
+        if operation.comm == group.comm {
             rows.entry(Row::Operations).or_default().push(scene.operation_slice(index));
         }
     }
-    let mut steps = steps_by_op(scene);
-    let mut inner: BTreeMap<Row, Vec<(usize, Slice)>> = BTreeMap::new();
-    for (id, event) in timeline.events().filter(|(_, e)| timeline.comm_of(e) == view.comm) {
-        let row = Row::of(event);
-        let outer = rows.entry(row).or_default();
-        if event.kind() == EventKind::ProxyOp {
-            let own = steps.remove(&id).unwrap_or_default();
-            let own = own.into_iter().map(|step| (outer.len(), scene.step_slice(step)));
-            inner.entry(row).or_default().extend(own);
-        }
-        outer.push(scene.event_slice(id));
+    for (id, event) in timeline.events().filter(|(_, e)| timeline.comm_of(e) == group.comm) {
+        rows.entry(Row::of(event)).or_default().push(scene.event_slice(id));
     }
-    let mut tracks = Vec::new();
-    for (row, slices) in rows {
-        let packed = match inner.remove(&row) {
-            Some(steps) => pack::families(&slices, steps),
-            None => pack::nested(slices),
+    rows.into_iter().flat_map(|(row, slices)| {
+        let packed = match row {
+            Row::Proxy { .. } => pack::families(&slices, steps(scene, &slices)),
+            _ => pack::nested(slices),
         };
-        tracks.extend(packed.into_iter().map(|slices| Track { name: row.name(), slices }));
-    }
-    tracks
+        packed.into_iter().map(move |slices| Track { name: row.name(), slices })
+    })
 }
 
-fn steps_by_op(scene: &Scene<'_, '_>) -> HashMap<EventId, Vec<u32>> {
-    let mut steps: HashMap<EventId, Vec<u32>> = HashMap::new();
-    for (index, (op, _)) in (0..).zip(scene.timeline().steps()) {
-        steps.entry(*op).or_default().push(index);
-    }
-    steps
+/// The steps of ProxyOps, each with the index of its ProxyOp.
+fn steps(scene: &Scene<'_, '_>, ops: &[Slice]) -> Vec<(usize, Slice)> {
+    let of = |(at, op): (usize, &Slice)| {
+        let steps = match op.what {
+            What::Event(id) => scene.steps_of(id),
+            _ => &[],
+        };
+        steps.iter().map(move |&step| (at, scene.step_slice(step)))
+    };
+    ops.iter().enumerate().flat_map(of).collect()
 }

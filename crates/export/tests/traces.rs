@@ -2,11 +2,12 @@
 //! Simulated runs as traces. The pftrace is read with the official schema by the CLI's tests.
 
 use ncclscope_analyze::ReportBuilder;
-use ncclscope_analyze::simulate::{Call, EPOCH_NS, Fault, Process};
+use ncclscope_analyze::simulate::{Call, EPOCH_NS, Fault, PROXY, Process};
+use ncclscope_export::flows::StepArrows;
 use ncclscope_export::{chrome, pftrace};
 use ncclscope_trace::layout::Header;
 use ncclscope_trace::record::schema;
-use ncclscope_trace::{Comm, Definition, Recording, Writer};
+use ncclscope_trace::{Comm, Definition, EventKind, Mark, Recording, StrId, What, Writer};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -50,10 +51,10 @@ fn chrome_shows_a_process_for_each_rank_with_its_tracks() {
         "Kernel channel 0",
         "Kernel channel 1",
         "Operations",
-        "Proxy receive from rank 0, channel 0",
-        "Proxy receive from rank 0, channel 1",
-        "Proxy receive from rank 1, channel 0",
-        "Proxy receive from rank 1, channel 1",
+        "Proxy recv from rank 0, channel 0",
+        "Proxy recv from rank 0, channel 1",
+        "Proxy recv from rank 1, channel 0",
+        "Proxy recv from rank 1, channel 1",
         "Proxy send to rank 0, channel 0",
         "Proxy send to rank 0, channel 1",
         "Proxy send to rank 1, channel 0",
@@ -68,6 +69,12 @@ fn chrome_shows_a_process_for_each_rank_with_its_tracks() {
     assert_eq!(operation["args"]["timing"], "kernel");
     assert_eq!(operation["cat"], "operation");
     assert_eq!(of("ProxyStep").len(), 32);
+    for state in ["SendGPUWait", "SendPeerWait", "SendWait"] {
+        assert_eq!(of(state).len(), 16, "{state}");
+    }
+    for state in ["RecvWait", "RecvFlushWait", "RecvGPUWait"] {
+        assert_eq!(of(state).len(), 16, "{state}");
+    }
     assert_eq!(of("KernelCh AllReduce").len(), 4);
 }
 
@@ -111,6 +118,65 @@ fn chrome_slices_of_a_track_nest_and_arrows_have_two_ends() {
 }
 
 #[test]
+fn marks_have_a_track_and_training_steps_last() {
+    let recordings = run(|p| {
+        let mark = |p: &mut Process, what, name, value| {
+            p.marks.push(Mark { ticks: p.now, what, name, value });
+            p.now += 1_000;
+        };
+        let note = p.string("checkpoint");
+        mark(p, What::Step, StrId::NONE, 7);
+        p.collective(Call::ALL_REDUCE);
+        mark(p, What::Note, note, 0);
+        mark(p, What::Step, StrId::NONE, 8);
+        p.collective(Call::ALL_REDUCE);
+    });
+    let (_, events) = chrome_events(&recordings);
+    let of = |name: &str| events.iter().filter(|e| e["name"] == name).collect::<Vec<_>>();
+    let steps = of("training step");
+    assert_eq!(steps.len(), 4);
+    assert_eq!((&steps[0]["args"]["value"], &steps[1]["args"]["value"]), (&7.into(), &8.into()));
+    let end = |event: &Value| nanos(&event["ts"]) + nanos(&event["dur"]);
+    assert_eq!(end(steps[0]), nanos(&steps[1]["ts"]));
+    assert_eq!(nanos(&of("checkpoint")[0]["dur"]), 0);
+    pftrace::write(&recordings, &mut Vec::new()).unwrap();
+}
+
+#[test]
+fn no_step_is_matched_where_counting_could_be_wrong() {
+    let arrows = |spoil: &dyn Fn(&mut Process)| {
+        let recordings = run(|p| {
+            p.collective(Call::ALL_REDUCE);
+            p.send_recv(1 - p.comm.rank, 4096);
+            spoil(p);
+        });
+        pftrace::write(&recordings, &mut Vec::new()).unwrap().arrows
+    };
+    let all = StepArrows { linked: 36, ..StepArrows::default() };
+    assert_eq!(arrows(&|_| ()), all);
+    // The collective's steps are known by its sequence number; the send and the receive are not.
+    let counted = StepArrows { linked: 32, unknowable: 4, ..StepArrows::default() };
+    assert_eq!(arrows(&|p| p.lose(PROXY, EventKind::ProxyOp, 1)), counted);
+    let mark = |ticks, what, value| Mark { ticks, what, name: StrId::NONE, value };
+    // Every recording begins with a start, before its first communicator.
+    assert_eq!(arrows(&|p| p.marks.push(mark(1, What::Start, 1))), all);
+    assert_eq!(arrows(&|p| p.marks.push(mark(1, What::Start, 2))), counted, "a sample");
+    assert_eq!(arrows(&|p| p.marks.push(mark(2000, What::Start, 1))), counted, "later");
+    let window = mark(1, What::Stop, 0);
+    assert_eq!(arrows(&|p| p.marks.push(window)), counted);
+    // One side alone is enough to make the other's count worthless.
+    let alone = StepArrows { linked: 32, unknowable: 2, alone: 2 };
+    let of_one = |p: &mut Process| {
+        if p.comm.rank == 0 {
+            p.marks.push(window);
+        }
+    };
+    assert_eq!(arrows(&of_one), alone);
+    // Without a hash there must be no doubt which communicator it is.
+    assert_eq!(arrows(&|p| p.comm.hash = 0), all);
+}
+
+#[test]
 fn open_slices_end_with_the_recording() {
     let recordings = run(|p| p.collective(Call { fault: Fault::Hang, ..Call::ALL_REDUCE }));
     let (_, events) = chrome_events(&recordings[..1]);
@@ -127,12 +193,32 @@ fn open_slices_end_with_the_recording() {
 fn pftrace_is_small_and_the_same_each_time() {
     let recordings = run(|p| (0..50).for_each(|_| p.collective(Call::ALL_REDUCE)));
     let (mut first, mut second) = (Vec::new(), Vec::new());
-    let slices = pftrace::write(&recordings, &mut first).unwrap();
+    let written = pftrace::write(&recordings, &mut first).unwrap();
     pftrace::write(&recordings, &mut second).unwrap();
     assert_eq!(first, second);
-    let bytes = first.len() as u64 / slices;
+    let bytes = first.len() as u64 / written.slices;
     println!("{bytes} bytes a slice");
-    assert!(bytes <= 110, "{bytes} bytes a slice");
+    assert!(bytes <= 80, "{bytes} bytes a slice");
+    let steps = 2 * 50 * 16;
+    assert_eq!(written.arrows, StepArrows { linked: steps, ..StepArrows::default() });
+}
+
+#[test]
+fn processes_at_once_are_written_as_one_after_another() {
+    let mut recordings = run(|p| (0..5).for_each(|_| p.collective(Call::ALL_REDUCE)));
+    // The same ones again: each of their numbers is taken.
+    recordings.extend(run(|p| (0..5).for_each(|_| p.collective(Call::ALL_REDUCE))));
+    let (mut at_once, mut one_by_one) = (Vec::new(), Vec::new());
+    pftrace::write(&recordings, &mut at_once).unwrap();
+    let mut exporter = pftrace::Exporter::new(&recordings);
+    for recording in &recordings {
+        exporter.process(recording, &mut one_by_one).unwrap();
+    }
+    assert!(at_once == one_by_one);
+    let mut alone = Vec::new();
+    pftrace::write(&recordings[2..3], &mut alone).unwrap();
+    let times = at_once.windows(256).filter(|part| *part == &alone[..256]).count();
+    assert_eq!(times, 1, "the numbers of the first came again");
 }
 
 /// What a lane of a killed process holds may be anything.

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-OTLP over HTTP, for a rank and for the agent: where it goes ([`environment`]), and the way there
-([`Sender`]).
+OTLP, for a rank and for the agent: where it goes ([`environment`]), and the way there ([`Sender`]).
 
 This crate does **not** encode anything (that is `export`), start a thread (its caller does, since a
 rank's must be shielded from the host's signals), or decide what to say of a value that cannot be
-used: a rank goes on without, the agent ends.
+used: a rank goes on without, the agent ends. Nor does it speak gRPC, which needs a runtime, or
+compress: a rank links it. The agent adds both, as a [`Transport`].
 */
 #![forbid(unsafe_code)]
 
 pub mod environment;
+mod http;
 mod sender;
 
-pub use sender::{Lost, Sender, Target, client};
+pub use http::{Http, Target, client};
+pub use sender::{Answer, Lost, Sender, Transport};

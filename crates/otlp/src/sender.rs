@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Sends requests to a collector over HTTP, behind a queue.
+Sends requests to a collector, behind a queue.
 
 Whoever measures hands over encoded requests and goes on; a collector that is slow, down or in error
 costs it nothing. The queue is bounded: when it is full the oldest request goes, and is counted. A
-request is tried again, with longer pauses, as long as the answer may change (OTLP specification
-1.9, "OTLP/HTTP Response").
+request is tried again, with longer pauses, as long as the answer may change. The way to the
+collector is a [`Transport`]'s: [`Http`], or one of the caller's.
 */
 
+use crate::http::{Http, Target};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -20,27 +21,21 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// A pause once somebody waits for the queue to be empty.
 const SHORT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Where requests go.
-#[derive(Clone, Debug)]
-pub struct Target {
-    /// The collector's URL, path included.
-    pub url: String,
-    /// Headers of each request.
-    pub headers: Vec<(String, String)>,
-    /// Bytes of requests that wait at most.
-    pub queue_bytes: usize,
+/// The way to a collector. The sending thread owns it.
+pub trait Transport: Send + 'static {
+    /// Brings a request there. May take its time, but not for ever.
+    fn post(&self, request: &[u8]) -> Answer;
 }
 
-/// An HTTP client for a [`Sender`], for its builder to add to.
-#[must_use]
-pub fn client(
-    timeout: Duration,
-    user_agent: &str,
-) -> ureq::config::ConfigBuilder<ureq::typestate::AgentScope> {
-    ureq::Agent::config_builder()
-        .timeout_global(Some(timeout))
-        .http_status_as_error(false)
-        .user_agent(user_agent)
+/// What became of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The collector has it; what it answers, or what of that is worth reading.
+    Taken(Vec<u8>),
+    /// It will never take it; the text says why.
+    Refused(String),
+    /// To be sent again, after the pause that the collector asks for; the text says why.
+    Later(Option<Duration>, String),
 }
 
 /// Requests that did not arrive.
@@ -57,8 +52,7 @@ pub struct Lost {
 pub struct Sender(Arc<Shared>);
 
 struct Shared {
-    target: Target,
-    agent: ureq::Agent,
+    queue_bytes: usize,
     tell: Box<dyn Fn(&str) + Send + Sync>,
     state: Mutex<State>,
     changed: Condvar,
@@ -68,13 +62,20 @@ struct Shared {
 
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").field("target", &self.target).finish_non_exhaustive()
+        f.debug_struct("Shared").field("state", &self.state).finish_non_exhaustive()
     }
+}
+
+/// A request, and what nobody learns if it does not arrive.
+#[derive(Debug)]
+struct Request {
+    body: Vec<u8>,
+    tells: Lost,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    waiting: VecDeque<Vec<u8>>,
+    waiting: VecDeque<Request>,
     bytes: usize,
     /// The thread has one in its hands.
     sending: bool,
@@ -82,25 +83,26 @@ struct State {
     hurry: bool,
 }
 
-/// What became of a request.
-enum Answer {
-    Taken,
-    Refused(String),
-    /// To be sent again, after the pause that the collector asks for.
-    Later(Option<Duration>, String),
-}
-
 impl Sender {
-    /// A sender, and what its thread runs, for ever. `tell` hears why it goes wrong, once for each
-    /// time that it goes wrong after it went well.
+    /// A sender over HTTP; as [`Sender::over`].
     pub fn new(
         target: Target,
         agent: ureq::Agent,
         tell: impl Fn(&str) + Send + Sync + 'static,
     ) -> (Sender, impl FnOnce() + Send + 'static) {
+        let queue_bytes = target.queue_bytes;
+        Sender::over(Http::new(target, agent), queue_bytes, tell)
+    }
+
+    /// A sender, and what its thread runs, for ever. Requests of `queue_bytes` in all wait at most.
+    /// `tell` hears why it goes wrong, once for each time that it goes wrong after it went well.
+    pub fn over(
+        transport: impl Transport,
+        queue_bytes: usize,
+        tell: impl Fn(&str) + Send + Sync + 'static,
+    ) -> (Sender, impl FnOnce() + Send + 'static) {
         let shared = Arc::new(Shared {
-            target,
-            agent,
+            queue_bytes,
             tell: Box::new(tell),
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -108,24 +110,31 @@ impl Sender {
             refused: AtomicU64::new(0),
         });
         let body = Arc::clone(&shared);
-        (Sender(shared), move || body.run())
+        (Sender(shared), move || body.run(&transport))
     }
 
     /// Takes a request; never waits for the network.
     pub fn send(&self, request: Vec<u8>) {
+        self.send_what_tells(request, Lost::default());
+    }
+
+    /// The same for a request that is the only one to tell of `tells`: if it does not arrive,
+    /// [`Sender::lost`] has them once more.
+    pub fn send_what_tells(&self, body: Vec<u8>, tells: Lost) {
         let mut state = self.0.lock();
-        state.bytes += request.len();
-        state.waiting.push_back(request);
-        while state.waiting.len() > QUEUE || state.bytes > self.0.target.queue_bytes {
+        state.bytes += body.len();
+        state.waiting.push_back(Request { body, tells });
+        while state.waiting.len() > QUEUE || state.bytes > self.0.queue_bytes {
             let Some(oldest) = state.waiting.pop_front() else { break };
-            state.bytes -= oldest.len();
-            self.0.dropped.fetch_add(1, Ordering::Relaxed);
+            state.bytes -= oldest.body.len();
+            self.0.count_dropped(&oldest);
         }
         drop(state);
         self.0.changed.notify_all();
     }
 
-    /// What did not arrive so far.
+    /// What did not arrive so far, as a running total. What was told by requests that did not
+    /// arrive either is in it again.
     #[must_use]
     pub fn lost(&self) -> Lost {
         Lost {
@@ -159,14 +168,14 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn run(&self) {
+    fn run(&self, transport: &impl Transport) {
         let (mut pause, mut told) = (FIRST_PAUSE, false);
         loop {
             let request = self.take();
-            match self.post(&request) {
-                Answer::Taken => (pause, told) = (FIRST_PAUSE, false),
+            match transport.post(&request.body) {
+                Answer::Taken(_) => (pause, told) = (FIRST_PAUSE, false),
                 Answer::Refused(why) => {
-                    self.refused.fetch_add(1, Ordering::Relaxed);
+                    self.count(Lost { dropped: 0, refused: 1 }, request.tells);
                     self.tell_once(&mut told, &why);
                 }
                 Answer::Later(asked, why) => {
@@ -182,6 +191,15 @@ impl Shared {
         }
     }
 
+    fn count_dropped(&self, request: &Request) {
+        self.count(Lost { dropped: 1, refused: 0 }, request.tells);
+    }
+
+    fn count(&self, lost: Lost, untold: Lost) {
+        self.dropped.fetch_add(lost.dropped + untold.dropped, Ordering::Relaxed);
+        self.refused.fetch_add(lost.refused + untold.refused, Ordering::Relaxed);
+    }
+
     fn tell_once(&self, told: &mut bool, why: &str) {
         if !std::mem::replace(told, true) {
             (self.tell)(why);
@@ -189,11 +207,11 @@ impl Shared {
     }
 
     /// Waits for a request.
-    fn take(&self) -> Vec<u8> {
+    fn take(&self) -> Request {
         let mut state = self.lock();
         loop {
             if let Some(request) = state.waiting.pop_front() {
-                state.bytes -= request.len();
+                state.bytes -= request.body.len();
                 state.sending = true;
                 return request;
             }
@@ -202,14 +220,15 @@ impl Shared {
     }
 
     /// The request comes first again, unless the queue is full of newer ones.
-    fn put_back(&self, request: Vec<u8>) {
+    fn put_back(&self, request: Request) {
         let mut state = self.lock();
         state.sending = false;
-        if state.waiting.len() < QUEUE && state.bytes + request.len() <= self.target.queue_bytes {
-            state.bytes += request.len();
+        let size = request.body.len();
+        if state.waiting.len() < QUEUE && state.bytes + size <= self.queue_bytes {
+            state.bytes += size;
             state.waiting.push_front(request);
         } else {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
+            self.count_dropped(&request);
         }
         drop(state);
         self.changed.notify_all();
@@ -233,36 +252,12 @@ impl Shared {
             }
         }
     }
-
-    fn post(&self, request: &[u8]) -> Answer {
-        let mut post = self.agent.post(&self.target.url).content_type("application/x-protobuf");
-        for (name, value) in &self.target.headers {
-            post = post.header(name, value);
-        }
-        let answer = match post.send(request) {
-            Ok(answer) => answer,
-            // What the URL or the headers make impossible stays so.
-            Err(error @ (ureq::Error::BadUri(_) | ureq::Error::Http(_))) => {
-                return Answer::Refused(error.to_string());
-            }
-            Err(error) => return Answer::Later(None, error.to_string()),
-        };
-        let status = answer.status();
-        match status.as_u16() {
-            200..=299 => Answer::Taken,
-            429 | 502 | 503 | 504 => {
-                let after = answer.headers().get("retry-after");
-                let seconds = after.and_then(|value| value.to_str().ok()?.parse().ok());
-                Answer::Later(seconds.map(Duration::from_secs), status.to_string())
-            }
-            _ => Answer::Refused(status.to_string()),
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::client;
     use std::io::{BufRead, BufReader, Read, Write};
     use std::net::{TcpListener, TcpStream};
 
@@ -348,6 +343,29 @@ mod tests {
         // One more may have been in the thread's hands meanwhile.
         assert!((more as u64 - 1..=more as u64).contains(&dropped), "{dropped}");
         assert_eq!(refused, 0);
+    }
+
+    #[test]
+    fn what_is_told_by_requests_that_are_lost_is_told_again() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let target = target(&listener);
+        drop(listener);
+        let sender = start(target);
+        // As a meter with deltas does: each request tells what was lost since the one before.
+        let (mut told, requests) = (0, 5 * QUEUE as u64);
+        let mut tells = Vec::new();
+        for _ in 0..requests {
+            let dropped = sender.lost().dropped - told;
+            told += dropped;
+            tells.push(dropped);
+            sender.send_what_tells(vec![0], Lost { dropped, refused: 0 });
+        }
+        sender.flush(Duration::from_millis(100));
+        let untold = sender.lost().dropped - told;
+        let waiting = sender.0.lock().waiting.iter().map(|r| r.tells.dropped).sum::<u64>();
+        let held = sender.0.lock().waiting.len() as u64;
+        // One more may be in the thread's hands.
+        assert!((requests - held - 1..=requests - held).contains(&(untold + waiting)), "{tells:?}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The callbacks, written once for all versions.
 
+use crate::external;
 use crate::guard::{attempt, guard};
 use crate::translate;
 use core::ffi::c_void;
@@ -44,11 +45,66 @@ pub(crate) unsafe fn start<V: Version>(
     if !gate::is_open() {
         return NcclResult::SUCCESS;
     }
-    match step {
+    if let Some((op, number)) = step {
+        // A step is of its operation's window.
         // SAFETY: not null, and valid by the caller's promise.
-        Some((op, number)) => unsafe { start_step(handle, op, number) },
+        return unsafe { start_step(handle, op, number) };
+    }
+    // SAFETY: not null, and the caller's promise is the same.
+    if gate::takes(Handle(unsafe { V::parent(descr) })) {
         // SAFETY: the caller's promise is the same, and both are not null.
-        None => unsafe { start_other::<V>(context, handle, descr) },
+        unsafe { start_other::<V>(context, handle, descr) }
+    } else {
+        // SAFETY: the caller's promise is the same, and both are not null.
+        unsafe { start_late::<V>(context, handle, descr) }
+    }
+}
+
+/// An event other than a step that is of no window; or one that comes late, of a window that is
+/// over. The gate is open.
+///
+/// # Safety
+/// As [`start`], and neither pointer is null.
+#[cold]
+#[inline(never)]
+unsafe fn start_late<V: Version>(
+    context: *mut c_void,
+    handle: *mut *mut c_void,
+    descr: *mut V::Descr,
+) -> NcclResult {
+    // SAFETY: not null, and the caller's promise is the same.
+    if gate::takes_late(Handle(unsafe { V::parent(descr) })) {
+        // SAFETY: the caller's promise is the same.
+        return unsafe { start_other::<V>(context, handle, descr) };
+    }
+    // SAFETY: not null, and valid by the caller's promise.
+    unsafe { handle.write(to_pointer(Handle::REFUSED)) };
+    guard(|| {
+        let counter = Counter { context: context.addr() as u64, tells_calls: V::NUMBER >= 5 };
+        // SAFETY: not null, and the caller's promise is the same.
+        unsafe { V::show(descr, counter) };
+    })
+}
+
+/// Counts the operation of a descriptor that is not recorded.
+struct Counter {
+    context: u64,
+    tells_calls: bool,
+}
+
+impl Viewer for Counter {
+    type Out = ();
+
+    #[inline(always)]
+    fn see(self, view: EventView) {
+        let runtime = Runtime::get();
+        let (comm, strings) = (runtime.comm_of(self.context), &runtime.recorder().strings);
+        // SAFETY: strings of a descriptor are literals of NCCL or null, and what a NetPlugin event
+        // attaches is readable during this call.
+        let detail = unsafe { translate::detail(strings, &view.descr, view.rank) };
+        if let Some(detail) = detail {
+            translate::count(strings, comm, &detail, self.tells_calls);
+        }
     }
 }
 
@@ -76,7 +132,7 @@ unsafe fn start_other<V: Version>(
     descr: *mut V::Descr,
 ) -> NcclResult {
     guard(|| {
-        let starter = Starter { context: context.addr() as u64 };
+        let starter = Starter { context: context.addr() as u64, tells_calls: V::NUMBER >= 5 };
         // SAFETY: not null, and the caller's promise is the same.
         let started = unsafe { V::show(descr, starter) };
         // SAFETY: not null, and valid by the caller's promise.
@@ -87,6 +143,8 @@ unsafe fn start_other<V: Version>(
 /// Starts the event of a descriptor; what it gives is the event's handle.
 struct Starter {
     context: u64,
+    /// The API version has an event for each call.
+    tells_calls: bool,
 }
 
 impl Viewer for Starter {
@@ -107,7 +165,18 @@ impl Viewer for Starter {
         // SAFETY: strings of a descriptor are literals of NCCL or null, and what a NetPlugin event
         // attaches is readable during this call.
         match unsafe { translate::detail(&recorder.strings, &view.descr, view.rank) } {
-            Some(detail) => recorder.start(comm, parent, &detail),
+            Some(detail) => {
+                translate::count(&recorder.strings, comm, &detail, self.tells_calls);
+                if let Some(number) = translate::operation(&view.descr)
+                    && !gate::samples(number)
+                {
+                    recorder.count_left_out();
+                    return Handle::REFUSED;
+                }
+                let handle = recorder.start(comm, parent, &detail);
+                external::tell(recorder, handle, &view.descr);
+                handle
+            }
             None => {
                 recorder.count_unknown();
                 Handle::NULL

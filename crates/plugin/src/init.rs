@@ -2,19 +2,23 @@
 //! `init` of all versions: it never fails, and writes the mask last.
 
 use crate::guard::guard;
-use core::ffi::{c_int, c_void};
-use core::sync::atomic::{AtomicI32, Ordering};
+use core::ffi::c_void;
 use ncclscope_abi::{DebugLogger, InitArgs, LogFlags, LogLevel, NcclResult};
-use ncclscope_runtime::{CommInfo, Logger, Runtime};
+use ncclscope_runtime::{ActivationMask, CommInfo, Logger, Runtime};
 use std::ffi::CString;
 
 /// What NCCL prints: the plugin's name.
 pub(crate) const NAME: &core::ffi::CStr = c"ncclscope";
 
+/// `nccl` is an address in the image of the NCCL that calls: that of its mask, which is the one in
+/// `args` unless further plugins are chained.
+///
 /// # Safety
-/// - `args.context` and `args.e_activation_mask` are null or valid to write to.
+/// - `args.context` is null or valid to write to.
+/// - `args.e_activation_mask` is null, or an integer that is only accessed atomically, and that is
+///   there until the communicator is finalized.
 /// - The name in `args.comm` is null or a string.
-pub(crate) unsafe fn init(api_version: u32, args: &InitArgs) -> NcclResult {
+pub(crate) unsafe fn init(api_version: u32, args: &InitArgs, nccl: usize) -> NcclResult {
     if !args.context.is_null() {
         // Whatever happens below, NCCL has a context that is not null.
         // SAFETY: not null, so valid by the caller's promise.
@@ -24,19 +28,16 @@ pub(crate) unsafe fn init(api_version: u32, args: &InitArgs) -> NcclResult {
         let logger = args.comm.and_then(|comm| comm.logfn).map(logger);
         // SAFETY: the caller's promise is the same.
         let info = unsafe { comm_info(api_version, args) };
-        let address = args.e_activation_mask.addr();
-        let (context, mask) = Runtime::get().attach(info, address, logger);
+        // SAFETY: by the caller's promise.
+        let active = unsafe { ActivationMask::new(args.e_activation_mask) };
+        let (context, mask) = Runtime::get().attach(info, nccl, active, logger);
         if !args.context.is_null() {
             // SAFETY: as above.
             unsafe { args.context.write(to_pointer(context)) };
         }
-        if let Some(mask) = mask
-            && !args.e_activation_mask.is_null()
-        {
-            // SAFETY: not null, so valid by the caller's promise; NCCL accesses it atomically.
-            let shared = unsafe { AtomicI32::from_ptr(args.e_activation_mask) };
-            // One mask serves all communicators of the process: never take a bit away.
-            shared.fetch_or(mask.cast_signed() as c_int, Ordering::Relaxed);
+        if let (Some(active), Some(mask)) = (active, mask) {
+            // One mask serves all communicators of the process: never take a bit away here.
+            active.set(mask);
         }
     })
 }
@@ -60,7 +61,7 @@ unsafe fn comm_info(api_version: u32, args: &InitArgs) -> CommInfo {
 }
 
 /// NCCL's logger, at level INFO: a warning would become the user's `ncclGetLastError`.
-fn logger(print: DebugLogger) -> Logger {
+pub(crate) fn logger(print: DebugLogger) -> Logger {
     Box::new(move |line| {
         let Ok(line) = CString::new(line) else { return };
         let flags = LogFlags(LogFlags::INIT.0 | LogFlags::PROFILE.0);

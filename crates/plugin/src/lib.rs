@@ -12,10 +12,15 @@ This crate translates and guards. It does **not** decide what is recorded (`runt
 */
 #![cfg_attr(not(test), deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::todo))]
 
+mod api;
+mod chain;
 mod entry;
+mod external;
 mod guard;
 mod init;
+mod probe;
 mod translate;
 mod vtables;
 
+pub use api::*;
 pub use vtables::*;

@@ -6,6 +6,7 @@ use ncclscope_abi::descr::{CeColl, Coll, CollApi, NetPlugin, P2p, P2pApi, ProxyO
 use ncclscope_abi::net::NetDescr;
 use ncclscope_abi::{Descr, Str};
 use ncclscope_recorder::Interner;
+use ncclscope_recorder::board::{self, Call};
 use ncclscope_recorder::trace::record::{self, Detail};
 use ncclscope_recorder::trace::{Handle, StrId};
 use ncclscope_runtime::{Runtime, sys};
@@ -36,6 +37,45 @@ pub(crate) fn learn(runtime: &Runtime, comm: u16, descr: &Descr, rank: i32) {
     };
     if let Some(hash) = hash {
         runtime.learn(comm, hash.get(), rank);
+    }
+}
+
+/// Counts what the application asked its communicator for, recorded or not. Until API v5, which
+/// tells calls apart, what NCCL enqueues stands for them.
+#[inline(always)]
+pub(crate) fn count(strings: &Interner, comm: u16, detail: &Detail, tells_calls: bool) {
+    let call = |func, datatype, root, count| {
+        let [func, datatype] = [func, datatype].map(|name| strings.hash(name));
+        board::called(comm, Call { func, datatype, root, count });
+    };
+    match detail {
+        Detail::CollApi(d) => call(d.func, d.datatype, d.root, d.count),
+        Detail::P2pApi(_) => board::called_p2p(comm),
+        Detail::Coll(d) => {
+            if !tells_calls {
+                call(d.func, d.datatype, d.root, d.count);
+            }
+            board::enqueued(comm);
+        }
+        Detail::CeColl(_) => board::enqueued(comm),
+        Detail::P2p(_) => {
+            if !tells_calls {
+                board::called_p2p(comm);
+            }
+            board::enqueued_p2p(comm);
+        }
+        _ => {}
+    }
+}
+
+/// The number that an operation has on its communicator; `None` for any other event.
+#[inline(always)]
+pub(crate) fn operation(descr: &Descr) -> Option<Option<u64>> {
+    match descr {
+        Descr::Coll(coll) => Some(Some(coll.seq_number)),
+        Descr::CeColl(coll) => Some(Some(coll.seq_number)),
+        Descr::P2p(_) => Some(None),
+        _ => None,
     }
 }
 

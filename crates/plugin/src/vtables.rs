@@ -1,48 +1,135 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The exported function tables, one for each version of the API.
+//! The exported function tables, one for each version of the API; three sets of functions for them,
+//! of which the second is for a chain of plugins, and the third for CUDA events.
 
-use crate::{entry, init};
+use crate::{chain, entry, init, probe};
+use core::cell::UnsafeCell;
 use core::ffi::{c_char, c_int, c_void};
+use ncclscope_abi::older::Parents;
 use ncclscope_abi::{
     CommInfo, DebugLogger, EventState, Exported, InitArgs, NcclProfilerV1, NcclProfilerV2,
     NcclProfilerV3, NcclProfilerV4, NcclProfilerV5, NcclProfilerV6, NcclProfilerV7, NcclResult,
     Str, V1, V2, V3, V4, V5, V6, V7, Version,
 };
 
-/// A table whose `init` is the given function, and the rest that of version `$v`.
-macro_rules! table {
-    ($symbol:ident, $table:ident, $v:ident, $init:ident) => {
-        #[doc = concat!("What NCCL looks up as `", stringify!($symbol), "`.")]
+/// An exported table. It changes once, if at all: when the library is loaded.
+#[derive(Debug)]
+#[repr(transparent)]
+pub struct Switch<Table>(UnsafeCell<Exported<Table>>);
+
+// SAFETY: nobody reads it before the library is loaded, and nobody writes it after.
+unsafe impl<Table: Sync> Sync for Switch<Table> {}
+
+/// The tables, and what is put into all of them for a chain.
+macro_rules! tables {
+    ($($symbol:ident, $table:ident, $v:ident, $init:ident;)*) => {
+        $(#[doc = concat!("What NCCL looks up as `", stringify!($symbol), "`.")]
         #[unsafe(no_mangle)]
-        pub static $symbol: Exported<$table> = Exported::new($table {
+        pub static $symbol: Switch<$table> = Switch(UnsafeCell::new(Exported::new($table {
             name: init::NAME.as_ptr(),
-            init: $init::<$v>,
+            init: $init::<$v, Alone>,
             startEvent: start::<$v>,
             stopEvent: stop,
             recordEventState: record::<$v>,
             finalize,
-        });
+        })));)*
+
+        /// # Safety
+        /// The library is being loaded.
+        unsafe fn chain() {
+            $(let table = Exported::new($table {
+                name: init::NAME.as_ptr(),
+                init: $init::<$v, Chained>,
+                startEvent: chained_start::<$v>,
+                stopEvent: chained_stop,
+                recordEventState: chained_record::<$v>,
+                finalize: chained_finalize::<$v>,
+            });
+            // SAFETY: nobody reads the table yet.
+            unsafe { $symbol.0.get().write(table) };)*
+        }
+
+        /// # Safety
+        /// The library is being loaded.
+        unsafe fn probed() {
+            $(let table = Exported::new($table {
+                name: init::NAME.as_ptr(),
+                init: $init::<$v, Alone>,
+                startEvent: probe::start::<$v>,
+                stopEvent: probe::stop,
+                recordEventState: record::<$v>,
+                finalize,
+            });
+            // SAFETY: nobody reads the table yet.
+            unsafe { $symbol.0.get().write(table) };)*
+        }
     };
 }
 
-table!(ncclProfiler_v1, NcclProfilerV1, V1, init_v1);
-table!(ncclProfiler_v2, NcclProfilerV2, V2, init_v1);
-table!(ncclProfiler_v3, NcclProfilerV3, V3, init_v1);
-table!(ncclProfiler_v4, NcclProfilerV4, V4, init_v4);
-table!(ncclProfiler_v5, NcclProfilerV5, V5, init_v5);
-table!(ncclProfiler_v6, NcclProfilerV6, V6, init_v5);
-table!(ncclProfiler_v7, NcclProfilerV7, V7, init_v5);
+tables! {
+    ncclProfiler_v1, NcclProfilerV1, V1, init_v1;
+    ncclProfiler_v2, NcclProfilerV2, V2, init_v1;
+    ncclProfiler_v3, NcclProfilerV3, V3, init_v1;
+    ncclProfiler_v4, NcclProfilerV4, V4, init_v4;
+    ncclProfiler_v5, NcclProfilerV5, V5, init_v5;
+    ncclProfiler_v6, NcclProfilerV6, V6, init_v5;
+    ncclProfiler_v7, NcclProfilerV7, V7, init_v5;
+}
 
-unsafe extern "C" fn init_v1<V: Version>(
+/// Run by the loader, before whoever loads the library can look at its tables.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_LOAD: extern "C" fn() = at_load;
+
+extern "C" fn at_load() {
+    if chain::is_wanted() {
+        // SAFETY: the loader is not done with the library.
+        unsafe { chain() };
+    } else if probe::is_wanted() {
+        // SAFETY: the loader is not done with the library.
+        unsafe { probed() };
+    }
+}
+
+/// Which `init` a table leads to.
+trait Init {
+    /// # Safety
+    /// As [`init::init`].
+    unsafe fn init<V: Version>(args: &InitArgs) -> NcclResult;
+}
+
+/// Our plugin alone.
+struct Alone;
+
+impl Init for Alone {
+    #[inline(always)]
+    unsafe fn init<V: Version>(args: &InitArgs) -> NcclResult {
+        // SAFETY: the caller's promise is the same.
+        unsafe { init::init(u32::from(V::NUMBER), args, args.e_activation_mask.addr()) }
+    }
+}
+
+/// Our plugin and those behind it.
+struct Chained;
+
+impl Init for Chained {
+    #[inline(always)]
+    unsafe fn init<V: Version>(args: &InitArgs) -> NcclResult {
+        // SAFETY: the caller's promise is the same.
+        unsafe { chain::init::<V>(args) }
+    }
+}
+
+unsafe extern "C" fn init_v1<V: Version, I: Init>(
     context: *mut *mut c_void,
     e_activation_mask: *mut c_int,
 ) -> NcclResult {
     let args = InitArgs { context, e_activation_mask, comm: None };
     // SAFETY: NCCL passes pointers that are valid during the call.
-    unsafe { init::init(u32::from(V::NUMBER), &args) }
+    unsafe { I::init::<V>(&args) }
 }
 
-unsafe extern "C" fn init_v4<V: Version>(
+unsafe extern "C" fn init_v4<V: Version, I: Init>(
     context: *mut *mut c_void,
     e_activation_mask: *mut c_int,
     comm_name: *const c_char,
@@ -56,10 +143,10 @@ unsafe extern "C" fn init_v4<V: Version>(
     let comm = CommInfo { comm_id: comm_hash, comm_name, n_nodes, n_ranks, rank, logfn };
     let args = InitArgs { context, e_activation_mask, comm: Some(comm) };
     // SAFETY: NCCL passes pointers that are valid during the call.
-    unsafe { init::init(u32::from(V::NUMBER), &args) }
+    unsafe { I::init::<V>(&args) }
 }
 
-unsafe extern "C" fn init_v5<V: Version>(
+unsafe extern "C" fn init_v5<V: Version, I: Init>(
     context: *mut *mut c_void,
     comm_id: u64,
     e_activation_mask: *mut c_int,
@@ -71,11 +158,25 @@ unsafe extern "C" fn init_v5<V: Version>(
 ) -> NcclResult {
     // SAFETY: the same arguments in another order.
     unsafe {
-        init_v4::<V>(context, e_activation_mask, comm_name, comm_id, n_nodes, n_ranks, rank, logfn)
+        init_v4::<V, I>(
+            context,
+            e_activation_mask,
+            comm_name,
+            comm_id,
+            n_nodes,
+            n_ranks,
+            rank,
+            logfn,
+        )
     }
 }
 
-unsafe extern "C" fn start<V: Version>(
+// Not inlined: what a chain of plugins does with these changes no instruction in them.
+
+/// # Safety
+/// As [`entry::start`].
+#[inline(never)]
+pub(crate) unsafe extern "C" fn start<V: Version>(
     context: *mut c_void,
     handle: *mut *mut c_void,
     descr: *mut V::Descr,
@@ -85,11 +186,17 @@ unsafe extern "C" fn start<V: Version>(
     unsafe { entry::start::<V>(context, handle, descr) }
 }
 
-unsafe extern "C" fn stop(handle: *mut c_void) -> NcclResult {
+/// # Safety
+/// None: any handle will do.
+#[inline(never)]
+pub(crate) unsafe extern "C" fn stop(handle: *mut c_void) -> NcclResult {
     entry::stop(handle)
 }
 
-unsafe extern "C" fn record<V: Version>(
+/// # Safety
+/// As [`entry::record`].
+#[inline(never)]
+pub(crate) unsafe extern "C" fn record<V: Version>(
     handle: *mut c_void,
     state: EventState,
     args: *mut V::StateArgs,
@@ -99,6 +206,35 @@ unsafe extern "C" fn record<V: Version>(
     unsafe { entry::record::<V>(handle, state, args) }
 }
 
-unsafe extern "C" fn finalize(context: *mut c_void) -> NcclResult {
+/// # Safety
+/// None: any context will do.
+#[inline(never)]
+pub(crate) unsafe extern "C" fn finalize(context: *mut c_void) -> NcclResult {
     entry::finalize(context)
+}
+
+unsafe extern "C" fn chained_start<V: Version<Descr: Parents>>(
+    context: *mut c_void,
+    handle: *mut *mut c_void,
+    descr: *mut V::Descr,
+) -> NcclResult {
+    // SAFETY: as in `start`.
+    unsafe { chain::start::<V>(context, handle, descr) }
+}
+
+unsafe extern "C" fn chained_stop(handle: *mut c_void) -> NcclResult {
+    chain::stop(handle)
+}
+
+unsafe extern "C" fn chained_record<V: Version>(
+    handle: *mut c_void,
+    state: EventState,
+    args: *mut V::StateArgs,
+) -> NcclResult {
+    // SAFETY: as in `record`.
+    unsafe { chain::record::<V>(handle, state, args) }
+}
+
+unsafe extern "C" fn chained_finalize<V: Version>(context: *mut c_void) -> NcclResult {
+    chain::finalize::<V>(context)
 }

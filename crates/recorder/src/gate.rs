@@ -1,23 +1,104 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The first load of every callback: does anything happen at all?
+/*!
+The first load of every callback: does anything happen at all, and to which events?
 
-use crate::sync::{AtomicU8, Ordering};
+An operation belongs to the recorded window in which its outermost event started, and whatever
+NCCL starts with it as the parent belongs there too, however late it comes. So stopping goes in
+two steps: first no operation begins any more ([`stop`]), later nothing at all ([`settle`]): NCCL
+goes on to start network and kernel events of graphs that were captured in the window, for as long
+as they are launched. Events that are open then still end.
+*/
 
-static GATE: AtomicU8 = AtomicU8::new(OFF);
-const OFF: u8 = 0;
+use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use ncclscope_trace::Handle;
+
+static GATE: AtomicU8 = AtomicU8::new(SHUT);
+const SHUT: u8 = 0;
 const ON: u8 = 1;
 const DEAD: u8 = 2;
+const STOPPED: u8 = 3;
+const SETTLED: u8 = 5;
+/// Every how many-th operation is recorded.
+static EVERY: AtomicU32 = AtomicU32::new(1);
+/// Operations that came without a number of their own, while not every one was recorded.
+static NUMBERLESS: AtomicU64 = AtomicU64::new(0);
+/// States in which open events still end.
+const OPEN: u8 = 1;
 
 /// True while callbacks record; then all set-up before [`open`] is seen too.
 #[must_use]
 #[inline(always)]
 pub fn is_open() -> bool {
-    GATE.load(Ordering::Acquire) == ON
+    GATE.load(Ordering::Acquire) & OPEN != 0
+}
+
+/// True while an event with this parent is recorded because a window is open; then all set-up
+/// before [`open`] is seen too. (A network step is of its operation's window, and need not ask.)
+#[must_use]
+#[inline(always)]
+pub fn takes(parent: Handle) -> bool {
+    GATE.load(Ordering::Acquire) == ON && parent != Handle::REFUSED
+}
+
+/// Where [`takes`] does not: true if the event belongs to an operation of the window before.
+#[must_use]
+pub fn takes_late(parent: Handle) -> bool {
+    let is_stopped = GATE.load(Ordering::Relaxed) == STOPPED;
+    is_stopped && parent != Handle::REFUSED && !parent.is_null()
+}
+
+/// From here on every `every`-th operation is recorded; 1 is each.
+pub fn set_sample(every: u32) {
+    EVERY.store(every.max(1), Ordering::Relaxed);
+}
+
+/// Whether the operation with this number on its communicator is in the sample. All ranks of a
+/// communicator number its collectives alike, and so choose the same ones; of what has no number
+/// each rank chooses on its own.
+#[must_use]
+#[inline(always)]
+pub fn samples(number: Option<u64>) -> bool {
+    match EVERY.load(Ordering::Relaxed) {
+        1 => true,
+        every => is_sampled(number, every),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn is_sampled(number: Option<u64>, every: u32) -> bool {
+    let number = number.unwrap_or_else(|| NUMBERLESS.fetch_add(1, Ordering::Relaxed));
+    number.is_multiple_of(u64::from(every))
 }
 
 /// Opens the gate, unless it was [`kill`]ed. Publishes all set-up before it.
 pub fn open() {
-    let _ = GATE.compare_exchange(OFF, ON, Ordering::Release, Ordering::Relaxed);
+    turn(SHUT, ON);
+}
+
+/// From here on no operation begins, until [`start`]. False if none did before.
+pub fn stop() -> bool {
+    turn(ON, STOPPED)
+}
+
+/// From here on operations begin, after a [`stop`]. False if they did before, or never will.
+pub fn start() -> bool {
+    turn(STOPPED, ON) || turn(SETTLED, ON)
+}
+
+/// Some time after a [`stop`]: nothing begins any more.
+pub fn settle() {
+    turn(STOPPED, SETTLED);
+}
+
+/// True while operations that begin are recorded.
+#[must_use]
+pub fn is_started() -> bool {
+    GATE.load(Ordering::Relaxed) == ON
+}
+
+fn turn(from: u8, to: u8) -> bool {
+    GATE.compare_exchange(from, to, Ordering::Release, Ordering::Relaxed).is_ok()
 }
 
 /// Closes the gate for the rest of the process: after a fork (in the child) or a contained panic.
@@ -34,13 +115,32 @@ pub fn is_dead() -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+    use ncclscope_trace::EventKind;
+
+    /// One test, for there is one gate.
     #[test]
-    fn a_killed_gate_stays_shut() {
-        assert!(!super::is_open());
-        super::open();
-        assert!(super::is_open());
-        super::kill();
-        super::open();
-        assert!(!super::is_open() && super::is_dead());
+    fn a_window_ends_in_two_steps_and_a_killed_gate_stays_shut() {
+        let root = Handle::NULL;
+        let child = Handle::value(7, EventKind::Group, 0, 0);
+        let admitted = || [root, child, Handle::REFUSED].map(|p| takes(p) || takes_late(p));
+        assert!(!is_open() && !is_started() && !stop() && !start());
+        assert_eq!(admitted(), [false, false, false]);
+        open();
+        assert!(is_open() && is_started() && !start());
+        assert_eq!(admitted(), [true, true, false]);
+        assert!(stop() && !stop());
+        assert!(is_open() && !is_started());
+        assert_eq!(admitted(), [false, true, false]);
+        settle();
+        assert!(is_open() && !is_started());
+        assert_eq!(admitted(), [false, false, false]);
+        assert!(start() && is_started());
+        settle();
+        assert!(is_started(), "only what was stopped settles");
+        kill();
+        open();
+        assert!(!is_open() && is_dead() && !start() && !stop() && !is_started());
+        assert_eq!(admitted(), [false, false, false]);
     }
 }

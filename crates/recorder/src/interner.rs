@@ -8,19 +8,28 @@ everyone after it pays one comparison. Whoever reads the records gets the texts 
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use core::ffi::c_char;
 use ncclscope_trace::StrId;
+use ncclscope_trace::progress::name_hash;
 
 /// Room for strings; a power of two.
 pub const CAPACITY: usize = 256;
 /// Bytes kept of a string.
-pub const TEXT: usize = 52;
+pub const TEXT: usize = 48;
 /// Entries looked at for one address.
 const PROBES: usize = 16;
+
+const FREE: u32 = 0;
+/// A callback copies the text.
+const TAKEN: u32 = 1;
+const READY: u32 = 2;
 
 #[derive(Debug)]
 #[repr(C, align(64))]
 struct Entry {
     address: AtomicUsize,
-    ready: AtomicU32,
+    /// [`FREE`], [`TAKEN`] or [`READY`].
+    state: AtomicU32,
+    /// [`name_hash`] of the text.
+    hash: AtomicU32,
     text: [AtomicU8; TEXT],
 }
 
@@ -28,7 +37,8 @@ impl Entry {
     #[expect(clippy::declare_interior_mutable_const, reason = "a pattern to fill the table with")]
     const EMPTY: Entry = Entry {
         address: AtomicUsize::new(0),
-        ready: AtomicU32::new(0),
+        state: AtomicU32::new(FREE),
+        hash: AtomicU32::new(0),
         text: [const { AtomicU8::new(0) }; TEXT],
     };
 }
@@ -60,7 +70,7 @@ impl Interner {
             return StrId::NONE;
         }
         let index = first_index(address);
-        if self.entries[index].address.load(Ordering::Relaxed) == address {
+        if self.entries[index].address.load(Ordering::Acquire) == address {
             return id(index);
         }
         // SAFETY: passed on from the caller.
@@ -75,25 +85,39 @@ impl Interner {
         for probe in 0..PROBES {
             let index = (first + probe) % CAPACITY;
             let entry = &self.entries[index];
-            match entry.address.compare_exchange(0, address, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => {
-                    // SAFETY: passed on from the caller; the exchange made the entry ours to fill.
-                    unsafe { fill(entry, text) };
-                    return id(index);
-                }
-                Err(taken) if taken == address => return id(index),
-                Err(_) => {}
+            // Its address is told last: who finds a string by it finds all of it. Two threads
+            // that see a string first at the same time may keep it twice.
+            if entry.address.load(Ordering::Acquire) == address {
+                return id(index);
+            }
+            let free = entry.state.load(Ordering::Relaxed) == FREE;
+            let claim = |entry: &Entry| {
+                entry.state.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed)
+            };
+            if free && claim(entry).is_ok() {
+                // SAFETY: passed on from the caller; the exchange made the entry ours to fill.
+                unsafe { fill(entry, text) };
+                return id(index);
             }
         }
         self.misses.fetch_add(1, Ordering::Relaxed);
         StrId::NONE
     }
 
+    /// [`name_hash`] of a string of this table (of its first [`TEXT`] bytes); 0 for
+    /// [`StrId::NONE`].
+    #[must_use]
+    #[inline(always)]
+    pub fn hash(&self, id: StrId) -> u32 {
+        let entry = self.entries.get(usize::from(id.0).wrapping_sub(1));
+        entry.map_or(0, |entry| entry.hash.load(Ordering::Relaxed))
+    }
+
     /// The text of entry `index` as soon as it is complete, with its number. For the drain thread.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<(StrId, String)> {
         let entry = self.entries.get(index)?;
-        if entry.ready.load(Ordering::Acquire) == 0 {
+        if entry.state.load(Ordering::Acquire) != READY {
             return None;
         }
         let bytes: Vec<u8> = entry
@@ -121,6 +145,8 @@ impl Default for Interner {
 /// # Safety
 /// `text` points to a NUL-terminated string.
 unsafe fn fill(entry: &Entry, text: *const c_char) {
+    let mut bytes = [0; TEXT];
+    let mut len = 0;
     for (i, slot) in entry.text.iter().enumerate() {
         // SAFETY: no NUL was found before byte `i`, so it still belongs to the string.
         let at = unsafe { text.add(i) };
@@ -130,8 +156,12 @@ unsafe fn fill(entry: &Entry, text: *const c_char) {
             break;
         }
         slot.store(byte, Ordering::Relaxed);
+        bytes[i] = byte;
+        len = i + 1;
     }
-    entry.ready.store(1, Ordering::Release);
+    entry.hash.store(name_hash(bytes.split_at(len).0), Ordering::Relaxed);
+    entry.state.store(READY, Ordering::Release);
+    entry.address.store(text.addr(), Ordering::Release);
 }
 
 #[inline(always)]
@@ -164,6 +194,8 @@ mod tests {
         assert_ne!(ia, ib);
         assert_eq!((intern(&table, &a), intern(&table, &b)), (ia, ib));
         assert_eq!(table.get(usize::from(ia.0) - 1), Some((ia, "AllReduce".into())));
+        assert_eq!(table.hash(ia), name_hash(b"AllReduce"));
+        assert_eq!(table.hash(StrId::NONE), 0);
         // SAFETY: NULL is allowed.
         assert_eq!(unsafe { table.intern(core::ptr::null()) }, StrId::NONE);
     }

@@ -56,7 +56,9 @@ impl Ring {
 pub struct LaneHeader {
     state: AtomicU32,
     kinds: AtomicU32,
-    _0: [u64; 7],
+    /// Thread id of who holds the lane, or held it last.
+    thread: AtomicU32,
+    _0: [u32; 13],
     // The producer's line.
     head: AtomicU64,
     sequence: AtomicU64,
@@ -88,6 +90,7 @@ const _: () = {
     assert!(size_of::<LaneHeader>() == LANE_STRIDE);
     assert!(offset_of!(LaneHeader, state) == offsets::STATE);
     assert!(offset_of!(LaneHeader, kinds) == offsets::KINDS);
+    assert!(offset_of!(LaneHeader, thread) == offsets::THREAD);
     assert!(offset_of!(LaneHeader, head) == offsets::HEAD);
     assert!(offset_of!(LaneHeader, sequence) == offsets::SEQUENCE);
     assert!(offset_of!(LaneHeader, returned_slots) == 128);
@@ -114,6 +117,23 @@ impl LaneHeader {
             self.holder.store(holder, Ordering::Relaxed);
         }
         claimed.is_ok()
+    }
+
+    /// Tells the thread id of who claimed the lane.
+    pub fn set_thread(&self, id: u32) {
+        self.thread.store(id, Ordering::Relaxed);
+    }
+
+    /// Thread id of who holds the lane, or held it last; 0 unknown.
+    #[must_use]
+    pub fn thread(&self) -> u32 {
+        self.thread.load(Ordering::Relaxed)
+    }
+
+    /// Kinds of events that started on the lane, as bits of [`EventKind`].
+    #[must_use]
+    pub fn kinds(&self) -> u32 {
+        self.kinds.load(Ordering::Relaxed)
     }
 
     /// True if `holder` claimed the lane and did not release it. Of itself, a thread knows.
@@ -210,6 +230,7 @@ impl LaneHeader {
         let relaxed = Ordering::Relaxed;
         put(offsets::STATE, &self.state.load(relaxed).to_le_bytes());
         put(offsets::KINDS, &self.kinds.load(relaxed).to_le_bytes());
+        put(offsets::THREAD, &self.thread.load(relaxed).to_le_bytes());
         put(offsets::HEAD, &self.head.load(relaxed).to_le_bytes());
         put(offsets::TAIL, &self.tail.load(relaxed).to_le_bytes());
         put(offsets::HIDDEN, &self.hidden.load(relaxed).to_le_bytes());
@@ -236,6 +257,12 @@ impl LaneHeader {
     #[must_use]
     pub fn lost(&self) -> [u64; KINDS] {
         core::array::from_fn(|kind| self.lost[kind].load(Ordering::Relaxed))
+    }
+
+    /// Stops and states of recorded events that were not recorded, by kind.
+    #[must_use]
+    pub fn lost_ends(&self) -> [u64; KINDS] {
+        self.lost_ends.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 
     /// Looks at how far the consumer is, and how much of the ring is memory: true if there is room

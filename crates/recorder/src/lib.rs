@@ -10,6 +10,7 @@ back, or unwind.
 - A ProxyOp and its steps in flight live in a slot ([`slots`]), to which their handles lead by
   arithmetic; a generation tells a live slot from an earlier use. Every other event has no state
   here: its handle is a number, and whoever reads the records joins them.
+- How many operations each communicator was asked for is counted apart ([`board`]), recorded or not.
 - What does not fit is dropped and counted by kind of event, in the lane's header.
 
 Memory ([`region`]) is mapped before it is used, and stays mapped while the process lives. It may be
@@ -19,6 +20,7 @@ This crate does **not** know NCCL's structs, start threads, or write files.
 */
 #![cfg_attr(not(test), deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::todo))]
 
+pub mod board;
 pub mod clock;
 pub mod gate;
 mod hot;

@@ -37,6 +37,7 @@ pub struct Recorder {
     lost_without_lane: [AtomicU64; KINDS],
     stale: AtomicU64,
     unknown: AtomicU64,
+    left_out: AtomicU64,
 }
 
 impl Recorder {
@@ -52,6 +53,7 @@ impl Recorder {
             lost_without_lane: [const { AtomicU64::new(0) }; KINDS],
             stale: AtomicU64::new(0),
             unknown: AtomicU64::new(0),
+            left_out: AtomicU64::new(0),
         }
     }
 
@@ -124,7 +126,7 @@ impl Recorder {
     #[must_use]
     #[inline(always)]
     pub fn start_step(&self, op: Handle, number: u32) -> Handle {
-        let Some(slot) = self.slot_of_op(op) else { return self.orphan_step() };
+        let Some(slot) = self.slot_of_op(op) else { return self.orphan_step(op) };
         let step = slot.step(number as usize);
         let handle = op.step_of(number);
         if step.is_live(op) {
@@ -186,7 +188,7 @@ impl Recorder {
                     self.count_unknown();
                 }
             }
-            _ => self.count_stale(),
+            _ => self.count_stale(handle),
         }
     }
 
@@ -194,7 +196,7 @@ impl Recorder {
     #[inline(never)]
     pub fn state(&self, handle: Handle, state: State, small: u32, arg: u64) {
         if handle.process() != self.process() {
-            return self.count_stale();
+            return self.count_stale(handle);
         }
         let ticks = now();
         let Some(lane) = self.lane_of(handle) else { return };
@@ -226,7 +228,7 @@ impl Recorder {
             return self.stop_op(handle);
         }
         if handle.process() != process {
-            return self.count_stale();
+            return self.count_stale(handle);
         }
         let ticks = now();
         let Some(lane) = self.lane_of(handle) else { return };
@@ -240,7 +242,7 @@ impl Recorder {
     pub fn stop_step(&self, handle: Handle) {
         let slot = slots::at(&self.region, handle).filter(|slot| slot.holds(handle.op_of()));
         let live = slot.filter(|slot| slot.step(handle.step_index()).is_live(handle));
-        let Some(slot) = live else { return self.count_stale() };
+        let Some(slot) = live else { return self.count_stale(handle) };
         let ticks = now();
         match registry::held(&self.region, handle.lane()) {
             Some(lane) => self.end_step(handle, slot, handle.step_index(), true, ticks, &lane),
@@ -263,7 +265,7 @@ impl Recorder {
     #[inline(never)]
     pub fn stop_op(&self, handle: Handle) {
         let slot = slots::at(&self.region, handle).filter(|slot| slot.holds(handle));
-        let Some(slot) = slot else { return self.count_stale() };
+        let Some(slot) = slot else { return self.count_stale(handle) };
         let ticks = now();
         let Some(lane) = self.lane(EventKind::ProxyOp) else { return };
         for index in 0..ncclscope_trace::handle::STEPS_IN_FLIGHT {
@@ -304,9 +306,13 @@ impl Recorder {
         self.lost_without_lane[kind.index()].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The operation is not recorded (lost, refused, or stale), so the step is lost with it.
+    /// The operation is not recorded (lost or stale), so the step is lost with it; or it was left
+    /// out, and the step is too.
     #[cold]
-    fn orphan_step(&self) -> Handle {
+    fn orphan_step(&self, op: Handle) -> Handle {
+        if op == Handle::REFUSED {
+            return op;
+        }
         if let Some(lane) = self.lane(EventKind::ProxyStep) {
             lane.header().lose(EventKind::ProxyStep);
         }
@@ -314,7 +320,10 @@ impl Recorder {
     }
 
     #[cold]
-    fn count_stale(&self) {
+    fn count_stale(&self, handle: Handle) {
+        if handle == Handle::REFUSED {
+            return;
+        }
         self.stale.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -322,6 +331,18 @@ impl Recorder {
     #[cold]
     pub fn count_unknown(&self) {
         self.unknown.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts an operation that is not in the sample.
+    #[cold]
+    pub fn count_left_out(&self) {
+        self.left_out.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Operations that were not in the sample.
+    #[must_use]
+    pub fn left_out(&self) -> u64 {
+        self.left_out.load(Ordering::Relaxed)
     }
 
     /// Stops and states of handles that were no live event of this process.

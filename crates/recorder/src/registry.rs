@@ -83,13 +83,13 @@ pub fn held(region: &Region, index: usize) -> Option<Lane<'static>> {
 const HAS_THREAD_REGISTER: bool = cfg!(any(target_arch = "x86_64", loom));
 
 #[cfg(loom)]
-use crate::sync::model::thread;
+pub(crate) use crate::sync::model::thread;
 
 /// What tells this thread from all others that live, where [`HAS_THREAD_REGISTER`]: the address of
 /// its control block.
 #[cfg(all(target_arch = "x86_64", not(loom)))]
 #[inline(always)]
-fn thread() -> u64 {
+pub(crate) fn thread() -> u64 {
     let block: u64;
     // SAFETY: the first word of a thread's control block is its own address (System V ABI for
     // x86-64, thread-local storage), and nobody changes it.
@@ -103,8 +103,20 @@ fn thread() -> u64 {
 
 #[cfg(not(any(target_arch = "x86_64", loom)))]
 #[inline(always)]
-fn thread() -> u64 {
+pub(crate) fn thread() -> u64 {
     0
+}
+
+/// The system's id of the calling thread, without asking the system: the C library keeps it, and
+/// gives it away as the name of the thread's processor clock (`~id << 3 | 6`, Linux's
+/// `include/linux/posix-timers_types.h`). 0 if it does not.
+fn thread_id() -> u32 {
+    let mut clock: libc::clockid_t = 0;
+    // SAFETY: a thread may always ask for itself.
+    let this = unsafe { libc::pthread_self() };
+    // SAFETY: the calling thread lives, and `clock` is valid to write to.
+    let found = unsafe { libc::pthread_getcpuclockid(this, &raw mut clock) } == 0;
+    if found { !(clock >> 3).cast_unsigned() } else { 0 }
 }
 
 #[cold]
@@ -115,6 +127,7 @@ fn claim(region: &Region) -> bool {
             continue;
         };
         if header.claim(thread()) {
+            header.set_thread(thread_id());
             let key = KEY.load(Ordering::Acquire);
             if key != 0 {
                 let value = core::ptr::from_ref(header).cast::<c_void>();
@@ -126,4 +139,19 @@ fn claim(region: &Region) -> bool {
         }
     }
     false
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::thread_id;
+
+    #[test]
+    fn a_threads_id_is_the_systems() {
+        let told = std::thread::spawn(|| {
+            // SAFETY: no argument, and it cannot fail.
+            (thread_id(), unsafe { libc::gettid() })
+        });
+        let (id, truth) = told.join().unwrap();
+        assert_eq!(id, truth.cast_unsigned());
+    }
 }

@@ -33,6 +33,7 @@ pub(crate) fn run(runtime: &'static Runtime) {
         since_sync += slept;
         let flush = since_flush >= FLUSH_EVERY;
         let sync = since_sync >= SYNC_EVERY;
+        runtime.heed_signals();
         let Some(load) = runtime.tick(flush, sync) else { return };
         if flush {
             since_flush = Duration::ZERO;
@@ -48,5 +49,6 @@ pub(crate) fn run(runtime: &'static Runtime) {
             _ if quiet_for < IDLE_AFTER => QUIET,
             _ => IDLE,
         };
+        sleep = load.next.map_or(sleep, |next| sleep.min(next));
     }
 }

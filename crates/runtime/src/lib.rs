@@ -17,10 +17,17 @@ mod drain;
 mod lanes;
 mod log;
 mod meter;
+pub mod probe;
 mod runtime;
 mod session;
+mod socket;
 pub mod sys;
+mod watchdog;
+mod window;
 
 pub use config::Config;
 pub use log::{Logger, Severity};
-pub use runtime::{CommInfo, Runtime};
+pub use runtime::{CommInfo, Refusal, Runtime, Status};
+pub use sys::mask::ActivationMask;
+pub use watchdog::act::{OnHang, listen as on_hang};
+pub use window::{End, Request};

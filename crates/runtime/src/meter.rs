@@ -32,6 +32,8 @@ pub(crate) struct Meter {
     labels: Labels,
     delta: bool,
     interval: Duration,
+    /// Events after which a window ends before its time; 0: never.
+    window_events: u64,
     /// When the next window ends, ns of `CLOCK_MONOTONIC`.
     next: u64,
     /// ns since the epoch: when the process began to be measured, and the last window ended.
@@ -63,6 +65,7 @@ impl Meter {
         resource: Vec<(String, String)>,
     ) -> std::io::Result<Meter> {
         let (interval, delta, began) = (target.interval, target.delta, since_epoch());
+        let window_events = u64::from(target.window_events);
         let client = client(target.timeout, concat!("ncclscope/", env!("CARGO_PKG_VERSION")));
         let agent = ureq::Agent::new_with_config(client.build());
         let Otlp { url, headers, .. } = target;
@@ -79,6 +82,7 @@ impl Meter {
             labels,
             delta,
             interval,
+            window_events,
             next: clock::now_ns() + nanoseconds(interval),
             began,
             last: began,
@@ -106,9 +110,10 @@ impl Meter {
         }
     }
 
-    /// True when the window's time is over.
+    /// True when the window's time is over, or it is full.
     pub(crate) fn is_due(&self) -> bool {
-        clock::now_ns() >= self.next
+        let is_full = self.window_events > 0 && self.collector.events() >= self.window_events;
+        is_full || clock::now_ns() >= self.next
     }
 
     /// How long a tick is.
@@ -124,8 +129,8 @@ impl Meter {
         self.collector.lost("stale", "", losses.stale);
         self.collector.lost("unknown", "", losses.unknown);
         let Lost { dropped, refused } = self.sender.lost();
-        self.collector.lost("export_queue_full", "", dropped);
-        self.collector.lost("export_refused", "", refused);
+        self.collector.export_lost("queue_full", dropped);
+        self.collector.export_lost("refused", refused);
         let end = if is_last { Collector::finish } else { Collector::close };
         let window = end(&mut self.collector, clock::now(), clock);
         let now = since_epoch();
@@ -144,7 +149,13 @@ impl Meter {
             now_ns: now,
             delta: self.delta,
         };
-        self.sender.send(otlp::encode(&families, &export));
+        let lost = |cause| window.exports_lost.get(cause).copied().unwrap_or(0);
+        let tells = match self.delta {
+            true => Lost { dropped: lost("queue_full"), refused: lost("refused") },
+            // Every request tells the whole sum.
+            false => Lost::default(),
+        };
+        self.sender.send_what_tells(otlp::encode(&families, &export), tells);
     }
 
     /// Waits until everything is sent, for a while at most.
@@ -159,4 +170,50 @@ fn nanoseconds(duration: Duration) -> u64 {
 
 fn since_epoch() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, nanoseconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ncclscope_trace::record::Coll;
+    use ncclscope_trace::{Detail, EventKind, Handle, Start};
+
+    fn meter(window_events: u32) -> Meter {
+        let target = Otlp {
+            // Nobody listens there.
+            url: "http://127.0.0.1:9/v1/metrics".into(),
+            headers: Vec::new(),
+            timeout: Duration::from_millis(100),
+            interval: Duration::from_secs(86_400),
+            window_events,
+            delta: false,
+            resource: Vec::new(),
+        };
+        Meter::start(target, Labels::default(), Vec::new()).unwrap()
+    }
+
+    fn start_one(meter: &mut Meter, number: u64) {
+        let (handle, parent) = (Handle::value(7, EventKind::Coll, 0, number), Handle::NULL);
+        let detail = Detail::Coll(Coll::default());
+        let start = Start { ticks: number, comm: 0, handle, parent, detail };
+        meter.words(0, start.pack().words());
+    }
+
+    #[test]
+    fn a_full_window_is_due_before_its_time() {
+        let (mut by_count, mut by_time) = (meter(1000), meter(0));
+        for number in 1..1000 {
+            start_one(&mut by_count, number);
+            start_one(&mut by_time, number);
+        }
+        assert!(!by_count.is_due());
+        start_one(&mut by_count, 1000);
+        start_one(&mut by_time, 1000);
+        assert!(by_count.is_due() && !by_time.is_due());
+        let losses = Losses { lane_full: [0; KINDS], no_lane: [0; KINDS], stale: 0, unknown: 0 };
+        by_count.close(&TickMap::new(vec![], 1_000_000_000), &losses, false);
+        assert!(!by_count.is_due(), "the next one is empty");
+        let lost: Vec<_> = by_count.total.exports_lost.into_iter().collect();
+        assert_eq!(lost, [("queue_full", 0), ("refused", 0)], "told where there is none, too");
+    }
 }

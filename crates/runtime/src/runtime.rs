@@ -1,16 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The life cycle: first communicator, further ones, the last one's end, the end of the process.
 
-use crate::config::{Config, LogTo, Mode, Otlp};
+mod control;
+
+pub use control::{Refusal, Status};
+
+use crate::config::{Config, FirstWindow, LogTo, Mode, Otlp};
 use crate::context::{COMMS, NO_COMM, comm_of, context};
 use crate::log::{Logger, Severity, log};
 use crate::meter::Meter;
 use crate::session::{Session, WindowEnd};
+use crate::socket::Socket;
 use crate::sys::lock::{Guard, Lock};
-use crate::{drain, lanes, sys};
+use crate::sys::mask::{ActivationMask, Masks};
+use crate::watchdog::{Hang, act};
+use crate::window::Schedule;
+use crate::{drain, lanes, probe, sys};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use ncclscope_recorder::{Recorder, clock, gate, registry};
-use ncclscope_trace::Comm;
+use ncclscope_recorder::{Recorder, board, clock, gate, registry};
+use ncclscope_trace::{Comm, EventKind};
 use std::path::Path;
 use std::thread::Thread;
 use std::time::Duration;
@@ -50,6 +58,14 @@ struct State {
     live: u32,
     comms_lost: u64,
     told_failure: bool,
+    /// Reports of hangs so far.
+    hangs: u32,
+    masks: Masks,
+    schedule: Schedule,
+    socket: Option<Socket>,
+    /// What was asked for before the first communicator.
+    early: Option<FirstWindow>,
+    step: Option<u64>,
 }
 
 impl core::fmt::Debug for State {
@@ -88,6 +104,8 @@ pub struct CommInfo {
 pub(crate) struct Load {
     pub(crate) fullest: u64,
     pub(crate) comms: u32,
+    /// When a window begins or ends.
+    pub(crate) next: Option<Duration>,
 }
 
 impl Runtime {
@@ -109,6 +127,12 @@ impl Runtime {
                 live: 0,
                 comms_lost: 0,
                 told_failure: false,
+                hangs: 0,
+                masks: Masks::new(),
+                schedule: Schedule::new(),
+                socket: None,
+                early: None,
+                step: None,
             }),
         }
     }
@@ -146,12 +170,14 @@ impl Runtime {
     }
 
     /// A communicator is initialised. Returns its context, and the activation mask to ask NCCL for
-    /// (`None`: leave it alone). `address` lies in the image of the NCCL that calls. Never fails.
+    /// (`None`: leave it alone). `nccl` is an address in the image of the NCCL that calls, `active`
+    /// the mask that is to be written. Never fails.
     #[must_use]
     pub fn attach(
         &'static self,
         info: CommInfo,
-        address: usize,
+        nccl: usize,
+        active: Option<ActivationMask>,
         logger: Option<Logger>,
     ) -> (u64, Option<u32>) {
         let inert = context(self.nonce.load(Ordering::Relaxed), NO_COMM);
@@ -159,7 +185,7 @@ impl Runtime {
             return (inert, None);
         }
         let mut state = self.lock();
-        let nccl_version = sys::nccl_version_at(address);
+        let nccl_version = sys::nccl_version_at(nccl);
         if state.logger.is_none() {
             state.logger = logger;
         }
@@ -168,19 +194,19 @@ impl Runtime {
         }
         state.live += 1;
         // It may have lain down for long while there was no communicator.
-        if let Some(drain) = &state.drain {
-            drain.unpark();
-        }
+        state.wake_drain();
         if !matches!(state.phase, Phase::Running(_)) {
             return (context(self.nonce.load(Ordering::Relaxed), NO_COMM), None);
         }
         let index = state.next_comm;
         if index >= COMMS {
             state.comms_lost += 1;
-            return (context(self.nonce.load(Ordering::Relaxed), NO_COMM), state.mask);
+            return (context(self.nonce.load(Ordering::Relaxed), NO_COMM), state.wanted_mask());
         }
         state.next_comm += 1;
-        let mask = state.mask;
+        board::watch(index);
+        active.into_iter().for_each(|active| state.masks.keep(index, active));
+        let mask = state.wanted_mask();
         if let Phase::Running(session) = &mut state.phase {
             session.define_comm(Comm {
                 index,
@@ -193,6 +219,9 @@ impl Runtime {
                 api_version: info.api_version,
                 nccl_version,
             });
+            if let Err(line) = probe::join(index, info.api_version) {
+                state.say(Severity::Problem, &line);
+            }
         }
         (context(self.nonce.load(Ordering::Relaxed), index), mask)
     }
@@ -250,6 +279,32 @@ impl Runtime {
         state.mask = Some(mask);
         state.phase = Phase::Running(Box::new(session));
         gate::open();
+        self.first_window(state, config.start);
+        if config.cuda_events
+            && let Err(line) = probe::begin(&self.recorder)
+        {
+            state.say(Severity::Problem, &line);
+        }
+        state.listen(config.signals);
+        if let Some(dir) = config.control {
+            match Socket::open(&dir, nonce, self) {
+                Ok(socket) => state.socket = Some(socket),
+                Err(error) => {
+                    let dir = dir.display();
+                    let line = format!("no control socket in {dir}: {error}; all else works");
+                    state.say(Severity::Problem, &line);
+                }
+            }
+        }
+    }
+
+    /// The window that the process begins with.
+    fn first_window(&self, state: &mut State, configured: FirstWindow) {
+        gate::stop();
+        if let FirstWindow::On(request) = state.early.take().unwrap_or(configured) {
+            let turn = state.schedule.request(request, control::realtime_ns());
+            self.turn(state, turn.unwrap_or(None));
+        }
     }
 
     /// A communicator is finalized. Its late events are still recorded.
@@ -259,9 +314,11 @@ impl Runtime {
             return;
         }
         let index = self.comm_of(context);
+        probe::leave(index);
         let mut guard = self.lock();
         let state = &mut *guard;
         state.live = state.live.saturating_sub(1);
+        state.masks.forget(index);
         let last = state.live == 0;
         let (panics, comms_lost) = (self.panics.load(Ordering::Relaxed), state.comms_lost);
         if let Phase::Running(session) = &mut state.phase {
@@ -282,11 +339,11 @@ impl Runtime {
     }
 
     /// One round of the drain thread; `None` when there is nothing left to do, ever.
-    pub(crate) fn tick(&self, flush: bool, sync: bool) -> Option<Load> {
+    pub(crate) fn tick(&'static self, flush: bool, sync: bool) -> Option<Load> {
         while self.grow() {}
         let mut guard = self.lock();
         let state = &mut *guard;
-        let comms = state.live;
+        let (comms, next) = (state.live, self.keep_schedule(state));
         let Phase::Running(session) = &mut state.phase else { return None };
         let fullest = session.tick(&self.recorder, flush);
         if sync {
@@ -294,7 +351,19 @@ impl Runtime {
             session.sync(&self.recorder, self.panics.load(Ordering::Relaxed), state.comms_lost);
         }
         state.tell_failure();
-        Some(Load { fullest, comms })
+        let works = state.tell_hangs();
+        drop(guard);
+        self.act(works);
+        Some(Load { fullest, comms, next })
+    }
+
+    /// Has done what the user wants done about hangs, by other threads.
+    fn act(&'static self, works: Vec<act::Work>) {
+        for work in works {
+            if let Err(line) = act::begin(self, work) {
+                self.lock().say(Severity::Problem, &line);
+            }
+        }
     }
 
     /// Readies a piece of memory. The lock is held for a piece only: an `init` may wait for it.
@@ -360,6 +429,7 @@ impl Runtime {
         if state.pid != sys::pid() {
             return;
         }
+        probe::close();
         self.kill();
         if let Phase::Running(session) = &mut state.phase {
             self.define_learned(session);
@@ -368,10 +438,26 @@ impl Runtime {
             state.tell_failure();
             state.phase = Phase::Closed;
         }
+        state.socket = None;
+    }
+
+    /// False once nothing can be recorded any more.
+    pub(crate) fn is_running(&self) -> bool {
+        !gate::is_dead()
     }
 }
 
 impl State {
+    fn wake_drain(&self) {
+        self.drain.iter().for_each(Thread::unpark);
+    }
+
+    /// What NCCL is to be asked for now.
+    fn wanted_mask(&self) -> Option<u32> {
+        let stopped = EventKind::KernelCh.bit();
+        self.mask.map(|mask| if gate::is_started() { mask } else { mask & stopped })
+    }
+
     /// Says, once, that something could not be written.
     fn tell_failure(&mut self) {
         let Phase::Running(session) = &self.phase else { return };
@@ -382,6 +468,34 @@ impl State {
                 session.path().display()
             );
             self.say(Severity::Problem, &line);
+        }
+    }
+
+    /// Says what the watchdog found, and what is to be done about it.
+    fn tell_hangs(&mut self) -> Vec<act::Work> {
+        let Some(session) = session_of(self) else { return Vec::new() };
+        let hangs = session.take_hangs();
+        let Some(actions) = session.watchdog().map(|it| it.actions.clone()) else {
+            return Vec::new();
+        };
+        let recording = session.path().to_owned();
+        let lines = hangs.iter().filter(|_| actions.log).flat_map(Hang::lines);
+        lines.for_each(|line| self.say(Severity::Problem, &line));
+        let first = self.hangs;
+        self.hangs += u32::try_from(hangs.len()).unwrap_or(0);
+        let work = |(number, hang)| {
+            let (actions, recording) = (actions.clone(), recording.clone());
+            act::Work { hang, actions, recording, number }
+        };
+        (first..).zip(hangs).map(work).collect()
+    }
+
+    fn listen(&self, signals: Vec<(sys::signal::Wish, u8)>) {
+        for (wish, signal) in signals {
+            if !sys::signal::listen(signal, wish) {
+                let line = format!("signal {signal} is in use by the process: it is left alone");
+                self.say(Severity::Problem, &line);
+            }
         }
     }
 
@@ -414,6 +528,14 @@ fn resource(target: &Otlp, host: &str, pid: u32, nccl_version: u32) -> Vec<(Stri
         }
     }
     resource
+}
+
+/// The session, while there is one.
+fn session_of(state: &mut State) -> Option<&mut Session> {
+    match &mut state.phase {
+        Phase::Running(session) => Some(session),
+        _ => None,
+    }
 }
 
 fn read_environment(host: &str, pid: u32) -> (Config, Vec<String>) {

@@ -5,12 +5,15 @@ use crate::config::Config;
 use crate::lanes::LanesFile;
 use crate::meter::{Losses, Meter};
 use crate::sys;
+use crate::watchdog::{Found, Hang, Place, Watchdog};
 use ncclscope_recorder::{Recorder, clock, interner, lane, slots};
 use ncclscope_trace::codec::META_LANE;
+use ncclscope_trace::dump::Checkpoint;
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::lanes_file::Owner;
 use ncclscope_trace::layout::Header;
-use ncclscope_trace::{ClockSync, Comm, Definition, Record, TickMap, Writer};
+use ncclscope_trace::progress::{Thread, Vital};
+use ncclscope_trace::{ClockSync, Comm, Definition, Mark, Record, StrId, TickMap, What, Writer};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,6 +28,11 @@ const FIRST_LANES: usize = 2;
 const FIRST_SLABS: usize = 2;
 /// How long the end of the process waits for the last metrics to be sent.
 const EXPORT_PATIENCE: Duration = Duration::from_secs(2);
+/// Texts of marks have numbers behind those of NCCL's strings.
+const FIRST_TEXT: u16 = 0x1000;
+/// Texts that are kept apart, and bytes kept of each.
+const TEXTS: usize = 4096;
+const TEXT_BYTES: usize = 120;
 /// Room that the lanes file should have when lanes grow.
 const HEADROOM: u64 = 4 << 20;
 
@@ -38,10 +46,16 @@ pub(crate) struct Session {
     absent: Vec<usize>,
     strings_known: Vec<bool>,
     comms: Vec<Comm>,
+    ended: Vec<u16>,
     words: Vec<u64>,
     first_sync: ClockSync,
     latest_sync: ClockSync,
+    /// Texts of marks; the first has the number [`FIRST_TEXT`].
+    texts: Vec<String>,
+    texts_lost: u64,
     meter: Option<Meter>,
+    watchdog: Option<Watchdog>,
+    hangs: Vec<Hang>,
     failed: bool,
 }
 
@@ -86,17 +100,39 @@ impl Session {
             absent: Vec::new(),
             strings_known: vec![false; interner::CAPACITY],
             comms: Vec::new(),
+            ended: Vec::new(),
             words: Vec::new(),
             first_sync: sync,
             latest_sync: sync,
+            texts: Vec::new(),
+            texts_lost: 0,
             meter: None,
+            watchdog: None,
+            hangs: Vec::new(),
             failed: false,
         };
         session
             .commit_memory(recorder, config.lanes.as_deref(), nonce)
             .map_err(|e| format!("no memory: {e}; recording is off"))?;
         session.keep(|s| s.compare_clocks());
+        let place = Place::new(host, session.writer.header().pid, session.define_place());
+        let (limit, actions) = (config.hang_after, config.hang_actions.clone());
+        session.watchdog = Some(Watchdog::new(place, limit, actions));
         Ok(session)
+    }
+
+    /// The process's place in its job, where a launcher told it; its rank.
+    fn define_place(&mut self) -> Option<u32> {
+        let number = |names: &[&str]| {
+            names.iter().find_map(|name| std::env::var(name).ok()?.parse::<u32>().ok())
+        };
+        let rank = number(&["RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK"]);
+        let world = number(&["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS", "PMI_SIZE"]);
+        if let Some(rank) = rank {
+            let world = world.unwrap_or(0);
+            self.keep(|s| s.writer.define(&Definition::Global { rank, world }));
+        }
+        rank
     }
 
     /// Puts the lanes into a lanes file where there can be one, else keeps them private.
@@ -142,6 +178,42 @@ impl Session {
         self.meter = Some(meter);
     }
 
+    /// The watchdog.
+    pub(crate) fn watchdog(&mut self) -> Option<&mut Watchdog> {
+        self.watchdog.as_mut()
+    }
+
+    /// What the watchdog has to tell since the last time.
+    pub(crate) fn take_hangs(&mut self) -> Vec<Hang> {
+        std::mem::take(&mut self.hangs)
+    }
+
+    /// Lets the watchdog look, all lanes having been read, and writes what it found.
+    fn look(&mut self, recorder: &Recorder) {
+        let Some(mut watchdog) = self.watchdog.take() else { return };
+        let Found { vitals, threads, hangs } =
+            watchdog.look(recorder, clock::now(), self.writer.header().hz);
+        for vital in vitals {
+            self.keep(|s| s.writer.append(META_LANE, 0, vital.pack().words()));
+        }
+        for (thread, place) in threads {
+            let place = if place.is_empty() { StrId::NONE } else { self.text(&place) };
+            let thread = Vital::Thread(Thread { place, ..thread });
+            self.keep(|s| s.writer.append(META_LANE, 0, thread.pack().words()));
+        }
+        for hang in &hangs {
+            let (ticks, text) = (hang.ticks, hang.lines().join("\n"));
+            self.keep(|s| s.writer.define(&Definition::Hang { ticks, text }));
+        }
+        self.hangs.extend(hangs);
+        self.watchdog = Some(watchdog);
+    }
+
+    /// Ticks of a second, as far as that is known; else 0.
+    pub(crate) fn hz(&self) -> u64 {
+        self.writer.header().hz
+    }
+
     /// Compares the clocks before the first figure, which nobody could tell the time of otherwise.
     fn clock_meter(&mut self) {
         if self.meter.is_some() && self.writer.header().hz == 0 {
@@ -185,6 +257,7 @@ impl Session {
     pub(crate) fn define_comm(&mut self, comm: Comm) {
         self.keep(|s| s.writer.define(&Definition::Comm(comm.clone())));
         self.meter.iter_mut().for_each(|meter| meter.comm(&comm));
+        self.watchdog.iter_mut().for_each(|watchdog| watchdog.comm(&comm));
         match self.comms.iter_mut().find(|c| c.index == comm.index) {
             Some(known) => *known = comm,
             None => self.comms.push(comm),
@@ -199,12 +272,59 @@ impl Session {
     /// The communicator was finalized.
     pub(crate) fn end_comm(&mut self, index: u16) {
         let ticks = clock::now();
+        self.ended.push(index);
+        self.watchdog.iter_mut().for_each(|watchdog| watchdog.end_comm(index));
         self.keep(|s| s.writer.define(&Definition::CommEnd { index, ticks }));
     }
 
     /// Leaves a word to the reader.
     pub(crate) fn note(&mut self, text: &str) {
         self.keep(|s| s.writer.define(&Definition::Note(text.to_owned())));
+    }
+
+    /// Puts a moment between the records.
+    pub(crate) fn mark(&mut self, what: What, name: StrId, value: u64) {
+        let mark = Mark { ticks: clock::now(), what, name, value };
+        self.keep(|s| s.writer.append(META_LANE, 0, &mark.words()));
+    }
+
+    /// A moment with a text. Beyond [`TEXTS`] different ones it goes without, and is counted.
+    pub(crate) fn note_moment(&mut self, text: &str) {
+        let id = self.text(text);
+        self.mark(What::Note, id, 0);
+    }
+
+    /// The number of a text of ours; none beyond [`TEXTS`] different ones, which is counted.
+    fn text(&mut self, text: &str) -> StrId {
+        let text = beginning(text);
+        let known = self.texts.iter().position(|known| known == text);
+        if known.is_none() && self.texts.len() >= TEXTS {
+            self.texts_lost += 1;
+            return StrId::NONE;
+        }
+        let index = known.unwrap_or(self.texts.len());
+        let id = StrId(FIRST_TEXT + u16::try_from(index).unwrap_or(0));
+        if known.is_none() {
+            self.texts.push(text.to_owned());
+            self.keep(|s| s.writer.define(&Definition::String { id, text: text.to_owned() }));
+        }
+        id
+    }
+
+    /// What a communicator is for.
+    pub(crate) fn define_role(&mut self, hash: u64, role: &str) {
+        let text = beginning(role).to_owned();
+        self.keep(|s| s.writer.define(&Definition::Role { hash, text }));
+    }
+
+    /// The communicators that were not finalized.
+    pub(crate) fn live_comms(&self) -> Vec<&Comm> {
+        self.comms.iter().filter(|comm| !self.ended.contains(&comm.index)).collect()
+    }
+
+    /// The recording as it is now.
+    pub(crate) fn checkpoint(&self) -> io::Result<Checkpoint> {
+        self.writer.checkpoint()
     }
 
     /// The activation mask that NCCL was asked for.
@@ -216,10 +336,14 @@ impl Session {
     /// fullest lane held.
     pub(crate) fn tick(&mut self, recorder: &Recorder, flush: bool) -> u64 {
         self.clock_meter();
+        let is_due = self.watchdog.as_mut().is_some_and(Watchdog::is_due);
         self.define_strings(recorder);
         let mut fullest = 0;
         for index in 0..recorder.region.rings() {
-            fullest = fullest.max(self.drain_lane(recorder, index, flush));
+            fullest = fullest.max(self.drain_lane(recorder, index, flush || is_due));
+        }
+        if is_due {
+            self.look(recorder);
         }
         self.close_window(recorder, WindowEnd::Due);
         fullest
@@ -260,6 +384,7 @@ impl Session {
             if let Some((id, text)) = recorder.strings.get(index) {
                 self.strings_known[index] = true;
                 self.meter.iter_mut().for_each(|meter| meter.string(id, &text));
+                self.watchdog.iter_mut().for_each(|watchdog| watchdog.string(id, &text));
                 self.keep(|s| s.writer.define(&Definition::String { id, text }));
             }
         }
@@ -280,6 +405,7 @@ impl Session {
             let lane = u16::try_from(index).unwrap_or(META_LANE);
             self.keep(|s| s.writer.append(lane, from, &words));
             self.meter.iter_mut().for_each(|meter| meter.words(index, &words));
+            self.watchdog.iter_mut().for_each(|watchdog| watchdog.words(index, &words));
             header.take_until(from + words.len() as u64);
             self.words = words;
         }
@@ -292,7 +418,8 @@ impl Session {
         let header = self.writer.header_mut();
         header.unknown_events = recorder.unknown();
         header.stale = recorder.stale();
-        header.strings_lost = recorder.strings.misses();
+        header.strings_lost = recorder.strings.misses() + self.texts_lost;
+        header.left_out = recorder.left_out();
         header.without_lane = recorder.lost_without_lane();
         header.panics = panics;
         header.comms_lost = comms_lost;
@@ -335,6 +462,10 @@ impl Session {
 
     /// Ends the recording: everything is in blocks, and the file as short as it can be.
     pub(crate) fn close(&mut self, recorder: &Recorder, panics: u64, comms_lost: u64) {
+        if self.writer.header().hz == 0 {
+            self.keep(|s| s.compare_clocks());
+        }
+        self.watchdog.iter_mut().for_each(Watchdog::hurry);
         self.tick(recorder, true);
         self.write_in_flight(recorder);
         let end = self.writer.blocks_end();
@@ -348,6 +479,12 @@ impl Session {
         self.close_window(recorder, WindowEnd::Last);
         self.meter.iter().for_each(|meter| meter.flush(EXPORT_PATIENCE));
     }
+}
+
+/// As much of a text as is kept: whole characters.
+fn beginning(text: &str) -> &str {
+    let fits = (0..=TEXT_BYTES.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
+    fits.and_then(|end| text.get(..end)).unwrap_or("")
 }
 
 /// Creates `HOST-PID.nscope` in `dir`, or, where an earlier process left one, `HOST-PID.nscope.N`.

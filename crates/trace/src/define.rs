@@ -61,12 +61,37 @@ pub enum Definition {
     },
     /// A word to the reader: something the plugin noticed about itself or its configuration.
     Note(String),
+    /// What a communicator is for, as the application says: `tp`, `dp`, `pp`. The latest counts.
+    Role {
+        /// [`Comm::hash`].
+        hash: u64,
+        /// The role.
+        text: String,
+    },
+    /// What the rank's own watchdog reported.
+    Hang {
+        /// When, in ticks.
+        ticks: u64,
+        /// Its lines.
+        text: String,
+    },
+    /// The process's place in its job, as the launcher told it (`RANK`, `OMPI_COMM_WORLD_RANK`,
+    /// `SLURM_PROCID`, `PMI_RANK`).
+    Global {
+        /// Rank of the process.
+        rank: u32,
+        /// Number of processes, 0 unknown.
+        world: u32,
+    },
 }
 
 const STRING: u8 = 1;
 const COMM: u8 = 2;
 const COMM_END: u8 = 3;
 const NOTE: u8 = 4;
+const ROLE: u8 = 5;
+const HANG: u8 = 6;
+const GLOBAL: u8 = 7;
 /// Bytes around a definition's body.
 const FRAME: usize = 9;
 
@@ -92,6 +117,21 @@ impl Definition {
             Definition::Note(text) => {
                 body.extend(text.as_bytes());
                 NOTE
+            }
+            Definition::Role { hash, text } => {
+                body.extend(hash.to_le_bytes());
+                body.extend(text.as_bytes());
+                ROLE
+            }
+            Definition::Hang { ticks, text } => {
+                body.extend(ticks.to_le_bytes());
+                body.extend(text.as_bytes());
+                HANG
+            }
+            Definition::Global { rank, world } => {
+                body.extend(rank.to_le_bytes());
+                body.extend(world.to_le_bytes());
+                GLOBAL
             }
         };
         let start = out.len();
@@ -120,6 +160,9 @@ impl Definition {
             COMM => Definition::Comm(decode_comm(body)?),
             COMM_END => Definition::CommEnd { index: u16_at(body, 0)?, ticks: u64_at(body, 2)? },
             NOTE => Definition::Note(text(0)),
+            ROLE => Definition::Role { hash: u64_at(body, 0)?, text: text(8) },
+            HANG => Definition::Hang { ticks: u64_at(body, 0)?, text: text(8) },
+            GLOBAL => Definition::Global { rank: u32_at(body, 0)?, world: u32_at(body, 4)? },
             // Of a later minor version.
             other => Definition::Note(format!("definition of unknown tag {other}")),
         };
@@ -189,6 +232,9 @@ mod tests {
             Definition::Comm(Comm { rank: -1, ..Comm::default() }),
             Definition::CommEnd { index: 1, ticks: 100 },
             Definition::Note("lanes are private".into()),
+            Definition::Role { hash: 0xfeed_beef, text: "tp".into() },
+            Definition::Hang { ticks: 7, text: "one line\nand another".into() },
+            Definition::Global { rank: 3, world: 16 },
         ]
     }
 

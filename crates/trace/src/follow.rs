@@ -17,6 +17,7 @@ use crate::error::Error;
 use crate::handle::LANES;
 use crate::lanes_file::Owner;
 use crate::layout::{BLOCKS, DEFINITIONS, HEADER_BYTES, Header, LANE_STRIDE, LANE_TABLE, SEGMENT};
+use crate::progress::Vital;
 use crate::reader::{Recording, read_up_to};
 use crate::record::Record;
 use crate::scratch::LaneHeader;
@@ -52,6 +53,8 @@ pub enum News {
     Definition(Definition),
     /// A record of a lane, in the lane's order.
     Record(usize, Record),
+    /// How far the process has come.
+    Vital(Vital),
 }
 
 /// How a recording ended.
@@ -308,6 +311,7 @@ impl Follower {
                 self.last_ticks = self.last_ticks.max(record.ticks());
                 match record {
                     Record::ClockSync(sync) if header.lane == META_LANE => self.keep(sync),
+                    Record::Vital(vital) if header.lane == META_LANE => news(News::Vital(vital)),
                     record if usize::from(header.lane) < LANES => {
                         news(News::Record(usize::from(header.lane), record));
                     }

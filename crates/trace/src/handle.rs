@@ -46,6 +46,11 @@ impl Handle {
     /// NCCL's "not profiled".
     pub const NULL: Handle = Handle(0);
 
+    /// "Left out on purpose": given for an event that is outside of the recorded window, or not
+    /// in the sample. What NCCL starts with it as the parent is left out too, and, unlike what has
+    /// the parent [`Handle::NULL`], is not lost. It is of no process, so it means the same to all.
+    pub const REFUSED: Handle = Handle(0x5ef0_5ed1);
+
     /// A handle for an event without producer state. `process` is 1..=1023, `lane` below [`LANES`].
     #[must_use]
     #[inline(always)]

@@ -5,6 +5,10 @@ use std::fmt;
 
 /// Number of event kinds; kinds are `0..KINDS`.
 pub const KINDS: usize = 16;
+/// The events that NCCL is asked for unless told otherwise (`NCCLSCOPE_EVENTS=default`), as its
+/// activation mask: all but ProxyCtrl (it floods up to NCCL 2.26) and KernelPhase.
+pub const DEFAULT_EVENTS: u32 =
+    0xffff & !(EventKind::ProxyCtrl.bit() | EventKind::KernelPhase.bit());
 
 /// What an event traces. The value is the bit index of NCCL's activation mask
 /// (NCCL `src/include/plugin/nccl_profiler.h`), and the type nibble of a [`crate::Handle`].
@@ -131,6 +135,12 @@ impl State {
     pub const KERNEL_CH_STOP: State = State(22);
     /// The phase of the kernel ended; carries the GPU's timer.
     pub const KERNEL_PHASE_STOP: State = State(31);
+    /// Ours, not NCCL's: on a KernelLaunch, its argument is the time from the launch's turn in its
+    /// stream to its kernel's end, in ns, by two CUDA events (docs/probe.md).
+    pub const CUDA_EVENT: State = State(254);
+    /// Ours, not NCCL's: on an API event, its argument is the application's id of the call that
+    /// led to it (`External id` of PyTorch's profiler).
+    pub const EXTERNAL_ID: State = State(255);
 
     /// NCCL's name without `ncclProfiler`, or `None` for a number of a later release.
     #[must_use]

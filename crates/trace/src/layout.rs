@@ -99,6 +99,10 @@ pub struct Header {
     pub stale: u64,
     /// Strings that found no room in the table.
     pub strings_lost: u64,
+    /// A copy that was made while the recording went on ([`crate::dump`]).
+    pub copy: bool,
+    /// Operations that were left out because they were not in the sample (`sample=1/N`).
+    pub left_out: u64,
     /// Events lost because more threads than lanes made callbacks, by kind.
     pub without_lane: [u64; KINDS],
 }
@@ -128,6 +132,8 @@ impl Default for Header {
             panics: 0,
             stale: 0,
             strings_lost: 0,
+            copy: false,
+            left_out: 0,
             without_lane: [0; KINDS],
         }
     }
@@ -172,6 +178,8 @@ impl Header {
         put(104, &self.panics.to_le_bytes());
         put(112, &self.stale.to_le_bytes());
         put(120, &self.strings_lost.to_le_bytes());
+        put(128, &self.left_out.to_le_bytes());
+        put(136, &u32::from(self.copy).to_le_bytes());
         let host = self.host.as_bytes();
         put(HOST, host.get(..host.len().min(HOST_MAX)).unwrap_or(&[]));
         let lanes = self.lanes_file.as_deref().map_or(&[][..], |p| p.as_os_str().as_bytes());
@@ -231,6 +239,8 @@ impl Header {
             panics: u64_(104),
             stale: u64_(112),
             strings_lost: u64_(120),
+            left_out: u64_(128),
+            copy: u32_(136) != 0,
             without_lane: std::array::from_fn(|k| u64_(WITHOUT_LANE + 8 * k)),
         };
         if header.segments == 0 || header.segments > 1 << 20 {
@@ -289,6 +299,8 @@ mod tests {
             panics: 5,
             stale: 6,
             strings_lost: 7,
+            left_out: 8,
+            copy: true,
             without_lane: std::array::from_fn(|k| 200 + k as u64),
             ..Header::default()
         };

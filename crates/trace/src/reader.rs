@@ -17,6 +17,8 @@ use crate::layout::{
     BLOCKS, DEFINITIONS, HEADER_BYTES, Header, LANE_STRIDE, LANE_TABLE, RING_BYTES, SEGMENT,
     SLAB_BYTES, SLABS, SLOT_BYTES,
 };
+use crate::mark::Mark;
+use crate::progress::Vital;
 use crate::record::{Record, Step};
 use crate::scratch::{LaneHeader, latest_start, ring_records, slot_steps};
 use std::collections::HashMap;
@@ -36,6 +38,11 @@ pub struct Recording {
     notes: Vec<String>,
     lanes: Vec<Lane>,
     syncs: Vec<ClockSync>,
+    marks: Vec<Mark>,
+    vitals: Vec<Vital>,
+    hangs: Vec<(u64, String)>,
+    global: Option<(u32, u32)>,
+    roles: HashMap<u64, String>,
     problems: Vec<String>,
     last_ticks: u64,
     block_numbers: Vec<u64>,
@@ -103,6 +110,11 @@ impl Recording {
             notes: Vec::new(),
             lanes: Vec::new(),
             syncs: Vec::new(),
+            marks: Vec::new(),
+            vitals: Vec::new(),
+            hangs: Vec::new(),
+            global: None,
+            roles: HashMap::new(),
             problems: Vec::new(),
             last_ticks: 0,
             block_numbers: Vec::new(),
@@ -179,6 +191,11 @@ impl Recording {
                     self.comm_ends.insert(index, ticks);
                 }
                 Definition::Note(text) => self.notes.push(text),
+                Definition::Role { hash, text } => {
+                    self.roles.insert(hash, text);
+                }
+                Definition::Hang { ticks, text } => self.hangs.push((ticks, text)),
+                Definition::Global { rank, world } => self.global = Some((rank, world)),
             }
             rest = rest.get(len..).unwrap_or(&[]);
         }
@@ -202,6 +219,8 @@ impl Recording {
         for lane in &mut self.lanes {
             lane.blocks.sort_by_key(|b| b.header.seq);
         }
+        self.marks.sort_by_key(|mark| mark.ticks);
+        self.vitals.sort_by_key(Vital::ticks);
         self.name_missing_blocks();
         Ok(())
     }
@@ -256,9 +275,12 @@ impl Recording {
         self.block_numbers.push(block.header.seq);
         if block.header.lane == META_LANE {
             for record in Decoder::new(&block.header, payload) {
-                if let Record::ClockSync(sync) = record {
-                    self.last_ticks = self.last_ticks.max(sync.ticks);
-                    self.syncs.push(sync);
+                self.last_ticks = self.last_ticks.max(record.ticks());
+                match record {
+                    Record::ClockSync(sync) => self.syncs.push(sync),
+                    Record::Mark(mark) => self.marks.push(mark),
+                    Record::Vital(vital) => self.vitals.push(vital),
+                    _ => {}
                 }
             }
         } else if let Some(lane) = self.lanes.get_mut(usize::from(block.header.lane)) {
@@ -408,6 +430,35 @@ impl Recording {
     #[must_use]
     pub fn notes(&self) -> &[String] {
         &self.notes
+    }
+    /// What the application and whoever controlled the recording said in between, in order.
+    #[must_use]
+    pub fn marks(&self) -> &[Mark] {
+        &self.marks
+    }
+    /// How far the process had come, in the order of time: what its drain thread wrote once a
+    /// second, as far as the recording still holds it.
+    #[must_use]
+    pub fn vitals(&self) -> &[Vital] {
+        &self.vitals
+    }
+
+    /// What the rank's own watchdog reported: when, in ticks, and its lines.
+    #[must_use]
+    pub fn hangs(&self) -> &[(u64, String)] {
+        &self.hangs
+    }
+
+    /// The process's rank in its job and the number of ranks (0 unknown), as the launcher told it.
+    #[must_use]
+    pub fn global_rank(&self) -> Option<(u32, u32)> {
+        self.global
+    }
+
+    /// What a communicator is for, if the application told.
+    #[must_use]
+    pub fn role(&self, comm: &Comm) -> Option<&str> {
+        self.roles.get(&comm.hash).map(String::as_str)
     }
     /// The lanes; most are unused.
     #[must_use]

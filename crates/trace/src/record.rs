@@ -14,6 +14,8 @@ pub use crate::step::{Step, step_flags};
 use crate::define::StrId;
 use crate::handle::Handle;
 use crate::kind::{EventKind, State};
+use crate::mark::Mark;
+use crate::progress::Vital;
 
 /// The longest record, in words.
 pub const MAX_WORDS: usize = 11;
@@ -28,6 +30,16 @@ pub const STEP: u8 = 3;
 pub const STEP_LONG: u8 = 4;
 /// Code of a clock synchronisation: see [`crate::ClockSync`].
 pub const CLOCK_SYNC: u8 = 5;
+/// Code of a mark: see [`Mark`].
+pub const MARK: u8 = 6;
+/// Code of [`crate::progress::Progress`].
+pub const PROGRESS: u8 = 7;
+/// Code of [`crate::progress::Checkpoints`].
+pub const CHECKPOINTS: u8 = 8;
+/// Code of [`crate::progress::OpProgress`].
+pub const OP_PROGRESS: u8 = 9;
+/// Code of [`crate::progress::Thread`].
+pub const THREAD: u8 = 10;
 /// Codes `START + kind` are start records.
 pub const START: u8 = 0x10;
 
@@ -45,7 +57,11 @@ pub const fn schema(code: u8) -> Option<(usize, u16)> {
         STEP => (5, 0b1_1100),
         STEP_LONG => (7, 0b100),
         CLOCK_SYNC => (4, 0),
-        0x10 | 0x15 | 0x18 => (3, 0),
+        MARK | 0x10 | 0x15 | 0x18 => (3, 0),
+        PROGRESS => (11, 0),
+        CHECKPOINTS => (7, 0),
+        OP_PROGRESS => (7, 0b11_1000),
+        THREAD => (5, 0),
         0x11 => (10, 0b1_1000_0000),
         0x12 => (8, 0b100_0000),
         0x13 => (7, 0b111_0000),
@@ -500,6 +516,10 @@ pub enum Record {
     Step(Step),
     /// The clock was compared with the system's.
     ClockSync(crate::ClockSync),
+    /// The application, or whoever controls the recording, says something.
+    Mark(Mark),
+    /// How far the process has come.
+    Vital(Vital),
 }
 
 impl Record {
@@ -566,6 +586,8 @@ impl Record {
             Record::Start(start) => start.ticks,
             Record::Step(step) => step.ticks,
             Record::ClockSync(sync) => sync.ticks,
+            Record::Mark(mark) => mark.ticks,
+            Record::Vital(vital) => vital.ticks(),
             Record::Stop { ticks, .. } | Record::State { ticks, .. } => *ticks,
         }
     }
@@ -596,6 +618,8 @@ impl Record {
                 realtime_ns: w[3],
                 error_ns: hi(w[0]),
             }),
+            MARK => Record::Mark(Mark::unpack([w[0], w[1], w[2]])),
+            PROGRESS..=THREAD => Record::Vital(Vital::unpack(code, &w)?),
             _ => Record::Start(unpack_start(&w)),
         })
     }

@@ -5,7 +5,8 @@ The scratch as a reader sees it: lane headers, rings and ProxyOp slots.
 The recorder writes these with atomic stores into shared memory; the byte offsets here are the one
 definition that both sides use.
 
-Lane header (512 bytes): `state:u32@0 kinds:u32@4 (mask of event kinds seen)`, the producer's line
+Lane header (512 bytes): `state:u32@0 kinds:u32@4 (mask of event kinds seen)
+thread:u32@8`, the producer's line
 `head:u64@64 (words ever pushed) sequence:u64@72`, the consumer's line `tail:u64@192 (words taken)
 hidden:u64@208 (words at the ring's end that are in no file)`, and the losses `u64[16]@256` by kind:
 events that were not recorded at all, and `u64[16]@384`: stops and states of recorded events that
@@ -30,6 +31,8 @@ pub mod lane {
     pub const STATE: usize = 0;
     /// Mask of event kinds that the lane's threads started.
     pub const KINDS: usize = 4;
+    /// Thread id of who holds the lane, or held it last; 0 unknown.
+    pub const THREAD: usize = 8;
     /// Words ever pushed.
     pub const HEAD: usize = 64;
     /// Value handles ever made.
@@ -83,6 +86,8 @@ pub struct LaneHeader {
     pub used: bool,
     /// Mask of event kinds started on it.
     pub kinds: u32,
+    /// Thread id of who held it last; 0 unknown.
+    pub thread: u32,
     /// Words ever pushed.
     pub head: u64,
     /// Words taken by the drain thread.
@@ -111,6 +116,7 @@ impl LaneHeader {
         Some(LaneHeader {
             used: u32_at(bytes, lane::STATE)? != 0 || head != 0,
             kinds: u32_at(bytes, lane::KINDS)?,
+            thread: u32_at(bytes, lane::THREAD)?,
             head,
             tail: u64_at(bytes, lane::TAIL)?,
             hidden: u64_at(bytes, lane::HIDDEN)?,

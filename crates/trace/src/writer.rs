@@ -3,6 +3,7 @@
 
 use crate::codec::{BlockHeader, Encoder, KindCounts, MAX_BLOCK_WORDS};
 use crate::define::Definition;
+use crate::dump::Checkpoint;
 use crate::kind::KINDS;
 use crate::layout::{BLOCKS, DEFINITIONS, Header, LANE_STRIDE, LANE_TABLE, SEGMENT};
 use std::fs::{File, OpenOptions};
@@ -19,12 +20,12 @@ pub const RING_LIMITS: std::ops::RangeInclusive<u64> = 4 * SEGMENT..=1 << 40;
 /// error is returned so that it can be told once.
 #[derive(Debug)]
 pub struct Writer {
-    file: File,
-    header: Header,
+    pub(crate) file: File,
+    pub(crate) header: Header,
     encoder: Encoder,
-    segment: u32,
-    offset: u64,
-    epoch: u32,
+    pub(crate) segment: u32,
+    pub(crate) offset: u64,
+    pub(crate) epoch: u32,
     held: Vec<KindCounts>,
     scratch: Vec<u8>,
 }
@@ -148,10 +149,34 @@ impl Writer {
         self.segment = (self.segment + 1) % self.header.segments;
         self.offset = 0;
         self.epoch = self.epoch.wrapping_add(1);
-        if let Some(held) = self.held.get_mut(self.segment as usize) {
+        self.forget(self.segment);
+    }
+
+    /// Counts what a segment held as overwritten.
+    pub(crate) fn forget(&mut self, segment: u32) {
+        if let Some(held) = self.held.get_mut(segment as usize) {
             add(&mut self.header.overwritten, held);
             *held = [0; KINDS];
         }
+    }
+
+    /// The recording as it is now, to be copied while it goes on. Everything that belongs to it
+    /// must have been appended, and the lane table written.
+    ///
+    /// # Errors
+    /// The system's, if it has no file descriptor left.
+    pub fn checkpoint(&self) -> io::Result<Checkpoint> {
+        let at = Writer {
+            file: self.file.try_clone()?,
+            header: self.header.clone(),
+            encoder: Encoder::default(),
+            segment: self.segment,
+            offset: self.offset,
+            epoch: self.epoch,
+            held: self.held.clone(),
+            scratch: Vec::new(),
+        };
+        Ok(Checkpoint::new(self.file.try_clone()?, at))
     }
 
     fn write_block(&mut self) -> io::Result<()> {

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Following a recording: while it is written, overwritten, torn, closed, killed and replaced.
 
+mod common;
+
+use common::lanes_file;
 use ncclscope_trace::codec::META_LANE;
-use ncclscope_trace::lanes_file::{Owner, RINGS, TABLE, adopt};
-use ncclscope_trace::layout::{BLOCKS, Header, LANE_STRIDE, SEGMENT};
+use ncclscope_trace::lanes_file::{Owner, adopt};
+use ncclscope_trace::layout::{BLOCKS, Header, SEGMENT};
 use ncclscope_trace::record::{Detail, Packed};
-use ncclscope_trace::scratch::lane;
 use ncclscope_trace::{
     ClockSync, Comm, Definition, End, EventKind, Follower, Handle, News, Record, Start, StrId,
     Writer,
@@ -38,7 +40,7 @@ fn ticks(follower: &mut Follower) -> Vec<(usize, u64)> {
     let told = poll(follower).into_iter();
     let record = |news| match news {
         News::Record(lane, record) => Some((lane, record.ticks())),
-        News::Definition(_) => None,
+        News::Definition(_) | News::Vital(_) => None,
     };
     told.filter_map(record).collect()
 }
@@ -132,17 +134,8 @@ fn with_lanes(folder: &Path) -> (PathBuf, PathBuf, File) {
     let header = Header { pid, process, lanes_file: Some(lanes.clone()), ..Header::default() };
     let mut writer = Writer::create(&path, header, 0).unwrap();
     writer.append(0, 0, &words(1000..1001)).unwrap();
-    let file = File::create(&lanes).unwrap();
     let owner = Owner { pid, process, recording: path.clone() };
-    file.write_all_at(&owner.encode(), 0).unwrap();
-    let words = words(1000..1002);
-    for (i, word) in words.iter().enumerate() {
-        file.write_all_at(&word.to_le_bytes(), RINGS + 8 * i as u64).unwrap();
-    }
-    let mut table = [0u8; LANE_STRIDE];
-    table[lane::STATE] = 1;
-    table[lane::HEAD] = u8::try_from(words.len()).unwrap();
-    file.write_all_at(&table, TABLE).unwrap();
+    let file = lanes_file(&lanes, &owner, &words(1000..1002));
     file.lock().unwrap();
     (path, lanes, file)
 }

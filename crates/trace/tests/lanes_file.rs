@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The lanes of a process that was killed, before and after they are put into its recording.
 
-use ncclscope_trace::lanes_file::{Adopted, Owner, RINGS, SLABS_AT, TABLE, adopt};
-use ncclscope_trace::layout::{HEADER_BYTES, Header, LANE_STRIDE, SLAB_BYTES};
+mod common;
+
+use common::lanes_file;
+use ncclscope_trace::lanes_file::{Adopted, Owner, SLABS_AT, TABLE, adopt};
+use ncclscope_trace::layout::{HEADER_BYTES, Header, SLAB_BYTES};
 use ncclscope_trace::scratch::{lane, slot};
 use ncclscope_trace::{Detail, Handle, Recording, Start, Writer};
 use std::fs::{File, OpenOptions};
@@ -24,19 +27,10 @@ fn killed() -> Case {
     let (pid, process) = OWNER;
     let header = Header { pid, process, lanes_file: Some(lanes.clone()), ..Header::default() };
     Writer::create(&recording, header, 1 << 20).unwrap();
-    let file = File::create(&lanes).unwrap();
     let owner = Owner { pid, process, recording: recording.clone() };
-    file.write_all_at(&owner.encode(), 0).unwrap();
     let (handle, parent) = (Handle(9), Handle::NULL);
     let start = Start { ticks: 1000, comm: 0, handle, parent, detail: Detail::Group }.pack();
-    let words = start.words();
-    for (i, word) in words.iter().enumerate() {
-        file.write_all_at(&word.to_le_bytes(), RINGS + 8 * i as u64).unwrap();
-    }
-    let mut table = [0u8; LANE_STRIDE];
-    table[lane::STATE] = 1;
-    table[lane::HEAD] = u8::try_from(words.len()).unwrap();
-    file.write_all_at(&table, TABLE).unwrap();
+    let file = lanes_file(&lanes, &owner, start.words());
     let op = Handle::slot_op(5, 0, 9, 0);
     let step = SLABS_AT + slot::STEPS as u64;
     file.write_all_at(&op.0.to_le_bytes(), SLABS_AT).unwrap();

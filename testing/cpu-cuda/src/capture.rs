@@ -78,6 +78,14 @@ pub enum Update {
     Set,
 }
 
+/// Captures that were begun and not ended.
+static ACTIVE: AtomicI32 = AtomicI32::new(0);
+
+/// Whether anything is being captured, in any stream.
+pub fn is_any() -> bool {
+    ACTIVE.load(Ordering::Acquire) != 0
+}
+
 /// Begins a capture in `stream`.
 ///
 /// # Errors
@@ -95,6 +103,7 @@ pub fn begin(stream: &Stream) -> Result {
             status: AtomicI32::new(Status::Active as i32),
         });
         *member = Some(Member { capture, frontier: Vec::new() });
+        ACTIVE.fetch_add(1, Ordering::AcqRel);
         Ok(())
     })
 }
@@ -111,6 +120,7 @@ pub fn end(stream: &Stream) -> Result<Arc<Graph>> {
             return Err(Error::STREAM_CAPTURE_UNMATCHED);
         }
         let whole = capture.status() == Status::Active;
+        ACTIVE.fetch_sub(1, Ordering::AcqRel);
         capture.set(Status::None);
         *member = None;
         if whole {

@@ -5,8 +5,7 @@
 //! multicast (NVLS) and `cuMemGetHandleForAddressRange` (DMA-BUF) among them. A context is a
 //! device: each has only its primary one.
 
-#![expect(non_snake_case, reason = "the names are CUDA's")]
-
+pub mod event;
 pub mod memory;
 pub mod stream;
 
@@ -14,7 +13,8 @@ use crate::device;
 use crate::error::{Error, Out, Result, name, put, text};
 use std::ffi::{CStr, c_char};
 
-/// Defines driver functions: like `runtime!`, but they are found through the look-up only.
+/// Defines driver functions: like `runtime!`. NCCL finds them through the look-up; a profiler looks
+/// for the library `libcuda.so.1`, which a link of that name to this one is.
 macro_rules! driver {
     ($(
         $(#[$meta:meta])*
@@ -25,6 +25,7 @@ macro_rules! driver {
             ///
             /// # Safety
             /// The arguments must satisfy the contract of the CUDA function of this name.
+            #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($arg: $ty),*) -> i32 {
                 $crate::error::driver_status(move || $body)
             }
@@ -49,7 +50,7 @@ pub fn entry_point(name: &str, version: u32) -> Option<*const ()> {
         "cuCtxCreate" if version >= CONTEXT_V3 => "cuCtxCreate_v3",
         name => name,
     };
-    let tables = [table(), memory::table(), stream::table()];
+    let tables = [table(), event::table(), memory::table(), stream::table()];
     tables.iter().flatten().find(|f| f.0 == name).map(|f| f.1)
 }
 

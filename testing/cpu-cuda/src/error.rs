@@ -55,6 +55,7 @@ statuses! {
     HOST_MEMORY_NOT_REGISTERED = 713, "cudaErrorHostMemoryNotRegistered",
         "the host memory is not registered";
     LAUNCH_FAILURE = 719, "cudaErrorLaunchFailure", "a kernel could not be played";
+    NOT_PERMITTED = 800, "cudaErrorNotPermitted", "not permitted in a host function";
     NOT_SUPPORTED = 801, "cudaErrorNotSupported", "not supported by the CPU stand-in";
     STREAM_CAPTURE_UNSUPPORTED = 900, "cudaErrorStreamCaptureUnsupported",
         "not permitted while the stream is capturing";

@@ -11,6 +11,7 @@ use crate::capture::Member;
 use crate::device;
 use crate::error::Result;
 use crate::util::{Table, lock, wait_while};
+use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -57,9 +58,21 @@ impl Work {
     /// Does the work on the calling thread. What it wrote is visible to whoever learns of its end,
     /// also in other processes, where no lock passes the news.
     pub fn run(&self) {
+        let outer = IN_HOST.replace(self.kind == Kind::Host || IN_HOST.get());
         (self.body)();
+        IN_HOST.set(outer);
         fence(Ordering::SeqCst);
     }
+}
+
+thread_local! {
+    /// The thread runs a host function.
+    static IN_HOST: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the calling thread runs a host function, which must not call CUDA.
+pub fn is_in_host_function() -> bool {
+    IN_HOST.get()
 }
 
 impl fmt::Debug for Work {

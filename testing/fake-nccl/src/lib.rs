@@ -12,6 +12,7 @@ played, and by this process having survived.
 */
 
 pub mod allocator;
+pub mod control;
 pub mod descr;
 pub mod end;
 pub mod log;
@@ -23,6 +24,7 @@ pub mod plugin;
 pub mod replay;
 pub mod script;
 
+pub use control::Control;
 pub use log::Log;
 pub use play::Player;
 pub use plugin::{Plugin, Profiler};

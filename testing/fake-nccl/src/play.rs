@@ -80,6 +80,12 @@ impl<'a> Player<'a> {
         Player { strings: Strings::All(text), ..self }
     }
 
+    /// The plugin that it plays to.
+    #[must_use]
+    pub const fn plugin(&self) -> &'a Plugin {
+        self.plugin
+    }
+
     /// The API version.
     #[must_use]
     pub const fn version(&self) -> usize {

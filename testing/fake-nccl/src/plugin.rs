@@ -116,6 +116,12 @@ impl Plugin {
         Plugin { name, logger, ..self }
     }
 
+    /// The file that it was loaded from.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The API version.
     #[must_use]
     pub const fn version(&self) -> usize {

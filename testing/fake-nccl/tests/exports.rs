@@ -29,7 +29,24 @@ fn exports_needs_and_flags() {
         .map(|s| s.name().unwrap().to_owned())
         .collect();
     exports.sort();
-    let expected: Vec<_> = (1..=7).map(|v| format!("ncclProfiler_v{v}")).collect();
+    let tables = (1..=7).map(|v| format!("ncclProfiler_v{v}"));
+    let calls = [
+        "ask_external_id",
+        "dump",
+        "error",
+        "is_started",
+        "mark",
+        "on_hang",
+        "pop_external_id",
+        "push_external_id",
+        "set_role",
+        "set_step",
+        "simulate_hang",
+        "start",
+        "stop",
+        "version",
+    ];
+    let expected: Vec<_> = tables.chain(calls.map(|call| format!("ncclscope_{call}"))).collect();
     assert_eq!(exports, expected);
 
     let endian = file.endian();

@@ -69,7 +69,10 @@ fn count(recording: &Recording) -> Counts {
                     let stopped = usize::from(step.has(2));
                     *counts.stopped.entry(EventKind::ProxyStep).or_default() += stopped;
                 }
-                Record::State { .. } | Record::ClockSync(_) => {}
+                Record::State { .. }
+                | Record::ClockSync(_)
+                | Record::Mark(_)
+                | Record::Vital(_) => {}
             }
         }
     }

@@ -97,7 +97,7 @@ impl<'a> Model<'a> {
                     ends.push(record);
                 }
                 Record::State { .. } => ends.push(record),
-                Record::ClockSync(_) => {}
+                Record::ClockSync(_) | Record::Mark(_) | Record::Vital(_) => {}
             }
         }
     }

@@ -8,6 +8,7 @@
 //! the profiler: they are files.
 
 pub mod build;
+pub mod control;
 pub mod cuda;
 pub mod job;
 pub mod meeting;

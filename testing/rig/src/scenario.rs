@@ -135,6 +135,7 @@ impl<'a> Rank<'a> {
                 std::thread::sleep(Duration::from_millis(ms));
                 Ok(())
             }),
+            Step::Record(on) => timed(|| Ok(crate::control::record(on)?)),
             Step::Barrier => timed(|| Ok(self.meeting.barrier()?)),
             Step::Repeat(..) => unreachable!("handled above"),
         }?;

@@ -45,6 +45,7 @@
 //! rank = 1
 //! step = 2
 //! mbps = 4                                 # megabytes a second
+//! delay_ms = 20                            # optional: 0; what each message takes beyond that
 //!
 //! [[fault]]                                # from step 2 on the rank sends so much, no more
 //! kind = "stalled-link"
@@ -53,7 +54,7 @@
 //! bytes = 300000
 //! ```
 //! Equal files give equal faults. A fault's step is one of the file's list, from 1. The proxy
-//! threads and the links are there once an operation has used them: from step 2 on.
+//! threads are there once an operation has used them: from step 2 on.
 
 use crate::job::{Job, Outcome, RankOutcome};
 use crate::step::Step;
@@ -172,6 +173,8 @@ enum Fault {
         rank: usize,
         step: usize,
         mbps: u64,
+        #[serde(default)]
+        delay_ms: u64,
     },
     StalledLink {
         rank: usize,
@@ -299,8 +302,8 @@ impl ScenarioFile {
                 // Without a name the thread cannot be told from others.
                 self.own(rank)?.env.insert("NCCL_SET_THREAD_NAME".into(), "1".into());
             }
-            Fault::SlowLink { rank, step, mbps } => {
-                self.option(rank, step, "--slow-link", &format!(":{mbps}"))?;
+            Fault::SlowLink { rank, step, mbps, delay_ms } => {
+                self.option(rank, step, "--slow-link", &format!(":{mbps}:{delay_ms}"))?;
             }
             Fault::StalledLink { rank, step, bytes } => {
                 self.option(rank, step, "--stall-link", &format!(":{bytes}"))?;

@@ -60,6 +60,8 @@ pub enum Step {
     Skip,
     /// `sleep:MS`: milliseconds of nothing.
     Sleep(u64),
+    /// `record:on` or `record:off`: the rank starts or stops its recording.
+    Record(bool),
     /// `barrier`: ranks wait for each other without NCCL, through files.
     Barrier,
     /// `repeat:K:STEP`.
@@ -99,6 +101,7 @@ impl Step {
                 | Self::Destroy(_)
                 | Self::Abort
                 | Self::Sleep(_)
+                | Self::Record(_)
                 | Self::Barrier
         )
     }
@@ -142,6 +145,7 @@ impl FromStr for Step {
             "split" => Self::Split(number(rest)?),
             "destroy" => Self::Destroy(number(rest)?),
             "start" => Self::Start(number(rest)?),
+            "record" if rest == "on" || rest == "off" => Self::Record(rest == "on"),
             "sleep" => Self::Sleep(rest.parse().map_err(|_| bad())?),
             "repeat" => {
                 let (k, step) = rest.split_once(':').ok_or_else(bad)?;
@@ -177,6 +181,7 @@ impl fmt::Display for Step {
             Self::Abort => write!(f, "abort"),
             Self::Skip => write!(f, "skip"),
             Self::Sleep(ms) => write!(f, "sleep {ms}"),
+            Self::Record(on) => write!(f, "record {}", if *on { "on" } else { "off" }),
             Self::Barrier => write!(f, "barrier"),
             Self::Repeat(k, step) => write!(f, "repeat {k} {step}"),
         }

@@ -2,13 +2,14 @@
 //! What applications do with communicators and groups, on real NCCL with the plugin loaded: the
 //! ranks check every result, and the report of the recording must account for every event.
 
+mod common;
+
 use rig::job::{Job, Outcome};
 use rig::topology::Topology;
 use rig::{build, wheel};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 /// The oldest release that the product promises to record, and the newest.
@@ -34,11 +35,7 @@ impl Product {
     }
 
     fn report(&self, folder: &Path) -> Value {
-        let mut command = Command::new(&self.cli);
-        let output = command.arg("report").arg(folder).args(["--format", "json"]).output();
-        let output = output.expect("the tool starts");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        serde_json::from_slice(&output.stdout).expect("the report is JSON")
+        common::report(&self.cli, folder)
     }
 }
 

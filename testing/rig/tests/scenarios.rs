@@ -4,12 +4,13 @@
 //!
 //! Thresholds are ratios and lower bounds: the machine may be slow, but not fast.
 
+mod common;
+
 use rig::job::Job;
 use rig::scenario_file::ScenarioFile;
 use rig::{build, wheel};
 use serde_json::Value;
 use std::path::Path;
-use std::process::Command;
 
 /// In nanoseconds.
 const MS: u64 = 1_000_000;
@@ -46,10 +47,7 @@ fn run(name: &str, judge: impl Fn(&Report)) {
 
 fn report(record: &Path) -> Value {
     let cli = build::package("ncclscope-cli").expect("the tool builds").join("ncclscope");
-    let output = Command::new(cli).arg("report").arg(record).args(["--format", "json"]).output();
-    let output = output.expect("the tool starts");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).expect("the report is JSON")
+    common::report(&cli, record)
 }
 
 impl Report {

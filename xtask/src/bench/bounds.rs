@@ -6,9 +6,9 @@
 use serde_json::Value;
 
 use super::loads::{
-    BULK1, BULK2, CLOCK, CLOSED, COARSE, COLD, HOT, IDLE, KERNEL, Load, MONOTONIC, NULL, OFF, ONE,
-    OURS, POLL, RATE, REFUSING, RING, SATURATED, SHUT, SIXTEEN, STOPPED, SUMMARY, Subject,
-    TOUCHED_4M, TOUCHED_512K, TRACE, TSC,
+    BULK1, BULK2, CLOCK, CLOSED, COARSE, COLD, HOT, IDLE, KERNEL, Load, METERED, METRICS,
+    MONOTONIC, NULL, OFF, ONE, OURS, POLL, RATE, REFUSING, RING, SATURATED, SHUT, SIXTEEN, STOPPED,
+    SUMMARY, Subject, TOUCHED_4M, TOUCHED_512K, TRACE, TSC, UNASKED,
 };
 use super::runs::{Runs, Series, Thread};
 
@@ -111,6 +111,15 @@ pub(super) const BOUNDS: &[Bound] = &[
     median("enqueue callback, one thread, to floor-ring", 1.3, "x", |r| {
         added(r, BULK1, Enqueue, OURS, RING)
     }),
+    median("proxy callback with its call, metrics and no collector, to without", 1.05, "x", |r| {
+        metrics(r, Proxy)
+    }),
+    median(
+        "enqueue callback with its call, metrics and no collector, to without",
+        1.05,
+        "x",
+        |r| metrics(r, Enqueue),
+    ),
     median("p99, hot, proxy", 20.0, "ns", |r| above(r, Proxy, "p99")),
     median("p99.9, hot, proxy", 60.0, "ns", |r| above(r, Proxy, "p999")),
     median("p99, hot, enqueue", 20.0, "ns", |r| above(r, Enqueue, "p99")),
@@ -119,9 +128,10 @@ pub(super) const BOUNDS: &[Bound] = &[
     median("p99.9, cold, enqueue, to floor-ring", 1.5, "x", |r| cold(r, Enqueue)),
     worst("worst operation", 10.0, "ms", worst_operation),
     worst("callbacks with NCCLSCOPE_MODE=off", 0.0, "calls", |r| {
-        r.at(STOPPED, OFF, "/calls").into()
+        r.at(UNASKED, OFF, "/calls").into()
     }),
     median("callback, gate shut", 2.0, "ns", gate_shut),
+    median("callback, recording stopped", 6.0, "ns", stopped),
     worst("unaccounted, saturated", 0.0, "events", |r| {
         r.each(SATURATED, TRACE, |result| Some(unaccounted(result))).into()
     }),
@@ -158,6 +168,13 @@ fn added(runs: &Runs, load: &Load, thread: Thread, subject: &Subject, floor: &Su
 fn whole(runs: &Runs, load: &Load, subject: &Subject, floor: &Subject) -> Figure {
     let [ours, floors] = [subject, floor].map(|one| runs.cost(load, Proxy, one));
     Figure { series: ours.over(&floors), parts: vec![("ns", ours), ("ns of the floor", floors)] }
+}
+
+/// What a callback takes while the drain thread measures and the sender finds nobody, to the same
+/// without metrics.
+fn metrics(runs: &Runs, thread: Thread) -> Figure {
+    let [with, without] = [METRICS, OURS].map(|one| runs.cost(METERED, thread, one));
+    Figure { series: with.over(&without), parts: vec![("ns", with), ("ns without", without)] }
 }
 
 /// An operation without its steps, to the floor's with them: what the proxy thread is spared.
@@ -213,6 +230,17 @@ fn gate_shut(runs: &Runs) -> Figure {
     let added = |thread| {
         let [shut, refusing] = [SHUT, REFUSING].map(|one| runs.cost(CLOSED, thread, one));
         shut.minus(&refusing)
+    };
+    let (enqueue, proxy) = (added(Enqueue), added(Proxy));
+    let series = enqueue.zip(&proxy, |one, other| Some(one.max(other)));
+    Figure { series, parts: vec![("ns, enqueue", enqueue), ("ns, proxy", proxy)] }
+}
+
+/// What a callback adds that NCCL hardly makes while recording is stopped.
+fn stopped(runs: &Runs) -> Figure {
+    let added = |thread| {
+        let [stopped, null] = [STOPPED, NULL].map(|one| runs.cost(CLOSED, thread, one));
+        stopped.minus(&null)
     };
     let (enqueue, proxy) = (added(Enqueue), added(Proxy));
     let series = enqueue.zip(&proxy, |one, other| Some(one.max(other)));

@@ -49,6 +49,12 @@ pub(super) const OURS: &Subject = &ours("ncclscope", &[]);
 /// With the clock of machines whose counter is no good.
 pub(super) const MONOTONIC: &Subject =
     &ours("ncclscope, monotonic", &[("NCCLSCOPE_CLOCK", "monotonic")]);
+/// With metrics for a collector that is down, far more often than anybody wants them. Nobody
+/// listens on TCP port 1.
+pub(super) const METRICS: &Subject = &ours(
+    "ncclscope, metrics",
+    &[("NCCLSCOPE_OTLP", "http://127.0.0.1:1"), ("NCCLSCOPE_WINDOW", "0.1")],
+);
 /// Without network steps.
 pub(super) const COARSE: &Subject =
     &ours("ncclscope, no steps", &[("NCCLSCOPE_EVENTS", "default,-ProxyStep,-NetPlugin")]);
@@ -64,6 +70,12 @@ pub(super) const SHUT: &Subject = &Subject {
     name: "ncclscope, gate shut",
     plugin: Plugin::Shut,
     env: &[("NCCLSCOPE_MODE", "off")],
+};
+/// Its recording stopped, and called with all events all the same.
+pub(super) const STOPPED: &Subject = &Subject {
+    name: "ncclscope, stopped",
+    plugin: Plugin::Shut,
+    env: &[("NCCLSCOPE_START", "off")],
 };
 
 /// What is played, and to whom.
@@ -158,6 +170,9 @@ pub(super) const RATE: &Load = &Load {
     also: Also::Bytes,
     ..load("full rate", "--threads 2 --bulk --colls 3000 --steps 32 --period-us 335", &[NULL, OURS])
 };
+/// Long enough for twenty windows of metrics.
+pub(super) const METERED: &Load =
+    &load("metrics", "--threads 2 --bulk --colls 4000 --period-us 500", &[OURS, METRICS]);
 /// As fast as callbacks can be made: most find the lane full.
 pub(super) const SATURATED: &Load = &Load {
     may_lose: true,
@@ -165,11 +180,11 @@ pub(super) const SATURATED: &Load = &Load {
     ..load("saturated", "--threads 2 --bulk --colls 10000 --settle-ms 300", &[NULL, TSC, TRACE])
 };
 /// What NCCL calls where nobody wants events: nothing.
-pub(super) const STOPPED: &Load = &load("off", "--threads 2 --bulk --colls 1000", &[OFF]);
-/// What the plugin does when it is called while its gate is shut.
+pub(super) const UNASKED: &Load = &load("off", "--threads 2 --bulk --colls 1000", &[OFF]);
+/// What the plugin does when it is called while its gate is shut, or recording is stopped.
 pub(super) const CLOSED: &Load = &Load {
     may_lose: true,
-    ..load("gate shut", "--threads 2 --bulk --colls 2000", &[REFUSING, SHUT])
+    ..load("gate shut", "--threads 2 --bulk --colls 2000", &[REFUSING, SHUT, NULL, STOPPED])
 };
 /// One communicator.
 pub(super) const ONE: &Load = &load(
@@ -199,8 +214,9 @@ pub(super) const LOADS: &[&Load] = &[
     HOT,
     COLD,
     RATE,
+    METERED,
     SATURATED,
-    STOPPED,
+    UNASKED,
     CLOSED,
     ONE,
     SIXTEEN,

@@ -6,10 +6,9 @@
  * Only the callbacks are timed, those of a poll together. Prints what the neutral driver prints of
  * a proxy thread under --bulk; an operation is a poll here.
  *
- * The table and the descriptor are those of NCCL's profiler_v6.h@v2.30.7-1, as far as used.
+ * The descriptor is that of NCCL's profiler_v6.h@v2.30.7-1, as far as used.
  */
 #include <dlfcn.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,18 +16,11 @@
 #include <unistd.h>
 #include <x86intrin.h>
 
+#include "table.h"
+
 enum { OPS = 32, STEPS = 32, ROUNDS = 24, WARM = 4, POLLS = STEPS * (ROUNDS - WARM) };
 enum { PROXY_OP = 8, PROXY_STEP = 16 };
 enum { SEND_GPU = 8, SEND = 9, RECV = 10, FLUSH = 11, RECV_GPU = 12, SEND_PEER = 20 };
-
-struct table {
-  const char *name;
-  int (*init)(void **, uint64_t, int *, const char *, int, int, int, void *);
-  int (*start)(void *, void **, void *);
-  int (*stop)(void *);
-  int (*record)(void *, int, void *);
-  int (*finalize)(void *);
-};
 
 struct descriptor {
   uint64_t type;

@@ -140,7 +140,7 @@ fn machine() -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::loads::{OFF, ONE, OURS, SIXTEEN, STOPPED};
+    use super::super::loads::{OFF, ONE, OURS, SIXTEEN, UNASKED};
     use super::*;
 
     fn runs() -> Runs {
@@ -153,7 +153,7 @@ mod tests {
             runs.add(SIXTEEN, OURS, init(ms, nulls));
         }
         for calls in [0, 1, 0] {
-            runs.add(STOPPED, OFF, json!({"calls": calls, "null_handles": {}}));
+            runs.add(UNASKED, OFF, json!({"calls": calls, "null_handles": {}}));
         }
         runs
     }

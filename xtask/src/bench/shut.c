@@ -4,22 +4,12 @@
  *
  * SHUT: its callbacks are those of the plugin NCCLSCOPE_BENCH_PLUGIN, which asks for no event, and
  * so is called with its gate shut. REFUSING: its callbacks do nothing; what they cost is the call.
- *
- * The table is ncclProfiler_v6_t of NCCL's profiler_v6.h@v2.30.7-1: a name and five functions.
  */
 #include <dlfcn.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-struct table {
-  const char *name;
-  int (*init)(void **, uint64_t, int *, const char *, int, int, int, void *);
-  int (*start)(void *, void **, void *);
-  int (*stop)(void *);
-  int (*record)(void *, int, void *);
-  int (*finalize)(void *);
-};
+#include "table.h"
 
 /* Everything but ProxyCtrl, as floor.c has it. */
 enum { MASK = 0xfdf };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One cell: a job under `ncclscope run`, then the check of what it recorded.
+//! One cell: a job under `ncclscope run`, then the check of what it recorded; and, of a job without
+//! a fault, that nobody finds one.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -125,8 +126,24 @@ impl Cell {
         if verdict.comms == 0 {
             return Ok(Ended::Failed(vec!["nothing was recorded".into()]));
         }
+        if self.scenario.is_none()
+            && let Some(said) = diagnosis(tools, folder)?
+        {
+            return Ok(Ended::Failed(vec![format!("a verdict on a healthy job: {said}")]));
+        }
         Ok(Ended::Checked(verdict))
     }
+}
+
+/// What `ncclscope diagnose` says of a job that ended well, if it says anything.
+fn diagnosis(tools: &Tools, folder: &Path) -> crate::Outcome<Option<String>> {
+    let mut command = Command::new(tools.folder.join("ncclscope"));
+    let output = command.arg("diagnose").arg(folder).stdin(Stdio::null()).output()?;
+    let said = || {
+        let text = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
+        String::from_utf8_lossy(&text).trim().to_owned()
+    };
+    Ok((!output.status.success()).then(said))
 }
 
 /// Why a job failed: what its log says that sounds like a reason, or else how it ends.

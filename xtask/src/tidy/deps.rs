@@ -16,8 +16,18 @@ const PLUGIN: &str = "ncclscope-plugin";
 const ARROWS: &[(&str, &[&str])] = &[
     (
         "ncclscope-cli",
-        &["ncclscope-export", "ncclscope-analyze", "ncclscope-otlp", "ncclscope-trace"],
+        &[
+            "ncclscope-export",
+            "ncclscope-diagnose",
+            "ncclscope-kineto",
+            "ncclscope-analyze",
+            "ncclscope-otlp",
+            "ncclscope-simulate",
+            "ncclscope-stragglers",
+            "ncclscope-trace",
+        ],
     ),
+    ("ncclscope-stragglers", &["ncclscope-kineto", "ncclscope-analyze", "ncclscope-trace"]),
     (PLUGIN, &["ncclscope-runtime", "ncclscope-recorder", "ncclscope-abi"]),
     (
         "ncclscope-runtime",
@@ -30,6 +40,9 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("ncclscope-export", &["ncclscope-analyze", "ncclscope-trace"]),
+    ("ncclscope-kineto", &["ncclscope-analyze", "ncclscope-trace"]),
+    ("ncclscope-simulate", &["ncclscope-trace"]),
+    ("ncclscope-diagnose", &["ncclscope-analyze", "ncclscope-trace"]),
     ("ncclscope-analyze", &["ncclscope-trace"]),
     ("ncclscope-recorder", &["ncclscope-trace"]),
     ("ncclscope-otlp", &[]),

@@ -26,6 +26,10 @@ const FORBID_UNSAFE: &[&str] = &[
     "crates/analyze/",
     "crates/export/",
     "crates/otlp/",
+    "crates/kineto/",
+    "crates/diagnose/",
+    "crates/stragglers/",
+    "crates/simulate/",
     "crates/cli/",
     "xtask/",
 ];

@@ -12,6 +12,7 @@ start, did not come) or `overflow` (too much was in flight).
 use super::Metrics;
 use super::comms::Comms;
 use super::family::{Families, Part, PartKind, is_head};
+use super::launches::Launches;
 use super::load::Load;
 use super::network::Network;
 use super::settle::{Look, Settled};
@@ -35,9 +36,11 @@ pub struct Collector {
     pub(super) comms: Comms,
     pub(super) network: Network,
     pub(super) settled: Settled,
+    pub(super) launches: Launches,
     loads: [Load; LANES],
     events: [u64; KINDS],
     lost: BTreeMap<(&'static str, &'static str), u64>,
+    exports_lost: BTreeMap<&'static str, u64>,
     ns_per_tick: f64,
     latest: u64,
     epoch_at: u64,
@@ -53,9 +56,11 @@ impl Default for Collector {
             comms: Comms::default(),
             network: Network::default(),
             settled: Settled::default(),
+            launches: Launches::default(),
             loads: [Load::default(); LANES],
             events: [0; KINDS],
             lost: BTreeMap::new(),
+            exports_lost: BTreeMap::new(),
             ns_per_tick: 1.0,
             latest: 0,
             epoch_at: 0,
@@ -90,7 +95,7 @@ impl Collector {
             Record::State { ticks, handle, state, arg, .. } => {
                 self.state(*ticks, *handle, *state, *arg);
             }
-            Record::ClockSync(_) => {}
+            Record::ClockSync(_) | Record::Mark(_) | Record::Vital(_) => {}
         }
     }
 
@@ -104,6 +109,20 @@ impl Collector {
             *self.window.lost.entry((cause, kind)).or_default() += more;
             self.comms.kernels_lost |= kind == EventKind::KernelCh.name();
         }
+    }
+
+    /// Requests that an export lost, by cause: the running total since the process began. What it
+    /// grew by belongs to this window; a cause that lost none is told, too.
+    pub fn export_lost(&mut self, cause: &'static str, total: u64) {
+        let seen = self.exports_lost.entry(cause).or_default();
+        *self.window.exports_lost.entry(cause).or_default() += total.saturating_sub(*seen);
+        *seen = total.max(*seen);
+    }
+
+    /// Events that started in this window until now: who closes windows by count looks here.
+    #[must_use]
+    pub fn events(&self) -> u64 {
+        self.events.iter().sum()
     }
 
     /// [`Collector::lost`] for each kind of event.
@@ -207,7 +226,7 @@ impl Collector {
                 let part = Part::new(start, PartKind::Copy, lane, end);
                 self.families.add_part(part, family_of(start));
             }
-            _ => {}
+            _ => self.launches.start(start),
         }
     }
 
@@ -294,6 +313,9 @@ impl Collector {
     }
 
     fn state(&mut self, ticks: u64, handle: Handle, state: State, arg: u64) {
+        if state == State::CUDA_EVENT {
+            return self.launches.measured(handle, arg);
+        }
         let ptimer = (state == State::KERNEL_CH_STOP).then_some(arg);
         if let Some(part) = self.families.part_mut(handle) {
             let was_moving = std::mem::replace(&mut part.moved, true);

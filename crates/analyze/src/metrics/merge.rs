@@ -15,6 +15,7 @@ impl Metrics {
         add_all(&mut self.ranks, &later.ranks, Rank::merge);
         add_all(&mut self.proxies, &later.proxies, Proxy::merge);
         add_all(&mut self.lost, &later.lost, |sum, count| *sum += count);
+        add_all(&mut self.exports_lost, &later.exports_lost, |sum, count| *sum += count);
         add_all(&mut self.events, &later.events, |sum, count| *sum += count);
     }
 }

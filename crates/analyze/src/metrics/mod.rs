@@ -6,16 +6,18 @@ What is measured all the time: totals and distributions instead of events.
 each: a [`Metrics`]. Windows add up ([`Metrics::merge`]), those of one process to what it did since
 it began, and those of several processes to what a node did. Nothing here knows how it is exported.
 
-An operation belongs to the window in which it settles, with all its children: it is never split.
-One that does not settle is counted as in flight, and holds up no window. Links, channels and proxy
+Who calls [`Collector::close`] decides when a window ends, by time or by [`Collector::events`]. An
+operation belongs to the window in which it settles, with all its children: it is never split. One
+that does not settle is counted as in flight, and holds up no window. Links, channels and proxy
 threads are counted as their records come, also for what is in flight.
 */
 
 pub mod collector;
 mod comms;
 mod family;
-mod hash;
+pub(crate) mod hash;
 pub mod histogram;
+mod launches;
 mod load;
 mod merge;
 mod network;
@@ -204,7 +206,8 @@ pub struct RankKey {
 /// Of all operations of a communicator on a rank.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rank {
-    /// From the end of an operation to the start of the next, s; 0 where they overlap.
+    /// From the end of an operation to the start of the next, s; 0 where they overlap. Next is
+    /// among those that settle together: a stuck one comes after those that overtook it.
     pub gap: Histogram,
     /// Operations that are not over: the state at the window's end.
     pub in_flight: u64,
@@ -238,6 +241,8 @@ pub struct Metrics {
     /// `stale`, `unknown`; `unmatched` and `overflow` are the [`Collector`]'s own) and kind of
     /// event (empty where it is not known).
     pub lost: BTreeMap<(&'static str, &'static str), u64>,
+    /// Requests with metrics that did not reach the collector, by cause (`queue_full`, `refused`).
+    pub exports_lost: BTreeMap<&'static str, u64>,
     /// Events that started, by kind.
     pub events: BTreeMap<&'static str, u64>,
 }

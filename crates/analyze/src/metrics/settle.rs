@@ -79,12 +79,13 @@ pub(super) struct Look {
 impl Collector {
     /// Lets operations settle.
     pub(super) fn look(&mut self, look: Look) {
-        let Collector { families, comms, network, settled, .. } = self;
+        let Collector { families, comms, network, settled, launches, .. } = self;
         settled.in_flight.clear();
         families.settle(|families, family| {
             let Some(head) = &family.head else { return false };
             let facts = Facts::of(&head.start.detail);
-            let (evidence, sent) = judge(families, family, head, (network, comms), &facts);
+            let (mut evidence, sent) = judge(families, family, head, (network, comms), &facts);
+            evidence.add_launch(launches.of_call(head.start.parent));
             let completion =
                 if facts.is_copy { evidence.ce_completion() } else { evidence.completion() };
             if completion == Completion::Open {
@@ -96,6 +97,7 @@ impl Collector {
             let is_over = look.is_last || look.was_over_before(family.quiet_since, wait_ns);
             if is_over {
                 settled.add(head, &facts, (&evidence, completion), sent, (comms, look.ns_per_tick));
+                launches.forget(head.start.parent);
             } else if family.quiet_since.is_none_or(|since| since > look.now) {
                 family.quiet_since = Some(look.now);
             }

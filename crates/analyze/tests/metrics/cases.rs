@@ -6,7 +6,7 @@ use ncclscope_analyze::Timing;
 use ncclscope_analyze::metrics::{Collector, Metrics, Mode};
 use ncclscope_analyze::simulate::{API, Call, Fault, PROXY, Process};
 use ncclscope_analyze::stats::to_f64;
-use ncclscope_trace::record::{Coll, ProxyOp, STEP_SHIFT, step_flags};
+use ncclscope_trace::record::{ApiCall, Coll, ProxyOp, STEP_SHIFT, step_flags};
 use ncclscope_trace::{Detail, EventKind, Handle, Record, Start, State, Step, TickMap};
 use std::collections::BTreeMap;
 
@@ -31,6 +31,31 @@ fn one_all_reduce_is_measured_whole() {
     assert_eq!(sums.bus_bandwidth.max(), Some(algo));
     assert!(metrics.proxies[&1].busy > link.seconds.max().unwrap());
     assert_eq!(metrics.lost, BTreeMap::new());
+}
+
+#[test]
+fn cuda_events_time_an_operation_once_a_launch_was_measured() {
+    let mut process = Process::new(0, 2);
+    let func = process.string("AllReduce");
+    for ns in [100_000, 200_000] {
+        let graph = Detail::GroupApi { graph: false, depth: 1 };
+        let group = process.start(API, Handle::NULL, graph);
+        let api = ApiCall { func, ..ApiCall::default() };
+        let api = process.start(API, group, Detail::CollApi(api));
+        let launch = process.start(API, group, Detail::KernelLaunch { stream: 7 });
+        let coll = process.start(API, api, Detail::Coll(Coll { func, ..Coll::default() }));
+        [launch, coll, api, group].into_iter().for_each(|event| process.stop(API, event));
+        process.state(PROXY, launch, State::CUDA_EVENT, ns);
+        process.now += 5 * SECOND;
+    }
+    // The other lane is read first: the first launch is measured before it is known.
+    let metrics = measured(&process, &[SECOND]);
+    let timed = |timing| {
+        let mut rows = metrics.operations.iter().filter(move |(key, _)| key.timing == timing);
+        rows.next().map(|(_, sums)| (sums.count, sums.duration.sum))
+    };
+    assert_eq!(timed(Timing::Event), Some((1, 0.0002)), "{:?}", metrics.operations);
+    assert_eq!(timed(Timing::Enqueue).map(|(count, _)| count), Some(1));
 }
 
 #[test]

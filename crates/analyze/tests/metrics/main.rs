@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Windows of metrics, of simulated processes.
 
+mod by_count;
 mod cases;
 mod offline;
 

@@ -179,7 +179,7 @@ fn foreign_op(process: &mut Process) {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Act {
+pub(crate) enum Act {
     Collective(Call),
     SendRecv(u64),
     Copy,
@@ -187,7 +187,7 @@ enum Act {
     StuckCopy,
 }
 
-fn play(process: &mut Process, acts: &[(Act, u64)]) {
+pub(crate) fn play(process: &mut Process, acts: &[(Act, u64)]) {
     for &(act, pause) in acts {
         match act {
             Act::Collective(call) => {
@@ -206,7 +206,7 @@ fn play(process: &mut Process, acts: &[(Act, u64)]) {
     }
 }
 
-fn act() -> impl Strategy<Value = (Act, u64)> {
+pub(crate) fn act() -> impl Strategy<Value = (Act, u64)> {
     let fault = prop_oneof![
         5 => Just(Fault::None),
         1 => Just(Fault::Hang),

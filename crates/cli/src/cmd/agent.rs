@@ -7,12 +7,16 @@ the agent, or to whom it exports to, costs a rank nothing. One process for a nod
 the same directory only counts the same again.
 */
 
+mod grpc;
 mod node;
+mod origin;
 mod output;
 mod process;
 mod sender;
 mod server;
 mod target;
+mod tls;
+mod vectors;
 
 use crate::args::{Agent as Args, Label};
 use crate::failure::{Failure, tell, warn};
@@ -68,7 +72,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     node.pass_over_ended();
     let mut exports = Exports::start(args, target)?;
     loop {
-        let stop = watch(&mut node, interval, &signals);
+        let stop = watch(&mut node, interval, &signals, &exports);
         exports.export(&mut node, &mut output, stop);
         if stop {
             exports.finish();
@@ -78,7 +82,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 /// Reads for the length of a window. True if a signal ends the agent.
-fn watch(node: &mut Node, interval: Duration, signals: &Receiver<()>) -> bool {
+fn watch(node: &mut Node, interval: Duration, signals: &Receiver<()>, exports: &Exports) -> bool {
     let end = Instant::now() + interval;
     loop {
         let left = end.saturating_duration_since(Instant::now());
@@ -92,6 +96,7 @@ fn watch(node: &mut Node, interval: Duration, signals: &Receiver<()>) -> bool {
             }
         };
         node.poll();
+        exports.page.iter().for_each(|page| page.set_vectors(node.vectors()));
         if stop || Instant::now() >= end {
             return stop;
         }

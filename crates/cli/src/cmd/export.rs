@@ -4,42 +4,102 @@
 use crate::args::{Export as Args, TraceFormat};
 use crate::failure::{Failure, tell};
 use crate::input::Input;
-use ncclscope_export::{chrome, pftrace};
+use ncclscope_export::pftrace::{Exporter, Written};
+use ncclscope_export::{archive, chrome, pftrace};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let format = format(args)?;
     let input = Input::open(&args.input)?;
     if args.output == Path::new("-") {
-        write(&input, args.to, io::stdout().lock())?;
+        write(&input, format, io::stdout().lock())?;
         return Ok(input.exit_code());
     }
-    let slices = to_file(&input, args)?;
+    let written = if args.per_rank {
+        per_process(&input, &args.output)?
+    } else {
+        to_file(&args.output, |file| write(&input, format, file))?
+    };
     tell(format_args!(
         "wrote {} slices of {} processes to {}; open it at https://ui.perfetto.dev",
-        slices,
+        written.slices,
         input.recordings.len(),
         args.output.display()
     ));
+    tell_missing_arrows(&written);
     Ok(input.exit_code())
 }
 
-/// Writes beside the file and renames, so that a trace is there whole or not at all.
-fn to_file(input: &Input, args: &Args) -> Result<u64, Failure> {
-    let failed = |e: io::Error| Failure::write(&args.output, &e);
-    // A pipe or a device cannot be replaced.
-    if std::fs::metadata(&args.output).is_ok_and(|it| !it.is_file() && !it.is_dir()) {
-        let file = File::options().write(true).open(&args.output).map_err(failed)?;
-        return write(input, args.to, file).map_err(failed);
+/// What `--to` says, else what the file's name ends in.
+fn format(args: &Args) -> Result<TraceFormat, Failure> {
+    let ending = args.output.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+    let by_name = match ending {
+        _ if args.per_rank => Some(TraceFormat::Pftrace),
+        "pftrace" | "perfetto-trace" => Some(TraceFormat::Pftrace),
+        "tar" => Some(TraceFormat::PerfettoTar),
+        "json" => Some(TraceFormat::Chrome),
+        _ => None,
+    };
+    if args.per_rank && args.to.is_some_and(|to| to != TraceFormat::Pftrace) {
+        return Err(Failure::usage("--per-rank writes pftrace only"));
     }
-    let mut name = args.output.clone().into_os_string();
+    if args.per_rank && args.output == Path::new("-") {
+        return Err(Failure::usage("--per-rank writes several files: name a directory with -o"));
+    }
+    args.to.or(by_name).ok_or_else(|| {
+        let name = args.output.display();
+        Failure::usage(format!("name a format with --to: `{name}` ends in none that is known"))
+    })
+}
+
+/// Says why some network steps have no arrow to the other rank, where ranks are shown together.
+fn tell_missing_arrows(written: &Written) {
+    let arrows = written.arrows;
+    if arrows.linked != 0 && arrows.alone + arrows.unknowable != 0 {
+        tell(format_args!(
+            "{} of {} network steps have no arrow to the other rank: it did not record {} of them, \
+             and of {} nobody can tell which is which (events were lost or left out, or the \
+             communicator's hash is not known)",
+            arrows.alone + arrows.unknowable,
+            arrows.linked + arrows.alone + arrows.unknowable,
+            arrows.alone,
+            arrows.unknowable,
+        ));
+    }
+}
+
+/// A file for each process, in a directory that is made if it is missing.
+fn per_process(input: &Input, directory: &Path) -> Result<Written, Failure> {
+    std::fs::create_dir_all(directory).map_err(|e| Failure::write(directory, &e))?;
+    let mut exporter = Exporter::new(&input.recordings);
+    let mut written = Written::default();
+    for (index, recording) in input.recordings.iter().enumerate() {
+        let path = directory.join(archive::file_name(index, recording));
+        written.add(to_file(&path, |file| buffered(file, |out| exporter.process(recording, out)))?);
+    }
+    Ok(written)
+}
+
+/// Writes beside the file and renames, so that a trace is there whole or not at all.
+pub(super) fn to_file(
+    path: &Path,
+    write: impl FnOnce(File) -> io::Result<Written>,
+) -> Result<Written, Failure> {
+    let failed = |e: io::Error| Failure::write(path, &e);
+    // A pipe or a device cannot be replaced.
+    if std::fs::metadata(path).is_ok_and(|it| !it.is_file() && !it.is_dir()) {
+        let file = File::options().write(true).open(path).map_err(failed)?;
+        return write(file).map_err(failed);
+    }
+    let mut name = path.to_owned().into_os_string();
     name.push(format!(".{}.tmp", std::process::id()));
     let file = File::create(&name).map_err(failed)?;
-    let result = write(input, args.to, file).and_then(|slices| {
-        std::fs::rename(&name, &args.output)?;
-        Ok(slices)
+    let result = write(file).and_then(|written| {
+        std::fs::rename(&name, path)?;
+        Ok(written)
     });
     result.map_err(|error| {
         let _ = std::fs::remove_file(&name);
@@ -47,12 +107,21 @@ fn to_file(input: &Input, args: &Args) -> Result<u64, Failure> {
     })
 }
 
-fn write(input: &Input, format: TraceFormat, out: impl Write) -> io::Result<u64> {
+pub(super) fn write(input: &Input, format: TraceFormat, out: impl Write) -> io::Result<Written> {
+    let recordings = &input.recordings;
+    buffered(out, |out| match format {
+        TraceFormat::Chrome => chrome::write(recordings, out),
+        TraceFormat::Pftrace => pftrace::write(recordings, out),
+        TraceFormat::PerfettoTar => archive::write(recordings, out),
+    })
+}
+
+fn buffered<W: Write>(
+    out: W,
+    write: impl FnOnce(&mut BufWriter<W>) -> io::Result<Written>,
+) -> io::Result<Written> {
     let mut out = BufWriter::with_capacity(1 << 20, out);
-    let slices = match format {
-        TraceFormat::Chrome => chrome::write(&input.recordings, &mut out),
-        TraceFormat::Pftrace => pftrace::write(&input.recordings, &mut out),
-    }?;
+    let written = write(&mut out)?;
     out.flush()?;
-    Ok(slices)
+    Ok(written)
 }

@@ -2,12 +2,18 @@
 //! The verbs, one file each.
 
 mod agent;
+mod control;
+mod diagnose;
 mod doctor;
 mod env;
 mod export;
+mod merge;
 mod plugin_path;
 mod report;
 mod run;
+mod simulate;
+mod stragglers;
+mod view;
 
 use crate::args::{Args, Verb};
 use crate::failure::Failure;
@@ -18,8 +24,18 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     match args.verb {
         Verb::Run(args) => run::run(&args),
         Verb::Report(args) => report::run(&args),
+        Verb::Diagnose(args) => diagnose::run(&args),
         Verb::Export(args) => export::run(&args),
+        Verb::Merge(args) => merge::run(&args),
+        Verb::View(args) => view::run(&args),
+        Verb::Stragglers(args) => stragglers::run(&args),
+        Verb::Ls(args) => control::list(&args),
+        Verb::Start(args) => control::start(&args),
+        Verb::Stop(args) => control::stop(&args),
+        Verb::Snapshot(args) => control::snapshot(&args),
+        Verb::Dump(args) => control::dump(&args),
         Verb::Agent(args) => agent::run(&args),
+        Verb::Simulate(args) => simulate::run(&args),
         Verb::Doctor(args) => doctor::run(&args),
         Verb::PluginPath => plugin_path::run(),
         Verb::Env(args) => env::run(&args),

@@ -10,14 +10,22 @@ const PREFIX: &str = "NCCLSCOPE_";
 const KNOWN: &[&str] = &[
     "MODE",
     "DIR",
+    "START",
+    "CONTROL",
+    "SIGNAL",
     "EVENTS",
     "KERNEL",
+    "CUDA_EVENTS",
     "RING_MB",
     "LANES",
     "CLOCK",
     "OTLP",
     "WINDOW",
+    "WINDOW_EVENTS",
     "LABELS",
+    "HANG_SEC",
+    "HANG_ACTION",
+    "CHAIN",
     "LOG",
     "PLUGIN",
     "PROM_COMPAT",
@@ -26,6 +34,10 @@ const KNOWN: &[&str] = &[
     "REQUIRE_PROM",
     "REQUIRE_PTRACE",
     "BENCH_DIR",
+    "TEST_TORCH_PYTHON",
+    "TEST_OLD_TORCH_PYTHON",
+    "REQUIRE_BROWSER",
+    "REQUIRE_TORCH",
     "TEST_PYTHON",
 ];
 
@@ -39,6 +51,7 @@ pub(super) fn checks() -> Vec<Check> {
         checks.push(Check::ok("NCCLSCOPE_*", detail));
     }
     checks.extend(plugin_variable(std::env::var("NCCL_PROFILER_PLUGIN").ok()));
+    checks.extend(chained(&std::env::var("NCCLSCOPE_CHAIN").unwrap_or_default()));
     checks
 }
 
@@ -69,6 +82,20 @@ fn plugin_variable(value: Option<String>) -> Option<Check> {
         return Some(Check::warn(name, detail, "set it to what `ncclscope plugin-path` prints"));
     }
     Some(Check::ok(name, value))
+}
+
+/// The plugins behind ours. What has no folder is looked for by the loader, who knows.
+fn chained(paths: &str) -> Vec<Check> {
+    let paths = paths.split(',').map(str::trim).filter(|path| !path.is_empty());
+    let check = |path: &str| {
+        let name = "NCCLSCOPE_CHAIN";
+        if path.contains('/') && !std::path::Path::new(path).is_file() {
+            let advice = "the job goes on without it: correct the path, or leave it out";
+            return Check::warn(name, format!("{path} is missing"), advice);
+        }
+        Check::ok(name, format!("{path} gets every callback too"))
+    };
+    paths.map(check).collect()
 }
 
 /// How many letters must be changed, added or removed.
@@ -105,6 +132,15 @@ mod tests {
     fn the_names_are_those_of_the_plugins_table() {
         let table = ncclscope_runtime::config::VARIABLES;
         assert_eq!(table.iter().map(|v| v.name).collect::<Vec<_>>(), KNOWN);
+    }
+
+    #[test]
+    fn chained_plugins_are_named() {
+        let checks = chained("inspector, /nowhere/libprofiler.so,");
+        assert_eq!(checks.len(), 2);
+        assert!(checks[0].advice.is_none() && checks[0].detail.starts_with("inspector "));
+        assert_eq!(checks[1].detail, "/nowhere/libprofiler.so is missing");
+        assert!(chained("").is_empty());
     }
 
     #[test]

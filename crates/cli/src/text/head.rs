@@ -70,16 +70,16 @@ fn command(page: &mut Page, run: &Value) {
 }
 
 fn communicators(page: &mut Page, report: &Report) {
-    let mut comms: BTreeMap<&str, (Option<&str>, Option<u32>, usize)> = BTreeMap::new();
+    let mut comms: BTreeMap<&str, (BTreeSet<&str>, Option<u32>, usize)> = BTreeMap::new();
     for row in &report.ranks {
         let Some(comm) = &row.comm else { continue };
-        let (name, nranks, seen) = comms.entry(comm).or_default();
-        *name = name.or(row.comm_name.as_deref());
+        let (names, nranks, seen) = comms.entry(comm).or_default();
+        names.extend(row.comm_name.iter().chain(&row.role).map(String::as_str));
         *nranks = nranks.or(row.nranks);
         *seen += 1;
     }
-    for (comm, (name, nranks, seen)) in comms {
-        let name = name.map_or(String::new(), |name| format!(" \"{name}\""));
+    for (comm, (names, nranks, seen)) in comms {
+        let name: String = names.iter().map(|name| format!(" \"{name}\"")).collect();
         let of = nranks.map_or(String::new(), |nranks| format!(" of {nranks}"));
         page.line(&format!("  comm        {comm}{name}: {seen}{of} ranks recorded"));
     }

@@ -101,6 +101,7 @@ fn explain(page: &mut Page, rows: &[OperationRow]) {
     let has = |timing: &str| rows.iter().any(|row| row.timing == timing);
     let texts = [
         ("kernel", "from the first channel's start to the last one's end, by the GPU's timer"),
+        ("cuda_event", "from its turn in the stream to its kernel's end, by two CUDA events"),
         ("proxy", "from the operation's start to its last network transfer's end, by the host"),
         ("enqueue", "how long the host took to hand the operation over; its end is not known"),
     ];

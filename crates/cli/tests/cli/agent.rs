@@ -10,7 +10,7 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Long enough for a machine that does other things as well.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 fn two_operations() -> Run {
     Run::new(|process| {
@@ -42,6 +42,23 @@ fn once_tells_everything_that_is_there() {
     assert_eq!(sum(&text, "nccl_operations_total", &["nccl_rank=\"1\""]), 2.0, "{text}");
     let per_peer = sum(&text, "nccl_link_transfers_total", &["nccl_peer_rank=\"0\""]);
     assert!(per_peer > 0.0 && text.contains("nccl_channel_id=\"1\""), "{text}");
+}
+
+#[test]
+fn copies_are_told_of_by_their_originals() {
+    let run = two_operations();
+    let dumps = run.file("dump-1");
+    std::fs::create_dir(&dumps).unwrap();
+    let mut copy = Process::new(0, 2);
+    copy.collective(Call::ALL_REDUCE);
+    copy.header.copy = true;
+    copy.write(&dumps).unwrap();
+    let operations = |dir: &Path| {
+        let args = ["agent", "--once", "--dir", dir.to_str().unwrap()];
+        let text = ncclscope(&args).ends_with(0).stdout;
+        sum(&text, "nccl_operations_total", &["\"AllReduce\""])
+    };
+    assert_eq!((operations(run.path()), operations(&dumps)), (4.0, 1.0));
 }
 
 #[test]
@@ -81,6 +98,40 @@ fn other_projects_names_are_given_on_request() {
     }
 }
 
+/// Opens the file that it is told of, and stays until its input ends.
+const HOLDS_A_FILE: &str = r#"read path; exec 3<"$path"; echo; read end"#;
+
+#[test]
+fn labels_that_no_recording_has_come_from_the_ranks_environment() {
+    let place = tempfile::tempdir().unwrap();
+    let mut command = Command::new("sh");
+    command.args(["-c", HOLDS_A_FILE]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.env("SLURM_JOB_ID", "4242").env("LOCAL_RANK", "5").env("CUDA_VISIBLE_DEVICES", "3");
+    let mut rank = command.spawn().unwrap();
+    let mut process = Process::new(0, 2);
+    process.header.pid = rank.id();
+    process.collective(Call::ALL_REDUCE);
+    let file = process.write(place.path()).unwrap();
+    let labels = |project: &str| {
+        let mut command = tool();
+        command.args(["agent", "--once", "--dir", place.path().to_str().unwrap()]);
+        let text = Outcome::of(command.env("NCCLSCOPE_PROM_COMPAT", project)).ends_with(0).stdout;
+        let line = text.lines().find(|line| line.starts_with("nccl_") && line.contains('{'));
+        line.unwrap_or_else(|| panic!("{text}")).to_owned()
+    };
+    let of_nobody = r#"version="v5.1",slurm_job_id="unknown",node="node-0",gpu="unknown""#;
+    let of_rank = r#"version="v5.1",slurm_job_id="4242",node="node-0",gpu="GPU3""#;
+    assert!(labels("inspector").contains(of_nobody), "a process of that number may be another's");
+    writeln!(rank.stdin.as_ref().unwrap(), "{}", file.display()).unwrap();
+    let mut line = String::new();
+    BufReader::new(rank.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(labels("inspector").contains(of_rank), "{}", labels("inspector"));
+    assert!(labels("mosaic").contains(r#"local_rank="5""#), "{}", labels("mosaic"));
+    drop(rank.stdin.take());
+    rank.wait().unwrap();
+    assert!(labels("inspector").contains(of_nobody), "it is gone");
+}
+
 #[test]
 fn wrong_usage_is_one_clear_error() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -107,9 +158,9 @@ fn wrong_usage_is_one_clear_error() {
 }
 
 /// An agent that runs; not longer than the test.
-struct Agent {
-    child: Child,
-    stderr: BufReader<ChildStderr>,
+pub(crate) struct Agent {
+    pub(crate) child: Child,
+    pub(crate) stderr: BufReader<ChildStderr>,
 }
 
 impl Agent {
@@ -117,14 +168,14 @@ impl Agent {
         Agent::spawn(tool().arg("agent").args(args))
     }
 
-    fn spawn(command: &mut Command) -> Agent {
+    pub(crate) fn spawn(command: &mut Command) -> Agent {
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());
         Agent { child, stderr }
     }
 
     /// The address that it serves.
-    fn address(&mut self) -> String {
+    pub(crate) fn address(&mut self) -> String {
         let mut line = String::new();
         self.stderr.read_line(&mut line).unwrap();
         let address = line.trim().strip_prefix("ncclscope: serving http://");
@@ -135,7 +186,7 @@ impl Agent {
     }
 
     /// Ends it as a service manager does. What else it said.
-    fn terminate(mut self) -> String {
+    pub(crate) fn terminate(mut self) -> String {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
         let mut said = String::new();
@@ -162,7 +213,7 @@ fn scrape(address: &str) -> String {
 }
 
 /// Scrapes until a metric has a sum.
-fn wait_for(address: &str, name: &str, expected: f64) -> String {
+pub(crate) fn wait_for(address: &str, name: &str, expected: f64) -> String {
     let end = Instant::now() + PATIENCE;
     loop {
         let text = scrape(address);
@@ -235,7 +286,7 @@ fn recordings_of_other_hosts_are_theirs() {
 }
 
 /// Reads one request and answers it; its head in small letters, and its body.
-fn receive(listener: &TcpListener, answer: &str) -> (String, Vec<u8>) {
+pub(crate) fn receive(listener: &TcpListener, answer: &str) -> (String, Vec<u8>) {
     let (mut stream, _) = listener.accept().unwrap();
     let mut reader = BufReader::new(&stream);
     let mut head = String::new();
@@ -276,67 +327,4 @@ fn the_last_window_reaches_the_collector_before_the_end() {
     assert_eq!(first, again, "a request is sent again as it was");
     let has = |text: &str| first.windows(text.len()).any(|part| part == text.as_bytes());
     assert!(has("nccl.operations") && has("AllReduce") && has("host.name"));
-}
-
-/// A collector that speaks TLS: prints its port, and the path of each request that it takes.
-const TLS_COLLECTOR: &str = "
-import http.server, ssl, sys
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_POST(self):
-        self.rfile.read(int(self.headers['content-length']))
-        self.send_response(200)
-        self.send_header('content-length', '0')
-        self.end_headers()
-        print(self.path, flush=True)
-server = http.server.HTTPServer(('127.0.0.1', 0), Handler)
-context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-context.load_cert_chain('cert.pem', 'key.pem')
-server.socket = context.wrap_socket(server.socket, server_side=True)
-print(server.server_port, flush=True)
-server.serve_forever()
-";
-
-/// Makes `cert.pem` and `key.pem` for localhost; false if there is no openssl.
-fn make_certificate(directory: &Path) -> bool {
-    let args = "req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out cert.pem -days 2 -subj \
-                /CN=localhost -addext subjectAltName=DNS:localhost -addext \
-                basicConstraints=critical,CA:FALSE";
-    let mut command = Command::new("openssl");
-    let output = command.args(args.split_whitespace()).current_dir(directory).output();
-    output.is_ok_and(|output| output.status.success())
-}
-
-#[test]
-fn a_collector_with_tls_is_trusted_by_its_certificate_only() {
-    let place = tempfile::tempdir().unwrap();
-    if !make_certificate(place.path()) {
-        println!("skipped: there is no openssl");
-        return;
-    }
-    let mut command = Command::new("python3");
-    command.args(["-c", TLS_COLLECTOR]).current_dir(place.path());
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let Ok(mut collector) = command.spawn() else {
-        println!("skipped: there is no python3");
-        return;
-    };
-    let stderr = BufReader::new(collector.stderr.take().unwrap());
-    let mut said = BufReader::new(collector.stdout.take().unwrap()).lines();
-    let collector = Agent { child: collector, stderr };
-    let url = format!("https://localhost:{}", said.next().unwrap().unwrap());
-    let agent = |certificate: Option<&str>| {
-        let mut command = tool();
-        command.args(["agent", "--interval", "3600", "--otlp", &url]).current_dir(place.path());
-        command.args(["--prom-listen", "127.0.0.1:0"]).env("OTEL_EXPORTER_OTLP_TIMEOUT", "2000");
-        let variable = "OTEL_EXPORTER_OTLP_CERTIFICATE";
-        let mut agent = Agent::spawn(command.envs(certificate.map(|file| (variable, file))));
-        agent.address();
-        agent.terminate()
-    };
-    let refused = agent(None);
-    assert!(refused.contains("certificate") && refused.contains("did not reach"), "{refused}");
-    assert_eq!(agent(Some("cert.pem")), "");
-    assert_eq!(said.next().unwrap().unwrap(), "/v1/metrics");
-    drop(collector);
-    assert!(said.next().is_none(), "one request was taken, that of the agent that trusts");
 }

@@ -2,14 +2,15 @@
 //! `ncclscope export`: both formats, read by other programs.
 
 use crate::common::{Outcome, Run, ncclscope};
-use ncclscope_analyze::simulate::{Call, Fault};
-use serde_json::Value;
+use ncclscope_analyze::simulate::{API, Call, Fault, PROXY, Process};
+use ncclscope_trace::{Comm, Definition, Record, Recording, StrId, Writer};
+use serde_json::{Value, json};
 use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 
-/// What the official schema makes of a pftrace; `None` without a Python that has it.
-fn check(path: &Path) -> Option<Value> {
+/// What the official schema makes of traces; `None` without a Python that has it.
+fn check(paths: &[&Path]) -> Option<Value> {
     let Some(python) = std::env::var_os("NCCLSCOPE_TEST_PYTHON") else {
         assert!(
             std::env::var("NCCLSCOPE_REQUIRE_NCCL").as_deref() != Ok("1"),
@@ -20,7 +21,7 @@ fn check(path: &Path) -> Option<Value> {
         return None;
     };
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/check_pftrace.py");
-    let outcome = Outcome::of(Command::new(python).arg(script).arg(path)).ends_with(0);
+    let outcome = Outcome::of(Command::new(python).arg(script).args(paths)).ends_with(0);
     Some(serde_json::from_str(&outcome.stdout).unwrap())
 }
 
@@ -39,53 +40,210 @@ fn pftrace_holds_against_the_official_schema() {
         p.collective(Call { func: "AllGather", ..Call::ALL_REDUCE });
         p.send_recv(1 - p.comm.rank, 4096);
     });
-    let Some(seen) = check(&export(&run, "pftrace")) else { return };
+    let Some(seen) = check(&[&export(&run, "pftrace")]) else { return };
     let processes = ["rank 0 (node-0 1000)", "rank 1 (node-1 1001)"];
     assert_eq!(seen["processes"], Value::from(processes.to_vec()));
     let tracks = [
         "API calls",
+        "Bus bandwidth",
+        "Bytes in flight",
         "Groups",
         "Kernel channel 0",
         "Kernel channel 1",
         "Operations",
-        "Proxy receive from rank 1, channel 0",
-        "Proxy receive from rank 1, channel 1",
+        "Proxy recv from rank 1, channel 0",
+        "Proxy recv from rank 1, channel 1",
         "Proxy send to rank 1, channel 0",
         "Proxy send to rank 1, channel 1",
     ];
     assert_eq!(seen["tracks"][processes[0]], Value::from(tracks.to_vec()));
     assert_eq!(seen["slices"]["ProxyStep"], 2 * 34);
     assert_eq!(seen["slices"]["KernelCh AllGather"], 4);
-    assert_eq!(seen["arrows"], 2 * (4 + 4 + 10 + 17));
+    for state in ["SendGPUWait", "SendPeerWait", "SendWait", "RecvWait", "RecvGPUWait"] {
+        assert_eq!(seen["slices"][state], 34, "{state}");
+    }
+    let arrows = json!({
+        "api to operation": 8,
+        "operation to kernel": 8,
+        "operation to proxy": 20,
+        "step to step": 34,
+        // The simulated ranks do not wait for each other.
+        "back in time": 32,
+    });
+    assert_eq!(seen["arrows"], arrows);
+    let groups = ["world 0x1f2e3d4c: rank 0 of 2", "world 0x1f2e3d4c: rank 1 of 2"];
+    assert_eq!(seen["groups"], json!(groups));
+    // As the simulation spaces them: four steps of 512 KiB and the one of the Send.
+    assert_eq!(seen["counters"]["Bytes in flight"][0], (4 * 512 + 16) << 10);
     assert_eq!(seen["ranks_by_collective"], Value::from(vec![2, 2]));
     assert_eq!(seen["first_operation"]["algo"], "RING");
     assert_eq!(seen["open"], 0);
-    assert!(seen["bytes_per_slice"].as_u64().unwrap() <= 130, "{seen}");
+}
+
+#[test]
+fn a_slice_takes_at_most_80_bytes() {
+    let run = Run::new(|p| (0..50).for_each(|_| p.collective(Call::ALL_REDUCE)));
+    let Some(seen) = check(&[&export(&run, "pftrace")]) else { return };
+    assert!(seen["bytes_per_slice"].as_f64().unwrap() <= 80.0, "{seen}");
 }
 
 #[test]
 fn pftraces_may_be_put_behind_one_another() {
     let run = Run::new(|p| p.collective(Call::ALL_REDUCE));
-    let mut both = Vec::new();
-    for name in ["node-0-1000.nscope", "node-1-1001.nscope"] {
-        let (input, output) = (run.file(name), run.file("one"));
+    let alone = ["node-0-1000", "node-1-1001"].map(|name| {
+        let (input, output) = (run.file(&format!("{name}.nscope")), run.file(name));
         let (input, output) = (input.to_str().unwrap(), output.to_str().unwrap());
         ncclscope(&["export", input, "--to", "pftrace", "-o", output]).ends_with(0);
-        both.extend(std::fs::read(output).unwrap());
-    }
-    let path = run.file("both");
-    std::fs::write(&path, both).unwrap();
-    let Some(seen) = check(&path) else { return };
+        run.file(name)
+    });
+    let Some(seen) = check(&[&alone[0], &alone[1]]) else { return };
     assert_eq!(seen["processes"].as_array().unwrap().len(), 2);
     assert_eq!(seen["ranks_by_collective"], Value::from(vec![2]));
+    // One recording does not know what the other has.
+    assert_eq!(seen["arrows"]["step to step"], Value::Null);
+}
+
+#[test]
+fn files_by_rank_are_the_merged_one_in_parts() {
+    let run = Run::new(|p| p.collective(Call::ALL_REDUCE));
+    let merged = std::fs::read(export(&run, "pftrace")).unwrap();
+    let directory = run.file("parts");
+    ncclscope(&["export", run.text(), "--per-rank", "-o", directory.to_str().unwrap()])
+        .ends_with(0);
+    let parts = ["00000-node-0-1000.pftrace", "00001-node-1-1001.pftrace"];
+    let parts = parts.map(|name| directory.join(name));
+    let together: Vec<u8> = parts.iter().flat_map(|path| std::fs::read(path).unwrap()).collect();
+    assert!(together == merged);
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 2);
+    let Some(seen) = check(&[&parts[0], &parts[1]]) else { return };
+    assert_eq!(seen["arrows"]["step to step"], 16 * 2 / 2);
+}
+
+#[test]
+fn an_archive_has_a_machine_for_each_host() {
+    let run = Run::new(|p| p.collective(Call::ALL_REDUCE));
+    let path = run.file("trace.tar");
+    let outcome = ncclscope(&["export", run.text(), "-o", path.to_str().unwrap()]).ends_with(0);
+    // No arrows are expected here, so that none is missed.
+    assert_eq!(outcome.stderr.lines().count(), 1, "{outcome:#?}");
+    let bytes = std::fs::read(&path).unwrap();
+    ncclscope(&["export", run.text(), "--to", "perfetto-tar", "-o", path.to_str().unwrap()])
+        .ends_with(0);
+    assert!(bytes == std::fs::read(&path).unwrap());
+    let Some(seen) = check(&[&path]) else { return };
+    for (at, machine) in ["node-0", "node-1"].iter().enumerate() {
+        let file = &seen[&format!("0000{at}-{machine}-{}.pftrace", 1000 + at)];
+        assert_eq!(file["machine"], *machine, "{seen}");
+        assert_eq!(file["slices"]["ProxyStep"], 16);
+        assert_eq!(file["arrows"]["step to step"], Value::Null);
+        assert_eq!(file["arrows"]["operation to kernel"], 2);
+    }
+}
+
+/// Writes a process's recording with one more communicator: the simulation defines its last one.
+fn write_with(process: &Process, comm: &Comm, dir: &Path) {
+    let path = &process.write(dir).unwrap();
+    let old = Recording::open(path).unwrap();
+    let words = |record| match record {
+        Record::Start(start) => start.pack().words().to_vec(),
+        Record::Stop { ticks, handle } => Record::stop(ticks, handle).words().to_vec(),
+        Record::State { ticks, handle, state, small, arg } => {
+            Record::state(ticks, handle, state, small, arg).words().to_vec()
+        }
+        Record::Step(step) => step.pack().words().to_vec(),
+        _ => Vec::new(),
+    };
+    let lanes = [API, PROXY].map(|lane| old.records(lane).flat_map(words).collect::<Vec<u64>>());
+    std::fs::remove_file(path).unwrap();
+    let mut writer = Writer::create(path, process.header.clone(), 1 << 20).unwrap();
+    for comm in [comm, &old.comms()[0]] {
+        writer.define(&Definition::Comm(comm.clone())).unwrap();
+    }
+    for id in (1..).map(StrId) {
+        let Some(text) = old.string(id) else { break };
+        writer.define(&Definition::String { id, text: text.into() }).unwrap();
+    }
+    for (lane, words) in (0..).zip(lanes) {
+        writer.append(lane, 0, &words).unwrap();
+    }
+    writer.sync_header().unwrap();
+}
+
+#[test]
+fn communicators_of_a_rank_are_groups_of_one_process() {
+    let dir = tempfile::tempdir().unwrap();
+    for rank in [0, 1] {
+        let mut process = Process::new(rank, 2);
+        process.collective(Call::ALL_REDUCE);
+        let world = process.comm.clone();
+        let (hash, name) = (0xabcd, Some("tp".into()));
+        process.comm = Comm { index: 1, hash, name, ranks: 4, rank: rank + 2, ..world.clone() };
+        process.collective(Call { func: "AllGather", fault: Fault::Local, ..Call::ALL_REDUCE });
+        write_with(&process, &world, dir.path());
+    }
+    let trace = dir.path().join("trace.pftrace");
+    let args = ["export", dir.path().to_str().unwrap(), "-o", trace.to_str().unwrap()];
+    ncclscope(&args).ends_with(0);
+    let Some(seen) = check(&[&trace]) else { return };
+    // The rank in the larger one.
+    assert_eq!(seen["processes"], json!(["rank 2 (node-0 1000)", "rank 3 (node-1 1001)"]));
+    let groups = [
+        "tp 0xabcd: rank 2 of 4",
+        "tp 0xabcd: rank 3 of 4",
+        "world 0x1f2e3d4c: rank 0 of 2",
+        "world 0x1f2e3d4c: rank 1 of 2",
+    ];
+    assert_eq!(seen["groups"], json!(groups));
+    assert_eq!(seen["ranks_by_collective"], json!([2, 2]));
+    assert_eq!(seen["arrows"]["step to step"], 16);
+}
+
+#[test]
+fn members_of_one_communicator_are_processes_of_their_own() {
+    for (rank, names) in [
+        (1, ["rank 0 (node-0 1000) world", "rank 1 (node-0 1000) world"]),
+        // Made again after it was destroyed.
+        (0, ["rank 0 (node-0 1000) world", "rank 0 (node-0 1000) world #2"]),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut process = Process::new(0, 2);
+        process.collective(Call::ALL_REDUCE);
+        let first = process.comm.clone();
+        process.comm = Comm { index: 1, rank, ..first.clone() };
+        process.collective(Call::ALL_REDUCE);
+        write_with(&process, &first, dir.path());
+        let trace = dir.path().join("trace.pftrace");
+        let args = ["export", dir.path().to_str().unwrap(), "-o", trace.to_str().unwrap()];
+        ncclscope(&args).ends_with(0);
+        let Some(seen) = check(&[&trace]) else { return };
+        assert_eq!(seen["processes"], json!(names));
+    }
 }
 
 #[test]
 fn open_events_are_shown_as_open() {
     let run = Run::new(|p| p.collective(Call { fault: Fault::Hang, ..Call::ALL_REDUCE }));
-    let Some(seen) = check(&export(&run, "pftrace")) else { return };
+    let Some(seen) = check(&[&export(&run, "pftrace")]) else { return };
     // On each rank: the operation, a KernelCh, a ProxyOp and a step.
     assert_eq!(seen["open"], 8);
+}
+
+#[test]
+fn a_format_is_named_or_told_by_the_files_name() {
+    let run = Run::new(|p| p.collective(Call::ALL_REDUCE));
+    let ends =
+        |args: &[&str], code| ncclscope(&[&["export", run.text()], args].concat()).ends_with(code);
+    for (name, first) in [("t.json", "{\"displayTimeUnit\""), ("t.tar", "perfetto_manifest.json\0")]
+    {
+        let path = run.file(name);
+        ends(&["-o", path.to_str().unwrap()], 0);
+        assert!(std::fs::read(path).unwrap().starts_with(first.as_bytes()), "{name}");
+    }
+    let outcome = ends(&["-o", "trace"], 2);
+    assert!(outcome.stderr.contains("--to"), "{outcome:#?}");
+    ends(&["-o", "-"], 2);
+    ends(&["--per-rank", "-o", "-"], 2);
+    ends(&["--per-rank", "--to", "chrome", "-o", "d"], 2);
 }
 
 #[test]

@@ -102,7 +102,7 @@ pub const ATTRIBUTES: &[(&str, &str)] = &[
     (PROTO, "`SIMPLE`, `LL`, `LL128`; absent for a P2P"),
     (CHANNELS, "channels that the operation uses; absent where not known"),
     (BUCKET, "size of the operation: `1MiB-2MiB` from 1 MiB to below 2 MiB"),
-    (TIMING, "where durations are from: `kernel` (the GPU's timer), `proxy`, `enqueue`"),
+    (TIMING, "whose clock: `kernel` (the GPU's timer), `cuda_event`, `proxy`, `enqueue`"),
     (SCOPE, "`inter`: the operation used the network; `intra`: it stayed on the node"),
     (DIRECTION, "`send` or `receive`, seen from the rank that reports"),
     (WAIT, "what transfers waited for: `gpu`, `peer` (send side), `network`, `flush`"),
@@ -110,8 +110,8 @@ pub const ATTRIBUTES: &[(&str, &str)] = &[
     (
         CAUSE,
         "why: `lane_full`, `no_lane`, `unmatched`, `overflow`, `stale`, `unknown`; from the agent \
-         also `unwritten`; from a rank also `export_queue_full` and `export_refused`, which count \
-         requests",
+         also `unwritten`; of requests `queue_full` (the collector was away for too long) and \
+         `refused` (it said no)",
     ),
     (EVENT, "kind of event; absent where not known"),
     (RANK, "the rank that reports, if asked for"),

@@ -14,10 +14,14 @@ Histograms are base-2 exponential ones in OTLP. Prometheus' text format has none
 classic ones, whose `le` are powers of two and whose counts are exact unless the values are more
 than a factor of 2^160 apart. Absent attributes are absent labels in Prometheus.
 
-An operation counts in the window in which it ended, with all its children; it is never split. Its
-duration is that of its last child's end, and `nccl.timing` says from which clock. Bandwidths are
-only given where that clock says something about them (not `enqueue`). Network figures without
-ranks are sums over all links or channels, and the regression is over all their sends.
+An operation counts in the window in which it ended, with all its children; it is never split, and
+one that does not end holds up no other. Its duration is that of its last child's end, and
+`nccl.timing` says from which clock. There are four: `kernel`, the GPU's timer in the kernel
+channels; `cuda_event`, two CUDA events around the kernel's launch, where one launch was for one
+operation ([NCCLSCOPE_CUDA_EVENTS](probe.md)); `proxy`, the host's clock until the last network
+operation stopped; `enqueue`, the host's clock while the operation was enqueued. Bandwidths are only
+given where the clock says something about them (not `enqueue`). Network figures without ranks are
+sums over all links or channels, and the regression is over all their sends.
 ";
 
 const HEAD: &str = "
@@ -48,13 +52,15 @@ mean size within a power of two.
 
 `NCCLSCOPE_PROM_COMPAT=mosaic` gives the names of Open Mosaic's profiler, as Prometheus shows them
 behind an OpenTelemetry collector: `nccl_profiler_collective_bytes_total`,
-`nccl_profiler_collective_count_sum`, `nccl_profiler_rank_bytes_total`, and `_sum` and `_count` of
-`nccl_profiler_{collective,p2p}_{time_microseconds,num_transfers_count}`,
+`nccl_profiler_collective_count_sum`, `nccl_profiler_rank_bytes_total`, and `_sum`, `_count` and
+`_bucket` of `nccl_profiler_{collective,p2p}_{time_microseconds,num_transfers_count}`,
 `nccl_profiler_{collective,p2p}_transfer_{size_bytes,time_microseconds}`, `nccl_profiler_p2p_bytes`,
 `nccl_profiler_rank_{latency_microseconds,rate}` and
-`nccl_profiler_transfer_{size_bytes,time_microseconds}`. Only the send side counts, as there.
-Latency and rate are states: their `_count` is 1, to be used without `rate()`. There are no
-`_bucket`, and no `nccl_profiler_transfer_latency`.
+`nccl_profiler_transfer_{size_bytes,time_microseconds,latency_microseconds}`. Only the send side
+counts, as there. Each operation and transfer is one value, where Mosaic has one average for each of
+its windows; sum by count is the same. Where only a sum is known, its values are in the bucket of
+their mean. Latency and rate are states: their `_count` is 1, to be used without `rate()`. Of the
+transfers of a channel, `dest_rank` and the latency are there where the rank sends to one peer only.
 
 Both stop at the cap, and then `ncclscope_series_over_cap` says how many series are missing.
 ";

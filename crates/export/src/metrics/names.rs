@@ -70,6 +70,7 @@ pub(crate) enum Source {
     Proxy(Take<Proxy>),
     Events,
     Lost,
+    ExportsLost,
     /// Not in a `Metrics`: the limiter counts it.
     Limiter,
 }
@@ -160,7 +161,9 @@ pub static METRICS: &[Metric] = &[
             ("avg", |l| latency(l, Mode::Avg)),
             ("min", |l| latency(l, Mode::Min)),
         ]),
-        "Time of a send of no bytes, by linear regression of time over size"),
+        "Time of a send of no bytes, by linear regression of time over size. `avg` is over all \
+         sends, and so includes waiting behind earlier ones; `min` is over the fastest, the link \
+         itself"),
     metric!("nccl.link.rate", Max, "By/s", OF_FIT,
         Source::LinkBy(FIT, &[("avg", |l| rate(l, Mode::Avg)), ("min", |l| rate(l, Mode::Min))]),
         "Bytes by time of a send beyond its latency, by linear regression of time over size"),
@@ -192,6 +195,8 @@ pub static METRICS: &[Metric] = &[
         "Events that started"),
     metric!("nccl.events.lost", Counter, "{event}", &[CAUSE, EVENT], Source::Lost,
         "Events that are in no figure"),
+    metric!("ncclscope.export.lost", Counter, "{request}", &[CAUSE], Source::ExportsLost,
+        "Requests with metrics of a rank that did not reach the collector"),
     metric!("ncclscope.series.dropped", Counter, "{series}", &[], Source::Limiter,
         "Series over the cap that went into an overflow series, counted at each export"),
 ];

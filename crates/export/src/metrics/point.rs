@@ -153,6 +153,9 @@ impl Points {
             Source::Lost => metrics.lost.iter().for_each(|((cause, event), n)| {
                 self.add(Builder::default().str(CAUSE, cause).str(EVENT, event).0, count(n));
             }),
+            Source::ExportsLost => metrics.exports_lost.iter().for_each(|(cause, n)| {
+                self.add(Builder::default().str(CAUSE, cause).0, count(n));
+            }),
             Source::Limiter => {}
         }
     }

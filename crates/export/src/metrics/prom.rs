@@ -19,11 +19,13 @@ const MOST_BOUNDS: usize = 14;
 /// Lines of a histogram at most: its buckets, one without a bound, the sum and the count.
 pub const LINES_PER_HISTOGRAM: usize = MOST_BOUNDS + 3;
 
-/// Exponents of the bounds of a unit: 1 us to 64 s; 256 B to 4 GiB; 64 MiB/s to 512 GiB/s.
-fn bounds(unit: &str) -> impl Iterator<Item = i32> + use<> {
+/// Exponents of the bounds of a unit: 1 us to 64 s; 256 B to 4 GiB; 64 MiB/s to 512 GiB/s; 1 to
+/// 2^26 of what is counted.
+pub(crate) fn bounds(unit: &str) -> impl Iterator<Item = i32> + use<> {
     let (low, step, count) = match unit {
         "s" => (-20, 2, 14),
         "By/s" => (26, 1, 14),
+        "1" => (0, 2, 14),
         _ => (8, 2, 13),
     };
     (0..count).map(move |at| low + step * at)
@@ -187,7 +189,7 @@ impl Text {
 
 /// How many values are certainly at most `2^exponent`: those of the buckets that end there or
 /// before. Exact unless a bucket is wider than a doubling.
-fn up_to(of: &Histogram, exponent: i32) -> u64 {
+pub(crate) fn up_to(of: &Histogram, exponent: i32) -> u64 {
     let shift = |number: i32, by: i32| i64::from(number) << by.clamp(0, 32);
     let (scale, bound) = (of.scale(), shift(exponent, of.scale()));
     let buckets = (of.offset()..).zip(of.buckets());
@@ -236,7 +238,7 @@ mod tests {
 
     #[test]
     fn no_unit_has_more_bounds_than_are_counted() {
-        let counts = ["s", "By", "By/s"].map(|unit| bounds(unit).count());
+        let counts = ["s", "By", "By/s", "1"].map(|unit| bounds(unit).count());
         assert_eq!(counts.iter().max(), Some(&MOST_BOUNDS));
         let mut text = Text::new(usize::MAX);
         text.histogram("a", &mut Labels::new(), &Histogram::default(), "s");

@@ -80,6 +80,62 @@ fn mosaic_has_its_names() {
     assert_eq!(mosaic(&[], 1000), "");
 }
 
+/// The series of a metric: labels without `le`, and the counts up to each bound, in order.
+fn buckets(text: &str, name: &str) -> Vec<(String, Vec<(f64, u64)>)> {
+    let mut series: Vec<(String, Vec<(f64, u64)>)> = Vec::new();
+    for line in text.lines() {
+        let Some(rest) = line.strip_prefix(&format!("{name}_bucket{{")) else { continue };
+        let (labels, rest) = rest.split_once(",le=\"").unwrap();
+        let (le, count) = rest.split_once("\"} ").unwrap();
+        let at = (le.replace("+Inf", "inf").parse().unwrap(), count.parse().unwrap());
+        match series.last_mut() {
+            Some((last, counts)) if last == labels => counts.push(at),
+            _ => series.push((labels.to_owned(), vec![at])),
+        }
+    }
+    series
+}
+
+#[test]
+fn mosaics_histograms_have_buckets() {
+    let metrics = metrics();
+    let text = mosaic(&[(process(), &metrics)], 100_000);
+    let histograms = text.lines().filter_map(|line| line.strip_suffix(" histogram"));
+    let names: Vec<_> = histograms.map(|line| line.trim_start_matches("# TYPE ")).collect();
+    assert!(names.len() > 10, "{names:?}");
+    for name in names {
+        for (labels, counts) in buckets(&text, name) {
+            assert!(counts.len() > 10 && counts.is_sorted(), "{name} {labels} {counts:?}");
+            let count = format!("{name}_count{{{labels}}} {}\n", counts.last().unwrap().1);
+            assert!(text.contains(&count), "{count}");
+        }
+    }
+    // 1, 2 and 4 ms; and a latency of 10 us.
+    let up_to = |name, us| {
+        let (_, counts) = buckets(&text, name).swap_remove(0);
+        counts.into_iter().filter(|(le, _)| *le <= us).map(|(_, count)| count).max()
+    };
+    let time = "nccl_profiler_collective_time_microseconds";
+    assert_eq!([900.0, 3907.0, 16e3].map(|us| up_to(time, us).unwrap()), [0, 2, 3]);
+    let latency = "nccl_profiler_rank_latency_microseconds";
+    assert_eq!([8.0, 16.0].map(|us| up_to(latency, us).unwrap()), [0, 1]);
+}
+
+#[test]
+fn a_channel_of_one_peer_has_it_and_its_latency() {
+    let mut metrics = metrics();
+    let latency = "nccl_profiler_transfer_latency_microseconds_sum";
+    let has = |metrics: &Metrics, name: &str, label: &str| {
+        let text = mosaic(&[(process(), metrics)], 100_000);
+        text.lines().any(|line| line.starts_with(name) && line.contains(label))
+    };
+    let size = "nccl_profiler_transfer_size_bytes";
+    assert!(!has(&metrics, latency, "") && !has(&metrics, size, "dest_rank"), "two peers");
+    metrics.links.retain(|key, _| key.peer == 2);
+    assert!(has(&metrics, latency, r#"source_rank="1",dest_rank="2",channel="1"} 10"#));
+    assert!(has(&metrics, size, "dest_rank=\"2\""));
+}
+
 #[test]
 fn the_cap_holds_here_too() {
     let metrics = metrics();

@@ -7,12 +7,14 @@ use ncclscope_recorder::Interner;
 use ncclscope_recorder::interner::CAPACITY;
 use ncclscope_recorder::model::Model;
 use ncclscope_trace::StrId;
+use ncclscope_trace::progress::name_hash;
 use std::collections::HashMap;
 
-/// Bytes of an entry: its address, whether it is ready, the text.
+/// Bytes of an entry: its address, whether it is ready, the hash, the text.
 const ENTRY: usize = size_of::<Interner>() / CAPACITY;
+const ADDRESS: usize = 0;
 const READY: usize = 8;
-const TEXT: usize = 12;
+const HASH: usize = 12;
 
 fn intern(table: &Interner, text: &'static [u8]) -> StrId {
     assert_eq!(text.last(), Some(&0));
@@ -38,18 +40,22 @@ fn texts() -> (&'static Interner, impl Fn() + Send + Sync + 'static) {
     let table: &'static Interner = Box::leak(Box::default());
     let ([a, b], entry) = rivals();
     let body = move || {
-        let first = spawn(move || (intern(table, a), intern(table, b)));
-        let second = spawn(move || intern(table, a));
+        let hashed = move |text| {
+            let id = intern(table, text);
+            assert_eq!(table.hash(id), name_hash(b"ab"), "whoever has the number has the hash");
+            id
+        };
+        let first = spawn(move || (hashed(a), intern(table, b)));
+        let second = spawn(move || hashed(a));
         let found = |id: StrId| table.get(usize::from(id.0) - 1);
-        for index in [entry, (entry + 1) % CAPACITY] {
-            if let Some((_, text)) = table.get(index) {
-                assert_eq!(text, "ab", "too early");
-            }
+        if let Some((_, text)) = table.get(entry) {
+            assert_eq!(text, "ab", "too early");
         }
         let (of_a, of_b) = first.join().expect("interns");
-        assert_eq!(second.join().expect("interns"), of_a, "one text, one number");
-        assert_ne!(of_a, of_b, "two texts, two numbers");
-        for id in [of_a, of_b] {
+        // Whom both see first at once has two.
+        let also_a = second.join().expect("interns");
+        assert!(of_a != of_b && also_a != of_b, "two texts, two numbers");
+        for id in [of_a, of_b, also_a] {
             assert_eq!(found(id), Some((id, "ab".into())), "complete in the end");
         }
         assert_eq!(table.misses(), 0);
@@ -57,25 +63,31 @@ fn texts() -> (&'static Interner, impl Fn() + Send + Sync + 'static) {
     (table, body)
 }
 
-fn model(table: &Interner, ready_is_weak: bool) -> Model {
+fn model(table: &Interner, weak_field: Option<usize>) -> Model {
     let entries = std::ptr::from_ref(table).addr();
     let in_entry = move |at: usize| {
         let inside = (entries..entries + ENTRY * CAPACITY).contains(&at);
         inside.then(|| (at - entries) % ENTRY)
     };
-    let plain = move |at| in_entry(at).is_some_and(|at| at >= TEXT);
-    let weak = move |at| ready_is_weak && in_entry(at) == Some(READY);
+    let plain = move |at| in_entry(at).is_some_and(|at| at >= HASH);
+    let weak = move |at| in_entry(at).is_some_and(|at| Some(at) == weak_field);
     Model::default().plain(plain).weak(weak)
 }
 
 #[test]
-fn a_text_has_one_number_and_is_seen_when_it_is_complete() {
+fn a_text_is_seen_when_it_is_complete_and_shares_its_number_with_no_other() {
     let (table, body) = texts();
-    holds("strings", model(table, false), body);
+    holds("strings", model(table, None), body);
 }
 
 #[test]
 fn mutant_a_text_is_ready_before_it_is_there() {
     let (table, body) = texts();
-    fails(RACE, model(table, true), body);
+    fails(RACE, model(table, Some(READY)), body);
+}
+
+#[test]
+fn mutant_an_address_is_told_before_its_hash() {
+    let (table, body) = texts();
+    fails(RACE, model(table, Some(ADDRESS)), body);
 }

@@ -43,7 +43,7 @@ fn pick() -> impl Strategy<Value = Pick> {
         8 => (0usize..4).prop_map(Pick::Recent),
         1 => (any::<usize>(), 0u64..1024).prop_map(|(i, process)| Pick::Foreign(i, process)),
         1 => (any::<usize>(), bit).prop_map(|(i, bit)| Pick::Flipped(i, bit)),
-        1 => prop_oneof![Just(0), any::<u64>()].prop_map(Pick::Bits),
+        1 => prop_oneof![Just(0), Just(Handle::REFUSED.0), any::<u64>()].prop_map(Pick::Bits),
     ]
 }
 
@@ -162,6 +162,10 @@ impl Reference {
     }
 
     fn start_step(&mut self, op: Handle, number: u32, step: Handle) {
+        if op == Handle::REFUSED {
+            assert_eq!(step, op, "left out with its operation, and no loss");
+            return;
+        }
         let Some(live) = self.ops.get_mut(&op) else {
             assert!(step.is_null());
             self.lost[EventKind::ProxyStep.index()] += 1;
@@ -206,6 +210,9 @@ impl Reference {
     }
 
     fn other_state(&mut self, handle: Handle, state: State) {
+        if handle == Handle::REFUSED {
+            return;
+        }
         if handle.process() != 7 {
             self.stale += 1;
         } else if !self.record(4, Seen::State(handle, state)) {
@@ -214,7 +221,7 @@ impl Reference {
     }
 
     fn stop(&mut self, handle: Handle) {
-        if handle.is_null() {
+        if handle.is_null() || handle == Handle::REFUSED {
             return;
         }
         let ours = handle.process() == 7;

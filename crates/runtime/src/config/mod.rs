@@ -5,15 +5,23 @@ The configuration: environment variables, read once, at the first communicator.
 A value that cannot be used is told in one line and the default holds.
 */
 
+mod aliases;
+mod hang;
 mod otlp;
 mod table;
 
+use aliases::Found;
 use ncclscope_export::metrics::Labels;
 use ncclscope_trace::EventKind;
 use std::path::PathBuf;
+use std::time::Duration;
 
+use crate::sys::signal::{self, Wish};
+use crate::window::Request;
+pub use hang::HangActions;
+pub use ncclscope_trace::kind::DEFAULT_EVENTS;
 pub use otlp::Otlp;
-pub use table::{PREFIX, VARIABLES, Variable, markdown};
+pub use table::{NOT_TAKEN, PREFIX, VARIABLES, Variable, markdown};
 
 /// What is recorded, and how much of it is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,6 +56,15 @@ pub enum LogTo {
     Off,
 }
 
+/// What is recorded before anybody says start or stop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FirstWindow {
+    /// What the request says.
+    On(Request),
+    /// Nothing.
+    Off,
+}
+
 /// The effective configuration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
@@ -55,10 +72,18 @@ pub struct Config {
     pub mode: Mode,
     /// `NCCLSCOPE_DIR`, with its placeholders expanded.
     pub dir: PathBuf,
+    /// `NCCLSCOPE_START`.
+    pub start: FirstWindow,
+    /// `NCCLSCOPE_SIGNAL`: what signals ask for.
+    pub(crate) signals: Vec<(Wish, u8)>,
+    /// `NCCLSCOPE_CONTROL`: the directory of the control socket, if there is one.
+    pub control: Option<PathBuf>,
     /// `NCCLSCOPE_EVENTS`: NCCL's activation mask, before [`Config::kernel`].
     pub events: u32,
     /// `NCCLSCOPE_KERNEL`.
     pub kernel: Kernel,
+    /// `NCCLSCOPE_CUDA_EVENTS`: events around kernel launches.
+    pub cuda_events: bool,
     /// `NCCLSCOPE_RING_MB`, in bytes.
     pub ring_bytes: u64,
     /// `NCCLSCOPE_LANES`: where the lanes file goes, if there is one.
@@ -71,11 +96,12 @@ pub struct Config {
     pub otlp: Option<Otlp>,
     /// `NCCLSCOPE_LABELS`: what tells series apart.
     pub labels: Labels,
+    /// `NCCLSCOPE_HANG_SEC`: after how long an operation is stuck; `None`: never.
+    pub hang_after: Option<Duration>,
+    /// `NCCLSCOPE_HANG_ACTION`: what is done then.
+    pub hang_actions: HangActions,
 }
 
-/// Every event but ProxyCtrl (it floods up to NCCL 2.26) and KernelPhase.
-pub const DEFAULT_EVENTS: u32 =
-    0xffff & !(EventKind::ProxyCtrl.bit() | EventKind::KernelPhase.bit());
 const MIB: u64 = 1 << 20;
 const DEFAULT_LANES: &str = "/dev/shm";
 
@@ -88,26 +114,33 @@ impl Config {
         host: &str,
         pid: u32,
     ) -> (Config, Vec<String>) {
-        let mut reader = Reader { get, lines: Vec::new() };
+        let mut reader = Reader { get, lines: Vec::new(), used: Vec::new() };
         let mode = reader.value("MODE", mode, Mode::Flight);
         let default_ring = if mode == Mode::Trace { 1024 * MIB } else { 64 * MIB };
         let config = Config {
             mode,
             dir: expand(&reader.value("DIR", dir, default_dir(get)), get, host, pid).into(),
+            start: reader.value("START", start, FirstWindow::On(Request::default())),
+            signals: reader.value("SIGNAL", signals, Vec::new()),
+            control: reader.value("CONTROL", control, Some(default_control())),
             events: reader.value("EVENTS", events, DEFAULT_EVENTS),
             kernel: reader.value("KERNEL", kernel, Kernel::Auto),
+            cuda_events: reader.value("CUDA_EVENTS", cuda_events, false),
             ring_bytes: reader.value("RING_MB", ring, default_ring),
             lanes: reader.value("LANES", lanes, Some(DEFAULT_LANES.into())),
             counter: reader.value("CLOCK", clock, true),
             log: reader.value("LOG", log, LogTo::Nccl),
             labels: reader.value("LABELS", labels, Labels::default()),
-            otlp: Otlp::read(get, &mut reader.lines),
+            hang_after: reader.value("HANG_SEC", hang::limit, Some(hang::DEFAULT)),
+            hang_actions: reader.value("HANG_ACTION", hang::actions, HangActions::default()),
+            otlp: Otlp::read(&mut reader),
         };
         for name in names.iter().filter(|n| n.starts_with(PREFIX)) {
             if !VARIABLES.iter().any(|v| name == &v.full_name()) {
                 reader.lines.push(format!("unknown variable {name} is ignored (see docs/env.md)"));
             }
         }
+        reader.lines.extend(aliases::lines(&reader.used, names));
         (config, reader.lines)
     }
 
@@ -117,56 +150,70 @@ impl Config {
         // 2.31: KernelCh costs 4 to 13 % on 128 KiB to 4 MiB (NVIDIA/nccl#2355).
         let costly = (23100..23200).contains(&nccl_version);
         let bit = EventKind::KernelCh.bit();
+        let launches = if self.cuda_events { EventKind::KernelLaunch.bit() } else { 0 };
+        let events = self.events | launches;
         match self.kernel {
-            Kernel::On => self.events | bit,
-            Kernel::Off => self.events & !bit,
-            Kernel::Auto if costly => self.events & !bit,
-            Kernel::Auto => self.events,
+            Kernel::On => events | bit,
+            Kernel::Off => events & !bit,
+            Kernel::Auto if costly => events & !bit,
+            Kernel::Auto => events,
         }
     }
 }
 
+/// Reads variables, and keeps what is to be told.
 struct Reader<'a> {
     get: &'a dyn Fn(&str) -> Option<String>,
+    /// About what was not understood.
     lines: Vec<String>,
+    /// Aliases that were taken, each with our name.
+    used: Vec<(String, String)>,
 }
 
 impl Reader<'_> {
-    fn value<T>(
-        &mut self,
-        name: &str,
-        parse: fn(&str) -> Result<T, &'static str>,
-        default: T,
-    ) -> T {
-        let variable = VARIABLES.iter().find(|v| v.name == name);
-        let names = variable.map(Variable::names).unwrap_or_default();
-        let found = names.iter().find_map(|n| Some((n, (self.get)(n)?)));
-        let Some((name, text)) = found.filter(|(_, text)| !text.trim().is_empty()) else {
-            return default;
-        };
-        match parse(text.trim()) {
-            Ok(value) => value,
-            Err(expected) => {
-                let line = format!("{name}={text}: expected {expected}; the default holds");
-                self.lines.push(line);
-                default
-            }
+    /// A variable of ours (without the prefix), or an alias of it.
+    fn find(&mut self, own: &str) -> Option<Found> {
+        let found = aliases::find(own, self.get)?;
+        if !found.name.starts_with(PREFIX) {
+            self.used.push((found.name.clone(), format!("{PREFIX}{own}")));
         }
+        Some(found)
+    }
+
+    fn optional<T>(&mut self, name: &str, parse: Parse<T>) -> Option<T> {
+        let Found { name, value } = self.find(name)?;
+        let parsed = parse(&value);
+        if let Err(expected) = &parsed {
+            self.lines.push(format!("{name}={value}: expected {expected}; the default holds"));
+        }
+        parsed.ok()
+    }
+
+    fn value<T>(&mut self, name: &str, parse: Parse<T>, default: T) -> T {
+        self.optional(name, parse).unwrap_or(default)
     }
 }
+
+/// A value, or what was expected.
+type Parse<T> = fn(&str) -> Result<T, &'static str>;
+
+const MODES: &str = "off, or flight, trace, metrics, hang (several with commas)";
 
 fn mode(text: &str) -> Result<Mode, &'static str> {
     let mut mode = None;
     for word in text.split(',') {
         mode = Some(match word.trim().to_ascii_lowercase().as_str() {
             "off" if mode.is_none() => Mode::Off,
-            // Metrics go wherever an endpoint is set, whatever else is recorded.
-            "flight" | "metrics" if mode != Some(Mode::Off) => mode.unwrap_or(Mode::Flight),
+            // Metrics go wherever an endpoint is set, and the watchdog watches unless it is off,
+            // whatever else is recorded.
+            "flight" | "metrics" | "hang" if mode != Some(Mode::Off) => {
+                mode.unwrap_or(Mode::Flight)
+            }
             "trace" if mode != Some(Mode::Off) => Mode::Trace,
-            _ => return Err("off, or flight, trace, metrics (several with commas)"),
+            _ => return Err(MODES),
         });
     }
-    mode.ok_or("off, or flight, trace, metrics (several with commas)")
+    mode.ok_or(MODES)
 }
 
 fn dir(text: &str) -> Result<String, &'static str> {
@@ -204,6 +251,49 @@ fn expand(text: &str, get: &dyn Fn(&str) -> Option<String>, host: &str, pid: u32
     out
 }
 
+fn signals(text: &str) -> Result<Vec<(Wish, u8)>, &'static str> {
+    const EXPECTED: &str = "toggle:USR1, dump:USR2 or dump:RTMIN+1, or both with a comma";
+    let one = |word: &str| {
+        let (wish, name) = word.trim().split_once(':').ok_or(EXPECTED)?;
+        let wish = match wish {
+            "toggle" => Wish::Toggle,
+            "dump" => Wish::Dump,
+            _ => return Err(EXPECTED),
+        };
+        Ok((wish, signal::number(name).ok_or(EXPECTED)?))
+    };
+    let signals: Vec<_> = text.split(',').map(one).collect::<Result<_, _>>()?;
+    match signals.as_slice() {
+        [_] => Ok(signals),
+        [a, b] if a.0 != b.0 && a.1 != b.1 => Ok(signals),
+        _ => Err(EXPECTED),
+    }
+}
+
+fn control(text: &str) -> Result<Option<PathBuf>, &'static str> {
+    match text {
+        "off" => Ok(None),
+        // The path of a socket has 107 bytes, and the file's name is up to 24 of them.
+        path if path.starts_with('/') && path.len() <= 80 => Ok(Some(path.into())),
+        _ => Err("an absolute path of a directory, of 80 bytes at most, or off"),
+    }
+}
+
+/// Where control sockets lie unless told otherwise: one directory a user.
+#[must_use]
+pub fn default_control() -> PathBuf {
+    format!("/tmp/ncclscope-{}", crate::sys::peer::user()).into()
+}
+
+fn start(text: &str) -> Result<FirstWindow, &'static str> {
+    const EXPECTED: &str = "on, off, or a window such as steps=10, for=30s, sample=1/16";
+    match text {
+        "on" => Ok(FirstWindow::On(Request::default())),
+        "off" => Ok(FirstWindow::Off),
+        window => Request::parse(window).map(FirstWindow::On).map_err(|_| EXPECTED),
+    }
+}
+
 fn events(text: &str) -> Result<u32, &'static str> {
     const EXPECTED: &str = "a mask (79, 0x4f) or names such as default,-KernelCh,ProxyCtrl";
     if let Some(number) = number(text) {
@@ -239,6 +329,15 @@ fn kernel(text: &str) -> Result<Kernel, &'static str> {
         "on" | "1" => Ok(Kernel::On),
         "off" | "0" => Ok(Kernel::Off),
         _ => Err("auto, on or off"),
+    }
+}
+
+/// `NCCLSCOPE_CUDA_EVENTS`.
+pub(crate) fn cuda_events(text: &str) -> Result<bool, &'static str> {
+    match text.to_ascii_lowercase().as_str() {
+        "on" | "1" => Ok(true),
+        "off" | "0" => Ok(false),
+        _ => Err("on or off"),
     }
 }
 
@@ -314,22 +413,28 @@ mod tests {
         let (config, lines) = read(&[
             ("NCCLSCOPE_MODE", "fast"),
             ("NCCLSCOPE_EVENTS", "Coll,Kernels"),
+            ("NCCLSCOPE_START", "soon"),
+            ("NCCLSCOPE_CONTROL", "here"),
+            ("NCCLSCOPE_SIGNAL", "dump:USR1,toggle:USR1"),
             ("NCCLSCOPE_KERNEL", "maybe"),
+            ("NCCLSCOPE_CUDA_EVENTS", "some"),
             ("NCCLSCOPE_RING_MB", "lots"),
             ("NCCLSCOPE_LANES", "shm"),
             ("NCCLSCOPE_CLOCK", "sundial"),
             ("NCCLSCOPE_LOG", "paper"),
             ("NCCLSCOPE_LABELS", "colour"),
+            ("NCCLSCOPE_HANG_SEC", "late"),
+            ("NCCLSCOPE_HANG_ACTION", "shout"),
             ("NCCLSCOPE_MOOD", "good"),
         ]);
         assert_eq!(config, read(&[]).0);
-        assert_eq!(lines.len(), 9);
+        assert_eq!(lines.len(), 15);
         assert_eq!(
             lines[0],
-            "NCCLSCOPE_MODE=fast: expected off, or flight, trace, metrics (several with \
+            "NCCLSCOPE_MODE=fast: expected off, or flight, trace, metrics, hang (several with \
              commas); the default holds"
         );
-        assert!(lines[8].contains("unknown variable NCCLSCOPE_MOOD"));
+        assert!(lines[14].contains("unknown variable NCCLSCOPE_MOOD"));
     }
 
     #[test]
@@ -352,11 +457,37 @@ mod tests {
     }
 
     #[test]
+    fn one_line_says_which_aliases_were_taken() {
+        let (config, lines) = read(&[
+            ("NCCL_INSPECTOR_ENABLE", "1"),
+            ("NCCL_INSPECTOR_DUMP_DIR", "/i"),
+            ("NCCL_INSPECTOR_DUMP_VERBOSE", "1"),
+            ("NCCL_PROFILE_EVENT_MASK", "6"),
+            ("NCCL_PROFILER_OTEL_TELEMETRY_ENDPOINT", "http://c:4318"),
+            ("NCCLSCOPE_EVENTS", "Coll"),
+        ]);
+        assert_eq!((config.dir, config.events), ("/i".into(), 2), "ours comes first");
+        assert_eq!(config.otlp.unwrap().url, "http://c:4318/v1/metrics");
+        assert_eq!(
+            lines,
+            [
+                "variables of other profilers were taken: NCCL_INSPECTOR_ENABLE as \
+                 NCCLSCOPE_MODE, NCCL_INSPECTOR_DUMP_DIR as NCCLSCOPE_DIR, \
+                 NCCL_PROFILER_OTEL_TELEMETRY_ENDPOINT as NCCLSCOPE_OTLP",
+                "variables of other profilers were not taken: NCCL_INSPECTOR_DUMP_VERBOSE \
+                 (docs/env.md)",
+            ]
+        );
+        assert_eq!(read(&[("NCCL_PROFILER_OTEL_ENABLE", "0")]).0.mode, Mode::Off);
+    }
+
+    #[test]
     fn modes_combine() {
         assert_eq!(mode("trace,flight"), Ok(Mode::Trace));
         assert_eq!(mode("flight,metrics"), Ok(Mode::Flight));
         assert_eq!(mode("metrics,trace"), Ok(Mode::Trace));
         assert_eq!(mode("OFF"), Ok(Mode::Off));
+        assert_eq!(mode("trace,metrics,hang"), Ok(Mode::Trace));
         assert!(mode("off,trace").is_err());
         assert_eq!(read(&[("NCCLSCOPE_MODE", "trace")]).0.ring_bytes, 1 << 30);
     }

@@ -4,6 +4,7 @@
 //! Names and rules are those of the specification, "OpenTelemetry Protocol Exporter" and
 //! "Environment Variable Specification" (1.50).
 
+use super::{Found, Reader};
 use ncclscope_otlp::environment::{
     self, Get, TEMPORALITY, TIMEOUT, milliseconds, signal, with_path,
 };
@@ -20,6 +21,8 @@ pub struct Otlp {
     pub timeout: Duration,
     /// Between two exports.
     pub interval: Duration,
+    /// Events after which there is an export before its time; 0: there is none.
+    pub window_events: u32,
     /// Each export tells what happened since the last one; otherwise since the process began.
     pub delta: bool,
     /// `service.name` and what `OTEL_RESOURCE_ATTRIBUTES` holds.
@@ -31,38 +34,32 @@ const DEFAULT_BASE: &str = "http://localhost:4318";
 
 const INTERVAL: Duration = Duration::from_secs(60);
 
+/// The shortest window, s.
+pub(super) const LEAST_WINDOW: f64 = 0.1;
+
 impl Otlp {
-    /// What the environment says; `None` where metrics go nowhere. A line is added to `lines` for
-    /// each variable that was not understood.
-    pub(super) fn read(get: Get<'_>, lines: &mut Vec<String>) -> Option<Otlp> {
-        let get = |name: &str| get(name).map(|v| v.trim().to_owned()).filter(|v| !v.is_empty());
-        // Mosaic's switches, which are on unless they are 0.
-        let switches = ["NCCL_PROFILER_OTEL_ENABLE", "NCCL_PROFILER_OTEL_TELEMETRY_ENABLE"];
-        if switches.iter().any(|name| get(name).is_some_and(|value| value == "0")) {
-            return None;
-        }
-        let url = url(&get, lines)?;
-        let mut understand = |found: Option<(String, String)>, parse: Parse, expected: &str| {
+    /// What the environment says; `None` where metrics go nowhere.
+    pub(super) fn read(reader: &mut Reader<'_>) -> Option<Otlp> {
+        let environment = reader.get;
+        let get =
+            |name: &str| environment(name).map(|v| v.trim().to_owned()).filter(|v| !v.is_empty());
+        let url = url(&get, reader)?;
+        let mut milliseconds = |found: Option<(String, String)>| {
             let (name, value) = found?;
-            let parsed = parse(&value);
+            let parsed = milliseconds(&value);
             if parsed.is_none() {
-                lines.push(format!("{name}={value}: expected {expected}; the default holds"));
+                let line = format!("{name}={value}: expected milliseconds; the default holds");
+                reader.lines.push(line);
             }
             parsed
         };
-        let timeout = understand(signal(&get, "TIMEOUT"), milliseconds, "milliseconds");
-        let name = |name: &str| get(name).map(|value| (name.to_owned(), value));
-        let interval = understand(name("NCCLSCOPE_WINDOW"), seconds, "seconds")
-            .or_else(|| {
-                let seed = "NCCL_PROFILER_OTEL_TELEMETRY_INTERVAL_SEC";
-                understand(name(seed), seconds, "seconds")
-            })
-            .or_else(|| {
-                understand(name("OTEL_METRIC_EXPORT_INTERVAL"), milliseconds, "milliseconds")
-            });
+        let timeout = milliseconds(signal(&get, "TIMEOUT")).unwrap_or(TIMEOUT);
+        let name = "OTEL_METRIC_EXPORT_INTERVAL";
+        let standard = get(name).map(|value| (name.to_owned(), value));
+        let standard = milliseconds(standard).unwrap_or(INTERVAL);
         let delta = get(TEMPORALITY).is_some_and(|value| {
             environment::is_delta(&value).unwrap_or_else(|| {
-                lines.push(format!(
+                reader.lines.push(format!(
                     "{TEMPORALITY}={value}: expected cumulative, delta or lowmemory; cumulative \
                      holds"
                 ));
@@ -70,32 +67,40 @@ impl Otlp {
             })
         });
         if signal(&get, "COMPRESSION").is_some_and(|(_, value)| value != "none") {
-            lines.push("OTEL_EXPORTER_OTLP_COMPRESSION: requests are not compressed".into());
+            reader.lines.push("OTEL_EXPORTER_OTLP_COMPRESSION: requests are not compressed".into());
         }
-        let (headers, resource) = (environment::headers(&get), environment::resource(&get));
-        let (timeout, interval) = (timeout.unwrap_or(TIMEOUT), interval.unwrap_or(INTERVAL));
-        Some(Otlp { url, headers, timeout, interval, delta, resource })
+        Some(Otlp {
+            url,
+            headers: environment::headers(&get),
+            timeout,
+            interval: reader.value("WINDOW", seconds, standard),
+            window_events: reader.value("WINDOW_EVENTS", events, 0),
+            delta,
+            resource: environment::resource(&get),
+        })
     }
 }
 
-type Parse = fn(&str) -> Option<Duration>;
-
-fn seconds(text: &str) -> Option<Duration> {
-    let seconds = text.parse::<f64>().ok().filter(|s| (0.1..=86_400.0).contains(s))?;
-    Some(Duration::from_secs_f64(seconds))
+fn seconds(text: &str) -> Result<Duration, &'static str> {
+    let seconds = text.parse::<f64>().ok().filter(|s| (LEAST_WINDOW..=86_400.0).contains(s));
+    seconds.map(Duration::from_secs_f64).ok_or("seconds from 0.1 to 86400")
 }
 
-fn url(get: Get<'_>, lines: &mut Vec<String>) -> Option<String> {
-    let ours = ["NCCLSCOPE_OTLP", "NCCL_PROFILER_OTEL_TELEMETRY_ENDPOINT"];
-    let find = |names: &[&'static str]| names.iter().find_map(|&name| Some((name, get(name)?)));
-    let (name, url) = match find(&ours) {
-        Some((_, value)) if value == "off" || value == "0" => return None,
-        Some((name, value)) if value != "on" && value != "1" => (name, with_path(&value)),
-        asked => environment::endpoint(get).or_else(|| {
-            let (name, _) = asked?;
-            Some((name, with_path(DEFAULT_BASE)))
-        })?,
+fn events(text: &str) -> Result<u32, &'static str> {
+    let count = text.parse().ok().filter(|&count: &u32| count == 0 || count >= 1000);
+    count.ok_or("events, 0 or from 1000")
+}
+
+fn url(get: Get<'_>, reader: &mut Reader<'_>) -> Option<String> {
+    let (name, url) = match reader.find("OTLP") {
+        Some(Found { value, .. }) if value == "off" || value == "0" => return None,
+        Some(Found { name, value }) if value != "on" && value != "1" => (name, with_path(&value)),
+        asked => {
+            let standard = environment::endpoint(get).map(|(name, url)| (name.to_owned(), url));
+            standard.or_else(|| Some((asked?.name, with_path(DEFAULT_BASE))))?
+        }
     };
+    let lines = &mut reader.lines;
     let protocol = signal(get, "PROTOCOL");
     // Who names our variable means it; the others may be meant for somebody else.
     if let Some((protocol, value)) = protocol.filter(|_| name.starts_with("OTEL_"))
@@ -125,8 +130,8 @@ mod tests {
         let vars: Vec<(String, String)> =
             vars.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
         let get = move |name: &str| vars.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone());
-        let mut lines = Vec::new();
-        (Otlp::read(&get, &mut lines), lines)
+        let mut reader = Reader { get: &get, lines: Vec::new(), used: Vec::new() };
+        (Otlp::read(&mut reader), reader.lines)
     }
 
     fn url(vars: &[(&str, &str)]) -> Option<String> {
@@ -138,8 +143,9 @@ mod tests {
         assert_eq!(read(&[("OTEL_SERVICE_NAME", "x")]), (None, vec![]));
         let off = [("NCCLSCOPE_OTLP", "off"), ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318")];
         assert_eq!(read(&off), (None, vec![]));
-        let off = [("NCCL_PROFILER_OTEL_TELEMETRY_ENABLE", "0"), ("NCCLSCOPE_OTLP", "http://c")];
-        assert_eq!(read(&off), (None, vec![]));
+        let off = ("NCCL_PROFILER_OTEL_TELEMETRY_ENABLE", "0");
+        assert_eq!(read(&[off, ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c")]), (None, vec![]));
+        assert!(read(&[off, ("NCCLSCOPE_OTLP", "http://c")]).0.is_some(), "ours comes first");
     }
 
     #[test]
@@ -187,16 +193,33 @@ mod tests {
     }
 
     #[test]
+    fn windows_end_by_time_and_by_count() {
+        let on = ("NCCLSCOPE_OTLP", "on");
+        let standard = ("OTEL_METRIC_EXPORT_INTERVAL", "5000");
+        let mosaic = ("NCCL_PROFILER_OTEL_TELEMETRY_INTERVAL_SEC", "7");
+        let inspector = ("NCCL_INSPECTOR_DUMP_THREAD_INTERVAL_MICROSECONDS", "30000000");
+        let own = ("NCCLSCOPE_WINDOW", "0.5");
+        let interval = |vars: &[(&str, &str)]| read(vars).0.unwrap().interval.as_secs_f64();
+        assert_eq!(interval(&[on, standard]).to_string(), "5");
+        assert_eq!(interval(&[on, standard, inspector]).to_string(), "30");
+        assert_eq!(interval(&[on, standard, inspector, mosaic]).to_string(), "7");
+        assert_eq!(interval(&[on, standard, inspector, mosaic, own]).to_string(), "0.5");
+        let events = |text| read(&[on, ("NCCLSCOPE_WINDOW_EVENTS", text)]).0.unwrap().window_events;
+        assert_eq!([events("0"), events("1000"), events("50000")], [0, 1000, 50_000]);
+    }
+
+    #[test]
     fn bad_values_are_one_line_each_and_the_default_holds() {
         let (otlp, lines) = read(&[
             ("NCCLSCOPE_OTLP", "http://c"),
             ("OTEL_EXPORTER_OTLP_TIMEOUT", "soon"),
             ("NCCLSCOPE_WINDOW", "0"),
+            ("NCCLSCOPE_WINDOW_EVENTS", "999"),
             ("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "both"),
             ("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip"),
         ]);
         let otlp = otlp.unwrap();
         assert_eq!((otlp.timeout, otlp.interval, otlp.delta), (TIMEOUT, INTERVAL, false));
-        assert_eq!(lines.len(), 4, "{lines:?}");
+        assert_eq!((otlp.window_events, lines.len()), (0, 5), "{lines:?}");
     }
 }

@@ -62,20 +62,49 @@ const fn plugin(
 pub const VARIABLES: &[Variable] = &[
     plugin(
         "MODE",
-        &[],
-        "`off`, `flight`, `trace`, `metrics`",
+        &["NCCL_INSPECTOR_ENABLE", "NCCL_PROFILER_OTEL_ENABLE"],
+        "`off`, `flight`, `trace`, `metrics`, `hang`",
         "`flight`",
         "What is recorded. `flight`: a bounded recording that always holds the last minutes. \
-         `trace`: the same with room for 1 GiB. `metrics` adds nothing to them: metrics are \
-         exported wherever an endpoint is set (`NCCLSCOPE_OTLP`). \
-         `off`: NCCL is asked for no event.",
+         `trace`: the same with room for 1 GiB. `metrics` and `hang` add nothing to them: metrics \
+         are exported wherever an endpoint is set (`NCCLSCOPE_OTLP`), and the watchdog watches \
+         unless `NCCLSCOPE_HANG_SEC` is 0. \
+         `off`: NCCL is asked for no event. The others' 0 is `off`, their 1 is `flight`.",
     ),
     plugin(
         "DIR",
-        &[],
+        &["NCCL_INSPECTOR_DUMP_DIR"],
         "a directory; `%h` host, `%p` process id, `%j` job id",
         "`$SLURM_TMPDIR`, else `/tmp/ncclscope-%j`",
-        "Where recordings go, one `HOST-PID.nscope` a process. Made if it is missing.",
+        "Where recordings go, one `HOST-PID.nscope` a process. Made if it is missing. \
+         Inspector's is not taken with `NCCL_INSPECTOR_PROM_DUMP=1`: then it is a directory of \
+         textfiles.",
+    ),
+    plugin(
+        "START",
+        &[],
+        "`on`, `off`, or a window: `steps=10`, `for=30s`, `at=TIME`, `sample=1/16`",
+        "`on`",
+        "What is recorded until somebody says start or stop (docs/control.md). `off`: nothing. A \
+         window begins with the first communicator, with `steps` at the next training step, with \
+         `at` at that time (seconds since 1970).",
+    ),
+    plugin(
+        "CONTROL",
+        &[],
+        "a directory, or `off`",
+        "`/tmp/ncclscope-UID`",
+        "Where the process's control socket lies (docs/control.md), which `ncclscope ls`, `start`, \
+         `stop`, `snapshot` and `dump` talk to. Only its user can enter the directory.",
+    ),
+    plugin(
+        "SIGNAL",
+        &[],
+        "`toggle:USR1`, `dump:USR2`, `dump:RTMIN+1`, or both with a comma",
+        "unset",
+        "What signals to the process ask for. `toggle` stops recording or starts it again, `dump` \
+         copies the recording to a new directory beside it. A signal that the process handles or \
+         ignores already is left to it.",
     ),
     plugin(
         "EVENTS",
@@ -93,6 +122,15 @@ pub const VARIABLES: &[Variable] = &[
          on 128 KiB to 4 MiB (NVIDIA/nccl#2355). Up to NCCL 2.30, destroying a communicator that \
          shares its parent's resources (`splitShare`) on an overloaded machine may crash NCCL with \
          them, whatever the profiler; `off` avoids it.",
+    ),
+    plugin(
+        "CUDA_EVENTS",
+        &[],
+        "`on`, `off`",
+        "`off`",
+        "CUDA events around NCCL's kernel launches ([probe.md](probe.md); from NCCL 2.28 on): how \
+         long kernels took, and what a launch waits for, also where kernel channel events are off. \
+         It asks the CUDA driver that the process has loaded, three times in a launch's callbacks.",
     ),
     plugin(
         "RING_MB",
@@ -119,21 +157,38 @@ pub const VARIABLES: &[Variable] = &[
     ),
     plugin(
         "OTLP",
-        &["NCCL_PROFILER_OTEL_TELEMETRY_ENDPOINT"],
+        &[
+            "NCCL_PROFILER_OTEL_TELEMETRY_ENDPOINT",
+            "NCCL_PROFILER_OTEL_TELEMETRY_ENABLE",
+            "NCCL_INSPECTOR_OTEL_EXPORT",
+        ],
         "a URL, `on`, `off`",
         "`off`, unless an OpenTelemetry endpoint is set",
         "Metrics are sent there by OTLP over HTTP (protobuf), from each rank. `on`: to where \
          `OTEL_EXPORTER_OTLP_METRICS_ENDPOINT` or `OTEL_EXPORTER_OTLP_ENDPOINT` says, else to \
          `http://localhost:4318`. These two also turn it on by themselves, unless \
          `OTEL_EXPORTER_OTLP_PROTOCOL` is another than `http/protobuf`. The headers, timeout, \
-         temporality, `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` are OpenTelemetry's too.",
+         temporality, `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` are OpenTelemetry's too. \
+         Of the others' switches 0 is `off`, whatever their endpoint, and 1 is `on`.",
     ),
     plugin(
         "WINDOW",
-        &["NCCL_PROFILER_OTEL_TELEMETRY_INTERVAL_SEC"],
+        &[
+            "NCCL_PROFILER_OTEL_TELEMETRY_INTERVAL_SEC",
+            "NCCL_INSPECTOR_DUMP_THREAD_INTERVAL_MICROSECONDS",
+        ],
         "0.1 to 86400",
         "`OTEL_METRIC_EXPORT_INTERVAL` (ms), else 60",
-        "Seconds between two exports of metrics.",
+        "Seconds between two exports of metrics. Of Inspector's microseconds less than 0.1 s is \
+         0.1 s, and -1 (at the end only) is the longest.",
+    ),
+    plugin(
+        "WINDOW_EVENTS",
+        &[],
+        "0, or 1000 to 4294967295",
+        "0: by time only",
+        "Metrics are exported after so many events, too, if that is sooner. An operation is never \
+         split, and one that does not end holds up no other.",
     ),
     plugin(
         "LABELS",
@@ -141,6 +196,33 @@ pub const VARIABLES: &[Variable] = &[
         "`rank`, `peer`, `channel`, or several; `none`",
         "`none`",
         "Which of them tell series of metrics apart. Each multiplies their number.",
+    ),
+    plugin(
+        "HANG_SEC",
+        &["NCCL_KERNEL_TIMEOUT_MS"],
+        "0.1 to 1000000, or 0",
+        "300",
+        "Seconds after which an operation in which nothing moves is reported as stuck \
+         ([hang.md](hang.md)); 0: never. The default is longer than a checkpoint usually takes, \
+         and shorter than the 600 s after which PyTorch ends the process.",
+    ),
+    plugin(
+        "HANG_ACTION",
+        &[],
+        "`log`, `dump`, `signal:USR2`, `exec:COMMAND` (last), or several with commas",
+        "`log`",
+        "What is done about it. `dump`: the recording is copied to a new directory beside it. \
+         `signal`: the process gets it (also `ABRT`, `TERM`, `INT`, `QUIT`, `KILL`). `exec`: `sh` \
+         runs the command, which finds what happened in `NCCLSCOPE_HANG_EVENT`, `_CLASS`, `_COMM`, \
+         `_RANK`, `_PID`, `_DRILL` and the file `_REPORT`.",
+    ),
+    plugin(
+        "CHAIN",
+        &[],
+        "up to four files, with commas",
+        "none",
+        "Further profiler plugins, which get every callback as they would alone. Read when NCCL \
+         loads the plugin. See [chain.md](chain.md).",
     ),
     plugin(
         "LOG",
@@ -207,6 +289,40 @@ pub const VARIABLES: &[Variable] = &[
         reader: Reader::Tests,
     },
     Variable {
+        name: "TEST_TORCH_PYTHON",
+        aliases: &[],
+        values: "a file",
+        default: "unset",
+        meaning: "A Python with the newest PyTorch and HolisticTraceAnalysis, for the tests of \
+                  merged profiles (`cargo xtask torch`).",
+        reader: Reader::Tests,
+    },
+    Variable {
+        name: "TEST_OLD_TORCH_PYTHON",
+        aliases: &[],
+        values: "a file",
+        default: "unset",
+        meaning: "A Python with the oldest PyTorch that is tested; several with colons.",
+        reader: Reader::Tests,
+    },
+    Variable {
+        name: "REQUIRE_BROWSER",
+        aliases: &[],
+        values: "`1`",
+        default: "unset",
+        meaning: "Tests that need Chromium and a copy of the Perfetto UI fail without them instead \
+                  of being skipped.",
+        reader: Reader::Tests,
+    },
+    Variable {
+        name: "REQUIRE_TORCH",
+        aliases: &[],
+        values: "`1`",
+        default: "unset",
+        meaning: "Tests that need PyTorch fail without it instead of being skipped.",
+        reader: Reader::Tests,
+    },
+    Variable {
         name: "TEST_PYTHON",
         aliases: &[],
         values: "a file",
@@ -217,13 +333,58 @@ pub const VARIABLES: &[Variable] = &[
     },
 ];
 
+/// Variables of other profilers that mean nothing here, or something else; and why.
+pub const NOT_TAKEN: [(&str, &str); 22] = [
+    ("NCCL_INSPECTOR_COLL_POOL_SIZE", "memory is `NCCLSCOPE_RING_MB`, and in bytes"),
+    ("NCCL_INSPECTOR_COMM_POOL_SIZE", "as above"),
+    ("NCCL_INSPECTOR_P2P_POOL_SIZE", "as above"),
+    ("NCCL_INSPECTOR_POOL_GROW", "as above"),
+    ("NCCL_INSPECTOR_PROXY_OP_POOL_SIZE", "as above"),
+    ("NCCL_INSPECTOR_PROXY_STEP_POOL_SIZE", "as above"),
+    ("NCCL_INSPECTOR_DUMP_COLL_RING_SIZE", "as above"),
+    ("NCCL_INSPECTOR_DUMP_P2P_RING_SIZE", "as above"),
+    ("NCCL_INSPECTOR_DUMP_PROXY_RING_SIZE", "as above"),
+    ("NCCL_INSPECTOR_DUMP_PROXY_STEPS", "which events there are is `NCCLSCOPE_EVENTS`"),
+    ("NCCL_INSPECTOR_ENABLE_P2P", "as above: `default,-P2p`"),
+    ("NCCL_INSPECTOR_ENABLE_PROXY", "as above; they are on by default"),
+    ("NCCL_INSPECTOR_DUMP_MIN_SIZE_BYTES", "operations of all sizes count"),
+    ("NCCL_INSPECTOR_DUMP_THREAD_ENABLE", "without a drain thread nothing would be recorded"),
+    ("NCCL_INSPECTOR_DUMP_VERBOSE", "a recording always has each event with its times"),
+    ("NCCL_INSPECTOR_OTEL_VERBOSE", "a series for each operation is what recordings are for"),
+    (
+        "NCCL_INSPECTOR_PROM_DUMP",
+        "ranks write no textfiles: `ncclscope agent` does, with `NCCLSCOPE_PROM_COMPAT=inspector` \
+         under Inspector's names",
+    ),
+    ("NCCL_INSPECTOR_PROM_DUMP_STATS", "the agent always says what was lost"),
+    (
+        "NCCL_INSPECTOR_REQUIRE_KERNEL_TIMING",
+        "each figure says which clock it is from (`nccl.timing`)",
+    ),
+    (
+        "NCCL_PROFILER_LINEAR_REGRESSION_MODE",
+        "both lines are exported (`nccl.fit.mode`); `NCCLSCOPE_PROM_COMPAT=mosaic` gives `AVG`",
+    ),
+    (
+        "NCCL_PROFILER_OTEL_SCALEUP_NETWORK_PCT",
+        "times are measured: none is taken for a share of another",
+    ),
+    (
+        "NCCL_PROFILER_OTEL_TELEMETRY_BATCH_TIMEOUT_MS",
+        "nothing is held back for a batch; how long a request may take is \
+         `OTEL_EXPORTER_OTLP_TIMEOUT`",
+    ),
+];
+
 /// `docs/env.md`.
 #[must_use]
 pub fn markdown() -> String {
     let mut out = String::from(
         "# Environment variables\n\nMade from the table in `crates/runtime/src/config/table.rs` \
          (`cargo run -p ncclscope-runtime --example env-docs`); do not edit.\n\nA value that \
-         cannot be used is told in one line, and the default holds. An empty value is none.\n",
+         cannot be used is told in one line, and the default holds. An empty value is none.\n\n\
+         What stands behind \"also\" is another profiler's and means the same; ours comes first, \
+         and one line in the log says which of the others were taken.\n",
     );
     for (reader, title) in [
         (Reader::Plugin, "Read by the plugin"),
@@ -238,6 +399,14 @@ pub fn markdown() -> String {
             let names = names.join(", also ");
             out.push_str(&format!("| {names} | {} | {} | {} |\n", v.values, v.default, v.meaning));
         }
+    }
+    out.push_str(
+        "\n## Other profilers' variables that are not taken\n\nThey mean something else, or \
+         nothing here. One line in the log names those that are set.\n\n| variable | why not \
+         |\n| --- | --- |\n",
+    );
+    for (name, why) in NOT_TAKEN {
+        out.push_str(&format!("| `{name}` | {why} |\n"));
     }
     out
 }

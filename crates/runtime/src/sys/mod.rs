@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The system calls of this crate that std has no door to.
 
+pub(crate) mod cuda;
+pub(crate) mod exec;
 pub(crate) mod lock;
+pub(crate) mod mask;
+pub(crate) mod peer;
+pub(crate) mod signal;
+pub(crate) mod threads;
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicI32, Ordering};

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Pointers and virtual memory management.
 
-#![expect(non_snake_case, reason = "the names are CUDA's")]
-
 use crate::device;
 use crate::error::{Error, Out, Result, put, put_if};
 use crate::mem::{self, Location, Origin, Range, vmm};

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Kernel launches and memory operations of streams.
 
-#![expect(non_snake_case, reason = "the names are CUDA's")]
-
 use crate::attach;
 use crate::capture;
 use crate::error::{Error, Result};

@@ -4,9 +4,11 @@
 
 mod chaos;
 mod faults;
+mod hang;
 mod loads;
 mod operations;
 mod strain;
+mod windows;
 
 use crate::{Player, Plugin};
 
@@ -110,6 +112,25 @@ pub const SCRIPTS: &[Script] = &[
     script("stacks", 1, strain::stacks),
     script("allocates", 1, strain::allocates),
     script("races", 1, strain::races),
+    script("windows", 1, windows::windows),
+    script("toggles", 1, windows::toggles),
+    script("sampled", 1, windows::sampled),
+    script("application", 1, windows::application),
+    script("signalled", 1, windows::signalled),
+    script("hang-kernel", 4, hang::kernel),
+    script("hang-channel", 4, hang::channel),
+    script("hang-sends-nothing", 4, hang::sends_nothing),
+    script("hang-peer", 4, hang::peer),
+    script("hang-wire", 4, hang::wire),
+    script("hang-flush", 4, hang::flush),
+    script("hang-takes-nothing", 4, hang::takes_nothing),
+    script("hang-upstream", 4, hang::upstream),
+    script("hang-proxy", 4, hang::proxy),
+    script("hang-launch", 5, hang::launch),
+    script("hang-group", 5, hang::group),
+    script("hang-quiet", 3, hang::quiet),
+    script("hang-lossy", 4, hang::lossy),
+    script("hang-drill", 1, hang::drill),
 ];
 
 /// The script of that name.

@@ -14,7 +14,7 @@ pub(crate) const NO_COMM: u16 = u16::MAX;
 pub(crate) const OTHER: usize = 16;
 
 /// The plugin that this build made; made now if this build did not.
-fn plugin() -> PathBuf {
+pub(crate) fn plugin() -> PathBuf {
     static BUILD: std::sync::Once = std::sync::Once::new();
     BUILD.call_once(|| build(&["--package", "ncclscope-plugin"]));
     profile().join("libnccl_profiler_ncclscope.so")
@@ -115,7 +115,8 @@ pub(crate) fn survive(command: &mut Command, name: &str) -> String {
 
 /// The one recording under `run`.
 pub(crate) fn only(run: &Path, name: &str) -> Recording {
-    let files: Vec<_> = std::fs::read_dir(run).unwrap().map(|e| e.unwrap().path()).collect();
+    let mut files: Vec<_> = std::fs::read_dir(run).unwrap().map(|e| e.unwrap().path()).collect();
+    files.retain(|file| !file.to_string_lossy().contains(".hang-"));
     assert_eq!(files.len(), 1, "{name}: one process, one file");
     Recording::open(&files[0]).unwrap()
 }
@@ -169,7 +170,7 @@ impl Found {
                         found.states.push((handle, state, small, arg));
                     }
                     Record::Step(step) => found.steps.push((ops[&step.op_ref], step)),
-                    Record::ClockSync(_) => {}
+                    Record::ClockSync(_) | Record::Mark(_) | Record::Vital(_) => {}
                 }
             }
         }

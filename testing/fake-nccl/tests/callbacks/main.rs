@@ -52,6 +52,10 @@ slot, which must be overwritten.
 - a logger that is NULL, garbage, called by many, gone:
   `ends::the_logger_is_called_in_order_or_not_at_all`
 - what shims leave unset: `hostile::garbage_around_the_fields_is_in_no_record`
+- recording that is started, stopped, sampled and copied amid operations, by the application and by
+  signals: `windows`
+- operations that stand still, at each place where one rank can tell, and what only looks so: `hang`
+- further profilers behind ours, and what is none: `chained`
 - 64 and 256 channels: `loads::all_channels_there_are_can_be_open_at_once`
 - events of queue pairs and sockets:
   `operations::network_events_say_what_the_plugin_attached_and_survive_double_stops`
@@ -61,11 +65,14 @@ slot, which must be overwritten.
   `hostile::no_order_at_all_is_survived_and_accounted_for`
 */
 
+mod chained;
 mod common;
 mod ends;
 mod faults;
+mod hang;
 mod hostile;
 mod loads;
 mod operations;
 mod recorded;
 mod strain;
+mod windows;

@@ -48,6 +48,7 @@ kind = "slow-link"
 rank = 1
 step = 3
 mbps = 4
+delay_ms = 20
 
 [[fault]]
 kind = "stalled-link"
@@ -69,7 +70,7 @@ fn a_file_says_all_there_is() {
     let slow = &file.ranks[&1];
     assert_eq!((slow.pause_ms, slow.jitter_ms), (20, 10));
     assert_eq!(slow.steps[..2], [Step::Skip, Step::Init]);
-    let options = "--stop-proxy 2 --slow-link 3:4 --stall-link 3:99";
+    let options = "--stop-proxy 2 --slow-link 3:4:20 --stall-link 3:99";
     assert_eq!(slow.options.join(" "), options);
     assert_eq!(slow.env["NCCL_SET_THREAD_NAME"], "1");
     assert_eq!(Ok(file), ScenarioFile::parse("again.toml", WHOLE));

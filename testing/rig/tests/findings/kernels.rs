@@ -25,7 +25,7 @@ fn finding_08_a_send_and_a_receive_of_one_kernel_are_not_counted_twice() {
                 // Stamps of the GPU are placed to the nanosecond, give or take rounding.
                 let duration = operation.number("duration_ns");
                 assert!(duration.abs_diff(took) < 1000, "{func}: {duration} of {took} ns");
-                let way = if func == "Send" { "Proxy send" } else { "Proxy receive" };
+                let way = if func == "Send" { "Proxy send" } else { "Proxy recv" };
                 let proxies = rank.below(operation, "Proxy");
                 assert!(proxies.iter().all(|proxy| proxy.track.starts_with(way)), "{func}");
                 let bytes: u64 = proxies.iter().map(|proxy| proxy.number("bytes")).sum();

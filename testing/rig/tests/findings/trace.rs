@@ -46,7 +46,8 @@ impl Trace {
                     let track = (process, number(event, "tid"));
                     tracks.insert(track, text_of(&event["args"], "name"));
                 }
-                ("M", _) => {}
+                // Counters and moments have no slice.
+                ("M" | "C" | "i", _) => {}
                 ("X", name) => {
                     let track = tracks[&(process, number(event, "tid"))].to_owned();
                     let start = nanos(event, "ts");
@@ -83,10 +84,18 @@ impl RankTrace {
         self.named(func).into_iter().filter(|slice| slice.track == "Operations").collect()
     }
 
-    /// The slices of tracks whose name starts so, which arrows from `slice` point at.
-    pub(crate) fn below<'a>(&'a self, slice: &Slice, track: &str) -> Vec<&'a Slice> {
-        let slices = self.slices.iter().filter(|other| other.track.starts_with(track));
-        slices.filter(|other| other.into.iter().any(|id| slice.out.contains(id))).collect()
+    /// The slices of tracks whose name starts so, to which arrows lead from `slice`, at once or by
+    /// others of the rank.
+    pub(crate) fn below<'a>(&'a self, slice: &'a Slice, track: &str) -> Vec<&'a Slice> {
+        let (mut below, mut from): (Vec<&Slice>, _) = (vec![], vec![slice]);
+        while let Some(slice) = from.pop() {
+            let is_next = |other: &&Slice| other.into.iter().any(|id| slice.out.contains(id));
+            let next: Vec<&Slice> = self.slices.iter().filter(is_next).collect();
+            from.extend(&next);
+            below.extend(next);
+        }
+        below.sort_by_key(|slice| slice.start);
+        below.into_iter().filter(|slice| slice.track.starts_with(track)).collect()
     }
 }
 

@@ -12,6 +12,7 @@ use crate::failure::warn;
 use crate::input::recordings_in;
 use ncclscope_analyze::metrics::{CommKey, Metrics};
 use ncclscope_export::metrics::compat;
+use ncclscope_trace::vectors::{self, Vector};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -20,6 +21,9 @@ use std::time::{Duration, Instant};
 pub(super) const LINGER: Duration = Duration::from_secs(300);
 /// Directories below a given one that are looked into: a run directory for each job.
 const DEPTH: usize = 2;
+
+/// The version of Inspector's format that is given, behind that of the profiler API.
+const FORMAT: u32 = 1;
 
 /// The processes of a node.
 #[derive(Debug, Default)]
@@ -103,6 +107,12 @@ impl Node {
         self.processes.values().map(of).collect()
     }
 
+    /// How far the processes have come, as a table.
+    pub(super) fn vectors(&self) -> Vec<u8> {
+        let vectors: Vec<Vector> = self.processes.values().flat_map(Process::vectors).collect();
+        vectors::table(&vectors)
+    }
+
     /// How many processes there are.
     pub(super) fn count(&self) -> Count {
         let processes = self.processes.values();
@@ -132,6 +142,10 @@ impl Node {
                 Ok(process) if self.host.as_deref().is_some_and(|host| host != process.host()) => {
                     self.passed.insert(path);
                 }
+                // What it holds is told of by its original. Whoever names its directory wants it.
+                Ok(process) if process.is_copy() && !self.names_directory_of(&path) => {
+                    self.passed.insert(path);
+                }
                 Ok(process) if process.is_young() && !is_old(&path) => {}
                 Ok(process) => {
                     if let Some(before) = self.processes.insert(path, process) {
@@ -148,6 +162,10 @@ impl Node {
                 }
             }
         }
+    }
+
+    fn names_directory_of(&self, path: &Path) -> bool {
+        self.directories.iter().any(|directory| path.parent() == Some(directory))
     }
 
     fn retire(&mut self, now: Instant) {
@@ -195,7 +213,15 @@ impl Node {
 fn named(process: &Process, agent_host: &str) -> compat::Process {
     let host = process.host();
     let node = if host.is_empty() { agent_host } else { host };
-    compat::Process { node: node.to_owned(), ..compat::Process::default() }
+    let origin = process.origin().clone();
+    compat::Process {
+        version: process.api_version().map(|api| format!("v{api}.{FORMAT}")).unwrap_or_default(),
+        slurm_job_id: origin.slurm_job_id,
+        node: node.to_owned(),
+        gpu: origin.gpu,
+        gpu_uuid: origin.gpu_uuid,
+        local_rank: origin.local_rank,
+    }
 }
 
 /// A living process writes every second.

@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One process that is followed: its recording, and what was measured in it.
 
+use super::origin::Origin;
+use super::vectors::Reach;
 use ncclscope_analyze::metrics::{Collector, Metrics, Rank};
 use ncclscope_trace::kind::KINDS;
-use ncclscope_trace::{Definition, Error, Follower, News, TickMap};
+use ncclscope_trace::vectors::Vector;
+use ncclscope_trace::{Definition, End, Error, Follower, News, TickMap};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// A living process compares its clocks once a second. One that does not is stopped, or was killed
 /// without a lanes file that we can see.
 pub(super) const SILENT_AFTER: Duration = Duration::from_secs(30);
+
+/// How often a process writes how far it has come.
+const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
 /// Why events are in no figure. What is overwritten in the block ring is not: it was read before.
 const CAUSES: [&str; 5] = ["lane_full", "no_lane", "unwritten", "stale", "unknown"];
@@ -19,6 +25,9 @@ const CAUSES: [&str; 5] = ["lane_full", "no_lane", "unwritten", "stale", "unknow
 pub(super) struct Process {
     follower: Follower,
     collector: Collector,
+    reach: Reach,
+    origin: Origin,
+    api_version: Option<u32>,
     /// What settled in the last window.
     window: Metrics,
     /// What it did since it began.
@@ -35,9 +44,13 @@ impl Process {
         let follower = Follower::open(path)?;
         let mut collector = Collector::default();
         collector.clock(&TickMap::new(Vec::new(), follower.header().hz));
+        let origin = Origin::of(follower.header().pid, path);
         Ok(Process {
             follower,
             collector,
+            reach: Reach::default(),
+            origin,
+            api_version: None,
             window: Metrics::default(),
             total: Metrics::default(),
             last_news: Instant::now(),
@@ -46,14 +59,28 @@ impl Process {
         })
     }
 
+    /// A copy of a recording (`ncclscope dump`).
+    pub(super) fn is_copy(&self) -> bool {
+        self.follower.header().copy
+    }
+
     /// Reads what is new.
     pub(super) fn poll(&mut self) -> Result<(), Error> {
-        let collector = &mut self.collector;
-        self.follower.poll(|news| match news {
+        let Process { follower, collector, reach, api_version, .. } = self;
+        follower.poll(|news| match news {
             News::Record(lane, record) => collector.record(lane, &record),
-            News::Definition(Definition::String { id, text }) => collector.string(id, &text),
-            News::Definition(Definition::Comm(comm)) => collector.comm(&comm),
-            News::Definition(_) => {}
+            News::Vital(vital) => reach.note(&vital),
+            News::Definition(definition) => {
+                reach.define(&definition);
+                match definition {
+                    Definition::String { id, text } => collector.string(id, &text),
+                    Definition::Comm(comm) => {
+                        *api_version = Some(comm.api_version);
+                        collector.comm(&comm);
+                    }
+                    _ => {}
+                }
+            }
         })?;
         if self.follower.last_ticks() != self.last_ticks {
             self.last_ticks = self.follower.last_ticks();
@@ -92,6 +119,16 @@ impl Process {
         self.window = window;
     }
 
+    /// How far it has come; nothing of one that ended in order.
+    pub(super) fn vectors(&self) -> Vec<Vector> {
+        let is_silent = self.follower.end() == Some(End::Killed)
+            || self.last_news.elapsed() > 3 * PROGRESS_EVERY && self.has_ended();
+        if self.follower.end() == Some(End::Closed) {
+            return Vec::new();
+        }
+        self.reach.vectors(is_silent)
+    }
+
     /// What settled in the last window.
     pub(super) fn window(&self) -> &Metrics {
         &self.window
@@ -115,6 +152,16 @@ impl Process {
     /// The host that it ran on.
     pub(super) fn host(&self) -> &str {
         &self.follower.header().host
+    }
+
+    /// What its environment says of it.
+    pub(super) fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    /// The version of the profiler API that NCCL uses in it, once there is a communicator.
+    pub(super) fn api_version(&self) -> Option<u32> {
+        self.api_version
     }
 
     /// Nothing more will come from this file, as far as can be known.

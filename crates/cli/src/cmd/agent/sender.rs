@@ -1,41 +1,101 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The agent's way to a collector: a client with TLS, and a thread.
+//! The agent's way to a collector, by HTTP or gRPC, and its thread.
 
-use super::target::Target;
+use super::grpc::Grpc;
+use super::target::{Protocol, Target};
+use super::tls::Tls;
 use crate::failure::warn;
-use ncclscope_otlp::Sender;
-use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use ncclscope_export::metrics::otlp::parse_response;
+use ncclscope_otlp::{Answer, Http, Sender, Transport};
+use std::io::Write;
+
+const USER_AGENT: &str = concat!("ncclscope-agent/", env!("CARGO_PKG_VERSION"));
 
 /// Starts the thread. The line says why not.
 pub(super) fn start(target: &Target) -> Result<Sender, String> {
-    let agent = client(target)?;
-    let (url, headers) = (target.url.clone(), target.headers.clone());
-    let tell = move |why: &str| warn(format_args!("cannot export to {url}: {why}"));
+    match target.protocol {
+        Protocol::Http => spawn(Post::new(target)?, target),
+        Protocol::Grpc => spawn(Grpc::new(target, USER_AGENT)?, target),
+    }
+}
+
+fn spawn(transport: impl Transport, target: &Target) -> Result<Sender, String> {
     let url = target.url.clone();
-    let target = ncclscope_otlp::Target { url, headers, queue_bytes: usize::MAX };
-    let (sender, body) = Sender::new(target, agent, tell);
+    let tell = move |why: &str| warn(format_args!("cannot export to {url}: {why}"));
+    let (sender, body) = Sender::over(transport, usize::MAX, tell);
     let thread = std::thread::Builder::new().name("otlp".into()).spawn(body);
     thread.map_err(|e| format!("cannot start a thread: {e}"))?;
     Ok(sender)
 }
 
-fn client(target: &Target) -> Result<ureq::Agent, String> {
-    let mut tls = TlsConfig::builder();
-    if let Some(path) = &target.certificate {
-        let pem =
-            std::fs::read(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
-        let certificates: Vec<Certificate<'static>> = parse_pem(&pem)
-            .filter_map(|item| match item {
-                Ok(PemItem::Certificate(certificate)) => Some(certificate),
-                _ => None,
-            })
-            .collect();
-        if certificates.is_empty() {
-            return Err(format!("no certificate (PEM) in {}", path.display()));
+/// What a collector took, unless it says that it did not take all of it.
+pub(super) fn taken(answer: Vec<u8>) -> Answer {
+    match parse_response(&answer) {
+        Some(of) if of.rejected > 0 => {
+            Answer::Refused(format!("{} points were rejected: {}", of.rejected, of.message))
         }
-        tls = tls.root_certs(RootCerts::new_with_certs(&certificates));
+        _ => Answer::Taken(answer),
     }
-    let name = concat!("ncclscope-agent/", env!("CARGO_PKG_VERSION"));
-    let config = ncclscope_otlp::client(target.timeout, name).tls_config(tls.build());
-    Ok(ureq::Agent::new_with_config(config.build()))
+}
+
+/// HTTP with TLS and compression.
+#[derive(Debug)]
+struct Post {
+    http: Http,
+    gzip: bool,
+}
+
+impl Post {
+    fn new(target: &Target) -> Result<Post, String> {
+        let tls = Tls::read(target)?.http();
+        let config = ncclscope_otlp::client(target.timeout, USER_AGENT).tls_config(tls);
+        let mut headers = target.headers.clone();
+        if target.gzip {
+            headers.push(("content-encoding".into(), "gzip".into()));
+        }
+        let place =
+            ncclscope_otlp::Target { url: target.url.clone(), headers, queue_bytes: usize::MAX };
+        let agent = ureq::Agent::new_with_config(config.build());
+        Ok(Post { http: Http::new(place, agent), gzip: target.gzip })
+    }
+}
+
+impl Transport for Post {
+    fn post(&self, request: &[u8]) -> Answer {
+        let answer = if self.gzip {
+            match compress(request) {
+                Ok(request) => self.http.post(&request),
+                Err(error) => Answer::Refused(error.to_string()),
+            }
+        } else {
+            self.http.post(request)
+        };
+        match answer {
+            Answer::Taken(answer) => taken(answer),
+            other => other,
+        }
+    }
+}
+
+fn compress(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(bytes)?;
+    encoder.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn points_that_are_rejected_are_not_taken() {
+        let rejected = vec![0x0a, 2, 0x08, 7];
+        assert_eq!(taken(rejected), Answer::Refused("7 points were rejected: ".into()));
+        let warned = vec![0x0a, 3, 0x12, 1, b'x'];
+        for answer in [vec![], b"{}".to_vec(), warned] {
+            assert_eq!(taken(answer.clone()), Answer::Taken(answer));
+        }
+    }
 }

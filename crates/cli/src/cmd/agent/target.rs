@@ -6,15 +6,38 @@ Names and rules are those of its specification, "OpenTelemetry Protocol Exporter
 */
 
 use crate::failure::Failure;
+use http::uri::Authority;
 use ncclscope_otlp::environment::{self, Get, TEMPORALITY, TIMEOUT, milliseconds, signal};
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// The port of a collector that is spoken to by gRPC, where a URL has none.
+const GRPC_PORT: u16 = 4317;
+
+/// How a collector is spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Protocol {
+    /// Protobuf in an HTTP/1.1 request.
+    Http,
+    /// gRPC.
+    Grpc,
+}
+
+/// A client's certificate and its key, both PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Identity {
+    pub(super) certificate: PathBuf,
+    pub(super) key: PathBuf,
+}
+
 /// A collector, and what to tell it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
-    /// The URL, path included.
+    /// The URL: with the path for HTTP, without one for gRPC.
     pub(super) url: String,
+    pub(super) protocol: Protocol,
+    /// Requests are compressed.
+    pub(super) gzip: bool,
     /// Headers of each request.
     pub(super) headers: Vec<(String, String)>,
     /// How long a request may take.
@@ -23,6 +46,8 @@ pub(super) struct Target {
     pub(super) delta: bool,
     /// Certificates (PEM) that are trusted instead of the usual ones.
     pub(super) certificate: Option<PathBuf>,
+    /// What the collector is shown, if it asks.
+    pub(super) identity: Option<Identity>,
     /// Attributes of this agent.
     pub(super) resource: Vec<(String, String)>,
 }
@@ -40,27 +65,28 @@ impl Target {
         host: &str,
         get: Get<'_>,
     ) -> Result<Option<Target>, Failure> {
-        let url = match (flag, environment::endpoint(get)) {
-            (Some(url), _) => environment::with_path(url),
-            (None, Some((_, url))) => url,
-            (None, None) => return Ok(None),
+        let protocol = protocol(get)?;
+        let given = match (flag, protocol) {
+            (Some(url), Protocol::Http) => Some(environment::with_path(url)),
+            (None, Protocol::Http) => environment::endpoint(get).map(|(_, url)| url),
+            (Some(url), Protocol::Grpc) => Some(url.to_owned()),
+            (None, Protocol::Grpc) => signal(get, "ENDPOINT").map(|(_, url)| url),
         };
+        let Some(url) = given else { return Ok(None) };
+        let url = if protocol == Protocol::Grpc { grpc_url(&url, get)? } else { url };
         if !url.starts_with("http://") && !url.starts_with("https://") {
             return Err(Failure::usage(format!(
                 "{url}: expected a URL that begins with http:// or https://"
             )));
         }
-        if let Some((name, value)) = signal(get, "PROTOCOL").filter(|(_, v)| v != "http/protobuf") {
-            return Err(Failure::usage(format!(
-                "{name}={value}: the agent speaks http/protobuf only; set that, and the port of \
-                 the collector's HTTP receiver (4318)"
-            )));
-        }
-        if let Some((name, value)) = signal(get, "COMPRESSION").filter(|(_, v)| v != "none") {
-            return Err(Failure::usage(format!(
-                "{name}={value}: the agent does not compress; unset it"
-            )));
-        }
+        let gzip = match signal(get, "COMPRESSION") {
+            None => false,
+            Some((name, value)) => match value.as_str() {
+                "none" => false,
+                "gzip" => true,
+                _ => return Err(Failure::usage(format!("{name}={value}: expected gzip or none"))),
+            },
+        };
         let timeout = match signal(get, "TIMEOUT") {
             None => TIMEOUT,
             Some((name, value)) => milliseconds(&value)
@@ -77,12 +103,52 @@ impl Target {
         };
         Ok(Some(Target {
             url,
+            protocol,
+            gzip,
             headers: environment::headers(get),
             timeout,
             delta,
             certificate: signal(get, "CERTIFICATE").map(|(_, value)| value.into()),
+            identity: identity(get)?,
             resource: resource(host, get),
         }))
+    }
+}
+
+fn protocol(get: Get<'_>) -> Result<Protocol, Failure> {
+    let Some((name, value)) = signal(get, "PROTOCOL") else { return Ok(Protocol::Http) };
+    match value.as_str() {
+        "http/protobuf" => Ok(Protocol::Http),
+        "grpc" => Ok(Protocol::Grpc),
+        _ => Err(Failure::usage(format!("{name}={value}: expected http/protobuf or grpc"))),
+    }
+}
+
+/// Scheme, host and port. A collector without a scheme is spoken to by TLS, unless
+/// `OTEL_EXPORTER_OTLP_INSECURE` says otherwise.
+fn grpc_url(text: &str, get: Get<'_>) -> Result<String, Failure> {
+    let is_insecure = || signal(get, "INSECURE").is_some_and(|(_, v)| v == "true");
+    let (scheme, rest) = match text.split_once("://") {
+        Some(parts) => parts,
+        None if is_insecure() => ("http", text),
+        None => ("https", text),
+    };
+    let place = rest.split('/').next().unwrap_or_default();
+    let authority: Authority =
+        place.parse().map_err(|e| Failure::usage(format!("{text}: expected a URL: {e}")))?;
+    let port = if authority.port().is_none() { format!(":{GRPC_PORT}") } else { String::new() };
+    Ok(format!("{scheme}://{authority}{port}"))
+}
+
+fn identity(get: Get<'_>) -> Result<Option<Identity>, Failure> {
+    match (signal(get, "CLIENT_CERTIFICATE"), signal(get, "CLIENT_KEY")) {
+        (None, None) => Ok(None),
+        (Some((_, certificate)), Some((_, key))) => {
+            Ok(Some(Identity { certificate: certificate.into(), key: key.into() }))
+        }
+        (Some((name, _)), None) | (None, Some((name, _))) => Err(Failure::usage(format!(
+            "{name}: a client needs both CLIENT_CERTIFICATE and CLIENT_KEY"
+        ))),
     }
 }
 
@@ -123,6 +189,23 @@ mod tests {
     }
 
     #[test]
+    fn by_grpc_a_collector_has_a_host_and_a_port() {
+        let grpc = ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc");
+        let own = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "http://d:1/");
+        let base = ("OTEL_EXPORTER_OTLP_ENDPOINT", "https://c/ignored");
+        let insecure = ("OTEL_EXPORTER_OTLP_INSECURE", "true");
+        assert_eq!(url(None, &[grpc]), None);
+        assert_eq!(url(None, &[grpc, base]).unwrap(), "https://c:4317");
+        assert_eq!(url(None, &[grpc, base, own]).unwrap(), "http://d:1");
+        assert_eq!(url(Some("e"), &[grpc, own]).unwrap(), "https://e:4317");
+        assert_eq!(url(Some("e:2"), &[grpc, insecure]).unwrap(), "http://e:2");
+        assert_eq!(url(Some("http://[::1]"), &[grpc]).unwrap(), "http://[::1]:4317");
+        for text in ["", "https://", "a b", "grpc://c"] {
+            assert!(find(Some(text), &[grpc]).is_err(), "{text}");
+        }
+    }
+
+    #[test]
     fn everything_else_is_read_too() {
         let target = find(
             Some("https://c"),
@@ -130,6 +213,9 @@ mod tests {
                 ("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20x, b=1"),
                 ("OTEL_EXPORTER_OTLP_TIMEOUT", "2500"),
                 ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/ca.pem"),
+                ("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", "/me.pem"),
+                ("OTEL_EXPORTER_OTLP_METRICS_CLIENT_KEY", "/me.key"),
+                ("OTEL_EXPORTER_OTLP_METRICS_COMPRESSION", "gzip"),
                 ("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "Delta"),
                 ("OTEL_RESOURCE_ATTRIBUTES", "service.name=a,team=b"),
                 ("OTEL_SERVICE_NAME", "train"),
@@ -139,7 +225,10 @@ mod tests {
         let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
         assert_eq!(target.headers, [pair("authorization", "Bearer x"), pair("b", "1")]);
         assert_eq!((target.timeout.as_millis(), target.delta), (2500, true));
+        assert_eq!((target.protocol, target.gzip), (Protocol::Http, true));
         assert_eq!(target.certificate, Some("/ca.pem".into()));
+        let identity = Identity { certificate: "/me.pem".into(), key: "/me.key".into() };
+        assert_eq!(target.identity, Some(identity));
         let expected =
             [pair("team", "b"), pair("service.name", "train"), pair("host.name", "node-1")];
         assert_eq!(target.resource, expected);
@@ -148,8 +237,9 @@ mod tests {
     #[test]
     fn what_cannot_be_done_is_refused_by_name() {
         for (name, value) in [
-            ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "grpc"),
-            ("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip"),
+            ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "http/json"),
+            ("OTEL_EXPORTER_OTLP_COMPRESSION", "zstd"),
+            ("OTEL_EXPORTER_OTLP_CLIENT_KEY", "/me.key"),
             ("OTEL_EXPORTER_OTLP_TIMEOUT", "soon"),
             ("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "both"),
         ] {

@@ -5,53 +5,104 @@
 //! it). Where the link has no room it answers as a full socket does, so that NCCL's threads go on
 //! polling and the other links of the process's peers are untouched. In a ring a rank sends its
 //! data to the next one only: its link is one edge.
+//!
+//! A slow link takes a message when the whole of it would have come to the other end: a delay after
+//! its last byte has left, one message after the other at the link's rate. So a transfer, which for
+//! NCCL is over when the socket has taken it, lasts `delay + bytes / rate`. (A real socket takes
+//! bytes long before they arrive, and hides the delay.)
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The most that a slow link takes at once, in bytes.
-const PIECE: usize = 16 << 10;
+/// Messages of up to so many bytes pass freely: NCCL sends the size of a transfer as a message of
+/// its own (`ncclNetSocketTest`, src/transport/net_socket.cc @v2.30.7-1), and its control messages
+/// are as short.
+const SHORT: usize = 256;
 
-/// Megabytes a second; `u64::MAX`: as fast as it gets.
-static RATE: AtomicU64 = AtomicU64::new(u64::MAX);
-/// Bytes that still get through; `u64::MAX`: all.
-static LEFT: AtomicU64 = AtomicU64::new(u64::MAX);
-/// When a slow link is free again; held while a piece is sent.
-static FREE: Mutex<Option<Instant>> = Mutex::new(None);
+/// The link of this process.
+static LINK: Mutex<Link> = Mutex::new(Link::new());
+/// Whether the link is as fast as it gets; the way past the lock.
+static IS_FREE: AtomicBool = AtomicBool::new(true);
 
-/// From now on sends no more than `mbps` megabytes a second.
-pub(crate) fn slow(mbps: u64) {
-    RATE.store(mbps.max(1), Relaxed);
+/// From now on sends no more than `mbps` megabytes a second, each message `delay` later.
+pub(crate) fn slow(mbps: u64, delay: Duration) {
+    let mut link = lock();
+    (link.mbps, link.delay) = (Some(mbps.max(1)), delay);
+    IS_FREE.store(false, Relaxed);
 }
 
 /// From now on sends `bytes` more, and then nothing.
 pub(crate) fn stall(bytes: u64) {
-    LEFT.store(bytes, Relaxed);
+    lock().left = Some(bytes);
+    IS_FREE.store(false, Relaxed);
 }
 
-/// What a call may do.
-#[derive(Debug, PartialEq, Eq)]
-enum Room {
-    /// Send up to so many bytes.
-    Bytes(usize),
-    Full,
+fn lock() -> MutexGuard<'static, Link> {
+    LINK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The room for `size` bytes at `now`; takes it.
-fn take(free: &mut Option<Instant>, now: Instant, size: usize) -> Room {
-    let (rate, left) = (RATE.load(Relaxed), LEFT.load(Relaxed));
-    let size = size.min(usize::try_from(left).unwrap_or(usize::MAX));
-    if size == 0 || free.is_some_and(|free| now < free) {
-        return Room::Full;
+/// What holds back.
+struct Link {
+    /// Megabytes a second; `None`: as fast as it gets.
+    mbps: Option<u64>,
+    delay: Duration,
+    /// Bytes that still get through; `None`: all.
+    left: Option<u64>,
+    /// When the last byte of all messages so far has left.
+    free: Option<Instant>,
+    /// The message that each socket is at.
+    messages: BTreeMap<libc::c_int, Message>,
+}
+
+/// A message that a slow link has not taken whole yet.
+struct Message {
+    /// The address behind its last byte: a call for the rest of it has the same.
+    end: usize,
+    /// When it has come to the other end.
+    due: Instant,
+}
+
+impl Link {
+    const fn new() -> Self {
+        Self {
+            mbps: None,
+            delay: Duration::ZERO,
+            left: None,
+            free: None,
+            messages: BTreeMap::new(),
+        }
     }
-    if rate == u64::MAX {
-        return Room::Bytes(size);
+
+    /// How many of the `size` bytes at the address `data` the socket may send at `now`.
+    fn room(&mut self, socket: libc::c_int, data: usize, size: usize, now: Instant) -> usize {
+        let left = self.left.map_or(usize::MAX, |left| usize::try_from(left).unwrap_or(usize::MAX));
+        let end = data + size;
+        let begun = self.messages.get(&socket).filter(|message| message.end == end);
+        let due = match (begun, self.mbps) {
+            (Some(message), _) => message.due,
+            (None, Some(mbps)) if size > SHORT => {
+                // A megabyte a second is a byte a microsecond.
+                let time = Duration::from_nanos(size as u64 * 1000 / mbps);
+                let free = self.free.map_or(now, |free| free.max(now)) + time;
+                self.free = Some(free);
+                let due = free + self.delay;
+                self.messages.insert(socket, Message { end, due });
+                due
+            }
+            _ => now,
+        };
+        if now < due { 0 } else { size.min(left) }
     }
-    let size = size.min(PIECE);
-    // A megabyte a second is a byte a microsecond.
-    *free = now.checked_add(Duration::from_nanos(size as u64 * 1000 / rate));
-    Room::Bytes(size)
+
+    /// The socket took `sent` bytes up to the address `end`.
+    fn sent(&mut self, socket: libc::c_int, sent: u64, end: usize) {
+        self.left = self.left.map(|left| left.saturating_sub(sent));
+        if self.messages.get(&socket).is_some_and(|message| message.end == end) {
+            self.messages.remove(&socket);
+        }
+    }
 }
 
 /// `send` of libc, for everything in this process; see the module.
@@ -70,21 +121,21 @@ unsafe extern "C" fn send(
         // SAFETY: the caller's promise for `size` bytes or more; there is no address.
         unsafe { libc::sendto(socket, data, size, flags, nobody, none) }
     };
-    let is_free = RATE.load(Relaxed) == u64::MAX && LEFT.load(Relaxed) == u64::MAX;
-    if is_free || size == 0 {
+    if IS_FREE.load(Relaxed) || size == 0 {
         return call(size);
     }
-    let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
-    let Room::Bytes(room) = take(&mut free, Instant::now(), size) else {
+    let mut link = lock();
+    let room = link.room(socket, data.addr(), size, Instant::now());
+    if room == 0 {
         // SAFETY: no precondition.
         let errno = unsafe { libc::__errno_location() };
         // SAFETY: the address is that of this thread's own errno.
         unsafe { *errno = libc::EAGAIN };
         return -1;
-    };
+    }
     let sent = call(room);
-    if LEFT.load(Relaxed) != u64::MAX {
-        LEFT.fetch_sub(u64::try_from(sent).unwrap_or(0), Relaxed);
+    if let Ok(bytes) = u64::try_from(sent) {
+        link.sent(socket, bytes, data.addr() + sent.unsigned_abs());
     }
     sent
 }
@@ -93,20 +144,39 @@ unsafe extern "C" fn send(
 mod tests {
     use super::*;
 
-    /// One test for both: the link is the process's.
+    const DATA: usize = 0x1000;
+
     #[test]
-    fn a_link_is_slow_and_then_stalls() {
-        let (mut free, now) = (None, Instant::now());
-        assert_eq!(take(&mut free, now, 1 << 20), Room::Bytes(1 << 20));
-        slow(16);
-        assert_eq!(take(&mut free, now, 1 << 20), Room::Bytes(PIECE));
-        assert_eq!(take(&mut free, now, 1), Room::Full, "the piece takes a millisecond");
-        let later = now + Duration::from_micros(1024);
-        assert_eq!(take(&mut free, later, 100), Room::Bytes(100));
-        stall(7);
-        let later = later + Duration::from_millis(1);
-        assert_eq!(take(&mut free, later, 100), Room::Bytes(7));
-        stall(0);
-        assert_eq!(take(&mut free, later + Duration::from_secs(9), 100), Room::Full);
+    fn a_slow_link_takes_a_message_when_it_has_come() {
+        let (mut link, start) = (Link::new(), Instant::now());
+        let after = |us| start + Duration::from_micros(us);
+        assert_eq!(link.room(3, DATA, 1 << 20, start), 1 << 20, "as fast as it gets");
+        (link.mbps, link.delay) = (Some(16), Duration::from_millis(1));
+        assert_eq!(link.room(3, DATA, SHORT, start), SHORT, "short messages pass");
+        assert_eq!(link.room(3, DATA, 16_000, start), 0);
+        assert_eq!(link.room(3, DATA, 16_000, after(1999)), 0);
+        assert_eq!(link.room(3, DATA, 16_000, after(2000)), 16_000, "the delay and 1 ms");
+        // A full socket takes a part, and the rest at once.
+        link.sent(3, 6000, DATA + 6000);
+        assert_eq!(link.room(3, DATA + 6000, 10_000, after(2000)), 10_000);
+        link.sent(3, 10_000, DATA + 16_000);
+        // The same buffer again is another message.
+        assert_eq!(link.room(3, DATA, 16_000, after(3000)), 0);
+        // Another socket's leaves when this one's has left.
+        assert_eq!(link.room(4, DATA, 16_000, after(3500)), 0);
+        assert_eq!(link.room(3, DATA, 16_000, after(5000)), 16_000);
+        assert_eq!(link.room(4, DATA, 16_000, after(5999)), 0);
+        assert_eq!(link.room(4, DATA, 16_000, after(6000)), 16_000);
+    }
+
+    #[test]
+    fn a_stalled_link_takes_so_much_and_no_more() {
+        let (mut link, now) = (Link::new(), Instant::now());
+        link.left = Some(7);
+        assert_eq!(link.room(3, DATA, 4, now), 4);
+        link.sent(3, 4, DATA + 4);
+        assert_eq!(link.room(3, DATA, 100, now), 3);
+        link.sent(3, 3, DATA + 3);
+        assert_eq!(link.room(3, DATA, 100, now + Duration::from_secs(9)), 0);
     }
 }

@@ -5,15 +5,16 @@
 //! ```text
 //! rank --cuda SO [--nccl SO] --rank R --nranks N --id-file FILE [--device D] [--threads T]
 //!      [--timeout-s S] [--no-destroy] [--pause-ms MS] [--jitter-ms MS] [--seed N]
-//!      [--stop-proxy STEP[:MS]] [--slow-link STEP:MBPS] [--stall-link STEP:BYTES]
-//!      [--hang-s S] STEP…
+//!      [--stop-proxy STEP[:MS]] [--slow-link STEP:MBPS[:DELAY_MS]]
+//!      [--stall-link STEP:BYTES] [--hang-s S] STEP…
 //! ```
 //! `--cuda` is the CPU stand-in or a real libcudart. The ranks meet in files beside FILE. With
 //! `--threads` the process has the ranks R to R+T-1 on the devices D to D+T-1. A pause, and up to
 //! a jitter more, comes before each step. In front of step number STEP, from 1, the proxy threads
-//! stop for MS milliseconds or for ever ([`proxy`]), or what the process sends becomes slow or
-//! stalls after BYTES more ([`link`]). With `--hang-s` the last step and the destroy may take S
-//! seconds only. Exit codes: 0 fine, 1 a result is wrong, 2 something refused, 3 timeout.
+//! stop for MS milliseconds or for ever ([`proxy`]), or what the process sends becomes slow, and
+//! late by DELAY_MS milliseconds, or stalls after BYTES more ([`link`]). With `--hang-s` the last
+//! step and the destroy may take S seconds only. Exit codes: 0 fine, 1 a result is wrong,
+//! 2 something refused, 3 timeout.
 
 #![expect(clippy::print_stdout, reason = "the report is for the rig, line by line")]
 #![expect(clippy::print_stderr, reason = "errors are for the rig's log")]
@@ -55,31 +56,32 @@ struct Options {
 enum Trouble {
     /// The proxy threads stop, for so many milliseconds or for ever.
     StopProxy(Option<u64>),
-    /// Megabytes a second from here on.
-    SlowLink(u64),
+    /// Megabytes a second from here on, and a delay in milliseconds.
+    SlowLink(u64, u64),
     /// Bytes until nothing more is sent.
     StallLink(u64),
 }
 
 impl Trouble {
-    /// Of the option `name` with the value `STEP` or `STEP:NUMBER`.
+    /// Of the option `name` with the value `STEP` or `STEP:NUMBER…`.
     fn parse(name: &str, text: &str) -> Option<(usize, Self)> {
-        let (step, number) = match text.split_once(':') {
-            Some((step, number)) => (step, Some(number.parse().ok()?)),
-            None => (text, None),
+        let numbers = text.split(':').map(str::parse).collect::<Result<Vec<u64>, _>>().ok()?;
+        let (&step, numbers) = numbers.split_first()?;
+        let trouble = match (name, numbers) {
+            ("--stop-proxy", []) => Self::StopProxy(None),
+            ("--stop-proxy", &[ms]) => Self::StopProxy(Some(ms)),
+            ("--slow-link", &[mbps]) => Self::SlowLink(mbps, 0),
+            ("--slow-link", &[mbps, delay_ms]) => Self::SlowLink(mbps, delay_ms),
+            ("--stall-link", &[bytes]) => Self::StallLink(bytes),
+            _ => return None,
         };
-        let trouble = match name {
-            "--stop-proxy" => Self::StopProxy(number),
-            "--slow-link" => Self::SlowLink(number?),
-            _ => Self::StallLink(number?),
-        };
-        Some((step.parse().ok()?, trouble))
+        Some((usize::try_from(step).ok()?, trouble))
     }
 
     fn make(self) -> Result<(), String> {
         match self {
             Self::StopProxy(ms) => proxy::stop(ms)?,
-            Self::SlowLink(mbps) => link::slow(mbps),
+            Self::SlowLink(mbps, ms) => link::slow(mbps, Duration::from_millis(ms)),
             Self::StallLink(bytes) => link::stall(bytes),
         }
         Ok(())

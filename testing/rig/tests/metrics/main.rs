@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Dashboards and alerts in a real Prometheus, over a real job: every query returns data.
+Figures of real jobs, held against their recordings and against links of known speed; dashboards
+and alerts in a real Prometheus, over a real job: every query returns data.
 
 The agent follows a job of two ranks while it runs. Prometheus scrapes the agent itself, a second
 one that gives other projects' names, and the node exporter, which reads the first agent's textfile.
 */
 
 #![expect(clippy::print_stdout, reason = "a test that is skipped says so")]
+
+mod link;
+mod totals;
 
 use rig::job::Job;
 use rig::{build, wheel};
@@ -15,6 +19,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use totals::{expect_totals, sum};
 
 /// Long enough for a machine that does other things as well.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -243,46 +248,6 @@ fn every_query_of_every_dashboard_and_alert_returns_data() {
     drop(running);
 }
 
-/// The sum of a metric's series that have all of `labels`.
-fn sum(text: &str, name: &str, labels: &[&str]) -> f64 {
-    let lines = text.lines().filter(|line| {
-        let is_it = line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']));
-        is_it && labels.iter().all(|label| line.contains(label))
-    });
-    lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
-}
-
-/// Asserts that exported totals are those that the report finds in the recordings.
-fn expect_totals(text: &str, report: &Value) {
-    let array = |name: &str| report[name].as_array().unwrap().clone();
-    for func in ["AllReduce", "Send", "Recv"] {
-        let of_func = array("operations").into_iter().filter(|row| row["func"] == func);
-        let (mut count, mut bytes) = (0.0, 0.0);
-        for row in of_func {
-            // The report counts an operation of all ranks once.
-            let rows = row["count"].as_f64().unwrap() * row["ranks"].as_f64().unwrap();
-            count += rows;
-            bytes += rows * row["bytes"].as_f64().unwrap();
-        }
-        assert!(count > 0.0, "{func}: {report}");
-        let label = format!("nccl_operation_name=\"{func}\"");
-        let exported = ["nccl_operations_total", "nccl_operation_io_bytes_total"]
-            .map(|name| sum(text, name, &[&label]));
-        assert_eq!(exported, [count, bytes], "{func}: {report}");
-    }
-    for row in array("peers") {
-        let labels = [("nccl_rank", "src"), ("nccl_peer_rank", "dst")]
-            .map(|(label, field)| format!("{label}=\"{}\"", row[field]));
-        let labels = ["nccl_direction=\"send\"", &labels[0], &labels[1]];
-        let exported = ["nccl_link_io_bytes_total", "nccl_link_transfers_total"]
-            .map(|name| sum(text, name, &labels));
-        assert_eq!(exported[0], row["bytes"].as_f64().unwrap(), "{labels:?}");
-        assert_eq!(exported[1], row["transfers"].as_f64().unwrap(), "{labels:?}");
-    }
-    let channels = sum(text, "nccl_channel_io_bytes_total", &["nccl_direction=\"send\""]);
-    assert_eq!(channels, sum(text, "nccl_link_io_bytes_total", &["nccl_direction=\"send\""]));
-}
-
 /// The product, a run directory, and an agent that follows it and writes a textfile.
 struct Followed {
     cli: PathBuf,
@@ -331,10 +296,15 @@ impl Followed {
     }
 
     fn tool(&self, args: &[&str]) -> Vec<u8> {
-        let output = Command::new(&self.cli).args(args).current_dir(&self.run).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        output.stdout
+        tool(&self.cli, &self.run, args)
     }
+}
+
+/// What the tool prints, run in `folder`.
+fn tool(cli: &Path, folder: &Path, args: &[&str]) -> Vec<u8> {
+    let output = Command::new(cli).args(args).current_dir(folder).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
 }
 
 /// The plugin and the tool.
@@ -356,8 +326,9 @@ fn totals_are_those_of_the_recordings() {
     let report = followed.tool(&["report", ".", "--format", "json"]);
     let report: Value = serde_json::from_slice(&report).unwrap();
     let once = ["agent", "--once", "--dir", ".", "--labels", "rank,peer,channel"];
-    expect_totals(&String::from_utf8(followed.tool(&once)).unwrap(), &report);
-    expect_totals(&followed.wait_for_end(), &report);
+    let funcs = ["AllReduce", "Send", "Recv"];
+    expect_totals(&String::from_utf8(followed.tool(&once)).unwrap(), &report, &funcs);
+    expect_totals(&followed.wait_for_end(), &report, &funcs);
 }
 
 #[test]

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Communicators of a process: what was counted on each, and what its operations tell as a rule.
+
+use super::ops::Facts;
+use crate::metrics::hash::Map;
+use ncclscope_trace::{Handle, StrId};
+use std::collections::VecDeque;
+
+/// Operations that are over and kept, a communicator.
+const PAST: usize = 8;
+/// Sorts of collectives that are told apart, a communicator.
+const SORTS: usize = 64;
+/// Indices of communicators are below this; others share the last place.
+const COMMS: usize = 1 << 15;
+
+/// One direction to another rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Link {
+    pub(super) peer: i32,
+    pub(super) is_send: bool,
+}
+
+/// Collectives that use the same links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sort {
+    func: StrId,
+    algo: StrId,
+    proto: StrId,
+    channels: u8,
+}
+
+impl Sort {
+    pub(super) fn of(facts: &Facts) -> Option<Sort> {
+        let Facts { func, algo, proto, wanted: channels, .. } = *facts;
+        (facts.peer.is_none() && channels > 0).then_some(Sort { func, algo, proto, channels })
+    }
+}
+
+/// What is known of a communicator.
+#[derive(Debug, Default)]
+pub(super) struct CommState {
+    /// This process's rank, where that is known.
+    pub(super) rank: Option<i32>,
+    pub(super) ended: bool,
+    /// Lane of the thread that started its latest ProxyOp.
+    pub(super) proxy_lane: Option<usize>,
+    /// Collectives, and sends and receives, whose start was read.
+    pub(super) colls: u64,
+    pub(super) p2ps: u64,
+    /// Number of the latest collective whose kernel started.
+    pub(super) started: u64,
+    /// Start and group of the latest operation whose kernel was seen.
+    pub(super) kernel: Option<(u64, Handle)>,
+    /// Kernels were seen of collectives, and of sends or receives.
+    tells: [bool; 2],
+    /// Start of the latest collective that used the network.
+    pub(super) networked: Option<u64>,
+    sorts: Vec<Sort>,
+    links: Map<Link, ()>,
+    /// Operations that are over.
+    pub(super) over: u64,
+    /// When the latest of them ended, in ticks.
+    pub(super) last_end: u64,
+    past: VecDeque<Past>,
+    look: Look,
+}
+
+/// What the last look found.
+#[derive(Clone, Copy, Debug, Default)]
+struct Look {
+    open_p2ps: u64,
+    oldest_coll: Option<u64>,
+    /// Start and time of the last change of the oldest operation.
+    oldest: Option<(u64, u64)>,
+}
+
+/// An operation that is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Past {
+    /// Its number among the communicator's collectives, or sends and receives; from 1.
+    pub number: u64,
+    /// What it was.
+    pub facts: Facts,
+    /// When it started, in ticks.
+    pub start: u64,
+    /// When its last child stopped, in ticks.
+    pub end: u64,
+}
+
+/// A communicator at the last look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommView {
+    /// [`ncclscope_trace::Comm::index`].
+    pub comm: u16,
+    /// Collectives whose start was read.
+    pub colls: u64,
+    /// Number of the oldest collective in flight, from 1.
+    pub oldest_coll: Option<u64>,
+    /// Number of the latest collective whose kernel started.
+    pub started: u64,
+    /// Sends and receives whose start was read.
+    pub p2ps: u64,
+    /// How many of them are in flight.
+    pub open_p2ps: u64,
+    /// Operations that are over.
+    pub over: u64,
+    /// When the latest of them ended, in ticks; 0 with none.
+    pub last_end: u64,
+    /// Lane of the thread that started its latest ProxyOp.
+    pub proxy_lane: Option<usize>,
+    /// When the oldest operation in flight started, in ticks.
+    pub oldest: Option<u64>,
+    /// When that last changed, or the one before it ended, in ticks.
+    pub since: Option<u64>,
+    /// Kernel channels were seen.
+    pub has_kernels: bool,
+    /// A collective used the network.
+    pub is_networked: bool,
+    /// Something can be seen that ends after the enqueuing.
+    pub has_ends: bool,
+    /// It was finalized.
+    pub ended: bool,
+}
+
+impl CommState {
+    pub(super) fn moves(&mut self, link: Link) {
+        self.links.insert(link, ());
+    }
+
+    pub(super) fn is_network(&self, link: Link) -> bool {
+        self.links.contains_key(&link)
+    }
+
+    /// A kernel of the operation was seen.
+    pub(super) fn saw_kernel(&mut self, start: u64, group: Handle, number: Option<u64>) {
+        self.tells[usize::from(number.is_none())] = true;
+        if self.kernel.is_none_or(|(latest, _)| start >= latest) {
+            self.kernel = Some((start, group));
+        }
+        self.started = self.started.max(number.unwrap_or(0));
+    }
+
+    /// A collective of this sort used the network.
+    pub(super) fn saw_network(&mut self, start: u64, sort: Sort) {
+        self.networked = self.networked.max(Some(start));
+        if !self.sorts.contains(&sort) && self.sorts.len() < SORTS {
+            self.sorts.push(sort);
+        }
+    }
+
+    /// Kernels of a communicator run in order, and those of a group are one: whether the kernel of
+    /// an operation that shows none can be outstanding. What moves nothing to another rank may have
+    /// none.
+    pub(super) fn awaits_kernel(&self, facts: &Facts, start: u64, group: Handle) -> bool {
+        let is_none = facts.wanted == 0
+            || facts.count == 0
+            || facts.peer.is_some() && facts.peer == self.rank;
+        let is_told = self.tells[usize::from(facts.is_p2p())];
+        let may_come = |(latest, of)| start >= latest && (group.is_null() || group != of);
+        !is_none && is_told && self.kernel.is_some_and(may_come)
+    }
+
+    /// Whether the network part of a collective that shows none can be outstanding.
+    pub(super) fn awaits_network(&self, start: u64, sort: Option<Sort>) -> bool {
+        let is_known = sort.is_some_and(|sort| self.sorts.contains(&sort));
+        is_known && self.networked.is_some_and(|latest| start > latest)
+    }
+
+    pub(super) fn add_past(&mut self, past: Past) {
+        self.over += 1;
+        self.last_end = self.last_end.max(past.end);
+        if self.past.len() >= PAST {
+            self.past.pop_front();
+        }
+        self.past.push_back(past);
+    }
+
+    /// An operation is in flight.
+    pub(super) fn add_open(&mut self, number: u64, is_p2p: bool, start: u64, changed: u64) {
+        let look = &mut self.look;
+        if is_p2p {
+            look.open_p2ps += 1;
+        } else {
+            look.oldest_coll = Some(look.oldest_coll.map_or(number, |oldest| oldest.min(number)));
+        }
+        if look.oldest.is_none_or(|(oldest, _)| start < oldest) {
+            look.oldest = Some((start, changed));
+        }
+    }
+
+    fn view(&self, comm: u16) -> CommView {
+        CommView {
+            comm,
+            colls: self.colls,
+            oldest_coll: self.look.oldest_coll,
+            started: self.started,
+            p2ps: self.p2ps,
+            open_p2ps: self.look.open_p2ps,
+            over: self.over,
+            last_end: self.last_end,
+            proxy_lane: self.proxy_lane,
+            oldest: self.look.oldest.map(|(start, _)| start),
+            since: self.look.oldest.map(|(_, changed)| changed.max(self.last_end)),
+            has_kernels: self.kernel.is_some(),
+            is_networked: self.networked.is_some(),
+            has_ends: self.kernel.is_some() || !self.links.is_empty(),
+            ended: self.ended,
+        }
+    }
+}
+
+/// All of them, by index.
+#[derive(Debug, Default)]
+pub(super) struct Comms {
+    states: Vec<CommState>,
+}
+
+impl Comms {
+    pub(super) fn get(&mut self, comm: u16) -> &mut CommState {
+        let at = usize::from(comm).min(COMMS - 1);
+        if at >= self.states.len() {
+            self.states.resize_with(at + 1, CommState::default);
+        }
+        &mut self.states[at]
+    }
+
+    pub(super) fn find(&self, comm: u16) -> Option<&CommState> {
+        self.states.get(usize::from(comm).min(COMMS - 1))
+    }
+
+    pub(super) fn begin_look(&mut self) {
+        self.states.iter_mut().for_each(|state| state.look = Look::default());
+    }
+
+    pub(super) fn views(&self) -> impl Iterator<Item = CommView> + '_ {
+        (0u16..).zip(&self.states).map(|(comm, state)| state.view(comm))
+    }
+
+    pub(super) fn past(&self, comm: u16) -> impl Iterator<Item = &Past> {
+        self.find(comm).into_iter().flat_map(|state| &state.past)
+    }
+}

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+What is in flight in one process, kept up to date record by record.
+
+[`Tracker`] takes the words of each lane as the drain thread reads them, and [`Tracker::look`] says,
+now and then, which operations are over. An operation is over when its own event and all of its
+children stopped, by the rules of [`crate::operation`]; what these cannot see (nothing but the
+enqueuing is told of it) counts as over, so that nobody takes it for stuck.
+
+A step costs an array access, everything else at most two hash lookups. Memory is bounded, and
+whatever was lost makes the tracker forget what it held in flight: a missing end must not look like
+an operation that hangs.
+
+It does **not** know why something is stuck, nor how long is too long: that is for whoever asks.
+*/
+
+mod calls;
+mod comms;
+mod ops;
+mod proxies;
+
+#[cfg(test)]
+mod tests;
+
+pub use calls::{Call, Launch};
+pub use comms::{CommView, Past};
+pub use ops::{Facts, OpView};
+pub use proxies::ProxyView;
+
+use calls::Calls;
+use comms::Comms;
+use ncclscope_trace::record::{START, STATE, STEP, STEP_LONG, STOP, Start, schema};
+use ncclscope_trace::{Comm, Detail, EventKind, Handle, Record, State};
+use ops::Ops;
+use proxies::Proxies;
+
+/// What is in flight in one process.
+#[derive(Debug, Default)]
+pub struct Tracker {
+    comms: Comms,
+    ops: Ops,
+    proxies: Proxies,
+    calls: Calls,
+    /// Ticks of a second, as of the last look.
+    hz: u64,
+    lost: u64,
+    /// What started before is not believed: records of that time were lost.
+    doubt: u64,
+}
+
+impl Tracker {
+    /// A communicator, or more about one.
+    pub fn comm(&mut self, comm: &Comm) {
+        self.comms.get(comm.index).rank = Some(comm.rank).filter(|&rank| rank >= 0);
+    }
+
+    /// The communicator was finalized: the next look is the last that finds something of it.
+    pub fn end_comm(&mut self, index: u16) {
+        self.comms.get(index).ended = true;
+    }
+
+    /// Words of a lane, whole records, in the lane's order.
+    pub fn words(&mut self, lane: usize, words: &[u64]) {
+        let mut rest = words;
+        while let Some(&head) = rest.first() {
+            let code = head.to_le_bytes()[0];
+            let Some((len, _)) = schema(code) else { return };
+            let Some((record, after)) = rest.split_at_checked(len) else { return };
+            match code {
+                // By far the most frequent: three of its words say all that counts here.
+                STEP => self.proxies.step(lane, record),
+                STEP_LONG => self.proxies.long_step(lane, record),
+                STOP | STATE | START.. => self.other(lane, record),
+                _ => {}
+            }
+            rest = after;
+        }
+    }
+
+    fn other(&mut self, lane: usize, record: &[u64]) {
+        match Record::unpack(record) {
+            Some(Record::Start(start)) => self.start(lane, &start),
+            Some(Record::Stop { ticks, handle }) => self.stop(ticks, handle),
+            Some(Record::State { ticks, handle, state, .. }) => self.state(ticks, handle, state),
+            _ => {}
+        }
+    }
+
+    fn start(&mut self, lane: usize, start: &Start) {
+        match start.detail {
+            Detail::Coll(_) | Detail::P2p(_) | Detail::CeColl(_) => {
+                if start.ticks < self.doubt {
+                    return;
+                }
+                if self.ops.is_full() {
+                    self.make_room(start.ticks);
+                }
+                let launch = self.calls.launch_of(lane, start);
+                self.ops.head(&mut self.comms, start, launch);
+            }
+            Detail::ProxyOp(op) => {
+                let parent = if op.foreign { Handle::NULL } else { start.parent };
+                if !op.foreign {
+                    self.comms.get(start.comm).proxy_lane = Some(lane);
+                }
+                if let Some(left) = self.proxies.start(lane, start, &op, parent) {
+                    self.ops.proxy_stopped(&left, start.ticks);
+                }
+                if !parent.is_null() && start.ticks >= self.doubt {
+                    self.ops.proxy(parent, start.ticks);
+                }
+            }
+            Detail::KernelCh { channel, .. } if start.ticks >= self.doubt => {
+                self.ops.kernel(&mut self.comms, start, channel);
+            }
+            Detail::CeSync { .. } | Detail::CeBatch { .. } if start.ticks >= self.doubt => {
+                self.ops.part(start);
+            }
+            _ => self.calls.start(lane, start),
+        }
+    }
+
+    fn stop(&mut self, ticks: u64, handle: Handle) {
+        match handle.kind() {
+            EventKind::Coll | EventKind::P2p | EventKind::CeColl => {
+                if ticks >= self.doubt {
+                    self.ops.enqueued(handle, ticks);
+                }
+            }
+            EventKind::KernelCh | EventKind::CeSync | EventKind::CeBatch => {
+                self.ops.child_stopped(handle, ticks);
+            }
+            EventKind::ProxyOp => {
+                if let Some(proxy) = self.proxies.stop(handle) {
+                    if !proxy.foreign {
+                        self.comms.get(proxy.comm).moves(proxy.link);
+                    }
+                    self.ops.proxy_stopped(&proxy, ticks);
+                }
+            }
+            _ => self.calls.stop(ticks, handle),
+        }
+    }
+
+    fn state(&mut self, ticks: u64, handle: Handle, state: State) {
+        match handle.kind() {
+            EventKind::ProxyOp => self.proxies.moved(handle, ticks),
+            EventKind::GroupApi => self.calls.state(ticks, handle, state),
+            _ => {}
+        }
+    }
+
+    /// The running total of events and ends that were lost, other than steps. Where it grew, what
+    /// is in flight is forgotten: the missing record may be its end.
+    pub fn lost(&mut self, total: u64, now: u64) {
+        if total > self.lost {
+            self.lost = total;
+            self.forget(now);
+        }
+    }
+
+    /// True once something was lost.
+    #[must_use]
+    pub const fn is_lossy(&self) -> bool {
+        self.lost > 0 || self.doubt > 0
+    }
+
+    fn forget(&mut self, now: u64) {
+        self.doubt = self.doubt.max(now.saturating_add(1));
+        self.ops.clear();
+        self.proxies.clear();
+        self.calls.clear();
+    }
+
+    /// Sees what is over at `now` ticks; a second has `hz` of them. `is_live` tells of a ProxyOp
+    /// whether it has not stopped, which is better than a record that may still be unread.
+    pub fn look(&mut self, now: u64, hz: u64, is_live: &dyn Fn(Handle) -> bool) {
+        self.hz = hz;
+        self.look_at(now, is_live, false);
+    }
+
+    /// Too much is in flight to wait for what may come late; what still is then is forgotten.
+    #[cold]
+    fn make_room(&mut self, now: u64) {
+        self.look_at(now, &|_| true, true);
+        if self.ops.is_full() {
+            self.forget(now);
+        }
+    }
+
+    fn look_at(&mut self, now: u64, is_live: &dyn Fn(Handle) -> bool, in_a_hurry: bool) {
+        for gone in self.proxies.look(&mut self.comms, is_live) {
+            self.ops.proxy_stopped(&gone, gone.changed);
+        }
+        self.comms.begin_look();
+        for proxy in self.proxies.on_network() {
+            self.ops.proxy_moves(proxy.op, proxy.changed);
+        }
+        self.ops.look(&mut self.comms, now, self.hz, in_a_hurry);
+        self.calls.look(now, self.hz);
+    }
+
+    /// The communicators, as of the last look.
+    pub fn comms(&self) -> impl Iterator<Item = CommView> + '_ {
+        self.comms.views()
+    }
+
+    /// The latest operations of a communicator that are over, oldest first.
+    pub fn past(&self, comm: u16) -> impl Iterator<Item = &Past> {
+        self.comms.past(comm)
+    }
+
+    /// Everything in flight as of the last look, the oldest first.
+    #[must_use]
+    pub fn in_flight(&self) -> Vec<OpView> {
+        let mut all = self.ops.views(&self.comms);
+        for op in &mut all {
+            op.proxies = self.proxies.of(op.handle);
+        }
+        all
+    }
+
+    /// ProxyOps in flight that move something over the network, the oldest first.
+    #[must_use]
+    pub fn proxies(&self) -> Vec<ProxyView> {
+        self.proxies.views()
+    }
+
+    /// API calls and launches that have not returned, the oldest first.
+    #[must_use]
+    pub fn calls(&self) -> Vec<Call> {
+        self.calls.views()
+    }
+}

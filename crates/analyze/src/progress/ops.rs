@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Operations in flight, with what their children tell of them.
+
+use super::comms::{CommState, Comms, Past, Sort};
+use super::proxies::Proxy;
+use super::{Launch, ProxyView};
+use crate::metrics::hash::Map;
+use ncclscope_trace::{Detail, EventKind, Handle, Start, StrId};
+use std::collections::hash_map::Entry;
+
+/// Operations in flight, and kernel channels, at most: then all are forgotten.
+const MAX_OPS: usize = 1 << 13;
+const MAX_CHILDREN: usize = 1 << 14;
+/// An operation that is over settles after half a second, for lanes are read up to a quarter of a
+/// second late; and after two where it has ProxyOps that may yet move.
+const SETTLES_HALVES: u64 = 1;
+const MAY_MOVE_HALVES: u64 = 4;
+/// Seconds after which a kernel that works on fewer channels than NCCL said is complete, and after
+/// which children whose operation never came are given up.
+const PATIENCE_S: u64 = 10;
+
+/// What an operation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// `Coll`, `P2p` or `CeColl`.
+    pub kind: EventKind,
+    /// NCCL function name.
+    pub func: StrId,
+    /// NCCL datatype name.
+    pub datatype: StrId,
+    /// Elements of that.
+    pub count: u64,
+    /// Algorithm; none for P2p and CeColl.
+    pub algo: StrId,
+    /// Protocol; none for P2p and CeColl.
+    pub proto: StrId,
+    /// Root rank (collectives).
+    pub root: i32,
+    /// The other rank (P2p).
+    pub peer: Option<i32>,
+    /// NCCL's own number of it, of its function.
+    pub seq: Option<u64>,
+    /// Channels that its kernel works on at least; 0 unknown.
+    pub wanted: u8,
+}
+
+/// An operation in flight, at the last look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpView {
+    /// Its handle.
+    pub handle: Handle,
+    /// [`ncclscope_trace::Comm::index`].
+    pub comm: u16,
+    /// Its number among the communicator's collectives, or sends and receives; from 1.
+    pub number: u64,
+    /// What it is.
+    pub facts: Facts,
+    /// When it started, in ticks.
+    pub start: u64,
+    /// NCCL has handed it over.
+    pub enqueued: bool,
+    /// When something of it changed last, or the operation before it ended, in ticks.
+    pub since: u64,
+    /// Channels whose kernel started, as bits, modulo 64.
+    pub started: u64,
+    /// Channels whose kernel stopped, likewise.
+    pub stopped: u64,
+    /// Whether its kernel ought to be told of.
+    pub awaits_kernel: bool,
+    /// Whether its network part ought to be told of, and nothing is.
+    pub awaits_network: bool,
+    /// The launch of its kernel, where NCCL told of one.
+    pub launch: Option<Launch>,
+    /// No operation of its communicator is over yet.
+    pub is_first: bool,
+    /// Its ProxyOps in flight on the network.
+    pub proxies: Vec<ProxyView>,
+}
+
+/// An operation, or children whose operation was not read yet.
+#[derive(Debug, Default)]
+struct Op {
+    head: Option<Head>,
+    enqueued: bool,
+    started: u64,
+    stopped: u64,
+    kernels: u32,
+    open_kernels: u32,
+    open_parts: u32,
+    open_proxies: u32,
+    /// A ProxyOp of it moved.
+    network: bool,
+    /// ProxyOps in flight that moved, at this look.
+    moving: u32,
+    changed: u64,
+    is_open: bool,
+}
+
+#[derive(Debug)]
+struct Head {
+    comm: u16,
+    number: u64,
+    facts: Facts,
+    start: u64,
+    group: Handle,
+    launch: Option<Launch>,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct Ops {
+    ops: Map<Handle, Op>,
+    /// Kernel channels and copy parts in flight, with their operation and channel.
+    children: Map<Handle, (Handle, u8)>,
+}
+
+impl Facts {
+    fn of(detail: &Detail) -> Option<(Facts, Handle)> {
+        let none = Facts {
+            kind: EventKind::Coll,
+            func: StrId::NONE,
+            datatype: StrId::NONE,
+            count: 0,
+            algo: StrId::NONE,
+            proto: StrId::NONE,
+            root: 0,
+            peer: None,
+            seq: None,
+            wanted: 0,
+        };
+        Some(match *detail {
+            Detail::Coll(c) => {
+                let wanted = if c.symmetric { 0 } else { c.channels };
+                let (func, datatype, count) = (c.func, c.datatype, c.count);
+                let (algo, proto, root, seq) = (c.algo, c.proto, c.root, Some(c.seq));
+                let facts = Facts { func, datatype, count, algo, proto, root, seq, wanted, ..none };
+                (facts, c.group)
+            }
+            Detail::P2p(p) => {
+                let (func, datatype, count, peer) = (p.func, p.datatype, p.count, Some(p.peer));
+                let kind = EventKind::P2p;
+                (Facts { kind, func, datatype, count, peer, wanted: 1, ..none }, p.group)
+            }
+            Detail::CeColl(c) => {
+                let (func, datatype, count, root) = (c.func, c.datatype, c.count, c.root);
+                let (kind, seq) = (EventKind::CeColl, Some(c.seq));
+                (Facts { kind, func, datatype, count, root, seq, ..none }, Handle::NULL)
+            }
+            _ => return None,
+        })
+    }
+
+    /// A send or receive.
+    #[must_use]
+    pub const fn is_p2p(&self) -> bool {
+        self.peer.is_some()
+    }
+}
+
+impl Ops {
+    /// True if there is no room for one more.
+    pub(super) fn is_full(&self) -> bool {
+        self.ops.len() >= MAX_OPS || self.children.len() >= MAX_CHILDREN
+    }
+
+    /// An operation, whose start may not have been read yet; `None` where there is no room for one.
+    fn place(&mut self, handle: Handle) -> Option<&mut Op> {
+        let is_full = self.ops.len() >= MAX_OPS;
+        match self.ops.entry(handle) {
+            Entry::Vacant(_) if is_full => None,
+            entry => Some(entry.or_default()),
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.ops.clear();
+        self.children.clear();
+    }
+
+    /// An operation starts.
+    pub(super) fn head(&mut self, comms: &mut Comms, start: &Start, launch: Option<Launch>) {
+        let Some((facts, group)) = Facts::of(&start.detail) else { return };
+        // Up to API v4 the group is the parent.
+        let group = if group.is_null() { start.parent } else { group };
+        let comm = comms.get(start.comm);
+        let count = if facts.is_p2p() { &mut comm.p2ps } else { &mut comm.colls };
+        *count += 1;
+        let number = *count;
+        let op = self.ops.entry(start.handle).or_default();
+        op.changed = op.changed.max(start.ticks);
+        if op.kernels > 0 {
+            comm.saw_kernel(start.ticks, group, (!facts.is_p2p()).then_some(number));
+        }
+        let (comm, start) = (start.comm, start.ticks);
+        op.head = Some(Head { comm, number, facts, start, group, launch });
+    }
+
+    /// An operation was handed over: its own event stopped.
+    pub(super) fn enqueued(&mut self, handle: Handle, ticks: u64) {
+        let Some(op) = self.place(handle) else { return };
+        op.enqueued = true;
+        op.changed = op.changed.max(ticks);
+    }
+
+    /// A kernel channel starts.
+    pub(super) fn kernel(&mut self, comms: &mut Comms, start: &Start, channel: u8) {
+        if start.parent.is_null() || self.children.len() >= MAX_CHILDREN {
+            return;
+        }
+        self.children.insert(start.handle, (start.parent, channel));
+        let Some(op) = self.place(start.parent) else { return };
+        op.kernels += 1;
+        op.open_kernels += 1;
+        op.started |= bit(channel);
+        op.changed = op.changed.max(start.ticks);
+        if let Some(head) = &op.head {
+            let number = (!head.facts.is_p2p()).then_some(head.number);
+            comms.get(head.comm).saw_kernel(head.start, head.group, number);
+        }
+    }
+
+    /// A part of a copy-engine collective starts.
+    pub(super) fn part(&mut self, start: &Start) {
+        if start.parent.is_null() || self.children.len() >= MAX_CHILDREN {
+            return;
+        }
+        self.children.insert(start.handle, (start.parent, 0));
+        let Some(op) = self.place(start.parent) else { return };
+        op.open_parts += 1;
+        op.changed = op.changed.max(start.ticks);
+    }
+
+    /// A kernel channel or a part stopped.
+    pub(super) fn child_stopped(&mut self, handle: Handle, ticks: u64) {
+        let Some((parent, channel)) = self.children.remove(&handle) else { return };
+        let Some(op) = self.ops.get_mut(&parent) else { return };
+        if handle.kind() == EventKind::KernelCh {
+            op.open_kernels = op.open_kernels.saturating_sub(1);
+            op.stopped |= bit(channel);
+        } else {
+            op.open_parts = op.open_parts.saturating_sub(1);
+        }
+        op.changed = op.changed.max(ticks);
+    }
+
+    /// A ProxyOp starts.
+    pub(super) fn proxy(&mut self, parent: Handle, ticks: u64) {
+        let Some(op) = self.place(parent) else { return };
+        op.open_proxies += 1;
+        op.changed = op.changed.max(ticks);
+    }
+
+    /// A ProxyOp stopped.
+    pub(super) fn proxy_stopped(&mut self, proxy: &Proxy, ticks: u64) {
+        if let Some(op) = self.ops.get_mut(&proxy.op) {
+            op.open_proxies = op.open_proxies.saturating_sub(1);
+            op.network |= proxy.moved;
+            op.changed = op.changed.max(ticks);
+        }
+    }
+
+    /// A ProxyOp in flight moved, last at `changed`.
+    pub(super) fn proxy_moves(&mut self, op: Handle, changed: u64) {
+        if let Some(op) = self.ops.get_mut(&op) {
+            op.network = true;
+            op.moving += 1;
+            op.changed = op.changed.max(changed);
+        }
+    }
+
+    /// Sees which are over, and removes those that are so for long enough, or all `in_a_hurry`.
+    pub(super) fn look(&mut self, comms: &mut Comms, now: u64, hz: u64, in_a_hurry: bool) {
+        let mut over = Vec::new();
+        self.ops.retain(|_, op| {
+            let quiet = now.saturating_sub(op.changed);
+            let Some(head) = &op.head else { return quiet < hz.saturating_mul(PATIENCE_S) };
+            let comm = comms.get(head.comm);
+            if let Some(sort) = Sort::of(&head.facts).filter(|_| op.network) {
+                comm.saw_network(head.start, sort);
+            }
+            op.is_open = op.is_in_flight(head, comm, quiet, hz);
+            if op.is_open {
+                comm.add_open(head.number, head.facts.is_p2p(), head.start, op.changed);
+            }
+            op.moving = 0;
+            if comm.ended {
+                return false;
+            }
+            let halves = if op.open_proxies > 0 { MAY_MOVE_HALVES } else { SETTLES_HALVES };
+            let settles = !op.is_open && (in_a_hurry || quiet >= hz / 2 * halves);
+            if settles {
+                let Head { comm, number, facts, start, .. } = *head;
+                over.push((comm, Past { number, facts, start, end: op.changed }));
+            }
+            !settles
+        });
+        over.sort_unstable_by_key(|(_, past)| past.start);
+        for (comm, past) in over {
+            comms.get(comm).add_past(past);
+        }
+    }
+
+    /// Those in flight, the oldest first, without their ProxyOps.
+    pub(super) fn views(&self, comms: &Comms) -> Vec<OpView> {
+        let open = self.ops.iter().filter(|(_, op)| op.is_open);
+        let mut all: Vec<OpView> = open
+            .filter_map(|(&handle, op)| {
+                let head = op.head.as_ref()?;
+                let comm = comms.find(head.comm)?;
+                Some(OpView {
+                    handle,
+                    comm: head.comm,
+                    number: head.number,
+                    facts: head.facts,
+                    start: head.start,
+                    enqueued: op.enqueued,
+                    since: op.changed.max(comm.last_end),
+                    started: op.started,
+                    stopped: op.stopped,
+                    awaits_kernel: comm.awaits_kernel(&head.facts, head.start, head.group),
+                    awaits_network: !op.network
+                        && comm.awaits_network(head.start, Sort::of(&head.facts)),
+                    launch: head.launch,
+                    is_first: comm.over == 0,
+                    proxies: Vec::new(),
+                })
+            })
+            .collect();
+        all.sort_unstable_by_key(|op| (op.start, op.number));
+        all
+    }
+}
+
+impl Op {
+    /// Whether it is in flight: the rules of the module page.
+    fn is_in_flight(&self, head: &Head, comm: &CommState, quiet: u64, hz: u64) -> bool {
+        if !self.enqueued || self.open_kernels + self.open_parts + self.moving > 0 {
+            return true;
+        }
+        let wanted = u32::from(head.facts.wanted);
+        let kernel_may_come = comm.awaits_kernel(&head.facts, head.start, head.group);
+        if self.kernels == 0 && !self.network {
+            let network_may_come = comm.awaits_network(head.start, Sort::of(&head.facts));
+            return kernel_may_come || network_may_come;
+        }
+        // The last channels are told of later; but not all that NCCL announces are always used.
+        let is_latest = comm.kernel.is_some_and(|(latest, _)| latest <= head.start);
+        let lacks = self.kernels > 0 && self.kernels < wanted && is_latest;
+        lacks && quiet < hz.saturating_mul(PATIENCE_S)
+    }
+}
+
+const fn bit(channel: u8) -> u64 {
+    1 << (channel & 63)
+}

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is in flight and what is not, by records as NCCL makes them.
+
+use super::*;
+use ncclscope_trace::record::{Coll, P2p, Packed, ProxyOp, STEP_SHIFT, Step, step_flags};
+use ncclscope_trace::{StrId, handle::LANES};
+
+const API: usize = 0;
+const PROXY: usize = 1;
+/// Ticks of a second.
+const HZ: u64 = 1_000_000_000;
+const MS: u64 = HZ / 1000;
+
+/// A process, whose records are read at once.
+struct Rank {
+    tracker: Tracker,
+    now: u64,
+    sequence: u64,
+    slot: usize,
+}
+
+impl Rank {
+    fn new() -> Rank {
+        let mut tracker = Tracker::default();
+        tracker.comm(&Comm { index: 0, rank: 0, ranks: 2, ..Comm::default() });
+        Rank { tracker, now: 1_000, sequence: 0, slot: 0 }
+    }
+
+    fn put(&mut self, lane: usize, packed: &Packed) {
+        self.tracker.words(lane, packed.words());
+    }
+
+    fn start(&mut self, lane: usize, parent: Handle, detail: Detail) -> Handle {
+        self.now += 1_000;
+        self.sequence += 1;
+        let handle = match detail {
+            Detail::ProxyOp(_) => {
+                self.slot += 1;
+                Handle::slot_op(7, lane, 1, self.slot)
+            }
+            _ => Handle::value(7, detail.kind(), lane, self.sequence),
+        };
+        let start = Start { ticks: self.now, comm: 0, handle, parent, detail };
+        self.put(lane, &start.pack());
+        handle
+    }
+
+    fn stop(&mut self, lane: usize, handle: Handle) {
+        self.now += 1_000;
+        self.put(lane, &Record::stop(self.now, handle));
+    }
+
+    /// A collective over two channels that was handed over.
+    fn coll(&mut self) -> Handle {
+        let coll = Coll { func: StrId(1), count: 9, channels: 2, ..Coll::default() };
+        let group = self.start(API, Handle::NULL, Detail::Group);
+        let coll = Coll { group, ..coll };
+        let handle = self.start(API, Handle::NULL, Detail::Coll(coll));
+        self.stop(API, handle);
+        self.stop(API, group);
+        handle
+    }
+
+    fn kernel(&mut self, op: Handle, channel: u8) -> Handle {
+        self.start(PROXY, op, Detail::KernelCh { channel, ptimer: 5 })
+    }
+
+    fn proxy(&mut self, op: Handle, is_send: bool) -> Handle {
+        let detail = ProxyOp { is_send, peer: 1, steps: 4, ..ProxyOp::default() };
+        self.start(PROXY, op, Detail::ProxyOp(detail))
+    }
+
+    fn step(&mut self, proxy: Handle, number: u32) {
+        self.now += 1_000;
+        let flags = step_flags::STOPPED;
+        let ticks = self.now;
+        let step = Step { ticks, flags, step: number, op_ref: proxy.op_ref(), ..Step::default() };
+        let step = Step { end: 1_000 >> STEP_SHIFT, ..step };
+        self.put(PROXY, &step.pack());
+    }
+
+    /// A collective that is done, with its network and both kernels.
+    fn whole(&mut self) -> Handle {
+        let op = self.coll();
+        let proxy = self.proxy(op, true);
+        let kernels = [self.kernel(op, 0), self.kernel(op, 1)];
+        (0..4).for_each(|number| self.step(proxy, number));
+        self.stop(PROXY, proxy);
+        kernels.into_iter().for_each(|kernel| self.stop(PROXY, kernel));
+        op
+    }
+
+    fn look(&mut self) -> Vec<OpView> {
+        self.look_with(&|_| true)
+    }
+
+    fn look_with(&mut self, is_live: &dyn Fn(Handle) -> bool) -> Vec<OpView> {
+        self.now += 600 * MS;
+        self.tracker.look(self.now, HZ, is_live);
+        self.tracker.in_flight()
+    }
+
+    fn comm(&self) -> CommView {
+        self.tracker.comms().next().unwrap()
+    }
+}
+
+#[test]
+fn what_is_done_is_not_in_flight() {
+    let mut rank = Rank::new();
+    for _ in 0..3 {
+        rank.whole();
+    }
+    assert_eq!(rank.look(), []);
+    let comm = rank.comm();
+    assert_eq!((comm.colls, comm.started, comm.over, comm.oldest_coll), (3, 3, 3, None));
+    assert!(comm.has_kernels && comm.has_ends);
+    let past: Vec<u64> = rank.tracker.past(0).map(|past| past.number).collect();
+    assert_eq!(past, [1, 2, 3]);
+}
+
+#[test]
+fn a_kernel_that_runs_is_in_flight_and_what_is_behind_it() {
+    let mut rank = Rank::new();
+    rank.whole();
+    let stuck = rank.coll();
+    let kernels = [rank.kernel(stuck, 0), rank.kernel(stuck, 1)];
+    rank.stop(PROXY, kernels[0]);
+    let last = rank.now;
+    let behind = rank.coll();
+    let open = rank.look();
+    let handles: Vec<Handle> = open.iter().map(|op| op.handle).collect();
+    assert_eq!(handles, [stuck, behind]);
+    assert_eq!((open[0].started, open[0].stopped, open[0].since), (3, 1, last));
+    assert!(open[1].awaits_kernel && open[1].started == 0, "{:?}", open[1]);
+    assert_eq!((rank.comm().oldest_coll, rank.comm().started), (Some(2), 2));
+    rank.stop(PROXY, kernels[1]);
+    for kernel in [rank.kernel(behind, 0), rank.kernel(behind, 1)] {
+        rank.stop(PROXY, kernel);
+    }
+    assert_eq!(rank.look(), []);
+}
+
+#[test]
+fn a_kernel_that_never_starts_is_missed_only_where_kernels_are_told_of() {
+    let mut rank = Rank::new();
+    rank.coll();
+    assert_eq!(rank.look(), [], "nothing but its enqueuing can be seen");
+    assert!(!rank.comm().has_ends);
+    rank.whole();
+    let late = rank.coll();
+    assert_eq!(rank.look()[0].handle, late);
+}
+
+impl Rank {
+    /// Sends to these ranks in one group, handed over.
+    fn sends<const N: usize>(&mut self, peers: [i32; N]) -> [Handle; N] {
+        let group = self.start(API, Handle::NULL, Detail::Group);
+        peers.map(|peer| {
+            let p2p = P2p { func: StrId(3), count: 9, peer, channels: 2, group, ..P2p::default() };
+            let op = self.start(API, Handle::NULL, Detail::P2p(p2p));
+            self.stop(API, op);
+            op
+        })
+    }
+}
+
+#[test]
+fn the_sends_of_one_group_are_one_kernel() {
+    let mut rank = Rank::new();
+    rank.whole();
+    rank.sends([1, 1]);
+    assert_eq!(rank.look(), [], "kernels of sends were never told of");
+    let [first, _] = rank.sends([1, 1]);
+    let kernel = rank.kernel(first, 0);
+    rank.stop(PROXY, kernel);
+    assert_eq!(rank.look(), [], "a part of it that moves nothing has no kernel of its own");
+    rank.sends([0]);
+    assert_eq!(rank.look(), [], "nor has what a rank sends to itself");
+    rank.sends([1, 1]);
+    assert_eq!((rank.look().len(), rank.comm().open_p2ps), (2, 2), "no kernel yet");
+}
+
+#[test]
+fn without_kernels_the_network_tells() {
+    let mut rank = Rank::new();
+    let op = rank.coll();
+    let proxy = rank.proxy(op, false);
+    rank.proxy(op, true);
+    assert_eq!(rank.look(), [], "NCCL starts some that never move");
+    rank.step(proxy, 0);
+    let open = rank.look();
+    assert_eq!(open.len(), 1);
+    assert_eq!(open[0].proxies.len(), 1, "the other one is of another link");
+    assert_eq!((open[0].proxies[0].done, open[0].proxies[0].steps), (1, 4));
+    rank.stop(PROXY, proxy);
+    assert_eq!(rank.look(), []);
+    let stuck = rank.coll();
+    assert_eq!(rank.look()[0].handle, stuck, "such a collective has a network part");
+    assert!(rank.tracker.in_flight()[0].awaits_network);
+}
+
+#[test]
+fn what_a_communicator_leaves_undone_is_told_once() {
+    let mut rank = Rank::new();
+    rank.whole();
+    rank.coll();
+    rank.tracker.end_comm(0);
+    assert_eq!(rank.look(), [], "it is in flight no more");
+    assert_eq!((rank.comm().oldest_coll, rank.comm().ended), (Some(2), true));
+    rank.look();
+    assert_eq!(rank.comm().oldest_coll, None);
+}
+
+#[test]
+fn a_slot_that_is_free_again_ends_its_operation() {
+    let mut rank = Rank::new();
+    let op = rank.coll();
+    let proxy = rank.proxy(op, false);
+    rank.step(proxy, 0);
+    assert_eq!(rank.look().len(), 1);
+    assert_eq!(rank.look_with(&|handle| handle != proxy), []);
+}
+
+#[test]
+fn a_loss_forgets_what_may_have_ended() {
+    let mut rank = Rank::new();
+    rank.whole();
+    let stuck = rank.coll();
+    rank.kernel(stuck, 0);
+    assert_eq!(rank.look().len(), 1);
+    rank.tracker.lost(1, rank.now);
+    assert_eq!(rank.look(), []);
+    rank.tracker.lost(1, rank.now);
+    let next = rank.coll();
+    assert_eq!(rank.look()[0].handle, next, "the loss is told once");
+    assert!(rank.tracker.is_lossy());
+}
+
+#[test]
+fn children_may_come_before_their_operation() {
+    let mut rank = Rank::new();
+    rank.whole();
+    rank.sequence += 1;
+    let coll = Handle::value(7, EventKind::Coll, API, 999);
+    let kernel = rank.kernel(coll, 0);
+    let other = rank.kernel(coll, 1);
+    rank.stop(PROXY, kernel);
+    assert_eq!(rank.look(), []);
+    let detail = Detail::Coll(Coll { channels: 2, count: 9, ..Coll::default() });
+    let start = Start { ticks: rank.now, comm: 0, handle: coll, parent: Handle::NULL, detail };
+    rank.put(API, &start.pack());
+    rank.stop(API, coll);
+    assert_eq!((rank.look().len(), rank.comm().started), (1, 2));
+    rank.stop(PROXY, other);
+    assert_eq!(rank.look(), []);
+}
+
+#[test]
+fn calls_that_do_not_return_are_told_with_their_launch() {
+    let mut rank = Rank::new();
+    let call = |func| ncclscope_trace::record::ApiCall { func, ..Default::default() };
+    let group = rank.start(API, Handle::NULL, Detail::GroupApi { graph: false, depth: 1 });
+    rank.start(API, group, Detail::CollApi(call(StrId(5))));
+    rank.start(API, group, Detail::P2pApi(call(StrId(6))));
+    let calls = rank.tracker.calls();
+    let [open] = calls.as_slice() else { panic!("{calls:?}") };
+    assert_eq!((open.colls, open.p2ps, open.func, open.ending), (1, 1, StrId(5), None));
+    rank.now += 1_000;
+    rank.put(API, &Record::state(rank.now, group, State(24), 0, 0));
+    assert_eq!(rank.tracker.calls()[0].ending, Some(rank.now));
+    let launch = rank.start(API, group, Detail::KernelLaunch { stream: 0xabc });
+    assert_eq!(rank.tracker.calls()[0].launch.map(|l| (l.stream, l.stop)), Some((0xabc, None)));
+    rank.stop(API, launch);
+    assert_eq!(rank.tracker.calls()[0].launch.unwrap().stop, Some(rank.now));
+    let op = rank.coll();
+    // Another thread may end it, and be read first.
+    rank.stop(2, group);
+    assert_eq!(rank.tracker.calls(), []);
+    let kernels = [rank.kernel(op, 0)];
+    rank.stop(PROXY, kernels[0]);
+    rank.look();
+    let group = Handle::value(7, EventKind::GroupApi, API, 5_000);
+    rank.stop(2, group);
+    let detail = Detail::GroupApi { graph: false, depth: 1 };
+    let parent = Handle::NULL;
+    let start = Start { ticks: rank.now, comm: 0, handle: group, parent, detail };
+    rank.put(API, &start.pack());
+    assert_eq!(rank.tracker.calls(), []);
+}
+
+#[test]
+fn any_words_and_any_number_of_operations_are_bounded() {
+    let mut rank = Rank::new();
+    let mut tracker = Tracker::default();
+    for word in 0..4096_u64 {
+        let bits = word.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let words = [bits & !0xff | (word & 0x1f), bits, bits << 3, 0, bits, 7, 7, 7, 7, 7, 7];
+        tracker.words(usize::try_from(word).unwrap() % LANES, &words);
+        if word % 512 == 0 {
+            tracker.look(bits, HZ, &|_| bits & 1 == 0);
+        }
+    }
+    let _ = tracker.in_flight();
+    rank.whole();
+    for _ in 0..40_000 {
+        rank.coll();
+    }
+    assert!(rank.look().len() <= 1 << 13);
+    assert!(rank.tracker.is_lossy(), "too many are forgotten, and that is told");
+}

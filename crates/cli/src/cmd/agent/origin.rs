@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+What a rank's environment says of it: for labels of other projects that no recording has.
+
+Only a few variables are looked at, as they were when the process began. Whose environment it is
+must be certain: a process of that number may be another one's, or live in another container.
+*/
+
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// What is known of a process; what is empty is not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Origin {
+    /// `SLURM_JOB_ID`.
+    pub(super) slurm_job_id: String,
+    /// The rank on its node, as the launcher says.
+    pub(super) local_rank: String,
+    /// `GPU` and its index, where the process sees one alone.
+    pub(super) gpu: String,
+    /// Likewise, where that one is named by its UUID.
+    pub(super) gpu_uuid: String,
+}
+
+impl Origin {
+    /// Of the process `pid`, if it has the file `recording` open and we may look.
+    pub(super) fn of(pid: u32, recording: &Path) -> Origin {
+        let process = Path::new("/proc").join(pid.to_string());
+        if !has_open(&process, recording) {
+            return Origin::default();
+        }
+        let environment = std::fs::read(process.join("environ")).unwrap_or_default();
+        Origin::parse(&String::from_utf8_lossy(&environment))
+    }
+
+    /// Reads `name=value`, each of which ends with a zero.
+    fn parse(environment: &str) -> Origin {
+        let variable = |name: &str| {
+            let mut pairs = environment.split('\0').filter_map(|pair| pair.split_once('='));
+            pairs.find(|(known, _)| *known == name).map(|(_, value)| value.trim())
+        };
+        let launchers =
+            ["LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"];
+        let devices = variable("CUDA_VISIBLE_DEVICES").unwrap_or_default();
+        let is_index = !devices.is_empty() && devices.bytes().all(|byte| byte.is_ascii_digit());
+        let is_uuid = devices.starts_with("GPU-") && !devices.contains(',');
+        let text = |value: Option<&str>| value.unwrap_or_default().to_owned();
+        Origin {
+            slurm_job_id: text(variable("SLURM_JOB_ID")),
+            local_rank: text(launchers.into_iter().find_map(variable)),
+            gpu: if is_index { format!("GPU{devices}") } else { String::new() },
+            gpu_uuid: text(is_uuid.then_some(devices)),
+        }
+    }
+}
+
+/// Whether one of the descriptors of a process (its directory in /proc) leads to `file`.
+fn has_open(process: &Path, file: &Path) -> bool {
+    let identity = |metadata: Metadata| (metadata.dev(), metadata.ino());
+    let Ok(wanted) = std::fs::metadata(file).map(identity) else { return false };
+    let descriptors = std::fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+    let mut leads_to = descriptors.filter_map(|entry| std::fs::metadata(entry.path()).ok());
+    leads_to.any(|metadata| identity(metadata) == wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(variables: &[&str]) -> [String; 4] {
+        let of = Origin::parse(&variables.join("\0"));
+        [of.slurm_job_id, of.local_rank, of.gpu, of.gpu_uuid]
+    }
+
+    #[test]
+    fn what_the_environment_tells_for_certain_is_known() {
+        assert_eq!(parse(&[]), ["", "", "", ""]);
+        let variables = ["A=B", "SLURM_JOB_ID=42", "SLURM_LOCALID=1", "CUDA_VISIBLE_DEVICES=3", ""];
+        assert_eq!(parse(&variables), ["42", "1", "GPU3", ""]);
+        assert_eq!(parse(&["CUDA_VISIBLE_DEVICES=GPU-1f2e"]), ["", "", "", "GPU-1f2e"]);
+        for several in ["0,1", "GPU-1,GPU-2", "", "MIG-1", "all"] {
+            assert_eq!(parse(&[&format!("CUDA_VISIBLE_DEVICES={several}")]), [""; 4], "{several}");
+        }
+        assert_eq!(parse(&["SLURM_LOCALID=1", "LOCAL_RANK=0"])[1], "0", "who starts last is right");
+    }
+
+    #[test]
+    fn a_process_is_known_by_what_it_has_open() {
+        let place = tempfile::tempdir().unwrap();
+        let (ours, another) = (place.path().join("ours"), place.path().join("another"));
+        let kept = std::fs::File::create(&ours).unwrap();
+        drop(std::fs::File::create(&another).unwrap());
+        let this = Path::new("/proc/self");
+        assert!(has_open(this, &ours));
+        assert!(!has_open(this, &another) && !has_open(this, &place.path().join("none")));
+        assert_eq!(Origin::of(std::process::id(), &another), Origin::default());
+        drop(kept);
+        assert!(!has_open(this, &ours));
+        assert!(!has_open(Path::new("/proc/0"), &another));
+    }
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+How far each process has come, as the vectors that `ncclscope diagnose` takes of very many ranks.
+
+They are what the ranks' drain threads write once a second ([`ncclscope_trace::progress`]), put
+together and served at `/vectors`: whoever looks after a job takes them from all its nodes. This
+module does not judge them.
+*/
+
+use ncclscope_trace::progress::{OpProgress, Progress};
+use ncclscope_trace::vectors::{Edge, Vector, vector_flags};
+use ncclscope_trace::{Comm, Definition, Vital};
+use std::collections::BTreeMap;
+
+/// How far one process has come.
+#[derive(Debug, Default)]
+pub(super) struct Reach {
+    comms: BTreeMap<u16, Comm>,
+    latest: BTreeMap<u16, Progress>,
+    /// Operations in flight, as of the latest progress of their communicator.
+    ops: BTreeMap<u16, Vec<OpProgress>>,
+    global: Option<u32>,
+}
+
+impl Reach {
+    /// Takes a definition.
+    pub(super) fn define(&mut self, definition: &Definition) {
+        match definition {
+            Definition::Comm(comm) => {
+                self.comms.insert(comm.index, comm.clone());
+            }
+            Definition::CommEnd { index, .. } => {
+                self.comms.remove(index);
+                self.latest.remove(index);
+                self.ops.remove(index);
+            }
+            Definition::Global { rank, .. } => self.global = Some(*rank),
+            _ => {}
+        }
+    }
+
+    /// Takes a record.
+    pub(super) fn note(&mut self, vital: &Vital) {
+        match vital {
+            Vital::Progress(progress) => {
+                self.latest.insert(progress.comm, *progress);
+            }
+            Vital::Op(op) => {
+                let ops = self.ops.entry(op.comm).or_default();
+                ops.retain(|other| other.ticks == op.ticks);
+                ops.push(*op);
+            }
+            Vital::Checkpoints(_) | Vital::Thread(_) => {}
+        }
+    }
+
+    /// The vectors of its communicators.
+    pub(super) fn vectors(&self, is_silent: bool) -> Vec<Vector> {
+        let known = self.latest.values().filter_map(|p| Some((p, self.comms.get(&p.comm)?)));
+        let is_busy = |progress: &Progress| {
+            progress.done < progress.enqueued || progress.p2p_done < progress.p2p_enqueued
+        };
+        let busy = known.clone().filter(|(progress, _)| is_busy(progress)).count();
+        let process = self.process();
+        let vector = |(progress, comm): (&Progress, &Comm)| {
+            let elsewhere = busy > usize::from(is_busy(progress));
+            let link = self.waiting(progress);
+            Vector {
+                comm: comm.hash,
+                process,
+                rank: comm.rank.cast_unsigned(),
+                nranks: comm.ranks,
+                api: clip(progress.api),
+                enqueued: clip(progress.enqueued),
+                started: clip(progress.started),
+                done: clip(progress.done),
+                age_ms: progress.age_ms,
+                hash: progress.hash,
+                hash_at: clip(progress.api),
+                flags: u32::from(progress.flags)
+                    | if is_silent { vector_flags::SILENT } else { 0 }
+                    | if elsewhere { vector_flags::BUSY_ELSEWHERE } else { 0 },
+                peer: link.map_or(-1, |op| op.peer),
+                edge: link.map_or(0, |op| edge(op).bits()),
+            }
+        };
+        known.map(vector).collect()
+    }
+
+    /// The link that has waited longest.
+    fn waiting(&self, progress: &Progress) -> Option<&OpProgress> {
+        let ops = self.ops.get(&progress.comm)?;
+        let now = ops.iter().filter(|op| op.ticks == progress.ticks && op.done < op.steps);
+        now.min_by_key(|op| op.since)
+    }
+
+    /// The rank in the job; where no launcher told it, in the largest communicator.
+    fn process(&self) -> u32 {
+        let largest = self.comms.values().max_by_key(|comm| (comm.ranks, u16::MAX - comm.index));
+        self.global.unwrap_or_else(|| largest.map_or(0, |comm| comm.rank.max(0).cast_unsigned()))
+    }
+}
+
+fn edge(&OpProgress { channel, is_send, reached, .. }: &OpProgress) -> Edge {
+    Edge { channel, is_send, reached }
+}
+
+fn clip(count: u64) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_latest_of_each_living_communicator_is_told() {
+        let mut reach = Reach::default();
+        for (index, ranks, rank) in [(0, 8, 5), (1, 2, 1), (2, 4, 0)] {
+            let hash = 0x10 + u64::from(index);
+            let comm = Comm { index, hash, ranks, rank, ..Comm::default() };
+            reach.define(&Definition::Comm(comm));
+        }
+        reach.define(&Definition::CommEnd { index: 2, ticks: 9 });
+        for (ticks, done) in [(10, 3), (20, 4)] {
+            let (api, enqueued, started) = (7, 6, 5);
+            let p =
+                Progress { ticks, api, enqueued, started, done, age_ms: 9, ..Progress::default() };
+            reach.note(&Vital::Progress(p));
+            reach.note(&Vital::Progress(Progress { ticks, comm: 1, ..Progress::default() }));
+            for (peer, since) in [(3, 8), (4, 7)] {
+                let op = OpProgress { ticks, peer, since, steps: 2, ..OpProgress::default() };
+                reach.note(&Vital::Op(OpProgress { is_send: true, reached: Some(3), ..op }));
+            }
+        }
+        let found = reach.vectors(true);
+        assert_eq!(found.len(), 2);
+        let [first, second] = [found[0], found[1]];
+        assert_eq!((first.comm, first.process, first.rank, first.nranks), (0x10, 5, 5, 8));
+        let counts = [first.api, first.enqueued, first.started, first.done, first.age_ms];
+        assert_eq!(counts, [7, 6, 5, 4, 9]);
+        assert_eq!((first.peer, first.edge), (4, 1 << 8 | 3 << 9 | 1 << 11));
+        assert_eq!(first.flags, vector_flags::SILENT);
+        assert_eq!(second.flags, vector_flags::SILENT | vector_flags::BUSY_ELSEWHERE);
+        assert_eq!(second.peer, -1);
+        reach.define(&Definition::Global { rank: 42, world: 64 });
+        assert_eq!(reach.vectors(false)[0].process, 42);
+    }
+}

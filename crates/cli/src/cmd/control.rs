@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `ncclscope ls`, `start`, `stop`, `snapshot` and `dump`: what is recorded, decided at run time.
+
+use crate::args::{Dump, List, Snapshot, Start, Stop, Target, Window};
+use crate::control::{self, Process};
+use crate::failure::{ENVIRONMENT, Failure, tell, warn};
+use crate::output;
+use crate::table::{Align, Table};
+use crate::time::Moment;
+use serde::Serialize;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::thread::sleep;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+mod kineto;
+mod why;
+
+use kineto::Capture;
+
+/// Between two looks at a process that is waited for.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// `ls --format json`.
+#[derive(Serialize)]
+struct Listing<'a> {
+    schema: &'static str,
+    processes: Vec<Row<'a>>,
+}
+
+#[derive(Serialize)]
+struct Row<'a> {
+    pid: u32,
+    /// `yes`, `no` or `waiting`.
+    recorded: &'a str,
+    job: Option<&'a str>,
+    nccl_version: Option<u32>,
+    step: Option<u64>,
+    comms: Vec<Comm<'a>>,
+    /// Communicators beyond those listed.
+    more_comms: u64,
+    recording: &'a str,
+}
+
+#[derive(Serialize)]
+struct Comm<'a> {
+    comm: &'a str,
+    rank: i64,
+    nranks: u64,
+}
+
+pub(crate) fn list(args: &List) -> Result<ExitCode, Failure> {
+    let found = all()?;
+    let rows: Vec<Row<'_>> = found.iter().map(Row::of).collect();
+    if args.format == crate::args::Format::Json {
+        output::json(&Listing { schema: "ncclscope.processes/1", processes: rows })?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut table = Table::new(&[
+        ("PID", Align::Right),
+        ("RECORDED", Align::Left),
+        ("JOB", Align::Left),
+        ("STEP", Align::Right),
+        ("COMMUNICATORS", Align::Left),
+        ("RECORDING", Align::Left),
+    ]);
+    for row in &rows {
+        table.row(vec![
+            row.pid.to_string(),
+            row.recorded.to_owned(),
+            row.job.unwrap_or("-").to_owned(),
+            row.step.map_or_else(|| "-".into(), |step| step.to_string()),
+            row.comms_text(),
+            row.recording.to_owned(),
+        ]);
+    }
+    let mut out = io::stdout().lock();
+    if table.is_empty() {
+        let dir = control::directory();
+        tell(format_args!(
+            "no process of this user is recorded (there is no socket in {})",
+            dir.display()
+        ));
+    } else {
+        table.lines("").iter().try_for_each(|line| writeln!(out, "{line}"))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Row<'_> {
+    fn of(process: &Process) -> Row<'_> {
+        let some = |name| Some(process.field(name)).filter(|text| !text.is_empty());
+        let comms = process.field("comms").split(',').filter_map(|text| {
+            let (comm, ranks) = text.split_once(':')?;
+            let (rank, nranks) = ranks.split_once('/')?;
+            Some(Comm { comm, rank: rank.parse().ok()?, nranks: nranks.parse().ok()? })
+        });
+        Row {
+            pid: process.pid,
+            recorded: process.field("recorded"),
+            job: some("job"),
+            nccl_version: some("nccl").and_then(|v| v.parse().ok()).filter(|&v| v != 0),
+            step: process.step(),
+            comms: comms.collect(),
+            more_comms: process.field("more").parse().unwrap_or(0),
+            recording: process.field("recording"),
+        }
+    }
+
+    fn comms_text(&self) -> String {
+        let Some(first) = self.comms.first() else { return "-".into() };
+        let more = self.comms.len() as u64 - 1 + self.more_comms;
+        let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+        format!("{} rank {} of {}{more}", first.comm, first.rank, first.nranks)
+    }
+}
+
+pub(crate) fn start(args: &Start) -> Result<ExitCode, Failure> {
+    let options = options(&args.window)?;
+    each(&args.target, |process| process.start(&options))
+}
+
+pub(crate) fn stop(args: &Stop) -> Result<ExitCode, Failure> {
+    each(&args.target, Process::stop)
+}
+
+pub(crate) fn dump(args: &Dump) -> Result<ExitCode, Failure> {
+    let chosen = chosen(&args.target)?;
+    if args.why {
+        return why::tell(&chosen, args.format);
+    }
+    write_dumps(&chosen, args.output.as_deref())
+}
+
+/// Waits until the window is over everywhere, then dumps.
+pub(crate) fn snapshot(args: &Snapshot) -> Result<ExitCode, Failure> {
+    if args.window.length.is_none() && args.window.steps.is_none() {
+        return Err(Failure::usage("say how long: --for 5s or --steps 10"));
+    }
+    let mut chosen = chosen(&args.target)?;
+    let default = || format!("ncclscope-snapshot-{}", Moment::now().compact()).into();
+    let output = args.output.clone().unwrap_or_else(default);
+    let (mut capture, window) = match args.kineto {
+        true => Capture::begin(&chosen, &args.window).map(|(it, window)| (Some(it), window))?,
+        false => (None, args.window),
+    };
+    let options = options(&window)?;
+    let ours: Vec<bool> = chosen.iter().map(|process| !process.is_recorded()).collect();
+    for (process, _) in chosen.iter().zip(&ours).filter(|(_, ours)| **ours) {
+        process.start(&options).map_err(Failure::environment)?;
+    }
+    let first = chosen.iter().map(Process::step).collect::<Vec<_>>();
+    let end = Instant::now() + args.timeout.unwrap_or(Duration::from_secs(3600));
+    let over = end_of(&window);
+    while !is_over(&mut chosen, &ours, &first, over, window.steps)? {
+        if Instant::now() > end {
+            warn("the window is not over yet: what there is is written");
+            break;
+        }
+        match &mut capture {
+            Some(capture) => capture.serve(LOOK),
+            None => sleep(LOOK),
+        }
+    }
+    let code = write_dumps(&chosen, Some(&output))?;
+    let Some(capture) = capture else { return Ok(code) };
+    let problems = capture.finish(&output)?;
+    Ok(if problems.is_empty() { code } else { code_of(problems.into_iter()) })
+}
+
+/// When a window by time is over, for processes that are recorded anyway.
+fn end_of(window: &Window) -> Option<SystemTime> {
+    let begin = match window.at {
+        Some(at) => UNIX_EPOCH + at.since_1970(),
+        None => SystemTime::now(),
+    };
+    window.length.map(|length| begin + length)
+}
+
+/// A process that was recorded before goes on being so: there the time, or its steps, tell.
+fn is_over(
+    chosen: &mut [Process],
+    ours: &[bool],
+    first: &[Option<u64>],
+    over: Option<SystemTime>,
+    steps: Option<u64>,
+) -> Result<bool, Failure> {
+    for (index, process) in chosen.iter_mut().enumerate() {
+        process.refresh().map_err(Failure::environment)?;
+        let is_over = if ours.get(index).copied().unwrap_or(false) {
+            process.field("recorded") == "no"
+        } else if let Some(over) = over {
+            SystemTime::now() >= over
+        } else {
+            // The step under way at first was not seen whole.
+            let before = first.get(index).copied().flatten();
+            match (process.step(), steps) {
+                (Some(now), Some(steps)) => before.is_none_or(|b| now > b.saturating_add(steps)),
+                _ => false,
+            }
+        };
+        if !is_over {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// What the plugin is told of a window.
+fn options(window: &Window) -> Result<String, Failure> {
+    let mut words = Vec::new();
+    if let Some(length) = window.length {
+        words.push(format!("for={}ms", length.as_millis().max(1)));
+    }
+    if let Some(steps) = window.steps {
+        words.push(format!("steps={steps}"));
+    }
+    if let Some(at) = window.at {
+        let since = at.since_1970();
+        words.push(format!("at={}.{:09}", since.as_secs(), since.subsec_nanos()));
+    }
+    if let Some(sample) = window.sample {
+        words.push(format!("sample={sample}"));
+    }
+    if window.length.is_some() && window.steps.is_some() {
+        return Err(Failure::usage("--for and --steps are two ends of one window: choose one"));
+    }
+    Ok(words.join(" "))
+}
+
+fn all() -> Result<Vec<Process>, Failure> {
+    let dir = control::directory();
+    let failed = |e: io::Error| Failure::environment(format!("cannot read {}: {e}", dir.display()));
+    let (found, problems) = control::processes(&dir).map_err(failed)?;
+    problems.iter().for_each(warn);
+    Ok(found)
+}
+
+/// The processes that are meant; the only one there is needs no word.
+fn chosen(target: &Target) -> Result<Vec<Process>, Failure> {
+    let found = all()?;
+    let count = found.len();
+    let is_meant = |process: &Process| {
+        target.all
+            || target.pid.contains(&process.pid)
+            || target.job.as_deref().is_some_and(|job| process.field("job") == job)
+    };
+    let is_told = target.all || target.job.is_some() || !target.pid.is_empty();
+    let chosen: Vec<Process> = found.into_iter().filter(|p| !is_told || is_meant(p)).collect();
+    for pid in &target.pid {
+        if !chosen.iter().any(|process| process.pid == *pid) {
+            return Err(Failure::environment(format!(
+                "process {pid} does not answer: it has no NCCL communicator with the plugin, is \
+                 another user's, or NCCLSCOPE_CONTROL differs (see ncclscope ls)"
+            )));
+        }
+    }
+    match chosen.len() {
+        0 => Err(Failure::environment("no such process is recorded here (see ncclscope ls)")),
+        n if n > 1 && !is_told => Err(Failure::usage(format!(
+            "{count} processes are recorded here: choose with --pid, --job or --all (see \
+             ncclscope ls)"
+        ))),
+        _ => Ok(chosen),
+    }
+}
+
+/// Asks each process that is meant; whoever refuses is named, and the others do it.
+fn each(
+    target: &Target,
+    ask: impl Fn(&Process) -> Result<(), String>,
+) -> Result<ExitCode, Failure> {
+    let results = chosen(target)?.iter().map(ask).collect::<Vec<_>>();
+    Ok(code_of(results.into_iter().filter_map(Result::err)))
+}
+
+fn code_of(problems: impl Iterator<Item = String>) -> ExitCode {
+    let mut code = ExitCode::SUCCESS;
+    for problem in problems {
+        warn(problem);
+        code = ExitCode::from(ENVIRONMENT);
+    }
+    code
+}
+
+/// Dumps all at once, and prints where they are.
+fn write_dumps(chosen: &[Process], output: Option<&Path>) -> Result<ExitCode, Failure> {
+    let output = match output {
+        Some(dir) => Some(std::path::absolute(dir).map_err(|e| Failure::write(dir, &e))?),
+        None => None,
+    };
+    let output = output.as_deref();
+    let results: Vec<Result<PathBuf, String>> = std::thread::scope(|scope| {
+        let dumps: Vec<_> =
+            chosen.iter().map(|process| scope.spawn(move || process.dump(output))).collect();
+        let broken = |_| Err("a defect of ncclscope".to_owned());
+        dumps.into_iter().map(|dump| dump.join().unwrap_or_else(broken)).collect()
+    });
+    let mut out = io::stdout().lock();
+    for file in results.iter().flatten() {
+        writeln!(out, "{}", file.display())?;
+    }
+    out.flush()?;
+    Ok(code_of(results.into_iter().filter_map(Result::err)))
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `ncclscope dump --why`: what processes wait for right now, by their own word.
+
+use crate::args::Format;
+use crate::control::Process;
+use crate::failure::{Failure, warn};
+use crate::output;
+use serde::Serialize;
+use serde_json::Value;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// Something is stuck, by the process's own watchdog.
+const FINDINGS: u8 = 1;
+
+/// `dump --why --format json`.
+#[derive(Serialize)]
+struct Why {
+    schema: &'static str,
+    processes: Vec<Waiting>,
+}
+
+#[derive(Serialize)]
+struct Waiting {
+    pid: u32,
+    /// Operations and calls in flight, the oldest of each communicator.
+    in_flight: Vec<Value>,
+}
+
+/// Asks each process; whoever refuses is named, and the others are told of.
+pub(super) fn tell(chosen: &[Process], format: Format) -> Result<ExitCode, Failure> {
+    let mut processes = Vec::new();
+    for process in chosen {
+        match process.why() {
+            Ok(in_flight) => processes.push(Waiting { pid: process.pid, in_flight }),
+            Err(problem) => warn(problem),
+        }
+    }
+    if processes.is_empty() {
+        return Err(Failure::environment("no process said what it waits for"));
+    }
+    let is_stuck = |hang: &Value| hang["event"] == "hung";
+    let stuck = processes.iter().flat_map(|process| &process.in_flight).any(is_stuck);
+    match format {
+        Format::Json => output::json(&Why { schema: "ncclscope.why/1", processes })?,
+        Format::Text => processes.iter().try_for_each(print)?,
+    }
+    Ok(if stuck { ExitCode::from(FINDINGS) } else { ExitCode::SUCCESS })
+}
+
+fn print(process: &Waiting) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    if process.in_flight.is_empty() {
+        writeln!(out, "pid {}: nothing is in flight", process.pid)?;
+    }
+    for hang in &process.in_flight {
+        let lines = hang["text"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        lines.into_iter().try_for_each(|line| writeln!(out, "{line}"))?;
+    }
+    out.flush()
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `ncclscope diagnose`: why a job hangs.
+
+use crate::args::{Diagnose as Args, Format};
+use crate::failure::{BAD_INPUT, Failure, warn};
+use crate::output;
+use ncclscope_diagnose::input::{self, Input, Settings};
+use ncclscope_diagnose::{Job, Options, diagnose, fr_out, text};
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Something was found.
+const FINDINGS: u8 = 1;
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    crate::input::allow_open_files();
+    let settings = Settings { hang: args.hang_sec };
+    let Input { job, ras, warnings } =
+        input::open(&args.inputs, &settings).map_err(Failure::input)?;
+    for line in &warnings {
+        warn(line);
+    }
+    if let Some(directory) = &args.fr_out {
+        flight_recorder(&job, directory)?;
+    }
+    let mut found = diagnose(&job, &Options { hang: args.hang_sec });
+    if let Some(ras) = ras {
+        ras.add_to(&mut found, &job);
+    }
+    match args.format {
+        Format::Json => output::json(&found)?,
+        Format::Text => {
+            let mut out = std::io::stdout().lock();
+            out.write_all(text::render(&found).as_bytes())?;
+            out.flush()?;
+        }
+    }
+    Ok(match (found.verdicts.is_empty(), warnings.is_empty()) {
+        (false, _) => ExitCode::from(FINDINGS),
+        (true, true) => ExitCode::SUCCESS,
+        // Nothing was found in what could be read.
+        (true, false) => ExitCode::from(BAD_INPUT),
+    })
+}
+
+/// Writes what is in flight as PyTorch's Flight Recorder would: `_dump_RANK` for its own tools, and
+/// all ranks in one JSON.
+fn flight_recorder(job: &Job, directory: &Path) -> Result<(), Failure> {
+    std::fs::create_dir_all(directory).map_err(|error| Failure::write(directory, &error))?;
+    let write = |name: String, bytes: &[u8]| {
+        let path = directory.join(name);
+        std::fs::write(&path, bytes).map_err(|error| Failure::write(&path, &error))
+    };
+    for (rank, dump) in fr_out::dumps(job) {
+        write(format!("_dump_{rank}"), &fr_out::pickle(&dump))?;
+    }
+    write("flight-recorder.json".into(), fr_out::all(job).to_string().as_bytes())
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `ncclscope simulate`: writes what the ranks of a job that never was would have recorded.
+
+use crate::args::{Format, Simulate};
+use crate::failure::Failure;
+use ncclscope_simulate::{Error, Fault, Group, Planted, Scenario, Summary};
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+pub(crate) fn run(args: &Simulate) -> Result<ExitCode, Failure> {
+    if args.list {
+        match args.format {
+            Format::Text => list()?,
+            Format::Json => list_json()?,
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let output = args.output.as_deref().ok_or_else(|| {
+        Failure::usage("nowhere to write to: give a directory with -o, or --list for the faults")
+    })?;
+    let scenario = scenario(args)?;
+    let summary = ncclscope_simulate::run(&scenario, output).map_err(|error| match error {
+        Error::Scenario(text) => Failure::usage(text),
+        Error::Write(path, error) => Failure::write(&path, &error),
+    })?;
+    tell(&summary, args)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The scenario of the file, if there is one, with what the command line says otherwise.
+fn scenario(args: &Simulate) -> Result<Scenario, Failure> {
+    let mut scenario = match &args.scenario {
+        None => Scenario::default(),
+        Some(path) => {
+            let shown = path.display();
+            let text = std::fs::read_to_string(path)
+                .map_err(|error| Failure::input(format!("cannot read {shown}: {error}")))?;
+            Scenario::parse(&text)
+                .map_err(|error| Failure::input(format!("{shown} is no scenario: {error}")))?
+        }
+    };
+    let job = &mut scenario.job;
+    for (given, to) in [
+        (args.ranks, &mut job.ranks),
+        (args.tp, &mut job.tp),
+        (args.pp, &mut job.pp),
+        (args.dp, &mut job.dp),
+        (args.ep, &mut job.ep),
+        (args.steps, &mut job.steps),
+    ] {
+        *to = given.unwrap_or(*to);
+    }
+    if !args.fault.is_empty() {
+        scenario.fault = args.fault.iter().map(|&fault| planted(args, fault)).collect();
+    }
+    scenario.seed = args.seed.unwrap_or(scenario.seed);
+    scenario.counters |= args.counters;
+    Ok(scenario)
+}
+
+fn planted(args: &Simulate, fault: Fault) -> Planted {
+    Planted { rank: args.rank, factor: args.factor, ..Planted::new(fault) }
+}
+
+fn list() -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    for (group, title) in [
+        (Group::Hang, "The job hangs or errs"),
+        (Group::Slow, "The job is slow"),
+        (Group::Control, "Nothing is wrong"),
+    ] {
+        writeln!(out, "{title}:")?;
+        for fault in Fault::all().filter(|fault| fault.group() == group) {
+            writeln!(out, "  {:20}{:10}{}", fault.name(), fault.class(), fault.what())?;
+        }
+    }
+    Ok(())
+}
+
+fn list_json() -> io::Result<()> {
+    let group = |group| match group {
+        Group::Hang => "hang",
+        Group::Slow => "slow",
+        Group::Control => "control",
+    };
+    let row = |fault: Fault| {
+        serde_json::json!({
+            "name": fault.name(), "group": group(fault.group()), "class": fault.class(),
+            "what": fault.what(),
+        })
+    };
+    let rows: Vec<_> = Fault::all().map(row).collect();
+    let list = serde_json::json!({"schema": "ncclscope.faults/1", "faults": rows});
+    writeln!(io::stdout().lock(), "{list:#}")
+}
+
+fn tell(summary: &Summary, args: &Simulate) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    let truth = &summary.truth;
+    let place = args.output.as_deref().unwrap_or_else(|| std::path::Path::new("."));
+    let how = if truth.ended { "came to its end" } else { "hangs" };
+    writeln!(
+        out,
+        "{} ranks, {:.1} s, {} operations; the job {how}: {}",
+        truth.job.ranks,
+        summary.seconds,
+        summary.operations,
+        place.display()
+    )?;
+    for verdict in &truth.verdicts {
+        writeln!(out, "planted {}: ranks {:?}", verdict.class, verdict.root_ranks)?;
+    }
+    for slow in &truth.slow {
+        writeln!(out, "planted {}: ranks {:?}", slow.class, slow.root_ranks)?;
+    }
+    for hidden in &truth.hidden {
+        writeln!(out, "{hidden} never came to bear: something else stopped the rank before")?;
+    }
+    Ok(())
+}

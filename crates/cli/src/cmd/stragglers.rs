@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `ncclscope stragglers`: who is slow in a job that gets on.
+
+use crate::args::{Format, Stragglers as Args};
+use crate::failure::Failure;
+use crate::input::{Input, recordings_in};
+use crate::output;
+use crate::table::{Align, Table};
+use ncclscope_stragglers::input::{kineto, recording, table};
+use ncclscope_stragglers::report::{Finding, Root, StepRow};
+use ncclscope_stragglers::{Job, Limits, Report, analyze};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Somebody or something is slow.
+const FINDINGS: u8 = 1;
+/// Lists of the text are cut here; JSON has all.
+const LIST_MAX: usize = 20;
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let (job, code) = read(&args.inputs)?;
+    let limits = Limits { min_lost: args.threshold / 100.0, ..Limits::default() };
+    let report = analyze(&job, &limits);
+    match args.format {
+        Format::Json => output::json(&report)?,
+        Format::Text => {
+            let mut out = std::io::stdout().lock();
+            out.write_all(text(&report).as_bytes())?;
+            out.flush()?;
+        }
+    }
+    // An input that is not whole comes first: what it hides may be the culprit.
+    let is_found = code == ExitCode::SUCCESS && !report.summary.is_empty();
+    Ok(if is_found { ExitCode::from(FINDINGS) } else { code })
+}
+
+/// What a path holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Recordings,
+    Traces,
+    Table,
+}
+
+/// The job, and how the verb ends if there is nothing else to say.
+fn read(inputs: &[PathBuf]) -> Result<(Job, ExitCode), Failure> {
+    let mut kinds = inputs.iter().map(|path| kind(path));
+    let kind = kinds.next().ok_or_else(|| Failure::usage("name a run directory or files"))?;
+    if kinds.any(|other| other != kind) {
+        return Err(Failure::usage(
+            "recordings, traces and tables cannot be read together: name files of one kind",
+        ));
+    }
+    let fail = |error: ncclscope_stragglers::input::Error| Failure::input(error.to_string());
+    match kind {
+        Kind::Recordings => recordings(inputs),
+        Kind::Traces => {
+            let mut files = Vec::new();
+            for path in inputs {
+                files.extend(if path.is_dir() { traces_in(path)? } else { vec![path.clone()] });
+            }
+            Ok((kineto::read(&files).map_err(fail)?, ExitCode::SUCCESS))
+        }
+        Kind::Table => match inputs {
+            [path] => Ok((table::read(path).map_err(fail)?, ExitCode::SUCCESS)),
+            _ => Err(Failure::usage("one table holds all workers: name one .parquet file")),
+        },
+    }
+}
+
+fn kind(path: &Path) -> Kind {
+    if path.is_dir() {
+        let has_recordings = recordings_in(path).is_ok_and(|files| !files.is_empty());
+        let has_traces = traces_in(path).is_ok_and(|files| !files.is_empty());
+        return if has_traces && !has_recordings { Kind::Traces } else { Kind::Recordings };
+    }
+    if path.extension().is_some_and(|end| end == "parquet") {
+        Kind::Table
+    } else if kineto::is_trace(path) || kineto::is_archive(path) {
+        Kind::Traces
+    } else {
+        Kind::Recordings
+    }
+}
+
+fn traces_in(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let unreadable = |e| Failure::input(format!("cannot read {}: {e}", directory.display()));
+    let entries = std::fs::read_dir(directory).map_err(unreadable)?;
+    let mut files = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(unreadable)?.path();
+        if kineto::is_trace(&path) && path.file_name().is_none_or(|name| name != "truth.json") {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn recordings(inputs: &[PathBuf]) -> Result<(Job, ExitCode), Failure> {
+    let (mut all, mut code) = (Vec::new(), ExitCode::SUCCESS);
+    for path in inputs {
+        let input = Input::open(path)?;
+        if input.exit_code() != ExitCode::SUCCESS {
+            code = input.exit_code();
+        }
+        all.extend(input.recordings);
+    }
+    Ok((recording::job(&all), code))
+}
+
+/// The report for people: what is slow first, then where the waiting of the steps comes from.
+fn text(report: &Report) -> String {
+    let mut text = format!(
+        "{} workers, {} collectives, {} batches of sends and receives, {} steps (from {})\n",
+        report.workers,
+        report.collectives,
+        report.batches,
+        report.steps.len(),
+        report.steps_from
+    );
+    let clock = &report.clock;
+    text += &format!(
+        "clocks      up to {:.3} ms apart, put on one with {:.3} ms of residual by {} pairs\n",
+        clock.max_offset_ms, clock.max_residual_ms, clock.pairs
+    );
+    section(&mut text, "SLOW");
+    if report.summary.is_empty() {
+        text += "  nothing\n";
+    }
+    report.summary.iter().for_each(|finding| add_finding(&mut text, finding));
+    steps(&mut text, &report.steps);
+    arrivers(&mut text, report);
+    for (title, lines) in [("NOT SAID", &report.quiet), ("NOTES", &report.notes)] {
+        if !lines.is_empty() {
+            section(&mut text, title);
+            lines.iter().for_each(|line| text += &format!("  - {line}\n"));
+        }
+    }
+    text
+}
+
+fn section(text: &mut String, title: &str) {
+    *text += &format!("\n{title}\n");
+}
+
+fn add_finding(text: &mut String, finding: &Finding) {
+    let sure = format!("{:?}", finding.confidence).to_lowercase();
+    let factor = finding.factor.map_or_else(String::new, |factor| format!(", {factor:.2} times"));
+    *text += &format!("  {}  {} ({sure}{factor})\n", finding.class, finding.title);
+    if finding.root_ranks.len() > 1 {
+        let ranks: Vec<String> = finding.root_ranks.iter().map(u32::to_string).collect();
+        *text += &format!("      ranks {}\n", ranks.join(", "));
+    }
+    for line in finding.evidence.iter().take(LIST_MAX) {
+        *text += &format!("      {line}\n");
+    }
+}
+
+/// Where the waiting leads back to, by root.
+fn steps(text: &mut String, steps: &[StepRow]) {
+    let mut roots: BTreeMap<String, (usize, f64, f64)> = BTreeMap::new();
+    for step in steps {
+        let name = step.root.map_or_else(|| "nobody".to_owned(), |root| root.name());
+        let sum = roots.entry(name).or_default();
+        *sum = (sum.0 + 1, sum.1 + step.share, sum.2 + step.waiting);
+    }
+    let mut rows: Vec<_> = roots.into_iter().collect();
+    rows.sort_by_key(|(_, (count, _, _))| std::cmp::Reverse(*count));
+    let columns = [
+        ("root", Align::Left),
+        ("steps", Align::Right),
+        ("blamed for", Align::Right),
+        ("waiting", Align::Right),
+    ];
+    let mut table = Table::new(&columns);
+    for (name, (count, share, waiting)) in rows.into_iter().take(LIST_MAX) {
+        let mean = |sum: f64| format!("{:.1} %", 100.0 * sum / f64::from(small(count)));
+        table.row(vec![name, count.to_string(), mean(share), mean(waiting)]);
+    }
+    if !table.is_empty() {
+        section(text, "WHERE THE WAITING OF EACH STEP LEADS BACK TO");
+        table.lines("  ").iter().for_each(|line| *text += &format!("{line}\n"));
+    }
+}
+
+fn small(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+fn arrivers(text: &mut String, report: &Report) {
+    let rows = &report.last_arrivers;
+    if rows.is_empty() {
+        return;
+    }
+    section(text, "LAST TO ARRIVE");
+    let last = |root: Option<&Root>| root.map_or_else(|| "nobody for sure".into(), Root::name);
+    let mut table;
+    if rows.len() <= LIST_MAX {
+        let left = ["function", "comm", "last"].map(|name| (name, Align::Left));
+        table = Table::new(&[&left[..], &[("later by", Align::Right)]].concat());
+        for row in rows {
+            let late = format!("{:.3} ms", row.late_ms);
+            table.row(vec![row.func.clone(), row.comm.clone(), last(row.last.as_ref()), late]);
+        }
+    } else {
+        table = Table::new(&[("last", Align::Left), ("collectives", Align::Right)]);
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+        rows.iter().for_each(|row| *counts.entry(last(row.last.as_ref())).or_default() += 1);
+        let mut counts: Vec<_> = counts.into_iter().collect();
+        counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        for (name, count) in counts.into_iter().take(LIST_MAX) {
+            table.row(vec![name, format!("{count} of {}", rows.len())]);
+        }
+    }
+    table.lines("  ").iter().for_each(|line| *text += &format!("{line}\n"));
+}

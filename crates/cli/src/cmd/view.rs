@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+`ncclscope view`: recordings in the browser, in the Perfetto UI.
+
+The UI is a page that cannot fetch from here; but a page of ours can open it in a window and hand it
+the trace. So a server on this machine, at an address that nobody can guess, serves that page and
+the trace, until the page says that it did so. The UI keeps the trace in the browser, and sends it
+nowhere.
+*/
+
+mod server;
+
+use super::export;
+use crate::args::{TraceFormat, View as Args};
+use crate::failure::{Failure, tell};
+use crate::input::Input;
+use server::{Server, Trace};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::fs::DirBuilder;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::mpsc::{self, Sender};
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let ui = checked(&args.ui)?;
+    let token = token().map_err(|e| cannot("make an address", &e))?;
+    let prepared = Prepared::new(&args.input, &token)?;
+    let (tell_end, end) = mpsc::channel();
+    end_by_signal(tell_end.clone())?;
+    let path = prepared.path();
+    let trace = Trace { path: path.to_owned(), title: title(&args.input), ui };
+    let server = Server::start(trace, &token, tell_end).map_err(|e| cannot("serve", &e))?;
+    let is_opened = !args.no_open && open(server.url());
+    let mut out = io::stdout().lock();
+    writeln!(out, "{}", server.url())?;
+    out.flush()?;
+    if !is_opened {
+        tell("open the address above in a browser of this machine; Ctrl-C ends");
+        tell(format_args!("or open {} at {}, from wherever you like", path.display(), args.ui));
+    }
+    // There is always a sender: the server keeps one.
+    let _ = end.recv();
+    Ok(prepared.exit_code)
+}
+
+fn cannot(what: &str, error: &io::Error) -> Failure {
+    Failure::environment(format!("cannot {what}: {error}"))
+}
+
+/// An address of a page, which the script of ours may contain as it is.
+fn checked(ui: &str) -> Result<String, Failure> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._~:/%[]".contains(c);
+    let is_http = ui.starts_with("https://") || ui.starts_with("http://");
+    let refused = || Failure::usage(format!("`{ui}` is no address of a page"));
+    (is_http && ui.chars().all(is_plain)).then(|| ui.to_owned()).ok_or_else(refused)
+}
+
+/// 128 random bits.
+fn token() -> io::Result<String> {
+    let mut bytes = [0; 16];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn title(input: &Path) -> String {
+    let whole = std::fs::canonicalize(input).unwrap_or_else(|_| input.to_owned());
+    whole.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// A trace to show, and the directory that goes away with it, if it was made for that.
+struct Prepared {
+    path: PathBuf,
+    made: Option<PathBuf>,
+    exit_code: ExitCode,
+}
+
+impl Prepared {
+    fn new(input: &Path, token: &str) -> Result<Prepared, Failure> {
+        if is_trace(input) {
+            let exit_code = ExitCode::SUCCESS;
+            return Ok(Prepared { path: input.to_owned(), made: None, exit_code });
+        }
+        let input = Input::open(input)?;
+        // Ours alone: /tmp is everybody's.
+        let directory = std::env::temp_dir().join(format!("ncclscope-view-{token}"));
+        let made = DirBuilder::new().mode(0o700).create(&directory);
+        made.map_err(|e| Failure::write(&directory, &e))?;
+        let path = directory.join("trace.pftrace");
+        let exit_code = input.exit_code();
+        let prepared = Prepared { path, made: Some(directory), exit_code };
+        let format = TraceFormat::Pftrace;
+        export::to_file(&prepared.path, |file| export::write(&input, format, file))?;
+        Ok(prepared)
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        if let Some(directory) = &self.made {
+            let _ = std::fs::remove_dir_all(directory);
+        }
+    }
+}
+
+/// A file that `export` wrote, by its name: anything else must be a recording.
+fn is_trace(path: &Path) -> bool {
+    let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+    let is_known = matches!(ending, "pftrace" | "perfetto-trace" | "tar" | "json" | "gz");
+    is_known && path.is_file()
+}
+
+fn end_by_signal(end: Sender<()>) -> Result<(), Failure> {
+    let mut signals =
+        Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(|e| cannot("take signals", &e))?;
+    let wait = move || {
+        let _ = signals.forever().next();
+        let _ = end.send(());
+    };
+    std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(wait)
+        .map(drop)
+        .map_err(|e| cannot("start a thread", &e))
+}
+
+/// Asks the desktop to open an address; false where there is none to ask.
+fn open(url: &str) -> bool {
+    let has = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let by_variable = std::env::var_os("BROWSER").filter(|value| !value.is_empty());
+    let opener = match by_variable {
+        Some(browser) => browser,
+        // Without a screen xdg-open finds browsers that run in the terminal.
+        None if has("DISPLAY") || has("WAYLAND_DISPLAY") => "xdg-open".into(),
+        None => return false,
+    };
+    let mut command = Command::new(opener);
+    command.arg(url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().is_ok()
+}

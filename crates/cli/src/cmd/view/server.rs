@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Serves one trace, and the page that hands it over, to a browser of this machine.
+
+The address holds 128 random bits; without them there is nothing here, so that neither another user
+of the machine nor a page of somebody else's gets at the trace.
+*/
+
+use crate::http::{self, Request};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+/// How long a browser may take to ask, or to take more of an answer.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Connections at once; a browser opens a handful.
+const CONNECTIONS: usize = 32;
+/// The page, with places for what differs.
+const PAGE: &str = include_str!("page.html");
+
+/// What is served.
+#[derive(Debug)]
+pub(super) struct Trace {
+    /// Its file.
+    pub(super) path: PathBuf,
+    /// What the viewer calls it.
+    pub(super) title: String,
+    /// The viewer's address.
+    pub(super) ui: String,
+}
+
+/// A server that runs for as long as the process.
+#[derive(Debug)]
+pub(super) struct Server {
+    url: String,
+}
+
+#[derive(Debug)]
+struct Service {
+    trace: Trace,
+    prefix: String,
+    end: Sender<()>,
+    connections: AtomicUsize,
+}
+
+impl Server {
+    /// Serves `trace` below a path that starts with `token`, and tells `end` when the page has
+    /// handed it over.
+    pub(super) fn start(trace: Trace, token: &str, end: Sender<()>) -> io::Result<Server> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let prefix = format!("/{token}/");
+        let url = format!("http://{}{prefix}", listener.local_addr()?);
+        let service = Service { trace, prefix, end, connections: AtomicUsize::new(0) };
+        let service = Arc::new(service);
+        http::serve(listener, move |stream| accept(&service, stream))?;
+        Ok(Server { url })
+    }
+
+    /// The page's address.
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+}
+
+/// Answers in a thread of its own: a browser opens connections before it needs them.
+fn accept(service: &Arc<Service>, stream: TcpStream) {
+    let service = Arc::clone(service);
+    if service.connections.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS {
+        service.connections.fetch_sub(1, Ordering::Relaxed);
+        return;
+    }
+    // A client that goes away is its own affair; without a thread it has to ask again.
+    let _ = std::thread::Builder::new().name("request".into()).spawn(move || {
+        let _ = service.answer(&stream);
+        service.connections.fetch_sub(1, Ordering::Relaxed);
+    });
+}
+
+impl Service {
+    fn answer(&self, stream: &TcpStream) -> io::Result<()> {
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let request = Request::read(stream, PATIENCE)?;
+        match (request.method(), request.target().strip_prefix(&self.prefix)) {
+            ("GET", Some("")) => text(stream, "200 OK", "text/html", &self.page()),
+            ("GET", Some("trace")) => self.send_trace(stream),
+            ("POST", Some("done")) => {
+                text(stream, "200 OK", "text/plain", "")?;
+                let _ = self.end.send(());
+                Ok(())
+            }
+            _ => text(stream, "404 Not Found", "text/plain", "nothing is here\n"),
+        }
+    }
+
+    fn page(&self) -> String {
+        let name = self.trace.path.file_name().unwrap_or_default().to_string_lossy();
+        let string = |text: &str| {
+            // A JSON string is one of JavaScript; `<` could end the script.
+            serde_json::Value::from(text).to_string().replace('<', "\\u003c")
+        };
+        PAGE.replace("{UI}", &string(&self.trace.ui))
+            .replace("{TITLE}", &string(&self.trace.title))
+            .replace("{FILE}", &string(&name))
+    }
+
+    fn send_trace(&self, mut stream: &TcpStream) -> io::Result<()> {
+        let file = File::open(&self.trace.path)?;
+        let length = file.metadata()?.len();
+        stream.write_all(head("200 OK", "application/octet-stream", length).as_bytes())?;
+        io::copy(&mut file.take(length), &mut stream)?;
+        Ok(())
+    }
+}
+
+fn text(mut stream: &TcpStream, status: &str, kind: &str, body: &str) -> io::Result<()> {
+    let kind = format!("{kind}; charset=utf-8");
+    let whole = head(status, &kind, body.len() as u64) + body;
+    stream.write_all(whole.as_bytes())
+}
+
+fn head(status: &str, kind: &str, length: u64) -> String {
+    format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\
+         Content-Security-Policy: default-src 'none'; script-src 'unsafe-inline'; \
+         style-src 'unsafe-inline'; connect-src 'self'; frame-ancestors 'none'\r\n\
+         Referrer-Policy: no-referrer\r\nX-Content-Type-Options: nosniff\r\n\
+         Cache-Control: no-store\r\nConnection: close\r\n\r\n"
+    )
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The processes of this host that are recorded, and talking to them: one line there, one back, as
+//! `docs/control.md` says.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long a process may take to answer, and to copy its recording.
+const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE_FOR_A_DUMP: Duration = Duration::from_secs(120);
+/// Bytes of an answer.
+const LONGEST: u64 = 64 << 10;
+
+/// A process that answered.
+#[derive(Clone, Debug)]
+pub(crate) struct Process {
+    /// Its id.
+    pub(crate) pid: u32,
+    socket: PathBuf,
+    fields: Fields,
+}
+
+type Fields = BTreeMap<String, String>;
+
+/// Where control sockets lie: where the plugin puts them.
+pub(crate) fn directory() -> PathBuf {
+    match std::env::var("NCCLSCOPE_CONTROL") {
+        Ok(dir) if dir.starts_with('/') => dir.into(),
+        _ => default_directory(),
+    }
+}
+
+fn default_directory() -> PathBuf {
+    format!("/tmp/ncclscope-{}", rustix::process::geteuid().as_raw()).into()
+}
+
+/// The processes that answer, by id, and what went wrong with others. Sockets of processes that are
+/// gone are removed.
+pub(crate) fn processes(dir: &Path) -> io::Result<(Vec<Process>, Vec<String>)> {
+    let (mut found, mut problems) = (Vec::new(), Vec::new());
+    let entries = match std::fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((found, problems)),
+        entries => entries?,
+    };
+    for entry in entries {
+        let socket = entry?.path();
+        let Some(pid) = pid_of(&socket) else { continue };
+        match ask(&socket, "status", PATIENCE) {
+            Ok(fields) => found.push(Process { pid, socket, fields }),
+            Err(Refused::Gone) => {
+                let _ = std::fs::remove_file(&socket);
+            }
+            Err(Refused::Said(why)) => problems.push(format!("process {pid}: {why}")),
+        }
+    }
+    found.sort_by_key(|process| process.pid);
+    Ok((found, problems))
+}
+
+fn pid_of(socket: &Path) -> Option<u32> {
+    let name = socket.file_name()?.to_str()?.strip_suffix(".sock")?;
+    name.split_once('-')?.0.parse().ok()
+}
+
+/// Why a process did not do what it was asked for.
+enum Refused {
+    /// Nobody listens.
+    Gone,
+    /// What it said, or what happened instead.
+    Said(String),
+}
+
+fn ask(socket: &Path, request: &str, patience: Duration) -> Result<Fields, Refused> {
+    let said = |error: io::Error| match error.kind() {
+        io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => Refused::Gone,
+        io::ErrorKind::WouldBlock => Refused::Said("it does not answer".into()),
+        _ => Refused::Said(error.to_string()),
+    };
+    let mut stream = UnixStream::connect(socket).map_err(said)?;
+    stream.set_read_timeout(Some(patience)).map_err(said)?;
+    stream.write_all(format!("{request}\n").as_bytes()).map_err(said)?;
+    let mut answer = String::new();
+    stream.take(LONGEST).read_to_string(&mut answer).map_err(said)?;
+    let answer = answer.trim_end_matches('\n');
+    let (word, rest) = answer.split_once('\t').unwrap_or((answer, ""));
+    match word {
+        "ok" => Ok(rest.split('\t').filter_map(|field| field.split_once('=')).map(own).collect()),
+        "error" => Err(Refused::Said(rest.to_owned())),
+        _ => Err(Refused::Said("it closed the connection".into())),
+    }
+}
+
+fn own((name, value): (&str, &str)) -> (String, String) {
+    (name.to_owned(), value.to_owned())
+}
+
+impl Process {
+    /// What it said of itself; empty if it did not.
+    pub(crate) fn field(&self, name: &str) -> &str {
+        self.fields.get(name).map_or("", String::as_str)
+    }
+
+    /// Whether operations that begin now are recorded.
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.field("recorded") == "yes"
+    }
+
+    /// The latest training step that it was told.
+    pub(crate) fn step(&self) -> Option<u64> {
+        self.field("step").parse().ok()
+    }
+
+    /// Asks again how it is.
+    pub(crate) fn refresh(&mut self) -> Result<(), String> {
+        self.fields = self.ask("status", PATIENCE)?;
+        Ok(())
+    }
+
+    /// Begins a window; `options` as the plugin's C function takes them.
+    pub(crate) fn start(&self, options: &str) -> Result<(), String> {
+        self.ask(&format!("start\t{options}"), PATIENCE).map(drop)
+    }
+
+    /// Ends it.
+    pub(crate) fn stop(&self) -> Result<(), String> {
+        self.ask("stop", PATIENCE).map(drop)
+    }
+
+    /// Makes it copy its recording to a directory, or beside the recording; the file.
+    pub(crate) fn dump(&self, dir: Option<&Path>) -> Result<PathBuf, String> {
+        let dir = dir.map(|dir| format!("\t{}", dir.display())).unwrap_or_default();
+        let fields = self.ask(&format!("dump{dir}"), PATIENCE_FOR_A_DUMP)?;
+        Ok(fields.get("file").cloned().unwrap_or_default().into())
+    }
+
+    /// What it waits for: operations and calls in flight, each as the plugin tells it.
+    pub(crate) fn why(&self) -> Result<Vec<serde_json::Value>, String> {
+        let fields = self.ask("why", PATIENCE)?;
+        let hangs = fields.get("hangs").map_or("[]", String::as_str);
+        serde_json::from_str(hangs)
+            .map_err(|error| format!("process {}: a wrong answer: {error}", self.pid))
+    }
+
+    fn ask(&self, request: &str, patience: Duration) -> Result<Fields, String> {
+        ask(&self.socket, request, patience).map_err(|refused| match refused {
+            Refused::Gone => format!("process {} has ended", self.pid),
+            Refused::Said(why) => format!("process {}: {why}", self.pid),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn sockets_are_looked_for_where_the_plugin_puts_them() {
+        assert_eq!(super::default_directory(), ncclscope_runtime::config::default_control());
+    }
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the tool's small servers share: taking connections, and reading the one request of each.
+
+use std::io::{self, Read};
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+/// Bytes of a request that are read.
+const REQUEST: usize = 16 << 10;
+
+/// The first line of a request.
+#[derive(Debug)]
+pub(crate) struct Request {
+    line: String,
+}
+
+impl Request {
+    /// Reads a request's head, which is all there is of those we answer, for so long at most.
+    /// Closing with unread bytes would make the system throw the answer away.
+    pub(crate) fn read(mut stream: &TcpStream, patience: Duration) -> io::Result<Request> {
+        let deadline = Instant::now() + patience;
+        let (mut head, mut part) = (Vec::new(), [0; 4096]);
+        while !head.windows(4).any(|end| end == b"\r\n\r\n") && head.len() < REQUEST {
+            // In all, not for each read: who sends a byte a second must not stay.
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            stream.set_read_timeout(Some(left))?;
+            match stream.read(&mut part)? {
+                0 => break,
+                read => head.extend_from_slice(part.get(..read).unwrap_or(&[])),
+            }
+        }
+        let line = String::from_utf8_lossy(&head).lines().next().unwrap_or("").to_owned();
+        Ok(Request { line })
+    }
+
+    /// `GET`; empty where there is none.
+    pub(crate) fn method(&self) -> &str {
+        self.word(0)
+    }
+
+    /// `/metrics?x=y`; empty where there is none.
+    pub(crate) fn target(&self) -> &str {
+        self.word(1)
+    }
+
+    fn word(&self, at: usize) -> &str {
+        self.line.split_ascii_whitespace().nth(at).unwrap_or("")
+    }
+}
+
+/// Gives each connection to `answer`, from a thread of its own.
+///
+/// # Errors
+/// The system's, if there can be no more threads.
+pub(crate) fn serve(
+    listener: TcpListener,
+    answer: impl Fn(TcpStream) + Send + 'static,
+) -> io::Result<()> {
+    std::thread::Builder::new().name("http".into()).spawn(move || {
+        for stream in listener.incoming() {
+            match stream {
+                Ok(stream) => answer(stream),
+                // Out of descriptors, most likely: not to be asked again at once.
+                Err(_) => std::thread::sleep(Duration::from_millis(100)),
+            }
+        }
+    })?;
+    Ok(())
+}

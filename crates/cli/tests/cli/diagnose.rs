@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `diagnose`: what it prints, how it ends, and what it writes for other tools.
+
+use super::common::{Run, ncclscope};
+use ncclscope_analyze::simulate::{Call, Fault};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+/// Two ranks that were killed; rank 0 is in an AllReduce more than rank 1.
+fn killed(age_ns: u64) -> Run {
+    Run::new(|process| {
+        process.header.closed = false;
+        process.collective(Call::ALL_REDUCE);
+        if process.comm.rank == 0 {
+            process.collective(Call { fault: Fault::Hang, ..Call::ALL_REDUCE });
+        }
+        process.now += age_ns;
+    })
+}
+
+#[test]
+fn a_rank_that_others_wait_for() {
+    let run = killed(60_000_000_000);
+    let text = ncclscope(&["diagnose", run.text()]).ends_with(1).stdout;
+    assert!(text.contains("H1a  rank 1 (node-1, pid 1001)"), "{text}");
+    assert!(text.contains("all processes were killed"), "{text}");
+    let json = ncclscope(&["diagnose", run.text(), "--format", "json"]).ends_with(1).stdout;
+    let found: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(found["schema"], "ncclscope.diagnosis/1");
+    let verdict = &found["verdicts"][0];
+    assert_eq!(verdict["class"], "H1a");
+    assert_eq!(verdict["confidence"], "confirmed");
+    assert_eq!(verdict["root_ranks"], serde_json::json!([1]));
+    assert_eq!(verdict["comm"], "0x1f2e3d4c");
+    assert_eq!(verdict["op"]["func"], "AllReduce");
+    assert_eq!(verdict["op"]["index"], 2);
+    assert_eq!(found["silent_ranks"], serde_json::json!([]));
+}
+
+#[test]
+fn a_rank_that_left_nothing_is_suspected() {
+    let run = killed(60_000_000_000);
+    std::fs::remove_file(recording(run.path(), "node-1")).unwrap();
+    let json = ncclscope(&["diagnose", run.text(), "--format", "json"]).ends_with(1).stdout;
+    let found: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(found["silent_ranks"], serde_json::json!([1]));
+    let verdict = &found["verdicts"][0];
+    assert_eq!((&verdict["class"], &verdict["confidence"]), (&"H1b".into(), &"suspect".into()));
+    assert_eq!(verdict["root_ranks"], serde_json::json!([1]));
+}
+
+fn recording(directory: &Path, host: &str) -> PathBuf {
+    let files = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let is_it = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().starts_with(host);
+    files.into_iter().find(is_it).unwrap()
+}
+
+#[test]
+fn what_went_well_or_was_killed_at_work_is_no_hang() {
+    let healthy = Run::new(|process| process.collective(Call::ALL_REDUCE));
+    let text = ncclscope(&["diagnose", healthy.text()]).ends_with(0).stdout;
+    assert!(text.contains("Nothing found"), "{text}");
+    let at_work = killed(1_000_000);
+    ncclscope(&["diagnose", at_work.text()]).ends_with(0);
+}
+
+#[test]
+fn wrong_input_and_usage() {
+    let empty = tempfile::tempdir().unwrap();
+    let path = empty.path().to_str().unwrap();
+    let outcome = ncclscope(&["diagnose", path]).ends_with(3);
+    assert!(outcome.stderr.contains("nothing to diagnose"), "{outcome:?}");
+    ncclscope(&["diagnose"]).ends_with(2);
+    ncclscope(&["diagnose", path, "--hang-sec", "0"]).ends_with(2);
+}
+
+#[test]
+fn flight_recorder_dumps_come_out_and_go_in_again() {
+    let run = killed(60_000_000_000);
+    let out = tempfile::tempdir().unwrap();
+    let dumps = out.path().join("dumps");
+    let to = dumps.to_str().unwrap();
+    ncclscope(&["diagnose", run.text(), "--fr-out", to]).ends_with(1);
+    assert!(dumps.join("_dump_0").exists() && dumps.join("flight-recorder.json").exists());
+    let json = ncclscope(&["diagnose", to, "--format", "json"]).ends_with(1).stdout;
+    let found: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(found["verdicts"][0]["class"], "H1a");
+    assert_eq!(found["verdicts"][0]["root_ranks"], serde_json::json!([1]));
+    assert_eq!(found["source"], "PyTorch Flight Recorder");
+}

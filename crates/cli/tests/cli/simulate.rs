@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `ncclscope simulate`.
+
+use crate::common::ncclscope;
+
+#[test]
+fn the_list_names_every_fault_with_its_class() {
+    let list = ncclscope(&["simulate", "--list"]).ends_with(0).stdout;
+    for line in ["host-stuck", "H1a", "order-swap", "DEADLOCK", "slow-nic", "S4", "checkpoint"] {
+        assert!(list.contains(line), "{list}");
+    }
+}
+
+#[test]
+fn a_job_is_written_and_can_be_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("job");
+    let (out, tiny) = (out.to_str().unwrap(), ["--ranks", "4", "--steps", "2"]);
+    let args = ["simulate", "-o", out, "--fault", "host-stuck", "--rank", "1", "--seed", "3"];
+    let told = ncclscope(&[&args[..], &tiny[..]].concat()).ends_with(0).stdout;
+    assert!(told.contains("the job hangs") && told.contains("planted H1a: ranks [1]"), "{told}");
+    let report = ncclscope(&["report", out]).ends_with(0).stdout;
+    assert!(report.contains("4 of 4 ranks recorded"), "{report}");
+    let truth = std::fs::read_to_string(format!("{out}/truth.json")).unwrap();
+    assert!(truth.contains("\"class\": \"H1a\""), "{truth}");
+    // What is there is not written over.
+    let again = ncclscope(&[&args[..], &tiny[..]].concat()).ends_with(4).stderr;
+    assert!(again.contains("File exists"), "{again}");
+}
+
+#[test]
+fn a_scenario_file_is_read_and_the_command_line_wins() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("s.toml");
+    std::fs::write(&file, "seed = 9\n[job]\nranks = 4\nsteps = 1\n[[fault]]\nname = \"clocks\"\n")
+        .unwrap();
+    let (file, out) = (file.to_str().unwrap(), dir.path().join("job"));
+    let args = ["simulate", file, "-o", out.to_str().unwrap(), "--ranks", "2"];
+    let told = ncclscope(&args).ends_with(0).stdout;
+    assert!(told.starts_with("2 ranks") && told.contains("came to its end"), "{told}");
+}
+
+#[test]
+fn mistakes_are_told_in_one_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("job");
+    let out = out.to_str().unwrap();
+    let no_file = ncclscope(&["simulate", "/nowhere.toml", "-o", out]).ends_with(3).stderr;
+    assert!(no_file.contains("/nowhere.toml"), "{no_file}");
+    ncclscope(&["simulate"]).ends_with(2);
+    let fault = ncclscope(&["simulate", "-o", out, "--fault", "rust"]).ends_with(2).stderr;
+    assert!(fault.contains("--list"), "{fault}");
+    let sizes = ncclscope(&["simulate", "-o", out, "--tp", "5"]).ends_with(2).stderr;
+    assert!(sizes.contains("tp 5"), "{sizes}");
+    assert!(!std::path::Path::new(out).exists());
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `ncclscope stragglers`: what it prints, and how it ends.
+
+use crate::common::{Run, ncclscope};
+use ncclscope_analyze::simulate::Call;
+use ncclscope_trace::{Mark, What, define::StrId};
+use serde_json::Value;
+use std::path::Path;
+
+/// Twelve steps of two ranks that arrive together.
+fn healthy() -> Run {
+    Run::new(|p| {
+        for step in 0..12 {
+            let (ticks, name) = (p.now, StrId::NONE);
+            p.marks.push(Mark { ticks, what: What::Step, name, value: step });
+            p.now += 20_000_000;
+            p.collective(Call::ALL_REDUCE);
+        }
+    })
+}
+
+fn json(run: &str, code: i32) -> Value {
+    let args = ["stragglers", run, "--format", "json"];
+    serde_json::from_str(&ncclscope(&args).ends_with(code).stdout).unwrap()
+}
+
+#[test]
+fn nothing_is_said_of_ranks_that_arrive_together() {
+    let run = healthy();
+    let report = json(run.text(), 0);
+    assert_eq!(report["schema"], "ncclscope.stragglers/1");
+    assert_eq!(report["summary"], Value::Array(vec![]));
+    assert_eq!(report["steps"].as_array().unwrap().len(), 12);
+    assert!(report["clock"]["max_residual_ms"].as_f64().unwrap() < 0.1, "{report}");
+    let text = ncclscope(&["stragglers", run.text()]).ends_with(0).stdout;
+    assert!(text.contains("12 steps (from marks)") && text.contains("SLOW\n  nothing"), "{text}");
+}
+
+/// Class, ranks and link of findings, or of what is true.
+fn essence(findings: &Value) -> Vec<[String; 3]> {
+    let findings = findings.as_array().unwrap().iter();
+    let mut all: Vec<[String; 3]> = findings
+        .map(|f| [&f["class"], &f["root_ranks"], &f["edge"]].map(ToString::to_string))
+        .collect();
+    // A link tells its ranks; a truth may name one end as the root.
+    all.iter_mut().filter(|f| f[2] != "null").for_each(|f| f[1].clear());
+    all
+}
+
+/// What is found in a simulated job of 16 ranks is what was planted, and no more.
+#[track_caller]
+fn finds_what_was_planted(fault: &str, code: i32) {
+    let directory = tempfile::tempdir().unwrap();
+    let run = directory.path().join("run");
+    let run = run.to_str().unwrap();
+    ncclscope(&["simulate", "-o", run, "--seed", "1", "--fault", fault]).ends_with(0);
+    let truth = std::fs::read(directory.path().join("run/truth.json")).unwrap();
+    let truth: Value = serde_json::from_slice(&truth).unwrap();
+    let report = json(run, code);
+    assert_eq!(essence(&report["summary"]), essence(&truth["slow"]), "{fault}");
+}
+
+#[test]
+fn slow_ranks_and_hosts_of_a_simulated_job_are_named() {
+    for fault in ["slow-gpu", "launch-bound", "long-last-stage"] {
+        finds_what_was_planted(fault, 1);
+    }
+}
+
+#[test]
+fn slow_links_and_changes_of_a_simulated_job_are_named() {
+    for fault in ["slow-link", "slow-nic", "slow-nvlink", "drift", "algo-change"] {
+        finds_what_was_planted(fault, 1);
+    }
+}
+
+#[test]
+fn healthy_simulated_jobs_are_left_alone() {
+    for fault in ["healthy", "jitter", "clocks", "checkpoint"] {
+        finds_what_was_planted(fault, 0);
+    }
+}
+
+/// What is overwritten of a rank would look like its work.
+#[test]
+fn recordings_that_were_too_small_make_nobody_slow() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = directory.path().join("run");
+    let run = run.to_str().unwrap();
+    let args = ["--ranks", "64", "--seed", "1", "--fault", "ring-overflow"];
+    ncclscope(&[&["simulate", "-o", run][..], &args].concat()).ends_with(0);
+    let report = json(run, 0);
+    assert!(report["steps"].as_array().unwrap().len() >= 10, "{}", report["steps"]);
+    assert!(report["notes"].to_string().contains("overwritten"), "{}", report["notes"]);
+}
+
+#[test]
+fn bad_input_gets_one_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    std::fs::write(path("a.parquet"), "not a table").unwrap();
+    std::fs::write(path("a.json"), "{\"traceEvents\": []}").unwrap();
+    std::fs::write(path("b.json"), "{\"traceEv").unwrap();
+    std::fs::write(path("a.tar.gz"), "not compressed").unwrap();
+    let (table, trace) = (path("a.parquet"), path("a.json"));
+    for (args, code, what) in [
+        (vec!["missing"], 3, "cannot read missing"),
+        (vec![&table], 3, "cannot read"),
+        (vec![&trace], 3, "no NCCL kernel"),
+        (vec![&path("b.json")], 3, "cannot read"),
+        (vec![&path("a.tar.gz")], 3, "cannot read"),
+        (vec![&table, &trace], 2, "cannot be read together"),
+        (vec![&table, &table], 2, "one .parquet file"),
+        (vec![&trace, "--threshold", "0"], 2, "expected a percentage"),
+    ] {
+        let args: Vec<&str> = std::iter::once("stragglers").chain(args.iter().copied()).collect();
+        let outcome = ncclscope(&args).ends_with(code);
+        assert!(outcome.stderr.contains(what), "{args:?}: {}", outcome.stderr);
+        assert_eq!(outcome.stdout, "", "{args:?}");
+    }
+}
+
+#[test]
+fn the_last_arrivers_of_a_real_job() {
+    let file = "../../../shared/data/kineto/dlrm_kineto.tar.gz";
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+    if !path.exists() {
+        use std::io::Write;
+        let mut out = std::io::stderr();
+        writeln!(out, "skipped: {} is not there", path.display()).unwrap();
+        return;
+    }
+    let args = ["stragglers", path.to_str().unwrap(), "--format", "json"];
+    let report: Value = serde_json::from_str(&ncclscope(&args).ends_with(0).stdout).unwrap();
+    let rows = report["last_arrivers"].as_array().unwrap().iter();
+    let last: Vec<u64> = rows.map(|row| row["last"]["rank"].as_u64().unwrap()).collect();
+    assert_eq!(last, [7, 7, 7, 7, 7, 5, 5, 4]);
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How long a verdict takes from the vectors of a very large job: 131,072 ranks with ten
+//! communicators each, of which one rank is late. `cargo run --release -p ncclscope-diagnose
+//! --example diagnose-speed [RANKS]`, or a table of vectors instead of the number.
+
+use ncclscope_diagnose::{Options, diagnose, input};
+use ncclscope_trace::vectors::{self, Vector};
+use std::time::Instant;
+
+/// Ranks of a communicator of each kind, from one host to the whole job.
+const SIZES: [u32; 10] = [8, 8, 16, 16, 32, 64, 128, 1024, 8192, u32::MAX];
+const LATE: u32 = 4_321;
+
+fn job(ranks: u32) -> Vec<Vector> {
+    let mut all = Vec::new();
+    for (kind, size) in (1u64..).zip(SIZES) {
+        let size = size.min(ranks);
+        let is_stuck = kind % 2 == 0;
+        for process in 0..ranks {
+            let (block, rank) = (process / size, process % size);
+            let waits = is_stuck && process != LATE % ranks;
+            all.push(Vector {
+                comm: kind << 32 | u64::from(block),
+                process,
+                rank,
+                nranks: size.min(ranks - block * size),
+                api: 1000 + u32::from(waits),
+                enqueued: 1000 + u32::from(waits),
+                // What is not the whole job's is queued behind it.
+                started: 1000 + u32::from(waits && size == ranks),
+                done: 1000,
+                age_ms: if waits { 60_000 } else { 0 },
+                hash: 7,
+                hash_at: 960,
+                peer: -1,
+                ..Vector::default()
+            });
+        }
+    }
+    all
+}
+
+/// A figure of `/proc/self/status`, in MiB.
+fn memory(name: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find(|line| line.starts_with(name));
+    let number = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
+    number.unwrap_or(0) / 1024
+}
+
+#[expect(clippy::print_stdout, reason = "an example that prints figures")]
+fn main() {
+    let argument = std::env::args().nth(1).unwrap_or_else(|| "131072".into());
+    let mut bytes = Vec::new();
+    match argument.parse::<u32>() {
+        Ok(ranks) => vectors::write(&mut bytes, &job(ranks)).expect("memory takes it"),
+        Err(_) => bytes = std::fs::read(&argument).expect("a number of ranks, or a table"),
+    }
+    let start = Instant::now();
+    let all = vectors::read(&bytes).expect("a table of vectors");
+    let read = start.elapsed();
+    let job = input::vectors::build(&all);
+    let built = start.elapsed();
+    let found = diagnose(&job, &Options::default());
+    let done = start.elapsed();
+    println!("{} vectors of {} ranks in {} communicators", all.len(), found.ranks, job.comms.len());
+    println!("read {read:.2?}, job {:.2?}, verdict {:.2?}", built - read, done - built);
+    println!("all {done:.2?}, peak memory {} MiB", memory("VmHWM"));
+    for verdict in found.verdicts {
+        println!("{} {}: {} victims", verdict.class.name(), verdict.title, verdict.victims);
+    }
+}

@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Dumps of PyTorch's Flight Recorder, one file for each rank, as pickle or JSON.
+
+`pg_status` has the latest numbers enqueued and completed of each process group, under numbers that
+belong to the process; `pg_config` has the groups by name. Both in numerical order go together,
+which is checked against the entries, of which there may be none. A group that sends and receives
+counts those in `pg_status` too: its collectives are then taken from the entries, and its sends and
+receives become [`Kind::Sequence`], which explains waits and convicts nobody while there is
+anything better.
+
+The format is that of PyTorch's `torch/distributed/flight_recorder`.
+*/
+
+use crate::job::{Call, Communicator, Flight, Job, Kind, Life, Process, Vector};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
+
+/// Ranks and their dumps.
+#[derive(Debug, Default)]
+pub struct Dumps {
+    ranks: BTreeMap<u32, Dump>,
+}
+
+#[derive(Debug, Default)]
+struct Dump {
+    groups: BTreeMap<String, Group>,
+    entries: Vec<Entry>,
+}
+
+#[derive(Debug, Default)]
+struct Group {
+    desc: String,
+    ranks: Vec<u32>,
+    /// Numbers of the latest operation enqueued, started and completed.
+    status: Option<(u64, Option<u64>, u64)>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    group: String,
+    name: String,
+    seq: u64,
+    is_p2p: bool,
+    is_open: bool,
+    created_ns: u64,
+    call: Call,
+}
+
+/// True if `value` is a dump.
+#[must_use]
+pub fn is_dump(value: &Value) -> bool {
+    value["entries"].is_array() && (value["version"].is_string() || value["pg_config"].is_object())
+}
+
+impl Dumps {
+    /// No dump was added.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ranks.is_empty()
+    }
+
+    /// Adds the dump of a file whose name ends in the rank's number.
+    ///
+    /// # Errors
+    /// One sentence, for a file that is no dump, or whose rank is unknown or was there already.
+    pub fn add(&mut self, path: &Path, value: Value) -> Result<(), String> {
+        if !is_dump(&value) {
+            return Err("it is no Flight Recorder dump: `version` or `entries` is missing".into());
+        }
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let digits = stem.len() - stem.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+        let rank = stem[stem.len() - digits..].parse();
+        let rank = rank.map_err(|_| "its name must end in the number of the rank")?;
+        if self.ranks.insert(rank, Dump::new(&value)).is_some() {
+            return Err(format!("there are two dumps of rank {rank}"));
+        }
+        Ok(())
+    }
+
+    /// The job that the dumps show.
+    #[must_use]
+    pub fn job(&self) -> Job {
+        let mut groups: BTreeMap<(&str, &[u32]), &str> = BTreeMap::new();
+        let mut ranks: BTreeSet<u32> = self.ranks.keys().copied().collect();
+        for dump in self.ranks.values() {
+            for (name, group) in &dump.groups {
+                ranks.extend(&group.ranks);
+                groups.insert((name, &group.ranks), &group.desc);
+            }
+        }
+        let ranks: Vec<u32> = ranks.into_iter().collect();
+        let process = |rank: &u32| Process {
+            rank: Some(*rank),
+            life: if self.ranks.contains_key(rank) { Life::Running } else { Life::Silent },
+            ..Process::default()
+        };
+        let mut job = Job {
+            source: "PyTorch Flight Recorder".into(),
+            processes: ranks.iter().map(process).collect(),
+            is_dump: true,
+            ..Job::default()
+        };
+        for ((name, members), desc) in groups.into_iter().filter(|((_, m), _)| m.len() > 1) {
+            let place = Place { dumps: self, ranks: &ranks, name, members, desc };
+            place.add_to(&mut job.comms);
+        }
+        let has_kernels = job.comms.iter().flat_map(|c| &c.vectors).any(|v| v.started.is_some());
+        if !has_kernels {
+            job.notes.push(
+                "these dumps do not tell whether kernels started (TORCH_NCCL_ENABLE_TIMING is off)"
+                    .into(),
+            );
+        }
+        job
+    }
+}
+
+impl Dump {
+    fn new(value: &Value) -> Dump {
+        let entries: Vec<Entry> =
+            value["entries"].as_array().into_iter().flatten().filter_map(Entry::new).collect();
+        let mut groups = BTreeMap::new();
+        for (key, group) in value["pg_config"].as_object().into_iter().flatten() {
+            let name = group["name"].as_str().unwrap_or(key).to_owned();
+            let desc = group["desc"].as_str().unwrap_or_default().to_owned();
+            groups.insert(name, Group { desc, ranks: ranks(&group["ranks"]), status: None });
+        }
+        let mut dump = Dump { groups, entries };
+        dump.join_status(value);
+        dump
+    }
+
+    /// Finds the name of each group of `pg_status`.
+    fn join_status(&mut self, value: &Value) {
+        let Some(status) = value["pg_status"].as_object() else { return };
+        let mut told: HashMap<&str, &str> = HashMap::new();
+        let entries = value["entries"].as_array().into_iter().flatten();
+        let ids: Vec<(String, &str)> = entries
+            .filter_map(|e| Some((e["pg_id"].as_u64()?.to_string(), group_name(e)?)))
+            .collect();
+        told.extend(ids.iter().map(|(id, name)| (id.as_str(), *name)));
+        let mut ids: Vec<&String> = status.keys().collect();
+        let mut names: Vec<String> = self.groups.keys().cloned().collect();
+        ids.sort_by_key(|id| (id.parse::<u64>().unwrap_or(u64::MAX), id.as_str()));
+        names.sort_by_key(|name| (name.parse::<u64>().unwrap_or(u64::MAX), name.clone()));
+        let in_order: HashMap<&str, &String> =
+            ids.iter().map(|id| id.as_str()).zip(&names).collect();
+        let agrees = ids.len() == names.len()
+            && told.iter().all(|(id, name)| in_order.get(id).is_some_and(|n| n == name));
+        for (id, numbers) in status {
+            let by_order = in_order.get(id.as_str()).filter(|_| agrees).map(|name| name.as_str());
+            let Some(name) = told.get(id.as_str()).copied().or(by_order) else { continue };
+            if let Some(group) = self.groups.get_mut(name) {
+                let number =
+                    |key: &str| numbers[key].as_i64().and_then(|number| u64::try_from(number).ok());
+                group.status = Some((
+                    number("last_enqueued_collective").unwrap_or(0),
+                    number("last_started_collective"),
+                    number("last_completed_collective").unwrap_or(0),
+                ));
+            }
+        }
+    }
+
+    fn of<'a>(&'a self, group: &'a str) -> impl Iterator<Item = &'a Entry> {
+        self.entries.iter().filter(move |entry| entry.group == group)
+    }
+
+    fn newest_ns(&self) -> u64 {
+        self.entries.iter().map(|entry| entry.created_ns).max().unwrap_or(0)
+    }
+}
+
+impl Entry {
+    fn new(value: &Value) -> Option<Entry> {
+        let full = value["profiling_name"].as_str()?;
+        let name = full.split_once(':').map_or(full, |(_, name)| name).to_owned();
+        let is_p2p = value["is_p2p"].as_bool().unwrap_or(false);
+        let is_over = value["state"] == "completed"
+            || value["retired"] == true
+            || value["time_discovered_completed_ns"].as_u64().is_some_and(|ns| ns != 0);
+        let seq = &value[if is_p2p { "p2p_seq_id" } else { "collective_seq_id" }];
+        Some(Entry {
+            group: group_name(value)?.to_owned(),
+            seq: seq.as_u64().or_else(|| value["seq_id"].as_u64())?,
+            is_p2p,
+            is_open: !is_over,
+            created_ns: value["time_created_ns"].as_u64().unwrap_or(0),
+            call: call(&name, value),
+            name,
+        })
+    }
+
+    /// From which to which rank of the group data goes.
+    fn direction(&self) -> Option<(bool, u32, u32)> {
+        let (verb, way) = self.name.split_once(' ')?;
+        let (here, there) = way.split_once("->").or_else(|| way.split_once("<-"))?;
+        Some((verb == "send", here.trim().parse().ok()?, there.trim().parse().ok()?))
+    }
+}
+
+fn call(name: &str, value: &Value) -> Call {
+    let sizes = value["input_sizes"].to_string();
+    let numel = |shape: &Value| -> u64 {
+        shape.as_array().into_iter().flatten().filter_map(Value::as_u64).product()
+    };
+    let input: u64 = value["input_sizes"].as_array().into_iter().flatten().map(numel).sum();
+    // Where ranks may rightly give different sizes they are not compared.
+    let alike = ["all_reduce", "allreduce", "broadcast", "_base", "into_tensor", "barrier"];
+    let is_alike = alike.iter().any(|part| name.contains(part)) || name == "reduce";
+    let datatype = value["input_dtypes"][0].as_str().unwrap_or_default().to_owned();
+    Call {
+        func: name.to_owned(),
+        count: is_alike.then_some(input),
+        root: None,
+        size: format!("{sizes} {datatype}"),
+        datatype,
+    }
+}
+
+fn group_name(entry: &Value) -> Option<&str> {
+    match &entry["process_group"] {
+        Value::Array(parts) => parts.first()?.as_str(),
+        other => other.as_str(),
+    }
+}
+
+/// A list of ranks, or its text.
+fn ranks(value: &Value) -> Vec<u32> {
+    let parsed;
+    let list = match value {
+        Value::String(text) => {
+            parsed = serde_json::from_str(text).unwrap_or(Value::Null);
+            &parsed
+        }
+        other => other,
+    };
+    let numbers = list.as_array().into_iter().flatten().filter_map(Value::as_u64);
+    numbers.filter_map(|rank| u32::try_from(rank).ok()).collect()
+}
+
+/// One group while its communicators are made.
+struct Place<'a> {
+    dumps: &'a Dumps,
+    /// Ranks of the job in the order of its processes.
+    ranks: &'a [u32],
+    name: &'a str,
+    members: &'a [u32],
+    desc: &'a str,
+}
+
+impl Place<'_> {
+    fn add_to(&self, comms: &mut Vec<Communicator>) {
+        let sends = self.known().any(|(.., dump)| dump.of(self.name).any(|entry| entry.is_p2p));
+        if sends && self.members.len() == 2 {
+            let mut pair = self.communicator(true);
+            pair.kind = Kind::Sequence;
+            comms.push(pair);
+        } else if sends {
+            comms.extend(self.pairs());
+        }
+        comms.push(self.communicator(!sends));
+    }
+
+    /// Members with a dump: rank in the group, rank in the job, dump.
+    fn known(&self) -> impl Iterator<Item = (u32, u32, &Dump)> {
+        let members = self.members.iter().zip(0..);
+        members.filter_map(|(&job, rank)| Some((rank, job, self.dumps.ranks.get(&job)?)))
+    }
+
+    fn process(&self, rank: u32) -> u32 {
+        self.ranks.binary_search(&rank).ok().and_then(|at| u32::try_from(at).ok()).unwrap_or(0)
+    }
+
+    fn named(&self) -> Communicator {
+        Communicator {
+            name: self.name.to_owned(),
+            role: (!self.desc.is_empty()).then(|| self.desc.to_owned()),
+            nranks: u32::try_from(self.members.len()).unwrap_or(u32::MAX),
+            ..Communicator::default()
+        }
+    }
+
+    /// The collectives of the group; with `use_status` by the numbers of `pg_status`.
+    fn communicator(&self, use_status: bool) -> Communicator {
+        let mut comm = self.named();
+        let silent = self.members.iter().filter(|rank| !self.dumps.ranks.contains_key(rank));
+        comm.silent = silent.map(|&rank| self.process(rank)).collect();
+        for (rank, job, dump) in self.known() {
+            let Some(vector) = self.vector(rank, job, dump, use_status) else { continue };
+            let at = u32::try_from(comm.vectors.len()).unwrap_or(u32::MAX);
+            let mut calls: BTreeMap<u64, Call> = BTreeMap::new();
+            for entry in dump.of(self.name).filter(|entry| !entry.is_p2p) {
+                // Operations of one coalesced call share their number.
+                let call = calls.entry(entry.seq).or_default();
+                match call.func.is_empty() {
+                    true => *call = entry.call.clone(),
+                    false => call.func = format!("{}+{}", call.func, entry.call.func),
+                }
+            }
+            if vector.is_inside() {
+                let call = calls.get(&vector.front()).cloned().unwrap_or_default();
+                comm.flights.insert(at, Flight { call, ..Flight::default() });
+            }
+            comm.calls.insert(at, calls);
+            comm.vectors.push(vector);
+        }
+        comm
+    }
+
+    fn vector(&self, rank: u32, job: u32, dump: &Dump, use_status: bool) -> Option<Vector> {
+        let status = dump.groups.get(self.name).and_then(|group| group.status);
+        let entries = || dump.of(self.name).filter(|entry| use_status || !entry.is_p2p);
+        let open = || entries().filter(|entry| entry.is_open);
+        let last = entries().map(|entry| entry.seq).max();
+        let first_open = open().map(|entry| entry.seq).min();
+        let (enqueued, started, done) = match status.filter(|_| use_status) {
+            Some(status) => status,
+            None => (last?, None, first_open.map_or(last?, |first| first.saturating_sub(1))),
+        };
+        let born = open().map(|entry| entry.created_ns).min();
+        Some(Vector {
+            process: self.process(job),
+            rank,
+            api: enqueued,
+            enqueued,
+            started,
+            done: done.min(enqueued),
+            age_ns: born.map(|born| dump.newest_ns().saturating_sub(born)),
+            born_ns: born.map(|born| dump.newest_ns().saturating_sub(born)),
+            is_blind: false,
+        })
+    }
+
+    /// Sends and receives in flight between two of more members: whether the other side has come
+    /// so far cannot be told from the dumps, only whether it is in the same transfer.
+    fn pairs(&self) -> Vec<Communicator> {
+        let mut open: BTreeMap<(u32, u32), [Option<u64>; 2]> = BTreeMap::new();
+        for (_, _, dump) in self.known() {
+            for entry in dump.of(self.name).filter(|entry| entry.is_p2p && entry.is_open) {
+                let Some((is_send, here, there)) = entry.direction() else { continue };
+                let key = if is_send { (here, there) } else { (there, here) };
+                let age = dump.newest_ns().saturating_sub(entry.created_ns);
+                let side = &mut open.entry(key).or_default()[usize::from(!is_send)];
+                *side = (*side).max(Some(age));
+            }
+        }
+        let member = |rank: u32| self.members.get(rank as usize).copied();
+        let pairs = open.into_iter().filter_map(|((src, dst), ages)| {
+            let mut comm = Communicator { kind: Kind::Sequence, ..self.named() };
+            for (rank, age_ns) in [src, dst].into_iter().zip(ages) {
+                let job = member(rank)?;
+                if !self.dumps.ranks.contains_key(&job) {
+                    comm.silent.push(self.process(job));
+                    continue;
+                }
+                let enqueued = u64::from(age_ns.is_some());
+                let process = self.process(job);
+                let base = Vector { process, rank, age_ns, enqueued, ..Vector::default() };
+                comm.vectors.push(Vector { api: enqueued, born_ns: age_ns, ..base });
+            }
+            Some(comm)
+        });
+        pairs.collect()
+    }
+}

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+What NCCL's RAS prints as JSON (`ncclras -f json`, NCCL 2.28 on): which ranks of each communicator
+answer, which are missing or dead, and how often each function was launched.
+
+RAS counts launches, not completions, so that it adds to other inputs, and alone tells little more
+than who is missing. NCCL 2.28 puts a comma too many into its output, which is overlooked.
+*/
+
+use crate::job::{Communicator, Job, Life, Process, Vector};
+use crate::verdict::{Diagnosis, Evidence};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// One rank of a communicator, as RAS has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Member {
+    rank: u32,
+    host: String,
+    pid: Option<u32>,
+    device: Option<u64>,
+    launched: u64,
+    is_missing: bool,
+    is_dead: bool,
+    error: u64,
+}
+
+/// What RAS says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ras {
+    comms: Vec<(String, u32, Vec<Member>)>,
+}
+
+/// True if `value` is RAS's output.
+#[must_use]
+pub fn is_ras(value: &Value) -> bool {
+    value["communicators"].is_array() && value["nccl_version"].is_string()
+}
+
+/// Reads JSON, also with commas before closing brackets.
+///
+/// # Errors
+/// A sentence with the place.
+pub fn parse(bytes: &[u8]) -> Result<Value, String> {
+    serde_json::from_slice(bytes)
+        .or_else(|error| serde_json::from_slice(&without_commas(bytes)).map_err(|_| error))
+        .map_err(|error| format!("it is no JSON: {error}"))
+}
+
+/// Leaves out commas that stand before a closing bracket, outside of texts.
+fn without_commas(bytes: &[u8]) -> Vec<u8> {
+    let (mut out, mut in_text, mut is_escaped) = (Vec::with_capacity(bytes.len()), false, false);
+    for (at, &byte) in bytes.iter().enumerate() {
+        if in_text {
+            in_text = is_escaped || byte != b'"';
+            is_escaped = !is_escaped && byte == b'\\';
+        } else {
+            in_text = byte == b'"';
+            let mut rest = bytes[at + 1..].iter().filter(|b| !b.is_ascii_whitespace());
+            if byte == b',' && matches!(rest.next(), Some(b']' | b'}')) {
+                continue;
+            }
+        }
+        out.push(byte);
+    }
+    out
+}
+
+fn number(value: &Value) -> Option<u32> {
+    u32::try_from(value.as_u64()?).ok()
+}
+
+impl Ras {
+    /// What RAS's output says.
+    #[must_use]
+    pub fn new(value: &Value) -> Ras {
+        let mut comms = Vec::new();
+        for comm in value["communicators"].as_array().into_iter().flatten() {
+            let name = comm["hash"].as_str().unwrap_or("unknown").to_owned();
+            let here = comm["ranks"].as_array().into_iter().flatten();
+            let missing = comm["missing_ranks"].as_array().into_iter().flatten();
+            let mut members: Vec<Member> = here.filter_map(|rank| member(rank, false)).collect();
+            members.extend(missing.filter_map(|rank| member(rank, true)));
+            members.sort_by_key(|member| member.rank);
+            comms.push((name, number(&comm["size"]).unwrap_or(0), members));
+        }
+        Ras { comms }
+    }
+
+    /// A job of which only RAS tells: launches count as enqueued, and no completion is known.
+    #[must_use]
+    pub fn job(&self) -> Job {
+        let mut job = Job { source: "NCCL RAS".into(), is_dump: true, ..Job::default() };
+        let mut places: BTreeMap<(String, Option<u32>, Option<u64>), u32> = BTreeMap::new();
+        let widest = self.comms.iter().map(|(_, size, _)| *size).max().unwrap_or(0);
+        for (_, size, member) in
+            self.comms.iter().flat_map(|(n, s, m)| m.iter().map(move |m| (n, *s, m)))
+        {
+            let key = (member.host.clone(), member.pid, member.device);
+            let at = *places.entry(key).or_insert_with(|| {
+                job.processes.push(Process::default());
+                u32::try_from(job.processes.len() - 1).unwrap_or(u32::MAX)
+            });
+            let process = &mut job.processes[at as usize];
+            process.host = Some(member.host.clone());
+            process.pid = member.pid;
+            if size == widest {
+                process.rank = Some(member.rank);
+            }
+            if member.is_dead || member.is_missing {
+                process.life = if member.is_dead { Life::Dead } else { Life::Silent };
+            }
+        }
+        for (name, size, members) in &self.comms {
+            let mut comm =
+                Communicator { name: name.clone(), nranks: *size, ..Communicator::default() };
+            for member in members {
+                let key = (member.host.clone(), member.pid, member.device);
+                let process = places.get(&key).copied().unwrap_or(0);
+                if member.is_missing {
+                    comm.silent.push(process);
+                } else {
+                    comm.vectors.push(launched(process, member));
+                }
+            }
+            // Who launched most waits for those who did not: all that launches can tell.
+            let least = comm.vectors.iter().map(|v| v.enqueued).min().unwrap_or(0);
+            for vector in &mut comm.vectors {
+                vector.done = least.min(vector.enqueued);
+            }
+            job.comms.push(comm);
+        }
+        job.notes.push(
+            "RAS counts launches only: what is stuck in a kernel or in the network is not seen"
+                .into(),
+        );
+        job
+    }
+
+    /// Adds what RAS says about the ranks of verdicts, found by host and process id.
+    pub fn add_to(&self, diagnosis: &mut Diagnosis, job: &Job) {
+        for verdict in &mut diagnosis.verdicts {
+            for &rank in &verdict.root_ranks {
+                let process = job.processes.iter().find(|process| process.rank == Some(rank));
+                let pid = process.and_then(|process| process.pid);
+                let of_it = |member: &&Member| pid.is_some() && member.pid == pid;
+                let found = self.comms.iter().flat_map(|(_, _, members)| members).find(of_it);
+                if let Some(text) = found.and_then(Member::text) {
+                    verdict.evidence.push(Evidence::of(verdict.class, rank, text));
+                }
+            }
+        }
+        let missing = self.comms.iter().flat_map(|(name, _, members)| {
+            members.iter().filter(|m| m.is_missing).map(move |m| (name, m))
+        });
+        for (name, member) in missing {
+            let what = if member.is_dead { "dead" } else { "missing" };
+            let pid = member.pid.map_or_else(String::new, |pid| format!(", pid {pid}"));
+            diagnosis.notes.push(format!(
+                "RAS holds rank {} of communicator {name} ({}{pid}) for {what}",
+                member.rank, member.host
+            ));
+        }
+    }
+}
+
+fn launched(process: u32, member: &Member) -> Vector {
+    Vector {
+        process,
+        rank: member.rank,
+        api: member.launched,
+        enqueued: member.launched,
+        ..Vector::default()
+    }
+}
+
+fn member(value: &Value, is_missing: bool) -> Option<Member> {
+    let counts = value["collective_counts"].as_object().into_iter().flatten();
+    Some(Member {
+        rank: number(&value["rank"])?,
+        host: value["host"].as_str().unwrap_or("unknown").to_owned(),
+        pid: number(&value["pid"]),
+        device: value["cuda_dev"].as_u64(),
+        launched: counts.filter_map(|(_, count)| count.as_u64()).sum(),
+        is_missing,
+        is_dead: value["status"]["considered_dead"] == true,
+        error: value["status"]["async_error"].as_u64().unwrap_or(0),
+    })
+}
+
+impl Member {
+    fn text(&self) -> Option<String> {
+        if self.is_missing {
+            let what = if self.is_dead { "dead" } else { "missing" };
+            return Some(format!("NCCL RAS holds it for {what}"));
+        }
+        (self.error != 0).then(|| format!("NCCL RAS: its async error is {}", self.error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OUTPUT: &str = r#"{
+      "nccl_version": "2.28.9", "timestamp": "now", "communicators_count": 1,
+      "communicators": [{
+        "hash": "0xabc", "size": 3, "ranks_count": 2, "missing_ranks_count": 1,
+        "ranks": [
+          {"rank": 0, "host": "a", "pid": 10, "cuda_dev": 0,
+           "status": {"async_error": 0}, "collective_counts": {"AllReduce": 7, "Broadcast": 1,}},
+          {"rank": 1, "host": "a,]", "pid": 11, "cuda_dev": 1,
+           "status": {"async_error": 6}, "collective_counts": {"AllReduce": 6, "Broadcast": 1}},
+        ],
+        "missing_ranks": [
+          {"rank": 2, "host": "b", "pid": 12, "cuda_dev": 0,
+           "status": {"unresponsive": true, "considered_dead": true}}]
+      }]}"#;
+
+    #[test]
+    fn counts_and_missing_ranks_are_read_past_stray_commas() {
+        let value = parse(OUTPUT.as_bytes()).unwrap();
+        assert!(is_ras(&value));
+        assert_eq!(value["communicators"][0]["ranks"][1]["host"], "a,]");
+        let job = Ras::new(&value).job();
+        assert_eq!(job.processes.len(), 3);
+        assert_eq!(job.processes[2].life, Life::Dead);
+        let comm = &job.comms[0];
+        assert_eq!((comm.vectors[0].enqueued, comm.vectors[0].done), (8, 7));
+        assert_eq!(comm.silent, [2]);
+        assert!(parse(b"{\"a\": ").unwrap_err().contains("no JSON"));
+    }
+}

@@ -1,0 +1,493 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Recordings of ncclscope: what one process had come to at its end, or by now.
+
+The counts are those of the last [`Progress`] record, which go back to the communicator's first
+operation, and the events after it. Operations are numbered from the end. Where recording was
+stopped or sampled, or events were lost, the record's own counts hold, and calls are not compared.
+
+Ages are up to the latest time known of the process; `assemble` adds what went on after.
+*/
+
+use super::Settings;
+use crate::job::{Call, Entered, Flight, Job, Link, ThreadState};
+use ncclscope_analyze::operation::Completion;
+use ncclscope_analyze::stats::to_f64;
+use ncclscope_analyze::steps::StepExt;
+use ncclscope_analyze::timeline::comm_name;
+use ncclscope_analyze::{Event, Operation, Timeline, human, operations};
+use ncclscope_trace::progress::{
+    CHECKPOINT_EVERY, OpProgress, Progress, Thread, Vital, count_matters, progress_flags as flags,
+};
+use ncclscope_trace::record::{ApiCall, Coll};
+use ncclscope_trace::{Detail, EventKind, Recording, State, What};
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+
+/// Calls of a communicator that are kept for comparison.
+const CALLS: usize = 64;
+
+/// What a process had come to.
+#[derive(Debug, Default)]
+pub(super) struct Snapshot {
+    pub(super) host: String,
+    pub(super) pid: u32,
+    pub(super) global: Option<u32>,
+    /// The latest time known, by the host's clock, ns.
+    pub(super) end_ns: u64,
+    /// When its application last called NCCL, or something of it last became complete.
+    pub(super) change_ns: u64,
+    /// When its application last called NCCL.
+    pub(super) beat_ns: u64,
+    pub(super) is_closed: bool,
+    pub(super) is_copy: bool,
+    pub(super) comms: Vec<Member>,
+    pub(super) entered: Option<Entered>,
+    pub(super) threads: Vec<ThreadState>,
+    pub(super) reports: Vec<String>,
+}
+
+/// A process in a communicator.
+#[derive(Debug, Default)]
+pub(super) struct Member {
+    pub(super) hash: u64,
+    pub(super) name: String,
+    pub(super) role: Option<String>,
+    pub(super) nranks: u32,
+    pub(super) rank: u32,
+    pub(super) api: u64,
+    pub(super) enqueued: u64,
+    pub(super) started: Option<u64>,
+    pub(super) done: u64,
+    /// When the operation it is in last moved, ns.
+    pub(super) since_ns: Option<u64>,
+    /// When that operation was issued, ns.
+    pub(super) born_ns: Option<u64>,
+    pub(super) is_blind: bool,
+    /// Kernels of the communicator are seen.
+    pub(super) sees_kernels: bool,
+    pub(super) flight: Option<Flight>,
+    pub(super) hashes: Vec<(u64, u64)>,
+    pub(super) calls: BTreeMap<u64, Call>,
+    /// Sends (true) and receives by the other rank.
+    pub(super) pairs: BTreeMap<(bool, u32), Side>,
+    /// All sends and receives are in the recording: they can be counted.
+    pub(super) counts_pairs: bool,
+}
+
+/// One side of the sends from a rank to another.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Side {
+    pub(super) issued: u64,
+    pub(super) done: u64,
+    pub(super) open: u64,
+    pub(super) since_ns: Option<u64>,
+    pub(super) born_ns: Option<u64>,
+    pub(super) flight: Flight,
+}
+
+/// The job that recordings show.
+///
+/// # Errors
+/// One sentence, if none can be read.
+pub fn job(
+    paths: &[PathBuf],
+    settings: &Settings,
+    warnings: &mut Vec<String>,
+) -> Result<Job, String> {
+    let mut snapshots = Vec::new();
+    for path in paths {
+        match Recording::open(path) {
+            Ok(recording) => snapshots.push(Reader::new(&recording).snapshot()),
+            Err(error) => warnings.push(format!("cannot read {}: {error}", path.display())),
+        }
+    }
+    if snapshots.is_empty() {
+        return Err(warnings.pop().unwrap_or_else(|| "no recording can be read".into()));
+    }
+    Ok(super::assemble::job(snapshots, settings))
+}
+
+struct Reader<'a> {
+    recording: &'a Recording,
+    timeline: Timeline<'a>,
+    operations: Vec<Operation>,
+    /// Transfers in flight, as the drain thread saw them last.
+    links: HashMap<u64, OpProgress>,
+    is_partial: bool,
+}
+
+impl<'a> Reader<'a> {
+    fn new(recording: &'a Recording) -> Reader<'a> {
+        let timeline = Timeline::read(recording, false);
+        let mut operations = operations(&timeline);
+        operations.sort_by_key(|operation| timeline.event(operation.event).start.ticks);
+        let mut links = HashMap::new();
+        for vital in recording.vitals() {
+            if let Vital::Op(op) = vital {
+                links.insert(op.handle.0, *op);
+            }
+        }
+        let header = recording.header();
+        let lost: u64 = header.unwritten.iter().chain(&header.without_lane).sum();
+        let lanes = recording.lanes().iter().map(|lane| &lane.header);
+        let lost =
+            lost + lanes.map(|l| l.lost.iter().chain(&l.lost_ends).sum::<u64>()).sum::<u64>();
+        let is_stopped = recording.marks().iter().any(|mark| mark.what == What::Stop);
+        let is_partial = lost != 0 || header.left_out != 0 || is_stopped;
+        Reader { recording, timeline, operations, links, is_partial }
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let header = self.recording.header();
+        let beat = self.beat();
+        let stops = self.timeline.events().filter_map(|(_, event)| event.stop);
+        let change = stops.max().unwrap_or(0).max(beat);
+        let at = |ticks: u64| if ticks == 0 { 0 } else { self.timeline.ns(ticks) };
+        let reports = self.recording.hangs().iter().rev();
+        Snapshot {
+            host: header.host.clone(),
+            pid: header.pid,
+            global: self.recording.global_rank().map(|(rank, _)| rank),
+            end_ns: at(self.recording.last_ticks()),
+            change_ns: at(change),
+            beat_ns: at(beat),
+            is_closed: header.closed && !header.copy,
+            is_copy: header.copy,
+            comms: (0..self.recording.comms().len()).filter_map(|at| self.member(at)).collect(),
+            entered: self.entered(),
+            threads: self.threads(),
+            reports: reports
+                .filter_map(|(_, text)| Some(text.lines().next()?.to_owned()))
+                .collect(),
+        }
+    }
+
+    /// When the application last called NCCL.
+    fn beat(&self) -> u64 {
+        let progress = self.recording.vitals().iter().filter_map(|vital| match vital {
+            Vital::Progress(progress) => Some(progress.beat),
+            _ => None,
+        });
+        let calls = self.timeline.events().filter(|(_, event)| {
+            matches!(
+                event.kind(),
+                EventKind::CollApi | EventKind::P2pApi | EventKind::Coll | EventKind::P2p
+            )
+        });
+        progress.chain(calls.map(|(_, event)| event.start.ticks)).max().unwrap_or(0)
+    }
+
+    fn member(&self, position: usize) -> Option<Member> {
+        let comm = &self.recording.comms()[position];
+        let rank = u32::try_from(self.timeline.rank(position)?).ok()?;
+        let progress = self.recording.vitals().iter().rev().find_map(|vital| match vital {
+            Vital::Progress(progress) if progress.comm == comm.index => Some(*progress),
+            _ => None,
+        });
+        let progress = progress.unwrap_or_else(|| Progress {
+            flags: if comm.api_version < 5 { flags::NO_API } else { 0 } | flags::NO_KERNEL,
+            ..Progress::default()
+        });
+        let mut member = Member {
+            hash: comm.hash,
+            name: comm_name(comm),
+            role: self.recording.role(comm).map(str::to_owned).or_else(|| comm.name.clone()),
+            nranks: comm.ranks,
+            rank,
+            ..Member::default()
+        };
+        self.count(position, &progress, &mut member);
+        if self.recording.comm_end(comm.index).is_some() || progress.flags & flags::ENDED != 0 {
+            // Whatever seems open was aborted with it.
+            (member.done, member.is_blind) = (member.enqueued, true);
+        }
+        self.pairs(position, &mut member);
+        self.hashes(comm.index, &progress, &mut member);
+        Some(member)
+    }
+
+    fn of(&self, position: usize) -> impl Iterator<Item = (&Operation, &Event)> {
+        let events = self.operations.iter().map(|op| (op, self.timeline.event(op.event)));
+        events.filter(move |(op, _)| op.comm == Some(position))
+    }
+
+    fn count(&self, position: usize, progress: &Progress, member: &mut Member) {
+        let colls: Vec<(&Operation, &Event)> =
+            self.of(position).filter(|(op, _)| op.peer.is_none()).collect();
+        let is_new = |event: &Event| event.start.ticks > progress.ticks;
+        let new = |list: &[(&Operation, &Event)]| {
+            list.iter().filter(|(_, event)| is_new(event)).count() as u64
+        };
+        let calls = self.api_calls(position);
+        let new_calls = calls.iter().filter(|(event, _)| is_new(event)).count() as u64;
+        let is_partial = self.is_partial || progress.flags & flags::PARTIAL != 0;
+        member.enqueued = progress.enqueued + new(&colls);
+        member.api = match progress.flags & flags::NO_API != 0 {
+            true => member.enqueued,
+            false => (progress.api + new_calls).max(member.enqueued),
+        };
+        member.sees_kernels = progress.flags & flags::NO_KERNEL == 0;
+        member.started = member.sees_kernels.then_some(progress.started);
+        member.done = progress.done + new(&colls);
+        member.is_blind = progress.flags & flags::NO_END != 0;
+        if is_partial {
+            return;
+        }
+        let first = member.enqueued + 1 - colls.len().min(usize_of(member.enqueued)) as u64;
+        let numbered = || (first..).zip(&colls);
+        let with_kernel =
+            numbered().filter(|(_, (op, _))| self.kernel(op).is_some_and(|k| k.1 > 0));
+        if let Some((latest, _)) = with_kernel.last() {
+            member.started = Some(latest.max(progress.started));
+            member.sees_kernels = true;
+        }
+        let latest = member.started;
+        let is_open = |&(number, (op, _)): &(u64, &(&Operation, &Event))| {
+            // A kernel that ran on some channels only is not over; the last one's may be to come.
+            let lacks = self.kernel(op).is_some_and(|(all, some, _)| 0 < some && some < all);
+            op.completion == Completion::Open || lacks && latest == Some(number)
+        };
+        let open = numbered().find(is_open);
+        member.is_blind = open.is_none()
+            && colls.last().is_some_and(|(op, _)| op.completion == Completion::Unseen);
+        member.done = open.map_or(member.enqueued, |(number, _)| number - 1);
+        if let Some((_, (op, event))) = open {
+            member.since_ns = Some(self.since(op, event));
+            member.born_ns = Some(self.timeline.ns(event.start.ticks));
+            let call = self.call(op, event);
+            member.flight = Some(Flight { call, ..self.flight(op) });
+        }
+        let numbered = (member.api + 1 - calls.len() as u64..).zip(&calls);
+        let kept = calls.len().saturating_sub(CALLS);
+        let from_api = numbered.skip(kept).map(|(at, (_, call))| (at, self.api_call(call)));
+        member.calls = from_api.collect();
+        if calls.is_empty() {
+            let kept = colls.len().saturating_sub(CALLS);
+            let list = (first..).zip(&colls).skip(kept);
+            member.calls = list.map(|(at, (op, event))| (at, self.call(op, event))).collect();
+        }
+    }
+
+    /// The calls of collectives that are in the recording, in their order.
+    fn api_calls(&self, position: usize) -> Vec<(&Event, ApiCall)> {
+        let events = self.timeline.events().filter_map(|(_, event)| match event.start.detail {
+            Detail::CollApi(call) if self.timeline.comm_of(event) == Some(position) => {
+                Some((event, call))
+            }
+            _ => None,
+        });
+        let mut calls: Vec<(&Event, ApiCall)> = events.collect();
+        calls.sort_by_key(|(event, _)| event.start.ticks);
+        calls
+    }
+
+    fn api_call(&self, call: &ApiCall) -> Call {
+        let func = self.timeline.string(call.func).to_owned();
+        let datatype = self.timeline.string(call.datatype).to_owned();
+        let count = count_matters(&func).then_some(call.count);
+        Call {
+            size: format!("{} elements", call.count),
+            func,
+            datatype,
+            count,
+            root: Some(call.root),
+        }
+    }
+
+    fn call(&self, op: &Operation, event: &Event) -> Call {
+        let func = self.timeline.string(op.func).to_owned();
+        let (count, root) = match event.start.detail {
+            Detail::Coll(Coll { count, root, .. }) => (Some(count), Some(root)),
+            Detail::CeColl(ce) => (Some(ce.count), Some(ce.root)),
+            _ => (None, None),
+        };
+        Call {
+            count: count.filter(|_| count_matters(&func)),
+            root,
+            datatype: self.timeline.string(op.datatype).to_owned(),
+            size: op.bytes.map(human::bytes).unwrap_or_default(),
+            func,
+        }
+    }
+
+    /// Channels of the operation's kernel: all, started, stopped.
+    fn kernel(&self, op: &Operation) -> Option<(u32, u32, u32)> {
+        let children = self.timeline.children(op.event).iter().map(|&id| self.timeline.event(id));
+        let (mut started, mut stopped) = (0, 0);
+        for child in children.filter(|child| child.kind() == EventKind::KernelCh) {
+            started += 1;
+            stopped += u32::from(child.stop.is_some());
+        }
+        Some((u32::from(op.channels?).max(started), started, stopped))
+    }
+
+    fn flight(&self, op: &Operation) -> Flight {
+        let children = self.timeline.children(op.event);
+        let links = children.iter().filter_map(|&id| {
+            let event = self.timeline.event(id);
+            let counts = event.stop.is_some() || op.open.contains(&id);
+            counts.then(|| self.link(event)).flatten()
+        });
+        // A kernel of which nothing is seen may only be one without events.
+        let kernel = self.kernel(op).filter(|kernel| kernel.1 > 0);
+        Flight { kernel, links: links.collect(), ..Flight::default() }
+    }
+
+    fn link(&self, event: &Event) -> Option<Link> {
+        let Detail::ProxyOp(op) = event.start.detail else { return None };
+        let told = self.links.get(&event.start.handle.0).filter(|_| event.stop.is_none());
+        let steps = event.steps.as_deref();
+        let open = steps.map_or(&[][..], |steps| &steps.open);
+        let states = |step: &ncclscope_trace::Step| {
+            step.state_ticks().iter().rposition(Option::is_some).map_or(0, |at| at + 1)
+        };
+        let past = |least: usize| {
+            let open = open.iter().filter(|step| states(step) >= least).count();
+            u32::try_from(open).unwrap_or(u32::MAX)
+        };
+        let done = steps.map_or(0, |steps| steps.stopped);
+        let posted = steps.map_or(0, |steps| steps.started);
+        let (ready, transmitted) = (done + past(2), done + past(3));
+        let oldest = open.iter().min_by_key(|step| step.step);
+        let began = oldest.map(|step| step.current().map_or(step.ticks, |(_, since)| since));
+        let since = told.map(|told| told.since).max(began);
+        let since = since.or(event.stop).or(event.first_state).unwrap_or(event.start.ticks);
+        let reached = oldest.map(|step| u8::try_from(states(step)).unwrap_or(3));
+        Some(Link {
+            is_send: op.is_send,
+            channel: op.channel,
+            peer: u32::try_from(op.peer).ok()?,
+            steps: op.steps,
+            posted: told.map_or(posted, |told| told.posted),
+            ready: told.map_or(ready, |told| told.ready),
+            transmitted: told.map_or(transmitted, |told| told.transmitted),
+            done: told.map_or(done, |told| told.done),
+            reached: told.and_then(|told| told.reached).or(reached),
+            still_ns: self.age(since),
+            in_progress: event.first_state.is_some()
+                || steps.is_some()
+                || event.stop.is_some()
+                || self.recording.comms().iter().any(|comm| comm.api_version < 4),
+            is_foreign: op.foreign,
+        })
+    }
+
+    /// When anything of an operation last moved, ns.
+    fn since(&self, op: &Operation, event: &Event) -> u64 {
+        let mut latest = event.start.ticks;
+        for &id in self.timeline.children(op.event) {
+            let child = self.timeline.event(id);
+            latest = latest.max(child.start.ticks).max(child.stop.unwrap_or(0));
+            let told = self.links.get(&child.start.handle.0).map_or(0, |told| told.since);
+            let open = child.steps.as_deref().map_or(&[][..], |steps| &steps.open);
+            let states = open.iter().filter_map(|step| step.current()).map(|(_, since)| since);
+            latest = latest.max(told).max(states.max().unwrap_or(0));
+        }
+        self.timeline.ns(latest)
+    }
+
+    fn age(&self, ticks: u64) -> u64 {
+        let end = self.timeline.ns(self.recording.last_ticks());
+        end.saturating_sub(self.timeline.ns(ticks))
+    }
+
+    /// What the latest call is doing, if it has not come back.
+    fn entered(&self) -> Option<Entered> {
+        let of = |kind: EventKind| self.timeline.events().filter(move |(_, e)| e.kind() == kind);
+        let (_, group) = of(EventKind::GroupApi).max_by_key(|(_, event)| event.start.ticks)?;
+        if group.stop.is_some() {
+            return None;
+        }
+        let is_launch = |e: &Event| e.stop.is_none() && e.start.ticks >= group.start.ticks;
+        Some(if of(EventKind::KernelLaunch).any(|(_, event)| is_launch(event)) {
+            Entered::Launch
+        } else if self.has_group_end(group) {
+            Entered::Inside
+        } else {
+            Entered::OpenGroup
+        })
+    }
+
+    fn has_group_end(&self, group: &Event) -> bool {
+        const GROUP_END_API_START: State = State(24);
+        self.recording.records(usize::from(group.lane)).any(|record| {
+            matches!(record, ncclscope_trace::Record::State { handle, state, .. }
+                if handle == group.start.handle && state == GROUP_END_API_START)
+        })
+    }
+
+    fn pairs(&self, position: usize, member: &mut Member) {
+        let header = self.recording.header();
+        member.counts_pairs = !self.is_partial && header.overwritten.iter().all(|&n| n == 0);
+        for (op, event) in self.of(position) {
+            let Some(peer) = op.peer.and_then(|peer| u32::try_from(peer).ok()) else { continue };
+            if peer == member.rank {
+                continue;
+            }
+            let is_send = self.timeline.string(op.func) == "Send";
+            let side = member.pairs.entry((is_send, peer)).or_default();
+            side.issued += 1;
+            if op.completion == Completion::Open {
+                if side.open == 0 {
+                    side.since_ns = Some(self.since(op, event));
+                    side.born_ns = Some(self.timeline.ns(event.start.ticks));
+                    side.flight = Flight { call: self.call(op, event), ..self.flight(op) };
+                }
+                side.open += 1;
+            } else if side.open == 0 {
+                side.done += 1;
+            }
+        }
+    }
+
+    fn hashes(&self, index: u16, progress: &Progress, member: &mut Member) {
+        if progress.api != 0 {
+            member.hashes.push((progress.api, progress.hash));
+        }
+        let last = self.recording.vitals().iter().rev().find_map(|vital| match vital {
+            Vital::Checkpoints(points) if points.comm == index => Some(*points),
+            _ => None,
+        });
+        let Some(points) = last else { return };
+        for (distance, hash) in (0..).step_by(usize_of(CHECKPOINT_EVERY)).zip(points.hashes) {
+            if points.at > distance && points.at - distance != progress.api {
+                member.hashes.push((points.at - distance, hash));
+            }
+        }
+    }
+
+    fn threads(&self) -> Vec<ThreadState> {
+        let mut samples: BTreeMap<u32, Vec<Thread>> = BTreeMap::new();
+        for vital in self.recording.vitals() {
+            if let Vital::Thread(thread) = vital {
+                samples.entry(thread.tid).or_default().push(*thread);
+            }
+        }
+        let proxy = EventKind::ProxyOp.bit() | EventKind::ProxyStep.bit();
+        let api = EventKind::CollApi.bit() | EventKind::P2pApi.bit() | EventKind::GroupApi.bit();
+        let plan = EventKind::Coll.bit() | EventKind::P2p.bit() | EventKind::Group.bit();
+        let state = |(tid, samples): (u32, Vec<Thread>)| {
+            let last = *samples.last()?;
+            // The latest ten seconds or so.
+            let before = samples.iter().rev().nth(10).or_else(|| samples.first()).copied()?;
+            let clock = self.timeline.clock();
+            let wall = clock.duration_ns(last.ticks.saturating_sub(before.ticks));
+            let share = |ns: u64| (wall > 1e8).then(|| to_f64(ns) / wall);
+            Some(ThreadState {
+                tid,
+                state: if last.state == 0 { '?' } else { char::from(last.state) },
+                place: self.recording.string(last.place).map(str::to_owned),
+                is_proxy: last.kinds & proxy != 0,
+                is_api: last.kinds & (api | plan) != 0,
+                cpu: share(last.cpu_ns.saturating_sub(before.cpu_ns)),
+                starved: share(last.run_delay_ns.saturating_sub(before.run_delay_ns)),
+            })
+        };
+        samples.into_iter().filter_map(state).collect()
+    }
+}
+
+fn usize_of(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A diagnosis for people.
+
+use crate::verdict::{Confidence, Diagnosis, Verdict};
+use crate::words;
+use std::fmt::Write;
+
+/// The lines of a diagnosis.
+#[must_use]
+pub fn render(diagnosis: &Diagnosis) -> String {
+    let mut out = String::new();
+    // Writing to a string cannot fail.
+    let _ = lines(diagnosis, &mut out);
+    out
+}
+
+fn lines(diagnosis: &Diagnosis, out: &mut String) -> std::fmt::Result {
+    let Diagnosis { source, ranks, waiting, verdicts, silent_ranks, notes, .. } = diagnosis;
+    writeln!(out, "{ranks} ranks ({source}), {waiting} of them wait in NCCL")?;
+    if verdicts.is_empty() {
+        writeln!(out, "\nNothing found.")?;
+    }
+    for verdict in verdicts {
+        writeln!(out)?;
+        one(verdict, out)?;
+    }
+    if !silent_ranks.is_empty() {
+        writeln!(out, "\nNo input of rank {}", words::ranks(silent_ranks))?;
+    }
+    if !notes.is_empty() {
+        writeln!(out)?;
+    }
+    for note in notes {
+        writeln!(out, "note: {note}")?;
+    }
+    Ok(())
+}
+
+fn one(verdict: &Verdict, out: &mut String) -> std::fmt::Result {
+    let doubt = match verdict.confidence {
+        Confidence::Confirmed => "",
+        Confidence::Suspect => " (suspect)",
+    };
+    writeln!(out, "{}{doubt}  {}", verdict.class.name(), verdict.title)?;
+    if let Some(comm) = &verdict.comm {
+        let op = verdict.op.as_ref().map_or_else(String::new, |op| {
+            let func = if op.func.is_empty() { "" } else { ", " };
+            format!(", operation {}{func}{}", op.index, op.func)
+        });
+        let age = verdict.age_s.map_or_else(String::new, |age| format!(", for {age:.1} s"));
+        writeln!(out, "  where        {comm}{op}{age}")?;
+    }
+    if let Some([from, to]) = verdict.edge {
+        writeln!(out, "  path         rank {from} to rank {to}")?;
+    }
+    for line in &verdict.evidence {
+        writeln!(out, "  evidence     {}", line.text)?;
+    }
+    writeln!(out, "  victims      {} ranks wait because of this", verdict.victims)?;
+    for other in &verdict.alternatives {
+        writeln!(out, "  or           {other}")?;
+    }
+    Ok(())
+}

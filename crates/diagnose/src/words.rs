@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Pieces of sentences: ranks, operations, ages.
+
+use crate::job::{Call, Communicator, Job, Kind, Vector};
+use ncclscope_analyze::human;
+use ncclscope_analyze::stats::to_f64;
+
+/// `rank 9 (node-1, pid 77)`.
+pub(crate) fn rank(job: &Job, process: u32) -> String {
+    let mut text = format!("rank {}", job.rank(process));
+    let one = job.processes.get(process as usize);
+    let (host, pid) = one.map_or((None, None), |one| (one.host.as_deref(), one.pid));
+    match (host, pid) {
+        (Some(host), Some(pid)) => text.push_str(&format!(" ({host}, pid {pid})")),
+        (Some(host), None) => text.push_str(&format!(" ({host})")),
+        _ => {}
+    }
+    text
+}
+
+/// `1, 2, 5-8 and 3 more`.
+pub(crate) fn ranks(ranks: &[u32]) -> String {
+    const SHOWN: usize = 12;
+    let mut parts: Vec<(u32, u32)> = Vec::new();
+    for &rank in ranks {
+        match parts.last_mut() {
+            Some((_, last)) if *last + 1 == rank => *last = rank,
+            _ => parts.push((rank, rank)),
+        }
+    }
+    let text = |&(first, last): &(u32, u32)| match last - first {
+        0 => first.to_string(),
+        1 => format!("{first}, {last}"),
+        _ => format!("{first}-{last}"),
+    };
+    let shown: Vec<String> = parts.iter().take(SHOWN).map(text).collect();
+    let hidden: u32 = parts.iter().skip(SHOWN).map(|(first, last)| last - first + 1).sum();
+    let more = if hidden == 0 { String::new() } else { format!(" and {hidden} more") };
+    format!("{}{more}", shown.join(", "))
+}
+
+/// `communicator 0x1f (tp)`, or the pair of ranks.
+pub(crate) fn comm(comm: &Communicator) -> String {
+    let role = comm.role.as_ref().map_or_else(String::new, |role| format!(" ({role})"));
+    match comm.kind {
+        Kind::Pair | Kind::Sequence => format!("sends and receives of {}{role}", comm.name),
+        Kind::Collectives => format!("communicator {}{role}", comm.name),
+    }
+}
+
+/// `operation 12 (AllReduce, 4 MiB)`.
+pub(crate) fn op(index: u64, call: Option<&Call>) -> String {
+    match call.filter(|call| !call.func.is_empty()) {
+        Some(call) if call.size.is_empty() => format!("operation {index} ({})", call.func),
+        Some(call) => format!("operation {index} ({}, {})", call.func, call.size),
+        None => format!("operation {index}"),
+    }
+}
+
+/// `called 5, enqueued 5, kernel started 4, complete 4`.
+pub(crate) fn counts(vector: &Vector) -> String {
+    let started =
+        vector.started.map_or_else(String::new, |started| format!(", kernel started {started}"));
+    format!(
+        "called {}, enqueued {}{started}, complete {}",
+        vector.api, vector.enqueued, vector.done
+    )
+}
+
+/// ` for 12 s`, if known.
+pub(crate) fn since(job: &Job, age_ns: Option<u64>) -> String {
+    // The ages of a dump count from its own newest operation.
+    match age_ns.filter(|_| !job.is_dump) {
+        Some(age) => format!(" for {}", duration(age)),
+        None => String::new(),
+    }
+}
+
+/// `1.5 s`.
+pub(crate) fn duration(ns: u64) -> String {
+    human::duration(to_f64(ns))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_are_short() {
+        assert_eq!(ranks(&[]), "");
+        assert_eq!(ranks(&[9, 14]), "9, 14");
+        assert_eq!(ranks(&[0, 1, 2, 3, 7, 8]), "0-3, 7, 8");
+        let many: Vec<u32> = (0..100).map(|n| n * 2).collect();
+        assert!(ranks(&many).ends_with("22 and 88 more"));
+    }
+}

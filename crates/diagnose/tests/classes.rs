@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Each class on the smallest job that shows it, and what must not be called a hang.
+
+use ncclscope_diagnose::job::{
+    Call, Communicator, Entered, Flight, Job, Kind, Life, Link, Process, ThreadState, Vector,
+};
+use ncclscope_diagnose::{Class, Confidence, Diagnosis, Options, Verdict, diagnose, text};
+use proptest::prelude::*;
+
+const MINUTE: Option<u64> = Some(60_000_000_000);
+
+fn job(ranks: u32) -> Job {
+    let process = |rank| Process { rank: Some(rank), ..Process::default() };
+    Job { processes: (0..ranks).map(process).collect(), ..Job::default() }
+}
+
+/// A communicator of processes with (enqueued, kernel started, done).
+fn comm(name: &str, members: &[(u32, u64, Option<u64>, u64)]) -> Communicator {
+    let vector =
+        |(&(process, enqueued, started, done), rank): (&(u32, u64, Option<u64>, u64), u32)| {
+            let age_ns = MINUTE.filter(|_| done < enqueued);
+            let base = Vector { process, rank, enqueued, started, done, ..Vector::default() };
+            Vector { api: enqueued, age_ns, born_ns: age_ns, ..base }
+        };
+    Communicator {
+        name: name.into(),
+        nranks: u32::try_from(members.len()).unwrap(),
+        vectors: members.iter().zip(0..).map(vector).collect(),
+        ..Communicator::default()
+    }
+}
+
+fn run(job: &Job) -> Diagnosis {
+    diagnose(job, &Options::default())
+}
+
+#[track_caller]
+fn only(job: &Job) -> Verdict {
+    let found = run(job);
+    assert_eq!(found.verdicts.len(), 1, "{found:#?}");
+    assert!(text::render(&found).contains(found.verdicts[0].class.name()));
+    found.verdicts[0].clone()
+}
+
+#[track_caller]
+fn expect(job: &Job, class: Class, roots: &[u32]) -> Verdict {
+    let verdict = only(job);
+    assert_eq!((verdict.class, &verdict.root_ranks[..]), (class, roots), "{verdict:#?}");
+    assert!(!verdict.evidence.is_empty());
+    verdict
+}
+
+/// Rank 2 is late on both communicators; rank 3 waits for rank 0, which waits for rank 2.
+fn late() -> Job {
+    let mut job = job(4);
+    job.comms.push(comm("a", &[(0, 5, None, 4), (1, 5, None, 4), (2, 4, None, 4)]));
+    job.comms.push(comm("b", &[(3, 8, None, 7), (0, 7, None, 7)]));
+    job
+}
+
+#[test]
+fn h1a_the_rank_that_all_wait_for_through_others_too() {
+    let verdict = expect(&late(), Class::H1a, &[2]);
+    assert_eq!((verdict.victims, verdict.confidence), (3, Confidence::Confirmed));
+    assert_eq!(verdict.op.unwrap().index, 5);
+}
+
+#[test]
+fn h1b_a_dead_rank_also_if_it_was_in_the_operation() {
+    let mut job = late();
+    job.processes[2].life = Life::Dead;
+    expect(&job, Class::H1b, &[2]);
+    job.comms[0].vectors[2].enqueued = 5;
+    expect(&job, Class::H1b, &[2]);
+}
+
+#[test]
+fn h1d_called_and_not_enqueued() {
+    let mut job = late();
+    job.comms[0].vectors[2].api = 5;
+    expect(&job, Class::H1d, &[2]);
+    let mut job = late();
+    job.processes[2].entered = Some(Entered::OpenGroup);
+    let verdict = expect(&job, Class::H1d, &[2]);
+    assert!(verdict.evidence.iter().any(|line| line.text.contains("ncclGroupEnd")));
+}
+
+#[test]
+fn h2_another_datatype() {
+    let mut job = job(3);
+    let mut comm = comm("a", &[(0, 5, None, 4), (1, 5, None, 4), (2, 5, None, 4)]);
+    for member in 0..3 {
+        let datatype = if member == 1 { "ncclInt8" } else { "ncclFloat32" }.to_owned();
+        let call = Call { func: "AllReduce".into(), datatype, ..Call::default() };
+        comm.calls.insert(member, [(5, call)].into());
+    }
+    job.comms.push(comm);
+    let verdict = expect(&job, Class::H2, &[1]);
+    assert_eq!(verdict.op.unwrap().index, 5);
+}
+
+fn pair(src: (u32, u64, u64), dst: (u32, u64, u64)) -> Communicator {
+    let mut pair = comm("p", &[(src.0, src.1, None, src.2), (dst.0, dst.1, None, dst.2)]);
+    pair.kind = Kind::Pair;
+    pair
+}
+
+#[test]
+fn h2b_a_receive_that_nobody_sends() {
+    // Rank 1 receives a second time; rank 0 has gone on to a collective that rank 1 must join.
+    let mut circle = job(2);
+    circle.comms.push(pair((0, 1, 1), (1, 2, 1)));
+    circle.comms.push(comm("a", &[(0, 3, None, 2), (1, 2, None, 2)]));
+    let verdict = expect(&circle, Class::H2b, &[0, 1]);
+    assert_eq!(verdict.edge, Some([0, 1]));
+    // The same, and the sender has called NCCL since, on what rank 1 has no part in.
+    let mut moved = job(2);
+    moved.comms.push(pair((0, 1, 1), (1, 2, 1)));
+    moved.processes[0].idle_ns = Some(40_000_000_000);
+    expect(&moved, Class::H2b, &[0]);
+    moved.processes[0].idle_ns = Some(61_000_000_000);
+    expect(&moved, Class::H1a, &[0]);
+}
+
+#[test]
+fn h3a_h3b_the_kernel_that_did_not_start() {
+    let mut job = job(3);
+    job.comms.push(comm("a", &[(0, 5, Some(5), 4), (1, 5, Some(4), 4), (2, 5, Some(5), 4)]));
+    expect(&job, Class::H3a, &[1]);
+    job.comms[0].vectors[1].started = Some(5);
+    let kernel = Some((2, 1, 0));
+    job.comms[0].flights.insert(1, Flight { kernel, ..Flight::default() });
+    expect(&job, Class::H3b, &[1]);
+    job.comms[0].flights.clear();
+    let verdict = expect(&job, Class::H3d, &[0, 1, 2]);
+    assert_eq!(verdict.confidence, Confidence::Confirmed);
+}
+
+#[test]
+fn h3c_the_rank_that_did_not_finish() {
+    let mut job = job(3);
+    job.comms.push(comm("a", &[(0, 6, None, 5), (1, 6, None, 4), (2, 6, None, 5)]));
+    expect(&job, Class::H3c, &[1]);
+    // Its own operation elsewhere, where the others wait for it in turn, is no excuse.
+    job.comms.push(comm("b", &[(0, 2, None, 2), (1, 3, None, 2)]));
+    expect(&job, Class::H3c, &[1]);
+}
+
+#[test]
+fn a_broadcast_may_be_over_for_some() {
+    // Rank 1 is in the Broadcast that rank 0 is through with, and held up by rank 2 elsewhere.
+    let mut job = job(3);
+    let mut first = comm("a", &[(0, 6, None, 5), (1, 6, None, 4)]);
+    let call = Call { func: "Broadcast".into(), ..Call::default() };
+    first.flights.insert(1, Flight { call, ..Flight::default() });
+    job.comms.push(first);
+    let mut second = comm("b", &[(1, 3, None, 2), (2, 2, None, 2)]);
+    second.vectors[0].born_ns = Some(61_000_000_000);
+    job.comms.push(second);
+    expect(&job, Class::H1a, &[2]);
+}
+
+fn link(is_send: bool, peer: u32, reached: Option<u8>) -> Link {
+    Link { is_send, peer, reached, steps: 8, done: 1, posted: 2, ..Link::default() }
+}
+
+/// A ring of three in which each rank's transfers are (send state, receive state).
+fn ring(states: [(Option<u8>, Option<u8>); 3]) -> Job {
+    let mut job = job(3);
+    let mut comm = comm("a", &[(0, 5, Some(5), 4), (1, 5, Some(5), 4), (2, 5, Some(5), 4)]);
+    for ((send, receive), rank) in states.into_iter().zip(0u32..) {
+        let links = vec![link(true, (rank + 1) % 3, send), link(false, (rank + 2) % 3, receive)];
+        comm.flights.insert(rank, Flight { links, ..Flight::default() });
+    }
+    job.comms.push(comm);
+    job
+}
+
+#[test]
+fn n1_to_n4_in_a_ring() {
+    // Rank 1's GPU neither takes nor gives: rank 2 waits for it, and so does rank 0 in turn.
+    let stuck = ring([(Some(1), Some(1)), (Some(1), Some(3)), (Some(1), Some(1))]);
+    expect(&stuck, Class::N1, &[1]);
+    // Rank 1 posts no receive.
+    let unready = ring([(Some(2), Some(1)), (Some(1), Some(0)), (Some(1), Some(1))]);
+    assert_eq!(expect(&unready, Class::N2, &[1]).edge, Some([0, 1]));
+    // What rank 0 sent does not arrive.
+    let wire = ring([(Some(3), Some(1)), (Some(1), Some(1)), (Some(1), Some(1))]);
+    assert_eq!(expect(&wire, Class::N3, &[0, 1]).edge, Some([0, 1]));
+    // Neither way: it is rank 1's interface.
+    let nic = ring([(Some(3), Some(1)), (Some(3), Some(1)), (Some(1), Some(1))]);
+    expect(&nic, Class::N3, &[1]);
+    let flush = ring([(Some(3), Some(1)), (Some(1), Some(2)), (Some(1), Some(1))]);
+    assert_eq!(expect(&flush, Class::N4, &[1]).edge, Some([0, 1]));
+}
+
+#[test]
+fn n5_the_receiver_of_a_send_does_not_take_it() {
+    let mut job = job(2);
+    let mut pair = pair((0, 5, 4), (1, 5, 4));
+    pair.flights.insert(0, Flight { links: vec![link(true, 1, Some(2))], ..Flight::default() });
+    pair.flights.insert(1, Flight { links: vec![link(false, 0, Some(3))], ..Flight::default() });
+    job.comms.push(pair);
+    expect(&job, Class::N5, &[1]);
+}
+
+#[test]
+fn p1_by_its_transfers_or_its_thread() {
+    let mut job = ring([(Some(1), Some(1)), (None, None), (Some(1), Some(1))]);
+    let flight = job.comms[0].flights.get_mut(&1).unwrap();
+    flight.links[0].in_progress = false;
+    flight.links[0].still_ns = 2_000_000_000;
+    expect(&job, Class::P1, &[1]);
+    let mut job = ring([(Some(1), Some(1)), (Some(1), Some(1)), (Some(1), Some(1))]);
+    job.processes[2].threads.push(ThreadState {
+        tid: 7,
+        state: 'D',
+        is_proxy: true,
+        cpu: Some(0.0),
+        ..ThreadState::default()
+    });
+    expect(&job, Class::P1, &[2]);
+}
+
+#[test]
+fn deadlock_of_two_orders() {
+    // Each runs the kernel of one communicator, and has the other's queued behind it.
+    let mut job = job(2);
+    job.comms.push(comm("a", &[(0, 5, Some(5), 4), (1, 5, Some(4), 4)]));
+    job.comms.push(comm("b", &[(0, 9, Some(8), 8), (1, 9, Some(9), 8)]));
+    let verdict = expect(&job, Class::Deadlock, &[0, 1]);
+    assert!(verdict.evidence.len() >= 2);
+    // Each blocked before the other's operation was issued.
+    job.comms[0] = comm("a", &[(0, 5, None, 4), (1, 4, None, 4)]);
+    job.comms[1] = comm("b", &[(0, 8, None, 8), (1, 9, None, 8)]);
+    expect(&job, Class::Deadlock, &[0, 1]);
+}
+
+#[test]
+fn a_silent_rank_is_suspected_only_if_nothing_seen_explains_the_waits() {
+    let mut job = job(4);
+    job.processes[3].life = Life::Silent;
+    let mut known = comm("a", &[(0, 5, None, 4), (1, 5, None, 4)]);
+    known.silent.push(3);
+    job.comms.push(known);
+    let verdict = expect(&job, Class::H1b, &[3]);
+    assert_eq!(verdict.confidence, Confidence::Suspect);
+    assert_eq!(run(&job).silent_ranks, [3]);
+    // Rank 0 is held up elsewhere, before.
+    job.comms.push(comm("b", &[(0, 8, None, 7), (2, 7, None, 7)]));
+    job.comms[1].vectors[0].born_ns = Some(70_000_000_000);
+    expect(&job, Class::H1a, &[2]);
+}
+
+#[test]
+fn what_moves_is_not_stuck() {
+    let mut slow = late();
+    slow.processes[2].is_moving = true;
+    let found = run(&slow);
+    assert!(found.verdicts.is_empty() && found.notes[0].contains("slow, not stuck"), "{found:#?}");
+    let mut young = late();
+    for vector in young.comms.iter_mut().flat_map(|comm| &mut comm.vectors) {
+        vector.age_ns = vector.age_ns.map(|_| 29_000_000_000);
+    }
+    assert!(run(&young).verdicts.is_empty());
+    // The same in a dump that was made because of a hang.
+    young.is_dump = true;
+    assert_eq!(run(&young).verdicts.len(), 1);
+}
+
+#[test]
+fn nobody_in_nccl_is_no_verdict() {
+    let mut job = job(2);
+    job.comms.push(comm("a", &[(0, 5, None, 5), (1, 5, None, 5)]));
+    job.processes.iter_mut().for_each(|process| process.idle_ns = MINUTE);
+    let found = run(&job);
+    assert!(found.verdicts.is_empty() && found.notes[0].starts_with("OUTSIDE_NCCL"), "{found:#?}");
+    // A rank that is ahead in what it called and has finished is not waited for.
+    job.comms.push(comm("b", &[(0, 5, None, 5), (1, 4, None, 4)]));
+    assert!(run(&job).verdicts.is_empty());
+}
+
+proptest! {
+    /// Whatever the counts: roots by lateness wait for nobody, and order says nothing.
+    #[test]
+    fn roots_wait_for_nobody_and_order_does_not_matter(
+        comms in proptest::collection::vec(
+            proptest::collection::vec((0u32..8, 0u64..4, 0u64..4), 2..5), 1..6),
+    ) {
+        let mut job = job(8);
+        for (number, members) in comms.iter().enumerate() {
+            let mut seen = std::collections::BTreeSet::new();
+            let members: Vec<(u32, u64, Option<u64>, u64)> = members
+                .iter()
+                .filter(|(process, ..)| seen.insert(*process))
+                .map(|&(process, done, more)| (process, done + more, None, done))
+                .collect();
+            job.comms.push(comm(&number.to_string(), &members));
+        }
+        let found = run(&job);
+        let late = found.verdicts.iter().filter(|verdict| verdict.class == Class::H1a);
+        for rank in late.flat_map(|verdict| &verdict.root_ranks) {
+            let waits = job.comms.iter().any(|comm| {
+                let own = comm.vectors.iter().find(|v| v.process == *rank && v.is_inside());
+                own.is_some_and(|own| comm.vectors.iter().any(|v| v.front() < own.front()))
+            });
+            prop_assert!(!waits, "{:#?}", found);
+        }
+        let summary = |found: &Diagnosis| {
+            let one = |v: &Verdict| (v.class, v.confidence, v.root_ranks.clone(), v.victims);
+            found.verdicts.iter().map(one).collect::<Vec<_>>()
+        };
+        let mut turned = job.clone();
+        turned.comms.reverse();
+        turned.comms.iter_mut().for_each(|comm| comm.vectors.reverse());
+        prop_assert_eq!(summary(&run(&turned)), summary(&found));
+    }
+}
+
+#[test]
+fn most_members_behind_one_are_no_dead_gpus() {
+    let mut job = job(4);
+    let behind = |rank| (rank, 6, Some(5), 4);
+    job.comms.push(comm("a", &[behind(0), behind(1), behind(2), (3, 6, Some(6), 5)]));
+    expect(&job, Class::H3d, &[0, 1, 2, 3]);
+}

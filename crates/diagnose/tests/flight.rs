@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Two real jobs of 16 ranks that hung, as PyTorch's Flight Recorder saw them: ranks 9 and 14 lost
+//! their GPU, or their host was stuck. The dumps are in `../shared/data`, with their truth.
+
+use ncclscope_diagnose::input::{self, Settings};
+use ncclscope_diagnose::{Class, Confidence, Diagnosis, Job, Options, diagnose};
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+const CASES: [(&str, Class); 2] = [("gpu_error_2nd", Class::H3c), ("lock_gil_1st", Class::H1a)];
+const FAULTY: [u32; 2] = [9, 14];
+
+/// The dumps of a case, or nothing and a line that says so.
+fn dumps(case: &str, without: &[u32]) -> Option<Vec<PathBuf>> {
+    let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/flight-recorder");
+    let directory = shared.join(case);
+    if !directory.is_dir() {
+        // Past the test harness, which captures what is printed by macro.
+        let mut out = std::io::stderr();
+        writeln!(out, "skipped: {} is not there", directory.display()).unwrap();
+        return None;
+    }
+    let left = (0..16).filter(|rank| !without.contains(rank));
+    Some(left.map(|rank| directory.join(format!("_dump_{rank}"))).collect())
+}
+
+fn job(case: &str, without: &[u32]) -> Option<Job> {
+    let input = input::open(&dumps(case, without)?, &Settings::default()).unwrap();
+    assert_eq!(input.warnings, [""; 0]);
+    Some(input.job)
+}
+
+fn run(case: &str, without: &[u32]) -> Option<Diagnosis> {
+    Some(diagnose(&job(case, without)?, &Options::default()))
+}
+
+fn roots(diagnosis: &Diagnosis, confidence: Option<Confidence>) -> Vec<u32> {
+    let wanted = diagnosis.verdicts.iter().filter(|v| confidence.is_none_or(|c| v.confidence == c));
+    let ranks: BTreeSet<u32> = wanted.flat_map(|v| v.root_ranks.iter().copied()).collect();
+    ranks.into_iter().collect()
+}
+
+#[test]
+fn the_faulty_ranks_and_no_others_with_their_class() {
+    for (case, class) in CASES {
+        let Some(found) = run(case, &[]) else { return };
+        assert_eq!(found.verdicts.len(), 1, "{case}: {found:#?}");
+        let verdict = &found.verdicts[0];
+        assert_eq!((verdict.class, &verdict.root_ranks[..]), (class, &FAULTY[..]), "{case}");
+        assert_eq!(verdict.confidence, Confidence::Confirmed);
+        assert!(verdict.victims >= 6 && !verdict.evidence.is_empty(), "{verdict:#?}");
+        assert!(found.silent_ranks.is_empty());
+    }
+}
+
+#[test]
+fn also_if_they_left_no_dump() {
+    for (case, class) in CASES {
+        for silent in [&FAULTY[..], &FAULTY[..1], &FAULTY[1..]] {
+            let Some(found) = run(case, silent) else { return };
+            assert_eq!(roots(&found, None), FAULTY, "{case} without {silent:?}: {found:#?}");
+            assert_eq!(roots(&found, Some(Confidence::Suspect)), silent);
+            assert_eq!(found.silent_ranks, silent);
+            for verdict in &found.verdicts {
+                let is_silent = verdict.confidence == Confidence::Suspect;
+                assert_eq!(verdict.class, if is_silent { Class::H1b } else { class });
+            }
+        }
+    }
+}
+
+/// Any one rank may be missing: who is confirmed is at fault, and few are suspected wrongly.
+#[test]
+fn one_rank_without_a_dump_accuses_no_healthy_one_that_is_seen() {
+    for (case, _) in CASES {
+        for silent in 0..16 {
+            let Some(found) = run(case, &[silent]) else { return };
+            for rank in roots(&found, Some(Confidence::Confirmed)) {
+                assert!(FAULTY.contains(&rank), "{case} without {silent}: {found:#?}");
+            }
+            let all = roots(&found, None);
+            assert!(FAULTY.iter().all(|rank| all.contains(rank)), "{case} without {silent}");
+            assert!(all.iter().all(|r| FAULTY.contains(r) || *r == silent));
+        }
+    }
+}
+
+#[test]
+fn the_order_of_members_and_communicators_does_not_matter() {
+    for (case, _) in CASES {
+        let Some(mut job) = job(case, &[]) else { return };
+        let expected = roots(&diagnose(&job, &Options::default()), None);
+        job.comms.reverse();
+        assert_eq!(roots(&diagnose(&job, &Options::default()), None), expected);
+    }
+}
+
+#[test]
+fn json_dumps_say_the_same() {
+    for (case, class) in CASES {
+        let Some(paths) = dumps(case, &[]) else { return };
+        let directory = tempfile::tempdir().unwrap();
+        for (rank, path) in paths.iter().enumerate() {
+            let dump = input::pickle::read(&std::fs::read(path).unwrap()).unwrap();
+            let to = directory.path().join(format!("nccl_trace_rank_{rank}"));
+            std::fs::write(to, dump.to_string()).unwrap();
+        }
+        let input = input::open(&[directory.path().to_owned()], &Settings::default()).unwrap();
+        let found = diagnose(&input.job, &Options::default());
+        assert_eq!(found.verdicts[0].class, class);
+        assert_eq!(roots(&found, None), FAULTY);
+    }
+}
+
+#[test]
+fn an_input_that_is_none_gets_one_clear_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let open = |path: &Path| input::open(&[path.to_owned()], &Settings::default()).unwrap_err();
+    assert!(open(directory.path()).contains("nothing to diagnose"));
+    let evil = directory.path().join("_dump_0");
+    std::fs::write(&evil, b"\x80\x02cos\nsystem\nX\x02\x00\x00\x00id\x85R.").unwrap();
+    assert!(open(&evil).contains("run code"));
+    std::fs::write(&evil, b"hello").unwrap();
+    assert!(open(&evil).contains("is no recording"));
+    assert!(open(&directory.path().join("missing")).contains("cannot read"));
+}

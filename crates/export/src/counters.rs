@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Curves over time: what is in the network, and how fast operations are.
+
+use crate::scene::{Group, Scene};
+use ncclscope_analyze::bandwidth::bus_factor;
+use ncclscope_analyze::stats::{to_f64, to_u64};
+use ncclscope_analyze::steps::StepExt;
+use ncclscope_analyze::{Completion, Timing};
+use ncclscope_trace::record::step_flags;
+
+/// What a curve's values are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Bytes.
+    Bytes,
+    /// Bytes a second.
+    BytesPerSecond,
+}
+
+/// A curve: its value holds until the next one.
+#[derive(Clone, Debug)]
+pub struct Counter {
+    /// What it is called.
+    pub name: &'static str,
+    /// What its values are.
+    pub unit: Unit,
+    /// Times (`CLOCK_REALTIME`, ns) and values, in order of time; the last value is 0.
+    pub values: Vec<(u64, u64)>,
+}
+
+/// The curves of a rank in a communicator; those without a value are left out.
+#[must_use]
+pub fn counters(scene: &Scene<'_, '_>, group: &Group) -> Vec<Counter> {
+    let both = [
+        ("Bytes in flight", Unit::Bytes, in_flight(scene, group)),
+        ("Bus bandwidth", Unit::BytesPerSecond, bus_bandwidth(scene, group)),
+    ];
+    let counters = both.into_iter().filter(|(.., parts)| !parts.is_empty());
+    let counters = counters.map(|(name, unit, parts)| Counter { name, unit, values: sum(parts) });
+    counters.collect()
+}
+
+/// From a time to a time, a value is added.
+type Part = (u64, u64, u64);
+
+/// What was given to the network and is not acknowledged: the bytes of sends in SendWait.
+fn in_flight(scene: &Scene<'_, '_>, group: &Group) -> Vec<Part> {
+    let timeline = scene.timeline();
+    let whole = step_flags::IS_SEND | step_flags::SIZED | step_flags::STOPPED;
+    let parts = timeline.steps().iter().filter_map(|(op, step)| {
+        let start = step.state_ticks()[2].filter(|_| step.flags & whole == whole)?;
+        let is_ours = timeline.comm_of(timeline.event(*op)) == group.comm;
+        let ns = |ticks| timeline.ns(ticks);
+        is_ours.then(|| (ns(start), ns(step.end_ticks()), u64::from(step.size)))
+    });
+    parts.collect()
+}
+
+/// The bus bandwidth of the operations under way, over the time in which they say they ran.
+fn bus_bandwidth(scene: &Scene<'_, '_>, group: &Group) -> Vec<Part> {
+    let timeline = scene.timeline();
+    let Some(comm) = group.comm else { return Vec::new() };
+    let nranks = Some(timeline.comm(comm).ranks).filter(|&ranks| ranks != 0);
+    let operations = scene.operations().iter().filter(|o| o.comm == group.comm);
+    let parts = operations.filter_map(|operation| {
+        let Completion::Done(end) = operation.completion else { return None };
+        let ns = operation.duration_ns.filter(|&ns| ns > 0.0)?;
+        if operation.timing == Timing::Enqueue {
+            return None;
+        }
+        let factor = bus_factor(timeline.string(operation.func), nranks)?;
+        let rate = to_f64(operation.bytes?) * factor * 1e9 / ns;
+        let end = timeline.ns(end);
+        Some((end.saturating_sub(to_u64(ns)), end, to_u64(rate)))
+    });
+    parts.collect()
+}
+
+/// The sum of the parts at each time at which it changes.
+fn sum(parts: Vec<Part>) -> Vec<(u64, u64)> {
+    // Wrapping: what is added is taken away again.
+    let ends = |(start, end, value): Part| [(start, value), (end.max(start), value.wrapping_neg())];
+    let mut changes: Vec<(u64, u64)> = parts.into_iter().flat_map(ends).collect();
+    changes.sort_unstable_by_key(|(time, _)| *time);
+    let mut values: Vec<(u64, u64)> = Vec::with_capacity(changes.len());
+    let mut value = 0u64;
+    for (time, change) in changes {
+        value = value.wrapping_add(change);
+        match values.last_mut() {
+            Some(last) if last.0 == time => last.1 = value,
+            _ => values.push((time, value)),
+        }
+    }
+    values
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_add_up_and_end_at_zero() {
+        let parts = vec![(10, 30, 5), (20, 40, 7), (30, 50, 1), (60, 60, 9)];
+        let expected = [(10, 5), (20, 12), (30, 8), (40, 1), (50, 0), (60, 0)];
+        assert_eq!(sum(parts), expected);
+    }
+}

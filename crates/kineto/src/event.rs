@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One event of a trace, and which events are worth being parsed.
+
+use memchr::memmem::Finder;
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Number, Value};
+
+/// The args' key of the number that ties CPU operations to what they launched.
+pub(crate) const EXTERNAL_ID: &str = "External id";
+
+/// Part of the name of our lanes' process.
+pub(crate) const LANES: &str = "(ncclscope)";
+
+/// An event, as far as it is of use. Times are ns after the trace's base.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Event {
+    #[serde(default)]
+    pub(crate) ph: String,
+    #[serde(default)]
+    pub(crate) cat: String,
+    #[serde(default)]
+    pub(crate) name: String,
+    #[serde(default)]
+    pub(crate) pid: Value,
+    #[serde(default)]
+    pub(crate) tid: Value,
+    #[serde(default, deserialize_with = "nanoseconds")]
+    pub(crate) ts: Option<i64>,
+    #[serde(default, deserialize_with = "nanoseconds")]
+    pub(crate) dur: Option<i64>,
+    #[serde(default)]
+    pub(crate) args: Map<String, Value>,
+}
+
+impl Event {
+    pub(crate) fn parse(bytes: &[u8]) -> serde_json::Result<Event> {
+        serde_json::from_slice(bytes)
+    }
+
+    /// A number among its args.
+    pub(crate) fn number(&self, key: &str) -> Option<u64> {
+        self.args.get(key)?.as_u64()
+    }
+
+    /// Its process and thread; 0 where they are not numbers, as at rows that are neither.
+    pub(crate) fn thread(&self) -> (u64, u64) {
+        (self.pid.as_u64().unwrap_or(0), self.tid.as_u64().unwrap_or(0))
+    }
+
+    pub(crate) fn is_nccl_kernel(&self) -> bool {
+        self.cat.eq_ignore_ascii_case("kernel") && self.name.starts_with("nccl")
+    }
+
+    /// The launch of a single kernel; that of a graph says nothing of when NCCL was called.
+    pub(crate) fn is_kernel_launch(&self) -> bool {
+        matches!(self.cat.as_str(), "cuda_runtime" | "cuda_driver")
+            && self.name.contains("LaunchKernel")
+    }
+}
+
+/// Microseconds with a fraction, as nanoseconds. Absolute ones have more digits than a float
+/// holds, which is why whole ones are not made into one.
+fn nanoseconds<'de, D: Deserializer<'de>>(from: D) -> Result<Option<i64>, D::Error> {
+    let number = Option::<Number>::deserialize(from)?;
+    Ok(number.and_then(|number| match number.as_i64() {
+        Some(whole) => whole.checked_mul(1000),
+        None => number.as_f64().map(to_nanoseconds),
+    }))
+}
+
+/// The time that the bytes of a value say, ns.
+pub(crate) fn time_of(bytes: &[u8]) -> Option<i64> {
+    nanoseconds(&mut serde_json::Deserializer::from_slice(bytes)).ok()?
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "saturates")]
+fn to_nanoseconds(micros: f64) -> i64 {
+    let whole = micros.trunc();
+    (whole as i64).saturating_mul(1000).saturating_add(((micros - whole) * 1000.0).round() as i64)
+}
+
+/// Texts that tell events of interest by their bytes: few events have to be parsed.
+#[derive(Debug)]
+pub(crate) struct Needles {
+    nccl: Finder<'static>,
+    comms: Finder<'static>,
+    operators: Finder<'static>,
+    span: Finder<'static>,
+    merged: Finder<'static>,
+    launch: Finder<'static>,
+}
+
+impl Default for Needles {
+    fn default() -> Needles {
+        Needles {
+            nccl: Finder::new("\"nccl"),
+            comms: Finder::new("\"record_param_comms\""),
+            operators: Finder::new("\"c10d::"),
+            span: Finder::new("\"Trace\""),
+            merged: Finder::new(LANES),
+            launch: Finder::new("LaunchKernel"),
+        }
+    }
+}
+
+impl Needles {
+    pub(crate) fn is_of_interest(&self, bytes: &[u8]) -> bool {
+        let all = [&self.nccl, &self.comms, &self.operators, &self.span, &self.merged];
+        all.iter().any(|it| it.find(bytes).is_some())
+    }
+
+    pub(crate) fn is_launch(&self, bytes: &[u8]) -> bool {
+        self.launch.find(bytes).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_keep_their_nanoseconds() {
+        let event = Event::parse(br#"{"ts": 4458676522690.655, "dur": 156.777}"#).unwrap();
+        assert_eq!((event.ts, event.dur), (Some(4_458_676_522_690_655), Some(156_777)));
+        let event = Event::parse(br#"{"ts": 1694128201429795, "pid": "Spans"}"#).unwrap();
+        assert_eq!((event.ts, event.thread()), (Some(1_694_128_201_429_795_000), (0, 0)));
+    }
+
+    #[test]
+    fn few_events_are_of_interest() {
+        let needles = Needles::default();
+        assert!(needles.is_of_interest(br#"{"name": "ncclDevKernel_AllReduce"}"#));
+        assert!(needles.is_of_interest(br#"{"name": "record_param_comms"}"#));
+        assert!(!needles.is_of_interest(br#"{"name": "aten::add"}"#));
+        assert!(needles.is_launch(br#"{"name": "cudaLaunchKernelExC"}"#));
+        let graph = br#"{"cat": "cuda_runtime", "name": "cudaGraphLaunch"}"#;
+        assert!(!Event::parse(graph).unwrap().is_kernel_launch());
+    }
+}

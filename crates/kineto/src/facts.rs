@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+What PyTorch says of a collective: its words for functions, datatypes and process groups.
+
+The names are those of `record_param_comms` in Kineto's traces (pytorch
+`torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp`, `ParamCommsUtils.hpp`), the functions NCCL's.
+*/
+
+use serde_json::{Map, Value};
+
+/// What a NCCL kernel does.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Kind {
+    /// AllReduce.
+    AllReduce,
+    /// AllGather.
+    AllGather,
+    /// ReduceScatter.
+    ReduceScatter,
+    /// Broadcast.
+    Broadcast,
+    /// Reduce.
+    Reduce,
+    /// Sends and receives, and what is made of them.
+    SendRecv,
+}
+
+impl Kind {
+    /// Of a kernel's name; `None` for NCCL's generic kernels.
+    #[must_use]
+    pub fn of_kernel(name: &str) -> Option<Kind> {
+        // ReduceScatter before Reduce, which it contains.
+        let names = [
+            ("AllReduce", Kind::AllReduce),
+            ("AllGather", Kind::AllGather),
+            ("ReduceScatter", Kind::ReduceScatter),
+            ("Broadcast", Kind::Broadcast),
+            ("SendRecv", Kind::SendRecv),
+            ("Reduce", Kind::Reduce),
+        ];
+        names.into_iter().find(|(text, _)| name.contains(text)).map(|(_, kind)| kind)
+    }
+
+    /// Of NCCL's name of a function.
+    #[must_use]
+    pub fn of_function(name: &str) -> Option<Kind> {
+        Some(match name {
+            "AllReduce" => Kind::AllReduce,
+            "AllGather" => Kind::AllGather,
+            "ReduceScatter" => Kind::ReduceScatter,
+            "Broadcast" | "Bcast" => Kind::Broadcast,
+            "Reduce" => Kind::Reduce,
+            "Send" | "Recv" | "SendRecv" | "AlltoAll" | "AllToAll" | "Gather" | "Scatter" => {
+                Kind::SendRecv
+            }
+            _ => return None,
+        })
+    }
+
+    /// Of PyTorch's "Collective name", or what follows `nccl:` in an annotation.
+    #[must_use]
+    pub fn of_collective(name: &str) -> Option<Kind> {
+        let plain: String =
+            name.chars().filter(char::is_ascii_alphabetic).collect::<String>().to_lowercase();
+        // Longer names before those that they contain.
+        let names = [
+            ("allreduce", Kind::AllReduce),
+            ("allgather", Kind::AllGather),
+            ("reducescatter", Kind::ReduceScatter),
+            ("broadcast", Kind::Broadcast),
+            ("barrier", Kind::AllReduce),
+            ("reduce", Kind::Reduce),
+            ("alltoall", Kind::SendRecv),
+            ("gather", Kind::SendRecv),
+            ("scatter", Kind::SendRecv),
+            ("send", Kind::SendRecv),
+            ("recv", Kind::SendRecv),
+        ];
+        names.into_iter().find(|(text, _)| plain.contains(text)).map(|(_, kind)| kind)
+    }
+}
+
+/// A process group of PyTorch.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Group {
+    /// "Process Group Name", a number in quotes by default.
+    pub name: String,
+    /// "Process Group Description", such as `default_pg`.
+    pub description: String,
+    /// "Group size"; 0 unknown.
+    pub size: u32,
+    /// "Process Group Ranks": global ranks; empty where they are unknown or were cut off.
+    pub ranks: Vec<u32>,
+}
+
+/// What is known of a collective.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Facts {
+    /// Its process group: index of [`crate::Trace::groups`].
+    pub group: Option<usize>,
+    /// What it does.
+    pub kind: Option<Kind>,
+    /// Its size as nccl-tests define it, as analyze's operations have it. `None` where it is
+    /// unknown or made of several operations.
+    pub bytes: Option<u64>,
+    /// PyTorch's number of the collective in its group ("Seq").
+    pub seq: Option<u64>,
+}
+
+impl Facts {
+    /// What the args of an event say; `group` gives groups their numbers.
+    pub fn of_args(args: &Map<String, Value>, group: impl FnOnce(Group) -> usize) -> Facts {
+        let text = |key: &str| args.get(key).and_then(Value::as_str).unwrap_or_default();
+        let number = |key: &str| args.get(key).and_then(Value::as_u64);
+        let collective = text("Collective name");
+        let name = text("Process Group Name");
+        Facts {
+            group: (!name.is_empty()).then(|| {
+                group(Group {
+                    name: name.into(),
+                    description: text("Process Group Description").into(),
+                    size: number("Group size").and_then(|n| n.try_into().ok()).unwrap_or(0),
+                    ranks: serde_json::from_str(text("Process Group Ranks")).unwrap_or_default(),
+                })
+            }),
+            kind: Kind::of_collective(collective),
+            bytes: size(collective, args),
+            seq: number("Seq"),
+        }
+    }
+}
+
+/// The size of a collective by nccl-tests' definition.
+fn size(collective: &str, args: &Map<String, Value>) -> Option<u64> {
+    let count = |key: &str| args.get(key).and_then(Value::as_u64).filter(|&n| n != 0);
+    let (sent, received) = (count("In msg nelems"), count("Out msg nelems"));
+    let elements = match Kind::of_collective(collective)? {
+        _ if collective.contains("barrier") => None,
+        Kind::AllGather => received,
+        Kind::SendRecv if collective.contains("send") => sent,
+        Kind::SendRecv if collective.contains("recv") => received.or(sent),
+        Kind::SendRecv => None,
+        _ => sent.or(received),
+    };
+    elements?.checked_mul(element_bytes(args.get("dtype")?.as_str()?)?)
+}
+
+/// Bytes of an element of PyTorch's datatype.
+fn element_bytes(dtype: &str) -> Option<u64> {
+    Some(match dtype {
+        "Byte" | "Char" | "Bool" | "Float8_e4m3fn" | "Float8_e5m2" => 1,
+        "Short" | "Half" | "BFloat16" => 2,
+        "Int" | "Float" => 4,
+        "Long" | "Double" | "ComplexFloat" => 8,
+        "ComplexDouble" => 16,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn kinds_by_all_names() {
+        let kernel = |name| Kind::of_kernel(name);
+        assert_eq!(
+            kernel("ncclDevKernel_ReduceScatter_Sum_f32_RING_LL"),
+            Some(Kind::ReduceScatter)
+        );
+        assert_eq!(kernel("ncclKernel_Reduce_RING_LL_Sum_float"), Some(Kind::Reduce));
+        assert_eq!(kernel("ncclSymkDevKernel_AllReduce_RSxLD_AGxST"), Some(Kind::AllReduce));
+        assert_eq!(kernel("ncclDevKernel_Generic_1"), None);
+        let collective = |name| Kind::of_collective(name);
+        assert_eq!(collective("_reduce_scatter_base"), Some(Kind::ReduceScatter));
+        assert_eq!(collective("all_gather_into_tensor_coalesced"), Some(Kind::AllGather));
+        assert_eq!(collective("_reduce_oop"), Some(Kind::Reduce));
+        assert_eq!(collective("all_to_allv"), Some(Kind::SendRecv));
+        assert_eq!(collective("barrier"), Some(Kind::AllReduce));
+        assert_eq!(collective("wait"), None);
+    }
+
+    #[test]
+    fn sizes_as_nccl_tests_count_them() {
+        let size = |name: &str| {
+            let args = json!({"In msg nelems": 10, "Out msg nelems": 40, "dtype": "BFloat16"});
+            size(name, args.as_object().unwrap())
+        };
+        assert_eq!(size("allreduce"), Some(20));
+        assert_eq!(size("_allgather_base"), Some(80));
+        assert_eq!(size("_reduce_scatter_base"), Some(20));
+        assert_eq!((size("send"), size("recv")), (Some(20), Some(80)));
+        assert_eq!((size("all_to_all"), size("barrier"), size("wait")), (None, None, None));
+    }
+
+    #[test]
+    fn groups_of_args() {
+        let args = json!({"Process Group Name": "1", "Process Group Description": "tp",
+            "Group size": 2, "Process Group Ranks": "[4, 5]", "Seq": 7,
+            "Collective name": "allreduce"});
+        let mut seen = None;
+        let facts = Facts::of_args(args.as_object().unwrap(), |group| {
+            seen = Some(group);
+            3
+        });
+        assert_eq!((facts.group, facts.seq, facts.bytes), (Some(3), Some(7), None));
+        let group =
+            Group { name: "1".into(), description: "tp".into(), size: 2, ranks: vec![4, 5] };
+        assert_eq!(seen, Some(group));
+        let cut = json!({"Process Group Name": "0", "Process Group Ranks": "[0, 1, ...]"});
+        Facts::of_args(cut.as_object().unwrap(), |group| {
+            assert!(group.ranks.is_empty());
+            0
+        });
+    }
+}

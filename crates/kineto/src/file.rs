@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Trace files, plain or compressed with gzip.
+
+use flate2::Compression;
+use flate2::read::MultiGzDecoder;
+use flate2::write::GzEncoder;
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
+use std::path::Path;
+
+const BUFFER: usize = 1 << 18;
+
+/// Opens a trace for reading from its start. Compressed data is told by its first bytes, not by
+/// the file's name, and may have several members.
+///
+/// # Errors
+/// The system's.
+pub fn open(path: &Path) -> io::Result<Box<dyn Read>> {
+    let mut file = File::open(path)?;
+    let mut magic = Vec::new();
+    Read::by_ref(&mut file).take(2).read_to_end(&mut magic)?;
+    file.rewind()?;
+    if magic == [0x1f, 0x8b] {
+        let file = BufReader::with_capacity(BUFFER, file);
+        return Ok(Box::new(MultiGzDecoder::new(file)));
+    }
+    Ok(Box::new(file))
+}
+
+/// A trace that is being written: beside its place until it is whole.
+#[derive(Debug)]
+pub struct Output {
+    out: Out,
+}
+
+#[derive(Debug)]
+enum Out {
+    Plain(BufWriter<File>),
+    Gz(BufWriter<GzEncoder<File>>),
+}
+
+impl Output {
+    /// Writes to `file`, compressed if `gz`.
+    #[must_use]
+    pub fn new(file: File, gz: bool) -> Output {
+        let out = if gz {
+            // Twice as fast as the usual level, for a tenth more bytes.
+            let encoder = GzEncoder::new(file, Compression::new(3));
+            Out::Gz(BufWriter::with_capacity(BUFFER, encoder))
+        } else {
+            Out::Plain(BufWriter::with_capacity(BUFFER, file))
+        };
+        Output { out }
+    }
+
+    /// Writes what is left, and the end of compressed data.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn finish(self) -> io::Result<()> {
+        match self.out {
+            Out::Plain(mut out) => out.flush(),
+            Out::Gz(out) => out.into_inner().map_err(|e| e.into_error())?.finish().map(drop),
+        }
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut self.out {
+            Out::Plain(out) => out.write(bytes),
+            Out::Gz(out) => out.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match &mut self.out {
+            Out::Plain(out) => out.flush(),
+            Out::Gz(out) => out.flush(),
+        }
+    }
+}

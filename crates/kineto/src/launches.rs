@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+The kernels that a recording shows NCCL to have launched.
+
+NCCL starts one Group event for each plan, and a plan is one kernel (`src/enqueue.cc`,
+`ncclLaunchPrepare`, of NCCL 2.28): the operations of a Group event are what one kernel does.
+Copy-engine collectives have no kernel.
+*/
+
+use crate::facts::Kind;
+use ncclscope_analyze::{Completion, Event, EventId, GpuClock, Operation, Parent, Timeline};
+use ncclscope_trace::{Detail, EventKind, Handle};
+use std::collections::HashMap;
+
+/// A kernel of a recording. Times are `CLOCK_REALTIME` in ns by the recording's clock.
+#[derive(Clone, Debug, Default)]
+pub struct Launch {
+    /// Its operations, by their index.
+    pub operations: Vec<usize>,
+    /// Position of its communicator.
+    pub comm: Option<usize>,
+    /// What its operations do, each once.
+    pub kinds: Vec<Kind>,
+    /// The sizes of its operations that are known.
+    pub sizes: Vec<u64>,
+    /// When NCCL was called: the start of the API call, else of the Group event.
+    pub call_ns: i64,
+    /// When it was handed over.
+    pub start_ns: i64,
+    /// When the last of its operations ended, as far as is known.
+    pub end_ns: i64,
+    /// From its first channel's start to its last one's end: the GPU's timer, on the host's clock.
+    pub gpu: Option<(i64, i64)>,
+    /// External ids that were current when NCCL was called.
+    pub external_ids: Vec<u64>,
+}
+
+/// The kernels of a recording, by the time of their call.
+#[must_use]
+pub fn launches(timeline: &Timeline<'_>, operations: &[Operation]) -> Vec<Launch> {
+    let groups: HashMap<Handle, EventId> = timeline
+        .events()
+        .filter(|(_, event)| event.kind() == EventKind::Group)
+        .map(|(id, event)| (event.start.handle, id))
+        .collect();
+    let comms = timeline.recording().comms().len();
+    let clocks: Vec<_> = (0..comms).map(|comm| GpuClock::of_comm(timeline, comm)).collect();
+    let mut by_group: HashMap<EventId, usize> = HashMap::new();
+    let mut launches: Vec<Launch> = Vec::new();
+    for (index, operation) in operations.iter().enumerate() {
+        let event = timeline.event(operation.event);
+        if event.kind() == EventKind::CeColl {
+            continue;
+        }
+        let group = group_of(event).and_then(|handle| groups.get(&handle).copied());
+        let at = *by_group.entry(group.unwrap_or(operation.event)).or_insert(launches.len());
+        if at == launches.len() {
+            launches.push(begin(timeline, operation, group));
+        }
+        let launch = &mut launches[at];
+        launch.operations.push(index);
+        add(launch, timeline, operation);
+        let clock = operation.comm.and_then(|comm| clocks.get(comm)?.as_ref());
+        add_kernel(launch, timeline, operation, clock);
+        let id = external_id(timeline, event);
+        launch.external_ids.extend(id.filter(|id| !launch.external_ids.contains(id)));
+    }
+    launches.sort_by_key(|launch| (launch.call_ns, launch.start_ns));
+    launches
+}
+
+/// The Group event of an operation: of its own where the API version tells, else its parent.
+fn group_of(event: &Event) -> Option<Handle> {
+    let own = match event.start.detail {
+        Detail::Coll(coll) => coll.group,
+        Detail::P2p(p2p) => p2p.group,
+        _ => Handle::NULL,
+    };
+    let handle = if own.is_null() { event.start.parent } else { own };
+    (!handle.is_null()).then_some(handle)
+}
+
+/// The API event that an operation belongs to.
+fn api_call<'t>(timeline: &'t Timeline<'_>, event: &Event) -> Option<(EventId, &'t Event)> {
+    let Parent::Known(parent) = event.parent else { return None };
+    let call = timeline.event(parent);
+    let is_call = matches!(call.kind(), EventKind::CollApi | EventKind::P2pApi);
+    is_call.then_some((parent, call))
+}
+
+/// The External id that PyTorch had current when NCCL was called: at the operation's own API event,
+/// else at the group's.
+fn external_id(timeline: &Timeline<'_>, event: &Event) -> Option<u64> {
+    let (id, call) = api_call(timeline, event)?;
+    let of_group = || match call.parent {
+        Parent::Known(group) => timeline.external_id(group),
+        _ => None,
+    };
+    timeline.external_id(id).or_else(of_group).filter(|&id| id != 0)
+}
+
+fn begin(timeline: &Timeline<'_>, operation: &Operation, group: Option<EventId>) -> Launch {
+    let event = timeline.event(operation.event);
+    let start = group.map_or(event, |group| timeline.event(group)).start.ticks;
+    let start = start.min(event.start.ticks);
+    let call = api_call(timeline, event).map_or(start, |(_, call)| call.start.ticks);
+    let (start_ns, call_ns) = (signed(timeline.ns(start)), signed(timeline.ns(call)));
+    Launch { comm: operation.comm, call_ns, start_ns, end_ns: start_ns, ..Launch::default() }
+}
+
+fn add(launch: &mut Launch, timeline: &Timeline<'_>, operation: &Operation) {
+    let event = timeline.event(operation.event);
+    let kind = Kind::of_function(timeline.string(operation.func));
+    if let Some(kind) = kind.filter(|kind| !launch.kinds.contains(kind)) {
+        launch.kinds.push(kind);
+    }
+    launch.sizes.extend(operation.bytes);
+    let end = match operation.completion {
+        Completion::Done(ticks) => Some(ticks),
+        Completion::Unseen => event.stop,
+        Completion::Open => Some(timeline.recording().last_ticks()),
+    };
+    let end = end.map_or(launch.start_ns, |ticks| signed(timeline.ns(ticks)));
+    launch.end_ns = launch.end_ns.max(end);
+}
+
+fn add_kernel(
+    launch: &mut Launch,
+    timeline: &Timeline<'_>,
+    operation: &Operation,
+    clock: Option<&GpuClock>,
+) {
+    let Some(clock) = clock else { return };
+    for &child in timeline.children(operation.event) {
+        let Some((start, stop)) = gpu_times(timeline.event(child)) else { continue };
+        let (start, stop) = (signed(clock.host_ns(start)), signed(clock.host_ns(stop)));
+        let (first, last) = launch.gpu.unwrap_or((start, stop));
+        launch.gpu = Some((first.min(start), last.max(stop)));
+    }
+}
+
+/// The GPU's time stamps of a kernel channel or phase, ns, where they make sense.
+pub(crate) fn gpu_times(event: &Event) -> Option<(u64, u64)> {
+    let (Detail::KernelCh { ptimer, .. } | Detail::KernelPhase { ptimer, .. }) = event.start.detail
+    else {
+        return None;
+    };
+    let (stop, _) = event.ptimer_stop.filter(|_| event.stop.is_some())?;
+    (ptimer != 0 && stop >= ptimer).then_some((ptimer, stop))
+}
+
+/// Times since 1970 fit for 270 years.
+pub(crate) fn signed(ns: u64) -> i64 {
+    i64::try_from(ns).unwrap_or(i64::MAX)
+}

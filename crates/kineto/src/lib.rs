@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Recordings into PyTorch's own profiles: traces that Kineto wrote as Chrome JSON.
+
+[`Trace::scan`] reads a trace once, in constant memory but for its NCCL kernels and their CPU
+operations. [`identity::choose`] finds the recording of the same process. [`launches()`] says which
+kernels a recording shows NCCL to have launched. [`join()`] pairs both, each at most once, and says
+by which key and how sure it is. [`write()`] writes the trace again, byte for byte, with the lanes
+of the recording behind its last event; [`merged`] writes those of several ranks as one.
+
+This crate does **not** read recordings (that is `trace`), make operations of them (that is
+`analyze`), or talk to the user (that is `cli`).
+*/
+#![forbid(unsafe_code)]
+
+mod align;
+mod args;
+mod event;
+pub mod facts;
+pub mod file;
+pub mod identity;
+pub mod join;
+pub mod json;
+mod lanes;
+pub mod launches;
+pub mod merged;
+pub mod offset;
+pub mod rank;
+pub mod trace;
+pub mod write;
+
+pub use join::join;
+pub use launches::{Launch, launches};
+pub use rank::Rank;
+pub use trace::Trace;
+pub use write::write;

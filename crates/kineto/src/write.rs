@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Writes a trace again, with the lanes of a recording behind its last event.
+
+Everything that was there is copied byte for byte. The lanes have a process number of their own, no
+slice of theirs is a `kernel` or has a `stream`, and thread numbers begin at 1: tools that add up
+GPU time by those find what they found before, and no lane is taken for a process's main thread.
+*/
+
+use crate::args::args;
+use crate::event::LANES;
+use crate::file;
+use crate::json::Error;
+use crate::lanes::{Lane, Slice, What, lanes, places};
+use crate::rank::Rank;
+use ncclscope_trace::Detail;
+use serde_json::{Value, json};
+use std::io::{self, Read, Write};
+
+/// Lanes' process numbers start here: above what Linux gives to processes, and no device's.
+pub const FIRST_PID: u64 = 1 << 30;
+/// Behind the rows of the GPUs, before those of the profiler itself.
+pub(crate) const SORT_INDEX: u64 = 6_000_000;
+
+/// Why a merged trace could not be written.
+#[derive(Debug)]
+pub enum WriteError {
+    /// The trace cannot be read any more, or changed meanwhile.
+    Input(Error),
+    /// The system's.
+    Output(io::Error),
+}
+
+/// Writes the trace of a rank with its lanes. Returns how many slices were added.
+///
+/// # Errors
+/// See [`WriteError`].
+pub fn write(rank: &Rank<'_, '_>, out: &mut impl Write) -> Result<u64, WriteError> {
+    let trace = rank.trace();
+    let mut input = file::open(&trace.path).map_err(|e| WriteError::Input(e.into()))?;
+    copy(&mut input, trace.insert.at, out)?;
+    let mut events = Events::new(out, trace.insert.is_first);
+    let mut place = Place {
+        // Apart from those of other ranks, for whoever shows several traces at once.
+        pid: FIRST_PID + trace.identity.rank.map_or(0, |(rank, _)| rank.into()),
+        sort_index: SORT_INDEX,
+        base_ns: trace.base_ns,
+        first_id: 0,
+        device: &mut Value::clone,
+    };
+    let slices = write_lanes(rank, &mut place, &mut events).map_err(WriteError::Output)?;
+    copy(&mut input, trace.bytes - trace.insert.at, out)?;
+    Ok(slices)
+}
+
+/// Copies just so many bytes.
+fn copy(input: &mut impl Read, mut bytes: u64, out: &mut impl Write) -> Result<(), WriteError> {
+    let mut buffer = vec![0; 1 << 18];
+    while bytes != 0 {
+        let part = buffer.len().min(usize::try_from(bytes).unwrap_or(usize::MAX));
+        let read = match input.read(&mut buffer[..part]) {
+            Ok(0) => return Err(WriteError::Input(Error::Truncated)),
+            Ok(read) => read,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+            Err(e) => return Err(WriteError::Input(e.into())),
+        };
+        out.write_all(&buffer[..read]).map_err(WriteError::Output)?;
+        bytes -= read as u64;
+    }
+    Ok(())
+}
+
+/// Writes events one after another into an array.
+pub(crate) struct Events<'o, W> {
+    out: &'o mut W,
+    is_first: bool,
+}
+
+impl<W: Write> Events<'_, W> {
+    pub(crate) fn new(out: &mut W, is_first: bool) -> Events<'_, W> {
+        Events { out, is_first }
+    }
+
+    pub(crate) fn put(&mut self, event: &[u8]) -> io::Result<()> {
+        let comma = if self.is_first { "\n" } else { ",\n" };
+        self.is_first = false;
+        self.out.write_all(comma.as_bytes())?;
+        self.out.write_all(event)
+    }
+
+    fn metadata(&mut self, name: &str, (pid, tid): (u64, usize), args: &Value) -> io::Result<()> {
+        let event = json!({"ph": "M", "name": name, "pid": pid, "tid": tid, "ts": 0, "args": args});
+        self.put(event.to_string().as_bytes())
+    }
+}
+
+/// Where the lanes of a rank go in a trace.
+pub(crate) struct Place<'d> {
+    /// Their process number.
+    pub(crate) pid: u64,
+    pub(crate) sort_index: u64,
+    /// What the trace's times count from, ns since 1970.
+    pub(crate) base_ns: i64,
+    /// Ids of arrows are above this.
+    pub(crate) first_id: u64,
+    /// The number that a device's process has in the trace.
+    pub(crate) device: &'d mut dyn FnMut(&Value) -> Value,
+}
+
+/// Writes the lanes of a rank.
+pub(crate) fn write_lanes<W: Write>(
+    rank: &Rank<'_, '_>,
+    place: &mut Place<'_>,
+    events: &mut Events<'_, W>,
+) -> io::Result<u64> {
+    let pid = place.pid;
+    let number = rank.trace().identity.rank.map_or(String::new(), |(n, _)| format!(" rank {n}"));
+    let name = json!({"name": format!("NCCL{number} {LANES}")});
+    events.metadata("process_name", (pid, 0), &name)?;
+    events.metadata("process_labels", (pid, 0), &json!({"labels": summary(rank)}))?;
+    let sort = json!({"sort_index": place.sort_index});
+    events.metadata("process_sort_index", (pid, 0), &sort)?;
+    let lanes = lanes(rank);
+    let mut slices = 0;
+    for (tid, Lane { name, slices: lane }) in (1..).zip(&lanes) {
+        events.metadata("thread_name", (pid, tid), &json!({"name": name}))?;
+        events.metadata("thread_sort_index", (pid, tid), &json!({"sort_index": tid}))?;
+        for slice in lane {
+            events.put(place.slice(rank, tid, slice).as_bytes())?;
+        }
+        slices += lane.len() as u64;
+    }
+    place.arrows(rank, &lanes, events)?;
+    Ok(slices)
+}
+
+/// How well it went, for a reader of the trace.
+fn summary(rank: &Rank<'_, '_>) -> String {
+    let (joined, all) = (rank.joined(), rank.trace().kernels.len());
+    format!("{} of {all} kernels joined", joined.pairs.len())
+}
+
+impl Place<'_> {
+    fn slice(&self, rank: &Rank<'_, '_>, tid: usize, slice: &Slice) -> String {
+        format!(
+            "{{\"ph\":\"X\",\"cat\":\"{}\",\"name\":{},\"pid\":{},\"tid\":{tid},\"ts\":{},\
+             \"dur\":{},\"args\":{}}}",
+            category(rank, slice.what),
+            Value::from(rank.name(slice.what)),
+            self.pid,
+            self.micros(slice.start),
+            micros(self.grid(slice.end) - self.grid(slice.start)),
+            Value::Object(args(rank, slice.what)),
+        )
+    }
+
+    /// Arrows between each joined kernel and what was inside it. An arrow leaves what began first.
+    fn arrows<W: Write>(
+        &mut self,
+        rank: &Rank<'_, '_>,
+        lanes: &[Lane],
+        events: &mut Events<'_, W>,
+    ) -> io::Result<()> {
+        let places = places(lanes);
+        let mut id = self.first_id;
+        for pair in &rank.joined().pairs {
+            let kernel = &rank.trace().kernels[pair.kernel];
+            let device = (self.device)(&kernel.pid);
+            let at_kernel = (&device, &kernel.tid, kernel.start_ns);
+            let mut targets: Vec<What> = Vec::new();
+            for &operation in &rank.launches()[pair.launch].operations {
+                targets.push(What::Operation(operation));
+                targets.extend(rank.inner_events(operation).into_iter().map(What::Event));
+            }
+            for (lane, slice) in targets.iter().filter_map(|target| places.get(target)) {
+                id += 1;
+                let (pid, tid) = (Value::from(self.pid), Value::from(lane + 1));
+                // Into the slice where both are: an operation begins before its kernel.
+                let inside = slice.start.max(kernel.start_ns);
+                let ends = if inside < slice.end || slice.start >= kernel.start_ns {
+                    [at_kernel, (&pid, &tid, inside)]
+                } else {
+                    [(&pid, &tid, slice.start), at_kernel]
+                };
+                for (phase, end) in ["s", "f"].into_iter().zip(ends) {
+                    events.put(self.arrow(phase, id, end).as_bytes())?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// An end of an arrow. Its name must not begin with `nccl`: one end is on a device's row.
+    fn arrow(&self, phase: &str, id: u64, (pid, tid, ns): (&Value, &Value, i64)) -> String {
+        let bind = if phase == "f" { ",\"bp\":\"e\"" } else { "" };
+        format!(
+            "{{\"ph\":\"{phase}\",\"id\":{id},\"cat\":\"inside\",\"name\":\"inside\",\"pid\":{pid},\
+             \"tid\":{tid},\"ts\":{}{bind}}}",
+            self.micros(ns)
+        )
+    }
+
+    /// Where the trace counts from 1970 on, a JSON number has no room for nanoseconds: such a trace
+    /// has whole microseconds, so that slices nest in any reader.
+    fn grid(&self, ns: i64) -> i64 {
+        let grid = if self.base_ns == 0 { 1000 } else { 1 };
+        (ns - self.base_ns).max(0) / grid * grid
+    }
+
+    /// A time as the trace has it.
+    fn micros(&self, ns: i64) -> String {
+        let ns = self.grid(ns);
+        if self.base_ns == 0 { (ns / 1000).to_string() } else { micros(ns) }
+    }
+}
+
+fn category(rank: &Rank<'_, '_>, what: What) -> &'static str {
+    match what {
+        What::Operation(_) => "nccl_operation",
+        What::Step(_) | What::Wait(..) => "nccl_network",
+        What::Event(id) => match rank.timeline().event(id).start.detail {
+            Detail::KernelCh { .. } | Detail::KernelPhase { .. } => "nccl_channel",
+            Detail::ProxyOp(_) => "nccl_network",
+            _ => "nccl_api",
+        },
+    }
+}
+
+/// Microseconds with three decimals, as Kineto writes them; nothing is negative.
+pub(crate) fn micros(ns: i64) -> String {
+    let ns = ns.max(0);
+    format!("{}.{:03}", ns / 1000, ns % 1000)
+}

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+The C functions that an application may call, found with `dlsym` in the plugin that NCCL loaded, or
+in the same file loaded earlier. They are for ordinary code, never for callbacks or signal handlers.
+They work from any thread; what they start or stop holds for the process.
+
+Those that give an `int` give 0, or [`OFF`], [`BAD`] or [`SYSTEM`]; `ncclscope_error` then has a
+sentence. A string is UTF-8 (other bytes are replaced) and read during the call only. The page for
+users is `docs/control.md`.
+*/
+
+use crate::external::{self, Ask};
+use core::cell::RefCell;
+use core::ffi::{CStr, c_char, c_int, c_void};
+use ncclscope_runtime::{Refusal, Request, Runtime};
+use std::borrow::Cow;
+use std::ffi::CString;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::time::Duration;
+
+/// Nothing is recorded in this process.
+pub const OFF: c_int = 1;
+/// An argument makes no sense.
+pub const BAD: c_int = 2;
+/// The system refused.
+pub const SYSTEM: c_int = 3;
+
+/// What `ncclscope_version` tells.
+const VERSION: &CStr =
+    match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
+        Ok(version) => version,
+        Err(_) => c"",
+    };
+
+thread_local! {
+    static ERROR: RefCell<CString> = RefCell::new(CString::default());
+}
+
+/// Runs `body`; no panic leaves, and its refusal becomes a number and the thread's sentence.
+fn answer(body: impl FnOnce() -> Result<(), Refusal>) -> c_int {
+    let result = catch_unwind(AssertUnwindSafe(body))
+        .unwrap_or_else(|_panic| Err(Refusal::System("a defect of ncclscope".into())));
+    let sentence = result.as_ref().err().map(ToString::to_string).unwrap_or_default();
+    let sentence = CString::new(sentence.replace('\0', " ")).unwrap_or_default();
+    ERROR.with(|error| *error.borrow_mut() = sentence);
+    match result {
+        Ok(()) => 0,
+        Err(Refusal::Off) => OFF,
+        Err(Refusal::Bad(_)) => BAD,
+        Err(Refusal::System(_)) => SYSTEM,
+    }
+}
+
+/// # Safety
+/// `text` is null or a string that outlives `'a`.
+unsafe fn string<'a>(text: *const c_char) -> Option<Cow<'a, str>> {
+    // SAFETY: not null, and the caller's promise.
+    (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy())
+}
+
+/// # Safety
+/// As [`string`].
+unsafe fn needed<'a>(text: *const c_char, what: &str) -> Result<Cow<'a, str>, Refusal> {
+    // SAFETY: the caller's promise is the same.
+    unsafe { string(text) }.ok_or_else(|| Refusal::Bad(format!("{what} is NULL")))
+}
+
+/// The plugin's version, such as `0.1.0`. Never NULL; for the life of the process.
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclscope_version() -> *const c_char {
+    VERSION.as_ptr()
+}
+
+/// Why the calling thread's last call failed; empty if it did not. Until that thread's next call.
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclscope_error() -> *const c_char {
+    ERROR.try_with(|error| error.borrow().as_ptr()).unwrap_or(c"".as_ptr())
+}
+
+/// Records operations from now on, or as `options` say: words such as `for=5s`, `steps=10`,
+/// `at=SECONDS`, `sample=1/16`. NULL is none. Before the first communicator it waits for that.
+///
+/// # Safety
+/// `options` is null or a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclscope_start(options: *const c_char) -> c_int {
+    answer(|| {
+        // SAFETY: the caller's promise is the same.
+        let options = unsafe { string(options) }.unwrap_or_default();
+        Runtime::get().start(Request::parse(&options).map_err(Refusal::Bad)?)
+    })
+}
+
+/// Leaves out operations that are issued from here on.
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclscope_stop() -> c_int {
+    answer(|| Runtime::get().stop())
+}
+
+/// 1 while operations that begin are recorded, else 0.
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclscope_is_started() -> c_int {
+    c_int::from(Runtime::get().is_started())
+}
+
+/// Copies the recording as it is now to the file (`*.nscope`) or directory `path`; NULL: to a new
+/// directory beside the recording. Returns when the copy is there.
+///
+/// # Safety
+/// `path` is null or a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclscope_dump(path: *const c_char) -> c_int {
+    answer(|| {
+        // SAFETY: the caller's promise is the same.
+        let path = unsafe { string(path) };
+        Runtime::get().dump(path.as_deref().map(Path::new)).map(drop)
+    })
+}
+
+/// Puts `name` into the recording, as of now.
+///
+/// # Safety
+/// `name` is null or a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclscope_mark(name: *const c_char) -> c_int {
+    // SAFETY: the caller's promise is the same.
+    answer(|| Runtime::get().mark(&unsafe { needed(name, "name") }?))
+}
+
+/// Training step `step` begins.
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclscope_set_step(step: u64) -> c_int {
+    answer(|| Runtime::get().set_step(step))
+}
+
+/// The communicator with this hash (`commHash`; see `ncclscope ls`) is for `role`: `tp`, `dp`, ...
+///
+/// # Safety
+/// `role` is null or a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclscope_set_role(comm_hash: u64, role: *const c_char) -> c_int {
+    // SAFETY: the caller's promise is the same.
+    answer(|| Runtime::get().set_role(comm_hash, &unsafe { needed(role, "role") }?))
+}
+
+/// What is told of hangs: `json` (docs/hang.md) is read during the call only, `user` is what was
+/// given to [`ncclscope_on_hang`].
+pub type HangListener = unsafe extern "C" fn(json: *const c_char, user: *mut c_void);
+
+/// The listener's own pointer, which we only hand back.
+struct User(*mut c_void);
+
+// SAFETY: nobody here looks at what it leads to; who gave it promised that any thread may have it.
+unsafe impl Send for User {}
+// SAFETY: as above.
+unsafe impl Sync for User {}
+
+/// The watchdog tells `callback` of each operation that is stuck, and of its end; NULL: nobody any
+/// more, but a call that is under way goes on. It is called on a thread of the plugin's that does
+/// nothing else: it may take its time, and call the other functions here.
+///
+/// # Safety
+/// `callback` is null, or can be called with `user` on any thread as long as the process lives, and
+/// does not unwind.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclscope_on_hang(
+    callback: Option<HangListener>,
+    user: *mut c_void,
+) -> c_int {
+    answer(|| {
+        let user = User(user);
+        let listener = callback.map(|callback| -> ncclscope_runtime::OnHang {
+            Box::new(move |json| {
+                let User(user) = &user;
+                let json = CString::new(json).unwrap_or_default();
+                // SAFETY: the caller's promise; the text lives until after the call.
+                unsafe { callback(json.as_ptr(), *user) };
+            })
+        });
+        ncclscope_runtime::on_hang(listener);
+        Ok(())
+    })
+}
+
+/// A drill: for `seconds` the watchdog takes something for stuck, reports it at once, and does all
+/// that is to be done about a hang, each time with the word that it is a drill; then it reports
+/// that it has recovered.
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclscope_simulate_hang(seconds: f64) -> c_int {
+    answer(|| {
+        let length = Duration::try_from_secs_f64(seconds)
+            .map_err(|_| Refusal::Bad(format!("{seconds}: expected seconds")))?;
+        Runtime::get().simulate_hang(length)
+    })
+}
+
+/// An operator of the application begins on the calling thread: API calls on it have this id until
+/// [`ncclscope_pop_external_id`]. Operators may be within each other.
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclscope_push_external_id(id: u64) {
+    external::push(id);
+}
+
+/// The operator that began last on the calling thread ends.
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclscope_pop_external_id() {
+    external::pop();
+}
+
+/// API calls ask `function` for the id of the calling thread's operator (0: none). NULL: back to
+/// [`ncclscope_push_external_id`].
+///
+/// # Safety
+/// `function` is null, or can be called on any thread as long as the process lives, neither waits
+/// nor unwinds, and makes no NCCL call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclscope_ask_external_id(function: Option<Ask>) {
+    // SAFETY: the caller's promise is the same.
+    unsafe { external::ask(function) };
+}

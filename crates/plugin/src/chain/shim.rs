@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The same event for a plugin of any version: as it is for one of NCCL's own version, and for an
+//! older one what NCCL's own conversion makes of it.
+
+use core::ffi::c_void;
+use ncclscope_abi::older::{Older, Parents};
+use ncclscope_abi::{Descr, EventState, EventView, Version, v1, v2, v3, v4, v5, v6};
+
+/// What an event's parents are to one plugin.
+#[derive(Clone, Copy)]
+pub(super) struct Links {
+    /// `parentObj`.
+    pub(super) parent: *mut c_void,
+    /// `parentGroup`.
+    pub(super) group: *mut c_void,
+}
+
+/// Calls `start` with the event as a descriptor of version `plugin`; `None` if that one lacks it.
+///
+/// # Safety
+/// - `descr` is as [`Version::view`] requires, and `view` is its view.
+/// - Strings of the view are null or readable.
+#[inline]
+pub(super) unsafe fn describe<V: Version<Descr: Parents>, T>(
+    plugin: u8,
+    descr: *const V::Descr,
+    view: &EventView,
+    mut links: Links,
+    start: impl FnOnce(*mut c_void) -> T,
+) -> Option<T> {
+    if plugin >= V::NUMBER {
+        // SAFETY: readable by the caller's promise.
+        let mut copy = unsafe { *descr };
+        copy.set_parent(links.parent);
+        copy.set_group(links.group);
+        return Some(start((&raw mut copy).cast()));
+    }
+    // Up to version 4 the parent was the Group.
+    if plugin <= 4 && V::NUMBER >= 5 && matches!(view.descr, Descr::Coll(_) | Descr::P2p(_)) {
+        links.parent = links.group;
+    }
+    match plugin {
+        // SAFETY: the caller's promise is the same, here and below.
+        1 => unsafe { older::<v1::EventDescr, T>(view, links, start) },
+        // SAFETY: as above.
+        2 => unsafe { older::<v2::EventDescr, T>(view, links, start) },
+        // SAFETY: as above.
+        3 => unsafe { older::<v3::EventDescr, T>(view, links, start) },
+        // SAFETY: as above.
+        4 => unsafe { older::<v4::EventDescr, T>(view, links, start) },
+        // SAFETY: as above.
+        5 => unsafe { older::<v5::EventDescr, T>(view, links, start) },
+        // SAFETY: as above.
+        _ => unsafe { older::<v6::EventDescr, T>(view, links, start) },
+    }
+}
+
+/// # Safety
+/// As [`Older::describe`].
+#[inline]
+unsafe fn older<D: Older, T>(
+    view: &EventView,
+    links: Links,
+    start: impl FnOnce(*mut c_void) -> T,
+) -> Option<T> {
+    // SAFETY: the caller's promise is the same.
+    let mut descr = unsafe { D::describe(view) }?;
+    descr.set_parent(links.parent);
+    descr.set_group(links.group);
+    Some(start((&raw mut descr).cast()))
+}
+
+/// Calls `record` with the arguments of `state` as version `plugin` has them, unless that one lacks
+/// the state.
+///
+/// # Safety
+/// `args` are null or state arguments of version `native`.
+#[inline]
+pub(super) unsafe fn state(
+    native: u8,
+    plugin: u8,
+    state: EventState,
+    args: *mut c_void,
+    record: impl FnOnce(*mut c_void),
+) {
+    // Versions 1 to 3 have the same states and arguments.
+    if plugin >= native || native <= 3 {
+        return record(args);
+    }
+    let known = match plugin {
+        ..=3 => (8..=18).contains(&state.0),
+        4 => (8..=22).contains(&state.0),
+        5 => (8..=24).contains(&state.0),
+        _ => state != EventState::KERNEL_PHASE_STOP,
+    };
+    if !known {
+        return;
+    }
+    let has_args = matches!(state.0, 8..=18 | 20..=22) && !args.is_null();
+    if plugin <= 3 {
+        let mut older = v1::StateArgs { proxyOp: v1::ProxyOpArgs { transSize: 0, steps: 0 } };
+        if has_args && state.0 >= 13 {
+            // SAFETY: not null, and the state selects this member.
+            older.proxyCtrl = unsafe { args.cast::<v1::ProxyCtrlArgs>().read() };
+        }
+        return record((&raw mut older).cast());
+    }
+    let mut older = v4::StateArgs { proxyStep: v4::ProxyStepArgs { transSize: 0 } };
+    if has_args {
+        // SAFETY: not null; what it holds is not looked at.
+        older = unsafe { args.cast::<v4::StateArgs>().read() };
+    }
+    record((&raw mut older).cast());
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+The application's own id of what it is doing: what joins an API call to the operator that made it.
+
+PyTorch's profiler has such an id for every operator (`External id` of its traces). Two ways lead
+here: a profiler session of ours that torch tells each id as it begins and ends, on the operator's
+thread ([`push`], [`pop`]); or a function of the application's that tells the current one
+([`ask`]; torch exports one from 2.15 on). With neither, an API call costs one load more.
+*/
+
+use core::cell::Cell;
+use core::sync::atomic::{AtomicUsize, Ordering};
+use ncclscope_abi::Descr;
+use ncclscope_recorder::Recorder;
+use ncclscope_recorder::trace::{Handle, State};
+
+/// A function that tells the calling thread's id; 0 for none.
+pub(crate) type Ask = unsafe extern "C" fn() -> u64;
+
+/// Ids of operators within each other that are remembered; deeper ones count as the one around.
+const DEPTH: usize = 64;
+
+/// The function to ask, as its address; 0 for none.
+static ASK: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static IDS: Cell<Ids> = const { Cell::new(Ids { ids: [0; DEPTH], depth: 0 }) };
+}
+
+#[derive(Clone, Copy)]
+struct Ids {
+    ids: [u64; DEPTH],
+    depth: usize,
+}
+
+/// An operator begins on this thread.
+pub(crate) fn push(id: u64) {
+    IDS.with(|ids| {
+        let mut now = ids.get();
+        if let Some(place) = now.ids.get_mut(now.depth) {
+            *place = id;
+        }
+        now.depth += 1;
+        ids.set(now);
+    });
+    let _ = ASK.compare_exchange(0, (pushed as Ask) as usize, Ordering::Release, Ordering::Relaxed);
+}
+
+/// The operator that began last on this thread ends.
+pub(crate) fn pop() {
+    IDS.with(|ids| {
+        let mut now = ids.get();
+        now.depth = now.depth.saturating_sub(1);
+        ids.set(now);
+    });
+}
+
+unsafe extern "C" fn pushed() -> u64 {
+    IDS.with(|ids| {
+        let now = ids.get();
+        let innermost = now.depth.min(DEPTH).checked_sub(1);
+        innermost.and_then(|at| now.ids.get(at).copied()).unwrap_or(0)
+    })
+}
+
+/// From here on `function` is asked; `None`: what was pushed.
+///
+/// # Safety
+/// The function can be called on any thread as long as the process lives, does not unwind, and
+/// neither waits nor calls NCCL.
+pub(crate) unsafe fn ask(function: Option<Ask>) {
+    ASK.store(function.map_or(0, |f| f as usize), Ordering::Release);
+}
+
+/// Puts the id of the moment to an API event that has started.
+#[inline(always)]
+pub(crate) fn tell(recorder: &Recorder, event: Handle, descr: &Descr) {
+    if matches!(descr, Descr::CollApi(_) | Descr::P2pApi(_) | Descr::GroupApi(_)) {
+        let function = ASK.load(Ordering::Acquire);
+        if function != 0 && !event.is_null() {
+            tell_what(recorder, event, function);
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn tell_what(recorder: &Recorder, event: Handle, function: usize) {
+    // SAFETY: only ever the address of a function of this type was stored.
+    let function = unsafe { core::mem::transmute::<usize, Ask>(function) };
+    // SAFETY: by the promise of `ask`.
+    let id = unsafe { function() };
+    if id != 0 {
+        recorder.state(event, State::EXTERNAL_ID, 0, id);
+    }
+}

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+How many operations each communicator was asked for: counted in the callback, whether or not they
+are recorded, so that the ranks of a job agree on the number of a collective whatever each records.
+
+One cell of 128 bytes a communicator, at most [`CELLS`] at a time; of further ones nothing is known.
+Nothing here is a locked instruction. NCCL takes calls for one communicator from one thread at a
+time (`ncclComm_t` is not thread-safe). What it enqueues it may tell on two threads at once, the
+caller's and, of captured graphs, the one of CUDA's callbacks: each has a count of its own.
+*/
+
+use crate::registry::thread;
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use ncclscope_trace::progress::{CHECKPOINT_EVERY, roll};
+
+/// Communicators that are counted at a time.
+pub const CELLS: usize = if cfg!(loom) { 2 } else { 2048 };
+/// Reads of a cell before it is given up until the next time.
+const TRIES: usize = 64;
+
+#[derive(Debug)]
+#[repr(C, align(128))]
+struct Cell {
+    /// Communicator index plus one; 0 of none.
+    owner: AtomicU32,
+    api: AtomicU64,
+    /// After an even and after an odd number of calls: the one that `api` names stands still.
+    hash: [AtomicU64; 2],
+    checkpoints: [AtomicU64; 4],
+    p2p_api: AtomicU64,
+    /// The thread that made the latest call.
+    caller: AtomicU64,
+    /// By that thread, and by others.
+    enqueued: [AtomicU64; 2],
+    p2p_enqueued: [AtomicU64; 2],
+}
+
+/// The counts of one communicator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Collectives that the application called.
+    pub api: u64,
+    /// Rolling hash over them.
+    pub hash: u64,
+    /// Its values after the latest four multiples of [`CHECKPOINT_EVERY`] collectives, newest
+    /// first; 0 where there is none, or none that stands still.
+    pub checkpoints: [u64; 4],
+    /// Sends and receives that the application called.
+    pub p2p_api: u64,
+    /// Collectives that NCCL enqueued.
+    pub enqueued: u64,
+    /// Sends and receives that NCCL enqueued.
+    pub p2p_enqueued: u64,
+}
+
+impl Counts {
+    /// How many collectives the first checkpoint covers; 0 none yet.
+    #[must_use]
+    pub const fn checkpoint_at(&self) -> u64 {
+        self.api / CHECKPOINT_EVERY * CHECKPOINT_EVERY
+    }
+}
+
+/// What of a collective enters the hash.
+#[derive(Clone, Copy, Debug)]
+pub struct Call {
+    /// [`name_hash`](ncclscope_trace::progress::name_hash) of the function's name.
+    pub func: u32,
+    /// That of the datatype's.
+    pub datatype: u32,
+    /// Root, 0 where there is none.
+    pub root: i32,
+    /// Elements.
+    pub count: u64,
+}
+
+static BOARD: [Cell; CELLS] = [const { Cell::new() }; CELLS];
+
+impl Cell {
+    const fn new() -> Cell {
+        Cell {
+            owner: AtomicU32::new(0),
+            api: AtomicU64::new(0),
+            hash: [const { AtomicU64::new(0) }; 2],
+            checkpoints: [const { AtomicU64::new(0) }; 4],
+            p2p_api: AtomicU64::new(0),
+            caller: AtomicU64::new(0),
+            enqueued: [const { AtomicU64::new(0) }; 2],
+            p2p_enqueued: [const { AtomicU64::new(0) }; 2],
+        }
+    }
+
+    #[inline(always)]
+    fn called(&self, call: Call) {
+        let relaxed = Ordering::Relaxed;
+        let Call { func, datatype, root, count } = call;
+        let before = self.api.load(relaxed);
+        let hash = roll(self.hash[parity(before)].load(relaxed), func, datatype, root, count);
+        let api = before + 1;
+        self.hash[parity(api)].store(hash, relaxed);
+        if api.is_multiple_of(CHECKPOINT_EVERY) {
+            self.checkpoints[checkpoint(api)].store(hash, relaxed);
+        }
+        self.caller.store(thread(), relaxed);
+        self.api.store(api, Ordering::Release);
+    }
+
+    fn read(&self) -> Option<Counts> {
+        let acquire = Ordering::Acquire;
+        let api = self.api.load(acquire);
+        // The next call may be about to write where the oldest of the four is.
+        let kept = if (api + 1).is_multiple_of(CHECKPOINT_EVERY) { 3 } else { 4 };
+        let counts = Counts {
+            api,
+            hash: self.hash[parity(api)].load(acquire),
+            checkpoints: core::array::from_fn(|back| {
+                match api.checked_sub(back as u64 * CHECKPOINT_EVERY) {
+                    Some(at) if back < kept => self.checkpoints[checkpoint(at)].load(acquire),
+                    _ => 0,
+                }
+            }),
+            p2p_api: self.p2p_api.load(acquire),
+            enqueued: self.enqueued.iter().map(|count| count.load(acquire)).sum(),
+            p2p_enqueued: self.p2p_enqueued.iter().map(|count| count.load(acquire)).sum(),
+        };
+        (self.api.load(Ordering::Relaxed) == api).then_some(counts)
+    }
+}
+
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "one bit")]
+const fn parity(api: u64) -> usize {
+    api as usize & 1
+}
+
+/// Where the hash after `api` calls, rounded down to a checkpoint, lies.
+#[inline(always)]
+const fn checkpoint(api: u64) -> usize {
+    (api / CHECKPOINT_EVERY) as usize & 3
+}
+
+/// The cell of a communicator that was given one.
+#[inline(always)]
+fn cell(comm: u16) -> Option<&'static Cell> {
+    let cell = &BOARD[usize::from(comm) % CELLS];
+    (cell.owner.load(Ordering::Relaxed) == u32::from(comm) + 1).then_some(cell)
+}
+
+/// Counts for communicator `comm` from here on, from zero. Before its first callback.
+/// One that had the cell before and lives is no longer counted.
+pub fn watch(comm: u16) {
+    let cell = &BOARD[usize::from(comm) % CELLS];
+    cell.owner.store(0, Ordering::Relaxed);
+    for count in [&cell.api, &cell.p2p_api, &cell.caller]
+        .into_iter()
+        .chain(&cell.hash)
+        .chain(&cell.checkpoints)
+        .chain(&cell.enqueued)
+        .chain(&cell.p2p_enqueued)
+    {
+        count.store(0, Ordering::Relaxed);
+    }
+    cell.owner.store(u32::from(comm) + 1, Ordering::Release);
+}
+
+/// The application called a collective.
+#[inline(always)]
+pub fn called(comm: u16, call: Call) {
+    cell(comm).into_iter().for_each(|cell| cell.called(call));
+}
+
+/// The application called a send or a receive.
+#[inline(always)]
+pub fn called_p2p(comm: u16) {
+    let Some(cell) = cell(comm) else { return };
+    cell.caller.store(thread(), Ordering::Relaxed);
+    bump(&cell.p2p_api);
+}
+
+/// NCCL enqueued a collective.
+#[inline(always)]
+pub fn enqueued(comm: u16) {
+    let Some(cell) = cell(comm) else { return };
+    bump(&cell.enqueued[usize::from(cell.caller.load(Ordering::Relaxed) != thread())]);
+}
+
+/// NCCL enqueued a send or a receive.
+#[inline(always)]
+pub fn enqueued_p2p(comm: u16) {
+    let Some(cell) = cell(comm) else { return };
+    bump(&cell.p2p_enqueued[usize::from(cell.caller.load(Ordering::Relaxed) != thread())]);
+}
+
+#[inline(always)]
+fn bump(count: &AtomicU64) {
+    count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+}
+
+/// The counts of a communicator; `None` if it has no cell, or makes calls without a pause.
+#[must_use]
+pub fn counts(comm: u16) -> Option<Counts> {
+    let cell = cell(comm)?;
+    (0..TRIES).find_map(|_| cell.read())
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use ncclscope_trace::progress::name_hash;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+    const SUM: Call = Call { func: name_hash(b"AllReduce"), datatype: 7, root: 0, count: 5 };
+
+    #[test]
+    fn counts_and_checkpoints_are_those_of_the_calls() {
+        let comm = 700;
+        called(comm, SUM);
+        assert_eq!(counts(comm), None, "nobody watches it");
+        watch(comm);
+        let mut hash = 0;
+        let mut at = Vec::new();
+        for n in 1..=300 {
+            called(comm, SUM);
+            hash = roll(hash, SUM.func, SUM.datatype, SUM.root, SUM.count);
+            if n % CHECKPOINT_EVERY == 0 {
+                at.insert(0, hash);
+            }
+        }
+        enqueued(comm);
+        called_p2p(comm);
+        enqueued_p2p(comm);
+        enqueued_p2p(comm);
+        let counts_now = counts(comm).unwrap();
+        assert_eq!((counts_now.api, counts_now.hash), (300, hash));
+        assert_eq!(counts_now.checkpoints.as_slice(), at);
+        assert_eq!(counts_now.checkpoint_at(), 256);
+        assert_eq!((counts_now.p2p_api, counts_now.enqueued, counts_now.p2p_enqueued), (1, 1, 2));
+        let other = comm + u16::try_from(CELLS).unwrap();
+        watch(other);
+        assert_eq!(counts(comm), None);
+        assert_eq!(counts(other), Some(Counts::default()));
+    }
+
+    #[test]
+    fn the_count_enters_the_hash_only_where_ranks_must_agree_on_it() {
+        let hash_of = |comm, name: &[u8], count| {
+            watch(comm);
+            called(comm, Call { func: name_hash(name), count, ..SUM });
+            counts(comm).unwrap().hash
+        };
+        assert_ne!(hash_of(701, b"AllReduce", 5), hash_of(701, b"AllReduce", 6));
+        assert_eq!(hash_of(701, b"AlltoAll", 5), hash_of(701, b"AlltoAll", 6));
+    }
+
+    #[test]
+    fn a_reader_never_sees_half_a_call() {
+        let comm = 702;
+        watch(comm);
+        let after: Vec<u64> = std::iter::successors(Some(0), |&hash| {
+            Some(roll(hash, SUM.func, SUM.datatype, SUM.root, SUM.count))
+        })
+        .take(20_001)
+        .collect();
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                (0..20_000).for_each(|_| called(comm, SUM));
+                over.store(true, Relaxed);
+            });
+            while !over.load(Relaxed) {
+                if let Some(counts) = counts(comm) {
+                    assert_eq!(after[usize::try_from(counts.api).unwrap()], counts.hash);
+                }
+            }
+        });
+        assert_eq!(counts(comm).unwrap().api, 20_000);
+    }
+}

@@ -1,0 +1,644 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+CUDA events around kernel launches (`NCCLSCOPE_CUDA_EVENTS=on`): how long NCCL's kernels took and,
+while they have not ended, whether their stream has come to them (docs/probe.md).
+
+Two events belong to a launch: one is recorded in its stream right before the kernel, one right
+after. They come from a pool, of which there is one for each CUDA context; it is filled in `init`,
+on the application's thread, and emptied with the context's last communicator. A launch takes a
+`Slot` of the pool:
+
+```text
+FREE ──launching──▶ CLAIMED ──launched──▶ LAUNCHED ──the probe's thread──▶ FREE
+                       └──no stop, or a refusal──▶ ABANDONED ──▶ FREE
+```
+
+A thread of its own asks the driver, because a driver may keep whoever asks waiting for as long as
+a kernel hangs, and neither recording nor watching may wait then. What it learns is recorded as the
+state [`State::CUDA_EVENT`] of the launch, and read by [`state_of`].
+
+Nothing here is recorded in a stream that captures a graph. This module does **not** judge what it
+sees: that is `analyze`'s and the watchdog's.
+*/
+
+use crate::config;
+use crate::context::COMMS;
+use crate::sys;
+use crate::sys::cuda::{CudaError, Driver};
+use crate::sys::lock::{Guard, Lock};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
+use core::sync::atomic::{Ordering, Ordering::Relaxed};
+use ncclscope_recorder::{Recorder, clock, gate};
+use ncclscope_trace::{EventKind, Handle, State};
+use std::sync::OnceLock;
+use std::thread::Thread;
+use std::time::Duration;
+
+/// The variable.
+pub const VARIABLE: &str = "NCCLSCOPE_CUDA_EVENTS";
+/// CUDA contexts, which are devices, that one process can have events for.
+const POOLS: usize = 16;
+/// Launches in flight of one context; CUDA itself lets about as many wait.
+const SLOTS: usize = 1024;
+/// Slots that a callback looks at for a free one.
+const TRIES: u32 = 4;
+/// The API version that has KernelLaunch events.
+const LAUNCHES_SINCE: u32 = 5;
+/// How often the driver is asked, while something is in flight and otherwise.
+const BUSY: Duration = Duration::from_millis(10);
+const IDLE: Duration = Duration::from_millis(40);
+/// How long the end of a communicator or of the process waits for the probe's thread.
+const PATIENCE_MS: u32 = 200;
+
+const FREE: u32 = 0;
+const CLAIMED: u32 = 1;
+const LAUNCHED: u32 = 2;
+const ABANDONED: u32 = 3;
+
+static PROBE: Probe = Probe::new();
+
+/// Whether the environment asks for events.
+#[must_use]
+pub fn is_wanted() -> bool {
+    std::env::var(VARIABLE).is_ok_and(|value| config::cuda_events(&value) == Ok(true))
+}
+
+/// What the GPU has done of a kernel launch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LaunchState {
+    /// Nothing is known: the probe is off, the launch was captured into a graph, had no free event,
+    /// or is forgotten.
+    Unknown,
+    /// The stream has not come to it: work before it has not ended.
+    NotStarted,
+    /// The stream has come to it, and it has not ended. Its kernel may still wait for a place on
+    /// the GPU.
+    Running {
+        /// When that was first seen, in ticks: up to 40 ms late.
+        since: u64,
+    },
+    /// It ended.
+    Done {
+        /// From the launch's turn in its stream to its kernel's end, ns, by the GPU.
+        ns: u64,
+        /// When that was seen, in ticks: up to 40 ms late.
+        seen: u64,
+    },
+    /// The driver reports an error instead: the context is lost (`CUresult`).
+    Failed {
+        /// The driver's status.
+        status: i32,
+    },
+}
+
+/// What the probe has done, in launches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Tally {
+    /// Measured.
+    pub measured: u64,
+    /// Left out because their stream was capturing a graph.
+    pub captured: u64,
+    /// Left out because too many were in flight.
+    pub without_event: u64,
+    /// Refused by the driver.
+    pub failed: u64,
+}
+
+/// What the state of a launch is, as the probe's thread saw it last. `launch` is the handle of a
+/// KernelLaunch event. Neither waits nor asks the driver: for the watchdog, on any thread.
+#[must_use]
+pub fn state_of(launch: Handle) -> LaunchState {
+    if launch.kind() != EventKind::KernelLaunch || !is_on() {
+        return LaunchState::Unknown;
+    }
+    let mut slots = PROBE.pools.iter().flat_map(Pool::slots);
+    let slot = slots.find(|slot| slot.launch.load(Ordering::Acquire) == launch.0);
+    slot.map_or(LaunchState::Unknown, |slot| slot.describe(launch))
+}
+
+/// Whether launches are measured in this process.
+#[must_use]
+#[inline(always)]
+pub fn is_on() -> bool {
+    PROBE.on.load(Ordering::Acquire)
+}
+
+/// The process's counts.
+#[must_use]
+pub fn tally() -> Tally {
+    let of = |count: &AtomicU64| count.load(Relaxed);
+    let Probe { measured, captured, without_event, failed, .. } = &PROBE;
+    Tally {
+        measured: of(measured),
+        captured: of(captured),
+        without_event: of(without_event),
+        failed: of(failed),
+    }
+}
+
+/// A launch between its start and its stop.
+#[derive(Clone, Copy, Debug)]
+pub struct Ticket {
+    launch: Handle,
+    slot: &'static Slot,
+}
+
+impl Ticket {
+    /// The launch.
+    #[must_use]
+    pub fn launch(&self) -> Handle {
+        self.launch
+    }
+}
+
+/// A kernel launch of `comm` starts on `stream`: for the callback, on the thread that is about to
+/// launch. `None` if it is not measured.
+#[must_use]
+pub fn launching(comm: u16, launch: Handle, stream: u64) -> Option<Ticket> {
+    let pool = PROBE.pool_of(comm).filter(|_| is_on())?;
+    let driver = PROBE.driver.get()?;
+    let stream = usize::try_from(stream).ok()?;
+    if !driver.is_live(stream) {
+        PROBE.captured.fetch_add(1, Relaxed);
+        return None;
+    }
+    let Some(slot) = pool.claim(launch, stream) else {
+        PROBE.without_event.fetch_add(1, Relaxed);
+        return None;
+    };
+    if driver.record(slot.start.load(Relaxed), stream).is_err() {
+        abandon(slot);
+        return None;
+    }
+    Some(Ticket { launch, slot })
+}
+
+/// The launch is over, and its kernel in the stream: for the callback, on the same thread.
+pub fn launched(ticket: Ticket) {
+    let slot = ticket.slot;
+    let (event, stream) = (slot.stop.load(Relaxed), slot.stream.load(Relaxed));
+    match PROBE.driver.get().map(|driver| driver.record(event, stream)) {
+        Some(Ok(())) => slot.state.store(LAUNCHED, Ordering::Release),
+        _ => abandon(slot),
+    }
+}
+
+/// The launch of the ticket has no stop, because it failed.
+pub fn missed(ticket: Ticket) {
+    abandon(ticket.slot);
+}
+
+fn abandon(slot: &Slot) {
+    PROBE.failed.fetch_add(1, Relaxed);
+    slot.state.store(ABANDONED, Ordering::Release);
+}
+
+/// Finds the driver and starts the probe's thread.
+///
+/// # Errors
+/// A line that says why there are no events.
+pub(crate) fn begin(recorder: &'static Recorder) -> Result<(), String> {
+    let off = |why: &str| format!("{VARIABLE}=on: {why}: no CUDA events");
+    let driver = Driver::loaded().map_err(|why| off(&why))?;
+    // Nobody else can have set it: the process begins once.
+    let _ = PROBE.driver.set(driver);
+    let thread = sys::spawn_quiet("ncclscope/probe", move || run(recorder))
+        .map_err(|error| off(&format!("no thread could be started: {error}")))?;
+    let _ = PROBE.thread.set(thread);
+    PROBE.on.store(true, Ordering::Release);
+    Ok(())
+}
+
+/// A communicator is initialised on the calling thread, which has its context.
+///
+/// # Errors
+/// A line that says why its launches are not measured.
+pub(crate) fn join(comm: u16, api_version: u32) -> Result<(), String> {
+    let Some(driver) = PROBE.driver.get().filter(|_| is_on()) else { return Ok(()) };
+    let off = |why: &str| format!("{VARIABLE}=on: {why}: no CUDA events of this communicator");
+    if api_version < LAUNCHES_SINCE {
+        return Err(off("this NCCL does not tell its launches (2.28 does)"));
+    }
+    let context = driver.context().ok_or_else(|| off("NCCL came without a CUDA context"))?;
+    let turn = PROBE.patient_turn().ok_or_else(|| off("the CUDA driver does not answer"))?;
+    let used = |pool: &&Pool| pool.context.load(Relaxed) == context;
+    let unused = |pool: &&Pool| pool.users.load(Relaxed) == 0;
+    let mut pools = (1..).zip(&PROBE.pools);
+    let pool = pools
+        .clone()
+        .find(|(_, pool)| used(pool))
+        .or_else(|| pools.find(|(_, pool)| unused(pool) && pool.context.load(Relaxed) == 0));
+    let (number, pool) = pool.ok_or_else(|| off("too many CUDA contexts"))?;
+    if unused(&pool) {
+        let filled = driver.within(context, || pool.fill(driver));
+        filled.flatten().map_err(|error| off(&format!("CUDA error {}", error.0)))?;
+        pool.context.store(context, Relaxed);
+    }
+    pool.users.fetch_add(1, Relaxed);
+    if let Some(place) = PROBE.pool_of.get(usize::from(comm)) {
+        place.store(number, Ordering::Release);
+    }
+    drop(turn);
+    Ok(())
+}
+
+/// The communicator is finalized. What it launched is measured; its context's events go with its
+/// last communicator.
+pub(crate) fn leave(comm: u16) {
+    let Some(pool) = PROBE.pool_of(comm) else { return };
+    PROBE.round();
+    if let Some(place) = PROBE.pool_of.get(usize::from(comm)) {
+        place.store(0, Ordering::Release);
+    }
+    // Without a turn the thread is inside the driver with these events: they stay.
+    let (Some(driver), Some(turn)) = (PROBE.driver.get(), PROBE.patient_turn()) else { return };
+    if pool.users.fetch_sub(1, Relaxed) == 1 {
+        let context = pool.context.load(Relaxed);
+        if driver.within(context, || pool.empty(driver)).is_ok() {
+            pool.context.store(0, Relaxed);
+        }
+    }
+    drop(turn);
+}
+
+/// The process ends: what has ended by now is measured, and the driver is not called again, which
+/// will be shut down next.
+pub(crate) fn close() {
+    if PROBE.on.swap(false, Ordering::AcqRel) {
+        PROBE.round();
+        if let Some(mut turn) = PROBE.patient_turn() {
+            turn.is_over = true;
+        }
+    }
+}
+
+/// The probe's thread.
+fn run(recorder: &'static Recorder) {
+    let mut sleep = IDLE;
+    while !gate::is_dead() {
+        std::thread::park_timeout(sleep);
+        let wanted = PROBE.rounds_wanted.load(Ordering::Acquire);
+        let turn = PROBE.turn.lock();
+        let Some(driver) = PROBE.driver.get().filter(|_| !turn.is_over) else { return };
+        sleep = if PROBE.ask(driver, recorder) { BUSY } else { IDLE };
+        drop(turn);
+        PROBE.rounds_done.store(wanted, Ordering::Release);
+    }
+}
+
+/// Who may ask the driver about events.
+#[derive(Debug)]
+struct Turn {
+    /// Nobody any more.
+    is_over: bool,
+}
+
+#[derive(Debug)]
+struct Probe {
+    on: AtomicBool,
+    driver: OnceLock<Driver>,
+    pools: [Pool; POOLS],
+    /// The number of each communicator's pool, which begin at 1; or 0.
+    pool_of: [AtomicU8; COMMS as usize],
+    turn: Lock<Turn>,
+    thread: OnceLock<Thread>,
+    /// Rounds that were asked of the thread, and done.
+    rounds_wanted: AtomicU64,
+    rounds_done: AtomicU64,
+    measured: AtomicU64,
+    captured: AtomicU64,
+    without_event: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl Probe {
+    const fn new() -> Probe {
+        Probe {
+            on: AtomicBool::new(false),
+            driver: OnceLock::new(),
+            pools: [const { Pool::new() }; POOLS],
+            pool_of: [const { AtomicU8::new(0) }; COMMS as usize],
+            turn: Lock::new(Turn { is_over: false }),
+            thread: OnceLock::new(),
+            rounds_wanted: AtomicU64::new(0),
+            rounds_done: AtomicU64::new(0),
+            measured: AtomicU64::new(0),
+            captured: AtomicU64::new(0),
+            without_event: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+        }
+    }
+
+    fn pool_of(&self, comm: u16) -> Option<&Pool> {
+        let number = self.pool_of.get(usize::from(comm))?.load(Ordering::Acquire);
+        self.pools.get(usize::from(number).checked_sub(1)?)
+    }
+
+    /// Waits for a round of the probe's thread that begins now. Records are its own business: a
+    /// thread that ends has no lane any more.
+    fn round(&self) {
+        let Some(thread) = self.thread.get().filter(|_| !gate::is_dead()) else { return };
+        let wanted = self.rounds_wanted.fetch_add(1, Ordering::AcqRel) + 1;
+        thread.unpark();
+        let is_done = || self.rounds_done.load(Ordering::Acquire) >= wanted;
+        for _ in 0..PATIENCE_MS * 10 {
+            if is_done() {
+                break;
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+
+    /// The turn, unless the probe's thread keeps it for long.
+    fn patient_turn(&self) -> Option<Guard<'_, Turn>> {
+        for _ in 0..PATIENCE_MS {
+            if let Some(turn) = self.turn.try_lock() {
+                return Some(turn);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        None
+    }
+
+    /// Asks the driver about all launches in flight; whether there were any. The caller has the
+    /// turn.
+    fn ask(&self, driver: &Driver, recorder: &Recorder) -> bool {
+        let mut any = false;
+        for pool in &self.pools {
+            let in_flight = pool.in_flight();
+            if in_flight.is_empty() {
+                continue;
+            }
+            any = true;
+            let context = pool.context.load(Relaxed);
+            let asked = driver.within(context, || self.ask_about(&in_flight, driver, recorder));
+            if let Err(error) = asked {
+                in_flight.iter().for_each(|slot| self.fail(slot, error));
+            }
+        }
+        any
+    }
+
+    /// A stream does things in order: behind a launch that has not ended none has.
+    fn ask_about(&self, in_flight: &[&Slot], driver: &Driver, recorder: &Recorder) {
+        let mut waiting = Vec::new();
+        for slot in in_flight {
+            let stream = slot.stream.load(Relaxed);
+            if waiting.contains(&stream) {
+                continue;
+            }
+            let (start, stop) = (slot.start.load(Relaxed), slot.stop.load(Relaxed));
+            match driver.is_reached(stop) {
+                Ok(true) => match driver.elapsed_ns(start, stop) {
+                    Ok(ns) => self.measure(slot, ns, recorder),
+                    Err(error) => self.fail(slot, error),
+                },
+                Ok(false) => {
+                    waiting.push(stream);
+                    let is_new = slot.began.load(Relaxed) == 0;
+                    if is_new && driver.is_reached(start) == Ok(true) {
+                        slot.began.store(clock::now(), Relaxed);
+                    }
+                }
+                Err(error) => self.fail(slot, error),
+            }
+        }
+    }
+
+    fn measure(&self, slot: &Slot, ns: u64, recorder: &Recorder) {
+        recorder.state(Handle(slot.launch.load(Relaxed)), State::CUDA_EVENT, 0, ns);
+        self.measured.fetch_add(1, Relaxed);
+        slot.ns.store(ns, Relaxed);
+        slot.ended.store(clock::now(), Ordering::Release);
+        slot.state.store(FREE, Ordering::Release);
+    }
+
+    fn fail(&self, slot: &Slot, error: CudaError) {
+        self.failed.fetch_add(1, Relaxed);
+        slot.status.store(error.0, Ordering::Release);
+        slot.state.store(FREE, Ordering::Release);
+    }
+}
+
+/// The events of one CUDA context.
+#[derive(Debug)]
+struct Pool {
+    /// The context; 0 for none.
+    context: AtomicUsize,
+    /// Communicators with this context.
+    users: AtomicU32,
+    /// Launches that took a slot, or tried to.
+    turns: AtomicU64,
+    slots: OnceLock<Box<[Slot]>>,
+}
+
+impl Pool {
+    const fn new() -> Pool {
+        Pool {
+            context: AtomicUsize::new(0),
+            users: AtomicU32::new(0),
+            turns: AtomicU64::new(0),
+            slots: OnceLock::new(),
+        }
+    }
+
+    fn slots(&self) -> &[Slot] {
+        self.slots.get().map_or(&[], |slots| slots)
+    }
+
+    /// Makes all events. All or none.
+    fn fill(&self, driver: &Driver) -> Result<(), CudaError> {
+        let slots = self.slots.get_or_init(|| (0..SLOTS).map(|_| Slot::default()).collect());
+        for slot in slots {
+            for event in [&slot.start, &slot.stop] {
+                match driver.create() {
+                    Ok(new) => event.store(new, Relaxed),
+                    Err(error) => {
+                        self.empty(driver);
+                        return Err(error);
+                    }
+                }
+            }
+            slot.state.store(FREE, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Destroys all events. What is known of launches stays known.
+    fn empty(&self, driver: &Driver) {
+        for slot in self.slots() {
+            // Nobody claims it.
+            slot.state.store(ABANDONED, Ordering::Release);
+            for event in [&slot.start, &slot.stop] {
+                let event = event.swap(0, Relaxed);
+                if event != 0 {
+                    driver.destroy(event);
+                }
+            }
+        }
+    }
+
+    /// A free slot. A bounded search: they come free about in order.
+    fn claim(&self, launch: Handle, stream: usize) -> Option<&Slot> {
+        for _ in 0..TRIES {
+            let turn = self.turns.fetch_add(1, Relaxed);
+            let index = usize::try_from(turn).unwrap_or(0) % SLOTS;
+            let slot = self.slots().get(index)?;
+            let claimed = slot.state.compare_exchange(FREE, CLAIMED, Ordering::Acquire, Relaxed);
+            if claimed.is_ok() {
+                slot.begin(launch, stream, turn);
+                return Some(slot);
+            }
+        }
+        None
+    }
+
+    /// The launches whose end is not known, the oldest first. Slots that were given up come free.
+    fn in_flight(&self) -> Vec<&Slot> {
+        let mut slots = Vec::new();
+        for slot in self.slots() {
+            match slot.state.load(Ordering::Acquire) {
+                LAUNCHED => slots.push(slot),
+                ABANDONED if slot.stop.load(Relaxed) != 0 => {
+                    slot.state.store(FREE, Ordering::Release);
+                }
+                _ => {}
+            }
+        }
+        slots.sort_unstable_by_key(|slot| slot.turn.load(Relaxed));
+        slots
+    }
+}
+
+/// Two events and the launch that they belong to.
+#[derive(Debug, Default)]
+struct Slot {
+    state: AtomicU32,
+    /// The driver's, where it answered with an error; else 0.
+    status: AtomicI32,
+    start: AtomicUsize,
+    stop: AtomicUsize,
+    /// The KernelLaunch event; 0 while it changes.
+    launch: AtomicU64,
+    stream: AtomicUsize,
+    turn: AtomicU64,
+    /// When the stream was first seen to have come to it, in ticks; else 0.
+    began: AtomicU64,
+    /// When its end was seen, in ticks; else 0.
+    ended: AtomicU64,
+    ns: AtomicU64,
+}
+
+impl Slot {
+    fn begin(&self, launch: Handle, stream: usize, turn: u64) {
+        self.launch.store(0, Ordering::SeqCst);
+        self.stream.store(stream, Relaxed);
+        self.turn.store(turn, Relaxed);
+        self.began.store(0, Relaxed);
+        self.status.store(0, Ordering::Release);
+        self.ended.store(0, Ordering::Release);
+        self.ns.store(0, Relaxed);
+        self.launch.store(launch.0, Ordering::SeqCst);
+    }
+
+    /// What is known, if the slot is still this launch's.
+    fn describe(&self, launch: Handle) -> LaunchState {
+        // In this order: an end is written before the state, and goes after the launch.
+        let state = self.state.load(Ordering::Acquire);
+        let (ended, status) =
+            (self.ended.load(Ordering::Acquire), self.status.load(Ordering::Acquire));
+        let state = match (state, self.began.load(Relaxed)) {
+            _ if ended != 0 => LaunchState::Done { ns: self.ns.load(Relaxed), seen: ended },
+            _ if status != 0 => LaunchState::Failed { status },
+            (CLAIMED, _) | (LAUNCHED, 0) => LaunchState::NotStarted,
+            (LAUNCHED, since) => LaunchState::Running { since },
+            _ => LaunchState::Unknown,
+        };
+        let is_same = self.launch.load(Ordering::SeqCst) == launch.0;
+        if is_same { state } else { LaunchState::Unknown }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::cuda::fake::{CONTEXT, driver, world};
+
+    static RECORDER: Recorder = Recorder::new();
+    const STREAM: u64 = 0x51;
+    const API: u32 = LAUNCHES_SINCE;
+
+    fn handle(number: u64) -> Handle {
+        Handle::value(1, EventKind::KernelLaunch, 0, number)
+    }
+
+    fn launch(comm: u16, number: u64) -> (usize, usize) {
+        let ticket = launching(comm, handle(number), STREAM).expect("it is measured");
+        assert_eq!(state_of(handle(number)), LaunchState::NotStarted, "it is being launched");
+        launched(ticket);
+        (ticket.slot.start.load(Relaxed), ticket.slot.stop.load(Relaxed))
+    }
+
+    fn ask() -> bool {
+        PROBE.ask(PROBE.driver.get().unwrap(), &RECORDER)
+    }
+
+    /// One test, for there is one probe.
+    #[test]
+    fn a_launch_is_followed_to_its_end_and_nothing_is_left() {
+        assert_eq!(join(1, API), Ok(()), "off: nothing to do");
+        assert!(launching(1, handle(1), STREAM).is_none());
+        PROBE.driver.set(driver()).unwrap();
+        PROBE.on.store(true, Ordering::Release);
+        assert!(join(0, 4).unwrap_err().contains("2.28"));
+        assert_eq!((join(1, API), join(2, API)), (Ok(()), Ok(())));
+        assert_eq!(world(|world| world.events.len()), 2 * SLOTS, "two communicators, one context");
+
+        let (first, second) = (launch(1, 1), launch(2, 2));
+        assert!(ask());
+        assert_eq!([1, 2].map(|n| state_of(handle(n))), [LaunchState::NotStarted; 2]);
+        world(|world| world.reached.insert(first.0, 1000));
+        ask();
+        assert!(matches!(state_of(handle(1)), LaunchState::Running { since: 1.. }));
+        assert_eq!(state_of(handle(2)), LaunchState::NotStarted, "it is behind the first");
+        world(|world| world.reached.extend([(first.1, 251_000), (second.0, 251_500)]));
+        ask();
+        assert!(matches!(state_of(handle(1)), LaunchState::Done { ns: 249_999..=250_001, .. }));
+        assert!(matches!(state_of(handle(2)), LaunchState::Running { .. }));
+        world(|world| world.failure = 719);
+        ask();
+        assert_eq!(state_of(handle(2)), LaunchState::Failed { status: 719 });
+        assert!(!ask(), "nothing is in flight");
+        world(|world| world.failure = 0);
+
+        let captured = 0x52;
+        world(|world| world.capturing.insert(captured));
+        assert!(launching(1, handle(3), captured as u64).is_none());
+        let ticket = launching(1, handle(4), STREAM).unwrap();
+        missed(ticket);
+        assert_eq!([3, 4, 5].map(|n| state_of(handle(n))), [LaunchState::Unknown; 3]);
+        assert!(!ask(), "a failed launch is given up");
+
+        for number in 100..100 + SLOTS as u64 {
+            launch(1, number);
+        }
+        assert!(launching(1, handle(9), STREAM).is_none(), "no event is free");
+        let tally = tally();
+        let refused = (tally.captured, tally.without_event, tally.failed);
+        assert_eq!((tally.measured, refused), (1, (1, 1, 2)));
+
+        world(|world| world.reached = world.events.keys().map(|&event| (event, 7)).collect());
+        ask();
+        leave(1);
+        assert!(matches!(state_of(handle(100)), LaunchState::Done { ns: 0, .. }));
+        assert_eq!(world(|world| world.events.len()), 2 * SLOTS, "one communicator is left");
+        leave(2);
+        assert_eq!(world(|world| world.events.len()), 0);
+        let (context, mode, breaches) = world(|world| (world.context, world.mode, world.breaches));
+        assert_eq!((context, mode, breaches), (Some(CONTEXT), 0, 0), "as they were");
+        assert_eq!(join(3, API), Ok(()));
+        launch(3, 6);
+        close();
+        assert!(!is_on() && launching(3, handle(7), STREAM).is_none());
+    }
+}

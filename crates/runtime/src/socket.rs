@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+The control socket: a process answers what is asked of it from outside.
+
+A request is one line, fields apart by tabs: `status`, `start OPTIONS`, `stop`, `dump [PATH]`,
+`why`, `mark TEXT`, `step NUMBER`, `role HASH NAME`. The answer is one line too, `ok` and fields of
+the form `NAME=VALUE`, or `error` and a sentence; then the connection ends.
+
+The socket lies in a directory that only its user can enter; connections of other users, but root,
+are closed unread. A request has an end in length and in time, and there are few at once: whoever
+floods the socket waits longer than the others, and keeps nobody from recording. The thread sleeps
+until somebody connects.
+*/
+
+use crate::runtime::{Refusal, Runtime};
+use crate::sys::{self, peer};
+use crate::window::Request;
+use std::collections::VecDeque;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Connections at once; a further one takes the place of the oldest.
+const CLIENTS: usize = 16;
+/// Connections taken before those that are there are looked at again.
+const AT_ONCE: usize = 64;
+/// Bytes of a request.
+const LONGEST: usize = 4096;
+/// How long a request may take to come.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A socket, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    path: PathBuf,
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+impl Socket {
+    /// Makes `DIR/PID-NONCE.sock`, and starts the thread that answers.
+    ///
+    /// # Errors
+    /// The system's, or that the directory is not this user's alone.
+    pub(crate) fn open(dir: &Path, nonce: u32, runtime: &'static Runtime) -> io::Result<Socket> {
+        own_directory(dir)?;
+        let path = dir.join(format!("{}-{nonce:08x}.sock", sys::pid()));
+        let listener = UnixListener::bind(&path)?;
+        let socket = Socket { path };
+        fs::set_permissions(&socket.path, fs::Permissions::from_mode(0o600))?;
+        listener.set_nonblocking(true)?;
+        sys::spawn_quiet("ncclscope/control", move || {
+            let body = || Server { listener, clients: VecDeque::new() }.run(runtime);
+            if std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).is_err() {
+                runtime.contain();
+            }
+        })?;
+        Ok(socket)
+    }
+}
+
+/// A directory that nobody else can put anything into, or look into.
+fn own_directory(dir: &Path) -> io::Result<()> {
+    match fs::DirBuilder::new().mode(0o700).create(dir) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let found = fs::symlink_metadata(dir)?;
+    if found.is_dir() && found.uid() == peer::user() && found.mode() & 0o077 == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::other("it is not a directory of this user with mode 0700"))
+    }
+}
+
+struct Server {
+    listener: UnixListener,
+    clients: VecDeque<Client>,
+}
+
+struct Client {
+    stream: UnixStream,
+    request: Vec<u8>,
+    until: Instant,
+}
+
+/// What becomes of a connection.
+enum Next {
+    Wait,
+    Answer(Vec<u8>),
+    Close,
+}
+
+impl Server {
+    fn run(mut self, runtime: &Runtime) {
+        while runtime.is_running() {
+            let sockets = self.clients.iter().map(|client| client.stream.as_fd());
+            let sockets: Vec<_> = [self.listener.as_fd()].into_iter().chain(sockets).collect();
+            let first = self.clients.iter().map(|client| client.until).min();
+            let now = Instant::now();
+            // One more, for poll counts whole milliseconds.
+            let wait = first.map(|t| t.saturating_duration_since(now) + Duration::from_millis(1));
+            peer::wait_for(&sockets, wait);
+            if !self.accept() {
+                // No descriptor is left for who waits: that would wake us again and again.
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            self.serve(runtime);
+        }
+    }
+
+    /// Takes new connections. False if the system has no room for one.
+    fn accept(&mut self) -> bool {
+        for _ in 0..AT_ONCE {
+            match self.listener.accept() {
+                Ok((stream, _)) => self.admit(stream),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    fn admit(&mut self, stream: UnixStream) {
+        let is_welcome = peer::user_of(&stream).is_ok_and(|user| user == 0 || user == peer::user());
+        if !is_welcome || stream.set_nonblocking(true).is_err() {
+            return;
+        }
+        if self.clients.len() >= CLIENTS {
+            self.clients.pop_front();
+        }
+        let until = Instant::now() + PATIENCE;
+        let mut client = Client { stream, request: Vec::new(), until };
+        // Most requests are there already: they need not fear for their place.
+        match client.read() {
+            Next::Wait => self.clients.push_back(client),
+            Next::Answer(request) => client.answer(&request, Runtime::get()),
+            Next::Close => {}
+        }
+    }
+
+    fn serve(&mut self, runtime: &Runtime) {
+        for _ in 0..self.clients.len() {
+            let Some(mut client) = self.clients.pop_front() else { return };
+            match client.read() {
+                Next::Wait if client.until > Instant::now() => self.clients.push_back(client),
+                Next::Wait | Next::Close => {}
+                Next::Answer(request) => client.answer(&request, runtime),
+            }
+        }
+    }
+}
+
+impl Client {
+    fn read(&mut self) -> Next {
+        let mut part = [0; 512];
+        loop {
+            match self.stream.read(&mut part) {
+                Ok(0) => return Next::Close,
+                Ok(n) => self.request.extend_from_slice(part.get(..n).unwrap_or(&[])),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Next::Wait,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return Next::Close,
+            }
+            if let Some(end) = self.request.iter().position(|&byte| byte == b'\n') {
+                self.request.truncate(end);
+                return Next::Answer(std::mem::take(&mut self.request));
+            }
+            if self.request.len() > LONGEST {
+                return Next::Close;
+            }
+        }
+    }
+
+    fn answer(&mut self, request: &[u8], runtime: &Runtime) {
+        let line = match std::str::from_utf8(request) {
+            Ok(request) => answer(request, runtime),
+            Err(_) => Err(Refusal::Bad("the request is not UTF-8".into())),
+        };
+        let line = match line {
+            Ok(fields) if fields.is_empty() => "ok\n".into(),
+            Ok(fields) => format!("ok\t{fields}\n"),
+            Err(refusal) => format!("error\t{refusal}\n"),
+        };
+        // It fits the socket's buffer; who does not read it has asked in vain.
+        let _ = self.stream.write_all(line.as_bytes());
+    }
+}
+
+/// Does what a request says; the answer's fields.
+fn answer(request: &str, runtime: &Runtime) -> Result<String, Refusal> {
+    let bad = |expected: &str| Refusal::Bad(format!("{request:?}: expected {expected}"));
+    let (verb, rest) = request.split_once('\t').unwrap_or((request, ""));
+    match verb {
+        "status" => Ok(status(runtime)?),
+        "start" => {
+            runtime.start(Request::parse(rest).map_err(Refusal::Bad)?)?;
+            status(runtime)
+        }
+        "stop" => {
+            runtime.stop()?;
+            status(runtime)
+        }
+        "dump" => {
+            let path = (!rest.is_empty()).then(|| Path::new(rest));
+            if path.is_some_and(Path::is_relative) {
+                return Err(bad("an absolute path"));
+            }
+            Ok(format!("file={}", runtime.dump(path)?.display()))
+        }
+        "why" => {
+            let hangs = runtime.why()?;
+            let list = format!("[{}]", hangs.join(","));
+            Ok(format!("in_flight={}\thangs={list}", hangs.len()))
+        }
+        "mark" if !rest.is_empty() => runtime.mark(rest).map(|()| String::new()),
+        "step" => {
+            let step = rest.parse().map_err(|_| bad("step and a number"))?;
+            runtime.set_step(step).map(|()| String::new())
+        }
+        "role" => {
+            let (hash, name) = rest.split_once('\t').ok_or_else(|| bad("role, hash and name"))?;
+            let digits = hash.trim_start_matches("0x");
+            let hash = u64::from_str_radix(digits, 16).map_err(|_| bad("a hash such as 0x1f"))?;
+            runtime.set_role(hash, name).map(|()| String::new())
+        }
+        _ => Err(bad("status, start, stop, dump, why, mark, step or role")),
+    }
+}
+
+fn status(runtime: &Runtime) -> Result<String, Refusal> {
+    let status = runtime.status()?;
+    let recorded = match (status.started, status.waiting) {
+        (_, true) => "waiting",
+        (true, false) => "yes",
+        (false, false) => "no",
+    };
+    let comms: Vec<String> = status
+        .comms
+        .iter()
+        .take(32)
+        .map(|(hash, rank, ranks)| format!("{hash:#x}:{rank}/{ranks}"))
+        .collect();
+    let job = ["SLURM_JOB_ID", "TORCHELASTIC_RUN_ID"].iter().find_map(|n| std::env::var(n).ok());
+    let step = status.step.map(|step| step.to_string());
+    let fields = [
+        ("pid", sys::pid().to_string()),
+        ("recorded", recorded.into()),
+        ("job", job.unwrap_or_default()),
+        ("nccl", status.nccl_version.to_string()),
+        ("step", step.unwrap_or_default()),
+        ("comms", comms.join(",")),
+        ("more", status.comms.len().saturating_sub(32).to_string()),
+        ("recording", status.recording.display().to_string()),
+    ];
+    let clean = |text: &str| text.replace(['\t', '\n'], " ");
+    let fields = fields.iter().map(|(name, value)| format!("{name}={}", clean(value)));
+    Ok(fields.collect::<Vec<_>>().join("\t"))
+}

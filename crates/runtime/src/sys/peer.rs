@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Who is at the other end of a Unix socket, and waiting for any of several sockets.
+
+use core::ffi::c_int;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+/// The effective user of this process.
+pub(crate) fn user() -> u32 {
+    // SAFETY: it has no arguments and cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// The user whose process connected.
+pub(crate) fn user_of(stream: &UnixStream) -> io::Result<u32> {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut length = libc::socklen_t::try_from(size_of::<libc::ucred>()).unwrap_or(0);
+    // SAFETY: the descriptor is open, and the buffer is valid for `length` bytes.
+    let result = unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut length,
+        )
+    };
+    if result == 0 { Ok(peer.uid) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Waits until one of them can be read or is closed, or the time is over.
+pub(crate) fn wait_for(any: &[BorrowedFd<'_>], longest: Option<Duration>) {
+    let entry =
+        |fd: &BorrowedFd<'_>| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let mut entries: Vec<libc::pollfd> = any.iter().map(entry).collect();
+    let count = libc::nfds_t::try_from(entries.len()).unwrap_or(0);
+    let longest = longest.map_or(-1, |d| c_int::try_from(d.as_millis()).unwrap_or(c_int::MAX));
+    // SAFETY: the descriptors are open, and there are `count` entries.
+    unsafe { libc::poll(entries.as_mut_ptr(), count, longest) };
+}

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Ticks as times.
+
+/// A moment, and how long a tick is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clock {
+    /// The moment, in ticks.
+    pub(super) now: u64,
+    /// Ticks of a second.
+    pub(super) hz: u64,
+}
+
+impl Clock {
+    /// Nanoseconds from `ticks` to now; 0 for what is to come.
+    pub(super) fn ns_since(self, ticks: u64) -> u64 {
+        self.ns(self.now.saturating_sub(ticks))
+    }
+
+    /// So many ticks, in nanoseconds.
+    pub(super) fn ns(self, ticks: u64) -> u64 {
+        let ns = u128::from(ticks) * 1_000_000_000 / u128::from(self.hz.max(1));
+        u64::try_from(ns).unwrap_or(u64::MAX)
+    }
+}

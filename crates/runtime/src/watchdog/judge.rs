@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Which class of hang it is, as far as one rank can tell: the table of docs/hang.md.
+
+Where the cause lies with another rank there is no class, but the rank that is waited for.
+*/
+
+use super::clock::Clock;
+use super::seen::{StepSeen, Thread, Threads};
+use super::vitals::{op_progress, steps_of};
+use crate::probe::{self, LaunchState};
+use ncclscope_analyze::progress::{Call, CommView, Launch, OpView, ProxyView};
+use ncclscope_trace::progress::OpProgress;
+use ncclscope_trace::{EventKind, Handle};
+
+/// What does not move.
+#[derive(Clone, Debug)]
+pub(super) enum Subject {
+    /// An operation that NCCL took.
+    Op(OpView),
+    /// A call of the application that did not return.
+    Call(Call),
+}
+
+impl Subject {
+    pub(super) fn handle(&self) -> Handle {
+        match self {
+            Subject::Op(op) => op.handle,
+            Subject::Call(call) => call.handle,
+        }
+    }
+
+    pub(super) fn comm(&self) -> u16 {
+        match self {
+            Subject::Op(op) => op.comm,
+            Subject::Call(call) => call.comm,
+        }
+    }
+
+    /// Since when, in ticks.
+    pub(super) fn since(&self) -> u64 {
+        match self {
+            Subject::Op(op) => op.since,
+            Subject::Call(call) => call.start,
+        }
+    }
+
+    pub(super) fn launch(&self) -> Option<Launch> {
+        match self {
+            Subject::Op(op) => op.launch,
+            Subject::Call(call) => call.launch,
+        }
+    }
+}
+
+/// What is held for the cause.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Verdict {
+    /// The class, such as `H3a`; none where only a comparison of ranks can tell.
+    pub(super) class: Option<&'static str>,
+    /// What is seen, in one sentence.
+    pub(super) why: String,
+    /// The rank that is waited for, or the other end of the link.
+    pub(super) peer: Option<i32>,
+}
+
+impl Verdict {
+    fn new(class: &'static str, why: impl Into<String>) -> Verdict {
+        Verdict { class: Some(class), why: why.into(), peer: None }
+    }
+
+    fn edge(class: &'static str, peer: i32, why: impl Into<String>) -> Verdict {
+        Verdict { peer: Some(peer), ..Verdict::new(class, why) }
+    }
+
+    fn open(peer: Option<i32>, why: impl Into<String>) -> Verdict {
+        Verdict { class: None, why: why.into(), peer }
+    }
+}
+
+/// What is seen of the process.
+pub(super) struct Scene<'a> {
+    pub(super) in_flight: &'a [OpView],
+    pub(super) comm: Option<CommView>,
+    pub(super) steps: &'a [StepSeen],
+    pub(super) threads: &'a Threads,
+    pub(super) clock: Clock,
+}
+
+impl Scene<'_> {
+    pub(super) fn judge(&self, subject: &Subject) -> Verdict {
+        match subject {
+            Subject::Op(op) => self.op(op),
+            Subject::Call(call) => entered(call),
+        }
+    }
+
+    /// What the CUDA events around a launch tell, where they are on.
+    pub(super) fn launch_state(launch: Option<Launch>) -> LaunchState {
+        launch.map_or(LaunchState::Unknown, |launch| probe::state_of(launch.handle))
+    }
+
+    fn op(&self, op: &OpView) -> Verdict {
+        if !op.enqueued {
+            return Verdict::new("H1d", "NCCL took it, and has not finished enqueuing it");
+        }
+        if let Some(verdict) = self.proxy_thread(op) {
+            return verdict;
+        }
+        let state = Scene::launch_state(op.launch);
+        if let LaunchState::Failed { status } = state {
+            let why = format!("the CUDA driver reports error {status}: the context is lost");
+            return Verdict::new("H3c", why);
+        }
+        let started = op.started.count_ones();
+        if matches!(state, LaunchState::Done { .. }) && op.stopped != op.started {
+            let why = "its kernel has ended, by its CUDA event, and NCCL has not reported that: \
+                       whoever polls for it (the proxy thread) does not";
+            return Verdict::new("P1", why);
+        }
+        let is_running = matches!(state, LaunchState::Running { .. });
+        if started == 0 && (op.awaits_kernel || state == LaunchState::NotStarted) && !is_running {
+            return self.not_started(op, state);
+        }
+        let wanted = u32::from(op.facts.wanted);
+        if !op.facts.is_p2p() && started > 0 && started < wanted && op.started != op.stopped {
+            let why = format!(
+                "its kernel has started on {started} of {wanted} channels: the others find no \
+                 place on the GPU, which something else may hold"
+            );
+            return Verdict::new("H3b", why);
+        }
+        self.network(op).unwrap_or_else(|| kernel_alone(op))
+    }
+
+    /// P1: the thread that moves the network's data does not work.
+    fn proxy_thread(&self, op: &OpView) -> Option<Verdict> {
+        let lane = op.proxies.first().map(|proxy| proxy.lane);
+        let lane = lane.or_else(|| self.comm?.proxy_lane)?;
+        let thread = self.threads.of(lane)?;
+        // Without anything to do it sleeps, which is no fault. Up to NCCL 2.31 it also polls for
+        // what the kernel does.
+        let polls = thread.kinds & EventKind::KernelCh.bit() != 0;
+        let is_networked = self.comm.is_some_and(|comm| comm.is_networked);
+        let not_begun = op.proxies.is_empty()
+            && (op.awaits_network
+                || op.awaits_kernel && op.started == 0 && (polls || is_networked));
+        if op.proxies.is_empty() && !not_begun {
+            return None;
+        }
+        let Thread { now, .. } = thread;
+        let tid = now.tid;
+        let why = if thread.is_gone() {
+            return Some(self.without_proxy_thread(op, tid));
+        } else if thread.is_stopped() {
+            format!("NCCL's proxy thread {tid} is stopped, by a debugger or a signal")
+        } else if thread.is_starved() {
+            format!("NCCL's proxy thread {tid} gets no processor")
+        } else if thread.is_still() {
+            let place = if now.place.is_empty() { "the kernel" } else { &now.place };
+            let state = char::from(now.state);
+            format!("NCCL's proxy thread {tid} has work and does none: {state}, in {place}")
+        } else {
+            return None;
+        };
+        let begun = if not_begun { "; it has not begun this operation" } else { "" };
+        Some(Verdict::new("P1", format!("{why}{begun}")))
+    }
+
+    /// It ends when it meets an error: then something else was wrong first.
+    fn without_proxy_thread(&self, op: &OpView, tid: u32) -> Verdict {
+        let why = format!(
+            "NCCL's proxy thread {tid} has ended, as it does after an error such as a peer that is \
+             gone"
+        );
+        match self.network(op) {
+            Some(verdict) => Verdict { why: format!("{}; {why}", verdict.why), ..verdict },
+            None => Verdict::open(None, why),
+        }
+    }
+
+    /// H3a, unless it only waits for its turn.
+    fn not_started(&self, op: &OpView, state: LaunchState) -> Verdict {
+        let stream = op.launch.map(|launch| launch.stream);
+        let before = self.in_flight.iter().find(|other| {
+            other.handle != op.handle
+                && other.start < op.start
+                && other.started != other.stopped
+                && stream.is_some()
+                && other.launch.map(|launch| launch.stream) == stream
+        });
+        if let Some(before) = before {
+            let why = format!(
+                "its kernel has not started: it is behind operation {} of another communicator \
+                 on the same stream",
+                before.number
+            );
+            return Verdict::open(None, why);
+        }
+        let by = if state == LaunchState::NotStarted { ", by its CUDA event too" } else { "" };
+        let why = format!(
+            "its kernel has not started{by}: other work is before it on its stream, or it waits \
+             for an event there"
+        );
+        Verdict::new("H3a", why)
+    }
+
+    /// By the oldest steps in flight: N1 to N5, or whom it waits for.
+    fn network(&self, op: &OpView) -> Option<Verdict> {
+        let all: Vec<OpProgress> =
+            op.proxies.iter().map(|proxy| op_progress(proxy, self.steps, self.clock)).collect();
+        let stuck = |is_send: bool, reached: u8| {
+            all.iter().find(|op| op.is_send == is_send && op.reached == Some(reached))
+        };
+        if let Some(it) = all.iter().find(|op| !op.is_send && op.ready == 0 && op.posted > 0) {
+            let peer = it.peer;
+            let why = format!(
+                "nothing of it has come from rank {peer}, which may never have entered, or have \
+                 its own trouble: compare the ranks with ncclscope diagnose"
+            );
+            return Some(Verdict::open(Some(peer), why));
+        }
+        if let Some(it) = stuck(true, 3) {
+            let why = format!(
+                "data to rank {} was given to the network on channel {} and is not delivered: the \
+                 link, a NIC, or the other side",
+                it.peer, it.channel
+            );
+            return Some(Verdict::edge("N3", it.peer, why));
+        }
+        if let Some(it) = stuck(false, 2) {
+            let why = format!(
+                "data from rank {} arrived on channel {} and is not flushed to the GPU (PCIe)",
+                it.peer, it.channel
+            );
+            return Some(Verdict::edge("N4", it.peer, why));
+        }
+        if let Some(it) = stuck(true, 2) {
+            let why = format!("rank {} takes no data on channel {}", it.peer, it.channel);
+            return Some(Verdict::edge("N2", it.peer, why));
+        }
+        self.own_gpu(&all, op)
+    }
+
+    /// Nothing is under way on the network: this GPU, or whoever it waits for.
+    fn own_gpu(&self, all: &[OpProgress], op: &OpView) -> Option<Verdict> {
+        let unread = all.iter().find(|op| !op.is_send && op.reached == Some(3));
+        let unsent = all.iter().find(|op| op.is_send && op.reached.is_some_and(|at| at <= 1));
+        let silent = all.iter().find(|op| !op.is_send && op.reached.is_some_and(|at| at <= 1));
+        match (unsent, unread, silent) {
+            (Some(send), Some(_), _) | (Some(send), None, None) => {
+                let why = format!(
+                    "this GPU gives no data for rank {} on channel {}, and waits for none: its \
+                     kernel stands still",
+                    send.peer, send.channel
+                );
+                Some(Verdict::edge("N1", send.peer, why))
+            }
+            (None, Some(receive), _) => {
+                let why = format!(
+                    "this GPU does not take the data that arrived from rank {} on channel {}",
+                    receive.peer, receive.channel
+                );
+                Some(Verdict::edge("N5", receive.peer, why))
+            }
+            (_, None, Some(receive)) => {
+                let peer = receive.peer;
+                let done = op.proxies.iter().map(|proxy: &ProxyView| proxy.done).max();
+                let why = format!(
+                    "it waits for data from rank {peer} (up to {} steps are done): compare the \
+                     ranks with ncclscope diagnose",
+                    done.unwrap_or(0)
+                );
+                Some(Verdict::open(Some(peer), why))
+            }
+            (None, None, None) => {
+                let posted = op.proxies.iter().any(|p| steps_of(p, self.steps).next().is_some());
+                let idle = op.proxies.first().filter(|_| !posted)?;
+                let why = "its network operations are begun, and no step of them is in flight";
+                Some(Verdict::open(Some(idle.peer), why))
+            }
+        }
+    }
+}
+
+/// Without network steps.
+fn kernel_alone(op: &OpView) -> Verdict {
+    if op.started != 0 && op.started == op.stopped {
+        return Verdict::open(None, "its kernel has ended, and something of it is not reported");
+    }
+    let peer = op.facts.peer;
+    let why = "its kernel runs, and what it waits for cannot be seen from here: another rank that \
+               has not entered, or the path inside the node; compare the ranks with ncclscope \
+               diagnose";
+    Verdict::open(peer, why)
+}
+
+/// H1d: an API call that does not return, with nothing in flight behind which it could wait.
+fn entered(call: &Call) -> Verdict {
+    let why = match (call.launch, call.ending) {
+        (Some(launch), _) if launch.stop.is_none() => {
+            "the CUDA launch of its kernel does not return"
+        }
+        (Some(_), _) => "its kernel is launched, and NCCL does not return from the call",
+        (None, Some(_)) => {
+            "NCCL prepares it, or connects to other ranks, and has launched nothing yet"
+        }
+        (None, None) => "the application has begun a group of calls, and not called ncclGroupEnd",
+    };
+    Verdict::new("H1d", why)
+}

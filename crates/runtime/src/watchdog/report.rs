@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is told of a hang, in lines and as JSON (`ncclscope.hang/1`, docs/hang.md).
+
+use super::clock::Clock;
+use super::json::Json;
+use super::judge::{Scene, Subject, Verdict};
+use super::seen::Thread;
+use super::vitals::op_progress;
+use crate::probe::LaunchState;
+use ncclscope_analyze::progress::{Call, Facts, Launch, OpView, Past};
+use ncclscope_trace::progress::OpProgress;
+use ncclscope_trace::{Comm, State, StrId};
+use std::collections::BTreeMap;
+
+/// ProxyOps and threads that a report names.
+const MOST_PROXIES: usize = 16;
+const MOST_THREADS: usize = 12;
+
+/// What happened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Happened {
+    /// It stands still for longer than the limit.
+    Hung,
+    /// What stood still has ended.
+    Recovered,
+    /// Its communicator was destroyed, and it with that.
+    Destroyed,
+    /// Nothing: somebody asked what is in flight.
+    InFlight,
+}
+
+impl Happened {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Happened::Hung => "hung",
+            Happened::Recovered => "recovered",
+            Happened::Destroyed => "destroyed",
+            Happened::InFlight => "in flight",
+        }
+    }
+}
+
+/// Something to tell.
+#[derive(Clone, Debug)]
+pub(crate) struct Hang {
+    /// When, in ticks.
+    pub(crate) ticks: u64,
+    pub(crate) happened: Happened,
+    /// A drill: nothing is stuck.
+    pub(crate) drill: bool,
+    /// The class; empty where one rank cannot tell.
+    pub(crate) class: &'static str,
+    /// Hash of the communicator; 0 unknown.
+    pub(crate) comm: u64,
+    /// The process's rank in it; -1 unknown.
+    pub(crate) rank: i32,
+    /// What it is about, such as `AllReduce 3 on communicator 0x1f`.
+    what: String,
+    why: String,
+    still_ns: u64,
+    place: String,
+    details: Vec<String>,
+    fields: Vec<(&'static str, String)>,
+}
+
+/// The process and its communicators, by name.
+#[derive(Debug, Default)]
+pub(crate) struct Place {
+    host: String,
+    pid: u32,
+    global: Option<u32>,
+    comms: BTreeMap<u16, Comm>,
+    names: Vec<String>,
+}
+
+impl Place {
+    /// Process `pid` of `host`, with its rank in the job where a launcher told one.
+    pub(crate) fn new(host: &str, pid: u32, global: Option<u32>) -> Place {
+        Place { host: host.to_owned(), pid, global, ..Place::default() }
+    }
+
+    pub(super) fn comm(&mut self, comm: &Comm) {
+        self.comms.insert(comm.index, comm.clone());
+    }
+
+    pub(super) fn string(&mut self, id: StrId, text: &str) {
+        let at = usize::from(id.0);
+        if at >= self.names.len() {
+            self.names.resize(at + 1, String::new());
+        }
+        if let Some(name) = self.names.get_mut(at) {
+            text.clone_into(name);
+        }
+    }
+
+    /// Profiler API version of a communicator; 0 unknown.
+    pub(super) fn api_version(&self, comm: u16) -> u32 {
+        self.comms.get(&comm).map_or(0, |comm| comm.api_version)
+    }
+
+    fn name(&self, id: StrId) -> &str {
+        self.names.get(usize::from(id.0)).map_or("", String::as_str)
+    }
+
+    fn text(&self) -> String {
+        let global = self.global.map(|rank| format!(", global rank {rank}")).unwrap_or_default();
+        format!("host {}, pid {}{global}", self.host, self.pid)
+    }
+
+    fn on_comm(&self, index: u16) -> String {
+        let Some(comm) = self.comms.get(&index) else { return "an unknown communicator".into() };
+        let name = comm.name.as_ref().map(|name| format!(" {name:?}")).unwrap_or_default();
+        format!("communicator {:#x}{name}, rank {} of {}", comm.hash, comm.rank, comm.ranks)
+    }
+
+    /// `AllReduce 3 (262144 ncclFloat32)`
+    fn operation(&self, facts: &Facts, number: u64) -> String {
+        let Facts { func, datatype, count, peer, .. } = *facts;
+        let func = Some(self.name(func)).filter(|name| !name.is_empty()).unwrap_or("operation");
+        let peer = peer.map(|peer| format!(", rank {peer}")).unwrap_or_default();
+        format!("{func} {number} ({count} {}{peer})", self.name(datatype))
+    }
+
+    fn blank(&self, comm: u16, clock: Clock) -> Hang {
+        let known = self.comms.get(&comm);
+        Hang {
+            ticks: clock.now,
+            happened: Happened::Hung,
+            drill: false,
+            class: "",
+            comm: known.map_or(0, |comm| comm.hash),
+            rank: known.map_or(-1, |comm| comm.rank),
+            what: String::new(),
+            why: String::new(),
+            still_ns: 0,
+            place: self.text(),
+            details: Vec::new(),
+            fields: self.fields(known),
+        }
+    }
+
+    fn fields(&self, comm: Option<&Comm>) -> Vec<(&'static str, String)> {
+        let global = self.global.map_or_else(|| "null".into(), |rank| rank.to_string());
+        let mut fields = vec![
+            ("host", super::json::string(&self.host)),
+            ("pid", self.pid.to_string()),
+            ("global_rank", global),
+        ];
+        if let Some(comm) = comm {
+            let name = comm.name.as_deref().map_or_else(|| "null".into(), super::json::string);
+            fields.push(("comm", super::json::string(&format!("{:#x}", comm.hash))));
+            fields.push(("comm_name", name));
+            fields.push(("rank", comm.rank.to_string()));
+            fields.push(("nranks", comm.ranks.to_string()));
+        }
+        fields
+    }
+
+    /// A hang that is none.
+    pub(super) fn drill(&self, clock: Clock, still_ns: u64) -> Hang {
+        let first = self.comms.keys().next().copied().unwrap_or(u16::MAX);
+        Hang {
+            drill: true,
+            class: "drill",
+            what: format!("a simulated operation on {}", self.on_comm(first)),
+            why: "somebody asked for a drill (ncclscope_simulate_hang): nothing is stuck".into(),
+            still_ns,
+            ..self.blank(first, clock)
+        }
+    }
+
+    /// What is known of something that does not move.
+    pub(super) fn hang<'a>(
+        &self,
+        scene: &Scene<'_>,
+        subject: &Subject,
+        verdict: Verdict,
+        happened: Happened,
+        past: impl Iterator<Item = &'a Past>,
+    ) -> Hang {
+        let clock = scene.clock;
+        let mut hang = Hang {
+            happened,
+            class: verdict.class.unwrap_or(""),
+            why: verdict.why,
+            still_ns: clock.ns_since(subject.since()),
+            ..self.blank(subject.comm(), clock)
+        };
+        let peer = verdict.peer.map_or_else(|| "null".into(), |peer| peer.to_string());
+        hang.fields.push(("peer", peer));
+        match subject {
+            Subject::Op(op) => self.tell_op(&mut hang, scene, op),
+            Subject::Call(call) => self.tell_call(&mut hang, call, clock),
+        }
+        if let Some(launch) = subject.launch() {
+            hang.details.push(launch_line(launch, clock));
+        }
+        let threads = scene.threads.all().filter(|thread| thread.is_worth_telling());
+        hang.details.extend(threads.take(MOST_THREADS).map(thread_line));
+        let behind =
+            scene.in_flight.iter().filter(|op| op.comm == subject.comm()).count().saturating_sub(1);
+        if behind > 0 {
+            hang.details.push(format!("behind it on this communicator: {behind} operations"));
+        }
+        let past: Vec<String> = past.map(|past| self.past(past, clock)).collect();
+        if !past.is_empty() {
+            hang.details.push(format!("before it: {}", past.join("; ")));
+        }
+        hang
+    }
+
+    fn tell_op(&self, hang: &mut Hang, scene: &Scene<'_>, op: &OpView) {
+        let clock = scene.clock;
+        let facts = &op.facts;
+        hang.what = format!("{} on {}", self.operation(facts, op.number), self.on_comm(op.comm));
+        let sort = [facts.algo, facts.proto].map(|id| self.name(id)).join(" ");
+        let sort = Some(sort.trim()).filter(|sort| !sort.is_empty()).unwrap_or("no algorithm told");
+        let [started, stopped] = [op.started, op.stopped].map(u64::count_ones);
+        hang.details.push(format!(
+            "operation: {sort}, enqueued {} ago; kernel started on {started} and ended on \
+             {stopped} of {} channels",
+            seconds(clock.ns_since(op.start)),
+            if facts.is_p2p() { "its".into() } else { facts.wanted.to_string() },
+        ));
+        let operation = Json::object()
+            .text("func", self.name(facts.func))
+            .raw("number", op.number)
+            .raw("count", facts.count)
+            .text("datatype", self.name(facts.datatype))
+            .raw("channels", facts.wanted)
+            .raw("channels_started", started)
+            .raw("channels_ended", stopped)
+            .raw("age_s", decimal(clock.ns_since(op.start)));
+        hang.fields.push(("operation", operation.end()));
+        let mut proxies = Json::array();
+        for proxy in op.proxies.iter().take(MOST_PROXIES) {
+            let progress = op_progress(proxy, scene.steps, clock);
+            hang.details.push(proxy_line(&progress, clock));
+            proxies = proxies.element(proxy_json(&progress, clock));
+        }
+        let more = op.proxies.len().saturating_sub(MOST_PROXIES);
+        if more > 0 {
+            hang.details.push(format!("and {more} more ProxyOps"));
+        }
+        hang.fields.push(("proxies", proxies.end()));
+    }
+
+    fn tell_call(&self, hang: &mut Hang, call: &Call, clock: Clock) {
+        let func = Some(self.name(call.func)).filter(|name| !name.is_empty());
+        let calls = call.colls + call.p2ps;
+        let more = if calls > 1 { format!(" and {} more calls", calls - 1) } else { String::new() };
+        let func = func.unwrap_or("a call");
+        hang.what = format!("{func}{more} on {}", self.on_comm(call.comm));
+        let graph = if call.graph { ", captured into a CUDA graph" } else { "" };
+        let began = seconds(clock.ns_since(call.start));
+        hang.details.push(format!("the call began {began} ago{graph}"));
+    }
+
+    fn past(&self, past: &Past, clock: Clock) -> String {
+        let took = seconds(clock.ns(past.end.saturating_sub(past.start)));
+        format!("{} took {took}", self.operation(&past.facts, past.number))
+    }
+}
+
+impl Hang {
+    /// It has ended, now, after so long: by itself, or with its communicator.
+    pub(super) fn end(&mut self, clock: Clock, still_ns: u64, by_itself: bool) {
+        self.happened = if by_itself { Happened::Recovered } else { Happened::Destroyed };
+        self.still_ns = still_ns;
+        self.ticks = clock.now;
+        self.details.clear();
+        self.fields.retain(|(name, _)| *name != "proxies");
+    }
+
+    /// The lines, the most important first.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let Hang { what, class, why, place, .. } = self;
+        let drill = if self.drill { "DRILL: " } else { "" };
+        let still = seconds(self.still_ns);
+        let verb = match self.happened {
+            Happened::Hung => "HANG: ",
+            Happened::InFlight => "in flight: ",
+            Happened::Recovered => {
+                return vec![format!("{drill}recovered after {still}: {what} ({place})")];
+            }
+            Happened::Destroyed => {
+                let line = "never ended, and its communicator was destroyed";
+                return vec![format!("{drill}after {still}: {what} {line} ({place})")];
+            }
+        };
+        let class = if class.is_empty() { String::new() } else { format!("{class}: ") };
+        let mut lines = vec![
+            format!("{drill}{verb}{what} has not moved for {still} ({place})"),
+            format!("  {class}{why}"),
+        ];
+        lines.extend(self.details.iter().map(|line| format!("  {line}")));
+        lines
+    }
+
+    /// The same for programs, in one line.
+    pub(crate) fn json(&self) -> String {
+        let mut json = Json::object()
+            .text("schema", "ncclscope.hang/1")
+            .text("event", self.happened.name())
+            .raw("drill", self.drill)
+            .maybe("class", Some(self.class).filter(|class| !class.is_empty()))
+            .text("what", &self.what)
+            .text("why", &self.why)
+            .raw("still_s", decimal(self.still_ns));
+        for (name, value) in &self.fields {
+            json = json.raw(name, value);
+        }
+        let lines = self.lines().iter().fold(Json::array(), |all, line| all.text("", line));
+        json.raw("text", lines.end()).end()
+    }
+}
+
+fn launch_line(launch: Launch, clock: Clock) -> String {
+    let Launch { stream, start, stop, .. } = launch;
+    let returned = match stop {
+        Some(stop) => format!("returned after {}", seconds(clock.ns(stop.saturating_sub(start)))),
+        None => "has not returned".into(),
+    };
+    let events = match Scene::launch_state(Some(launch)) {
+        LaunchState::Unknown => String::new(),
+        LaunchState::NotStarted => "; by CUDA events its stream has not come to it".into(),
+        LaunchState::Running { since } => {
+            let ago = seconds(clock.ns_since(since));
+            format!("; by CUDA events its stream came to it {ago} ago")
+        }
+        LaunchState::Done { .. } => "; by CUDA events it has ended".into(),
+        LaunchState::Failed { status } => format!("; the CUDA driver reports error {status}"),
+    };
+    let ago = seconds(clock.ns_since(start));
+    format!("launch: on stream {stream:#x}, {ago} ago, {returned}{events}")
+}
+
+/// NCCL's name of the state that a step is in.
+fn state_name(op: &OpProgress) -> Option<String> {
+    let states = match (op.is_send, op.reached?) {
+        (_, 0) => return Some("no state yet".into()),
+        (true, 1) => State::STEP_SEND_GPU_WAIT,
+        (true, 2) => State::STEP_SEND_PEER_WAIT,
+        (true, _) => State::STEP_SEND_WAIT,
+        (false, 1) => State::STEP_RECV_WAIT,
+        (false, 2) => State::STEP_RECV_FLUSH_WAIT,
+        (false, _) => State::STEP_RECV_GPU_WAIT,
+    };
+    Some(states.to_string().trim_start_matches("ProxyStep").to_owned())
+}
+
+fn proxy_line(op: &OpProgress, clock: Clock) -> String {
+    let way = if op.is_send { "send to" } else { "receive from" };
+    let state = state_name(op).map_or_else(
+        || "none in flight".into(),
+        |state| format!("the oldest in {state} for {}", seconds(clock.ns_since(op.since))),
+    );
+    let OpProgress { peer, channel, done, steps, posted, ready, transmitted, .. } = op;
+    format!(
+        "{way} rank {peer}, channel {channel}: {done} of {steps} steps done, {posted} posted, \
+         {ready} ready, {transmitted} transmitted; {state}"
+    )
+}
+
+fn proxy_json(op: &OpProgress, clock: Clock) -> String {
+    Json::object()
+        .raw("is_send", op.is_send)
+        .raw("peer", op.peer)
+        .raw("channel", op.channel)
+        .raw("steps", op.steps)
+        .raw("posted", op.posted)
+        .raw("ready", op.ready)
+        .raw("transmitted", op.transmitted)
+        .raw("done", op.done)
+        .maybe("state", state_name(op).as_deref())
+        .raw("still_s", decimal(clock.ns_since(op.since)))
+        .end()
+}
+
+fn thread_line(thread: &Thread) -> String {
+    let Thread { now, span_ns, cpu_ns, delay_ns, .. } = thread;
+    let role = thread.role();
+    if thread.is_gone() {
+        return format!("thread {} ({role}): gone", now.tid);
+    }
+    let place = if now.place.is_empty() { String::new() } else { format!(" in {}", now.place) };
+    let work = match span_ns {
+        0 => String::new(),
+        _ => format!(
+            "; in {} it ran for {} and waited for a processor for {}",
+            seconds(*span_ns),
+            seconds(*cpu_ns),
+            seconds(*delay_ns)
+        ),
+    };
+    let state = char::from(now.state);
+    format!("thread {} {:?} ({role}): {state}{place}{work}", now.tid, now.name)
+}
+
+/// Such as `5.2 s` or `13 ms`.
+fn seconds(ns: u64) -> String {
+    match ns {
+        0..1_000_000 => format!("{} us", ns / 1_000),
+        1_000_000..1_000_000_000 => format!("{} ms", ns / 1_000_000),
+        _ => format!("{} s", decimal(ns)),
+    }
+}
+
+/// Seconds with one decimal.
+fn decimal(ns: u64) -> String {
+    format!("{}.{}", ns / 1_000_000_000, ns / 100_000_000 % 10)
+}

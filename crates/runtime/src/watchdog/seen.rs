@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is looked at besides the records: steps in flight, and the system's view of the threads.
+
+use crate::sys::threads::{self, Seen};
+use ncclscope_recorder::{Recorder, slots};
+use ncclscope_trace::record::{STEP_SHIFT, Step, step_flags};
+use ncclscope_trace::{EventKind, progress};
+use std::collections::BTreeMap;
+
+/// Two looks at a thread this far apart tell whether it works: ns.
+const APART_NS: u64 = 100_000_000;
+/// The first of two looks is at most so old: ns.
+const OLDEST_NS: u64 = 10_000_000_000;
+/// Over less time nobody can tell that a thread gets no processor: ns.
+const TURN_NS: u64 = 1_000_000_000;
+/// Threads that are looked at.
+const MOST: usize = 64;
+
+/// A step in flight.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StepSeen {
+    /// Lane of its operation.
+    pub(super) lane: usize,
+    /// [`ncclscope_trace::Handle::op_ref`] of its operation.
+    pub(super) op_ref: u32,
+    /// How many of its three states it reached: the number of the last one.
+    pub(super) reached: u8,
+    /// When it reached that, in ticks.
+    pub(super) since: u64,
+}
+
+/// The steps in flight.
+pub(super) fn steps(recorder: &Recorder, now: u64) -> Vec<StepSeen> {
+    let all = slots::in_flight(&recorder.region, now).into_iter();
+    all.map(|(lane, step)| StepSeen::of(lane, &step)).collect()
+}
+
+impl StepSeen {
+    fn of(lane: usize, step: &Step) -> StepSeen {
+        let flags = [step_flags::THIRD, step_flags::SECOND, step_flags::FIRST];
+        let last = (0..).zip(flags).find(|&(_, flag)| step.has(flag)).map(|(at, _)| 3 - at);
+        let reached = last.unwrap_or(0);
+        let after = usize::from(reached).checked_sub(1).and_then(|at| step.states.get(at));
+        let since = step.ticks.saturating_add(after.copied().unwrap_or(0) << STEP_SHIFT);
+        StepSeen { lane, op_ref: step.op_ref, reached, since }
+    }
+}
+
+/// A thread at two moments.
+#[derive(Clone, Debug)]
+pub(super) struct Thread {
+    /// How it is now.
+    pub(super) now: Seen,
+    /// Kinds of events that it started, as bits.
+    pub(super) kinds: u32,
+    /// Between the two looks: time, processor time, and time it was ready and did not run; ns.
+    pub(super) span_ns: u64,
+    pub(super) cpu_ns: u64,
+    pub(super) delay_ns: u64,
+    /// The earlier look, and its time.
+    before: (Seen, u64),
+    at: u64,
+}
+
+/// The threads that make callbacks, by lane.
+#[derive(Debug, Default)]
+pub(super) struct Threads {
+    lanes: BTreeMap<usize, Thread>,
+}
+
+impl Threads {
+    /// Looks at them, at `now` ticks, which is `now_ns`. Returns what goes to the recording.
+    pub(super) fn look(
+        &mut self,
+        recorder: &Recorder,
+        now: u64,
+        now_ns: u64,
+    ) -> Vec<(progress::Thread, String)> {
+        let mut told = Vec::new();
+        for (lane, header) in recorder.lanes().filter(|(_, lane)| lane.thread() != 0).take(MOST) {
+            let seen = threads::look(header.thread());
+            let kinds = header.kinds();
+            told.push((
+                progress::Thread {
+                    ticks: now,
+                    tid: seen.tid,
+                    state: seen.state,
+                    place: ncclscope_trace::StrId::NONE,
+                    cpu_ns: seen.cpu_ns,
+                    run_delay_ns: seen.run_delay_ns,
+                    kinds,
+                },
+                seen.place.clone(),
+            ));
+            match self.lanes.get_mut(&lane).filter(|thread| thread.now.tid == seen.tid) {
+                Some(thread) => thread.see(seen, kinds, now_ns),
+                None => drop(self.lanes.insert(lane, Thread::new(seen, kinds, now_ns))),
+            }
+        }
+        told
+    }
+
+    /// Whether two looks, far enough apart, tell what threads do: those that were there both times.
+    pub(super) fn can_tell(&self) -> bool {
+        self.lanes.is_empty() || self.lanes.values().any(|thread| thread.span_ns >= APART_NS)
+    }
+
+    /// The thread of a lane.
+    pub(super) fn of(&self, lane: usize) -> Option<&Thread> {
+        self.lanes.get(&lane)
+    }
+
+    /// All of them.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Thread> {
+        self.lanes.values()
+    }
+}
+
+impl Thread {
+    fn new(now: Seen, kinds: u32, at: u64) -> Thread {
+        let before = (now.clone(), at);
+        Thread { now, kinds, span_ns: 0, cpu_ns: 0, delay_ns: 0, before, at }
+    }
+
+    fn see(&mut self, seen: Seen, kinds: u32, at: u64) {
+        if at.saturating_sub(self.at) > OLDEST_NS {
+            *self = Thread::new(seen, kinds, at);
+            return;
+        }
+        if at.saturating_sub(self.before.1) > OLDEST_NS {
+            self.before = (self.now.clone(), self.at);
+        }
+        let (before, then) = &self.before;
+        self.span_ns = at.saturating_sub(*then);
+        self.cpu_ns = seen.cpu_ns.saturating_sub(before.cpu_ns);
+        self.delay_ns = seen.run_delay_ns.saturating_sub(before.run_delay_ns);
+        (self.now, self.kinds, self.at) = (seen, kinds, at);
+    }
+
+    /// It does not exist any more.
+    pub(super) fn is_gone(&self) -> bool {
+        self.now.state == 0
+    }
+
+    /// It was stopped, by a debugger or a signal.
+    pub(super) fn is_stopped(&self) -> bool {
+        matches!(self.now.state, b'T' | b't')
+    }
+
+    /// It used less than a hundredth of the time, and was not kept from more.
+    pub(super) fn is_still(&self) -> bool {
+        let Thread { span_ns, delay_ns, cpu_ns, .. } = *self;
+        span_ns > 0 && cpu_ns < span_ns / 100 && delay_ns < span_ns / 10
+    }
+
+    /// It was ready nearly all the time, and never ran. One that gets a turn now and then is slow,
+    /// not stuck.
+    pub(super) fn is_starved(&self) -> bool {
+        let Thread { span_ns, delay_ns, cpu_ns, .. } = *self;
+        span_ns >= TURN_NS && delay_ns > span_ns / 10 * 9 && cpu_ns < span_ns / 1000
+    }
+
+    /// Whether a report should name it: of other threads it is ordinary to end.
+    pub(super) fn is_worth_telling(&self) -> bool {
+        !self.is_gone() || self.role() == "proxy"
+    }
+
+    /// What it does for NCCL, by the events that it started.
+    pub(super) fn role(&self) -> &'static str {
+        let has = |kind: EventKind| self.kinds & kind.bit() != 0;
+        if has(EventKind::ProxyOp) || has(EventKind::ProxyStep) {
+            "proxy"
+        } else if has(EventKind::GroupApi) || has(EventKind::CollApi) || has(EventKind::P2pApi) {
+            "API"
+        } else if has(EventKind::Coll) || has(EventKind::P2p) {
+            "enqueues"
+        } else if has(EventKind::KernelCh) {
+            "kernel events"
+        } else {
+            "other"
+        }
+    }
+}

@@ -1,0 +1,542 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Plants faults: in the programs that ranks run, or in the state of the machine.
+
+What a fault hits is an operation of a rank in a step; when it hits follows from the same job
+without it. Everything else follows from the model.
+*/
+
+use crate::error::Error;
+use crate::fault::{Fault, Group};
+use crate::layout::{Layout, Role};
+use crate::model::conditions::Conditions;
+use crate::model::program::{ACTIVATIONS, Call, Coll, Datatype, Func, Op, Purpose, Transfer};
+use crate::model::solve::Solution;
+use crate::record::Stance;
+use crate::scenario::{Planted, Scenario};
+use crate::time::{NEVER, Time, mix, scaled};
+use crate::truth::{Slow, Verdict};
+use std::collections::BTreeSet;
+
+/// The job that faults are planted in.
+#[derive(Debug)]
+pub(crate) struct Site<'a> {
+    pub(crate) scenario: &'a Scenario,
+    pub(crate) layout: &'a Layout,
+    pub(crate) programs: &'a mut Vec<Vec<Op>>,
+    pub(crate) conditions: &'a mut Conditions,
+    pub(crate) stances: &'a mut Vec<[Stance; 2]>,
+}
+
+/// Something that was planted.
+#[derive(Clone, Debug)]
+pub(crate) struct Injected {
+    pub(crate) fault: Fault,
+    pub(crate) rank: u32,
+    /// The operation that it hits.
+    pub(crate) op: usize,
+    pub(crate) time: Time,
+    pub(crate) verdict: Option<Verdict>,
+    pub(crate) slow: Option<Slow>,
+}
+
+/// A thread that runs.
+pub(crate) const RUNS: Stance = Stance { state: b'R', place: "", since: NEVER };
+
+/// A rank's operation, and what is next to it.
+#[derive(Clone, Copy, Debug)]
+struct Target {
+    rank: u32,
+    op: usize,
+    /// The ranks it receives from and sends to in it.
+    from: u32,
+    to: u32,
+}
+
+impl Site<'_> {
+    /// Plants one fault that makes the job hang or err. `healthy` is the same job without any.
+    pub(crate) fn hang(
+        &mut self,
+        planted: &Planted,
+        number: u64,
+        taken: &[u32],
+        healthy: &Solution,
+    ) -> Result<Injected, Error> {
+        let fault = planted.name;
+        let target = self.target(planted, number, taken)?;
+        let Target { rank, op, .. } = target;
+        let at = rank as usize;
+        let (issued, start) = {
+            let done = &healthy.ranks[at][op];
+            (done.issued, done.start)
+        };
+        let within = self.within(target, healthy);
+        let time = match fault {
+            Fault::StreamBlocked | Fault::SmExhausted => start,
+            Fault::GpuDead => healthy.ranks[at][op].end,
+            // Receives are posted long before there is anything to receive.
+            Fault::ReceiverNotReady => first_post(target, healthy).unwrap_or(within),
+            _ if is_of_time(fault) => within,
+            _ => issued,
+        };
+        let (roots, edge) = self.blame(fault, target);
+        self.plant_program(fault, target);
+        self.plant_machine(fault, target, time);
+        self.plant_stance(fault, rank, time);
+        let class = fault.class().to_owned();
+        let verdict = Some(Verdict { class, root_ranks: roots, edge });
+        Ok(Injected { fault, rank, op, time, verdict, slow: None })
+    }
+
+    /// The operation that a fault hits: of the rank and step that are given, or drawn.
+    fn target(&self, planted: &Planted, number: u64, taken: &[u32]) -> Result<Target, Error> {
+        let job = &self.scenario.job;
+        let step = planted.step.unwrap_or(job.steps / 2);
+        let name = planted.name.name();
+        if planted.rank.is_some_and(|rank| rank >= job.ranks) {
+            return Err(Error::scenario(format!(
+                "{name}: there is no such rank: choose one below {}",
+                job.ranks
+            )));
+        }
+        let drawn = mix(self.scenario.seed, number, planted.name as u64);
+        // Ranks from a drawn one on, until one has such an operation.
+        for next in 0..job.ranks {
+            let rank = match planted.rank {
+                Some(rank) => rank,
+                None => {
+                    u32::try_from((drawn + u64::from(next)) % u64::from(job.ranks)).unwrap_or(0)
+                }
+            };
+            if taken.contains(&rank) {
+                continue;
+            }
+            let ops = self.programs[rank as usize].iter().enumerate();
+            let fitting: Vec<Target> = ops
+                .filter(|(_, op)| op.step == step)
+                .filter_map(|(op, _)| self.fits(planted.name, rank, op))
+                .collect();
+            if !fitting.is_empty() {
+                let pick = mix(drawn, 7, 7) % fitting.len() as u64;
+                return Ok(fitting[usize::try_from(pick).unwrap_or(0)]);
+            }
+            if planted.rank.is_some() {
+                break;
+            }
+        }
+        Err(Error::scenario(format!(
+            "{name}: no rank has an operation in step {step} that it could hit; {}",
+            needs(planted.name)
+        )))
+    }
+
+    /// Whether a fault can hit an operation.
+    fn fits(&self, fault: Fault, rank: u32, op: usize) -> Option<Target> {
+        let it = &self.programs[rank as usize][op];
+        let members = &self.layout.groups[it.group].members;
+        let size = members.len();
+        let is_ring =
+            matches!(it.call, Call::Coll(coll) if !coll.tree && coll.func != Func::Broadcast);
+        let target = self.neighbours(rank, op)?;
+        let (is_in, is_out) = (self.crosses(target.from, rank), self.crosses(rank, target.to));
+        let on_network = is_ring && matches!(it.purpose, Purpose::Gradients | Purpose::Parameters)
+            || it.purpose == Purpose::Stage;
+        let fits = match fault {
+            Fault::ExtraOp | Fault::WrongCount | Fault::WrongType => is_ring && size > 2,
+            Fault::WrongRoot => it.purpose == Purpose::Batch && size > 2,
+            Fault::OrderSwap => it.purpose == Purpose::Overflow,
+            Fault::P2pUnmatched => it.purpose == Purpose::Stage,
+            Fault::GpuDead => is_ring,
+            Fault::SmExhausted => is_ring,
+            Fault::NvlinkHang => is_ring && self.layout.nodes(it.group) == 1,
+            // It must have more to send than what it has before it receives anything.
+            Fault::SenderGpuStuck => is_ring && is_in && is_out && steps(it, size) > 1,
+            Fault::ReceiverGpuStuck => {
+                let only = matches!(&it.call, Call::Transfers(t) if t.len() == 1 && !t[0].is_send);
+                only && is_in
+            }
+            Fault::ReceiverNotReady | Fault::FlushStuck => on_network && is_in,
+            Fault::LinkDown => on_network && is_out,
+            Fault::NicDown => is_ring && on_network && is_in && is_out,
+            Fault::ProxyStalled => is_ring && is_in && is_out,
+            _ => true,
+        };
+        fits.then_some(target)
+    }
+
+    /// The ranks next to a rank in an operation; itself where there is none.
+    fn neighbours(&self, rank: u32, op: usize) -> Option<Target> {
+        let it = &self.programs[rank as usize][op];
+        let members = &self.layout.groups[it.group].members;
+        let at = self.layout.groups[it.group].position(rank)?;
+        let size = members.len();
+        let (from, to) = match &it.call {
+            Call::Coll(_) => (members[(at + size - 1) % size], members[(at + 1) % size]),
+            Call::Transfers(transfers) => {
+                let peer = |is_send| {
+                    let found = transfers.iter().find(|transfer| transfer.is_send == is_send);
+                    found.map_or(rank, |transfer| members[transfer.peer as usize])
+                };
+                (peer(false), peer(true))
+            }
+        };
+        Some(Target { rank, op, from, to })
+    }
+
+    fn crosses(&self, from: u32, to: u32) -> bool {
+        self.layout.host(from) != self.layout.host(to)
+    }
+
+    /// A time while data of the operation moves.
+    fn within(&self, target: Target, healthy: &Solution) -> Time {
+        let done = &healthy.ranks[target.rank as usize][target.op];
+        let Some(&(outcome, member)) = done.parts.first() else { return done.start };
+        let kernels = &healthy.outcomes[outcome as usize].kernels;
+        let begins = kernels.iter().flatten().map(|kernel| kernel.0).max().unwrap_or(done.start);
+        let ends = kernels[member as usize].iter().map(|kernel| kernel.1).min().unwrap_or(begins);
+        begins + scaled(ends.saturating_sub(begins), 0.4)
+    }
+
+    /// Who is to be named, and which path.
+    fn blame(&self, fault: Fault, target: Target) -> (Vec<u32>, Option<[u32; 2]>) {
+        let Target { rank, op, from, to } = target;
+        let it = &self.programs[rank as usize][op];
+        let members = || {
+            let mut all = self.layout.groups[it.group].members.clone();
+            all.sort_unstable();
+            all
+        };
+        let both = |a: u32, b: u32| vec![a.min(b), a.max(b)];
+        match fault {
+            // All of them wait for each other.
+            Fault::OrderSwap => (members(), None),
+            // Which of the GPUs of the ring it is, no event tells.
+            Fault::NvlinkHang => (members(), Some([rank, to])),
+            Fault::P2pUnmatched => {
+                let peer = if from == rank { to } else { from };
+                (both(rank, peer), Some([peer, rank]))
+            }
+            Fault::LinkDown => (both(rank, to), Some([rank, to])),
+            // Between two ranks nothing tells whose interface it is.
+            Fault::NicDown if from == to => (both(rank, to), None),
+            Fault::ReceiverNotReady | Fault::FlushStuck | Fault::ReceiverGpuStuck => {
+                (vec![rank], Some([from, rank]))
+            }
+            _ => (vec![rank], None),
+        }
+    }
+
+    /// Faults in what the rank does.
+    fn plant_program(&mut self, fault: Fault, target: Target) {
+        let Target { rank, op, from, to } = target;
+        let ops = &mut self.programs[rank as usize];
+        let size = u32::try_from(self.layout.groups[ops[op].group].members.len()).unwrap_or(1);
+        let position = |of: u32, ops: &[Op]| {
+            let at = self.layout.groups[ops[op].group].position(of);
+            at.and_then(|at| u32::try_from(at).ok()).unwrap_or(0)
+        };
+        match fault {
+            Fault::HostStuck | Fault::GilLock => ops[op].host_ns = NEVER,
+            Fault::InLaunch => ops[op].stuck_launch = true,
+            Fault::StreamBlocked => ops[op].compute_ns = NEVER,
+            Fault::ExtraOp => {
+                let coll = Coll {
+                    func: Func::AllReduce,
+                    datatype: Datatype::Float32,
+                    count: 3 << 20,
+                    root: 0,
+                    tree: false,
+                };
+                let extra =
+                    Op { call: Call::Coll(coll), purpose: Purpose::Other, ..ops[op].clone() };
+                ops[op].compute_ns = 0;
+                ops.insert(op, extra);
+            }
+            Fault::P2pUnmatched => {
+                let peer = position(if from == rank { to } else { from }, ops);
+                let count = ACTIVATIONS / Datatype::Bfloat16.bytes();
+                let missing = Transfer { is_send: false, peer, count };
+                let call = Call::Transfers(vec![missing]);
+                let extra = Op { call, purpose: Purpose::Other, ..ops[op].clone() };
+                ops[op].compute_ns = 0;
+                ops.insert(op, extra);
+            }
+            Fault::OrderSwap => {
+                let (compute, after) = (ops[op].compute_ns, ops[op + 1].compute_ns);
+                ops.swap(op, op + 1);
+                (ops[op].compute_ns, ops[op + 1].compute_ns) = (compute, after);
+            }
+            _ => {}
+        }
+        let Call::Coll(coll) = &mut ops[op].call else { return };
+        match fault {
+            Fault::WrongType => coll.datatype = other(coll.datatype),
+            Fault::WrongCount => coll.count *= 8,
+            Fault::WrongRoot => coll.root = (coll.root + 1) % size,
+            _ => {}
+        }
+    }
+
+    /// Faults of the machine, from a time on.
+    fn plant_machine(&mut self, fault: Fault, target: Target, time: Time) {
+        let Target { rank, op, from, to } = target;
+        let stops = &mut self.conditions.stops[rank as usize];
+        match fault {
+            Fault::Killed => {
+                (stops.host, stops.proxy, stops.gpu) = (time, time, time);
+                (stops.drain, stops.process) = (time, time);
+            }
+            Fault::Sigstop => (stops.host, stops.proxy, stops.drain) = (time, time, time),
+            Fault::SenderGpuStuck | Fault::ReceiverGpuStuck => stops.gpu = time,
+            Fault::ReceiverNotReady => {
+                self.conditions.paths.entry((from, rank)).or_default().post_stop = time;
+            }
+            Fault::FlushStuck => stops.flush = time,
+            Fault::ProxyStalled => stops.proxy = time,
+            // The next launch fails; the application has only errors from then on.
+            Fault::GpuDead => {
+                stops.host = time.saturating_add(1_000_000);
+                self.conditions.lost_ends.insert((rank, op), ());
+            }
+            Fault::SmExhausted => {
+                self.conditions.channels.insert((rank, op), 1);
+            }
+            Fault::LinkDown | Fault::NvlinkHang => {
+                self.conditions.paths.entry((rank, to)).or_default().stop = time;
+            }
+            Fault::NicDown => {
+                for own in &self.layout.of_rank[rank as usize] {
+                    for &other in &self.layout.groups[own.group].members {
+                        if self.layout.host(other) != self.layout.host(rank) {
+                            self.conditions.paths.entry((rank, other)).or_default().stop = time;
+                            self.conditions.paths.entry((other, rank)).or_default().stop = time;
+                        }
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// How threads stand from then on.
+    fn plant_stance(&mut self, fault: Fault, rank: u32, since: Time) {
+        let [api, proxy] = &mut self.stances[rank as usize];
+        match fault {
+            Fault::HostStuck | Fault::GpuDead => {
+                *api = Stance { state: b'S', place: "futex_wait_queue", since };
+            }
+            Fault::InLaunch => {
+                *api = Stance { state: b'D', place: "rwsem_down_write_slowpath", since };
+            }
+            Fault::ProxyStalled => {
+                *proxy = Stance { state: b'D', place: "folio_wait_bit_common", since };
+            }
+            _ => {}
+        }
+    }
+
+    /// Plants something that makes the job slow, before it is worked out; `middle` is when half of
+    /// its steps are over.
+    pub(crate) fn slow(
+        &mut self,
+        planted: &Planted,
+        number: u64,
+        middle: Time,
+    ) -> Result<Injected, Error> {
+        let fault = planted.name;
+        let layout = self.layout;
+        let rank = rank_of(planted, number, self.scenario.seed, layout.ranks);
+        let mut factor = factor_of(planted);
+        let mut edge = None;
+        let mut roots = vec![rank];
+        match fault {
+            Fault::SlowLink => {
+                let to = self.network_neighbour(rank).ok_or_else(|| no_network("slow-link"))?;
+                self.conditions.paths.entry((rank, to)).or_default().factor = factor;
+                (edge, roots) = (Some([rank, to]), vec![rank.min(to), rank.max(to)]);
+            }
+            Fault::SlowNic => {
+                self.network_neighbour(rank).ok_or_else(|| no_network("slow-nic"))?;
+                self.conditions.network[rank as usize] = factor;
+                roots = self.cards_like(rank);
+            }
+            Fault::SlowNvlink => {
+                self.conditions.nvlink[rank as usize] = factor;
+                roots = self.paths_like(rank).ok_or_else(no_path_inside)?;
+            }
+            Fault::Drift => (self.conditions.drift, roots) = ((middle, factor), Vec::new()),
+            Fault::LaunchBound => {
+                for op in &mut self.programs[rank as usize] {
+                    op.host_ns = scaled(self.scenario.machine.forward_us * 1_000, factor);
+                }
+            }
+            Fault::AlgoChange => (roots, factor) = (Vec::new(), 1.0),
+            Fault::LongLastStage => {
+                let last = layout.pp - 1;
+                roots = (0..layout.ranks).filter(|&rank| layout.stage(rank) == last).collect();
+            }
+            _ => {}
+        }
+        let class = fault.class().to_owned();
+        let slow = (fault.group() == Group::Slow).then_some(Slow {
+            class,
+            root_ranks: roots,
+            edge,
+            factor,
+        });
+        let time = if matches!(fault, Fault::Drift | Fault::AlgoChange) { middle } else { 0 };
+        Ok(Injected { fault, rank, op: 0, time, verdict: None, slow })
+    }
+
+    /// The ranks whose network interface would look like this one's: where two have only each
+    /// other, both.
+    fn cards_like(&self, rank: u32) -> Vec<u32> {
+        let peers = |rank: u32| {
+            let groups = self.layout.of_rank[rank as usize].iter().filter(|m| carries(m.role));
+            let members = groups.flat_map(|own| &self.layout.groups[own.group].members);
+            members.copied().filter(|&other| self.crosses(rank, other)).collect::<BTreeSet<u32>>()
+        };
+        let own = peers(rank);
+        let twin = own
+            .first()
+            .copied()
+            .filter(|&other| own.len() == 1 && peers(other).into_iter().eq([rank]));
+        let mut all: Vec<u32> = std::iter::once(rank).chain(twin).collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// The ranks whose links within the host would look like this one's: they are in all of its
+    /// communicators that stay within a host, and in no other of these. None without such.
+    fn paths_like(&self, rank: u32) -> Option<Vec<u32>> {
+        let used = self.layout.of_rank.iter().flatten();
+        let used = used.filter(|m| matches!(m.role, Role::Tensor | Role::Data));
+        let groups: BTreeSet<usize> =
+            used.map(|m| m.group).filter(|&group| self.layout.nodes(group) == 1).collect();
+        let members = |group: usize| {
+            self.layout.groups[group].members.iter().copied().collect::<BTreeSet<u32>>()
+        };
+        let (own, others): (Vec<_>, Vec<_>) =
+            groups.into_iter().map(members).partition(|members| members.contains(&rank));
+        let common = own.into_iter().reduce(|a, b| a.intersection(&b).copied().collect())?;
+        let is_alone = |rank: &u32| others.iter().all(|other| !other.contains(rank));
+        Some(common.into_iter().filter(is_alone).collect())
+    }
+
+    /// The next rank of the data parallel ring, or the next stage, if it is on another host.
+    fn network_neighbour(&self, rank: u32) -> Option<u32> {
+        [Role::Data, Role::Pipeline].into_iter().find_map(|role| {
+            let own = self.layout.group_of(rank, role)?;
+            let members = &self.layout.groups[own.group].members;
+            let next = members[(own.rank + 1) % members.len()];
+            self.crosses(rank, next).then_some(next)
+        })
+    }
+}
+
+/// Steps of a collective.
+fn steps(op: &Op, size: usize) -> u32 {
+    match op.call {
+        Call::Coll(coll) => coll.cut(u32::try_from(size).unwrap_or(u32::MAX)).steps,
+        Call::Transfers(_) => 0,
+    }
+}
+
+/// When a rank's proxy begins to post its receives of an operation.
+fn first_post(target: Target, healthy: &Solution) -> Option<Time> {
+    let done = &healthy.ranks[target.rank as usize][target.op];
+    let flows = done.parts.iter().flat_map(|part| &healthy.outcomes[part.0 as usize].flows);
+    let own = flows.filter(|flow| flow.to.rank == target.rank);
+    own.filter_map(|flow| flow.steps.first()).map(|step| step.recv[0]).min()
+}
+
+/// How much slower everything that a rank computes is.
+pub(crate) fn compute_factors(scenario: &Scenario, layout: &Layout) -> Vec<f64> {
+    let mut factors = vec![1.0; layout.ranks as usize];
+    for (number, planted) in scenario.fault.iter().enumerate() {
+        let factor = factor_of(planted);
+        let rank = rank_of(planted, number as u64, scenario.seed, layout.ranks);
+        match planted.name {
+            Fault::SlowGpu => factors[rank as usize] *= factor,
+            Fault::LongLastStage => {
+                for rank in (0..layout.ranks).filter(|&rank| layout.stage(rank) == layout.pp - 1) {
+                    factors[rank as usize] *= factor;
+                }
+            }
+            _ => {}
+        }
+    }
+    factors
+}
+
+/// The rank that is given, or drawn.
+fn rank_of(planted: &Planted, number: u64, seed: u64, ranks: u32) -> u32 {
+    let drawn = mix(seed, number, planted.name as u64) % u64::from(ranks);
+    planted.rank.unwrap_or_else(|| u32::try_from(drawn).unwrap_or(0)) % ranks
+}
+
+/// How much slower what is planted makes something.
+fn factor_of(planted: &Planted) -> f64 {
+    planted.factor.unwrap_or(match planted.name {
+        Fault::SlowLink | Fault::SlowNic => 6.0,
+        Fault::SlowNvlink => 8.0,
+        Fault::Drift => 2.0,
+        Fault::LongLastStage => 1.4,
+        _ => 1.5,
+    })
+}
+
+fn other(datatype: Datatype) -> Datatype {
+    match datatype {
+        Datatype::Bfloat16 => Datatype::Float32,
+        Datatype::Float32 => Datatype::Bfloat16,
+    }
+}
+
+/// It hits at a time, not with a call.
+fn is_of_time(fault: Fault) -> bool {
+    use Fault as F;
+    matches!(
+        fault,
+        F::Killed
+            | F::Sigstop
+            | F::SenderGpuStuck
+            | F::ReceiverNotReady
+            | F::NicDown
+            | F::LinkDown
+            | F::FlushStuck
+            | F::ReceiverGpuStuck
+            | F::ProxyStalled
+            | F::NvlinkHang
+    )
+}
+
+fn needs(fault: Fault) -> &'static str {
+    match fault {
+        Fault::OrderSwap | Fault::WrongRoot | Fault::NvlinkHang => {
+            "it needs tensor parallel ranks on one host: give --tp 2 or more"
+        }
+        Fault::P2pUnmatched | Fault::ReceiverGpuStuck => {
+            "it needs a pipeline over several hosts: give --pp 2 or more"
+        }
+        Fault::ExtraOp | Fault::WrongCount | Fault::WrongType => {
+            "it needs a communicator of three ranks or more"
+        }
+        _ => "it needs data parallel ranks on several hosts: give --ranks 16 or more",
+    }
+}
+
+/// Communicators of that role move much, between ranks that are next to each other.
+fn carries(role: Role) -> bool {
+    matches!(role, Role::Data | Role::Pipeline | Role::Expert)
+}
+
+fn no_path_inside() -> Error {
+    Error::scenario(
+        "slow-nvlink: this rank has no communicator within its host: give --tp 2 or more",
+    )
+}
+
+fn no_network(name: &str) -> Error {
+    Error::scenario(format!("{name}: this rank sends nothing to another host: give another --rank"))
+}

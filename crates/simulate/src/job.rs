@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From a scenario to its files.
+
+use crate::error::Error;
+use crate::fault::{Fault, Group};
+use crate::inject::{Injected, RUNS, Site, compute_factors};
+use crate::layout::Layout;
+use crate::model::collective::Outcome;
+use crate::model::conditions::Conditions;
+use crate::model::program::{Op, programs};
+use crate::model::solve::{Done, Solution, solve};
+use crate::record::{EPOCH_NS, Job, write_rank};
+use crate::scenario::Scenario;
+use crate::time::{NEVER, SECOND, Time};
+use crate::truth::{SCHEMA, Sizes, Truth};
+use crate::vectors;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+/// What was written.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    /// What is wrong with the job.
+    pub truth: Truth,
+    /// Simulated seconds.
+    pub seconds: f64,
+    /// Operations of all ranks.
+    pub operations: u64,
+}
+
+/// Simulates a job and writes its recordings and `truth.json` into `dir`, which is made if it is
+/// missing.
+///
+/// # Errors
+/// [`Error::Scenario`] if the scenario makes no sense, [`Error::Write`] if a file cannot be written
+/// or is there already.
+pub fn run(scenario: &Scenario, dir: &Path) -> Result<Summary, Error> {
+    if scenario.fault.len() > 3 {
+        return Err(Error::scenario("at most three faults can be planted at once"));
+    }
+    let scenario = adjusted(scenario);
+    let layout = Layout::new(&scenario)?;
+    if scenario.counters {
+        return count(&scenario, &layout, dir);
+    }
+    let prepared = Prepared::new(&scenario, &layout)?;
+    fs::create_dir_all(dir).map_err(|error| Error::write(dir, error))?;
+    write_recordings(&prepared.job(&scenario, &layout), dir)?;
+    let truth = prepared.truth(&scenario, &layout);
+    write_truth(&truth, dir)?;
+    Ok(Summary {
+        truth,
+        seconds: seconds(prepared.end),
+        operations: prepared.solution.ranks.iter().map(|ops| ops.len() as u64).sum(),
+    })
+}
+
+/// Writes a table of vectors instead of recordings.
+fn count(scenario: &Scenario, layout: &Layout, dir: &Path) -> Result<Summary, Error> {
+    let (vectors, truth) = vectors::table(scenario, layout)?;
+    fs::create_dir_all(dir).map_err(|error| Error::write(dir, error))?;
+    let path = dir.join("job.vectors");
+    let file = fs::File::create_new(&path).map_err(|error| Error::write(&path, error))?;
+    let mut out = std::io::BufWriter::new(file);
+    ncclscope_trace::vectors::write(&mut out, &vectors)
+        .and_then(|()| out.flush())
+        .map_err(|error| Error::write(&path, error))?;
+    write_truth(&truth, dir)?;
+    let operations = vectors.iter().map(|vector| u64::from(vector.api)).sum();
+    Ok(Summary { truth, seconds: f64::from(scenario.job.hold_s), operations })
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a number for people")]
+fn seconds(time: Time) -> f64 {
+    time as f64 / 1e9
+}
+
+/// What is chosen for all, and controls that are properties of the machine.
+fn adjusted(scenario: &Scenario) -> Scenario {
+    let mut scenario = scenario.clone();
+    if scenario.job.steps == 0 {
+        scenario.job.steps = if scenario.job.ranks < 512 { 20 } else { 12 };
+    }
+    let machine = &mut scenario.machine;
+    for planted in &scenario.fault {
+        match planted.name {
+            Fault::Jitter => machine.jitter = 0.15,
+            Fault::Clocks => {
+                (machine.clock_offset_ms, machine.clock_drift_ppm) = (1_000.0, 100.0);
+            }
+            Fault::DroppedHeartbeats => machine.dropped = 0.33,
+            Fault::RingOverflow => {
+                scenario.job.ring_mib = 1;
+                scenario.job.steps *= 6;
+            }
+            _ => {}
+        }
+    }
+    scenario
+}
+
+/// A job with everything planted and worked out.
+struct Prepared {
+    programs: Vec<Vec<Op>>,
+    conditions: Conditions,
+    stances: Vec<[crate::record::Stance; 2]>,
+    solution: Solution,
+    injected: Vec<Injected>,
+    end: Time,
+}
+
+impl Prepared {
+    fn new(scenario: &Scenario, layout: &Layout) -> Result<Prepared, Error> {
+        let mut programs = programs(layout, scenario, &compute_factors(scenario, layout));
+        let mut conditions = Conditions::new(layout.ranks);
+        let mut stances = vec![[RUNS; 2]; layout.ranks as usize];
+        let mut site = Site {
+            scenario,
+            layout,
+            programs: &mut programs,
+            conditions: &mut conditions,
+            stances: &mut stances,
+        };
+        let machine = &scenario.machine;
+        let mut injected: Vec<Injected> = Vec::new();
+        let has = |group| scenario.fault.iter().any(|planted| planted.name.group() == group);
+        let plain = |site: &Site<'_>| solve(layout, machine, site.conditions, site.programs);
+        let middle = if scenario.has(Fault::Drift) || scenario.has(Fault::AlgoChange) {
+            middle(&plain(&site), site.programs, scenario.job.steps / 2)
+        } else {
+            0
+        };
+        let of = |hangs: bool| {
+            let all = scenario.fault.iter().zip(0u64..);
+            all.filter(move |(planted, _)| (planted.name.group() == Group::Hang) == hangs)
+        };
+        for (planted, number) in of(false) {
+            injected.push(site.slow(planted, number, middle)?);
+        }
+        if has(Group::Hang) {
+            let healthy = plain(&site);
+            let mut taken = Vec::new();
+            for (planted, number) in of(true) {
+                let one = site.hang(planted, number, &taken, &healthy)?;
+                taken.push(one.rank);
+                injected.push(one);
+            }
+        }
+        let solution = plain(&site);
+        let latest = solution.latest();
+        let rest =
+            if solution.is_stuck() { u64::from(scenario.job.hold_s) * SECOND } else { SECOND };
+        let end = latest + rest;
+        Ok(Prepared { programs, conditions, stances, solution, injected, end })
+    }
+
+    fn job<'a>(&'a self, scenario: &'a Scenario, layout: &'a Layout) -> Job<'a> {
+        Job {
+            scenario,
+            layout,
+            conditions: &self.conditions,
+            programs: &self.programs,
+            solution: &self.solution,
+            stances: self.stances.clone(),
+            end: self.end,
+            closed: !self.solution.is_stuck(),
+        }
+    }
+
+    /// Whether something planted came to bear, and was not prevented by something else.
+    fn shows(&self, injected: &Injected) -> bool {
+        let ops = &self.solution.ranks[injected.rank as usize];
+        let Some(done) = ops.get(injected.op) else { return false };
+        let before = injected.op.checked_sub(1).and_then(|last| ops.get(last));
+        let called = before.is_none_or(|last| last.enqueued != NEVER);
+        match injected.fault {
+            Fault::HostStuck | Fault::GilLock => called,
+            Fault::Killed | Fault::Sigstop => true,
+            Fault::InLaunch | Fault::ExtraOp | Fault::WrongType => done.issued != NEVER,
+            Fault::WrongCount | Fault::WrongRoot | Fault::OrderSwap => done.issued != NEVER,
+            Fault::P2pUnmatched => done.enqueued != NEVER,
+            Fault::StreamBlocked => {
+                done.enqueued != NEVER && before.is_none_or(|last| last.end != NEVER)
+            }
+            // It may also hit an operation that was called before and posts later.
+            Fault::ReceiverNotReady => ops.iter().any(|done| self.is_cut(injected.rank, done)),
+            Fault::SenderGpuStuck => self.lacks_gpu(injected.rank, done),
+            Fault::NvlinkHang => self.stops_within(injected),
+            _ => done.start != NEVER && (done.end == NEVER || self.is_cut(injected.rank, done)),
+        }
+    }
+
+    /// A rank's GPU does not give all that the rank is to send in an operation, or does not take
+    /// what came.
+    fn lacks_gpu(&self, rank: u32, done: &Done) -> bool {
+        self.outcomes(done).flat_map(|outcome| &outcome.flows).any(|flow| {
+            flow.from.rank == rank && flow.steps.iter().any(|step| step.send[1] == NEVER)
+                || flow.to.rank == rank
+                    && flow.steps.iter().any(|step| step.recv[3] != NEVER && step.recv[4] == NEVER)
+        })
+    }
+
+    /// All members of the group run an operation, and it does not end on all of them: it may on the
+    /// rank itself, or the first to stop may be a later one.
+    fn stops_within(&self, injected: &Injected) -> bool {
+        let rank = injected.rank as usize;
+        let ops = self.programs[rank].iter().zip(&self.solution.ranks[rank]).skip(injected.op);
+        let group = self.programs[rank][injected.op].group;
+        let mut outcomes =
+            ops.filter(|(op, _)| op.group == group).flat_map(|(_, done)| self.outcomes(done));
+        outcomes.any(|outcome| {
+            let mut kernels = outcome.kernels.iter().flatten();
+            kernels.clone().all(|kernel| kernel.0 != NEVER) && kernels.any(|k| k.1 == NEVER)
+        })
+    }
+
+    fn outcomes<'a>(&'a self, done: &'a Done) -> impl Iterator<Item = &'a Outcome> {
+        done.parts.iter().filter_map(|part| self.solution.outcomes.get(part.0 as usize))
+    }
+
+    /// Something that a rank sends or receives in an operation does not come to its end, though its
+    /// kernels may.
+    fn is_cut(&self, rank: u32, done: &Done) -> bool {
+        self.outcomes(done).flat_map(|outcome| &outcome.flows).any(|flow| {
+            flow.from.rank == rank && flow.sent() == NEVER
+                || flow.to.rank == rank && flow.received() == NEVER
+        })
+    }
+
+    fn truth(&self, scenario: &Scenario, layout: &Layout) -> Truth {
+        let names: Vec<&str> = scenario.fault.iter().map(|planted| planted.name.name()).collect();
+        let (mut verdicts, mut slow, mut hidden) = (Vec::new(), Vec::new(), Vec::new());
+        for injected in &self.injected {
+            slow.extend(injected.slow.clone());
+            if injected.verdict.is_some() && !self.shows(injected) {
+                hidden.push(injected.fault.name().to_owned());
+            } else {
+                verdicts.extend(injected.verdict.clone());
+            }
+        }
+        let first = self.injected.iter().map(|injected| injected.time).min().unwrap_or(0);
+        let Layout { ranks, per_host, tp, pp, dp, ep, .. } = *layout;
+        Truth {
+            schema: SCHEMA.into(),
+            fault: if names.is_empty() { "healthy".into() } else { names.join("+") },
+            seed: scenario.seed,
+            injected_ns: EPOCH_NS + first,
+            ended_ns: EPOCH_NS + self.end,
+            seconds: seconds(self.end),
+            verdicts,
+            slow,
+            hidden,
+            ended: !self.solution.is_stuck(),
+            job: Sizes { ranks, per_host, tp, pp, dp, ep },
+        }
+    }
+}
+
+/// When the first rank comes to a step.
+fn middle(solution: &Solution, programs: &[Vec<Op>], step: u32) -> Time {
+    let ops = solution.ranks.iter().zip(programs).flat_map(|(done, ops)| done.iter().zip(ops));
+    ops.filter(|(_, op)| op.step == step).map(|(done, _)| done.start).min().unwrap_or(0)
+}
+
+/// Writes the recordings, on all processors.
+fn write_recordings(job: &Job<'_>, dir: &Path) -> Result<(), Error> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = u32::try_from(threads).unwrap_or(1).clamp(1, 16);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads)
+            .map(|first| {
+                scope.spawn(move || {
+                    let mut own = (first..job.layout.ranks).step_by(threads as usize);
+                    own.try_for_each(|rank| write_rank(job, rank, dir).map(drop))
+                })
+            })
+            .collect();
+        workers.into_iter().try_for_each(|worker| {
+            // A panic of a worker goes on here.
+            worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    })
+}
+
+fn write_truth(truth: &Truth, dir: &Path) -> Result<(), Error> {
+    let path = dir.join("truth.json");
+    let text = serde_json::to_string_pretty(truth)
+        .map_err(|error| Error::write(&path, std::io::Error::other(error)))?;
+    fs::write(&path, text + "\n").map_err(|error| Error::write(&path, error))
+}

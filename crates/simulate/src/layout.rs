@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Who is in which communicator, and on which host.
+
+use crate::error::Error;
+use crate::fault::Fault;
+use crate::scenario::Scenario;
+use crate::time::mix;
+
+/// What a communicator is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Role {
+    World,
+    Tensor,
+    Data,
+    Pipeline,
+    Expert,
+    /// First and last stage, for the embedding's gradients.
+    Embedding,
+    /// Used at the beginning, and ended.
+    Setup,
+}
+
+impl Role {
+    /// As applications say it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Role::World => "world",
+            Role::Tensor => "tp",
+            Role::Data => "dp",
+            Role::Pipeline => "pp",
+            Role::Expert => "ep",
+            Role::Embedding => "embd",
+            Role::Setup => "setup",
+        }
+    }
+}
+
+/// A communicator.
+#[derive(Clone, Debug)]
+pub(crate) struct Group {
+    pub(crate) hash: u64,
+    /// Ranks of the job, in the order of the communicator.
+    pub(crate) members: Vec<u32>,
+}
+
+impl Group {
+    /// Rank in the communicator of a rank of the job.
+    pub(crate) fn position(&self, rank: u32) -> Option<usize> {
+        self.members.iter().position(|&member| member == rank)
+    }
+}
+
+/// A communicator as one rank has it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Membership {
+    /// Index in [`Layout::groups`].
+    pub(crate) group: usize,
+    pub(crate) role: Role,
+    /// Rank in the communicator.
+    pub(crate) rank: usize,
+}
+
+/// Sizes, groups and hosts. Ranks are numbered as Megatron does: tensor parallel ranks are
+/// neighbours, then data parallel ones, then stages.
+#[derive(Clone, Debug)]
+pub(crate) struct Layout {
+    pub(crate) ranks: u32,
+    pub(crate) per_host: u32,
+    pub(crate) tp: u32,
+    pub(crate) pp: u32,
+    pub(crate) dp: u32,
+    pub(crate) ep: u32,
+    pub(crate) groups: Vec<Group>,
+    /// The communicators of each rank, in the order of their making.
+    pub(crate) of_rank: Vec<Vec<Membership>>,
+}
+
+impl Layout {
+    /// The layout that a scenario asks for.
+    pub(crate) fn new(scenario: &Scenario) -> Result<Layout, Error> {
+        let (per_host, [tp, pp, dp, ep]) = sizes(scenario)?;
+        let ranks = scenario.job.ranks;
+        let of_rank = vec![Vec::new(); ranks as usize];
+        let mut layout = Layout { ranks, per_host, tp, pp, dp, ep, groups: Vec::new(), of_rank };
+        let seed = scenario.seed;
+        let all: Vec<u32> = (0..ranks).collect();
+        layout.add(Role::World, all.clone(), seed);
+        if scenario.has(Fault::CommDestroyed) {
+            layout.add(Role::Setup, all, seed);
+        }
+        for first in (0..ranks).step_by(tp as usize) {
+            layout.add(Role::Tensor, (first..first + tp).collect(), seed);
+        }
+        for stage in 0..pp {
+            for tensor in 0..tp {
+                let line: Vec<u32> = (0..dp).map(|data| layout.rank(tensor, data, stage)).collect();
+                layout.add(Role::Data, line.clone(), seed);
+                for part in line.chunks(ep as usize) {
+                    layout.add(Role::Expert, part.to_vec(), seed);
+                }
+            }
+        }
+        for first in 0..tp * dp {
+            let line: Vec<u32> = (0..pp).map(|stage| first + stage * tp * dp).collect();
+            let ends = vec![line[0], line[line.len() - 1]];
+            layout.add(Role::Pipeline, line, seed);
+            if scenario.has(Fault::SubsetComm) && pp > 1 && first % tp == 0 {
+                layout.add(Role::Embedding, ends, seed);
+            }
+        }
+        Ok(layout)
+    }
+
+    fn add(&mut self, role: Role, members: Vec<u32>, seed: u64) {
+        if members.len() < 2 {
+            return;
+        }
+        let group = self.groups.len();
+        for (rank, &member) in members.iter().enumerate() {
+            self.of_rank[member as usize].push(Membership { group, role, rank });
+        }
+        // Hashes of NCCL are any 64 bits, but not 0.
+        let hash = mix(seed, group as u64, 0x636f_6d6d) | 1;
+        self.groups.push(Group { hash, members });
+    }
+
+    fn rank(&self, tensor: u32, data: u32, stage: u32) -> u32 {
+        (stage * self.dp + data) * self.tp + tensor
+    }
+
+    /// The pipeline stage of a rank.
+    pub(crate) fn stage(&self, rank: u32) -> u32 {
+        rank / (self.tp * self.dp)
+    }
+
+    /// The host of a rank.
+    pub(crate) fn host(&self, rank: u32) -> u32 {
+        rank / self.per_host
+    }
+
+    /// The communicator of that role of a rank.
+    pub(crate) fn group_of(&self, rank: u32, role: Role) -> Option<Membership> {
+        self.of_rank[rank as usize].iter().find(|m| m.role == role).copied()
+    }
+
+    /// The hosts that a communicator spans.
+    pub(crate) fn nodes(&self, group: usize) -> u32 {
+        let mut hosts: Vec<u32> =
+            self.groups[group].members.iter().map(|&rank| self.host(rank)).collect();
+        hosts.sort_unstable();
+        hosts.dedup();
+        u32::try_from(hosts.len()).unwrap_or(u32::MAX)
+    }
+}
+
+/// Ranks of a host, and the sizes; what is 0 is chosen so that tensor parallel ranks share a host.
+fn sizes(scenario: &Scenario) -> Result<(u32, [u32; 4]), Error> {
+    let job = &scenario.job;
+    let ranks = job.ranks;
+    if !(2..=131_072).contains(&ranks) {
+        return Err(Error::scenario(format!("{ranks} ranks: from 2 to 131072 can be simulated")));
+    }
+    let chosen = match ranks {
+        0..=15 => 2,
+        16..=31 => 4,
+        _ => 8,
+    };
+    let per_host = if job.per_host == 0 { chosen.min(ranks) } else { job.per_host };
+    let pick = |given: u32, chosen: u32| if given == 0 { chosen } else { given };
+    let divides = |n: u32, of: u32| n != 0 && of.is_multiple_of(n);
+    let tp = pick(job.tp, if divides(per_host, ranks) { per_host } else { 1 });
+    let rest = ranks.checked_div(tp).unwrap_or(0);
+    let stages = match rest {
+        64.. if divides(4, rest) => 4,
+        4.. if divides(2, rest) => 2,
+        _ => 1,
+    };
+    let pp = pick(job.pp, if job.dp == 0 { stages } else { rest / job.dp.max(1) });
+    let dp = pick(job.dp, rest.checked_div(pp).unwrap_or(0));
+    if u64::from(tp) * u64::from(pp) * u64::from(dp) != u64::from(ranks) {
+        let what = format!("tp {tp} x pp {pp} x dp {dp} is not {ranks} ranks: give sizes that are");
+        return Err(Error::scenario(what));
+    }
+    let ep = pick(job.ep, if dp >= 4 && divides(2, dp) { 2 } else { 1 });
+    if !divides(ep, dp) {
+        return Err(Error::scenario(format!(
+            "ep {ep} does not divide dp {dp}: choose one that does"
+        )));
+    }
+    Ok((per_host, [tp, pp, dp, ep]))
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The state of the machine over time: what stops, and what is slow.
+
+use crate::time::{NEVER, Time};
+use std::collections::HashMap;
+
+/// When parts of one rank stop working; [`NEVER`] where they do not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stops {
+    /// The thread that calls NCCL.
+    pub(crate) host: Time,
+    /// The proxy progress thread.
+    pub(crate) proxy: Time,
+    /// The GPU.
+    pub(crate) gpu: Time,
+    /// Received data gets to the GPU's memory.
+    pub(crate) flush: Time,
+    /// The plugin's own thread writes its progress.
+    pub(crate) drain: Time,
+    /// The process is there.
+    pub(crate) process: Time,
+}
+
+impl Stops {
+    pub(crate) const NONE: Stops =
+        Stops { host: NEVER, proxy: NEVER, gpu: NEVER, flush: NEVER, drain: NEVER, process: NEVER };
+}
+
+/// A path from one rank to another.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Path {
+    /// When it stops.
+    pub(crate) stop: Time,
+    /// When the receiver's network takes no more receives for it.
+    pub(crate) post_stop: Time,
+    /// By how much it is slower.
+    pub(crate) factor: f64,
+}
+
+impl Default for Path {
+    fn default() -> Path {
+        Path { stop: NEVER, post_stop: NEVER, factor: 1.0 }
+    }
+}
+
+/// The state of the machine over time.
+#[derive(Clone, Debug)]
+pub(crate) struct Conditions {
+    pub(crate) stops: Vec<Stops>,
+    /// Exceptions among the paths, by sender and receiver.
+    pub(crate) paths: HashMap<(u32, u32), Path>,
+    /// By how much each rank's network interface is slower.
+    pub(crate) network: Vec<f64>,
+    /// By how much each rank's links within the host are slower.
+    pub(crate) nvlink: Vec<f64>,
+    /// From when on all of the network is slower, and by how much.
+    pub(crate) drift: (Time, f64),
+    /// Kernels that start on that many channels only, by rank and operation.
+    pub(crate) channels: HashMap<(u32, usize), usize>,
+    /// Kernels whose end is lost, by rank and operation: the context dies just then.
+    pub(crate) lost_ends: HashMap<(u32, usize), ()>,
+}
+
+impl Conditions {
+    /// Everything works.
+    pub(crate) fn new(ranks: u32) -> Conditions {
+        let count = ranks as usize;
+        Conditions {
+            stops: vec![Stops::NONE; count],
+            paths: HashMap::new(),
+            network: vec![1.0; count],
+            nvlink: vec![1.0; count],
+            drift: (NEVER, 1.0),
+            channels: HashMap::new(),
+            lost_ends: HashMap::new(),
+        }
+    }
+
+    /// The parts of a rank.
+    pub(crate) fn of(&self, rank: u32) -> &Stops {
+        &self.stops[rank as usize]
+    }
+
+    /// The path between two ranks, which may be within a host.
+    pub(crate) fn path(&self, from: u32, to: u32, is_network: bool) -> Path {
+        let path = self.paths.get(&(from, to)).copied().unwrap_or_default();
+        let slow = if is_network { &self.network } else { &self.nvlink };
+        let factor = path.factor * slow[from as usize].max(slow[to as usize]);
+        Path { factor, ..path }
+    }
+}

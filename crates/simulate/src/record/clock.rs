@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The clocks of a rank: its host's, which its ticks follow, and its GPU's timer.
+
+use crate::scenario::Machine;
+use crate::time::{SECOND, Time, mix, scaled, unit};
+use ncclscope_trace::ClockSync;
+
+/// When the job began, by a right clock: ns since 1970.
+pub(crate) const EPOCH_NS: u64 = 1_790_000_000_000_000_000;
+
+/// The clocks of a rank.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clocks {
+    /// Ticks, of a nanosecond each by the host's clock, when the job began.
+    base: u64,
+    /// What the host's clock says then.
+    realtime: u64,
+    /// Its rate.
+    rate: f64,
+    /// What the GPU's timer says then, and its rate.
+    timer: u64,
+    timer_rate: f64,
+}
+
+impl Clocks {
+    /// The clocks of a rank on a host.
+    pub(crate) fn new(seed: u64, machine: &Machine, host: u32, rank: u32) -> Clocks {
+        let drawn = |what: u64, n: u32| unit(mix(seed, what, u64::from(n))) * 2.0 - 1.0;
+        let shift = |from: u64, ns: f64| {
+            let by = scaled(1_000_000, ns.abs() / 1e6);
+            if ns < 0.0 { from - by } else { from + by }
+        };
+        Clocks {
+            base: 5_000 * SECOND + u64::from(host % 97) * SECOND,
+            realtime: shift(EPOCH_NS, drawn(1, host) * machine.clock_offset_ms * 1e6),
+            rate: 1.0 + drawn(2, host) * machine.clock_drift_ppm / 1e6,
+            timer: shift(EPOCH_NS, drawn(3, rank) * 2e8),
+            timer_rate: 1.0 + drawn(4, rank) * 2e-6,
+        }
+    }
+
+    /// Ticks at a time.
+    pub(crate) fn ticks(&self, time: Time) -> u64 {
+        self.base + scaled(time, self.rate)
+    }
+
+    /// The GPU's timer at a time, ns.
+    pub(crate) fn timer(&self, time: Time) -> u64 {
+        self.timer + scaled(time, self.timer_rate)
+    }
+
+    /// The comparison of clocks that the drain thread makes at a time.
+    pub(crate) fn sync(&self, time: Time) -> ClockSync {
+        let ticks = self.ticks(time);
+        let realtime_ns = self.realtime + (ticks - self.base);
+        ClockSync { ticks, monotonic_ns: ticks, realtime_ns, error_ns: 60 }
+    }
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A rank's recording, from its definitions to its last record.
+
+use super::clock::Clocks;
+use super::events::{Life, Scribe};
+use super::tape::Tape;
+use super::vitals::{self, Stance};
+use crate::error::Error;
+use crate::layout::{Layout, Role};
+use crate::model::conditions::Conditions;
+use crate::model::program::Op;
+use crate::model::solve::Solution;
+use crate::scenario::Scenario;
+use crate::time::{SECOND, Time, before};
+use ncclscope_trace::kind::DEFAULT_EVENTS;
+use ncclscope_trace::layout::Header;
+use ncclscope_trace::{ClockSource, Comm, Definition, Mark, StrId, What, Writer};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A job that was worked out.
+#[derive(Debug)]
+pub(crate) struct Job<'a> {
+    pub(crate) scenario: &'a Scenario,
+    pub(crate) layout: &'a Layout,
+    pub(crate) conditions: &'a Conditions,
+    pub(crate) programs: &'a [Vec<Op>],
+    pub(crate) solution: &'a Solution,
+    /// How the two threads of each rank stand while it is stuck.
+    pub(crate) stances: Vec<[Stance; 2]>,
+    /// When recording ends.
+    pub(crate) end: Time,
+    /// The job came to its end: ranks close their recordings.
+    pub(crate) closed: bool,
+}
+
+/// Writes the recording of a rank into `dir`.
+pub(crate) fn write_rank(job: &Job<'_>, rank: u32, dir: &Path) -> Result<PathBuf, Error> {
+    let host = format!("node-{:04}", job.layout.host(rank));
+    let pid = 10_000 + 64 * rank;
+    let path = dir.join(format!("{host}-{pid}.nscope"));
+    let header = Header {
+        pid,
+        process: pid % 1023 + 1,
+        host,
+        clock: ClockSource::Tsc,
+        mask: DEFAULT_EVENTS,
+        closed: job.closed,
+        ..Header::default()
+    };
+    let clocks = Clocks::new(job.scenario.seed, &job.scenario.machine, job.layout.host(rank), rank);
+    // Nothing takes place at `NEVER`, and nothing at the end itself.
+    // A process that is gone, or stands still, records no more.
+    let stops = job.conditions.of(rank);
+    let end = job.end.min(stops.process).min(stops.drain).saturating_sub(1);
+    let tape = Tape::new(header.process, clocks, end);
+    let numbers = vec![[0; 4]; job.layout.of_rank[rank as usize].len()];
+    let mut scribe = Scribe { job, rank, pid, tape, numbers };
+    let lives = operations(&mut scribe);
+    vitals::record(&mut scribe, &lives, job.closed);
+    write(&mut scribe, &lives, &path, header).map_err(|error| Error::write(&path, error))?;
+    Ok(path)
+}
+
+fn operations<'a>(scribe: &mut Scribe<'a>) -> Vec<Life<'a>> {
+    let job = scribe.job;
+    let at = scribe.rank as usize;
+    let mut lives = Vec::new();
+    let mut step = None;
+    for (op, done) in job.programs[at].iter().zip(&job.solution.ranks[at]) {
+        if step.replace(op.step) != Some(op.step) {
+            let time = before(done.issued, scribe.tape.end.saturating_add(1)).saturating_sub(1_000);
+            if time <= scribe.tape.end {
+                let ticks = scribe.tape.clocks.ticks(time);
+                let value = u64::from(op.step);
+                let mark = Mark { ticks, what: What::Step, name: StrId::NONE, value };
+                scribe.tape.mark(time, &mark.words());
+            }
+        }
+        lives.extend(scribe.operation(op, done));
+    }
+    lives
+}
+
+fn write(
+    scribe: &mut Scribe<'_>,
+    lives: &[Life<'_>],
+    path: &Path,
+    header: Header,
+) -> io::Result<()> {
+    let job = scribe.job;
+    // A writer keeps it within its limits: the least is 1 MiB.
+    let ring = u64::from(job.scenario.job.ring_mib.max(1)) << 20;
+    let needed = if job.scenario.job.ring_mib == 0 { 64 << 20 } else { ring };
+    let mut writer = Writer::create(path, header, needed)?;
+    let (rank, world) = (scribe.rank, job.layout.ranks);
+    writer.define(&Definition::Global { rank, world })?;
+    for (index, own) in job.layout.of_rank[rank as usize].iter().enumerate() {
+        let group = &job.layout.groups[own.group];
+        let index = u16::try_from(index).unwrap_or(u16::MAX);
+        let comm = Comm {
+            index,
+            hash: group.hash,
+            name: None,
+            nodes: job.layout.nodes(own.group),
+            ranks: u32::try_from(group.members.len()).unwrap_or(u32::MAX),
+            rank: i32::try_from(own.rank).unwrap_or(-1),
+            ticks: scribe.tape.clocks.ticks(0) + u64::from(index),
+            api_version: 6,
+            nccl_version: 23_007,
+        };
+        writer.define(&Definition::Comm(comm))?;
+        let text = own.role.name().to_owned();
+        writer.define(&Definition::Role { hash: group.hash, text })?;
+        let ended = match own.role {
+            Role::Setup => setup_ended(lives, index).filter(|&time| time <= scribe.tape.end),
+            _ => job.closed.then_some(scribe.tape.end),
+        };
+        if let Some(time) = ended {
+            let ticks = scribe.tape.clocks.ticks(time);
+            writer.define(&Definition::CommEnd { index, ticks })?;
+        }
+    }
+    for (id, text) in scribe.tape.strings() {
+        writer.define(&Definition::String { id, text: text.to_owned() })?;
+    }
+    scribe.tape.write(&mut writer, SECOND)?;
+    writer.sync_header()
+}
+
+/// The communicator for setting up is ended after its last operation.
+fn setup_ended(lives: &[Life<'_>], comm: u16) -> Option<Time> {
+    let ends = lives.iter().filter(|life| life.comm == comm).map(|life| life.done);
+    ends.max().map(|last| last.saturating_add(SECOND / 2))
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The scenario files that come with the crate.
+
+use ncclscope_simulate::{Fault, Group, SCHEMA, Scenario, Truth, run};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// Name and content of each scenario file.
+fn scenarios() -> Vec<(String, Scenario)> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
+    let files = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let read = |path: std::path::PathBuf| {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        let scenario = Scenario::parse(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
+        (name, scenario)
+    };
+    files.map(read).collect()
+}
+
+#[test]
+fn every_fault_has_a_scenario_of_its_name() {
+    let names: BTreeSet<String> = scenarios().into_iter().map(|(name, _)| name).collect();
+    for fault in Fault::all() {
+        assert!(names.contains(fault.name()), "{} lacks", fault.name());
+    }
+}
+
+#[test]
+fn every_scenario_gives_a_truth_that_fits_it() {
+    for (name, mut scenario) in scenarios() {
+        // The same faults in a smaller job, so that the test takes seconds.
+        scenario.job.steps = 2;
+        scenario.job.hold_s = 3;
+        if scenario.job.tp == 0 {
+            scenario.job.ranks = 16;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let summary = run(&scenario, dir.path()).unwrap();
+        let text = std::fs::read_to_string(dir.path().join("truth.json")).unwrap();
+        let truth: Truth = serde_json::from_str(&text).unwrap();
+        assert_eq!(truth, summary.truth, "{name}");
+        assert_eq!((truth.schema.as_str(), truth.seed), (SCHEMA, scenario.seed));
+        assert_eq!(truth.hidden, Vec::<String>::new(), "{name}");
+        let count = |group| scenario.fault.iter().filter(|p| p.name.group() == group).count();
+        assert_eq!(truth.verdicts.len(), count(Group::Hang), "{name}");
+        assert_eq!(truth.slow.len(), count(Group::Slow), "{name}");
+        for verdict in &truth.verdicts {
+            assert!(verdict.root_ranks.is_sorted() && !verdict.root_ranks.is_empty(), "{name}");
+            assert!(verdict.root_ranks.iter().all(|&rank| rank < truth.job.ranks), "{name}");
+        }
+        // What corrupts only, and what is slow, lets the job end.
+        let ends = count(Group::Hang) == 0;
+        assert!(truth.ended || !ends, "{name}");
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_told_in_one_sentence() {
+    let wrong = |change: &dyn Fn(&mut Scenario), says: &str| {
+        let mut scenario = Scenario::default();
+        change(&mut scenario);
+        let dir = tempfile::tempdir().unwrap();
+        let error = run(&scenario, dir.path()).unwrap_err().to_string();
+        assert!(error.contains(says) && !error.contains('\n'), "{error}");
+    };
+    wrong(&|s| s.job.ranks = 1, "from 2 to 131072");
+    wrong(&|s| (s.job.tp, s.job.dp) = (3, 3), "is not 16 ranks");
+    wrong(&|s| s.job.ep = 7, "does not divide");
+    let planted = |fault| ncclscope_simulate::Planted::new(fault);
+    wrong(&|s| s.fault = vec![planted(Fault::Killed); 4], "at most three");
+    wrong(
+        &|s| (s.job.tp, s.job.pp, s.fault) = (1, 1, vec![planted(Fault::OrderSwap)]),
+        "--tp 2 or more",
+    );
+    wrong(
+        &|s| {
+            s.fault = vec![ncclscope_simulate::Planted { rank: Some(99), ..planted(Fault::Killed) }]
+        },
+        "below 16",
+    );
+    wrong(&|s| (s.counters, s.fault) = (true, vec![planted(Fault::FlushStuck)]), "no counter");
+    assert!(Scenario::parse("[job]\nrank = 5").unwrap_err().contains("rank"));
+}

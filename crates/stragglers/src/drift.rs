@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+What became slower, or is slower than its like: S2, S5 and S6.
+
+The shortest time that any member spent in a collective is its transfer: that member came last and
+waited for nobody. So these times need no clocks, and lateness is not in them. They are compared
+within one communicator, function, size, algorithm, protocol and number of channels: the end of the
+run with its beginning (S2); and, for communicators without network, with others of the same size
+(S5), where ranks that are in all the slow ones and in no healthy one are suspects. S6 is another
+algorithm, protocol or number of channels than before.
+*/
+
+use crate::clock::Clocks;
+use crate::model::{Collective, Job, Part};
+use crate::report::{Confidence, Finding, Limits};
+use crate::robust::{count, median, median_mad, median_of_others};
+use crate::waits::on_clock;
+use ncclscope_analyze::human;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Samples in a third of the run that are compared at least; [`Limits::min_samples`] is for all
+/// that became slower together.
+const FEWEST: usize = 5;
+
+/// Function, size, members and shape.
+type Alike<'a> = (&'a str, Option<u64>, u32, usize);
+
+/// A collective: where in the run it ended, and how long its transfer took, ns.
+type Sample = (f64, f64);
+
+/// What changed in a run of `span` ns. Communicators of `explained` are slow for a reason that is
+/// known already.
+pub(crate) fn find(
+    job: &Job,
+    clocks: &Clocks,
+    (explained, span): (&BTreeSet<String>, f64),
+    limits: &Limits,
+) -> Vec<Finding> {
+    let mut found = Vec::new();
+    if !job.is_kernel_timed {
+        return found;
+    }
+    let mut samples = samples(job, clocks);
+    samples.retain(|(class, _), _| !explained.contains(&job.classes[*class].comm));
+    let slower: Vec<Slower> = samples
+        .iter()
+        .filter_map(|(&(class, shape), list)| slower((class, shape), list, limits))
+        .collect();
+    let lost: f64 = slower.iter().map(|it| it.extra).sum();
+    let seen: usize = slower.iter().map(|it| it.before).sum();
+    if seen as u64 >= limits.min_samples && lost >= limits.min_extra * span {
+        found.push(drifted(job, &slower));
+    }
+    found.extend(inside(job, &samples, span, limits));
+    found.extend(reconfigured(job, limits));
+    found
+}
+
+/// The transfers of complete collectives by class and shape, in the order of their ends.
+fn samples(job: &Job, clocks: &Clocks) -> BTreeMap<(usize, usize), Vec<Sample>> {
+    let mut samples: BTreeMap<(usize, usize), Vec<Sample>> = BTreeMap::new();
+    for collective in job.collectives.iter().filter(|c| is_complete(job, c)) {
+        let parts = collective.parts.iter();
+        let shortest = parts.clone().map(|p| p.end - p.start).fold(f64::MAX, f64::min);
+        let end = parts.map(|part: &Part| on_clock(part, clocks).end).fold(f64::MIN, f64::max);
+        samples.entry((collective.class, collective.shape)).or_default().push((end, shortest));
+    }
+    if !job.steps_restart {
+        samples.values_mut().for_each(|list| list.sort_unstable_by(|a, b| a.0.total_cmp(&b.0)));
+    }
+    samples
+}
+
+fn is_complete(job: &Job, collective: &Collective) -> bool {
+    let members = job.classes[collective.class].members as usize;
+    collective.parts.len() > 1 && collective.parts.len() >= members
+}
+
+/// A kind of collective that became slower.
+struct Slower {
+    class: usize,
+    shape: usize,
+    /// Samples of the first third.
+    before: usize,
+    usual: f64,
+    mad: f64,
+    now: f64,
+    /// What the last third lost, ns.
+    extra: f64,
+}
+
+/// S2: the last third against the first.
+fn slower((class, shape): (usize, usize), list: &[Sample], limits: &Limits) -> Option<Slower> {
+    let third = list.len() / 3;
+    if third < FEWEST {
+        return None;
+    }
+    let values = |part: &[Sample]| part.iter().map(|sample| sample.1).collect::<Vec<_>>();
+    let (usual, mad) = median_mad(&mut values(&list[..third]))?;
+    let now = median(&mut values(&list[list.len() - third..]))?;
+    // What was not rare at first is nothing new: times of small samples come in several heaps.
+    let often = high(&list[..third]);
+    let limit = (usual + limits.mads * mad).max(limits.drift_factor * often);
+    let extra = (now - usual) * count(third);
+    (now > limit).then_some(Slower { class, shape, before: third, usual, mad, now, extra })
+}
+
+/// What nine of ten samples stay below.
+fn high(samples: &[Sample]) -> f64 {
+    let mut values: Vec<f64> = samples.iter().map(|sample| sample.1).collect();
+    values.sort_unstable_by(f64::total_cmp);
+    values.get(values.len() * 9 / 10).copied().unwrap_or(0.0)
+}
+
+/// All that became slower, as one finding: it is one network, or one switch.
+fn drifted(job: &Job, slower: &[Slower]) -> Finding {
+    let factors = slower.iter().map(|it| it.now / it.usual);
+    let comms: BTreeSet<&String> = slower.iter().map(|it| &job.classes[it.class].comm).collect();
+    let line = |it: &Slower| {
+        format!(
+            "{}, {}: the transfer took {} at first (median of {}, MAD {}), and takes {} in the end",
+            describe(job, it.class),
+            job.shapes[it.shape],
+            human::duration(it.usual),
+            it.before,
+            human::duration(it.mad),
+            human::duration(it.now)
+        )
+    };
+    Finding {
+        class: "S2",
+        title: format!("transfers became slower during the run, on {} communicators", comms.len()),
+        confidence: Confidence::Confirmed,
+        factor: median(&mut factors.collect::<Vec<_>>()),
+        comms: comms.into_iter().cloned().collect(),
+        evidence: slower.iter().map(line).collect(),
+        ..Finding::default()
+    }
+}
+
+fn describe(job: &Job, class: usize) -> String {
+    let class = &job.classes[class];
+    let size = class.bytes.map_or_else(String::new, |bytes| format!(" of {}", human::bytes(bytes)));
+    format!("{}{size} on communicator {}", class.func, class.comm)
+}
+
+/// S5: communicators without network that are slower than others of their kind.
+fn inside(
+    job: &Job,
+    samples: &BTreeMap<(usize, usize), Vec<Sample>>,
+    span: f64,
+    limits: &Limits,
+) -> Vec<Finding> {
+    let networked: BTreeSet<&str> = job.edges.iter().map(|edge| edge.comm.as_str()).collect();
+    let mut alike: BTreeMap<Alike<'_>, Vec<Kind>> = BTreeMap::new();
+    for (&(class, shape), list) in samples {
+        let of = &job.classes[class];
+        let mut values: Vec<f64> = list.iter().map(|sample| sample.1).collect();
+        // Of an unknown size nobody can say that it is the same.
+        let is_other = of.bytes.is_none() || networked.contains(of.comm.as_str());
+        if is_other || (values.len() as u64) < limits.min_samples {
+            continue;
+        }
+        if let Some(usual) = median(&mut values) {
+            alike.entry((&of.func, of.bytes, of.members, shape)).or_default().push((
+                class,
+                count(list.len()),
+                usual,
+            ));
+        }
+    }
+    let found = alike.values().filter_map(|classes| compare(job, classes, span, limits));
+    merged(found.collect())
+}
+
+/// One finding of all, if somebody is suspect in all of them.
+fn merged(found: Vec<Finding>) -> Vec<Finding> {
+    let common = found.iter().map(|f| f.root_ranks.iter().copied().collect::<BTreeSet<u32>>());
+    let common = common.reduce(|a, b| a.intersection(&b).copied().collect()).unwrap_or_default();
+    if common.is_empty() {
+        return found;
+    }
+    let merge = |mut all: Finding, one: Finding| {
+        all.comms.extend(one.comms);
+        all.evidence.extend(one.evidence);
+        all.factor = all.factor.zip(one.factor).map(|(a, b)| a.max(b));
+        all
+    };
+    let one = found.into_iter().reduce(merge);
+    one.map(|f| Finding { root_ranks: common.into_iter().collect(), ..f }).into_iter().collect()
+}
+
+/// A class, how many of it there are, and how long each takes, ns.
+type Kind = (usize, f64, f64);
+
+fn compare(job: &Job, classes: &[Kind], span: f64, limits: &Limits) -> Option<Finding> {
+    let mut times: Vec<f64> = classes.iter().map(|kind| kind.2).collect();
+    let (_, mad) = median_mad(&mut times)?;
+    let is_slow = |at: usize| {
+        let (_, count, time) = classes[at];
+        let usual = median_of_others(&times, time);
+        let limit = (usual + limits.mads * mad).max(limits.drift_factor * usual);
+        time > limit && count * (time - usual) > limits.min_extra * span
+    };
+    if classes.len() <= limits.min_peers {
+        return None;
+    }
+    let (slow, healthy): (Vec<usize>, Vec<usize>) = (0..classes.len()).partition(|&at| is_slow(at));
+    if slow.is_empty() {
+        return None;
+    }
+    let members = |at: &usize| members(job, classes[*at].0);
+    let mut suspects = members(slow.first()?);
+    for at in &slow[1..] {
+        suspects = suspects.intersection(&members(at)).copied().collect();
+    }
+    for at in &healthy {
+        let good = members(at);
+        suspects.retain(|worker| !good.contains(worker));
+    }
+    let usual = median(&mut healthy.iter().map(|&at| classes[at].2).collect::<Vec<_>>())?;
+    let line = |&at: &usize| {
+        let (class, _, time) = classes[at];
+        format!(
+            "{} takes {}, on others {}",
+            describe(job, class),
+            human::duration(time),
+            human::duration(usual)
+        )
+    };
+    let comms = slow.iter().map(|&at| job.classes[classes[at].0].comm.clone());
+    Some(Finding {
+        class: "S5",
+        title: "a path inside a node is slow".into(),
+        confidence: Confidence::Suspect,
+        root_ranks: suspects.iter().map(|&worker| job.workers[worker].rank).collect(),
+        factor: Some(slow.iter().map(|&at| classes[at].2).fold(0.0, f64::max) / usual),
+        comms: comms.collect(),
+        evidence: slow.iter().map(line).collect(),
+        ..Finding::default()
+    })
+}
+
+fn members(job: &Job, class: usize) -> BTreeSet<usize> {
+    let of_class = job.collectives.iter().filter(|c| c.class == class);
+    of_class.flat_map(|c| c.parts.iter().map(|part| part.worker)).collect()
+}
+
+/// S6: what is done most in the first third is not what is done most in the last.
+fn reconfigured(job: &Job, limits: &Limits) -> Option<Finding> {
+    let mut by_class: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for collective in &job.collectives {
+        by_class.entry(collective.class).or_default().push(collective.shape);
+    }
+    let mut changes: BTreeMap<(usize, usize), Vec<usize>> = BTreeMap::new();
+    let mut seen = 0;
+    for (&class, shapes) in &by_class {
+        let third = shapes.len() / 3;
+        let (before, after) = (usual(&shapes[..third]), usual(&shapes[shapes.len() - third..]));
+        if let (Some(before), Some(after)) = (before, after)
+            && before != after
+            && third >= FEWEST
+        {
+            changes.entry((before, after)).or_default().push(class);
+            seen += third;
+        }
+    }
+    if (seen as u64) < limits.min_samples {
+        return None;
+    }
+    let line = |((before, after), classes): (&(usize, usize), &Vec<usize>)| {
+        let names: Vec<String> = classes.iter().map(|&class| describe(job, class)).collect();
+        let (before, after) = (&job.shapes[*before], &job.shapes[*after]);
+        format!("{}: at first {before}, in the end {after}", names.join("; "))
+    };
+    let comms: BTreeSet<&String> =
+        changes.values().flatten().map(|&class| &job.classes[class].comm).collect();
+    Some(Finding {
+        class: "S6",
+        title: "NCCL does collectives in another way than at first".into(),
+        confidence: Confidence::Confirmed,
+        comms: comms.into_iter().cloned().collect(),
+        evidence: changes.iter().map(line).collect(),
+        ..Finding::default()
+    })
+}
+
+/// What four of five are.
+fn usual(shapes: &[usize]) -> Option<usize> {
+    let mut counts: BTreeMap<usize, usize> = BTreeMap::new();
+    for &shape in shapes {
+        *counts.entry(shape).or_default() += 1;
+    }
+    let (&shape, &most) = counts.iter().max_by_key(|(_, count)| **count)?;
+    (5 * most >= 4 * shapes.len()).then_some(shape)
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Jobs from PyTorch's traces: the NCCL kernels of all ranks.
+
+A kernel's communicator is its process group where the trace tells; else all ranks. What the ranks
+do in a group they do in the same order, so kernels are matched by PyTorch's number of the
+collective, else by counting those of one kind. Traces do not say to whom a SendRecv kernel sends:
+such kernels count as a collective of the group where all members have as many and each time all
+run at once, as in an AllToAll; else they are left out, with a note.
+*/
+
+use super::Error;
+use crate::model::{Class, Collective, Ends, Job, Part, Worker};
+use flate2::read::MultiGzDecoder;
+use ncclscope_kineto::Trace;
+use ncclscope_kineto::facts::Kind;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use tar::Archive;
+
+/// Reads traces: `.json` and `.json.gz` files, and `.tar`, `.tar.gz` or `.tgz` archives of them.
+///
+/// # Errors
+/// A file cannot be read or is no trace; none has a NCCL kernel; two are of the same rank.
+pub fn read(paths: &[PathBuf]) -> Result<Job, Error> {
+    let mut traces = Vec::new();
+    for path in paths {
+        if is_archive(path) {
+            traces.extend(unpack(path)?);
+        } else {
+            traces.push(Trace::scan(path).map_err(|e| Error::new(path, e))?);
+        }
+    }
+    job(&traces)
+}
+
+/// Whether a file's name says that it is an archive of traces.
+#[must_use]
+pub fn is_archive(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    [".tar", ".tar.gz", ".tgz"].iter().any(|end| name.ends_with(end))
+}
+
+/// Whether a file's name says that it is a trace.
+#[must_use]
+pub fn is_trace(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    [".json", ".json.gz"].iter().any(|end| name.ends_with(end)) && name != "run.json"
+}
+
+/// Traces are read twice at times, so each is put into a file of its own for a while.
+fn unpack(path: &Path) -> Result<Vec<Trace>, Error> {
+    let error = |e: io::Error| Error::new(path, e);
+    let file = File::open(path).map_err(error)?;
+    let is_plain = path.extension().is_some_and(|end| end == "tar");
+    let bytes: Box<dyn Read> =
+        if is_plain { Box::new(file) } else { Box::new(MultiGzDecoder::new(file)) };
+    let mut archive = Archive::new(bytes);
+    let mut traces = Vec::new();
+    for entry in archive.entries().map_err(error)? {
+        let mut entry = entry.map_err(error)?;
+        let inside = entry.path().map_err(error)?.into_owned();
+        if !entry.header().entry_type().is_file() || !is_trace(&inside) {
+            continue;
+        }
+        let mut copy = tempfile::NamedTempFile::new().map_err(error)?;
+        io::copy(&mut entry, &mut copy).map_err(error)?;
+        let mut trace = Trace::scan(copy.path()).map_err(|e| Error::new(&path.join(&inside), e))?;
+        trace.path = path.join(inside);
+        traces.push(trace);
+    }
+    Ok(traces)
+}
+
+/// What kernels have in common that are the same operation on all ranks.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Key {
+    comm: String,
+    func: &'static str,
+    bytes: Option<u64>,
+    seq: Option<u64>,
+    /// Which of those with the same number; of those without one, which of all.
+    nth: usize,
+}
+
+fn job(traces: &[Trace]) -> Result<Job, Error> {
+    let mut job = Job { is_kernel_timed: true, shapes: vec![String::new()], ..Job::default() };
+    let mut groups: BTreeMap<Key, Vec<Part>> = BTreeMap::new();
+    let mut sizes: BTreeMap<String, u32> = BTreeMap::new();
+    let origin = traces.iter().flat_map(|t| &t.kernels).map(|k| k.start_ns).min().unwrap_or(0);
+    for (trace, position) in traces.iter().zip(0u32..) {
+        let rank = trace.identity.rank.map_or(position, |(rank, _)| rank);
+        if let Some(other) = job.workers.iter().position(|worker| worker.rank == rank) {
+            let what = format!("it is of rank {rank} as is {}", traces[other].path.display());
+            return Err(Error::new(&trace.path, what));
+        }
+        let host = trace.identity.host.clone().unwrap_or_default();
+        let worker = job.workers.len();
+        job.workers.push(Worker::new(rank, host));
+        let world = trace.identity.rank.map(|(_, ranks)| ranks);
+        add(&mut groups, &mut sizes, trace, worker, (origin, world));
+    }
+    if groups.is_empty() {
+        let path = traces.first().map_or_else(|| Path::new("."), |trace| &trace.path);
+        return Err(Error::new(path, "it shows no NCCL kernel: profile with CUDA activities"));
+    }
+    build(&mut job, groups, &sizes);
+    Ok(job)
+}
+
+fn add(
+    groups: &mut BTreeMap<Key, Vec<Part>>,
+    sizes: &mut BTreeMap<String, u32>,
+    trace: &Trace,
+    worker: usize,
+    (origin, world): (i64, Option<u32>),
+) {
+    let mut kernels: Vec<_> = trace.kernels.iter().collect();
+    kernels.sort_by_key(|kernel| kernel.start_ns);
+    let mut counts: BTreeMap<(String, &str, Option<u64>), usize> = BTreeMap::new();
+    for kernel in kernels {
+        let facts = &kernel.facts;
+        let group = facts.group.and_then(|at| trace.groups.get(at));
+        let ranks = group.map(|group| group.size).filter(|&size| size > 0).or(world);
+        let comm = group.map_or_else(
+            || "all".to_owned(),
+            |group| {
+                // Names are numbers that each process counts: ranks tell groups apart.
+                let ranks: Vec<String> = group.ranks.iter().map(u32::to_string).collect();
+                format!("{} [{}]", group.name, ranks.join(","))
+            },
+        );
+        if let Some(ranks) = ranks {
+            sizes.insert(comm.clone(), ranks);
+        }
+        let func = facts.kind.map_or("unknown", name);
+        let nth = counts.entry((comm.clone(), func, facts.seq)).or_default();
+        // An AllToAll's members may send parts of any size.
+        let bytes = facts.bytes.filter(|_| func != SEND_RECV);
+        let key = Key { comm, func, bytes, seq: facts.seq, nth: *nth };
+        *nth += 1;
+        let time = |ns: i64| {
+            let since = ns.saturating_sub(origin);
+            let size = ncclscope_analyze::stats::to_f64(since.unsigned_abs());
+            if since < 0 { -size } else { size }
+        };
+        let part = Part { worker, start: time(kernel.start_ns), end: time(kernel.end_ns) };
+        groups.entry(key).or_default().push(part);
+    }
+}
+
+const SEND_RECV: &str = "SendRecv";
+
+fn name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::AllReduce => "AllReduce",
+        Kind::AllGather => "AllGather",
+        Kind::ReduceScatter => "ReduceScatter",
+        Kind::Broadcast => "Broadcast",
+        Kind::Reduce => "Reduce",
+        Kind::SendRecv => SEND_RECV,
+    }
+}
+
+fn build(job: &mut Job, groups: BTreeMap<Key, Vec<Part>>, sizes: &BTreeMap<String, u32>) {
+    let pairwise = pairwise(&groups);
+    let mut left_out = 0;
+    for (key, parts) in groups {
+        if key.func == SEND_RECV && pairwise.contains(&key.comm) {
+            left_out += parts.len();
+            continue;
+        }
+        let members = sizes.get(&key.comm).copied().unwrap_or(0);
+        let class = Class { comm: key.comm, func: key.func.into(), bytes: key.bytes, members };
+        let class = Job::intern(&mut job.classes, class);
+        let is_rooted = matches!(key.func, "Broadcast" | "Reduce" | "unknown");
+        let ends = if is_rooted { Ends::Apart } else { Ends::Together };
+        job.collectives.push(Collective { class, shape: 0, step: None, ends, parts });
+    }
+    // Without numbers the order of keys is not that of time.
+    job.collectives.sort_by(|a, b| first(a).total_cmp(&first(b)));
+    if left_out > 0 {
+        job.notes.push(format!(
+            "{left_out} SendRecv kernels are left out: the traces do not say to whom they send"
+        ));
+    }
+}
+
+fn first(collective: &Collective) -> f64 {
+    collective.parts.iter().map(|part| part.end).fold(f64::MAX, f64::min)
+}
+
+/// The communicators whose SendRecv kernels are not those of all members at once.
+fn pairwise(groups: &BTreeMap<Key, Vec<Part>>) -> BTreeSet<String> {
+    let mut most: BTreeMap<&str, usize> = BTreeMap::new();
+    for (key, parts) in groups.iter().filter(|(key, _)| key.func == SEND_RECV) {
+        let count = most.entry(&key.comm).or_default();
+        *count = parts.len().max(*count);
+    }
+    let apart = groups.iter().filter(|(key, parts)| {
+        let last = parts.iter().map(|part| part.start).fold(f64::MIN, f64::max);
+        let over = parts.iter().map(|part| part.end).fold(f64::MAX, f64::min);
+        let all = most.get(key.comm.as_str()).copied();
+        key.func == SEND_RECV && (last >= over || all != Some(parts.len()))
+    });
+    apart.map(|(key, _)| key.comm.clone()).collect()
+}

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Where jobs come from: recordings, PyTorch's traces, tables of operations.
+
+Each module here makes a [`crate::Job`] and judges nothing. [`Error`] says in one sentence what is
+wrong with an input and what would be right.
+*/
+
+use std::fmt;
+use std::path::Path;
+
+pub mod kineto;
+pub mod recording;
+pub mod semantics;
+pub mod table;
+
+/// Why an input cannot be used.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Error(String);
+
+impl Error {
+    pub(crate) fn new(path: &Path, what: impl fmt::Display) -> Error {
+        Error(format!("cannot read {}: {what}", path.display()))
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Error {}

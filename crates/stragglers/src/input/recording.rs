@@ -1,0 +1,450 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Jobs from recordings: what each rank's plugin wrote.
+
+A collective is matched by its communicator's hash, its function and NCCL's number of it; a send is
+the receive of the same count between the same two ranks. Arrival and end are the kernel's where the
+recording has its times (`KernelCh`), placed on the host's clock; else those of the enqueueing and
+of the last network step.
+*/
+
+use crate::edges::Edge;
+use crate::model::{Batch, Class, Collective, Ends, Job, Launch, Part, Worker};
+use ncclscope_analyze::stats::to_f64;
+use ncclscope_analyze::steps::StepExt;
+use ncclscope_analyze::timeline::comm_name;
+use ncclscope_analyze::{Completion, Operation, Timeline, Timing, operations};
+use ncclscope_kineto::launches::{self, launches};
+use ncclscope_trace::handle::LANES;
+use ncclscope_trace::record::{ProxyOp, step_flags};
+use ncclscope_trace::{Comm, Detail, EventKind, Mark, Record, Recording, Step, TickMap, What};
+use std::collections::BTreeMap;
+
+/// A communicator on all ranks: by its hash, and where there is none by its number.
+type CommId = (u64, u16);
+/// A collective: communicator, function, number, and which of those with the same number.
+type CollId = (CommId, String, u64, usize);
+
+/// The job that recordings are of, one process each.
+#[must_use]
+pub fn job(recordings: &[Recording]) -> Job {
+    let mut build = Build::new(recordings);
+    for (worker, recording) in recordings.iter().enumerate() {
+        build.add(worker, recording);
+    }
+    build.finish()
+}
+
+/// The global rank of each recording: as its launcher told; else its rank in a communicator of all;
+/// else its position by host and process.
+#[must_use]
+pub fn ranks(recordings: &[Recording]) -> Vec<u32> {
+    let told: Vec<Option<u32>> =
+        recordings.iter().map(|r| r.global_rank().map(|(rank, _)| rank)).collect();
+    if let Some(ranks) = distinct(told) {
+        return ranks;
+    }
+    let all = recordings.iter().flat_map(|r| r.comms()).map(|comm| comm.ranks).max().unwrap_or(0);
+    let in_world = |r: &Recording| {
+        let world = r.comms().iter().find(|comm| comm.ranks == all);
+        world.and_then(|comm| u32::try_from(comm.rank).ok())
+    };
+    if let Some(ranks) = distinct(recordings.iter().map(in_world).collect()) {
+        return ranks;
+    }
+    let mut order: Vec<usize> = (0..recordings.len()).collect();
+    order.sort_by_key(|&at| (recordings[at].header().host.clone(), recordings[at].header().pid));
+    let mut ranks = vec![0; recordings.len()];
+    for (rank, at) in (0u32..).zip(order) {
+        ranks[at] = rank;
+    }
+    ranks
+}
+
+fn distinct(ranks: Vec<Option<u32>>) -> Option<Vec<u32>> {
+    let ranks: Vec<u32> = ranks.into_iter().collect::<Option<_>>()?;
+    let mut sorted = ranks.clone();
+    sorted.sort_unstable();
+    sorted.dedup();
+    (sorted.len() == ranks.len()).then_some(ranks)
+}
+
+/// A link: communicator, sender, receiver, channel.
+type LinkId = (CommId, i32, i32, u8);
+/// A part, its step, and whether its times are a kernel's.
+type Seen = (Part, Option<i64>, bool);
+
+#[derive(Default)]
+struct Build {
+    job: Job,
+    origin: i64,
+    /// The worker that is a rank of a communicator.
+    members: BTreeMap<(CommId, i32), usize>,
+    names: BTreeMap<CommId, String>,
+    collectives: BTreeMap<CollId, (Class, String, Vec<Seen>)>,
+    batches: Vec<Seen>,
+    partners: Vec<Vec<usize>>,
+    /// Batches of sends from one rank to another in a communicator, in order; and of receives.
+    sends: BTreeMap<(CommId, i32, i32), Vec<usize>>,
+    receives: BTreeMap<(CommId, i32, i32), Vec<usize>>,
+    /// Sends and receives of these processes are incomplete and cannot be counted.
+    is_partial: bool,
+    /// Network sends to ranks that were not recorded.
+    strangers: u64,
+}
+
+/// What one process's operations are placed by.
+struct Process<'a> {
+    worker: usize,
+    timeline: Timeline<'a>,
+    operations: Vec<Operation>,
+    /// The starts of its steps, ns since 1970, with their numbers.
+    steps: Vec<(i64, i64)>,
+}
+
+impl Process<'_> {
+    fn step(&self, ns: i64) -> Option<i64> {
+        let next = self.steps.partition_point(|(start, _)| *start <= ns);
+        next.checked_sub(1).map(|at| self.steps[at].1)
+    }
+
+    fn comm(&self, operation: &Operation) -> Option<&Comm> {
+        operation.comm.map(|comm| self.timeline.comm(comm))
+    }
+
+    /// Sends and receives of it are missing, or of a time only.
+    fn is_partial(&self) -> bool {
+        let recording = self.timeline.recording();
+        let is_window = |mark: &Mark| matches!(mark.what, What::Start | What::Stop);
+        recording.header().overwritten[EventKind::P2p.index()] != 0
+            || is_lossy(recording, &[EventKind::P2p])
+            || recording.marks().iter().any(is_window)
+    }
+
+    /// From when on nothing is overwritten, ns since 1970; `None` if nothing is.
+    fn whole_from(&self) -> Option<i64> {
+        let recording = self.timeline.recording();
+        if recording.header().overwritten.iter().all(|&count| count == 0) {
+            return None;
+        }
+        // The oldest goes first, in each lane: what follows the first that is left is whole. A lane
+        // that began late counts too, as nothing tells that it did.
+        let first = |lane| recording.records(lane).next().map(|record| record.ticks());
+        let lanes = (0..LANES).filter_map(first).max();
+        let mark = recording.marks().first().map(|mark| mark.ticks);
+        lanes.max(mark).map(|ticks| signed(self.timeline.ns(ticks)))
+    }
+}
+
+/// Events of some kinds were not recorded, at times that nobody knows.
+fn is_lossy(recording: &Recording, kinds: &[EventKind]) -> bool {
+    let header = recording.header();
+    kinds.iter().map(|kind| kind.index()).any(|kind| {
+        header.without_lane[kind] != 0
+            || header.unwritten[kind] != 0
+            || recording.lanes().iter().any(|lane| lane.header.lost[kind] != 0)
+    })
+}
+
+impl Build {
+    fn new(recordings: &[Recording]) -> Build {
+        let mut build = Build::default();
+        let starts = recordings.iter().map(|r| r.tick_map().realtime_ns(first_ticks(r)));
+        build.origin = starts.min().map_or(0, signed);
+        for (worker, (recording, rank)) in recordings.iter().zip(ranks(recordings)).enumerate() {
+            let host = recording.header().host.clone();
+            let mut placed = Worker::new(rank, host);
+            for comm in recording.comms() {
+                build.members.insert((comm_id(comm), comm.rank), worker);
+                let role = recording.role(comm).or(comm.name.as_deref());
+                let name = role.map_or_else(
+                    || comm_name(comm),
+                    |role| format!("{} \"{role}\"", comm_name(comm)),
+                );
+                build.names.insert(comm_id(comm), name);
+                let place = u32::try_from(comm.rank).ok().filter(|_| comm.ranks > 1);
+                match role.map(str::to_ascii_lowercase).as_deref() {
+                    Some("pp") => placed.stage = place,
+                    Some("dp") => placed.dp_rank = place,
+                    _ => {}
+                }
+            }
+            build.job.workers.push(placed);
+        }
+        build
+    }
+
+    fn add(&mut self, worker: usize, recording: &Recording) {
+        let timeline = Timeline::read(recording, false);
+        let operations = operations(&timeline);
+        let marks = recording.marks().iter().filter(|mark| mark.what == What::Step);
+        let mut steps: Vec<(i64, i64)> =
+            marks.map(|mark| (signed(timeline.ns(mark.ticks)), signed(mark.value))).collect();
+        steps.sort_unstable();
+        let process = Process { worker, timeline, operations, steps };
+        self.is_partial |= process.is_partial();
+        if is_lossy(recording, &[EventKind::Coll, EventKind::P2p, EventKind::KernelCh]) {
+            self.job.gappy.insert(worker);
+        }
+        let whole = process.whole_from();
+        if whole.is_some() {
+            self.job.whole_from.insert(worker, f64::MAX);
+        }
+        let mut seen = BTreeMap::new();
+        for launch in launches(&process.timeline, &process.operations) {
+            let arrival = self.add_launch(&process, &launch, &mut seen);
+            if let Some(first) = self.job.whole_from.get_mut(&worker)
+                && whole.is_some_and(|whole| launch.call_ns >= whole)
+            {
+                *first = first.min(arrival.unwrap_or(f64::MAX));
+            }
+        }
+        self.add_edges(recording);
+    }
+
+    /// Adds what one kernel does; its arrival, if all of it is over.
+    fn add_launch(
+        &mut self,
+        process: &Process<'_>,
+        launch: &launches::Launch,
+        seen: &mut BTreeMap<(CommId, String, u64), usize>,
+    ) -> Option<f64> {
+        let operations: Vec<&Operation> =
+            launch.operations.iter().map(|&at| &process.operations[at]).collect();
+        let is_done = |o: &&Operation| matches!(o.completion, Completion::Done(_));
+        if !operations.iter().all(is_done) {
+            return None;
+        }
+        let kernel = launch.gpu.filter(|_| operations.iter().all(|o| o.timing == Timing::Kernel));
+        let (start, end) = kernel.unwrap_or((launch.start_ns, launch.end_ns));
+        let part = Part { worker: process.worker, start: self.since(start), end: self.since(end) };
+        let step = process.step(launch.call_ns);
+        if let Some((start, _)) = kernel {
+            let delay = self.since(start) - self.since(launch.start_ns);
+            self.job.launches.push(Launch { worker: process.worker, delay });
+        }
+        let this = (part, step, kernel.is_some());
+        // Grouped collectives are one kernel: the first stands for all.
+        if let Some(operation) = operations.iter().find(|o| o.seq.is_some()) {
+            self.add_collective(process, operation, this, seen);
+        }
+        let mut transfers = operations.iter().filter(|o| o.peer.is_some()).peekable();
+        if transfers.peek().is_some() {
+            let batch = self.batches.len();
+            self.batches.push(this);
+            self.partners.push(Vec::new());
+            for operation in transfers {
+                self.add_transfer(process, operation, batch);
+            }
+        }
+        Some(part.start)
+    }
+
+    fn add_collective(
+        &mut self,
+        process: &Process<'_>,
+        operation: &Operation,
+        this: Seen,
+        seen: &mut BTreeMap<(CommId, String, u64), usize>,
+    ) {
+        let Some((comm, seq)) = process.comm(operation).zip(operation.seq) else { return };
+        let text = |id| process.timeline.string(id);
+        let (id, func) = (comm_id(comm), text(operation.func).to_owned());
+        // A graph's replays repeat the number.
+        let nth = seen.entry((id, func.clone(), seq)).or_default();
+        let key = (id, func.clone(), seq, *nth);
+        *nth += 1;
+        let shape = format!(
+            "{} {}, {} channels",
+            text(operation.algo),
+            text(operation.proto),
+            operation.channels.map_or_else(|| "unknown".into(), |n| n.to_string())
+        );
+        let class = || Class {
+            comm: self.names.get(&id).cloned().unwrap_or_default(),
+            func,
+            bytes: operation.bytes,
+            members: comm.ranks,
+        };
+        let known = self.collectives.entry(key);
+        known.or_insert_with(|| (class(), shape, Vec::new())).2.push(this);
+    }
+
+    fn add_transfer(&mut self, process: &Process<'_>, operation: &Operation, batch: usize) {
+        let Some((comm, peer)) = process.comm(operation).zip(operation.peer) else { return };
+        let (id, rank) = (comm_id(comm), comm.rank);
+        let is_send = process.timeline.string(operation.func) == "Send";
+        if is_send {
+            self.sends.entry((id, rank, peer)).or_default().push(batch);
+        } else {
+            self.receives.entry((id, peer, rank)).or_default().push(batch);
+        }
+    }
+
+    /// The network times of sends, by link and channel.
+    fn add_edges(&mut self, recording: &Recording) {
+        let comms: BTreeMap<u16, CommId> =
+            recording.comms().iter().map(|comm| (comm.index, comm_id(comm))).collect();
+        let clock = recording.tick_map();
+        let mut links: BTreeMap<LinkId, Link> = BTreeMap::new();
+        for lane in 0..LANES {
+            let mut ops: BTreeMap<u32, (CommId, ProxyOp)> = BTreeMap::new();
+            for record in recording.records(lane) {
+                match record {
+                    Record::Start(start) => {
+                        if let (Detail::ProxyOp(op), Some(&comm)) =
+                            (start.detail, comms.get(&start.comm))
+                        {
+                            ops.insert(start.handle.op_ref(), (comm, op));
+                        }
+                    }
+                    Record::Step(step) => {
+                        let Some((comm, op)) = ops.get(&step.op_ref) else { continue };
+                        if op.is_send && !op.foreign {
+                            let key = (*comm, op.rank, op.peer, op.channel);
+                            links.entry(key).or_default().add(&step, &clock);
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+        for ((comm, src, dst, channel), link) in links {
+            let Link { transfers, bytes, wire_ns, .. } = link;
+            let ends = (self.members.get(&(comm, src)), self.members.get(&(comm, dst)));
+            let (Some(&src), Some(&dst)) = ends else {
+                self.strangers += transfers;
+                continue;
+            };
+            let comm = self.names.get(&comm).cloned().unwrap_or_default();
+            let edge = Edge { comm, src, dst, channel, transfers, bytes, wire_ns };
+            self.job.edges.push(edge);
+        }
+    }
+
+    fn since(&self, ns: i64) -> f64 {
+        let since = ns.saturating_sub(self.origin);
+        let size = to_f64(since.unsigned_abs());
+        if since < 0 { -size } else { size }
+    }
+
+    fn finish(mut self) -> Job {
+        let parts = self.collectives.values().flat_map(|(_, _, parts)| parts);
+        let parts = parts.chain(&self.batches);
+        let (timed, all) =
+            parts.fold((0, 0), |(timed, all), part| (timed + usize::from(part.2), all + 1));
+        // Where kernels are timed, the few whose time was lost say nothing.
+        self.job.is_kernel_timed = all > 0 && 2 * timed > all;
+        let is_timed = self.job.is_kernel_timed;
+        self.finish_batches(is_timed);
+        let mut classes: BTreeMap<Class, usize> = BTreeMap::new();
+        for (class, shape, mut parts) in std::mem::take(&mut self.collectives).into_values() {
+            parts.retain(|part| part.2 || !is_timed);
+            if parts.is_empty() {
+                continue;
+            }
+            let is_rooted =
+                matches!(class.func.as_str(), "Broadcast" | "Reduce" | "Gather" | "Scatter");
+            let next = classes.len();
+            let class = *classes.entry(class).or_insert(next);
+            self.job.collectives.push(Collective {
+                class,
+                shape: Job::intern(&mut self.job.shapes, shape),
+                step: parts.iter().filter_map(|part| part.1).min(),
+                ends: if is_rooted { Ends::Apart } else { Ends::Together },
+                parts: parts.iter().map(|part| part.0).collect(),
+            });
+        }
+        let mut classes: Vec<(Class, usize)> = classes.into_iter().collect();
+        classes.sort_unstable_by_key(|(_, at)| *at);
+        self.job.classes = classes.into_iter().map(|(class, _)| class).collect();
+        let end = |c: &Collective| c.parts.iter().map(|p| p.end).fold(f64::MAX, f64::min);
+        self.job.collectives.sort_by(|a, b| end(a).total_cmp(&end(b)));
+        self.notes();
+        self.job
+    }
+
+    fn finish_batches(&mut self, is_timed: bool) {
+        if !self.is_partial {
+            for (pair, sends) in &self.sends {
+                let receives = self.receives.get(pair).map_or(&[][..], Vec::as_slice);
+                for (&send, &receive) in sends.iter().zip(receives) {
+                    if (self.batches[send].2 && self.batches[receive].2) || !is_timed {
+                        self.partners[send].push(receive);
+                        self.partners[receive].push(send);
+                    }
+                }
+            }
+        }
+        let batches = self.batches.iter().zip(std::mem::take(&mut self.partners));
+        self.job.batches =
+            batches.map(|(&(part, step, _), partners)| Batch { part, step, partners }).collect();
+    }
+
+    fn notes(&mut self) {
+        if self.is_partial && !self.batches.is_empty() {
+            self.job.notes.push(
+                "sends and receives are left out: some were not recorded, so that the others \
+                 cannot be matched by counting"
+                    .into(),
+            );
+        }
+        let overwritten = self.job.whole_from.len();
+        if overwritten > 0 {
+            self.job.notes.push(format!(
+                "the oldest operations of {overwritten} processes were overwritten: steps that are \
+                 not whole in all recordings are left out"
+            ));
+        }
+        if !self.job.gappy.is_empty() {
+            self.job.notes.push(format!(
+                "some operations of {} processes were not recorded: these are not called slow",
+                self.job.gappy.len()
+            ));
+        }
+        if self.strangers > 0 {
+            self.job.notes.push(format!(
+                "{} network transfers went to ranks that were not recorded, and say nothing",
+                self.strangers
+            ));
+        }
+    }
+}
+
+/// What went over a link.
+#[derive(Default)]
+struct Link {
+    transfers: u64,
+    bytes: u64,
+    wire_ns: f64,
+    /// When the last send so far was over, in ticks.
+    last: u64,
+}
+
+impl Link {
+    /// Adds a send that is over: its time on the wire, less what it queued behind another.
+    fn add(&mut self, step: &Step, clock: &TickMap) {
+        const WANTED: u8 = step_flags::STOPPED | step_flags::SIZED | step_flags::THIRD;
+        if step.flags & WANTED != WANTED || !step.has(step_flags::IS_SEND) {
+            return;
+        }
+        let Some(sent) = step.state_ticks()[2] else { return };
+        let end = step.end_ticks();
+        self.transfers += 1;
+        self.bytes += u64::from(step.size);
+        self.wire_ns += clock.duration_ns(end.saturating_sub(sent.max(self.last)));
+        self.last = self.last.max(end);
+    }
+}
+
+fn comm_id(comm: &Comm) -> CommId {
+    (comm.hash, if comm.hash == 0 { comm.index } else { 0 })
+}
+
+fn first_ticks(recording: &Recording) -> u64 {
+    recording.comms().iter().map(|comm| comm.ticks).min().unwrap_or(0)
+}
+
+fn signed(ns: u64) -> i64 {
+    i64::try_from(ns).unwrap_or(i64::MAX)
+}

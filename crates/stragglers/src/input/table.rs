@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Tables of operations in Parquet: one row for each operation of each worker.
+
+`docs/stragglers.md` describes the columns; they are those of the traces that ByteDance published
+with its study of stragglers. Whole rows are held: such a table is some tens of megabytes.
+*/
+
+use super::Error;
+use super::semantics::{self, Direction, With};
+use crate::model::{Batch, Cell, Class, Collective, Ends, Job, Part, Worker};
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::{Field, Row};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::path::Path;
+
+/// The columns that a table must have.
+pub const REQUIRED: [&str; 6] = ["dp_rank", "stage", "step", "optype", "start_ts", "duration"];
+/// Those that it may have: the worker's first global rank, the number of the operation among those
+/// of its type in the step, and the chunk of the model.
+pub const OPTIONAL: [&str; 3] = ["rank", "seq_id", "mc"];
+
+/// Seconds to ns.
+const SECOND: f64 = 1e9;
+
+/// One operation.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Operation {
+    /// Where.
+    pub cell: Cell,
+    /// The worker's first global rank.
+    pub rank: Option<u32>,
+    /// The step.
+    pub step: i64,
+    /// The operation's name; see [`semantics`].
+    pub name: String,
+    /// When it started in its step, s.
+    pub start: f64,
+    /// How long it took, s.
+    pub duration: f64,
+    /// Its number among those of its name in the step.
+    pub number: i64,
+    /// The chunk of the model.
+    pub chunk: i64,
+}
+
+/// Reads a table.
+///
+/// # Errors
+/// The file cannot be read, is no Parquet, or lacks columns.
+pub fn read(path: &Path) -> Result<Job, Error> {
+    Ok(job(&operations(path)?))
+}
+
+/// Reads the rows of a table.
+///
+/// # Errors
+/// As [`read`].
+pub fn operations(path: &Path) -> Result<Vec<Operation>, Error> {
+    let error = |what: &dyn std::fmt::Display| Error::new(path, what);
+    let file = File::open(path).map_err(|e| error(&e))?;
+    let reader = SerializedFileReader::new(file).map_err(|e| error(&e))?;
+    let schema = reader.metadata().file_metadata().schema_descr();
+    let names: Vec<String> = schema.columns().iter().map(|c| c.name().to_owned()).collect();
+    let missing: Vec<&str> =
+        REQUIRED.into_iter().filter(|name| !names.iter().any(|known| known == name)).collect();
+    if !missing.is_empty() {
+        return Err(error(&format!(
+            "it lacks the columns {}; docs/stragglers.md says what a table needs",
+            missing.join(", ")
+        )));
+    }
+    let mut operations = Vec::new();
+    for row in reader.get_row_iter(None).map_err(|e| error(&e))? {
+        let row = row.map_err(|e| error(&e))?;
+        let number = operations.len();
+        let operation = operation(&row)
+            .ok_or_else(|| error(&format!("row {number} has no number where one is needed")))?;
+        operations.push(operation);
+    }
+    Ok(operations)
+}
+
+fn operation(row: &Row) -> Option<Operation> {
+    let find = |name: &str| row.get_column_iter().find(|(known, _)| *known == name);
+    let real = |name: &str| find(name).and_then(|(_, field)| real(field)).filter(|x| x.is_finite());
+    let whole = |name: &str| find(name).and_then(|(_, field)| whole(field));
+    let index = |name: &str| whole(name).and_then(|n| u32::try_from(n).ok());
+    let Some((_, Field::Str(name))) = find("optype") else { return None };
+    Some(Operation {
+        cell: Cell { dp_rank: index("dp_rank")?, stage: index("stage")? },
+        rank: index("rank"),
+        step: whole("step")?,
+        name: name.clone(),
+        start: real("start_ts")?,
+        duration: real("duration")?,
+        number: whole("seq_id").unwrap_or(0),
+        chunk: whole("mc").unwrap_or(-1),
+    })
+}
+
+fn real(field: &Field) -> Option<f64> {
+    match *field {
+        Field::Float(x) => Some(f64::from(x)),
+        Field::Double(x) => Some(x),
+        _ => whole(field).and_then(|n| i32::try_from(n).ok()).map(f64::from),
+    }
+}
+
+fn whole(field: &Field) -> Option<i64> {
+    Some(match *field {
+        Field::Byte(n) => n.into(),
+        Field::Short(n) => n.into(),
+        Field::Int(n) => n.into(),
+        Field::Long(n) => n,
+        Field::UByte(n) => n.into(),
+        Field::UShort(n) => n.into(),
+        Field::UInt(n) => n.into(),
+        Field::ULong(n) => i64::try_from(n).ok()?,
+        _ => return None,
+    })
+}
+
+/// The job that rows tell of.
+#[must_use]
+pub fn job(operations: &[Operation]) -> Job {
+    let mut build = Build::new(operations);
+    for operation in operations {
+        build.add(operation);
+    }
+    build.finish()
+}
+
+/// Who does a collective together.
+type Group = (String, Option<u32>, Option<u32>);
+/// A collective: who, the step, the chunk of the model, the number in the step.
+type Key = (Group, i64, i64, i64);
+/// Sends or receives of a step between two workers, in one direction through the pipeline.
+type Channel = (i64, Direction, usize, usize);
+
+#[derive(Default)]
+struct Build {
+    job: Job,
+    cells: BTreeMap<Cell, usize>,
+    stages: u32,
+    collectives: BTreeMap<Key, (Ends, Vec<Part>)>,
+    /// What a worker began and ended at once is one batch: by step, worker and time.
+    batches: BTreeMap<(i64, usize, u64, u64), usize>,
+    sends: BTreeMap<Channel, Vec<(i64, i64, usize)>>,
+    receives: BTreeMap<Channel, Vec<(i64, i64, usize)>>,
+    unknown: BTreeSet<String>,
+}
+
+impl Build {
+    fn new(operations: &[Operation]) -> Build {
+        let mut build = Build::default();
+        let mut ranks: BTreeMap<Cell, Option<u32>> = BTreeMap::new();
+        for operation in operations {
+            let rank = ranks.entry(operation.cell).or_default();
+            *rank = operation.rank.or(*rank);
+        }
+        build.stages = ranks.keys().map(|cell| cell.stage + 1).max().unwrap_or(1);
+        for (number, (cell, rank)) in (0u32..).zip(ranks) {
+            build.cells.insert(cell, build.job.workers.len());
+            let rank = rank.unwrap_or(number);
+            build.job.workers.push(Worker::at(rank, cell));
+        }
+        build.job.shapes.push(String::new());
+        build.job.steps_restart = true;
+        build.job.is_kernel_timed = true;
+        build
+    }
+
+    fn add(&mut self, operation: &Operation) {
+        let worker = self.cells[&operation.cell];
+        let start = operation.start * SECOND;
+        let part = Part { worker, start, end: start + operation.duration.max(0.0) * SECOND };
+        let Cell { dp_rank, stage } = operation.cell;
+        match semantics::of(&operation.name) {
+            Some(With::Stage(ends)) => self.collective(operation, part, (None, Some(stage)), ends),
+            Some(With::Replica(ends)) => {
+                self.collective(operation, part, (Some(dp_rank), None), ends);
+            }
+            Some(With::All(ends)) => self.collective(operation, part, (None, None), ends),
+            Some(With::Send(way)) => self.transfer(operation, part, way, true),
+            Some(With::Receive(way)) => self.transfer(operation, part, way, false),
+            with @ (Some(With::Nobody) | None) => {
+                if with.is_none() {
+                    self.unknown.insert(operation.name.clone());
+                }
+                self.job.own.push((part, Some(operation.step)));
+            }
+        }
+    }
+
+    fn collective(
+        &mut self,
+        operation: &Operation,
+        part: Part,
+        (dp_rank, stage): (Option<u32>, Option<u32>),
+        ends: Ends,
+    ) {
+        let group = (operation.name.clone(), dp_rank, stage);
+        let key = (group, operation.step, operation.chunk, operation.number);
+        let (_, parts) = self.collectives.entry(key).or_insert((ends, Vec::new()));
+        if parts.iter().all(|known| known.worker != part.worker) {
+            parts.push(part);
+        }
+    }
+
+    fn transfer(&mut self, operation: &Operation, part: Part, way: Direction, is_send: bool) {
+        let step = operation.step;
+        let Some(other) = self.neighbour(operation.cell, way, is_send) else {
+            self.job.own.push((part, Some(step)));
+            return;
+        };
+        let key = (step, part.worker, part.start.to_bits(), part.end.to_bits());
+        let next = self.job.batches.len();
+        let batch = *self.batches.entry(key).or_insert(next);
+        if batch == next {
+            self.job.batches.push(Batch { part, step: Some(step), partners: Vec::new() });
+        }
+        let (from, to) = if is_send { (part.worker, other) } else { (other, part.worker) };
+        let list = if is_send { &mut self.sends } else { &mut self.receives };
+        let number = (operation.number, operation.chunk, batch);
+        list.entry((step, way, from, to)).or_default().push(number);
+    }
+
+    /// The worker at the other end. Around the pipeline's ends it is that of another chunk.
+    fn neighbour(&self, cell: Cell, way: Direction, is_send: bool) -> Option<usize> {
+        let up = (way == Direction::Forward) == is_send;
+        let step = if up { 1 } else { self.stages - 1 };
+        let stage = (cell.stage + step) % self.stages;
+        self.cells.get(&Cell { stage, ..cell }).copied().filter(|_| self.stages > 1)
+    }
+
+    fn finish(mut self) -> Job {
+        for ((name, dp_rank, stage), list) in by_group(self.collectives) {
+            let members = list.iter().map(|(_, _, parts)| parts.len()).max().unwrap_or(0);
+            let comm = match (dp_rank, stage) {
+                (_, Some(stage)) => format!("stage {stage}"),
+                (Some(dp_rank), _) => format!("DP rank {dp_rank}"),
+                _ => "all".into(),
+            };
+            let members = u32::try_from(members).unwrap_or(u32::MAX);
+            let class = Class { comm, func: name, bytes: None, members };
+            let class = Job::intern(&mut self.job.classes, class);
+            for (step, ends, parts) in list {
+                let step = Some(step);
+                self.job.collectives.push(Collective { class, shape: 0, step, ends, parts });
+            }
+        }
+        for (channel, mut sends) in self.sends {
+            let mut receives = self.receives.remove(&channel).unwrap_or_default();
+            sends.sort_unstable();
+            receives.sort_unstable();
+            // The n-th send is the n-th receive.
+            for (send, receive) in sends.iter().zip(&receives) {
+                self.job.batches[send.2].partners.push(receive.2);
+                self.job.batches[receive.2].partners.push(send.2);
+            }
+        }
+        if !self.unknown.is_empty() {
+            let names: Vec<&str> = self.unknown.iter().map(String::as_str).collect();
+            self.job.notes.push(format!(
+                "operations of unknown meaning count as their worker's own work: {}",
+                names.join(", ")
+            ));
+        }
+        self.job
+    }
+}
+
+/// A collective: step, how it ends, parts.
+type Instance = (i64, Ends, Vec<Part>);
+
+fn by_group(collectives: BTreeMap<Key, (Ends, Vec<Part>)>) -> BTreeMap<Group, Vec<Instance>> {
+    let mut groups: BTreeMap<Group, Vec<Instance>> = BTreeMap::new();
+    for ((group, step, _, _), (ends, parts)) in collectives {
+        groups.entry(group).or_default().push((step, ends, parts));
+    }
+    groups
+}

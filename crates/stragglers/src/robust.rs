@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Medians and how far values are from them. No model of anything.
+
+/// The median, the mean of the middle two of an even number; sorts `values`. `None` for none.
+pub(crate) fn median(values: &mut [f64]) -> Option<f64> {
+    values.sort_unstable_by(f64::total_cmp);
+    let upper = *values.get(values.len() / 2)?;
+    if values.len() % 2 == 1 {
+        return Some(upper);
+    }
+    let lower = values.get((values.len() / 2).checked_sub(1)?)?;
+    Some((lower + upper) / 2.0)
+}
+
+/// The median and the median absolute deviation from it; sorts `values`. `None` for none.
+pub(crate) fn median_mad(values: &mut [f64]) -> Option<(f64, f64)> {
+    let middle = median(values)?;
+    let mut off: Vec<f64> = values.iter().map(|value| (value - middle).abs()).collect();
+    Some((middle, median(&mut off)?))
+}
+
+/// The median of sorted values without one of them; that one if it is alone.
+pub(crate) fn median_of_others(sorted: &[f64], one: f64) -> f64 {
+    let place = sorted.partition_point(|value| *value < one);
+    let other = |at: usize| sorted.get(at + usize::from(at >= place)).copied().unwrap_or(one);
+    match sorted.len().saturating_sub(1) {
+        0 => one,
+        others if others % 2 == 1 => other(others / 2),
+        others => f64::midpoint(other(others / 2 - 1), other(others / 2)),
+    }
+}
+
+/// As `f64`; exact below 2^53.
+pub(crate) fn count(n: usize) -> f64 {
+    ncclscope_analyze::stats::to_f64(n as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_withstand_outliers() {
+        assert_eq!(median(&mut []), None);
+        assert_eq!(median(&mut [4.0, 1.0]), Some(2.5));
+        assert_eq!(median_of_others(&[1.0, 5.0, 9.0], 5.0), 5.0);
+        assert_eq!(median_of_others(&[1.0, 5.0, 9.0, 10.0], 9.0), 5.0);
+        assert_eq!(median_of_others(&[1.0, 2.0], 1.0), 2.0);
+        assert_eq!(median_of_others(&[3.0], 3.0), 3.0);
+        assert_eq!(median_mad(&mut [1.0, 1e9, 3.0, 2.0, 2.0]), Some((2.0, 1.0)));
+    }
+}

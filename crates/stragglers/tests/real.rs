@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Traces of real jobs, in `../shared/data`: who is slow there is known.
+
+use ncclscope_stragglers::input::{kineto, table};
+use ncclscope_stragglers::report::Root;
+use ncclscope_stragglers::{Job, Limits, Report, analyze};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// A file of `../shared/data`, or nothing and a line that says so.
+fn real(name: &str) -> Option<PathBuf> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data").join(name);
+    if path.exists() {
+        return Some(path);
+    }
+    // Past the test harness, which captures what is printed by macro.
+    let mut out = std::io::stderr();
+    writeln!(out, "skipped: {} is not there", path.display()).unwrap();
+    None
+}
+
+/// The truth of each step: the data-parallel rank and the stage whose slowness alone costs most,
+/// as the authors' simulation of the job has it.
+fn truth(path: &Path) -> BTreeMap<i64, Root> {
+    let result: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    let most = |what: &str, step: &str| {
+        let of = result[format!("blocking_decompose_by_{what}_per_step")][step].as_object();
+        let slow = of
+            .unwrap()
+            .iter()
+            .max_by(|a, b| a.1.as_f64().unwrap().total_cmp(&b.1.as_f64().unwrap()));
+        slow.map(|(name, _)| name.parse::<u32>().unwrap())
+    };
+    let steps = result["blocking_decompose_by_stage_per_step"].as_object().unwrap();
+    let root = |step: &String| Root {
+        rank: None,
+        dp_rank: most("dp_rank", step),
+        stage: most("stage", step),
+    };
+    steps.keys().map(|step| (step.parse().unwrap(), root(step))).collect()
+}
+
+/// Shares of steps in which the stage and the data-parallel rank are the true ones.
+fn right(report: &Report, truth: &BTreeMap<i64, Root>) -> (f64, f64) {
+    assert_eq!(report.steps.len(), truth.len());
+    let share = |is_right: &dyn Fn(Root, Root) -> bool| {
+        let steps = report.steps.iter();
+        let right =
+            steps.filter(|row| row.root.is_some_and(|root| is_right(root, truth[&row.step])));
+        right.count() as f64 / truth.len() as f64
+    };
+    (share(&|a, b| a.stage == b.stage), share(&|a, b| a.dp_rank == b.dp_rank))
+}
+
+fn check(job: &Job, truth: &BTreeMap<i64, Root>) {
+    let report = analyze(job, &Limits::default());
+    let (stage, dp_rank) = right(&report, truth);
+    assert!(stage >= 0.95 && dp_rank >= 0.95, "stage {stage}, DP rank {dp_rank}");
+    assert!(report.clock.max_residual_ms < 0.5, "{:?}", report.clock);
+    assert_eq!(report.clock.groups, 1);
+    let classes: Vec<_> = report.summary.iter().map(|f| (f.class, f.root_ranks.clone())).collect();
+    assert_eq!(classes, [("S1", vec![0])], "{:#?}", report.summary);
+}
+
+#[test]
+fn the_slow_worker_of_a_real_job_is_named_in_each_step_whatever_the_clocks() {
+    let (Some(path), Some(result)) =
+        (real("straggler/trace-AR.parquet"), real("straggler/result-AR.json"))
+    else {
+        return;
+    };
+    let truth = truth(&result);
+    let mut operations = table::operations(&path).unwrap();
+    assert_eq!(operations.len(), 117_216);
+    check(&table::job(&operations), &truth);
+    for seed in 1..=3u64 {
+        // Gaussian, of one second, by the sum of twelve uniform numbers.
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut uniform = || {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as f64 / (1u64 << 31) as f64
+        };
+        let mut offsets = BTreeMap::new();
+        for operation in &mut operations {
+            let offset = *offsets
+                .entry(operation.cell)
+                .or_insert_with(|| (0..12).map(|_| uniform()).sum::<f64>() - 6.0);
+            operation.start += offset;
+        }
+        check(&table::job(&operations), &truth);
+    }
+}
+
+#[test]
+fn the_last_arrivers_of_eight_real_collectives() {
+    let Some(path) = real("kineto/dlrm_kineto.tar.gz") else { return };
+    let job = kineto::read(&[path]).unwrap();
+    let report = analyze(&job, &Limits::default());
+    let last: Vec<u32> =
+        report.last_arrivers.iter().map(|row| row.last.unwrap().rank.unwrap()).collect();
+    assert_eq!(last, [7, 7, 7, 7, 7, 5, 5, 4]);
+    assert_eq!(report.summary, []);
+    assert!(report.clock.max_residual_ms < 0.01, "{:?}", report.clock);
+    assert!(report.quiet.iter().any(|line| line.contains("10 are needed")), "{:?}", report.quiet);
+}

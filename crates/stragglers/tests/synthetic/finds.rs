@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A planted slow worker, stage or replica is found, whatever the clocks; a healthy job is not
+//! called slow.
+
+use crate::pipeline::{Shape, play};
+use ncclscope_stragglers::input::table::{Operation, job};
+use ncclscope_stragglers::model::Cell;
+use ncclscope_stragglers::report::Root;
+use ncclscope_stragglers::{Limits, Report, analyze};
+use proptest::prelude::*;
+
+/// Reproducible noise from -1 to 1 of anything that has a number.
+fn noise(seed: u64, cell: Cell, step: u64, number: u64) -> f64 {
+    let mut x = seed ^ (u64::from(cell.dp_rank) << 48) ^ (u64::from(cell.stage) << 40);
+    x ^= (step << 20) ^ number;
+    for _ in 0..3 {
+        x = (x ^ (x >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        x ^= x >> 29;
+    }
+    (x >> 11) as f64 / (1u64 << 52) as f64 - 1.0
+}
+
+const STEPS: i64 = 16;
+
+/// A job's rows: each pass takes 100 or 200 ms, give or take 3 %, times `factor`.
+fn rows(shape: Shape, seed: u64, factor: &dyn Fn(Cell) -> f64) -> Vec<Operation> {
+    let mut all = Vec::new();
+    for step in 0..STEPS {
+        let time = |cell: Cell, i: u32, is_forward: bool| {
+            let number = u64::from(i) * 2 + u64::from(is_forward);
+            let jitter = 1.0 + 0.03 * noise(seed, cell, step.unsigned_abs(), number);
+            factor(cell) * jitter * if is_forward { 0.1 } else { 0.2 }
+        };
+        all.extend(play(shape, step, &time).0);
+    }
+    all
+}
+
+fn with_offsets(mut rows: Vec<Operation>, seed: u64) -> Vec<Operation> {
+    for row in &mut rows {
+        row.start += 3.0 * noise(seed, row.cell, 77, 77);
+    }
+    rows
+}
+
+fn found(rows: &[Operation]) -> Report {
+    analyze(&job(rows), &Limits::default())
+}
+
+fn names(report: &Report) -> Vec<(&str, Root)> {
+    report.summary.iter().map(|f| (f.class, f.root.unwrap_or_default())).collect()
+}
+
+fn of(cell: Cell) -> Root {
+    Root { rank: None, dp_rank: Some(cell.dp_rank), stage: Some(cell.stage) }
+}
+
+const SHAPES: [Shape; 5] = [
+    Shape { dp: 4, pp: 4, microbatches: 8 },
+    Shape { dp: 2, pp: 8, microbatches: 16 },
+    Shape { dp: 8, pp: 1, microbatches: 4 },
+    Shape { dp: 1, pp: 4, microbatches: 4 },
+    Shape { dp: 2, pp: 2, microbatches: 2 },
+];
+
+#[test]
+fn healthy_jobs_are_left_alone() {
+    for shape in SHAPES {
+        for seed in 0..2 {
+            let report = found(&with_offsets(rows(shape, seed, &|_| 1.0), seed));
+            assert_eq!(report.summary, [], "{shape:?}");
+            assert!(report.clock.max_residual_ms < 0.01, "{:?}", report.clock);
+        }
+    }
+}
+
+#[test]
+fn a_slow_worker_of_any_pipeline_is_named() {
+    let (mut right, mut all) = (0, 0);
+    for shape in SHAPES {
+        for slow in shape.cells() {
+            let report = found(&rows(shape, 1, &|cell| if cell == slow { 1.6 } else { 1.0 }));
+            assert_eq!(names(&report), [("S1", of(slow))], "{shape:?} {slow:?}: {report:#?}");
+            right += report.steps.iter().filter(|step| step.root == Some(of(slow))).count();
+            all += report.steps.len();
+        }
+    }
+    // Not all: where a pipeline is mostly filling and draining, its neighbours cost about as much.
+    assert!(right * 100 >= all * 95, "{right} of {all} steps");
+}
+
+#[test]
+fn a_slow_stage_is_named_as_one() {
+    let shape = Shape { dp: 4, pp: 4, microbatches: 8 };
+    for stage in 0..4 {
+        let report = found(&rows(shape, 3, &|cell| if cell.stage == stage { 1.5 } else { 1.0 }));
+        let all = names(&report);
+        let root = Root { stage: Some(stage), ..Root::default() };
+        assert_eq!(all, [("S1", root)], "{report:#?}");
+        assert_eq!(report.summary[0].root_ranks.len(), 4);
+    }
+}
+
+#[test]
+fn two_slow_workers_are_both_named() {
+    let shape = Shape { dp: 8, pp: 1, microbatches: 4 };
+    let report = found(&rows(shape, 5, &|cell| if cell.dp_rank >= 6 { 1.8 } else { 1.0 }));
+    let mut ranks: Vec<u32> =
+        report.summary.iter().flat_map(|f| f.root_ranks.iter().copied()).collect();
+    ranks.sort_unstable();
+    assert_eq!(ranks, [6, 7], "{report:#?}");
+}
+
+/// Sequences of different lengths: in each step another replica has the most work. The truth is
+/// what a step loses if only one replica, or one stage, is as slow as it was.
+#[test]
+fn an_imbalance_of_data_is_led_back_to_its_replica_in_each_step() {
+    let shape = Shape { dp: 4, pp: 4, microbatches: 8 };
+    let (mut right_replica, mut right_stage, mut all) = (0, 0, 0);
+    for step in 0..60 {
+        // All stages of a replica have the same sequences; the last stage has a loss besides.
+        let scale = |cell: Cell, i: u32| {
+            let data = Cell { stage: 0, ..cell };
+            let length = 1.0 + 0.6 * noise(9, data, step, u64::from(i));
+            length * if cell.stage == 3 { 2.0 } else { 1.0 }
+        };
+        let base = |is_forward| if is_forward { 0.1 } else { 0.2 };
+        let real = |cell: Cell, i: u32, f: bool| base(f) * scale(cell, i);
+        let only = |is_in: &dyn Fn(Cell) -> bool| {
+            let time = |c: Cell, i: u32, f: bool| if is_in(c) { real(c, i, f) } else { base(f) };
+            play(shape, 0, &time).1
+        };
+        let most = |cost: &dyn Fn(u32) -> f64| {
+            (0..4).max_by(|&a, &b| cost(a).total_cmp(&cost(b))).unwrap()
+        };
+        let replica = most(&|dp| only(&|cell| cell.dp_rank == dp));
+        let stage = most(&|stage| only(&|cell| cell.stage == stage));
+        let rows = play(shape, 0, &real).0;
+        let root = found(&rows).steps[0].root.unwrap();
+        all += 1;
+        right_replica += i32::from(root.dp_rank == Some(replica));
+        right_stage += i32::from(root.stage == Some(stage));
+    }
+    assert!(right_stage * 100 >= all * 95, "stage: {right_stage} of {all}");
+    assert!(right_replica * 100 >= all * 90, "replica: {right_replica} of {all}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(10))]
+
+    #[test]
+    fn neither_clocks_nor_the_order_of_rows_matter(seed in 0u64..1000, at in 0usize..16) {
+        let shape = SHAPES[0];
+        let slow = shape.cells().nth(at).unwrap();
+        let rows = rows(shape, seed, &|cell| if cell == slow { 1.4 } else { 1.0 });
+        let plain = found(&rows);
+        prop_assert_eq!(names(&plain), [("S1", of(slow))]);
+        let mut mixed = with_offsets(rows, seed);
+        // Any order: by a hash of each row.
+        mixed.sort_by_key(|row| {
+            (noise(seed, row.cell, row.step.unsigned_abs(), row.number.unsigned_abs()).to_bits(),
+             row.name.len())
+        });
+        let report = found(&mixed);
+        prop_assert_eq!(names(&report), names(&plain));
+        prop_assert!(report.clock.max_residual_ms < 0.01);
+        for (a, b) in report.steps.iter().zip(&plain.steps) {
+            prop_assert_eq!(a.root, b.root);
+            prop_assert!((a.share - b.share).abs() < 0.01, "{} {}", a.share, b.share);
+        }
+    }
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+A copy of a recording as it is at one moment, while it goes on.
+
+The moment is taken with the writer at rest ([`Writer::checkpoint`]); copying takes its time and
+needs nobody to wait. What is overwritten before it is copied is counted as overwritten, as in the
+recording itself.
+*/
+
+use crate::codec;
+use crate::layout::{BLOCKS, DEFINITIONS, HEADER_BYTES, LANE_TABLE, SEGMENT};
+use crate::reader::read_up_to;
+use crate::writer::Writer;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// Records that are not in a block, of a lane and from a position on: steps that are under way.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Rest {
+    /// The lane.
+    pub lane: u16,
+    /// Position in the lane, in words.
+    pub position: u64,
+    /// Whole records.
+    pub words: Vec<u64>,
+}
+
+/// A recording at one moment.
+#[derive(Debug)]
+pub struct Checkpoint {
+    from: File,
+    at: Writer,
+}
+
+impl Checkpoint {
+    pub(crate) fn new(from: File, at: Writer) -> Checkpoint {
+        Checkpoint { from, at }
+    }
+
+    /// Writes the recording of that moment, and `rest`, to `path`, which must not exist: first
+    /// under a name of its own (`.part`), so that nobody takes a part for the whole.
+    ///
+    /// # Errors
+    /// The system's, or that the recording went once around meanwhile; `path` is then not there.
+    pub fn write(self, path: &Path, rest: &[Rest]) -> io::Result<()> {
+        if path.try_exists()? {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        let mut part = path.as_os_str().to_owned();
+        part.push(".part");
+        let part = PathBuf::from(part);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(true);
+        let result = options.open(&part).and_then(|file| self.copy(file, rest));
+        let result = result.and_then(|()| std::fs::rename(&part, path));
+        if result.is_err() {
+            let _ = std::fs::remove_file(&part);
+        }
+        result
+    }
+
+    fn copy(self, to: File, rest: &[Rest]) -> io::Result<()> {
+        let Checkpoint { from, mut at } = self;
+        at.file = to;
+        let head = usize::try_from(DEFINITIONS + at.header.definitions).unwrap_or(HEADER_BYTES);
+        let bytes = read(&from, LANE_TABLE, head - HEADER_BYTES)?;
+        at.file.write_all_at(&bytes, LANE_TABLE)?;
+        let segments = at.header.segments;
+        for distance in (0..segments.min(at.epoch.saturating_add(1))).rev() {
+            let segment = (at.segment + segments - distance) % segments;
+            let limit = if distance == 0 { at.offset } else { SEGMENT };
+            let epoch = at.epoch - distance;
+            let copied = copy_segment(&from, &mut at, segment, epoch, limit)?;
+            if !copied && distance == 0 {
+                return Err(io::Error::other("all of it was overwritten while it was copied"));
+            }
+        }
+        for Rest { lane, position, words } in rest {
+            at.append(*lane, *position, words)?;
+        }
+        at.file.set_len(at.blocks_end())?;
+        (at.header.closed, at.header.copy) = (true, true);
+        at.header.lanes_file = None;
+        at.sync_header()
+    }
+}
+
+/// Copies the blocks that a segment has of one use of it, up to `limit`. False if the writer has
+/// come by since.
+fn copy_segment(
+    from: &File,
+    to: &mut Writer,
+    segment: u32,
+    epoch: u32,
+    limit: u64,
+) -> io::Result<bool> {
+    let place = BLOCKS + u64::from(segment) * SEGMENT;
+    let bytes = read(from, place, usize::try_from(limit).unwrap_or(0))?;
+    let mut whole = 0;
+    while let Some(block) = bytes.get(whole..)
+        && let Ok((header, len, _)) = codec::parse(block)
+        && header.epoch == epoch
+    {
+        whole += len;
+    }
+    // The writer begins at the front: if it has come by, the first block tells.
+    let first = read(from, place, codec::HEADER)?;
+    let is_same = bytes.starts_with(first.get(..bytes.len()).unwrap_or(&first));
+    let is_its = is_same && (whole > 0 || limit == 0);
+    if is_its {
+        to.file.write_all_at(bytes.get(..whole).unwrap_or(&[]), place)?;
+    } else {
+        to.forget(segment);
+    }
+    Ok(is_its)
+}
+
+fn read(file: &File, at: u64, len: usize) -> io::Result<Vec<u8>> {
+    read_up_to(file, at, len).map_err(io::Error::other)
+}

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plugin: where it lies, the copy that NCCL loaded, and its C functions (docs/control.md)."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+from pathlib import Path
+from typing import Any, Callable, Optional
+
+#: Nothing is recorded in this process.
+OFF = 1
+#: An argument makes no sense.
+BAD = 2
+#: The system refused.
+SYSTEM = 3
+
+NAMES = ("libnccl-profiler-ncclscope.so", "libnccl_profiler_ncclscope.so")
+# NCCL cuts a longer path silently (src/plugin/plugin_open.cc:37@v2.30.7-1).
+PATH_MAX = 254
+
+
+class Error(Exception):
+    """The plugin, or something around it, could not do what was asked of it."""
+
+    def __init__(self, code: int, sentence: str) -> None:
+        super().__init__(sentence)
+        #: `OFF`, `BAD` or `SYSTEM`.
+        self.code = code
+
+
+def plugin_path() -> Path:
+    """The plugin that NCCL is to load.
+
+    ``NCCLSCOPE_PLUGIN``, else the one in this package, else the one that the tool on ``PATH``
+    uses, else the newest that was built in the repository of this package.
+    """
+    named = os.environ.get("NCCLSCOPE_PLUGIN")
+    if named:
+        if not os.path.isfile(named):
+            raise Error(SYSTEM, f"NCCLSCOPE_PLUGIN names {named}, which is no file")
+        found: Optional[Path] = Path(named)
+    else:
+        found = next(filter(None, map(_in_directories, _places())), None)
+    if found is None:
+        raise Error(
+            SYSTEM,
+            f"cannot find {NAMES[0]}: install a wheel that has it, put ncclscope on PATH, or name "
+            "the file in NCCLSCOPE_PLUGIN",
+        )
+    path = Path(os.path.abspath(found))
+    length = len(os.fsencode(path))
+    if length > PATH_MAX:
+        raise Error(
+            SYSTEM,
+            f"the plugin's path has {length} bytes, and NCCL cuts it at {PATH_MAX}: copy "
+            f"{NAMES[0]} to a shorter path and name it in NCCLSCOPE_PLUGIN",
+        )
+    return path
+
+
+def _places() -> list[list[Path]]:
+    """Directories where the plugin may be; of those in one list the newest plugin is taken."""
+    package = Path(__file__).parent
+    places = [[package]]
+    tool = shutil.which("ncclscope")
+    if tool is not None:
+        here = Path(os.path.realpath(tool)).parent
+        places += [[here], [here / "../lib"]]
+    if len(package.parents) > 2 and (package.parents[2] / "Cargo.toml").is_file():
+        target = Path(os.environ.get("CARGO_TARGET_DIR") or package.parents[2] / "target")
+        places.append([target / "release", target / "debug"])
+    return places
+
+
+def _in_directories(directories: list[Path]) -> Optional[Path]:
+    files = [directory / name for directory in directories for name in NAMES]
+    files = [file for file in files if file.is_file()]
+    return max(files, key=lambda file: file.stat().st_mtime_ns, default=None)
+
+
+_HangListener = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_void_p)
+_listeners: list[Any] = []
+
+
+class Library:
+    """The C functions of a loaded plugin."""
+
+    def __init__(self, path: str, mode: int = os.RTLD_LOCAL | os.RTLD_NOW) -> None:
+        self.path = path
+        try:
+            self.c = ctypes.CDLL(path, mode=mode)
+            self._find()
+        except (OSError, AttributeError) as error:
+            raise Error(SYSTEM, f"{path} is no plugin of ncclscope: {error}") from None
+
+    def _find(self) -> None:
+        self.c.ncclscope_version.restype = ctypes.c_char_p
+        self.c.ncclscope_error.restype = ctypes.c_char_p
+        text, number = ctypes.c_char_p, ctypes.c_uint64
+        self._start = self._function("ncclscope_start", text)
+        self._stop = self._function("ncclscope_stop")
+        self._dump = self._function("ncclscope_dump", text)
+        self._mark = self._function("ncclscope_mark", text)
+        self._set_step = self._function("ncclscope_set_step", number)
+        self._simulate_hang = self._function("ncclscope_simulate_hang", ctypes.c_double)
+        self._on_hang = self._function("ncclscope_on_hang", ctypes.c_void_p, ctypes.c_void_p)
+        self._set_role = self._function("ncclscope_set_role", number, text)
+        self._ask = self.c.ncclscope_ask_external_id
+        self._ask.argtypes = [ctypes.c_void_p]
+        self._ask.restype = None
+
+    def _function(self, name: str, *types: type) -> Callable[..., None]:
+        function = getattr(self.c, name)
+        function.argtypes = types
+        function.restype = ctypes.c_int
+
+        def call(*args: object) -> None:
+            code = function(*args)
+            if code != 0:
+                raise Error(code, self.c.ncclscope_error().decode(errors="replace"))
+
+        return call
+
+    def address(self, name: str) -> int:
+        """Where a function of the plugin is, for other C code."""
+        return ctypes.cast(getattr(self.c, name), ctypes.c_void_p).value or 0
+
+    def version(self) -> str:
+        return str(self.c.ncclscope_version().decode())
+
+    def start(self, options: str) -> None:
+        self._start(_text(options))
+
+    def stop(self) -> None:
+        self._stop()
+
+    def is_started(self) -> bool:
+        return bool(self.c.ncclscope_is_started())
+
+    def begin(self, name: str) -> bool:
+        """Begins a window and marks it; false if it is not this window's to end."""
+        if self.is_started():
+            return False
+        try:
+            self.mark(name)
+        except Error as error:
+            # There is no communicator yet. Where the first one begins a recording by itself, the
+            # end of this window would keep it from doing so.
+            if error.code != OFF or not is_off_at_first():
+                return False
+        self.start("")
+        return True
+
+    def dump(self, path: Optional[str]) -> None:
+        self._dump(None if path is None else os.fsencode(path))
+
+    def mark(self, name: str) -> None:
+        self._mark(_text(name))
+
+    def set_step(self, step: int) -> None:
+        self._set_step(_unsigned(step, "step"))
+
+    def set_role(self, comm_hash: int, role: str) -> None:
+        self._set_role(_unsigned(comm_hash, "comm_hash"), _text(role))
+
+    def simulate_hang(self, seconds: float) -> None:
+        self._simulate_hang(seconds)
+
+    def on_hang(self, function: Optional[Callable[[str], None]]) -> None:
+        if function is None:
+            self._on_hang(None, None)
+            return
+
+        def called(json: bytes, _user: Optional[int]) -> None:
+            function(json.decode(errors="replace"))
+
+        callback = _HangListener(called)
+        # The plugin may be calling the one before just now: none is ever freed.
+        _listeners.append(callback)
+        self._on_hang(ctypes.cast(callback, ctypes.c_void_p), None)
+
+    def ask_external_id(self, function: Optional[int]) -> None:
+        """API calls ask the C function at this address, which gives a u64; None: nobody."""
+        self._ask(function)
+
+
+def is_off_at_first() -> bool:
+    """Whether nothing is recorded until somebody says so."""
+    return os.environ.get("NCCLSCOPE_START", "").strip().lower() == "off"
+
+
+def _text(text: str) -> bytes:
+    if "\0" in text:
+        raise Error(BAD, f"{text!r}: a zero byte ends a text")
+    return text.encode()
+
+
+def _unsigned(number: int, what: str) -> int:
+    if not 0 <= number < 1 << 64:
+        raise Error(BAD, f"{what} {number}: expected 0 to 2**64 - 1")
+    return number
+
+
+_found: Optional[Library] = None
+_opened: Optional[Library] = None
+
+
+def library() -> Library:
+    """The plugin that NCCL loaded; before it has, the one that it will load."""
+    global _found, _opened
+    if _found is not None:
+        return _found
+    told = os.environ.get("NCCL_PROFILER_PLUGIN") or ""
+    if _opened is not None and told == _opened.path:
+        return _opened
+    for path in _loaded(told):
+        # Of several copies NCCL's is the one that was not opened here.
+        if _opened is None or not os.path.samefile(path, _opened.path):
+            try:
+                _found = Library(path, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+            except Error:
+                continue
+            return _found
+    if _opened is None:
+        _opened = _to_be_loaded(told)
+    return _opened
+
+
+def _loaded(told: str) -> list[str]:
+    """Files in memory that have the plugin's name, or the name that NCCL was told."""
+    names = {*NAMES, os.path.basename(told) or NAMES[0]}
+    found: dict[str, None] = {}
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+        for line in maps:
+            path = "/" + line.rstrip("\n").partition("/")[2]
+            if os.path.basename(path) in names and os.path.isfile(path):
+                found[path] = None
+    return list(found)
+
+
+def _to_be_loaded(told: str) -> Library:
+    """Opens what NCCL will: the same file has the same state."""
+    if not told or told.lower() == "none":
+        raise Error(
+            OFF,
+            "NCCL loads no plugin: set NCCL_PROFILER_PLUGIN before the first communicator is made "
+            "(python -m ncclscope --env prints it)",
+        )
+    if "/" in told:
+        return Library(told)
+    try:
+        return Library(told)
+    except Error:
+        return Library(f"libnccl-profiler-{told}.so")

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The package without torch and without NCCL. NCCLSCOPE_PLUGIN names the plugin, and the tool lies
+beside it."""
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+from unittest import mock
+
+import ncclscope
+from ncclscope import _plugin, _tool
+
+PLUGIN = os.environ["NCCLSCOPE_PLUGIN"]
+
+
+def python(*args: str, **env: str) -> "subprocess.CompletedProcess[str]":
+    """Runs a Python that has the package, with these variables alone of ours and NCCL's."""
+    kept = {name: text for name, text in os.environ.items() if not name.startswith("NCCL")}
+    return subprocess.run(
+        [sys.executable, *args], env={**kept, **env}, capture_output=True, text=True, check=False
+    )
+
+
+class Finding(unittest.TestCase):
+    def test_the_variable_names_the_plugin(self) -> None:
+        self.assertEqual(ncclscope.plugin_path(), Path(PLUGIN))
+        with mock.patch.dict(os.environ, NCCLSCOPE_PLUGIN="/nowhere.so"):
+            with self.assertRaisesRegex(ncclscope.Error, "/nowhere.so, which is no file"):
+                ncclscope.plugin_path()
+
+    def test_a_path_that_nccl_would_cut_is_refused(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            deep = Path(folder, "d" * 120, "e" * 120)
+            deep.mkdir(parents=True)
+            plugin = shutil.copy(PLUGIN, deep / _plugin.NAMES[0])
+            with mock.patch.dict(os.environ, NCCLSCOPE_PLUGIN=str(plugin)):
+                with self.assertRaisesRegex(ncclscope.Error, "NCCL cuts it at 254"):
+                    ncclscope.plugin_path()
+
+    def test_it_lies_beside_the_tool_on_path(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            (tool, plugin) = (Path(folder, "bin/ncclscope"), Path(folder, "lib", _plugin.NAMES[0]))
+            for file in (tool, plugin):
+                file.parent.mkdir()
+                file.touch(mode=0o755)
+            where = {"PATH": f"{tool.parent}:{os.environ['PATH']}", "NCCLSCOPE_PLUGIN": ""}
+            with mock.patch.dict(os.environ, where):
+                self.assertEqual(ncclscope.plugin_path().resolve(), plugin.resolve())
+                self.assertEqual(_tool.tool_path(str(plugin)).resolve(), tool.resolve())
+
+    def test_a_shell_reads_the_variables(self) -> None:
+        with tempfile.TemporaryDirectory(prefix="it's ") as folder:
+            runs = Path(folder, "runs")
+            done = python("-m", "ncclscope", "--env", "-o", str(runs), NCCLSCOPE_PLUGIN=PLUGIN)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            script = done.stdout + 'printf "%s|%s" "$NCCL_PROFILER_PLUGIN" "$NCCLSCOPE_DIR"'
+            said = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
+            self.assertEqual(said.stdout, f"{PLUGIN}|{runs}")
+            self.assertTrue(runs.is_dir())
+        done = python("-m", "ncclscope", "--plugin-path", NCCLSCOPE_PLUGIN=PLUGIN)
+        self.assertEqual(done.stdout, f"{PLUGIN}\n")
+        done = python("-m", "ncclscope", "--plugin-path", NCCLSCOPE_PLUGIN="/nowhere.so")
+        self.assertEqual((done.returncode, done.stdout), (4, ""))
+        self.assertIn("ncclscope: NCCLSCOPE_PLUGIN names", done.stderr)
+
+
+class Calling(unittest.TestCase):
+    """Each in a process of its own: what is loaded stays."""
+
+    def says(self, code: str, **env: str) -> str:
+        done = python("-c", f"import ncclscope, ctypes, os\n{code}", **env)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout.strip()
+
+    def refuses(self, call: str, **env: str) -> str:
+        return self.says(
+            f"try: {call}\nexcept ncclscope.Error as e: print(e.code, e)\nelse: print('done')",
+            **env,
+        )
+
+    def test_without_the_variable_nccl_loads_no_plugin(self) -> None:
+        for told in ("", "none"):
+            said = self.refuses("ncclscope.start()", NCCL_PROFILER_PLUGIN=told)
+            self.assertIn(f"{ncclscope.OFF} NCCL loads no plugin", said)
+
+    def test_what_is_no_plugin_is_named(self) -> None:
+        libc = "libc.so.6"
+        said = self.refuses(
+            "ncclscope.stop()", NCCL_PROFILER_PLUGIN=f"/lib/x86_64-linux-gnu/{libc}"
+        )
+        self.assertIn("is no plugin of ncclscope", said)
+
+    def test_before_the_first_communicator(self) -> None:
+        env = {"NCCL_PROFILER_PLUGIN": PLUGIN}
+        self.assertRegex(self.says("print(ncclscope.version())", **env), r"^\d+\.\d+\.\d+$")
+        self.assertEqual(self.says("print(ncclscope.is_started())", **env), "False")
+        self.assertEqual(self.refuses("ncclscope.start(); ncclscope.stop()", **env), "done")
+        self.assertEqual(self.refuses("ncclscope.start(seconds=0.5, at=9e8)", **env), "done")
+        self.assertEqual(self.refuses("ncclscope.set_step(3)", **env), "done")
+        self.assertEqual(self.refuses("ncclscope.on_hang(print)", **env), "done")
+        for call in ("dump()", "mark('here')", "simulate_hang(1)"):
+            said = self.refuses(f"ncclscope.{call}", **env)
+            self.assertRegex(said, rf"^{ncclscope.OFF} \w+", call)
+        for call in (
+            "start(sample=0)",
+            "start(seconds=-1)",
+            "start(seconds=1, steps=1)",
+            "start(at=9e12)",
+            "set_step(-1)",
+            "mark('a\\0b')",
+        ):
+            said = self.refuses(f"ncclscope.{call}", **env)
+            self.assertRegex(said, rf"^{ncclscope.BAD} .+", call)
+
+    def test_a_drill_is_told_of_and_its_end(self) -> None:
+        code = """if True:
+            import time
+            table = (ctypes.c_void_p * 6).in_dll(ncclscope._plugin.library().c, "ncclProfiler_v5")
+            number, pointer = ctypes.c_int, ctypes.c_void_p
+            types = (pointer, ctypes.c_uint64, pointer, ctypes.c_char_p, number, number, number)
+            init = ctypes.CFUNCTYPE(number, *types, pointer)(table[1])
+            context, mask = pointer(), number()
+            init(ctypes.byref(context), 7, ctypes.byref(mask), b"tp", 1, 1, 0, None)
+            told = []
+            ncclscope.on_hang(told.append)
+            ncclscope.simulate_hang(0.3)
+            until = time.monotonic() + 60
+            while len(told) < 2 and time.monotonic() < until:
+                time.sleep(0.01)
+            print([(hang["event"], hang["drill"], hang["comm_name"]) for hang in told])
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            env = {"NCCL_PROFILER_PLUGIN": PLUGIN, "NCCLSCOPE_DIR": folder}
+            said = self.says(code, **env)
+        self.assertEqual(said, "[('hung', True, 'tp'), ('recovered', True, 'tp')]")
+
+    def test_the_copy_that_nccl_loaded_counts(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            copy = shutil.copy(PLUGIN, Path(folder, _plugin.NAMES[0]))
+            code = (
+                f"ours = ncclscope._plugin.library().path\nctypes.CDLL({str(copy)!r})\n"
+                "os.environ['NCCL_PROFILER_PLUGIN'] = 'ncclscope'\n"
+                "print(ours, ncclscope._plugin.library().path, ncclscope._plugin.library().path)"
+            )
+            said = self.says(code, NCCL_PROFILER_PLUGIN=PLUGIN)
+            self.assertEqual(said.split(), [PLUGIN, str(copy), str(copy)])
+
+    def test_a_file_has_one_state_however_it_is_found(self) -> None:
+        library = ctypes.CDLL(PLUGIN)
+        with mock.patch.dict(os.environ, NCCL_PROFILER_PLUGIN=PLUGIN):
+            ours = _plugin.library()
+        address = ctypes.cast(library.ncclscope_stop, ctypes.c_void_p).value
+        self.assertEqual(ours.address("ncclscope_stop"), address)
+
+
+class Tool(unittest.TestCase):
+    def test_what_it_says_becomes_the_error(self) -> None:
+        tool = _tool.tool_path(PLUGIN)
+        with self.assertRaisesRegex(ncclscope.Error, "/nowhere"):
+            _tool.run(tool, "report", "/nowhere")
+        with self.assertRaisesRegex(ncclscope.Error, "cannot run /nowhere"):
+            _tool.run(Path("/nowhere"), "report")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Operations that stand still until the watchdog has said so, and end then.
+//!
+//! The watchdog runs a command (`NCCLSCOPE_HANG_ACTION=exec:…`), and so leaves a file for each
+//! report in the run's folder: these are counted.
+
+#![expect(clippy::print_stderr, clippy::exit, reason = "threads that spin would never end")]
+
+use super::{CHANNELS, STEPS, Stage};
+use crate::play::{Enqueued, Handle, bit, now_ns};
+use crate::plugin::Args;
+use crate::{Control, Player};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// For a report to come: the machine may be slow.
+const PATIENCE: Duration = Duration::from_secs(90);
+const COUNT: u64 = 1 << 20;
+
+/// Where the operation stands still.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum At {
+    /// Its kernel does not start.
+    Kernel,
+    /// Its kernel starts on one channel only.
+    Channel,
+    /// Steps, as far as they come: whether it is a send, how many are done, and the states of the
+    /// next one.
+    Steps(&'static [(bool, i32, &'static [i32])]),
+    /// The proxy thread does not take it up.
+    Proxy,
+}
+
+const SENDS_NOTHING: At = At::Steps(&[(true, 1, &[8]), (false, 1, &[10, 11, 12])]);
+const PEER: At = At::Steps(&[(true, 1, &[8, 20]), (false, 1, &[10])]);
+const WIRE: At = At::Steps(&[(true, 1, &[8, 20, 9]), (false, 1, &[10])]);
+const FLUSH: At = At::Steps(&[(false, 1, &[10, 11])]);
+const TAKES_NOTHING: At = At::Steps(&[(false, 1, &[10, 11, 12])]);
+const UPSTREAM: At = At::Steps(&[(true, 2, &[8]), (false, 0, &[10])]);
+
+pub(super) fn kernel(stage: &Stage<'_>) {
+    hang(stage, At::Kernel);
+}
+
+pub(super) fn channel(stage: &Stage<'_>) {
+    hang(stage, At::Channel);
+}
+
+pub(super) fn sends_nothing(stage: &Stage<'_>) {
+    hang(stage, SENDS_NOTHING);
+}
+
+pub(super) fn peer(stage: &Stage<'_>) {
+    hang(stage, PEER);
+}
+
+pub(super) fn wire(stage: &Stage<'_>) {
+    hang(stage, WIRE);
+}
+
+pub(super) fn flush(stage: &Stage<'_>) {
+    hang(stage, FLUSH);
+}
+
+pub(super) fn takes_nothing(stage: &Stage<'_>) {
+    hang(stage, TAKES_NOTHING);
+}
+
+pub(super) fn upstream(stage: &Stage<'_>) {
+    hang(stage, UPSTREAM);
+}
+
+pub(super) fn proxy(stage: &Stage<'_>) {
+    hang(stage, At::Proxy);
+}
+
+/// Two whole operations, one that stands still until it is reported, and one more.
+fn hang(stage: &Stage<'_>, at: At) {
+    let mut player = stage.player();
+    let whole: Vec<Enqueued> = (0..2).map(|_| player.enqueue(COUNT, CHANNELS)).collect();
+    let stuck = player.enqueue(COUNT, CHANNELS);
+    let reports = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        let proxy = scope.spawn(|| {
+            let player = stage.player();
+            whole.iter().for_each(|&enqueued| player.proxy(enqueued, CHANNELS, STEPS));
+            let open = begin(&player, stuck.coll, at);
+            while reports.load(Ordering::Relaxed) == 0 {
+                wait(at);
+            }
+            end(&player, stuck, &open, at);
+            while reports.load(Ordering::Relaxed) < 2 {
+                wait(at);
+            }
+        });
+        wait_for_reports(2, &reports);
+        proxy.join().expect("the proxy ends in order");
+    });
+    let last = player.enqueue(COUNT, CHANNELS);
+    stage.apart(|| stage.player().proxy(last, CHANNELS, STEPS));
+}
+
+/// A proxy thread with something to do never sleeps.
+fn wait(at: At) {
+    if at == At::Proxy {
+        std::thread::sleep(Duration::from_millis(200));
+    } else {
+        std::hint::spin_loop();
+    }
+}
+
+/// What is open of an operation: its kernel channels, its ProxyOps, and their steps.
+#[derive(Default)]
+struct Open {
+    kernels: Vec<Handle>,
+    ops: Vec<Handle>,
+    steps: Vec<Handle>,
+}
+
+fn begin(player: &Player<'_>, coll: Handle, at: At) -> Open {
+    let mut open = Open::default();
+    let channels = match at {
+        At::Kernel | At::Proxy => 0,
+        At::Channel => 1,
+        At::Steps(_) => CHANNELS,
+    };
+    open.kernels.extend((0..channels).map(|c| player.start_kernel(coll, c, now_ns())));
+    let At::Steps(all) = at else { return open };
+    for &(is_send, done, states) in all {
+        let op = player.start_op(coll, 0, is_send, std::process::id());
+        player.progress(op);
+        (0..done).for_each(|step| player.step(op, step, is_send));
+        let step = player.start_step(op, done);
+        for &state in states {
+            player.plugin().record(step, state, Some(&mut Args::word(1 << 20)));
+        }
+        open.ops.push(op);
+        open.steps.push(step);
+    }
+    open
+}
+
+fn end(player: &Player<'_>, stuck: Enqueued, open: &Open, at: At) {
+    let Open { kernels, ops, steps } = open;
+    steps.iter().chain(ops).for_each(|&handle| player.plugin().stop(handle));
+    kernels.iter().for_each(|&kernel| player.stop_kernel(kernel, now_ns()));
+    match at {
+        At::Kernel | At::Proxy => player.proxy(stuck, CHANNELS, STEPS),
+        At::Channel => {
+            let last = player.start_kernel(stuck.coll, CHANNELS - 1, now_ns());
+            player.stop_kernel(last, now_ns());
+        }
+        At::Steps(_) => {}
+    }
+}
+
+/// The CUDA launch of a kernel does not return.
+pub(super) fn launch(stage: &Stage<'_>) {
+    let player = stage.player();
+    whole(stage);
+    let group = player.start_group_api(false, 1);
+    let _call = player.coll_api(group, COUNT, false);
+    player.end_group_api(group);
+    let launch = player.start_raw(bit::KERNEL_LAUNCH, group);
+    wait_for_reports(1, &AtomicUsize::new(0));
+    stage.plugin.stop(launch);
+    stage.plugin.stop(group);
+    wait_for_reports(2, &AtomicUsize::new(0));
+}
+
+/// The application begins a group and does not end it.
+pub(super) fn group(stage: &Stage<'_>) {
+    let player = stage.player();
+    whole(stage);
+    let group = player.start_group_api(false, 2);
+    let _call = player.coll_api(group, COUNT, false);
+    wait_for_reports(1, &AtomicUsize::new(0));
+    player.end_group_api(group);
+    stage.plugin.stop(group);
+    wait_for_reports(2, &AtomicUsize::new(0));
+}
+
+/// What is no hang: a slow first operation, nothing in flight, and operations of which nobody hears
+/// more than that they were enqueued.
+pub(super) fn quiet(stage: &Stage<'_>) {
+    let mut player = stage.player();
+    let first = player.enqueue(COUNT, CHANNELS);
+    let kernel = player.start_kernel(first.coll, 0, now_ns());
+    std::thread::sleep(Duration::from_millis(2500));
+    player.stop_kernel(kernel, now_ns());
+    whole(stage);
+    std::thread::sleep(Duration::from_millis(2500));
+    let other = stage.plugin.init(0xbeef, 2, 0);
+    let mut player = Player::new(stage.plugin, other, 0);
+    for _ in 0..3 {
+        let _enqueued = player.enqueue(COUNT, CHANNELS);
+    }
+    std::thread::sleep(Duration::from_millis(2500));
+    stage.plugin.finalize(other);
+}
+
+/// An operation stands still, and then more comes than can be recorded.
+pub(super) fn lossy(stage: &Stage<'_>) {
+    let mut player = stage.player();
+    (0..2).for_each(|_| whole(stage));
+    let stuck = player.enqueue(COUNT, CHANNELS);
+    let _kernel = player.start_kernel(stuck.coll, 0, now_ns());
+    for _ in 0..2_000_000 {
+        stage.plugin.stop(player.start_group());
+    }
+    std::thread::sleep(Duration::from_millis(4500));
+}
+
+/// A simulated hang, of which the application is told, and its end.
+///
+/// # Panics
+/// If the plugin refuses, or tells nothing.
+pub(super) fn drill(stage: &Stage<'_>) {
+    let control = Control::load(stage.plugin.path()).expect("it was loaded before");
+    whole(stage);
+    let told = AtomicUsize::new(0);
+    control.on_hang(&told);
+    assert_eq!(control.simulate_hang(0.0), 2);
+    assert_eq!(control.simulate_hang(f64::NAN), 2);
+    assert_eq!(control.simulate_hang(1.0), 0, "{}", control.error());
+    wait_for_reports(2, &AtomicUsize::new(0));
+    until(|| told.load(Ordering::Relaxed) == 2);
+    control.forget_hangs();
+}
+
+/// An operation from its begin to its end.
+fn whole(stage: &Stage<'_>) {
+    let enqueued = stage.player().enqueue(COUNT, CHANNELS);
+    stage.apart(|| stage.player().proxy(enqueued, CHANNELS, STEPS));
+}
+
+/// Waits until the run's folder has so many reports, and says how many there are.
+fn wait_for_reports(count: usize, found: &AtomicUsize) {
+    let run = std::env::var("NCCLSCOPE_DIR").expect("the test says where recordings go");
+    until(|| {
+        let files = std::fs::read_dir(&run).into_iter().flatten().flatten();
+        let is_report = |name: &std::ffi::OsString| name.to_string_lossy().contains(".hang-");
+        found.store(files.filter(|f| is_report(&f.file_name())).count(), Ordering::Relaxed);
+        found.load(Ordering::Relaxed) >= count
+    });
+}
+
+fn until(mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !is_so() {
+        if Instant::now() > end {
+            eprintln!("waited in vain");
+            std::process::exit(1);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The watchdog: what it says of an operation that stands still, once; that it is over when it is;
+//! and what it leaves alone.
+
+use crate::common::{Played, play, play_with};
+use ncclscope_trace::progress::{Progress, Vital, progress_flags};
+
+/// Ends when the watchdog has said what there is to say; the limit is two seconds.
+fn watched(version: usize, script: &str) -> Played {
+    let env = [("NCCLSCOPE_HANG_SEC", "2"), ("NCCLSCOPE_HANG_ACTION", "log,exec:true")];
+    play_with(version, script, false, &["--ops", "1"], &env)
+}
+
+/// Each script with what its report says, and the first version that has its events.
+const HANGS: [(&str, &str, usize); 11] = [
+    ("hang-kernel", "H3a: its kernel has not started", 4),
+    ("hang-channel", "H3b: its kernel has started on 1 of 2 channels", 4),
+    ("hang-sends-nothing", "N1: this GPU gives no data for rank 1 on channel 0", 4),
+    ("hang-peer", "N2: rank 1 takes no data on channel 0", 4),
+    ("hang-wire", "N3: data to rank 1 was given to the network on channel 0", 4),
+    ("hang-flush", "N4: data from rank 1 arrived on channel 0 and is not flushed", 4),
+    ("hang-takes-nothing", "N5: this GPU does not take the data that arrived from rank 1", 4),
+    ("hang-upstream", "nothing of it has come from rank 1", 4),
+    ("hang-proxy", "P1: NCCL's proxy thread ", 4),
+    ("hang-launch", "H1d: the CUDA launch of its kernel does not return", 5),
+    ("hang-group", "H1d: the application has begun a group of calls", 5),
+];
+
+fn check(version: usize, (script, says, _): (&str, &str, usize)) {
+    let played = watched(version, script);
+    let hangs: Vec<&str> = played.recording.hangs().iter().map(|(_, text)| text.as_str()).collect();
+    let [hung, over] = hangs.as_slice() else {
+        panic!("v{version} {script}: told once, and once that it is over: {hangs:#?}");
+    };
+    assert!(hung.starts_with("HANG: AllReduce "), "v{version} {script}: {hung}");
+    assert!(hung.contains(says), "v{version} {script}: {hung}");
+    assert!(hung.contains("communicator 0xc0ffee"), "v{version} {script}: {hung}");
+    assert!(over.starts_with("recovered after "), "v{version} {script}: {over}");
+}
+
+#[test]
+fn each_local_class_is_told_apart_and_its_end_is_told() {
+    HANGS.into_iter().for_each(|hang| check(6, hang));
+}
+
+#[test]
+fn a_version_without_api_events_tells_the_same_of_what_is_enqueued() {
+    let first = HANGS.into_iter().filter(|(.., since)| *since <= 4);
+    first.step_by(4).for_each(|hang| check(4, hang));
+}
+
+#[test]
+fn what_is_no_hang_is_left_alone() {
+    let check = |version| {
+        let played = watched(version, "hang-quiet");
+        assert_eq!(played.recording.hangs(), [], "v{version}");
+    };
+    std::thread::scope(|scope| {
+        for version in [3, 4, 7] {
+            scope.spawn(move || check(version));
+        }
+    });
+}
+
+#[test]
+fn an_operation_whose_end_may_be_lost_is_no_hang() {
+    let played = watched(6, "hang-lossy");
+    let lost: u64 = played.recording.lanes().iter().flat_map(|lane| lane.header.lost).sum();
+    assert!(lost > 0, "the flood is too much for the drain thread");
+    assert_eq!(played.recording.hangs(), []);
+    assert_ne!(last_progress(&played).flags & progress_flags::LOSSY, 0);
+}
+
+#[test]
+fn a_drill_goes_the_whole_way_and_says_what_it_is() {
+    let played = watched(5, "hang-drill");
+    let hangs = played.recording.hangs();
+    assert_eq!(hangs.len(), 2, "{hangs:?}");
+    assert!(hangs[0].1.starts_with("DRILL: HANG: a simulated operation"), "{hangs:?}");
+    assert!(hangs[1].1.starts_with("DRILL: recovered after "), "{hangs:?}");
+}
+
+#[test]
+fn how_far_a_process_has_come_is_in_its_recording() {
+    for version in 1..=7 {
+        let played = play(version, "allreduce", false, &["--ops", "100"]);
+        let last = last_progress(&played);
+        let Progress { api, enqueued, started, done, .. } = last;
+        let kernels = if version >= 3 { 100 } else { 0 };
+        assert_eq!((api, enqueued, started, done), (100, 100, kernels, 100), "v{version}");
+        let has = |flag| last.flags & flag != 0;
+        assert_eq!(has(progress_flags::NO_API), version < 5, "v{version}");
+        assert_eq!(has(progress_flags::NO_KERNEL), version < 3, "v{version}");
+        let never = progress_flags::PARTIAL | progress_flags::LOSSY | progress_flags::STUCK;
+        assert!(!has(never | progress_flags::NO_END) && has(progress_flags::ENDED), "{last:?}");
+        assert_ne!(last.hash, 0, "v{version}");
+    }
+}
+
+/// What the recording says last of its communicator.
+fn last_progress(played: &Played) -> Progress {
+    let progress = |vital: &Vital| match vital {
+        Vital::Progress(progress) => Some(*progress),
+        _ => None,
+    };
+    played.recording.vitals().iter().rev().find_map(progress).expect("it is told")
+}

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The plugin's C functions, called by a rank as an application calls them.
+
+use libloading::os::unix::{Library, Symbol};
+use std::ffi::{c_char, c_int};
+
+/// Starts or stops recording in this process, by the plugin that NCCL was told to load.
+///
+/// # Errors
+/// There is none, it lacks the functions, or it refused.
+pub fn record(on: bool) -> Result<(), String> {
+    let path = std::env::var("NCCL_PROFILER_PLUGIN").map_err(|e| e.to_string())?;
+    // SAFETY: NCCL has loaded it already, so that nothing is initialised now.
+    let plugin = unsafe { Library::new(&path) }.map_err(|e| e.to_string())?;
+    let code = if on {
+        let start: Symbol<unsafe extern "C" fn(*const c_char) -> c_int> =
+            // SAFETY: the function's type, as the plugin's `api.rs` has it.
+            unsafe { plugin.get(b"ncclscope_start") }.map_err(|e| e.to_string())?;
+        // SAFETY: it takes NULL.
+        unsafe { start(std::ptr::null()) }
+    } else {
+        let stop: Symbol<extern "C" fn() -> c_int> =
+            // SAFETY: the function's type, as the plugin's `api.rs` has it.
+            unsafe { plugin.get(b"ncclscope_stop") }.map_err(|e| e.to_string())?;
+        stop()
+    };
+    if code == 0 { Ok(()) } else { Err(format!("the plugin refused: {code}")) }
+}

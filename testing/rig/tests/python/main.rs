@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The Python package: its own tests, on the plugin, the tool and the stand-in that were built.
+
+#![expect(clippy::print_stdout, reason = "a test that is skipped says so")]
+
+use rig::{build, wheel};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Runs a file of `python/tests` with `python`.
+#[track_caller]
+fn run(python: &Path, file: &str, variables: &[(&str, &Path)]) -> String {
+    build::package("ncclscope-cli").expect("the tool builds");
+    let plugin = build::package("ncclscope-plugin").expect("the plugin builds");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../python");
+    let mut command = Command::new(python);
+    command.arg(root.join("tests").join(file)).env("PYTHONPATH", root.join("src"));
+    command.env("PYTHONDONTWRITEBYTECODE", "1");
+    command.env("NCCLSCOPE_PLUGIN", plugin.join("libnccl_profiler_ncclscope.so"));
+    let output = command.envs(variables.iter().copied()).output().expect("the interpreter starts");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}{errors}");
+    assert!(!errors.contains("Ran 0 tests"), "{errors}");
+    println!("{text}{errors}");
+    text + &errors
+}
+
+/// The interpreters that a variable names, which have torch; apart by colons.
+fn torch(variable: &str, is_required: bool) -> Vec<PathBuf> {
+    let found = std::env::var_os(variable);
+    if found.is_none() {
+        let required = is_required && std::env::var_os("NCCLSCOPE_REQUIRE_TORCH").is_some();
+        assert!(!required, "{variable} is not set: name a Python that has torch");
+        println!("skipped: {variable} is not set");
+    }
+    found.iter().flat_map(std::env::split_paths).collect()
+}
+
+fn profiles(python: &Path) -> Option<String> {
+    let nccl = wheel::find_or_skip("2.30.7")?;
+    let cuda = &build::artifacts().expect("the stand-in builds").cuda;
+    let variables = [("NCCLSCOPE_TEST_CUDA", &**cuda), ("NCCLSCOPE_TEST_NCCL", &*nccl)];
+    Some(run(python, "test_torch.py", &variables))
+}
+
+#[test]
+fn the_package_finds_and_calls_the_plugin() {
+    run(Path::new("python3"), "test_package.py", &[]);
+}
+
+#[test]
+fn profiles_of_torch_show_nccl() {
+    for python in torch("NCCLSCOPE_TEST_TORCH_PYTHON", true) {
+        let Some(said) = profiles(&python) else { return };
+        assert!(said.contains("Kineto's headers: True"), "{said}");
+    }
+}
+
+/// The oldest has no headers of Kineto: its traces are merged.
+#[test]
+fn profiles_of_older_torches_show_nccl() {
+    for python in torch("NCCLSCOPE_TEST_OLD_TORCH_PYTHON", false) {
+        let Some(said) = profiles(&python) else { return };
+        assert!(said.contains("\nOK"), "{said}");
+    }
+}

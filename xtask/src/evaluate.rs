@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `cargo xtask evaluate`: how often `ncclscope diagnose` and `ncclscope stragglers` are right.
+//!
+//! Jobs with a planted fault, and controls without, are simulated (`ncclscope simulate`) or, with
+//! `--standin`, run on real NCCL with the rig's scenario files; the tool judges their recordings,
+//! and what it says is compared with what was planted. `--small` is what CI runs. The exit status
+//! is 1 where a bound of [`LEAST`] is missed, or a control has a verdict.
+
+mod case;
+mod score;
+mod silent;
+mod standin;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use case::{Case, Fault, Folder, Group, Judged};
+use score::{Cause, Score, shown};
+use serde_json::{Value, json};
+use silent::SHARES;
+
+use crate::nccl::Release;
+use crate::{Outcome, Usage, build, nccl};
+
+/// Precision and recall of classes and ranks, over all planted faults of one number of ranks.
+const LEAST: f64 = 0.98;
+/// The release of `--standin`.
+const RELEASE: (&str, u8) = ("2.28.9", 12);
+
+/// What the command line asks for.
+#[derive(Debug)]
+struct Options {
+    ranks: Vec<u64>,
+    seeds: u64,
+    faults: Vec<String>,
+    silent: bool,
+    standin: bool,
+    json: Option<PathBuf>,
+}
+
+fn parse(args: &[String]) -> Result<Options, Usage> {
+    let mut options = Options {
+        ranks: vec![64, 1024],
+        seeds: 3,
+        faults: Vec::new(),
+        silent: true,
+        standin: false,
+        json: None,
+    };
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        let mut value = || args.next().ok_or_else(|| Usage(format!("{arg} needs a value")));
+        let number = |text: &String| {
+            let number = text.parse().ok().filter(|&number| number > 0);
+            number.ok_or_else(|| Usage(format!("evaluate: {text} is no number above 0")))
+        };
+        match arg.as_str() {
+            "--small" => (options.ranks, options.seeds, options.silent) = (vec![16], 1, false),
+            "--ranks" => {
+                options.ranks =
+                    value()?.split(',').map(|n| number(&n.to_owned())).collect::<Result<_, _>>()?;
+            }
+            "--seeds" => options.seeds = number(value()?)?,
+            "--fault" => options.faults.push(value()?.clone()),
+            "--no-silent" => options.silent = false,
+            "--standin" => options.standin = true,
+            "--json" => options.json = Some(value()?.into()),
+            _ => return Err(Usage(format!("evaluate: unknown argument `{arg}`"))),
+        }
+    }
+    Ok(options)
+}
+
+/// Runs the task.
+pub(crate) fn run(args: &[String]) -> Outcome {
+    let options = parse(args)?;
+    let folder = build::release()?;
+    let tool = folder.join("ncclscope");
+    let scratch = Folder::new(PathBuf::from("target/evaluate"))?;
+    let mut good = true;
+    let mut rows = Vec::new();
+    if options.standin {
+        good &= on_standin(&folder, &scratch.0, &mut rows)?;
+    } else {
+        let faults = chosen(&tool, &options.faults)?;
+        for &ranks in &options.ranks {
+            good &= simulated(&options, &tool, &scratch.0, &faults, ranks, &mut rows)?;
+        }
+    }
+    if let Some(file) = &options.json {
+        let report = json!({"schema": "ncclscope.evaluation/1", "rows": rows});
+        fs::write(file, serde_json::to_string_pretty(&report)?)?;
+    }
+    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The faults that the command line names; none: all.
+fn chosen(tool: &Path, names: &[String]) -> Outcome<Vec<Fault>> {
+    let mut faults = Fault::all(tool)?;
+    if let Some(name) = names.iter().find(|&name| faults.iter().all(|fault| fault.name != *name)) {
+        return Err(Usage(format!("evaluate: no fault `{name}`")).into());
+    }
+    faults.retain(|fault| names.is_empty() || names.contains(&fault.name));
+    Ok(faults)
+}
+
+/// Everything with one number of ranks. False where a bound is missed.
+fn simulated(
+    options: &Options,
+    tool: &Path,
+    scratch: &Path,
+    faults: &[Fault],
+    ranks: u64,
+    rows: &mut Vec<Value>,
+) -> Outcome<bool> {
+    println!("\n{ranks} ranks, {} seeds\n", options.seeds);
+    println!(
+        "{:<22} {:>5} {:>6} {:>9}  said where it is not exact",
+        "fault", "exact", "ranks", "detected"
+    );
+    let mut total = Total::default();
+    for fault in faults {
+        let mut line = Line::default();
+        for seed in 1..=options.seeds {
+            let case = Case { fault: fault.clone(), ranks, seed };
+            let judged = case.run(tool, scratch)?;
+            rows.push(row(&case.name(), &judged.planted, &judged.found, &judged.score));
+            line.add(&judged);
+            total.add(fault.group, &judged);
+        }
+        println!("{}", line.shown(&fault.name));
+    }
+    total.print();
+    if options.silent {
+        print_silent(tool, scratch, faults, ranks)?;
+    }
+    Ok(total.is_good())
+}
+
+fn row(name: &str, planted: &[Cause], found: &[Cause], score: &Score) -> Value {
+    let list = |causes: &[Cause]| -> Vec<Value> {
+        causes.iter().map(|c| json!({"class": c.class, "root_ranks": c.ranks})).collect()
+    };
+    json!({"case": name, "planted": list(planted), "found": list(found), "exact": score.is_exact()})
+}
+
+/// All seeds of a fault.
+#[derive(Debug, Default)]
+struct Line {
+    score: Score,
+    slowest_s: f64,
+    said: Vec<String>,
+}
+
+impl Line {
+    fn add(&mut self, judged: &Judged) {
+        self.score += &judged.score;
+        self.slowest_s = self.slowest_s.max(judged.detected_s.unwrap_or(0.0));
+        if !judged.score.is_exact() {
+            self.said.push(format!("{} for {}", words(&judged.found), words(&judged.planted)));
+        }
+    }
+
+    fn shown(&self, name: &str) -> String {
+        let Score { runs, exact, .. } = self.score;
+        let detected =
+            if self.slowest_s > 0.0 { format!("{:.0} s", self.slowest_s) } else { "-".into() };
+        let ranks = shown(self.score.ranks.recall());
+        format!(
+            "{name:<22} {exact:>2}/{runs:<2} {ranks:>6} {detected:>9}  {}",
+            self.said.join("; ")
+        )
+    }
+}
+
+fn words(causes: &[Cause]) -> String {
+    let one = |cause: &Cause| {
+        let ranks: Vec<String> = cause.ranks.iter().take(6).map(u64::to_string).collect();
+        let more = if cause.ranks.len() > 6 { ",..." } else { "" };
+        format!("{}[{}{more}]", cause.class, ranks.join(","))
+    };
+    let all: Vec<String> = causes.iter().take(4).map(one).collect();
+    if all.is_empty() { "nothing".into() } else { all.join(" ") }
+}
+
+/// All faults of one number of ranks.
+#[derive(Debug, Default)]
+struct Total {
+    faults: BTreeMap<Group, Score>,
+    controls: Score,
+    control_hours: f64,
+}
+
+impl Total {
+    fn add(&mut self, group: Group, judged: &Judged) {
+        if group == Group::Control {
+            self.controls += &judged.score;
+            self.control_hours += judged.rank_hours;
+        } else {
+            *self.faults.entry(group).or_default() += &judged.score;
+        }
+    }
+
+    /// Verdicts on controls.
+    fn false_verdicts(&self) -> u64 {
+        self.controls.all_classes().wrong
+    }
+
+    fn is_good(&self) -> bool {
+        let reaches =
+            |score: &Score| score.all_classes().reaches(LEAST) && score.ranks.reaches(LEAST);
+        self.faults.values().all(reaches) && self.false_verdicts() == 0
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a few verdicts")]
+    fn print(&self) {
+        println!("\n{:<10} {:>10} {:>10}", "class", "precision", "recall");
+        for (name, tally) in self.faults.values().flat_map(|score| &score.classes) {
+            println!("{name:<10} {:>10} {:>10}", shown(tally.precision()), shown(tally.recall()));
+        }
+        for (group, score) in &self.faults {
+            let (classes, ranks) = (score.all_classes(), score.ranks);
+            for (what, tally) in [("classes", classes), ("ranks", ranks)] {
+                let name = format!("{group:?} {what}");
+                println!(
+                    "{name:<14} {:>6} {:>10}",
+                    shown(tally.precision()),
+                    shown(tally.recall())
+                );
+            }
+        }
+        let per_thousand = self.false_verdicts() as f64 * 1000.0 / self.control_hours.max(1e-9);
+        println!(
+            "controls: {} verdicts in {} runs, {:.1} rank-hours: {per_thousand:.1} per 1,000",
+            self.false_verdicts(),
+            self.controls.runs,
+            self.control_hours,
+        );
+    }
+}
+
+/// The curve over silent ranks: of the first seed of each hang.
+fn print_silent(tool: &Path, scratch: &Path, faults: &[Fault], ranks: u64) -> Outcome<()> {
+    let mut sums = vec![Score::default(); SHARES.len()];
+    for fault in faults.iter().filter(|fault| fault.group == Group::Hang) {
+        let case = Case { fault: fault.clone(), ranks, seed: 1 };
+        let scores = silent::curve(&case, tool, scratch)?;
+        sums.iter_mut().zip(&scores).for_each(|(sum, score)| *sum += score);
+    }
+    println!("\nhealthy ranks that are silent, and what is left of hang verdicts");
+    println!(
+        "{:>7} {:>12} {:>12} {:>12} {:>12}",
+        "silent", "class prec.", "class rec.", "rank prec.", "rank rec."
+    );
+    for (share, sum) in SHARES.iter().zip(&sums) {
+        let (classes, ranks) = (sum.all_classes(), sum.ranks);
+        let shares = [classes.precision(), classes.recall(), ranks.precision(), ranks.recall()];
+        let shares: Vec<String> = shares.iter().map(|&s| format!("{:>12}", shown(s))).collect();
+        println!("{:>6}% {}", share, shares.join(" "));
+    }
+    Ok(())
+}
+
+/// The rig's scenarios. False where one is not exact.
+fn on_standin(folder: &Path, scratch: &Path, rows: &mut Vec<Value>) -> Outcome<bool> {
+    let release = Release::new(RELEASE.0, RELEASE.1)?;
+    nccl::fetch_all(std::slice::from_ref(&release))?;
+    println!("\n{:<22} {:<6} said", "scenario", "exact");
+    let mut good = true;
+    for found in standin::run(folder, &release, scratch)? {
+        let exact = found.score.is_exact();
+        good &= exact;
+        let said = words(&found.found);
+        let instead = if exact { String::new() } else { format!(" for {}", words(&found.planted)) };
+        println!("{:<22} {:<6} {said}{instead}", found.scenario, if exact { "yes" } else { "NO" });
+        rows.push(row(found.scenario, &found.planted, &found.found, &found.score));
+    }
+    Ok(good)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(words: &str) -> Result<Options, Usage> {
+        parse(&words.split_whitespace().map(String::from).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn options_are_read() {
+        let options = parsed("--ranks 8,64 --seeds 2 --fault killed --no-silent --json x.json");
+        let options = options.expect("all are known");
+        assert_eq!((options.ranks, options.seeds), (vec![8, 64], 2));
+        assert_eq!(options.faults, ["killed"]);
+        assert!(!options.silent && !options.standin);
+        assert_eq!(parsed("--small").expect("known").ranks, [16]);
+        for wrong in ["--ranks x", "--seeds 0", "--fault", "--ranks 8,,9", "small"] {
+            assert!(parsed(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_verdict_on_a_control_fails_and_a_missed_fault_too() {
+        let cause = |class: &str| Cause { class: class.into(), ranks: [1].into() };
+        let judged = |planted: &[Cause], found: &[Cause]| Judged {
+            score: Score::of(planted, found),
+            ..Judged::default()
+        };
+        let mut total = Total::default();
+        total.add(Group::Control, &judged(&[], &[]));
+        total.add(Group::Hang, &judged(&[cause("H1a")], &[cause("H1a")]));
+        assert!(total.is_good());
+        total.add(Group::Control, &judged(&[], &[cause("S2")]));
+        assert!(!total.is_good());
+        let mut total = Total::default();
+        total.add(Group::Slow, &judged(&[cause("S1")], &[]));
+        assert!(!total.is_good());
+    }
+}

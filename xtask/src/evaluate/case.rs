@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+//! One simulated job: made, judged by the tool, and compared with what was planted in it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use super::score::{Cause, Score};
+use crate::Outcome;
+
+/// What a planted thing does to a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Group {
+    Hang,
+    Slow,
+    Control,
+}
+
+/// A line of `ncclscope simulate --list`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Fault {
+    pub(super) name: String,
+    pub(super) group: Group,
+}
+
+impl Fault {
+    /// The faults that the simulator knows.
+    pub(super) fn all(tool: &Path) -> Outcome<Vec<Fault>> {
+        let list = json(Command::new(tool).args(["simulate", "--list", "--format", "json"]))?;
+        let rows = list["faults"].as_array().ok_or("simulate --list: no `faults`")?;
+        let faults: Option<Vec<Fault>> = rows.iter().map(Fault::read).collect();
+        Ok(faults.ok_or("simulate --list: a fault without name or group")?)
+    }
+
+    fn read(row: &Value) -> Option<Fault> {
+        let group = match row["group"].as_str()? {
+            "hang" => Group::Hang,
+            "slow" => Group::Slow,
+            "control" => Group::Control,
+            _ => return None,
+        };
+        Some(Fault { name: row["name"].as_str()?.to_owned(), group })
+    }
+}
+
+/// A job to simulate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Case {
+    pub(super) fault: Fault,
+    pub(super) ranks: u64,
+    pub(super) seed: u64,
+}
+
+/// What came out.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Judged {
+    pub(super) score: Score,
+    pub(super) planted: Vec<Cause>,
+    pub(super) found: Vec<Cause>,
+    /// From the injection to the verdict with the default threshold, s: hangs alone.
+    pub(super) detected_s: Option<f64>,
+    /// What was observed, in hours of one rank.
+    pub(super) rank_hours: f64,
+}
+
+impl Case {
+    /// What tells it from the others.
+    pub(super) fn name(&self) -> String {
+        format!("{}-{}-{}", self.fault.name, self.ranks, self.seed)
+    }
+
+    /// Writes the job's recordings to `folder`.
+    pub(super) fn simulate(&self, tool: &Path, folder: &Path) -> Outcome<()> {
+        let mut command = Command::new(tool);
+        command.args(["simulate", "--fault", &self.fault.name]);
+        command.args(["--ranks", &self.ranks.to_string(), "--seed", &self.seed.to_string()]);
+        text(command.arg("-o").arg(folder)).map(drop)
+    }
+
+    /// Simulates and judges it in a folder below `scratch`, which is gone afterwards.
+    pub(super) fn run(&self, tool: &Path, scratch: &Path) -> Outcome<Judged> {
+        let folder = Folder::new(scratch.join(self.name()))?;
+        self.simulate(tool, &folder.0)?;
+        self.judge(tool, &folder.0)
+    }
+
+    /// Judges the recordings in `folder`.
+    pub(super) fn judge(&self, tool: &Path, folder: &Path) -> Outcome<Judged> {
+        let truth: Value = serde_json::from_str(&fs::read_to_string(folder.join("truth.json"))?)?;
+        let diagnosis =
+            json(Command::new(tool).args(["diagnose", "--format", "json"]).arg(folder))?;
+        let mut found = Cause::list(&diagnosis["verdicts"]);
+        let mut planted = Cause::list(&truth["verdicts"]);
+        if self.fault.group != Group::Hang {
+            let slow =
+                json(Command::new(tool).args(["stragglers", "--format", "json"]).arg(folder))?;
+            found.extend(Cause::list(&slow["summary"]));
+            planted.extend(Cause::list(&truth["slow"]));
+        }
+        let seconds = truth["seconds"].as_f64().unwrap_or(0.0);
+        Ok(Judged {
+            score: Score::of(&planted, &found),
+            planted,
+            found,
+            detected_s: detection(&truth, &diagnosis),
+            rank_hours: seconds * rank_count(self.ranks) / 3600.0,
+        })
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "numbers of ranks")]
+fn rank_count(ranks: u64) -> f64 {
+    ranks as f64
+}
+
+/// The age from which on `ncclscope diagnose` holds an operation for stuck.
+const THRESHOLD_S: f64 = 30.0;
+
+/// When a hang would have been told that is looked for once a second, and believed when the
+/// counters stood still twice: the threshold, and two seconds, after the oldest operation that
+/// waits began.
+fn detection(truth: &Value, diagnosis: &Value) -> Option<f64> {
+    let ages = diagnosis["verdicts"].as_array()?.iter().filter_map(|v| v["age_s"].as_f64());
+    let oldest =
+        ages.fold(None, |oldest: Option<f64>, age| Some(oldest.map_or(age, |o| o.max(age))))?;
+    let [ended, injected] = ["ended_ns", "injected_ns"].map(|name| truth[name].as_u64());
+    let left = std::time::Duration::from_nanos(ended?.saturating_sub(injected?)).as_secs_f64();
+    Some((left - oldest).max(0.0) + THRESHOLD_S + 2.0)
+}
+
+/// A folder that is gone with its owner.
+#[derive(Debug)]
+pub(super) struct Folder(pub(super) PathBuf);
+
+impl Folder {
+    pub(super) fn new(path: PathBuf) -> Outcome<Folder> {
+        if path.exists() {
+            fs::remove_dir_all(&path)?;
+        }
+        fs::create_dir_all(&path)?;
+        Ok(Folder(path))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // What is left over is overwritten the next time.
+        let _gone = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What the tool prints. Status 1 means that it found something.
+fn text(command: &mut Command) -> Outcome<String> {
+    let output = command.stdin(Stdio::null()).output()?;
+    match output.status.code() {
+        Some(0 | 1) => Ok(String::from_utf8(output.stdout)?),
+        _ => {
+            let words = String::from_utf8_lossy(&output.stderr);
+            Err(format!("{command:?}: {}: {}", output.status, words.trim_end()).into())
+        }
+    }
+}
+
+/// What the tool prints, as JSON.
+pub(super) fn json(command: &mut Command) -> Outcome<Value> {
+    Ok(serde_json::from_str(&text(command)?)?)
+}

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How well what was found agrees with what was planted.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::AddAssign;
+
+use serde_json::Value;
+
+/// A cause with the ranks that have it: planted, or found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Cause {
+    pub(super) class: String,
+    pub(super) ranks: BTreeSet<u64>,
+}
+
+impl Cause {
+    /// The causes of a list of verdicts, findings or truths.
+    pub(super) fn list(array: &Value) -> Vec<Cause> {
+        let cause = |row: &Value| {
+            let ranks = row["root_ranks"].as_array().into_iter().flatten();
+            Cause {
+                class: row["class"].as_str().unwrap_or("none").to_owned(),
+                ranks: ranks.filter_map(Value::as_u64).collect(),
+            }
+        };
+        array.as_array().into_iter().flatten().map(cause).collect()
+    }
+}
+
+/// What was right, what was said without cause, and what was missed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Tally {
+    pub(super) right: u64,
+    pub(super) wrong: u64,
+    pub(super) missed: u64,
+}
+
+impl Tally {
+    /// Share of what was said that is right; `None` if nothing was said.
+    pub(super) fn precision(self) -> Option<f64> {
+        share(self.right, self.wrong)
+    }
+
+    /// Share of what there was that was said; `None` if there was nothing.
+    pub(super) fn recall(self) -> Option<f64> {
+        share(self.right, self.missed)
+    }
+
+    /// True if neither is below `least`. What was never said and never there is no failure.
+    pub(super) fn reaches(self, least: f64) -> bool {
+        [self.precision(), self.recall()].into_iter().flatten().all(|share| share >= least)
+    }
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Tally) {
+        self.right += other.right;
+        self.wrong += other.wrong;
+        self.missed += other.missed;
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts of verdicts")]
+fn share(part: u64, rest: u64) -> Option<f64> {
+    (part + rest > 0).then(|| part as f64 / (part + rest) as f64)
+}
+
+/// One run's verdicts against its truth.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Score {
+    /// By class: of what is wrong, the class that was said; of the rest, the one that was planted.
+    pub(super) classes: BTreeMap<String, Tally>,
+    /// Ranks named, over all causes.
+    pub(super) ranks: Tally,
+    /// Runs, and those of them of which everything is right.
+    pub(super) runs: u64,
+    pub(super) exact: u64,
+}
+
+impl Score {
+    /// Compares. A verdict counts for a planted cause of its class, first of all for one that names
+    /// the same ranks.
+    pub(super) fn of(planted: &[Cause], found: &[Cause]) -> Score {
+        let mut score = Score { runs: 1, ..Score::default() };
+        let mut left: Vec<&Cause> = found.iter().collect();
+        for truth in planted {
+            let fits = |cause: &&Cause| cause.class == truth.class;
+            let same = left.iter().position(|cause| fits(cause) && cause.ranks == truth.ranks);
+            let tally = score.classes.entry(truth.class.clone()).or_default();
+            match same.or_else(|| left.iter().position(fits)) {
+                Some(at) => {
+                    left.remove(at);
+                    tally.right += 1;
+                }
+                None => tally.missed += 1,
+            }
+        }
+        for cause in left {
+            score.classes.entry(cause.class.clone()).or_default().wrong += 1;
+        }
+        let all = |causes: &[Cause]| -> BTreeSet<u64> {
+            causes.iter().flat_map(|cause| cause.ranks.iter().copied()).collect()
+        };
+        let (truth, said) = (all(planted), all(found));
+        let count = |set: usize| set as u64;
+        score.ranks = Tally {
+            right: count(truth.intersection(&said).count()),
+            wrong: count(said.difference(&truth).count()),
+            missed: count(truth.difference(&said).count()),
+        };
+        score.exact = u64::from(score.is_exact());
+        score
+    }
+
+    /// True if nothing was said without cause, and nothing missed.
+    pub(super) fn is_exact(&self) -> bool {
+        let clean = |tally: &Tally| tally.wrong == 0 && tally.missed == 0;
+        clean(&self.ranks) && self.classes.values().all(clean)
+    }
+
+    /// All classes together.
+    pub(super) fn all_classes(&self) -> Tally {
+        let mut all = Tally::default();
+        self.classes.values().for_each(|&tally| all += tally);
+        all
+    }
+}
+
+impl AddAssign<&Score> for Score {
+    fn add_assign(&mut self, other: &Score) {
+        for (class, &tally) in &other.classes {
+            *self.classes.entry(class.clone()).or_default() += tally;
+        }
+        self.ranks += other.ranks;
+        self.runs += other.runs;
+        self.exact += other.exact;
+    }
+}
+
+/// A share as a table shows it.
+pub(super) fn shown(share: Option<f64>) -> String {
+    share.map_or_else(|| "-".into(), |share| format!("{share:.3}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cause(class: &str, ranks: &[u64]) -> Cause {
+        Cause { class: class.into(), ranks: ranks.iter().copied().collect() }
+    }
+
+    #[test]
+    fn all_right_is_exact() {
+        let planted = [cause("H1a", &[3]), cause("H1a", &[5])];
+        let score = Score::of(&planted, &[cause("H1a", &[5]), cause("H1a", &[3])]);
+        assert!(score.is_exact() && score.exact == 1);
+        assert_eq!(score.classes["H1a"], Tally { right: 2, wrong: 0, missed: 0 });
+        assert_eq!(score.ranks, Tally { right: 2, wrong: 0, missed: 0 });
+        assert!(Score::of(&[], &[]).is_exact(), "a control of which nothing is said");
+    }
+
+    #[test]
+    fn each_kind_of_error_counts_where_it_belongs() {
+        let score = Score::of(&[cause("H3a", &[1])], &[cause("N1", &[1, 2])]);
+        assert_eq!(score.classes["H3a"], Tally { right: 0, wrong: 0, missed: 1 });
+        assert_eq!(score.classes["N1"], Tally { right: 0, wrong: 1, missed: 0 });
+        assert_eq!(score.ranks, Tally { right: 1, wrong: 1, missed: 0 });
+        assert!(!score.is_exact());
+        assert_eq!(score.all_classes(), Tally { right: 0, wrong: 1, missed: 1 });
+        assert!(!score.all_classes().reaches(0.5) && Tally::default().reaches(1.0));
+    }
+
+    #[test]
+    fn the_right_class_on_the_wrong_rank_is_not_exact() {
+        let score = Score::of(&[cause("H1a", &[1])], &[cause("H1a", &[2])]);
+        assert_eq!(score.classes["H1a"].right, 1);
+        assert_eq!(score.ranks, Tally { right: 0, wrong: 1, missed: 1 });
+        assert!(!score.is_exact());
+    }
+
+    #[test]
+    fn scores_add_up() {
+        let mut sum = Score::default();
+        sum += &Score::of(&[cause("S1", &[1])], &[cause("S1", &[1])]);
+        sum += &Score::of(&[cause("S1", &[1])], &[]);
+        assert_eq!((sum.runs, sum.exact), (2, 1));
+        assert_eq!(sum.ranks.recall(), Some(0.5));
+        assert_eq!(sum.classes["S1"].precision(), Some(1.0));
+    }
+
+    #[test]
+    fn lists_are_read_from_any_of_the_three() {
+        let value = serde_json::json!([{"class": "H2", "root_ranks": [4, 2]}, {"class": "S2"}]);
+        assert_eq!(Cause::list(&value), [cause("H2", &[2, 4]), cause("S2", &[])]);
+        assert!(Cause::list(&Value::Null).is_empty());
+    }
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What is left of a verdict when recordings are missing.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::case::{Case, Folder};
+use super::score::Score;
+use crate::Outcome;
+
+/// Shares of the healthy ranks that say nothing, in percent.
+pub(super) const SHARES: &[u64] = &[0, 1, 5, 10, 25, 50];
+/// Choices of them for each share.
+const DRAWS: u64 = 3;
+
+/// The scores of a case for each of [`SHARES`]: the ranks that have the fault are never silent.
+pub(super) fn curve(case: &Case, tool: &Path, scratch: &Path) -> Outcome<Vec<Score>> {
+    let whole = Folder::new(scratch.join(format!("whole-{}", case.name())))?;
+    case.simulate(tool, &whole.0)?;
+    let planted = case.judge(tool, &whole.0)?.planted;
+    let kept = |rank: &u64| planted.iter().any(|cause| cause.ranks.contains(rank));
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(&whole.0)?.map(|entry| Ok(entry?.path())).collect::<Outcome<_>>()?;
+    // The simulator names processes so that the order of names is that of ranks.
+    files.sort();
+    let (recordings, others): (Vec<_>, Vec<_>) =
+        files.into_iter().partition(|path| path.extension().is_some_and(|end| end == "nscope"));
+    let ranked: Vec<(u64, PathBuf)> = (0..).zip(recordings).collect();
+    let (faulty, healthy): (Vec<_>, Vec<_>) = ranked.into_iter().partition(|(rank, _)| kept(rank));
+    let mut scores = Vec::new();
+    for &share in SHARES {
+        let mut sum = Score::default();
+        for draw in 0..if share == 0 { 1 } else { DRAWS } {
+            let mut seen: Vec<&PathBuf> = healthy.iter().map(|(_, path)| path).collect();
+            let silent = usize::try_from((healthy.len() as u64 * share).div_ceil(100))?;
+            shuffle(&mut seen, case.seed * 100 + draw);
+            seen.truncate(healthy.len() - silent);
+            seen.extend(faulty.iter().map(|(_, path)| path).chain(&others));
+            let part = Folder::new(scratch.join(format!("part-{}", case.name())))?;
+            for file in seen {
+                fs::hard_link(file, part.0.join(file.file_name().unwrap_or_default()))?;
+            }
+            sum += &case.judge(tool, &part.0)?.score;
+        }
+        scores.push(sum);
+    }
+    Ok(scores)
+}
+
+/// An order that is another for each seed, and always the same for one (xorshift).
+fn shuffle<T>(items: &mut [T], seed: u64) {
+    let mut dice = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    for last in (1..items.len()).rev() {
+        dice ^= dice << 13;
+        dice ^= dice >> 7;
+        dice ^= dice << 17;
+        let at = usize::try_from(dice % (last as u64 + 1)).unwrap_or(0);
+        items.swap(last, at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shuffle_keeps_all_and_depends_on_the_seed() {
+        let shuffled = |seed| {
+            let mut items: Vec<u32> = (0..50).collect();
+            shuffle(&mut items, seed);
+            items
+        };
+        let (one, other) = (shuffled(1), shuffled(2));
+        assert_eq!(one, shuffled(1));
+        assert_ne!(one, other);
+        let mut sorted = one;
+        sorted.sort_unstable();
+        assert!(sorted.into_iter().eq(0..50));
+    }
+}

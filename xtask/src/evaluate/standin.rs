@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The rig's scenario files on real NCCL, judged by the tool.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::case::json;
+use super::score::{Cause, Score};
+use crate::nccl::Release;
+use crate::{Outcome, process};
+
+/// Seconds that a job may take.
+const LIMIT_S: &str = "120";
+/// What the ranks' own watchdogs wait for.
+const HANG_SEC: &str = "3";
+
+/// What each scenario plants: a class and the ranks that have it; a control has neither.
+const TRUTH: &[(&str, &str, &[u64])] = &[
+    // It goes on to its end without the operation, and is gone when the others are judged.
+    ("missing-rank", "H1b", &[1]),
+    ("stuck-kernel", "N1", &[1]),
+    ("kernel-never-starts", "H3a", &[1]),
+    ("stalled-link", "N3", &[1, 2]),
+    ("dead-proxy", "P1", &[1]),
+    ("counters-behind", "", &[]),
+    ("skewed-clock", "", &[]),
+    ("wrapped-clock", "", &[]),
+    ("stopped-proxy", "", &[]),
+    ("slow-link", "S3", &[1, 2]),
+    ("slow-rank", "S1", &[1]),
+    ("slow-kernels", "S1", &[0]),
+];
+
+/// What a scenario of something slow does in place of its own few steps: nobody is called slow
+/// after two operations.
+const MANY: &str = r#"steps = ["allreduce:4096", "repeat:40:allreduce:262144"]"#;
+
+/// One scenario's verdicts.
+#[derive(Debug)]
+pub(super) struct Row {
+    pub(super) scenario: &'static str,
+    pub(super) planted: Vec<Cause>,
+    pub(super) found: Vec<Cause>,
+    pub(super) score: Score,
+}
+
+/// Runs all scenarios on a release; `folder` holds the programs.
+pub(super) fn run(folder: &Path, release: &Release, scratch: &Path) -> Outcome<Vec<Row>> {
+    TRUTH.iter().map(|&truth| one(folder, release, scratch, truth)).collect()
+}
+
+fn one(
+    folder: &Path,
+    release: &Release,
+    scratch: &Path,
+    (scenario, class, ranks): (&'static str, &str, &[u64]),
+) -> Outcome<Row> {
+    let run = super::case::Folder::new(scratch.join(scenario))?;
+    let is_slow = class.starts_with('S');
+    let log = run.0.join("job.log");
+    let output = File::create(&log)?;
+    let record = run.0.join("run");
+    let file = run.0.join("scenario.toml");
+    let text = fs::read_to_string(format!("testing/rig/scenarios/{scenario}.toml"))?;
+    fs::write(&file, if is_slow { prolonged(&text) } else { text })?;
+    let mut command = process::command(&["timeout", "--kill-after=10", LIMIT_S]);
+    command.arg(folder.join("ncclscope")).arg("run").arg("-o").arg(&record).arg("--");
+    command.arg(folder.join("job")).arg("--nccl").arg(release.library()?);
+    command.arg("--scenario").arg(&file);
+    command.env("NCCLSCOPE_HANG_SEC", HANG_SEC);
+    let status =
+        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).status()?;
+    if !status.success() {
+        let words = fs::read_to_string(&log).unwrap_or_default();
+        return Err(format!("{scenario}: the job: {status}\n{words}").into());
+    }
+    let tool = folder.join("ncclscope");
+    let mut diagnose = Command::new(&tool);
+    diagnose.args(["diagnose", "--format", "json", "--hang-sec", HANG_SEC]).arg(&record);
+    let mut found = Cause::list(&json(&mut diagnose)?["verdicts"]);
+    if is_slow {
+        let mut stragglers = Command::new(&tool);
+        stragglers.args(["stragglers", "--format", "json"]).arg(&record);
+        found.extend(Cause::list(&json(&mut stragglers)?["summary"]));
+    }
+    let cause = Cause { class: class.to_owned(), ranks: ranks.iter().copied().collect() };
+    let planted = if class.is_empty() { Vec::new() } else { vec![cause] };
+    Ok(Row { scenario, score: Score::of(&planted, &found), planted, found })
+}
+
+/// A scenario with [`MANY`] steps, which lie on one line of it.
+fn prolonged(text: &str) -> String {
+    let lines = text.lines().map(|line| if line.starts_with("steps") { MANY } else { line });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_scenario_is_there_and_can_be_prolonged() {
+        for (scenario, class, _) in TRUTH {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../testing/rig/scenarios");
+            let text = fs::read_to_string(path.join(scenario).with_extension("toml"));
+            let text = text.expect("the file is there");
+            if class.starts_with('S') {
+                assert_eq!(prolonged(&text).matches(MANY).count(), 1, "{scenario}");
+            }
+        }
+    }
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Pythons with the readers of other projects, in virtual environments of ours; and
+//! `cargo xtask torch`, which makes those with PyTorch.
+//!
+//! PyTorch's wheels take 1 to 4 GB, so that only who asks for them gets them; where they are,
+//! `cargo xtask test` uses them. No GPU is needed: of the CUDA wheels only what `import torch`
+//! loads is installed.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use crate::nccl::cache;
+use crate::{Outcome, Usage, process};
+
+/// A virtual environment.
+struct Venv {
+    folder: &'static str,
+    /// PyPI packages, pinned. With `alone` nothing but them is installed.
+    packages: &'static [&'static str],
+    alone: bool,
+    /// Modules that show that they are there.
+    modules: &'static [&'static str],
+}
+
+/// Readers of traces and metrics.
+const READERS: Venv = Venv {
+    folder: "venv",
+    packages: &[
+        "perfetto==0.59.1",
+        "protobuf==7.36.2",
+        "rotel==0.0.1a15",
+        "grpcio==1.85.1",
+        "opentelemetry-proto==1.45.2",
+        "viztracer==1.1.1",
+    ],
+    alone: false,
+    modules: &[
+        "perfetto.protos.perfetto.trace.perfetto_trace_pb2",
+        "google.protobuf",
+        "rotel",
+        "grpc",
+        "opentelemetry.proto.collector.metrics.v1.metrics_service_pb2",
+        "viztracer",
+    ],
+};
+
+/// The newest PyTorch, and HolisticTraceAnalysis.
+const TORCH: Venv = Venv {
+    folder: "torch-venv",
+    packages: &[
+        "torch==2.15.0",
+        "typing_extensions==4.16.0",
+        "filelock==4.2.11",
+        "sympy==1.14.0",
+        "mpmath==1.3.0",
+        "networkx==3.6.1",
+        "jinja2==3.1.6",
+        "markupsafe==3.0.4",
+        "fsspec==2026.9.0",
+        "numpy==2.4.6",
+        "setuptools",
+        "nvidia-cublas==13.4.1.3",
+        "nvidia-cuda-cupti==13.2.86",
+        "nvidia-cuda-nvrtc==13.2.86",
+        "nvidia-cuda-runtime==13.2.86",
+        "nvidia-cudnn-cu13==9.26.0.51",
+        "nvidia-cufft==12.2.0.57",
+        "nvidia-cufile==1.17.1.22",
+        "nvidia-cusolver==12.2.0.11",
+        "nvidia-cusparse==12.7.10.12",
+        "nvidia-cusparselt-cu13==0.8.1",
+        "nvidia-nccl-cu13==2.30.7",
+        "nvidia-nvjitlink==13.5.37",
+        "nvidia-nvshmem-cu13==3.7.2",
+        "nvidia-nvtx==13.2.86",
+        "HolisticTraceAnalysis==0.5.0",
+        "pandas==3.1.1",
+        "python-dateutil==4.0.0",
+        "plotly==7.1.0",
+        "narwhals==2.29.0",
+        "packaging==26.3",
+        "psutil==7.2.2",
+        "tqdm==4.70.1",
+        "requests==2.34.2",
+        "certifi==2026.10.18",
+        "charset-normalizer==3.5.2",
+        "idna==3.20",
+        "urllib3==2.8.0",
+        "PyYAML==6.0.3",
+        "ipywidgets==8.1.9",
+        "comm==0.2.3",
+        "ipython==9.18.1",
+        "asttokens==3.0.2",
+        "executing==2.3.0",
+        "ipython_pygments_lexers==1.1.1",
+        "jedi==0.20.1",
+        "jupyterlab_widgets==3.0.17",
+        "matplotlib-inline==0.2.2",
+        "parso==0.8.7",
+        "pexpect==4.9.0",
+        "prompt_toolkit==3.0.53",
+        "ptyprocess==0.7.0",
+        "pure_eval==0.2.4",
+        "Pygments==2.21.0",
+        "stack-data==0.6.3",
+        "traitlets==5.16.1",
+        "wcwidth==0.9.4",
+        "widgetsnbextension==4.0.16",
+    ],
+    alone: true,
+    modules: &["torch", "hta.trace_analysis"],
+};
+
+/// The oldest PyTorch that this Python can load.
+const OLD_TORCH: Venv = Venv {
+    folder: "torch-old-venv",
+    packages: &[
+        "torch==1.13.0",
+        "typing_extensions==4.16.0",
+        "numpy==1.26.4",
+        "setuptools",
+        "nvidia-cublas-cu11==11.10.3.66",
+        "nvidia-cuda-nvrtc-cu11==11.7.99",
+        "nvidia-cuda-runtime-cu11==11.7.99",
+        "nvidia-cudnn-cu11==8.5.0.96",
+    ],
+    alone: true,
+    modules: &["torch"],
+};
+
+/// The variables that lead tests to a PyTorch.
+const TORCHES: [(&str, &Venv); 2] =
+    [("NCCLSCOPE_TEST_TORCH_PYTHON", &TORCH), ("NCCLSCOPE_TEST_OLD_TORCH_PYTHON", &OLD_TORCH)];
+
+/// `cargo xtask torch`.
+pub(crate) fn torch(args: &[String]) -> Outcome {
+    if !args.is_empty() {
+        return Err(Box::new(Usage("torch takes no arguments".into())));
+    }
+    for (variable, venv) in TORCHES {
+        println!("{variable}={}", venv.make()?.display());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A Python with the readers, made if it is not there.
+pub(crate) fn ordinary() -> Outcome<PathBuf> {
+    READERS.make()
+}
+
+/// The Pythons with PyTorch that are there, each with its variable.
+pub(crate) fn with_torch() -> Outcome<Vec<(&'static str, PathBuf)>> {
+    let mut there = Vec::new();
+    for (variable, venv) in TORCHES {
+        let python = venv.python()?;
+        if venv.works(&python) {
+            there.push((variable, python));
+        } else {
+            println!("no {}: `cargo xtask torch` makes it; its tests are skipped", venv.folder);
+        }
+    }
+    Ok(there)
+}
+
+impl Venv {
+    fn python(&self) -> Outcome<PathBuf> {
+        Ok(cache()?.join(self.folder).join("bin/python"))
+    }
+
+    fn works(&self, python: &Path) -> bool {
+        let import = format!("import {}", self.modules.join(", "));
+        process::stdout(Command::new(python).args(["-c", &import])).is_ok()
+    }
+
+    /// Its Python, made if it is not there.
+    fn make(&self) -> Outcome<PathBuf> {
+        let python = self.python()?;
+        if self.works(&python) {
+            return Ok(python);
+        }
+        let folder = cache()?.join(self.folder);
+        process::check(process::command(&["python3", "-m", "venv", "--clear"]).arg(&folder))?;
+        let pip = "-m pip --disable-pip-version-check install --quiet --no-cache-dir";
+        let mut pip: Vec<&str> = pip.split(' ').collect();
+        if self.alone {
+            pip.push("--no-deps");
+        }
+        process::check(Command::new(&python).args(pip).args(self.packages))?;
+        if self.works(&python) {
+            Ok(python)
+        } else {
+            Err(format!("{} does not import {}", python.display(), self.modules.join(", ")).into())
+        }
+    }
+}
