@@ -4,6 +4,7 @@
 
 use libloading::os::unix::{Library, Symbol};
 use std::ffi::{CStr, CString, c_char, c_void};
+use std::mem::ManuallyDrop;
 use std::path::Path;
 
 /// A device address, stream, event or graph as C passes it.
@@ -62,11 +63,11 @@ functions! {
     }
 }
 
-/// A loaded CUDA runtime.
+/// A loaded CUDA runtime. It is never unloaded: its threads may outlive what they work for.
 #[derive(Debug)]
 pub struct Cuda {
     functions: Functions,
-    library: Library,
+    library: ManuallyDrop<Library>,
 }
 
 /// `cudaMemcpyDefault`: the runtime finds the direction out.
@@ -84,7 +85,7 @@ impl Cuda {
     pub fn load(path: &Path) -> Result<Self, String> {
         // SAFETY: the library's constructors have no demands on this process.
         let library = unsafe { Library::new(path) }.map_err(|e| e.to_string())?;
-        Ok(Self { functions: Functions::find(&library)?, library })
+        Ok(Self { functions: Functions::find(&library)?, library: ManuallyDrop::new(library) })
     }
 
     /// Loads the libnccl at `path`: through the stand-in if this is it, plainly otherwise.

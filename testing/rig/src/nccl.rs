@@ -5,6 +5,7 @@
 use crate::cuda::{Cuda, Floats, Handle, Stream, functions};
 use libloading::os::unix::Library;
 use std::ffi::{CStr, c_char, c_void};
+use std::mem::ManuallyDrop;
 
 mod life;
 
@@ -69,7 +70,7 @@ const SUM: i32 = 0;
 #[derive(Debug)]
 pub struct Nccl {
     functions: Functions,
-    library: Library,
+    library: ManuallyDrop<Library>,
 }
 
 impl Nccl {
@@ -78,7 +79,7 @@ impl Nccl {
     /// # Errors
     /// The name of a missing function.
     pub fn new(library: Library) -> Result<Self, String> {
-        Ok(Self { functions: Functions::find(&library)?, library })
+        Ok(Self { functions: Functions::find(&library)?, library: ManuallyDrop::new(library) })
     }
 
     /// A text for a failure: what was called, NCCL's description and its last message.
