@@ -2,6 +2,7 @@
 //! Communicators of a process: what was counted on each, and what its operations tell as a rule.
 
 use super::ops::Facts;
+use super::usual::Usual;
 use crate::metrics::hash::Map;
 use ncclscope_trace::{Handle, StrId};
 use std::collections::VecDeque;
@@ -62,6 +63,8 @@ pub(super) struct CommState {
     /// When the latest of them ended, in ticks.
     pub(super) last_end: u64,
     past: VecDeque<Past>,
+    /// How long operations stood still that are over, but the first.
+    usual: Usual,
     look: Look,
 }
 
@@ -167,12 +170,21 @@ impl CommState {
     }
 
     pub(super) fn add_past(&mut self, past: Past) {
+        if self.over > 0 {
+            let begins = past.start.max(self.last_end);
+            self.usual.add(&past.facts, past.end.saturating_sub(begins));
+        }
         self.over += 1;
         self.last_end = self.last_end.max(past.end);
         if self.past.len() >= PAST {
             self.past.pop_front();
         }
         self.past.push_back(past);
+    }
+
+    /// For how many ticks operations like this one stand still, but one in a thousand.
+    pub(super) fn usual(&self, facts: &Facts) -> u64 {
+        self.usual.longest(facts)
     }
 
     /// An operation is in flight.

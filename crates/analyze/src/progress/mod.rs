@@ -18,6 +18,7 @@ mod calls;
 mod comms;
 mod ops;
 mod proxies;
+mod usual;
 
 #[cfg(test)]
 mod tests;

@@ -73,6 +73,9 @@ pub struct OpView {
     pub launch: Option<Launch>,
     /// No operation of its communicator is over yet.
     pub is_first: bool,
+    /// Ticks that all earlier ones of its communicator, function and size stood still for at most,
+    /// but one in a thousand; up to a factor of two above that, 0 if there was none.
+    pub usual: u64,
     /// Its ProxyOps in flight on the network.
     pub proxies: Vec<ProxyView>,
 }
@@ -322,6 +325,7 @@ impl Ops {
                         && comm.awaits_network(head.start, Sort::of(&head.facts)),
                     launch: head.launch,
                     is_first: comm.over == 0,
+                    usual: comm.usual(&head.facts),
                     proxies: Vec::new(),
                 })
             })

@@ -142,6 +142,44 @@ fn a_kernel_that_runs_is_in_flight_and_what_is_behind_it() {
 }
 
 #[test]
+fn what_operations_take_as_a_rule_is_known_by_their_size() {
+    let mut rank = Rank::new();
+    // The first one connects: that is no rule.
+    for wait_ms in [900, 3, 40, 2] {
+        let op = rank.coll();
+        let kernel = [rank.kernel(op, 0), rank.kernel(op, 1)];
+        rank.now += wait_ms * MS;
+        kernel.into_iter().for_each(|kernel| rank.stop(PROXY, kernel));
+        assert_eq!(rank.look(), []);
+    }
+    let op = rank.coll();
+    rank.kernel(op, 0);
+    let usual = rank.look()[0].usual;
+    assert!((40 * MS..80 * MS).contains(&usual), "{usual}");
+    let larger = Coll { func: StrId(1), count: 900, channels: 2, ..Coll::default() };
+    let larger = rank.start(API, Handle::NULL, Detail::Coll(larger));
+    assert_eq!(rank.look().iter().find(|op| op.handle == larger).unwrap().usual, 0);
+}
+
+#[test]
+fn one_in_a_thousand_makes_no_rule() {
+    let mut rank = Rank::new();
+    rank.whole();
+    rank.look();
+    for number in 0..1_000 {
+        let op = rank.coll();
+        let kernel = [rank.kernel(op, 0), rank.kernel(op, 1)];
+        rank.now += if number == 500 { 90_000 * MS } else { MS };
+        kernel.into_iter().for_each(|kernel| rank.stop(PROXY, kernel));
+    }
+    assert_eq!(rank.look(), []);
+    let op = rank.coll();
+    rank.kernel(op, 0);
+    let usual = rank.look()[0].usual;
+    assert!((MS..3 * MS).contains(&usual), "{usual}");
+}
+
+#[test]
 fn a_kernel_that_never_starts_is_missed_only_where_kernels_are_told_of() {
     let mut rank = Rank::new();
     rank.coll();

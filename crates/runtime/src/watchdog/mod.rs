@@ -9,8 +9,9 @@ and [`act`] does what the user wants done about it.
 
 It must never fire for what is no hang. Nothing in flight is none; a communicator's first operation
 connects and gets ten times the limit; one that stands still while others of the process complete
-gets four times the limit; what was lost is forgotten. Whether another *rank* never entered cannot
-be seen from here: `ncclscope diagnose` compares the ranks.
+gets four times the limit, and so does, at most, one whose like used to take long; what was lost is
+forgotten. Whether another *rank* never entered cannot be seen from here: `ncclscope diagnose`
+compares the ranks.
 */
 
 pub(crate) mod act;
@@ -45,8 +46,11 @@ const BEFORE_NS: u64 = 2_000_000_000;
 /// up to a limit.
 const FIRST: u64 = 10;
 const FIRST_MOST_NS: u64 = 3_600_000_000_000;
-/// How much longer it gets while other operations of the process complete.
-const OTHERS_MOVE: u64 = 4;
+/// How much longer it gets while other operations of the process complete, or where operations like
+/// it take long.
+const EXCUSED: u64 = 4;
+/// How much longer than operations like it have stood still so far it may.
+const LONGER_THAN_USUAL: u64 = 10;
 /// Reports of one process; further ones are only counted.
 const MOST_REPORTS: u32 = 64;
 
@@ -220,14 +224,14 @@ impl Watchdog {
                 continue;
             }
             seen.push(op.comm);
-            let limit = limit_of(limit, op.is_first, others_move);
+            let limit = limit_of(limit, op.is_first, others_move, clock.ns(op.usual));
             suspects.push((Subject::Op(op.clone()), clock.ns_since(op.since), limit));
         }
         // A launch waits where the device has too much to do already: that is no hang of its own.
         let waits = suspects.iter().any(|(_, idle, limit)| idle >= &(limit / 2));
         for call in calls.into_iter().filter(|_| !waits) {
             let connects = call.ending.is_some() && call.launch.is_none();
-            let limit = limit_of(limit, connects, others_move);
+            let limit = limit_of(limit, connects, others_move, 0);
             suspects.push((Subject::Call(call), clock.ns_since(call.start), limit));
         }
         let reported =
@@ -349,14 +353,15 @@ impl Watchdog {
     }
 }
 
-/// How long something may stand still, ns.
-fn limit_of(limit: u64, is_first: bool, others_move: bool) -> u64 {
+/// How long something may stand still, ns; its like did so for `usual`.
+fn limit_of(limit: u64, is_first: bool, others_move: bool, usual: u64) -> u64 {
+    let excused = limit.saturating_mul(EXCUSED);
     if is_first {
         limit.saturating_mul(FIRST).min(FIRST_MOST_NS.max(limit))
     } else if others_move {
-        limit.saturating_mul(OTHERS_MOVE)
+        excused
     } else {
-        limit
+        usual.saturating_mul(LONGER_THAN_USUAL).clamp(limit, excused)
     }
 }
 
@@ -370,4 +375,22 @@ fn losses(recorder: &Recorder) -> u64 {
     };
     let lanes = recorder.lanes().map(|(_, lane)| sum(lane.lost()) + sum(lane.lost_ends()));
     lanes.sum::<u64>() + sum(recorder.lost_without_lane())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::limit_of;
+
+    #[test]
+    fn what_has_an_excuse_gets_longer() {
+        const S: u64 = 1_000_000_000;
+        assert_eq!(limit_of(5 * S, false, false, 0), 5 * S);
+        assert_eq!(limit_of(5 * S, true, false, 0), 50 * S, "it connects");
+        assert_eq!(limit_of(600 * S, true, true, 0), 3_600 * S, "but not all day");
+        assert_eq!(limit_of(5 * S, false, true, 0), 20 * S, "others go on");
+        assert_eq!(limit_of(5 * S, false, false, S / 10), 5 * S, "far from the limit");
+        assert_eq!(limit_of(5 * S, false, false, S), 10 * S, "ten times as long as ever");
+        assert_eq!(limit_of(5 * S, false, false, 60 * S), 20 * S, "a long pause is no habit");
+        assert_eq!(limit_of(u64::MAX / 64, true, false, u64::MAX), u64::MAX / 64, "no overflow");
+    }
 }
