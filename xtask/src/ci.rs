@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `cargo xtask ci`: the checks that every change must pass, in the order of what fails fastest.
 //!
-//! A job is a row of [`JOBS`]. It runs as a command that a person can repeat, under a time limit,
-//! and the first one that fails ends the run. The last line is the tests' count, `N passed, N
-//! failed`, whatever runner made it.
+//! A job is a row of [`JOBS`]. It runs as a command that a person can repeat. The first one that
+//! fails ends the run, and so does the end of the time for all of them, [`LIMIT`]. The last line is
+//! the tests' count, `N passed, N failed`, whatever runner made it.
 
 use std::ops::AddAssign;
 use std::process::ExitCode;
@@ -14,29 +14,32 @@ use crate::{Outcome, Usage, process};
 /// One check.
 struct Job {
     name: &'static str,
-    /// Limit on 2 cores with nothing built yet. All together stay within an hour: a test adds up.
-    minutes: u64,
     /// The command, its words separated by spaces.
     command: &'static str,
     env: &'static [(&'static str, &'static str)],
+    /// Threads and clocks decide in it, and the machine may do other things: what fails is run once
+    /// more, and called flaky if it passes then, which is a defect to be traced.
+    again: bool,
+}
+
+impl Job {
+    const NONE: Job = Job { name: "", command: "", env: &[], again: false };
 }
 
 /// The jobs, in order. A new checker (loom, a sanitizer) is a new row.
 const JOBS: &[Job] = &[
-    Job { name: "fmt", minutes: 1, command: "cargo fmt --all -- --check --color never", env: &[] },
+    Job { name: "fmt", command: "cargo fmt --all -- --check --color never", ..Job::NONE },
     Job {
         name: "clippy",
-        minutes: 5,
         command: "cargo clippy --workspace --all-targets -- -D warnings",
-        env: &[],
+        ..Job::NONE
     },
-    Job { name: "tidy", minutes: 2, command: "cargo xtask tidy", env: &[] },
-    Job { name: "test", minutes: 23, command: "cargo xtask test", env: &[] },
+    Job { name: "tidy", command: "cargo xtask tidy", ..Job::NONE },
+    Job { name: "test", command: "cargo xtask test", ..Job::NONE },
     // The plugin under abuse. The driver leaks NCCL's mask on purpose: it outlives every plugin.
     // The test of memory is left to `test`: here the sanitizer keeps what was freed.
     Job {
         name: "asan",
-        minutes: 5,
         command: "cargo test --package fake-nccl --package ncclscope-recorder --target-dir \
                   target/asan -- --skip cost_no_memory",
         env: &[
@@ -44,42 +47,47 @@ const JOBS: &[Job] = &[
             ("RUSTFLAGS", "-Zsanitizer=address -Clink-arg=-rdynamic"),
             ("ASAN_OPTIONS", "detect_leaks=0"),
         ],
+        again: true,
     },
-    Job { name: "tsan", minutes: 3, command: "cargo xtask sanitize thread", env: &[] },
-    Job { name: "rtsan", minutes: 2, command: "cargo xtask sanitize realtime", env: &[] },
+    Job { name: "tsan", command: "cargo xtask sanitize thread", again: true, ..Job::NONE },
+    Job { name: "rtsan", command: "cargo xtask sanitize realtime", again: true, ..Job::NONE },
     // Every order of the accesses to atomics that matters, and mutants that must fail.
     Job {
         name: "model",
-        minutes: 3,
         command: "cargo test --release --package ncclscope-recorder --test loom --target-dir \
                   target/loom",
         env: &[("RUSTFLAGS", "--cfg loom"), ("CARGO_PROFILE_RELEASE_LTO", "off")],
+        again: false,
     },
     // What a callback takes, against the commit before; and that it asks the system for nothing.
     Job {
         name: "cost",
-        minutes: 5,
         command: "cargo xtask bench --instructions",
         env: &[("NCCLSCOPE_REQUIRE_PTRACE", "1")],
+        again: false,
     },
     // The oldest, the newest, and one release of each profiler API version.
     Job {
         name: "matrix",
-        minutes: 3,
         command: "cargo xtask matrix --release 2.23.4 --release 2.25.1 --release 2.26.5 \
                   --release 2.27.7 --release 2.28.9 --release 2.30.7 --release 2.32.3 \
                   --topology socket --topology p2p",
-        env: &[],
+        again: true,
+        ..Job::NONE
     },
     // What diagnose and stragglers say of planted faults, and of controls.
-    Job { name: "evaluate", minutes: 4, command: "cargo xtask evaluate --small", env: &[] },
+    Job { name: "evaluate", command: "cargo xtask evaluate --small", ..Job::NONE },
     Job {
         name: "doc",
-        minutes: 3,
         command: "cargo doc --workspace --no-deps",
         env: &[("RUSTDOCFLAGS", "-D warnings")],
+        again: false,
     },
 ];
+
+/// For all jobs together: twice what they take on 2 cores with nothing built yet, for a machine may
+/// be slow, and less than the 90 minutes after which a submission's CI is ended from outside.
+const LIMIT: Duration = Duration::from_secs(75 * 60);
 
 /// The job whose output holds the tests' summaries.
 const TEST_JOB: &str = "test";
@@ -95,8 +103,8 @@ pub(crate) fn run(args: &[String]) -> Outcome {
             run_jobs(std::slice::from_ref(job))
         }
         ["--list"] => {
-            for Job { name, minutes, command, .. } in JOBS {
-                println!("{name:<8} {minutes:>3} min  {command}");
+            for Job { name, command, .. } in JOBS {
+                println!("{name:<8}  {command}");
             }
             Ok(ExitCode::SUCCESS)
         }
@@ -108,15 +116,21 @@ fn run_jobs(jobs: &[Job]) -> Outcome {
     let mut rows = Vec::new();
     let mut tally = None;
     let mut failed = None;
+    let deadline = Instant::now() + LIMIT;
     for job in jobs {
         eprintln!("\n== {}", job.name);
         let begin = Instant::now();
-        let (result, output) = run_job(job)?;
+        let left = || deadline.saturating_duration_since(Instant::now());
+        let (mut result, output) = run_job(job, left())?;
+        if result == JobResult::Failed && job.again {
+            eprintln!("\n== {}, once more", job.name);
+            result = run_job(job, left())?.0.flaky();
+        }
         if job.name == TEST_JOB {
             tally = Tally::read(&output);
         }
         rows.push((job.name, begin.elapsed(), result));
-        if result != JobResult::Passed {
+        if !matches!(result, JobResult::Passed | JobResult::Flaky) {
             failed = Some(job.name);
             break;
         }
@@ -137,6 +151,8 @@ fn run_jobs(jobs: &[Job]) -> Outcome {
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum JobResult {
     Passed,
+    /// The second time.
+    Flaky,
     Failed,
     TimedOut,
 }
@@ -145,16 +161,21 @@ impl JobResult {
     fn text(self) -> &'static str {
         match self {
             Self::Passed => "ok",
+            Self::Flaky => "ok the second time: FLAKY",
             Self::Failed => "FAILED",
             Self::TimedOut => "TIMED OUT",
         }
     }
+
+    /// What a second run makes of it.
+    fn flaky(self) -> Self {
+        if self == Self::Passed { Self::Flaky } else { self }
+    }
 }
 
-fn run_job(job: &Job) -> Outcome<(JobResult, String)> {
-    let limit = Duration::from_secs(60 * job.minutes);
+fn run_job(job: &Job, limit: Duration) -> Outcome<(JobResult, String)> {
     // `timeout` leads a process group of its own and ends all of it, which needs no code here.
-    let seconds = limit.as_secs().to_string();
+    let seconds = limit.as_secs().max(1).to_string();
     let mut command = process::command(&["timeout", "--kill-after=30", &seconds]);
     command.args(job.command.split(' ')).envs(job.env.iter().copied());
     // The output is read again for its summary: no colour codes in it.
@@ -233,12 +254,8 @@ impl Tally {
 mod tests {
     use super::*;
 
-    /// The whole must leave room below the 90 minutes that a submission's CI may take.
-    const MINUTES_MAX: u64 = 60;
-
     #[test]
-    fn the_jobs_fit_in_an_hour() {
-        assert!(JOBS.iter().map(|job| job.minutes).sum::<u64>() <= MINUTES_MAX);
+    fn the_tests_are_a_job() {
         assert!(JOBS.iter().any(|job| job.name == TEST_JOB));
     }
 
@@ -272,11 +289,13 @@ mod tests {
 
     #[test]
     fn jobs_report_their_end() {
-        let job = |command| Job { name: "x", minutes: 1, command, env: &[("LC_ALL", "C")] };
-        let (result, output) = run_job(&job("printenv LC_ALL")).expect("printenv runs");
+        let job = |command| Job { command, env: &[("LC_ALL", "C")], ..Job::NONE };
+        let minute = Duration::from_secs(60);
+        let (result, output) = run_job(&job("printenv LC_ALL"), minute).expect("printenv runs");
         assert_eq!((result, output.as_str()), (JobResult::Passed, "C\n"));
-        assert_eq!(run_job(&job("false")).expect("false runs").0, JobResult::Failed);
-        let endless = Job { minutes: 0, ..job("false") };
-        assert_eq!(run_job(&endless).expect("false runs").0, JobResult::TimedOut);
+        assert_eq!(run_job(&job("false"), minute).expect("false runs").0, JobResult::Failed);
+        let late = run_job(&job("sleep 60"), Duration::from_millis(10)).expect("sleep runs");
+        assert_eq!(late.0, JobResult::TimedOut);
+        assert_eq!((late.0.flaky(), result.flaky()), (JobResult::TimedOut, JobResult::Flaky));
     }
 }

@@ -4,7 +4,7 @@
 use crate::guard::guard;
 use core::ffi::c_void;
 use ncclscope_abi::{DebugLogger, InitArgs, LogFlags, LogLevel, NcclResult};
-use ncclscope_runtime::{ActivationMask, CommInfo, Logger, Runtime};
+use ncclscope_runtime::{ActivationMask, CommInfo, Logger, Runtime, Severity};
 use std::ffi::CString;
 
 /// What NCCL prints: the plugin's name.
@@ -60,14 +60,19 @@ unsafe fn comm_info(api_version: u32, args: &InitArgs) -> CommInfo {
     }
 }
 
-/// NCCL's logger, at level INFO: a warning would become the user's `ncclGetLastError`.
+/// NCCL's logger, at level INFO; a hang at VERSION, which every `NCCL_DEBUG` shows. A warning would
+/// become the user's `ncclGetLastError`.
 pub(crate) fn logger(print: DebugLogger) -> Logger {
-    Box::new(move |line| {
+    Box::new(move |severity, line| {
         let Ok(line) = CString::new(line) else { return };
+        let level = match severity {
+            Severity::Info | Severity::Problem => LogLevel::INFO,
+            Severity::Hang => LogLevel::VERSION,
+        };
         let flags = LogFlags(LogFlags::INIT.0 | LogFlags::PROFILE.0);
         // SAFETY: NCCL's `printf`-like logger, with a format that takes one string; it is dropped
         // with the last communicator, before NCCL can be unloaded.
-        unsafe { print(LogLevel::INFO, flags, NAME.as_ptr(), 0, c"%s".as_ptr(), line.as_ptr()) };
+        unsafe { print(level, flags, NAME.as_ptr(), 0, c"%s".as_ptr(), line.as_ptr()) };
     })
 }
 

@@ -10,10 +10,12 @@ pub enum Severity {
     Info,
     /// Something is not as the user wanted it.
     Problem,
+    /// The job does not go on.
+    Hang,
 }
 
 /// Writes one line to NCCL's log; given by the plugin, which knows the C signature.
-pub type Logger = Box<dyn Fn(&str) + Send>;
+pub type Logger = Box<dyn Fn(Severity, &str) + Send>;
 
 /// Sends a line where the user wants it.
 pub(crate) fn log(to: LogTo, nccl: Option<&Logger>, severity: Severity, line: &str) {
@@ -21,9 +23,9 @@ pub(crate) fn log(to: LogTo, nccl: Option<&Logger>, severity: Severity, line: &s
         return;
     }
     if let Some(nccl) = nccl {
-        nccl(&format!("ncclscope: {line}"));
+        nccl(severity, &format!("ncclscope: {line}"));
     }
-    if to == LogTo::Stderr && severity == Severity::Problem {
+    if to == LogTo::Stderr && severity != Severity::Info {
         crate::sys::write_stderr(&format!("ncclscope: {line}\n"));
     }
 }

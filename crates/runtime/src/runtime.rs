@@ -480,7 +480,7 @@ impl State {
         };
         let recording = session.path().to_owned();
         let lines = hangs.iter().filter(|_| actions.log).flat_map(Hang::lines);
-        lines.for_each(|line| self.say(Severity::Problem, &line));
+        lines.for_each(|line| self.say(Severity::Hang, &line));
         let first = self.hangs;
         self.hangs += u32::try_from(hangs.len()).unwrap_or(0);
         let work = |(number, hang)| {

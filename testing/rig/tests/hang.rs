@@ -149,8 +149,9 @@ fn a_dead_proxy_thread_is_named() {
 fn what_goes_on_again_has_recovered() {
     let text = r#"
         topology = "socket"
-        steps = ["allreduce:4096", "sleep:200", "allreduce:262144"]
+        steps = ["allreduce:4096", "sleep:200", "allreduce:262144", "sleep:3000"]
         timeout_s = 150
+        env = { NCCL_DEBUG = "VERSION" }
         [[fault]]
         kind = "stopped-proxy"
         rank = 1
@@ -161,7 +162,12 @@ fn what_goes_on_again_has_recovered() {
     let Some(job) = Watched::start(&file, LIMIT) else { return };
     let reports = job.wait_for(&[(1, "recovered after"), (1, "P1: ")]);
     assert!(reports[&1][0].starts_with("HANG: "), "{reports:#?}");
-    job.job.wait().expect_success();
+    let outcome = job.job.wait();
+    outcome.expect_success();
+    // NCCL's log, at its lowest level but none, has it too.
+    let log = &outcome.ranks[1].stdout;
+    assert!(log.iter().any(|line| line.contains("ncclscope: HANG: ")), "{outcome}");
+    assert!(log.iter().any(|line| line.contains("recovered after")), "{outcome}");
 }
 
 #[test]

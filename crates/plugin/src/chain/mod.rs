@@ -30,7 +30,7 @@ use fan::Fan;
 use member::Member;
 use ncclscope_abi::older::Parents;
 use ncclscope_abi::{CommInfo, EventState, InitArgs, NcclResult, Version};
-use ncclscope_runtime::sys;
+use ncclscope_runtime::{Severity, sys};
 use slab::{Slab, Touched};
 use std::sync::OnceLock;
 use union::Union;
@@ -168,7 +168,8 @@ fn tell(comm: Option<&CommInfo>, is_problem: bool, line: &str) {
     let line = format!("ncclscope: {}", line.replace('\n', "; "));
     let logger = comm.and_then(|comm| comm.logfn).map(init::logger);
     if let Some(print) = &logger {
-        print(&line);
+        let severity = if is_problem { Severity::Problem } else { Severity::Info };
+        print(severity, &line);
     }
     if is_problem && (wanted == "stderr" || logger.is_none()) {
         sys::write_stderr(&format!("{line}\n"));

@@ -4,8 +4,8 @@ When everything takes place, for all ranks.
 
 A rank has a host, which calls and runs ahead of its GPU, and one stream, on which operations are
 done in their order. An operation begins on a rank when its stream is free and it is launched; it is
-worked out when all that take part have begun, or cannot. Where ranks wait for each other in a
-circle nothing more becomes known: then what is missing never comes.
+worked out when all that take part have begun, or cannot. Where nothing more becomes known, somebody
+never comes: first to those whom nobody else keeps.
 */
 
 use super::collective::{Connections, Fabric, Member, Outcome, Part};
@@ -14,7 +14,7 @@ use super::program::{Call, Coll, Cut, Op, Transfer};
 use crate::layout::Layout;
 use crate::scenario::Machine;
 use crate::time::{NEVER, Time, before};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Operations that a host is ahead of its GPU at most.
 const AHEAD: usize = 48;
@@ -64,8 +64,20 @@ struct Side {
     transfer: Transfer,
 }
 
+/// By communicator, sender and receiver.
+type Pair = (usize, u32, u32);
+
 /// The sends and receives from one rank to another, in their order: those that wait.
-type Pairs = BTreeMap<(usize, u32, u32), (VecDeque<Side>, VecDeque<Side>)>;
+type Pairs = BTreeMap<Pair, (VecDeque<Side>, VecDeque<Side>)>;
+
+/// Something that ranks wait in for others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Wait {
+    /// A collective: its communicator, and its number there.
+    Coll((usize, usize)),
+    /// A send, or a receive.
+    Pair(Pair),
+}
 
 #[derive(Debug)]
 struct Solver<'a> {
@@ -308,7 +320,7 @@ impl Solver<'_> {
     }
 
     /// Works out a send and its receive, of which one may be missing.
-    fn transfer(&mut self, pair: (usize, u32, u32), (send, recv): (Option<Side>, Option<Side>)) {
+    fn transfer(&mut self, pair: Pair, (send, recv): (Option<Side>, Option<Side>)) {
         let (group, from, to) = pair;
         let Some(transfer) = send.or(recv).map(|side| side.transfer) else { return };
         let what = (Part::Rotate, transfer.cut());
@@ -333,22 +345,79 @@ impl Solver<'_> {
         self.outcomes.push(outcome);
     }
 
-    /// Nothing more becomes known: what waits for longest waits for ever. False if nothing waits.
+    /// Nothing more becomes known: something waits for ever. False if nothing waits.
     fn give_up(&mut self) -> bool {
+        let Some(oldest) = self.oldest() else { return false };
+        match self.cause(oldest) {
+            Wait::Coll(key) => self.collective(key),
+            Wait::Pair(pair) => {
+                let queues = self.pairs.entry(pair).or_default();
+                let sides = (queues.0.pop_front(), queues.1.pop_front());
+                self.transfer(pair, sides);
+            }
+        }
+        true
+    }
+
+    /// What waits for longest.
+    fn oldest(&self) -> Option<Wait> {
         let first = |key: &(usize, usize), waiting: &Vec<(usize, usize)>| {
             let members = &self.layout.groups[key.0].members;
             let starts = waiting.iter().map(|w| self.ranks[members[w.0] as usize][w.1].start);
             starts.min().unwrap_or(NEVER)
         };
         let oldest = self.open.iter().map(|(key, waiting)| (first(key, waiting), *key)).min();
-        if let Some((_, key)) = oldest {
-            self.collective(key);
-            return true;
+        let pair = || self.pairs.iter().find(|(_, q)| !q.0.is_empty() || !q.1.is_empty());
+        oldest.map(|(_, key)| Wait::Coll(key)).or_else(|| pair().map(|(&pair, _)| Wait::Pair(pair)))
+    }
+
+    /// What comes to nothing first: where those who are missing are themselves, and so on. In a
+    /// circle it is whatever closes it.
+    fn cause(&self, first: Wait) -> Wait {
+        let (mut at, mut seen) = (first, BTreeSet::new());
+        while seen.insert(at) {
+            let missing = self.missing(at);
+            let Some(next) = missing.into_iter().find_map(|rank| self.wait_of(rank)) else { break };
+            at = next;
         }
-        let waiting = self.pairs.iter_mut().find(|(_, q)| !q.0.is_empty() || !q.1.is_empty());
-        let Some((&pair, queues)) = waiting else { return false };
-        let sides = (queues.0.pop_front(), queues.1.pop_front());
-        self.transfer(pair, sides);
-        true
+        at
+    }
+
+    /// Who has not come.
+    fn missing(&self, wait: Wait) -> Vec<u32> {
+        match wait {
+            Wait::Coll(key) => {
+                let all = &self.layout.groups[key.0].members;
+                let mut is_here = vec![false; all.len()];
+                self.open.get(&key).into_iter().flatten().for_each(|w| is_here[w.0] = true);
+                let missing = all.iter().zip(is_here).filter(|(_, is_here)| !is_here);
+                missing.map(|(&rank, _)| rank).collect()
+            }
+            Wait::Pair(pair) => {
+                let lacks_send = self.pairs.get(&pair).is_some_and(|queues| queues.0.is_empty());
+                vec![if lacks_send { pair.1 } else { pair.2 }]
+            }
+        }
+    }
+
+    /// What a rank waits in.
+    fn wait_of(&self, rank: u32) -> Option<Wait> {
+        let at = rank as usize;
+        let index = self.begun[at].checked_sub(1).filter(|_| !self.free[at])?;
+        let op = &self.programs[at][index];
+        let group = &self.layout.groups[op.group];
+        match &op.call {
+            Call::Coll(_) => {
+                let number = self.counts[op.group][group.position(rank)?].checked_sub(1)?;
+                Some(Wait::Coll((op.group, number)))
+            }
+            Call::Transfers(transfers) => {
+                let parts = transfers.iter().zip(&self.ranks[at][index].parts);
+                let (open, _) = parts.into_iter().find(|(_, part)| part.0 == u32::MAX)?;
+                let peer = group.members[open.peer as usize];
+                let (from, to) = if open.is_send { (rank, peer) } else { (peer, rank) };
+                Some(Wait::Pair((op.group, from, to)))
+            }
+        }
     }
 }
