@@ -46,7 +46,7 @@ pub(crate) fn find(
         .iter()
         .filter_map(|(&(class, shape), list)| slower((class, shape), list, limits))
         .collect();
-    let lost: f64 = slower.iter().map(|it| it.extra).sum();
+    let lost = most_lost(job, &slower);
     let seen: usize = slower.iter().map(|it| it.before).sum();
     if seen as u64 >= limits.min_samples && lost >= limits.min_extra * span {
         found.push(drifted(job, &slower));
@@ -103,6 +103,15 @@ fn slower((class, shape): (usize, usize), list: &[Sample], limits: &Limits) -> O
     let limit = (usual + limits.mads * mad).max(limits.drift_factor * often);
     let extra = (now - usual) * count(third);
     (now > limit).then_some(Slower { class, shape, before: third, usual, mad, now, extra })
+}
+
+/// What the worker lost that lost most: communicators beside each other lose the same time once.
+fn most_lost(job: &Job, slower: &[Slower]) -> f64 {
+    let mut lost = vec![0.0; job.workers.len()];
+    for it in slower {
+        members(job, it.class).into_iter().for_each(|worker| lost[worker] += it.extra);
+    }
+    lost.into_iter().fold(0.0, f64::max)
 }
 
 /// What nine of ten samples stay below.

@@ -229,8 +229,8 @@ pub const VARIABLES: &[Variable] = &[
         &[],
         "`nccl`, `stderr`, `off`",
         "`nccl`",
-        "Where the plugin's few messages go: NCCL's log at level INFO (a hang at VERSION), or standard \
-         error too.",
+        "Where the plugin's few messages go: NCCL's log at level INFO (a hang at VERSION), or \
+         standard error too.",
     ),
     Variable {
         name: "PLUGIN",
