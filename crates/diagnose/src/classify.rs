@@ -420,6 +420,7 @@ impl<'a> Classifier<'a> {
 
     fn desync(&self, desync: &Desync) -> Verdict {
         let comm = self.comm(desync.comm);
+        let class = if comm.kind == Kind::Pair { Class::H2b } else { Class::H2 };
         let mut evidence = Vec::new();
         for (members, call) in &desync.groups {
             let process = |&at: &u32| comm.vectors[at as usize].process;
@@ -431,20 +432,24 @@ impl<'a> Classifier<'a> {
                     let count =
                         call.count.map_or_else(String::new, |count| format!(", count {count}"));
                     let root = call.root.map_or_else(String::new, |root| format!(", root {root}"));
-                    format!("{} {}{count}{root}", call.func, call.datatype)
+                    match class {
+                        Class::H2b => format!("{} of {}", call.func, call.size),
+                        _ => format!("{} {}{count}{root}", call.func, call.datatype),
+                    }
                 }
                 None => "calls of their own".into(),
             };
             let up_to = if desync.is_exact { "call" } else { "up to call" };
+            let are = if ranks.len() == 1 { "rank" } else { "ranks" };
             let text =
-                format!("ranks {}: {up_to} {} is {what}", words::ranks(&ranks), desync.index);
-            evidence.push(Evidence::of(Class::H2, rank, text));
+                format!("{are} {}: {up_to} {} is {what}", words::ranks(&ranks), desync.index);
+            evidence.push(Evidence::of(class, rank, text));
         }
         let process = |&at: &u32| comm.vectors[at as usize].process;
         let processes: Vec<u32> = desync.accused.iter().map(process).collect();
         let victims = self.findings.victims(&processes, &[]);
         let confidence = Confidence::Confirmed;
-        let mut verdict = self.verdict(Class::H2, confidence, &processes, evidence, victims);
+        let mut verdict = self.verdict(class, confidence, &processes, evidence, victims);
         verdict.comm = Some(comm.name.clone());
         let call = desync.groups.first().and_then(|(_, call)| call.clone()).unwrap_or_default();
         let index = desync.index;

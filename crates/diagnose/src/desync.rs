@@ -4,10 +4,12 @@ Ranks that called something else than the others (H2).
 
 The calls that are still known are compared number by number; where they no longer are, the rolling
 hashes at equal numbers. The larger part counts as right, whatever its ranks; of two equal parts
-neither does. Counts are compared only where the function wants them equal.
+neither does. Counts are compared only where the function wants them equal. Of a send and its
+receive the sizes are compared, where either of them does not end: neither side is right (H2b).
 */
 
 use crate::job::{Call, Communicator, Job, Kind, Vector};
+use ncclscope_analyze::human;
 use std::collections::{BTreeMap, HashMap};
 
 /// Members that differ from the larger part.
@@ -27,14 +29,40 @@ pub(crate) struct Desync {
 }
 
 /// Every communicator whose members did not call the same. It need not hang for that: results may
-/// be wrong instead. In a dump, whose names and sizes are an application's, ranks must wait.
-pub(crate) fn find(job: &Job) -> Vec<Desync> {
-    let comms = job.comms.iter().zip(0u32..);
-    let waited = comms.filter(|(comm, _)| {
-        comm.kind == Kind::Collectives
-            && (!job.is_dump || comm.vectors.iter().any(Vector::is_inside))
-    });
-    waited.filter_map(|(comm, index)| in_comm(comm, index)).collect()
+/// be wrong instead. In a dump, whose names and sizes are an application's, ranks must wait; sends
+/// and receives must wait for `hang_ns`.
+pub(crate) fn find(job: &Job, hang_ns: u64) -> Vec<Desync> {
+    let one = |(comm, index): (&Communicator, u32)| match comm.kind {
+        Kind::Collectives => {
+            let counts = !job.is_dump || comm.vectors.iter().any(Vector::is_inside);
+            counts.then(|| in_comm(comm, index)).flatten()
+        }
+        Kind::Pair => sizes(comm, index, hang_ns),
+        Kind::Sequence => None,
+    };
+    job.comms.iter().zip(0u32..).filter_map(one).collect()
+}
+
+/// A send and its receive, one of which does not end, and whose sizes differ.
+fn sizes(comm: &Communicator, index: u32, hang_ns: u64) -> Option<Desync> {
+    let is_stuck = |v: &&Vector| v.is_inside() && v.age_ns.is_some_and(|age| age >= hang_ns);
+    let at = comm.vectors.iter().filter(is_stuck).map(Vector::front).min()?;
+    let size = |member: u32| {
+        let sizes = comm.sizes.get(&member).into_iter().flatten();
+        sizes.filter(|(number, _)| *number == at).map(|(_, bytes)| *bytes).next()
+    };
+    let (sent, received) = (size(0)?, size(1)?);
+    let group = |member: u32, func: &str, bytes: u64| {
+        let size = human::bytes(bytes);
+        (vec![member], Some(Call { func: func.into(), size, ..Call::default() }))
+    };
+    (sent != received).then(|| Desync {
+        comm: index,
+        index: at,
+        is_exact: true,
+        groups: vec![group(0, "Send", sent), group(1, "Recv", received)],
+        accused: vec![0, 1],
+    })
 }
 
 fn in_comm(comm: &Communicator, index: u32) -> Option<Desync> {
@@ -125,8 +153,10 @@ mod tests {
         }
     }
 
+    const HANG_NS: u64 = 30;
+
     fn found(comm: Communicator) -> Vec<Desync> {
-        find(&Job { comms: vec![comm], ..Job::default() })
+        find(&Job { comms: vec![comm], ..Job::default() }, HANG_NS)
     }
 
     #[test]
@@ -154,5 +184,23 @@ mod tests {
         comm.hashes = vec![(0, 128, 1), (1, 128, 2), (2, 128, 1), (0, 64, 7), (1, 64, 7)];
         let desync = &found(comm)[0];
         assert_eq!((desync.index, desync.is_exact, &desync.accused[..]), (128, false, &[1][..]));
+    }
+    #[test]
+    fn a_receive_that_never_ends_and_is_larger_than_its_send_matches_nothing() {
+        let pair = |sent: u64, received: u64, age: u64| {
+            let sender = Vector { enqueued: 4, done: 4, ..Vector::default() };
+            let receiver =
+                Vector { rank: 1, enqueued: 4, done: 2, age_ns: Some(age), ..Vector::default() };
+            Communicator {
+                kind: Kind::Pair,
+                vectors: vec![sender, receiver],
+                sizes: [(0, vec![(3, sent), (4, 8)]), (1, vec![(3, received), (4, 8)])].into(),
+                ..Communicator::default()
+            }
+        };
+        let desync = &found(pair(100, 200, HANG_NS))[0];
+        assert_eq!((desync.index, &desync.accused[..]), (3, &[0, 1][..]));
+        assert_eq!(found(pair(100, 100, HANG_NS)), []);
+        assert_eq!(found(pair(100, 200, HANG_NS - 1)), [], "it may still end");
     }
 }

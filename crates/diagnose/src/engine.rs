@@ -26,12 +26,12 @@ impl Default for Options {
 /// Says why the job hangs; no verdict if it does not.
 #[must_use]
 pub fn diagnose(job: &Job, options: &Options) -> Diagnosis {
-    let desyncs = desync::find(job);
     let mut given = Given {
         hang_ns: u64::try_from(options.hang.as_nanos()).unwrap_or(u64::MAX),
         ..Given::default()
     };
     given.hang_ns = job.min_age_ns.map_or(given.hang_ns, |least| least.min(given.hang_ns));
+    let desyncs = desync::find(job, given.hang_ns);
     for desync in &desyncs {
         let comm = &job.comms[desync.comm as usize];
         let processes = desync.accused.iter().map(|&at| comm.vectors[at as usize].process);

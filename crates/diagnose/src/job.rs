@@ -115,6 +115,8 @@ pub struct Communicator {
     pub hashes: Vec<(u32, u64, u64)>,
     /// The latest calls of members, by position in `vectors` and then by number.
     pub calls: BTreeMap<u32, BTreeMap<u64, Call>>,
+    /// Number and bytes of the latest sends or receives of a pair, by position in `vectors`.
+    pub sizes: BTreeMap<u32, Vec<(u64, u64)>>,
 }
 
 /// How far a process has come in a communicator. Counts are cumulative.

@@ -19,6 +19,7 @@ pub enum Fault {
     WrongRoot,
     OrderSwap,
     P2pUnmatched,
+    P2pSize,
     GpuDead,
     StreamBlocked,
     SmExhausted,
@@ -67,7 +68,7 @@ use Group::{Control, Hang, Slow};
 /// Name, what it does, class of the verdict that is right, and what happens.
 type Row = (Fault, &'static str, Group, &'static str, &'static str);
 
-const TABLE: [Row; 40] = [
+const TABLE: [Row; 41] = [
     (F::HostStuck, "host-stuck", Hang, "H1a", "a rank's thread sleeps and calls NCCL no more"),
     (F::GilLock, "gil-lock", Hang, "H1a", "a rank's thread spins and calls NCCL no more"),
     (F::Killed, "killed", Hang, "H1b", "a process is killed"),
@@ -85,6 +86,7 @@ const TABLE: [Row; 40] = [
         "a rank uses two communicators in another order",
     ),
     (F::P2pUnmatched, "p2p-unmatched", Hang, "H2b", "a rank receives what nobody sends"),
+    (F::P2pSize, "p2p-size", Hang, "H2b", "a rank receives more than its peer sends"),
     (F::GpuDead, "gpu-dead", Hang, "H3c", "a GPU's context dies as a kernel ends"),
     (F::StreamBlocked, "stream-blocked", Hang, "H3a", "another kernel of the stream does not end"),
     (F::SmExhausted, "sm-exhausted", Hang, "H3b", "a kernel finds room for some channels only"),
@@ -118,7 +120,7 @@ const TABLE: [Row; 40] = [
 
 impl Fault {
     fn row(self) -> &'static Row {
-        TABLE.iter().find(|row| row.0 == self).unwrap_or(&TABLE[31])
+        TABLE.iter().find(|row| row.0 == self).unwrap_or(&TABLE[32])
     }
 
     /// All of them.

@@ -146,6 +146,7 @@ impl Site<'_> {
             Fault::WrongRoot => it.purpose == Purpose::Batch && size > 2,
             Fault::OrderSwap => it.purpose == Purpose::Overflow,
             Fault::P2pUnmatched => it.purpose == Purpose::Stage,
+            Fault::P2pSize => it.purpose == Purpose::Stage && target.from != rank,
             Fault::GpuDead => is_ring,
             Fault::SmExhausted => is_ring,
             Fault::NvlinkHang => is_ring && self.layout.nodes(it.group) == 1,
@@ -216,6 +217,7 @@ impl Site<'_> {
                 let peer = if from == rank { to } else { from };
                 (both(rank, peer), Some([peer, rank]))
             }
+            Fault::P2pSize => (both(rank, from), Some([from, rank])),
             Fault::LinkDown => (both(rank, to), Some([rank, to])),
             // Between two ranks nothing tells whose interface it is.
             Fault::NicDown if from == to => (both(rank, to), None),
@@ -268,7 +270,16 @@ impl Site<'_> {
             }
             _ => {}
         }
-        let Call::Coll(coll) = &mut ops[op].call else { return };
+        let coll = match &mut ops[op].call {
+            Call::Coll(coll) => coll,
+            Call::Transfers(transfers) => {
+                let receive = transfers.iter_mut().find(|transfer| !transfer.is_send);
+                if let (Fault::P2pSize, Some(receive)) = (fault, receive) {
+                    receive.count *= 2;
+                }
+                return;
+            }
+        };
         match fault {
             Fault::WrongType => coll.datatype = other(coll.datatype),
             Fault::WrongCount => coll.count *= 8,
@@ -516,7 +527,7 @@ fn needs(fault: Fault) -> &'static str {
         Fault::OrderSwap | Fault::WrongRoot | Fault::NvlinkHang => {
             "it needs tensor parallel ranks on one host: give --tp 2 or more"
         }
-        Fault::P2pUnmatched | Fault::ReceiverGpuStuck => {
+        Fault::P2pUnmatched | Fault::P2pSize | Fault::ReceiverGpuStuck => {
             "it needs a pipeline over several hosts: give --pp 2 or more"
         }
         Fault::ExtraOp | Fault::WrongCount | Fault::WrongType => {

@@ -92,7 +92,8 @@ fn adjusted(scenario: &Scenario) -> Scenario {
             Fault::DroppedHeartbeats => machine.dropped = 0.33,
             Fault::RingOverflow => {
                 scenario.job.ring_mib = 1;
-                scenario.job.steps *= 6;
+                // A step of longer rings has more to record.
+                scenario.job.steps *= if scenario.job.ranks < 512 { 6 } else { 2 };
             }
             _ => {}
         }
@@ -179,7 +180,7 @@ impl Prepared {
             Fault::Killed | Fault::Sigstop => true,
             Fault::InLaunch | Fault::ExtraOp | Fault::WrongType => done.issued != NEVER,
             Fault::WrongCount | Fault::WrongRoot | Fault::OrderSwap => done.issued != NEVER,
-            Fault::P2pUnmatched => done.enqueued != NEVER,
+            Fault::P2pUnmatched | Fault::P2pSize => done.enqueued != NEVER,
             Fault::StreamBlocked => {
                 done.enqueued != NEVER && before.is_none_or(|last| last.end != NEVER)
             }

@@ -4,7 +4,9 @@
 use super::common::{Run, ncclscope};
 use ncclscope_analyze::simulate::{Call, Fault};
 use serde_json::Value;
+use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Two ranks that were killed; rank 0 is in an AllReduce more than rank 1.
 fn killed(age_ns: u64) -> Run {
@@ -87,4 +89,25 @@ fn flight_recorder_dumps_come_out_and_go_in_again() {
     assert_eq!(found["verdicts"][0]["class"], "H1a");
     assert_eq!(found["verdicts"][0]["root_ranks"], serde_json::json!([1]));
     assert_eq!(found["source"], "PyTorch Flight Recorder");
+}
+
+/// PyTorch's own reader of such dumps comes to the same, where a torch is there.
+#[test]
+fn pytorch_reads_the_dumps() {
+    let Some(python) = std::env::var_os("NCCLSCOPE_TEST_TORCH_PYTHON") else {
+        let required = std::env::var_os("NCCLSCOPE_REQUIRE_TORCH").is_some();
+        assert!(!required, "NCCLSCOPE_TEST_TORCH_PYTHON is not set: name a Python that has torch");
+        // Past the test harness, which captures what is printed by macro.
+        writeln!(std::io::stderr(), "skipped: NCCLSCOPE_TEST_TORCH_PYTHON is not set").unwrap();
+        return;
+    };
+    let run = killed(60_000_000_000);
+    let out = tempfile::tempdir().unwrap();
+    ncclscope(&["diagnose", run.text(), "--fr-out", out.path().to_str().unwrap()]).ends_with(1);
+    let mut reader = Command::new(python);
+    reader.args(["-m", "torch.distributed.flight_recorder.fr_trace", "-p", "_dump_"]);
+    let output = reader.arg(out.path()).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("missing ranks: {1}"), "{text}");
 }

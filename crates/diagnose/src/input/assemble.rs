@@ -235,6 +235,7 @@ fn add_pairs(members: &[Placed<'_>], parent: usize, silent: &SilentRanks, job: &
             let base = Vector { process, rank, enqueued, done, age_ns, ..Vector::default() };
             comm.vectors.push(Vector { api: enqueued, born_ns, started, ..base });
             comm.flights.insert(at, side.flight);
+            comm.sizes.insert(at, side.sizes.into());
         }
         job.comms.push(comm);
     }

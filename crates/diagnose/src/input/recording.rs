@@ -21,7 +21,7 @@ use ncclscope_trace::progress::{
 };
 use ncclscope_trace::record::{ApiCall, Coll};
 use ncclscope_trace::{Detail, EventKind, Recording, State, What};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::PathBuf;
 
 /// Calls of a communicator that are kept for comparison.
@@ -84,7 +84,12 @@ pub(super) struct Side {
     pub(super) since_ns: Option<u64>,
     pub(super) born_ns: Option<u64>,
     pub(super) flight: Flight,
+    /// Number and bytes of the latest.
+    pub(super) sizes: VecDeque<(u64, u64)>,
 }
+
+/// Sizes that are kept: a side is not further ahead of the other as a rule.
+const SIZES: usize = 8;
 
 /// The job that recordings show.
 ///
@@ -428,6 +433,10 @@ impl<'a> Reader<'a> {
             let is_send = self.timeline.string(op.func) == "Send";
             let side = member.pairs.entry((is_send, peer)).or_default();
             side.issued += 1;
+            side.sizes.extend(op.bytes.map(|bytes| (side.issued, bytes)));
+            if side.sizes.len() > SIZES {
+                side.sizes.pop_front();
+            }
             if op.completion == Completion::Open {
                 if side.open == 0 {
                     side.since_ns = Some(self.since(op, event));

@@ -268,11 +268,15 @@ impl Fabric<'_> {
         for (step, &data) in data.iter().enumerate() {
             let credit = flow.credit(step, self.conditions);
             let fill = filled.max(data).max(credit).saturating_add(copy_ns(from));
-            filled = before(fill, self.conditions.of(from.rank).gpu);
-            let arrives = flow.produce(filled, self.conditions);
+            let given = before(fill, self.conditions.of(from.rank).gpu);
+            let arrives = flow.produce(given, self.conditions);
             let taken = arrives.max(read).saturating_add(copy_ns(to));
             read = flow.consume(step, taken, self.conditions);
             reads.push(read);
+            // Either end may expect fewer steps than the other.
+            if step < from.steps as usize {
+                filled = given;
+            }
         }
         self.close(flow, outcome);
         (reads, filled)

@@ -322,10 +322,12 @@ impl Solver<'_> {
     /// Works out a send and its receive, of which one may be missing.
     fn transfer(&mut self, pair: Pair, (send, recv): (Option<Side>, Option<Side>)) {
         let (group, from, to) = pair;
-        let Some(transfer) = send.or(recv).map(|side| side.transfer) else { return };
-        let what = (Part::Rotate, transfer.cut());
-        let sender = self.member(from, send.map(|side| side.op), what);
-        let receiver = self.member(to, recv.map(|side| side.op), what);
+        let Some(either) = send.or(recv) else { return };
+        let member = |rank: u32, side: Option<Side>| {
+            let cut = side.unwrap_or(either).transfer.cut();
+            self.member(rank, side.map(|side| side.op), (Part::Rotate, cut))
+        };
+        let (sender, receiver) = (member(from, send), member(to, recv));
         let outcome = self.fabric(group, 1).transfer(&sender, &receiver);
         let number = u32::try_from(self.outcomes.len()).unwrap_or(u32::MAX);
         for (end, (rank, side)) in [(from, send), (to, recv)].into_iter().enumerate() {
