@@ -286,16 +286,15 @@ impl Ops {
                 comm.add_open(head.number, head.facts.is_p2p(), head.start, op.changed);
             }
             op.moving = 0;
-            if comm.ended {
-                return false;
-            }
             let halves = if op.open_proxies > 0 { MAY_MOVE_HALVES } else { SETTLES_HALVES };
-            let settles = !op.is_open && (in_a_hurry || quiet >= hz / 2 * halves);
+            // Of a communicator that has ended nothing more comes.
+            let is_quiet = comm.ended || in_a_hurry || quiet >= hz / 2 * halves;
+            let settles = !op.is_open && is_quiet;
             if settles {
                 let Head { comm, number, facts, start, .. } = *head;
                 over.push((comm, Past { number, facts, start, end: op.changed }));
             }
-            !settles
+            !settles && !comm.ended
         });
         over.sort_unstable_by_key(|(_, past)| past.start);
         for (comm, past) in over {

@@ -162,6 +162,18 @@ fn what_operations_take_as_a_rule_is_known_by_their_size() {
 }
 
 #[test]
+fn what_ended_before_its_communicator_did_is_over_all_the_same() {
+    let mut rank = Rank::new();
+    rank.whole();
+    rank.coll();
+    rank.tracker.end_comm(0);
+    rank.tracker.look(rank.now, HZ, &|_| true);
+    let past: Vec<u64> = rank.tracker.past(0).map(|past| past.number).collect();
+    assert_eq!(past, [1], "and the other never was");
+    assert_eq!(rank.look(), []);
+}
+
+#[test]
 fn one_in_a_thousand_makes_no_rule() {
     let mut rank = Rank::new();
     rank.whole();

@@ -37,7 +37,15 @@ impl Subject {
         }
     }
 
-    /// Since when, in ticks.
+    /// When it began, in ticks.
+    pub(super) fn start(&self) -> u64 {
+        match self {
+            Subject::Op(op) => op.start,
+            Subject::Call(call) => call.start,
+        }
+    }
+
+    /// Since when nothing of it has moved, in ticks.
     pub(super) fn since(&self) -> u64 {
         match self {
             Subject::Op(op) => op.since,

@@ -79,6 +79,8 @@ pub(crate) struct Watchdog {
 struct Stuck {
     subject: Handle,
     comm: u16,
+    /// When it began, and since when nothing moved, in ticks.
+    start: u64,
     since: u64,
     hang: Hang,
 }
@@ -258,7 +260,8 @@ impl Watchdog {
         if self.reports <= MOST_REPORTS {
             found.hangs.push(hang.clone());
         }
-        self.stuck.push(Stuck { subject: handle, comm, since, hang });
+        let start = subject.start();
+        self.stuck.push(Stuck { subject: handle, comm, start, since, hang });
     }
 
     /// What is known of something that does not move.
@@ -292,8 +295,10 @@ impl Watchdog {
             |stuck: &Stuck| !open.contains(&stuck.subject) && !calls.contains(&stuck.subject);
         let over: Vec<Stuck> = self.stuck.extract_if(.., |stuck| moved(stuck)).collect();
         let ended = |index| self.tracker.comms().any(|comm| comm.comm == index && comm.ended);
-        for Stuck { since, comm, mut hang, .. } in over {
-            hang.end(clock, clock.ns_since(since), !ended(comm));
+        for Stuck { start, since, comm, mut hang, .. } in over {
+            // Operations of a communicator end in their order.
+            let is_past = self.tracker.past(comm).any(|past| past.start >= start);
+            hang.end(clock, clock.ns_since(since), is_past || !ended(comm));
             found.hangs.push(hang);
         }
     }
