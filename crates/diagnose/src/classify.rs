@@ -173,13 +173,20 @@ impl<'a> Classifier<'a> {
         }
     }
 
-    /// The process called NCCL after the other one began to wait, but not for this transfer.
+    /// The process called NCCL after the other one began to wait, but not for this transfer; or it
+    /// came to its end without it.
     fn has_moved_on(&self, process: u32, by: &Vector) -> bool {
         let one = &self.job.processes[process as usize];
         let other = &self.job.processes[by.process as usize];
         let is_later = one.host == other.host
             && matches!((one.idle_ns, by.age_ns), (Some(idle), Some(age)) if idle < age);
-        one.life == Life::Ended || is_later
+        is_later || one.life == Life::Ended && !self.left(process)
+    }
+
+    /// The process is in an operation that did not end.
+    fn left(&self, process: u32) -> bool {
+        let vectors = self.job.comms.iter().flat_map(|comm| &comm.vectors);
+        vectors.filter(|vector| vector.process == process).any(Vector::is_inside)
     }
 
     fn alone(&self, process: u32, waits: &[Wait]) -> Option<(Option<u32>, Cause)> {

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What can be planted in a job.
+/// What can be planted in a job. New ones come last: what a seed draws depends on the place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[expect(missing_docs, reason = "the table below says what each of them is")]
@@ -19,7 +19,6 @@ pub enum Fault {
     WrongRoot,
     OrderSwap,
     P2pUnmatched,
-    P2pSize,
     GpuDead,
     StreamBlocked,
     SmExhausted,
@@ -49,6 +48,10 @@ pub enum Fault {
     Clocks,
     DroppedHeartbeats,
     RingOverflow,
+    P2pSize,
+    Exit,
+    LossyLink,
+    BackgroundTraffic,
 }
 
 /// What a planted thing does to the job.
@@ -68,10 +71,11 @@ use Group::{Control, Hang, Slow};
 /// Name, what it does, class of the verdict that is right, and what happens.
 type Row = (Fault, &'static str, Group, &'static str, &'static str);
 
-const TABLE: [Row; 41] = [
+const TABLE: [Row; 44] = [
     (F::HostStuck, "host-stuck", Hang, "H1a", "a rank's thread sleeps and calls NCCL no more"),
     (F::GilLock, "gil-lock", Hang, "H1a", "a rank's thread spins and calls NCCL no more"),
     (F::Killed, "killed", Hang, "H1b", "a process is killed"),
+    (F::Exit, "exit", Hang, "H1b", "a process ends in order while the others go on"),
     (F::Sigstop, "sigstop", Hang, "H1b", "a process is stopped; its GPU goes on"),
     (F::InLaunch, "in-launch", Hang, "H1d", "a launch does not return from the driver"),
     (F::ExtraOp, "extra-op", Hang, "H2", "a rank calls a collective that the others do not"),
@@ -100,7 +104,15 @@ const TABLE: [Row; 41] = [
     (F::ProxyStalled, "proxy-stalled", Hang, "P1", "a proxy progress thread stops"),
     (F::SlowGpu, "slow-gpu", Slow, "S1", "a GPU computes slower by a factor"),
     (F::SlowLink, "slow-link", Slow, "S3", "the path from one rank to another is slower"),
+    (F::LossyLink, "lossy-link", Slow, "S3", "a path sends a quarter of all data again"),
     (F::SlowNic, "slow-nic", Slow, "S4", "a rank's network interface is slower, both ways"),
+    (
+        F::BackgroundTraffic,
+        "background-traffic",
+        Slow,
+        "S4",
+        "something else uses a rank's network interface half of the time",
+    ),
     (F::SlowNvlink, "slow-nvlink", Slow, "S5", "a GPU's links within its host are slower"),
     (F::Drift, "drift", Slow, "S2", "the whole network becomes slower half way"),
     (F::AlgoChange, "algo-change", Slow, "S6", "an AllReduce changes its algorithm half way"),
@@ -120,7 +132,7 @@ const TABLE: [Row; 41] = [
 
 impl Fault {
     fn row(self) -> &'static Row {
-        TABLE.iter().find(|row| row.0 == self).unwrap_or(&TABLE[32])
+        TABLE.iter().find(|row| row.0 == self).unwrap_or(&TABLE[35])
     }
 
     /// All of them.

@@ -293,7 +293,8 @@ impl Site<'_> {
         let Target { rank, op, from, to } = target;
         let stops = &mut self.conditions.stops[rank as usize];
         match fault {
-            Fault::Killed => {
+            Fault::Killed | Fault::Exit => {
+                stops.in_order = fault == Fault::Exit;
                 (stops.host, stops.proxy, stops.gpu) = (time, time, time);
                 (stops.drain, stops.process) = (time, time);
             }
@@ -365,6 +366,17 @@ impl Site<'_> {
                 let to = self.network_neighbour(rank).ok_or_else(|| no_network("slow-link"))?;
                 self.conditions.paths.entry((rank, to)).or_default().factor = factor;
                 (edge, roots) = (Some([rank, to]), vec![rank.min(to), rank.max(to)]);
+            }
+            Fault::LossyLink => {
+                let to = self.network_neighbour(rank).ok_or_else(|| no_network("lossy-link"))?;
+                self.conditions.paths.entry((rank, to)).or_default().loss = factor;
+                (edge, roots) = (Some([rank, to]), vec![rank.min(to), rank.max(to)]);
+            }
+            Fault::BackgroundTraffic => {
+                let name = planted.name.name();
+                self.network_neighbour(rank).ok_or_else(|| no_network(name))?;
+                self.conditions.busy[rank as usize] = factor;
+                roots = self.cards_like(rank);
             }
             Fault::SlowNic => {
                 self.network_neighbour(rank).ok_or_else(|| no_network("slow-nic"))?;
@@ -489,7 +501,7 @@ fn rank_of(planted: &Planted, number: u64, seed: u64, ranks: u32) -> u32 {
 /// How much slower what is planted makes something.
 fn factor_of(planted: &Planted) -> f64 {
     planted.factor.unwrap_or(match planted.name {
-        Fault::SlowLink | Fault::SlowNic => 6.0,
+        Fault::SlowLink | Fault::SlowNic | Fault::LossyLink | Fault::BackgroundTraffic => 6.0,
         Fault::SlowNvlink => 8.0,
         Fault::Drift => 2.0,
         Fault::LongLastStage => 1.4,
@@ -510,6 +522,7 @@ fn is_of_time(fault: Fault) -> bool {
     matches!(
         fault,
         F::Killed
+            | F::Exit
             | F::Sigstop
             | F::SenderGpuStuck
             | F::ReceiverNotReady

@@ -177,7 +177,7 @@ impl Prepared {
         let called = before.is_none_or(|last| last.enqueued != NEVER);
         match injected.fault {
             Fault::HostStuck | Fault::GilLock => called,
-            Fault::Killed | Fault::Sigstop => true,
+            Fault::Killed | Fault::Exit | Fault::Sigstop => true,
             Fault::InLaunch | Fault::ExtraOp | Fault::WrongType => done.issued != NEVER,
             Fault::WrongCount | Fault::WrongRoot | Fault::OrderSwap => done.issued != NEVER,
             Fault::P2pUnmatched | Fault::P2pSize => done.enqueued != NEVER,

@@ -106,6 +106,7 @@ fn plant(
         F::HostStuck
         | F::GilLock
         | F::Killed
+        | F::Exit
         | F::Sigstop
         | F::InLaunch
         | F::WrongType
@@ -232,7 +233,11 @@ impl Counting<'_> {
         let mut enqueued = called;
         if let Some(ill) = self.ill.get(&rank) {
             match ill.fault {
-                Fault::HostStuck | Fault::GilLock | Fault::Killed | Fault::Sigstop => {
+                Fault::HostStuck
+                | Fault::GilLock
+                | Fault::Killed
+                | Fault::Exit
+                | Fault::Sigstop => {
                     called = called.min(ill.at);
                 }
                 Fault::InLaunch => {
@@ -255,8 +260,9 @@ impl Counting<'_> {
         for rank in 0..self.layout.ranks {
             let reach = &self.reach[rank as usize];
             let counts: Vec<[u32; 4]> = (0..COMMS).map(|kind| self.counts(rank, kind)).collect();
-            let silent =
-                [Fault::Killed, Fault::Sigstop].iter().any(|f| self.hit(rank, *f).is_some());
+            let silent = [Fault::Killed, Fault::Exit, Fault::Sigstop]
+                .iter()
+                .any(|f| self.hit(rank, *f).is_some());
             for (kind, &[api, enqueued, started, done]) in counts.iter().enumerate() {
                 let place = self.place(rank, kind);
                 let is_open = enqueued > done;

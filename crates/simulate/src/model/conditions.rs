@@ -19,11 +19,20 @@ pub(crate) struct Stops {
     pub(crate) drain: Time,
     /// The process is there.
     pub(crate) process: Time,
+    /// It ends in order: its recording is closed.
+    pub(crate) in_order: bool,
 }
 
 impl Stops {
-    pub(crate) const NONE: Stops =
-        Stops { host: NEVER, proxy: NEVER, gpu: NEVER, flush: NEVER, drain: NEVER, process: NEVER };
+    pub(crate) const NONE: Stops = Stops {
+        host: NEVER,
+        proxy: NEVER,
+        gpu: NEVER,
+        flush: NEVER,
+        drain: NEVER,
+        process: NEVER,
+        in_order: false,
+    };
 }
 
 /// A path from one rank to another.
@@ -35,11 +44,15 @@ pub(crate) struct Path {
     pub(crate) post_stop: Time,
     /// By how much it is slower.
     pub(crate) factor: f64,
+    /// By how much it is slower on average because a quarter of all data is sent again, late.
+    pub(crate) loss: f64,
+    /// By how much it is slower in every other tenth of a second.
+    pub(crate) busy: f64,
 }
 
 impl Default for Path {
     fn default() -> Path {
-        Path { stop: NEVER, post_stop: NEVER, factor: 1.0 }
+        Path { stop: NEVER, post_stop: NEVER, factor: 1.0, loss: 1.0, busy: 1.0 }
     }
 }
 
@@ -51,6 +64,8 @@ pub(crate) struct Conditions {
     pub(crate) paths: HashMap<(u32, u32), Path>,
     /// By how much each rank's network interface is slower.
     pub(crate) network: Vec<f64>,
+    /// The same, in every other tenth of a second.
+    pub(crate) busy: Vec<f64>,
     /// By how much each rank's links within the host are slower.
     pub(crate) nvlink: Vec<f64>,
     /// From when on all of the network is slower, and by how much.
@@ -69,6 +84,7 @@ impl Conditions {
             stops: vec![Stops::NONE; count],
             paths: HashMap::new(),
             network: vec![1.0; count],
+            busy: vec![1.0; count],
             nvlink: vec![1.0; count],
             drift: (NEVER, 1.0),
             channels: HashMap::new(),
@@ -85,7 +101,8 @@ impl Conditions {
     pub(crate) fn path(&self, from: u32, to: u32, is_network: bool) -> Path {
         let path = self.paths.get(&(from, to)).copied().unwrap_or_default();
         let slow = if is_network { &self.network } else { &self.nvlink };
-        let factor = path.factor * slow[from as usize].max(slow[to as usize]);
-        Path { factor, ..path }
+        let worse = |of: &[f64]| of[from as usize].max(of[to as usize]);
+        let busy = if is_network { worse(&self.busy) } else { 1.0 };
+        Path { factor: path.factor * worse(slow), busy, ..path }
     }
 }

@@ -10,13 +10,17 @@ Within a host the GPUs do it alone, through as many buffers.
 
 use super::conditions::Conditions;
 use crate::scenario::Machine;
-use crate::time::{NEVER, Time, before, scaled, transfer_ns};
+use crate::time::{NEVER, SECOND, Time, before, mix, scaled, transfer_ns};
 use ncclscope_trace::handle::STEPS_IN_FLIGHT;
 
 /// How long a proxy thread takes to notice something, ns.
 const NOTICE_NS: u64 = 700;
 /// How long a flush takes, ns.
 const FLUSH_NS: u64 = 2_500;
+/// Of so many steps over a path with losses one is sent again.
+const LOST_OF: u64 = 4;
+/// How long other traffic comes, and stays away, ns.
+const BUSY_NS: u64 = SECOND / 10;
 
 /// When the two ends of a step between hosts reached what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +61,8 @@ pub(crate) struct Flow {
     wire_stop: Time,
     post_stop: Time,
     drift: (Time, f64),
+    loss: f64,
+    busy: f64,
 }
 
 /// What a flow is to be.
@@ -95,6 +101,8 @@ impl Flow {
             wire_stop: path.stop,
             post_stop: path.post_stop,
             drift: if link.is_network { conditions.drift } else { (NEVER, 1.0) },
+            loss: path.loss,
+            busy: path.busy,
         }
     }
 
@@ -155,7 +163,13 @@ impl Flow {
     /// When the last byte of a step arrives that is given to the network at `sent`.
     fn transmit(&mut self, sent: Time) -> Time {
         let begins = sent.max(self.wire_free);
-        let slower = if begins >= self.drift.0 { self.drift.1 } else { 1.0 };
+        let mut slower = if begins >= self.drift.0 { self.drift.1 } else { 1.0 };
+        if self.loss > 1.0 && mix(begins, self.from.begin, 0x6c6f).is_multiple_of(LOST_OF) {
+            slower *= 1.0 + (self.loss - 1.0) * 4.0;
+        }
+        if begins != NEVER && begins / BUSY_NS % 2 == 1 {
+            slower *= self.busy;
+        }
         let leaves = begins.saturating_add(scaled(self.wire_ns, slower));
         let arrives = before(leaves.saturating_add(self.latency_ns), self.wire_stop);
         self.wire_free = if arrives == NEVER { NEVER } else { leaves };

@@ -121,7 +121,8 @@ fn pass(
     }
 }
 
-/// Writes what the drain thread tells of a rank, second by second.
+/// Writes what the drain thread tells of a rank, second by second; and at the end, of a process that
+/// closes its recording.
 pub(crate) fn record(scribe: &mut Scribe<'_>, lives: &[Life<'_>], closed: bool) {
     let comms = scribe.job.layout.of_rank[scribe.rank as usize].len();
     let mut counters: Vec<Counter> = (0..comms).map(|_| Counter::default()).collect();
@@ -147,7 +148,8 @@ pub(crate) fn record(scribe: &mut Scribe<'_>, lives: &[Life<'_>], closed: bool) 
     if closed {
         for (index, counter) in counters.iter_mut().enumerate() {
             counter.advance(lives, stop);
-            let flags = progress_flags::ENDED;
+            // A process may end without ending its communicators.
+            let flags = if scribe.job.closed { progress_flags::ENDED } else { 0 };
             let progress = shown(scribe, counter, (index, flags), lives, stop);
             scribe.tape.vital(stop, &Vital::Progress(progress));
         }

@@ -45,19 +45,20 @@ pub(crate) fn write_rank(job: &Job<'_>, rank: u32, dir: &Path) -> Result<PathBuf
         host,
         clock: ClockSource::Tsc,
         mask: DEFAULT_EVENTS,
-        closed: job.closed,
         ..Header::default()
     };
+    let stops = job.conditions.of(rank);
+    let closed = job.closed || stops.in_order;
+    let header = Header { closed, ..header };
     let clocks = Clocks::new(job.scenario.seed, &job.scenario.machine, job.layout.host(rank), rank);
     // Nothing takes place at `NEVER`, and nothing at the end itself.
     // A process that is gone, or stands still, records no more.
-    let stops = job.conditions.of(rank);
     let end = job.end.min(stops.process).min(stops.drain).saturating_sub(1);
     let tape = Tape::new(header.process, clocks, end);
     let numbers = vec![[0; 4]; job.layout.of_rank[rank as usize].len()];
     let mut scribe = Scribe { job, rank, pid, tape, numbers };
     let lives = operations(&mut scribe);
-    vitals::record(&mut scribe, &lives, job.closed);
+    vitals::record(&mut scribe, &lives, closed);
     write(&mut scribe, &lives, &path, header).map_err(|error| Error::write(&path, error))?;
     Ok(path)
 }
