@@ -121,7 +121,7 @@ fn pass(
     }
 }
 
-/// Writes what the drain thread tells of a rank, second by second; and at the end, of a process that
+/// Writes what the drain thread tells of a rank, second by second; and at the end, where the process
 /// closes its recording.
 pub(crate) fn record(scribe: &mut Scribe<'_>, lives: &[Life<'_>], closed: bool) {
     let comms = scribe.job.layout.of_rank[scribe.rank as usize].len();
