@@ -52,6 +52,7 @@ pub enum Fault {
     Exit,
     LossyLink,
     BackgroundTraffic,
+    SlowKernels,
 }
 
 /// What a planted thing does to the job.
@@ -71,7 +72,7 @@ use Group::{Control, Hang, Slow};
 /// Name, what it does, class of the verdict that is right, and what happens.
 type Row = (Fault, &'static str, Group, &'static str, &'static str);
 
-const TABLE: [Row; 44] = [
+const TABLE: [Row; 45] = [
     (F::HostStuck, "host-stuck", Hang, "H1a", "a rank's thread sleeps and calls NCCL no more"),
     (F::GilLock, "gil-lock", Hang, "H1a", "a rank's thread spins and calls NCCL no more"),
     (F::Killed, "killed", Hang, "H1b", "a process is killed"),
@@ -103,6 +104,7 @@ const TABLE: [Row; 44] = [
     (F::ReceiverGpuStuck, "receiver-gpu-stuck", Hang, "N5", "a GPU stops while it receives only"),
     (F::ProxyStalled, "proxy-stalled", Hang, "P1", "a proxy progress thread stops"),
     (F::SlowGpu, "slow-gpu", Slow, "S1", "a GPU computes slower by a factor"),
+    (F::SlowKernels, "slow-kernels", Slow, "N5", "a GPU is slow inside collectives"),
     (F::SlowLink, "slow-link", Slow, "S3", "the path from one rank to another is slower"),
     (F::LossyLink, "lossy-link", Slow, "S3", "a path sends a quarter of all data again"),
     (F::SlowNic, "slow-nic", Slow, "S4", "a rank's network interface is slower, both ways"),
@@ -132,7 +134,7 @@ const TABLE: [Row; 44] = [
 
 impl Fault {
     fn row(self) -> &'static Row {
-        TABLE.iter().find(|row| row.0 == self).unwrap_or(&TABLE[35])
+        TABLE.iter().find(|row| row.0 == self).unwrap_or(&TABLE[36])
     }
 
     /// All of them.

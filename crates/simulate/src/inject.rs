@@ -383,6 +383,7 @@ impl Site<'_> {
                 self.conditions.network[rank as usize] = factor;
                 roots = self.cards_like(rank);
             }
+            Fault::SlowKernels => self.conditions.copy[rank as usize] = factor,
             Fault::SlowNvlink => {
                 self.conditions.nvlink[rank as usize] = factor;
                 roots = self.paths_like(rank).ok_or_else(no_path_inside)?;
@@ -503,6 +504,7 @@ fn factor_of(planted: &Planted) -> f64 {
     planted.factor.unwrap_or(match planted.name {
         Fault::SlowLink | Fault::SlowNic | Fault::LossyLink | Fault::BackgroundTraffic => 6.0,
         Fault::SlowNvlink => 8.0,
+        Fault::SlowKernels => 30.0,
         Fault::Drift => 2.0,
         Fault::LongLastStage => 1.4,
         _ => 1.5,

@@ -7,6 +7,7 @@ not judge: it only holds what an input told.
 */
 
 use crate::edges::Edge;
+use crate::stalls::Stall;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A place in the job's layout, where the input tells it.
@@ -120,6 +121,8 @@ pub struct Job {
     pub edges: Vec<Edge>,
     /// How fast kernels started.
     pub launches: Vec<Launch>,
+    /// What GPUs held up on the network, where recordings tell.
+    pub stalls: Vec<Stall>,
     /// Each step has its own time 0; else one clock runs through.
     pub steps_restart: bool,
     /// Arrival and end are those of kernels on the GPU.

@@ -12,7 +12,7 @@ use crate::model::{Job, Worker};
 use crate::robust::count;
 use crate::steps::{Source, Step, Steps};
 use crate::waits::{LastArriver, Waits, last_arrivers};
-use crate::{drift, edges, slow};
+use crate::{drift, edges, slow, stalls};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,6 +30,10 @@ pub struct Limits {
     pub min_steps: usize,
     /// and in this share of them.
     pub min_steps_share: f64,
+    /// N5: what its GPU holds up costs at least this share of the steps,
+    pub min_stalled: f64,
+    /// and is so many times what the others' do.
+    pub stall_factor: f64,
     /// S2 to S5: so many median absolute deviations off.
     pub mads: f64,
     /// S3, S4: so many times the usual time of a byte.
@@ -51,6 +55,8 @@ impl Default for Limits {
             min_lateness_ns: 1e6,
             min_steps: 10,
             min_steps_share: 0.25,
+            min_stalled: 0.02,
+            stall_factor: 3.0,
             mads: 5.0,
             edge_factor: 1.25,
             drift_factor: 1.1,
@@ -116,13 +122,13 @@ pub enum Confidence {
 /// Something that makes the job slow.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct Finding {
-    /// S1 to S7.
+    /// S1 to S7, or N5.
     pub class: &'static str,
     /// In words.
     pub title: String,
     /// How sure.
     pub confidence: Confidence,
-    /// Who, for S1 and S7.
+    /// Who, for S1, S7 and N5.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub root: Option<Root>,
     /// The global ranks meant; empty where it is nobody's in particular.
@@ -133,7 +139,7 @@ pub struct Finding {
     /// S1: share of all waiting that leads back to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share: Option<f64>,
-    /// S1: what its own time is longer by, as a share of the steps.
+    /// S1, N5: what its own time is longer by, as a share of the steps.
     pub lost: f64,
     /// S1: steps that are slow enough to count.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -239,6 +245,12 @@ pub fn analyze(job: &Job, limits: &Limits) -> Report {
     let explained: BTreeSet<String> = links.iter().flat_map(|f| f.comms.clone()).collect();
     summary.extend(links);
     summary.extend(drift::find(job, &clocks, (&explained, span), limits));
+    let stalled = stalls::find(job, span, limits);
+    // Such a GPU is also late to what comes next, leaves its links idle, and slows down the
+    // communicators inside its node.
+    let is_told = |rank: &u32| stalled.iter().any(|finding| finding.root_ranks.contains(rank));
+    summary.retain(|finding: &Finding| !finding.root_ranks.iter().any(is_told));
+    summary.splice(0..0, stalled);
     Report {
         schema: "ncclscope.stragglers/1",
         steps: rows(job, &blames, &list),

@@ -11,7 +11,7 @@ their parent on the way down. A GPU reads a step only when it can also pass it o
 use super::conditions::Conditions;
 use super::flow::{End, Flow, Link};
 use crate::scenario::Machine;
-use crate::time::{NEVER, Time, before};
+use crate::time::{NEVER, Time, before, scaled};
 use std::collections::HashMap;
 
 /// How long a GPU works on a step besides copying it, ns.
@@ -56,6 +56,8 @@ pub(crate) struct Member {
     pub(crate) room: usize,
     /// The end of its kernel is lost.
     pub(crate) lost_end: bool,
+    /// By how much its GPU is slower.
+    pub(crate) slower: f64,
 }
 
 /// When an operation's kernels ran, and what went over the network.
@@ -346,8 +348,8 @@ impl Fabric<'_> {
 }
 
 /// How long a GPU takes for a step.
-const fn copy_ns(member: &Member) -> u64 {
-    TOUCH_NS + member.bytes / COPY_BYTES
+fn copy_ns(member: &Member) -> u64 {
+    scaled(TOUCH_NS + member.bytes / COPY_BYTES, member.slower)
 }
 
 /// Each the later of two times.
@@ -399,6 +401,7 @@ mod tests {
             channels: 1,
             room: usize::MAX,
             lost_end: false,
+            slower: 1.0,
         };
         (0..RANKS).map(member).collect()
     }

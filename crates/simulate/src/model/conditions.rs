@@ -68,6 +68,8 @@ pub(crate) struct Conditions {
     pub(crate) busy: Vec<f64>,
     /// By how much each rank's links within the host are slower.
     pub(crate) nvlink: Vec<f64>,
+    /// By how much each rank's GPU is slower inside collectives.
+    pub(crate) copy: Vec<f64>,
     /// From when on all of the network is slower, and by how much.
     pub(crate) drift: (Time, f64),
     /// Kernels that start on that many channels only, by rank and operation.
@@ -86,6 +88,7 @@ impl Conditions {
             network: vec![1.0; count],
             busy: vec![1.0; count],
             nvlink: vec![1.0; count],
+            copy: vec![1.0; count],
             drift: (NEVER, 1.0),
             channels: HashMap::new(),
             lost_ends: HashMap::new(),

@@ -284,6 +284,7 @@ impl Solver<'_> {
             start: done.map_or(NEVER, |done| done.start),
             room: self.conditions.channels.get(&key).copied().unwrap_or(usize::MAX),
             lost_end: self.conditions.lost_ends.contains_key(&key),
+            slower: self.conditions.copy[rank as usize],
         }
     }
 

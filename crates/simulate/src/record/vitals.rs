@@ -121,8 +121,8 @@ fn pass(
     }
 }
 
-/// Writes what the drain thread tells of a rank, second by second; and at the end, where the process
-/// closes its recording.
+/// Writes what the drain thread tells of a rank, second by second; and at the end, of a process
+/// that closes its recording.
 pub(crate) fn record(scribe: &mut Scribe<'_>, lives: &[Life<'_>], closed: bool) {
     let comms = scribe.job.layout.of_rank[scribe.rank as usize].len();
     let mut counters: Vec<Counter> = (0..comms).map(|_| Counter::default()).collect();

@@ -9,6 +9,7 @@ wrong with an input and what would be right.
 use std::fmt;
 use std::path::Path;
 
+mod gpu_waits;
 pub mod kineto;
 pub mod recording;
 pub mod semantics;

@@ -8,8 +8,10 @@ recording has its times (`KernelCh`), placed on the host's clock; else those of 
 of the last network step.
 */
 
+use super::gpu_waits::{GpuWaits, Span};
 use crate::edges::Edge;
 use crate::model::{Batch, Class, Collective, Ends, Job, Launch, Part, Worker};
+use crate::stalls::Stall;
 use ncclscope_analyze::stats::to_f64;
 use ncclscope_analyze::steps::StepExt;
 use ncclscope_analyze::timeline::comm_name;
@@ -17,11 +19,13 @@ use ncclscope_analyze::{Completion, Operation, Timeline, Timing, operations};
 use ncclscope_kineto::launches::{self, launches};
 use ncclscope_trace::handle::LANES;
 use ncclscope_trace::record::{ProxyOp, step_flags};
-use ncclscope_trace::{Comm, Detail, EventKind, Mark, Record, Recording, Step, TickMap, What};
-use std::collections::BTreeMap;
+use ncclscope_trace::{
+    Comm, Detail, EventKind, Handle, Mark, Record, Recording, Step, TickMap, What,
+};
+use std::collections::{BTreeMap, HashMap};
 
 /// A communicator on all ranks: by its hash, and where there is none by its number.
-type CommId = (u64, u16);
+pub(super) type CommId = (u64, u16);
 /// A collective: communicator, function, number, and which of those with the same number.
 type CollId = (CommId, String, u64, usize);
 
@@ -108,6 +112,10 @@ impl Process<'_> {
         next.checked_sub(1).map(|at| self.steps[at].1)
     }
 
+    fn handle(&self, operation: &Operation) -> Handle {
+        self.timeline.event(operation.event).start.handle
+    }
+
     fn comm(&self, operation: &Operation) -> Option<&Comm> {
         operation.comm.map(|comm| self.timeline.comm(comm))
     }
@@ -191,15 +199,20 @@ impl Build {
             self.job.whole_from.insert(worker, f64::MAX);
         }
         let mut seen = BTreeMap::new();
+        let mut kernels: HashMap<Handle, Span> = HashMap::new();
         for launch in launches(&process.timeline, &process.operations) {
             let arrival = self.add_launch(&process, &launch, &mut seen);
+            if let Some(kernel) = launch.gpu {
+                let handle = |&at: &usize| process.handle(&process.operations[at]);
+                kernels.extend(launch.operations.iter().map(|at| (handle(at), kernel)));
+            }
             if let Some(first) = self.job.whole_from.get_mut(&worker)
                 && whole.is_some_and(|whole| launch.call_ns >= whole)
             {
                 *first = first.min(arrival.unwrap_or(f64::MAX));
             }
         }
-        self.add_edges(recording);
+        self.add_network(&process, &kernels);
     }
 
     /// Adds what one kernel does; its arrival, if all of it is over.
@@ -281,25 +294,32 @@ impl Build {
         }
     }
 
-    /// The network times of sends, by link and channel.
-    fn add_edges(&mut self, recording: &Recording) {
+    /// The network times of sends, by link and channel, and what the GPU held up.
+    fn add_network(&mut self, process: &Process<'_>, kernels: &HashMap<Handle, Span>) {
+        let recording = process.timeline.recording();
         let comms: BTreeMap<u16, CommId> =
             recording.comms().iter().map(|comm| (comm.index, comm_id(comm))).collect();
         let clock = recording.tick_map();
         let mut links: BTreeMap<LinkId, Link> = BTreeMap::new();
+        let mut waits = GpuWaits::default();
+        let ns = |ticks| signed(process.timeline.ns(ticks));
         for lane in 0..LANES {
-            let mut ops: BTreeMap<u32, (CommId, ProxyOp)> = BTreeMap::new();
+            let mut ops: BTreeMap<u32, (CommId, ProxyOp, Option<Span>)> = BTreeMap::new();
             for record in recording.records(lane) {
                 match record {
                     Record::Start(start) => {
                         if let (Detail::ProxyOp(op), Some(&comm)) =
                             (start.detail, comms.get(&start.comm))
                         {
-                            ops.insert(start.handle.op_ref(), (comm, op));
+                            let kernel = kernels.get(&start.parent).copied();
+                            ops.insert(start.handle.op_ref(), (comm, op, kernel));
                         }
                     }
                     Record::Step(step) => {
-                        let Some((comm, op)) = ops.get(&step.op_ref) else { continue };
+                        let Some((comm, op, kernel)) = ops.get(&step.op_ref) else { continue };
+                        if let Some(kernel) = kernel.filter(|_| !op.foreign) {
+                            waits.add((*comm, op), &step, kernel, ns);
+                        }
                         if op.is_send && !op.foreign {
                             let key = (*comm, op.rank, op.peer, op.channel);
                             links.entry(key).or_default().add(&step, &clock);
@@ -308,6 +328,12 @@ impl Build {
                     _ => {}
                 }
             }
+        }
+        for ((comm, rank), (transfers, ns)) in waits.sums() {
+            let worker = self.members.get(&(comm, rank)).copied();
+            let comm = self.names.get(&comm).cloned().unwrap_or_default();
+            let stall = worker.map(|worker| Stall { comm, worker, transfers, ns });
+            self.job.stalls.extend(stall);
         }
         for ((comm, src, dst, channel), link) in links {
             let Link { transfers, bytes, wire_ns, .. } = link;

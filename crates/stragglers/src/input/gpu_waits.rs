@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+//! When network transfers of a rank waited for its own GPU, both ways at once.
+
+use super::recording::CommId;
+use ncclscope_analyze::stats::to_f64;
+use ncclscope_analyze::steps::StepExt;
+use ncclscope_trace::Step;
+use ncclscope_trace::record::{ProxyOp, step_flags};
+use std::collections::BTreeMap;
+
+/// From and to, ns since 1970.
+pub(super) type Span = (i64, i64);
+
+/// Of one channel: receives whose data is there, and sends that have a free buffer.
+#[derive(Debug, Default)]
+struct Channel {
+    transfers: u64,
+    receives: Vec<Span>,
+    sends: Vec<Span>,
+}
+
+/// By communicator, rank and channel.
+#[derive(Debug, Default)]
+pub(super) struct GpuWaits {
+    channels: BTreeMap<(CommId, i32, u8), Channel>,
+}
+
+impl GpuWaits {
+    /// Adds a step that is over, of an operation whose kernel ran in `kernel`; `ns` are those of
+    /// ticks.
+    pub(super) fn add(
+        &mut self,
+        (comm, op): (CommId, &ProxyOp),
+        step: &Step,
+        kernel: Span,
+        ns: impl Fn(u64) -> i64,
+    ) {
+        if !step.has(step_flags::STOPPED) {
+            return;
+        }
+        let channel = self.channels.entry((comm, op.rank, op.channel)).or_default();
+        channel.transfers += 1;
+        let [first, second, third] = step.state_ticks();
+        let span =
+            if op.is_send { first.zip(second) } else { third.map(|at| (at, step.end_ticks())) };
+        let Some((from, to)) = span else { return };
+        let clipped = (ns(from).max(kernel.0), ns(to).min(kernel.1));
+        if clipped.0 < clipped.1 {
+            if op.is_send { channel.sends.push(clipped) } else { channel.receives.push(clipped) }
+        }
+    }
+
+    /// Transfers, and how long both ways waited at once, mean of the channels in ns, of each rank
+    /// that sends and receives.
+    pub(super) fn sums(self) -> BTreeMap<(CommId, i32), (u64, f64)> {
+        let mut sums: BTreeMap<(CommId, i32), (u64, f64, u64)> = BTreeMap::new();
+        for ((comm, rank, _), channel) in self.channels {
+            let sum = sums.entry((comm, rank)).or_default();
+            sum.0 += channel.transfers;
+            sum.1 += to_f64(common(channel.receives, channel.sends));
+            sum.2 += 1;
+        }
+        let mean = |(transfers, ns, channels)| (transfers, ns / to_f64(channels));
+        sums.into_iter().map(|(key, sum)| (key, mean(sum))).collect()
+    }
+}
+
+/// How long one of `a` and one of `b` lasted at once.
+fn common(a: Vec<Span>, b: Vec<Span>) -> u64 {
+    let (a, b) = (union(a), union(b));
+    let (mut i, mut j, mut sum) = (0, 0, 0);
+    while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {
+        let both = x.1.min(y.1).saturating_sub(x.0.max(y.0));
+        sum += u64::try_from(both).unwrap_or(0);
+        if x.1 <= y.1 { i += 1 } else { j += 1 }
+    }
+    sum
+}
+
+/// The same time without overlaps, in order.
+fn union(mut spans: Vec<Span>) -> Vec<Span> {
+    spans.sort_unstable();
+    let mut all: Vec<Span> = Vec::with_capacity(spans.len());
+    for span in spans {
+        match all.last_mut() {
+            Some(last) if span.0 <= last.1 => last.1 = last.1.max(span.1),
+            _ => all.push(span),
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_counts_once_and_only_where_both_wait() {
+        let receives = vec![(30, 50), (0, 10), (5, 20)];
+        let sends = vec![(15, 40), (18, 19), (60, 70)];
+        assert_eq!(common(receives, sends), 5 + 10);
+        assert_eq!(common(vec![(0, 10)], vec![]), 0);
+    }
+}
