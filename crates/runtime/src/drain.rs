@@ -7,7 +7,8 @@ use std::time::Duration;
 
 /// At the highest rate of steps that a 400 Gb/s network can have, a lane lasts for 34 ms.
 const BUSY: Duration = Duration::from_millis(10);
-const QUIET: Duration = Duration::from_millis(40);
+/// Shorter than that: after a short pause the highest rate may come at once.
+const QUIET: Duration = Duration::from_millis(25);
 /// Nothing happened for a second. Up to 320,000 steps a second of one proxy fit a lane until the
 /// first look after that; each look costs up to 64 us of processor time, most of it the kernel's.
 const IDLE: Duration = Duration::from_millis(80);
