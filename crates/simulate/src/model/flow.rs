@@ -18,7 +18,7 @@ const NOTICE_NS: u64 = 700;
 /// How long a flush takes, ns.
 const FLUSH_NS: u64 = 2_500;
 /// Of so many steps over a path with losses one is sent again.
-const LOST_OF: u64 = 4;
+const LOST_OF: u32 = 4;
 /// How long other traffic comes, and stays away, ns.
 const BUSY_NS: u64 = SECOND / 10;
 
@@ -164,8 +164,9 @@ impl Flow {
     fn transmit(&mut self, sent: Time) -> Time {
         let begins = sent.max(self.wire_free);
         let mut slower = if begins >= self.drift.0 { self.drift.1 } else { 1.0 };
-        if self.loss > 1.0 && mix(begins, self.from.begin, 0x6c6f).is_multiple_of(LOST_OF) {
-            slower *= 1.0 + (self.loss - 1.0) * 4.0;
+        let drawn = mix(begins, self.from.begin, 0x6c6f);
+        if self.loss > 1.0 && drawn.is_multiple_of(u64::from(LOST_OF)) {
+            slower *= 1.0 + (self.loss - 1.0) * f64::from(LOST_OF);
         }
         if begins != NEVER && begins / BUSY_NS % 2 == 1 {
             slower *= self.busy;
