@@ -241,7 +241,8 @@ pub fn analyze(job: &Job, limits: &Limits) -> Report {
     if job.workers.len() > 1 {
         summary.extend(slow::find(job, &blames, &list, limits));
     }
-    let links = edges::find(job, span, limits);
+    let mut notes = job.notes.clone();
+    let links = own_links(edges::find(job, span, limits), &summary, &mut notes);
     let explained: BTreeSet<String> = links.iter().flat_map(|f| f.comms.clone()).collect();
     summary.extend(links);
     summary.extend(drift::find(job, &clocks, (&explained, span), limits));
@@ -266,8 +267,24 @@ pub fn analyze(job: &Job, limits: &Limits) -> Report {
             Source::Repeating => "repetition",
             Source::Whole => "none",
         },
-        notes: job.notes.clone(),
+        notes,
     }
+}
+
+/// Slow links but those out of a rank that comes late to everything: after a pause a connection is
+/// slower by itself.
+fn own_links(links: Vec<Finding>, slow: &[Finding], notes: &mut Vec<String>) -> Vec<Finding> {
+    let is_late = |rank: u32| slow.iter().any(|finding| finding.root_ranks.contains(&rank));
+    let (late, own): (Vec<Finding>, Vec<Finding>) =
+        links.into_iter().partition(|link| link.edge.is_some_and(|[src, _]| is_late(src)));
+    for Finding { edge, factor, .. } in late {
+        let ([src, dst], factor) = (edge.unwrap_or_default(), factor.unwrap_or(1.0));
+        notes.push(format!(
+            "the link from rank {src} to rank {dst} took {factor:.1} times as long as others: rank \
+             {src} sends after pauses, which may be why"
+        ));
+    }
+    own
 }
 
 fn rows(job: &Job, blames: &[Blame], steps: &[Step]) -> Vec<StepRow> {

@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 
 /// A kernel that starts this soon after its enqueueing found an idle GPU, ns.
 const AT_ONCE: f64 = 20e3;
-/// Others' kernels start so many times later where their hosts run ahead.
+/// Others' kernels start so many times later than that where their hosts run ahead.
 const AHEAD: f64 = 5.0;
 
 /// Workers that may be slow together.
@@ -178,7 +178,8 @@ fn host_bound(job: &Job, findings: &mut [Finding]) {
         let [rank] = finding.root_ranks[..] else { continue };
         let delays = (delay(&|other| other == rank), delay(&|other| other != rank));
         let (Some(own), Some(others)) = delays else { continue };
-        if own <= AT_ONCE && others >= AHEAD * own.max(1.0) {
+        // Below that it is not known how long a start takes.
+        if own <= AT_ONCE && others >= AHEAD * AT_ONCE {
             finding.class = "S7";
             finding.title = format!("the host of rank {rank} launches too slowly for its GPU");
             finding.confidence = Confidence::Suspect;
