@@ -3,6 +3,7 @@
 //! called slow.
 
 use crate::pipeline::{Shape, play};
+use ncclscope_stragglers::edges::Edge;
 use ncclscope_stragglers::input::table::{Operation, job};
 use ncclscope_stragglers::model::Cell;
 use ncclscope_stragglers::report::Root;
@@ -87,6 +88,34 @@ fn a_slow_worker_of_any_pipeline_is_named() {
     }
     // Not all: where a pipeline is mostly filling and draining, its neighbours cost about as much.
     assert!(right * 100 >= all * 95, "{right} of {all} steps");
+}
+
+/// After a pause a connection is slower by itself: a rank that is late has slow links.
+#[test]
+fn a_link_out_of_a_late_worker_is_noted_and_not_told() {
+    let shape = Shape { dp: 8, pp: 1, microbatches: 4 };
+    for factor in [1.0, 1.8] {
+        let mut job = job(&rows(shape, 5, &|cell| if cell.dp_rank == 3 { factor } else { 1.0 }));
+        job.edges = (0..8).map(|src| ring_edge(src, if src == 3 { 3.0 } else { 1.0 })).collect();
+        let report = analyze(&job, &Limits::default());
+        let classes: Vec<&str> = report.summary.iter().map(|f| f.class).collect();
+        let is_noted = report.notes.iter().any(|note| note.contains("sends after pauses"));
+        let expected = if factor > 1.0 { (vec!["S1"], true) } else { (vec!["S3"], false) };
+        assert_eq!((classes, is_noted), expected, "{report:#?}");
+    }
+}
+
+/// What a worker sends to the next of eight, at so many times the usual cost.
+fn ring_edge(src: usize, factor: f64) -> Edge {
+    Edge {
+        comm: "dp".into(),
+        src,
+        dst: (src + 1) % 8,
+        channel: 0,
+        transfers: 1_000,
+        bytes: 1 << 30,
+        wire_ns: 1e9 * factor,
+    }
 }
 
 #[test]
