@@ -53,6 +53,9 @@ pub enum Fault {
     LossyLink,
     BackgroundTraffic,
     SlowKernels,
+    GcPauses,
+    Imbalance,
+    ElasticResize,
 }
 
 /// What a planted thing does to the job.
@@ -72,7 +75,7 @@ use Group::{Control, Hang, Slow};
 /// Name, what it does, class of the verdict that is right, and what happens.
 type Row = (Fault, &'static str, Group, &'static str, &'static str);
 
-const TABLE: [Row; 45] = [
+const TABLE: [Row; 48] = [
     (F::HostStuck, "host-stuck", Hang, "H1a", "a rank's thread sleeps and calls NCCL no more"),
     (F::GilLock, "gil-lock", Hang, "H1a", "a rank's thread spins and calls NCCL no more"),
     (F::Killed, "killed", Hang, "H1b", "a process is killed"),
@@ -121,12 +124,15 @@ const TABLE: [Row; 45] = [
     (F::LaunchBound, "launch-bound", Slow, "S7", "a rank's host issues operations too slowly"),
     (F::LongLastStage, "long-last-stage", Slow, "S1", "the last pipeline stage computes longer"),
     (F::Jitter, "jitter", Control, "", "all GPUs vary by 15 %, none of them for long"),
+    (F::GcPauses, "gc-pauses", Control, "", "a host pauses for 30 ms in one of 32 steps"),
+    (F::Imbalance, "imbalance", Control, "", "in each step another replica has more to compute"),
     (F::Healthy, "healthy", Control, "", "nothing"),
     (F::FirstIteration, "first-iteration", Control, "", "the first step waits 45 s for a compiler"),
     (F::Checkpoint, "checkpoint", Control, "", "all ranks pause for 60 s"),
     (F::EvalPhase, "eval-phase", Control, "", "steps without backward pass half way"),
     (F::SubsetComm, "subset-comm", Control, "", "a communicator that few ranks have, seldom used"),
     (F::CommDestroyed, "comm-destroyed", Control, "", "a communicator ends before the job does"),
+    (F::ElasticResize, "elastic-resize", Control, "", "all communicators end and are made anew"),
     (F::Clocks, "clocks", Control, "", "clocks are 1 s and 100 ppm apart"),
     (F::DroppedHeartbeats, "dropped-heartbeats", Control, "", "a third of the progress is missing"),
     (F::RingOverflow, "ring-overflow", Control, "", "recordings too small for the run"),
@@ -134,7 +140,7 @@ const TABLE: [Row; 45] = [
 
 impl Fault {
     fn row(self) -> &'static Row {
-        TABLE.iter().find(|row| row.0 == self).unwrap_or(&TABLE[36])
+        TABLE.iter().find(|row| row.0 == self).unwrap_or(&TABLE[38])
     }
 
     /// All of them.

@@ -73,6 +73,8 @@ pub(crate) struct Layout {
     pub(crate) groups: Vec<Group>,
     /// The communicators of each rank, in the order of their making.
     pub(crate) of_rank: Vec<Vec<Membership>>,
+    /// Half way all communicators are made anew: so many further on in `groups`.
+    pub(crate) renewed: Option<usize>,
 }
 
 impl Layout {
@@ -81,7 +83,8 @@ impl Layout {
         let (per_host, [tp, pp, dp, ep]) = sizes(scenario)?;
         let ranks = scenario.job.ranks;
         let of_rank = vec![Vec::new(); ranks as usize];
-        let mut layout = Layout { ranks, per_host, tp, pp, dp, ep, groups: Vec::new(), of_rank };
+        let groups = Vec::new();
+        let mut layout = Layout { ranks, per_host, tp, pp, dp, ep, groups, of_rank, renewed: None };
         let seed = scenario.seed;
         let all: Vec<u32> = (0..ranks).collect();
         layout.add(Role::World, all.clone(), seed);
@@ -108,7 +111,24 @@ impl Layout {
                 layout.add(Role::Embedding, ends, seed);
             }
         }
+        if scenario.has(Fault::ElasticResize) {
+            layout.renew(seed);
+        }
         Ok(layout)
+    }
+
+    /// Each communicator once more.
+    fn renew(&mut self, seed: u64) {
+        let count = self.groups.len();
+        for (index, group) in self.groups.clone().into_iter().enumerate() {
+            let hash = mix(seed, (count + index) as u64, 0x636f_6d6d) | 1;
+            self.groups.push(Group { hash, ..group });
+        }
+        for own in &mut self.of_rank {
+            let again = own.clone().into_iter();
+            own.extend(again.map(|one| Membership { group: one.group + count, ..one }));
+        }
+        self.renewed = Some(count);
     }
 
     fn add(&mut self, role: Role, members: Vec<u32>, seed: u64) {
@@ -126,6 +146,11 @@ impl Layout {
 
     fn rank(&self, tensor: u32, data: u32, stage: u32) -> u32 {
         (stage * self.dp + data) * self.tp + tensor
+    }
+
+    /// Which of the data-parallel replicas it works for.
+    pub(crate) fn replica(&self, rank: u32) -> u32 {
+        rank / self.tp % self.dp
     }
 
     /// The pipeline stage of a rank.

@@ -12,7 +12,7 @@ use super::collective::Part;
 use crate::fault::Fault;
 use crate::layout::{Layout, Role};
 use crate::scenario::Scenario;
-use crate::time::{SECOND, mix, normal, scaled};
+use crate::time::{SECOND, mix, normal, scaled, unit};
 
 /// A collective of NCCL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,6 +189,12 @@ pub(crate) const ACTIVATIONS: u64 = 16 << 20;
 /// Bytes of a stage's gradients that one ReduceScatter takes.
 const GRADIENTS: u64 = 32 << 20;
 
+/// Of so many steps one has a pause of a host's, and how long it is, ns.
+const GC_STEPS: u64 = 32;
+const GC_NS: u64 = 30_000_000;
+/// What a replica computes in a step varies by so much either way.
+const IMBALANCE: f64 = 0.1;
+
 /// The programs of all ranks.
 pub(crate) fn programs(layout: &Layout, scenario: &Scenario, compute: &[f64]) -> Vec<Vec<Op>> {
     (0..layout.ranks)
@@ -232,6 +238,10 @@ impl Builder<'_> {
             };
             self.host += pause(Fault::FirstIteration, 0, 45);
             self.host += pause(Fault::Checkpoint, steps / 2, 60);
+            let drawn = mix(self.scenario.seed, u64::from(self.rank), u64::from(step) ^ 0x6763);
+            if self.scenario.has(Fault::GcPauses) && drawn.is_multiple_of(GC_STEPS) {
+                self.host += GC_NS;
+            }
             let middle = steps / 2..steps / 2 + 4;
             self.step(self.scenario.has(Fault::EvalPhase) && middle.contains(&step));
         }
@@ -382,7 +392,17 @@ impl Builder<'_> {
     fn compute(&mut self, ns: u64) {
         let drawn = mix(self.scenario.seed, u64::from(self.rank), self.ops.len() as u64);
         let noise = 1.0 + self.scenario.machine.jitter * normal(drawn);
-        self.waiting += scaled(ns, (self.factor * noise).max(0.1));
+        self.waiting += scaled(ns, (self.factor * self.share() * noise).max(0.1));
+    }
+
+    /// How much of the step's data its replica has.
+    fn share(&self) -> f64 {
+        if !self.scenario.has(Fault::Imbalance) {
+            return 1.0;
+        }
+        let replica = u64::from(self.layout.replica(self.rank));
+        let drawn = unit(mix(self.scenario.seed, replica, u64::from(self.step) ^ 0x696d));
+        1.0 + IMBALANCE * (2.0 * drawn - 1.0)
     }
 
     fn coll(&mut self, role: Role, purpose: Purpose, coll: Coll, sync: bool) {
@@ -392,10 +412,12 @@ impl Builder<'_> {
     /// Nothing is called where the rank has no such communicator.
     fn push(&mut self, role: Role, purpose: Purpose, call: Call, sync: bool) {
         let Some(own) = self.layout.group_of(self.rank, role) else { return };
+        let is_late = self.step >= self.scenario.job.steps / 2;
+        let further = self.layout.renewed.filter(|_| is_late).unwrap_or(0);
         self.ops.push(Op {
             step: self.step,
             purpose,
-            group: own.group,
+            group: own.group + further,
             call,
             host_ns: std::mem::take(&mut self.host),
             compute_ns: std::mem::take(&mut self.waiting),

@@ -99,6 +99,9 @@ fn write(
     for (index, own) in job.layout.of_rank[rank as usize].iter().enumerate() {
         let group = &job.layout.groups[own.group];
         let index = u16::try_from(index).unwrap_or(u16::MAX);
+        let is_old = job.layout.renewed.is_some_and(|count| own.group < count);
+        let is_new = job.layout.renewed.is_some_and(|count| own.group >= count);
+        let begins = first_call(lives, index).filter(|_| is_new).unwrap_or(0);
         let comm = Comm {
             index,
             hash: group.hash,
@@ -106,16 +109,17 @@ fn write(
             nodes: job.layout.nodes(own.group),
             ranks: u32::try_from(group.members.len()).unwrap_or(u32::MAX),
             rank: i32::try_from(own.rank).unwrap_or(-1),
-            ticks: scribe.tape.clocks.ticks(0) + u64::from(index),
+            ticks: scribe.tape.clocks.ticks(begins) + u64::from(index),
             api_version: 6,
             nccl_version: 23_007,
         };
         writer.define(&Definition::Comm(comm))?;
         let text = own.role.name().to_owned();
         writer.define(&Definition::Role { hash: group.hash, text })?;
-        let ended = match own.role {
-            Role::Setup => setup_ended(lives, index).filter(|&time| time <= scribe.tape.end),
-            _ => job.closed.then_some(scribe.tape.end),
+        let ended = if is_old || own.role == Role::Setup {
+            ended_after(lives, index).filter(|&time| time <= scribe.tape.end)
+        } else {
+            job.closed.then_some(scribe.tape.end)
         };
         if let Some(time) = ended {
             let ticks = scribe.tape.clocks.ticks(time);
@@ -129,8 +133,14 @@ fn write(
     writer.sync_header()
 }
 
-/// The communicator for setting up is ended after its last operation.
-fn setup_ended(lives: &[Life<'_>], comm: u16) -> Option<Time> {
+/// When a communicator that is made in the middle of the run is there.
+fn first_call(lives: &[Life<'_>], comm: u16) -> Option<Time> {
+    let calls = lives.iter().filter(|life| life.comm == comm).map(|life| life.called);
+    calls.min().map(|first| first.saturating_sub(SECOND / 1_000))
+}
+
+/// One that is not needed to the end is ended after its last operation.
+fn ended_after(lives: &[Life<'_>], comm: u16) -> Option<Time> {
     let ends = lives.iter().filter(|life| life.comm == comm).map(|life| life.done);
     ends.max().map(|last| last.saturating_add(SECOND / 2))
 }
