@@ -48,8 +48,8 @@ fn sizes(comm: &Communicator, index: u32, hang_ns: u64) -> Option<Desync> {
     let is_stuck = |v: &&Vector| v.is_inside() && v.age_ns.is_some_and(|age| age >= hang_ns);
     let at = comm.vectors.iter().filter(is_stuck).map(Vector::front).min()?;
     let size = |member: u32| {
-        let sizes = comm.sizes.get(&member).into_iter().flatten();
-        sizes.filter(|(number, _)| *number == at).map(|(_, bytes)| *bytes).next()
+        let known = comm.sizes.get(&member)?.iter().find(|(number, _)| *number == at);
+        known.map(|(_, bytes)| *bytes)
     };
     let (sent, received) = (size(0)?, size(1)?);
     let group = |member: u32, func: &str, bytes: u64| {

@@ -74,7 +74,7 @@ pub struct OpView {
     /// No operation of its communicator is over yet.
     pub is_first: bool,
     /// Ticks that all earlier ones of its communicator, function and size stood still for at most,
-    /// but one in a thousand; up to a factor of two above that, 0 if there was none.
+    /// but one in a thousand; 0 if there was none.
     pub usual: u64,
     /// Its ProxyOps in flight on the network.
     pub proxies: Vec<ProxyView>,

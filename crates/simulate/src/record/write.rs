@@ -39,17 +39,17 @@ pub(crate) fn write_rank(job: &Job<'_>, rank: u32, dir: &Path) -> Result<PathBuf
     let host = format!("node-{:04}", job.layout.host(rank));
     let pid = 10_000 + 64 * rank;
     let path = dir.join(format!("{host}-{pid}.nscope"));
+    let stops = job.conditions.of(rank);
+    let closed = job.closed || stops.in_order;
     let header = Header {
         pid,
         process: pid % 1023 + 1,
         host,
         clock: ClockSource::Tsc,
         mask: DEFAULT_EVENTS,
+        closed,
         ..Header::default()
     };
-    let stops = job.conditions.of(rank);
-    let closed = job.closed || stops.in_order;
-    let header = Header { closed, ..header };
     let clocks = Clocks::new(job.scenario.seed, &job.scenario.machine, job.layout.host(rank), rank);
     // Nothing takes place at `NEVER`, and nothing at the end itself.
     // A process that is gone, or stands still, records no more.
