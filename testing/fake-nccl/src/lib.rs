@@ -18,6 +18,7 @@ pub mod end;
 pub mod log;
 pub mod logger;
 pub mod mask;
+mod names;
 pub mod offsets;
 pub mod play;
 pub mod plugin;

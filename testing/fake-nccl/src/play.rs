@@ -2,6 +2,7 @@
 //! The callbacks of one communicator, one by one, and the order of an ordinary AllReduce.
 
 use crate::descr::{Descr, GARBAGE};
+use crate::names;
 use crate::offsets::{
     ce_batch, ce_coll, ce_sync, coll, coll_api, group_api, kernel_ch, kernel_phase, net_plugin,
     p2p, p2p_api, proxy_op,
@@ -133,9 +134,9 @@ impl<'a> Player<'a> {
     #[must_use]
     pub fn coll_api(&self, parent: Handle, count: u64, graph: bool) -> Handle {
         let mut d = self.descr(bit::COLL_API, parent);
-        d.put_str(coll_api::FUNC, self.name(c"AllReduce"));
+        d.put_str(coll_api::FUNC, self.name(names::ALL_REDUCE));
         d.put(coll_api::COUNT, &count.to_le_bytes());
-        d.put_str(coll_api::DATATYPE, self.name(c"ncclFloat32"));
+        d.put_str(coll_api::DATATYPE, self.name(names::FLOAT32));
         d.put(coll_api::ROOT, &0i32.to_le_bytes());
         d.put(coll_api::STREAM, &STREAM.to_le_bytes());
         d.put(coll_api::GRAPH, &[u8::from(graph)]);
@@ -149,9 +150,9 @@ impl<'a> Player<'a> {
     #[must_use]
     pub fn p2p_api(&self, parent: Handle, send: bool, count: u64) -> Handle {
         let mut d = self.descr(bit::P2P_API, parent);
-        d.put_str(p2p_api::FUNC, self.name(if send { c"Send" } else { c"Recv" }));
+        d.put_str(p2p_api::FUNC, self.name(if send { names::SEND } else { names::RECV }));
         d.put(p2p_api::COUNT, &count.to_le_bytes());
-        d.put_str(p2p_api::DATATYPE, self.name(c"ncclFloat32"));
+        d.put_str(p2p_api::DATATYPE, self.name(names::FLOAT32));
         d.put(p2p_api::STREAM, &STREAM.to_le_bytes());
         d.put(p2p_api::GRAPH, &[0]);
         self.tag(&mut d, p2p_api::USER_TAG);
@@ -200,15 +201,15 @@ impl<'a> Player<'a> {
         d.set(&coll::COMM_HASH, &0xc0ffee_u64.to_le_bytes());
         d.set(&coll::SEQ, &self.seq.saturating_sub(1).to_le_bytes());
         // Codes of v1: AllReduce 4, float32 7, RING 1, SIMPLE 2.
-        d.set_name(&coll::FUNC, self.name(c"AllReduce"), 4);
+        d.set_name(&coll::FUNC, self.name(names::ALL_REDUCE), 4);
         d.set(&coll::COUNT, &count.to_le_bytes());
         d.set(&coll::ROOT, &0i32.to_le_bytes());
-        d.set_name(&coll::DATATYPE, self.name(c"ncclFloat32"), 7);
+        d.set_name(&coll::DATATYPE, self.name(names::FLOAT32), 7);
         d.set(&coll::TRAFFIC, &(count * 4).to_le_bytes());
         d.set(&coll::CHANNELS, &[channels]);
         d.set(&coll::WARPS, &[16]);
-        d.set_name(&coll::ALGO, self.name(c"RING"), 1);
-        d.set_name(&coll::PROTO, self.name(c"SIMPLE"), 2);
+        d.set_name(&coll::ALGO, self.name(names::RING), 1);
+        d.set_name(&coll::PROTO, self.name(names::SIMPLE), 2);
         d.set(&coll::GROUP, &group.to_le_bytes());
         d.set(&coll::VARIANT, &0u64.to_le_bytes());
         d.set(&coll::SYMMETRIC, &[0]);
@@ -222,9 +223,9 @@ impl<'a> Player<'a> {
         let mut d = self.descr(bit::P2P, parent);
         d.set(&p2p::NAME, &0u64.to_le_bytes());
         d.set(&p2p::COMM_HASH, &0xc0ffee_u64.to_le_bytes());
-        let (name, code) = if send { (c"Send", 6) } else { (c"Recv", 7) };
+        let (name, code) = if send { (names::SEND, 6) } else { (names::RECV, 7) };
         d.set_name(&p2p::FUNC, self.name(name), code);
-        d.set_name(&p2p::DATATYPE, self.name(c"ncclFloat32"), 7);
+        d.set_name(&p2p::DATATYPE, self.name(names::FLOAT32), 7);
         d.set(&p2p::COUNT, &count.to_le_bytes());
         d.set(&p2p::PEER, &(1 - self.rank).to_le_bytes());
         d.set(&p2p::CHANNELS, &[2]);
@@ -284,11 +285,10 @@ impl<'a> Player<'a> {
 
     /// A phase of a kernel channel (v7), whole.
     pub fn kernel_phase(&self, kernel: Handle, channel: u8, phase: u8, ptimer: u64) {
-        const NAMES: [&CStr; 3] = [c"initial_sync", c"compute", c"final_sync"];
         let mut d = self.descr(bit::KERNEL_PHASE, kernel);
         d.put(kernel_phase::CHANNEL, &[channel]);
         d.put(kernel_phase::PHASE, &[phase]);
-        d.put_str(kernel_phase::NAME, self.name(NAMES[usize::from(phase) % 3]));
+        d.put_str(kernel_phase::NAME, self.name(names::PHASES[usize::from(phase) % 3]));
         d.put(kernel_phase::PTIMER, &ptimer.to_le_bytes());
         let handle = self.start(d);
         self.plugin.record(handle, 31, Some(&mut Args::word(ptimer + 10)));
@@ -333,11 +333,11 @@ impl<'a> Player<'a> {
     pub fn start_ce_coll(&self, parent: Handle, seq: u64, count: u64) -> Handle {
         let mut d = self.descr(bit::CE_COLL, parent);
         d.put(ce_coll::SEQ, &seq.to_le_bytes());
-        d.put_str(ce_coll::FUNC, self.name(c"AlltoAll"));
+        d.put_str(ce_coll::FUNC, self.name(names::ALL_TO_ALL));
         d.put(ce_coll::COUNT, &count.to_le_bytes());
         d.put(ce_coll::ROOT, &0i32.to_le_bytes());
-        d.put_str(ce_coll::DATATYPE, self.name(c"ncclFloat32"));
-        d.put_str(ce_coll::SYNC, self.name(c"UC"));
+        d.put_str(ce_coll::DATATYPE, self.name(names::FLOAT32));
+        d.put_str(ce_coll::SYNC, self.name(names::UC));
         d.put(ce_coll::INTRA_BATCH_SYNC, &[1]);
         d.put(ce_coll::BATCH_SIZE, &4u32.to_le_bytes());
         d.put(ce_coll::BATCHES, &2u32.to_le_bytes());
