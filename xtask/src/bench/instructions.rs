@@ -71,10 +71,10 @@ fn is_announced(revision: &str) -> Outcome<bool> {
     Ok(!added.is_empty())
 }
 
-/// The lines that were not there then.
+/// The lines that were not there then, but for empty ones.
 fn added<'a>(then: &str, now: &'a str) -> Vec<&'a str> {
     let then: BTreeSet<&str> = then.lines().collect();
-    now.lines().filter(|line| !then.contains(line)).collect()
+    now.lines().filter(|line| !line.is_empty() && !then.contains(line)).collect()
 }
 
 /// What the stepper said.
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn what_the_page_says_anew() {
-        assert_eq!(added("# Page\n\n- old\n", "# Page\n\n- new\n- old\n"), ["- new"]);
+        assert_eq!(added("# Page\n- old\n", "# Page\n\n- new\n- old\n"), ["- new"]);
         assert_eq!(added("- old\n- older\n", "- old\n"), [""; 0]);
     }
 
