@@ -5,101 +5,80 @@
 //! Every table ends where NCCL's does today. A number beyond it gets the name that NCCL's own
 //! conversion falls back to.
 
+use crate::names::Names;
 use core::ffi::CStr;
 
 /// `ncclFunc_t`: Broadcast 0 … WaitSignal 14 (8 and up since 2.28; version 1 only sees 0 to 7).
-pub const FUNCS: [&CStr; 15] = placed(0);
+pub const FUNCS: [&CStr; 15] = TABLES.funcs.all();
 
 /// `ncclDataType_t`, the public numbers. `ncclUint8` is here, though NCCL's own conversion
 /// (`src/collectives.cc`) has forgotten it and says `Unknown` from version 2 on.
-pub const DATATYPES: [&CStr; 12] = placed(15);
+pub const DATATYPES: [&CStr; 12] = TABLES.datatypes.all();
 
 /// `NCCL_ALGO_*`.
-pub const ALGOS: [&CStr; 7] = placed(27);
+pub const ALGOS: [&CStr; 7] = TABLES.algos.all();
 
 /// `NCCL_PROTO_*`.
-pub const PROTOS: [&CStr; 3] = placed(34);
+pub const PROTOS: [&CStr; 3] = TABLES.protos.all();
 
-const INVALID: &CStr = name(37);
-const UNKNOWN: &CStr = name(38);
+const INVALID: &CStr = TABLES.beyond.all()[0];
+const UNKNOWN: &CStr = TABLES.beyond.all()[1];
 
-/// The tables in their order, and the names of numbers beyond them.
-const NAMES: [&CStr; 39] = [
-    c"Broadcast",
-    c"Reduce",
-    c"AllGather",
-    c"ReduceScatter",
-    c"AllReduce",
-    c"SendRecv",
-    c"Send",
-    c"Recv",
-    c"AlltoAll",
-    c"Scatter",
-    c"Gather",
-    c"AllGatherV",
-    c"PutSignal",
-    c"Signal",
-    c"WaitSignal",
-    c"ncclInt8",
-    c"ncclUint8",
-    c"ncclInt32",
-    c"ncclUint32",
-    c"ncclInt64",
-    c"ncclUint64",
-    c"ncclFloat16",
-    c"ncclFloat32",
-    c"ncclFloat64",
-    c"ncclBfloat16",
-    c"ncclFloat8e4m3",
-    c"ncclFloat8e5m2",
-    c"TREE",
-    c"RING",
-    c"COLLNET_DIRECT",
-    c"COLLNET_CHAIN",
-    c"NVLS",
-    c"NVLS_TREE",
-    c"PAT",
-    c"LL",
-    c"LL128",
-    c"SIMPLE",
-    c"Invalid",
-    c"Unknown",
-];
+/// All of them in one piece: a name of one table is as far from those of the others as from those
+/// of its own.
+#[repr(C)]
+struct Tables {
+    funcs: Names<15>,
+    datatypes: Names<12>,
+    algos: Names<7>,
+    protos: Names<3>,
+    beyond: Names<2>,
+}
 
-/// Bytes from one name to the next. The recorder looks names up by their addresses, and takes forty
-/// instructions more for one whose place in its table another has. No two of forty names at this
-/// distance share a place, wherever the library is loaded; the recorder's interner has the test.
-const STRIDE: usize = 21;
-
-static PLACES: [[u8; STRIDE]; NAMES.len()] = {
-    let mut places = [[0; STRIDE]; NAMES.len()];
-    let mut i = 0;
-    while i < NAMES.len() {
-        let text = NAMES[i].to_bytes();
-        places[i].split_at_mut(text.len()).0.copy_from_slice(text);
-        i += 1;
-    }
-    places
+static TABLES: Tables = Tables {
+    funcs: Names::new([
+        c"Broadcast",
+        c"Reduce",
+        c"AllGather",
+        c"ReduceScatter",
+        c"AllReduce",
+        c"SendRecv",
+        c"Send",
+        c"Recv",
+        c"AlltoAll",
+        c"Scatter",
+        c"Gather",
+        c"AllGatherV",
+        c"PutSignal",
+        c"Signal",
+        c"WaitSignal",
+    ]),
+    datatypes: Names::new([
+        c"ncclInt8",
+        c"ncclUint8",
+        c"ncclInt32",
+        c"ncclUint32",
+        c"ncclInt64",
+        c"ncclUint64",
+        c"ncclFloat16",
+        c"ncclFloat32",
+        c"ncclFloat64",
+        c"ncclBfloat16",
+        c"ncclFloat8e4m3",
+        c"ncclFloat8e5m2",
+    ]),
+    algos: Names::new([
+        c"TREE",
+        c"RING",
+        c"COLLNET_DIRECT",
+        c"COLLNET_CHAIN",
+        c"NVLS",
+        c"NVLS_TREE",
+        c"PAT",
+    ]),
+    protos: Names::new([c"LL", c"LL128", c"SIMPLE"]),
+    beyond: Names::new([c"Invalid", c"Unknown"]),
 };
-
-/// The name at a place.
-const fn name(place: usize) -> &'static CStr {
-    match CStr::from_bytes_until_nul(&PLACES[place]) {
-        Ok(name) => name,
-        Err(_) => panic!("a name that is too long"),
-    }
-}
-
-/// The names from a place on.
-const fn placed<const N: usize>(from: usize) -> [&'static CStr; N] {
-    let mut names = [c""; N];
-    let mut i = 0;
-    while i < N {
-        names[i] = name(from + i);
-        i += 1;
-    }
-    names
-}
 
 /// Name of a function's number; `Invalid` for any other.
 #[inline]
@@ -138,6 +117,7 @@ fn lookup(table: &[&'static CStr], code: u8, other: &'static CStr) -> &'static C
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::names::STRIDE;
 
     #[test]
     fn numbers_within_and_beyond_the_tables() {
@@ -152,8 +132,10 @@ mod tests {
     }
 
     #[test]
-    fn no_name_is_cut_and_none_is_left_out() {
+    fn names_lie_a_stride_apart_across_all_tables() {
         let tables = [&FUNCS[..], &DATATYPES, &ALGOS, &PROTOS, &[INVALID, UNKNOWN]].concat();
-        assert_eq!(tables, NAMES);
+        let begin = tables[0].as_ptr().addr();
+        let places = tables.iter().map(|name| name.as_ptr().addr() - begin);
+        assert!(places.eq((0..39).map(|place| place * STRIDE)));
     }
 }

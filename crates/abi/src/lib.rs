@@ -6,7 +6,8 @@
 //!   table of one version each; an arm that a version took over unchanged is re-exported from the
 //!   version that introduced it.
 //! * The numbers: event type bits ([`EventType`], [`EventMask`]), event states ([`EventState`]),
-//!   the numeric codes of version 1 ([`codes`]), log levels and result codes ([`common`]).
+//!   the numeric codes of version 1 ([`codes`], laid out by [`names`]), log levels and result codes
+//!   ([`common`]).
 //! * The view: [`Version::show`] turns a descriptor of any version into an [`EventView`], and
 //!   [`Version::state_arg`] turns state arguments into a [`StateArg`]. Both are inlined and free of
 //!   branches on the version, so a callback written once, generic over [`Version`], costs what a
@@ -47,6 +48,7 @@ pub mod common;
 mod cstr;
 pub mod descr;
 pub mod event;
+pub mod names;
 pub mod net;
 pub mod older;
 #[macro_use]

@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn forty_strings_each_21_bytes_from_the_next_share_no_place() {
-        // Those of `ncclscope_abi::codes`, and fake-nccl's. What lies between two products is the
+        // As `ncclscope_abi::names` lays them out. What lies between two products is the
         // product of what lies between their addresses, so that this holds wherever they begin.
         let apart = |n: usize| (21 * n).wrapping_mul(SPREAD);
         let place = usize::MAX / CAPACITY;
