@@ -32,6 +32,8 @@ pub(crate) struct Classifier<'a> {
     stalled: BTreeMap<u32, (u32, Cause)>,
     /// Processes that are in a call which NCCL has not enqueued: communicator and member.
     called: HashMap<u32, (u32, u32)>,
+    /// Processes that came to their end in an operation that did not.
+    left: BTreeSet<u32>,
 }
 
 impl<'a> Classifier<'a> {
@@ -42,6 +44,7 @@ impl<'a> Classifier<'a> {
             waited: HashMap::new(),
             stalled: BTreeMap::new(),
             called: HashMap::new(),
+            left: BTreeSet::new(),
         };
         let causes: BTreeSet<u32> = findings
             .late
@@ -67,6 +70,10 @@ impl<'a> Classifier<'a> {
             for (vector, member) in comm.vectors.iter().zip(0u32..) {
                 if vector.api > vector.enqueued && causes.contains(&vector.process) {
                     this.called.insert(vector.process, (index, member));
+                }
+                let life = job.processes[vector.process as usize].life;
+                if life == Life::Ended && vector.is_inside() {
+                    this.left.insert(vector.process);
                 }
             }
         }
@@ -180,13 +187,7 @@ impl<'a> Classifier<'a> {
         let other = &self.job.processes[by.process as usize];
         let is_later = one.host == other.host
             && matches!((one.idle_ns, by.age_ns), (Some(idle), Some(age)) if idle < age);
-        is_later || one.life == Life::Ended && !self.left(process)
-    }
-
-    /// The process is in an operation that did not end.
-    fn left(&self, process: u32) -> bool {
-        let vectors = self.job.comms.iter().flat_map(|comm| &comm.vectors);
-        vectors.filter(|vector| vector.process == process).any(Vector::is_inside)
+        is_later || one.life == Life::Ended && !self.left.contains(&process)
     }
 
     fn alone(&self, process: u32, waits: &[Wait]) -> Option<(Option<u32>, Cause)> {

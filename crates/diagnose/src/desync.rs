@@ -185,6 +185,7 @@ mod tests {
         let desync = &found(comm)[0];
         assert_eq!((desync.index, desync.is_exact, &desync.accused[..]), (128, false, &[1][..]));
     }
+
     #[test]
     fn a_receive_that_never_ends_and_is_larger_than_its_send_matches_nothing() {
         let pair = |sent: u64, received: u64, age: u64| {
