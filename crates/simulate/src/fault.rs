@@ -75,6 +75,8 @@ use Group::{Control, Hang, Slow};
 /// Name, what it does, class of the verdict that is right, and what happens.
 type Row = (Fault, &'static str, Group, &'static str, &'static str);
 
+const HEALTHY: Row = (F::Healthy, "healthy", Control, "", "nothing");
+
 const TABLE: [Row; 48] = [
     (F::HostStuck, "host-stuck", Hang, "H1a", "a rank's thread sleeps and calls NCCL no more"),
     (F::GilLock, "gil-lock", Hang, "H1a", "a rank's thread spins and calls NCCL no more"),
@@ -126,7 +128,7 @@ const TABLE: [Row; 48] = [
     (F::Jitter, "jitter", Control, "", "all GPUs vary by 15 %, none of them for long"),
     (F::GcPauses, "gc-pauses", Control, "", "a host pauses for 30 ms in one of 32 steps"),
     (F::Imbalance, "imbalance", Control, "", "in each step another replica has more to compute"),
-    (F::Healthy, "healthy", Control, "", "nothing"),
+    HEALTHY,
     (F::FirstIteration, "first-iteration", Control, "", "the first step waits 45 s for a compiler"),
     (F::Checkpoint, "checkpoint", Control, "", "all ranks pause for 60 s"),
     (F::EvalPhase, "eval-phase", Control, "", "steps without backward pass half way"),
@@ -140,7 +142,7 @@ const TABLE: [Row; 48] = [
 
 impl Fault {
     fn row(self) -> &'static Row {
-        TABLE.iter().find(|row| row.0 == self).unwrap_or(&TABLE[38])
+        TABLE.iter().find(|row| row.0 == self).unwrap_or(&HEALTHY)
     }
 
     /// All of them.

@@ -361,26 +361,24 @@ impl Site<'_> {
         let mut factor = factor_of(planted);
         let mut edge = None;
         let mut roots = vec![rank];
+        let neighbour =
+            |site: &Self| site.network_neighbour(rank).ok_or_else(|| no_network(fault.name()));
         match fault {
-            Fault::SlowLink => {
-                let to = self.network_neighbour(rank).ok_or_else(|| no_network("slow-link"))?;
-                self.conditions.paths.entry((rank, to)).or_default().factor = factor;
+            Fault::SlowLink | Fault::LossyLink => {
+                let to = neighbour(self)?;
+                let path = self.conditions.paths.entry((rank, to)).or_default();
+                match fault {
+                    Fault::SlowLink => path.factor = factor,
+                    _ => path.loss = factor,
+                }
                 (edge, roots) = (Some([rank, to]), vec![rank.min(to), rank.max(to)]);
             }
-            Fault::LossyLink => {
-                let to = self.network_neighbour(rank).ok_or_else(|| no_network("lossy-link"))?;
-                self.conditions.paths.entry((rank, to)).or_default().loss = factor;
-                (edge, roots) = (Some([rank, to]), vec![rank.min(to), rank.max(to)]);
-            }
-            Fault::BackgroundTraffic => {
-                let name = planted.name.name();
-                self.network_neighbour(rank).ok_or_else(|| no_network(name))?;
-                self.conditions.busy[rank as usize] = factor;
-                roots = self.cards_like(rank);
-            }
-            Fault::SlowNic => {
-                self.network_neighbour(rank).ok_or_else(|| no_network("slow-nic"))?;
-                self.conditions.network[rank as usize] = factor;
+            Fault::SlowNic | Fault::BackgroundTraffic => {
+                neighbour(self)?;
+                match fault {
+                    Fault::SlowNic => self.conditions.network[rank as usize] = factor,
+                    _ => self.conditions.busy[rank as usize] = factor,
+                }
                 roots = self.cards_like(rank);
             }
             Fault::SlowKernels => self.conditions.copy[rank as usize] = factor,
