@@ -57,14 +57,14 @@ const JOBS: &[Job] = &[
         command: "cargo test --release --package ncclscope-recorder --test loom --target-dir \
                   target/loom",
         env: &[("RUSTFLAGS", "--cfg loom"), ("CARGO_PROFILE_RELEASE_LTO", "off")],
-        again: false,
+        ..Job::NONE
     },
     // What a callback takes, against the commit before; and that it asks the system for nothing.
     Job {
         name: "cost",
         command: "cargo xtask bench --instructions",
         env: &[("NCCLSCOPE_REQUIRE_PTRACE", "1")],
-        again: false,
+        ..Job::NONE
     },
     // The oldest, the newest, and one release of each profiler API version.
     Job {
@@ -81,7 +81,7 @@ const JOBS: &[Job] = &[
         name: "doc",
         command: "cargo doc --workspace --no-deps",
         env: &[("RUSTDOCFLAGS", "-D warnings")],
-        again: false,
+        ..Job::NONE
     },
 ];
 
