@@ -4,9 +4,11 @@
 //! Jobs with a planted fault, and controls without, are simulated (`ncclscope simulate`) or, with
 //! `--standin`, run on real NCCL with the rig's scenario files; the tool judges their recordings,
 //! and what it says is compared with what was planted. `--small` is what CI runs. The exit status
-//! is 1 where a bound of [`LEAST`] is missed, or a control has a verdict.
+//! is 1 where a bound of [`LEAST`] is missed, a control has a verdict, or a verdict's time grows
+//! faster than the job.
 
 mod case;
+mod large;
 mod score;
 mod silent;
 mod standin;
@@ -87,6 +89,9 @@ pub(crate) fn run(args: &[String]) -> Outcome {
         let faults = chosen(&tool, &options.faults)?;
         for &ranks in &options.ranks {
             good &= simulated(&options, &tool, &scratch.0, &faults, ranks, &mut rows)?;
+        }
+        if options.faults.is_empty() {
+            good &= large::is_good(&tool, &scratch.0)?;
         }
     }
     if let Some(file) = &options.json {

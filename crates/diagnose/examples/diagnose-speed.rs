@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How long a verdict takes from the vectors of a very large job: 131,072 ranks with ten
-//! communicators each, of which one rank is late. `cargo run --release -p ncclscope-diagnose
-//! --example diagnose-speed [RANKS]`, or a table of vectors instead of the number.
+//! communicators each, in every [`Shape`]. `cargo run --release -p ncclscope-diagnose --example
+//! diagnose-speed [RANKS]`, or a table of vectors instead of the number.
 
 use ncclscope_diagnose::{Options, diagnose, input};
 use ncclscope_trace::vectors::{self, Vector};
@@ -11,14 +11,31 @@ use std::time::Instant;
 const SIZES: [u32; 10] = [8, 8, 16, 16, 32, 64, 128, 1024, 8192, u32::MAX];
 const LATE: u32 = 4_321;
 
-fn job(ranks: u32) -> Vec<Vector> {
+/// How a job hangs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Shape {
+    /// One rank has not come; kernels run in the communicator of all.
+    OneLate,
+    /// All ranks are in their operations, with their kernels, and nothing tells why.
+    AllInside,
+    /// All ranks are in their operations, and no kernel has started.
+    NoneStarted,
+}
+
+fn job(ranks: u32, shape: Shape) -> Vec<Vector> {
     let mut all = Vec::new();
     for (kind, size) in (1u64..).zip(SIZES) {
         let size = size.min(ranks);
         let is_stuck = kind % 2 == 0;
         for process in 0..ranks {
             let (block, rank) = (process / size, process % size);
-            let waits = is_stuck && process != LATE % ranks;
+            let waits = is_stuck && (shape != Shape::OneLate || process != LATE % ranks);
+            let runs = match shape {
+                // What is not the whole job's is queued behind it.
+                Shape::OneLate => size == ranks,
+                Shape::AllInside => true,
+                Shape::NoneStarted => false,
+            };
             all.push(Vector {
                 comm: kind << 32 | u64::from(block),
                 process,
@@ -26,8 +43,7 @@ fn job(ranks: u32) -> Vec<Vector> {
                 nranks: size.min(ranks - block * size),
                 api: 1000 + u32::from(waits),
                 enqueued: 1000 + u32::from(waits),
-                // What is not the whole job's is queued behind it.
-                started: 1000 + u32::from(waits && size == ranks),
+                started: 1000 + u32::from(waits && runs),
                 done: 1000,
                 age_ms: if waits { 60_000 } else { 0 },
                 hash: 7,
@@ -51,13 +67,23 @@ fn memory(name: &str) -> u64 {
 #[expect(clippy::print_stdout, reason = "an example that prints figures")]
 fn main() {
     let argument = std::env::args().nth(1).unwrap_or_else(|| "131072".into());
-    let mut bytes = Vec::new();
     match argument.parse::<u32>() {
-        Ok(ranks) => vectors::write(&mut bytes, &job(ranks)).expect("memory takes it"),
-        Err(_) => bytes = std::fs::read(&argument).expect("a number of ranks, or a table"),
+        Ok(ranks) => {
+            for shape in [Shape::OneLate, Shape::AllInside, Shape::NoneStarted] {
+                let mut bytes = Vec::new();
+                vectors::write(&mut bytes, &job(ranks, shape)).expect("memory takes it");
+                println!("{shape:?}");
+                measure(&bytes);
+            }
+        }
+        Err(_) => measure(&std::fs::read(&argument).expect("a number of ranks, or a table")),
     }
+}
+
+#[expect(clippy::print_stdout, reason = "an example that prints figures")]
+fn measure(bytes: &[u8]) {
     let start = Instant::now();
-    let all = vectors::read(&bytes).expect("a table of vectors");
+    let all = vectors::read(bytes).expect("a table of vectors");
     let read = start.elapsed();
     let job = input::vectors::build(&all);
     let built = start.elapsed();
@@ -65,7 +91,7 @@ fn main() {
     let done = start.elapsed();
     println!("{} vectors of {} ranks in {} communicators", all.len(), found.ranks, job.comms.len());
     println!("read {read:.2?}, job {:.2?}, verdict {:.2?}", built - read, done - built);
-    println!("all {done:.2?}, peak memory {} MiB", memory("VmHWM"));
+    println!("all {done:.2?}, peak memory so far {} MiB", memory("VmHWM"));
     for verdict in found.verdicts {
         println!("{} {}: {} victims", verdict.class.name(), verdict.title, verdict.victims);
     }

@@ -9,7 +9,7 @@ use crate::triage::{self, Cause};
 use crate::verdict::{Class, Confidence, Evidence, Op, Verdict};
 use crate::words;
 use ncclscope_analyze::stats::to_f64;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Evidence lines of a verdict at most; the rest is counted.
 const LINES: usize = 16;
@@ -58,14 +58,7 @@ impl<'a> Classifier<'a> {
         for comm in comms {
             this.note_waited(comm, &causes);
         }
-        for wait in &findings.waits {
-            if !this.stalled.contains_key(&wait.process)
-                && let Some(cause) =
-                    triage::stalled(job, this.comm(wait.comm), wait.member as usize)
-            {
-                this.stalled.insert(wait.process, (wait.comm, cause));
-            }
-        }
+        this.note_stalled();
         for (comm, index) in job.comms.iter().zip(0u32..) {
             for (vector, member) in comm.vectors.iter().zip(0u32..) {
                 if vector.api > vector.enqueued && causes.contains(&vector.process) {
@@ -78,6 +71,21 @@ impl<'a> Classifier<'a> {
             }
         }
         this
+    }
+
+    /// Keeps the processes whose proxy thread is stalled.
+    fn note_stalled(&mut self) {
+        // Of all members together: most of them wait.
+        let mut awaited: HashMap<u32, BTreeSet<u32>> = HashMap::new();
+        for wait in &self.findings.waits {
+            let comm = self.comm(wait.comm);
+            let awaited = awaited.entry(wait.comm).or_insert_with(|| triage::awaited(comm));
+            if !self.stalled.contains_key(&wait.process)
+                && let Some(cause) = triage::stalled(self.job, comm, wait.member as usize, awaited)
+            {
+                self.stalled.insert(wait.process, (wait.comm, cause));
+            }
+        }
     }
 
     /// Keeps, for each cause, the communicator in which somebody has waited longest for it.
@@ -347,17 +355,18 @@ impl<'a> Classifier<'a> {
                 Some((_, other, roots, comms)) => {
                     roots.extend(&cause.roots);
                     comms.extend(comm);
-                    for line in cause.evidence {
-                        if !other.evidence.contains(&line) {
-                            other.evidence.push(line);
-                        }
-                    }
+                    other.evidence.extend(cause.evidence);
                 }
                 None => {
                     let roots = cause.roots.iter().copied().collect();
                     verdicts.push((comm, cause, roots, comm.into_iter().collect()));
                 }
             }
+        }
+        // Several causes may rest on the same line.
+        for (_, cause, ..) in &mut verdicts {
+            let mut seen = HashSet::new();
+            cause.evidence.retain(|line| seen.insert(line.clone()));
         }
         let make = |(comm, cause, roots, comms): Merged| {
             let roots: Vec<u32> = roots.into_iter().collect();

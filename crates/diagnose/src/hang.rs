@@ -548,14 +548,10 @@ impl Findings {
         let nodes = comms.iter().filter_map(|&comm| self.inside_nodes.get(comm as usize));
         let nodes = nodes.copied().filter(|&node| node != u32::MAX);
         let mut held = vec![false; self.reversed.len()];
-        let mut stack: Vec<u32> = causes.iter().copied().chain(nodes).collect();
-        stack.iter().for_each(|&node| held[node as usize] = true);
+        let mut is_new = |node: &u32| !std::mem::replace(&mut held[*node as usize], true);
+        let mut stack: Vec<u32> = causes.iter().copied().chain(nodes).filter(&mut is_new).collect();
         while let Some(node) = stack.pop() {
-            for &from in self.reversed.from(node) {
-                if !std::mem::replace(&mut held[from as usize], true) {
-                    stack.push(from);
-                }
-            }
+            stack.extend(self.reversed.from(node).iter().filter(|&from| is_new(from)));
         }
         held
     }

@@ -11,7 +11,8 @@ whose transfers wait for nobody.
 use crate::job::{Communicator, Flight, Job, Link, ThreadState, Vector};
 use crate::verdict::{Class, Confidence, Evidence};
 use crate::words;
-use std::collections::BTreeMap;
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A cause inside an operation.
 #[derive(Clone, Debug)]
@@ -40,16 +41,20 @@ enum Next {
     Nothing,
 }
 
+/// What is looked up for many members is worked out once, when first asked for.
 struct Triage<'a> {
     job: &'a Job,
     comm: &'a Communicator,
-    by_rank: BTreeMap<u32, usize>,
+    by_rank: OnceCell<BTreeMap<u32, usize>>,
+    /// Members whose kernels run.
+    running: OnceCell<usize>,
+    /// What each member has done, ascending.
+    done: OnceCell<Vec<u64>>,
 }
 
 /// The causes of an operation that these members are in and do not come out of.
 pub(crate) fn inside(job: &Job, comm: &Communicator, members: &[u32]) -> Vec<Cause> {
-    let by_rank = comm.vectors.iter().enumerate().map(|(at, v)| (v.rank, at)).collect();
-    let triage = Triage { job, comm, by_rank };
+    let triage = Triage::new(job, comm);
     let members: Vec<usize> = members.iter().map(|&at| at as usize).collect();
     for find in [Triage::not_started, Triage::partly_started] {
         let causes: Vec<Cause> = members.iter().filter_map(|&at| find(&triage, at)).collect();
@@ -71,10 +76,7 @@ pub(crate) fn inside(job: &Job, comm: &Communicator, members: &[u32]) -> Vec<Cau
     if !causes.is_empty() {
         return causes;
     }
-    let is_rest = |&&at: &&usize| {
-        let front = triage.vector(at).front();
-        comm.vectors.iter().any(|other| other.done >= front)
-    };
+    let is_rest = |&&at: &&usize| triage.through(triage.vector(at).front()) > 0;
     let left: Vec<Cause> =
         members.iter().filter(is_rest).map(|&at| triage.left_behind(at)).collect();
     // Not so many GPUs die at once: something between them.
@@ -85,8 +87,7 @@ pub(crate) fn inside(job: &Job, comm: &Communicator, members: &[u32]) -> Vec<Cau
 /// What holds up a member whose peers are through with the operation: other than that its GPU is
 /// dead, if its kernel or its transfers tell.
 pub(crate) fn alone(job: &Job, comm: &Communicator, member: usize) -> Option<Cause> {
-    let by_rank = comm.vectors.iter().enumerate().map(|(at, v)| (v.rank, at)).collect();
-    let triage = Triage { job, comm, by_rank };
+    let triage = Triage::new(job, comm);
     triage.partly_started(member).or_else(|| match triage.next(member) {
         Next::Root(class @ (Class::N1 | Class::N4 | Class::N5), link) => {
             Some(triage.root(member, class, &link))
@@ -95,12 +96,51 @@ pub(crate) fn alone(job: &Job, comm: &Communicator, member: usize) -> Option<Cau
     })
 }
 
-/// The process's proxy thread makes no progress, as one of its communicators shows.
-pub(crate) fn stalled(job: &Job, comm: &Communicator, member: usize) -> Option<Cause> {
-    Triage { job, comm, by_rank: BTreeMap::new() }.stalled(member)
+/// The process's proxy thread makes no progress, as one of its communicators shows, whose
+/// [`awaited`] ranks are these.
+pub(crate) fn stalled(
+    job: &Job,
+    comm: &Communicator,
+    member: usize,
+    awaited: &BTreeSet<u32>,
+) -> Option<Cause> {
+    Triage::new(job, comm).stalled(member, awaited)
 }
 
-impl Triage<'_> {
+/// The ranks with which others have transfers under way: so have they, even if their proxy threads
+/// have not told of any, which tell of kernels too.
+pub(crate) fn awaited(comm: &Communicator) -> BTreeSet<u32> {
+    let links = comm.flights.values().flat_map(|flight| &flight.links);
+    links.filter(|link| link.done < link.steps).map(|link| link.peer).collect()
+}
+
+impl<'a> Triage<'a> {
+    fn new(job: &'a Job, comm: &'a Communicator) -> Triage<'a> {
+        let (by_rank, running, done) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
+        Triage { job, comm, by_rank, running, done }
+    }
+
+    /// The member that is this rank of the communicator.
+    fn of_rank(&self, rank: u32) -> Option<usize> {
+        let all = || self.comm.vectors.iter().enumerate().map(|(at, v)| (v.rank, at)).collect();
+        self.by_rank.get_or_init(all).get(&rank).copied()
+    }
+
+    fn running(&self) -> usize {
+        let runs = |v: &&Vector| v.has_started() == Some(true);
+        *self.running.get_or_init(|| self.comm.vectors.iter().filter(runs).count())
+    }
+
+    /// How many members are through with an operation.
+    fn through(&self, operation: u64) -> usize {
+        let done = self.done.get_or_init(|| {
+            let mut done: Vec<u64> = self.comm.vectors.iter().map(|v| v.done).collect();
+            done.sort_unstable();
+            done
+        });
+        done.len() - done.partition_point(|&done| done < operation)
+    }
+
     fn vector(&self, at: usize) -> &Vector {
         &self.comm.vectors[at]
     }
@@ -128,7 +168,7 @@ impl Triage<'_> {
         }
     }
 
-    fn stalled(&self, at: usize) -> Option<Cause> {
+    fn stalled(&self, at: usize, awaited: &BTreeSet<u32>) -> Option<Cause> {
         let who = words::rank(self.job, self.vector(at).process);
         let waiting = self.links(at).iter().filter(|link| !link.in_progress);
         let oldest = waiting.map(|link| link.still_ns).max();
@@ -144,7 +184,8 @@ impl Triage<'_> {
             );
             return Some(self.cause(Class::P1, at, text));
         }
-        if !self.links(at).iter().any(|link| link.done < link.steps) && !self.is_awaited(at) {
+        let moves = self.links(at).iter().any(|link| link.done < link.steps);
+        if !moves && !awaited.contains(&self.vector(at).rank) {
             return None;
         }
         let thread = process.threads.iter().find(|thread| {
@@ -165,20 +206,12 @@ impl Triage<'_> {
         Some(self.cause(Class::P1, at, text))
     }
 
-    /// Others have transfers with it under way: so has it, even if its proxy thread has not told of
-    /// any, which tells of kernels too.
-    fn is_awaited(&self, at: usize) -> bool {
-        let rank = self.vector(at).rank;
-        let waits = |link: &Link| link.peer == rank && link.done < link.steps;
-        (0..self.comm.vectors.len()).any(|other| self.links(other).iter().any(waits))
-    }
-
     fn not_started(&self, at: usize) -> Option<Cause> {
         let vector = self.vector(at);
         if vector.has_started() != Some(false) {
             return None;
         }
-        let started = self.comm.vectors.iter().filter(|v| v.has_started() == Some(true)).count();
+        let started = self.running();
         let text = format!(
             "{}: operation {} is enqueued and its kernel has not started on any channel{} ({}); \
              {started} of {} members run it",
@@ -228,7 +261,7 @@ impl Triage<'_> {
         }
         let mut to = Vec::new();
         for link in reached(true, 3) {
-            let Some(&peer) = self.by_rank.get(&link.peer) else {
+            let Some(peer) = self.of_rank(link.peer) else {
                 // Whether it arrived, only the other side could tell.
                 if self.comm.silent.is_empty() {
                     return Next::Root(Class::N3, *link);
@@ -243,8 +276,8 @@ impl Triage<'_> {
         }
         let mut waits_for_silent = false;
         for link in reached(true, 2).chain(reached(false, 1)) {
-            match self.by_rank.get(&link.peer) {
-                Some(&peer) => to.push((peer, *link)),
+            match self.of_rank(link.peer) {
+                Some(peer) => to.push((peer, *link)),
                 None => waits_for_silent = !self.comm.silent.is_empty(),
             }
         }
@@ -272,12 +305,25 @@ impl Triage<'_> {
 
     fn follow_links(&self, members: &[usize]) -> Vec<Cause> {
         let next: Vec<(usize, Next)> = members.iter().map(|&at| (at, self.next(at))).collect();
+        // Of each member the first that waits for it.
+        let mut waiters: BTreeMap<usize, (usize, Link)> = BTreeMap::new();
+        for &(from, ref one) in &next {
+            let Next::Go(to) = one else { continue };
+            for &(at, link) in to {
+                let first = waiters.entry(at).or_insert((from, link));
+                if from < first.0 {
+                    *first = (from, link);
+                }
+            }
+        }
         let mut causes = Vec::new();
         for &(at, ref one) in &next {
             match one {
                 Next::Root(class, link) => causes.push(self.root(at, *class, link)),
                 // Others wait for it, and its transfers say nothing.
-                Next::Nothing => causes.extend(self.blank(at, &next)),
+                Next::Nothing => {
+                    causes.extend(waiters.get(&at).map(|waiter| self.blank(at, waiter)));
+                }
                 Next::Go(_) => {}
             }
         }
@@ -288,7 +334,7 @@ impl Triage<'_> {
         let process = self.vector(at).process;
         let text = format!("{}: {}", words::rank(self.job, process), link_text(link));
         let mut cause = self.cause(class, at, text);
-        let other = self.by_rank.get(&link.peer).map(|&at| self.vector(at).process);
+        let other = self.of_rank(link.peer).map(|at| self.vector(at).process);
         if let Some(line) = cause.evidence.first_mut() {
             line.channel = Some(link.channel);
             line.peer = other.map(|other| self.job.rank(other));
@@ -300,13 +346,8 @@ impl Triage<'_> {
         cause
     }
 
-    /// A member that others wait for, without transfers that say why.
-    fn blank(&self, at: usize, next: &[(usize, Next)]) -> Option<Cause> {
-        let waiters = next.iter().filter_map(|(from, next)| match next {
-            Next::Go(to) => to.iter().find(|(to, _)| *to == at).map(|(_, link)| (*from, *link)),
-            _ => None,
-        });
-        let (from, link) = waiters.min_by_key(|(from, _)| *from)?;
+    /// A member that another one waits for, without transfers that say why.
+    fn blank(&self, at: usize, &(from, link): &(usize, Link)) -> Cause {
         // A send without a buffer at the other side is clear; a receive may wait for anything.
         let class = if link.is_send { Class::N2 } else { Class::N1 };
         let text = format!(
@@ -323,7 +364,7 @@ impl Triage<'_> {
             cause.confidence = Confidence::Suspect;
             cause.alternatives.push("its transfers are not in the input".into());
         }
-        Some(cause)
+        cause
     }
 
     /// Nothing says more than that everybody is in the operation.
@@ -359,7 +400,7 @@ impl Triage<'_> {
     /// Others are through with the operation, and nothing but that tells why these are not.
     fn left_behind(&self, at: usize) -> Cause {
         let vector = self.vector(at);
-        let through = self.comm.vectors.iter().filter(|v| v.done >= vector.front()).count();
+        let through = self.through(vector.front());
         let text = format!(
             "{}: in operation {}{} ({}), which {through} of {} members finished",
             words::rank(self.job, vector.process),

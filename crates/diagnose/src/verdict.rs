@@ -89,7 +89,7 @@ pub enum Confidence {
 }
 
 /// One line of evidence.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Evidence {
     /// The rule that used it, by class.
     pub rule: &'static str,

@@ -152,7 +152,7 @@ impl Drop for Folder {
 }
 
 /// What the tool prints. Status 1 means that it found something.
-fn text(command: &mut Command) -> Outcome<String> {
+pub(super) fn text(command: &mut Command) -> Outcome<String> {
     let output = command.stdin(Stdio::null()).output()?;
     match output.status.code() {
         Some(0 | 1) => Ok(String::from_utf8(output.stdout)?),

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a verdict on a very large job takes: 131,072 ranks of one job, of which one is late.
+//!
+//! Seconds depend on the machine. So the processor time is held against that of an eighth of the
+//! ranks: what looks at all ranks for each of them shows in that, whatever the machine. Memory is
+//! held by a limit.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use super::case::{Folder, json, text};
+use super::score::Cause;
+use crate::Outcome;
+
+const RANKS: [u64; 2] = [16_384, 131_072];
+/// Eight times the ranks may take so many times the processor time.
+const GROWTH: u64 = 24;
+/// The diagnosis runs within 1 GiB of address space; its arguments are the tool and the folder.
+const DIAGNOSE: &str = r#"ulimit -v 1048576 && exec "$0" diagnose --format json "$1""#;
+/// A clock tick of `/proc`, ms.
+const TICK_MS: u64 = 10;
+
+/// Prints the figures. False where they grow too much.
+pub(super) fn is_good(tool: &Path, scratch: &Path) -> Outcome<bool> {
+    let mut times = [0; 2];
+    for (time, ranks) in times.iter_mut().zip(RANKS) {
+        let folder = Folder::new(scratch.join(format!("large-{ranks}")))?;
+        let mut simulate = Command::new(tool);
+        simulate.args(["simulate", "--counters", "--fault", "host-stuck"]);
+        text(simulate.args(["--ranks", &ranks.to_string(), "-o"]).arg(&folder.0))?;
+        // The least of three: others use the machine too.
+        let runs = (0..3).map(|_| diagnose(tool, &folder.0)).collect::<Outcome<Vec<u64>>>()?;
+        *time = runs.into_iter().min().unwrap_or(0);
+    }
+    let [small, large] = times;
+    println!(
+        "\n{} ranks: {large} ms of processor time to a verdict, within 1 GiB; {} ranks: {small} ms",
+        RANKS[1], RANKS[0]
+    );
+    Ok(large <= GROWTH * small.max(TICK_MS))
+}
+
+/// Ms of processor time that the right verdict takes.
+fn diagnose(tool: &Path, folder: &Path) -> Outcome<u64> {
+    let before = children_ms()?;
+    let found = json(Command::new("sh").args(["-c", DIAGNOSE]).arg(tool).arg(folder))?;
+    let time = children_ms()? - before;
+    let truth = serde_json::from_str(&fs::read_to_string(folder.join("truth.json"))?)?;
+    let [found, planted] = [&found, &truth].map(|of| Cause::list(&of["verdicts"]));
+    if found != planted {
+        return Err(format!("{}: {found:?} for {planted:?}", folder.display()).into());
+    }
+    Ok(time)
+}
+
+/// Processor time of the processes that this one waited for.
+fn children_ms() -> Outcome<u64> {
+    let stat = fs::read_to_string("/proc/self/stat")?;
+    Ok(read(&stat).ok_or("/proc/self/stat has another form")?)
+}
+
+/// `cutime` and `cstime`, the 14th and 15th after the name in parentheses (proc_pid_stat(5)).
+fn read(stat: &str) -> Option<u64> {
+    let (_, rest) = stat.rsplit_once(") ")?;
+    let mut fields = rest.split(' ').skip(13).map_while(|field| field.parse::<u64>().ok());
+    Some((fields.next()? + fields.next()?) * TICK_MS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_children_is_read() {
+        let stat = "7 (x ) y) S 1 7 7 0 -1 4 0 0 0 0 11 12 130 14 20 0 1 0 99";
+        assert_eq!(read(stat), Some(1_440));
+        assert_eq!(read("7 (x) S 1"), None);
+        assert_eq!(read("7"), None);
+    }
+}
