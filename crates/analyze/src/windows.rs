@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The windows of a recording: from each start to the stop after it, or the end.
+//! The windows of a recording: from each start to the stop after it, or the end; and whether they
+//! leave something out.
 
 use ncclscope_trace::{Recording, What};
 use serde::Serialize;
@@ -35,4 +36,16 @@ pub fn windows(recording: &Recording) -> Vec<Window> {
         }
     }
     windows
+}
+
+/// Not everything since the first communicator was to be recorded. The window that opens with the
+/// run is none of these.
+#[must_use]
+pub fn is_windowed(recording: &Recording) -> bool {
+    let first = recording.comms().iter().map(|comm| comm.ticks).min();
+    recording.marks().iter().any(|mark| match mark.what {
+        What::Stop => true,
+        What::Start => mark.value > 1 || first.is_some_and(|first| first < mark.ticks),
+        _ => false,
+    })
 }

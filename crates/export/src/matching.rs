@@ -13,9 +13,10 @@ recorded a window or a sample of them, or has several communicators without a ha
 use crate::ident::{Hash, Map};
 use crate::parallel::fold;
 use crate::scene::Scene;
+use ncclscope_analyze::windows::is_windowed;
 use ncclscope_analyze::{EventId, Operation, Parent, Timeline};
 use ncclscope_trace::record::step_flags;
-use ncclscope_trace::{Detail, EventKind, Recording, What};
+use ncclscope_trace::{Detail, EventKind, Recording};
 
 /// What a process's operations are known by on all ranks.
 #[derive(Debug, Default)]
@@ -133,16 +134,6 @@ fn is_partial(timeline: &Timeline<'_>, kind: EventKind) -> bool {
     recording.lanes().iter().any(|lane| lane.header.lost[kind] != 0)
         || counts.iter().any(|&count| count != 0)
         || is_windowed(recording)
-}
-
-/// Not everything since the first communicator was to be recorded.
-fn is_windowed(recording: &Recording) -> bool {
-    let first = recording.comms().iter().map(|comm| comm.ticks).min();
-    recording.marks().iter().any(|mark| match mark.what {
-        What::Stop => true,
-        What::Start => mark.value > 1 || first.is_some_and(|first| first < mark.ticks),
-        _ => false,
-    })
 }
 
 /// The network steps that were recorded on both sides.

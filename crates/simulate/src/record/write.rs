@@ -68,19 +68,24 @@ fn operations<'a>(scribe: &mut Scribe<'a>) -> Vec<Life<'a>> {
     let at = scribe.rank as usize;
     let mut lives = Vec::new();
     let mut step = None;
+    // The window that a recording begins with.
+    mark(scribe, 0, What::Start, 1);
     for (op, done) in job.programs[at].iter().zip(&job.solution.ranks[at]) {
         if step.replace(op.step) != Some(op.step) {
             let time = before(done.issued, scribe.tape.end.saturating_add(1)).saturating_sub(1_000);
-            if time <= scribe.tape.end {
-                let ticks = scribe.tape.clocks.ticks(time);
-                let value = u64::from(op.step);
-                let mark = Mark { ticks, what: What::Step, name: StrId::NONE, value };
-                scribe.tape.mark(time, &mark.words());
-            }
+            mark(scribe, time, What::Step, u64::from(op.step));
         }
         lives.extend(scribe.operation(op, done));
     }
     lives
+}
+
+fn mark(scribe: &mut Scribe<'_>, time: Time, what: What, value: u64) {
+    if time <= scribe.tape.end {
+        let ticks = scribe.tape.clocks.ticks(time);
+        let mark = Mark { ticks, what, name: StrId::NONE, value };
+        scribe.tape.mark(time, &mark.words());
+    }
 }
 
 fn write(

@@ -15,13 +15,12 @@ use crate::stalls::Stall;
 use ncclscope_analyze::stats::to_f64;
 use ncclscope_analyze::steps::StepExt;
 use ncclscope_analyze::timeline::comm_name;
+use ncclscope_analyze::windows::is_windowed;
 use ncclscope_analyze::{Completion, Operation, Timeline, Timing, operations};
 use ncclscope_kineto::launches::{self, launches};
 use ncclscope_trace::handle::LANES;
 use ncclscope_trace::record::{ProxyOp, step_flags};
-use ncclscope_trace::{
-    Comm, Detail, EventKind, Handle, Mark, Record, Recording, Step, TickMap, What,
-};
+use ncclscope_trace::{Comm, Detail, EventKind, Handle, Record, Recording, Step, TickMap, What};
 use std::collections::{BTreeMap, HashMap};
 
 /// A communicator on all ranks: by its hash, and where there is none by its number.
@@ -123,10 +122,9 @@ impl Process<'_> {
     /// Sends and receives of it are missing, or of a time only.
     fn is_partial(&self) -> bool {
         let recording = self.timeline.recording();
-        let is_window = |mark: &Mark| matches!(mark.what, What::Start | What::Stop);
         recording.header().overwritten[EventKind::P2p.index()] != 0
             || is_lossy(recording, &[EventKind::P2p])
-            || recording.marks().iter().any(is_window)
+            || is_windowed(recording)
     }
 
     /// From when on nothing is overwritten, ns since 1970; `None` if nothing is.
