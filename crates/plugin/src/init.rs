@@ -63,17 +63,18 @@ unsafe fn comm_info(api_version: u32, args: &InitArgs) -> CommInfo {
 /// NCCL's logger, at level INFO; a hang at VERSION, which every `NCCL_DEBUG` shows. A warning would
 /// become the user's `ncclGetLastError`.
 pub(crate) fn logger(print: DebugLogger) -> Logger {
-    Box::new(move |severity, line| {
+    let say = move |severity, line: &str| {
         let Ok(line) = CString::new(line) else { return };
         let level = match severity {
             Severity::Info | Severity::Problem => LogLevel::INFO,
             Severity::Hang => LogLevel::VERSION,
         };
         let flags = LogFlags(LogFlags::INIT.0 | LogFlags::PROFILE.0);
-        // SAFETY: NCCL's `printf`-like logger, with a format that takes one string; it is dropped
-        // with the last communicator, before NCCL can be unloaded.
+        // SAFETY: NCCL's `printf`-like logger, with a format that takes one string; the runtime
+        // calls it while its communicator lives, and keeps NCCL loaded meanwhile.
         unsafe { print(level, flags, NAME.as_ptr(), 0, c"%s".as_ptr(), line.as_ptr()) };
-    })
+    };
+    Logger::new(print as usize, say)
 }
 
 /// A context as the pointer that NCCL takes it for; nobody dereferences it.

@@ -196,7 +196,13 @@ impl LaneHeader {
     /// Words pushed and not taken.
     #[must_use]
     pub fn pending(&self) -> u64 {
-        self.head.load(Ordering::Acquire) - self.tail.load(Ordering::Relaxed)
+        self.head() - self.tail.load(Ordering::Relaxed)
+    }
+
+    /// Position behind the last word pushed: what lies before it may be read.
+    #[must_use]
+    pub fn head(&self) -> u64 {
+        self.head.load(Ordering::Acquire)
     }
 
     /// Position of the next word to take. For the consumer.
@@ -208,14 +214,20 @@ impl LaneHeader {
     /// Copies the words that are pending to `out` (which is cleared), without taking them. For the
     /// consumer.
     pub fn peek(&self, ring: &Ring, out: &mut Vec<u64>) {
-        let (tail, head) = (self.tail(), self.head.load(Ordering::Acquire));
         out.clear();
-        out.extend((tail..head).map(|at| ring.word(at).load(Ordering::Relaxed)));
+        self.copy(ring, self.tail()..self.head(), out);
     }
 
-    /// Takes everything before `position`. For the consumer.
+    /// Appends the words of `range` to `out`, without taking them. The range lies between a
+    /// [`tail`](LaneHeader::tail) that nobody moves meanwhile and a [`head`](LaneHeader::head).
+    pub fn copy(&self, ring: &Ring, range: core::ops::Range<u64>, out: &mut Vec<u64>) {
+        out.extend(range.map(|at| ring.word(at).load(Ordering::Relaxed)));
+    }
+
+    /// Takes everything before `position`: the producer may write over it. For who has read it, and
+    /// for who has stored it elsewhere; the further position counts.
     pub fn take_until(&self, position: u64) {
-        self.tail.store(position, Ordering::Release);
+        self.tail.fetch_max(position, Ordering::Release);
     }
 
     /// The header's bytes as a reader of the recording expects them; for lanes not in the file.

@@ -1,55 +1,512 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The one thread: wakes up, moves records from lanes to the file, sleeps.
+/*!
+What becomes of records: from the lanes to the sinks.
 
-use crate::runtime::Runtime;
-use ncclscope_recorder::{clock, gate, lane};
+A sink ([`Sink`]) is the recording's file, the watchdog, or the metrics. All of it is work in memory:
+the file is written by a thread of its own ([`crate::recording`]), metrics are sent by another
+(`ncclscope_otlp`). So nothing that is slow outside the process keeps lanes from being read, or the
+watchdog from looking.
+
+Whatever host threads have to say comes as [`Order`]s; they never wait for the lock of [`Drain`].
+*/
+
+mod clocks;
+mod feed;
+mod texts;
+pub(crate) mod thread;
+
+use crate::handover::Handover;
+use crate::memory::Memory;
+use crate::meter::{Losses, Meter};
+use crate::recording::{Dumped, Job, Recording};
+use crate::reply::Answer;
+use crate::watchdog::{Found, Hang, Watchdog};
+use clocks::Clocks;
+use core::ops::Range;
+use feed::Feed;
+use ncclscope_recorder::{Recorder, clock, interner, lane, slots};
+use ncclscope_trace::codec::META_LANE;
+use ncclscope_trace::dump::Rest;
+use ncclscope_trace::kind::KINDS;
+use ncclscope_trace::progress::{Thread, Vital};
+use ncclscope_trace::{Comm, Definition, Mark, Record, StrId, What};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
+use texts::Texts;
+pub(crate) use texts::beginning;
 
-/// At the highest rate of steps that a 400 Gb/s network can have, a lane lasts for 34 ms.
-const BUSY: Duration = Duration::from_millis(10);
-/// Shorter than that: after a short pause the highest rate may come at once.
-const QUIET: Duration = Duration::from_millis(25);
-/// Nothing happened for a second. Up to 320,000 steps a second of one proxy fit a lane until the
-/// first look after that; each look costs up to 64 us of processor time, most of it the kernel's.
-const IDLE: Duration = Duration::from_millis(80);
-const IDLE_AFTER: Duration = Duration::from_secs(1);
-/// No communicator is alive.
-const PARKED: Duration = Duration::from_millis(250);
-const FLUSH_EVERY: Duration = Duration::from_millis(250);
-const SYNC_EVERY: Duration = Duration::from_secs(1);
-/// A lane fuller than this is emptied again at once.
-const HURRY_WORDS: u64 = lane::RING_WORDS / 4;
+/// A lane in the lanes file is left alone until it is this full, or [`Drain::tick`] is told to
+/// flush.
+const LAZY_WORDS: u64 = lane::STARTER_WORDS / 2;
+/// A lane fuller than this gives up what was read of it, where the file does not come to take it.
+const CROWDED_WORDS: u64 = lane::RING_WORDS / 4 * 3;
+/// A file's thread that does nothing for so long waits for the file system, ns: less than half of
+/// the time that a lane lasts at the highest rate of steps.
+const STUCK_NS: u64 = 10_000_000;
+/// Bytes of orders that may wait.
+const ORDER_BYTES: usize = 8 << 20;
+/// Roles that are kept apart.
+const ROLES: usize = 1 << 14;
 
-/// The thread's body; ends when the gate is killed.
-pub(crate) fn run(runtime: &'static Runtime) {
-    let mut since_flush = Duration::ZERO;
-    let mut since_sync = Duration::ZERO;
-    let mut quiet_for = Duration::ZERO;
-    let mut sleep = BUSY;
-    while !gate::is_dead() {
-        let before = clock::now_ns();
-        std::thread::park_timeout(sleep);
-        let slept = Duration::from_nanos(clock::now_ns().saturating_sub(before));
-        since_flush += slept;
-        since_sync += slept;
-        let flush = since_flush >= FLUSH_EVERY;
-        let sync = since_sync >= SYNC_EVERY;
-        runtime.heed_signals();
-        let Some(load) = runtime.tick(flush, sync) else { return };
-        if flush {
-            since_flush = Duration::ZERO;
+/// What host threads hand to the drain thread.
+#[derive(Debug)]
+pub(crate) enum Order {
+    /// A communicator was initialised.
+    Comm(Comm),
+    /// What operations of API v1 to v3 told about a communicator.
+    Learned { index: u16, hash: u64, rank: i32 },
+    /// A communicator was finalized.
+    CommEnd { index: u16, ticks: u64 },
+    /// A moment between the records.
+    Mark { ticks: u64, what: What, text: Option<String>, value: u64 },
+    /// What a communicator is for.
+    Role { hash: u64, text: String },
+    /// A word to the reader.
+    Note(String),
+    /// A simulated hang of this length begins.
+    Drill(Duration),
+    /// All that was recorded is to be in the file.
+    Flush(Answer<()>),
+    /// A copy of the recording is to be made.
+    Dump(Answer<Dumped>),
+}
+
+/// The orders that wait.
+pub(crate) type Orders = Handover<Order>;
+
+/// No order waits.
+pub(crate) const fn no_orders() -> Orders {
+    Handover::new(ORDER_BYTES)
+}
+
+/// Where records go.
+trait Sink {
+    /// A string of the process's table.
+    fn string(&mut self, id: StrId, text: &str);
+    /// A communicator, or more about one.
+    fn comm(&mut self, comm: &Comm);
+    /// A communicator was finalized.
+    fn comm_end(&mut self, index: u16, ticks: u64);
+    /// Words of a lane, whole records.
+    fn words(&mut self, lane: usize, words: &[u64]);
+}
+
+/// Why a window of metrics ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum WindowEnd {
+    /// Its time is over; otherwise it goes on.
+    Due,
+    /// No communicator is left.
+    Now,
+    /// The process ends.
+    Last,
+}
+
+/// Reads the lanes of one process.
+#[derive(Debug)]
+pub(crate) struct Drain {
+    recorder: &'static Recorder,
+    orders: &'static Orders,
+    memory: Memory,
+    /// Position up to which each lane was read.
+    read: Vec<u64>,
+    /// Lanes in which there is little room.
+    crowded: Vec<usize>,
+    /// What the file's thread had done, and when it was less, ns of `CLOCK_MONOTONIC`.
+    done: (u64, u64),
+    clocks: Clocks,
+    /// Communicators that are alive.
+    comms: BTreeMap<u16, Comm>,
+    roles: BTreeMap<u64, String>,
+    strings_known: Vec<bool>,
+    texts: Texts,
+    /// The process's rank, and how many there are.
+    place: Option<(u32, u32)>,
+    feed: Feed,
+    meter: Option<Meter>,
+    watchdog: Watchdog,
+    hangs: Vec<Hang>,
+    words: Vec<u64>,
+}
+
+impl Drain {
+    pub(crate) fn new(
+        recorder: &'static Recorder,
+        orders: &'static Orders,
+        memory: Memory,
+        recording: Arc<Recording>,
+        watchdog: Watchdog,
+    ) -> Drain {
+        let clocks = Clocks::new();
+        let mut feed = Feed::new(recording);
+        feed.meta(Record::clock_sync(clocks.first()).words());
+        Drain {
+            recorder,
+            orders,
+            memory,
+            read: Vec::new(),
+            crowded: Vec::new(),
+            done: (0, clock::now_ns()),
+            clocks,
+            comms: BTreeMap::new(),
+            roles: BTreeMap::new(),
+            strings_known: vec![false; interner::CAPACITY],
+            texts: Texts::default(),
+            place: None,
+            feed,
+            meter: None,
+            watchdog,
+            hangs: Vec::new(),
+            words: Vec::new(),
         }
-        if sync {
-            since_sync = Duration::ZERO;
+    }
+
+    /// Measures from here on.
+    pub(crate) fn measure(&mut self, meter: Meter) {
+        self.meter = Some(meter);
+    }
+
+    /// The process's rank, and the number of them, as its launcher says.
+    pub(crate) fn set_place(&mut self, rank: u32, world: u32) {
+        self.place = Some((rank, world));
+        self.feed.define(Definition::Global { rank, world });
+    }
+
+    /// A communicator that was defined without its hash (API v1 to v3) has this one.
+    pub(crate) fn learn(&mut self, index: u16, hash: u64, rank: i32) -> bool {
+        let Some(comm) = self.comms.get(&index).filter(|comm| comm.hash == 0) else { return false };
+        let comm = Comm { hash, rank, ..comm.clone() };
+        self.comm(comm);
+        true
+    }
+
+    /// Readies a piece of memory; see [`Memory::grow`].
+    pub(crate) fn grow(&mut self, comms: u32) -> bool {
+        self.memory.grow(comms)
+    }
+
+    /// Grows as long as the file's thread gets on.
+    pub(crate) fn progress(&self) -> u64 {
+        self.feed.done()
+    }
+
+    /// What the watchdog has to tell since the last time.
+    pub(crate) fn take_hangs(&mut self) -> Vec<Hang> {
+        std::mem::take(&mut self.hangs)
+    }
+
+    /// The watchdog, and ticks of a second.
+    pub(crate) fn watchdog(&mut self) -> (&mut Watchdog, u64) {
+        (&mut self.watchdog, self.clocks.hz())
+    }
+
+    /// Texts of ours that found no number.
+    pub(crate) fn texts_lost(&self) -> u64 {
+        self.texts.lost()
+    }
+
+    /// Carries what orders, strings and lanes hold to the sinks, all of it with `flush`. Returns how
+    /// many words the fullest lane held.
+    pub(crate) fn tick(&mut self, flush: bool) -> u64 {
+        self.clock_meter();
+        let is_due = self.watchdog.is_due();
+        // What a record below these heads belongs to was handed over, or is in the table, by now.
+        let heads: Vec<u64> = self.recorder.lanes().map(|(_, header)| header.head()).collect();
+        let (later, flush) = self.take_orders(flush || is_due);
+        self.define_strings();
+        let mut fullest = 0;
+        for (index, &head) in heads.iter().enumerate() {
+            fullest = fullest.max(self.read_lane(index, head, flush));
         }
-        quiet_for = if load.fullest == 0 { quiet_for + slept } else { Duration::ZERO };
-        sleep = match load {
-            load if load.fullest > HURRY_WORDS => Duration::ZERO,
-            load if load.fullest != 0 => BUSY,
-            load if load.comms == 0 => PARKED,
-            _ if quiet_for < IDLE_AFTER => QUIET,
-            _ => IDLE,
+        if is_due {
+            self.look();
+        }
+        self.close_window(WindowEnd::Due);
+        for order in later {
+            self.answer(order);
+        }
+        self.make_room();
+        self.feed.flush(&self.read);
+        fullest
+    }
+
+    /// Makes room in crowded lanes, where the file's thread has done nothing for a while.
+    fn make_room(&mut self) {
+        let (done, now) = (self.feed.done(), clock::now_ns());
+        if done != self.done.0 {
+            self.done = (done, now);
+        }
+        let is_stuck = now.saturating_sub(self.done.1) > STUCK_NS;
+        for index in std::mem::take(&mut self.crowded) {
+            let region = &self.recorder.region;
+            if is_stuck
+                && let (Some(header), Some(ring)) = (region.lane_header(index), region.ring(index))
+            {
+                self.feed.rescue(index, header, ring);
+            }
+        }
+    }
+
+    /// Takes what was ordered. What is for after the lanes is given back, and whether all of them
+    /// are to be read.
+    fn take_orders(&mut self, mut flush: bool) -> (Vec<Order>, bool) {
+        let mut later = Vec::new();
+        for order in self.orders.take() {
+            match order {
+                Order::Comm(comm) => self.comm(comm),
+                Order::Learned { index, hash, rank } => {
+                    self.learn(index, hash, rank);
+                }
+                Order::CommEnd { index, ticks } => {
+                    self.comms.remove(&index);
+                    self.sinks().for_each(|sink| sink.comm_end(index, ticks));
+                }
+                Order::Mark { ticks, what, text, value } => {
+                    let name = text.map_or(StrId::NONE, |text| self.text(&text));
+                    self.feed.meta(&Mark { ticks, what, name, value }.words());
+                }
+                Order::Role { hash, text } => self.role(hash, &text),
+                Order::Note(text) => self.feed.define(Definition::Note(text)),
+                Order::Drill(length) => self.watchdog.begin_drill(length),
+                Order::Flush(_) | Order::Dump(_) => {
+                    flush = true;
+                    later.push(order);
+                }
+            }
+        }
+        (later, flush)
+    }
+
+    /// Answers, the lanes having been read.
+    fn answer(&mut self, order: Order) {
+        let hz = self.clocks.hz();
+        match order {
+            Order::Flush(done) => {
+                self.close_window(WindowEnd::Now);
+                self.feed.put(Job::Sync { hz, done: Some(done) });
+            }
+            Order::Dump(done) => {
+                let rest = self.under_way();
+                self.feed.put(Job::Checkpoint { hz, rest, done });
+            }
+            _ => {}
+        }
+    }
+
+    fn sinks(&mut self) -> impl Iterator<Item = &mut dyn Sink> {
+        let meter = self.meter.iter_mut().map(|meter| -> &mut dyn Sink { meter });
+        let feed: &mut dyn Sink = &mut self.feed;
+        let watchdog: &mut dyn Sink = &mut self.watchdog;
+        [feed, watchdog].into_iter().chain(meter)
+    }
+
+    fn comm(&mut self, comm: Comm) {
+        self.sinks().for_each(|sink| sink.comm(&comm));
+        self.comms.insert(comm.index, comm);
+    }
+
+    /// What a communicator is for; said once.
+    fn role(&mut self, hash: u64, text: &str) {
+        let text = beginning(text, texts::BYTES);
+        let is_known = self.roles.get(&hash).is_some_and(|known| known == text);
+        if !is_known && (self.roles.len() < ROLES || self.roles.contains_key(&hash)) {
+            self.roles.insert(hash, text.to_owned());
+            self.feed.define(Definition::Role { hash, text: text.to_owned() });
+        }
+    }
+
+    /// The number of a text of ours.
+    fn text(&mut self, text: &str) -> StrId {
+        let (id, new) = self.texts.number(text);
+        if let Some(text) = new {
+            self.feed.define(Definition::String { id, text: text.to_owned() });
+        }
+        id
+    }
+
+    fn define_strings(&mut self) {
+        let recorder = self.recorder;
+        for index in 0..self.strings_known.len() {
+            if !self.strings_known[index]
+                && let Some((id, text)) = recorder.strings.get(index)
+            {
+                self.strings_known[index] = true;
+                self.sinks().for_each(|sink| sink.string(id, &text));
+            }
+        }
+    }
+
+    /// Reads a lane up to `head`, and gives the words to the sinks. Returns how many it held.
+    fn read_lane(&mut self, index: usize, head: u64, flush: bool) -> u64 {
+        let region = &self.recorder.region;
+        let (Some(header), Some(ring)) = (region.lane_header(index), region.ring(index)) else {
+            return 0;
         };
-        sleep = load.next.map_or(sleep, |next| sleep.min(next));
+        if self.read.len() <= index {
+            self.read.resize(index + 1, 0);
+        }
+        let Range { start, end } = self.read[index].max(header.tail())..head;
+        let pending = end.saturating_sub(start);
+        let survives = self.memory.lanes().is_some() && header.is_shared();
+        let wait = survives && !flush && pending < LAZY_WORDS;
+        if pending != 0 && !wait {
+            let mut words = std::mem::take(&mut self.words);
+            words.clear();
+            header.copy(ring, start..end, &mut words);
+            self.sinks().for_each(|sink| sink.words(index, &words));
+            self.words = words;
+            self.read[index] = end;
+        }
+        if header.pending() > CROWDED_WORDS {
+            self.crowded.push(index);
+        }
+        pending
+    }
+
+    /// Lets the watchdog look, all lanes having been read, and writes what it found.
+    fn look(&mut self) {
+        let found = self.watchdog.look(self.recorder, clock::now(), self.clocks.hz());
+        let Found { vitals, threads, hangs } = found;
+        for vital in vitals {
+            self.feed.meta(vital.pack().words());
+        }
+        for (thread, place) in threads {
+            let place = if place.is_empty() { StrId::NONE } else { self.text(&place) };
+            self.feed.meta(Vital::Thread(Thread { place, ..thread }).pack().words());
+        }
+        for hang in &hangs {
+            let (ticks, text) = (hang.ticks, hang.lines().join("\n"));
+            self.feed.define(Definition::Hang { ticks, text });
+        }
+        self.hangs.extend(hangs);
+    }
+
+    /// Compares the clocks before the first figure, whose time would else be unknown.
+    fn clock_meter(&mut self) {
+        if self.meter.is_some() && self.clocks.hz() == 0 {
+            self.compare_clocks();
+        }
+    }
+
+    fn compare_clocks(&mut self) {
+        let sync = Record::clock_sync(self.clocks.compare());
+        self.feed.meta(sync.words());
+        if self.clocks.hz() != 0 {
+            let map = self.clocks.map();
+            self.meter.iter_mut().for_each(|meter| meter.clock(&map));
+        }
+    }
+
+    /// Compares the clocks, and has the header written with its counters.
+    pub(crate) fn sync(&mut self) {
+        self.compare_clocks();
+        self.feed.put(Job::Sync { hz: self.clocks.hz(), done: None });
+        self.feed.flush(&self.read);
+    }
+
+    /// Ends the window of metrics.
+    fn close_window(&mut self, end: WindowEnd) {
+        let Some(meter) = &mut self.meter else { return };
+        if end == WindowEnd::Due && !meter.is_due() {
+            return;
+        }
+        let recorder = self.recorder;
+        let mut lane_full = [0; KINDS];
+        for (_, lane) in recorder.lanes() {
+            lane_full.iter_mut().zip(lane.lost()).for_each(|(sum, lost)| *sum += lost);
+        }
+        let losses = Losses {
+            lane_full,
+            no_lane: recorder.lost_without_lane(),
+            stale: recorder.stale(),
+            unknown: recorder.unknown(),
+        };
+        meter.close(&self.clocks.map(), &losses, end == WindowEnd::Last);
+    }
+
+    /// The steps that are under way: they are in no lane yet.
+    fn under_way(&self) -> Vec<Rest> {
+        let steps = slots::in_flight(&self.recorder.region, clock::now());
+        let rest = steps.into_iter().filter_map(|(lane, step)| {
+            let position = *self.read.get(lane)?;
+            let words = step.pack().words().to_vec();
+            Some(Rest { lane: u16::try_from(lane).ok()?, position, words })
+        });
+        rest.collect()
+    }
+
+    /// The process ends, and nothing is recorded any more: has all of it written. The metrics are
+    /// given back, whose last window is on its way.
+    pub(crate) fn close(&mut self, done: Answer<()>) -> Option<Meter> {
+        if self.clocks.hz() == 0 {
+            self.compare_clocks();
+        }
+        self.watchdog.hurry();
+        self.tick(true);
+        self.compare_clocks();
+        self.close_window(WindowEnd::Last);
+        let rest = self.under_way();
+        self.feed.put(Job::Close { hz: self.clocks.hz(), rest, done });
+        self.feed.flush(&self.read);
+        self.meter.take()
+    }
+
+    /// A new file takes the place of one that was removed: it knows nothing yet.
+    pub(crate) fn introduce(&mut self) {
+        let recorder = self.recorder;
+        let feed = &mut self.feed;
+        if let Some((rank, world)) = self.place {
+            feed.define(Definition::Global { rank, world });
+        }
+        let known = (0..self.strings_known.len()).filter(|&index| self.strings_known[index]);
+        for (id, text) in known.filter_map(|index| recorder.strings.get(index)) {
+            feed.string(id, &text);
+        }
+        for (id, text) in self.texts.all() {
+            feed.string(id, text);
+        }
+        self.comms.values().for_each(|comm| feed.comm(comm));
+        for (&hash, text) in &self.roles {
+            feed.define(Definition::Role { hash, text: text.clone() });
+        }
+        feed.meta(Record::clock_sync(self.clocks.first()).words());
     }
 }
+
+impl Sink for Meter {
+    fn string(&mut self, id: StrId, text: &str) {
+        Meter::string(self, id, text);
+    }
+
+    fn comm(&mut self, comm: &Comm) {
+        Meter::comm(self, comm);
+    }
+
+    fn comm_end(&mut self, _index: u16, _ticks: u64) {}
+
+    fn words(&mut self, lane: usize, words: &[u64]) {
+        Meter::words(self, lane, words);
+    }
+}
+
+impl Sink for Watchdog {
+    fn string(&mut self, id: StrId, text: &str) {
+        Watchdog::string(self, id, text);
+    }
+
+    fn comm(&mut self, comm: &Comm) {
+        Watchdog::comm(self, comm);
+    }
+
+    fn comm_end(&mut self, index: u16, _ticks: u64) {
+        self.end_comm(index);
+    }
+
+    fn words(&mut self, lane: usize, words: &[u64]) {
+        Watchdog::words(self, lane, words);
+    }
+}
+
+/// The lane of what is ours, not NCCL's.
+const META: u16 = META_LANE;

@@ -16,21 +16,26 @@ pub(crate) struct LanesFile {
 }
 
 impl LanesFile {
-    /// Creates the file in `folder`, which must lie in memory and be at most half full.
-    pub(crate) fn create(folder: &Path, owner: &Owner, nonce: u32) -> io::Result<LanesFile> {
-        let path = folder.join(format!("{PREFIX}{}-{nonce:08x}{SUFFIX}", owner.pid));
+    /// Creates the file in `folder`, which must lie in memory and be at most half full. It belongs
+    /// to no recording yet.
+    pub(crate) fn create(folder: &Path, pid: u32, nonce: u32) -> io::Result<LanesFile> {
+        let path = folder.join(format!("{PREFIX}{pid}-{nonce:08x}{SUFFIX}"));
         let file =
             OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
         let lanes = LanesFile { file, path };
-        lanes.begin(owner).inspect_err(|_| lanes.remove())?;
+        lanes.begin().inspect_err(|_| lanes.remove())?;
         Ok(lanes)
     }
 
-    fn begin(&self, owner: &Owner) -> io::Result<()> {
+    fn begin(&self) -> io::Result<()> {
         if !self.has_room(0) {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        self.file.try_lock()?;
+        Ok(self.file.try_lock()?)
+    }
+
+    /// Says whose lanes they are: until then nobody can adopt them.
+    pub(crate) fn belongs_to(&self, owner: &Owner) -> io::Result<()> {
         self.file.write_all_at(&owner.encode(), 0)
     }
 

@@ -14,12 +14,15 @@ or talk to the network.
 pub mod config;
 pub mod context;
 mod drain;
+mod handover;
 mod lanes;
 mod log;
+mod memory;
 mod meter;
 pub mod probe;
+mod recording;
+mod reply;
 mod runtime;
-mod session;
 mod socket;
 pub mod sys;
 mod watchdog;

@@ -1,7 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The plugin's few messages. Never called from a callback.
+/*!
+The plugin's few messages.
+
+A line is put into a queue, and a short-lived thread says it: NCCL's logger may wait for a full pipe,
+and then this thread alone waits with it. A line goes through the logger of a communicator that is
+alive, for the NCCL of one that is gone may be unloaded.
+*/
 
 use crate::config::LogTo;
+use crate::sys;
+use crate::sys::image::Image;
+use crate::sys::lock::Lock;
+use core::sync::atomic::{AtomicU8, Ordering};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// How a line is meant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -14,18 +27,249 @@ pub enum Severity {
     Hang,
 }
 
-/// Writes one line to NCCL's log; given by the plugin, which knows the C signature.
-pub type Logger = Box<dyn Fn(Severity, &str) + Send>;
+/// Lines that wait at most; further ones are counted.
+const LINES: usize = 1024;
+/// How long the end of a communicator waits for a line that is about to enter its NCCL.
+const ENTRY_PATIENCE: Duration = Duration::from_millis(100);
 
-/// Sends a line where the user wants it.
-pub(crate) fn log(to: LogTo, nccl: Option<&Logger>, severity: Severity, line: &str) {
-    if to == LogTo::Off {
-        return;
+/// Writes a line, with or without its thread waiting for that.
+type Print = dyn Fn(Severity, &str) + Send + Sync;
+
+/// Writes one line to NCCL's log; made by the plugin, which knows the C signature.
+pub struct Logger {
+    print: Box<Print>,
+    code: usize,
+}
+
+impl Logger {
+    /// A logger whose code lies at the address `code`, in the image of an NCCL.
+    #[must_use]
+    pub fn new(code: usize, print: impl Fn(Severity, &str) + Send + Sync + 'static) -> Logger {
+        Logger { print: Box::new(print), code }
     }
-    if let Some(nccl) = nccl {
-        nccl(severity, &format!("ncclscope: {line}"));
+
+    /// Writes a line here and now, during `init` of the communicator that lent the logger.
+    pub fn say(&self, severity: Severity, line: &str) {
+        (self.print)(severity, line);
     }
-    if to == LogTo::Stderr && severity != Severity::Info {
-        crate::sys::write_stderr(&format!("ncclscope: {line}\n"));
+}
+
+impl core::fmt::Debug for Logger {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Logger").field("code", &self.code).finish_non_exhaustive()
+    }
+}
+
+/// The logger of one communicator.
+#[derive(Debug)]
+struct Voice {
+    logger: Logger,
+    /// One of the three below.
+    use_: AtomicU8,
+}
+
+/// No line is said through it.
+const SILENT: u8 = 0;
+/// A line is about to be: its NCCL must not be unloaded yet.
+const ENTERING: u8 = 1;
+/// A line is, and keeps its NCCL loaded.
+const HELD: u8 = 2;
+
+/// What is to be said, and through which loggers it can be.
+#[derive(Debug)]
+pub(crate) struct Log {
+    inner: Lock<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    to: LogTo,
+    /// By communicator.
+    voices: Vec<(u16, Arc<Voice>)>,
+    lines: VecDeque<(Severity, String)>,
+    dropped: u64,
+    /// A thread is saying lines.
+    is_speaking: bool,
+}
+
+impl Log {
+    pub(crate) const fn new() -> Log {
+        Log {
+            inner: Lock::new(Inner {
+                to: LogTo::Nccl,
+                voices: Vec::new(),
+                lines: VecDeque::new(),
+                dropped: 0,
+                is_speaking: false,
+            }),
+        }
+    }
+
+    /// Where lines go from now on.
+    pub(crate) fn send_to(&self, to: LogTo) {
+        self.inner.lock().to = to;
+    }
+
+    /// A communicator is there, and lends its logger.
+    pub(crate) fn join(&self, comm: u16, logger: Logger) {
+        let voice = Voice { logger, use_: AtomicU8::new(SILENT) };
+        self.inner.lock().voices.push((comm, Arc::new(voice)));
+    }
+
+    /// The communicator is finalized: nothing enters its logger after this.
+    pub(crate) fn leave(&self, comm: u16) {
+        let gone: Vec<_> = self.inner.lock().voices.extract_if(.., |(of, _)| *of == comm).collect();
+        let until = Instant::now() + ENTRY_PATIENCE;
+        for (_, voice) in gone {
+            while voice.use_.load(Ordering::Acquire) == ENTERING && Instant::now() < until {
+                std::thread::sleep(Duration::from_micros(50));
+            }
+        }
+    }
+
+    /// Something is to be said. It waits until [`Log::speak`].
+    pub(crate) fn say(&self, severity: Severity, line: &str) {
+        let mut inner = self.inner.lock();
+        if inner.to == LogTo::Off {
+            return;
+        }
+        if inner.lines.len() >= LINES {
+            inner.dropped += 1;
+            return;
+        }
+        inner.lines.push_back((severity, line.to_owned()));
+    }
+
+    /// Has said what waits, by a thread that ends after it.
+    pub(crate) fn speak(&'static self) {
+        let mut inner = self.inner.lock();
+        if inner.is_speaking || inner.lines.is_empty() {
+            return;
+        }
+        inner.is_speaking = true;
+        drop(inner);
+        let body = || {
+            let _ = std::panic::catch_unwind(|| while self.say_one() {});
+        };
+        if sys::spawn_quiet("ncclscope/log", body).is_err() {
+            // The lines wait for the next time.
+            self.inner.lock().is_speaking = false;
+        }
+    }
+
+    /// Has said what waits, and waits for that, but not for long.
+    pub(crate) fn flush(&'static self, patience: Duration) {
+        let until = Instant::now() + patience;
+        self.speak();
+        while self.is_busy() && Instant::now() < until {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+
+    fn is_busy(&self) -> bool {
+        self.inner.lock().is_speaking
+    }
+
+    /// Says the line that has waited longest; false if there is none.
+    fn say_one(&self) -> bool {
+        let mut inner = self.inner.lock();
+        let Some((severity, line)) = inner.next_line() else {
+            inner.is_speaking = false;
+            return false;
+        };
+        let (to, voice) = (inner.to, inner.enter());
+        drop(inner);
+        if let Some(voice) = voice {
+            let image = Image::of(voice.logger.code);
+            voice.use_.store(HELD, Ordering::Release);
+            voice.logger.say(severity, &format!("ncclscope: {line}"));
+            voice.use_.store(SILENT, Ordering::Release);
+            drop(image);
+        }
+        if to == LogTo::Stderr && severity != Severity::Info {
+            sys::write_stderr(&format!("ncclscope: {line}\n"));
+        }
+        true
+    }
+}
+
+impl Inner {
+    fn next_line(&mut self) -> Option<(Severity, String)> {
+        if let Some(line) = self.lines.pop_front() {
+            return Some(line);
+        }
+        let dropped = std::mem::take(&mut self.dropped);
+        (dropped > 0).then(|| {
+            (Severity::Problem, format!("{dropped} further lines: the log did not take them"))
+        })
+    }
+
+    /// The logger of the oldest communicator that is alive. Its end waits from here on.
+    fn enter(&self) -> Option<Arc<Voice>> {
+        let (_, voice) = self.voices.first()?;
+        voice.use_.store(ENTERING, Ordering::Release);
+        Some(Arc::clone(voice))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+    use std::sync::mpsc::channel;
+
+    const SHORT: Duration = Duration::from_millis(20);
+
+    fn leaked() -> &'static Log {
+        Box::leak(Box::new(Log::new()))
+    }
+
+    fn logger(print: impl Fn(&str) + Send + Sync + 'static) -> Logger {
+        Logger::new(0, move |_, line| print(line))
+    }
+
+    #[test]
+    fn lines_go_through_a_communicator_that_is_alive() {
+        let log = leaked();
+        let (send, said) = channel();
+        for comm in [1, 2] {
+            let send = Mutex::new(send.clone());
+            let print = move |line: &str| send.lock().unwrap().send((comm, line.to_owned()));
+            log.join(comm, logger(move |line| drop(print(line))));
+        }
+        log.say(Severity::Info, "a");
+        log.flush(Duration::from_secs(5));
+        log.leave(1);
+        log.say(Severity::Info, "b");
+        log.flush(Duration::from_secs(5));
+        log.leave(2);
+        log.say(Severity::Info, "c");
+        log.flush(Duration::from_secs(5));
+        let said: Vec<_> = said.try_iter().collect();
+        let line = |comm, text: &str| (comm, format!("ncclscope: {text}"));
+        assert_eq!(said, [line(1, "a"), line(2, "b")], "where none is alive, none is asked");
+    }
+
+    #[test]
+    fn a_logger_that_waits_keeps_only_its_thread() {
+        let log = leaked();
+        let (go, gate) = channel::<()>();
+        let gate = Mutex::new(gate);
+        log.join(1, logger(move |_| assert!(gate.lock().unwrap().recv().is_err())));
+        log.say(Severity::Info, "a");
+        let begin = Instant::now();
+        log.flush(SHORT);
+        for _ in 0..2 * LINES {
+            log.say(Severity::Info, "b");
+        }
+        log.leave(1);
+        assert!(begin.elapsed() < Duration::from_secs(5));
+        assert!(log.is_busy());
+        let inner = log.inner.lock();
+        assert_eq!((inner.lines.len(), inner.dropped), (LINES, LINES as u64));
+        drop(inner);
+        drop(go);
+        log.flush(Duration::from_secs(5));
+        assert!(!log.is_busy());
     }
 }

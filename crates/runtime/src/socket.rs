@@ -46,24 +46,18 @@ impl Drop for Socket {
 }
 
 impl Socket {
-    /// Makes `DIR/PID-NONCE.sock`, and starts the thread that answers.
+    /// Makes `DIR/PID-NONCE.sock`.
     ///
     /// # Errors
     /// The system's, or that the directory is not this user's alone.
-    pub(crate) fn open(dir: &Path, nonce: u32, runtime: &'static Runtime) -> io::Result<Socket> {
+    pub(crate) fn open(dir: &Path, nonce: u32) -> io::Result<(Socket, Server)> {
         own_directory(dir)?;
         let path = dir.join(format!("{}-{nonce:08x}.sock", sys::pid()));
         let listener = UnixListener::bind(&path)?;
         let socket = Socket { path };
         fs::set_permissions(&socket.path, fs::Permissions::from_mode(0o600))?;
         listener.set_nonblocking(true)?;
-        sys::spawn_quiet("ncclscope/control", move || {
-            let body = || Server { listener, clients: VecDeque::new() }.run(runtime);
-            if std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).is_err() {
-                runtime.contain();
-            }
-        })?;
-        Ok(socket)
+        Ok((socket, Server { listener, clients: VecDeque::new() }))
     }
 }
 
@@ -81,11 +75,14 @@ fn own_directory(dir: &Path) -> io::Result<()> {
     }
 }
 
-struct Server {
+/// Answers, on a thread of its own.
+#[derive(Debug)]
+pub(crate) struct Server {
     listener: UnixListener,
     clients: VecDeque<Client>,
 }
 
+#[derive(Debug)]
 struct Client {
     stream: UnixStream,
     request: Vec<u8>,
@@ -100,7 +97,8 @@ enum Next {
 }
 
 impl Server {
-    fn run(mut self, runtime: &Runtime) {
+    /// Answers until nothing can be recorded any more.
+    pub(crate) fn run(mut self, runtime: &'static Runtime) {
         while runtime.is_running() {
             let sockets = self.clients.iter().map(|client| client.stream.as_fd());
             let sockets: Vec<_> = [self.listener.as_fd()].into_iter().chain(sockets).collect();
@@ -148,7 +146,7 @@ impl Server {
         }
     }
 
-    fn serve(&mut self, runtime: &Runtime) {
+    fn serve(&mut self, runtime: &'static Runtime) {
         for _ in 0..self.clients.len() {
             let Some(mut client) = self.clients.pop_front() else { return };
             match client.read() {
@@ -181,7 +179,7 @@ impl Client {
         }
     }
 
-    fn answer(&mut self, request: &[u8], runtime: &Runtime) {
+    fn answer(&mut self, request: &[u8], runtime: &'static Runtime) {
         let line = match std::str::from_utf8(request) {
             Ok(request) => answer(request, runtime),
             Err(_) => Err(Refusal::Bad("the request is not UTF-8".into())),
@@ -197,7 +195,7 @@ impl Client {
 }
 
 /// Does what a request says; the answer's fields.
-fn answer(request: &str, runtime: &Runtime) -> Result<String, Refusal> {
+fn answer(request: &str, runtime: &'static Runtime) -> Result<String, Refusal> {
     let bad = |expected: &str| Refusal::Bad(format!("{request:?}: expected {expected}"));
     let (verb, rest) = request.split_once('\t').unwrap_or((request, ""));
     match verb {
@@ -237,7 +235,7 @@ fn answer(request: &str, runtime: &Runtime) -> Result<String, Refusal> {
     }
 }
 
-fn status(runtime: &Runtime) -> Result<String, Refusal> {
+fn status(runtime: &'static Runtime) -> Result<String, Refusal> {
     let status = runtime.status()?;
     let recorded = match (status.started, status.waiting) {
         (_, true) => "waiting",

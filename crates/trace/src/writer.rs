@@ -66,6 +66,14 @@ impl Writer {
         &self.file
     }
 
+    /// True if the file's name was removed: what is written is lost when the process ends.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn is_unlinked(&self) -> io::Result<bool> {
+        Ok(std::os::unix::fs::MetadataExt::nlink(&self.file.metadata()?) == 0)
+    }
+
     /// The header as it will be written next.
     #[must_use]
     pub fn header(&self) -> &Header {

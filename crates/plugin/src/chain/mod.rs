@@ -167,9 +167,9 @@ fn tell(comm: Option<&CommInfo>, is_problem: bool, line: &str) {
     // Messages of loaders have several.
     let line = format!("ncclscope: {}", line.replace('\n', "; "));
     let logger = comm.and_then(|comm| comm.logfn).map(init::logger);
-    if let Some(print) = &logger {
+    if let Some(logger) = &logger {
         let severity = if is_problem { Severity::Problem } else { Severity::Info };
-        print(severity, &line);
+        logger.say(severity, &line);
     }
     if is_problem && (wanted == "stderr" || logger.is_none()) {
         sys::write_stderr(&format!("{line}\n"));

@@ -2,19 +2,18 @@
 //! What can be asked of a process at run time, whoever asks: the application, a signal, a client of
 //! the control socket.
 
-use super::{Phase, Runtime, State, session_of};
+use super::Runtime;
+use super::state::{Phase, State};
 use crate::config::FirstWindow;
+use crate::drain::Order;
 use crate::log::Severity;
-use crate::session::Session;
 use crate::sys::{
     self,
     signal::{self, Wish},
 };
 use crate::window::{Request, Turn};
-use core::sync::atomic::Ordering;
-use ncclscope_recorder::{clock, gate, slots};
-use ncclscope_trace::dump::{Checkpoint, Rest};
-use ncclscope_trace::{EventKind, StrId, What};
+use ncclscope_recorder::{clock, gate};
+use ncclscope_trace::{EventKind, What};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -24,6 +23,8 @@ const MASK_SETTLES: Duration = Duration::from_millis(1);
 
 /// The longest simulated hang.
 const LONGEST_DRILL: Duration = Duration::from_secs(3600);
+/// How long a dump waits for what was recorded to be in the file.
+const DUMP_PATIENCE: Duration = Duration::from_secs(10);
 /// Bytes of what a process says of what it waits for.
 const WHY_BYTES: usize = 48 << 10;
 /// Between two looks at threads, which tell what they do.
@@ -75,7 +76,7 @@ impl Runtime {
     ///
     /// # Errors
     /// [`Refusal`].
-    pub fn start(&self, request: Request) -> Result<(), Refusal> {
+    pub fn start(&'static self, request: Request) -> Result<(), Refusal> {
         let mut state = self.live()?;
         if matches!(state.phase, Phase::New) {
             state.early = Some(FirstWindow::On(request));
@@ -93,7 +94,7 @@ impl Runtime {
     ///
     /// # Errors
     /// [`Refusal::Off`].
-    pub fn stop(&self) -> Result<(), Refusal> {
+    pub fn stop(&'static self) -> Result<(), Refusal> {
         let mut state = self.live()?;
         if matches!(state.phase, Phase::New) {
             state.early = Some(FirstWindow::Off);
@@ -115,10 +116,10 @@ impl Runtime {
     ///
     /// # Errors
     /// [`Refusal::Off`].
-    pub fn mark(&self, text: &str) -> Result<(), Refusal> {
-        let mut state = self.live()?;
-        let session = session_of(&mut state).ok_or(Refusal::Off)?;
-        session.note_moment(text);
+    pub fn mark(&'static self, text: &str) -> Result<(), Refusal> {
+        let state = self.running()?;
+        self.moment(What::Note, Some(text.to_owned()), 0);
+        drop(state);
         Ok(())
     }
 
@@ -126,11 +127,11 @@ impl Runtime {
     ///
     /// # Errors
     /// [`Refusal::Off`].
-    pub fn set_step(&self, step: u64) -> Result<(), Refusal> {
+    pub fn set_step(&'static self, step: u64) -> Result<(), Refusal> {
         let mut state = self.live()?;
         state.step = Some(step);
-        if let Some(session) = session_of(&mut state) {
-            session.mark(What::Step, StrId::NONE, step);
+        if state.is_running() {
+            self.moment(What::Step, None, step);
         }
         let turn = state.schedule.step(step, realtime_ns());
         self.turn(&mut state, turn);
@@ -141,29 +142,26 @@ impl Runtime {
     ///
     /// # Errors
     /// [`Refusal::Off`].
-    pub fn set_role(&self, hash: u64, role: &str) -> Result<(), Refusal> {
-        let mut state = self.live()?;
-        let session = session_of(&mut state).ok_or(Refusal::Off)?;
-        session.define_role(hash, role);
+    pub fn set_role(&'static self, hash: u64, role: &str) -> Result<(), Refusal> {
+        let state = self.running()?;
+        self.order(Order::Role { hash, text: role.to_owned() }, 64 + role.len());
+        drop(state);
         Ok(())
     }
 
     /// Copies the recording as it is now to `to`: a file if it ends with `.nscope`, else a
     /// directory, which is made. Without `to`, to a new directory beside the recording. Returns the
-    /// file. The caller waits for the copy; nobody else does.
+    /// file. The caller alone waits for the copy.
     ///
     /// # Errors
     /// [`Refusal`].
-    pub fn dump(&self, to: Option<&Path>) -> Result<PathBuf, Refusal> {
-        let (checkpoint, rest, file) = {
-            let mut state = self.live()?;
-            let (panics, comms_lost) = (self.panics.load(Ordering::Relaxed), state.comms_lost);
-            let session = session_of(&mut state).ok_or(Refusal::Off)?;
-            self.define_learned(session);
-            let file = dump_file(session.path(), to);
-            let (checkpoint, rest) = self.checkpoint(session, panics, comms_lost)?;
-            (checkpoint, rest, file)
-        };
+    pub fn dump(&'static self, to: Option<&Path>) -> Result<PathBuf, Refusal> {
+        let slow = || Refusal::System("the recording's file system does not answer".into());
+        let recording = self.running()?.recording.clone().ok_or_else(slow)?;
+        let file = dump_file(&recording, to);
+        let copy = self.ask(Order::Dump, DUMP_PATIENCE).ok_or_else(slow)?;
+        let (checkpoint, rest) =
+            copy.map_err(|error| Refusal::System(format!("cannot copy the recording: {error}")))?;
         let failed = |error: std::io::Error| {
             Refusal::System(format!("cannot write {}: {error}", file.display()))
         };
@@ -174,43 +172,20 @@ impl Runtime {
         Ok(file)
     }
 
-    fn checkpoint(
-        &self,
-        session: &mut Session,
-        panics: u64,
-        comms_lost: u64,
-    ) -> Result<(Checkpoint, Vec<Rest>), Refusal> {
-        session.tick(&self.recorder, true);
-        session.sync(&self.recorder, panics, comms_lost);
-        let under_way = slots::in_flight(&self.recorder.region, clock::now());
-        let rest = under_way.into_iter().filter_map(|(lane, step)| {
-            let position = self.recorder.region.lane_header(lane)?.tail();
-            let words = step.pack().words().to_vec();
-            Some(Rest { lane: u16::try_from(lane).ok()?, position, words })
-        });
-        let rest = rest.collect();
-        match session.checkpoint() {
-            Ok(checkpoint) => Ok((checkpoint, rest)),
-            Err(error) => Err(Refusal::System(format!("cannot copy the recording: {error}"))),
-        }
-    }
-
     /// What the process says of itself.
     ///
     /// # Errors
     /// [`Refusal::Off`].
     pub fn status(&self) -> Result<Status, Refusal> {
-        let mut state = self.live()?;
-        let (waiting, step) = (state.schedule.waits(), state.step);
-        let session = session_of(&mut state).ok_or(Refusal::Off)?;
-        let comms = session.live_comms();
+        let state = self.running()?;
+        let comms = state.comms.values().map(|comm| (comm.hash, comm.rank, comm.ranks));
         Ok(Status {
             started: gate::is_started(),
-            waiting,
-            recording: session.path().to_owned(),
-            nccl_version: comms.iter().map(|comm| comm.nccl_version).max().unwrap_or(0),
-            comms: comms.iter().map(|comm| (comm.hash, comm.rank, comm.ranks)).collect(),
-            step,
+            waiting: state.schedule.waits(),
+            recording: state.recording.clone().unwrap_or_default(),
+            nccl_version: state.nccl_version,
+            comms: comms.collect(),
+            step: state.step,
         })
     }
 
@@ -219,37 +194,38 @@ impl Runtime {
     ///
     /// # Errors
     /// [`Refusal`].
-    pub fn simulate_hang(&self, length: Duration) -> Result<(), Refusal> {
-        let mut state = self.live()?;
+    pub fn simulate_hang(&'static self, length: Duration) -> Result<(), Refusal> {
+        let state = self.live()?;
         if length.is_zero() || length > LONGEST_DRILL {
             return Err(Refusal::Bad("a simulated hang takes up to an hour".into()));
         }
-        let session = session_of(&mut state).ok_or(Refusal::Off)?;
-        session.watchdog().ok_or(Refusal::Off)?.begin_drill(length);
-        state.wake_drain();
+        if !state.is_running() {
+            return Err(Refusal::Off);
+        }
+        self.order(Order::Drill(length), 0);
+        self.hurry(state);
         Ok(())
     }
 
     /// What the process waits for, each as JSON (`ncclscope.hang/1`): what is in flight, the oldest
-    /// of each communicator first. Takes a fifth of a second, to see what threads do.
+    /// of each communicator first. Takes a fifth of a second, to see what threads do. For threads
+    /// of ours: it waits for the drain thread.
     ///
     /// # Errors
     /// [`Refusal::Off`].
-    pub fn why(&self) -> Result<Vec<String>, Refusal> {
-        {
-            let mut state = self.live()?;
-            let session = session_of(&mut state).ok_or(Refusal::Off)?;
-            if let Some(watchdog) = session.watchdog() {
-                watchdog.sample(&self.recorder, clock::now());
-                watchdog.hurry();
-            }
-            session.tick(&self.recorder, true);
+    pub(crate) fn why(&'static self) -> Result<Vec<String>, Refusal> {
+        drop(self.running()?);
+        if let Some(drain) = self.drain.lock().as_mut() {
+            let (watchdog, _) = drain.watchdog();
+            watchdog.sample(&self.recorder, clock::now());
+            watchdog.hurry();
+            self.round(drain, true, false);
         }
         std::thread::sleep(LOOK_AGAIN);
-        let mut state = self.live()?;
-        let session = session_of(&mut state).ok_or(Refusal::Off)?;
-        let hz = session.hz();
-        let Some(watchdog) = session.watchdog() else { return Ok(Vec::new()) };
+        let mut drain = self.drain.lock();
+        let Some((watchdog, hz)) = drain.as_mut().map(|drain| drain.watchdog()) else {
+            return Err(Refusal::Off);
+        };
         let hangs = watchdog.why(&self.recorder, clock::now(), hz);
         let mut room = WHY_BYTES;
         let texts = hangs.iter().map(crate::watchdog::Hang::json);
@@ -281,12 +257,12 @@ impl Runtime {
         }
     }
 
-    pub(crate) fn tell_of(&self, dump: &Result<PathBuf, Refusal>) {
-        let state = self.lock();
+    pub(crate) fn tell_of(&'static self, dump: &Result<PathBuf, Refusal>) {
         match dump {
-            Ok(file) => state.say(Severity::Info, &format!("dumped to {}", file.display())),
-            Err(refusal) => state.say(Severity::Problem, &refusal.to_string()),
+            Ok(file) => self.log.say(Severity::Info, &format!("dumped to {}", file.display())),
+            Err(refusal) => self.problem(&refusal.to_string()),
         }
+        self.log.speak();
     }
 
     /// What the time brings, and how long until it brings more.
@@ -312,12 +288,12 @@ impl Runtime {
                 }
                 gate::set_sample(sample);
                 // Every operation of the window lies between the two marks.
-                mark(state, What::Start, u64::from(sample));
+                self.moment(What::Start, None, u64::from(sample));
                 gate::start();
             }
             Some(Turn::Stop) => {
                 if gate::stop() {
-                    mark(state, What::Stop, 0);
+                    self.moment(What::Stop, None, 0);
                 }
                 state.masks.clear(parts);
             }
@@ -326,16 +302,28 @@ impl Runtime {
         }
     }
 
+    /// A moment between the records, now.
+    fn moment(&self, what: What, text: Option<String>, value: u64) {
+        let weight = 64 + text.as_ref().map_or(0, String::len);
+        // What finds no room is counted by the queue.
+        let _ = self.orders.put(Order::Mark { ticks: clock::now(), what, text, value }, weight);
+    }
+
+    /// The state, unless nothing is recorded in this process.
     fn live(&self) -> Result<crate::sys::lock::Guard<'_, State>, Refusal> {
+        // In a child of a fork the lock may be held for ever.
+        if gate::is_dead() {
+            return Err(Refusal::Off);
+        }
         let state = self.lock();
-        let is_off = gate::is_dead() || matches!(state.phase, Phase::Off | Phase::Closed);
+        let is_off = matches!(state.phase, Phase::Off | Phase::Closed);
         if is_off { Err(Refusal::Off) } else { Ok(state) }
     }
-}
 
-fn mark(state: &mut State, what: What, value: u64) {
-    if let Some(session) = session_of(state) {
-        session.mark(what, StrId::NONE, value);
+    /// The state, while there is a recording.
+    fn running(&self) -> Result<crate::sys::lock::Guard<'_, State>, Refusal> {
+        let state = self.live()?;
+        if state.is_running() { Ok(state) } else { Err(Refusal::Off) }
     }
 }
 

@@ -3,6 +3,7 @@
 
 pub(crate) mod cuda;
 pub(crate) mod exec;
+pub(crate) mod image;
 pub(crate) mod lock;
 pub(crate) mod mask;
 pub(crate) mod peer;
@@ -116,32 +117,17 @@ pub fn register(in_child: extern "C" fn(), at_exit: extern "C" fn()) {
 /// 0 if that image has no `ncclGetVersion`.
 #[must_use]
 pub fn nccl_version_at(address: usize) -> u32 {
-    // SAFETY: zero is a valid value of this plain C struct.
-    let mut info: libc::Dl_info = unsafe { core::mem::zeroed() };
-    // SAFETY: `info` is valid to write to; any address may be asked for.
-    let found = unsafe { libc::dladdr(core::ptr::without_provenance(address), &raw mut info) };
-    if found == 0 || info.dli_fname.is_null() {
-        return 0;
-    }
-    // SAFETY: a name that the loader keeps; NOLOAD only counts a reference to a loaded image.
-    let image = unsafe { libc::dlopen(info.dli_fname, libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
-    if image.is_null() {
-        return 0;
-    }
-    // SAFETY: `image` is an open handle.
-    let symbol = unsafe { libc::dlsym(image, c"ncclGetVersion".as_ptr()) };
+    let Some(image) = image::Image::of(address) else { return 0 };
     let mut version: c_int = 0;
-    if !symbol.is_null() {
-        // SAFETY: NCCL's documented `ncclResult_t ncclGetVersion(int*)`.
+    if let Some(symbol) = image.symbol(c"ncclGetVersion") {
+        // SAFETY: NCCL's documented `ncclResult_t ncclGetVersion(int*)`; `image` keeps it loaded.
         let get = unsafe {
-            core::mem::transmute::<*mut c_void, extern "C" fn(*mut c_int) -> c_int>(symbol)
+            core::mem::transmute::<*mut c_void, extern "C" fn(*mut c_int) -> c_int>(symbol.as_ptr())
         };
         if get(&raw mut version) != 0 {
             version = 0;
         }
     }
-    // SAFETY: gives back the reference taken above.
-    unsafe { libc::dlclose(image) };
     u32::try_from(version).unwrap_or(0)
 }
 

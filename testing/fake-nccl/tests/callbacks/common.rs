@@ -148,11 +148,20 @@ pub(crate) struct Found {
     pub(crate) stops: HashMap<Handle, usize>,
     /// State records: handle, state, small argument, argument.
     pub(crate) states: Vec<(Handle, State, u32, u64)>,
+    pub(crate) orphans: usize,
 }
 
 impl Found {
-    /// Reads all lanes. A handle that started twice fails.
+    /// Reads all lanes. A handle that started twice fails, and a step without its operation.
     pub(crate) fn read(recording: &Recording) -> Found {
+        let found = Found::read_end(recording);
+        assert_eq!(found.orphans, 0, "steps without their operation");
+        found
+    }
+
+    /// The same where only the end of the recording is there: steps whose operation is not are
+    /// counted.
+    pub(crate) fn read_end(recording: &Recording) -> Found {
         let mut found = Found::default();
         for lane in 0..recording.lanes().len() {
             let mut ops: HashMap<u32, Handle> = HashMap::new();
@@ -169,7 +178,10 @@ impl Found {
                     Record::State { handle, state, small, arg, .. } => {
                         found.states.push((handle, state, small, arg));
                     }
-                    Record::Step(step) => found.steps.push((ops[&step.op_ref], step)),
+                    Record::Step(step) => match ops.get(&step.op_ref) {
+                        Some(&op) => found.steps.push((op, step)),
+                        None => found.orphans += 1,
+                    },
                     Record::ClockSync(_) | Record::Mark(_) | Record::Vital(_) => {}
                 }
             }

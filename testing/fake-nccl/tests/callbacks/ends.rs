@@ -204,7 +204,8 @@ fn a_path_that_is_too_long_is_one_line() {
 #[test]
 fn names_of_communicators_may_be_missing_or_long() {
     for version in 1..=7 {
-        for (name, length) in [("null", 0), ("0", 0), ("256", 256), ("5000", 5000)] {
+        // A longer one is cut: it would take the room of other definitions.
+        for (name, length) in [("null", 0), ("0", 0), ("255", 255), ("256", 255), ("5000", 255)] {
             let options = ["--ops", "2", "--name", name];
             let (played, _) = exact(version, "allreduce", &options, Folded::default());
             let told = played.recording.comms()[0].name.as_deref().unwrap_or("").len();

@@ -81,7 +81,7 @@ fn account(played: &Played, version: usize) -> Lost {
 
 /// The operations after the burst, each with all it has.
 fn recovers(played: &Played, version: usize) {
-    let found = Found::read(&played.recording);
+    let found = Found::read_end(&played.recording);
     let second = played.recording.comms().iter().find(|c| c.hash == 0xbeef || c.index == 1);
     let second = second.expect("it is defined").index;
     let of = |kind| {

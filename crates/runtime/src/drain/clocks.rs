@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a tick is, as far as the process has lived.
+
+use ncclscope_recorder::clock;
+use ncclscope_trace::{ClockSync, TickMap};
+
+/// Comparisons of the ticks with the system's clocks.
+#[derive(Debug)]
+pub(super) struct Clocks {
+    first: ClockSync,
+    latest: ClockSync,
+    hz: u64,
+}
+
+impl Clocks {
+    /// The first comparison, now.
+    pub(super) fn new() -> Clocks {
+        let sync = clock::compare();
+        Clocks { first: sync, latest: sync, hz: 0 }
+    }
+
+    /// Ticks of a second, as far as that is known; else 0.
+    pub(super) fn hz(&self) -> u64 {
+        self.hz
+    }
+
+    /// The comparison with which the recording begins.
+    pub(super) fn first(&self) -> &ClockSync {
+        &self.first
+    }
+
+    /// Compares the clocks.
+    pub(super) fn compare(&mut self) -> &ClockSync {
+        self.latest = clock::compare();
+        let ns = self.latest.monotonic_ns.saturating_sub(self.first.monotonic_ns);
+        if ns > 1_000_000 {
+            let ticks = u128::from(self.latest.ticks.saturating_sub(self.first.ticks));
+            self.hz = u64::try_from(ticks * 1_000_000_000 / u128::from(ns)).unwrap_or(0);
+        }
+        &self.latest
+    }
+
+    /// Ticks to times.
+    pub(super) fn map(&self) -> TickMap {
+        TickMap::new(vec![self.first, self.latest], self.hz)
+    }
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The way of records into the recording's file.
+
+use super::{META, Sink};
+use crate::recording::{Job, Recording};
+use crate::runtime::Runtime;
+use ncclscope_recorder::lane::{LaneHeader, Ring};
+use ncclscope_trace::{Comm, Definition, StrId};
+use std::sync::Arc;
+
+/// Hands to the recording what is to be written.
+#[derive(Debug)]
+pub(super) struct Feed {
+    recording: Arc<Recording>,
+    /// Records of ours, written as one block at the end of the round.
+    meta: Vec<u64>,
+    /// Something was handed over in this round.
+    is_fresh: bool,
+}
+
+impl Feed {
+    pub(super) fn new(recording: Arc<Recording>) -> Feed {
+        Feed { recording, meta: Vec::new(), is_fresh: false }
+    }
+
+    /// A record of ours.
+    pub(super) fn meta(&mut self, words: &[u64]) {
+        self.meta.extend_from_slice(words);
+    }
+
+    /// A definition.
+    pub(super) fn define(&mut self, definition: Definition) {
+        self.put(Job::Define(definition));
+    }
+
+    /// Hands a job over. Records for which there is no room are counted as unwritten.
+    pub(super) fn put(&mut self, job: Job) {
+        self.is_fresh = true;
+        count_lost(self.recording.put(job));
+    }
+
+    /// Makes room in a lane that the file's thread does not come to write.
+    pub(super) fn rescue(&mut self, lane: usize, header: &LaneHeader, ring: &Ring) {
+        self.is_fresh = true;
+        count_lost(self.recording.rescue(lane, header, ring));
+    }
+
+    /// Grows with each piece of work that the file's thread has done.
+    pub(super) fn done(&self) -> u64 {
+        self.recording.done()
+    }
+
+    /// The round is over, each lane is read up to `read`: the file's thread may write.
+    pub(super) fn flush(&mut self, read: &[u64]) {
+        if !self.meta.is_empty() {
+            let words = std::mem::take(&mut self.meta);
+            self.put(Job::Words { lane: META, from: 0, words });
+        }
+        if std::mem::take(&mut self.is_fresh) {
+            self.recording.ready(read);
+            self.recording.wake(Runtime::get());
+        }
+    }
+}
+
+/// Counts the records that found no room as unwritten.
+fn count_lost(result: Result<(), Job>) {
+    if let Err(Job::Words { words, .. }) = result {
+        Runtime::get().lose_unwritten(&words);
+    }
+}
+
+impl Sink for Feed {
+    fn string(&mut self, id: StrId, text: &str) {
+        self.define(Definition::String { id, text: text.to_owned() });
+    }
+
+    fn comm(&mut self, comm: &Comm) {
+        self.define(Definition::Comm(comm.clone()));
+    }
+
+    fn comm_end(&mut self, index: u16, ticks: u64) {
+        self.define(Definition::CommEnd { index, ticks });
+    }
+
+    fn words(&mut self, _lane: usize, _words: &[u64]) {
+        // They stay in their lane until they are written.
+        self.is_fresh = true;
+    }
+}

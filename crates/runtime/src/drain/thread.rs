@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The drain thread: wakes up, carries records from lanes to the sinks, sleeps.
+
+use crate::runtime::Runtime;
+use ncclscope_recorder::{clock, gate, lane};
+use std::time::Duration;
+
+/// At the highest rate of steps that a 400 Gb/s network can have, a lane lasts for 34 ms.
+const BUSY: Duration = Duration::from_millis(10);
+/// Shorter than that: after a short pause the highest rate may come at once.
+const QUIET: Duration = Duration::from_millis(25);
+/// Nothing happened for a second. Up to 320,000 steps a second of one proxy fit a lane until the
+/// first look after that; each look costs up to 64 us of processor time, most of it the kernel's.
+const IDLE: Duration = Duration::from_millis(80);
+const IDLE_AFTER: Duration = Duration::from_secs(1);
+/// No communicator is alive.
+const PARKED: Duration = Duration::from_millis(250);
+const FLUSH_EVERY: Duration = Duration::from_millis(250);
+const SYNC_EVERY: Duration = Duration::from_secs(1);
+/// A lane fuller than this is emptied again at once.
+const HURRY_WORDS: u64 = lane::RING_WORDS / 4;
+
+/// The thread's body; ends when the gate is killed.
+pub(crate) fn run(runtime: &'static Runtime) {
+    let mut since_flush = Duration::ZERO;
+    let mut since_sync = Duration::ZERO;
+    let mut quiet_for = Duration::ZERO;
+    let mut sleep = BUSY;
+    while !gate::is_dead() {
+        let before = clock::now_ns();
+        std::thread::park_timeout(sleep);
+        let slept = Duration::from_nanos(clock::now_ns().saturating_sub(before));
+        since_flush += slept;
+        since_sync += slept;
+        let flush = since_flush >= FLUSH_EVERY;
+        let sync = since_sync >= SYNC_EVERY;
+        runtime.heed_signals();
+        let Some(load) = runtime.tick(flush, sync) else { return };
+        if flush {
+            since_flush = Duration::ZERO;
+        }
+        if sync {
+            since_sync = Duration::ZERO;
+        }
+        quiet_for = if load.fullest == 0 { quiet_for + slept } else { Duration::ZERO };
+        sleep = match load {
+            load if load.fullest > HURRY_WORDS => Duration::ZERO,
+            load if load.fullest != 0 => BUSY,
+            load if load.comms == 0 => PARKED,
+            _ if quiet_for < IDLE_AFTER => QUIET,
+            _ => IDLE,
+        };
+        sleep = load.next.map_or(sleep, |next| sleep.min(next));
+    }
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What one thread hands to another: in its order, of bounded size, waiting for memory only.
+
+use crate::sys::lock::Lock;
+use std::collections::VecDeque;
+
+/// A queue between threads. What finds no room is given back and counted.
+#[derive(Debug)]
+pub(crate) struct Handover<T> {
+    /// Weight of all that may lie in it.
+    limit: usize,
+    queue: Lock<Queue<T>>,
+}
+
+#[derive(Debug)]
+struct Queue<T> {
+    items: VecDeque<(T, usize)>,
+    weight: usize,
+    refused: u64,
+}
+
+impl<T> Handover<T> {
+    /// An empty queue that takes items up to a weight of `limit` together.
+    #[cfg(not(loom))]
+    pub(crate) const fn new(limit: usize) -> Handover<T> {
+        let queue = Queue { items: VecDeque::new(), weight: 0, refused: 0 };
+        Handover { limit, queue: Lock::new(queue) }
+    }
+
+    /// The same for the model, whose locks are no constants.
+    #[cfg(loom)]
+    pub(crate) fn new(limit: usize) -> Handover<T> {
+        let queue = Queue { items: VecDeque::new(), weight: 0, refused: 0 };
+        Handover { limit, queue: Lock::new(queue) }
+    }
+
+    /// Hands `item` over. What weighs nothing always finds room.
+    ///
+    /// # Errors
+    /// The item, if there is no room for its weight.
+    pub(crate) fn put(&self, item: T, weight: usize) -> Result<(), T> {
+        let mut queue = self.queue.lock();
+        if weight > 0 && queue.weight.saturating_add(weight) > self.limit {
+            queue.refused += 1;
+            return Err(item);
+        }
+        queue.weight += weight;
+        queue.items.push_back((item, weight));
+        Ok(())
+    }
+
+    /// The item that has waited longest.
+    pub(crate) fn next(&self) -> Option<T> {
+        let mut queue = self.queue.lock();
+        let (item, weight) = queue.items.pop_front()?;
+        queue.weight -= weight;
+        Some(item)
+    }
+
+    /// All that waits.
+    pub(crate) fn take(&self) -> Vec<T> {
+        let mut queue = self.queue.lock();
+        queue.weight = 0;
+        queue.items.drain(..).map(|(item, _)| item).collect()
+    }
+
+    /// Items that found no room so far.
+    pub(crate) fn refused(&self) -> u64 {
+        self.queue.lock().refused
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_finds_no_room_is_given_back_and_counted() {
+        let queue = Handover::new(10);
+        assert_eq!((queue.put('a', 6), queue.put('b', 5)), (Ok(()), Err('b')));
+        assert_eq!((queue.put('c', 4), queue.put('d', 0)), (Ok(()), Ok(())));
+        assert_eq!((queue.refused(), queue.next()), (1, Some('a')));
+        assert_eq!(queue.put('e', 6), Ok(()), "there is room again");
+        assert_eq!(queue.take(), ['c', 'd', 'e']);
+        assert_eq!(queue.next(), None);
+        assert_eq!(queue.put('f', 10), Ok(()));
+    }
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The memory that callbacks write to: lanes and slots, readied ahead of need. It lies in a lanes
+//! file where there can be one, so that it outlives a SIGKILL.
+
+use crate::lanes::LanesFile;
+use ncclscope_recorder::Recorder;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Lanes and slabs that `init` itself readies: enough until the drain thread comes, which readies
+/// the rest. A page costs `init` a microsecond or more.
+const FIRST_LANES: usize = 2;
+const FIRST_SLABS: usize = 2;
+/// Room that the lanes file should have when lanes grow.
+const HEADROOM: u64 = 4 << 20;
+
+/// Memory of one recorder.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    recorder: &'static Recorder,
+    lanes: Option<Arc<LanesFile>>,
+    /// Lanes whose rings are whole, but not present yet.
+    absent: Vec<usize>,
+}
+
+impl Memory {
+    /// Readies the first lanes: in a lanes file in `folder` where there can be one, else private.
+    ///
+    /// # Errors
+    /// The system's, where there is no memory.
+    pub(crate) fn reserve(
+        recorder: &'static Recorder,
+        folder: Option<&Path>,
+        pid: u32,
+        nonce: u32,
+    ) -> io::Result<Memory> {
+        let region = &recorder.region;
+        let lanes = folder.and_then(|folder| LanesFile::create(folder, pid, nonce).ok());
+        let mut memory = Memory { recorder, lanes: lanes.map(Arc::new), absent: Vec::new() };
+        if memory.room().is_none() || region.reserve(memory.room()).is_err() {
+            memory.lanes.take().iter().for_each(|lanes| lanes.remove());
+            region.reserve(None)?;
+        }
+        region.grow(FIRST_LANES, FIRST_SLABS, memory.room())?;
+        for lane in 0..FIRST_LANES {
+            region.complete(lane, memory.room())?;
+            memory.absent.push(lane);
+        }
+        Ok(memory)
+    }
+
+    /// The lanes file, if there is one.
+    pub(crate) fn lanes(&self) -> Option<&Arc<LanesFile>> {
+        self.lanes.as_ref()
+    }
+
+    /// Readies a piece for more threads and operations of `comms` communicators, ahead of need.
+    /// False if there is enough, or no room: events of further threads are then counted as lost.
+    pub(crate) fn grow(&mut self, comms: u32) -> bool {
+        let region = &self.recorder.region;
+        if let Some(lane) = self.absent.pop() {
+            region.prefault(lane);
+            return true;
+        }
+        let (lanes, slabs) = self.recorder.wanted(comms as usize);
+        let (has_lanes, has_slabs) = (region.rings(), region.slabs());
+        if lanes > has_lanes || slabs > has_slabs {
+            let more = |wanted: usize, has: usize| wanted.min(has + 1);
+            return region
+                .grow(more(lanes, has_lanes), more(slabs, has_slabs), self.room())
+                .is_ok();
+        }
+        let Some(lane) = self.recorder.worth_completing().next() else { return false };
+        let completed = region.complete(lane, self.room()).is_ok();
+        if completed {
+            self.absent.push(lane);
+        }
+        completed
+    }
+
+    fn room(&self) -> Option<&File> {
+        self.lanes.as_ref().and_then(|lanes| lanes.with_room(HEADROOM))
+    }
+}

@@ -1,0 +1,467 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+The recording's file: all that is written to it, by one thread of its own.
+
+Records stay in their lanes until they are written: the drain thread says up to where it has read
+each lane, and the thread here copies from there. Where the file system is slow, so that a lane runs
+full, the drain thread moves the lane's records into the queue ([`Recording::rescue`]); what finds no
+room there is counted. All else comes as [`Job`]s, in their order.
+
+Where no thread can be started, who hands jobs over does them with [`Recording::work`].
+*/
+
+use crate::handover::Handover;
+use crate::lanes::LanesFile;
+use crate::reply::{Answer, Reply};
+use crate::runtime::Runtime;
+use crate::sys;
+use crate::sys::lock::Lock;
+use core::ops::Range;
+use core::sync::atomic::{AtomicU64, Ordering};
+use ncclscope_recorder::lane::{LaneHeader, Ring};
+use ncclscope_trace::dump::{Checkpoint, Rest};
+use ncclscope_trace::lanes_file::Owner;
+use ncclscope_trace::layout::Header;
+use ncclscope_trace::record::schema;
+use ncclscope_trace::{Definition, Writer};
+use std::collections::VecDeque;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::thread::Thread;
+
+/// Bytes of records outside their lanes that wait for the file at most: half a second at the highest
+/// rate of steps that a 400 Gb/s network can have, minutes of an ordinary job.
+const QUEUE_BYTES: usize = 16 << 20;
+/// Words that are written of a lane before it is the next one's turn: the block ring, where it goes
+/// around, then holds the latest of all lanes.
+const PIECE: u64 = 1 << 13;
+/// Definitions that wait for a file system that takes them again.
+const WAITING: usize = 1 << 16;
+
+/// What the recording begins with.
+#[derive(Debug)]
+pub(crate) struct Opening {
+    pub(crate) dir: PathBuf,
+    pub(crate) header: Header,
+    pub(crate) ring_bytes: u64,
+    pub(crate) lanes: Option<Arc<LanesFile>>,
+}
+
+/// Something to write.
+#[derive(Debug)]
+pub(crate) enum Job {
+    /// Whole records of a lane (or the one of ours), from a position on.
+    Words { lane: u16, from: u64, words: Vec<u64> },
+    /// A definition.
+    Define(Definition),
+    /// The header with all counters; a tick is one of `hz` to the second.
+    Sync { hz: u64, done: Option<Answer<()>> },
+    /// The recording as it is now is to be copied, with steps that are under way.
+    Checkpoint { hz: u64, rest: Vec<Rest>, done: Answer<Dumped> },
+    /// The last one: the recording ends in order, with the steps that are under way.
+    Close { hz: u64, rest: Vec<Rest>, done: Answer<()> },
+}
+
+/// What a dump is made of.
+pub(crate) type Dumped = io::Result<(Checkpoint, Vec<Rest>)>;
+
+/// The way to the recording.
+#[derive(Debug)]
+pub(crate) struct Recording {
+    jobs: Handover<Job>,
+    lanes: Lock<Vec<Track>>,
+    /// Pieces of work done.
+    done: AtomicU64,
+    file: Lock<Stage>,
+    thread: OnceLock<Thread>,
+}
+
+/// How far a lane has come: `taken` <= `ready`.
+#[derive(Clone, Copy, Debug, Default)]
+struct Track {
+    /// Position up to which the drain thread has read it.
+    ready: u64,
+    /// Position up to which its words are copied.
+    taken: u64,
+    /// Jobs with words of the lane that wait: what comes after them is written after them.
+    rescued: u32,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Opening(Box<Opening>),
+    Open(Box<Open>),
+    Over,
+}
+
+/// The open file.
+#[derive(Debug)]
+struct Open {
+    writer: Writer,
+    path: PathBuf,
+    lanes: Option<Arc<LanesFile>>,
+    /// Definitions that are not written yet.
+    waiting: VecDeque<Definition>,
+    waiting_lost: u64,
+    has_failed: bool,
+    words: Vec<u64>,
+}
+
+impl Recording {
+    /// The way to a recording that is not there yet.
+    pub(crate) fn new(opening: Opening) -> Recording {
+        Recording {
+            jobs: Handover::new(QUEUE_BYTES),
+            lanes: Lock::new(Vec::new()),
+            done: AtomicU64::new(0),
+            file: Lock::new(Stage::Opening(Box::new(opening))),
+            thread: OnceLock::new(),
+        }
+    }
+
+    /// Starts the thread that writes. The answer is the file's path, or a line that says why there
+    /// is none.
+    ///
+    /// # Errors
+    /// The system's, if there can be no more threads.
+    pub(crate) fn start(
+        self: &Arc<Recording>,
+        runtime: &'static Runtime,
+    ) -> io::Result<Reply<Result<PathBuf, String>>> {
+        let (reply, answer) = Reply::new();
+        let recording = Arc::clone(self);
+        let body = move || {
+            let body = || recording.run(runtime, answer);
+            if std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).is_err() {
+                runtime.contain();
+            }
+        };
+        let thread = sys::spawn_quiet("ncclscope/writer", body)?;
+        // Set once: there is one recording to a process.
+        let _ = self.thread.set(thread);
+        Ok(reply)
+    }
+
+    fn run(&self, runtime: &'static Runtime, opened: Answer<Result<PathBuf, String>>) {
+        let result = self.open(runtime);
+        if let Err(line) = &result {
+            runtime.give_up(line);
+            return opened.give(result);
+        }
+        opened.give(result);
+        while self.work(runtime) {
+            // What could not be written is tried again with the next job, which comes in a second.
+            std::thread::park();
+        }
+    }
+
+    /// Creates the file. The error is a line for the user.
+    pub(crate) fn open(&self, runtime: &'static Runtime) -> Result<PathBuf, String> {
+        let mut stage = self.file.lock();
+        let Stage::Opening(opening) = std::mem::replace(&mut *stage, Stage::Over) else {
+            return Err("the recording was opened before".into());
+        };
+        let dir = opening.dir.clone();
+        let open = Open::create(*opening).map_err(|error| {
+            format!("cannot record in {}: {error}; recording is off", dir.display())
+        })?;
+        let path = open.path.clone();
+        *stage = Stage::Open(Box::new(open));
+        runtime.opened(&path);
+        Ok(path)
+    }
+
+    /// Writes what was handed over, and tries again what could not be written. False once the
+    /// recording is over.
+    pub(crate) fn work(&self, runtime: &'static Runtime) -> bool {
+        let mut stage = self.file.lock();
+        let Stage::Open(open) = &mut *stage else { return false };
+        open.define_waiting();
+        while let Some(job) = self.jobs.next() {
+            let is_last = matches!(job, Job::Close { .. });
+            if !matches!(job, Job::Words { .. } | Job::Define(_)) {
+                self.write_lanes(open, runtime);
+            }
+            let lane = if let Job::Words { lane, .. } = job { Some(lane) } else { None };
+            open.run(job, runtime);
+            lane.into_iter().for_each(|lane| self.is_written(lane));
+            self.done.fetch_add(1, Ordering::Relaxed);
+            if is_last {
+                *stage = Stage::Over;
+                return false;
+            }
+        }
+        self.write_lanes(open, runtime);
+        true
+    }
+
+    /// Writes what is ready in the lanes.
+    fn write_lanes(&self, open: &mut Open, runtime: &'static Runtime) {
+        let region = &runtime.recorder().region;
+        let mut words = std::mem::take(&mut open.words);
+        let mut is_more = true;
+        while std::mem::take(&mut is_more) {
+            for lane in 0..region.rings() {
+                if let (Some(header), Some(ring)) = (region.lane_header(lane), region.ring(lane))
+                    && let Ok(number) = u16::try_from(lane)
+                    && let Some(range) = self.take(lane, &mut words, header, ring)
+                {
+                    let result = open.writer.append(number, range.start, &words);
+                    open.keep(result, runtime);
+                    header.take_until(range.end);
+                    self.done.fetch_add(1, Ordering::Relaxed);
+                    is_more = true;
+                }
+            }
+        }
+        open.words = words;
+    }
+
+    /// Copies a piece of what is ready in a lane, if there is any.
+    fn take(
+        &self,
+        lane: usize,
+        words: &mut Vec<u64>,
+        header: &LaneHeader,
+        ring: &Ring,
+    ) -> Option<Range<u64>> {
+        // The lock keeps the drain thread from giving the words' place to their producer.
+        let mut lanes = self.lanes.lock();
+        let track = lanes.get_mut(lane).filter(|track| track.rescued == 0)?;
+        let from = track.taken;
+        words.clear();
+        header.copy(ring, from..track.ready.min(from + PIECE), words);
+        if track.ready > from + PIECE {
+            // Records are whole: the piece ends with the last one that fits.
+            words.truncate(whole_records(words));
+        }
+        track.taken = from + words.len() as u64;
+        (!words.is_empty()).then_some(from..track.taken)
+    }
+
+    /// The drain thread has read each lane up to these positions.
+    pub(crate) fn ready(&self, read: &[u64]) {
+        let mut lanes = self.lanes.lock();
+        let len = lanes.len().max(read.len());
+        lanes.resize(len, Track::default());
+        for (track, &read) in lanes.iter_mut().zip(read) {
+            track.ready = read;
+        }
+    }
+
+    /// Makes room in a lane that is read and not written: its records go to the queue. Those for
+    /// which there is no room there are given back.
+    pub(crate) fn rescue(&self, lane: usize, header: &LaneHeader, ring: &Ring) -> Result<(), Job> {
+        let mut lanes = self.lanes.lock();
+        let (Some(track), Ok(number)) = (lanes.get_mut(lane), u16::try_from(lane)) else {
+            return Ok(());
+        };
+        let from = std::mem::replace(&mut track.taken, track.ready);
+        let mut words = Vec::new();
+        header.copy(ring, from..track.ready, &mut words);
+        header.take_until(track.ready);
+        if words.is_empty() {
+            return Ok(());
+        }
+        track.rescued += 1;
+        let result = self.put(Job::Words { lane: number, from, words });
+        if result.is_err() {
+            track.rescued -= 1;
+        }
+        result
+    }
+
+    /// Words of a lane that were rescued are written.
+    fn is_written(&self, lane: u16) {
+        if let Some(track) = self.lanes.lock().get_mut(usize::from(lane)) {
+            track.rescued = track.rescued.saturating_sub(1);
+        }
+    }
+
+    /// Hands a job over; given back if the file lies too far behind.
+    pub(crate) fn put(&self, job: Job) -> Result<(), Job> {
+        let weight = match &job {
+            Job::Words { words, .. } => size_of_val(words.as_slice()),
+            _ => 0,
+        };
+        self.jobs.put(job, weight)
+    }
+
+    /// Lets the work be done that there is: by the thread, else here and now.
+    pub(crate) fn wake(&self, runtime: &'static Runtime) {
+        match self.thread.get() {
+            Some(thread) => thread.unpark(),
+            None => drop(self.work(runtime)),
+        }
+    }
+
+    /// Grows with each piece of work that is done.
+    pub(crate) fn done(&self) -> u64 {
+        self.done.load(Ordering::Relaxed)
+    }
+}
+
+/// How many of the words are whole records.
+fn whole_records(words: &[u64]) -> usize {
+    let mut end = 0;
+    while let Some(&head) = words.get(end)
+        && let Some((len, _)) = schema(head.to_le_bytes()[0])
+        && end + len <= words.len()
+    {
+        end += len;
+    }
+    // Words that are no record are the writer's to count.
+    if end == 0 { words.len() } else { end }
+}
+
+impl Open {
+    fn create(opening: Opening) -> io::Result<Open> {
+        let Opening { dir, header, ring_bytes, lanes } = opening;
+        let dir = std::path::absolute(dir)?;
+        let (writer, path) = create(&dir, &header, ring_bytes)?;
+        let owner = Owner { pid: header.pid, process: header.process, recording: path.clone() };
+        lanes.iter().try_for_each(|lanes| lanes.belongs_to(&owner))?;
+        let waiting = VecDeque::new();
+        let words = Vec::new();
+        Ok(Open { writer, path, lanes, waiting, waiting_lost: 0, has_failed: false, words })
+    }
+
+    fn run(&mut self, job: Job, runtime: &'static Runtime) {
+        match job {
+            Job::Words { lane, from, words } => {
+                let result = self.writer.append(lane, from, &words);
+                self.keep(result, runtime);
+            }
+            Job::Define(definition) => {
+                if self.waiting.len() < WAITING {
+                    self.waiting.push_back(definition);
+                } else {
+                    self.waiting_lost += 1;
+                }
+                self.define_waiting();
+            }
+            Job::Sync { hz, done } => {
+                self.sync(hz, runtime);
+                done.into_iter().for_each(|done| done.give(()));
+            }
+            Job::Checkpoint { hz, rest, done } => {
+                self.sync(hz, runtime);
+                done.give(self.writer.checkpoint().map(|checkpoint| (checkpoint, rest)));
+            }
+            Job::Close { hz, rest, done } => {
+                for Rest { lane, position, words } in rest {
+                    let result = self.writer.append(lane, position, &words);
+                    self.keep(result, runtime);
+                }
+                self.close(hz, runtime);
+                done.give(());
+            }
+        }
+    }
+
+    /// Writes the definitions that wait, up to one that cannot be written now.
+    fn define_waiting(&mut self) {
+        while let Some(definition) = self.waiting.front() {
+            if self.writer.define(definition).is_err() {
+                return;
+            }
+            self.waiting.pop_front();
+        }
+    }
+
+    /// Remembers, and says once, that something could not be written. The writer counts it.
+    fn keep(&mut self, result: io::Result<()>, runtime: &Runtime) {
+        if result.is_err() && !std::mem::replace(&mut self.has_failed, true) {
+            runtime.problem(&format!(
+                "cannot write {}: what does not fit is counted as lost; free some space",
+                self.path.display()
+            ));
+        }
+    }
+
+    /// Writes the header with its counters, and the lane headers: the lanes file may be gone when
+    /// the recording is read.
+    fn sync(&mut self, hz: u64, runtime: &'static Runtime) {
+        let recorder = runtime.recorder();
+        if self.writer.is_unlinked().unwrap_or(false) {
+            self.begin_anew(runtime);
+        }
+        let header = self.writer.header_mut();
+        header.hz = hz;
+        runtime.count(header);
+        header.definitions_lost += std::mem::take(&mut self.waiting_lost);
+        let lanes = recorder.lanes().filter(|(_, header)| header.was_used());
+        let lanes: Vec<_> = lanes.map(|(lane, header)| (lane, header.snapshot())).collect();
+        for (lane, bytes) in lanes {
+            let result = self.writer.write_lane(lane, &bytes);
+            self.keep(result, runtime);
+        }
+        let result = self.writer.sync_header();
+        self.keep(result, runtime);
+    }
+
+    /// The file's name was removed: what is written now would be lost with the process.
+    fn begin_anew(&mut self, runtime: &'static Runtime) {
+        let header = self.writer.header();
+        let Some(dir) = self.path.parent() else { return };
+        let fresh = Header {
+            pid: header.pid,
+            process: header.process,
+            clock: header.clock,
+            host: header.host.clone(),
+            mask: header.mask,
+            lanes_file: header.lanes_file.clone(),
+            ..Header::default()
+        };
+        let ring_bytes = u64::from(header.segments) * ncclscope_trace::layout::SEGMENT;
+        let lanes = self.lanes.clone();
+        let opening = Opening { dir: dir.to_owned(), header: fresh, ring_bytes, lanes };
+        match Open::create(opening) {
+            Ok(open) => {
+                runtime.problem(&format!(
+                    "{} was removed: recording goes on in {}, without what came before",
+                    self.path.display(),
+                    open.path.display()
+                ));
+                *self = open;
+                runtime.opened(&self.path);
+                runtime.reintroduce();
+            }
+            Err(error) => self.keep(Err(error), runtime),
+        }
+    }
+
+    /// Ends the recording: the file is as short as it can be.
+    fn close(&mut self, hz: u64, runtime: &'static Runtime) {
+        let end = self.writer.blocks_end();
+        let result = self.writer.file().set_len(end);
+        self.keep(result, runtime);
+        let unwritten = self.waiting.len() as u64;
+        let header = self.writer.header_mut();
+        header.closed = true;
+        header.lanes_file = None;
+        header.definitions_lost += unwritten;
+        self.sync(hz, runtime);
+        // What late callbacks still write goes nowhere.
+        self.lanes.iter().for_each(|lanes| lanes.remove());
+    }
+}
+
+/// Creates `HOST-PID.nscope` in `dir`, or, where an earlier process left one, `HOST-PID.nscope.N`.
+fn create(dir: &Path, header: &Header, ring_bytes: u64) -> io::Result<(Writer, PathBuf)> {
+    std::fs::create_dir_all(dir)?;
+    let name = format!("{}-{}.nscope", header.host, header.pid);
+    for attempt in 0..100 {
+        let path = match attempt {
+            0 => dir.join(&name),
+            n => dir.join(format!("{name}.{n}")),
+        };
+        match Writer::create(&path, header.clone(), ring_bytes) {
+            Ok(writer) => return Ok((writer, path)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::Error::other(format!("100 recordings of the name {name} are already there")))
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+//! An answer that one thread waits for, for a while.
+
+use crate::sys::lock::Lock;
+use std::sync::Arc;
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+/// The asking side; the thread that makes it is the one that waits.
+#[derive(Debug)]
+pub(crate) struct Reply<T>(Arc<Shared<T>>);
+
+/// The answering side. Dropped without an answer, it lets the other side wait no longer.
+#[derive(Debug)]
+pub(crate) struct Answer<T>(Option<Arc<Shared<T>>>);
+
+#[derive(Debug)]
+struct Shared<T> {
+    value: Lock<Option<T>>,
+    waits: Thread,
+}
+
+impl<T> Reply<T> {
+    /// Both sides of one answer.
+    pub(crate) fn new() -> (Reply<T>, Answer<T>) {
+        let shared = Arc::new(Shared { value: Lock::new(None), waits: std::thread::current() });
+        (Reply(Arc::clone(&shared)), Answer(Some(shared)))
+    }
+
+    /// The answer, if it comes in time; `None` too if the other side is gone.
+    pub(crate) fn wait(self, patience: Duration) -> Option<T> {
+        self.wait_or_keep(patience).unwrap_or(None)
+    }
+
+    /// The same; where neither comes in time, it can be waited for again.
+    ///
+    /// # Errors
+    /// The reply itself.
+    pub(crate) fn wait_or_keep(self, patience: Duration) -> Result<Option<T>, Reply<T>> {
+        let until = Instant::now() + patience;
+        loop {
+            let is_alone = Arc::strong_count(&self.0) == 1;
+            let value = self.0.value.lock().take();
+            let left = until.saturating_duration_since(Instant::now());
+            if value.is_some() || is_alone {
+                return Ok(value);
+            }
+            if left.is_zero() {
+                return Err(self);
+            }
+            std::thread::park_timeout(left);
+        }
+    }
+}
+
+impl<T> Answer<T> {
+    /// Answers.
+    pub(crate) fn give(self, value: T) {
+        if let Some(shared) = &self.0 {
+            *shared.value.lock() = Some(value);
+        }
+    }
+}
+
+impl<T> Drop for Answer<T> {
+    fn drop(&mut self) {
+        let Some(shared) = self.0.take() else { return };
+        let waits = shared.waits.clone();
+        // First, so that the other side sees that it is alone.
+        drop(shared);
+        waits.unpark();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(30);
+
+    #[test]
+    fn an_answer_ends_the_waiting_and_so_does_its_loss() {
+        let (reply, answer) = Reply::new();
+        let other = std::thread::spawn(move || answer.give(7));
+        assert_eq!(reply.wait(LONG), Some(7));
+        other.join().unwrap();
+        let (reply, answer) = Reply::<u8>::new();
+        assert_eq!(reply.wait(Duration::from_millis(5)), None, "no answer in time");
+        answer.give(8);
+        let (reply, answer) = Reply::<u8>::new();
+        let other = std::thread::spawn(move || drop(answer));
+        assert_eq!(reply.wait(LONG), None, "the other side is gone");
+        other.join().unwrap();
+    }
+}

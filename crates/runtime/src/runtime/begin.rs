@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The first communicator of the process: configuration, memory, threads.
+
+use super::resource::resource;
+use super::state::Phase;
+use super::{Runtime, control};
+use crate::config::{Config, FirstWindow, Mode};
+use crate::drain::{self, Drain, Order};
+use crate::lanes;
+use crate::log::Severity;
+use crate::memory::Memory;
+use crate::meter::Meter;
+use crate::recording::{Opening, Recording};
+use crate::socket::Socket;
+use crate::watchdog::{Place, Watchdog};
+use crate::{probe, sys};
+use core::sync::atomic::Ordering;
+use ncclscope_recorder::{clock, gate, registry};
+use ncclscope_trace::layout::Header;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long `init` waits for the recording's file, to say at once where there can be none. A file
+/// system that takes longer gets the records when it answers.
+const OPEN_PATIENCE: Duration = Duration::from_millis(20);
+
+impl Runtime {
+    /// Readies everything. Where that fails, nothing is recorded, and a line says why.
+    pub(super) fn begin(&'static self, nccl_version: u32) {
+        sys::cache_pid();
+        sys::register(super::life::in_child, super::life::at_exit);
+        let (host, pid) = (sys::host_name(), sys::pid());
+        let (config, lines) = read_environment(&host, pid);
+        self.log.send_to(config.log);
+        lines.iter().for_each(|line| self.problem(line));
+        if config.mode == Mode::Off {
+            self.log.say(Severity::Info, "NCCLSCOPE_MODE=off: nothing is recorded");
+            self.lock().phase = Phase::Off;
+            return;
+        }
+        self.nonce.store(sys::nonce() | 1, Ordering::Relaxed);
+        let Some(drain) = self.open(&config, &host, pid, nccl_version) else {
+            self.lock().phase = Phase::Off;
+            return;
+        };
+        lines.into_iter().for_each(|line| self.order(Order::Note(line), 0));
+        *self.drain.lock() = Some(Box::new(drain));
+        registry::install();
+        self.start_threads(&config);
+        self.go(&config, nccl_version);
+    }
+
+    /// Memory, the recording, and all that reads the one and writes the other.
+    fn open(
+        &'static self,
+        config: &Config,
+        host: &str,
+        pid: u32,
+        nccl_version: u32,
+    ) -> Option<Drain> {
+        clock::choose(config.counter);
+        let nonce = self.nonce.load(Ordering::Relaxed);
+        let process = nonce % 1023 + 1;
+        self.recorder.set_process(u64::from(process));
+        let memory = Memory::reserve(&self.recorder, config.lanes.as_deref(), pid, nonce);
+        let memory = match memory {
+            Ok(memory) => memory,
+            Err(error) => {
+                self.problem(&format!("no memory: {error}; recording is off"));
+                return None;
+            }
+        };
+        let header = Header {
+            pid,
+            process,
+            clock: clock::source(),
+            hz: 0,
+            host: host.to_owned(),
+            mask: config.mask(nccl_version),
+            lanes_file: memory.lanes().map(|lanes| lanes.path().to_owned()),
+            ..Header::default()
+        };
+        let (dir, ring_bytes, lanes) =
+            (config.dir.clone(), config.ring_bytes, memory.lanes().cloned());
+        let unused = lanes.clone();
+        let recording = Recording::new(Opening { dir, header, ring_bytes, lanes });
+        let recording = Arc::new(recording);
+        if self.start_recording(&recording).is_err() {
+            unused.iter().for_each(|lanes| lanes.remove());
+            return None;
+        }
+        let place = job_place();
+        let rank = place.map(|(rank, _)| rank);
+        let (limit, actions) = (config.hang_after, config.hang_actions.clone());
+        let watchdog = Watchdog::new(Place::new(host, pid, rank), limit, actions);
+        let mut drain = Drain::new(&self.recorder, &self.orders, memory, recording, watchdog);
+        place.into_iter().for_each(|(rank, world)| drain.set_place(rank, world));
+        if let Some(target) = config.otlp.clone() {
+            let resource = resource(&target, host, pid, nccl_version);
+            match Meter::start(target, config.labels, resource) {
+                Ok(meter) => drain.measure(meter),
+                Err(error) => self.problem(&format!("no metrics: {error}")),
+            }
+        }
+        Some(drain)
+    }
+
+    /// Has the file created: by the thread that will write it, or here where there can be none.
+    fn start_recording(&'static self, recording: &Arc<Recording>) -> Result<(), ()> {
+        match recording.start(self) {
+            // Where there is no answer yet, that thread says what becomes of it.
+            Ok(opened) => opened.wait(OPEN_PATIENCE).map_or(Ok(()), |opened| opened.map(drop)),
+            Err(_) => recording.open(self).map(drop).inspect_err(|line| self.problem(line)),
+        }
+        .map_err(drop)
+    }
+
+    fn start_threads(&'static self, config: &Config) {
+        let stale = config.lanes.clone();
+        let body = move || drain_thread(Runtime::get(), stale.as_deref());
+        match sys::spawn_quiet("ncclscope/drain", body) {
+            Ok(thread) => self.lock().drain = Some(thread),
+            Err(_) => {
+                let line =
+                    "no thread could be started: records are written at finalize and exit only";
+                self.order(Order::Note(line.to_owned()), 0);
+                self.problem(line);
+                self.drain.lock().iter_mut().for_each(|drain| while drain.grow(1) {});
+            }
+        }
+    }
+
+    /// From here on it records.
+    fn go(&'static self, config: &Config, nccl_version: u32) {
+        {
+            let mut state = self.lock();
+            state.mask = Some(config.mask(nccl_version));
+            state.nccl_version = nccl_version;
+            // The recording's thread may have found that there can be none.
+            if gate::is_dead() {
+                state.phase = Phase::Off;
+                return;
+            }
+            state.phase = Phase::Running;
+            gate::open();
+            self.first_window(&mut state, config.start);
+        }
+        if config.cuda_events
+            && let Err(line) = probe::begin(&self.recorder)
+        {
+            self.problem(&line);
+        }
+        for (wish, signal) in &config.signals {
+            if !sys::signal::listen(*signal, *wish) {
+                let line = format!("signal {signal} is in use by the process: it is left alone");
+                self.problem(&line);
+            }
+        }
+        if let Some(dir) = config.control.clone() {
+            self.listen(dir);
+        }
+    }
+
+    /// The window that the process begins with.
+    fn first_window(&self, state: &mut super::State, configured: FirstWindow) {
+        gate::stop();
+        if let FirstWindow::On(request) = state.early.take().unwrap_or(configured) {
+            let turn = state.schedule.request(request, control::realtime_ns());
+            self.turn(state, turn.unwrap_or(None));
+        }
+    }
+
+    /// Opens the control socket, on the thread that will answer there.
+    fn listen(&'static self, dir: PathBuf) {
+        let nonce = self.nonce.load(Ordering::Relaxed);
+        let no_socket = |dir: &Path, error: std::io::Error| {
+            let dir = dir.display();
+            self.problem(&format!("no control socket in {dir}: {error}; all else works"));
+        };
+        let place = dir.clone();
+        let body = move || match Socket::open(&place, nonce) {
+            Ok((socket, server)) => {
+                self.lock().socket = Some(socket);
+                server.run(self);
+            }
+            Err(error) => no_socket(&place, error),
+        };
+        let contained = move || {
+            if std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).is_err() {
+                self.contain();
+            }
+        };
+        if let Err(error) = sys::spawn_quiet("ncclscope/control", contained) {
+            no_socket(&dir, error);
+        }
+    }
+}
+
+/// The process's rank, and how many there are, where a launcher told it.
+fn job_place() -> Option<(u32, u32)> {
+    let number = |names: &[&str]| {
+        names.iter().find_map(|name| std::env::var(name).ok()?.parse::<u32>().ok())
+    };
+    let rank = number(&["RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK"])?;
+    let world = number(&["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS", "PMI_SIZE"]);
+    Some((rank, world.unwrap_or(0)))
+}
+
+fn read_environment(host: &str, pid: u32) -> (Config, Vec<String>) {
+    let names: Vec<String> =
+        std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect();
+    Config::read(&|name| std::env::var(name).ok(), &names, host, pid)
+}
+
+fn drain_thread(runtime: &'static Runtime, stale_lanes: Option<&Path>) {
+    let body = || {
+        // Memory for this process's own threads comes first.
+        runtime.tick(false, false);
+        stale_lanes.into_iter().for_each(lanes::adopt_stale);
+        drain::thread::run(runtime);
+    };
+    if std::panic::catch_unwind(body).is_err() {
+        runtime.contain();
+    }
+}

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Communicators come and go; the process forks, and ends.
+
+use super::state::Phase;
+use super::{CommInfo, Runtime};
+use crate::context::{COMMS, NO_COMM, context};
+use crate::drain::{Drain, Order, beginning};
+use crate::log::Logger;
+use crate::reply::Reply;
+use crate::sys::mask::ActivationMask;
+use crate::{probe, sys};
+use core::sync::atomic::Ordering;
+use ncclscope_recorder::{board, clock, gate};
+use ncclscope_trace::Comm;
+use std::time::{Duration, Instant};
+
+/// How long the end of the last communicator waits for what was recorded to be in the file. What
+/// takes longer is written all the same.
+const FINALIZE_PATIENCE: Duration = Duration::from_millis(20);
+/// How long it waits for NCCL's log, after that.
+const LOG_PATIENCE: Duration = Duration::from_millis(10);
+/// How long the end of the process waits for a file system that takes nothing, and for one that is
+/// slow.
+const EXIT_PATIENCE: Duration = Duration::from_secs(1);
+const EXIT_MOST: Duration = Duration::from_secs(30);
+/// How long it waits for the last metrics to be sent.
+const EXPORT_PATIENCE: Duration = Duration::from_secs(2);
+/// Bytes of a communicator's name that are kept.
+const NAME_BYTES: usize = 255;
+
+impl Runtime {
+    /// A communicator is initialised. Returns its context, and the activation mask to ask NCCL for
+    /// (`None`: leave it alone). `nccl` is an address in the image of the NCCL that calls, `active`
+    /// the mask that is to be written. Never fails.
+    #[must_use]
+    pub fn attach(
+        &'static self,
+        info: CommInfo,
+        nccl: usize,
+        active: Option<ActivationMask>,
+        logger: Option<Logger>,
+    ) -> (u64, Option<u32>) {
+        if gate::is_dead() {
+            return (self.context(NO_COMM), None);
+        }
+        // The dynamic linker's lock is never waited for with one of ours held.
+        let nccl_version = sys::nccl_version_at(nccl);
+        self.begun.call_once_force(|_| self.begin(nccl_version));
+        let mut state = self.lock();
+        state.live += 1;
+        let is_running = state.is_running();
+        let index = if is_running && state.next_comm < COMMS { state.next_comm } else { NO_COMM };
+        logger.into_iter().for_each(|logger| self.log.join(index, logger));
+        if !is_running {
+            drop(state);
+            self.log.speak();
+            return (self.context(NO_COMM), None);
+        }
+        if index == NO_COMM {
+            self.comms_lost.fetch_add(1, Ordering::Relaxed);
+            return (self.context(NO_COMM), state.wanted_mask());
+        }
+        state.next_comm += 1;
+        board::watch(index);
+        active.into_iter().for_each(|active| state.masks.keep(index, active));
+        let mask = state.wanted_mask();
+        let name = info.name.as_deref().map(|name| beginning(name, NAME_BYTES).to_owned());
+        let info = CommInfo { name, ..info };
+        self.order(Order::Comm(comm(index, &info, nccl_version)), 0);
+        let api_version = info.api_version;
+        state.comms.insert(index, info);
+        // It may have lain down for long while there was no communicator.
+        state.wake_drain();
+        drop(state);
+        if let Err(line) = probe::join(index, api_version) {
+            self.problem(&line);
+        }
+        (self.context(index), mask)
+    }
+
+    fn context(&self, comm: u16) -> u64 {
+        context(self.nonce.load(Ordering::Relaxed), comm)
+    }
+
+    /// A communicator is finalized. Its late events are still recorded.
+    pub fn detach(&'static self, context: u64) {
+        // NCCL finalizes what `init` gave it; anything else must not end a communicator's life.
+        if is_other_process() || !self.is_ours(context) {
+            return;
+        }
+        let index = self.comm_of(context);
+        if !gate::is_dead() {
+            self.end_comm(index);
+        }
+        // Its NCCL may be unloaded after this.
+        self.log.leave(index);
+    }
+
+    fn end_comm(&'static self, index: u16) {
+        probe::leave(index);
+        let mut state = self.lock();
+        state.live = state.live.saturating_sub(1);
+        state.masks.forget(index);
+        if let Some(comm) = state.comms.remove(&index) {
+            if comm.hash == 0
+                && let Some((hash, rank)) = self.learned(index)
+            {
+                self.order(Order::Learned { index, hash, rank }, 0);
+            }
+            self.order(Order::CommEnd { index, ticks: clock::now() }, 0);
+        }
+        let is_last = state.live == 0 && state.is_running();
+        drop(state);
+        if is_last {
+            self.ask(Order::Flush, FINALIZE_PATIENCE);
+            self.log.flush(LOG_PATIENCE);
+        }
+    }
+
+    /// The process ends in order.
+    fn close(&'static self) {
+        // In a child of a fork the file is the parent's, and so may be any lock.
+        if is_other_process() {
+            return;
+        }
+        let until = Instant::now() + EXIT_PATIENCE;
+        probe::close();
+        self.kill();
+        let socket = {
+            let mut state = self.lock();
+            if state.is_running() {
+                state.phase = Phase::Closed;
+            }
+            state.socket.take()
+        };
+        self.close_recording(until);
+        drop(socket);
+        self.log.flush(LOG_PATIENCE);
+    }
+
+    fn close_recording(&'static self, until: Instant) {
+        let mut drain = loop {
+            match self.drain.try_lock() {
+                Some(drain) => break drain,
+                None if Instant::now() < until => std::thread::sleep(Duration::from_millis(1)),
+                // The lanes are in their file; the reader will find everything.
+                None => return,
+            }
+        };
+        let Some(mut last) = drain.take() else { return };
+        drop(drain);
+        self.tell_learned(&mut last);
+        let (closed, done) = Reply::new();
+        let meter = last.close(done);
+        wait_while_it_writes(closed, &last);
+        meter.iter().for_each(|meter| meter.flush(EXPORT_PATIENCE));
+    }
+}
+
+/// Waits for the recording to be closed, as long as the file system takes what is written. Where it
+/// does not, the lanes stay in their file.
+fn wait_while_it_writes(mut closed: Reply<()>, last: &Drain) {
+    let most = Instant::now() + EXIT_MOST;
+    while Instant::now() < most {
+        let before = last.progress();
+        match closed.wait_or_keep(EXIT_PATIENCE) {
+            Err(reply) if last.progress() != before => closed = reply,
+            _ => return,
+        }
+    }
+}
+
+/// In a child of a fork nothing of ours works: threads are gone, and locks may be held for ever.
+pub(super) fn is_other_process() -> bool {
+    sys::pid() != sys::cached_pid().cast_unsigned()
+}
+
+fn comm(index: u16, info: &CommInfo, nccl_version: u32) -> Comm {
+    Comm {
+        index,
+        hash: info.hash,
+        name: info.name.clone(),
+        nodes: info.nodes,
+        ranks: info.ranks,
+        rank: info.rank,
+        ticks: clock::now(),
+        api_version: info.api_version,
+        nccl_version,
+    }
+}
+
+/// After a fork the child has no drain thread, and its memory is the parent's recording.
+pub(super) extern "C" fn in_child() {
+    Runtime::get().kill();
+}
+
+pub(super) extern "C" fn at_exit() {
+    let _ = std::panic::catch_unwind(|| Runtime::get().close());
+}
