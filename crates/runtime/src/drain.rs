@@ -2,9 +2,9 @@
 /*!
 What becomes of records: from the lanes to the sinks.
 
-A sink ([`Sink`]) is the recording's file, the watchdog, or the metrics. All of it is work in memory:
-the file is written by a thread of its own ([`crate::recording`]), metrics are sent by another
-(`ncclscope_otlp`). So nothing that is slow outside the process keeps lanes from being read, or the
+A sink ([`Sink`]) is the recording's file, the watchdog, or the metrics. All of it is work in
+memory: the file is written by a thread of its own ([`crate::recording`]), metrics are sent by
+another (`ncclscope_otlp`). So nothing that is slow outside the process keeps lanes from being read, or the
 watchdog from looking.
 
 Whatever host threads have to say comes as [`Order`]s; they never wait for the lock of [`Drain`].
@@ -206,8 +206,8 @@ impl Drain {
         self.texts.lost()
     }
 
-    /// Carries what orders, strings and lanes hold to the sinks, all of it with `flush`. Returns how
-    /// many words the fullest lane held.
+    /// Carries what orders, strings and lanes hold to the sinks, all of it with `flush`. Returns
+    /// how many words the fullest lane held.
     pub(crate) fn tick(&mut self, flush: bool) -> u64 {
         self.clock_meter();
         let is_due = self.watchdog.is_due();

@@ -25,6 +25,7 @@ mod reply;
 mod runtime;
 mod socket;
 pub mod sys;
+mod tracks;
 mod watchdog;
 mod window;
 

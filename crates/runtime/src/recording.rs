@@ -4,8 +4,8 @@ The recording's file: all that is written to it, by one thread of its own.
 
 Records stay in their lanes until they are written: the drain thread says up to where it has read
 each lane, and the thread here copies from there. Where the file system is slow, so that a lane runs
-full, the drain thread moves the lane's records into the queue ([`Recording::rescue`]); what finds no
-room there is counted. All else comes as [`Job`]s, in their order.
+full, the drain thread moves the lane's records into the queue ([`Recording::rescue`]); what finds
+no room there is counted. All else comes as [`Job`]s, in their order.
 
 Where no thread can be started, who hands jobs over does them with [`Recording::work`].
 */
@@ -16,13 +16,12 @@ use crate::reply::{Answer, Reply};
 use crate::runtime::Runtime;
 use crate::sys;
 use crate::sys::lock::Lock;
-use core::ops::Range;
+use crate::tracks::Tracks;
 use core::sync::atomic::{AtomicU64, Ordering};
 use ncclscope_recorder::lane::{LaneHeader, Ring};
 use ncclscope_trace::dump::{Checkpoint, Rest};
 use ncclscope_trace::lanes_file::Owner;
 use ncclscope_trace::layout::Header;
-use ncclscope_trace::record::schema;
 use ncclscope_trace::{Definition, Writer};
 use std::collections::VecDeque;
 use std::io;
@@ -30,8 +29,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 
-/// Bytes of records outside their lanes that wait for the file at most: half a second at the highest
-/// rate of steps that a 400 Gb/s network can have, minutes of an ordinary job.
+/// Bytes of records outside their lanes that wait for the file at most: half a second at the
+/// highest rate of steps that a 400 Gb/s network can have, minutes of an ordinary job.
 const QUEUE_BYTES: usize = 16 << 20;
 /// Words that are written of a lane before it is the next one's turn: the block ring, where it goes
 /// around, then holds the latest of all lanes.
@@ -70,22 +69,11 @@ pub(crate) type Dumped = io::Result<(Checkpoint, Vec<Rest>)>;
 #[derive(Debug)]
 pub(crate) struct Recording {
     jobs: Handover<Job>,
-    lanes: Lock<Vec<Track>>,
+    tracks: Tracks,
     /// Pieces of work done.
     done: AtomicU64,
     file: Lock<Stage>,
     thread: OnceLock<Thread>,
-}
-
-/// How far a lane has come: `taken` <= `ready`.
-#[derive(Clone, Copy, Debug, Default)]
-struct Track {
-    /// Position up to which the drain thread has read it.
-    ready: u64,
-    /// Position up to which its words are copied.
-    taken: u64,
-    /// Jobs with words of the lane that wait: what comes after them is written after them.
-    rescued: u32,
 }
 
 #[derive(Debug)]
@@ -113,7 +101,7 @@ impl Recording {
     pub(crate) fn new(opening: Opening) -> Recording {
         Recording {
             jobs: Handover::new(QUEUE_BYTES),
-            lanes: Lock::new(Vec::new()),
+            tracks: Tracks::new(),
             done: AtomicU64::new(0),
             file: Lock::new(Stage::Opening(Box::new(opening))),
             thread: OnceLock::new(),
@@ -185,7 +173,7 @@ impl Recording {
             }
             let lane = if let Job::Words { lane, .. } = job { Some(lane) } else { None };
             open.run(job, runtime);
-            lane.into_iter().for_each(|lane| self.is_written(lane));
+            lane.into_iter().for_each(|lane| self.tracks.written(usize::from(lane)));
             self.done.fetch_add(1, Ordering::Relaxed);
             if is_last {
                 *stage = Stage::Over;
@@ -205,7 +193,7 @@ impl Recording {
             for lane in 0..region.rings() {
                 if let (Some(header), Some(ring)) = (region.lane_header(lane), region.ring(lane))
                     && let Ok(number) = u16::try_from(lane)
-                    && let Some(range) = self.take(lane, &mut words, header, ring)
+                    && let Some(range) = self.tracks.take(lane, (header, ring), PIECE, &mut words)
                 {
                     let result = open.writer.append(number, range.start, &words);
                     open.keep(result, runtime);
@@ -218,65 +206,22 @@ impl Recording {
         open.words = words;
     }
 
-    /// Copies a piece of what is ready in a lane, if there is any.
-    fn take(
-        &self,
-        lane: usize,
-        words: &mut Vec<u64>,
-        header: &LaneHeader,
-        ring: &Ring,
-    ) -> Option<Range<u64>> {
-        // The lock keeps the drain thread from giving the words' place to their producer.
-        let mut lanes = self.lanes.lock();
-        let track = lanes.get_mut(lane).filter(|track| track.rescued == 0)?;
-        let from = track.taken;
-        words.clear();
-        header.copy(ring, from..track.ready.min(from + PIECE), words);
-        if track.ready > from + PIECE {
-            // Records are whole: the piece ends with the last one that fits.
-            words.truncate(whole_records(words));
-        }
-        track.taken = from + words.len() as u64;
-        (!words.is_empty()).then_some(from..track.taken)
-    }
-
     /// The drain thread has read each lane up to these positions.
     pub(crate) fn ready(&self, read: &[u64]) {
-        let mut lanes = self.lanes.lock();
-        let len = lanes.len().max(read.len());
-        lanes.resize(len, Track::default());
-        for (track, &read) in lanes.iter_mut().zip(read) {
-            track.ready = read;
-        }
+        self.tracks.ready(read);
     }
 
     /// Makes room in a lane that is read and not written: its records go to the queue. Those for
     /// which there is no room there are given back.
-    pub(crate) fn rescue(&self, lane: usize, header: &LaneHeader, ring: &Ring) -> Result<(), Job> {
-        let mut lanes = self.lanes.lock();
-        let (Some(track), Ok(number)) = (lanes.get_mut(lane), u16::try_from(lane)) else {
+    pub(crate) fn rescue(&self, lane: u16, from: (&LaneHeader, &Ring)) -> Result<(), Job> {
+        let Some((from, words)) = self.tracks.rescue(usize::from(lane), from) else {
             return Ok(());
         };
-        let from = std::mem::replace(&mut track.taken, track.ready);
-        let mut words = Vec::new();
-        header.copy(ring, from..track.ready, &mut words);
-        header.take_until(track.ready);
-        if words.is_empty() {
-            return Ok(());
-        }
-        track.rescued += 1;
-        let result = self.put(Job::Words { lane: number, from, words });
+        let result = self.put(Job::Words { lane, from, words });
         if result.is_err() {
-            track.rescued -= 1;
+            self.tracks.written(usize::from(lane));
         }
         result
-    }
-
-    /// Words of a lane that were rescued are written.
-    fn is_written(&self, lane: u16) {
-        if let Some(track) = self.lanes.lock().get_mut(usize::from(lane)) {
-            track.rescued = track.rescued.saturating_sub(1);
-        }
     }
 
     /// Hands a job over; given back if the file lies too far behind.
@@ -300,19 +245,6 @@ impl Recording {
     pub(crate) fn done(&self) -> u64 {
         self.done.load(Ordering::Relaxed)
     }
-}
-
-/// How many of the words are whole records.
-fn whole_records(words: &[u64]) -> usize {
-    let mut end = 0;
-    while let Some(&head) = words.get(end)
-        && let Some((len, _)) = schema(head.to_le_bytes()[0])
-        && end + len <= words.len()
-    {
-        end += len;
-    }
-    // Words that are no record are the writer's to count.
-    if end == 0 { words.len() } else { end }
 }
 
 impl Open {

@@ -155,6 +155,7 @@ enum Kind {
 #[derive(Clone, Copy)]
 enum Change {
     Add(u64),
+    Max(u64),
     Swap(u64),
     Exchange(u64, u64),
 }
@@ -199,6 +200,7 @@ impl Stand {
             // Not loom's general update, which loads first.
             return match change {
                 Change::Add(add) => Ok(value.fetch_add(add, success)),
+                Change::Max(other) => Ok(value.fetch_max(other, success)),
                 Change::Swap(new) => Ok(value.swap(new, success)),
                 Change::Exchange(old, new) => value.compare_exchange(old, new, success, failure),
             };
@@ -206,6 +208,7 @@ impl Stand {
         let before = self.load(success);
         let after = match change {
             Change::Add(add) => before.wrapping_add(add),
+            Change::Max(other) => before.max(other),
             Change::Swap(new) => new,
             Change::Exchange(old, new) if old == before => new,
             Change::Exchange(..) => return Err(before),
@@ -262,6 +265,12 @@ macro_rules! atomic {
             pub(crate) fn fetch_add(&self, value: $value, order: Ordering) -> $value {
                 let Some(stand) = self.stand() else { return self.0.fetch_add(value, order) };
                 let before = stand.change(Change::Add(value as u64), order, order);
+                before.unwrap_or_else(|before| before) as $value
+            }
+
+            pub(crate) fn fetch_max(&self, value: $value, order: Ordering) -> $value {
+                let Some(stand) = self.stand() else { return self.0.fetch_max(value, order) };
+                let before = stand.change(Change::Max(value as u64), order, order);
                 before.unwrap_or_else(|before| before) as $value
             }
 

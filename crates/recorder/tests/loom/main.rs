@@ -16,11 +16,32 @@ must fail. Memory that one thread at a time may touch is checked for races (see
 #[path = "../calls/mod.rs"]
 mod calls;
 mod checker;
+mod handover;
 mod lanes;
 mod region;
 mod slots;
 mod strings;
 mod threads;
+
+/// What the runtime's files find in their own crate: a lock, which here is loom's.
+mod sys {
+    pub(crate) mod lock {
+        use loom::sync::{Mutex, MutexGuard};
+
+        #[derive(Debug)]
+        pub(crate) struct Lock<T>(Mutex<T>);
+
+        impl<T> Lock<T> {
+            pub(crate) fn new(value: T) -> Lock<T> {
+                Lock(Mutex::new(value))
+            }
+
+            pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+                self.0.lock().expect("no thread panics")
+            }
+        }
+    }
+}
 
 use ncclscope_recorder::lane::Ring;
 use ncclscope_recorder::model::Model;

@@ -41,8 +41,9 @@ impl Feed {
 
     /// Makes room in a lane that the file's thread does not come to write.
     pub(super) fn rescue(&mut self, lane: usize, header: &LaneHeader, ring: &Ring) {
+        let Ok(lane) = u16::try_from(lane) else { return };
         self.is_fresh = true;
-        count_lost(self.recording.rescue(lane, header, ring));
+        count_lost(self.recording.rescue(lane, (header, ring)));
     }
 
     /// Grows with each piece of work that the file's thread has done.
