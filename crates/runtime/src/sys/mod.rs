@@ -98,10 +98,40 @@ pub fn spawn_quiet(
     // The new thread inherits the mask of the one that starts it.
     // SAFETY: both sets are valid; the caller's mask is restored below.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut old) };
-    let spawned = std::thread::Builder::new().name(name.into()).stack_size(256 << 10).spawn(body);
+    let spawned =
+        std::thread::Builder::new().name(name.into()).stack_size(stack_size()).spawn(body);
     // SAFETY: `old` was filled above.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const old, core::ptr::null_mut()) };
     spawned.map(|handle| handle.thread().clone())
+}
+
+/// What our threads have of a stack for themselves. Only what is used of it is memory.
+const OWN_STACK: usize = 256 << 10;
+
+/// Bytes of our threads' stacks. glibc puts the static thread-local storage of all libraries, which
+/// may be megabytes, into a thread's stack; std adds nothing for it, but makes sure that 16 KiB are
+/// left.
+fn stack_size() -> usize {
+    type LeastStack = unsafe extern "C" fn(*const libc::pthread_attr_t) -> libc::size_t;
+    // SAFETY: a name; any library may be asked for it.
+    let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__pthread_get_minstack".as_ptr()) };
+    if symbol.is_null() {
+        // The C library adds the storage to what it is asked for, as musl does.
+        return OWN_STACK;
+    }
+    // SAFETY: glibc's function of that name, which std calls too, has this signature.
+    let least_stack = unsafe { core::mem::transmute::<*mut c_void, LeastStack>(symbol) };
+    // SAFETY: zero is a valid value of this plain C struct.
+    let mut attributes: libc::pthread_attr_t = unsafe { core::mem::zeroed() };
+    // SAFETY: valid to write to.
+    if unsafe { libc::pthread_attr_init(&raw mut attributes) } != 0 {
+        return OWN_STACK;
+    }
+    // SAFETY: initialised.
+    let least = unsafe { least_stack(&raw const attributes) };
+    // SAFETY: initialised, and not used again.
+    unsafe { libc::pthread_attr_destroy(&raw mut attributes) };
+    OWN_STACK + least
 }
 
 /// Runs `in_child` in every child of a fork, and `at_exit` when the process ends in order.

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Compiles hosts, runs them with the built plugin, and reads what they left.
+
+use ncclscope_trace::{EventKind, Record, Recording};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use tempfile::TempDir;
+
+/// The plugin that this build made; made now if this build did not.
+pub(crate) fn plugin() -> PathBuf {
+    static BUILD: std::sync::Once = std::sync::Once::new();
+    let profile = Path::new(env!("CARGO_BIN_EXE_fake-nccl")).parent().unwrap();
+    BUILD.call_once(|| {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "--package", "ncclscope-plugin"]);
+        cargo.arg("--target-dir").arg(profile.parent().unwrap());
+        if profile.ends_with("release") {
+            cargo.arg("--release");
+        }
+        assert!(cargo.status().unwrap().success(), "the plugin does not build");
+    });
+    profile.join("libnccl_profiler_ncclscope.so")
+}
+
+/// The host `NAME.c`, compiled with `options`.
+pub(crate) fn compile(name: &str, options: &[&str]) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/host").join(format!("{name}.c"));
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let host = folder.join(format!("host-{name}{}", options.concat().replace('/', "_")));
+    // Other tests may be compiling, or running, the same one.
+    let own = folder.join(format!("host-{name}-{}", std::process::id()));
+    let mut cc = Command::new("cc");
+    cc.args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"]);
+    cc.arg(&own).arg(&source).args(options).arg("-ldl");
+    assert!(cc.status().unwrap().success(), "{name}.c does not compile");
+    std::fs::rename(&own, &host).unwrap();
+    host
+}
+
+/// What a host did.
+pub(crate) struct Played {
+    pub(crate) output: Output,
+    /// Where it recorded, and where its lanes were.
+    pub(crate) run: TempDir,
+    pub(crate) lanes: TempDir,
+}
+
+/// Directories of a run's own.
+pub(crate) fn folders() -> (TempDir, TempDir) {
+    let lanes = tempfile::Builder::new().prefix("ncclscope-test-").tempdir_in("/dev/shm");
+    (tempfile::tempdir().unwrap(), lanes.unwrap())
+}
+
+/// Runs `command`, a host or a shell that becomes one, with a directory and lanes of its own.
+pub(crate) fn play(command: &mut Command, env: &[(&str, &str)]) -> Played {
+    let (run, lanes) = folders();
+    command.env("NCCLSCOPE_DIR", run.path()).env("NCCLSCOPE_LANES", lanes.path());
+    command.env("NCCLSCOPE_LOG", "stderr").env("NCCLSCOPE_CONTROL", "off");
+    command.envs(env.iter().copied());
+    Played { output: command.output().unwrap(), run, lanes }
+}
+
+/// Runs the host `plain` with so many operations.
+pub(crate) fn plain(host: &Path, operations: usize, env: &[(&str, &str)]) -> Played {
+    play(Command::new(host).arg(plugin()).arg(operations.to_string()), env)
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+impl Played {
+    /// The host came to its end, and left nothing in memory.
+    pub(crate) fn survived(&self) {
+        let stdout = String::from_utf8_lossy(&self.output.stdout);
+        assert!(self.output.status.success(), "{:?}", self.output);
+        assert!(stdout.ends_with("survived\n"), "{:?}", self.output);
+        assert_eq!(files(self.lanes.path()), [] as [PathBuf; 0], "lanes are left over");
+    }
+
+    /// What went to standard error.
+    pub(crate) fn stderr(&self) -> String {
+        String::from_utf8_lossy(&self.output.stderr).into_owned()
+    }
+
+    /// The files that it recorded.
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        files(self.run.path())
+    }
+
+    /// The one recording.
+    pub(crate) fn recording(&self) -> Recording {
+        let files = self.files();
+        assert_eq!(files.len(), 1, "{files:?} {:?}", self.output);
+        Recording::open(&files[0]).unwrap()
+    }
+
+    /// Operations that the one recording has.
+    pub(crate) fn operations(&self) -> usize {
+        let recording = self.recording();
+        assert_eq!(recording.problems(), &[] as &[String]);
+        operations(&recording)
+    }
+}
+
+/// Collectives that a recording has.
+pub(crate) fn operations(recording: &Recording) -> usize {
+    let records = (0..recording.lanes().len()).flat_map(|lane| recording.records(lane));
+    let is_coll =
+        |record: &Record| matches!(record, Record::Start(s) if s.handle.kind() == EventKind::Coll);
+    records.filter(is_coll).count()
+}

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+The built plugin in hosts that are written in C, by other habits than a Rust program's: what such a
+host does to the plugin, and whether the plugin does anything to the host.
+
+Each host is a file of its own beside this one, compiled by `cc` when its test runs.
+*/
+
+mod common;
+
+/// Threads of ours begin in what static thread-local storage leaves of their stack.
+mod threads {
+    use crate::common::{compile, plain};
+
+    #[test]
+    fn our_threads_have_room_where_the_program_has_much_static_tls() {
+        for bytes in [240 << 10, 4 << 20] {
+            let host = compile("plain", &[&format!("-DSTATIC_TLS={bytes}")]);
+            let played = plain(&host, 1000, &[("NCCLSCOPE_OTLP", "http://127.0.0.1:9")]);
+            played.survived();
+            assert_eq!(played.operations(), 1000, "{bytes} bytes");
+        }
+    }
+}

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// An ordinary host: PLUGIN OPERATIONS. With STATIC_TLS, of so many bytes of static thread-local
+// storage, as OpenMP's threadprivate arrays and Fortran's COMMON blocks are.
+#include "host.h"
+
+#ifdef STATIC_TLS
+__thread char storage[STATIC_TLS];
+#endif
+
+int main(int argc, char **argv) {
+    if (argc != 3) return 2;
+#ifdef STATIC_TLS
+    ((volatile char *)storage)[STATIC_TLS - 1] = 1;
+#endif
+    load(argv[1]);
+    comm = init(0xc0ffee);
+    for (int i = 0; i < atoi(argv[2]); i++) {
+        all_reduce(comm, i);
+        if (i % 100 == 0) wait_ms(10);
+    }
+    nccl->finalize(comm);
+    say("survived\n");
+    return 0;
+}
