@@ -12,6 +12,7 @@ users is `docs/control.md`.
 use crate::external::{self, Ask};
 use core::cell::RefCell;
 use core::ffi::{CStr, c_char, c_int, c_void};
+use ncclscope_runtime::sys::shield::Shield;
 use ncclscope_runtime::{Refusal, Request, Runtime};
 use std::borrow::Cow;
 use std::ffi::CString;
@@ -39,11 +40,13 @@ thread_local! {
 
 /// Runs `body`; no panic leaves, and its refusal becomes a number and the thread's sentence.
 fn answer(body: impl FnOnce() -> Result<(), Refusal>) -> c_int {
+    let _shield = Shield::raise();
     let result = catch_unwind(AssertUnwindSafe(body))
         .unwrap_or_else(|_panic| Err(Refusal::System("a defect of ncclscope".into())));
     let sentence = result.as_ref().err().map(ToString::to_string).unwrap_or_default();
     let sentence = CString::new(sentence.replace('\0', " ")).unwrap_or_default();
-    ERROR.with(|error| *error.borrow_mut() = sentence);
+    // A thread that ends may have no such memory any more; then nothing can be asked for later.
+    let _ = ERROR.try_with(|error| error.replace(sentence));
     match result {
         Ok(()) => 0,
         Err(Refusal::Off) => OFF,

@@ -9,6 +9,7 @@ use ncclscope_abi::{Descr, EventState, EventView, NcclResult, StateArg, Version,
 use ncclscope_recorder::trace::{Handle, State};
 use ncclscope_recorder::{NO_COMM, gate};
 use ncclscope_runtime::Runtime;
+use ncclscope_runtime::sys::shield::Shield;
 
 /// `startEvent` of version `V`.
 ///
@@ -312,6 +313,7 @@ unsafe fn record_other<V: Version>(
 
 /// `finalize` of any version.
 pub(crate) fn finalize(context: *mut c_void) -> NcclResult {
+    let _shield = Shield::raise();
     guard(|| Runtime::get().detach(context.addr() as u64))
 }
 

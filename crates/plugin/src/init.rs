@@ -4,6 +4,7 @@
 use crate::guard::guard;
 use core::ffi::c_void;
 use ncclscope_abi::{DebugLogger, InitArgs, LogFlags, LogLevel, NcclResult};
+use ncclscope_runtime::sys::shield::Shield;
 use ncclscope_runtime::{ActivationMask, CommInfo, Logger, Runtime, Severity};
 use std::ffi::CString;
 
@@ -24,6 +25,7 @@ pub(crate) unsafe fn init(api_version: u32, args: &InitArgs, nccl: usize) -> Ncc
         // SAFETY: not null, so valid by the caller's promise.
         unsafe { args.context.write(to_pointer(u64::MAX)) };
     }
+    let _shield = Shield::raise();
     guard(|| {
         let logger = args.comm.and_then(|comm| comm.logfn).map(logger);
         // SAFETY: the caller's promise is the same.

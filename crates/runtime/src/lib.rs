@@ -19,6 +19,7 @@ mod lanes;
 mod log;
 mod memory;
 mod meter;
+mod own;
 pub mod probe;
 mod recording;
 mod reply;

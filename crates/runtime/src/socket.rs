@@ -12,6 +12,7 @@ floods the socket waits longer than the others, and keeps nobody from recording.
 until somebody connects.
 */
 
+use crate::own;
 use crate::runtime::{Refusal, Runtime};
 use crate::sys::{self, peer};
 use crate::window::Request;
@@ -19,7 +20,7 @@ use std::collections::VecDeque;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -50,28 +51,14 @@ impl Socket {
     ///
     /// # Errors
     /// The system's, or that the directory is not this user's alone.
-    pub(crate) fn open(dir: &Path, nonce: u32) -> io::Result<(Socket, Server)> {
-        own_directory(dir)?;
+    pub(crate) fn open(dir: &Path, nonce: u32, job: String) -> io::Result<(Socket, Server)> {
+        own::ready(dir)?;
         let path = dir.join(format!("{}-{nonce:08x}.sock", sys::pid()));
         let listener = UnixListener::bind(&path)?;
         let socket = Socket { path };
         fs::set_permissions(&socket.path, fs::Permissions::from_mode(0o600))?;
         listener.set_nonblocking(true)?;
-        Ok((socket, Server { listener, clients: VecDeque::new() }))
-    }
-}
-
-/// A directory that nobody else can put anything into, or look into.
-fn own_directory(dir: &Path) -> io::Result<()> {
-    match fs::DirBuilder::new().mode(0o700).create(dir) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
-    let found = fs::symlink_metadata(dir)?;
-    if found.is_dir() && found.uid() == peer::user() && found.mode() & 0o077 == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::other("it is not a directory of this user with mode 0700"))
+        Ok((socket, Server { listener, clients: VecDeque::new(), job }))
     }
 }
 
@@ -80,6 +67,8 @@ fn own_directory(dir: &Path) -> io::Result<()> {
 pub(crate) struct Server {
     listener: UnixListener,
     clients: VecDeque<Client>,
+    /// The job's id. The environment is not read later: the application may be changing it.
+    job: String,
 }
 
 #[derive(Debug)]
@@ -141,7 +130,7 @@ impl Server {
         // Most requests are there already: they need not fear for their place.
         match client.read() {
             Next::Wait => self.clients.push_back(client),
-            Next::Answer(request) => client.answer(&request, Runtime::get()),
+            Next::Answer(request) => client.answer(&request, Runtime::get(), &self.job),
             Next::Close => {}
         }
     }
@@ -152,7 +141,7 @@ impl Server {
             match client.read() {
                 Next::Wait if client.until > Instant::now() => self.clients.push_back(client),
                 Next::Wait | Next::Close => {}
-                Next::Answer(request) => client.answer(&request, runtime),
+                Next::Answer(request) => client.answer(&request, runtime, &self.job),
             }
         }
     }
@@ -179,9 +168,9 @@ impl Client {
         }
     }
 
-    fn answer(&mut self, request: &[u8], runtime: &'static Runtime) {
+    fn answer(&mut self, request: &[u8], runtime: &'static Runtime, job: &str) {
         let line = match std::str::from_utf8(request) {
-            Ok(request) => answer(request, runtime),
+            Ok(request) => answer(request, runtime, job),
             Err(_) => Err(Refusal::Bad("the request is not UTF-8".into())),
         };
         let line = match line {
@@ -195,18 +184,18 @@ impl Client {
 }
 
 /// Does what a request says; the answer's fields.
-fn answer(request: &str, runtime: &'static Runtime) -> Result<String, Refusal> {
+fn answer(request: &str, runtime: &'static Runtime, job: &str) -> Result<String, Refusal> {
     let bad = |expected: &str| Refusal::Bad(format!("{request:?}: expected {expected}"));
     let (verb, rest) = request.split_once('\t').unwrap_or((request, ""));
     match verb {
-        "status" => Ok(status(runtime)?),
+        "status" => status(runtime, job),
         "start" => {
             runtime.start(Request::parse(rest).map_err(Refusal::Bad)?)?;
-            status(runtime)
+            status(runtime, job)
         }
         "stop" => {
             runtime.stop()?;
-            status(runtime)
+            status(runtime, job)
         }
         "dump" => {
             let path = (!rest.is_empty()).then(|| Path::new(rest));
@@ -235,7 +224,7 @@ fn answer(request: &str, runtime: &'static Runtime) -> Result<String, Refusal> {
     }
 }
 
-fn status(runtime: &'static Runtime) -> Result<String, Refusal> {
+fn status(runtime: &'static Runtime, job: &str) -> Result<String, Refusal> {
     let status = runtime.status()?;
     let recorded = match (status.started, status.waiting) {
         (_, true) => "waiting",
@@ -248,12 +237,11 @@ fn status(runtime: &'static Runtime) -> Result<String, Refusal> {
         .take(32)
         .map(|(hash, rank, ranks)| format!("{hash:#x}:{rank}/{ranks}"))
         .collect();
-    let job = ["SLURM_JOB_ID", "TORCHELASTIC_RUN_ID"].iter().find_map(|n| std::env::var(n).ok());
     let step = status.step.map(|step| step.to_string());
     let fields = [
         ("pid", sys::pid().to_string()),
         ("recorded", recorded.into()),
-        ("job", job.unwrap_or_default()),
+        ("job", job.to_owned()),
         ("nccl", status.nccl_version.to_string()),
         ("step", step.unwrap_or_default()),
         ("comms", comms.join(",")),

@@ -30,6 +30,8 @@ pub const TABLE: u64 = 4096;
 pub const RINGS: u64 = TABLE + (LANES * LANE_STRIDE) as u64;
 /// Where the slabs begin.
 pub const SLABS_AT: u64 = RINGS + (LANES * RING_BYTES) as u64;
+/// Bytes of the whole file.
+pub const BYTES: u64 = SLABS_AT + (SLABS * SLAB_BYTES) as u64;
 /// How file names begin.
 pub const PREFIX: &str = "ncclscope-";
 /// How file names end.

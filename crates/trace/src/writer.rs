@@ -8,7 +8,7 @@ use crate::kind::KINDS;
 use crate::layout::{BLOCKS, DEFINITIONS, Header, LANE_STRIDE, LANE_TABLE, SEGMENT};
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 /// The least and the most that a block ring may hold, in bytes.
@@ -39,7 +39,9 @@ impl Writer {
     pub fn create(path: &Path, mut header: Header, ring_bytes: u64) -> io::Result<Writer> {
         let bytes = ring_bytes.clamp(*RING_LIMITS.start(), *RING_LIMITS.end());
         header.segments = u32::try_from(bytes / SEGMENT).unwrap_or(u32::MAX);
-        let file = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
+        // Others may read it where the directory and the umask let them, and never write to it.
+        let file =
+            OpenOptions::new().read(true).write(true).create_new(true).mode(0o644).open(path)?;
         let writer = Writer {
             file,
             encoder: Encoder::default(),
@@ -51,8 +53,9 @@ impl Writer {
             header,
         };
         // The empty lane table, so that a reader of a fresh file finds all of the fixed parts.
-        writer.file.set_len(DEFINITIONS)?;
-        if let Err(error) = writer.file.write_all_at(&writer.header.encode(), 0) {
+        let begun = writer.file.set_len(DEFINITIONS);
+        let begun = begun.and_then(|()| writer.file.write_all_at(&writer.header.encode(), 0));
+        if let Err(error) = begun {
             // Half a header would only puzzle a reader.
             let _ = std::fs::remove_file(path);
             return Err(error);

@@ -70,7 +70,7 @@ fn a_hang_and_losses_come_first() {
 fn advised_mask(text: &str) -> u32 {
     let (_, advice) = text.split_once("NCCLSCOPE_EVENTS=").unwrap_or_else(|| panic!("{text}"));
     let value = advice.split_whitespace().next().unwrap().trim_end_matches(';').to_owned();
-    let get = |name: &str| (name == "NCCLSCOPE_EVENTS").then(|| value.clone());
+    let get = |name: &str| (name == "NCCLSCOPE_EVENTS").then(|| value.clone().into());
     let (config, lines) = Config::read(&get, &[], "host", 1);
     assert!(lines.is_empty(), "{value}: {lines:?}");
     config.events

@@ -82,6 +82,11 @@ fn in_our_words(name: &str, value: String, get: Get<'_>) -> Option<String> {
     })
 }
 
+/// True for a name that one of our variables has besides its own.
+pub(super) fn is_one(name: &str) -> bool {
+    VARIABLES.iter().any(|variable| variable.aliases.contains(&name))
+}
+
 /// One line about the aliases that were `used` (alias and our name), one about what is set in
 /// vain.
 pub(super) fn lines(used: &[(String, String)], names: &[String]) -> Vec<String> {

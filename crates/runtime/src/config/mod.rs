@@ -8,14 +8,18 @@ A value that cannot be used is told in one line and the default holds.
 mod aliases;
 mod hang;
 mod otlp;
+mod settle;
 mod table;
 
 use aliases::Found;
 use ncclscope_export::metrics::Labels;
 use ncclscope_trace::EventKind;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::own;
 use crate::sys::signal::{self, Wish};
 use crate::window::Request;
 pub use hang::HangActions;
@@ -72,6 +76,9 @@ pub struct Config {
     pub mode: Mode,
     /// `NCCLSCOPE_DIR`, with its placeholders expanded.
     pub dir: PathBuf,
+    /// What of [`Config::dir`] lies in a place that all users share, where nothing was said: it
+    /// must be this user's.
+    pub private: Option<PathBuf>,
     /// `NCCLSCOPE_START`.
     pub start: FirstWindow,
     /// `NCCLSCOPE_SIGNAL`: what signals ask for.
@@ -109,17 +116,21 @@ impl Config {
     /// Reads the configuration with `get` (a variable's value), which sees all of `names`; returns
     /// it with one line for each variable that was not understood.
     pub fn read(
-        get: &dyn Fn(&str) -> Option<String>,
+        get: &dyn Fn(&str) -> Option<OsString>,
         names: &[String],
         host: &str,
         pid: u32,
     ) -> (Config, Vec<String>) {
-        let mut reader = Reader { get, lines: Vec::new(), used: Vec::new() };
+        let text = |name: &str| get(name)?.into_string().ok();
+        let mut reader = Reader { get: &text, lines: Vec::new(), used: Vec::new() };
+        reader.lines.extend(names.iter().filter_map(|name| not_text(name, get)));
         let mode = reader.value("MODE", mode, Mode::Flight);
+        let (dir, private) = directory(&mut reader, get);
         let default_ring = if mode == Mode::Trace { 1024 * MIB } else { 64 * MIB };
         let config = Config {
             mode,
-            dir: expand(&reader.value("DIR", dir, default_dir(get)), get, host, pid).into(),
+            dir: expand(&dir, &text, host, pid),
+            private,
             start: reader.value("START", start, FirstWindow::On(Request::default())),
             signals: reader.value("SIGNAL", signals, Vec::new()),
             control: reader.value("CONTROL", control, Some(default_control())),
@@ -216,39 +227,65 @@ fn mode(text: &str) -> Result<Mode, &'static str> {
     mode.ok_or(MODES)
 }
 
-fn dir(text: &str) -> Result<String, &'static str> {
-    Ok(text.to_owned())
-}
-
-fn default_dir(get: &dyn Fn(&str) -> Option<String>) -> String {
-    match get("SLURM_TMPDIR") {
-        Some(dir) if !dir.is_empty() => dir,
-        _ => "/tmp/ncclscope-%j".into(),
+/// Names of directories may be any bytes; a line for each other variable of ours, or one that we
+/// take for ours, whose value is no text.
+fn not_text(name: &str, get: &dyn Fn(&str) -> Option<OsString>) -> Option<String> {
+    let is_read = name.starts_with(PREFIX) || aliases::is_one(name) || name.starts_with("OTEL_");
+    if !is_read || name == OWN_DIR || get(name)?.to_str().is_some() {
+        return None;
     }
+    Some(format!("{name}: its value is not UTF-8; the default holds"))
 }
 
-/// `%h` host, `%p` process id, `%j` job id (of Slurm or torchrun), `%%` a per cent sign.
-fn expand(text: &str, get: &dyn Fn(&str) -> Option<String>, host: &str, pid: u32) -> String {
+const OWN_DIR: &str = "NCCLSCOPE_DIR";
+
+/// `NCCLSCOPE_DIR`, its placeholders still in it, or where recordings go without; and what of that
+/// must be this user's.
+fn directory(
+    reader: &mut Reader<'_>,
+    get: &dyn Fn(&str) -> Option<OsString>,
+) -> (OsString, Option<PathBuf>) {
+    if let Some(dir) = get(OWN_DIR).filter(|dir| dir.to_str().is_none()) {
+        return (dir, None);
+    }
+    if let Some(dir) = reader.optional("DIR", |text| Ok(text.to_owned())) {
+        return (dir.into(), None);
+    }
+    if let Some(dir) = get("SLURM_TMPDIR").filter(|dir| !dir.is_empty()) {
+        return (dir, None);
+    }
+    let private = own::directory();
+    (private.join("%j").into_os_string(), Some(private))
+}
+
+/// The job's id of Slurm or torchrun, which says `none` where it has none.
+pub(crate) fn job(get: &dyn Fn(&str) -> Option<String>) -> Option<String> {
+    let names = ["SLURM_JOB_ID", "TORCHELASTIC_RUN_ID"];
+    names.iter().find_map(|name| get(name).filter(|job| !matches!(job.as_str(), "" | "none")))
+}
+
+/// `%h` host, `%p` process id, `%j` job id (else the user's name), `%%` a per cent sign.
+fn expand(text: &OsStr, get: &dyn Fn(&str) -> Option<String>, host: &str, pid: u32) -> PathBuf {
     let job = || {
-        let names = ["SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", "USER"];
-        names.iter().find_map(|n| get(n)).unwrap_or_else(|| "job".into()).replace('/', "_")
+        let name = job(get).or_else(|| get("USER")).unwrap_or_default().replace('/', "_");
+        if matches!(name.as_str(), "" | "." | "..") { "job".into() } else { name }
     };
-    let mut out = String::new();
-    let mut chars = text.chars();
-    while let Some(c) = chars.next() {
-        if c != '%' {
-            out.push(c);
+    let mut out = Vec::new();
+    let mut bytes = text.as_bytes().iter().copied();
+    while let Some(byte) = bytes.next() {
+        if byte != b'%' {
+            out.push(byte);
             continue;
         }
-        match chars.next() {
-            Some('h') => out.push_str(host),
-            Some('p') => out.push_str(&pid.to_string()),
-            Some('j') => out.push_str(&job()),
-            Some('%') | None => out.push('%'),
-            Some(other) => out.extend(['%', other]),
+        match bytes.next() {
+            Some(b'h') => out.extend(host.bytes()),
+            Some(b'p') => out.extend(pid.to_string().bytes()),
+            Some(b'j') => out.extend(job().bytes()),
+            Some(b'%') | None => out.push(b'%'),
+            Some(other) => out.extend([b'%', other]),
         }
     }
-    out
+    OsString::from_vec(out).into()
 }
 
 fn signals(text: &str) -> Result<Vec<(Wish, u8)>, &'static str> {
@@ -282,7 +319,7 @@ fn control(text: &str) -> Result<Option<PathBuf>, &'static str> {
 /// Where control sockets lie unless told otherwise: one directory a user.
 #[must_use]
 pub fn default_control() -> PathBuf {
-    format!("/tmp/ncclscope-{}", crate::sys::peer::user()).into()
+    own::directory()
 }
 
 fn start(text: &str) -> Result<FirstWindow, &'static str> {
@@ -394,7 +431,7 @@ mod tests {
         let vars: Vec<(String, String)> =
             vars.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
         let names: Vec<String> = vars.iter().map(|(n, _)| n.clone()).collect();
-        let get = |name: &str| vars.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone());
+        let get = |name: &str| vars.iter().find(|(n, _)| n == name).map(|(_, v)| v.into());
         Config::read(&get, &names, "node1", 42)
     }
 
@@ -403,7 +440,8 @@ mod tests {
         let (config, lines) = read(&[]);
         assert_eq!(lines, [] as [String; 0]);
         assert_eq!((config.mode, config.ring_bytes), (Mode::Flight, 64 << 20));
-        assert_eq!(config.dir, PathBuf::from("/tmp/ncclscope-job"));
+        assert_eq!(config.dir, own::directory().join("job"));
+        assert_eq!(config.private, Some(own::directory()));
         assert_eq!(config.mask(22809), 0x7fdf);
         assert_eq!(config.mask(23102), 0x7f9f, "2.31 goes without KernelCh");
     }
@@ -453,7 +491,47 @@ mod tests {
     fn directories_expand() {
         let (config, _) = read(&[("NCCLSCOPE_DIR", "/x/%j/%h-%p-%%-%q"), ("SLURM_JOB_ID", "7")]);
         assert_eq!(config.dir, PathBuf::from("/x/7/node1-42-%-%q"));
-        assert_eq!(read(&[("SLURM_TMPDIR", "/scratch")]).0.dir, PathBuf::from("/scratch"));
+        assert_eq!(config.private, None);
+        let (config, _) = read(&[("SLURM_TMPDIR", "/scratch")]);
+        assert_eq!((config.dir, config.private), (PathBuf::from("/scratch"), None));
+    }
+
+    #[test]
+    fn users_and_jobs_have_directories_of_their_own() {
+        let dir = |vars: &[(&str, &str)]| read(vars).0.dir;
+        let own = own::directory();
+        // A job whose id is the user's is not where control sockets lie.
+        let uid = crate::sys::peer::user().to_string();
+        assert_eq!(dir(&[("SLURM_JOB_ID", &uid)]), own.join(&uid));
+        assert_ne!(dir(&[("SLURM_JOB_ID", &uid)]), default_control());
+        // What torchrun says where it was given no id.
+        let user = ("USER", "ann");
+        assert_eq!(dir(&[("TORCHELASTIC_RUN_ID", "none"), user]), own.join("ann"));
+        assert_eq!(dir(&[("TORCHELASTIC_RUN_ID", "t1"), user]), own.join("t1"));
+        for odd in ["..", ".", ""] {
+            assert_eq!(dir(&[("SLURM_JOB_ID", odd)]), own.join("job"));
+        }
+        assert_eq!(dir(&[("SLURM_JOB_ID", "a/b")]), own.join("a_b"));
+    }
+
+    #[test]
+    fn a_directory_may_have_any_bytes_and_what_else_is_no_text_is_told() {
+        let odd = OsString::from_vec(b"/x/o\xffut-%p".to_vec());
+        let names: Vec<String> =
+            ["NCCLSCOPE_DIR", "NCCLSCOPE_MODE", "NCCL_PROFILE_EVENT_MASK", "OTHER"]
+                .map(str::to_owned)
+                .into();
+        let get = |name: &str| names.iter().any(|n| n == name).then(|| odd.clone());
+        let (config, lines) = Config::read(&get, &names, "node1", 42);
+        assert_eq!(config.dir.as_os_str().as_bytes(), b"/x/o\xffut-42");
+        assert_eq!((config.mode, config.events), (Mode::Flight, DEFAULT_EVENTS));
+        assert_eq!(
+            lines,
+            [
+                "NCCLSCOPE_MODE: its value is not UTF-8; the default holds",
+                "NCCL_PROFILE_EVENT_MASK: its value is not UTF-8; the default holds",
+            ]
+        );
     }
 
     #[test]

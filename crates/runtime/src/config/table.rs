@@ -75,8 +75,11 @@ pub const VARIABLES: &[Variable] = &[
         "DIR",
         &["NCCL_INSPECTOR_DUMP_DIR"],
         "a directory; `%h` host, `%p` process id, `%j` job id",
-        "`$SLURM_TMPDIR`, else `/tmp/ncclscope-%j`",
-        "Where recordings go, one `HOST-PID.nscope` a process. Made if it is missing. \
+        "`$SLURM_TMPDIR`, else `/tmp/ncclscope-UID/%j`",
+        "Where recordings go, one `HOST-PID.nscope` a process. Made if it is missing. The job id is \
+         Slurm's or torchrun's, else the user's name. The default is refused where it is not a \
+         directory of this user that others cannot write to; then `/tmp/ncclscope-UID.NUMBER/%j` \
+         is made, and a line says so. \
          Inspector's is not taken with `NCCL_INSPECTOR_PROM_DUMP=1`: then it is a directory of \
          textfiles.",
     ),
@@ -95,7 +98,8 @@ pub const VARIABLES: &[Variable] = &[
         "a directory, or `off`",
         "`/tmp/ncclscope-UID`",
         "Where the process's control socket lies (docs/control.md), which `ncclscope ls`, `start`, \
-         `stop`, `snapshot` and `dump` talk to. Only its user can enter the directory.",
+         `stop`, `snapshot` and `dump` talk to. It is made for its user alone, and not used where \
+         other users can write to it.",
     ),
     plugin(
         "SIGNAL",

@@ -4,7 +4,7 @@
 use super::resource::resource;
 use super::state::Phase;
 use super::{Runtime, control};
-use crate::config::{Config, FirstWindow, Mode};
+use crate::config::{self, Config, FirstWindow, Mode};
 use crate::drain::{self, Drain, Order};
 use crate::lanes;
 use crate::log::Severity;
@@ -35,7 +35,7 @@ impl Runtime {
         self.log.send_to(config.log);
         lines.iter().for_each(|line| self.problem(line));
         if config.mode == Mode::Off {
-            self.log.say(Severity::Info, "NCCLSCOPE_MODE=off: nothing is recorded");
+            self.log.say(Severity::Info, "nothing is recorded");
             self.lock().phase = Phase::Off;
             return;
         }
@@ -179,7 +179,9 @@ impl Runtime {
             self.problem(&format!("no control socket in {dir}: {error}; all else works"));
         };
         let place = dir.clone();
-        let body = move || match Socket::open(&place, nonce) {
+        // Not on the thread: the environment is read before the application goes on.
+        let job = config::job(&|name| std::env::var(name).ok()).unwrap_or_default();
+        let body = move || match Socket::open(&place, nonce, job) {
             Ok((socket, server)) => {
                 self.lock().socket = Some(socket);
                 server.run(self);
@@ -210,7 +212,11 @@ fn job_place() -> Option<(u32, u32)> {
 fn read_environment(host: &str, pid: u32) -> (Config, Vec<String>) {
     let names: Vec<String> =
         std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect();
-    Config::read(&|name| std::env::var(name).ok(), &names, host, pid)
+    let (mut config, mut lines) = Config::read(&|name| std::env::var_os(name), &names, host, pid);
+    if config.mode != Mode::Off {
+        lines.extend(config.settle(sys::file_limit()));
+    }
+    (config, lines)
 }
 
 fn drain_thread(runtime: &'static Runtime, stale_lanes: Option<&Path>) {

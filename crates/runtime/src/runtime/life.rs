@@ -195,5 +195,6 @@ pub(super) extern "C" fn in_child() {
 }
 
 pub(super) extern "C" fn at_exit() {
+    let _shield = sys::shield::Shield::raise();
     let _ = std::panic::catch_unwind(|| Runtime::get().close());
 }

@@ -7,6 +7,7 @@ pub(crate) mod image;
 pub(crate) mod lock;
 pub(crate) mod mask;
 pub(crate) mod peer;
+pub mod shield;
 pub(crate) mod signal;
 pub(crate) mod threads;
 
@@ -80,6 +81,15 @@ pub fn memory_files(file: &File) -> Option<(u64, u64)> {
     }
     let block = u64::try_from(stat.f_bsize).ok()?;
     Some((stat.f_bavail * block, stat.f_blocks * block))
+}
+
+/// How long a file of this process may be, in bytes; `None`: as long as it likes.
+#[must_use]
+pub fn file_limit() -> Option<u64> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is valid to write to.
+    let result = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
+    (result == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 
 /// Starts a thread that no signal of the host is ever delivered to.

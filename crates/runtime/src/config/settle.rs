@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What becomes of a configuration where the process is: limits, the current directory, and a place
+//! that all users share.
+
+use super::{Config, Mode};
+use crate::own;
+use ncclscope_trace::writer::RING_LIMITS;
+use ncclscope_trace::{lanes_file, layout};
+use std::path::{Path, PathBuf};
+
+impl Config {
+    /// Fits it to the process, whose files may have up to `file_limit` bytes. Returns a line for
+    /// each thing that is not as it was asked for.
+    pub(crate) fn settle(&mut self, file_limit: Option<u64>) -> Vec<String> {
+        let mut lines = Vec::new();
+        if let Some(limit) = file_limit {
+            lines.extend(self.fit(limit));
+        }
+        if self.mode == Mode::Off {
+            return lines;
+        }
+        // The process may go to another directory, and dumps and reports lie beside the recording.
+        if let Ok(dir) = std::path::absolute(&self.dir) {
+            self.dir = dir;
+        }
+        if let Some(base) = self.private.clone() {
+            lines.extend(self.own(&base));
+        }
+        lines
+    }
+
+    /// Leaves out what is longer than files may be.
+    fn fit(&mut self, limit: u64) -> Option<String> {
+        let what = format!("files have at most {limit} bytes here (ulimit -f)");
+        let room = limit.saturating_sub(layout::BLOCKS) / layout::SEGMENT * layout::SEGMENT;
+        if room < *RING_LIMITS.start() {
+            self.mode = Mode::Off;
+            return Some(format!("{what}: no room for a recording; recording is off"));
+        }
+        let mut left_out = Vec::new();
+        if room < self.ring_bytes {
+            self.ring_bytes = room;
+            left_out.push(format!("{:.1} MiB of records are kept", room as f64 / MIB));
+        }
+        if self.lanes.is_some() && limit < lanes_file::BYTES {
+            self.lanes = None;
+            left_out.push("there is no lanes file, and a SIGKILL costs up to 80 ms".into());
+        }
+        if left_out.is_empty() { None } else { Some(format!("{what}: {}", left_out.join("; "))) }
+    }
+
+    /// Makes sure that recordings go to a directory that no other user has a hand in.
+    fn own(&mut self, base: &Path) -> Option<String> {
+        let why = own::ready(base).err()?;
+        let found = |dir: PathBuf| {
+            let below = self.dir.strip_prefix(base).unwrap_or_else(|_| Path::new(""));
+            dir.join(below)
+        };
+        match own::instead_of(base).map(found) {
+            Ok(dir) => {
+                self.dir = dir;
+                let dir = self.dir.display();
+                let base = base.display();
+                Some(format!(
+                    "{base}: {why}; recording to {dir} (NCCLSCOPE_DIR names a better one)"
+                ))
+            }
+            Err(error) => {
+                self.mode = Mode::Off;
+                let base = base.display();
+                Some(format!(
+                    "{base}: {why}, and nothing can be made instead: {error}; recording is off"
+                ))
+            }
+        }
+    }
+}
+
+const MIB: f64 = 1_048_576.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> Config {
+        let dir = |name: &str| (name == "NCCLSCOPE_DIR").then(|| "run/1".into());
+        Config::read(&dir, &[], "node1", 42).0
+    }
+
+    fn settled(limit: Option<u64>) -> (Config, Vec<String>) {
+        let mut config = config();
+        let lines = config.settle(limit);
+        (config, lines)
+    }
+
+    #[test]
+    fn without_a_limit_only_the_directory_becomes_absolute() {
+        let (config, lines) = settled(None);
+        assert_eq!(lines, [] as [String; 0]);
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(config, Config { dir: here.join("run/1"), ..self::config() });
+        assert_eq!(settled(Some(1 << 30)), (config, Vec::new()), "one that is far away");
+    }
+
+    #[test]
+    fn what_is_longer_than_files_may_be_is_left_out() {
+        let least = layout::BLOCKS + RING_LIMITS.start();
+        let (config, lines) = settled(Some(least));
+        assert_eq!((config.ring_bytes, config.lanes), (1 << 20, None));
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        let (config, lines) = settled(Some(least - 1));
+        assert_eq!(config.mode, Mode::Off);
+        assert!(lines[0].ends_with("no room for a recording; recording is off"), "{lines:?}");
+        // 65 MiB hold the recording, and not all lanes.
+        let (config, lines) = settled(Some(65 << 20));
+        assert_eq!((config.ring_bytes, config.lanes), (64 << 20, None));
+        assert!(!lines[0].contains("are kept"), "{lines:?}");
+    }
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+The directory of this user in a place that all users share: control sockets, and recordings that
+have no other place.
+
+Its name can be guessed, so that another user may have made it first, or a link that leads
+somewhere. What is not a directory of this user that others cannot write to is never used.
+*/
+
+use crate::sys::peer;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// `/tmp/ncclscope-UID`: control sockets lie in it, recordings below it.
+#[must_use]
+pub(crate) fn directory() -> PathBuf {
+    format!("/tmp/ncclscope-{}", peer::user()).into()
+}
+
+/// Makes `dir`, with mode 0700, or looks whether what is there is this user's.
+///
+/// # Errors
+/// The system's, or whose it is.
+pub(crate) fn ready(dir: &Path) -> io::Result<()> {
+    match fs::DirBuilder::new().mode(0o700).create(dir) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let found = fs::symlink_metadata(dir)?;
+    let why = if found.is_symlink() {
+        "it is a symbolic link".into()
+    } else if !found.is_dir() {
+        "it is not a directory".into()
+    } else if found.uid() != peer::user() {
+        format!("it belongs to another user (uid {})", found.uid())
+    } else if found.mode() & 0o022 != 0 {
+        format!("other users can write to it (mode {:o})", found.mode() & 0o7777)
+    } else {
+        return Ok(());
+    };
+    Err(io::Error::other(why))
+}
+
+/// A directory beside `dir` that nobody has guessed, where `dir` itself is not to be had.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn instead_of(dir: &Path) -> io::Result<PathBuf> {
+    let mut name = dir.as_os_str().to_owned();
+    name.push(format!(".{:08x}", crate::sys::nonce()));
+    let own = PathBuf::from(name);
+    fs::DirBuilder::new().mode(0o700).create(&own)?;
+    Ok(own)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    fn mode(path: &Path) -> u32 {
+        fs::symlink_metadata(path).unwrap().mode() & 0o7777
+    }
+
+    #[test]
+    fn a_directory_of_ones_own_is_made_and_found_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path().join("own");
+        ready(&dir).unwrap();
+        assert_eq!(mode(&dir), 0o700);
+        ready(&dir).unwrap();
+        // Colleagues may be let in to read.
+        fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).unwrap();
+        ready(&dir).unwrap();
+    }
+
+    #[test]
+    fn what_others_can_write_to_or_lead_elsewhere_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let why = |dir: &Path| ready(dir).unwrap_err().to_string();
+        let (open, link, file) =
+            (folder.path().join("open"), folder.path().join("link"), folder.path().join("file"));
+        fs::create_dir(&open).unwrap();
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+        assert_eq!(why(&open), "other users can write to it (mode 777)");
+        symlink(folder.path(), &link).unwrap();
+        assert_eq!(why(&link), "it is a symbolic link");
+        fs::write(&file, "").unwrap();
+        assert_eq!(why(&file), "it is not a directory");
+        // Only root can give one away; what anybody else finds in the root directory is root's.
+        let given = folder.path().join("given");
+        fs::create_dir(&given).unwrap();
+        let foreign = if std::os::unix::fs::chown(&given, Some(1002), None).is_ok() {
+            (given.as_path(), 1002)
+        } else {
+            (Path::new("/usr"), 0)
+        };
+        let belongs = format!("it belongs to another user (uid {})", foreign.1);
+        assert_eq!(why(foreign.0), belongs);
+        let own = instead_of(&open).unwrap();
+        assert_eq!(mode(&own), 0o700);
+        assert!(own.to_str().unwrap().contains("/open."));
+    }
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where recordings go: a directory of this user's, which may have any name, and stays where it is.
+
+use crate::common::{compile, play, plugin};
+use ncclscope_trace::Recording;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// Runs a host with the default directory, in a `/tmp` of its own that `before` has been at.
+/// Without the right to have one: `None`.
+fn in_own_tmp(before: &str, env: &[(&str, &str)]) -> Option<Output> {
+    // What is printed last: each entry with its mode, and nothing about what links lead to.
+    let script = format!(
+        "mount -t tmpfs -o mode=1777 none /tmp && mkdir /tmp/other && {before} && \"$@\" && \
+         cd /tmp && find . -mindepth 1 -printf '%m %y %P\\n' | sort"
+    );
+    let mut command = Command::new("unshare");
+    command.args(["--map-root-user", "--mount", "sh", "-c", &script, "sh"]);
+    command.arg(compile("plain", &[])).arg(plugin()).arg("10");
+    for name in ["NCCLSCOPE_DIR", "SLURM_TMPDIR", "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID"] {
+        command.env_remove(name);
+    }
+    command.env("NCCLSCOPE_LOG", "stderr").env("USER", "ann").envs(env.iter().copied());
+    let output = command.output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    if stderr.contains("unshare:") || stderr.contains("mount:") {
+        println!("skipped: no right to mount a file system here: {stderr}");
+        return None;
+    }
+    assert!(output.status.success(), "{output:?}");
+    Some(output)
+}
+
+/// The lines of `find`, process ids and nonces apart.
+fn found(output: &Output) -> Vec<String> {
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let lines = text.lines().filter(|line| *line != "survived" && !line.ends_with(" other"));
+    let cut = |line: &str| match line.split_once(".nscope") {
+        Some((before, _)) => format!("{}/*.nscope", before.rsplit_once('/').unwrap().0),
+        None => line.to_owned(),
+    };
+    lines.map(cut).collect()
+}
+
+#[test]
+fn the_default_directory_is_its_users_alone() {
+    // A job whose id is the user's, and torchrun without an id: control sockets lie elsewhere.
+    for (env, job) in [(("SLURM_JOB_ID", "0"), "0"), (("TORCHELASTIC_RUN_ID", "none"), "ann")] {
+        let Some(output) = in_own_tmp("umask 0", &[env]) else { return };
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+        let below = [
+            "700 d ncclscope-0".to_owned(),
+            format!("644 f ncclscope-0/{job}/*.nscope"),
+            format!("777 d ncclscope-0/{job}"),
+        ];
+        let mut expected = below.to_vec();
+        expected.sort();
+        assert_eq!(found(&output), expected);
+    }
+}
+
+#[test]
+fn what_another_user_may_have_put_there_is_not_followed() {
+    for (before, why) in [
+        ("ln -s /tmp/other /tmp/ncclscope-0", "it is a symbolic link"),
+        ("mkdir -m 777 /tmp/ncclscope-0", "other users can write to it (mode 777)"),
+        ("touch /tmp/ncclscope-0", "it is not a directory"),
+    ] {
+        let Some(output) = in_own_tmp(before, &[("NCCLSCOPE_CONTROL", "off")]) else { return };
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(stderr.lines().count(), 1, "{stderr}");
+        let line = format!("ncclscope: /tmp/ncclscope-0: {why}; recording to /tmp/ncclscope-0.");
+        assert!(stderr.starts_with(&line), "{stderr}");
+        let found = found(&output);
+        let recordings: Vec<_> = found.iter().filter(|line| line.ends_with(".nscope")).collect();
+        assert_eq!(recordings.len(), 1, "{found:?}");
+        assert!(recordings[0].contains(" ncclscope-0."), "{found:?}");
+    }
+}
+
+/// Colleagues who share a directory do so still.
+#[test]
+fn a_directory_that_was_asked_for_may_be_anybodys() {
+    let before = "mkdir -m 777 /tmp/shared && mkdir -m 2777 /tmp/ncclscope-0";
+    let env = [("NCCLSCOPE_DIR", "/tmp/shared"), ("NCCLSCOPE_CONTROL", "off")];
+    let Some(output) = in_own_tmp(before, &env) else { return };
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    let found = found(&output);
+    assert!(found.contains(&"644 f shared/*.nscope".to_owned()), "{found:?}");
+}
+
+#[test]
+fn a_directory_may_have_any_bytes_for_a_name() {
+    let host = compile("plain", &[]);
+    let folder = tempfile::tempdir().unwrap();
+    let odd = folder.path().join(OsStr::from_bytes(b"o\xffut"));
+    let mut command = Command::new("env");
+    let mut variable = std::ffi::OsString::from("NCCLSCOPE_DIR=");
+    variable.push(&odd);
+    // It comes last, so that it holds.
+    command.arg(variable).arg(OsStr::from_bytes(b"NCCLSCOPE_MODE=\xff"));
+    command.arg(&host).arg(plugin()).arg("10");
+    let played = play(&mut command, &[]);
+    played.survived();
+    assert!(played.files().is_empty(), "{:?}", played.files());
+    let line = "ncclscope: NCCLSCOPE_MODE: its value is not UTF-8; the default holds\n";
+    assert_eq!(played.stderr(), line);
+    let files: Vec<_> = std::fs::read_dir(&odd).unwrap().map(|e| e.unwrap().path()).collect();
+    assert_eq!(files.len(), 1, "{files:?}");
+    assert!(Recording::open(&files[0]).unwrap().header().closed);
+}
+
+#[test]
+fn a_relative_directory_stays_where_it_was() {
+    let host = compile("moves", &[]);
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new("env");
+    command.arg("NCCLSCOPE_DIR=run").arg(&host).arg(plugin()).current_dir(folder.path());
+    let played = play(&mut command, &[("NCCLSCOPE_HANG_ACTION", "exec:true")]);
+    played.survived();
+    let names = |dir: &Path| {
+        let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut names: Vec<_> = entries.map(|name| name.to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(folder.path()), ["run"], "{:?}", played.output);
+    let run = names(&folder.path().join("run"));
+    assert_eq!(run.len(), 3, "a dump, the hang's report, the recording: {run:?}");
+    assert!(run.iter().any(|name| name.starts_with("dump-")), "{run:?}");
+    assert!(run.iter().any(|name| name.contains(".hang-")), "{run:?}");
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `ulimit -f`: what does not fit is left out with a line, and no signal ends the host.
+
+use crate::common::{Played, compile, play, plugin};
+use std::process::Command;
+
+/// The host `plain` with `operations`, its files limited to so many KiB.
+fn limited(kib: u64, operations: usize, env: &[(&str, &str)]) -> Played {
+    let host = compile("plain", &[]);
+    let mut command = Command::new("bash");
+    command.args(["-c", &format!("ulimit -f {kib}; exec \"$@\""), "bash"]);
+    command.arg(host).arg(plugin()).arg(operations.to_string());
+    play(&mut command, env)
+}
+
+#[test]
+fn a_small_limit_leaves_the_host_alone_and_is_one_line() {
+    let lanes = ["off", "on"];
+    for (kib, lanes) in [65536, 1100, 40].into_iter().flat_map(|k| lanes.map(|lanes| (k, lanes))) {
+        let env: &[_] = if lanes == "off" { &[("NCCLSCOPE_LANES", "off")] } else { &[] };
+        let played = limited(kib, 4_000, env);
+        let (case, stderr) = (format!("{kib} KiB, lanes {lanes}"), played.stderr());
+        played.survived();
+        assert_eq!(stderr.lines().count(), 1, "{case}: {stderr}");
+        assert!(stderr.contains("(ulimit -f): "), "{case}: {stderr}");
+        if kib == 65536 {
+            assert!(stderr.contains("63.0 MiB of records are kept"), "{case}: {stderr}");
+            assert_eq!(stderr.contains("no lanes file"), lanes == "on", "{case}: {stderr}");
+            assert_eq!(played.operations(), 4_000, "{case}");
+        } else {
+            assert!(stderr.contains("recording is off"), "{case}: {stderr}");
+            assert!(played.files().is_empty(), "{case}: {:?}", played.files());
+        }
+    }
+}
+
+/// What the drain thread, the application's threads and the end of the process write then fails, is
+/// counted, and raises nothing.
+#[test]
+fn a_limit_that_comes_later_costs_records_and_nothing_else() {
+    let host = compile("late-limit", &[]);
+    for (lanes, bytes) in [(true, "0"), (false, "0"), (true, "1060000"), (false, "1060000")] {
+        let env: &[_] = if lanes { &[] } else { &[("NCCLSCOPE_LANES", "off")] };
+        let played = play(Command::new(&host).arg(plugin()).arg(bytes), env);
+        played.survived();
+        let stderr = played.stderr();
+        assert_eq!(stderr.matches("cannot write ").count(), 1, "{bytes}: {stderr}");
+    }
+}
+
+#[test]
+fn a_pipe_that_is_closed_at_its_other_end_leaves_the_host_alone() {
+    let host = compile("plain", &[]);
+    let mut command = Command::new("bash");
+    // By its end the reader is gone. The line is about the variable that there is not.
+    command.args(["-c", "exec 2> >(exec true); sleep 0.3; exec \"$@\"", "bash"]);
+    command.arg(host).arg(plugin()).arg("10");
+    play(&mut command, &[("NCCLSCOPE_MOOD", "good")]).survived();
+}

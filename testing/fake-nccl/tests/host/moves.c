@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// A host that goes to another directory after its first communicator, then asks for a dump and
+// tries what a hang does: PLUGIN.
+#include "host.h"
+
+int main(int argc, char **argv) {
+    if (argc != 2) return 2;
+    load(argv[1]);
+    comm = init(0xc0ffee);
+    all_reduce(comm, 0);
+    if (chdir("/proc") != 0) fail("chdir");
+    int (*dump)(const char *) = function("ncclscope_dump");
+    int (*drill)(double) = function("ncclscope_simulate_hang");
+    if (dump(NULL) != 0) fail("the dump is refused");
+    if (drill(60) != 0) fail("the drill is refused");
+    wait_ms(1500);
+    nccl->finalize(comm);
+    say("survived\n");
+    return 0;
+}
