@@ -39,6 +39,9 @@ impl Runtime {
             self.lock().phase = Phase::Off;
             return;
         }
+        if config.hang_actions.exec.is_some() {
+            sys::exec::keep_environment();
+        }
         self.nonce.store(sys::nonce() | 1, Ordering::Relaxed);
         let Some(drain) = self.open(&config, &host, pid, nccl_version) else {
             self.lock().phase = Phase::Off;

@@ -8,6 +8,7 @@
 use core::ffi::{CStr, c_char};
 use std::ffi::CString;
 use std::io;
+use std::sync::OnceLock;
 
 /// Open files that are looked for.
 const MOST_FILES: usize = 1 << 16;
@@ -27,20 +28,34 @@ impl Child {
     }
 }
 
-/// Runs `command` by `/bin/sh -c`, with `more` (`NAME=VALUE`) in its environment.
-///
-/// # Errors
-/// The system's.
-pub(crate) fn shell(command: &str, more: &[String]) -> io::Result<Child> {
-    let own = std::env::vars_os().map(|(name, value)| {
+/// The environment that commands get.
+static ENVIRONMENT: OnceLock<Vec<CString>> = OnceLock::new();
+
+/// Keeps the environment as it is now for the commands of later: by then the application may be
+/// changing it, which moves the memory that it lies in.
+pub(crate) fn keep_environment() {
+    ENVIRONMENT.get_or_init(environment);
+}
+
+fn environment() -> Vec<CString> {
+    let entries = std::env::vars_os().map(|(name, value)| {
         let mut entry = name.into_encoded_bytes();
         entry.push(b'=');
         entry.extend(value.into_encoded_bytes());
         entry
     });
-    let more = more.iter().map(|entry| entry.clone().into_bytes());
+    entries.filter_map(|entry| CString::new(entry).ok()).collect()
+}
+
+/// Runs `command` by `/bin/sh -c`, with `more` (`NAME=VALUE`) in its environment.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn shell(command: &str, more: &[String]) -> io::Result<Child> {
+    let own = ENVIRONMENT.get_or_init(environment).iter().cloned().map(Ok);
+    let more = more.iter().map(|entry| CString::new(entry.as_str()));
     let environment: Vec<CString> =
-        own.chain(more).map(CString::new).collect::<Result<_, _>>().map_err(io::Error::other)?;
+        own.chain(more).collect::<Result<_, _>>().map_err(io::Error::other)?;
     let command = CString::new(command).map_err(io::Error::other)?;
     let mut actions = Actions::new()?;
     for file in open_files() {

@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
+#[expect(clippy::print_stdout, reason = "a test says that it was skipped")]
 /// Runs a host with the default directory, in a `/tmp` of its own that `before` has been at.
 /// Without the right to have one: `None`.
 fn in_own_tmp(before: &str, env: &[(&str, &str)]) -> Option<Output> {

@@ -8,6 +8,7 @@ Each host is a file of its own beside this one, compiled by `cc` when its test r
 
 mod common;
 mod directories;
+mod life;
 mod limits;
 
 /// Threads of ours begin in what static thread-local storage leaves of their stack.

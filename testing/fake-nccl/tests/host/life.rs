@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a host does with itself while the plugin is there: its environment, its threads, its clock,
+//! its children.
+
+use crate::common::{compile, play, plugin};
+use ncclscope_trace::EventKind;
+use std::process::Command;
+use std::time::Duration;
+
+#[test]
+fn the_environment_is_read_once() {
+    let host = compile("environment", &[]);
+    let control = tempfile::tempdir().unwrap();
+    let told = control.path().join("told");
+    let command = format!("exec:env > {0}.part && mv {0}.part {0}", told.display());
+    let env = [
+        ("NCCLSCOPE_CONTROL", control.path().to_str().unwrap()),
+        ("NCCLSCOPE_HANG_ACTION", &command),
+        ("SLURM_JOB_ID", "early"),
+        ("EARLY", "1"),
+    ];
+    let played = play(Command::new(host).arg(plugin()).arg(control.path()), &env);
+    played.survived();
+    let stdout = String::from_utf8_lossy(&played.output.stdout);
+    assert!(stdout.contains("\tjob=early\t"), "{stdout}");
+    // The command may outlive the process.
+    let come = (0..200).find_map(|_| {
+        std::thread::sleep(Duration::from_millis(50));
+        std::fs::read_to_string(&told).ok()
+    });
+    let told = come.unwrap_or_else(|| panic!("no command was run: {:?}", played.output));
+    let has = |line: &str| told.lines().any(|is| is == line);
+    assert!(has("EARLY=1") && has("SLURM_JOB_ID=early") && has("NCCLSCOPE_HANG_DRILL=1"), "{told}");
+    assert!(!has("LATE=1"), "{told}");
+}
+
+#[test]
+fn threads_may_call_us_as_they_end() {
+    let host = compile("ends", &[]);
+    let played = play(Command::new(host).arg(plugin()), &[]);
+    played.survived();
+    // Eight threads, with one operation each before and four after their end began.
+    // What came when no lane was ready is counted: a lane that is taken in the last round stays
+    // with the thread that is gone until the drain thread looks for it.
+    let lost = played.recording().header().without_lane[EventKind::Coll as usize];
+    assert_eq!(played.operations() as u64 + lost, 8 * 5);
+}
