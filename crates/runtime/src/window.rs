@@ -3,11 +3,13 @@
 When operations are recorded: from when on, until when, and every how many-th.
 
 A request is words of the form `NAME=VALUE`: `for=500ms`, `steps=10`, `at=1790857026.5`,
-`sample=16`. What it means is worked out here; who asks for the time, and who opens and shuts the
-gate, is [`crate::Runtime`].
+`sample=16`. What it means is worked out here; who opens and shuts the gate is [`crate::Runtime`].
+
+Lengths go by the monotonic clock. The time of day, which may be set at any time, only says what
+moment `at` is, when the request comes.
 */
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// How long after a window's end its operations may start children of their own: see
 /// [`ncclscope_recorder::gate`].
@@ -124,6 +126,30 @@ impl Decimal {
     }
 }
 
+/// A moment by both clocks, ns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Now {
+    /// Since some moment in the past; never set.
+    pub(crate) monotonic: i64,
+    /// Since 1970.
+    pub(crate) realtime: i64,
+}
+
+impl Now {
+    /// Asks both.
+    pub(crate) fn read() -> Now {
+        let realtime = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let monotonic = ncclscope_recorder::clock::now_ns();
+        Now { monotonic: i64::try_from(monotonic).unwrap_or(i64::MAX), realtime: ns(realtime) }
+    }
+
+    /// A time of day as the monotonic clock will have it, or had it.
+    fn monotonic_of(self, at: u64) -> i64 {
+        let away = i64::try_from(at).unwrap_or(i64::MAX).saturating_sub(self.realtime);
+        self.monotonic.saturating_add(away)
+    }
+}
+
 /// What happens now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Turn {
@@ -135,18 +161,27 @@ pub(crate) enum Turn {
     Settle,
 }
 
-/// What is to happen, and when.
+/// What is to happen, and when: ns of the monotonic clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Schedule {
-    waiting: Option<Request>,
+    waiting: Option<Waiting>,
     end: Option<Moment>,
-    settle: Option<u64>,
+    settle: Option<i64>,
     step: u64,
+}
+
+/// A window that has not begun.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Waiting {
+    /// `None`: with the next training step.
+    begin: Option<i64>,
+    end: End,
+    sample: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Moment {
-    At(u64),
+    At(i64),
     Step(u64),
 }
 
@@ -155,35 +190,38 @@ impl Schedule {
         Schedule { waiting: None, end: None, settle: None, step: 0 }
     }
 
-    /// Takes a request at `now` (ns, as all times here), in place of any before it.
+    /// Takes a request in place of any before it.
     pub(crate) fn request(
         &mut self,
         request: Request,
-        now: u64,
+        now: Now,
     ) -> Result<Option<Turn>, &'static str> {
-        let latest = now.saturating_add(ns(FURTHEST));
-        if request.at.is_some_and(|at| at > latest) {
+        let begin = match (request.at, request.end) {
+            (Some(at), _) => Some(now.monotonic_of(at)),
+            (None, End::Steps(_)) => None,
+            (None, _) => Some(now.monotonic),
+        };
+        let latest = now.monotonic.saturating_add(ns(FURTHEST));
+        if begin.is_some_and(|begin| begin > latest) {
             return Err("at= is more than a week away");
         }
-        self.waiting = Some(request);
-        let begins_with_a_step = request.at.is_none() && matches!(request.end, End::Steps(_));
-        Ok(if begins_with_a_step { None } else { self.due(now) })
+        self.waiting = Some(Waiting { begin, end: request.end, sample: request.sample });
+        Ok(begin.and_then(|_| self.due(now)))
     }
 
     /// Somebody says stop.
-    pub(crate) fn stop(&mut self, now: u64) -> Turn {
+    pub(crate) fn stop(&mut self, now: Now) -> Turn {
         self.waiting = None;
         self.end = None;
-        self.settle = Some(now.saturating_add(ns(SETTLES_AFTER)));
+        self.settle = Some(now.monotonic.saturating_add(ns(SETTLES_AFTER)));
         Turn::Stop
     }
 
     /// A training step begins.
-    pub(crate) fn step(&mut self, step: u64, now: u64) -> Option<Turn> {
+    pub(crate) fn step(&mut self, step: u64, now: Now) -> Option<Turn> {
         self.step = step;
-        let waits = self.waiting.is_some_and(|request| request.at.is_none());
-        if waits {
-            return self.begin(now);
+        if let Some(window) = self.waiting.filter(|window| window.begin.is_none()) {
+            return Some(self.begin(window, now.monotonic));
         }
         match self.end {
             Some(Moment::Step(last)) if step >= last => Some(self.stop(now)),
@@ -192,37 +230,32 @@ impl Schedule {
     }
 
     /// What the time brings.
-    pub(crate) fn due(&mut self, now: u64) -> Option<Turn> {
-        if self.next() > Some(now) {
-            return None;
+    pub(crate) fn due(&mut self, now: Now) -> Option<Turn> {
+        if let Some(window) = self.waiting
+            && let Some(begin) = window.begin.filter(|&begin| begin <= now.monotonic)
+        {
+            return Some(self.begin(window, begin));
         }
-        if let Some(request) = self.waiting {
-            let waits_for_step = request.at.is_none() && matches!(request.end, End::Steps(_));
-            if !waits_for_step && request.at.is_none_or(|at| at <= now) {
-                return self.begin(now);
-            }
-        }
-        if matches!(self.end, Some(Moment::At(end)) if end <= now) {
+        if matches!(self.end, Some(Moment::At(end)) if end <= now.monotonic) {
             return Some(self.stop(now));
         }
-        if self.settle.is_some_and(|settle| settle <= now) {
+        if self.settle.is_some_and(|settle| settle <= now.monotonic) {
             self.settle = None;
             return Some(Turn::Settle);
         }
         None
     }
 
-    /// When [`Schedule::due`] will bring something; steps aside.
-    pub(crate) fn next(&self) -> Option<u64> {
-        let begin = self.waiting.and_then(|request| match (request.at, request.end) {
-            (None, End::Steps(_)) => None,
-            (at, _) => Some(at.unwrap_or(0)),
-        });
+    /// How long until [`Schedule::due`] will bring something; steps aside.
+    pub(crate) fn wait(&self, now: Now) -> Option<Duration> {
+        let begin = self.waiting.and_then(|window| window.begin);
         let end = match self.end {
             Some(Moment::At(end)) => Some(end),
             _ => None,
         };
-        [begin, end, self.settle].into_iter().flatten().min()
+        let next = [begin, end, self.settle].into_iter().flatten().min()?;
+        let wait = next.saturating_sub(now.monotonic);
+        Some(Duration::from_nanos(u64::try_from(wait).unwrap_or(0)))
     }
 
     /// True while a request waits for its time or its step.
@@ -230,33 +263,42 @@ impl Schedule {
         self.waiting.is_some()
     }
 
-    fn begin(&mut self, now: u64) -> Option<Turn> {
-        let request = self.waiting.take()?;
-        self.end = match request.end {
+    /// Begins a window. A length counts from the time that all hosts agreed on, however late this
+    /// one looks.
+    fn begin(&mut self, window: Waiting, since: i64) -> Turn {
+        self.waiting = None;
+        self.end = match window.end {
             End::Open => None,
-            // From the time that all hosts agreed on, however late this one looks.
-            End::After(length) => {
-                Some(Moment::At(request.at.unwrap_or(now).saturating_add(ns(length))))
-            }
+            End::After(length) => Some(Moment::At(since.saturating_add(ns(length)))),
             End::Steps(steps) => Some(Moment::Step(self.step.saturating_add(steps))),
         };
         self.settle = None;
-        Some(Turn::Start { sample: request.sample })
+        Turn::Start { sample: window.sample }
     }
 }
 
-fn ns(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+fn ns(duration: Duration) -> i64 {
+    i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const S: u64 = 1_000_000_000;
+    const S: i64 = 1_000_000_000;
     const START: Option<Turn> = Some(Turn::Start { sample: 1 });
 
-    fn asked(text: &str, now: u64) -> (Schedule, Option<Turn>) {
+    /// A moment of a machine that came up 1000 s after 1970.
+    fn at(monotonic: i64) -> Now {
+        Now { monotonic, realtime: monotonic + 1000 * S }
+    }
+
+    /// ns until the next turn.
+    fn wait(schedule: &Schedule, now: i64) -> Option<i64> {
+        schedule.wait(at(now)).map(ns)
+    }
+
+    fn asked(text: &str, now: Now) -> (Schedule, Option<Turn>) {
         let mut schedule = Schedule::new();
         let turn = schedule.request(Request::parse(text).unwrap(), now).unwrap();
         (schedule, turn)
@@ -284,45 +326,69 @@ mod tests {
 
     #[test]
     fn a_window_by_time() {
-        let (mut schedule, turn) = asked("for=2s", 5 * S);
-        assert_eq!((turn, schedule.next()), (START, Some(7 * S)));
-        assert_eq!(schedule.due(7 * S - 1), None);
-        assert_eq!(schedule.due(7 * S), Some(Turn::Stop));
-        assert_eq!((schedule.due(16 * S), schedule.due(17 * S)), (None, Some(Turn::Settle)));
-        assert_eq!(schedule.next(), None);
+        let (mut schedule, turn) = asked("for=2s", at(5 * S));
+        assert_eq!((turn, wait(&schedule, 5 * S)), (START, Some(2 * S)));
+        assert_eq!(schedule.due(at(7 * S - 1)), None);
+        assert_eq!(schedule.due(at(7 * S)), Some(Turn::Stop));
+        assert_eq!(wait(&schedule, 7 * S), Some(10 * S));
+        let late = [schedule.due(at(16 * S)), schedule.due(at(17 * S))];
+        assert_eq!((late, wait(&schedule, 17 * S)), ([None, Some(Turn::Settle)], None));
     }
 
     #[test]
     fn hosts_that_look_late_end_together() {
-        let (mut schedule, turn) = asked("at=10 for=2s", 5 * S);
-        assert_eq!((turn, schedule.next()), (None, Some(10 * S)));
-        assert_eq!(schedule.due(11 * S), START);
-        assert_eq!(schedule.next(), Some(12 * S));
-        assert!(Schedule::new().request(Request::parse("at=10000000").unwrap(), S).is_err());
-        let (mut past, turn) = asked("at=1 for=2s", 5 * S);
-        assert_eq!((turn, past.due(5 * S)), (START, Some(Turn::Stop)));
+        let (mut schedule, turn) = asked("at=1010 for=2s", at(5 * S));
+        assert_eq!((turn, wait(&schedule, 5 * S)), (None, Some(5 * S)));
+        assert_eq!(schedule.due(at(11 * S)), START);
+        assert_eq!(wait(&schedule, 11 * S), Some(S));
+        assert!(Schedule::new().request(Request::parse("at=10000000").unwrap(), at(S)).is_err());
+        // Long before the machine came up.
+        let (mut past, turn) = asked("at=1 for=2s", at(5 * S));
+        assert_eq!((turn, past.due(at(5 * S))), (START, Some(Turn::Stop)));
+        let (mut past, turn) = asked("at=1 for=1005s", at(5 * S));
+        assert_eq!((turn, wait(&past, 5 * S)), (START, Some(S)));
+        assert_eq!(past.due(at(6 * S)), Some(Turn::Stop));
+    }
+
+    #[test]
+    fn setting_the_time_of_day_moves_nothing() {
+        for hour in [3600 * S, -3600 * S] {
+            let set = |monotonic: i64| Now { realtime: monotonic + hour, monotonic };
+            let (mut schedule, turn) = asked("for=2s", at(5 * S));
+            assert_eq!((turn, schedule.due(set(6 * S))), (START, None));
+            assert_eq!(schedule.wait(set(6 * S)), Some(Duration::from_secs(1)));
+            assert_eq!(schedule.due(set(7 * S)), Some(Turn::Stop));
+            let settles = [schedule.due(set(17 * S - 1)), schedule.due(set(17 * S))];
+            assert_eq!(settles, [None, Some(Turn::Settle)]);
+            // A moment is what it was when it was asked for.
+            let (mut schedule, turn) = asked("at=1010 for=2s", at(5 * S));
+            assert_eq!((turn, schedule.due(set(9 * S))), (None, None));
+            assert_eq!(schedule.due(set(10 * S)), START);
+            assert_eq!(schedule.due(set(12 * S)), Some(Turn::Stop));
+        }
     }
 
     #[test]
     fn a_window_of_steps() {
-        let (mut schedule, turn) = asked("steps=2", 5 * S);
-        assert_eq!((turn, schedule.due(9 * S), schedule.next()), (None, None, None));
-        assert_eq!(schedule.step(40, 10 * S), START);
-        assert_eq!(schedule.step(41, 11 * S), None);
-        assert_eq!(schedule.step(42, 12 * S), Some(Turn::Stop));
-        assert_eq!(schedule.step(43, 13 * S), None);
-        let (mut schedule, _) = asked("at=10 steps=1", 5 * S);
-        assert_eq!(schedule.step(7, 6 * S), None, "its time has not come");
-        assert_eq!((schedule.due(10 * S), schedule.step(8, 11 * S)), (START, Some(Turn::Stop)));
+        let (mut schedule, turn) = asked("steps=2", at(5 * S));
+        assert_eq!((turn, schedule.due(at(9 * S)), wait(&schedule, 9 * S)), (None, None, None));
+        assert_eq!(schedule.step(40, at(10 * S)), START);
+        assert_eq!(schedule.step(41, at(11 * S)), None);
+        assert_eq!(schedule.step(42, at(12 * S)), Some(Turn::Stop));
+        assert_eq!(schedule.step(43, at(13 * S)), None);
+        let (mut schedule, _) = asked("at=1010 steps=1", at(5 * S));
+        assert_eq!(schedule.step(7, at(6 * S)), None, "its time has not come");
+        let turns = (schedule.due(at(10 * S)), schedule.step(8, at(11 * S)));
+        assert_eq!(turns, (START, Some(Turn::Stop)));
     }
 
     #[test]
     fn a_later_word_wins() {
-        let (mut schedule, _) = asked("for=2s", 0);
-        assert_eq!(schedule.request(Request::default(), S), Ok(START));
-        assert_eq!(schedule.due(60 * S), None, "it has no end any more");
-        assert_eq!(schedule.stop(61 * S), Turn::Stop);
-        assert_eq!(schedule.request(Request::default(), 62 * S), Ok(START));
-        assert_eq!(schedule.due(100 * S), None, "what was started again does not settle");
+        let (mut schedule, _) = asked("for=2s", at(0));
+        assert_eq!(schedule.request(Request::default(), at(S)), Ok(START));
+        assert_eq!(schedule.due(at(60 * S)), None, "it has no end any more");
+        assert_eq!(schedule.stop(at(61 * S)), Turn::Stop);
+        assert_eq!(schedule.request(Request::default(), at(62 * S)), Ok(START));
+        assert_eq!(schedule.due(at(100 * S)), None, "what was started again does not settle");
     }
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The first communicator of the process: configuration, memory, threads.
 
+use super::Runtime;
 use super::resource::resource;
 use super::state::Phase;
-use super::{Runtime, control};
 use crate::config::{self, Config, FirstWindow, Mode};
 use crate::drain::{self, Drain, Order};
 use crate::lanes;
@@ -13,6 +13,7 @@ use crate::meter::Meter;
 use crate::recording::{Opening, Recording};
 use crate::socket::Socket;
 use crate::watchdog::{Place, Watchdog};
+use crate::window::Now;
 use crate::{probe, sys};
 use core::sync::atomic::Ordering;
 use ncclscope_recorder::{clock, gate, registry};
@@ -169,7 +170,7 @@ impl Runtime {
     fn first_window(&self, state: &mut super::State, configured: FirstWindow) {
         gate::stop();
         if let FirstWindow::On(request) = state.early.take().unwrap_or(configured) {
-            let turn = state.schedule.request(request, control::realtime_ns());
+            let turn = state.schedule.request(request, Now::read());
             self.turn(state, turn.unwrap_or(None));
         }
     }

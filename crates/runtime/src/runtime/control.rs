@@ -11,7 +11,7 @@ use crate::sys::{
     self,
     signal::{self, Wish},
 };
-use crate::window::{Request, Turn};
+use crate::window::{Now, Request, Turn};
 use ncclscope_recorder::{clock, gate};
 use ncclscope_trace::{EventKind, What};
 use std::fmt;
@@ -83,7 +83,7 @@ impl Runtime {
             return Ok(());
         }
         let bad = |why: &str| Refusal::Bad(why.to_owned());
-        let turn = state.schedule.request(request, realtime_ns()).map_err(bad)?;
+        let turn = state.schedule.request(request, Now::read()).map_err(bad)?;
         self.turn(&mut state, turn);
         // It sleeps until what it knows to be next.
         state.wake_drain();
@@ -100,7 +100,7 @@ impl Runtime {
             state.early = Some(FirstWindow::Off);
             return Ok(());
         }
-        let turn = state.schedule.stop(realtime_ns());
+        let turn = state.schedule.stop(Now::read());
         self.turn(&mut state, Some(turn));
         state.wake_drain();
         Ok(())
@@ -133,7 +133,7 @@ impl Runtime {
         if state.is_running() {
             self.moment(What::Step, None, step);
         }
-        let turn = state.schedule.step(step, realtime_ns());
+        let turn = state.schedule.step(step, Now::read());
         self.turn(&mut state, turn);
         Ok(())
     }
@@ -267,11 +267,10 @@ impl Runtime {
 
     /// What the time brings, and how long until it brings more.
     pub(super) fn keep_schedule(&self, state: &mut State) -> Option<Duration> {
-        while let Some(turn) = state.schedule.due(realtime_ns()) {
+        while let Some(turn) = state.schedule.due(Now::read()) {
             self.turn(state, Some(turn));
         }
-        let wait = state.schedule.next()?.saturating_sub(realtime_ns());
-        Some(Duration::from_nanos(wait))
+        state.schedule.wait(Now::read())
     }
 
     /// Does what the schedule says.
@@ -327,11 +326,6 @@ impl Runtime {
     }
 }
 
-pub(super) fn realtime_ns() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
-}
-
 /// Where a dump of `recording` goes. A directory gets the name of the recording, so that those of
 /// all ranks can lie in one and are read as one run.
 fn dump_file(recording: &Path, to: Option<&Path>) -> PathBuf {
@@ -340,7 +334,8 @@ fn dump_file(recording: &Path, to: Option<&Path>) -> PathBuf {
         Some(file) if file.extension().is_some_and(|e| e == "nscope") => file.to_owned(),
         Some(dir) => dir.join(name),
         None => {
-            let seconds = realtime_ns() / 1_000_000_000;
+            let seconds =
+                SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
             let beside = recording.parent().unwrap_or_else(|| Path::new("."));
             beside.join(format!("dump-{seconds}")).join(name)
         }

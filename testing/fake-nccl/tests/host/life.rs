@@ -45,3 +45,13 @@ fn threads_may_call_us_as_they_end() {
     let lost = played.recording().header().without_lane[EventKind::Coll as usize];
     assert_eq!(played.operations() as u64 + lost, 8 * 5);
 }
+
+#[test]
+fn a_window_is_as_long_as_it_says_whatever_the_time_of_day_does() {
+    let host = compile("clock", &["-rdynamic"]);
+    for set_by in ["3600", "-3600"] {
+        let played = play(Command::new(&host).arg(plugin()).arg(set_by), &[]);
+        played.survived();
+        assert_eq!(played.operations(), 2);
+    }
+}
