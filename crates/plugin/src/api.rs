@@ -12,7 +12,8 @@ users is `docs/control.md`.
 use crate::external::{self, Ask};
 use core::cell::RefCell;
 use core::ffi::{CStr, c_char, c_int, c_void};
-use ncclscope_runtime::sys::shield::Shield;
+use ncclscope_recorder::gate;
+use ncclscope_runtime::sys::{self, shield::Shield};
 use ncclscope_runtime::{Refusal, Request, Runtime};
 use std::borrow::Cow;
 use std::ffi::CString;
@@ -172,6 +173,10 @@ pub unsafe extern "C" fn ncclscope_on_hang(
     user: *mut c_void,
 ) -> c_int {
     answer(|| {
+        // A child of a fork has no watchdog, and its copy of the lock may be held for ever.
+        if gate::is_dead() || sys::is_child() {
+            return Err(Refusal::Off);
+        }
         let user = User(user);
         let listener = callback.map(|callback| -> ncclscope_runtime::OnHang {
             Box::new(move |json| {

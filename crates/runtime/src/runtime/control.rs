@@ -310,8 +310,8 @@ impl Runtime {
 
     /// The state, unless nothing is recorded in this process.
     fn live(&self) -> Result<crate::sys::lock::Guard<'_, State>, Refusal> {
-        // In a child of a fork the lock may be held for ever.
-        if gate::is_dead() {
+        // A child's copy of the lock may be held by a thread that it has not got.
+        if gate::is_dead() || sys::is_child() {
             return Err(Refusal::Off);
         }
         let state = self.lock();

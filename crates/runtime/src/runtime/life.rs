@@ -85,7 +85,7 @@ impl Runtime {
     /// A communicator is finalized. Its late events are still recorded.
     pub fn detach(&'static self, context: u64) {
         // NCCL finalizes what `init` gave it; anything else must not end a communicator's life.
-        if is_other_process() || !self.is_ours(context) {
+        if sys::is_child() || !self.is_ours(context) {
             return;
         }
         let index = self.comm_of(context);
@@ -120,7 +120,7 @@ impl Runtime {
     /// The process ends in order.
     fn close(&'static self) {
         // In a child of a fork the file is the parent's, and so may be any lock.
-        if is_other_process() {
+        if sys::is_child() {
             return;
         }
         let until = Instant::now() + EXIT_PATIENCE;
@@ -170,11 +170,6 @@ fn wait_while_it_writes(mut closed: Reply<()>, last: &Drain) {
     }
 }
 
-/// In a child of a fork nothing of ours works: threads are gone, and locks may be held for ever.
-pub(super) fn is_other_process() -> bool {
-    sys::pid() != sys::cached_pid().cast_unsigned()
-}
-
 fn comm(index: u16, info: &CommInfo, nccl_version: u32) -> Comm {
     Comm {
         index,
@@ -191,6 +186,7 @@ fn comm(index: u16, info: &CommInfo, nccl_version: u32) -> Comm {
 
 /// After a fork the child has no drain thread, and its memory is the parent's recording.
 pub(super) extern "C" fn in_child() {
+    sys::note_fork();
     Runtime::get().kill();
 }
 

@@ -12,7 +12,7 @@ pub(crate) mod signal;
 pub(crate) mod threads;
 
 use core::ffi::{CStr, c_char, c_int, c_void};
-use core::sync::atomic::{AtomicI32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
@@ -56,6 +56,21 @@ pub(crate) fn cache_pid() {
 #[inline(always)]
 pub fn cached_pid() -> i32 {
     PID.load(Ordering::Relaxed)
+}
+
+/// True in a child of the process that began to record: forked, or made by a system call of its
+/// own, where nothing of us was run. What the child has of our memory may be locked for ever.
+#[must_use]
+pub fn is_child() -> bool {
+    let began = cached_pid();
+    FORKED.load(Ordering::Relaxed) || (began != 0 && began != pid().cast_signed())
+}
+
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+/// Notes that this is a child, whatever its id: it may be the same in a namespace of its own.
+pub(crate) fn note_fork() {
+    FORKED.store(true, Ordering::Relaxed);
 }
 
 /// A number that another process is unlikely to have.

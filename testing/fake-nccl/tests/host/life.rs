@@ -55,3 +55,15 @@ fn a_window_is_as_long_as_it_says_whatever_the_time_of_day_does() {
         assert_eq!(played.operations(), 2);
     }
 }
+
+/// Children have a copy of our lock as it was, held by a thread of which there is no copy.
+#[test]
+fn children_of_a_busy_host_call_us_and_end_at_once() {
+    let host = compile("forks", &[]);
+    let played = play(Command::new(&host).arg(plugin()), &[]);
+    played.survived();
+    let stdout = String::from_utf8_lossy(&played.output.stdout).into_owned();
+    let slowest = stdout.lines().find_map(|line| line.strip_prefix("slowest ")).unwrap();
+    assert!(slowest.parse::<u32>().unwrap() < 900, "{slowest} ms");
+    assert_eq!(played.recording().problems(), &[] as &[String]);
+}
