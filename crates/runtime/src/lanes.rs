@@ -2,16 +2,20 @@
 //! The lanes file of this process, and those that dead processes left.
 
 use crate::sys;
+use crate::sys::descriptor::{self, Kept};
 use ncclscope_trace::lanes_file::{self, Owner, PREFIX, SUFFIX};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// This process's lanes file, locked for life.
 #[derive(Debug)]
 pub(crate) struct LanesFile {
-    file: File,
+    file: Kept<File>,
+    /// The same, opened again.
+    again: OnceLock<Kept<File>>,
     path: PathBuf,
 }
 
@@ -22,31 +26,47 @@ impl LanesFile {
         let path = folder.join(format!("{PREFIX}{pid}-{nonce:08x}{SUFFIX}"));
         let file =
             OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
-        let lanes = LanesFile { file, path };
-        lanes.begin().inspect_err(|_| lanes.remove())?;
-        Ok(lanes)
+        let begun = Kept::new(file).and_then(|file| {
+            let lanes = LanesFile { file, again: OnceLock::new(), path: path.clone() };
+            lanes.begin().map(|()| lanes)
+        });
+        begun.inspect_err(|_| drop(std::fs::remove_file(&path)))
     }
 
     fn begin(&self) -> io::Result<()> {
-        if !self.has_room(0) {
-            return Err(io::ErrorKind::StorageFull.into());
+        let file = self.file().filter(|file| has_room(file, 0));
+        Ok(file.ok_or(io::ErrorKind::StorageFull)?.try_lock()?)
+    }
+
+    /// The file, unless the host has closed it.
+    fn file(&self) -> Option<&File> {
+        self.file.get().or_else(|| self.again.get()?.get())
+    }
+
+    /// Where the host has closed the file, with it went the lock that says that its owner lives:
+    /// opens and locks it again, once. Where that fails, further lanes are private.
+    pub(crate) fn find_again(&self) {
+        if self.file().is_some() || self.again.get().is_some() {
+            return;
         }
-        Ok(self.file.try_lock()?)
+        let again = descriptor::open_again(&self.path, self.file.identity());
+        if let Ok(file) = again.and_then(Kept::new)
+            && file.get().is_some_and(|file| file.try_lock().is_ok())
+        {
+            let _ = self.again.set(file);
+        }
     }
 
     /// Says whose lanes they are: until then nobody can adopt them.
     pub(crate) fn belongs_to(&self, owner: &Owner) -> io::Result<()> {
-        self.file.write_all_at(&owner.encode(), 0)
+        let file = self.file().ok_or(io::ErrorKind::NotFound)?;
+        file.write_all_at(&owner.encode(), 0)
     }
 
     /// The file, if `bytes` more leave half of the file system free: NCCL needs it too, and crashes
     /// where it runs full (NVIDIA/nccl#2326).
     pub(crate) fn with_room(&self, bytes: u64) -> Option<&File> {
-        self.has_room(bytes).then_some(&self.file)
-    }
-
-    fn has_room(&self, bytes: u64) -> bool {
-        sys::memory_files(&self.file).is_some_and(|(free, total)| free >= bytes + total / 2)
+        self.file().filter(|file| has_room(file, bytes))
     }
 
     /// The file's path.
@@ -58,6 +78,10 @@ impl LanesFile {
     pub(crate) fn remove(&self) {
         let _ = std::fs::remove_file(&self.path);
     }
+}
+
+fn has_room(file: &File, bytes: u64) -> bool {
+    sys::memory_files(file).is_some_and(|(free, total)| free >= bytes + total / 2)
 }
 
 /// Puts the lanes that killed processes left in `folder` into their recordings. What cannot be

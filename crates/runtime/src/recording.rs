@@ -15,6 +15,7 @@ use crate::lanes::LanesFile;
 use crate::reply::{Answer, Reply};
 use crate::runtime::Runtime;
 use crate::sys;
+use crate::sys::descriptor::{self, Identity};
 use crate::sys::lock::Lock;
 use crate::tracks::Tracks;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -25,6 +26,7 @@ use ncclscope_trace::layout::Header;
 use ncclscope_trace::{Definition, Writer};
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
@@ -87,6 +89,10 @@ enum Stage {
 #[derive(Debug)]
 struct Open {
     writer: Writer,
+    /// What the writer's descriptor must lead to.
+    file: Identity,
+    /// The file was closed by the host, and is not to be found again.
+    is_gone: bool,
     path: PathBuf,
     lanes: Option<Arc<LanesFile>>,
     /// Definitions that are not written yet.
@@ -195,7 +201,7 @@ impl Recording {
                     && let Ok(number) = u16::try_from(lane)
                     && let Some(range) = self.tracks.take(lane, (header, ring), PIECE, &mut words)
                 {
-                    let result = open.writer.append(number, range.start, &words);
+                    let result = open.writer().append(number, range.start, &words);
                     open.keep(result, runtime);
                     header.take_until(range.end);
                     self.done.fetch_add(1, Ordering::Relaxed);
@@ -251,18 +257,44 @@ impl Open {
     fn create(opening: Opening) -> io::Result<Open> {
         let Opening { dir, header, ring_bytes, lanes } = opening;
         let dir = std::path::absolute(dir)?;
-        let (writer, path) = create(&dir, &header, ring_bytes)?;
+        let (mut writer, path) = create(&dir, &header, ring_bytes)?;
+        let file = move_up(&mut writer).inspect_err(|_| drop(std::fs::remove_file(&path)))?;
         let owner = Owner { pid: header.pid, process: header.process, recording: path.clone() };
         lanes.iter().try_for_each(|lanes| lanes.belongs_to(&owner))?;
         let waiting = VecDeque::new();
         let words = Vec::new();
-        Ok(Open { writer, path, lanes, waiting, waiting_lost: 0, has_failed: false, words })
+        Ok(Open {
+            writer,
+            file,
+            is_gone: false,
+            path,
+            lanes,
+            waiting,
+            waiting_lost: 0,
+            has_failed: false,
+            words,
+        })
+    }
+
+    /// The writer, for what reads or writes its file. The host may have closed our descriptor, and
+    /// given its number to a file of its own: then it goes on in the file of that name, or nowhere,
+    /// and all that comes is counted as unwritten.
+    fn writer(&mut self) -> &mut Writer {
+        if !self.file.is(self.writer.file()) {
+            let again = descriptor::open_again(&self.path, self.file);
+            self.is_gone = again.is_err();
+            if let Ok(file) = again.or_else(|_| descriptor::refusing()) {
+                self.file = Identity::of(file.as_fd()).unwrap_or(self.file);
+                descriptor::let_go(self.writer.go_on_in(file));
+            }
+        }
+        &mut self.writer
     }
 
     fn run(&mut self, job: Job, runtime: &'static Runtime) {
         match job {
             Job::Words { lane, from, words } => {
-                let result = self.writer.append(lane, from, &words);
+                let result = self.writer().append(lane, from, &words);
                 self.keep(result, runtime);
             }
             Job::Define(definition) => {
@@ -279,11 +311,11 @@ impl Open {
             }
             Job::Checkpoint { hz, rest, done } => {
                 self.sync(hz, runtime);
-                done.give(self.writer.checkpoint().map(|checkpoint| (checkpoint, rest)));
+                done.give(self.writer().checkpoint().map(|checkpoint| (checkpoint, rest)));
             }
             Job::Close { hz, rest, done } => {
                 for Rest { lane, position, words } in rest {
-                    let result = self.writer.append(lane, position, &words);
+                    let result = self.writer().append(lane, position, &words);
                     self.keep(result, runtime);
                 }
                 self.close(hz, runtime);
@@ -294,11 +326,11 @@ impl Open {
 
     /// Writes the definitions that wait, up to one that cannot be written now.
     fn define_waiting(&mut self) {
-        while let Some(definition) = self.waiting.front() {
-            if self.writer.define(definition).is_err() {
+        while let Some(definition) = self.waiting.pop_front() {
+            if self.writer().define(&definition).is_err() {
+                self.waiting.push_front(definition);
                 return;
             }
-            self.waiting.pop_front();
         }
     }
 
@@ -316,9 +348,10 @@ impl Open {
     /// the recording is read.
     fn sync(&mut self, hz: u64, runtime: &'static Runtime) {
         let recorder = runtime.recorder();
-        if self.writer.is_unlinked().unwrap_or(false) {
+        if self.writer().is_unlinked().unwrap_or(false) || self.is_gone {
             self.begin_anew(runtime);
         }
+        self.lanes.iter().for_each(|lanes| lanes.find_again());
         let header = self.writer.header_mut();
         header.hz = hz;
         runtime.count(header);
@@ -326,10 +359,10 @@ impl Open {
         let lanes = recorder.lanes().filter(|(_, header)| header.was_used());
         let lanes: Vec<_> = lanes.map(|(lane, header)| (lane, header.snapshot())).collect();
         for (lane, bytes) in lanes {
-            let result = self.writer.write_lane(lane, &bytes);
+            let result = self.writer().write_lane(lane, &bytes);
             self.keep(result, runtime);
         }
-        let result = self.writer.sync_header();
+        let result = self.writer().sync_header();
         self.keep(result, runtime);
     }
 
@@ -367,7 +400,7 @@ impl Open {
     /// Ends the recording: the file is as short as it can be.
     fn close(&mut self, hz: u64, runtime: &'static Runtime) {
         let end = self.writer.blocks_end();
-        let result = self.writer.file().set_len(end);
+        let result = self.writer().file().set_len(end);
         self.keep(result, runtime);
         let unwritten = self.waiting.len() as u64;
         let header = self.writer.header_mut();
@@ -378,6 +411,14 @@ impl Open {
         // What late callbacks still write goes nowhere.
         self.lanes.iter().for_each(|lanes| lanes.remove());
     }
+}
+
+/// Gives a writer's file a number that the host hardly comes to.
+fn move_up(writer: &mut Writer) -> io::Result<Identity> {
+    let moved = descriptor::move_up(writer.file().try_clone()?)?;
+    let identity = Identity::of(moved.as_fd())?;
+    drop(writer.go_on_in(moved));
+    Ok(identity)
 }
 
 /// Creates `HOST-PID.nscope` in `dir`, or, where an earlier process left one, `HOST-PID.nscope.N`.

@@ -9,12 +9,12 @@ the form `NAME=VALUE`, or `error` and a sentence; then the connection ends.
 The socket lies in a directory that only its user can enter; connections of other users, but root,
 are closed unread. A request has an end in length and in time, and there are few at once: whoever
 floods the socket waits longer than the others, and keeps nobody from recording. The thread sleeps
-until somebody connects.
+until somebody connects, but for a look every ten seconds.
 */
 
 use crate::own;
 use crate::runtime::{Refusal, Runtime};
-use crate::sys::{self, peer};
+use crate::sys::{self, descriptor::Kept, peer};
 use crate::window::Request;
 use std::collections::VecDeque;
 use std::fs;
@@ -31,6 +31,9 @@ const CLIENTS: usize = 16;
 const AT_ONCE: usize = 64;
 /// Bytes of a request.
 const LONGEST: usize = 4096;
+/// How often the thread looks whether the socket is still its own: where the host has given its
+/// number to a socket of its own, nothing else would wake it.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// How long a request may take to come.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -54,18 +57,28 @@ impl Socket {
     pub(crate) fn open(dir: &Path, nonce: u32, job: String) -> io::Result<(Socket, Server)> {
         own::ready(dir)?;
         let path = dir.join(format!("{}-{nonce:08x}.sock", sys::pid()));
-        let listener = UnixListener::bind(&path)?;
-        let socket = Socket { path };
-        fs::set_permissions(&socket.path, fs::Permissions::from_mode(0o600))?;
-        listener.set_nonblocking(true)?;
-        Ok((socket, Server { listener, clients: VecDeque::new(), job }))
+        let listener = listen(&path)?;
+        let socket = Socket { path: path.clone() };
+        Ok((socket, Server { listener, path, clients: VecDeque::new(), job }))
     }
+}
+
+/// A socket of that name that its user alone can connect to.
+fn listen(path: &Path) -> io::Result<Kept<UnixListener>> {
+    let listener = UnixListener::bind(path)?;
+    let ready = || {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+        listener.set_nonblocking(true)
+    };
+    ready().inspect_err(|_| drop(fs::remove_file(path)))?;
+    Kept::new(listener)
 }
 
 /// Answers, on a thread of its own.
 #[derive(Debug)]
 pub(crate) struct Server {
-    listener: UnixListener,
+    listener: Kept<UnixListener>,
+    path: PathBuf,
     clients: VecDeque<Client>,
     /// The job's id. The environment is not read later: the application may be changing it.
     job: String,
@@ -73,7 +86,7 @@ pub(crate) struct Server {
 
 #[derive(Debug)]
 struct Client {
-    stream: UnixStream,
+    stream: Kept<UnixStream>,
     request: Vec<u8>,
     until: Instant,
 }
@@ -89,13 +102,23 @@ impl Server {
     /// Answers until nothing can be recorded any more.
     pub(crate) fn run(mut self, runtime: &'static Runtime) {
         while runtime.is_running() {
-            let sockets = self.clients.iter().map(|client| client.stream.as_fd());
-            let sockets: Vec<_> = [self.listener.as_fd()].into_iter().chain(sockets).collect();
+            let Some(listener) = self.listener.get() else {
+                // The host has closed it; its number may be another's.
+                let _ = fs::remove_file(&self.path);
+                match listen(&self.path) {
+                    Ok(listener) => self.listener = listener,
+                    Err(_) => return,
+                }
+                continue;
+            };
+            let sockets = self.clients.iter().filter_map(|client| client.stream.get());
+            let sockets: Vec<_> =
+                [listener.as_fd()].into_iter().chain(sockets.map(AsFd::as_fd)).collect();
             let first = self.clients.iter().map(|client| client.until).min();
             let now = Instant::now();
             // One more, for poll counts whole milliseconds.
             let wait = first.map(|t| t.saturating_duration_since(now) + Duration::from_millis(1));
-            peer::wait_for(&sockets, wait);
+            peer::wait_for(&sockets, Some(wait.unwrap_or(LOOK_EVERY).min(LOOK_EVERY)));
             if !self.accept() {
                 // No descriptor is left for who waits: that would wake us again and again.
                 std::thread::sleep(Duration::from_millis(100));
@@ -107,7 +130,8 @@ impl Server {
     /// Takes new connections. False if the system has no room for one.
     fn accept(&mut self) -> bool {
         for _ in 0..AT_ONCE {
-            match self.listener.accept() {
+            let Some(listener) = self.listener.get() else { return true };
+            match listener.accept() {
                 Ok((stream, _)) => self.admit(stream),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -122,6 +146,7 @@ impl Server {
         if !is_welcome || stream.set_nonblocking(true).is_err() {
             return;
         }
+        let Ok(stream) = Kept::new(stream) else { return };
         if self.clients.len() >= CLIENTS {
             self.clients.pop_front();
         }
@@ -151,7 +176,8 @@ impl Client {
     fn read(&mut self) -> Next {
         let mut part = [0; 512];
         loop {
-            match self.stream.read(&mut part) {
+            let Some(mut stream) = self.stream.get() else { return Next::Close };
+            match stream.read(&mut part) {
                 Ok(0) => return Next::Close,
                 Ok(n) => self.request.extend_from_slice(part.get(..n).unwrap_or(&[])),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Next::Wait,
@@ -179,7 +205,9 @@ impl Client {
             Err(refusal) => format!("error\t{refusal}\n"),
         };
         // It fits the socket's buffer; who does not read it has asked in vain.
-        let _ = self.stream.write_all(line.as_bytes());
+        if let Some(mut stream) = self.stream.get() {
+            let _ = stream.write_all(line.as_bytes());
+        }
     }
 }
 

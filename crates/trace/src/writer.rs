@@ -77,6 +77,11 @@ impl Writer {
         Ok(std::os::unix::fs::MetadataExt::nlink(&self.file.metadata()?) == 0)
     }
 
+    /// Goes on in `file`, which must lead to the same; returns the one before.
+    pub fn go_on_in(&mut self, file: File) -> File {
+        std::mem::replace(&mut self.file, file)
+    }
+
     /// The header as it will be written next.
     #[must_use]
     pub fn header(&self) -> &Header {

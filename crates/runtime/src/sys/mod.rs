@@ -2,6 +2,7 @@
 //! The system calls of this crate that std has no door to.
 
 pub(crate) mod cuda;
+pub(crate) mod descriptor;
 pub(crate) mod exec;
 pub(crate) mod image;
 pub(crate) mod lock;

@@ -118,8 +118,11 @@ fn a_relative_directory_stays_where_it_was() {
     let host = compile("moves", &[]);
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new("env");
-    command.arg("NCCLSCOPE_DIR=run").arg(&host).arg(plugin()).current_dir(folder.path());
-    let played = play(&mut command, &[("NCCLSCOPE_HANG_ACTION", "exec:true")]);
+    let done = folder.path().join("done");
+    command.arg("NCCLSCOPE_DIR=run").arg(&host).arg(plugin()).arg(&done);
+    command.current_dir(folder.path());
+    let action = format!("exec:touch {}", done.display());
+    let played = play(&mut command, &[("NCCLSCOPE_HANG_ACTION", &action)]);
     played.survived();
     let names = |dir: &Path| {
         let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name());
@@ -127,7 +130,7 @@ fn a_relative_directory_stays_where_it_was() {
         names.sort();
         names
     };
-    assert_eq!(names(folder.path()), ["run"], "{:?}", played.output);
+    assert_eq!(names(folder.path()), ["done", "run"], "{:?}", played.output);
     let run = names(&folder.path().join("run"));
     assert_eq!(run.len(), 3, "a dump, the hang's report, the recording: {run:?}");
     assert!(run.iter().any(|name| name.starts_with("dump-")), "{run:?}");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What hosts in C have in common: they load the plugin as NCCL does, and play callbacks of API v6.
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -10,7 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -108,4 +111,35 @@ static inline double seconds(void) {
 
 static inline void say(const char *line) {
     if (write(1, line, strlen(line)) < 0) _exit(4);
+}
+
+// Asks the process itself, by the control socket in `folder`, for its status, and prints it. False
+// if nothing answers.
+static inline int print_status(const char *folder) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    DIR *dir = opendir(folder);
+    struct dirent *entry;
+    while (dir && (entry = readdir(dir))) {
+        if (strstr(entry->d_name, ".sock"))
+            snprintf(address.sun_path, sizeof address.sun_path, "%.50s/%.50s", folder, entry->d_name);
+    }
+    if (dir) closedir(dir);
+    int to = socket(AF_UNIX, SOCK_STREAM, 0);
+    struct timeval patience = {1, 0};
+    setsockopt(to, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    char answer[4096] = {0};
+    int is_there = connect(to, (void *)&address, sizeof address) == 0 &&
+                   send(to, "status\n", 7, MSG_NOSIGNAL) == 7 &&
+                   recv(to, answer, sizeof answer - 1, 0) > 0;
+    close(to);
+    if (is_there) say(answer);
+    return is_there;
+}
+
+// The same until there is an answer.
+static inline void wait_for_status(const char *folder) {
+    for (int tries = 0; !print_status(folder); tries++) {
+        if (tries == 300) fail("no answer at the control socket");
+        wait_ms(20);
+    }
 }

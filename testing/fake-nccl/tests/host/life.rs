@@ -5,7 +5,6 @@
 use crate::common::{compile, play, plugin};
 use ncclscope_trace::EventKind;
 use std::process::Command;
-use std::time::Duration;
 
 #[test]
 fn the_environment_is_read_once() {
@@ -19,16 +18,11 @@ fn the_environment_is_read_once() {
         ("SLURM_JOB_ID", "early"),
         ("EARLY", "1"),
     ];
-    let played = play(Command::new(host).arg(plugin()).arg(control.path()), &env);
+    let played = play(Command::new(host).arg(plugin()).arg(control.path()).arg(&told), &env);
     played.survived();
     let stdout = String::from_utf8_lossy(&played.output.stdout);
     assert!(stdout.contains("\tjob=early\t"), "{stdout}");
-    // The command may outlive the process.
-    let come = (0..200).find_map(|_| {
-        std::thread::sleep(Duration::from_millis(50));
-        std::fs::read_to_string(&told).ok()
-    });
-    let told = come.unwrap_or_else(|| panic!("no command was run: {:?}", played.output));
+    let told = std::fs::read_to_string(told).unwrap();
     let has = |line: &str| told.lines().any(|is| is == line);
     assert!(has("EARLY=1") && has("SLURM_JOB_ID=early") && has("NCCLSCOPE_HANG_DRILL=1"), "{told}");
     assert!(!has("LATE=1"), "{told}");

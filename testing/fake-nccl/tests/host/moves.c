@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A host that goes to another directory after its first communicator, then asks for a dump and
-// tries what a hang does: PLUGIN.
+// tries what a hang does: PLUGIN FILE_OF_THE_COMMAND.
 #include "host.h"
 
 int main(int argc, char **argv) {
-    if (argc != 2) return 2;
+    if (argc != 3) return 2;
     load(argv[1]);
     comm = init(0xc0ffee);
     all_reduce(comm, 0);
@@ -13,7 +13,7 @@ int main(int argc, char **argv) {
     int (*drill)(double) = function("ncclscope_simulate_hang");
     if (dump(NULL) != 0) fail("the dump is refused");
     if (drill(60) != 0) fail("the drill is refused");
-    wait_ms(1500);
+    for (int i = 0; i < 1000 && access(argv[2], F_OK) != 0; i++) wait_ms(20);
     nccl->finalize(comm);
     say("survived\n");
     return 0;
