@@ -5,6 +5,7 @@
 //! gives new points to the events its record nodes record; then the nodes run on the launching
 //! stream's worker, independent branches on threads of their own.
 
+use crate::counts;
 use crate::device;
 use crate::error::{Error, Result};
 use crate::event::Event;
@@ -169,6 +170,7 @@ impl Graph {
     /// [`Error::INVALID_VALUE`] if a dependency is no node of this graph.
     pub fn add(&self, action: Action, dependencies: &[usize]) -> Result<usize> {
         let after = dependencies.iter().map(|&n| self.index_of(n)).collect::<Result<Vec<_>>>()?;
+        counts::node(action.kind());
         let mut contents = lock(&self.contents);
         contents.nodes.push(Node { action, after });
         Ok((self.handle << NODE_BITS) + contents.nodes.len())

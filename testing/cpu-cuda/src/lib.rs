@@ -23,6 +23,7 @@
 
 pub mod attach;
 pub mod capture;
+pub mod counts;
 pub mod device;
 pub mod drv;
 pub mod elf;

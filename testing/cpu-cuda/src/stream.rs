@@ -8,6 +8,7 @@
 //! which only adds order. Captures are in `capture.rs`: here work always runs.
 
 use crate::capture::Member;
+use crate::counts;
 use crate::device;
 use crate::error::Result;
 use crate::util::{Table, lock, wait_while};
@@ -170,6 +171,7 @@ impl Stream {
     /// Queues `work` behind everything submitted before, here and where the rules of the legacy
     /// default stream say so.
     pub fn submit(self: &Arc<Self>, work: Work) {
+        counts::submitted(work.kind);
         for (stream, count) in self.implicit_dependencies() {
             self.push(Work::new(Kind::Empty, move || stream.wait_for(count)));
         }

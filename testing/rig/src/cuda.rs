@@ -11,6 +11,7 @@ use std::path::Path;
 pub type Handle = *mut c_void;
 
 /// Defines a struct of C functions and how to find them all in a library.
+#[macro_export]
 macro_rules! functions {
     (
         $(#[$meta:meta])*
@@ -40,7 +41,7 @@ macro_rules! functions {
         }
     };
 }
-pub(crate) use functions;
+pub use functions;
 
 functions! {
     /// The runtime functions that a rank calls.
@@ -57,6 +58,8 @@ functions! {
         cudaStreamEndCapture(Handle, *mut Handle) -> i32;
         cudaGraphInstantiateWithFlags(*mut Handle, Handle, u64) -> i32;
         cudaGraphLaunch(Handle, Handle) -> i32;
+        cudaGraphGetNodes(Handle, *mut Handle, *mut usize) -> i32;
+        cudaGraphNodeGetType(Handle, *mut i32) -> i32;
         cudaGraphDestroy(Handle) -> i32;
         cudaGraphExecDestroy(Handle) -> i32;
         cudaGetErrorString(i32) -> *const c_char;
@@ -143,6 +146,31 @@ impl Cuda {
         Ok(Stream { cuda: self, handle })
     }
 
+    /// The thread's device's default stream (NULL).
+    #[must_use]
+    pub fn default_stream(&self) -> Stream<'_> {
+        Stream { cuda: self, handle: std::ptr::null_mut() }
+    }
+
+    /// What each node of a graph is.
+    fn node_kinds(&self, graph: Handle) -> Result<Vec<i32>, String> {
+        let (get, mut count) = (self.functions.cudaGraphGetNodes, 0);
+        // SAFETY: the graph lives; without an array the number is told.
+        let status = unsafe { get(graph, std::ptr::null_mut(), &raw mut count) };
+        self.check("cudaGraphGetNodes", status)?;
+        let mut nodes: Vec<Handle> = vec![std::ptr::null_mut(); count];
+        // SAFETY: the array has room for `count` nodes.
+        let status = unsafe { get(graph, nodes.as_mut_ptr(), &raw mut count) };
+        self.check("cudaGraphGetNodes", status)?;
+        let kind = |&node: &Handle| {
+            let mut kind = 0;
+            // SAFETY: the node is the graph's; the pointer is to a local.
+            let status = unsafe { (self.functions.cudaGraphNodeGetType)(node, &raw mut kind) };
+            self.check("cudaGraphNodeGetType", status).map(|()| kind)
+        };
+        nodes.iter().map(kind).collect()
+    }
+
     /// Allocates `count` floats on the thread's device, filled with a byte pattern that is no
     /// result of any test.
     ///
@@ -196,6 +224,7 @@ impl<'a> Stream<'a> {
         let status = unsafe { (functions.cudaStreamEndCapture)(self.handle, &raw mut graph) };
         done?;
         cuda.check("cudaStreamEndCapture", status)?;
+        let kinds = cuda.node_kinds(graph)?;
         let mut exec = std::ptr::null_mut();
         // SAFETY: the graph is the capture's; the pointer is to a local.
         let status = unsafe { (functions.cudaGraphInstantiateWithFlags)(&raw mut exec, graph, 0) };
@@ -203,12 +232,15 @@ impl<'a> Stream<'a> {
         // SAFETY: the graph is not used any more.
         let status = unsafe { (functions.cudaGraphDestroy)(graph) };
         cuda.check("cudaGraphDestroy", status)?;
-        Ok(Graph { cuda, exec })
+        Ok(Graph { cuda, exec, kinds })
     }
 }
 
 impl Drop for Stream<'_> {
     fn drop(&mut self) {
+        if self.handle.is_null() {
+            return;
+        }
         // SAFETY: nobody else has the handle; a failure at the end changes nothing.
         unsafe { (self.cuda.functions.cudaStreamDestroy)(self.handle) };
     }
@@ -219,6 +251,8 @@ impl Drop for Stream<'_> {
 pub struct Graph<'a> {
     cuda: &'a Cuda,
     exec: Handle,
+    /// What each of its nodes is (`cudaGraphNodeType`: 0 a kernel, 3 a host function).
+    pub kinds: Vec<i32>,
 }
 
 impl Graph<'_> {
