@@ -14,7 +14,7 @@ use crate::{Outcome, process};
 const SETS: &[&[&str]] = &[
     &["-p", "ncclscope-plugin"],
     &["-p", "ncclscope-cli"],
-    &["-p", "cpu-cuda", "-p", "rig", "-p", "invariants"],
+    &["-p", "cpu-cuda", "-p", "rig", "-p", "invariants", "-p", "gpu-kit"],
 ];
 
 /// The plugin's file as Cargo names it, and as NCCL looks for it: Cargo allows no `-` there.

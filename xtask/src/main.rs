@@ -13,6 +13,7 @@ mod build;
 mod ci;
 mod demo;
 mod evaluate;
+mod gpu_kit;
 mod matrix;
 mod nccl;
 mod process;
@@ -67,6 +68,18 @@ const COMMANDS: &[Command] = &[
         usage: "[--small | --ranks N,N --seeds N] [--fault F] [--standin] [--json FILE]",
         about: "Plant faults and controls, and count what the verdicts get right",
         run: evaluate::run,
+    },
+    Command {
+        name: "gpu-kit",
+        usage: "[--dry-run [--small] [--nccl VERSION]]",
+        about: "Pack what a bare machine with a GPU needs, or try it on the stand-in",
+        run: gpu_kit::run,
+    },
+    Command {
+        name: "event-costs",
+        usage: "[VERSION…]",
+        about: "Count what events make NCCL do more, for docs/env.md",
+        run: gpu_kit::event_costs,
     },
     Command {
         name: "bench",

@@ -51,6 +51,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("cpu-cuda", &[]),
     ("fake-nccl", &["ncclscope-abi"]),
     ("invariants", &["ncclscope-analyze", "ncclscope-trace"]),
+    ("gpu-kit", &["rig", "invariants", "ncclscope-analyze", "ncclscope-trace"]),
     ("rig", &[]),
     ("stepper", &["fake-nccl"]),
     ("bench", &["ncclscope-recorder", "ncclscope-trace"]),

@@ -17,6 +17,7 @@ const UNSAFE_PATHS: &[&str] = &[
     "testing/cpu-cuda/",
     "testing/rig/",
     "testing/fake-nccl/",
+    "testing/gpu-kit/",
     "testing/stepper/",
 ];
 

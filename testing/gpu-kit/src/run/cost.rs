@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the plugin, its kernel channel events and its CUDA events cost.
+
+use ncclscope_trace::EventKind;
+use std::time::{Duration, Instant};
+
+use super::launch::{Launch, Layout, Said};
+use super::row::Found;
+use super::{Part, Setup};
+use crate::facts;
+
+/// The plugin on AllReduces of all sizes.
+pub(super) const PLUGIN: Part = Part {
+    id: "cost",
+    title: "cost of the plugin: AllReduce of 1 KiB to 256 MiB, interleaved rounds",
+    expected: "by default at most 1.05 times the time without a plugin, at every size",
+    seconds: 90,
+    run: plugin,
+};
+/// Check 6.
+pub(super) const QUEUE: Part = Part {
+    id: "6",
+    title: "kernel channel events with 500 AllReduces queued behind a busy stream",
+    expected: "nothing lost; NCCL's threads take under 50 % of a core; a call at most 1.5 times",
+    seconds: 35,
+    run: queue,
+};
+/// Check 7.
+pub(super) const GRAPHS: Part = Part {
+    id: "7",
+    title: "kernel channel events in a graph of 100 AllReduces of 64 KiB",
+    expected: "in a node a host node for each launch with them and none without; no H2 between \
+               ranks that stopped at different replays",
+    seconds: 35,
+    run: graphs,
+};
+/// Check 8.
+pub(super) const PROBE: Part = Part {
+    id: "8",
+    title: "the CUDA-event probe: a loop of 4 KiB, the default stream, a capture beside",
+    expected: "at most 10 us more for each launch; the capture stays whole",
+    seconds: 20,
+    run: probe,
+};
+
+/// A way to run the plugin: its name and the variables that make it; none for no plugin.
+type Mode = (&'static str, Option<&'static [(&'static str, &'static str)]>);
+
+const MODES: [Mode; 4] = [
+    ("off", None),
+    ("summary", Some(&[("NCCLSCOPE_EVENTS", "default,-ProxyStep"), ("NCCLSCOPE_KERNEL", "off")])),
+    ("default", Some(&[])),
+    (
+        "all",
+        Some(&[
+            ("NCCLSCOPE_EVENTS", "all"),
+            ("NCCLSCOPE_KERNEL", "on"),
+            ("NCCLSCOPE_CUDA_EVENTS", "on"),
+        ]),
+    ),
+];
+/// Bytes.
+const SIZES: [u64; 7] = [1 << 10, 8 << 10, 64 << 10, 512 << 10, 4 << 20, 32 << 20, 256 << 20];
+const SMALL_SIZES: [u64; 2] = [1 << 10, 64 << 10];
+/// How long one size should take in one run, us.
+const SIZE_US: f64 = 200_000.0;
+
+/// The layout whose kernels run at once, if there is one: processes on one GPU take turns.
+fn layout(setup: &Setup) -> Layout {
+    if setup.has_threads() { Layout::Threads } else { Layout::Processes }
+}
+
+fn of_mode<'a>(setup: &'a Setup, name: &str, (_, mode): Mode, layout: Layout) -> Launch<'a> {
+    let launch = Launch::new(setup, name).layout(layout);
+    match mode {
+        None => launch.without_plugin(),
+        Some(all) => all.iter().fold(launch, |launch, (name, value)| launch.env(name, value)),
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+fn plugin(setup: &Setup, limit: Duration) -> Result<Found, String> {
+    let begin = Instant::now();
+    let sizes = if setup.small { &SMALL_SIZES[..] } else { &SIZES[..] };
+    let first = sizes.iter().fold(of_mode(setup, "cost/first", MODES[0], layout(setup)), |l, b| {
+        l.step(format!("allreduce:{b}:2")).step(format!("allreduce:{b}:2"))
+    });
+    let first = times(&first.run(limit)?, sizes);
+    let of_size =
+        |us: &Vec<f64>| (SIZE_US / us.last().copied().unwrap_or(SIZE_US)).clamp(2.0, 500.0);
+    let counts: Vec<f64> = first.iter().map(of_size).map(f64::floor).collect();
+    let mut measured = vec![vec![Vec::new(); sizes.len()]; MODES.len()];
+    let (most, mut rounds, mut longest) = (setup.scale(25, 1), 0, Duration::ZERO);
+    while rounds < most && (rounds == 0 || begin.elapsed() + longest < limit) {
+        let round = Instant::now();
+        for turn in 0..MODES.len() {
+            // Each round begins with another mode: none is always first.
+            let mode = (turn + rounds) % MODES.len();
+            let name = format!("cost/{}-{rounds}", MODES[mode].0);
+            let job = of_mode(setup, &name, MODES[mode], layout(setup));
+            let job = sizes.iter().zip(&counts).fold(job, |job, (bytes, count)| {
+                let count = if setup.small { 2.0 } else { *count };
+                job.step(format!("allreduce:{bytes}:2")).step(format!("allreduce:{bytes}:{count}"))
+            });
+            let left = limit.saturating_sub(begin.elapsed()).max(Duration::from_secs(5));
+            for (size, us) in times(&job.run(left)?, sizes).iter().enumerate() {
+                measured[mode][size].extend(us.last());
+            }
+        }
+        (rounds, longest) = (rounds + 1, longest.max(round.elapsed()));
+    }
+    Ok(ratios(setup, sizes, rounds, &measured))
+}
+
+/// For each size, what an operation took in each step of that size, us.
+fn times(said: &Said, sizes: &[u64]) -> Vec<Vec<f64>> {
+    let bytes = said.values(0, "allreduce", "bytes");
+    let us = said.values(0, "allreduce", "us");
+    let of = |size: &u64| {
+        let pairs = bytes.iter().zip(&us).filter(|(b, _)| **b == *size as f64);
+        pairs.map(|(_, us)| *us).collect()
+    };
+    sizes.iter().map(of).collect()
+}
+
+/// Medians and their ratios to those without a plugin.
+fn ratios(setup: &Setup, sizes: &[u64], rounds: usize, measured: &[Vec<Vec<f64>>]) -> Found {
+    let (mut figures, mut worst, mut parts) = (Vec::new(), 0.0_f64, Vec::new());
+    for (at, size) in sizes.iter().enumerate() {
+        let of = |mode: usize| median(measured[mode][at].clone());
+        let off = of(0);
+        figures.push((format!("off_{size}_us"), off));
+        let mut words = vec![];
+        for (mode, (name, _)) in MODES.iter().enumerate().skip(1) {
+            let ratio = of(mode) / off;
+            figures.push((format!("{name}_{size}_ratio"), ratio));
+            words.push(format!("{ratio:.3}"));
+            worst = if *name == "default" { worst.max(ratio) } else { worst };
+        }
+        parts.push(format!("{} KiB: {off:.1} us, {}", size >> 10, words.join(" ")));
+    }
+    let names: Vec<&str> = MODES[1..].iter().map(|(name, _)| *name).collect();
+    let text = format!(
+        "medians of {rounds} rounds off, then the ratios of {}: {}",
+        names.join(", "),
+        parts.join("; ")
+    );
+    Found::judged(setup.stand_in || worst <= 1.05, text)
+        .figure("rounds", rounds as f64)
+        .figures(figures)
+}
+
+/// With kernel channel events and without, by the same steps.
+fn on_and_off<'a>(
+    setup: &'a Setup,
+    name: &str,
+    steps: &[String],
+) -> impl Fn(&str) -> Launch<'a> + use<'a> {
+    let (name, steps) = (name.to_owned(), steps.to_vec());
+    move |kernel| {
+        let launch = Launch::new(setup, &format!("{name}-{kernel}")).layout(layout(setup));
+        launch.env("NCCLSCOPE_KERNEL", kernel).steps(steps.iter().map(String::as_str))
+    }
+}
+
+fn queue(setup: &Setup, limit: Duration) -> Result<Found, String> {
+    if setup.version < 22600 {
+        return Ok(Found::skipped("this release has no kernel channel events"));
+    }
+    let (spin, count, look) = setup.scale((5000, 500, 3000), (800, 50, 400));
+    let steps = ["allreduce:1024:3".into(), "barrier".into(), format!("spin:{spin}")];
+    let more = [format!("queue:1024:{count}"), format!("usage:{look}"), "sync".into()];
+    let job = on_and_off(setup, "6-queue", &[&steps[..], &more[..]].concat());
+    let [mut calls, mut percent, mut rss] = [[0.0; 2]; 3];
+    let mut losses = vec![];
+    for (at, kernel) in ["on", "off"].into_iter().enumerate() {
+        let job = job(kernel);
+        let said = job.run(limit / 2)?;
+        calls[at] = said.value(0, "queue", "us")?;
+        percent[at] = said.value(0, "usage", "nccl_percent")?;
+        rss[at] = said.value(0, "usage", "rss_mib")?;
+        let facts = facts::read(&job.folder, &invariants::Expect::default())?;
+        losses.extend(facts.into_iter().flat_map(|f| f.losses));
+    }
+    let text = format!(
+        "with and without: a call {:.1} and {:.1} us, NCCL's threads {:.0} and {:.0} % of a core, \
+         memory {:.0} and {:.0} MiB, lost: {losses:?}",
+        calls[0], calls[1], percent[0], percent[1], rss[0], rss[1]
+    );
+    let is_cheap = percent[0] < 50.0 && calls[0] <= 1.5 * calls[1];
+    let names = ["call_us", "nccl_percent", "rss_mib"];
+    let figures = names
+        .into_iter()
+        .zip([calls, percent, rss])
+        .flat_map(|(name, [on, off])| [(format!("{name}_on"), on), (format!("{name}_off"), off)]);
+    Ok(Found::judged(losses.is_empty() && (setup.stand_in || is_cheap), text).figures(figures))
+}
+
+fn graphs(setup: &Setup, limit: Duration) -> Result<Found, String> {
+    let few = setup.scale(20, 3);
+    let replays = if layout(setup) == Layout::Threads { setup.scale(1000, 5) } else { few };
+    let operations = setup.scale(100, 4);
+    let steps =
+        ["allreduce:65536:2".into(), format!("graph:65536:{operations}"), "replay:2".into()];
+    let more = [format!("replay:{replays}"), "barrier".into(), "mark".into()];
+    let apart = ["1/sleep:3000".into(), "replay:1".into()];
+    let job = on_and_off(setup, "7-graphs", &[&steps[..], &more[..], &apart[..]].concat());
+    let [mut host, mut us, mut events] = [[0.0; 2]; 3];
+    let mut accused = false;
+    for (at, kernel) in ["on", "off"].into_iter().enumerate() {
+        let job = job(kernel);
+        let mut ranks = job.start()?;
+        let begun = ranks.wait_for("0 mark", limit / 2);
+        std::thread::sleep(Duration::from_millis(if begun { 2000 } else { 0 }));
+        let verdict = setup.tool(&["diagnose", "--hang-sec", "1"], &job.folder)?;
+        accused |= verdict.contains("H2");
+        let ended = ranks.wait(limit / 2);
+        let said = ranks.said();
+        if !ended.is_some_and(|all| all.iter().all(std::process::ExitStatus::success)) {
+            return Err(format!("kernel {kernel}: the ranks did not end well"));
+        }
+        host[at] = said.value(0, "graph", "host")?;
+        us[at] = said.values(0, "replay", "us").get(1).copied().unwrap_or(f64::NAN);
+        let facts = facts::read(&job.folder, &invariants::Expect::default())?;
+        let seen: usize = facts.iter().map(|f| f.count(EventKind::Coll)).sum();
+        events[at] = seen as f64 / facts.len().max(1) as f64;
+    }
+    let text = format!(
+        "with and without: {} and {} host nodes of {operations} operations, {:.1} and {:.1} us a \
+         replay, {} and {} Coll events a process in {} replays; diagnose {} H2",
+        host[0],
+        host[1],
+        us[0],
+        us[1],
+        events[0],
+        events[1],
+        replays + 3,
+        if accused { "says" } else { "does not say" }
+    );
+    let figures = [("host_nodes", host), ("replay_us", us), ("coll_events", events)];
+    let figures = figures
+        .into_iter()
+        .flat_map(|(name, [on, off])| [(format!("{name}_on"), on), (format!("{name}_off"), off)]);
+    // Over a network NCCL has the host nodes anyway; before 2.26 there are no kernel events.
+    let (on, off) = match layout(setup) {
+        Layout::Threads if setup.version >= 22600 => (f64::from(operations), 0.0),
+        Layout::Threads => (0.0, 0.0),
+        _ => (f64::from(operations), f64::from(operations)),
+    };
+    Ok(Found::judged(!accused && host == [on, off], text).figures(figures))
+}
+
+fn probe(setup: &Setup, limit: Duration) -> Result<Found, String> {
+    if setup.version < 22800 {
+        return Ok(Found::skipped("the probe needs NCCL 2.28 or later"));
+    }
+    let begin = Instant::now();
+    let (rounds, count) = setup.scale((2, 2000), (1, 20));
+    let mut us = [vec![], vec![]];
+    for round in 0..rounds {
+        for (at, events) in ["on", "off"].into_iter().enumerate() {
+            let job = Launch::new(setup, &format!("8-probe/{events}-{round}"));
+            let job = job.layout(layout(setup)).env("NCCLSCOPE_CUDA_EVENTS", events);
+            let job = job.step("allreduce:4096:20").step(format!("allreduce:4096:{count}"));
+            let left = limit.saturating_sub(begin.elapsed()).max(Duration::from_secs(3));
+            us[at].extend(job.run(left)?.values(0, "allreduce", "us").last());
+        }
+    }
+    let job = Launch::new(setup, "8-probe/beside").layout(layout(setup));
+    let job = job.env("NCCLSCOPE_CUDA_EVENTS", "on");
+    let job = job.steps(["allreduce:4096:5", "null:4096:20", "0/capture-beside:4096:10"]);
+    let job = job.step("1/allreduce:4096:10");
+    let said = job.run(limit.saturating_sub(begin.elapsed()).max(Duration::from_secs(5)))?;
+    let whole = said.value(0, "captured", "whole")? > 0.0;
+    let facts = facts::read(&job.folder, &invariants::Expect::default())?;
+    let timed = facts.iter().flat_map(|f| &f.operations).filter(|op| op.event_ns.is_some()).count();
+    let [on, off] = us.map(median);
+    let text = format!(
+        "{on:.1} us with and {off:.1} us without, {:.1} us more; {timed} operations timed on both \
+         streams; the capture beside is {}; green contexts are not tried",
+        on - off,
+        if whole { "whole" } else { "broken" }
+    );
+    let cheap = setup.stand_in || on - off <= 10.0;
+    Ok(Found::judged(whole && cheap && timed > 0, text)
+        .figure("on_us", on)
+        .figure("off_us", off)
+        .figure("timed", timed as f64))
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What each kind of event makes NCCL do more, counted on the stand-in.
+//!
+//! The same steps run without a plugin and with one kind of event after the other; the stand-in
+//! counts what NCCL puts into streams and into graphs, `/proc` the threads and their processor
+//! time while work is queued. Other times are left out: they are a processor's.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use super::launch::{Launch, Layout, Said};
+use super::{Options, Setup};
+
+/// Operations between two counts, outside of graphs.
+const OPERATIONS: f64 = 20.0;
+/// Operations captured into the graph, and its replays.
+const CAPTURED: f64 = 10.0;
+const REPLAYS: f64 = 10.0;
+/// What is asked for: a name, the value of `NCCLSCOPE_EVENTS`, and the first release that has it.
+const KINDS: [(&str, &str, u32); 7] = [
+    ("Coll", "Coll", 0),
+    ("ProxyOp", "ProxyOp", 0),
+    ("ProxyStep", "ProxyStep", 0),
+    ("ProxyCtrl", "ProxyCtrl", 0),
+    ("CollApi", "CollApi", 22800),
+    ("KernelLaunch", "KernelLaunch", 22800),
+    ("KernelCh", "KernelCh", 22600),
+];
+const LAYOUTS: [(&str, Layout); 2] = [("network", Layout::Processes), ("one node", Layout::Node)];
+/// What the stand-in counts, and how it is called in the table.
+const COUNTED: [(&str, &str); 7] = [
+    ("kernel", "kernel"),
+    ("host", "host function"),
+    ("memop", "memory operation"),
+    ("record", "event record"),
+    ("wait", "event wait"),
+    ("copy", "copy"),
+    ("set", "fill"),
+];
+/// Percent of a core up to which threads rest, and from which one polls, also on a machine that
+/// shares its cores.
+const IDLE: f64 = 5.0;
+const BUSY: f64 = 15.0;
+/// Milliseconds that 256 round trips to a proxy thread take more than a slow start of a machine
+/// that shares its cores.
+const SLOW_MS: f64 = 250.0;
+const LIMIT: Duration = Duration::from_secs(90);
+
+/// What one rank makes NCCL do, each in the order of [`COUNTED`].
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+struct Work {
+    /// Up to the end of the first operation.
+    first: [f64; COUNTED.len()],
+    /// For one operation in a stream.
+    streamed: [f64; COUNTED.len()],
+    /// Nodes for one operation in a graph.
+    nodes: [f64; COUNTED.len()],
+    /// In streams for one replay.
+    replayed: [f64; COUNTED.len()],
+    /// Threads of NCCL.
+    threads: f64,
+    /// What they take of a core while operations wait behind other work, percent.
+    busy: f64,
+    /// Milliseconds of the first operation.
+    first_ms: f64,
+}
+
+/// The steps; with what is said of them [`Work::of`] knows the rest.
+fn job<'a>(setup: &'a Setup, name: &str, layout: Layout) -> Launch<'a> {
+    let job = Launch::new(setup, name).layout(layout).step("allreduce:65536").step("counts");
+    let job = job.step(format!("allreduce:65536:{OPERATIONS}")).step("counts");
+    let job = job.step(format!("graph:65536:{CAPTURED}")).step("counts");
+    let job = job.step(format!("replay:{REPLAYS}")).step("counts").step("barrier");
+    job.steps(["spin:1500", "queue:1024:20", "usage:800", "sync"])
+}
+
+impl Work {
+    fn of(said: &Said) -> Result<Self, String> {
+        let at = |key: &str| said.values(0, "counts", key);
+        let of = |key: &str, from: Option<usize>, to: usize, by: f64| {
+            let all = at(key);
+            let before = from.map_or(Some(0.0), |from| all.get(from).copied());
+            let after = all.get(to).copied();
+            let more = before.zip(after).map(|(before, after)| (after - before) / by);
+            more.ok_or_else(|| format!("{} counts of {key}", all.len()))
+        };
+        let mut work = Self::default();
+        for (index, (key, _)) in COUNTED.iter().enumerate() {
+            let node = format!("node_{key}");
+            work.first[index] = of(key, None, 0, 1.0)?;
+            work.streamed[index] = of(key, Some(0), 1, OPERATIONS)?;
+            work.nodes[index] = of(&node, Some(1), 2, CAPTURED)?;
+            work.replayed[index] = of(key, Some(2), 3, REPLAYS)?;
+        }
+        work.threads = at("threads").last().copied().unwrap_or(0.0);
+        work.busy = said.value(0, "usage", "nccl_percent")?;
+        work.first_ms = said.value(0, "allreduce", "us")? / 1e3;
+        Ok(work)
+    }
+
+    /// What this has more than `base`, in words; nothing where it is alike.
+    fn more_than(&self, base: &Self) -> String {
+        let mut words = vec![];
+        let parts = [
+            (&self.streamed, &base.streamed, "an operation"),
+            (&self.nodes, &base.nodes, "a captured operation"),
+            (&self.replayed, &base.replayed, "a replay"),
+            (&self.first, &base.first, "the first operation"),
+        ];
+        for (own, other, of) in parts {
+            for (index, (_, name)) in COUNTED.iter().enumerate() {
+                let more = own[index] - other[index];
+                if more.abs() >= 0.5 {
+                    words.push(format!("{more:+.1} {name} for {of}").replace(".0 ", " "));
+                }
+            }
+        }
+        let threads = self.threads - base.threads;
+        if threads.abs() >= 0.5 {
+            words.push(format!("{threads:+} thread of NCCL"));
+        }
+        if base.busy < IDLE && self.busy >= BUSY {
+            words.push("a thread of NCCL polls while work is queued".into());
+        }
+        if self.first_ms - base.first_ms >= SLOW_MS {
+            words.push("a slow first operation".into());
+        }
+        words.join(", ")
+    }
+}
+
+/// Prints the table for the NCCL libraries that are given.
+pub(crate) fn run(args: &[String]) -> ExitCode {
+    match table(args) {
+        Ok(text) => {
+            print!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("gpu-kit: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn table(libraries: &[String]) -> Result<String, String> {
+    let mut text = String::from("| NCCL | ranks | without a plugin | more with |\n");
+    text += "| --- | --- | --- | --- |\n";
+    for library in libraries {
+        let out = std::env::temp_dir().join(format!("event-costs-{}", std::process::id()));
+        let options = Options {
+            nccl: Some(PathBuf::from(library)),
+            out: Some(out.clone()),
+            stand_in: true,
+            ..Options::default()
+        };
+        let rows = options.setup().and_then(|setup| rows(&setup));
+        // A leftover in a folder for such.
+        let _ = std::fs::remove_dir_all(&out);
+        text += &rows?;
+    }
+    Ok(text)
+}
+
+fn rows(setup: &Setup) -> Result<String, String> {
+    let mut text = String::new();
+    for (place, layout) in LAYOUTS {
+        let base = job(setup, &format!("{place}/none"), layout).without_plugin().run(LIMIT)?;
+        let base = Work::of(&base)?;
+        let mut more = vec![];
+        for (kind, events, since) in KINDS {
+            if setup.version < since {
+                continue;
+            }
+            let kernel = if kind == "KernelCh" { "on" } else { "off" };
+            let job = job(setup, &format!("{place}/{kind}"), layout);
+            let job = job.env("NCCLSCOPE_EVENTS", events).env("NCCLSCOPE_KERNEL", kernel);
+            let work = Work::of(&job.run(LIMIT)?)?;
+            let words = work.more_than(&base);
+            eprintln!(
+                "{} {place} {kind}: {words}; first operation {:.0} ms against {:.0}, threads {:.0} \
+                 and {:.0} %",
+                setup.version, work.first_ms, base.first_ms, work.busy, base.busy
+            );
+            if !words.is_empty() {
+                more.push(format!("`{kind}`: {words}"));
+            }
+        }
+        let more = if more.is_empty() { "nothing".to_owned() } else { more.join("; ") };
+        let nodes = base.nodes[1];
+        writeln!(
+            text,
+            "| {} | {place} | {} threads, {nodes} host nodes for a captured operation | {more} |",
+            shown(setup.version),
+            base.threads
+        )
+        .map_err(|e| e.to_string())?;
+    }
+    Ok(text)
+}
+
+/// `2.30.7` of 23007.
+fn shown(version: u32) -> String {
+    format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_more_is_named() {
+        let base = Work { threads: 2.0, ..Work::default() };
+        let mut more = Work { threads: 3.0, ..base };
+        more.nodes[1] = 1.0;
+        more.replayed[0] = 0.1;
+        assert_eq!(base.more_than(&base), "");
+        let words = "+1 host function for a captured operation, +1 thread of NCCL";
+        assert_eq!(more.more_than(&base), words);
+        assert_eq!(shown(23007), "2.30.7");
+    }
+}

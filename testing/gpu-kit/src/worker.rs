@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Ranks of a job: a process with one rank, or several as threads, that does steps and tells what
+//! each took.
+//!
+//! A step is `NAME`, `NAME:NUMBER` or `NAME:NUMBER:NUMBER…`; `R/STEP` is for rank R alone. For each
+//! step a rank prints `RANK NAME KEY=VALUE…`. Data are not checked: that is the rig's business.
+
+mod steps;
+mod threads;
+
+use rig::cuda::{Cuda, Floats, Graph, Stream};
+use rig::meeting::Meeting;
+use rig::nccl::{Comm, Nccl};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use crate::gpu::Gpu;
+
+/// The command line.
+#[derive(Debug, Default)]
+struct Options {
+    cuda: PathBuf,
+    nccl: PathBuf,
+    meeting: PathBuf,
+    first: usize,
+    ranks: usize,
+    /// A device for each rank of the process.
+    devices: Vec<i32>,
+    timeout_s: u64,
+    steps: Vec<String>,
+}
+
+impl Options {
+    fn parse(args: &[String]) -> Result<Self, String> {
+        let mut options = Self { timeout_s: 120, ..Self::default() };
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            if !arg.starts_with("--") {
+                options.steps.push(arg.clone());
+                continue;
+            }
+            let value = args.next().ok_or_else(|| format!("{arg} needs a value"))?;
+            let number = || value.parse().map_err(|_| format!("{arg} {value}: no number"));
+            match arg.as_str() {
+                "--cuda" => options.cuda = value.into(),
+                "--nccl" => options.nccl = value.into(),
+                "--meeting" => options.meeting = value.into(),
+                "--first" => options.first = number()?,
+                "--ranks" => options.ranks = number()?,
+                "--timeout-s" => options.timeout_s = number()? as u64,
+                "--devices" => {
+                    let devices = value.split(',').map(str::parse).collect::<Result<_, _>>();
+                    options.devices = devices.map_err(|_| format!("{arg} {value}: no numbers"))?;
+                }
+                _ => return Err(format!("unknown option {arg}")),
+            }
+        }
+        let known =
+            !options.devices.is_empty() && options.first + options.devices.len() <= options.ranks;
+        if known { Ok(options) } else { Err("no such rank".into()) }
+    }
+}
+
+/// Does a worker's work.
+///
+/// # Errors
+/// What NCCL or CUDA refused, or a step that there is not.
+pub(crate) fn run(args: &[String]) -> Result<(), String> {
+    let options = Options::parse(args)?;
+    let limit = Duration::from_secs(options.timeout_s);
+    std::thread::spawn(move || end_after(limit));
+    let cuda = Cuda::load(&options.cuda)?;
+    let nccl = Nccl::new(cuda.open_nccl(&options.nccl)?)?;
+    std::thread::scope(|scope| {
+        let ranks = (0..options.devices.len()).map(|thread| {
+            let (options, cuda, nccl) = (&options, &cuda, &nccl);
+            scope.spawn(move || work(options, thread, cuda, nccl))
+        });
+        let ranks: Vec<_> = ranks.collect();
+        let ended = ranks.into_iter().map(|rank| rank.join().map_err(|_| "a rank panicked"));
+        ended.collect::<Vec<_>>().into_iter().try_for_each(|ended| ended?)
+    })
+}
+
+/// Ends the process after its time, or when the one that started it is gone: nothing of the kit may
+/// go on using the GPU.
+fn end_after(limit: Duration) {
+    let (begin, parent) = (Instant::now(), std::os::unix::process::parent_id());
+    while begin.elapsed() < limit && std::os::unix::process::parent_id() == parent {
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    eprintln!("gpu-kit: a worker's time is over after {:.0} s", begin.elapsed().as_secs_f64());
+    // SAFETY: no precondition. Exit handlers would wait for what hangs.
+    unsafe { libc::_exit(3) };
+}
+
+fn work(options: &Options, thread: usize, cuda: &Cuda, nccl: &Nccl) -> Result<(), String> {
+    let (number, device) = (options.first + thread, options.devices[thread]);
+    cuda.set_device(device)?;
+    // Whatever the device's context needs is there before the first step.
+    let touch = cuda.floats(1)?;
+    let gpu = Gpu::load(&options.cuda)?;
+    let mut meeting = Meeting::new(options.meeting.clone(), number, options.ranks);
+    let id = meeting.unique_id(nccl)?;
+    let begin = Instant::now();
+    let signed = |number: usize| i32::try_from(number).map_err(|e| e.to_string());
+    let comm = nccl.init_rank(id, signed(number)?, signed(options.ranks)?, true)?;
+    let mut rank = Rank {
+        number,
+        ranks: options.ranks,
+        device,
+        cuda,
+        nccl,
+        gpu: &gpu,
+        comm: Some(comm),
+        stream: cuda.stream()?,
+        meeting,
+        graph: None,
+        buffers: None,
+        held: vec![touch],
+    };
+    let version = nccl.version()?;
+    rank.say("init", &[("version", f64::from(version)), ("ms", ms(begin.elapsed()))]);
+    for step in &options.steps {
+        match step.split_once('/') {
+            Some((own, _)) if own.parse() != Ok(number) => {}
+            Some((_, step)) => rank.step(step)?,
+            None => rank.step(step)?,
+        }
+    }
+    rank.end()
+}
+
+/// A rank and what it has.
+#[derive(Debug)]
+struct Rank<'a> {
+    number: usize,
+    ranks: usize,
+    device: i32,
+    cuda: &'a Cuda,
+    nccl: &'a Nccl,
+    gpu: &'a Gpu,
+    comm: Option<Comm<'a>>,
+    stream: Stream<'a>,
+    meeting: Meeting,
+    graph: Option<Graph<'a>>,
+    /// What operations work on, and for how many floats there is room.
+    buffers: Option<(usize, Floats<'a>, Floats<'a>)>,
+    /// Earlier ones: to free one waits for the device.
+    held: Vec<Floats<'a>>,
+}
+
+impl Rank<'_> {
+    /// Tells what a step gave.
+    fn say(&self, name: &str, values: &[(&str, f64)]) {
+        let values: Vec<String> = values.iter().map(|(k, v)| format!("{k}={v}")).collect();
+        println!("{} {name} {}", self.number, values.join(" "));
+    }
+
+    /// Destroys the communicator.
+    fn end(mut self) -> Result<(), String> {
+        let begin = Instant::now();
+        // NCCL waits in its destroy for the graphs that hold its work.
+        self.graph = None;
+        if let Some(comm) = self.comm.take() {
+            comm.destroy()?;
+        }
+        self.say("destroy", &[("ms", ms(begin.elapsed()))]);
+        Ok(())
+    }
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
