@@ -381,6 +381,9 @@ pub const NOT_TAKEN: [(&str, &str); 22] = [
     ),
 ];
 
+/// What NCCL does more for events; `cargo xtask event-costs` makes the table in it.
+const EVENT_COSTS: &str = include_str!("event-costs.md");
+
 /// `docs/env.md`.
 #[must_use]
 pub fn markdown() -> String {
@@ -405,6 +408,7 @@ pub fn markdown() -> String {
             out.push_str(&format!("| {names} | {} | {} | {} |\n", v.values, v.default, v.meaning));
         }
     }
+    out.push_str(EVENT_COSTS);
     out.push_str(
         "\n## Other profilers' variables that are not taken\n\nThey mean something else, or \
          nothing here. One line in the log names those that are set.\n\n| variable | why not \
