@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What `ncclscope doctor` looks at: the plugin, NCCL, the machine, and recordings.
 
+mod graphs;
 mod machine;
 mod nccl;
 mod recordings;

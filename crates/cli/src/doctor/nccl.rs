@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Finds libnccl, and tells what a release lets a profiler see.
 
-use super::Check;
+use super::{Check, graphs};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read};
@@ -49,7 +49,10 @@ fn library(path: &Path) -> Vec<Check> {
         )],
         Some(api) => {
             let detail = format!("{text} at {shown}: profiler API v{api}");
-            vec![Check::ok("NCCL", detail), kernel_events(api, minor)]
+            let kernel = std::env::var("NCCLSCOPE_KERNEL").ok();
+            let graphs = graphs::check(number(&text), kernel.as_deref());
+            let checks = [Check::ok("NCCL", detail), kernel_events(api, minor)];
+            checks.into_iter().chain(graphs).collect()
         }
     }
 }
@@ -97,6 +100,12 @@ fn kernel_events(api: u32, minor: u32) -> Check {
 fn parse(text: &str) -> Option<(u32, u32)> {
     let mut numbers = text.split('.');
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+/// `2.28.9+cuda12.9` as NCCL numbers its releases: 22809.
+fn number(text: &str) -> u32 {
+    let numbers = text.split(['.', '+', '-']).take(3).map(|word| word.parse().unwrap_or(0));
+    numbers.fold(0, |so_far, number: u32| so_far * 100 + number)
 }
 
 /// Every libnccl in the places where jobs find theirs, without duplicates by link.
@@ -184,6 +193,7 @@ mod tests {
         let found = find_all(&path, &[VERSION.to_vec(), b"absent".to_vec()]).unwrap();
         assert_eq!(found, [Some("2.28.9+cuda12.9".into()), None]);
         assert_eq!(parse("2.28.9+cuda12.9"), Some((2, 28)));
+        assert_eq!(number("2.28.9+cuda12.9"), 22809);
     }
 
     #[test]

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What kernel channel events make NCCL do more in a CUDA graph, by release.
+
+use super::Check;
+
+/// The releases whose kernel channel events are on unless `NCCLSCOPE_KERNEL` says otherwise, as far
+/// as graphs matter: from the first that has them to the last before they became costly.
+const BY_DEFAULT: std::ops::Range<u32> = 22600..23100;
+/// Crashes with kernel channel events and graphs (NVIDIA/nccl#2112).
+const CRASHES: u32 = 23003;
+
+/// Of a release (23007 is 2.30.7) with a value of `NCCLSCOPE_KERNEL`; nothing where these events
+/// are off.
+pub(super) fn check(version: u32, kernel: Option<&str>) -> Option<Check> {
+    let is_on = match kernel {
+        Some("off") => false,
+        Some("on") => version >= BY_DEFAULT.start,
+        _ => BY_DEFAULT.contains(&version) && version != CRASHES,
+    };
+    if !is_on {
+        return None;
+    }
+    let name = "CUDA graphs";
+    if version == CRASHES {
+        let detail = "NCCL 2.30.3 may crash with kernel events and graphs (NVIDIA/nccl#2112)";
+        return Some(Check::warn(name, detail, "leave NCCLSCOPE_KERNEL unset, or use 2.30.7"));
+    }
+    // Counted on the CPU stand-in: `cargo xtask event-costs`.
+    let polls = if version < BY_DEFAULT.end {
+        ", and a thread of NCCL polls for each communicator while work is queued"
+    } else {
+        ""
+    };
+    let detail = format!(
+        "among ranks of one node, kernel events put a host function into a graph for each launch \
+         of NCCL's{polls}"
+    );
+    let advice = "for inference that replays graphs: NCCLSCOPE_KERNEL=off (docs/env.md)";
+    Some(Check::warn(name, detail, advice))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_where_kernel_events_are_on() {
+        assert!(check(22501, None).is_none() && check(22501, Some("on")).is_none());
+        assert!(check(23102, None).is_none() && check(22809, Some("off")).is_none());
+        for version in [22605, 22809, 23007] {
+            let check = check(version, None).unwrap();
+            assert!(check.detail.contains("host function") && check.detail.contains("polls"));
+            assert!(check.advice.unwrap().contains("NCCLSCOPE_KERNEL=off"));
+        }
+        let newest = check(23203, Some("on")).unwrap();
+        assert!(newest.detail.contains("host function") && !newest.detail.contains("polls"));
+    }
+
+    #[test]
+    fn the_release_that_crashes_is_named_where_it_is_asked_for() {
+        assert!(check(23003, None).is_none());
+        assert!(check(23003, Some("on")).unwrap().detail.contains("#2112"));
+    }
+}
