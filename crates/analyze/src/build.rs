@@ -216,7 +216,7 @@ fn open_row(timeline: &Timeline<'_>, event: &Event, func: &str) -> OpenOperation
 }
 
 fn dropped(recording: &Recording) -> [u64; KINDS] {
-    let mut dropped = recording.header().without_lane;
+    let mut dropped = recording.header().without_memory();
     for lane in recording.lanes() {
         for (sum, lost) in dropped.iter_mut().zip(lane.header.lost) {
             *sum += lost;

@@ -41,6 +41,7 @@ impl Losses {
             lost.total += add_kinds(&mut lost.ends_by_kind, &lane.header.lost_ends);
         }
         lost.total += add_kinds(&mut lost.without_lane_by_kind, &header.without_lane);
+        lost.total += add_kinds(&mut lost.without_slot_by_kind, &header.without_slot);
         lost.total += add_kinds(&mut lost.unwritten_by_kind, &header.unwritten);
         add_kinds(&mut lost.overwritten_by_kind, &header.overwritten);
         lost.definitions += header.definitions_lost;
@@ -75,6 +76,9 @@ impl Losses {
         );
         let threads = "a process has 64 lanes, and new ones some milliseconds after its first \
                        events: let the threads that call NCCL live on rather than start new ones";
+        let slots = "32,768 ProxyOps of a process can be in flight; the oldest are kept. Fewer \
+                     operations ahead of the GPU, or fewer channels (NCCL_MAX_CTAS, \
+                     NCCL_MAX_P2P_NCHANNELS), make fewer";
         let by_kind = [
             ("events not recorded, for their threads' lanes were full", &lost.by_kind, full),
             (
@@ -86,6 +90,11 @@ impl Losses {
                 "events not recorded, for their threads had no lane",
                 &lost.without_lane_by_kind,
                 Some(threads.into()),
+            ),
+            (
+                "events not recorded, for too many ProxyOps were in flight",
+                &lost.without_slot_by_kind,
+                Some(slots.into()),
             ),
             (
                 "records not written, for the disk was full or failed",
@@ -225,6 +234,19 @@ mod tests {
         losses.lost.by_kind.insert("ProxyStep", 1);
         let told = losses.told();
         assert!(told[0].advice.is_some() && told[1].advice.is_none(), "once is enough: {told:?}");
+    }
+
+    #[test]
+    fn proxy_ops_without_a_slot_come_with_their_own_advice() {
+        let mut losses = Losses { mask: DEFAULT_EVENTS, ..Losses::default() };
+        losses.lost.without_slot_by_kind.extend([("ProxyOp", 3), ("ProxyStep", 12)]);
+        let told = losses.told();
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].what.ends_with("were in flight: ProxyOp 3, ProxyStep 12"), "{told:?}");
+        let advice = told[0].advice.as_deref().unwrap_or_default();
+        let slots = ncclscope_trace::handle::SLOTS;
+        assert!(advice.starts_with(&format!("{},{:03}", slots / 1000, slots % 1000)), "{advice}");
+        assert!(!advice.contains("faster"), "a quicker disk does not help: {advice}");
     }
 
     #[test]

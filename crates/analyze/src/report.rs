@@ -232,6 +232,8 @@ pub struct Lost {
     pub ends_by_kind: BTreeMap<&'static str, u64>,
     /// Events that were not recorded at all: there was no lane for their thread.
     pub without_lane_by_kind: BTreeMap<&'static str, u64>,
+    /// ProxyOps that were not recorded, and their steps: too many were in flight.
+    pub without_slot_by_kind: BTreeMap<&'static str, u64>,
     /// Records that could not be written to the file.
     pub unwritten_by_kind: BTreeMap<&'static str, u64>,
     /// Oldest records that gave way to newer ones, as intended for a bounded recording.

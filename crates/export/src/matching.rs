@@ -130,7 +130,7 @@ impl Context<'_, '_> {
 fn is_partial(timeline: &Timeline<'_>, kind: EventKind) -> bool {
     let recording = timeline.recording();
     let (header, kind) = (recording.header(), kind.index());
-    let counts = [header.without_lane[kind], header.overwritten[kind], header.unwritten[kind]];
+    let counts = [header.without_memory()[kind], header.overwritten[kind], header.unwritten[kind]];
     recording.lanes().iter().any(|lane| lane.header.lost[kind] != 0)
         || counts.iter().any(|&count| count != 0)
         || is_windowed(recording)

@@ -67,13 +67,16 @@ pub struct LaneHeader {
     free_slot: AtomicU32,
     next_slot: AtomicU32,
     last_slot: AtomicU32,
-    _1: u32,
+    /// Rest of a list of abandoned slots.
+    abandoned_rest: AtomicU32,
     /// What tells the thread that holds the lane from others; 0 while none does.
     holder: AtomicU64,
     _2: [u64; 2],
     // Written by whoever stops a ProxyOp of this lane on another thread.
     returned_slots: AtomicU32,
-    _3: [u32; 15],
+    /// Slots of ProxyOps that NCCL will not stop.
+    abandoned_slots: AtomicU32,
+    _3: [u32; 14],
     // The consumer's line.
     tail: AtomicU64,
     /// Position before which the ring is memory: without bound when all of it is.
@@ -292,6 +295,8 @@ impl LaneHeader {
             next: &self.next_slot,
             last: &self.last_slot,
             returned: &self.returned_slots,
+            abandoned: &self.abandoned_slots,
+            abandoned_rest: &self.abandoned_rest,
         }
     }
 }
@@ -303,6 +308,8 @@ pub(crate) struct SlotList<'a> {
     pub(crate) next: &'a AtomicU32,
     pub(crate) last: &'a AtomicU32,
     pub(crate) returned: &'a AtomicU32,
+    pub(crate) abandoned: &'a AtomicU32,
+    pub(crate) abandoned_rest: &'a AtomicU32,
 }
 
 #[inline]

@@ -11,6 +11,7 @@ back, or unwind.
   arithmetic; a generation tells a live slot from an earlier use. Every other event has no state
   here: its handle is a number, and whoever reads the records joins them.
 - How many operations each communicator was asked for is counted apart ([`board`]), recorded or not.
+- A ProxyOp that NCCL never stops gives its slot up ([`reclaim`]).
 - What does not fit is dropped and counted by kind of event, in the lane's header.
 
 Memory ([`region`]) is mapped before it is used, and stays mapped while the process lives. It may be
@@ -26,6 +27,7 @@ pub mod gate;
 mod hot;
 pub mod interner;
 pub mod lane;
+pub mod reclaim;
 pub mod recorder;
 pub mod region;
 pub mod registry;

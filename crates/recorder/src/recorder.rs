@@ -4,10 +4,11 @@
 use crate::clock::now;
 use crate::interner::Interner;
 use crate::lane::{Lane, LaneHeader};
+use crate::reclaim::Slots;
 use crate::region::Region;
 use crate::registry;
 use crate::slots::{self, Slot};
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering};
 use ncclscope_trace::handle::LANES;
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::layout::SLABS;
@@ -33,8 +34,9 @@ pub struct Recorder {
     process: AtomicU64,
     /// [`Handle::family`] of this process's steps as long as they are recorded.
     steps: AtomicU64,
-    slabs_used: AtomicU32,
+    slots: Slots,
     lost_without_lane: [AtomicU64; KINDS],
+    lost_without_slot: [AtomicU64; KINDS],
     stale: AtomicU64,
     unknown: AtomicU64,
     left_out: AtomicU64,
@@ -49,8 +51,9 @@ impl Recorder {
             strings: Interner::new(),
             process: AtomicU64::new(1),
             steps: AtomicU64::new(NOBODYS),
-            slabs_used: AtomicU32::new(0),
+            slots: Slots::new(),
             lost_without_lane: [const { AtomicU64::new(0) }; KINDS],
+            lost_without_slot: [const { AtomicU64::new(0) }; KINDS],
             stale: AtomicU64::new(0),
             unknown: AtomicU64::new(0),
             left_out: AtomicU64::new(0),
@@ -107,17 +110,15 @@ impl Recorder {
         // Its steps will be recorded on this lane.
         lane.saw(EventKind::ProxyStep);
         let (region, process) = (&self.region, self.process());
-        let slot = slots::open(region, &self.slabs_used, &lane, process, op.is_send, ticks);
-        let Some(handle) = slot else {
-            lane.header().lose(kind);
-            return Handle::NULL;
-        };
+        let of = (comm, op.is_send);
+        let slot = slots::open(region, &self.slots, &lane, process, of, ticks);
+        let Some(handle) = slot else { return self.lose_without_slot(kind) };
         if (StartHead { ticks, comm, handle, parent }).put(&Detail::ProxyOp(*op), lane) {
             return handle;
         }
         lane.header().lose(kind);
         if let Some(slot) = slots::at(region, handle) {
-            slot.close(handle, &lane, region);
+            slot.close_own(handle, &lane);
         }
         Handle::NULL
     }
@@ -268,6 +269,10 @@ impl Recorder {
         let Some(slot) = slot else { return self.count_stale(handle) };
         let ticks = now();
         let Some(lane) = self.lane(EventKind::ProxyOp) else { return };
+        let is_own = handle.lane() == lane.index();
+        if !is_own && !slot.take_out(handle) {
+            return self.count_stale(handle);
+        }
         for index in 0..ncclscope_trace::handle::STEPS_IN_FLIGHT {
             if slot.step(index).is_live(handle) {
                 self.end_step(handle, slot, index, false, ticks, &lane);
@@ -276,7 +281,11 @@ impl Recorder {
         if !Record::put_stop(lane, ticks, handle) {
             lane.header().lose_end(EventKind::ProxyOp);
         }
-        slot.close(handle, &lane, &self.region);
+        if is_own {
+            slot.close_own(handle, &lane);
+        } else {
+            slot.give_back(handle, &self.region);
+        }
     }
 
     /// The calling thread's lane; without one, what it would hold is counted as lost.
@@ -306,12 +315,23 @@ impl Recorder {
         self.lost_without_lane[kind.index()].fetch_add(1, Ordering::Relaxed);
     }
 
+    #[cold]
+    fn lose_without_slot(&self, kind: EventKind) -> Handle {
+        self.lost_without_slot[kind.index()].fetch_add(1, Ordering::Relaxed);
+        Handle::NULL
+    }
+
     /// The operation is not recorded (lost or stale), so the step is lost with it; or it was left
-    /// out, and the step is too.
+    /// out, and the step is too. Why an operation without a handle was lost, nothing tells: where
+    /// any found no slot, that is taken for the reason.
     #[cold]
     fn orphan_step(&self, op: Handle) -> Handle {
         if op == Handle::REFUSED {
             return op;
+        }
+        let refused = &self.lost_without_slot[EventKind::ProxyOp.index()];
+        if op.is_null() && refused.load(Ordering::Relaxed) != 0 {
+            return self.lose_without_slot(EventKind::ProxyStep);
         }
         if let Some(lane) = self.lane(EventKind::ProxyStep) {
             lane.header().lose(EventKind::ProxyStep);
@@ -363,6 +383,47 @@ impl Recorder {
         core::array::from_fn(|kind| self.lost_without_lane[kind].load(Ordering::Relaxed))
     }
 
+    /// ProxyOps lost because all slots were taken, and their steps, by kind.
+    #[must_use]
+    pub fn lost_without_slot(&self) -> [u64; KINDS] {
+        self.lost_without_slot.each_ref().map(|count| count.load(Ordering::Relaxed))
+    }
+
+    /// Events, stops and states lost so far for any reason, by kind.
+    #[must_use]
+    pub fn lost(&self) -> [u64; KINDS] {
+        let (no_lane, no_slot) = (self.lost_without_lane(), self.lost_without_slot());
+        let mut lost = core::array::from_fn(|kind| no_lane[kind] + no_slot[kind]);
+        for (_, lane) in self.lanes() {
+            let (starts, ends) = (lane.lost(), lane.lost_ends());
+            lost.iter_mut().zip(starts).for_each(|(sum, count)| *sum += count);
+            lost.iter_mut().zip(ends).for_each(|(sum, count)| *sum += count);
+        }
+        lost
+    }
+
+    /// A communicator was finalized: what NCCL did not stop of its ProxyOps it never will.
+    /// [`Recorder::reap`] sees to their slots.
+    pub fn end_comm(&self, comm: u16) {
+        self.slots.end_comm(comm);
+    }
+
+    /// NCCL will not stop this ProxyOp. Its slot is used again when slots run short, and the handle
+    /// is stale from then on. Nothing happens if it has stopped. Not for callbacks.
+    pub fn abandon(&self, op: Handle) {
+        let family = Handle::family_of(self.process(), EventKind::ProxyOp);
+        let slot =
+            slots::at(&self.region, op).filter(|slot| op.family() == family && slot.holds(op));
+        slot.into_iter().for_each(|slot| slot.abandon(op, &self.region));
+    }
+
+    /// Finds slots that can be used again: those of communicators that were finalized, and, where
+    /// there is no slab left, those of lanes that no thread has. For the drain thread, often: it
+    /// costs a few loads while there is nothing to do.
+    pub fn reap(&self) {
+        self.slots.reap(&self.region);
+    }
+
     /// How many lanes and slabs should be usable with `comms` communicators, at most all there can
     /// be. The first eight may bring three threads each at once: proxy, CUDA's host callbacks,
     /// profiler (NCCL 2.31 on). The drain thread readies more when it sees more in use; until then
@@ -370,10 +431,10 @@ impl Recorder {
     #[must_use]
     pub fn wanted(&self, comms: usize) -> (usize, usize) {
         let in_use = self.lanes().filter(|(_, lane)| lane.in_use()).count();
-        let slabs = self.slabs_used.load(Ordering::Relaxed) as usize;
+        let slabs = self.slots.slabs_used();
         let proxies = comms.max((2 * comms).min(12));
         let threads = in_use.max(comms + 2 * comms.min(8));
-        ((threads + SPARE).min(LANES), (slabs.max(proxies) + 8).min(SLABS))
+        ((threads + SPARE).min(LANES), (slabs.max(proxies) + slabs / 4 + 8).min(SLABS))
     }
 
     /// The lanes whose rings should be whole and are not: those that outgrow what they began with,

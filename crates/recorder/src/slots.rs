@@ -13,6 +13,7 @@ first is stamped and the others are counted.
 */
 
 use crate::lane::Lane;
+use crate::reclaim::{self, Slots};
 use crate::region::Region;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use core::mem::{offset_of, size_of};
@@ -29,9 +30,13 @@ pub struct Slot {
     handle: AtomicU64,
     start: AtomicU64,
     flags: AtomicU32,
-    next: AtomicU32,
+    pub(crate) next: AtomicU32,
     generation: AtomicU64,
-    _0: [u64; 4],
+    /// The handle of an operation that NCCL will not stop, while the slot is in a list of such.
+    pub(crate) abandoned: AtomicU64,
+    /// The next slot of that list plus one.
+    pub(crate) next_abandoned: AtomicU32,
+    _0: [u32; 5],
     steps: [StepSlot; STEPS_IN_FLIGHT],
 }
 
@@ -63,6 +68,7 @@ const _: () = {
 };
 
 const IS_SEND: u32 = step_flags::IS_SEND as u32;
+const COMM_SHIFT: u32 = 16;
 const REPEAT: u64 = 1 << 48;
 // The tag's state bits are the record's flags, one bit down.
 const FIRST: u32 = step_flags::FIRST as u32 >> 1;
@@ -79,7 +85,7 @@ pub fn at(region: &Region, handle: Handle) -> Option<&Slot> {
 }
 
 #[inline(always)]
-fn numbered(region: &Region, index: usize) -> Option<&Slot> {
+pub(crate) fn numbered(region: &Region, index: usize) -> Option<&Slot> {
     if !region.has_slot(index) {
         return None;
     }
@@ -92,27 +98,38 @@ fn numbered(region: &Region, index: usize) -> Option<&Slot> {
     Some(unsafe { &*slot.cast::<Slot>() })
 }
 
-/// Takes a slot of the lane and makes it the ProxyOp that `handle` of the result names. `None` when
-/// there is no slot.
+/// Takes a slot of the lane and makes it the ProxyOp of communicator `comm` that `handle` of the
+/// result names. `None` when there is no slot.
 #[must_use]
 #[inline(always)]
 pub fn open(
     region: &Region,
-    slabs_used: &AtomicU32,
+    slots: &Slots,
     lane: &Lane<'_>,
     process: u64,
-    is_send: bool,
+    (comm, is_send): (u16, bool),
     now: u64,
 ) -> Option<Handle> {
-    let index = take(region, slabs_used, lane)?;
-    let slot = numbered(region, index)?;
+    let list = lane.header().slots();
+    let (index, slot) = match numbered_plus_one(region, list.free.load(Ordering::Relaxed)) {
+        Some(free) => free,
+        None => take_other(region, slots, lane, now)?,
+    };
+    list.free.store(slot.next.load(Ordering::Relaxed), Ordering::Relaxed);
     let generation = (slot.generation.load(Ordering::Relaxed) + 1) % GENERATIONS;
     slot.generation.store(generation, Ordering::Relaxed);
     let handle = Handle::slot_op(process, lane.index(), generation, index);
     slot.start.store(now, Ordering::Relaxed);
-    slot.flags.store(u32::from(is_send), Ordering::Relaxed);
+    slot.flags.store(u32::from(comm) << COMM_SHIFT | u32::from(is_send), Ordering::Relaxed);
     slot.handle.store(handle.0, Ordering::Release);
     Some(handle)
+}
+
+/// The slot of a number that is one more than its index; `None` for 0.
+#[inline(always)]
+pub(crate) fn numbered_plus_one(region: &Region, number: u32) -> Option<(usize, &Slot)> {
+    let index = (number as usize).checked_sub(1)?;
+    Some((index, numbered(region, index)?))
 }
 
 impl Slot {
@@ -144,30 +161,44 @@ impl Slot {
         tags.fold(0, |all, tag| all | tag) & LIVE != 0
     }
 
-    /// Gives the slot back. The ProxyOp's handle is stale from here on.
-    #[inline(always)]
-    pub fn close(&self, handle: Handle, lane: &Lane<'_>, region: &Region) {
-        if handle.lane() == lane.index() {
-            self.close_own(handle, lane);
-        } else {
-            self.handle.store(0, Ordering::Release);
-            self.give_back(number_of(handle), handle, region);
-        }
+    /// The communicator of the ProxyOp.
+    pub(crate) fn comm(&self) -> u16 {
+        (self.flags.load(Ordering::Relaxed) >> COMM_SHIFT) as u16
     }
 
-    /// [`Slot::close`] on the lane it belongs to.
+    /// The handle of the ProxyOp that the slot holds; null of none.
+    pub(crate) fn handle(&self) -> Handle {
+        Handle(self.handle.load(Ordering::Acquire))
+    }
+
+    /// Takes the ProxyOp out of its slot, whose lane another thread may use: false if it is not
+    /// there any more. Its handle is stale from here on, and the slot the caller's to give back.
+    #[cold]
+    pub fn take_out(&self, handle: Handle) -> bool {
+        let (release, relaxed) = (Ordering::Release, Ordering::Relaxed);
+        !handle.is_null() && self.handle.compare_exchange(handle.0, 0, release, relaxed).is_ok()
+    }
+
+    /// Gives the slot back, on the lane it belongs to. The ProxyOp's handle is stale from here on.
     #[inline(always)]
     pub(crate) fn close_own(&self, handle: Handle, lane: &Lane<'_>) {
         self.handle.store(0, Ordering::Release);
-        let list = lane.header().slots();
-        self.next.store(list.free.load(Ordering::Relaxed), Ordering::Relaxed);
-        list.free.store(number_of(handle), Ordering::Relaxed);
+        self.free_own(number_of(handle), lane);
     }
 
-    /// Hands the slot to the lane it belongs to, from another thread. After four lost races the
-    /// slot stays unused, which costs 320 bytes.
+    /// Puts the slot, which holds nothing, into the list of the lane it belongs to.
+    #[inline(always)]
+    pub(crate) fn free_own(&self, number: u32, lane: &Lane<'_>) {
+        let list = lane.header().slots();
+        self.next.store(list.free.load(Ordering::Relaxed), Ordering::Relaxed);
+        list.free.store(number, Ordering::Relaxed);
+    }
+
+    /// Hands the slot of a ProxyOp that was taken out to the lane it belongs to, from another
+    /// thread. After four lost races the slot stays unused, which costs 320 bytes.
     #[cold]
-    fn give_back(&self, number: u32, handle: Handle, region: &Region) {
+    pub fn give_back(&self, handle: Handle, region: &Region) {
+        let number = number_of(handle);
         let Some(owner) = region.lane_header(handle.lane()) else { return };
         let returned = owner.slots().returned;
         let mut first = returned.load(Ordering::Relaxed);
@@ -183,61 +214,39 @@ impl Slot {
 
 /// The number of a handle's slot, plus one.
 #[inline(always)]
-#[expect(clippy::cast_possible_truncation, reason = "14 bits")]
-const fn number_of(handle: Handle) -> u32 {
+#[expect(clippy::cast_possible_truncation, reason = "15 bits")]
+pub(crate) const fn number_of(handle: Handle) -> u32 {
     handle.slot() as u32 + 1
 }
 
-#[inline(always)]
-fn take(region: &Region, slabs_used: &AtomicU32, lane: &Lane<'_>) -> Option<usize> {
-    let list = lane.header().slots();
-    let number = list.free.load(Ordering::Relaxed);
-    if number == 0 {
-        return take_other(region, slabs_used, lane);
-    }
-    let index = number as usize - 1;
-    let slot = numbered(region, index)?;
-    list.free.store(slot.next.load(Ordering::Relaxed), Ordering::Relaxed);
-    Some(index)
-}
-
-/// Takes a slot that was never used, one that another thread gave back, or a new slab.
+/// Finds the lane a slot where its list is empty: one that was never used, one that another thread
+/// gave back, one whose operation NCCL will not stop, one of a new slab, or one that a lane without
+/// a thread spared. Slots that come with it are its successors.
 #[cold]
-fn take_other(region: &Region, slabs_used: &AtomicU32, lane: &Lane<'_>) -> Option<usize> {
+fn take_other<'a>(
+    region: &'a Region,
+    slots: &Slots,
+    lane: &Lane<'_>,
+    now: u64,
+) -> Option<(usize, &'a Slot)> {
     let list = lane.header().slots();
     let next = list.next.load(Ordering::Relaxed);
-    if next < list.last.load(Ordering::Relaxed) {
+    let is_new = next < list.last.load(Ordering::Relaxed);
+    let number = if is_new {
         list.next.store(next + 1, Ordering::Relaxed);
-        return Some(next as usize);
-    }
-    let returned = list.returned.swap(0, Ordering::Acquire);
-    if returned != 0 {
-        list.free.store(returned, Ordering::Relaxed);
-        return take(region, slabs_used, lane);
-    }
-    for _ in 0..4 {
-        let slab = slabs_used.load(Ordering::Relaxed);
-        if slab as usize >= region.slabs() {
-            return None;
-        }
-        let claimed =
-            slabs_used.compare_exchange(slab, slab + 1, Ordering::Relaxed, Ordering::Relaxed);
-        if claimed.is_ok() {
-            let first = slab * SLAB_SLOTS_U32;
-            list.next.store(first + 1, Ordering::Relaxed);
-            list.last.store(first + SLAB_SLOTS_U32, Ordering::Relaxed);
-            return Some(first as usize);
-        }
-    }
-    None
+        next + 1
+    } else {
+        let returned = list.returned.swap(0, Ordering::Acquire);
+        let kept = || reclaim::take_back(region, lane, now);
+        let others = || slots.new_slab(region, &list).unwrap_or_else(|| slots.spared());
+        [returned].into_iter().find(|&first| first != 0).or_else(kept).unwrap_or_else(others)
+    };
+    numbered_plus_one(region, number)
 }
-
-#[expect(clippy::cast_possible_truncation, reason = "256")]
-const SLAB_SLOTS_U32: u32 = SLAB_SLOTS as u32;
 
 /// What a tag's high bits are for a handle.
 #[inline(always)]
-#[expect(clippy::cast_possible_truncation, reason = "27 bits, shifted by 5")]
+#[expect(clippy::cast_possible_truncation, reason = "26 bits, shifted by 5")]
 const fn tag_of(handle: Handle) -> u32 {
     (handle.generation() as u32) << 5
 }

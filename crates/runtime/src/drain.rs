@@ -210,6 +210,7 @@ impl Drain {
     /// how many words the fullest lane held.
     pub(crate) fn tick(&mut self, flush: bool) -> u64 {
         self.clock_meter();
+        self.recorder.reap();
         let is_due = self.watchdog.is_due();
         // What a record below these heads belongs to was handed over, or is in the table, by now.
         let heads: Vec<u64> = self.recorder.lanes().map(|(_, header)| header.head()).collect();
@@ -419,6 +420,7 @@ impl Drain {
         let losses = Losses {
             lane_full,
             no_lane: recorder.lost_without_lane(),
+            no_slot: recorder.lost_without_slot(),
             stale: recorder.stale(),
             unknown: recorder.unknown(),
         };

@@ -48,6 +48,7 @@ pub(crate) struct Losses {
     pub(crate) lane_full: [u64; KINDS],
     /// Lost because no lane was free for the thread.
     pub(crate) no_lane: [u64; KINDS],
+    pub(crate) no_slot: [u64; KINDS],
     /// Ends of events that were no live event.
     pub(crate) stale: u64,
     /// Events and states that are not known.
@@ -126,6 +127,7 @@ impl Meter {
         self.next = clock::now_ns() + nanoseconds(self.interval);
         self.collector.lost_by_kind("lane_full", &losses.lane_full);
         self.collector.lost_by_kind("no_lane", &losses.no_lane);
+        self.collector.lost_by_kind("no_slot", &losses.no_slot);
         self.collector.lost("stale", "", losses.stale);
         self.collector.lost("unknown", "", losses.unknown);
         let Lost { dropped, refused } = self.sender.lost();
@@ -210,7 +212,8 @@ mod tests {
         start_one(&mut by_count, 1000);
         start_one(&mut by_time, 1000);
         assert!(by_count.is_due() && !by_time.is_due());
-        let losses = Losses { lane_full: [0; KINDS], no_lane: [0; KINDS], stale: 0, unknown: 0 };
+        let [lane_full, no_lane, no_slot] = [[0; KINDS]; 3];
+        let losses = Losses { lane_full, no_lane, no_slot, stale: 0, unknown: 0 };
         by_count.close(&TickMap::new(vec![], 1_000_000_000), &losses, false);
         assert!(!by_count.is_due(), "the next one is empty");
         let lost: Vec<_> = by_count.total.exports_lost.into_iter().collect();

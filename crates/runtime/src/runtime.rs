@@ -344,6 +344,7 @@ impl Runtime {
             + self.orders.refused();
         header.left_out = recorder.left_out();
         header.without_lane = recorder.lost_without_lane();
+        header.without_slot = recorder.lost_without_slot();
         header.panics = self.panics.load(Ordering::Relaxed);
         header.comms_lost = self.comms_lost.load(Ordering::Relaxed);
         for (to, from) in header.unwritten.iter_mut().zip(&self.unwritten) {

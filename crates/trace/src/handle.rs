@@ -6,9 +6,9 @@ Event handles: 64 bits that decode by arithmetic and are never dereferenced.
  63      54 53  50 49  44 43                                             0
 +----------+------+------+-----------------------------------------------+
 | process  | kind | lane | sequence (44)                                 |  value handle
-+----------+------+------+-----------------------------+-----------+-----+
-| process  | kind | lane | generation (27)             | slot (14) | i(3)|  slot handle
-+----------+------+------+-----------------------------+-----------+-----+
++----------+------+------+----------------------------+------------+-----+
+| process  | kind | lane | generation (26)            | slot (15)  | i(3)|  slot handle
++----------+------+------+----------------------------+------------+-----+
 ```
 
 A *value handle* names an event that has no state in the producer: the sequence number of its lane.
@@ -24,18 +24,18 @@ use std::fmt;
 /// Number of lanes a handle can name.
 pub const LANES: usize = 64;
 /// Number of ProxyOp slots a handle can name.
-pub const SLOTS: usize = 1 << 14;
+pub const SLOTS: usize = 1 << 15;
 /// Steps of one ProxyOp that NCCL keeps in flight at most: `NCCL_STEPS` of NCCL's
 /// `src/include/device.h`.
 pub const STEPS_IN_FLIGHT: usize = 8;
 /// Generations of a slot before they repeat.
-pub const GENERATIONS: u64 = 1 << 27;
+pub const GENERATIONS: u64 = 1 << 26;
 
 const PROCESS_SHIFT: u32 = 54;
 const KIND_SHIFT: u32 = 50;
 const LANE_SHIFT: u32 = 44;
 const SEQUENCE_MASK: u64 = (1 << LANE_SHIFT) - 1;
-const GENERATION_SHIFT: u32 = 17;
+const GENERATION_SHIFT: u32 = 18;
 const SLOT_SHIFT: u32 = 3;
 
 /// A handle as given to NCCL; see the module page for its bits.
@@ -153,7 +153,7 @@ impl Handle {
     }
 
     /// What step records keep of their operation's handle: slot and the low bits of the
-    /// generation. Unique among the operations that one lane has in its last 2^18 uses of a slot.
+    /// generation. Unique among the operations that one lane has in its last 2^17 uses of a slot.
     #[must_use]
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "the low 32 bits are the point")]
@@ -259,7 +259,7 @@ mod tests {
             prop_assert_eq!(wrapped.generation(), by - 1);
             prop_assert_eq!((wrapped.process(), wrapped.slot()), (process, slot));
             // Readers join steps to operations by the low bits.
-            let is_far = by.is_multiple_of(1 << 18);
+            let is_far = by.is_multiple_of(1 << 17);
             prop_assert_eq!(op(generation).op_ref() == op(generation + by).op_ref(), is_far);
             let kind = EventKind::from_nibble(kind);
             let value = |sequence| Handle::value(process, kind, lane, sequence);

@@ -105,6 +105,8 @@ pub struct Header {
     pub left_out: u64,
     /// Events lost because more threads than lanes made callbacks, by kind.
     pub without_lane: [u64; KINDS],
+    /// ProxyOps lost because all slots were taken, and their steps, by kind.
+    pub without_slot: [u64; KINDS],
 }
 
 impl Default for Header {
@@ -135,6 +137,7 @@ impl Default for Header {
             copy: false,
             left_out: 0,
             without_lane: [0; KINDS],
+            without_slot: [0; KINDS],
         }
     }
 }
@@ -144,11 +147,18 @@ const HOST_MAX: usize = 255;
 const OVERWRITTEN: usize = 512;
 const UNWRITTEN: usize = OVERWRITTEN + 8 * KINDS;
 const WITHOUT_LANE: usize = UNWRITTEN + 8 * KINDS;
+const WITHOUT_SLOT: usize = WITHOUT_LANE + 8 * KINDS;
 const LANES_FILE: usize = 1024;
 const LANES_FILE_MAX: usize = 1023;
-const _: () = assert!(WITHOUT_LANE + 8 * KINDS <= LANES_FILE);
+const _: () = assert!(WITHOUT_SLOT + 8 * KINDS <= LANES_FILE);
 
 impl Header {
+    /// Events that the plugin had no memory for, by kind: lanes or slots.
+    #[must_use]
+    pub fn without_memory(&self) -> [u64; KINDS] {
+        std::array::from_fn(|kind| self.without_lane[kind] + self.without_slot[kind])
+    }
+
     /// The header's bytes.
     #[must_use]
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
@@ -189,6 +199,7 @@ impl Header {
             put(OVERWRITTEN + 8 * kind, &self.overwritten[kind].to_le_bytes());
             put(UNWRITTEN + 8 * kind, &self.unwritten[kind].to_le_bytes());
             put(WITHOUT_LANE + 8 * kind, &self.without_lane[kind].to_le_bytes());
+            put(WITHOUT_SLOT + 8 * kind, &self.without_slot[kind].to_le_bytes());
         }
         out
     }
@@ -242,6 +253,7 @@ impl Header {
             left_out: u64_(128),
             copy: u32_(136) != 0,
             without_lane: std::array::from_fn(|k| u64_(WITHOUT_LANE + 8 * k)),
+            without_slot: std::array::from_fn(|k| u64_(WITHOUT_SLOT + 8 * k)),
         };
         if header.segments == 0 || header.segments > 1 << 20 {
             return Err(Error::Corrupt("impossible number of segments"));
@@ -302,6 +314,7 @@ mod tests {
             left_out: 8,
             copy: true,
             without_lane: std::array::from_fn(|k| 200 + k as u64),
+            without_slot: std::array::from_fn(|k| 300 + k as u64),
             ..Header::default()
         };
         assert_eq!(Header::decode(&header.encode()).unwrap(), header);

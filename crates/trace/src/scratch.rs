@@ -12,7 +12,7 @@ hidden:u64@208 (words at the ring's end that are in no file)`, and the losses `u
 events that were not recorded at all, and `u64[16]@384`: stops and states of recorded events that
 were not.
 
-Slot (320 bytes): header `handle:u64@0 (0: free) start:u64@8 comm:u16@16 …`, then eight steps of 32
+Slot (320 bytes): header `handle:u64@0 (0: free) start:u64@8 flags:u32@16 …`, then eight steps of 32
 bytes: `start|repeats:u64@0 (48|16 bits) d0:u32@8 d1:u32@12 d2:u32@16 size:u32@20 step:u32@24
 tag:u32@28`. The tag is the slot's generation << 5 and five bits: 0 live, then the step's first,
 second and third state recorded, and its size given.
@@ -20,7 +20,7 @@ second and third state recorded, and its size given.
 
 use crate::codec::KindCounts;
 use crate::define::{u32_at, u64_at};
-use crate::handle::{GENERATIONS, Handle, STEPS_IN_FLIGHT};
+use crate::handle::{Handle, STEPS_IN_FLIGHT};
 use crate::kind::{EventKind, KINDS};
 use crate::layout::{LANE_STRIDE, RING_BYTES, SLOT_BYTES};
 use crate::record::{Record, STEP_SHIFT, Step, schema, step_flags};
@@ -53,7 +53,7 @@ pub mod slot {
     pub const HANDLE: usize = 0;
     /// When it started, in ticks.
     pub const START: usize = 8;
-    /// Bit 0 send; the rest reserved.
+    /// Bit 0 send; from bit 16 on the communicator (1.3).
     pub const FLAGS: usize = 16;
     /// Index of the next free slot plus one (owner only).
     pub const NEXT: usize = 20;
@@ -78,6 +78,9 @@ pub mod slot {
 
 /// Bits of [`slot::STEP_START`] that hold the time.
 pub const STEP_TIME_MASK: u64 = (1 << 48) - 1;
+
+/// What [`crate::handle::GENERATIONS`] was before format 1.3, when slots had one bit less.
+const GENERATIONS_BEFORE: u64 = 1 << 27;
 
 /// A lane header.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -188,10 +191,10 @@ pub fn slot_steps(slot: &[u8], now: u64) -> Vec<Step> {
         let at = slot::STEPS + index * slot::STEP_BYTES;
         let u32_ = |o: usize| u32_at(slot, at + o).unwrap_or(0);
         let tag = u64::from(u32_(slot::STEP_TAG));
-        let bits = tag ^ (handle.generation() & (GENERATIONS - 1)) << 5;
-        if bits >= 32 || bits & u64::from(slot::LIVE) == 0 {
-            continue;
-        }
+        let generations = [handle.generation(), handle.0 >> 17 & (GENERATIONS_BEFORE - 1)];
+        let bits = generations.map(|generation| tag ^ generation << 5);
+        let bits = bits.into_iter().find(|bits| *bits < 32 && bits & u64::from(slot::LIVE) != 0);
+        let Some(bits) = bits else { continue };
         let packed = u64_at(slot, at + slot::STEP_START).unwrap_or(0);
         let age = now.wrapping_sub(packed) & STEP_TIME_MASK;
         let seen = bits.to_le_bytes()[0] & !1;

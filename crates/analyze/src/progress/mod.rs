@@ -107,8 +107,11 @@ impl Tracker {
                 if let Some(left) = self.proxies.start(lane, start, &op, parent) {
                     self.ops.proxy_stopped(&left, start.ticks);
                 }
-                if !parent.is_null() && start.ticks >= self.doubt {
-                    self.ops.proxy(parent, start.ticks);
+                if !parent.is_null()
+                    && start.ticks >= self.doubt
+                    && self.ops.proxy(parent, start.ticks)
+                {
+                    self.proxies.belongs(start.handle);
                 }
             }
             Detail::KernelCh { channel, .. } if start.ticks >= self.doubt => {
@@ -199,6 +202,12 @@ impl Tracker {
         }
         self.ops.look(&mut self.comms, now, self.hz, in_a_hurry);
         self.calls.look(now, self.hz);
+    }
+
+    /// ProxyOps that NCCL will not stop, as of the last look: they never moved, and their operation
+    /// is over.
+    pub fn abandoned(&self) -> impl Iterator<Item = Handle> + '_ {
+        self.proxies.still().filter(|proxy| !self.ops.has(proxy.op)).map(|proxy| proxy.handle)
     }
 
     /// The communicators, as of the last look.

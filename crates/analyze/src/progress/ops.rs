@@ -166,6 +166,11 @@ impl Ops {
         self.ops.len() >= MAX_OPS || self.children.len() >= MAX_CHILDREN
     }
 
+    /// True while the operation is in flight, or was shortly before the last look.
+    pub(super) fn has(&self, handle: Handle) -> bool {
+        self.ops.contains_key(&handle)
+    }
+
     /// An operation, whose start may not have been read yet; `None` where there is no room for one.
     fn place(&mut self, handle: Handle) -> Option<&mut Op> {
         let is_full = self.ops.len() >= MAX_OPS;
@@ -246,11 +251,12 @@ impl Ops {
         op.changed = op.changed.max(ticks);
     }
 
-    /// A ProxyOp starts.
-    pub(super) fn proxy(&mut self, parent: Handle, ticks: u64) {
-        let Some(op) = self.place(parent) else { return };
+    /// A ProxyOp starts. False if there is no room for its operation.
+    pub(super) fn proxy(&mut self, parent: Handle, ticks: u64) -> bool {
+        let Some(op) = self.place(parent) else { return false };
         op.open_proxies += 1;
         op.changed = op.changed.max(ticks);
+        true
     }
 
     /// A ProxyOp stopped.

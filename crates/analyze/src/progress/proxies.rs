@@ -26,6 +26,8 @@ pub(super) struct Proxy {
     lane: u8,
     channel: u8,
     is_open: bool,
+    /// Its operation is kept until it is over.
+    belongs: bool,
     pub(super) foreign: bool,
 }
 
@@ -86,6 +88,7 @@ impl Proxies {
             lane: u8::try_from(lane).unwrap_or(0),
             channel: op.channel,
             is_open: true,
+            belongs: false,
             foreign: op.foreign,
         };
         self.slots.get_mut(at)?.replace(proxy).filter(|before| before.is_open)
@@ -165,6 +168,17 @@ impl Proxies {
     pub(super) fn on_network(&self) -> impl Iterator<Item = &Proxy> {
         let all = self.slots.iter().flatten();
         all.filter(|proxy| proxy.is_open && proxy.moved && !proxy.foreign)
+    }
+
+    /// The operation of a ProxyOp is kept.
+    pub(super) fn belongs(&mut self, handle: Handle) {
+        self.get(handle).into_iter().for_each(|proxy| proxy.belongs = true);
+    }
+
+    /// Those of operations that are, or were, kept that have not moved since they started.
+    pub(super) fn still(&self) -> impl Iterator<Item = &Proxy> {
+        let all = self.slots.iter().flatten();
+        all.filter(|proxy| proxy.is_open && !proxy.moved && proxy.belongs)
     }
 
     pub(super) fn of(&self, op: Handle) -> Vec<ProxyView> {

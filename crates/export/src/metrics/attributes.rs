@@ -109,7 +109,8 @@ pub const ATTRIBUTES: &[(&str, &str)] = &[
     (FIT, "points of the regression: `avg` all sends, `min` the fastest of each size"),
     (
         CAUSE,
-        "why: `lane_full`, `no_lane`, `unmatched`, `overflow`, `stale`, `unknown`; from the agent \
+        "why: `lane_full`, `no_lane`, `no_slot`, `unmatched`, `overflow`, `stale`, `unknown`; from \
+         the agent \
          also `unwritten`; of requests `queue_full` (the collector was away for too long) and \
          `refused` (it said no)",
     ),

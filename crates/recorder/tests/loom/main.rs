@@ -18,6 +18,7 @@ mod calls;
 mod checker;
 mod handover;
 mod lanes;
+mod reclaim;
 mod region;
 mod slots;
 mod strings;
@@ -58,8 +59,12 @@ const PROCESS: u64 = 7;
 const MEMORY: usize = lane::TAIL + 8;
 /// Offset in a lane header: slots that other threads gave back.
 const RETURNED: usize = 128;
+/// Offset in a lane header: slots of operations that NCCL will not stop.
+const ABANDONED_SLOTS: usize = RETURNED + 4;
+/// Offset in a slot: the operation that NCCL will not stop.
+const ABANDONED: usize = 32;
 /// Offsets in a lane header of what only the thread that holds the lane touches.
-const HOLDERS: std::ops::Range<usize> = lane::SEQUENCE..100;
+const HOLDERS: std::ops::Range<usize> = lane::SEQUENCE..104;
 
 /// A recorder on private memory, with one slab.
 #[derive(Clone, Copy)]
@@ -115,7 +120,7 @@ impl World {
         let slots = self.recorder.region.slots_base().addr();
         Model::default().plain(move |at| {
             let in_slots = |at: usize| match at % SLOT_BYTES {
-                slot::HANDLE => false,
+                slot::HANDLE | ABANDONED => false,
                 at if at < slot::STEPS => true,
                 at => (at - slot::STEPS) % slot::STEP_BYTES != slot::STEP_TAG,
             };

@@ -3,7 +3,8 @@
 
 use crate::{PROCESS, World, fails, holds, numbers, put};
 use loom::thread::spawn;
-use ncclscope_recorder::model::{AtomicU32, touch};
+use ncclscope_recorder::model::touch;
+use ncclscope_recorder::reclaim::Slots;
 use ncclscope_recorder::{registry, slots};
 use ncclscope_trace::layout::{RING_BYTES, SLAB_SLOTS, SLOT_BYTES};
 
@@ -13,13 +14,14 @@ fn growth() -> (World, impl Fn() + Send + Sync + 'static) {
     let world = World::small(1);
     let region = &world.recorder.region;
     assert!(world.header(0).claim(1));
+    let slots: &'static Slots = Box::leak(Box::default());
+    assert!(slots::open(region, slots, &world.lane(0), PROCESS, (0, true), 1).is_some());
     let slab = region.slots_base().addr() + SLAB_SLOTS * SLOT_BYTES;
     let body = move || {
         let callback = spawn(move || {
             let lane = registry::current(region)?;
             assert!(put(lane, 1), "there is room");
-            let used = AtomicU32::new(1);
-            let handle = slots::open(region, &used, &lane, PROCESS, true, 1);
+            let handle = slots::open(region, slots, &lane, PROCESS, (0, true), 1);
             Some((lane.index(), handle.map(|handle| handle.slot())))
         });
         // What the system does.

@@ -3,7 +3,7 @@
 
 use crate::{PROCESS, RACE, RETURNED, World, calls, fails, holds};
 use loom::thread::spawn;
-use ncclscope_recorder::model::AtomicU32;
+use ncclscope_recorder::reclaim::Slots;
 use ncclscope_recorder::slots;
 use ncclscope_trace::handle::Handle;
 use ncclscope_trace::layout::SLAB_SLOTS;
@@ -11,15 +11,15 @@ use ncclscope_trace::record::{ProxyOp, step_flags};
 use ncclscope_trace::scratch::lane::STATE;
 use ncclscope_trace::{EventKind, Record, State};
 
-fn open(world: World, used: &AtomicU32) -> Option<Handle> {
-    slots::open(&world.recorder.region, used, &world.lane(0), PROCESS, true, 1)
+pub(crate) fn open(world: World, slots: &Slots) -> Option<Handle> {
+    slots::open(&world.recorder.region, slots, &world.lane(0), PROCESS, (0, true), 1)
 }
 
 /// All slots are in use; two other threads stop an operation each while their lane's thread starts
 /// two new ones.
 fn give_back() -> (World, impl Fn() + Send + Sync + 'static) {
     let world = World::whole(3);
-    let used: &'static AtomicU32 = Box::leak(Box::new(AtomicU32::new(0)));
+    let used: &'static Slots = Box::leak(Box::default());
     let all: Vec<Handle> = (0..SLAB_SLOTS).filter_map(|_| open(world, used)).collect();
     assert_eq!(all.len(), SLAB_SLOTS);
     let old = [all[0], all[SLAB_SLOTS - 1]];
@@ -28,7 +28,8 @@ fn give_back() -> (World, impl Fn() + Send + Sync + 'static) {
         let stop = |lane: usize, handle: Handle| {
             spawn(move || {
                 let slot = slots::at(region, handle).expect("its slab is there");
-                slot.close(handle, &world.lane(lane), region);
+                assert!(lane != 0 && slot.take_out(handle), "nobody else has it");
+                slot.give_back(handle, region);
             })
         };
         let (first, second) = (stop(1, old[0]), stop(2, old[1]));
@@ -133,6 +134,9 @@ fn elsewhere(twice: bool) -> (World, impl Fn() + Send + Sync + 'static) {
         let second = start();
         calls::stop(recorder, second);
         other.join().expect("stops");
+        if twice {
+            return;
+        }
         calls::stop(recorder, step);
         assert_eq!(recorder.stale(), 1, "the step ended with its operation");
         // A step is recorded where its operation was, or not at all.

@@ -3,6 +3,7 @@
 
 #[path = "../calls/mod.rs"]
 mod calls;
+mod reclaim;
 mod reference;
 
 use ncclscope_recorder::lane::STARTER_WORDS;

@@ -97,6 +97,7 @@ impl Runtime {
     }
 
     fn end_comm(&'static self, index: u16) {
+        self.recorder.end_comm(index);
         probe::leave(index);
         let mut state = self.lock();
         state.live = state.live.saturating_sub(1);

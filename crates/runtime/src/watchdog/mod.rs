@@ -177,6 +177,7 @@ impl Watchdog {
         self.partial |= recorder.left_out() > 0 || is_stopped;
         self.tracker.lost(losses(recorder), now);
         self.tracker.look(now, hz, &is_live);
+        self.tracker.abandoned().for_each(|op| recorder.abandon(op));
         let steps = seen::steps(recorder, now);
         self.recover(clock, &mut found);
         self.run_drill(clock, &mut found);

@@ -146,7 +146,7 @@ impl Process<'_> {
 fn is_lossy(recording: &Recording, kinds: &[EventKind]) -> bool {
     let header = recording.header();
     kinds.iter().map(|kind| kind.index()).any(|kind| {
-        header.without_lane[kind] != 0
+        header.without_memory()[kind] != 0
             || header.unwritten[kind] != 0
             || recording.lanes().iter().any(|lane| lane.header.lost[kind] != 0)
     })

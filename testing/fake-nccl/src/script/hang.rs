@@ -74,6 +74,33 @@ pub(super) fn proxy(stage: &Stage<'_>) {
     hang(stage, At::Proxy);
 }
 
+/// 1200 collectives whose ProxyOps NCCL never stops (CollNet), 16 each, then ordinary ones, and one
+/// that stands still until it is reported.
+pub(super) fn leaks(stage: &Stage<'_>) {
+    let other = stage.plugin.init(0xbeef, 2, 0);
+    let mut leaking = Player::new(stage.plugin, other, 0);
+    std::thread::sleep(Duration::from_secs(1));
+    stage.apart(|| {
+        for _ in 0..1200 {
+            // So that slots are ready in time however busy the machine is.
+            std::thread::sleep(Duration::from_millis(5));
+            let coll = leaking.enqueue(COUNT, CHANNELS).coll;
+            for channel in 0..CHANNELS {
+                let kernel = leaking.start_kernel(coll, channel, now_ns());
+                for _ in 0..8 {
+                    let _leaked = leaking.start_op(coll, channel, false, std::process::id());
+                }
+                leaking.stop_kernel(kernel, now_ns());
+            }
+        }
+    });
+    for _ in 0..500 {
+        whole(stage);
+    }
+    hang(stage, WIRE);
+    stage.plugin.finalize(other);
+}
+
 /// Two whole operations, one that stands still until it is reported, and one more.
 fn hang(stage: &Stage<'_>, at: At) {
     let mut player = stage.player();

@@ -130,6 +130,7 @@ pub const SCRIPTS: &[Script] = &[
     script("hang-group", 5, hang::group),
     script("hang-quiet", 3, hang::quiet),
     script("hang-lossy", 4, hang::lossy),
+    script("hang-leaks", 4, hang::leaks),
     script("hang-drill", 1, hang::drill),
 ];
 

@@ -242,7 +242,7 @@ pub(crate) fn balance(played: &Played, found: &Found, folded: Folded) {
         let k = kind.index();
         let lost: u64 = lanes.iter().map(|l| l.header.lost[k]).sum();
         lost_ends += lanes.iter().map(|l| l.header.lost_ends[k]).sum::<u64>();
-        let lost = lost + header.without_lane[k] + header.unwritten[k];
+        let lost = lost + header.without_memory()[k] + header.unwritten[k];
         let recorded = kinds.get(&kind).copied().unwrap_or(0) as u64;
         let again = if kind == EventKind::ProxyStep { folded.starts } else { 0 };
         let (starts, refused) = played.counts[k];

@@ -3,6 +3,7 @@
 //! and what it leaves alone.
 
 use crate::common::{Played, play, play_with};
+use ncclscope_trace::EventKind;
 use ncclscope_trace::progress::{Progress, Vital, progress_flags};
 
 /// Ends when the watchdog has said what there is to say; the limit is two seconds.
@@ -69,6 +70,26 @@ fn an_operation_whose_end_may_be_lost_is_no_hang() {
     assert!(lost > 0, "the flood is too much for the drain thread");
     assert_eq!(played.recording.hangs(), []);
     assert_ne!(last_progress(&played).flags & progress_flags::LOSSY, 0);
+}
+
+#[test]
+fn proxy_ops_that_nccl_never_stops_cost_nothing_and_hide_no_hang() {
+    // Without lanes of other processes to adopt first, the drain thread has slots ready in time.
+    let env = [
+        ("NCCLSCOPE_HANG_SEC", "2"),
+        ("NCCLSCOPE_HANG_ACTION", "log,exec:true"),
+        ("NCCLSCOPE_LANES", "off"),
+    ];
+    let played = play_with(6, "hang-leaks", false, &["--ops", "1"], &env);
+    let (op, step) = (EventKind::ProxyOp.index(), EventKind::ProxyStep.index());
+    let recording = &played.recording;
+    assert_eq!((played.counts[op].1, played.counts[step].1), (0, 0), "none is refused");
+    assert_eq!(recording.header().without_slot, [0; 16]);
+    let lost: u64 = recording.lanes().iter().flat_map(|lane| lane.header.lost).sum();
+    assert_eq!(lost, 0);
+    let hangs = recording.hangs();
+    assert!(hangs[0].1.contains("N3: data to rank 1 was given to the network"), "{hangs:?}");
+    assert_eq!(hangs.len(), 2, "{hangs:?}");
 }
 
 #[test]

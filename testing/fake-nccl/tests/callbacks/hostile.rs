@@ -113,7 +113,7 @@ fn no_order_at_all_is_survived_and_accounted_for() {
         for kind in K::ALL {
             let (k, name) = (kind.index(), format!("v{version} {kind}"));
             let lost: u64 = played.recording.lanes().iter().map(|l| l.header.lost[k]).sum();
-            let lost = lost + header.without_lane[k] + header.unwritten[k];
+            let lost = lost + header.without_memory()[k] + header.unwritten[k];
             let recorded = kinds.get(&kind).copied().unwrap_or(0) as u64;
             let (starts, refused) = played.counts[k];
             assert_eq!(header.overwritten[k], 0, "{name}");

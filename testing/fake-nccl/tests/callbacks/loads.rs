@@ -3,6 +3,7 @@
 
 use crate::common::{Folded, Found, at_once, balance, exact, play};
 use ncclscope_trace::EventKind as K;
+use ncclscope_trace::handle::SLOTS;
 use ncclscope_trace::record::Detail;
 
 /// ProxyOps that were never stopped.
@@ -38,7 +39,7 @@ fn a_million_events_that_nobody_stops_cost_no_memory() {
         balance(&played, &found, Folded::default());
         let starts: u64 = played.counts.iter().map(|c| c.0).sum();
         assert!(starts > 1_000_000, "v{version}: {starts}");
-        assert!(open_ops(&found) <= 1 << 14, "v{version}: there are so many slots");
+        assert!(open_ops(&found) <= SLOTS, "v{version}: there are so many slots");
         let grew = played.text.lines().find_map(|l| l.strip_prefix("grew ")).unwrap();
         assert!(grew.parse::<u64>().unwrap() < 8 << 10, "v{version}: grew by {grew} KiB");
     });

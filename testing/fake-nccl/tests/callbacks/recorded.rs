@@ -70,7 +70,7 @@ fn each_thread_of_each_release_is_recorded_line_by_line() {
             }
             let header = played.recording.header();
             assert_eq!((header.stale, header.unknown_events), (0, 0), "{name}");
-            assert!(header.without_lane.iter().all(|&n| n == 0), "{name}");
+            assert!(header.without_memory().iter().all(|&n| n == 0), "{name}");
             let handles = handles(&played.text);
             let expected = by_thread(&calls, &handles, version);
             let mut threads = 0;

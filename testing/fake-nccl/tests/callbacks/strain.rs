@@ -67,7 +67,7 @@ fn account(played: &Played, version: usize) -> Lost {
         // What got no handle has no end either.
         let due = starts + (starts - refused) * ends(kind, version);
         let in_lanes = lanes.iter().map(|l| l.header.lost[k] + l.header.lost_ends[k]).sum::<u64>()
-            + header.without_lane[k];
+            + header.without_memory()[k];
         let held = records.get(&kind).copied().unwrap_or(0);
         let parts = [held, in_lanes, header.overwritten[k], header.unwritten[k]];
         assert_eq!(parts.iter().sum::<u64>(), due, "v{version} {kind}: {parts:?}");

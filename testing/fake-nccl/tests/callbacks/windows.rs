@@ -18,7 +18,7 @@ fn operations(found: &Found) -> Vec<u64> {
 fn nothing_lost(played: &Played) {
     let header = played.recording.header();
     assert_eq!((header.stale, header.unknown_events, header.overwritten), (0, 0, [0; 16]));
-    assert_eq!((header.without_lane, header.unwritten), ([0; 16], [0; 16]));
+    assert_eq!((header.without_memory(), header.unwritten), ([0; 16], [0; 16]));
     for lane in played.recording.lanes() {
         assert_eq!((lane.header.lost, lane.header.lost_ends), ([0; 16], [0; 16]));
     }

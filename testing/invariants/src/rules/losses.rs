@@ -34,6 +34,7 @@ pub(super) fn check(model: &Model<'_>, expect: &Expect, verdict: &mut Verdict) {
     tell("overwritten", &header.overwritten);
     tell("not written", &header.unwritten);
     tell("without a lane", &header.without_lane);
+    tell("without a slot", &header.without_slot);
     for lane in model.recording.lanes() {
         tell("lost", &lane.header.lost);
         tell("stops or states lost", &lane.header.lost_ends);

@@ -33,7 +33,7 @@ fn check_parent(model: &Model<'_>, event: &Event, verdict: &mut Verdict) {
     let header = model.recording.header();
     let has_losses = allowed.iter().map(|kind| kind.index()).any(|kind| {
         let lost = model.recording.lanes().iter().any(|lane| lane.header.lost[kind] != 0);
-        lost || header.without_lane[kind] != 0
+        lost || header.without_memory()[kind] != 0
     });
     if handle.is_null() {
         if !has_losses {

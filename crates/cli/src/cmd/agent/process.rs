@@ -18,7 +18,7 @@ pub(super) const SILENT_AFTER: Duration = Duration::from_secs(30);
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
 /// Why events are in no figure. What is overwritten in the block ring is not: it was read before.
-const CAUSES: [&str; 5] = ["lane_full", "no_lane", "unwritten", "stale", "unknown"];
+const CAUSES: [&str; 6] = ["lane_full", "no_lane", "no_slot", "unwritten", "stale", "unknown"];
 
 /// One process.
 #[derive(Debug)]
@@ -198,6 +198,7 @@ impl Process {
         }
         collector.lost_by_kind("lane_full", &lane_full);
         collector.lost_by_kind("no_lane", &header.without_lane);
+        collector.lost_by_kind("no_slot", &header.without_slot);
         collector.lost_by_kind("unwritten", &header.unwritten);
         collector.lost("stale", "", header.stale);
         collector.lost("unknown", "", header.unknown_events);
