@@ -54,11 +54,14 @@ impl Ring {
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct LaneHeader {
+    /// How often the lane was taken and given back: odd while a thread holds it.
     state: AtomicU32,
     kinds: AtomicU32,
     /// Thread id of who holds the lane, or held it last.
     thread: AtomicU32,
-    _0: [u32; 13],
+    /// What the state was when that was written.
+    named: AtomicU32,
+    _0: [u32; 12],
     // The producer's line.
     head: AtomicU64,
     sequence: AtomicU64,
@@ -103,28 +106,60 @@ const _: () = {
     assert!(offset_of!(LaneHeader, lost_ends) == offsets::LOST_ENDS);
 };
 
-const FREE: u32 = 0;
-const IN_USE: u32 = 1;
+/// Bit of the state while a thread holds the lane.
+const HELD: u32 = 1;
 
 impl LaneHeader {
     /// Takes a free lane for the calling thread, which is `holder`.
     #[must_use]
     pub fn claim(&self, holder: u64) -> bool {
-        let state = &self.state;
+        let state = self.state.load(Ordering::Relaxed);
         // Where all are taken, a thread looks at each at every event: without locking it.
-        if state.load(Ordering::Relaxed) != FREE {
+        if state & HELD != 0 || !self.advance(state, 1) {
             return false;
         }
-        let claimed = state.compare_exchange(FREE, IN_USE, Ordering::Acquire, Ordering::Relaxed);
-        if claimed.is_ok() {
-            self.holder.store(holder, Ordering::Relaxed);
-        }
-        claimed.is_ok()
+        self.holder.store(holder, Ordering::Relaxed);
+        true
     }
 
-    /// Tells the thread id of who claimed the lane.
+    /// Takes the lane of a thread that is gone and did not release it, for the calling thread,
+    /// which has the control block that the other one had.
+    #[must_use]
+    pub fn inherit(&self, holder: u64) -> bool {
+        let state = self.state.load(Ordering::Acquire);
+        state & HELD != 0 && self.is_held_by(holder) && self.advance(state, 2)
+    }
+
+    /// The state goes on, if it is this one.
+    fn advance(&self, state: u32, by: u32) -> bool {
+        let (acquire, relaxed) = (Ordering::Acquire, Ordering::Relaxed);
+        self.state.compare_exchange(state, state.wrapping_add(by), acquire, relaxed).is_ok()
+    }
+
+    /// Tells the thread id of who claimed the lane, or inherited it.
     pub fn set_thread(&self, id: u32) {
         self.thread.store(id, Ordering::Relaxed);
+        self.named.store(self.state.load(Ordering::Relaxed), Ordering::Release);
+    }
+
+    /// Releases the lane if the thread that holds it is gone, as its id tells: when it is asked the
+    /// second time. In between nobody has the lane, so that a thread with the same control block,
+    /// which took itself for the holder, is done with it. Not for callbacks, and not in haste.
+    pub fn release_of(&self, is_gone: impl FnOnce(u32) -> bool) {
+        let state = self.state.load(Ordering::Acquire);
+        // Without this, the id may be that of the thread before.
+        let is_named = self.named.load(Ordering::Acquire) == state;
+        let is_over = state & HELD != 0 && is_named && is_gone(self.thread());
+        // The lane is another's if the state went on.
+        if !is_over || !self.advance(state, 2) {
+            return;
+        }
+        if self.is_held_by(0) {
+            self.release();
+        } else {
+            self.holder.store(0, Ordering::Relaxed);
+            self.named.store(state.wrapping_add(2), Ordering::Release);
+        }
     }
 
     /// Thread id of who holds the lane, or held it last; 0 unknown.
@@ -149,13 +184,14 @@ impl LaneHeader {
     /// The thread that holds the lane is gone. The next one goes on where it stopped.
     pub fn release(&self) {
         self.holder.store(0, Ordering::Relaxed);
-        self.state.store(FREE, Ordering::Release);
+        let state = self.state.load(Ordering::Relaxed);
+        self.state.store(state.wrapping_add(1), Ordering::Release);
     }
 
     /// True while a thread holds the lane.
     #[must_use]
     pub fn in_use(&self) -> bool {
-        self.state.load(Ordering::Acquire) != FREE
+        self.state.load(Ordering::Acquire) & HELD != 0
     }
 
     /// The ring's first [`STARTER_WORDS`] are memory now, in the lanes file if `shared`.

@@ -21,6 +21,11 @@ pub const NO_COMM: u16 = u16::MAX;
 /// Whole lanes that wait for threads: an enqueuing one, a proxy, and two more.
 const SPARE: usize = 4;
 
+/// Lanes that wait for threads where those of threads that end come back later only.
+const SPARE_WITHOUT_KEY: usize = 24;
+/// So many lanes in use are worth a look at whether their threads live.
+const MANY_LANES: usize = LANES / 4;
+
 /// The family of no handle.
 const NOBODYS: u64 = u64::MAX;
 
@@ -418,10 +423,20 @@ impl Recorder {
     }
 
     /// Finds slots that can be used again: those of communicators that were finalized, and, where
-    /// there is no slab left, those of lanes that no thread has. For the drain thread, often: it
-    /// costs a few loads while there is nothing to do.
+    /// there is no slab left, those of lanes that no thread has. Where many lanes are in use, also
+    /// does what [`Recorder::reap_lanes`] does. For the drain thread, often: it costs a few loads
+    /// while there is nothing to do.
     pub fn reap(&self) {
         self.slots.reap(&self.region);
+        if self.lanes().filter(|(_, lane)| lane.in_use()).count() >= MANY_LANES {
+            self.reap_lanes();
+        }
+    }
+
+    /// Gives back the lanes of threads that are gone, the second time it finds them so. For the
+    /// drain thread, once in a while: it makes a system call for each lane in use.
+    pub fn reap_lanes(&self) {
+        self.lanes().for_each(|(_, lane)| lane.release_of(registry::is_gone));
     }
 
     /// How many lanes and slabs should be usable with `comms` communicators, at most all there can
@@ -434,7 +449,8 @@ impl Recorder {
         let slabs = self.slots.slabs_used();
         let proxies = comms.max((2 * comms).min(12));
         let threads = in_use.max(comms + 2 * comms.min(8));
-        ((threads + SPARE).min(LANES), (slabs.max(proxies) + slabs / 4 + 8).min(SLABS))
+        let spare = if registry::tells_ends() { SPARE } else { SPARE_WITHOUT_KEY };
+        ((threads + spare).min(LANES), (slabs.max(proxies) + slabs / 4 + 8).min(SLABS))
     }
 
     /// The lanes whose rings should be whole and are not: those that outgrow what they began with,

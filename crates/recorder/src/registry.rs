@@ -4,7 +4,9 @@ Which lane belongs to the calling thread.
 
 A thread takes a lane at its first event, from those that are ready; finding it again is one access
 to thread-local memory. When the thread ends, a destructor of a `pthread` key gives the lane back
-(Rust's own thread-local destructors would allocate in the callback).
+(Rust's own thread-local destructors would allocate in the callback). In a process with many keys
+that would allocate too. There a new thread takes the lane of the one whose control block it has,
+and the drain thread gives back those of threads that the system does not know any more.
 */
 
 use crate::lane::{Lane, LaneHeader, Ring};
@@ -30,7 +32,7 @@ static KEY: AtomicU32 = AtomicU32::new(0);
 const KEYS_WITHOUT_ALLOCATION: u32 = 32;
 
 /// Makes lanes return when their threads end. Call once before the first event; without it, or when
-/// the process has used up the keys, lanes stay with threads that are gone.
+/// the process has many keys, lanes stay with threads that are gone until [`is_gone`] tells.
 pub fn install() {
     if KEY.load(Ordering::Relaxed) != 0 {
         return;
@@ -47,6 +49,11 @@ pub fn install() {
             unsafe { libc::pthread_key_delete(key) };
         }
     }
+}
+
+/// True if lanes return at once when their threads end.
+pub(crate) fn tells_ends() -> bool {
+    KEY.load(Ordering::Relaxed) != 0
 }
 
 unsafe extern "C" fn thread_ends(header: *mut c_void) {
@@ -119,31 +126,62 @@ fn thread_id() -> u32 {
     if found { !(clock >> 3).cast_unsigned() } else { 0 }
 }
 
+/// True if no thread of the process has this id. For the drain thread.
+#[must_use]
+pub fn is_gone(thread: u32) -> bool {
+    let Ok(thread) = libc::pid_t::try_from(thread) else { return false };
+    // SAFETY: no argument, and it cannot fail.
+    let process = unsafe { libc::getpid() };
+    // SAFETY: a system call on numbers; signal 0 is none.
+    let result = unsafe { libc::syscall(libc::SYS_tgkill, process, thread, 0) };
+    let is_unknown = || std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH);
+    thread != 0 && result != 0 && is_unknown()
+}
+
 #[cold]
 #[inline(never)]
 fn claim(region: &Region) -> bool {
-    for index in 0..region.rings() {
-        let (Some(header), Some(ring)) = (region.lane_header(index), region.ring(index)) else {
-            continue;
-        };
-        if header.claim(thread()) {
-            header.set_thread(thread_id());
-            let key = KEY.load(Ordering::Acquire);
-            if key != 0 {
-                let value = core::ptr::from_ref(header).cast::<c_void>();
-                // SAFETY: the key exists, and is below the number from which setting allocates.
-                unsafe { libc::pthread_setspecific(key - 1, value) };
-            }
-            HELD.set(Some(Held { header, ring, index }));
-            return true;
-        }
+    let this = thread();
+    let lanes =
+        || (0..region.rings()).filter_map(|index| Some((index, region.lane_header(index)?)));
+    // What has this thread's control block and is not this thread is gone.
+    let left = |header: &LaneHeader| HAS_THREAD_REGISTER && header.inherit(this);
+    let found = lanes().find(|(_, header)| left(header));
+    let found = found.or_else(|| lanes().find(|(_, header)| header.claim(this)));
+    let Some((index, header)) = found else { return false };
+    let Some(ring) = region.ring(index) else { return false };
+    header.set_thread(thread_id());
+    let key = KEY.load(Ordering::Acquire);
+    if key != 0 {
+        let value = core::ptr::from_ref(header).cast::<c_void>();
+        // SAFETY: the key exists, and is below the number from which setting allocates.
+        unsafe { libc::pthread_setspecific(key - 1, value) };
     }
-    false
+    HELD.set(Some(Held { header, ring, index }));
+    true
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::thread_id;
+    use super::{is_gone, thread_id};
+
+    #[test]
+    fn a_thread_is_gone_when_the_system_does_not_know_it() {
+        let (send, wait) = std::sync::mpsc::channel::<()>();
+        let (tell, told) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            tell.send(thread_id()).unwrap();
+            let _ = wait.recv();
+        });
+        let id = told.recv().unwrap();
+        assert!(!is_gone(id) && !is_gone(0) && !is_gone(u32::MAX));
+        drop(send);
+        thread.join().unwrap();
+        // It is joined a moment before it is gone.
+        while !is_gone(id) {
+            std::thread::yield_now();
+        }
+    }
 
     #[test]
     fn a_threads_id_is_the_systems() {

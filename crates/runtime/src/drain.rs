@@ -402,6 +402,7 @@ impl Drain {
     /// Compares the clocks, and has the header written with its counters.
     pub(crate) fn sync(&mut self) {
         self.compare_clocks();
+        self.recorder.reap_lanes();
         self.feed.put(Job::Sync { hz: self.clocks.hz(), done: None });
         self.feed.flush(&self.read);
     }

@@ -5,7 +5,7 @@ The scratch as a reader sees it: lane headers, rings and ProxyOp slots.
 The recorder writes these with atomic stores into shared memory; the byte offsets here are the one
 definition that both sides use.
 
-Lane header (512 bytes): `state:u32@0 kinds:u32@4 (mask of event kinds seen)
+Lane header (512 bytes): `state:u32@0 (0: never used) kinds:u32@4 (mask of event kinds seen)
 thread:u32@8`, the producer's line
 `head:u64@64 (words ever pushed) sequence:u64@72`, the consumer's line `tail:u64@192 (words taken)
 hidden:u64@208 (words at the ring's end that are in no file)`, and the losses `u64[16]@256` by kind:
@@ -27,7 +27,7 @@ use crate::record::{Record, STEP_SHIFT, Step, schema, step_flags};
 
 /// Offsets within a lane header.
 pub mod lane {
-    /// State of the lane: 1 while a thread holds it.
+    /// State of the lane: how often it was taken and given back; odd while a thread holds it.
     pub const STATE: usize = 0;
     /// Mask of event kinds that the lane's threads started.
     pub const KINDS: usize = 4;

@@ -70,6 +70,57 @@ fn mutant_a_thread_goes_on_with_the_lane_it_gave_back() {
     fails(RACE, world.model(), body);
 }
 
+/// A thread takes the lane, uses it and ends without giving it back. The drain thread finds that it
+/// is gone, and another thread comes for the lane.
+fn left() -> (World, impl Fn() + Send + Sync + 'static) {
+    let world = World::whole(1);
+    let body = move || {
+        let header = world.header(0);
+        let is_over = Arc::new(AtomicU64::new(0));
+        let over = Arc::clone(&is_over);
+        let first = spawn(move || {
+            if !header.claim(1) {
+                return;
+            }
+            header.set_thread(1);
+            assert!(put(world.lane(0), 1));
+            over.store(1, Ordering::Release);
+        });
+        let second = spawn(move || {
+            let has = header.claim(2);
+            if has {
+                // The id is still that of the one before.
+                loom::thread::yield_now();
+                header.set_thread(2);
+                assert!(header.is_held_by(2) && put(world.lane(0), 2));
+                assert!(header.is_held_by(2) && header.in_use(), "it lives");
+            }
+            has
+        });
+        let is_gone = |id| id == 1 && is_over.load(Ordering::Acquire) == 1;
+        (0..2).for_each(|_| header.release_of(is_gone));
+        first.join().expect("ends");
+        if second.join().expect("ends") {
+            (0..2).for_each(|_| header.release_of(is_gone));
+            assert!(header.in_use() && header.is_held_by(2), "it did not say that it is gone");
+        }
+    };
+    (world, body)
+}
+
+#[test]
+fn the_lane_of_a_thread_that_is_gone_comes_back_and_no_other() {
+    let (world, body) = left();
+    holds("registry, left", world.model().preemptions(3), body);
+}
+
+#[test]
+fn mutant_a_lane_comes_back_without_what_was_left_in_it() {
+    let (world, body) = left();
+    let state = world.in_header(STATE);
+    fails(RACE, world.model().weak(move |at| at == state), body);
+}
+
 #[test]
 fn three_threads_on_two_lanes_have_one_each_or_are_counted() {
     let world = World::whole(2);

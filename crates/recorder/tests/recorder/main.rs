@@ -231,3 +231,40 @@ fn the_generation_of_a_slot_wraps_and_stale_handles_stay_stale() {
     let records = drain(recorder);
     assert_eq!(records.iter().filter(|r| matches!(r.1, Record::Step(_))).count(), 4);
 }
+
+/// Threads that end without giving their lanes back: as in a process with many `pthread` keys.
+#[test]
+fn lanes_of_threads_that_are_gone_come_back_without_a_key() {
+    let recorder = recorder();
+    let start = || recorder.start(0, Handle::NULL, &Detail::Group);
+    // The C library gives a new thread the control block of the one before.
+    for _ in 0..300 {
+        on_thread(|| assert!(!start().is_null()));
+    }
+    // These have one each, and the next ones are others.
+    let crowd = || {
+        let barrier = std::sync::Barrier::new(4);
+        std::thread::scope(|scope| {
+            let one = || {
+                let handle = start();
+                barrier.wait();
+                usize::from(handle.is_null())
+            };
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(one)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum::<usize>()
+        })
+    };
+    for round in 0..50 {
+        assert_eq!(crowd(), 0, "round {round}");
+        // A thread is joined a moment before the system forgets it.
+        while recorder.lanes().any(|(_, lane)| lane.in_use()) {
+            recorder.reap_lanes();
+        }
+    }
+    on_thread(|| {
+        let handle = start();
+        (0..3).for_each(|_| recorder.reap_lanes());
+        assert!(recorder.region.lane_header(handle.lane()).unwrap().in_use(), "it lives");
+    });
+    assert_eq!(recorder.lost_without_lane()[EventKind::Group.index()], 0);
+}

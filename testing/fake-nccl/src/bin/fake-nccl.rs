@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! fake-nccl PLUGIN VERSION SCRIPT [--ops N] [--threads N] [--end END] [--log FILE] [--name NAME]
-//!           [--logger LOGGER]
+//!           [--logger LOGGER] [--keys N]
 //! fake-nccl PLUGIN VERSION replay --file FILE [--log FILE]
 //! ```
 //!
@@ -14,7 +14,7 @@
 //! `_exit-busy`, `fork-busy`, `exec-busy` and `dlclose`; `main-gone` is a process whose main thread
 //! ends before the others.
 //! Communicators have NAME for a name (`null`: NULL; a number: so many letters), and a logger that
-//! is `real` or `garbage`.
+//! is `real` or `garbage`. The process has N `pthread` keys before it loads the plugin.
 //!
 //! The last round's callbacks go to the log's FILE; what was played is printed as
 //! `fake_nccl::Log::counts` has it, a replay's handles as `handle ID HANDLE`, the logger's lines as
@@ -31,7 +31,7 @@ use std::path::Path;
 use std::time::Duration;
 
 const USAGE: &str = "usage: fake-nccl PLUGIN VERSION SCRIPT [--ops N] [--threads N] [--end END] \
-                     [--log FILE] [--file FILE] [--name NAME] [--logger LOGGER]";
+                     [--log FILE] [--file FILE] [--name NAME] [--logger LOGGER] [--keys N]";
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -89,6 +89,7 @@ const BOOTSTRAP: Duration = Duration::from_millis(40);
 fn run(path: &Path, version: usize, script: Script, options: &Options<'_>) {
     let end = options.get("end").copied().unwrap_or("finalize");
     let (ops, threads) = (number(options, "ops", 10), number(options, "threads", 1));
+    take_keys(number(options, "keys", 0));
     for _ in 0..if end == "reload" { 3 } else { 1 } {
         let plugin = load(path, version, options);
         let comms = if end == "comms" { 16 } else { 1 };
@@ -103,6 +104,16 @@ fn run(path: &Path, version: usize, script: Script, options: &Options<'_>) {
         if end == "reload" {
             plugin.unload();
         }
+    }
+}
+
+/// As other libraries of a process do; glibc keeps the first 32 in the thread itself.
+fn take_keys(count: usize) {
+    for _ in 0..count {
+        let mut key = 0;
+        // SAFETY: `key` is valid to write to, and there is no destructor.
+        let result = unsafe { libc::pthread_key_create(&raw mut key, None) };
+        assert_eq!(result, 0, "there is a key left");
     }
 }
 

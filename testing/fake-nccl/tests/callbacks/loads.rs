@@ -98,6 +98,21 @@ fn threads_may_come_and_go_by_the_thousand() {
     }
 }
 
+/// The plugin gets no key of those that a callback can set without an allocation, and nothing tells
+/// it that a thread ends.
+#[test]
+fn threads_may_come_and_go_where_there_are_many_keys() {
+    for (threads, ops) in [("1", "300"), ("8", "296")] {
+        let options = ["--ops", ops, "--threads", threads, "--keys", "40"];
+        let played = play(6, "threads", false, &options);
+        let found = Found::read(&played.recording);
+        balance(&played, &found, Folded::default());
+        let without_lane = played.recording.header().without_lane;
+        assert_eq!(without_lane, [0; 16], "{threads} threads at a time");
+        assert_eq!(found.all(K::Coll).len().to_string(), ops, "{threads} threads at a time");
+    }
+}
+
 #[test]
 fn communicators_and_libraries_that_come_and_go_leave_nothing_behind() {
     for version in [1, 6] {

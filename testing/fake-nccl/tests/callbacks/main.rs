@@ -37,7 +37,10 @@ slot, which must be overwritten.
 - SIGKILL, `exit` and `_exit` while threads play, nothing destroyed:
   `ends::an_end_without_destroy_leaves_a_recording`
 - the main thread ends first: `ends::the_main_thread_may_end_before_the_others`
-- threads by the thousand: `loads::threads_may_come_and_go_by_the_thousand`
+- threads by the thousand: `loads::threads_may_come_and_go_by_the_thousand`, and where the process
+  has many `pthread` keys: `loads::threads_may_come_and_go_where_there_are_many_keys`
+- ProxyOps that NCCL never stops, and a hang behind them:
+  `hang::proxy_ops_that_nccl_never_stops_cost_nothing_and_hide_no_hang`
 - signal handlers of the host amid callbacks:
   `strain::the_hosts_signal_handlers_may_interrupt_anything`, and such as make callbacks themselves:
   `strain::a_host_whose_signal_handlers_make_callbacks_survives`
