@@ -66,12 +66,13 @@ const JOBS: &[Job] = &[
         env: &[("NCCLSCOPE_REQUIRE_PTRACE", "1")],
         ..Job::NONE
     },
-    // The oldest, the newest, and one release of each profiler API version.
+    // The oldest, the newest, one release of each profiler API version, and 2.27.3, which loads no
+    // plugin by its path.
     Job {
         name: "matrix",
         command: "cargo xtask matrix --release 2.23.4 --release 2.25.1 --release 2.26.5 \
-                  --release 2.27.7 --release 2.28.9 --release 2.30.7 --release 2.32.3 \
-                  --topology socket --topology p2p",
+                  --release 2.27.3 --release 2.27.7 --release 2.28.9 --release 2.30.7 \
+                  --release 2.32.3 --topology socket --topology p2p",
         again: true,
         ..Job::NONE
     },

@@ -11,9 +11,9 @@ use crate::nccl::{self, Release};
 use crate::{Outcome, build, process, python};
 
 /// NCCL releases that the tests load, from the CUDA 12 wheels: one of each version of the profiler
-/// API, 1 to 7 (`TESTED` of the rig's `wheel.rs`).
+/// API, 1 to 7, and 2.27.3 (`TESTED` of the rig's `wheel.rs`).
 const NCCL_VERSIONS: &[&str] =
-    &["2.23.4", "2.25.1", "2.26.5", "2.27.7", "2.28.9", "2.30.7", "2.32.3"];
+    &["2.23.4", "2.25.1", "2.26.5", "2.27.3", "2.27.7", "2.28.9", "2.30.7", "2.32.3"];
 
 /// Runs all tests, or those that `args` of the runner (nextest, else `cargo test`) pick.
 pub(crate) fn run(args: &[String]) -> Outcome {
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn releases_are_well_formed() {
         let rig = include_str!("../../testing/rig/src/wheel.rs");
-        let (_, tested) = rig.split_once("TESTED: [&str; 7]").expect("the rig's list");
+        let (_, tested) = rig.split_once("TESTED: [&str; 8]").expect("the rig's list");
         let list: Vec<_> = NCCL_VERSIONS.iter().map(|version| format!("{version:?}")).collect();
         assert!(tested.trim_start().starts_with(&format!("=\n    [{}];", list.join(", "))));
         for version in NCCL_VERSIONS {

@@ -44,7 +44,9 @@ pub fn attach() -> std::result::Result<bool, String> {
     let player = Player::new(&image, faults())?;
     let kernels = image.symbols().filter(|s| s.is_func).filter_map(|symbol| {
         let played = symbol.name.contains("ncclDevKernel_");
-        let known = played || symbol.name.contains("ncclSymkDevKernel_");
+        // The second name is that of 2.27, which asks for their attributes in 2.27.3.
+        let symmetric = ["ncclSymkDevKernel_", "ncclSymDevKernel_"];
+        let known = played || symmetric.iter().any(|name| symbol.name.contains(name));
         known.then_some((symbol.addr, played))
     });
     let kernels = kernels.collect();

@@ -6,12 +6,14 @@ use super::scenario::Scenario;
 use crate::Usage;
 use crate::nccl::Release;
 
-/// The releases: at least one of each profiler API version, and both wheels of 2.28.9.
+/// The releases: at least one of each profiler API version, 2.27.3, which loads plugins in a way of
+/// its own (`docs/loading.md`), and both wheels of 2.28.9.
 pub(super) const RELEASES: &[&str] = &[
     "2.23.4",
     "2.24.3",
     "2.25.1",
     "2.26.5",
+    "2.27.3",
     "2.27.7",
     "2.28.9",
     "2.28.9+cu13",
