@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-What runs inside a rank beside the callbacks: configuration, the recording's file, the one drain
-thread, and the life cycle from the first communicator to the end of the process.
+What runs inside a rank beside the callbacks: configuration, the drain thread and its sinks (the
+recording, the watchdog, metrics), control, and the life cycle from the first communicator to the end
+of the process.
 
 Whatever fails here turns the recording off with one line; the job does not notice. Nothing in this
 crate is called from a callback, except what [`Runtime::recorder`] lends.
 
-This crate does **not** know NCCL's C structs (the plugin translates them), analyse what it writes,
-or talk to the network.
+This crate does **not** know NCCL's C structs (the plugin translates them). No thread of the host
+waits in it for anything but memory (docs/rfcs/0006-threads.md).
 */
 #![cfg_attr(not(test), deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::todo))]
 

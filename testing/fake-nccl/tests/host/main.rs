@@ -11,6 +11,7 @@ mod descriptors;
 mod directories;
 mod life;
 mod limits;
+mod stalls;
 
 /// Threads of ours begin in what static thread-local storage leaves of their stack.
 mod threads {

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// A host whose recordings lie on a file system that stops answering, or whose log does: PLUGIN WHEN.
+//   begin  before the first communicator, for a second
+//   later  while communicators come and go, each with an operation, for four seconds
+//   hang   while they come and go without, and an operation hangs
+//   log    the same, and it is NCCL's logger that waits
+//   exit   from before the end of the process on, for ever
+// It prints how long the slowest call of each function took, in milliseconds.
+#include "host.h"
+#include <stdarg.h>
+#include <sys/syscall.h>
+
+static volatile int files_stall, log_stalls;
+
+// A descriptor may have been moved since it was opened.
+static int is_recording(int fd) {
+    char link[32], path[4096];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t length = readlink(link, path, sizeof path - 1);
+    if (length < 0) return 0;
+    path[length] = 0;
+    return strstr(path, ".nscope") != NULL;
+}
+
+static void wait_for_files(int fd) {
+    while (files_stall && is_recording(fd)) wait_ms(1);
+}
+
+// The plugin's calls come here: the program's symbols go before the C library's.
+int open64(const char *path, int flags, ...) {
+    va_list more;
+    va_start(more, flags);
+    int mode = va_arg(more, int);
+    va_end(more);
+    int ours = strstr(path, ".nscope") != NULL;
+    while (ours && files_stall) wait_ms(1);
+    return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+}
+
+ssize_t pwrite64(int fd, const void *bytes, size_t count, off64_t at) {
+    wait_for_files(fd);
+    return syscall(SYS_pwrite64, fd, bytes, count, at);
+}
+
+int ftruncate64(int fd, off64_t length) {
+    wait_for_files(fd);
+    return (int)syscall(SYS_ftruncate, fd, length);
+}
+
+static void log_line(int level, unsigned long flags, const char *file, int line, const char *format,
+                     ...) {
+    (void)level, (void)flags, (void)file, (void)line, (void)format;
+    while (log_stalls) wait_ms(1);
+}
+
+static void *join(uint64_t hash) {
+    void *context = NULL;
+    if (nccl->init(&context, hash, &mask, "host", 1, 2, 0, (void *)log_line) != 0 || !context)
+        fail("init");
+    return context;
+}
+
+static void slowest(double *most, double begin) {
+    double took = (seconds() - begin) * 1e3;
+    if (took > *most) *most = took;
+}
+
+static volatile double told;
+static void on_hang(const char *json, void *user) {
+    (void)user;
+    if (strstr(json, "\"hung\"") && told == 0) told = seconds();
+}
+
+static double most_init, most_finalize, most_mark, most_step, most_start, most_stop;
+
+static void live(double length, int is_busy) {
+    int (*mark)(const char *) = function("ncclscope_mark");
+    int (*set_step)(uint64_t) = function("ncclscope_set_step");
+    int (*start)(const char *) = function("ncclscope_start");
+    int (*stop)(void) = function("ncclscope_stop");
+    double until = seconds() + length;
+    for (uint64_t n = 0; seconds() < until; n++) {
+        double begin = seconds();
+        void *other = join(0x100 + n);
+        slowest(&most_init, begin);
+        if (is_busy) all_reduce(other, n);
+        char name[32];
+        snprintf(name, sizeof name, "mark %d", (int)(n % 100));
+        begin = seconds();
+        if (mark(name) != 0) fail("mark");
+        slowest(&most_mark, begin);
+        begin = seconds();
+        if (set_step(n) != 0) fail("set_step");
+        slowest(&most_step, begin);
+        begin = seconds();
+        if (n % 10 == 9 && stop() != 0) fail("stop");
+        slowest(&most_stop, begin);
+        begin = seconds();
+        if (n % 10 == 9 && start(NULL) != 0) fail("start");
+        slowest(&most_start, begin);
+        begin = seconds();
+        nccl->finalize(other);
+        slowest(&most_finalize, begin);
+        wait_ms(5);
+    }
+}
+
+int main(int argc, char **argv) {
+    if (argc != 3) return 2;
+    const char *when = argv[2];
+    load(argv[1]);
+    int (*listen)(void *, void *) = function("ncclscope_on_hang");
+    if (listen((void *)on_hang, NULL) != 0) fail("on_hang");
+    files_stall = strcmp(when, "begin") == 0;
+    double begin = seconds();
+    comm = join(0xc0ffee);
+    slowest(&most_init, begin);
+    for (int i = 0; i < 1000; i++) all_reduce(comm, i);
+    if (strcmp(when, "begin") == 0) {
+        wait_ms(1000);
+        files_stall = 0;
+    }
+    if (strcmp(when, "later") == 0) {
+        wait_ms(1000);
+        files_stall = 1;
+        live(4, 1);
+        files_stall = 0;
+    }
+    if (strcmp(when, "hang") == 0 || strcmp(when, "log") == 0) {
+        wait_ms(1000);
+        files_stall = when[0] == 'h';
+        log_stalls = when[0] == 'l';
+        // An operation that hangs: its step waits for the network.
+        char arguments[16] = {0};
+        void *coll = event(comm, 2, NULL, 1000), *op = event(comm, 8, coll, 0);
+        void *step = event(comm, 16, op, 0);
+        nccl->record(step, 8, arguments);
+        nccl->stop(coll);
+        double hung = seconds();
+        live(4, 0);
+        double after = told == 0 ? -1 : told - hung;
+        files_stall = log_stalls = 0;
+        nccl->stop(step);
+        nccl->stop(op);
+        dprintf(1, "told after %.2f s\n", after);
+    }
+    dprintf(1, "init %.3f\nfinalize %.3f\nmark %.3f\nset_step %.3f\nstart %.3f\nstop %.3f\n",
+            most_init, most_finalize, most_mark, most_step, most_start, most_stop);
+    files_stall = strcmp(when, "exit") == 0;
+    begin = seconds();
+    nccl->finalize(comm);
+    dprintf(1, "last finalize %.3f\n", (seconds() - begin) * 1e3);
+    say("survived\n");
+    return 0;
+}

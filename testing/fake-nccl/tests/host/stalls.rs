@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A file system, or a log, that does not answer: the job does not wait for it, the watchdog is not
+//! blind, and what was recorded is there when it answers again.
+
+use crate::common::{Played, compile, operations, play, plugin};
+use ncclscope_trace::lanes_file::adopt;
+use ncclscope_trace::{Recording, What};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Plays `stall.c`, whose symbols go before those of the C library.
+fn stall(when: &str) -> Played {
+    let host = compile("stall", &["-rdynamic"]);
+    let env = [("NCCLSCOPE_HANG_SEC", "2"), ("NCCLSCOPE_LOG", "nccl")];
+    play(Command::new(host).arg(plugin()).arg(when), &env)
+}
+
+/// What it printed about `name`.
+fn figure(played: &Played, name: &str) -> f64 {
+    let text = String::from_utf8_lossy(&played.output.stdout);
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    let number = line.and_then(|line| line.trim().split(' ').next());
+    number.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
+}
+
+/// No call took a fraction of the time that the file system took.
+#[expect(clippy::print_stdout, reason = "what was measured")]
+fn does_not_wait(played: &Played, stalled_ms: f64) {
+    for name in ["init", "finalize", "mark", "set_step", "start", "stop", "last finalize"] {
+        let took = figure(played, &format!("{name} "));
+        println!("{name}: {took} ms");
+        assert!(took < stalled_ms / 4.0, "{name} took {took} ms");
+    }
+}
+
+#[test]
+fn a_file_system_that_hangs_at_first_gets_everything_later() {
+    let played = stall("begin");
+    played.survived();
+    does_not_wait(&played, 1000.0);
+    assert_eq!(played.operations(), 1000);
+    assert!(played.recording().header().closed);
+}
+
+#[test]
+fn while_the_file_system_hangs_the_job_goes_on_and_nothing_is_lost() {
+    let played = stall("later");
+    played.survived();
+    does_not_wait(&played, 4000.0);
+    let recording = played.recording();
+    assert_eq!(recording.problems(), &[] as &[String]);
+    let steps = recording.marks().iter().filter(|mark| mark.what == What::Step).count();
+    assert!(steps > 20, "{steps} steps");
+    // Each with a communicator, and an operation of it.
+    assert_eq!(recording.comms().len(), steps + 1);
+    assert_eq!(operations(&recording), 1000 + steps);
+    assert_eq!(recording.header().unwritten.iter().sum::<u64>(), 0);
+}
+
+#[test]
+fn a_hang_is_told_while_the_file_system_or_nccls_log_hangs() {
+    for when in ["hang", "log"] {
+        let played = stall(when);
+        played.survived();
+        does_not_wait(&played, 4000.0);
+        let told = figure(&played, "told after");
+        assert!((1.9..4.0).contains(&told), "{when}: told after {told} s of a limit of 2 s");
+    }
+}
+
+#[test]
+fn a_file_system_that_hangs_at_the_end_leaves_the_lanes() {
+    let begin = Instant::now();
+    let played = stall("exit");
+    let took = begin.elapsed();
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    assert!(String::from_utf8_lossy(&played.output.stdout).ends_with("survived\n"));
+    let left: Vec<_> = std::fs::read_dir(played.lanes.path()).unwrap().flatten().collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+    adopt(&left[0].path()).unwrap();
+    let recording = Recording::open(&played.files()[0]).unwrap();
+    assert_eq!(operations(&recording), 1000);
+}
