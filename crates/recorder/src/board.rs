@@ -3,26 +3,28 @@
 How many operations each communicator was asked for: counted in the callback, whether or not they
 are recorded, so that the ranks of a job agree on the number of a collective whatever each records.
 
-One cell of 128 bytes a communicator, at most [`CELLS`] at a time; of further ones nothing is known.
-Nothing here is a locked instruction. NCCL takes calls for one communicator from one thread at a
+One cell of 128 bytes a communicator, [`CELLS`] at a time: each has its own from [`watch`] to
+[`leave`], and of further ones nothing is known ([`refused`]). Nothing here is a locked instruction. NCCL takes calls for one communicator from one thread at a
 time (`ncclComm_t` is not thread-safe). What it enqueues it may tell on two threads at once, the
 caller's and, of captured graphs, the one of CUDA's callbacks: each has a count of its own.
 */
 
 use crate::registry::thread;
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use ncclscope_trace::progress::{CHECKPOINT_EVERY, roll};
 
 /// Communicators that are counted at a time.
-pub const CELLS: usize = if cfg!(loom) { 2 } else { 2048 };
+pub const CELLS: usize = PLACES - 1;
+/// A power of two. The first is nobody's.
+const PLACES: usize = if cfg!(loom) { 4 } else { 2048 };
 /// Reads of a cell before it is given up until the next time.
-const TRIES: usize = 64;
+const TRIES: usize = if cfg!(loom) { 2 } else { 64 };
 
 #[derive(Debug)]
 #[repr(C, align(128))]
 struct Cell {
-    /// Communicator index plus one; 0 of none.
-    owner: AtomicU32,
+    /// 1 while a communicator has it.
+    taken: AtomicU32,
     api: AtomicU64,
     /// After an even and after an odd number of calls: the one that `api` names stands still.
     hash: [AtomicU64; 2],
@@ -74,12 +76,17 @@ pub struct Call {
     pub count: u64,
 }
 
-static BOARD: [Cell; CELLS] = [const { Cell::new() }; CELLS];
+static BOARD: [Cell; PLACES] = [const { Cell::new() }; PLACES];
+/// Which cell each communicator has; 0 none.
+static CELL_OF: [AtomicU16; 1 << 16] = [const { AtomicU16::new(0) }; 1 << 16];
+/// The cell that was taken last: those that were left last are taken last.
+static LATEST: AtomicU32 = AtomicU32::new(0);
+static REFUSED: AtomicU64 = AtomicU64::new(0);
 
 impl Cell {
     const fn new() -> Cell {
         Cell {
-            owner: AtomicU32::new(0),
+            taken: AtomicU32::new(0),
             api: AtomicU64::new(0),
             hash: [const { AtomicU64::new(0) }; 2],
             checkpoints: [const { AtomicU64::new(0) }; 4],
@@ -92,17 +99,29 @@ impl Cell {
 
     #[inline(always)]
     fn called(&self, call: Call) {
-        let relaxed = Ordering::Relaxed;
+        // What is stored for this call must not be seen before the number of the call before it:
+        // the reader would take it for that of an earlier one.
+        let (relaxed, release) = (Ordering::Relaxed, Ordering::Release);
         let Call { func, datatype, root, count } = call;
         let before = self.api.load(relaxed);
         let hash = roll(self.hash[parity(before)].load(relaxed), func, datatype, root, count);
         let api = before + 1;
-        self.hash[parity(api)].store(hash, relaxed);
+        self.hash[parity(api)].store(hash, release);
         if api.is_multiple_of(CHECKPOINT_EVERY) {
-            self.checkpoints[checkpoint(api)].store(hash, relaxed);
+            self.checkpoints[checkpoint(api)].store(hash, release);
         }
         self.caller.store(thread(), relaxed);
-        self.api.store(api, Ordering::Release);
+        self.api.store(api, release);
+    }
+
+    fn clear(&self) {
+        [&self.api, &self.p2p_api, &self.caller]
+            .into_iter()
+            .chain(&self.hash)
+            .chain(&self.checkpoints)
+            .chain(&self.enqueued)
+            .chain(&self.p2p_enqueued)
+            .for_each(|count| count.store(0, Ordering::Relaxed));
     }
 
     fn read(&self) -> Option<Counts> {
@@ -139,28 +158,46 @@ const fn checkpoint(api: u64) -> usize {
     (api / CHECKPOINT_EVERY) as usize & 3
 }
 
-/// The cell of a communicator that was given one.
+/// The cell that a communicator has.
 #[inline(always)]
 fn cell(comm: u16) -> Option<&'static Cell> {
-    let cell = &BOARD[usize::from(comm) % CELLS];
-    (cell.owner.load(Ordering::Relaxed) == u32::from(comm) + 1).then_some(cell)
+    let place = usize::from(CELL_OF[usize::from(comm)].load(Ordering::Relaxed));
+    (place != 0).then(|| &BOARD[place % PLACES])
 }
 
-/// Counts for communicator `comm` from here on, from zero. Before its first callback.
-/// One that had the cell before and lives is no longer counted.
-pub fn watch(comm: u16) {
-    let cell = &BOARD[usize::from(comm) % CELLS];
-    cell.owner.store(0, Ordering::Relaxed);
-    for count in [&cell.api, &cell.p2p_api, &cell.caller]
-        .into_iter()
-        .chain(&cell.hash)
-        .chain(&cell.checkpoints)
-        .chain(&cell.enqueued)
-        .chain(&cell.p2p_enqueued)
-    {
-        count.store(0, Ordering::Relaxed);
+/// Counts for communicator `comm` from here on, from zero. Before its first callback. False where
+/// no cell is left.
+pub fn watch(comm: u16) -> bool {
+    leave(comm);
+    let latest = LATEST.load(Ordering::Relaxed) as usize;
+    let mut places = (0..CELLS).map(|step| 1 + (latest + step) % CELLS);
+    let (acquire, relaxed) = (Ordering::Acquire, Ordering::Relaxed);
+    let take = |taken: &AtomicU32| {
+        taken.load(relaxed) == 0 && taken.compare_exchange(0, 1, acquire, relaxed).is_ok()
+    };
+    let place = places.find(|&place| take(&BOARD[place].taken)).map(u16::try_from);
+    let Some(Ok(place)) = place else {
+        REFUSED.fetch_add(1, relaxed);
+        return false;
+    };
+    BOARD[usize::from(place)].clear();
+    LATEST.store(place.into(), relaxed);
+    CELL_OF[usize::from(comm)].store(place, Ordering::Release);
+    true
+}
+
+/// The communicator was finalized, and its counts were read for the last time.
+pub fn leave(comm: u16) {
+    let place = CELL_OF[usize::from(comm)].swap(0, Ordering::Acquire);
+    if place != 0 {
+        BOARD[usize::from(place) % PLACES].taken.store(0, Ordering::Release);
     }
-    cell.owner.store(u32::from(comm) + 1, Ordering::Release);
+}
+
+/// Communicators that found no cell so far.
+#[must_use]
+pub fn refused() -> u64 {
+    REFUSED.load(Ordering::Relaxed)
 }
 
 /// The application called a collective.
@@ -196,6 +233,15 @@ fn bump(count: &AtomicU64) {
     count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }
 
+/// Where the hashes of cell `place` lie: for a model's mutant.
+#[cfg(loom)]
+#[must_use]
+pub fn hashes_of(place: usize) -> core::ops::Range<usize> {
+    let hashes = &BOARD[place].hash;
+    let at = core::ptr::from_ref(hashes).addr();
+    at..at + size_of_val(hashes)
+}
+
 /// The counts of a communicator; `None` if it has no cell, or makes calls without a pause.
 #[must_use]
 pub fn counts(comm: u16) -> Option<Counts> {
@@ -209,14 +255,18 @@ mod tests {
     use ncclscope_trace::progress::name_hash;
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+    /// One of the tests takes all cells there are.
+    #[expect(clippy::disallowed_types, reason = "tests may block")]
+    static BOARD_IS_MINE: std::sync::Mutex<()> = std::sync::Mutex::new(());
     const SUM: Call = Call { func: name_hash(b"AllReduce"), datatype: 7, root: 0, count: 5 };
 
     #[test]
     fn counts_and_checkpoints_are_those_of_the_calls() {
+        let _board = BOARD_IS_MINE.lock();
         let comm = 700;
         called(comm, SUM);
         assert_eq!(counts(comm), None, "nobody watches it");
-        watch(comm);
+        assert!(watch(comm));
         let mut hash = 0;
         let mut at = Vec::new();
         for n in 1..=300 {
@@ -235,16 +285,43 @@ mod tests {
         assert_eq!(counts_now.checkpoints.as_slice(), at);
         assert_eq!(counts_now.checkpoint_at(), 256);
         assert_eq!((counts_now.p2p_api, counts_now.enqueued, counts_now.p2p_enqueued), (1, 1, 2));
-        let other = comm + u16::try_from(CELLS).unwrap();
-        watch(other);
+        leave(comm);
+        called(comm, SUM);
         assert_eq!(counts(comm), None);
-        assert_eq!(counts(other), Some(Counts::default()));
+    }
+
+    #[test]
+    fn each_living_communicator_has_a_cell_of_its_own() {
+        let _board = BOARD_IS_MINE.lock();
+        let (first, lives) = (10_000, u16::try_from(CELLS - 8).unwrap());
+        for comm in 0..lives {
+            assert!(watch(first + comm), "{comm}");
+            (0..=comm % 7).for_each(|_| called(first + comm, SUM));
+        }
+        // One after another, far more than there are cells: the others keep theirs.
+        for round in 0..3 * lives {
+            assert!(watch(9_000), "{round}");
+            called(9_000, SUM);
+            assert_eq!(counts(9_000).unwrap().api, 1);
+            leave(9_000);
+        }
+        for comm in 0..lives {
+            assert_eq!(counts(first + comm).unwrap().api, u64::from(comm % 7) + 1, "{comm}");
+        }
+        let before = refused();
+        let more = (0..9).filter(|&more| watch(20_000 + more)).count();
+        assert!(more < 9, "there are no more");
+        assert_eq!(refused() - before, 9 - more as u64);
+        assert_eq!(counts(first).unwrap().api, 1, "nothing is taken from who has it");
+        (0..9).for_each(|more| leave(20_000 + more));
+        (0..lives).for_each(|comm| leave(first + comm));
     }
 
     #[test]
     fn the_count_enters_the_hash_only_where_ranks_must_agree_on_it() {
+        let _board = BOARD_IS_MINE.lock();
         let hash_of = |comm, name: &[u8], count| {
-            watch(comm);
+            assert!(watch(comm));
             called(comm, Call { func: name_hash(name), count, ..SUM });
             counts(comm).unwrap().hash
         };
@@ -254,8 +331,9 @@ mod tests {
 
     #[test]
     fn a_reader_never_sees_half_a_call() {
+        let _board = BOARD_IS_MINE.lock();
         let comm = 702;
-        watch(comm);
+        assert!(watch(comm));
         let after: Vec<u64> = std::iter::successors(Some(0), |&hash| {
             Some(roll(hash, SUM.func, SUM.datatype, SUM.root, SUM.count))
         })

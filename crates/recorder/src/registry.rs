@@ -74,26 +74,19 @@ pub fn current(region: &Region) -> Option<Lane<'static>> {
     Some(Lane::new(held.header, held.ring, held.index))
 }
 
-/// Lane `index`, if the calling thread holds it. Where a register tells threads apart this needs no
-/// look at thread-local memory, which costs a library that is loaded late a call.
+/// Lane `index`, if the calling thread holds it. A register tells threads apart: this needs no look
+/// at thread-local memory, which costs a library that is loaded late a call.
 #[must_use]
 #[inline(always)]
 pub fn held(region: &Region, index: usize) -> Option<Lane<'static>> {
-    if HAS_THREAD_REGISTER {
-        region.held(index, thread()).map(|(header, ring)| Lane::new(header, ring, index))
-    } else {
-        current(region).filter(|lane| lane.index() == index)
-    }
+    region.held(index, thread()).map(|(header, ring)| Lane::new(header, ring, index))
 }
 
 /// A model's threads share the register, and are told apart as if each had one.
-const HAS_THREAD_REGISTER: bool = cfg!(any(target_arch = "x86_64", loom));
-
 #[cfg(loom)]
 pub(crate) use crate::sync::model::thread;
 
-/// What tells this thread from all others that live, where [`HAS_THREAD_REGISTER`]: the address of
-/// its control block.
+/// What tells this thread from all others that live: the address of its control block. Not 0.
 #[cfg(all(target_arch = "x86_64", not(loom)))]
 #[inline(always)]
 pub(crate) fn thread() -> u64 {
@@ -108,11 +101,22 @@ pub(crate) fn thread() -> u64 {
     block
 }
 
-#[cfg(not(any(target_arch = "x86_64", loom)))]
+#[cfg(all(target_arch = "aarch64", not(loom)))]
 #[inline(always)]
 pub(crate) fn thread() -> u64 {
-    0
+    let block: u64;
+    // SAFETY: reads the thread pointer (AAPCS64 addenda, "System V ABI for the Arm 64-bit
+    // Architecture", thread-local storage), which the C library sets once for each thread.
+    unsafe {
+        core::arch::asm!(
+            "mrs {}, tpidr_el0", out(reg) block, options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    block
 }
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", loom)))]
+compile_error!("the address of a thread's control block is known for x86-64 and aarch64 only");
 
 /// The system's id of the calling thread, without asking the system: the C library keeps it, and
 /// gives it away as the name of the thread's processor clock (`~id << 3 | 6`, Linux's
@@ -145,8 +149,7 @@ fn claim(region: &Region) -> bool {
     let lanes =
         || (0..region.rings()).filter_map(|index| Some((index, region.lane_header(index)?)));
     // What has this thread's control block and is not this thread is gone.
-    let left = |header: &LaneHeader| HAS_THREAD_REGISTER && header.inherit(this);
-    let found = lanes().find(|(_, header)| left(header));
+    let found = lanes().find(|(_, header)| header.inherit(this));
     let found = found.or_else(|| lanes().find(|(_, header)| header.claim(this)));
     let Some((index, header)) = found else { return false };
     let Some(ring) = region.ring(index) else { return false };
@@ -163,7 +166,7 @@ fn claim(region: &Region) -> bool {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::{is_gone, thread_id};
+    use super::{is_gone, thread, thread_id};
 
     #[test]
     fn a_thread_is_gone_when_the_system_does_not_know_it() {
@@ -181,6 +184,25 @@ mod tests {
         while !is_gone(id) {
             std::thread::yield_now();
         }
+    }
+
+    #[test]
+    fn threads_that_live_are_told_apart() {
+        let here = thread();
+        assert_ne!(here, 0);
+        assert_eq!(thread(), here);
+        let barrier = std::sync::Barrier::new(4);
+        let others = std::thread::scope(|scope| {
+            let one = || {
+                let it = thread();
+                barrier.wait();
+                it
+            };
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(one)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+        });
+        let all: std::collections::HashSet<_> = others.into_iter().chain([here]).collect();
+        assert_eq!(all.len(), 5);
     }
 
     #[test]

@@ -24,7 +24,7 @@ use crate::watchdog::{Found, Hang, Watchdog};
 use clocks::Clocks;
 use core::ops::Range;
 use feed::Feed;
-use ncclscope_recorder::{Recorder, clock, interner, lane, slots};
+use ncclscope_recorder::{Recorder, board, clock, interner, lane, slots};
 use ncclscope_trace::codec::META_LANE;
 use ncclscope_trace::dump::Rest;
 use ncclscope_trace::kind::KINDS;
@@ -118,6 +118,10 @@ pub(crate) struct Drain {
     clocks: Clocks,
     /// Communicators that are alive.
     comms: BTreeMap<u16, Comm>,
+    /// Those that were finalized, until the watchdog has looked.
+    ended: Vec<u16>,
+    /// That some communicators are not counted was said.
+    told_uncounted: bool,
     roles: BTreeMap<u64, String>,
     strings_known: Vec<bool>,
     texts: Texts,
@@ -150,6 +154,8 @@ impl Drain {
             done: (0, clock::now_ns()),
             clocks,
             comms: BTreeMap::new(),
+            ended: Vec::new(),
+            told_uncounted: false,
             roles: BTreeMap::new(),
             strings_known: vec![false; interner::CAPACITY],
             texts: Texts::default(),
@@ -261,6 +267,7 @@ impl Drain {
                 }
                 Order::CommEnd { index, ticks } => {
                     self.comms.remove(&index);
+                    self.ended.push(index);
                     self.sinks().for_each(|sink| sink.comm_end(index, ticks));
                 }
                 Order::Mark { ticks, what, text, value } => {
@@ -381,6 +388,15 @@ impl Drain {
             self.feed.define(Definition::Hang { ticks, text });
         }
         self.hangs.extend(hangs);
+        if self.clocks.hz() != 0 {
+            self.ended.drain(..).for_each(board::leave);
+        }
+        if board::refused() != 0 && !std::mem::replace(&mut self.told_uncounted, true) {
+            let cells = board::CELLS;
+            self.feed.define(Definition::Note(format!(
+                "more than {cells} communicators at a time: the calls of some are not counted"
+            )));
+        }
     }
 
     /// Compares the clocks before the first figure, whose time would else be unknown.

@@ -13,6 +13,7 @@ must fail. Memory that one thread at a time may touch is checked for races (see
 */
 #![cfg(loom)]
 
+mod board;
 #[path = "../calls/mod.rs"]
 mod calls;
 mod checker;

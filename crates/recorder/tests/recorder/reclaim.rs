@@ -95,7 +95,7 @@ fn slots_of_a_thread_that_is_gone_go_to_whoever_needs_them() {
     let (start_two, wait) = (std::sync::Barrier::new(2), std::sync::Barrier::new(2));
     std::thread::scope(|scope| {
         // Takes the lane that has the slots.
-        scope.spawn(|| {
+        let first = scope.spawn(|| {
             assert!(!start(recorder, 1).is_null());
             start_two.wait();
             wait.wait();
@@ -107,6 +107,7 @@ fn slots_of_a_thread_that_is_gone_go_to_whoever_needs_them() {
             assert!(start(recorder, 1).is_null(), "its thread lives");
         });
         wait.wait();
+        first.join().unwrap();
     });
     recorder.reap();
     // Lane 0 has none now, and finds what it spared like any other.
