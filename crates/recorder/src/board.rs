@@ -4,9 +4,10 @@ How many operations each communicator was asked for: counted in the callback, wh
 are recorded, so that the ranks of a job agree on the number of a collective whatever each records.
 
 One cell of 128 bytes a communicator, [`CELLS`] at a time: each has its own from [`watch`] to
-[`leave`], and of further ones nothing is known ([`refused`]). Nothing here is a locked instruction. NCCL takes calls for one communicator from one thread at a
-time (`ncclComm_t` is not thread-safe). What it enqueues it may tell on two threads at once, the
-caller's and, of captured graphs, the one of CUDA's callbacks: each has a count of its own.
+[`leave`], and of further ones nothing is known ([`refused`]). Where calls are counted nothing is a
+locked instruction. NCCL takes calls for one communicator from one thread at a time (`ncclComm_t` is
+not thread-safe). What it enqueues it may tell on two threads at once, the caller's and, of captured
+graphs, the one of CUDA's callbacks: each has a count of its own.
 */
 
 use crate::registry::thread;
