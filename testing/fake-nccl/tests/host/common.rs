@@ -72,17 +72,29 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 impl Played {
-    /// The host came to its end, and left nothing in memory.
-    pub(crate) fn survived(&self) {
+    /// The host came to its end.
+    pub(crate) fn ended(&self) {
         let stdout = String::from_utf8_lossy(&self.output.stdout);
         assert!(self.output.status.success(), "{:?}", self.output);
         assert!(stdout.ends_with("survived\n"), "{:?}", self.output);
+    }
+
+    /// The host came to its end, and left nothing in memory.
+    pub(crate) fn survived(&self) {
+        self.ended();
         assert_eq!(files(self.lanes.path()), [] as [PathBuf; 0], "lanes are left over");
     }
 
     /// What went to standard error.
     pub(crate) fn stderr(&self) -> String {
         String::from_utf8_lossy(&self.output.stderr).into_owned()
+    }
+
+    /// What the host printed behind `word`.
+    pub(crate) fn number(&self, word: &str) -> u32 {
+        let stdout = String::from_utf8_lossy(&self.output.stdout);
+        let number = stdout.lines().find_map(|line| line.strip_prefix(word)?.trim().parse().ok());
+        number.unwrap_or_else(|| panic!("{word}: {:?}", self.output))
     }
 
     /// The files that it recorded.
@@ -92,7 +104,9 @@ impl Played {
 
     /// The one recording.
     pub(crate) fn recording(&self) -> Recording {
-        let files = self.files();
+        let mut files = self.files();
+        // Beside it there may be dumps, and what was said of hangs.
+        files.retain(|file| file.extension().is_some_and(|extension| extension == "nscope"));
         assert_eq!(files.len(), 1, "{files:?} {:?}", self.output);
         Recording::open(&files[0]).unwrap()
     }
