@@ -26,6 +26,8 @@ const FILES: &[&str] = &[
     "libcpu_cuda.so",
 ];
 const SCRIPT: &str = "scripts/gpu-check";
+/// How to use it.
+const PAGE: &str = "docs/gpu.md";
 const FOLDER: &str = "target/gpu-kit";
 const ARCHIVE: &str = "target/gpu-kit.tar.gz";
 /// What travels to a lent machine is 64 MiB at most, with the rest of the tree.
@@ -79,6 +81,7 @@ fn pack(built: &Path) -> Outcome<()> {
         process::check(Command::new("strip").arg("-o").arg(&to).arg(built.join(file)))?;
         println!("{file}: {} KiB, needs GLIBC {}", to.metadata()?.len() >> 10, glibc(&to)?);
     }
+    fs::copy(PAGE, folder.join("README.md"))?;
     let script = folder.join("gpu-check");
     fs::copy(SCRIPT, &script)?;
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
