@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! OTLP over HTTP, as its specification has it (1.9, "OTLP/HTTP").
 
+use crate::resolver::Here;
 use crate::sender::{Answer, Transport};
 use std::time::Duration;
+use ureq::config::Config;
+use ureq::unversioned::transport::DefaultConnector;
 
 /// Bytes of an answer that are read.
 const ANSWER_BYTES: u64 = 64 << 10;
@@ -18,7 +21,8 @@ pub struct Target {
     pub queue_bytes: usize,
 }
 
-/// An HTTP client for a [`crate::Sender`], for its builder to add to.
+/// An HTTP client for a [`crate::Sender`], for its builder to add to. It follows no redirect:
+/// headers are secrets, and meant for one place.
 #[must_use]
 pub fn client(
     timeout: Duration,
@@ -27,6 +31,7 @@ pub fn client(
     ureq::Agent::config_builder()
         .timeout_global(Some(timeout))
         .http_status_as_error(false)
+        .max_redirects(0)
         .user_agent(user_agent)
 }
 
@@ -34,15 +39,20 @@ pub fn client(
 #[derive(Debug)]
 pub struct Http {
     target: Target,
+    config: Config,
     agent: ureq::Agent,
 }
 
 impl Http {
-    /// The way to `target`.
+    /// The way to `target`, by what [`client`] built.
     #[must_use]
-    pub fn new(target: Target, agent: ureq::Agent) -> Http {
-        Http { target, agent }
+    pub fn new(target: Target, config: Config) -> Http {
+        Http { target, agent: agent(&config), config }
     }
+}
+
+fn agent(config: &Config) -> ureq::Agent {
+    ureq::Agent::with_parts(config.clone(), DefaultConnector::default(), Here)
 }
 
 impl Transport for Http {
@@ -66,12 +76,18 @@ impl Transport for Http {
                 let body = answer.body_mut().with_config().limit(ANSWER_BYTES).read_to_vec();
                 Answer::Taken(body.unwrap_or_default())
             }
+            300..=399 => Answer::Refused(format!("{status}: redirects are not followed")),
             429 | 502 | 503 | 504 => {
                 let after = answer.headers().get("retry-after");
-                let seconds = after.and_then(|value| value.to_str().ok()?.parse().ok());
+                let seconds = after.and_then(|value| value.to_str().ok()?.trim().parse().ok());
                 Answer::Later(seconds.map(Duration::from_secs), status.to_string())
             }
             _ => Answer::Refused(status.to_string()),
         }
+    }
+
+    /// A panic leaves the client's locks poisoned.
+    fn renew(&mut self) {
+        self.agent = agent(&self.config);
     }
 }

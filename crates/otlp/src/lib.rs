@@ -11,7 +11,10 @@ compress: a rank links it. The agent adds both, as a [`Transport`].
 
 pub mod environment;
 mod http;
+mod pace;
+mod resolver;
 mod sender;
 
 pub use http::{Http, Target, client};
+pub use pace::part_of;
 pub use sender::{Answer, Lost, Sender, Transport};

@@ -5,26 +5,42 @@ Sends requests to a collector, behind a queue.
 Whoever measures hands over encoded requests and goes on; a collector that is slow, down or in error
 costs it nothing. The queue is bounded: when it is full the oldest request goes, and is counted. A
 request is tried again, with longer pauses, as long as the answer may change. The way to the
-collector is a [`Transport`]'s: [`Http`], or one of the caller's.
+collector is a [`Transport`]'s: [`Http`], or one of the caller's. A transport that panics costs its
+request, not the thread.
 */
 
+#[cfg(test)]
+mod tests;
+
 use crate::http::{Http, Target};
-use std::collections::VecDeque;
+use crate::pace::{LONGEST_ASKED, Pace, part_of};
+use std::collections::{BTreeSet, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Requests that wait at most.
 const QUEUE: usize = 64;
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// A pause once somebody waits for the queue to be empty.
+/// A pause once somebody waits for the queue to be empty, and what chance adds to it at most.
 const SHORT_PAUSE: Duration = Duration::from_millis(50);
+/// Reasons that are told apart until a request arrives.
+const REASONS: usize = 8;
+
+/// How long [`Sender::farewell`] waits at most: for a collector that answered the last time.
+const WELL_PATIENCE: Duration = Duration::from_secs(1);
+/// The same for one that was never asked.
+const NEW_PATIENCE: Duration = Duration::from_millis(500);
+/// The same for one that failed the last time, or owes an answer for [`WELL_PATIENCE`].
+const ILL_PATIENCE: Duration = Duration::from_millis(100);
 
 /// The way to a collector. The sending thread owns it.
 pub trait Transport: Send + 'static {
     /// Brings a request there. May take its time, but not for ever.
     fn post(&self, request: &[u8]) -> Answer;
+
+    /// [`Transport::post`] panicked: starts anew whatever that may have left half done.
+    fn renew(&mut self) {}
 }
 
 /// What became of a request.
@@ -41,14 +57,14 @@ pub enum Answer {
 /// Requests that did not arrive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
-    /// The queue was full.
+    /// The queue was full, or the request was larger than the queue may be.
     pub dropped: u64,
-    /// The collector refused them for good.
+    /// The collector refused them for good, or they could not be sent.
     pub refused: u64,
 }
 
-/// Hands requests to the sending thread.
-#[derive(Debug)]
+/// Hands requests to the sending thread. Clones share one queue.
+#[derive(Clone, Debug)]
 pub struct Sender(Arc<Shared>);
 
 struct Shared {
@@ -77,27 +93,44 @@ struct Request {
 struct State {
     waiting: VecDeque<Request>,
     bytes: usize,
-    /// The thread has one in its hands.
-    sending: bool,
-    /// Somebody waits for the end: no more long pauses.
+    /// Since when the thread has one in its hands.
+    sending: Option<Instant>,
+    /// Somebody waits for the queue to be empty: no more long pauses.
     hurry: bool,
+    /// Goes up to end the pause that is under way.
+    wakes: u64,
+    health: Health,
+    /// Tries that failed.
+    failures: u64,
+}
+
+/// What the last try says of the collector.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Health {
+    /// There was none.
+    #[default]
+    New,
+    /// It answered.
+    Well,
+    /// It did not, or asked for patience.
+    Ill,
 }
 
 impl Sender {
-    /// A sender over HTTP; as [`Sender::over`].
+    /// A sender over HTTP; as [`Sender::over`]. [`crate::client`] builds `config`.
     pub fn new(
         target: Target,
-        agent: ureq::Agent,
+        config: ureq::config::Config,
         tell: impl Fn(&str) + Send + Sync + 'static,
     ) -> (Sender, impl FnOnce() + Send + 'static) {
         let queue_bytes = target.queue_bytes;
-        Sender::over(Http::new(target, agent), queue_bytes, tell)
+        Sender::over(Http::new(target, config), queue_bytes, tell)
     }
 
     /// A sender, and what its thread runs, for ever. Requests of `queue_bytes` in all wait at most.
-    /// `tell` hears why it goes wrong, once for each time that it goes wrong after it went well.
+    /// `tell` hears why it goes wrong, each reason once until a request arrives again.
     pub fn over(
-        transport: impl Transport,
+        mut transport: impl Transport,
         queue_bytes: usize,
         tell: impl Fn(&str) + Send + Sync + 'static,
     ) -> (Sender, impl FnOnce() + Send + 'static) {
@@ -110,7 +143,7 @@ impl Sender {
             refused: AtomicU64::new(0),
         });
         let body = Arc::clone(&shared);
-        (Sender(shared), move || body.run(&transport))
+        (Sender(shared), move || body.run(&mut transport))
     }
 
     /// Takes a request; never waits for the network.
@@ -121,9 +154,17 @@ impl Sender {
     /// The same for a request that is the only one to tell of `tells`: if it does not arrive,
     /// [`Sender::lost`] has them once more.
     pub fn send_what_tells(&self, body: Vec<u8>, tells: Lost) {
+        let request = Request { body, tells };
+        let size = request.body.len();
+        if size > self.0.queue_bytes {
+            self.0.count_dropped(&request);
+            let most = self.0.queue_bytes;
+            (self.0.tell)(&format!("a request of {size} bytes is given up: {most} is the most"));
+            return;
+        }
         let mut state = self.0.lock();
-        state.bytes += body.len();
-        state.waiting.push_back(Request { body, tells });
+        state.bytes += size;
+        state.waiting.push_back(request);
         while state.waiting.len() > QUEUE || state.bytes > self.0.queue_bytes {
             let Some(oldest) = state.waiting.pop_front() else { break };
             state.bytes -= oldest.body.len();
@@ -146,20 +187,41 @@ impl Sender {
     /// Waits until everything is sent, or for `patience`; pauses are cut short. Returns how many
     /// requests are left.
     pub fn flush(&self, patience: Duration) -> usize {
-        let end = Instant::now() + patience;
         let mut state = self.0.lock();
         state.hurry = true;
-        self.0.changed.notify_all();
-        while state.sending || !state.waiting.is_empty() {
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            let waited = self.0.changed.wait_timeout(state, left);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
+        state.wakes += 1;
+        let mut state = self.0.wait(state, patience, State::has_sent_all);
         state.hurry = false;
-        state.waiting.len() + usize::from(state.sending)
+        state.left()
+    }
+
+    /// The end of the process: what waits is tried at once, and once. Returns how many requests are
+    /// left, as soon as everything is sent or a try fails; after half a second at the latest, or a
+    /// second where the collector answered the last time. One that failed the last time has a tenth
+    /// of a second, which is enough for it to refuse again.
+    pub fn farewell(&self) -> usize {
+        let mut state = self.0.lock();
+        let owes = state.sending.is_some_and(|since| since.elapsed() >= WELL_PATIENCE);
+        let patience = match state.health {
+            _ if owes => ILL_PATIENCE,
+            Health::New => NEW_PATIENCE,
+            Health::Well => WELL_PATIENCE,
+            Health::Ill => ILL_PATIENCE,
+        };
+        state.wakes += 1;
+        let failures = state.failures;
+        let is_over = |state: &State| state.has_sent_all() || state.failures != failures;
+        self.0.wait(state, patience, is_over).left()
+    }
+}
+
+impl State {
+    fn has_sent_all(&self) -> bool {
+        self.left() == 0
+    }
+
+    fn left(&self) -> usize {
+        self.waiting.len() + usize::from(self.sending.is_some())
     }
 }
 
@@ -168,27 +230,62 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn run(&self, transport: &impl Transport) {
-        let (mut pause, mut told) = (FIRST_PAUSE, false);
+    /// Waits until it is over, for `patience` at most.
+    fn wait<'a>(
+        &'a self,
+        state: MutexGuard<'a, State>,
+        patience: Duration,
+        is_over: impl Fn(&State) -> bool,
+    ) -> MutexGuard<'a, State> {
+        self.changed.notify_all();
+        let waited = self.changed.wait_timeout_while(state, patience, |state| !is_over(state));
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    fn run(&self, transport: &mut impl Transport) {
+        let (mut pace, mut told) = (Pace::new(), BTreeSet::new());
         loop {
-            let request = self.take();
-            match transport.post(&request.body) {
-                Answer::Taken(_) => (pause, told) = (FIRST_PAUSE, false),
-                Answer::Refused(why) => {
+            let (request, wakes) = self.take();
+            let posted = catch_unwind(AssertUnwindSafe(|| transport.post(&request.body)));
+            let pause = match posted {
+                Ok(Answer::Taken(_)) => {
+                    (pace, told) = (Pace::new(), BTreeSet::new());
+                    None
+                }
+                Ok(Answer::Refused(why)) => {
                     self.count(Lost { dropped: 0, refused: 1 }, request.tells);
-                    self.tell_once(&mut told, &why);
+                    self.tell_once(&mut told, why);
+                    None
                 }
-                Answer::Later(asked, why) => {
-                    self.tell_once(&mut told, &why);
+                Ok(Answer::Later(asked, why)) => {
+                    self.tell_once(&mut told, why);
+                    if let Some(asked) = asked.filter(|&asked| asked > LONGEST_ASKED) {
+                        let seconds = (asked.as_secs(), LONGEST_ASKED.as_secs());
+                        self.tell_once(&mut told, too_long(seconds));
+                    }
                     self.put_back(request);
-                    self.rest(asked.unwrap_or(pause).min(LONGEST_PAUSE));
-                    pause = (pause * 2).min(LONGEST_PAUSE);
-                    continue;
+                    Some(pace.next(asked))
                 }
-            }
-            self.lock().sending = false;
-            self.changed.notify_all();
+                Err(_) => {
+                    transport.renew();
+                    self.count(Lost { dropped: 0, refused: 1 }, request.tells);
+                    self.tell_once(&mut told, "the sending of a request panicked".into());
+                    Some(pace.next(None))
+                }
+            };
+            self.note(pause.is_some());
+            pause.into_iter().for_each(|pause| self.rest(pause, wakes));
         }
+    }
+
+    /// The thread has no request in its hands any more.
+    fn note(&self, has_failed: bool) {
+        let mut state = self.lock();
+        state.sending = None;
+        state.health = if has_failed { Health::Ill } else { Health::Well };
+        state.failures += u64::from(has_failed);
+        drop(state);
+        self.changed.notify_all();
     }
 
     fn count_dropped(&self, request: &Request) {
@@ -200,20 +297,21 @@ impl Shared {
         self.refused.fetch_add(lost.refused + untold.refused, Ordering::Relaxed);
     }
 
-    fn tell_once(&self, told: &mut bool, why: &str) {
-        if !std::mem::replace(told, true) {
-            (self.tell)(why);
+    fn tell_once(&self, told: &mut BTreeSet<String>, why: String) {
+        if told.len() < REASONS && !told.contains(&why) {
+            (self.tell)(&why);
+            told.insert(why);
         }
     }
 
-    /// Waits for a request.
-    fn take(&self) -> Request {
+    /// Waits for a request. Also returns how often pauses were ended until now.
+    fn take(&self) -> (Request, u64) {
         let mut state = self.lock();
         loop {
             if let Some(request) = state.waiting.pop_front() {
                 state.bytes -= request.body.len();
-                state.sending = true;
-                return request;
+                state.sending = Some(Instant::now());
+                return (request, state.wakes);
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
@@ -222,7 +320,6 @@ impl Shared {
     /// The request comes first again, unless the queue is full of newer ones.
     fn put_back(&self, request: Request) {
         let mut state = self.lock();
-        state.sending = false;
         let size = request.body.len();
         if state.waiting.len() < QUEUE && state.bytes + size <= self.queue_bytes {
             state.bytes += size;
@@ -230,169 +327,16 @@ impl Shared {
         } else {
             self.count_dropped(&request);
         }
-        drop(state);
-        self.changed.notify_all();
     }
 
-    /// Waits before the next try.
-    fn rest(&self, pause: Duration) {
-        let end = Instant::now() + pause;
-        let mut state = self.lock();
-        loop {
-            let most = if state.hurry { SHORT_PAUSE } else { pause };
-            let left = end.saturating_duration_since(Instant::now()).min(most);
-            if left.is_zero() {
-                return;
-            }
-            let waited = self.changed.wait_timeout(state, left);
-            let (next, waited) = waited.unwrap_or_else(PoisonError::into_inner);
-            state = next;
-            if waited.timed_out() {
-                return;
-            }
-        }
+    /// Waits before the next try. A wake since the last one began ends it.
+    fn rest(&self, pause: Duration, wakes: u64) {
+        let state = self.lock();
+        let pause = if state.hurry { SHORT_PAUSE + part_of(SHORT_PAUSE) } else { pause };
+        drop(self.wait(state, pause, |state| state.wakes != wakes));
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::http::client;
-    use std::io::{BufRead, BufReader, Read, Write};
-    use std::net::{TcpListener, TcpStream};
-
-    fn target(listener: &TcpListener) -> Target {
-        Target {
-            url: format!("http://{}/v1/metrics", listener.local_addr().unwrap()),
-            headers: vec![("x-key".into(), "secret".into())],
-            queue_bytes: 16 << 20,
-        }
-    }
-
-    fn start(target: Target) -> Sender {
-        let client = client(Duration::from_secs(5), "test").build();
-        let (sender, body) = Sender::new(target, ureq::Agent::new_with_config(client), |_| {});
-        std::thread::spawn(body);
-        sender
-    }
-
-    /// Reads one request; its head and its body.
-    fn request(stream: &TcpStream) -> Option<(String, Vec<u8>)> {
-        let mut reader = BufReader::new(stream);
-        let mut head = String::new();
-        while !head.ends_with("\r\n\r\n") {
-            if reader.read_line(&mut head).ok()? == 0 {
-                return None;
-            }
-        }
-        let head = head.to_ascii_lowercase();
-        let length = head.lines().find_map(|l| l.strip_prefix("content-length: ")).unwrap();
-        let mut body = vec![0; length.parse().unwrap()];
-        reader.read_exact(&mut body).ok()?;
-        Some((head, body))
-    }
-
-    /// Answers each request with the next status; what came, in order.
-    fn collector(listener: TcpListener, answers: &'static [&'static str]) -> Vec<Vec<u8>> {
-        let mut bodies = Vec::new();
-        let mut answers = answers.iter();
-        while answers.len() > 0 {
-            let (mut stream, _) = listener.accept().unwrap();
-            while let Some((head, body)) = request(&stream) {
-                assert!(head.starts_with("post /v1/metrics "), "{head}");
-                assert!(head.contains("x-key: secret"), "{head}");
-                assert!(head.contains("content-type: application/x-protobuf"), "{head}");
-                bodies.push(body);
-                let Some(answer) = answers.next() else { return bodies };
-                write!(stream, "HTTP/1.1 {answer}\r\nContent-Length: 0\r\n\r\n").unwrap();
-                if answers.len() == 0 {
-                    return bodies;
-                }
-            }
-        }
-        bodies
-    }
-
-    #[test]
-    fn requests_come_in_order_and_are_sent_again_where_that_may_help() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let sender = start(target(&listener));
-        let answers =
-            &["200 OK", "503 Busy\r\nRetry-After: 0", "200 OK", "400 Bad Request", "200 OK"];
-        let collector = std::thread::spawn(move || collector(listener, answers));
-        for body in [vec![1], vec![2], vec![3], vec![4]] {
-            sender.send(body);
-        }
-        sender.flush(Duration::from_secs(30));
-        assert_eq!(collector.join().unwrap(), [vec![1], vec![2], vec![2], vec![3], vec![4]]);
-        assert_eq!(sender.lost(), Lost { dropped: 0, refused: 1 }, "one was refused");
-    }
-
-    #[test]
-    fn a_collector_that_is_down_costs_the_oldest_requests_and_they_are_counted() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let target = target(&listener);
-        drop(listener);
-        let sender = start(target);
-        let more = 10;
-        for body in 0..QUEUE + more {
-            sender.send(vec![u8::try_from(body).unwrap()]);
-        }
-        sender.flush(Duration::from_millis(100));
-        let Lost { dropped, refused } = sender.lost();
-        // One more may have been in the thread's hands meanwhile.
-        assert!((more as u64 - 1..=more as u64).contains(&dropped), "{dropped}");
-        assert_eq!(refused, 0);
-    }
-
-    #[test]
-    fn what_is_told_by_requests_that_are_lost_is_told_again() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let target = target(&listener);
-        drop(listener);
-        let sender = start(target);
-        // As a meter with deltas does: each request tells what was lost since the one before.
-        let (mut told, requests) = (0, 5 * QUEUE as u64);
-        let mut tells = Vec::new();
-        for _ in 0..requests {
-            let dropped = sender.lost().dropped - told;
-            told += dropped;
-            tells.push(dropped);
-            sender.send_what_tells(vec![0], Lost { dropped, refused: 0 });
-        }
-        sender.flush(Duration::from_millis(100));
-        let untold = sender.lost().dropped - told;
-        let waiting = sender.0.lock().waiting.iter().map(|r| r.tells.dropped).sum::<u64>();
-        let held = sender.0.lock().waiting.len() as u64;
-        // One more may be in the thread's hands.
-        assert!((requests - held - 1..=requests - held).contains(&(untold + waiting)), "{tells:?}");
-    }
-
-    #[test]
-    fn a_collector_that_comes_back_gets_what_the_queue_held() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (target, address) = (target(&listener), listener.local_addr().unwrap());
-        drop(listener);
-        let sender = start(target);
-        for body in 0..5 {
-            sender.send(vec![body]);
-        }
-        sender.flush(Duration::from_millis(200));
-        let listener = TcpListener::bind(address).unwrap();
-        let collector = std::thread::spawn(move || collector(listener, &["200 OK"; 5]));
-        sender.flush(Duration::from_secs(30));
-        assert_eq!(collector.join().unwrap(), [[0], [1], [2], [3], [4]]);
-        assert_eq!(sender.lost(), Lost::default());
-    }
-
-    #[test]
-    fn a_request_that_cannot_be_made_is_refused() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut target = target(&listener);
-        target.headers = vec![("not a name".into(), "x".into())];
-        let sender = start(target);
-        sender.send(vec![1]);
-        sender.flush(Duration::from_secs(30));
-        assert_eq!(sender.lost(), Lost { dropped: 0, refused: 1 });
-    }
+fn too_long((asked, most): (u64, u64)) -> String {
+    format!("the collector asks for a pause of {asked} s: it gets about {most} s")
 }

@@ -68,11 +68,10 @@ impl Meter {
         let (interval, delta, began) = (target.interval, target.delta, since_epoch());
         let window_events = u64::from(target.window_events);
         let client = client(target.timeout, concat!("ncclscope/", env!("CARGO_PKG_VERSION")));
-        let agent = ureq::Agent::new_with_config(client.build());
         let Otlp { url, headers, .. } = target;
         let target = Target { url, headers, queue_bytes: QUEUE_BYTES };
         // What goes wrong is counted, and told with the next metrics that arrive.
-        let (sender, body) = Sender::new(target, agent, |_| {});
+        let (sender, body) = Sender::new(target, client.build(), |_| {});
         sys::spawn_quiet("ncclscope/otlp", body)?;
         Ok(Meter {
             collector: Collector::default(),

@@ -57,8 +57,7 @@ impl Post {
         }
         let place =
             ncclscope_otlp::Target { url: target.url.clone(), headers, queue_bytes: usize::MAX };
-        let agent = ureq::Agent::new_with_config(config.build());
-        Ok(Post { http: Http::new(place, agent), gzip: target.gzip })
+        Ok(Post { http: Http::new(place, config.build()), gzip: target.gzip })
     }
 }
 
@@ -76,6 +75,10 @@ impl Transport for Post {
             Answer::Taken(answer) => taken(answer),
             other => other,
         }
+    }
+
+    fn renew(&mut self) {
+        self.http.renew();
     }
 }
 

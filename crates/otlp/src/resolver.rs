@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Names are looked up by the thread that sends.
+//!
+//! The HTTP client's own resolver starts a thread for every connection, and panics where there can
+//! be none (3.5.1, `resolve_async`): in a container at its limit of processes that would be the end
+//! of the sending thread. The system's resolver has time limits of its own.
+
+use std::net::ToSocketAddrs;
+use ureq::Error;
+use ureq::config::Config;
+use ureq::http::Uri;
+use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
+use ureq::unversioned::transport::NextTimeout;
+
+/// Addresses that are tried at most: as many as the client has room for.
+const MOST: usize = 16;
+
+/// Looks names up where it is called.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Here;
+
+impl Resolver for Here {
+    fn resolve(
+        &self,
+        uri: &Uri,
+        config: &Config,
+        _: NextTimeout,
+    ) -> Result<ResolvedSocketAddrs, Error> {
+        let whole = uri.scheme().zip(uri.authority());
+        let place = whole.and_then(|(scheme, at)| DefaultResolver::host_and_port(scheme, at));
+        let place = place.ok_or_else(|| Error::BadUri(uri.to_string()))?;
+        let (family, mut found) = (config.ip_family(), self.empty());
+        family
+            .keep_wanted(place.to_socket_addrs()?)
+            .take(MOST)
+            .for_each(|address| found.push(address));
+        if found.is_empty() { Err(Error::HostNotFound) } else { Ok(found) }
+    }
+}
