@@ -17,7 +17,7 @@ pub(crate) mod thread;
 
 use crate::handover::Handover;
 use crate::memory::Memory;
-use crate::meter::{Losses, Meter};
+use crate::meter::{Farewell, Losses, Meter};
 use crate::recording::{Dumped, Job, Recording};
 use crate::reply::Answer;
 use crate::watchdog::{Found, Hang, Watchdog};
@@ -200,6 +200,11 @@ impl Drain {
     /// What the watchdog has to tell since the last time.
     pub(crate) fn take_hangs(&mut self) -> Vec<Hang> {
         std::mem::take(&mut self.hangs)
+    }
+
+    /// What there is to say about the collector of metrics since the last time.
+    pub(crate) fn take_meter_lines(&mut self) -> Vec<String> {
+        self.meter.as_mut().map(Meter::take_lines).unwrap_or_default()
     }
 
     /// The watchdog, and ticks of a second.
@@ -455,9 +460,9 @@ impl Drain {
         rest.collect()
     }
 
-    /// The process ends, and nothing is recorded any more: has all of it written. The metrics are
-    /// given back, whose last window is on its way.
-    pub(crate) fn close(&mut self, done: Answer<()>) -> Option<Meter> {
+    /// The process ends, and nothing is recorded any more: has all of it written. The last metrics
+    /// are on their way.
+    pub(crate) fn close(&mut self, done: Answer<()>) -> Option<Farewell> {
         if self.clocks.hz() == 0 {
             self.compare_clocks();
         }
@@ -468,7 +473,7 @@ impl Drain {
         let rest = self.under_way();
         self.feed.put(Job::Close { hz: self.clocks.hz(), rest, done });
         self.feed.flush(&self.read);
-        self.meter.take()
+        self.meter.as_ref().map(Meter::farewell)
     }
 
     /// A new file takes the place of one that was removed: it knows nothing yet.

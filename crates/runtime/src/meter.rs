@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Metrics of this process: measures what the drain thread reads, and hands each window to the
 //! sender. Where nobody asked for metrics there is no meter, and nothing is measured.
+//!
+//! A meter has one owner, the drain thread's side: nothing here takes a lock that a thread of the
+//! host takes, and nothing waits for the network. What the end of the process waits for is a
+//! [`Farewell`], which needs no meter.
 
 use crate::config::Otlp;
 use crate::sys;
 use ncclscope_analyze::metrics::{Collector, Metrics};
 use ncclscope_export::metrics::otlp::{self, Export};
 use ncclscope_export::metrics::{Cap, Labels, Limiter, families};
-use ncclscope_otlp::{Lost, Sender, Target, client};
+use ncclscope_otlp::{Lost, Sender, Target, client, part_of};
 use ncclscope_recorder::clock;
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::record::schema;
 use ncclscope_trace::{Comm, Record, StrId, TickMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Series of one rank at most.
@@ -19,6 +24,9 @@ const CAP: Cap = Cap::points(2000);
 
 /// Bytes of requests that wait at most.
 const QUEUE_BYTES: usize = 16 << 20;
+
+/// Lines about the collector in the life of a process, all different.
+const LINES: usize = 8;
 
 /// Measures, and exports.
 #[derive(Debug)]
@@ -28,6 +36,7 @@ pub(crate) struct Meter {
     /// What happened since the process began.
     total: Metrics,
     sender: Sender,
+    lines: Arc<Mutex<Lines>>,
     resource: Vec<(String, String)>,
     labels: Labels,
     delta: bool,
@@ -39,6 +48,48 @@ pub(crate) struct Meter {
     /// ns since the epoch: when the process began to be measured, and the last window ended.
     began: u64,
     last: u64,
+}
+
+/// What there is to say about the collector.
+#[derive(Debug, Default)]
+struct Lines {
+    all: Vec<String>,
+    taken: usize,
+}
+
+impl Lines {
+    fn add(&mut self, line: String) {
+        if self.all.len() < LINES && !self.all.contains(&line) {
+            self.all.push(line);
+        }
+    }
+
+    /// Those since the last time.
+    fn take(&mut self) -> Vec<String> {
+        let new = self.all.get(self.taken..).unwrap_or_default().to_vec();
+        self.taken = self.all.len();
+        new
+    }
+}
+
+/// The wait for the last metrics, without the meter.
+#[derive(Debug)]
+pub(crate) struct Farewell {
+    sender: Sender,
+    lines: Arc<Mutex<Lines>>,
+}
+
+impl Farewell {
+    /// Waits until everything is sent, or for a second at most: a collector that does not answer is
+    /// not waited for. Returns what there is to say. No lock may be held that others need.
+    pub(crate) fn wait(self) -> Vec<String> {
+        let left = self.sender.farewell();
+        let mut lines = lock(&self.lines).take();
+        if left > 0 {
+            lines.push(format!("the last metrics did not arrive: {left} requests are left"));
+        }
+        lines
+    }
 }
 
 /// Running totals of what is in no figure, by kind of event. (What the recording lost after it was
@@ -69,21 +120,27 @@ impl Meter {
         let window_events = u64::from(target.window_events);
         let client = client(target.timeout, concat!("ncclscope/", env!("CARGO_PKG_VERSION")));
         let Otlp { url, headers, .. } = target;
+        let (lines, place) = (Arc::<Mutex<Lines>>::default(), place(&url).to_owned());
         let target = Target { url, headers, queue_bytes: QUEUE_BYTES };
-        // What goes wrong is counted, and told with the next metrics that arrive.
-        let (sender, body) = Sender::new(target, client.build(), |_| {});
+        // It is counted, too, and told with the next metrics that arrive.
+        let heard = Arc::clone(&lines);
+        let tell = move |why: &str| {
+            lock(&heard).add(format!("cannot export metrics to {place}: {why}"));
+        };
+        let (sender, body) = Sender::new(target, client.build(), tell);
         sys::spawn_quiet("ncclscope/otlp", body)?;
         Ok(Meter {
             collector: Collector::default(),
             limiter: Limiter::new(CAP),
             total: Metrics::default(),
             sender,
+            lines,
             resource,
             labels,
             delta,
             interval,
             window_events,
-            next: clock::now_ns() + nanoseconds(interval),
+            next: clock::now_ns() + nanoseconds(part_of(interval)),
             began,
             last: began,
         })
@@ -123,7 +180,7 @@ impl Meter {
 
     /// Ends the window and hands it to the sender. The last one holds what is over, at once.
     pub(crate) fn close(&mut self, clock: &TickMap, losses: &Losses, is_last: bool) {
-        self.next = clock::now_ns() + nanoseconds(self.interval);
+        self.next = clock::now_ns() + nanoseconds(self.wait_for_next());
         self.collector.lost_by_kind("lane_full", &losses.lane_full);
         self.collector.lost_by_kind("no_lane", &losses.no_lane);
         self.collector.lost_by_kind("no_slot", &losses.no_slot);
@@ -159,10 +216,32 @@ impl Meter {
         self.sender.send_what_tells(otlp::encode(&families, &export), tells);
     }
 
-    /// Waits until everything is sent, for a while at most.
-    pub(crate) fn flush(&self, patience: Duration) {
-        self.sender.flush(patience);
+    /// How long the window is that begins. All ranks begin at one moment, and lose their last
+    /// communicator at one moment: their windows must not end at one moment for ever.
+    fn wait_for_next(&self) -> Duration {
+        if self.is_due() { self.interval } else { part_of(self.interval) }
     }
+
+    /// What there is to say about the collector since the last time.
+    pub(crate) fn take_lines(&mut self) -> Vec<String> {
+        lock(&self.lines).take()
+    }
+
+    /// What the end of the process waits for.
+    pub(crate) fn farewell(&self) -> Farewell {
+        Farewell { sender: self.sender.clone(), lines: Arc::clone(&self.lines) }
+    }
+}
+
+fn lock(lines: &Mutex<Lines>) -> MutexGuard<'_, Lines> {
+    lines.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Host and port of a URL, without what may be a password.
+fn place(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
+    authority.rsplit_once('@').map_or(authority, |(_, place)| place)
 }
 
 fn nanoseconds(duration: Duration) -> u64 {
@@ -198,6 +277,24 @@ mod tests {
         let detail = Detail::Coll(Coll::default());
         let start = Start { ticks: number, comm: 0, handle, parent, detail };
         meter.words(0, start.pack().words());
+    }
+
+    #[test]
+    fn a_line_about_the_collector_has_no_password_and_comes_once() {
+        assert_eq!(place("http://me:secret@[::1]:4318/v1/metrics"), "[::1]:4318");
+        assert_eq!(place("http://collector?x@y"), "collector");
+        let mut lines = Lines::default();
+        (0..100).for_each(|at| lines.add(format!("reason {}", at / 10)));
+        assert_eq!(lines.take().len(), LINES);
+        lines.add("reason 1".into());
+        assert_eq!(lines.take(), [""; 0]);
+    }
+
+    #[test]
+    fn windows_of_ranks_that_begin_together_do_not_end_together() {
+        let ends: std::collections::BTreeSet<u64> = (0..4).map(|_| meter(0).next).collect();
+        let spread = ends.last().unwrap() - ends.first().unwrap();
+        assert!(spread > 60_000_000_000, "{spread} ns of a day");
     }
 
     #[test]

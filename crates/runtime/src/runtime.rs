@@ -204,6 +204,9 @@ impl Runtime {
             drain.introduce();
         }
         let fullest = drain.tick(flush);
+        for line in drain.take_meter_lines() {
+            self.log.say(Severity::Problem, &line);
+        }
         self.texts_lost.store(drain.texts_lost(), Ordering::Relaxed);
         if sync {
             self.tell_learned(drain);

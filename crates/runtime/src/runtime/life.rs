@@ -5,7 +5,8 @@ use super::state::Phase;
 use super::{CommInfo, Runtime};
 use crate::context::{COMMS, NO_COMM, context};
 use crate::drain::{Drain, Order, beginning};
-use crate::log::Logger;
+use crate::log::{Logger, Severity};
+use crate::meter::Farewell;
 use crate::reply::Reply;
 use crate::sys::mask::ActivationMask;
 use crate::{probe, sys};
@@ -23,8 +24,6 @@ const LOG_PATIENCE: Duration = Duration::from_millis(10);
 /// slow.
 const EXIT_PATIENCE: Duration = Duration::from_secs(1);
 const EXIT_MOST: Duration = Duration::from_secs(30);
-/// How long it waits for the last metrics to be sent.
-const EXPORT_PATIENCE: Duration = Duration::from_secs(2);
 /// Bytes of a communicator's name that are kept.
 const NAME_BYTES: usize = 255;
 
@@ -152,9 +151,10 @@ impl Runtime {
         drop(drain);
         self.tell_learned(&mut last);
         let (closed, done) = Reply::new();
-        let meter = last.close(done);
+        let farewell = last.close(done);
         wait_while_it_writes(closed, &last);
-        meter.iter().for_each(|meter| meter.flush(EXPORT_PATIENCE));
+        let lines = farewell.map(Farewell::wait).unwrap_or_default();
+        lines.iter().for_each(|line| self.log.say(Severity::Problem, line));
     }
 }
 
