@@ -431,7 +431,12 @@ impl Drain {
     /// Ends the window of metrics.
     fn close_window(&mut self, end: WindowEnd) {
         let Some(meter) = &mut self.meter else { return };
-        if end == WindowEnd::Due && !meter.is_due() {
+        let is_over = match end {
+            WindowEnd::Due => meter.is_due(),
+            WindowEnd::Now => meter.may_end_now(),
+            WindowEnd::Last => true,
+        };
+        if !is_over {
             return;
         }
         let recorder = self.recorder;
@@ -507,7 +512,9 @@ impl Sink for Meter {
         Meter::comm(self, comm);
     }
 
-    fn comm_end(&mut self, _index: u16, _ticks: u64) {}
+    fn comm_end(&mut self, index: u16, ticks: u64) {
+        Meter::comm_end(self, index, ticks);
+    }
 
     fn words(&mut self, lane: usize, words: &[u64]) {
         Meter::words(self, lane, words);

@@ -8,7 +8,7 @@
 
 use crate::config::Otlp;
 use crate::sys;
-use ncclscope_analyze::metrics::{Collector, Metrics};
+use ncclscope_analyze::metrics::{Collector, CommKey, Metrics};
 use ncclscope_export::metrics::otlp::{self, Export};
 use ncclscope_export::metrics::{Cap, Labels, Limiter, families};
 use ncclscope_otlp::{Lost, Sender, Target, client, part_of};
@@ -25,6 +25,9 @@ const CAP: Cap = Cap::points(2000);
 /// Bytes of requests that wait at most.
 const QUEUE_BYTES: usize = 16 << 20;
 
+/// The shortest window that ends because no communicator is left.
+const SHORTEST: Duration = Duration::from_secs(1);
+
 /// Lines about the collector in the life of a process, all different.
 const LINES: usize = 8;
 
@@ -33,8 +36,10 @@ const LINES: usize = 8;
 pub(crate) struct Meter {
     collector: Collector,
     limiter: Limiter,
-    /// What happened since the process began.
+    /// What happened since the process began, less what communicators did that are gone.
     total: Metrics,
+    /// Communicators that are gone, the last export having had their last figures.
+    gone: Vec<CommKey>,
     sender: Sender,
     lines: Arc<Mutex<Lines>>,
     resource: Vec<(String, String)>,
@@ -43,8 +48,9 @@ pub(crate) struct Meter {
     interval: Duration,
     /// Events after which a window ends before its time; 0: never.
     window_events: u64,
-    /// When the next window ends, ns of `CLOCK_MONOTONIC`.
+    /// When the next window ends, and the last one did; ns of `CLOCK_MONOTONIC`.
     next: u64,
+    closed: u64,
     /// ns since the epoch: when the process began to be measured, and the last window ended.
     began: u64,
     last: u64,
@@ -133,6 +139,7 @@ impl Meter {
             collector: Collector::default(),
             limiter: Limiter::new(CAP),
             total: Metrics::default(),
+            gone: Vec::new(),
             sender,
             lines,
             resource,
@@ -140,7 +147,8 @@ impl Meter {
             delta,
             interval,
             window_events,
-            next: clock::now_ns() + nanoseconds(part_of(interval)),
+            next: clock::now_ns() + nanoseconds(shorter(interval)),
+            closed: 0,
             began,
             last: began,
         })
@@ -152,6 +160,11 @@ impl Meter {
 
     pub(crate) fn comm(&mut self, comm: &Comm) {
         self.collector.comm(comm);
+    }
+
+    /// A communicator was finalized.
+    pub(crate) fn comm_end(&mut self, index: u16, ticks: u64) {
+        self.collector.comm_end(index, ticks);
     }
 
     /// Words of a lane, whole records.
@@ -173,6 +186,17 @@ impl Meter {
         is_full || clock::now_ns() >= self.next
     }
 
+    /// No communicator is left: true if the window may end now. Otherwise it ends soon: where
+    /// communicators come and go one by one, they have no window each.
+    pub(crate) fn may_end_now(&mut self) -> bool {
+        let soon = self.closed + nanoseconds(self.interval.min(SHORTEST));
+        let may_end = clock::now_ns() >= soon;
+        if !may_end {
+            self.next = self.next.min(soon);
+        }
+        may_end
+    }
+
     /// How long a tick is.
     pub(crate) fn clock(&mut self, clock: &TickMap) {
         self.collector.clock(clock);
@@ -180,7 +204,8 @@ impl Meter {
 
     /// Ends the window and hands it to the sender. The last one holds what is over, at once.
     pub(crate) fn close(&mut self, clock: &TickMap, losses: &Losses, is_last: bool) {
-        self.next = clock::now_ns() + nanoseconds(self.wait_for_next());
+        self.closed = clock::now_ns();
+        self.next = self.closed + nanoseconds(self.wait_for_next());
         self.collector.lost_by_kind("lane_full", &losses.lane_full);
         self.collector.lost_by_kind("no_lane", &losses.no_lane);
         self.collector.lost_by_kind("no_slot", &losses.no_slot);
@@ -195,6 +220,7 @@ impl Meter {
         let (metrics, start) = if self.delta {
             (&window, self.last)
         } else {
+            self.forget_the_gone();
             self.total.merge(&window);
             (&self.total, self.began)
         };
@@ -216,10 +242,20 @@ impl Meter {
         self.sender.send_what_tells(otlp::encode(&families, &export), tells);
     }
 
+    /// Drops the figures of communicators of which the last export had the last ones.
+    fn forget_the_gone(&mut self) {
+        let mut gone = std::mem::replace(&mut self.gone, self.collector.take_gone());
+        gone.retain(|comm| self.collector.living().all(|living| living != comm));
+        if !gone.is_empty() {
+            gone.sort_unstable();
+            self.total.retain_comms(|comm| gone.binary_search(comm).is_err());
+        }
+    }
+
     /// How long the window is that begins. All ranks begin at one moment, and lose their last
     /// communicator at one moment: their windows must not end at one moment for ever.
     fn wait_for_next(&self) -> Duration {
-        if self.is_due() { self.interval } else { part_of(self.interval) }
+        if self.is_due() { self.interval } else { shorter(self.interval) }
     }
 
     /// What there is to say about the collector since the last time.
@@ -235,6 +271,11 @@ impl Meter {
 
 fn lock(lines: &Mutex<Lines>) -> MutexGuard<'_, Lines> {
     lines.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Half of the time to all of it, by chance.
+fn shorter(interval: Duration) -> Duration {
+    interval / 2 + part_of(interval / 2)
 }
 
 /// Host and port of a URL, without what may be a password.

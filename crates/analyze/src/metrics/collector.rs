@@ -6,16 +6,17 @@ Records come lane by lane: a child may come before its parent, and an end before
 kernels and proxy threads are counted in the window in which they are read; operations where they
 settle. An operation that misses a stop stays in flight, and holds up no other. Memory is bounded:
 what is given up is counted in [`Metrics::lost`], as `unmatched` (its start, or its operation's
-start, did not come) or `overflow` (too much was in flight).
+start, did not come), `overflow` (too much was in flight) or `unfinished` (its communicator ended,
+and it did not).
 */
 
-use super::Metrics;
 use super::comms::Comms;
 use super::family::{Families, Part, PartKind, is_head};
 use super::launches::Launches;
 use super::load::Load;
 use super::network::Network;
 use super::settle::{Look, Settled};
+use super::{CommKey, Metrics};
 use crate::operation::valid_ptimers;
 use ncclscope_trace::handle::LANES;
 use ncclscope_trace::kind::KINDS;
@@ -27,6 +28,9 @@ use std::collections::BTreeMap;
 
 /// So many more families let operations settle before the window ends, which bounds memory.
 const LOOK_AFTER: usize = 1 << 12;
+
+/// After that time, ns, nothing comes late of a communicator that was finalized.
+const ENDED_NS: f64 = 2e9;
 
 /// Measures one process.
 #[derive(Debug)]
@@ -45,6 +49,7 @@ pub struct Collector {
     latest: u64,
     epoch_at: u64,
     look_at: usize,
+    gone: Vec<CommKey>,
 }
 
 impl Default for Collector {
@@ -65,6 +70,7 @@ impl Default for Collector {
             latest: 0,
             epoch_at: 0,
             look_at: LOOK_AFTER,
+            gone: Vec::new(),
         }
     }
 }
@@ -81,9 +87,28 @@ impl Collector {
         self.comms.string(id, text);
     }
 
-    /// A communicator, or more about one.
+    /// A communicator, or more about one. Where 64 are told apart already, its figures belong to
+    /// [`CommKey::others`] until a window ends with fewer.
     pub fn comm(&mut self, comm: &Comm) {
-        self.comms.comm(comm);
+        self.gone.extend(self.comms.comm(comm));
+    }
+
+    /// A communicator was finalized. It is forgotten at the end of the window in which the last of
+    /// its operations settled, two seconds later at the earliest. After fifteen seconds nothing
+    /// is waited for.
+    pub fn comm_end(&mut self, index: u16, ticks: u64) {
+        self.comms.end(index, ticks);
+    }
+
+    /// Communicators that were forgotten since the last time: the latest window has the last
+    /// figures of them.
+    pub fn take_gone(&mut self) -> Vec<CommKey> {
+        std::mem::take(&mut self.gone)
+    }
+
+    /// Communicators that figures may come of.
+    pub fn living(&self) -> impl Iterator<Item = &CommKey> {
+        self.comms.told()
     }
 
     /// A record of a lane, in the lane's order.
@@ -168,11 +193,26 @@ impl Collector {
             };
             add("unmatched", &mut self.families.unmatched[at]);
             add("overflow", &mut self.families.overflowed[at]);
+            add("unfinished", &mut self.settled.unfinished[at]);
             if self.events[at] > 0 {
                 window.events.insert(name, std::mem::take(&mut self.events[at]));
             }
         }
+        self.forget(look);
         window
+    }
+
+    /// Forgets communicators that ended, the figures of the window having been taken.
+    fn forget(&mut self, look: Look) {
+        let mut over = self.comms.ended(|at| look.ns_since(at) >= ENDED_NS);
+        if !over.is_empty() {
+            let busy = self.families.comms();
+            over.retain(|comm| !busy.contains(comm));
+            self.families.forget_places(&over);
+            self.network.forget(&over);
+            self.gone.extend(self.comms.forget(&over));
+        }
+        self.comms.make_use_of_room(look.now);
     }
 
     fn end_loads(&mut self, now: u64, seconds_per_tick: f64) {
@@ -254,7 +294,7 @@ impl Collector {
             family = start.handle;
         } else {
             self.comms.learn_rank(start.comm, op.rank);
-            part.place = self.network.place(start.comm, op);
+            part.place = self.network.place(self.comms.place(start.comm), op);
         }
         if part.moved {
             self.load(lane).begin(part.start);
@@ -278,7 +318,8 @@ impl Collector {
     /// Counts a kernel channel that stopped with a valid time.
     fn add_kernel(&mut self, comm: u16, done: Option<(u8, u64)>) {
         if let Some((channel, ns)) = done {
-            self.network.add_kernel(comm, self.comms.rank(comm), channel, ns);
+            let place = self.comms.place(comm);
+            self.network.add_kernel(place, self.comms.rank(place), channel, ns);
         }
     }
 

@@ -10,6 +10,7 @@ use super::hash::Map;
 use super::network::{Place, Sent};
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::{EventKind, Handle, Start};
+use std::collections::BTreeSet;
 
 /// Families, and parts of families, that are kept; and ends without a start.
 const MAX_FAMILIES: usize = 1 << 16;
@@ -207,6 +208,19 @@ impl Families {
             !over
         });
         self.families = families;
+    }
+
+    /// Communicators of operations that have not settled.
+    pub(super) fn comms(&self) -> BTreeSet<u16> {
+        let heads = self.families.values().filter_map(|family| family.head.as_ref());
+        heads.map(|head| head.start.comm).collect()
+    }
+
+    /// Nothing of these communicators counts for a link any more.
+    pub(super) fn forget_places(&mut self, comms: &BTreeSet<u16>) {
+        for part in self.parts.iter_mut().flatten().filter(|part| comms.contains(&part.comm)) {
+            part.place = None;
+        }
     }
 
     /// Time has passed: gives up what misses its start for too long.

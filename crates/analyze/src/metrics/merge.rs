@@ -1,11 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Windows and processes add up.
 
-use super::{Channel, LEAST_SIZES, Link, LinkLine, Metrics, Mode, Operations, Proxy, Rank, Waits};
+use super::{
+    Channel, CommKey, LEAST_SIZES, Link, LinkLine, Metrics, Mode, Operations, Proxy, Rank, Waits,
+};
 use crate::stats::LinearFit;
 use std::collections::BTreeMap;
 
 impl Metrics {
+    /// Forgets the figures of communicators that nobody will hear of again, others than those that
+    /// `are_kept`. What they did is no part of any other figure: it was told under their name.
+    pub fn retain_comms(&mut self, are_kept: impl Fn(&CommKey) -> bool) {
+        let are_kept = |comm: &CommKey| *comm == CommKey::others() || are_kept(comm);
+        self.operations.retain(|key, _| are_kept(&key.comm));
+        self.links.retain(|key, _| are_kept(&key.comm));
+        self.channels.retain(|key, _| are_kept(&key.comm));
+        self.ranks.retain(|key, _| are_kept(&key.comm));
+    }
+
     /// Adds a later window, or another process's: what was counted adds up, and what is a state
     /// (`in_flight`, `oldest`) is the later one's where it has any.
     pub fn merge(&mut self, later: &Metrics) {

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Links and channels of a process, reached by number: a step must cost little.
 
-use super::comms::Comms;
+use super::comms::{Comms, OTHERS};
 use super::hash::Map;
 use super::{Channel, ChannelKey, Link, LinkKey, Metrics, Waits};
 use crate::stats::to_f64;
 use crate::steps::StepExt;
 use ncclscope_trace::Step;
 use ncclscope_trace::record::{ProxyOp, step_flags};
+use std::collections::BTreeSet;
 
 /// Links, and channels, that are told apart.
 const MAX_PLACES: usize = 1 << 14;
@@ -80,23 +81,25 @@ pub(super) struct Network {
     link_ids: Map<LinkId, usize>,
     channels: Vec<ChannelSums>,
     channel_ids: Map<ChannelId, usize>,
+    free_links: Vec<usize>,
+    free_channels: Vec<usize>,
 }
 
 impl Network {
-    /// Where a ProxyOp's steps go; `None` if there are too many links or channels.
+    /// Where a ProxyOp's steps go; `None` if there are too many links or channels. `comm` is a
+    /// [`Comms::place`].
     pub(super) fn place(&mut self, comm: u16, op: &ProxyOp) -> Option<Place> {
-        let ProxyOp { rank, peer, is_send, channel, .. } = *op;
+        let ProxyOp { is_send, channel, .. } = *op;
+        // Ranks are numbers of a communicator.
+        let (rank, peer) = if comm == OTHERS { (-1, -1) } else { (op.rank, op.peer) };
         let channel = self.channel(ChannelId { comm, rank, channel, is_send })?;
         let id = LinkId { comm, rank, peer, is_send };
         if let Some(&link) = self.link_ids.get(&id) {
             return Some(Place { link, channel });
         }
-        if self.links.len() >= MAX_PLACES {
-            return None;
-        }
-        let link = self.links.len();
+        let sums = LinkSums { id, is_known: false, waits: [0; 3], link: Link::default() };
+        let link = put(&mut self.links, &mut self.free_links, sums)?;
         self.link_ids.insert(id, link);
-        self.links.push(LinkSums { id, is_known: false, waits: [0; 3], link: Link::default() });
         Some(Place { link, channel })
     }
 
@@ -104,17 +107,31 @@ impl Network {
         if let Some(&at) = self.channel_ids.get(&id) {
             return Some(at);
         }
-        if self.channels.len() >= MAX_PLACES {
-            return None;
-        }
-        self.channel_ids.insert(id, self.channels.len());
-        self.channels.push(ChannelSums { id, ticks: 0, kernel_ns: 0, sums: Channel::default() });
-        Some(self.channels.len() - 1)
+        let sums = ChannelSums { id, ticks: 0, kernel_ns: 0, sums: Channel::default() };
+        let channel = put(&mut self.channels, &mut self.free_channels, sums)?;
+        self.channel_ids.insert(id, channel);
+        Some(channel)
     }
 
-    /// Whether any step ever went over the link.
+    /// Forgets what communicators had, the window being over. Nothing may lead there any more.
+    pub(super) fn forget(&mut self, comms: &BTreeSet<u16>) {
+        let Network { link_ids, free_links, channel_ids, free_channels, .. } = self;
+        link_ids.retain(|id, link| {
+            let is_gone = comms.contains(&id.comm);
+            free_links.extend(is_gone.then_some(*link));
+            !is_gone
+        });
+        channel_ids.retain(|id, channel| {
+            let is_gone = comms.contains(&id.comm);
+            free_channels.extend(is_gone.then_some(*channel));
+            !is_gone
+        });
+    }
+
+    /// Whether any step ever went over the link. Of those that are not told apart there is no
+    /// telling which one.
     pub(super) fn is_known(&self, place: Place) -> bool {
-        self.links.get(place.link).is_some_and(|link| link.is_known)
+        self.links.get(place.link).is_some_and(|link| link.is_known && link.id.comm != OTHERS)
     }
 
     /// Adds a step; what did not stop only makes the link known. Returns what it carried for its
@@ -169,6 +186,17 @@ impl Network {
             metrics.channels.entry(key).or_default().merge(&window);
         }
     }
+}
+
+/// Takes a free place, or one more; `None` if there are too many.
+fn put<T>(places: &mut Vec<T>, free: &mut Vec<usize>, value: T) -> Option<usize> {
+    if let Some((at, place)) = free.pop().and_then(|at| Some((at, places.get_mut(at)?))) {
+        *place = value;
+        return Some(at);
+    }
+    let at = places.len();
+    (at < MAX_PLACES).then(|| places.push(value))?;
+    Some(at)
 }
 
 impl LinkSums {

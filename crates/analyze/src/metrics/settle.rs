@@ -18,6 +18,7 @@ use super::{Metrics, OperationKey, Operations};
 use crate::bandwidth::{bus_factor, size_bytes};
 use crate::operation::{Completion, Evidence, Timing};
 use crate::stats::to_f64;
+use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::{Detail, StrId};
 
 /// Time for which an operation must have been over, ns. A record of another lane may be read
@@ -29,6 +30,9 @@ const CHILD_NS: f64 = 2e9;
 /// The same for one whose kernel is missing, and for how long a communicator's first operations
 /// show whether kernels are reported at all.
 const KERNEL_NS: f64 = 10e9;
+
+/// So long after a communicator was finalized, ns, nothing of it is waited for.
+const UNFINISHED_NS: f64 = 15e9;
 
 /// An operation's key by the numbers of the records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -64,6 +68,8 @@ pub(super) struct Settled {
     operations: Map<Class, Operations>,
     /// Communicator, start and end.
     times: Vec<(u16, u64, u64)>,
+    /// Operations that did not end before their communicator did, by kind.
+    pub(super) unfinished: [u64; KINDS],
     pub(super) in_flight: Map<u16, InFlight>,
 }
 
@@ -79,6 +85,7 @@ pub(super) struct Look {
 impl Collector {
     /// Lets operations settle.
     pub(super) fn look(&mut self, look: Look) {
+        let ended = self.comms.ended(|at| look.ns_since(at) >= UNFINISHED_NS);
         let Collector { families, comms, network, settled, launches, .. } = self;
         settled.in_flight.clear();
         families.settle(|families, family| {
@@ -88,13 +95,19 @@ impl Collector {
             evidence.add_launch(launches.of_call(head.start.parent));
             let completion =
                 if facts.is_copy { evidence.ce_completion() } else { evidence.completion() };
+            let has_ended = ended.contains(&head.start.comm);
+            if completion == Completion::Open && has_ended {
+                settled.unfinished[head.start.handle.kind().index()] += 1;
+                return true;
+            }
             if completion == Completion::Open {
                 settled.add_open(head);
                 family.quiet_since = None;
                 return false;
             }
             let wait_ns = look.wait_ns(head, &evidence, comms);
-            let is_over = look.is_last || look.was_over_before(family.quiet_since, wait_ns);
+            let is_over =
+                look.is_last || has_ended || look.was_over_before(family.quiet_since, wait_ns);
             if is_over {
                 settled.add(head, &facts, (&evidence, completion), sent, (comms, look.ns_per_tick));
                 launches.forget(head.start.parent);
@@ -125,7 +138,7 @@ impl Look {
         since.is_some_and(|since| self.ns_since(since) >= wait_ns)
     }
 
-    fn ns_since(&self, since: u64) -> f64 {
+    pub(super) fn ns_since(&self, since: u64) -> f64 {
         to_f64(self.now.saturating_sub(since)) * self.ns_per_tick
     }
 
@@ -229,7 +242,7 @@ impl Settled {
         let ranks = comms.ranks(comm);
         let bytes = size_bytes(&func, &datatype, facts.count, ranks).unwrap_or(0);
         let class = Class {
-            comm,
+            comm: comms.place(comm),
             func: facts.func,
             algo: facts.algo,
             proto: facts.proto,

@@ -3,6 +3,7 @@
 
 mod by_count;
 mod cases;
+mod comings;
 mod offline;
 
 use ncclscope_analyze::metrics::{Collector, Metrics};

@@ -22,7 +22,7 @@ use crate::args::{Agent as Args, Label};
 use crate::failure::{Failure, tell, warn};
 use crate::input::allow_open_files;
 use ncclscope_export::metrics::Labels;
-use ncclscope_otlp::Sender;
+use ncclscope_otlp::{Sender, part_of};
 use node::Node;
 use output::Output;
 use server::Page;
@@ -71,8 +71,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let mut node = Node::new(directories, (!args.any_host).then_some(host));
     node.pass_over_ended();
     let mut exports = Exports::start(args, target)?;
+    // A job starts the agents of all nodes at one moment: they shall not export at one moment.
+    let mut window = interval / 2 + part_of(interval / 2);
     loop {
-        let stop = watch(&mut node, interval, &signals, &exports);
+        let stop = watch(&mut node, window, &signals, &exports);
+        window = interval;
         exports.export(&mut node, &mut output, stop);
         if stop {
             exports.finish();

@@ -95,7 +95,11 @@ pub const ATTRIBUTES: &[(&str, &str)] = &[
     (OPERATION, "NCCL's function: `AllReduce`, `Send`, …"),
     (TYPE, "`collective` or `p2p`"),
     (COMM, "the communicator's name (`ncclConfig_t::commName`); absent without one"),
-    (HASH, "NCCL's hash of the communicator, 16 hexadecimal digits"),
+    (
+        HASH,
+        "NCCL's hash of the communicator, 16 hexadecimal digits; `0000000000000000` stands for \
+         those that are not known, and for all beyond the 64 that a rank tells apart at a time",
+    ),
     (SIZE, "ranks of the communicator; absent where NCCL does not tell"),
     (NODES, "nodes of the communicator; absent where NCCL does not tell"),
     (ALGO, "`RING`, `TREE`, …; absent for a P2P"),
@@ -109,10 +113,9 @@ pub const ATTRIBUTES: &[(&str, &str)] = &[
     (FIT, "points of the regression: `avg` all sends, `min` the fastest of each size"),
     (
         CAUSE,
-        "why: `lane_full`, `no_lane`, `no_slot`, `unmatched`, `overflow`, `stale`, `unknown`; from \
-         the agent \
-         also `unwritten`; of requests `queue_full` (the collector was away for too long) and \
-         `refused` (it said no)",
+        "why: `lane_full`, `no_lane`, `no_slot`, `unmatched`, `overflow`, `unfinished` (its \
+         communicator ended before it did), `stale`, `unknown`; from the agent also `unwritten`; \
+         of requests `queue_full` (the collector was away for too long) and `refused` (it said no)",
     ),
     (EVENT, "kind of event; absent where not known"),
     (RANK, "the rank that reports, if asked for"),

@@ -27,6 +27,12 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Whether it counts from the beginning on, and is no state.
+    #[must_use]
+    pub const fn adds_up(self) -> bool {
+        matches!(self, Kind::Counter | Kind::Histogram)
+    }
+
     /// The name in the documentation.
     #[must_use]
     pub const fn name(self) -> &'static str {

@@ -192,3 +192,42 @@ fn what_was_exported_stays_and_small_families_come_first() {
     assert_eq!(dropped(&limiter.apply(families(&grown, Labels::ALL), false)), 2.0 * first);
     assert_eq!(dropped(&limiter.apply(families(&grown, Labels::ALL), true)), first);
 }
+
+/// What a counter and a distribution have in the overflow series.
+fn overflow(families: &[Family]) -> [f64; 2] {
+    ["nccl.operations", "nccl.operation.duration"].map(|name| {
+        let mut over = points(families, name).iter().filter(|point| over(point));
+        over.next().map_or(0.0, |point| match &point.value {
+            Value::Histogram(of) => f64::from(u32::try_from(of.count).unwrap()),
+            value => value.number(),
+        })
+    })
+}
+
+#[test]
+fn the_overflow_series_never_falls_when_what_is_in_it_goes() {
+    let mut limiter = Limiter::new(Cap::points(METRICS.len() + 200));
+    let ranks = |ranks: std::ops::Range<i32>| {
+        let mut metrics = job(0);
+        metrics.operations = ranks.map(sample::all_reduce).collect();
+        families(&metrics, Labels::ALL)
+    };
+    let first = limiter.apply(ranks(0..300), false);
+    let [count, duration] = overflow(&first);
+    // Three operations of each rank.
+    let admitted = points(&first, "nccl.operations").len() - 1;
+    assert_eq!(count, f64::from(u32::try_from(300 - admitted).unwrap()) * 3.0);
+    assert_eq!(duration, 900.0);
+    // Most go, and there is room for all that are left, and for new ones.
+    let second = limiter.apply(ranks(290..300), false);
+    assert_eq!(overflow(&second), [count, duration]);
+    let third = limiter.apply(ranks(290..310), false);
+    assert_eq!(overflow(&third), [count, duration]);
+    let own = points(&third, "nccl.operations").iter().filter(|point| !over(point)).count();
+    assert_eq!(own, 10, "those that are new have series of their own");
+    assert_eq!(overflow(&limiter.apply(ranks(0..0), false)), [count, duration]);
+    // A window's figures are its own.
+    let mut limiter = Limiter::new(Cap::points(METRICS.len() + 200));
+    assert_eq!(overflow(&limiter.apply(ranks(0..300), true)), [count, duration]);
+    assert_eq!(overflow(&limiter.apply(ranks(290..300), true)), [0.0, 0.0]);
+}

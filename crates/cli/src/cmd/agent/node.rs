@@ -3,8 +3,9 @@
 The processes of this node, and what they did together.
 
 A process that is over keeps its figures for [`LINGER`], so that whoever reads them finds its last
-window; then its counts go into a sum, so that no counter of the node ever falls, and what belongs
-to communicators that nobody has any more is forgotten.
+window; then its counts go into a sum, so that no counter of the node ever falls. What belongs to
+communicators that no process has any more is forgotten: the series ends, as one does whose process
+ends.
 */
 
 use super::process::{Process, SILENT_AFTER};
@@ -184,24 +185,12 @@ impl Node {
                 self.passed.insert(path);
             }
         }
-        let alive: BTreeSet<&CommKey> = self
-            .processes
-            .values()
-            .flat_map(|process| {
-                let total = process.total();
-                total
-                    .ranks
-                    .keys()
-                    .map(|key| &key.comm)
-                    .chain(total.operations.keys().map(|key| &key.comm))
-                    .chain(total.links.keys().map(|key| &key.comm))
-                    .chain(total.channels.keys().map(|key| &key.comm))
-            })
-            .collect();
-        self.retired.operations.retain(|key, _| alive.contains(&key.comm));
-        self.retired.links.retain(|key, _| alive.contains(&key.comm));
-        self.retired.channels.retain(|key, _| alive.contains(&key.comm));
-        self.retired.ranks.retain(|key, _| alive.contains(&key.comm));
+        // One that is gone in one process may live in another: their sum must not fall.
+        let kept: BTreeSet<CommKey> =
+            self.processes.values().flat_map(Process::comms).cloned().collect();
+        let is_kept = |comm: &CommKey| kept.contains(comm);
+        self.processes.values_mut().for_each(|process| process.retain_comms(is_kept));
+        self.retired.retain_comms(is_kept);
     }
 
     fn keep_sum(&mut self, process: &Process) {

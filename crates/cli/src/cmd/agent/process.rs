@@ -3,10 +3,11 @@
 
 use super::origin::Origin;
 use super::vectors::Reach;
-use ncclscope_analyze::metrics::{Collector, Metrics, Rank};
+use ncclscope_analyze::metrics::{Collector, CommKey, Metrics, Rank};
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::vectors::Vector;
 use ncclscope_trace::{Definition, End, Error, Follower, News, TickMap};
+use std::collections::{BTreeSet, VecDeque};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,10 @@ pub(super) const SILENT_AFTER: Duration = Duration::from_secs(30);
 
 /// How often a process writes how far it has come.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+
+/// How long a communicator is told of after it is gone, and how many of a process are at most.
+const COMM_LINGER: Duration = Duration::from_secs(120);
+const COMMS_LINGER: usize = 64;
 
 /// Why events are in no figure. What is overwritten in the block ring is not: it was read before.
 const CAUSES: [&str; 6] = ["lane_full", "no_lane", "no_slot", "unwritten", "stale", "unknown"];
@@ -30,8 +35,10 @@ pub(super) struct Process {
     api_version: Option<u32>,
     /// What settled in the last window.
     window: Metrics,
-    /// What it did since it began.
+    /// What it did since it began, less what communicators did that are gone.
     total: Metrics,
+    /// Communicators that are gone, and since when.
+    gone: VecDeque<(CommKey, Instant)>,
     last_news: Instant,
     last_ticks: u64,
     /// When its last window was closed.
@@ -53,6 +60,7 @@ impl Process {
             api_version: None,
             window: Metrics::default(),
             total: Metrics::default(),
+            gone: VecDeque::new(),
             last_news: Instant::now(),
             last_ticks: 0,
             over: None,
@@ -78,6 +86,7 @@ impl Process {
                         *api_version = Some(comm.api_version);
                         collector.comm(&comm);
                     }
+                    Definition::CommEnd { index, ticks } => collector.comm_end(index, ticks),
                     _ => {}
                 }
             }
@@ -117,6 +126,29 @@ impl Process {
         }
         self.total.merge(&window);
         self.window = window;
+        self.gone.extend(self.collector.take_gone().into_iter().map(|comm| (comm, now)));
+        let is_over = |since: &Instant| now.saturating_duration_since(*since) > COMM_LINGER;
+        while self.gone.len() > COMMS_LINGER || self.gone.front().is_some_and(|(_, at)| is_over(at))
+        {
+            self.gone.pop_front();
+        }
+    }
+
+    /// Communicators that it is told of: those that live, and those that went away a while ago; all
+    /// of them once it is over itself.
+    pub(super) fn comms(&self) -> BTreeSet<&CommKey> {
+        if self.over.is_none() {
+            return self.collector.living().chain(self.gone.iter().map(|(comm, _)| comm)).collect();
+        }
+        let Metrics { operations, links, channels, ranks, .. } = &self.total;
+        let parts = links.keys().map(|key| &key.comm).chain(channels.keys().map(|key| &key.comm));
+        let whole = operations.keys().map(|key| &key.comm).chain(ranks.keys().map(|key| &key.comm));
+        parts.chain(whole).collect()
+    }
+
+    /// Forgets what it did in other communicators than those that `are_kept`.
+    pub(super) fn retain_comms(&mut self, are_kept: impl Fn(&CommKey) -> bool) {
+        self.total.retain_comms(are_kept);
     }
 
     /// How far it has come; nothing of one that ended in order.

@@ -13,6 +13,9 @@ use std::io::Write;
 
 const USER_AGENT: &str = concat!("ncclscope-agent/", env!("CARGO_PKG_VERSION"));
 
+/// Bytes of requests that wait at most.
+const QUEUE_BYTES: usize = 256 << 20;
+
 /// Starts the thread. The line says why not.
 pub(super) fn start(target: &Target) -> Result<Sender, String> {
     match target.protocol {
@@ -24,7 +27,7 @@ pub(super) fn start(target: &Target) -> Result<Sender, String> {
 fn spawn(transport: impl Transport, target: &Target) -> Result<Sender, String> {
     let url = target.url.clone();
     let tell = move |why: &str| warn(format_args!("cannot export to {url}: {why}"));
-    let (sender, body) = Sender::over(transport, usize::MAX, tell);
+    let (sender, body) = Sender::over(transport, QUEUE_BYTES, tell);
     let thread = std::thread::Builder::new().name("otlp".into()).spawn(body);
     thread.map_err(|e| format!("cannot start a thread: {e}"))?;
     Ok(sender)
@@ -56,7 +59,7 @@ impl Post {
             headers.push(("content-encoding".into(), "gzip".into()));
         }
         let place =
-            ncclscope_otlp::Target { url: target.url.clone(), headers, queue_bytes: usize::MAX };
+            ncclscope_otlp::Target { url: target.url.clone(), headers, queue_bytes: QUEUE_BYTES };
         Ok(Post { http: Http::new(place, config.build()), gzip: target.gzip })
     }
 }
