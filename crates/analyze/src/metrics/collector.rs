@@ -93,6 +93,11 @@ impl Collector {
         self.gone.extend(self.comms.comm(comm));
     }
 
+    /// Tells all communicators apart that will come: for what is read once and kept whole.
+    pub fn tell_all(&mut self) {
+        self.comms.tells_all = true;
+    }
+
     /// A communicator was finalized. It is forgotten at the end of the window in which the last of
     /// its operations settled, two seconds later at the earliest. After fifteen seconds nothing
     /// is waited for.

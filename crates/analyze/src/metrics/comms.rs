@@ -21,6 +21,8 @@ pub(super) const OTHERS: u16 = u16::MAX - 1;
 /// Names and communicators.
 #[derive(Debug, Default)]
 pub(super) struct Comms {
+    /// No bound: all that ever were are told apart.
+    pub(super) tells_all: bool,
     names: Vec<Name>,
     comms: Map<u16, State>,
     /// Communicators that are told apart, and of how many numbers of this process.
@@ -84,13 +86,12 @@ impl State {
     }
 }
 
-/// One more number of a communicator. False if there is no room.
-fn join(told: &mut BTreeMap<CommKey, u32>, key: &CommKey) -> bool {
+/// One more number of a communicator. False if there is no room for one more of those.
+fn join(told: &mut BTreeMap<CommKey, u32>, key: &CommKey, has_room: bool) -> bool {
     if let Some(numbers) = told.get_mut(key) {
         *numbers += 1;
         return true;
     }
-    let has_room = told.len() < MOST_TOLD;
     if has_room {
         told.insert(key.clone(), 1);
     }
@@ -155,7 +156,8 @@ impl Comms {
         }
         if !state.is_known {
             state.is_known = true;
-            state.is_told = join(&mut self.told, &key);
+            let has_room = self.tells_all || self.told.len() < MOST_TOLD;
+            state.is_told = join(&mut self.told, &key, has_room);
         }
         state.key = key;
         state.has_kernels = comm.api_version >= 4;
@@ -195,12 +197,10 @@ impl Comms {
     /// from now on.
     pub(super) fn make_use_of_room(&mut self, now: u64) {
         self.window_end = now;
-        if self.told.len() >= MOST_TOLD {
-            return;
-        }
         for state in self.comms.values_mut().filter(|state| !state.is_told) {
             if state.is_known && state.ended.is_none() {
-                state.is_told = join(&mut self.told, &state.key);
+                let has_room = self.told.len() < MOST_TOLD;
+                state.is_told = join(&mut self.told, &state.key, has_room);
             }
         }
     }

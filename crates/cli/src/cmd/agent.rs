@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         if let Some(missing) = directories.iter().find(|directory| !directory.is_dir()) {
             return Err(Failure::input(format!("{}: no such directory", missing.display())));
         }
-        let mut node = Node::new(directories, None);
+        let mut node = Node::once(directories);
         node.poll();
         node.close(Instant::now(), true);
         let text = output.prometheus(&node, 0);

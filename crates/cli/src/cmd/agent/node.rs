@@ -8,6 +8,9 @@ communicators that no process has any more is forgotten: the series ends, as one
 ends.
 */
 
+#[cfg(test)]
+mod tests;
+
 use super::process::{Process, SILENT_AFTER};
 use crate::failure::warn;
 use crate::input::recordings_in;
@@ -37,6 +40,8 @@ pub(super) struct Node {
     passed: BTreeSet<PathBuf>,
     retired: Metrics,
     missed_blocks: u64,
+    /// There is one window, with all communicators that ever were.
+    once: bool,
 }
 
 /// How many processes there are.
@@ -52,6 +57,11 @@ impl Node {
     /// Follows recordings in `directories`, of `host` only if there is one.
     pub(super) fn new(directories: Vec<PathBuf>, host: Option<String>) -> Node {
         Node { directories, host, ..Node::default() }
+    }
+
+    /// For one window, with all communicators that ever were.
+    pub(super) fn once(directories: Vec<PathBuf>) -> Node {
+        Node { directories, once: true, ..Node::default() }
     }
 
     /// Passes over what has ended already: it is history, not the present.
@@ -148,7 +158,10 @@ impl Node {
                     self.passed.insert(path);
                 }
                 Ok(process) if process.is_young() && !is_old(&path) => {}
-                Ok(process) => {
+                Ok(mut process) => {
+                    if self.once {
+                        process.keep_all();
+                    }
                     if let Some(before) = self.processes.insert(path, process) {
                         self.keep_sum(&before);
                     }

@@ -39,6 +39,7 @@ pub(super) struct Process {
     total: Metrics,
     /// Communicators that are gone, and since when.
     gone: VecDeque<(CommKey, Instant)>,
+    keeps_all: bool,
     last_news: Instant,
     last_ticks: u64,
     /// When its last window was closed.
@@ -61,10 +62,17 @@ impl Process {
             window: Metrics::default(),
             total: Metrics::default(),
             gone: VecDeque::new(),
+            keeps_all: false,
             last_news: Instant::now(),
             last_ticks: 0,
             over: None,
         })
+    }
+
+    /// Keeps all communicators: nothing is read of it after its first window.
+    pub(super) fn keep_all(&mut self) {
+        self.keeps_all = true;
+        self.collector.tell_all();
     }
 
     /// A copy of a recording (`ncclscope dump`).
@@ -128,8 +136,8 @@ impl Process {
         self.window = window;
         self.gone.extend(self.collector.take_gone().into_iter().map(|comm| (comm, now)));
         let is_over = |since: &Instant| now.saturating_duration_since(*since) > COMM_LINGER;
-        while self.gone.len() > COMMS_LINGER || self.gone.front().is_some_and(|(_, at)| is_over(at))
-        {
+        let is_full = |gone: &VecDeque<_>| !self.keeps_all && gone.len() > COMMS_LINGER;
+        while is_full(&self.gone) || self.gone.front().is_some_and(|(_, at)| is_over(at)) {
             self.gone.pop_front();
         }
     }
