@@ -5,8 +5,9 @@
 //! elastic PLUGIN VERSION COMMS [LIVING]
 //! ```
 //!
-//! LIVING of them live on at a time, by default one; with 0 none is left after each. Prints `init_us WORST MEAN`, `rss_kib FIRST LAST`
-//! (after a tenth of them, and after all), and `survived`.
+//! LIVING of them live on at a time, by default one; with 0 none is left after each. Prints
+//! `init_us WORST MEAN`, `rss_kib FIRST LAST` (after a tenth of them, and after all), and
+//! `survived`.
 
 #![expect(clippy::print_stdout, reason = "it is a program")]
 
