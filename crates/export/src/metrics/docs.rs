@@ -22,6 +22,13 @@ operation ([NCCLSCOPE_CUDA_EVENTS](probe.md)); `proxy`, the host's clock until t
 operation stopped; `enqueue`, the host's clock while the operation was enqueued. Bandwidths are only
 given where the clock says something about them (not `enqueue`). Network figures without ranks are
 sums over all links or channels, and the regression is over all their sends.
+
+A rank tells 64 communicators apart at a time. What any other one does is in the series whose
+`nccl.communicator.hash` is `0000000000000000`, and stays there when the communicator gets a series
+of its own. The series of a communicator that was finalized end, as those of a process do that ends:
+after its last operations were exported by a rank, and two minutes later in the agent. Rates over
+all communicators are right at any time; the sum of the totals is that of those that are there.
+Operations that had not ended 15 s after their communicator are lost as `unfinished`.
 ";
 
 const HEAD: &str = "
@@ -34,7 +41,8 @@ const ATTRIBUTES_HEAD: &str = "
 
 `nccl.rank`, `nccl.peer.rank`, `nccl.channel.id` and `nccl.proxy.lane` multiply series by the size
 of the job: they are only there if asked for. Beyond the cap on series, what is new goes into one
-series of its metric, with `otel.metric.overflow`, and `ncclscope.series.dropped` counts it.
+series of its metric, with `otel.metric.overflow`, and `ncclscope.series.dropped` counts it. What
+is in there stays there, also when its communicator or process is gone.
 
 | attribute | what |
 | --- | --- |
