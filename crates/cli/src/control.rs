@@ -3,7 +3,9 @@
 //! `docs/control.md` says.
 
 use std::collections::BTreeMap;
+use std::fs::Metadata;
 use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -41,11 +43,11 @@ fn default_directory() -> PathBuf {
 /// gone are removed.
 pub(crate) fn processes(dir: &Path) -> io::Result<(Vec<Process>, Vec<String>)> {
     let (mut found, mut problems) = (Vec::new(), Vec::new());
-    let entries = match std::fs::read_dir(dir) {
+    match std::fs::symlink_metadata(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((found, problems)),
-        entries => entries?,
-    };
-    for entry in entries {
+        looked => trusted(&looked?, rustix::process::geteuid().as_raw())?,
+    }
+    for entry in std::fs::read_dir(dir)? {
         let socket = entry?.path();
         let Some(pid) = pid_of(&socket) else { continue };
         match ask(&socket, "status", PATIENCE) {
@@ -58,6 +60,21 @@ pub(crate) fn processes(dir: &Path) -> io::Result<(Vec<Process>, Vec<String>)> {
     }
     found.sort_by_key(|process| process.pid);
     Ok((found, problems))
+}
+
+/// The plugin puts no socket where others may have a hand in, so what is there is not the plugin's.
+/// Root looks at other users' too.
+fn trusted(dir: &Metadata, user: u32) -> io::Result<()> {
+    let why = if !dir.is_dir() {
+        "it is not a directory".into()
+    } else if dir.mode() & 0o022 != 0 {
+        format!("other users can write to it (mode {:o})", dir.mode() & 0o7777)
+    } else if dir.uid() != user && user != 0 {
+        format!("it belongs to another user (uid {})", dir.uid())
+    } else {
+        return Ok(());
+    };
+    Err(io::Error::other(why))
 }
 
 fn pid_of(socket: &Path) -> Option<u32> {
@@ -157,5 +174,27 @@ mod tests {
     #[test]
     fn sockets_are_looked_for_where_the_plugin_puts_them() {
         assert_eq!(super::default_directory(), ncclscope_runtime::config::default_control());
+    }
+
+    #[test]
+    fn a_directory_that_others_have_a_hand_in_is_not_looked_into() {
+        use std::os::unix::fs::{MetadataExt, PermissionsExt};
+        let folder = tempfile::tempdir().unwrap();
+        let mode = |mode| {
+            std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(mode)).unwrap();
+            std::fs::symlink_metadata(folder.path()).unwrap()
+        };
+        let dir = mode(0o755);
+        assert!(super::trusted(&dir, dir.uid()).is_ok());
+        assert!(super::trusted(&dir, 0).is_ok());
+        let why = |dir: &_, user| super::trusted(dir, user).unwrap_err().to_string();
+        assert!(why(&dir, dir.uid() + 1).starts_with("it belongs to another user"));
+        let open = mode(0o775);
+        assert_eq!(why(&open, open.uid()), "other users can write to it (mode 775)");
+        assert!(super::processes(folder.path()).is_err());
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink("/", &link).unwrap();
+        let link = std::fs::symlink_metadata(link).unwrap();
+        assert_eq!(why(&link, link.uid()), "it is not a directory");
     }
 }
