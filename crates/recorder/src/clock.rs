@@ -71,14 +71,26 @@ pub fn choose(allow_counter: bool) {
     USE_COUNTER.store(u8::from(good), Ordering::Relaxed);
 }
 
+/// True where the calling thread, and those that it starts, would be killed for reading the
+/// processor's counter (`PR_SET_TSC`). The C library's `clock_gettime` reads it too.
+#[must_use]
+pub fn is_forbidden() -> bool {
+    let mut mode: libc::c_int = 0;
+    // SAFETY: writes one `int` to a place that is valid for it. Not x86: an error.
+    let result = unsafe { libc::prctl(libc::PR_GET_TSC, &raw mut mode) };
+    result == 0 && mode == libc::PR_TSC_SIGSEGV
+}
+
 #[cfg(target_arch = "x86_64")]
 fn counter_is_good() -> bool {
+    // Before the first look at the counter.
+    if is_forbidden() {
+        return false;
+    }
     let leaf = core::arch::x86_64::__cpuid(0x8000_0000).eax;
     let invariant =
         leaf >= 0x8000_0007 && core::arch::x86_64::__cpuid(0x8000_0007).edx & 1 << 8 != 0;
-    let trusted =
-        std::fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource")
-            .is_ok_and(|name| name.trim() == "tsc");
+    let trusted = kernel_source().is_some_and(|name| name == "tsc");
     // A hypervisor that traps RDTSC makes it dearer than the system's clock.
     invariant && trusted && cheapest_read_ns() <= 60
 }
@@ -100,6 +112,73 @@ fn cheapest_read_ns() -> u64 {
         best = best.min((gettime(libc::CLOCK_MONOTONIC) - start) / 32);
     }
     best
+}
+
+/// The clock source that the kernel uses now; `None` where it does not tell.
+#[must_use]
+pub fn kernel_source() -> Option<String> {
+    let file = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+    std::fs::read_to_string(file).ok().map(|name| name.trim().to_owned())
+}
+
+/// What is wrong with the counter as the source, as far as comparisons of the clocks show.
+#[derive(Debug, Default)]
+pub struct Doubts {
+    reference: Option<ClockSync>,
+    steady: Option<f64>,
+    told_source: bool,
+    told_rate: bool,
+}
+
+/// Ticks a nanosecond may differ by so much from what they were, as a share: far more than a clock
+/// that is slewed to the network's time, far less than what another processor brings.
+const MOST_DRIFT: f64 = 200e-6;
+/// Comparisons closer together than this say nothing of a rate: ns.
+const APART_NS: u64 = 10_000_000_000;
+
+impl Doubts {
+    /// Looks at a new comparison, and, with `source`, at the clock source that the kernel uses by
+    /// then ([`kernel_source`]): asked once a minute is enough. A line for each doubt, told once.
+    pub fn look(&mut self, sync: &ClockSync, source: Option<&str>) -> Vec<String> {
+        let mut lines = Vec::new();
+        if self::source() != ClockSource::Tsc {
+            return lines;
+        }
+        if let Some(source) = source.filter(|&source| source != "tsc")
+            && !core::mem::replace(&mut self.told_source, true)
+        {
+            lines.push(format!(
+                "the kernel no longer trusts the processor's counter (clock source {source}): times \
+                 of threads on different processors may disagree; NCCLSCOPE_CLOCK=monotonic avoids it"
+            ));
+        }
+        if let Some(off) = self.drift(sync).filter(|off| off.abs() > MOST_DRIFT)
+            && !core::mem::replace(&mut self.told_rate, true)
+        {
+            lines.push(format!(
+                "the processor's counter changed its rate by {:.0} ppm against CLOCK_MONOTONIC, as \
+                 after a migration: durations of this recording are off by as much",
+                off * 1e6
+            ));
+        }
+        lines
+    }
+
+    /// By how much the rate since the comparison before differs from the first one, as a share.
+    #[expect(clippy::cast_precision_loss, reason = "differences of seconds")]
+    fn drift(&mut self, sync: &ClockSync) -> Option<f64> {
+        let before = *self.reference.get_or_insert(*sync);
+        let ns = sync.monotonic_ns.saturating_sub(before.monotonic_ns);
+        // The brackets' widths must not look like a drift.
+        let error = u64::from(sync.error_ns) + u64::from(before.error_ns);
+        if ns < APART_NS || error as f64 > ns as f64 * MOST_DRIFT / 10.0 {
+            return None;
+        }
+        self.reference = Some(*sync);
+        let rate = sync.ticks.wrapping_sub(before.ticks) as f64 / ns as f64;
+        let steady = *self.steady.get_or_insert(rate);
+        Some(rate / steady - 1.0)
+    }
 }
 
 /// `CLOCK_MONOTONIC`, ns; for the drain thread.
@@ -151,6 +230,63 @@ mod tests {
         choose(true);
         let rate = ticks_per_ns();
         assert!((rate / ticks_per_ns() - 1.0).abs() < 0.02, "{rate} is not a steady rate");
+    }
+
+    fn sync(second: u64, ticks: u64) -> ClockSync {
+        ClockSync { ticks, monotonic_ns: second * 1_000_000_000, realtime_ns: 0, error_ns: 100 }
+    }
+
+    #[test]
+    fn a_counter_that_loses_trust_or_its_rate_is_told_once() {
+        const HZ: u64 = 2_600_000_000;
+        choose(true);
+        if source() != ClockSource::Tsc {
+            println!("skipped: the counter is no source here");
+            return;
+        }
+        let mut doubts = Doubts::default();
+        let steady = (0..600).map(|s| doubts.look(&sync(s, s * HZ), Some("tsc")));
+        assert_eq!(steady.flatten().count(), 0);
+        // 150 ppm is what NTP may do to the system's clock.
+        let slewed = (600..700).map(|s| {
+            let ticks = 600 * HZ + (s - 600) * (HZ + HZ / 1_000_000 * 150);
+            doubts.look(&sync(s, ticks), None)
+        });
+        assert_eq!(slewed.flatten().count(), 0);
+        let at = 700 * HZ;
+        let moved = (700..800).map(|s| doubts.look(&sync(s, at + (s - 700) * HZ / 2), None));
+        let lines: Vec<String> = moved.flatten().collect();
+        assert!(matches!(&lines[..], [line] if line.contains("changed its rate")), "{lines:?}");
+        let distrusted = (0..3).map(|s| doubts.look(&sync(900 + s, 0), Some("hpet")));
+        let lines: Vec<String> = distrusted.flatten().collect();
+        assert!(matches!(&lines[..], [line] if line.contains("clock source hpet")), "{lines:?}");
+        // A bracket that is as wide as the drift would be proves nothing.
+        let mut doubts = Doubts::default();
+        let wide = (0..100).map(|s| {
+            let sync = ClockSync { error_ns: 10_000_000, ..sync(s, s * s * HZ) };
+            doubts.look(&sync, None)
+        });
+        assert_eq!(wide.flatten().count(), 0);
+    }
+
+    #[test]
+    fn a_process_that_may_not_read_the_counter_does_not() {
+        let set = |mode: libc::c_int| {
+            // SAFETY: changes how this thread may use an instruction, which it does not use.
+            unsafe { libc::prctl(libc::PR_SET_TSC, mode) }
+        };
+        let (forbidden, good) = std::thread::spawn(move || {
+            if set(libc::PR_TSC_SIGSEGV) != 0 {
+                return (true, false);
+            }
+            let seen = (is_forbidden(), counter_is_good());
+            set(libc::PR_TSC_ENABLE);
+            seen
+        })
+        .join()
+        .unwrap();
+        assert!(forbidden && !good);
+        assert!(!is_forbidden(), "it was the thread's");
     }
 
     #[expect(clippy::cast_precision_loss, reason = "differences of 20 ms")]

@@ -134,8 +134,10 @@ impl Slots {
                 return;
             };
             // Without a holder, no thread takes the lane for its own meanwhile.
-            if has_slots(header) && header.claim(0) {
-                self.spare(region, &Lane::new(header, ring, index));
+            if header.claim(0) {
+                if has_slots(header) {
+                    self.spare(region, &Lane::new(header, ring, index));
+                }
                 header.release();
             }
         }

@@ -424,6 +424,9 @@ impl Drain {
     pub(crate) fn sync(&mut self) {
         self.compare_clocks();
         self.recorder.reap_lanes();
+        for doubt in self.clocks.doubts() {
+            self.feed.define(Definition::Note(doubt));
+        }
         self.feed.put(Job::Sync { hz: self.clocks.hz(), done: None });
         self.feed.flush(&self.read);
     }

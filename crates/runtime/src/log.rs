@@ -119,9 +119,12 @@ impl Log {
     /// The communicator is finalized: nothing enters its logger after this.
     pub(crate) fn leave(&self, comm: u16) {
         let gone: Vec<_> = self.inner.lock().voices.extract_if(.., |(of, _)| *of == comm).collect();
-        let until = Instant::now() + ENTRY_PATIENCE;
+        let is_entering = |voice: &Voice| voice.use_.load(Ordering::Acquire) == ENTERING;
+        // The time is asked for only where there is something to wait for: it may be forbidden
+        // (`clock::is_forbidden`).
+        let mut until = None;
         for (_, voice) in gone {
-            while voice.use_.load(Ordering::Acquire) == ENTERING && Instant::now() < until {
+            while is_entering(&voice) && !is_over(&mut until, ENTRY_PATIENCE) {
                 std::thread::sleep(Duration::from_micros(50));
             }
         }
@@ -159,9 +162,9 @@ impl Log {
 
     /// Has said what waits, and waits for that, but not for long.
     pub(crate) fn flush(&'static self, patience: Duration) {
-        let until = Instant::now() + patience;
+        let mut until = None;
         self.speak();
-        while self.is_busy() && Instant::now() < until {
+        while self.is_busy() && !is_over(&mut until, patience) {
             std::thread::sleep(Duration::from_micros(200));
         }
     }
@@ -210,6 +213,12 @@ impl Inner {
         voice.use_.store(ENTERING, Ordering::Release);
         Some(Arc::clone(voice))
     }
+}
+
+/// True once `patience` is over, which begins with the first question.
+pub(crate) fn is_over(until: &mut Option<Instant>, patience: Duration) -> bool {
+    let now = Instant::now();
+    now >= *until.get_or_insert(now + patience)
 }
 
 #[cfg(test)]

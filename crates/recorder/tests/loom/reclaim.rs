@@ -69,6 +69,7 @@ fn spared() -> (World, &'static Slots, impl Fn() + Send + Sync + 'static) {
     let world = World::whole(2);
     let slots: &'static Slots = Box::leak(Box::default());
     assert!(open(world, slots).is_some(), "the slab is lane 0's");
+    assert!(world.header(1).claim(1), "lane 1 has a thread");
     let region = &world.recorder.region;
     let body = move || {
         let drain = spawn(move || slots.reap(region));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a tick is, as far as the process has lived.
 
-use ncclscope_recorder::clock;
+use ncclscope_recorder::clock::{self, Doubts};
 use ncclscope_trace::{ClockSync, TickMap};
 
 /// Comparisons of the ticks with the system's clocks.
@@ -10,13 +10,20 @@ pub(super) struct Clocks {
     first: ClockSync,
     latest: ClockSync,
     hz: u64,
+    doubts: Doubts,
+    /// When the kernel was last asked for its clock source, ns of `CLOCK_MONOTONIC`.
+    asked: u64,
 }
+
+/// The kernel is asked for its clock source so often.
+const ASK_NS: u64 = 60_000_000_000;
 
 impl Clocks {
     /// The first comparison, now.
     pub(super) fn new() -> Clocks {
         let sync = clock::compare();
-        Clocks { first: sync, latest: sync, hz: 0 }
+        let asked = sync.monotonic_ns;
+        Clocks { first: sync, latest: sync, hz: 0, doubts: Doubts::default(), asked }
     }
 
     /// Ticks of a second, as far as that is known; else 0.
@@ -38,6 +45,17 @@ impl Clocks {
             self.hz = u64::try_from(ticks * 1_000_000_000 / u128::from(ns)).unwrap_or(0);
         }
         &self.latest
+    }
+
+    /// What the latest comparison casts doubt on, told once.
+    pub(super) fn doubts(&mut self) -> Vec<String> {
+        let now = self.latest.monotonic_ns;
+        let is_due = now.saturating_sub(self.asked) >= ASK_NS;
+        if is_due {
+            self.asked = now;
+        }
+        let source = is_due.then(clock::kernel_source).flatten();
+        self.doubts.look(&self.latest, source.as_deref())
     }
 
     /// Ticks to times.

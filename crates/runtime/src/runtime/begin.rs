@@ -40,6 +40,14 @@ impl Runtime {
             self.lock().phase = Phase::Off;
             return;
         }
+        if clock::is_forbidden() {
+            self.problem(
+                "the process may not read the processor's counter (PR_SET_TSC), not even by \
+                 clock_gettime: nothing is recorded",
+            );
+            self.lock().phase = Phase::Off;
+            return;
+        }
         if config.hang_actions.exec.is_some() {
             sys::exec::keep_environment();
         }

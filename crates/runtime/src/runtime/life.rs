@@ -5,7 +5,7 @@ use super::state::Phase;
 use super::{CommInfo, Runtime};
 use crate::context::{COMMS, NO_COMM, context};
 use crate::drain::{Drain, Order, beginning};
-use crate::log::{Logger, Severity};
+use crate::log::{Logger, Severity, is_over};
 use crate::meter::Farewell;
 use crate::reply::Reply;
 use crate::sys::mask::ActivationMask;
@@ -123,7 +123,6 @@ impl Runtime {
         if sys::is_child() {
             return;
         }
-        let until = Instant::now() + EXIT_PATIENCE;
         probe::close();
         self.kill();
         let socket = {
@@ -133,16 +132,19 @@ impl Runtime {
             }
             state.socket.take()
         };
-        self.close_recording(until);
+        self.close_recording();
         drop(socket);
         self.log.flush(LOG_PATIENCE);
     }
 
-    fn close_recording(&'static self, until: Instant) {
+    fn close_recording(&'static self) {
+        let mut until = None;
         let mut drain = loop {
             match self.drain.try_lock() {
                 Some(drain) => break drain,
-                None if Instant::now() < until => std::thread::sleep(Duration::from_millis(1)),
+                None if !is_over(&mut until, EXIT_PATIENCE) => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
                 // The lanes are in their file; the reader will find everything.
                 None => return,
             }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! fake-nccl PLUGIN VERSION SCRIPT [--ops N] [--threads N] [--end END] [--log FILE] [--name NAME]
-//!           [--logger LOGGER] [--keys N]
+//!           [--logger LOGGER] [--keys N] [--tsc forbidden]
 //! fake-nccl PLUGIN VERSION replay --file FILE [--log FILE]
 //! ```
 //!
@@ -14,7 +14,8 @@
 //! `_exit-busy`, `fork-busy`, `exec-busy` and `dlclose`; `main-gone` is a process whose main thread
 //! ends before the others.
 //! Communicators have NAME for a name (`null`: NULL; a number: so many letters), and a logger that
-//! is `real` or `garbage`. The process has N `pthread` keys before it loads the plugin.
+//! is `real` or `garbage`. The process has N `pthread` keys before it loads the plugin,
+//! and may be one that must not read the processor's counter.
 //!
 //! The last round's callbacks go to the log's FILE; what was played is printed as
 //! `fake_nccl::Log::counts` has it, a replay's handles as `handle ID HANDLE`, the logger's lines as
@@ -31,7 +32,8 @@ use std::path::Path;
 use std::time::Duration;
 
 const USAGE: &str = "usage: fake-nccl PLUGIN VERSION SCRIPT [--ops N] [--threads N] [--end END] \
-                     [--log FILE] [--file FILE] [--name NAME] [--logger LOGGER] [--keys N]";
+                     [--log FILE] [--file FILE] [--name NAME] [--logger LOGGER] [--keys N] \
+                     [--tsc forbidden]";
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -90,6 +92,10 @@ fn run(path: &Path, version: usize, script: Script, options: &Options<'_>) {
     let end = options.get("end").copied().unwrap_or("finalize");
     let (ops, threads) = (number(options, "ops", 10), number(options, "threads", 1));
     take_keys(number(options, "keys", 0));
+    if options.get("tsc") == Some(&"forbidden") {
+        // SAFETY: from here on this thread, and those it starts, die of an instruction.
+        unsafe { libc::prctl(libc::PR_SET_TSC, libc::PR_TSC_SIGSEGV) };
+    }
     for _ in 0..if end == "reload" { 3 } else { 1 } {
         let plugin = load(path, version, options);
         let comms = if end == "comms" { 16 } else { 1 };

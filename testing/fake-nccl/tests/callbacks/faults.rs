@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Handles, contexts, types and states that should not come, and do.
 
-use crate::common::{Folded, Found, NO_COMM, exact};
+use crate::common::{Folded, Found, NO_COMM, command, exact, survive};
 use ncclscope_trace::record::{Detail, step_flags};
 use ncclscope_trace::{EventKind as K, StrId};
 
@@ -31,6 +31,19 @@ fn null_is_taken_wherever_a_pointer_goes() {
         let (_, step) = found.steps[0];
         assert!(!step.has(step_flags::SIZED), "v{version}: NULL arguments have no size");
     }
+}
+
+/// As under some replayers: not even `clock_gettime` may be called then.
+#[test]
+fn a_process_that_must_not_read_the_counter_goes_on_without_a_recording() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = dir.path().join("run");
+    let mut command = command(6, "ctrl", &run, &["--tsc", "forbidden"]);
+    survive(&mut command, "no counter");
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(text.matches("PR_SET_TSC").count(), 1, "{text}");
+    assert!(!run.exists(), "nothing is recorded");
 }
 
 #[test]

@@ -37,6 +37,8 @@ slot, which must be overwritten.
 - SIGKILL, `exit` and `_exit` while threads play, nothing destroyed:
   `ends::an_end_without_destroy_leaves_a_recording`
 - the main thread ends first: `ends::the_main_thread_may_end_before_the_others`
+- a process that must not read the processor's counter:
+  `faults::a_process_that_must_not_read_the_counter_goes_on_without_a_recording`
 - threads by the thousand: `loads::threads_may_come_and_go_by_the_thousand`, and where the process
   has many `pthread` keys: `loads::threads_may_come_and_go_where_there_are_many_keys`
 - ProxyOps that NCCL never stops, and a hang behind them:
