@@ -5,14 +5,15 @@ The memory that callbacks write to: lane table, lane rings, ProxyOp slabs.
 One address range is reserved once; pieces of it are made usable ("committed") ahead of need, by
 `init` and by the drain thread, never by a callback. A piece is either shared with the lanes file
 ([`ncclscope_trace::lanes_file`]), whose pages are allocated first (a hole would be a SIGBUS when
-the memory is full), or private.
+the memory is full), or private. Neither ever maps over addresses that are not reserved: a shared
+piece is mapped elsewhere and moved there, a private one is given its access.
 A ring is committed in two pieces: its beginning when a thread may come for its lane, the rest when
 the lane is worth it, and its pages are made present after that.
 */
 
 use crate::lane::{LaneHeader, Ring, STARTER_BYTES};
 use crate::sync::{AtomicPtr, AtomicU32, Ordering};
-use core::ffi::{c_int, c_void};
+use core::ffi::c_void;
 use core::ptr;
 use ncclscope_trace::handle::LANES;
 use ncclscope_trace::lanes_file;
@@ -39,6 +40,8 @@ pub struct Region {
     base: AtomicPtr<u8>,
     rings: AtomicU32,
     slabs: AtomicU32,
+    /// 1 once some of the addresses may be another's: there are no further pieces then.
+    lost: AtomicU32,
 }
 
 impl Region {
@@ -49,6 +52,7 @@ impl Region {
             base: AtomicPtr::new(ptr::null_mut()),
             rings: AtomicU32::new(0),
             slabs: AtomicU32::new(0),
+            lost: AtomicU32::new(0),
         }
     }
 
@@ -73,13 +77,40 @@ impl Region {
             return Err(io::Error::last_os_error());
         }
         let base = base.cast::<u8>();
-        if let Err(error) = commit(base, 0, TABLE_BYTES, file, libc::MAP_POPULATE) {
-            // SAFETY: exactly what was mapped above; nobody has its address yet.
-            unsafe { libc::munmap(base.cast::<c_void>(), TOTAL) };
-            return Err(error);
+        let error = match commit(base, 0, TABLE_BYTES, file, true) {
+            Ok(shared) if shared == file.is_some() => {
+                self.base.store(base, Ordering::Release);
+                return Ok(());
+            }
+            // What is at the addresses now may be another's: they are left alone.
+            Err(Failure::Lost(error)) => return Err(error),
+            Err(Failure::Kept(error)) => error,
+            Ok(_) => io::Error::other("the lanes file cannot be mapped"),
+        };
+        // SAFETY: exactly what was mapped above; nobody has its address yet.
+        unsafe { libc::munmap(base.cast::<c_void>(), TOTAL) };
+        Err(error)
+    }
+
+    /// Commits a piece, shared if that is possible, else private. True if it is shared.
+    fn commit(
+        &self,
+        at: usize,
+        len: usize,
+        file: Option<&File>,
+        present: bool,
+    ) -> io::Result<bool> {
+        let base = self.base.load(Ordering::Relaxed);
+        if base.is_null() || self.lost.load(Ordering::Relaxed) != 0 {
+            return Err(io::Error::other("nothing is reserved"));
         }
-        self.base.store(base, Ordering::Release);
-        Ok(())
+        commit(base, at, len, file, present).map_err(|failure| match failure {
+            Failure::Kept(error) => error,
+            Failure::Lost(error) => {
+                self.lost.store(1, Ordering::Relaxed);
+                error
+            }
+        })
     }
 
     /// Makes lanes (each with the beginning of its ring) and slabs usable until there are `rings`
@@ -88,16 +119,15 @@ impl Region {
     /// # Errors
     /// The system's; what was committed before stays usable.
     pub fn grow(&self, rings: usize, slabs: usize, file: Option<&File>) -> io::Result<()> {
-        let base = self.reserved()?;
         for lane in self.rings()..rings.min(LANES) {
             let at = RINGS_AT + lane * RING_BYTES;
-            let shared = commit_somewhere(base, at, STARTER_BYTES, file, libc::MAP_POPULATE)?;
+            let shared = self.commit(at, STARTER_BYTES, file, true)?;
             self.lane_header(lane).into_iter().for_each(|header| header.begin_small(shared));
             self.rings.fetch_add(1, Ordering::Release);
         }
         for slab in self.slabs()..slabs.min(SLABS) {
             let at = SLABS_AT + slab * SLAB_BYTES;
-            commit_somewhere(base, at, SLAB_BYTES, file, libc::MAP_POPULATE)?;
+            self.commit(at, SLAB_BYTES, file, true)?;
             self.slabs.fetch_add(1, Ordering::Release);
         }
         Ok(())
@@ -112,23 +142,21 @@ impl Region {
         let header = self.lane_header(lane).filter(|header| !header.is_whole());
         let Some(header) = header.filter(|_| lane < self.rings()) else { return Ok(()) };
         let at = RINGS_AT + lane * RING_BYTES + STARTER_BYTES;
-        let shared = commit_somewhere(self.reserved()?, at, RING_BYTES - STARTER_BYTES, file, 0)?;
+        let shared = self.commit(at, RING_BYTES - STARTER_BYTES, file, false)?;
         header.become_whole(shared);
         Ok(())
     }
 
     /// Makes the pages of a whole lane's ring present.
     pub fn prefault(&self, lane: usize) {
-        let (Ok(base), true) = (self.reserved(), lane < self.rings()) else { return };
+        let base = self.base.load(Ordering::Relaxed);
+        if base.is_null() || lane >= self.rings() {
+            return;
+        }
         let at = base.wrapping_add(RINGS_AT + lane * RING_BYTES).cast::<c_void>();
         // SAFETY: the range is mapped, and its contents stay as they are. Kernels before 5.14
         // refuse, and the first stores fault.
         unsafe { libc::madvise(at, RING_BYTES, libc::MADV_POPULATE_WRITE) };
-    }
-
-    fn reserved(&self) -> io::Result<*mut u8> {
-        let base = self.base.load(Ordering::Relaxed);
-        if base.is_null() { Err(io::Error::other("nothing is reserved")) } else { Ok(base) }
     }
 
     /// How many rings are usable: lanes below this number.
@@ -216,49 +244,82 @@ impl Default for Region {
 
 const _: () = assert!(SLAB_BYTES == SLAB_SLOTS * SLOT_BYTES);
 
-/// Commits a piece, shared if that is possible, else private. True if it is shared.
-fn commit_somewhere(
-    base: *mut u8,
-    at: usize,
-    len: usize,
-    file: Option<&File>,
-    flags: c_int,
-) -> io::Result<bool> {
-    if file.is_some() && commit(base, at, len, file, flags).is_ok() {
-        return Ok(true);
-    }
-    commit(base, at, len, None, flags).map(|()| false)
+/// Why a piece is not usable.
+enum Failure {
+    /// As before: the addresses are still reserved.
+    Kept(io::Error),
+    /// The system may have taken the addresses away: whatever is there now may be another's.
+    Lost(io::Error),
 }
 
-/// Makes reserved addresses usable: file pages first, then the mapping, with `flags`. `at` is the
-/// place in the region.
+/// Makes reserved addresses usable, shared with the file if that is possible, else private; with
+/// `present`, its pages are there then. True if they are shared. `at` is the place in the region.
 fn commit(
     base: *mut u8,
     at: usize,
     len: usize,
     file: Option<&File>,
-    flags: c_int,
-) -> io::Result<()> {
-    let (kind, fd, offset) = match file {
-        Some(file) => {
-            let offset = lanes_file::TABLE + at as u64;
-            let offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
-            allocate(file, offset, len)?;
-            (libc::MAP_SHARED, file.as_raw_fd(), offset)
-        }
-        None => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0),
-    };
-    let access = libc::PROT_READ | libc::PROT_WRITE;
-    let flags = flags | kind | libc::MAP_FIXED;
-    let address = base.wrapping_add(at).cast::<c_void>();
-    // SAFETY: the caller passes a page-aligned part of the region's own reservation, so that
-    // MAP_FIXED replaces nothing else.
-    let mapped = unsafe { libc::mmap(address, len, access, flags, fd, offset) };
-    if mapped == libc::MAP_FAILED {
-        return Err(io::Error::last_os_error());
+    present: bool,
+) -> Result<bool, Failure> {
+    let address = base.wrapping_add(at);
+    let mapped = file.map(|file| map(file, at, len, present));
+    if let Some(Ok(elsewhere)) = mapped {
+        return place(elsewhere, len, address).map(|()| true);
     }
-    Ok(())
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a page-aligned part of the region's own reservation, which this does not give up even
+    // where it fails; nobody uses it yet.
+    if unsafe { libc::mprotect(address.cast::<c_void>(), len, access) } != 0 {
+        return Err(Failure::Kept(io::Error::last_os_error()));
+    }
+    for page in (0..len).step_by(4096).filter(|_| present) {
+        // SAFETY: inside the piece, which is memory now and holds nothing yet.
+        unsafe { address.add(page).write_volatile(0) };
+    }
+    Ok(false)
 }
+
+/// Maps a piece of the file, its pages allocated first, wherever the system likes.
+fn map(file: &File, at: usize, len: usize, present: bool) -> io::Result<*mut c_void> {
+    let offset = lanes_file::TABLE + at as u64;
+    let offset = libc::off_t::try_from(offset).map_err(io::Error::other)?;
+    allocate(file, offset, len)?;
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_SHARED | if present { libc::MAP_POPULATE } else { 0 };
+    // SAFETY: a fresh mapping; it replaces nothing.
+    let mapped =
+        unsafe { libc::mmap(ptr::null_mut(), len, access, flags, file.as_raw_fd(), offset) };
+    if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(mapped) }
+}
+
+/// Moves a mapping to reserved addresses. All that may fail for want of memory was done before the
+/// system gives the reservation up: where it fails nevertheless, the addresses may be nobody's.
+fn place(mapped: *mut c_void, len: usize, address: *mut u8) -> Result<(), Failure> {
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    let to = address.cast::<c_void>();
+    // SAFETY: `mapped` was mapped for this; `to` is a page-aligned part of the region's own
+    // reservation, so that nothing else is replaced.
+    let moved = match simulated_failure(address, len) {
+        // SAFETY: as above.
+        false => unsafe { libc::mremap(mapped, len, len, flags, to) },
+        true => libc::MAP_FAILED,
+    };
+    if moved != libc::MAP_FAILED {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    // SAFETY: exactly what was mapped before; nobody has its address.
+    unsafe { libc::munmap(mapped, len) };
+    Err(Failure::Lost(error))
+}
+
+#[cfg(not(test))]
+const fn simulated_failure(_address: *mut u8, _len: usize) -> bool {
+    false
+}
+
+#[cfg(test)]
+use tests::simulated_failure;
 
 /// Gives the file real pages, so that no store to the mapping finds the memory full.
 fn allocate(file: &File, offset: libc::off_t, len: usize) -> io::Result<()> {
@@ -272,5 +333,82 @@ fn allocate(file: &File, offset: libc::off_t, len: usize) -> io::Result<()> {
         if error.kind() != io::ErrorKind::Interrupted {
             return Err(error);
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use std::os::fd::FromRawFd;
+    use std::os::unix::fs::FileExt;
+
+    std::thread_local! {
+        /// The next placement fails when the system has given the reservation up.
+        static FAILS: Cell<bool> = const { Cell::new(false) };
+    }
+
+    pub(super) fn simulated_failure(address: *mut u8, len: usize) -> bool {
+        let fails = FAILS.take();
+        if fails {
+            // SAFETY: a part of the region's reservation, which is nobody's yet.
+            unsafe { libc::munmap(address.cast::<c_void>(), len) };
+        }
+        fails
+    }
+
+    fn memory_file() -> File {
+        // SAFETY: the name is a string.
+        let fd = unsafe { libc::memfd_create(c"lanes".as_ptr(), 0) };
+        assert!(fd >= 0);
+        // SAFETY: it is open, and nobody else's.
+        unsafe { File::from_raw_fd(fd) }
+    }
+
+    #[test]
+    fn shared_pieces_lie_in_the_file_and_private_ones_do_not() {
+        let (region, file) = (Region::new(), memory_file());
+        region.reserve(Some(&file)).unwrap();
+        region.grow(1, 1, Some(&file)).unwrap();
+        let slab = region.slots_base();
+        // SAFETY: the first bytes of a committed slab.
+        unsafe { slab.cast::<u64>().write_volatile(0x1234_5678) };
+        let mut found = [0; 8];
+        file.read_exact_at(&mut found, lanes_file::SLABS_AT).unwrap();
+        assert_eq!(u64::from_le_bytes(found), 0x1234_5678);
+        // A file in which nothing can be mapped: the pieces are private.
+        let useless = File::open("/dev/null").unwrap();
+        region.grow(2, 2, Some(&useless)).unwrap();
+        assert!(region.lane_header(0).unwrap().is_shared());
+        assert!(!region.lane_header(1).unwrap().is_shared());
+        region.complete(1, None).unwrap();
+        region.prefault(1);
+        // SAFETY: the last word of a whole ring.
+        unsafe { slab.sub(8 + (LANES - 2) * RING_BYTES).cast::<u64>().write_volatile(7) };
+        assert!(Region::new().reserve(Some(&useless)).is_err(), "the table is shared, or nothing");
+    }
+
+    #[test]
+    fn nothing_is_mapped_over_addresses_that_were_lost() {
+        let (region, file) = (Region::new(), memory_file());
+        region.reserve(Some(&file)).unwrap();
+        region.grow(1, 1, Some(&file)).unwrap();
+        FAILS.set(true);
+        region.grow(1, 2, Some(&file)).unwrap_err();
+        // The host maps something just there.
+        let hole = region.slots_base().wrapping_add(SLAB_BYTES).cast::<c_void>();
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+        // SAFETY: it replaces nothing.
+        let hosts = unsafe { libc::mmap(hole, SLAB_BYTES, access, flags, -1, 0) };
+        assert_eq!(hosts, hole, "there is a hole");
+        // SAFETY: mapped above.
+        unsafe { hosts.cast::<u64>().write_volatile(42) };
+        region.grow(1, 2, Some(&file)).unwrap_err();
+        region.grow(2, 2, None).unwrap_err();
+        region.complete(0, None).unwrap_err();
+        // SAFETY: mapped above.
+        assert_eq!(unsafe { hosts.cast::<u64>().read_volatile() }, 42, "the host's");
+        assert_eq!((region.rings(), region.slabs()), (1, 1), "what there was is usable");
     }
 }

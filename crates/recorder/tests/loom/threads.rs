@@ -118,7 +118,7 @@ fn the_lane_of_a_thread_that_is_gone_comes_back_and_no_other() {
 fn mutant_a_lane_comes_back_without_what_was_left_in_it() {
     let (world, body) = left();
     let state = world.in_header(STATE);
-    fails(RACE, world.model().weak(move |at| at == state), body);
+    fails("header.is_held_by(2)", world.model().weak(move |at| at == state), body);
 }
 
 #[test]
