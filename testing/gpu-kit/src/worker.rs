@@ -11,6 +11,7 @@ mod threads;
 use rig::cuda::{Cuda, Floats, Graph, Stream};
 use rig::meeting::Meeting;
 use rig::nccl::{Comm, Nccl};
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -89,7 +90,9 @@ fn end_after(limit: Duration) {
     while begin.elapsed() < limit && std::os::unix::process::parent_id() == parent {
         std::thread::sleep(Duration::from_millis(200));
     }
-    eprintln!("gpu-kit: a worker's time is over after {:.0} s", begin.elapsed().as_secs_f64());
+    let seconds = begin.elapsed().as_secs_f64();
+    // The one that started it may read no more: then there is none to tell.
+    let _ = writeln!(std::io::stderr(), "gpu-kit: a worker's time is over after {seconds:.0} s");
     // SAFETY: no precondition. Exit handlers would wait for what hangs.
     unsafe { libc::_exit(3) };
 }

@@ -63,3 +63,27 @@ fn what_is_missing_is_said() {
     assert!(text.contains("/nonexistent/libnccl.so.2"), "{text}");
     std::fs::remove_dir_all(folder).expect("the folder goes");
 }
+
+#[test]
+fn no_worker_outlives_the_kit() {
+    let Some(nccl) = wheel::find_or_skip(RELEASE) else { return };
+    let cuda = &build::artifacts().expect("the stand-in builds").cuda;
+    let folder = std::env::temp_dir().join(format!("gpu-kit-orphan-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    // A shell that ends amid its work stands for a kit that was killed.
+    let script = "\"$@\" >/dev/null 2>&1 & echo $!; sleep 2";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, "sh", env!("CARGO_BIN_EXE_gpu-kit"), "worker", "--cuda"]).arg(cuda);
+    shell.arg("--nccl").arg(nccl).arg("--meeting").arg(folder.join("meeting"));
+    // There is no second rank: the first one waits.
+    let output = shell.args(["--ranks", "2", "--first", "0", "--devices", "0"]).output();
+    let output = output.expect("the shell starts");
+    let pid = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    let process = std::path::Path::new("/proc").join(&pid);
+    let begin = std::time::Instant::now();
+    while process.exists() {
+        assert!(begin.elapsed().as_secs() < 20, "worker {pid} runs on");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    std::fs::remove_dir_all(folder).expect("the folder goes");
+}

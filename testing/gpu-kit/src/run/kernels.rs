@@ -15,7 +15,7 @@ pub(super) const DRIFT: Part = Part {
     title: "work counters after Broadcasts: AllReduce, Broadcast, three AllReduces, one delayed",
     expected: "up to 2.30: the last kernel begins behind the delay, no stamp twice or before its \
                launch; 2.31 and 2.32: they drift (NVIDIA/nccl#2369)",
-    seconds: 25,
+    seconds: 20,
     run: drift,
 };
 /// Check 3.
