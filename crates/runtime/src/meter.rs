@@ -124,7 +124,10 @@ impl Meter {
     ) -> std::io::Result<Meter> {
         let (interval, delta, began) = (target.interval, target.delta, since_epoch());
         let window_events = u64::from(target.window_events);
-        let client = client(target.timeout, concat!("ncclscope/", env!("CARGO_PKG_VERSION")));
+        // A connection does not wait for the next request: the application may close its number
+        // meanwhile, and open something of its own, which would get what is for the collector.
+        let client = client(target.timeout, concat!("ncclscope/", env!("CARGO_PKG_VERSION")))
+            .max_idle_connections(0);
         let Otlp { url, headers, .. } = target;
         let (lines, place) = (Arc::<Mutex<Lines>>::default(), place(&url).to_owned());
         let target = Target { url, headers, queue_bytes: QUEUE_BYTES };
