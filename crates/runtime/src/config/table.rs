@@ -218,7 +218,8 @@ pub const VARIABLES: &[Variable] = &[
         "What is done about it. `dump`: the recording is copied to a new directory beside it. \
          `signal`: the process gets it (also `ABRT`, `TERM`, `INT`, `QUIT`, `KILL`). `exec`: `sh` \
          runs the command, which finds what happened in `NCCLSCOPE_HANG_EVENT`, `_CLASS`, `_COMM`, \
-         `_RANK`, `_PID`, `_DRILL` and the file `_REPORT`.",
+         `_RANK`, `_PID`, `_DRILL` and the file `_REPORT`, besides the environment as it was at the \
+         first communicator.",
     ),
     plugin(
         "CHAIN",
