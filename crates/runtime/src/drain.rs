@@ -29,7 +29,7 @@ use ncclscope_trace::codec::META_LANE;
 use ncclscope_trace::dump::Rest;
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::progress::{Thread, Vital};
-use ncclscope_trace::{Comm, Definition, Mark, Record, StrId, What};
+use ncclscope_trace::{Comm, Definition, Mark, StrId, What};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -144,7 +144,7 @@ impl Drain {
     ) -> Drain {
         let clocks = Clocks::new();
         let mut feed = Feed::new(recording);
-        feed.meta(Record::clock_sync(clocks.first()).words());
+        feed.clock(*clocks.first());
         Drain {
             recorder,
             orders,
@@ -381,13 +381,16 @@ impl Drain {
     fn look(&mut self) {
         let found = self.watchdog.look(self.recorder, clock::now(), self.clocks.hz());
         let Found { vitals, threads, hangs } = found;
+        let mut words = Vec::new();
         for vital in vitals {
-            self.feed.meta(vital.pack().words());
+            words.extend_from_slice(vital.pack().words());
         }
         for (thread, place) in threads {
             let place = if place.is_empty() { StrId::NONE } else { self.text(&place) };
-            self.feed.meta(Vital::Thread(Thread { place, ..thread }).pack().words());
+            words.extend_from_slice(Vital::Thread(Thread { place, ..thread }).pack().words());
         }
+        self.feed.vitals(words);
+        self.feed.freeze(self.watchdog.is_stuck());
         for hang in &hangs {
             let (ticks, text) = (hang.ticks, hang.lines().join("\n"));
             self.feed.define(Definition::Hang { ticks, text });
@@ -412,8 +415,8 @@ impl Drain {
     }
 
     fn compare_clocks(&mut self) {
-        let sync = Record::clock_sync(self.clocks.compare());
-        self.feed.meta(sync.words());
+        let sync = *self.clocks.compare();
+        self.feed.clock(sync);
         if self.clocks.hz() != 0 {
             let map = self.clocks.map();
             self.meter.iter_mut().for_each(|meter| meter.clock(&map));
@@ -502,7 +505,8 @@ impl Drain {
         for (&hash, text) in &self.roles {
             feed.define(Definition::Role { hash, text: text.clone() });
         }
-        feed.meta(Record::clock_sync(self.clocks.first()).words());
+        feed.clock(*self.clocks.first());
+        feed.begin_anew();
     }
 }
 

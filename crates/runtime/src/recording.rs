@@ -23,7 +23,7 @@ use ncclscope_recorder::lane::{LaneHeader, Ring};
 use ncclscope_trace::dump::{Checkpoint, Rest};
 use ncclscope_trace::lanes_file::Owner;
 use ncclscope_trace::layout::Header;
-use ncclscope_trace::{Definition, Writer};
+use ncclscope_trace::{ClockSync, Definition, Writer};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsFd;
@@ -54,6 +54,12 @@ pub(crate) struct Opening {
 pub(crate) enum Job {
     /// Whole records of a lane (or the one of ours), from a position on.
     Words { lane: u16, from: u64, words: Vec<u64> },
+    /// Records of how the process fares.
+    Vitals(Vec<u64>),
+    /// A comparison of the clocks.
+    Clock(ClockSync),
+    /// Something is stuck: what led to it is to be kept. Or nothing is, any more.
+    Freeze(bool),
     /// A definition.
     Define(Definition),
     /// The header with all counters; a tick is one of `hz` to the second.
@@ -174,7 +180,7 @@ impl Recording {
         open.define_waiting();
         while let Some(job) = self.jobs.next() {
             let is_last = matches!(job, Job::Close { .. });
-            if !matches!(job, Job::Words { .. } | Job::Define(_)) {
+            if !matches!(job, Job::Words { .. } | Job::Vitals(_) | Job::Define(_)) {
                 self.write_lanes(open, runtime);
             }
             let lane = if let Job::Words { lane, .. } = job { Some(lane) } else { None };
@@ -233,7 +239,7 @@ impl Recording {
     /// Hands a job over; given back if the file lies too far behind.
     pub(crate) fn put(&self, job: Job) -> Result<(), Job> {
         let weight = match &job {
-            Job::Words { words, .. } => size_of_val(words.as_slice()),
+            Job::Words { words, .. } | Job::Vitals(words) => size_of_val(words.as_slice()),
             _ => 0,
         };
         self.jobs.put(job, weight)
@@ -297,6 +303,16 @@ impl Open {
                 let result = self.writer().append(lane, from, &words);
                 self.keep(result, runtime);
             }
+            Job::Vitals(words) => {
+                let result = self.writer.append_vitals(&words);
+                self.keep(result, runtime);
+            }
+            Job::Clock(sync) => {
+                let result = self.writer.append_clock(&sync);
+                self.keep(result, runtime);
+            }
+            Job::Freeze(true) => self.writer.freeze_events(),
+            Job::Freeze(false) => self.writer.thaw_events(),
             Job::Define(definition) => {
                 if self.waiting.len() < WAITING {
                     self.waiting.push_back(definition);

@@ -3,10 +3,15 @@
 Definitions: what records refer to by number. They are never overwritten.
 
 Each is `tag:u8, length:u32, body, crc32:u32 of tag, length and body`, one after another in the
-definitions area; the first byte 0 ends them.
+definitions area; the first byte 0 ends them. A link ([`Item::Link`]) is followed by none: they go
+on in a segment of the block ring, behind its head.
 */
 
 use crate::crc::crc32;
+use crate::error::Error;
+use crate::layout::{BLOCKS, DEFINITIONS, EXTENT_HEAD, Header, SEGMENT};
+use crate::reader::read_up_to;
+use std::fs::File;
 
 /// Number of a string in the recording's string table; 0 is "none".
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
@@ -92,17 +97,109 @@ const NOTE: u8 = 4;
 const ROLE: u8 = 5;
 const HANG: u8 = 6;
 const GLOBAL: u8 = 7;
+const LINK: u8 = 8;
 /// Bytes around a definition's body.
 const FRAME: usize = 9;
+/// Bytes of a link.
+pub(crate) const LINK_BYTES: u64 = FRAME as u64 + 4;
+/// Bytes of a name that are kept, and of a longer text.
+const NAME_BYTES: usize = 255;
+const TEXT_BYTES: usize = 32 << 10;
+
+/// What lies in the definitions area.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Item {
+    /// A definition.
+    Definition(Definition),
+    /// The definitions go on in this segment of the block ring.
+    Link(u32),
+}
+
+impl Item {
+    /// The item at the start of `bytes`, and its length. `None` at the end of the definitions, or
+    /// where they are torn.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<(Item, usize)> {
+        let (tag, body, total) = frame(bytes)?;
+        let item = match tag {
+            LINK => Item::Link(u32_at(body, 0)?),
+            tag => Item::Definition(definition(tag, body)?),
+        };
+        Some((item, total))
+    }
+}
+
+/// The definitions of a file, and how far they were read.
+#[derive(Clone, Debug)]
+pub(crate) struct Definitions {
+    segments: u32,
+    at: u64,
+    end: u64,
+    /// Bytes that were read in front of the rings, and in segments of the block ring.
+    pub(crate) read: [u64; 2],
+    /// Links that were followed: a damaged file could lead around.
+    links: u32,
+}
+
+impl Definitions {
+    /// Those of a file with that header; none was read.
+    pub(crate) fn new(header: &Header) -> Definitions {
+        let (at, end) = (DEFINITIONS, header.definitions_end());
+        Definitions { segments: header.segments, at, end, read: [0; 2], links: 0 }
+    }
+
+    /// Hands on those that are new, out of at most `at_once` bytes, which is more than any has.
+    /// False if there is none.
+    pub(crate) fn read(
+        &mut self,
+        file: &File,
+        at_once: u64,
+        tell: &mut impl FnMut(Definition),
+    ) -> Result<bool, Error> {
+        let room = at_once.min(self.end.saturating_sub(self.at));
+        let bytes = read_up_to(file, self.at, usize::try_from(room).unwrap_or(0))?;
+        let mut rest = bytes.as_slice();
+        let mut link = None;
+        while link.is_none()
+            && let Some((item, len)) = Item::decode(rest)
+        {
+            match item {
+                Item::Definition(definition) => tell(definition),
+                Item::Link(segment) => link = Some(segment),
+            }
+            rest = rest.get(len..).unwrap_or(&[]);
+        }
+        let read = (bytes.len() - rest.len()) as u64;
+        self.at += read;
+        self.read[usize::from(self.links != 0)] += read;
+        match link {
+            Some(segment) if segment < self.segments && self.links < self.segments => {
+                self.links += 1;
+                let begin = BLOCKS + u64::from(segment) * SEGMENT;
+                (self.at, self.end) = (begin + EXTENT_HEAD.len() as u64, begin + SEGMENT);
+            }
+            // Nothing is behind a link that leads nowhere.
+            Some(_) => self.end = self.at,
+            None => {}
+        }
+        Ok(read != 0)
+    }
+}
+
+/// The bytes that lead from the end of one part of the definitions to the next.
+pub(crate) fn link(segment: u32) -> Vec<u8> {
+    let mut out = Vec::new();
+    seal(LINK, &segment.to_le_bytes(), &mut out);
+    out
+}
 
 impl Definition {
-    /// Appends the definition's bytes to `out`.
+    /// Appends the definition's bytes to `out`. Names are cut after 255 bytes, texts after 32 KiB.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut body = Vec::new();
         let tag = match self {
             Definition::String { id, text } => {
                 body.extend(id.0.to_le_bytes());
-                body.extend(text.as_bytes());
+                body.extend(beginning(text, NAME_BYTES).as_bytes());
                 STRING
             }
             Definition::Comm(comm) => {
@@ -115,17 +212,17 @@ impl Definition {
                 COMM_END
             }
             Definition::Note(text) => {
-                body.extend(text.as_bytes());
+                body.extend(beginning(text, TEXT_BYTES).as_bytes());
                 NOTE
             }
             Definition::Role { hash, text } => {
                 body.extend(hash.to_le_bytes());
-                body.extend(text.as_bytes());
+                body.extend(beginning(text, NAME_BYTES).as_bytes());
                 ROLE
             }
             Definition::Hang { ticks, text } => {
                 body.extend(ticks.to_le_bytes());
-                body.extend(text.as_bytes());
+                body.extend(beginning(text, TEXT_BYTES).as_bytes());
                 HANG
             }
             Definition::Global { rank, world } => {
@@ -134,40 +231,58 @@ impl Definition {
                 GLOBAL
             }
         };
-        let start = out.len();
-        out.push(tag);
-        out.extend(u32::try_from(body.len()).unwrap_or(u32::MAX).to_le_bytes());
-        out.extend(body);
-        let crc = crc32(out.get(start..).unwrap_or(&[]));
-        out.extend(crc.to_le_bytes());
+        seal(tag, &body, out);
     }
 
     /// Decodes the definition at the start of `bytes` and tells its length. `None` at the end of
     /// the definitions, or where they are torn.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<(Definition, usize)> {
-        let tag = *bytes.first()?;
-        let len = usize::try_from(u32::from_le_bytes(bytes.get(1..5)?.try_into().ok()?)).ok()?;
-        let total = len.checked_add(FRAME)?;
-        let crc = u32::from_le_bytes(bytes.get(total - 4..total)?.try_into().ok()?);
-        if tag == 0 || crc32(bytes.get(..total - 4)?) != crc {
-            return None;
-        }
-        let body = bytes.get(5..total - 4)?;
-        let text = |from: usize| String::from_utf8_lossy(body.get(from..).unwrap_or(&[])).into();
-        let definition = match tag {
-            STRING => Definition::String { id: StrId(u16_at(body, 0)?), text: text(2) },
-            COMM => Definition::Comm(decode_comm(body)?),
-            COMM_END => Definition::CommEnd { index: u16_at(body, 0)?, ticks: u64_at(body, 2)? },
-            NOTE => Definition::Note(text(0)),
-            ROLE => Definition::Role { hash: u64_at(body, 0)?, text: text(8) },
-            HANG => Definition::Hang { ticks: u64_at(body, 0)?, text: text(8) },
-            GLOBAL => Definition::Global { rank: u32_at(body, 0)?, world: u32_at(body, 4)? },
-            // Of a later minor version.
-            other => Definition::Note(format!("definition of unknown tag {other}")),
-        };
-        Some((definition, total))
+        let (tag, body, total) = frame(bytes)?;
+        Some((definition(tag, body)?, total))
     }
+}
+
+fn seal(tag: u8, body: &[u8], out: &mut Vec<u8>) {
+    let start = out.len();
+    out.push(tag);
+    out.extend(u32::try_from(body.len()).unwrap_or(u32::MAX).to_le_bytes());
+    out.extend(body);
+    let crc = crc32(out.get(start..).unwrap_or(&[]));
+    out.extend(crc.to_le_bytes());
+}
+
+/// Tag, body and total length of what checks at the start of `bytes`.
+fn frame(bytes: &[u8]) -> Option<(u8, &[u8], usize)> {
+    let tag = *bytes.first()?;
+    let len = usize::try_from(u32::from_le_bytes(bytes.get(1..5)?.try_into().ok()?)).ok()?;
+    let total = len.checked_add(FRAME)?;
+    let crc = u32::from_le_bytes(bytes.get(total - 4..total)?.try_into().ok()?);
+    if tag == 0 || crc32(bytes.get(..total - 4)?) != crc {
+        return None;
+    }
+    Some((tag, bytes.get(5..total - 4)?, total))
+}
+
+fn definition(tag: u8, body: &[u8]) -> Option<Definition> {
+    let text = |from: usize| String::from_utf8_lossy(body.get(from..).unwrap_or(&[])).into();
+    Some(match tag {
+        STRING => Definition::String { id: StrId(u16_at(body, 0)?), text: text(2) },
+        COMM => Definition::Comm(decode_comm(body)?),
+        COMM_END => Definition::CommEnd { index: u16_at(body, 0)?, ticks: u64_at(body, 2)? },
+        NOTE => Definition::Note(text(0)),
+        ROLE => Definition::Role { hash: u64_at(body, 0)?, text: text(8) },
+        HANG => Definition::Hang { ticks: u64_at(body, 0)?, text: text(8) },
+        GLOBAL => Definition::Global { rank: u32_at(body, 0)?, world: u32_at(body, 4)? },
+        // Of a later minor version.
+        other => Definition::Note(format!("definition of unknown tag {other}")),
+    })
+}
+
+/// As much of a text as is kept: whole characters.
+fn beginning(text: &str, most: usize) -> &str {
+    let end = (0..=most.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
+    end.and_then(|end| text.get(..end)).unwrap_or("")
 }
 
 fn encode_comm(comm: &Comm, body: &mut Vec<u8>) {
@@ -180,7 +295,8 @@ fn encode_comm(comm: &Comm, body: &mut Vec<u8>) {
     for word in [comm.nodes, comm.ranks, comm.api_version, comm.nccl_version] {
         body.extend(word.to_le_bytes());
     }
-    body.extend(comm.name.as_deref().unwrap_or("").as_bytes());
+    let name = comm.name.as_deref().unwrap_or("");
+    body.extend(beginning(name, NAME_BYTES).as_bytes());
 }
 
 fn decode_comm(body: &[u8]) -> Option<Comm> {
@@ -236,6 +352,26 @@ mod tests {
             Definition::Hang { ticks: 7, text: "one line\nand another".into() },
             Definition::Global { rank: 3, world: 16 },
         ]
+    }
+
+    #[test]
+    fn long_texts_are_cut_between_characters() {
+        let name = Some("é".repeat(60_000));
+        let mut bytes = Vec::new();
+        Definition::Comm(Comm { name, ..Comm::default() }).encode(&mut bytes);
+        let Some((Definition::Comm(comm), _)) = Definition::decode(&bytes) else { panic!() };
+        assert_eq!(comm.name, Some("é".repeat(127)));
+        bytes.clear();
+        Definition::Note("x".repeat(100_000)).encode(&mut bytes);
+        assert!(bytes.len() < 33 << 10);
+    }
+
+    #[test]
+    fn a_link_is_no_definition() {
+        let bytes = link(77);
+        assert_eq!(bytes.len() as u64, LINK_BYTES);
+        assert_eq!(Item::decode(&bytes), Some((Item::Link(77), bytes.len())));
+        assert_eq!(Item::decode(&bytes[..12]), None);
     }
 
     #[test]

@@ -8,7 +8,7 @@ recording itself.
 */
 
 use crate::codec;
-use crate::layout::{BLOCKS, DEFINITIONS, HEADER_BYTES, LANE_TABLE, SEGMENT};
+use crate::layout::{DEFINITIONS, HEADER_BYTES, LANE_TABLE};
 use crate::reader::read_up_to;
 use crate::writer::Writer;
 use std::fs::{File, OpenOptions};
@@ -67,15 +67,28 @@ impl Checkpoint {
         let head = usize::try_from(DEFINITIONS + at.header.definitions).unwrap_or(HEADER_BYTES);
         let bytes = read(&from, LANE_TABLE, head - HEADER_BYTES)?;
         at.file.write_all_at(&bytes, LANE_TABLE)?;
-        let segments = at.header.segments;
-        for distance in (0..segments.min(at.epoch.saturating_add(1))).rev() {
-            let segment = (at.segment + segments - distance) % segments;
-            let limit = if distance == 0 { at.offset } else { SEGMENT };
-            let epoch = at.epoch - distance;
-            let copied = copy_segment(&from, &mut at, segment, epoch, limit)?;
-            if !copied && distance == 0 {
+        for segment in at.events.definitions().collect::<Vec<_>>() {
+            let begin = at.events.place(segment);
+            let len = usize::try_from(at.definitions_end(segment) - begin).unwrap_or(0);
+            at.file.write_all_at(&read(&from, begin, len)?, begin)?;
+        }
+        // What vitals had no time to be copied, newer ones say again.
+        for (segment, epoch, limit) in at.vitals.blocks() {
+            let place = at.vitals.place(segment);
+            copy_segment(&from, &at.file, place, epoch, limit)?;
+        }
+        let segments = at.events.blocks();
+        let newest = segments.last().map(|&(segment, ..)| segment);
+        for (segment, epoch, limit) in segments {
+            let place = at.events.place(segment);
+            if copy_segment(&from, &at.file, place, epoch, limit)? {
+                continue;
+            }
+            if newest == Some(segment) {
                 return Err(io::Error::other("all of it was overwritten while it was copied"));
             }
+            let held = at.events.forget(segment);
+            at.overwrote(&held);
         }
         for Rest { lane, position, words } in rest {
             at.append(*lane, *position, words)?;
@@ -87,16 +100,9 @@ impl Checkpoint {
     }
 }
 
-/// Copies the blocks that a segment has of one use of it, up to `limit`. False if the writer has
-/// come by since.
-fn copy_segment(
-    from: &File,
-    to: &mut Writer,
-    segment: u32,
-    epoch: u32,
-    limit: u64,
-) -> io::Result<bool> {
-    let place = BLOCKS + u64::from(segment) * SEGMENT;
+/// Copies the blocks that the segment at `place` has of one use of it, up to `limit`. False if the
+/// writer has come by since.
+fn copy_segment(from: &File, to: &File, place: u64, epoch: u32, limit: u64) -> io::Result<bool> {
     let bytes = read(from, place, usize::try_from(limit).unwrap_or(0))?;
     let mut whole = 0;
     while let Some(block) = bytes.get(whole..)
@@ -110,9 +116,7 @@ fn copy_segment(
     let is_same = bytes.starts_with(first.get(..bytes.len()).unwrap_or(&first));
     let is_its = is_same && (whole > 0 || limit == 0);
     if is_its {
-        to.file.write_all_at(bytes.get(..whole).unwrap_or(&[]), place)?;
-    } else {
-        to.forget(segment);
+        to.write_all_at(bytes.get(..whole).unwrap_or(&[]), place)?;
     }
     Ok(is_its)
 }

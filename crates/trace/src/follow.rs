@@ -11,12 +11,13 @@ Nothing is written, and nothing is asked of the process that is followed.
 */
 
 use crate::clock::{ClockSync, TickMap};
-use crate::codec::{self, BlockHeader, Decoder, HEADER, META_LANE};
-use crate::define::Definition;
+use crate::codec::{BlockHeader, Decoder, HEADER, META_LANE};
+use crate::cursor::Cursor;
+use crate::define::{Definition, Definitions};
 use crate::error::Error;
 use crate::handle::LANES;
 use crate::lanes_file::Owner;
-use crate::layout::{BLOCKS, DEFINITIONS, HEADER_BYTES, Header, LANE_STRIDE, LANE_TABLE, SEGMENT};
+use crate::layout::{BLOCKS, HEADER_BYTES, Header, LANE_STRIDE, LANE_TABLE, SEGMENT, VITALS};
 use crate::progress::Vital;
 use crate::reader::{Recording, read_up_to};
 use crate::record::Record;
@@ -31,6 +32,12 @@ const SYNCS: usize = 1024;
 /// Bytes of definitions that are read at once; none is longer.
 const DEFINITIONS_AT_ONCE: u64 = 64 << 10;
 
+#[derive(Clone, Copy)]
+enum Ring {
+    Events,
+    Vitals,
+}
+
 /// A recording that is followed.
 #[derive(Debug)]
 pub struct Follower {
@@ -38,9 +45,9 @@ pub struct Follower {
     file: File,
     header: Header,
     lanes: Vec<LaneHeader>,
-    definitions: u64,
-    place: Place,
-    missed: u64,
+    definitions: Definitions,
+    blocks: Cursor,
+    vitals: Cursor,
     syncs: Vec<ClockSync>,
     last_ticks: u64,
     end: Option<End>,
@@ -66,14 +73,6 @@ pub enum End {
     Killed,
 }
 
-/// Where the next block is expected.
-#[derive(Clone, Copy, Debug, Default)]
-struct Place {
-    segment: u32,
-    offset: u64,
-    number: u64,
-}
-
 /// Blocks that were read and not decoded yet.
 #[derive(Debug, Default)]
 struct Batch {
@@ -92,11 +91,11 @@ impl Follower {
         Ok(Follower {
             path: path.to_owned(),
             file,
-            header,
             lanes: Vec::new(),
-            definitions: 0,
-            place: Place::default(),
-            missed: 0,
+            definitions: Definitions::new(&header),
+            blocks: Cursor::new(BLOCKS, header.segments),
+            vitals: Cursor::new(VITALS, header.vital_segments()),
+            header,
             syncs: Vec::new(),
             last_ticks: 0,
             end: None,
@@ -114,9 +113,11 @@ impl Follower {
         // First whether it ended: then nothing comes after the blocks that are read now.
         self.read_header()?;
         let end = self.how_it_ended();
+        // Before the events, and told after them: whatever they count was read.
+        let vitals = self.read_blocks(Ring::Vitals)?;
         // A writer that is faster than we are does not keep us here for ever.
         for _ in 0..=self.header.segments {
-            let batch = self.read_blocks()?;
+            let batch = self.read_blocks(Ring::Events)?;
             // Whatever these blocks refer to was defined before they were written.
             let defined = self.read_definitions(&mut news);
             self.tell(&batch, &mut news);
@@ -125,6 +126,7 @@ impl Follower {
                 break;
             }
         }
+        self.tell(&vitals, &mut news);
         if end == Some(End::Killed) {
             self.recover(&mut news)?;
         }
@@ -169,7 +171,7 @@ impl Follower {
     /// Blocks that were overwritten, or damaged, before they were read.
     #[must_use]
     pub fn missed_blocks(&self) -> u64 {
-        self.missed
+        self.blocks.missed()
     }
 
     /// The map from ticks to time. It holds for what happened lately.
@@ -213,10 +215,16 @@ impl Follower {
     }
 
     /// Reads new blocks, up to about a segment of them.
-    fn read_blocks(&mut self) -> Result<Batch, Error> {
+    fn read_blocks(&mut self, ring: Ring) -> Result<Batch, Error> {
         let mut batch = Batch::default();
-        while (batch.bytes.len() as u64) < SEGMENT {
-            let (header, bytes) = match self.next_block() {
+        let (cursor, is_irregular, most) = match ring {
+            Ring::Events => (&mut self.blocks, self.header.is_irregular(), SEGMENT),
+            Ring::Vitals => {
+                (&mut self.vitals, false, SEGMENT * u64::from(self.header.vital_segments()))
+            }
+        };
+        while (batch.bytes.len() as u64) < most {
+            let (header, bytes) = match cursor.next(&self.file, is_irregular) {
                 Ok(Some(block)) => block,
                 Err(error) if batch.blocks.is_empty() => return Err(error),
                 // What was read before the error is not lost.
@@ -229,79 +237,10 @@ impl Follower {
         Ok(batch)
     }
 
-    fn next_block(&mut self) -> Result<Option<(BlockHeader, Vec<u8>)>, Error> {
-        let mut looked_again = false;
-        loop {
-            let Place { segment, offset, number } = self.place;
-            if let Some((header, bytes)) = self.block_at(segment, offset)?
-                && header.seq == number
-            {
-                self.place.offset += bytes.len() as u64;
-                self.place.number = number.saturating_add(1);
-                return Ok(Some((header, bytes)));
-            }
-            let next = (segment + 1) % self.header.segments;
-            let first = self.block_at(next, 0)?.map_or(0, |(header, _)| header.seq);
-            let own = self.block_at(segment, 0)?.map_or(0, |(header, _)| header.seq);
-            if first == number && number != 0 {
-                self.place = Place { segment: next, offset: 0, number };
-            } else if first.max(own) <= number {
-                return Ok(None);
-            } else if own <= number && !looked_again {
-                // What we look for may have been written after we looked, and then the segment
-                // behind it.
-                looked_again = true;
-            } else if !self.catch_up()? {
-                return Ok(None);
-            }
-        }
-    }
-
-    /// Goes to the oldest block that begins a segment and is new.
-    fn catch_up(&mut self) -> Result<bool, Error> {
-        let mut oldest: Option<Place> = None;
-        for segment in 0..self.header.segments {
-            let Some((header, _)) = self.block_at(segment, 0)? else { continue };
-            let number = header.seq;
-            if number > self.place.number && oldest.is_none_or(|o| number < o.number) {
-                oldest = Some(Place { segment, offset: 0, number });
-            }
-        }
-        let Some(place) = oldest else { return Ok(false) };
-        self.missed = self.missed.saturating_add(place.number - self.place.number);
-        self.place = place;
-        Ok(true)
-    }
-
-    /// The whole block at a place; `None` if there is none, or a part of one.
-    fn block_at(&self, segment: u32, offset: u64) -> Result<Option<(BlockHeader, Vec<u8>)>, Error> {
-        let at = BLOCKS + u64::from(segment) * SEGMENT + offset;
-        let head = read_up_to(&self.file, at, HEADER)?;
-        let len = crate::define::u32_at(&head, 8).unwrap_or(0);
-        let room = SEGMENT.saturating_sub(offset);
-        if !head.starts_with(&codec::MAGIC.to_le_bytes()) || u64::from(len) > room {
-            return Ok(None);
-        }
-        let bytes = read_up_to(&self.file, at, usize::try_from(len).unwrap_or(0))?;
-        Ok(codec::parse(&bytes).ok().map(|(header, ..)| header).map(|header| (header, bytes)))
-    }
-
     fn read_definitions(&mut self, news: &mut impl FnMut(News)) -> Result<(), Error> {
-        loop {
-            let at = DEFINITIONS + self.definitions;
-            let room = DEFINITIONS_AT_ONCE.min(BLOCKS.saturating_sub(at));
-            let bytes = read_up_to(&self.file, at, usize::try_from(room).unwrap_or(0))?;
-            let mut rest = bytes.as_slice();
-            while let Some((definition, len)) = Definition::decode(rest) {
-                news(News::Definition(definition));
-                rest = rest.get(len..).unwrap_or(&[]);
-            }
-            let read = (bytes.len() - rest.len()) as u64;
-            self.definitions += read;
-            if read == 0 {
-                return Ok(());
-            }
-        }
+        let mut tell = |definition| news(News::Definition(definition));
+        while self.definitions.read(&self.file, DEFINITIONS_AT_ONCE, &mut tell)? {}
+        Ok(())
     }
 
     fn tell(&mut self, batch: &Batch, news: &mut impl FnMut(News)) {
@@ -321,7 +260,11 @@ impl Follower {
         }
     }
 
+    /// Keeps a comparison of the clocks, which is among the events and among the vitals.
     fn keep(&mut self, sync: ClockSync) {
+        if self.syncs.last().is_some_and(|latest| latest.ticks >= sync.ticks) {
+            return;
+        }
         if self.syncs.len() >= 2 * SYNCS {
             self.syncs.drain(..SYNCS);
         }

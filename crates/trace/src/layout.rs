@@ -5,13 +5,16 @@ Where the parts of a recording lie, and its header.
 ```text
 0        header, 4 KiB
 4 KiB    lane table: 64 lane headers of 512 bytes          (crate::scratch)
-64 KiB   definitions, append-only, up to 1 MiB             (crate::define)
+64 KiB   definitions, append-only                          (crate::define)
+256 KiB  ring of vitals: three segments of 256 KiB         (crate::codec)
 1 MiB    block ring: segments of 256 KiB                   (crate::codec)
 ...      scratch: lane rings of 1 MiB, slot slabs of 80 KiB, if `lanes_shared`
 ```
 
-The block ring is written segment by segment and starts over when it is full; what is overwritten
-is counted in the header by kind of event. The live memory of the rank's callbacks is a file of its
+Both rings are written segment by segment and start over when they are full; what is overwritten in
+the block ring is counted in the header by kind of event. Definitions that find no room go on in a
+segment of the block ring. Before 1.3 there was no ring of vitals, and definitions went up to the
+block ring. The live memory of the rank's callbacks is a file of its
 own ([`crate::lanes_file`]); after a SIGKILL it holds what was not yet in blocks, and is put behind
 them as the scratch.
 */
@@ -36,10 +39,20 @@ pub const LANE_TABLE: u64 = 4096;
 pub const LANE_STRIDE: usize = 512;
 /// Where the definitions begin.
 pub const DEFINITIONS: u64 = 64 << 10;
-/// Where the definitions end at most, and the block ring begins.
+/// Where the ring of vitals begins, and the first part of the definitions ends at most.
+pub const VITALS: u64 = 256 << 10;
+/// Segments of the ring of vitals.
+pub const VITAL_SEGMENTS: u32 = 3;
+/// Where the block ring begins.
 pub const BLOCKS: u64 = 1 << 20;
 /// Bytes of a segment of the block ring.
 pub const SEGMENT: u64 = 256 << 10;
+/// Segments of a block ring at most.
+pub const MOST_SEGMENTS: u32 = 1 << 20;
+/// The least and the most that a block ring may hold, in bytes.
+pub const RING_LIMITS: std::ops::RangeInclusive<u64> = 4 * SEGMENT..=MOST_SEGMENTS as u64 * SEGMENT;
+/// What a segment of the block ring that holds definitions begins with.
+pub const EXTENT_HEAD: [u8; 16] = *b"NSDEFS1\0\0\0\0\0\0\0\0\0";
 /// Bytes of a lane's ring; a power of two.
 pub const RING_BYTES: usize = 1 << 20;
 /// Bytes of a ProxyOp slot: a 64-byte header and eight 32-byte steps.
@@ -75,14 +88,20 @@ pub struct Header {
     pub segments: u32,
     /// Blocks written so far: the next block's number.
     pub next_block: u64,
-    /// Bytes of definitions.
+    /// Bytes of definitions in front of the ring of vitals.
     pub definitions: u64,
+    /// Bytes of definitions in segments of the block ring (1.3).
+    pub more_definitions: u64,
     /// Activation mask that the plugin asked NCCL for.
     pub mask: u32,
     /// Host name.
     pub host: String,
     /// Records overwritten in the block ring, by kind.
     pub overwritten: [u64; KINDS],
+    /// Blocks overwritten in the block ring (1.3).
+    pub overwritten_blocks: u64,
+    /// How often the block ring was frozen ([`crate::Writer::freeze_events`]; 1.3).
+    pub freezes: u32,
     /// Records that could not be written (no space, I/O error), by kind.
     pub unwritten: [u64; KINDS],
     /// Definitions that found no room.
@@ -123,9 +142,12 @@ impl Default for Header {
             segments: 0,
             next_block: 0,
             definitions: 0,
+            more_definitions: 0,
             mask: 0,
             host: String::new(),
             overwritten: [0; KINDS],
+            overwritten_blocks: 0,
+            freezes: 0,
             unwritten: [0; KINDS],
             definitions_lost: 0,
             garbage_words: 0,
@@ -142,6 +164,9 @@ impl Default for Header {
     }
 }
 
+const FREEZES: usize = 228;
+const MORE_DEFINITIONS: usize = 232;
+const OVERWRITTEN_BLOCKS: usize = 240;
 const HOST: usize = 256;
 const HOST_MAX: usize = 255;
 const OVERWRITTEN: usize = 512;
@@ -190,6 +215,9 @@ impl Header {
         put(120, &self.strings_lost.to_le_bytes());
         put(128, &self.left_out.to_le_bytes());
         put(136, &u32::from(self.copy).to_le_bytes());
+        put(FREEZES, &self.freezes.to_le_bytes());
+        put(MORE_DEFINITIONS, &self.more_definitions.to_le_bytes());
+        put(OVERWRITTEN_BLOCKS, &self.overwritten_blocks.to_le_bytes());
         let host = self.host.as_bytes();
         put(HOST, host.get(..host.len().min(HOST_MAX)).unwrap_or(&[]));
         let lanes = self.lanes_file.as_deref().map_or(&[][..], |p| p.as_os_str().as_bytes());
@@ -239,6 +267,9 @@ impl Header {
             hz: u64_(40),
             next_block: u64_(48),
             definitions: u64_(56),
+            more_definitions: u64_(MORE_DEFINITIONS),
+            overwritten_blocks: u64_(OVERWRITTEN_BLOCKS),
+            freezes: u32_(FREEZES),
             mask: u32_(64),
             host: String::from_utf8_lossy(host).into_owned(),
             overwritten: std::array::from_fn(|k| u64_(OVERWRITTEN + 8 * k)),
@@ -255,13 +286,32 @@ impl Header {
             without_lane: std::array::from_fn(|k| u64_(WITHOUT_LANE + 8 * k)),
             without_slot: std::array::from_fn(|k| u64_(WITHOUT_SLOT + 8 * k)),
         };
-        if header.segments == 0 || header.segments > 1 << 20 {
+        if header.segments == 0 || header.segments > MOST_SEGMENTS {
             return Err(Error::Corrupt("impossible number of segments"));
         }
-        if header.definitions > BLOCKS - DEFINITIONS {
+        if header.definitions > header.definitions_end() - DEFINITIONS {
             return Err(Error::Corrupt("more definitions than there is room for"));
         }
         Ok(header)
+    }
+
+    /// Where the first part of the definitions ends at most.
+    #[must_use]
+    pub fn definitions_end(&self) -> u64 {
+        if self.vital_segments() == 0 { BLOCKS } else { VITALS }
+    }
+
+    /// Segments of the ring of vitals.
+    #[must_use]
+    pub fn vital_segments(&self) -> u32 {
+        if self.version.minor < 3 { 0 } else { VITAL_SEGMENTS }
+    }
+
+    /// Blocks of a later segment may be older than those of an earlier one, apart from the place
+    /// where the ring starts over.
+    #[must_use]
+    pub fn is_irregular(&self) -> bool {
+        self.freezes != 0 || self.more_definitions != 0
     }
 
     /// Where the scratch begins.
@@ -300,6 +350,9 @@ mod tests {
             segments: 256,
             next_block: 9,
             definitions: 100,
+            more_definitions: 101,
+            overwritten_blocks: 102,
+            freezes: 103,
             mask: 0x7fdf,
             host: "node-17".into(),
             overwritten: std::array::from_fn(|k| k as u64),

@@ -19,6 +19,7 @@ memory (that is `recorder`), start threads, or interpret events (that is `analyz
 pub mod clock;
 pub mod codec;
 mod crc;
+mod cursor;
 pub mod define;
 pub mod dump;
 mod error;
@@ -31,6 +32,7 @@ pub mod mark;
 pub mod progress;
 pub mod reader;
 pub mod record;
+mod ring;
 pub mod scratch;
 mod step;
 pub mod vectors;

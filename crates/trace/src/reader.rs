@@ -9,13 +9,13 @@ error.
 
 use crate::clock::{ClockSync, TickMap};
 use crate::codec::{self, BadBlock, BlockHeader, Decoder, HEADER, META_LANE};
-use crate::define::{Comm, Definition, StrId};
+use crate::define::{Comm, Definition, Definitions, StrId};
 use crate::error::Error;
 use crate::handle::LANES;
 use crate::lanes_file::{self, Owner};
 use crate::layout::{
-    BLOCKS, DEFINITIONS, HEADER_BYTES, Header, LANE_STRIDE, LANE_TABLE, RING_BYTES, SEGMENT,
-    SLAB_BYTES, SLABS, SLOT_BYTES,
+    BLOCKS, HEADER_BYTES, Header, LANE_STRIDE, LANE_TABLE, RING_BYTES, SEGMENT, SLAB_BYTES, SLABS,
+    SLOT_BYTES, VITALS,
 };
 use crate::mark::Mark;
 use crate::progress::Vital;
@@ -172,50 +172,51 @@ impl Recording {
 
     fn read_definitions(&mut self) -> Result<(), Error> {
         // The header's length may lag behind; the checksums say where the definitions end.
-        let room = usize::try_from(BLOCKS - DEFINITIONS).unwrap_or(0);
-        let bytes = read_up_to(&self.file, DEFINITIONS, room)?;
-        let mut rest = bytes.as_slice();
-        while let Some((definition, len)) = Definition::decode(rest) {
-            match definition {
-                Definition::String { id, text } => {
-                    self.strings.insert(id.0, text);
-                }
-                // Defined again when more becomes known about it.
-                Definition::Comm(comm) => {
-                    match self.comms.iter_mut().find(|c| c.index == comm.index) {
-                        Some(known) => *known = comm,
-                        None => self.comms.push(comm),
-                    }
-                }
-                Definition::CommEnd { index, ticks } => {
-                    self.comm_ends.insert(index, ticks);
-                }
-                Definition::Note(text) => self.notes.push(text),
-                Definition::Role { hash, text } => {
-                    self.roles.insert(hash, text);
-                }
-                Definition::Hang { ticks, text } => self.hangs.push((ticks, text)),
-                Definition::Global { rank, world } => self.global = Some((rank, world)),
-            }
-            rest = rest.get(len..).unwrap_or(&[]);
-        }
-        let read = (bytes.len() - rest.len()) as u64;
-        if read < self.header.definitions {
-            let missing = self.header.definitions - read;
+        let mut definitions = Definitions::new(&self.header);
+        let file = self.file.try_clone()?;
+        let mut places = HashMap::new();
+        let mut keep = |definition| self.define(definition, &mut places);
+        while definitions.read(&file, SEGMENT, &mut keep)? {}
+        let expected = [self.header.definitions, self.header.more_definitions];
+        let pairs = expected.iter().zip(definitions.read);
+        let missing: u64 = pairs.map(|(expected, read)| expected.saturating_sub(read)).sum();
+        if missing != 0 {
             self.problems.push(format!("{missing} bytes of definitions are missing or damaged"));
         }
         Ok(())
     }
 
-    fn index_blocks(&mut self) -> Result<(), Error> {
-        for segment in 0..u64::from(self.header.segments) {
-            let at = BLOCKS + segment * SEGMENT;
-            let bytes = read_up_to(&self.file, at, usize::try_from(SEGMENT).unwrap_or(0))?;
-            if bytes.is_empty() {
-                break;
+    /// Keeps a definition; `places` says where each communicator is.
+    fn define(&mut self, definition: Definition, places: &mut HashMap<u16, usize>) {
+        match definition {
+            Definition::String { id, text } => {
+                self.strings.insert(id.0, text);
             }
-            self.index_segment(segment, at, &bytes);
+            // Defined again when more becomes known about it.
+            Definition::Comm(comm) => {
+                let place = *places.entry(comm.index).or_insert(self.comms.len());
+                match self.comms.get_mut(place) {
+                    Some(known) => *known = comm,
+                    None => self.comms.push(comm),
+                }
+            }
+            Definition::CommEnd { index, ticks } => {
+                self.comm_ends.insert(index, ticks);
+            }
+            Definition::Note(text) => self.notes.push(text),
+            Definition::Role { hash, text } => {
+                self.roles.insert(hash, text);
+            }
+            Definition::Hang { ticks, text } => self.hangs.push((ticks, text)),
+            Definition::Global { rank, world } => self.global = Some((rank, world)),
         }
+    }
+
+    fn index_blocks(&mut self) -> Result<(), Error> {
+        // The vitals' blocks have numbers of their own.
+        self.index_ring(VITALS, self.header.vital_segments())?;
+        self.block_numbers.clear();
+        self.index_ring(BLOCKS, self.header.segments)?;
         for lane in &mut self.lanes {
             lane.blocks.sort_by_key(|b| b.header.seq);
         }
@@ -225,12 +226,33 @@ impl Recording {
         Ok(())
     }
 
-    /// Blocks are numbered without gaps, but for those overwritten: at the beginning.
+    fn index_ring(&mut self, base: u64, segments: u32) -> Result<(), Error> {
+        for segment in 0..u64::from(segments) {
+            let at = base + segment * SEGMENT;
+            let bytes = read_up_to(&self.file, at, usize::try_from(SEGMENT).unwrap_or(0))?;
+            if bytes.is_empty() {
+                break;
+            }
+            self.index_segment(segment, at, &bytes);
+        }
+        Ok(())
+    }
+
+    /// Blocks are numbered without gaps, but for those overwritten: at the beginning, and where
+    /// the ring was frozen also in between.
     fn name_missing_blocks(&mut self) {
         self.block_numbers.sort_unstable();
         let next = self.block_numbers.last().map_or(0, |n| n + 1);
         let oldest = self.block_numbers.first().copied().unwrap_or(0);
         let inside = (next - oldest).saturating_sub(self.block_numbers.len() as u64);
+        let inside = match (self.header.is_irregular(), self.header.closed) {
+            (false, _) => inside,
+            (true, true) => {
+                inside.saturating_sub(self.header.overwritten_blocks.saturating_sub(oldest))
+            }
+            // The header may be a second old.
+            (true, false) => 0,
+        };
         if inside != 0 {
             self.problems.push(format!("{inside} blocks in the middle are missing or damaged"));
         }

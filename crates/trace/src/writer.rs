@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Appends to a recording. Used by one thread: the drain thread, or a simulator.
 
-use crate::codec::{BlockHeader, Encoder, KindCounts, MAX_BLOCK_WORDS};
-use crate::define::Definition;
+use crate::clock::ClockSync;
+use crate::codec::{BlockHeader, Encoder, KindCounts, MAX_BLOCK_WORDS, META_LANE};
+use crate::define::{Definition, LINK_BYTES, link};
 use crate::dump::Checkpoint;
-use crate::kind::KINDS;
-use crate::layout::{BLOCKS, DEFINITIONS, Header, LANE_STRIDE, LANE_TABLE, SEGMENT};
+use crate::layout::{
+    BLOCKS, DEFINITIONS, EXTENT_HEAD, Header, LANE_STRIDE, LANE_TABLE, RING_LIMITS, SEGMENT,
+    VITAL_SEGMENTS, VITALS,
+};
+use crate::record::Record;
+use crate::ring::{Held, Ring};
+use crate::version::CURRENT;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
-
-/// The least and the most that a block ring may hold, in bytes.
-pub const RING_LIMITS: std::ops::RangeInclusive<u64> = 4 * SEGMENT..=1 << 40;
 
 /// A recording that is being written.
 ///
@@ -23,11 +26,29 @@ pub struct Writer {
     pub(crate) file: File,
     pub(crate) header: Header,
     encoder: Encoder,
-    pub(crate) segment: u32,
-    pub(crate) offset: u64,
-    pub(crate) epoch: u32,
-    held: Vec<KindCounts>,
+    pub(crate) events: Ring,
+    pub(crate) vitals: Ring,
+    extent: Extent,
+    /// Blocks were written since the clocks' last comparison.
+    has_news: bool,
     scratch: Vec<u8>,
+}
+
+/// Where the next definition goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extent {
+    /// The segment; `None` for the part in front of the rings.
+    segment: Option<u32>,
+    at: u64,
+    end: u64,
+    /// A segment that is ready, and that nothing leads to yet.
+    next: Option<u32>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum To {
+    Events,
+    Vitals,
 }
 
 impl Writer {
@@ -39,16 +60,17 @@ impl Writer {
     pub fn create(path: &Path, mut header: Header, ring_bytes: u64) -> io::Result<Writer> {
         let bytes = ring_bytes.clamp(*RING_LIMITS.start(), *RING_LIMITS.end());
         header.segments = u32::try_from(bytes / SEGMENT).unwrap_or(u32::MAX);
+        header.version = CURRENT;
         // Others may read it where the directory and the umask let them, and never write to it.
         let file =
             OpenOptions::new().read(true).write(true).create_new(true).mode(0o644).open(path)?;
         let writer = Writer {
             file,
             encoder: Encoder::default(),
-            segment: 0,
-            offset: 0,
-            epoch: 0,
-            held: vec![[0; KINDS]; usize::try_from(header.segments).unwrap_or(0)],
+            events: Ring::new(BLOCKS, header.segments),
+            vitals: Ring::new(VITALS, VITAL_SEGMENTS),
+            extent: Extent { segment: None, at: DEFINITIONS, end: VITALS, next: None },
+            has_news: true,
             scratch: Vec::new(),
             header,
         };
@@ -74,7 +96,7 @@ impl Writer {
     /// # Errors
     /// The system's.
     pub fn is_unlinked(&self) -> io::Result<bool> {
-        Ok(std::os::unix::fs::MetadataExt::nlink(&self.file.metadata()?) == 0)
+        Ok(self.file.metadata()?.nlink() == 0)
     }
 
     /// Goes on in `file`, which must lead to the same; returns the one before.
@@ -93,28 +115,61 @@ impl Writer {
         &mut self.header
     }
 
-    /// Appends a definition.
+    /// Appends a definition. It is then in the recording, or, where definitions have half of the
+    /// ring already, counted as lost for good.
     ///
     /// # Errors
-    /// The system's; the definition is then lost and counted, as when the area is full (which is
-    /// no error).
+    /// The system's. The definition is then not in the recording and not counted, and can be tried
+    /// again as it is.
     pub fn define(&mut self, definition: &Definition) -> io::Result<()> {
         self.scratch.clear();
         definition.encode(&mut self.scratch);
-        let at = DEFINITIONS + self.header.definitions;
-        if at + self.scratch.len() as u64 > BLOCKS {
+        let bytes = self.scratch.len() as u64;
+        if self.extent.at + bytes + LINK_BYTES > self.extent.end && !self.extend()? {
             self.header.definitions_lost += 1;
             return Ok(());
         }
-        match self.file.write_all_at(&self.scratch, at) {
-            Ok(()) => {
-                self.header.definitions += self.scratch.len() as u64;
-                Ok(())
+        // A part that gets there does not check, and the next attempt begins at the same place.
+        self.file.write_all_at(&self.scratch, self.extent.at)?;
+        self.count_definition(bytes);
+        Ok(())
+    }
+
+    fn count_definition(&mut self, bytes: u64) {
+        self.extent.at += bytes;
+        match self.extent.segment {
+            None => self.header.definitions += bytes,
+            Some(_) => self.header.more_definitions += bytes,
+        }
+    }
+
+    /// Lets the definitions go on in a segment of the ring. False if they have their share.
+    fn extend(&mut self) -> io::Result<bool> {
+        let segment = match self.extent.next {
+            Some(segment) => segment,
+            None => {
+                let Some(segment) = self.events.spare() else { return Ok(false) };
+                // Blocks that lie there are none any more, before anything leads there.
+                self.file.write_all_at(&EXTENT_HEAD, self.events.place(segment))?;
+                let held = self.events.give_away(segment);
+                self.overwrote(&held);
+                self.extent.next = Some(segment);
+                segment
             }
-            Err(error) => {
-                self.header.definitions_lost += 1;
-                Err(error)
-            }
+        };
+        self.file.write_all_at(&link(segment), self.extent.at)?;
+        self.count_definition(LINK_BYTES);
+        let begin = self.events.place(segment);
+        let (at, end) = (begin + EXTENT_HEAD.len() as u64, begin + SEGMENT);
+        self.extent = Extent { segment: Some(segment), at, end, next: None };
+        Ok(true)
+    }
+
+    /// The end of the definitions in a segment that has some.
+    pub(crate) fn definitions_end(&self, segment: u32) -> u64 {
+        match self.extent {
+            Extent { segment: Some(current), at, .. } if current == segment => at,
+            _ => self.events.place(segment) + SEGMENT,
         }
     }
 
@@ -123,15 +178,61 @@ impl Writer {
     /// # Errors
     /// The first error of the system; the records of the block are then counted as unwritten, and
     /// the rest is tried all the same.
-    pub fn append(&mut self, lane: u16, mut first_pos: u64, mut words: &[u64]) -> io::Result<()> {
+    pub fn append(&mut self, lane: u16, first_pos: u64, words: &[u64]) -> io::Result<()> {
+        self.has_news |= !words.is_empty();
+        self.append_to(To::Events, lane, first_pos, words)
+    }
+
+    /// Appends whole records of how the process fares ([`crate::Vital`]), as one block if they fit.
+    /// They have a ring of their own, so that they never overwrite events.
+    ///
+    /// # Errors
+    /// The first error of the system.
+    pub fn append_vitals(&mut self, words: &[u64]) -> io::Result<()> {
+        self.append_to(To::Vitals, META_LANE, 0, words)
+    }
+
+    /// Appends a comparison of the clocks: to the vitals, and among the events if there were any
+    /// since the last one, so that their times stay known as long as they do.
+    ///
+    /// # Errors
+    /// The first error of the system.
+    pub fn append_clock(&mut self, sync: &ClockSync) -> io::Result<()> {
+        let packed = Record::clock_sync(sync);
+        let result = self.append_vitals(packed.words());
+        if !std::mem::take(&mut self.has_news) {
+            return result;
+        }
+        self.append_to(To::Events, META_LANE, 0, packed.words()).and(result)
+    }
+
+    /// From here on what the block ring holds is kept, but for its oldest quarter: that is where
+    /// later blocks go, again and again. To be called when a hang is found; again does nothing.
+    pub fn freeze_events(&mut self) {
+        if self.events.freeze() {
+            self.header.freezes += 1;
+        }
+    }
+
+    /// The block ring overwrites its oldest blocks again.
+    pub fn thaw_events(&mut self) {
+        self.events.thaw();
+    }
+
+    fn append_to(
+        &mut self,
+        to: To,
+        lane: u16,
+        mut first_pos: u64,
+        mut words: &[u64],
+    ) -> io::Result<()> {
         let mut result = Ok(());
         while !words.is_empty() {
             let part = words.get(..MAX_BLOCK_WORDS).unwrap_or(words);
-            let (used, garbage) = self.encode(lane, first_pos, part);
-            if let Err(error) = self.write_block()
-                && result.is_ok()
-            {
-                result = Err(error);
+            let (used, garbage) = self.encode(to, lane, first_pos, part);
+            let written = self.write_block(to);
+            if result.is_ok() {
+                result = written;
             }
             // A part that was cut in mid-record only shows up as unused words.
             let skip = if part.len() == words.len() { part.len() } else { used + garbage };
@@ -143,37 +244,46 @@ impl Writer {
         result
     }
 
-    /// Encodes for the current segment, or for the next one where it does not fit.
-    fn encode(&mut self, lane: u16, first_pos: u64, words: &[u64]) -> (usize, usize) {
-        let mut header = BlockHeader {
-            epoch: self.epoch,
-            seq: self.header.next_block,
-            lane,
-            first_pos,
-            ..BlockHeader::default()
-        };
-        let sizes = self.encoder.encode(header, words);
-        if self.offset + self.encoder.block().len() as u64 <= SEGMENT {
-            return sizes;
+    fn ring(&mut self, of: To) -> &mut Ring {
+        match of {
+            To::Events => &mut self.events,
+            To::Vitals => &mut self.vitals,
         }
-        self.next_segment();
-        header.epoch = self.epoch;
-        self.encoder.encode(header, words)
     }
 
-    fn next_segment(&mut self) {
-        self.segment = (self.segment + 1) % self.header.segments;
-        self.offset = 0;
-        self.epoch = self.epoch.wrapping_add(1);
-        self.forget(self.segment);
+    /// Encodes for the current segment, or for the next one where it does not fit.
+    fn encode(&mut self, to: To, lane: u16, first_pos: u64, words: &[u64]) -> (usize, usize) {
+        let (seq, epoch) = self.ring(to).next_block();
+        let header = BlockHeader { epoch, seq, lane, first_pos, ..BlockHeader::default() };
+        let sizes = self.encoder.encode(header, words);
+        let bytes = self.encoder.block().len();
+        if self.ring(to).has_room(bytes) {
+            return sizes;
+        }
+        let held = self.ring(to).advance();
+        if to == To::Events {
+            self.overwrote(&held);
+        }
+        let (_, epoch) = self.ring(to).next_block();
+        self.encoder.encode(BlockHeader { epoch, ..header }, words)
     }
 
     /// Counts what a segment held as overwritten.
-    pub(crate) fn forget(&mut self, segment: u32) {
-        if let Some(held) = self.held.get_mut(segment as usize) {
-            add(&mut self.header.overwritten, held);
-            *held = [0; KINDS];
+    pub(crate) fn overwrote(&mut self, (blocks, records): &Held) {
+        self.header.overwritten_blocks += blocks;
+        add(&mut self.header.overwritten, records);
+    }
+
+    fn write_block(&mut self, to: To) -> io::Result<()> {
+        let at = self.ring(to).at();
+        if let Err(error) = self.file.write_all_at(self.encoder.block(), at) {
+            add(&mut self.header.unwritten, self.encoder.counts());
+            return Err(error);
         }
+        let (bytes, counts) = (self.encoder.block().len(), *self.encoder.counts());
+        self.ring(to).wrote(bytes, &counts);
+        (self.header.next_block, _) = self.events.next_block();
+        Ok(())
     }
 
     /// The recording as it is now, to be copied while it goes on. Everything that belongs to it
@@ -186,28 +296,13 @@ impl Writer {
             file: self.file.try_clone()?,
             header: self.header.clone(),
             encoder: Encoder::default(),
-            segment: self.segment,
-            offset: self.offset,
-            epoch: self.epoch,
-            held: self.held.clone(),
+            events: self.events.clone(),
+            vitals: self.vitals.clone(),
+            extent: self.extent,
+            has_news: false,
             scratch: Vec::new(),
         };
         Ok(Checkpoint::new(self.file.try_clone()?, at))
-    }
-
-    fn write_block(&mut self) -> io::Result<()> {
-        let block = self.encoder.block();
-        let at = BLOCKS + u64::from(self.segment) * SEGMENT + self.offset;
-        if let Err(error) = self.file.write_all_at(block, at) {
-            add(&mut self.header.unwritten, self.encoder.counts());
-            return Err(error);
-        }
-        self.offset += block.len() as u64;
-        self.header.next_block += 1;
-        if let Some(held) = self.held.get_mut(self.segment as usize) {
-            add(held, self.encoder.counts());
-        }
-        Ok(())
     }
 
     /// Writes a lane header; for lanes that do not live in the file.
@@ -229,10 +324,7 @@ impl Writer {
     /// Where the blocks end: what is behind it is scratch, or room never used.
     #[must_use]
     pub fn blocks_end(&self) -> u64 {
-        let wrapped = u64::from(self.epoch) >= u64::from(self.header.segments);
-        let last = if wrapped { self.header.segments - 1 } else { self.segment };
-        let within = if wrapped { SEGMENT } else { self.offset };
-        BLOCKS + u64::from(last) * SEGMENT + within
+        self.events.end()
     }
 }
 

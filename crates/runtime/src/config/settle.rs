@@ -4,7 +4,7 @@
 
 use super::{Config, Mode};
 use crate::own;
-use ncclscope_trace::writer::RING_LIMITS;
+use ncclscope_trace::layout::RING_LIMITS;
 use ncclscope_trace::{lanes_file, layout};
 use std::path::{Path, PathBuf};
 

@@ -5,7 +5,7 @@ use super::{META, Sink};
 use crate::recording::{Job, Recording};
 use crate::runtime::Runtime;
 use ncclscope_recorder::lane::{LaneHeader, Ring};
-use ncclscope_trace::{Comm, Definition, StrId};
+use ncclscope_trace::{ClockSync, Comm, Definition, StrId};
 use std::sync::Arc;
 
 /// Hands to the recording what is to be written.
@@ -14,18 +14,47 @@ pub(super) struct Feed {
     recording: Arc<Recording>,
     /// Records of ours, written as one block at the end of the round.
     meta: Vec<u64>,
+    /// What is in the file is to be kept, for something is stuck.
+    is_frozen: bool,
     /// Something was handed over in this round.
     is_fresh: bool,
 }
 
 impl Feed {
     pub(super) fn new(recording: Arc<Recording>) -> Feed {
-        Feed { recording, meta: Vec::new(), is_fresh: false }
+        Feed { recording, meta: Vec::new(), is_frozen: false, is_fresh: false }
     }
 
     /// A record of ours.
     pub(super) fn meta(&mut self, words: &[u64]) {
         self.meta.extend_from_slice(words);
+    }
+
+    /// Records of how the process fares: one look's.
+    pub(super) fn vitals(&mut self, words: Vec<u64>) {
+        if !words.is_empty() {
+            self.put(Job::Vitals(words));
+        }
+    }
+
+    /// A comparison of the clocks.
+    pub(super) fn clock(&mut self, sync: ClockSync) {
+        self.put(Job::Clock(sync));
+    }
+
+    /// Something is stuck, or nothing any more: what led to it is kept that long.
+    pub(super) fn freeze(&mut self, is_stuck: bool) {
+        if is_stuck != self.is_frozen {
+            self.is_frozen = is_stuck;
+            self.put(Job::Freeze(is_stuck));
+        }
+    }
+
+    /// A new file knows nothing of what the one before was told.
+    pub(super) fn begin_anew(&mut self) {
+        if self.is_frozen {
+            self.put(Job::Freeze(true));
+        }
     }
 
     /// A definition.

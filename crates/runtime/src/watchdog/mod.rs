@@ -147,6 +147,11 @@ impl Watchdog {
         self.tracker.words(lane, words);
     }
 
+    /// Something was reported that has not ended.
+    pub(crate) fn is_stuck(&self) -> bool {
+        !self.stuck.is_empty()
+    }
+
     /// True when it is time to look: all lanes are to be read before.
     pub(crate) fn is_due(&mut self) -> bool {
         let is_due = ticks::now_ns() >= self.next;

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Reads a ring of blocks while it is written: each block once, by its number.
+
+The writer goes through the segments in the order of their numbers, which are not always their
+places ([`crate::ring`]): where a header says so, the next block is looked for in all of them.
+*/
+
+use crate::codec::{self, BlockHeader, HEADER};
+use crate::define::{u32_at, u64_at};
+use crate::error::Error;
+use crate::layout::SEGMENT;
+use crate::reader::read_up_to;
+use std::fs::File;
+
+/// Where the next block is expected.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    segment: u32,
+    offset: u64,
+    number: u64,
+}
+
+/// A ring, and how far it was read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cursor {
+    base: u64,
+    segments: u32,
+    place: Place,
+    missed: u64,
+}
+
+impl Cursor {
+    /// The ring of `segments` segments from `base` on, of which nothing was read.
+    pub(crate) fn new(base: u64, segments: u32) -> Cursor {
+        Cursor { base, segments, place: Place::default(), missed: 0 }
+    }
+
+    /// Blocks that were overwritten, or damaged, before they were read.
+    pub(crate) fn missed(&self) -> u64 {
+        self.missed
+    }
+
+    /// The next block and its bytes; `None` where there is none yet.
+    pub(crate) fn next(
+        &mut self,
+        file: &File,
+        is_irregular: bool,
+    ) -> Result<Option<(BlockHeader, Vec<u8>)>, Error> {
+        if self.segments == 0 {
+            return Ok(None);
+        }
+        let mut looked_again = false;
+        loop {
+            let Place { segment, offset, number } = self.place;
+            if let Some((header, bytes)) = self.block_at(file, segment, offset)?
+                && header.seq == number
+            {
+                self.place.offset += bytes.len() as u64;
+                self.place.number = number.saturating_add(1);
+                return Ok(Some((header, bytes)));
+            }
+            let firsts = self.firsts(file, is_irregular)?;
+            let latest = firsts.iter().map(|&(_, first)| first).max().unwrap_or(0);
+            let own = firsts.iter().find(|(of, _)| *of == segment).map_or(0, |&(_, first)| first);
+            let next = firsts.iter().find(|&&(of, first)| {
+                first == number && number != 0 && (of, 0) != (segment, offset)
+            });
+            if let Some(&(segment, _)) = next {
+                self.place = Place { segment, offset: 0, number };
+            } else if latest <= number {
+                return Ok(None);
+            } else if own <= number && !looked_again {
+                // What we look for may have been written after we looked, and then the segment
+                // behind it.
+                looked_again = true;
+            } else if !self.catch_up(file)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Numbers of the blocks that segments begin with: of the one that is read and of those that
+    /// may come next.
+    fn firsts(&self, file: &File, is_irregular: bool) -> Result<Vec<(u32, u64)>, Error> {
+        let own = self.place.segment;
+        let mut firsts = Vec::new();
+        if is_irregular {
+            for segment in 0..self.segments {
+                let head = read_up_to(file, self.at(segment, 0), HEADER)?;
+                if head.starts_with(&codec::MAGIC.to_le_bytes()) {
+                    firsts.extend(u64_at(&head, 16).map(|first| (segment, first)));
+                }
+            }
+        } else {
+            for segment in [(own + 1) % self.segments, own] {
+                let block = self.block_at(file, segment, 0)?;
+                firsts.extend(block.map(|(header, _)| (segment, header.seq)));
+            }
+        }
+        Ok(firsts)
+    }
+
+    /// Goes to the oldest block that begins a segment and is new.
+    fn catch_up(&mut self, file: &File) -> Result<bool, Error> {
+        let mut oldest: Option<Place> = None;
+        for segment in 0..self.segments {
+            let Some((header, _)) = self.block_at(file, segment, 0)? else { continue };
+            let number = header.seq;
+            if number > self.place.number && oldest.is_none_or(|o| number < o.number) {
+                oldest = Some(Place { segment, offset: 0, number });
+            }
+        }
+        let Some(place) = oldest else { return Ok(false) };
+        self.missed = self.missed.saturating_add(place.number - self.place.number);
+        self.place = place;
+        Ok(true)
+    }
+
+    /// The whole block at a place; `None` if there is none, or a part of one.
+    fn block_at(
+        &self,
+        file: &File,
+        segment: u32,
+        offset: u64,
+    ) -> Result<Option<(BlockHeader, Vec<u8>)>, Error> {
+        let at = self.at(segment, offset);
+        let head = read_up_to(file, at, HEADER)?;
+        let len = u32_at(&head, 8).unwrap_or(0);
+        let room = SEGMENT.saturating_sub(offset);
+        if !head.starts_with(&codec::MAGIC.to_le_bytes()) || u64::from(len) > room {
+            return Ok(None);
+        }
+        let bytes = read_up_to(file, at, usize::try_from(len).unwrap_or(0))?;
+        Ok(codec::parse(&bytes).ok().map(|(header, ..)| header).map(|header| (header, bytes)))
+    }
+
+    fn at(&self, segment: u32, offset: u64) -> u64 {
+        self.base + u64::from(segment) * SEGMENT + offset
+    }
+}
