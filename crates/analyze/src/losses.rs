@@ -7,7 +7,7 @@ Headers tell it all, but for how large a ring would have been large enough.
 
 use crate::report::{Loss, Lost};
 use ncclscope_trace::kind::{DEFAULT_EVENTS, KINDS};
-use ncclscope_trace::layout::SEGMENT;
+use ncclscope_trace::layout::{MOST_SEGMENTS, SEGMENT};
 use ncclscope_trace::{EventKind, Recording};
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ const SPARE: [EventKind; 4] =
 /// A kind with this share of what is lost, as a divisor, is worth sparing.
 const WORTH_SPARING: u64 = 4;
 /// What `NCCLSCOPE_RING_MB` takes at most.
-const RING_MIB_MAX: u64 = 1 << 20;
+const RING_MIB_MAX: u64 = MOST_SEGMENTS as u64 * SEGMENT / MIB;
 const MIB: u64 = 1 << 20;
 
 /// Collects what recordings lack.

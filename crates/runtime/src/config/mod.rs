@@ -14,6 +14,7 @@ mod table;
 use aliases::Found;
 use ncclscope_export::metrics::Labels;
 use ncclscope_trace::EventKind;
+use ncclscope_trace::layout::RING_LIMITS;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
@@ -379,8 +380,9 @@ pub(crate) fn cuda_events(text: &str) -> Result<bool, &'static str> {
 }
 
 fn ring(text: &str) -> Result<u64, &'static str> {
-    const EXPECTED: &str = "MiB from 1 to 1048576";
-    let mib = number(text).filter(|n| (1..=1 << 20).contains(n)).ok_or(EXPECTED)?;
+    const EXPECTED: &str = "MiB from 1 to 262144";
+    let most = RING_LIMITS.end() / MIB;
+    let mib = number(text).filter(|n| (1..=most).contains(n)).ok_or(EXPECTED)?;
     Ok(mib * MIB)
 }
 
@@ -473,6 +475,13 @@ mod tests {
              commas); the default holds"
         );
         assert!(lines[14].contains("unknown variable NCCLSCOPE_MOOD"));
+    }
+
+    #[test]
+    fn the_largest_ring_is_one_that_can_be_read() {
+        assert_eq!(ring("262144"), Ok(*RING_LIMITS.end()));
+        let refusal = ring("262145").unwrap_err();
+        assert!(refusal.ends_with(&(RING_LIMITS.end() / MIB).to_string()), "{refusal}");
     }
 
     #[test]

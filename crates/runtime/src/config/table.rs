@@ -139,7 +139,7 @@ pub const VARIABLES: &[Variable] = &[
     plugin(
         "RING_MB",
         &[],
-        "1 to 1048576",
+        "1 to 262144",
         "64 (`trace`: 1024)",
         "MiB of records kept in a process's recording; older ones are overwritten and counted.",
     ),
