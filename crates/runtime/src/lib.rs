@@ -14,6 +14,7 @@ waits in it for anything but memory (docs/rfcs/0006-threads.md).
 
 pub mod config;
 pub mod context;
+mod directory;
 mod drain;
 mod handover;
 mod lanes;

@@ -10,6 +10,7 @@ no room there is counted. All else comes as [`Job`]s, in their order.
 Where no thread can be started, who hands jobs over does them with [`Recording::work`].
 */
 
+use crate::directory;
 use crate::handover::Handover;
 use crate::lanes::LanesFile;
 use crate::reply::{Answer, Reply};
@@ -27,7 +28,7 @@ use ncclscope_trace::{ClockSync, Definition, Writer};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 
@@ -46,6 +47,8 @@ pub(crate) struct Opening {
     pub(crate) dir: PathBuf,
     pub(crate) header: Header,
     pub(crate) ring_bytes: u64,
+    /// A number that other processes are unlikely to have.
+    pub(crate) nonce: u32,
     pub(crate) lanes: Option<Arc<LanesFile>>,
 }
 
@@ -100,6 +103,7 @@ struct Open {
     /// The file was closed by the host, and is not to be found again.
     is_gone: bool,
     path: PathBuf,
+    nonce: u32,
     lanes: Option<Arc<LanesFile>>,
     /// Definitions that are not written yet.
     waiting: VecDeque<Definition>,
@@ -261,9 +265,9 @@ impl Recording {
 
 impl Open {
     fn create(opening: Opening) -> io::Result<Open> {
-        let Opening { dir, header, ring_bytes, lanes } = opening;
+        let Opening { dir, header, ring_bytes, nonce, lanes } = opening;
         let dir = std::path::absolute(dir)?;
-        let (mut writer, path) = create(&dir, &header, ring_bytes)?;
+        let (mut writer, path) = directory::create(&dir, &header, ring_bytes, nonce)?;
         let file = move_up(&mut writer).inspect_err(|_| drop(std::fs::remove_file(&path)))?;
         let owner = Owner { pid: header.pid, process: header.process, recording: path.clone() };
         lanes.iter().try_for_each(|lanes| lanes.belongs_to(&owner))?;
@@ -274,6 +278,7 @@ impl Open {
             file,
             is_gone: false,
             path,
+            nonce,
             lanes,
             waiting,
             waiting_lost: 0,
@@ -304,11 +309,11 @@ impl Open {
                 self.keep(result, runtime);
             }
             Job::Vitals(words) => {
-                let result = self.writer.append_vitals(&words);
+                let result = self.writer().append_vitals(&words);
                 self.keep(result, runtime);
             }
             Job::Clock(sync) => {
-                let result = self.writer.append_clock(&sync);
+                let result = self.writer().append_clock(&sync);
                 self.keep(result, runtime);
             }
             Job::Freeze(true) => self.writer.freeze_events(),
@@ -397,7 +402,8 @@ impl Open {
         };
         let ring_bytes = u64::from(header.segments) * ncclscope_trace::layout::SEGMENT;
         let lanes = self.lanes.clone();
-        let opening = Opening { dir: dir.to_owned(), header: fresh, ring_bytes, lanes };
+        let (dir, nonce) = (dir.to_owned(), self.nonce);
+        let opening = Opening { dir, header: fresh, ring_bytes, nonce, lanes };
         match Open::create(opening) {
             Ok(open) => {
                 runtime.problem(&format!(
@@ -435,22 +441,4 @@ fn move_up(writer: &mut Writer) -> io::Result<Identity> {
     let identity = Identity::of(moved.as_fd())?;
     drop(writer.go_on_in(moved));
     Ok(identity)
-}
-
-/// Creates `HOST-PID.nscope` in `dir`, or, where an earlier process left one, `HOST-PID.nscope.N`.
-fn create(dir: &Path, header: &Header, ring_bytes: u64) -> io::Result<(Writer, PathBuf)> {
-    std::fs::create_dir_all(dir)?;
-    let name = format!("{}-{}.nscope", header.host, header.pid);
-    for attempt in 0..100 {
-        let path = match attempt {
-            0 => dir.join(&name),
-            n => dir.join(format!("{name}.{n}")),
-        };
-        match Writer::create(&path, header.clone(), ring_bytes) {
-            Ok(writer) => return Ok((writer, path)),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Err(io::Error::other(format!("100 recordings of the name {name} are already there")))
 }

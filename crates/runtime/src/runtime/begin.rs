@@ -96,7 +96,7 @@ impl Runtime {
         let (dir, ring_bytes, lanes) =
             (config.dir.clone(), config.ring_bytes, memory.lanes().cloned());
         let unused = lanes.clone();
-        let recording = Recording::new(Opening { dir, header, ring_bytes, lanes });
+        let recording = Recording::new(Opening { dir, header, ring_bytes, nonce, lanes });
         let recording = Arc::new(recording);
         if self.start_recording(&recording).is_err() {
             unused.iter().for_each(|lanes| lanes.remove());
