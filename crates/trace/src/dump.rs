@@ -8,13 +8,19 @@ recording itself.
 */
 
 use crate::codec;
-use crate::layout::{DEFINITIONS, HEADER_BYTES, LANE_TABLE};
+use crate::files::open_regular;
+use crate::layout::{DEFINITIONS, HEADER_BYTES, Header, LANE_TABLE};
 use crate::reader::read_up_to;
 use crate::writer::Writer;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+
+/// How the names of recordings end, but for numbers.
+const SUFFIX: &str = ".nscope";
+/// Copies to one place at a time, and what is left of copies that were cut off.
+const PARTS: u32 = 1000;
 
 /// Records that are not in a block, of a lane and from a position on: steps that are under way.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -40,24 +46,52 @@ impl Checkpoint {
     }
 
     /// Writes the recording of that moment, and `rest`, to `path`, which must not exist: first
-    /// under a name of its own (`.part`), so that nobody takes a part for the whole.
+    /// under a name of its own (`.part`), so that no reader takes a part for the whole.
     ///
     /// # Errors
-    /// The system's, or that the recording went once around meanwhile; `path` is then not there.
+    /// The system's, that something has the name, or that the recording went once around meanwhile.
     pub fn write(self, path: &Path, rest: &[Rest]) -> io::Result<()> {
         if path.try_exists()? {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
-        let mut part = path.as_os_str().to_owned();
-        part.push(".part");
-        let part = PathBuf::from(part);
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(true);
-        let result = options.open(&part).and_then(|file| self.copy(file, rest));
-        let result = result.and_then(|()| std::fs::rename(&part, path));
-        if result.is_err() {
-            let _ = std::fs::remove_file(&part);
+        let (file, part) = create_part(path)?;
+        let result = self.copy(file, rest);
+        let result = result.and_then(|()| publish(&part, path));
+        let _ = std::fs::remove_file(&part);
+        result
+    }
+
+    /// Does the same in a directory where dumps of other processes may lie. The file gets `name`,
+    /// or, where another process has put one of that name there (in another container, with the same
+    /// host name and process id), the name with `number` behind it. Returns its path.
+    ///
+    /// # Errors
+    /// As those of [`Checkpoint::write`]; also where this process has written there before.
+    pub fn write_into(
+        self,
+        dir: &Path,
+        name: &str,
+        number: u32,
+        rest: &[Rest],
+    ) -> io::Result<PathBuf> {
+        let own = self.at.header.clone();
+        let (first, stem) =
+            (dir.join(name), name.split_once(SUFFIX).map_or(name, |(stem, _)| stem));
+        let second = dir.join(format!("{stem}{SUFFIX}.{number}"));
+        if is_copy_of(&first, &own) || is_copy_of(&second, &own) {
+            return Err(io::ErrorKind::AlreadyExists.into());
         }
+        let (file, part) = create_part(&first)?;
+        let result = self.copy(file, rest).and_then(|()| match publish(&part, &first) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                if is_copy_of(&first, &own) {
+                    return Err(error);
+                }
+                publish(&part, &second).map(|()| second)
+            }
+            published => published.map(|()| first),
+        });
+        let _ = std::fs::remove_file(&part);
         result
     }
 
@@ -98,6 +132,45 @@ impl Checkpoint {
         at.header.lanes_file = None;
         at.sync_header()
     }
+}
+
+/// A new file beside `path`.
+fn create_part(path: &Path) -> io::Result<(File, PathBuf)> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true).mode(0o644);
+    for number in 0..PARTS {
+        let mut part = path.as_os_str().to_owned();
+        part.push(format!(".{number}.part"));
+        let part = PathBuf::from(part);
+        match options.open(&part) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            file => return file.map(|file| (file, part)),
+        }
+    }
+    Err(io::Error::other(format!("{PARTS} parts of copies lie beside it")))
+}
+
+/// Gives a whole file its name, which no other file may have.
+fn publish(part: &Path, path: &Path) -> io::Result<()> {
+    match std::fs::hard_link(part, path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            // A file system without links: an empty file holds the name for a moment.
+            OpenOptions::new().write(true).create_new(true).mode(0o644).open(path)?;
+            std::fs::rename(part, path)
+        }
+        linked => linked,
+    }
+}
+
+/// There is a copy of the recording of the same process.
+fn is_copy_of(path: &Path, own: &Header) -> bool {
+    let mut page = [0; HEADER_BYTES];
+    let file = open_regular(path, false);
+    let read = file.and_then(|file| file.read_exact_at(&mut page, 0));
+    let there = read.ok().and_then(|()| Header::decode(&page).ok());
+    there.is_some_and(|there| {
+        (there.pid, there.process, &there.host) == (own.pid, own.process, &own.host)
+    })
 }
 
 /// Copies the blocks that the segment at `place` has of one use of it, up to `limit`. False if the

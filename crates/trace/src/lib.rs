@@ -23,6 +23,7 @@ mod cursor;
 pub mod define;
 pub mod dump;
 mod error;
+mod files;
 pub mod follow;
 pub mod handle;
 pub mod kind;

@@ -135,3 +135,66 @@ fn a_copy_made_while_the_writer_laps_it_is_whole() {
         drop(checkpoints.1);
     });
 }
+
+fn names(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name());
+    let mut names: Vec<String> = entries.map(|name| name.into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// Containers with one host name and the process id 7, all asked to dump to a place they share.
+#[test]
+fn processes_of_one_name_write_to_one_place_and_each_has_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().join("dump");
+    std::fs::create_dir(&place).unwrap();
+    let dump = |process: u32| {
+        let path = dir.path().join(format!("{process}.nscope"));
+        let header = Header { pid: 7, process, host: "h".into(), ..Header::default() };
+        let mut writer = Writer::create(&path, header, 0).unwrap();
+        append(&mut writer, 0..1000 * u64::from(process));
+        (0..2).map(move |_| writer.checkpoint().unwrap())
+    };
+    let dumps: Vec<_> = (1..=16).map(|process| (process, dump(process))).collect();
+    let place = &place;
+    std::thread::scope(|scope| {
+        for (process, mut checkpoints) in dumps {
+            scope.spawn(move || {
+                let write = |checkpoint: ncclscope_trace::dump::Checkpoint| {
+                    checkpoint.write_into(place, "h-7.nscope", 1000 + process, &[])
+                };
+                let file = write(checkpoints.next().unwrap()).unwrap();
+                assert_eq!(Recording::open(&file).unwrap().header().process, process);
+                assert_eq!(ticks(&file).len(), 1000 * process as usize);
+                let again = write(checkpoints.next().unwrap()).unwrap_err();
+                assert_eq!(again.kind(), std::io::ErrorKind::AlreadyExists);
+            });
+        }
+    });
+    let names = names(place);
+    assert_eq!((names.len(), names[0].as_str()), (16, "h-7.nscope"), "{names:?}");
+    assert!(names[1..].iter().all(|name| name.starts_with("h-7.nscope.10")), "{names:?}");
+}
+
+#[test]
+fn a_copy_follows_no_link_and_takes_nothing_away() {
+    let dir = tempfile::tempdir().unwrap();
+    let victim = dir.path().join("victim");
+    std::fs::write(&victim, "mine").unwrap();
+    let mut writer = Writer::create(&dir.path().join("a.nscope"), Header::default(), 0).unwrap();
+    append(&mut writer, 0..10);
+    for (name, nonce) in [("b.nscope", 5), ("b.nscope.0.part", 6)] {
+        std::os::unix::fs::symlink(&victim, dir.path().join(name)).unwrap();
+        let copy = writer.checkpoint().unwrap().write_into(dir.path(), "b.nscope", nonce, &[]);
+        if nonce == 5 {
+            assert_eq!(copy.unwrap(), dir.path().join("b.nscope.5"));
+            std::fs::remove_file(dir.path().join("b.nscope.5")).unwrap();
+        } else {
+            assert_eq!(copy.unwrap(), dir.path().join("b.nscope.6"));
+        }
+        let exact = writer.checkpoint().unwrap().write(&dir.path().join("b.nscope"), &[]);
+        assert_eq!(exact.unwrap_err().kind(), std::io::ErrorKind::AlreadyExists);
+        assert_eq!(std::fs::read(&victim).unwrap(), b"mine");
+    }
+}

@@ -12,6 +12,7 @@ use crate::sys::{
     signal::{self, Wish},
 };
 use crate::window::{Now, Request, Turn};
+use core::sync::atomic::Ordering;
 use ncclscope_recorder::{clock, gate};
 use ncclscope_trace::{EventKind, What};
 use std::fmt;
@@ -158,18 +159,19 @@ impl Runtime {
     pub fn dump(&'static self, to: Option<&Path>) -> Result<PathBuf, Refusal> {
         let slow = || Refusal::System("the recording's file system does not answer".into());
         let recording = self.running()?.recording.clone().ok_or_else(slow)?;
-        let file = dump_file(&recording, to);
+        let (dir, name) = dump_place(&recording, to);
         let copy = self.ask(Order::Dump, DUMP_PATIENCE).ok_or_else(slow)?;
         let (checkpoint, rest) =
             copy.map_err(|error| Refusal::System(format!("cannot copy the recording: {error}")))?;
-        let failed = |error: std::io::Error| {
-            Refusal::System(format!("cannot write {}: {error}", file.display()))
-        };
-        if let Some(dir) = file.parent() {
-            std::fs::create_dir_all(dir).map_err(failed)?;
-        }
-        checkpoint.write(&file, &rest).map_err(failed)?;
-        Ok(file)
+        let (nonce, file) = (self.nonce.load(Ordering::Relaxed), dir.join(&name));
+        let written = std::fs::create_dir_all(&dir).and_then(|()| match to {
+            Some(file) if is_file_name(file) => {
+                checkpoint.write(file, &rest).map(|()| file.to_owned())
+            }
+            _ => checkpoint.write_into(&dir, &name, nonce, &rest),
+        });
+        written
+            .map_err(|error| Refusal::System(format!("cannot write {}: {error}", file.display())))
     }
 
     /// What the process says of itself.
@@ -326,20 +328,24 @@ impl Runtime {
     }
 }
 
-/// Where a dump of `recording` goes. A directory gets the name of the recording, so that those of
-/// all ranks can lie in one and are read as one run.
-fn dump_file(recording: &Path, to: Option<&Path>) -> PathBuf {
-    let name = recording.file_name().unwrap_or_default();
+/// Where a dump of `recording` goes: directory and name. A directory gets the name of the
+/// recording, so that those of all ranks can lie in one and are read as one run.
+fn dump_place(recording: &Path, to: Option<&Path>) -> (PathBuf, String) {
+    let name_of = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let folder_of = |path: &Path| path.parent().unwrap_or_else(|| Path::new("")).to_owned();
     match to {
-        Some(file) if file.extension().is_some_and(|e| e == "nscope") => file.to_owned(),
-        Some(dir) => dir.join(name),
+        Some(file) if is_file_name(file) => (folder_of(file), name_of(file)),
+        Some(dir) => (dir.to_owned(), name_of(recording)),
         None => {
             let seconds =
                 SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-            let beside = recording.parent().unwrap_or_else(|| Path::new("."));
-            beside.join(format!("dump-{seconds}")).join(name)
+            (folder_of(recording).join(format!("dump-{seconds}")), name_of(recording))
         }
     }
+}
+
+fn is_file_name(path: &Path) -> bool {
+    path.extension().is_some_and(|e| e == "nscope")
 }
 
 #[cfg(test)]
@@ -349,11 +355,12 @@ mod tests {
     #[test]
     fn dumps_of_all_ranks_can_lie_in_one_directory() {
         let recording = Path::new("/run/h-7.nscope");
-        let file = |to| dump_file(recording, Some(Path::new(to)));
-        assert_eq!(file("/x/a.nscope"), Path::new("/x/a.nscope"));
-        assert_eq!(file("/x"), Path::new("/x/h-7.nscope"));
-        let own = dump_file(recording, None);
-        assert!(own.starts_with("/run") && own.ends_with("h-7.nscope"));
-        assert!(own.parent().unwrap().to_str().unwrap().starts_with("/run/dump-"));
+        let file = |to| dump_place(recording, Some(Path::new(to)));
+        assert_eq!(file("/x/a.nscope"), ("/x".into(), "a.nscope".into()));
+        assert_eq!(file("/x"), ("/x".into(), "h-7.nscope".into()));
+        assert_eq!(file("a.nscope"), ("".into(), "a.nscope".into()));
+        let (dir, name) = dump_place(recording, None);
+        assert_eq!(name, "h-7.nscope");
+        assert!(dir.to_str().unwrap().starts_with("/run/dump-"));
     }
 }
