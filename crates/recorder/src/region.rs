@@ -159,6 +159,21 @@ impl Region {
         unsafe { libc::madvise(at, RING_BYTES, libc::MADV_POPULATE_WRITE) };
     }
 
+    /// Puts fresh private memory in the place of all of it, so that nothing of the lanes file is
+    /// left in this process. For the child of a fork, whose memory it is not; nothing is recorded
+    /// there any more. Async-signal-safe.
+    pub fn leave(&self) {
+        let base = self.base.load(Ordering::Relaxed);
+        // Some of the addresses may be another's.
+        if base.is_null() || self.lost.load(Ordering::Relaxed) != 0 {
+            return;
+        }
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+        // SAFETY: it replaces exactly what `reserve` mapped; zero is valid for the atomics there.
+        unsafe { libc::mmap(base.cast::<c_void>(), TOTAL, access, kind, -1, 0) };
+    }
+
     /// How many rings are usable: lanes below this number.
     #[must_use]
     #[inline(always)]

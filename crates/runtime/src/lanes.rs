@@ -2,7 +2,9 @@
 //! The lanes file of this process, and those that dead processes left.
 
 use crate::sys;
+use crate::sys::child::Own;
 use crate::sys::descriptor::{self, Kept};
+use ncclscope_recorder::region::Region;
 use ncclscope_trace::lanes_file::{self, Owner, PREFIX, SUFFIX};
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -27,6 +29,7 @@ impl LanesFile {
         let file =
             OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
         let begun = Kept::new(file).and_then(|file| {
+            Own::Lanes.keep(&file);
             let lanes = LanesFile { file, again: OnceLock::new(), path: path.clone() };
             lanes.begin().map(|()| lanes)
         });
@@ -53,6 +56,7 @@ impl LanesFile {
         if let Ok(file) = again.and_then(Kept::new)
             && file.get().is_some_and(|file| file.try_lock().is_ok())
         {
+            Own::Lanes.keep(&file);
             let _ = self.again.set(file);
         }
     }
@@ -84,15 +88,34 @@ fn has_room(file: &File, bytes: u64) -> bool {
     sys::memory_files(file).is_some_and(|(free, total)| free >= bytes + total / 2)
 }
 
-/// Puts the lanes that killed processes left in `folder` into their recordings. What cannot be
-/// read or written is left alone: it may be another user's.
+/// Lets go of the lanes file in a child of a fork: its lock belongs to descriptor and mapping,
+/// which the child shares, and would hold for as long as the child lives. Async-signal-safe.
+pub(crate) fn close_in_child(region: &Region) {
+    sys::child::close_own();
+    region.leave();
+}
+
+/// Puts the lanes that killed processes left in `folder` into their recordings, on a thread of its
+/// own: what it writes to may be slow, or hang. Where there can be no thread, the next process on
+/// the host does it.
 pub(crate) fn adopt_stale(folder: &Path) {
+    let folder = folder.to_owned();
+    let body = move || {
+        // Nothing of this process depends on it.
+        let _ = std::panic::catch_unwind(|| adopt_all(&folder));
+    };
+    let _ = sys::spawn_quiet("ncclscope/adopt", body);
+}
+
+/// What cannot be read or written is left alone, and so is what belongs to other users.
+fn adopt_all(folder: &Path) {
     let Ok(entries) = std::fs::read_dir(folder) else { return };
+    let user = sys::peer::user();
     for entry in entries.flatten() {
         let name = entry.file_name();
         let is_one = name.to_str().is_some_and(|n| n.starts_with(PREFIX) && n.ends_with(SUFFIX));
         if is_one {
-            let _ = lanes_file::adopt(&entry.path());
+            let _ = lanes_file::adopt(&entry.path(), user);
         }
     }
 }

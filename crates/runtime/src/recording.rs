@@ -269,7 +269,7 @@ impl Open {
         let dir = std::path::absolute(dir)?;
         let (mut writer, path) = directory::create(&dir, &header, ring_bytes, nonce)?;
         let file = move_up(&mut writer).inspect_err(|_| drop(std::fs::remove_file(&path)))?;
-        let owner = Owner { pid: header.pid, process: header.process, recording: path.clone() };
+        let owner = Owner::new(header.pid, header.process, path.clone());
         lanes.iter().try_for_each(|lanes| lanes.belongs_to(&owner))?;
         let waiting = VecDeque::new();
         let words = Vec::new();

@@ -14,6 +14,7 @@ until somebody connects, but for a look every ten seconds.
 
 use crate::own;
 use crate::runtime::{Refusal, Runtime};
+use crate::sys::child::Own;
 use crate::sys::{self, descriptor::Kept, peer};
 use crate::window::Request;
 use std::collections::VecDeque;
@@ -71,7 +72,7 @@ fn listen(path: &Path) -> io::Result<Kept<UnixListener>> {
         listener.set_nonblocking(true)
     };
     ready().inspect_err(|_| drop(fs::remove_file(path)))?;
-    Kept::new(listener)
+    Kept::new(listener).inspect(|listener| Own::Control.keep(listener))
 }
 
 /// Answers, on a thread of its own.

@@ -15,6 +15,7 @@ use crate::codec::{BlockHeader, Decoder, HEADER, META_LANE};
 use crate::cursor::Cursor;
 use crate::define::{Definition, Definitions};
 use crate::error::Error;
+use crate::files::open_regular;
 use crate::handle::LANES;
 use crate::lanes_file::Owner;
 use crate::layout::{BLOCKS, HEADER_BYTES, Header, LANE_STRIDE, LANE_TABLE, SEGMENT, VITALS};
@@ -209,7 +210,7 @@ impl Follower {
     /// no such file for us.
     #[must_use]
     pub fn owner_is_gone(&self) -> Option<bool> {
-        let lanes = File::open(self.header.lanes_file.as_ref()?).ok()?;
+        let lanes = open_regular(self.header.lanes_file.as_ref()?, false).ok()?;
         let is_its = Owner::of(&lanes)?.wrote(&self.header);
         Some(is_its && lanes.try_lock_shared().is_ok())
     }

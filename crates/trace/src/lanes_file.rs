@@ -7,22 +7,25 @@ back, and the next store to such a page waits for the file system. Its owner hol
 `flock` for life, so that whoever gets the lock knows that the owner is dead.
 
 ```text
-0        owner: `NCCLLANE`, pid:u32@8, process:u32@12, length:u16@16 and path of the recording @18
+0        owner: `NCCLLANE`, pid:u32@8, process:u32@12, length:u16@16 and path of the recording @18,
+         home @4032: device:u64 inode:u64 mounts:u64 boot:u8[16]; orphan since:u64@4072 (s since 1970)
 4 KiB    lane table, as in the recording                         (crate::scratch)
 36 KiB   64 lane rings of 1 MiB, then 64 slot slabs of 80 KiB, as in the recording's scratch
 ```
 */
 
-use crate::define::{u16_at, u32_at};
+use crate::define::{u16_at, u32_at, u64_at};
+use crate::files::open_regular;
 use crate::handle::LANES;
 use crate::layout::{HEADER_BYTES, Header, LANE_STRIDE, LANE_TABLE, RING_BYTES, SLAB_BYTES, SLABS};
 use crate::scratch::LaneHeader;
 use std::ffi::OsStr;
-use std::fs::{File, OpenOptions, TryLockError};
-use std::io;
+use std::fs::{File, TryLockError};
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Where the lane table begins.
 pub const TABLE: u64 = 4096;
@@ -38,6 +41,57 @@ pub const PREFIX: &str = "ncclscope-";
 pub const SUFFIX: &str = ".lanes";
 const MAGIC: [u8; 8] = *b"NCCLLANE";
 const PATH: usize = 18;
+const HOME: usize = 4032;
+const ORPHAN_SINCE: usize = 4072;
+/// How long lanes wait for a process that sees their recording.
+const ORPHAN_FOR: Duration = Duration::from_secs(7 * 86_400);
+
+/// The directory of a recording, as it tells itself from those of the same path that other
+/// containers see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Home {
+    /// Device and inode of the directory.
+    pub directory: (u64, u64),
+    /// Number of the mount namespace: device numbers of file systems that go come again.
+    pub mounts: u64,
+    /// The kernel's boot id.
+    pub boot: [u8; 16],
+}
+
+impl Home {
+    /// Of the directory that `recording` lies in, as this process sees it. `None` where the system
+    /// does not tell.
+    #[must_use]
+    pub fn of(recording: &Path) -> Option<Home> {
+        let directory = std::fs::metadata(recording.parent()?).ok()?;
+        let mounts = std::fs::metadata("/proc/self/ns/mnt").ok()?.ino();
+        let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+        let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+        let boot = u128::from_str_radix(&digits, 16).ok()?.to_be_bytes();
+        Some(Home { directory: (directory.dev(), directory.ino()), mounts, boot })
+    }
+
+    fn encode(&self) -> [u8; 40] {
+        let mut out = [0; 40];
+        let (device, inode) = self.directory;
+        for (to, word) in out.chunks_exact_mut(8).zip([device, inode, self.mounts]) {
+            to.copy_from_slice(&word.to_le_bytes());
+        }
+        out[24..].copy_from_slice(&self.boot);
+        out
+    }
+
+    /// `None` where all is zero: an earlier version wrote the page.
+    fn decode(bytes: &[u8]) -> Option<Home> {
+        let boot = bytes.get(24..40)?.try_into().ok()?;
+        let home = Home {
+            directory: (u64_at(bytes, 0)?, u64_at(bytes, 8)?),
+            mounts: u64_at(bytes, 16)?,
+            boot,
+        };
+        (home.boot != [0; 16]).then_some(home)
+    }
+}
 
 /// Whose lanes they are: the file's first page.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,15 +102,24 @@ pub struct Owner {
     pub process: u32,
     /// The recording that the lanes belong to.
     pub recording: PathBuf,
+    /// Where that lies.
+    pub home: Option<Home>,
 }
 
 impl Owner {
-    /// The page. A path that does not fit is left out: nobody can then adopt the file.
+    /// The owner of lanes that belong to `recording`, whose directory exists.
+    #[must_use]
+    pub fn new(pid: u32, process: u32, recording: PathBuf) -> Owner {
+        let home = Home::of(&recording);
+        Owner { pid, process, recording, home }
+    }
+
+    /// The page. A path that does not fit is left out: no process can then adopt the file.
     #[must_use]
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut out = [0; HEADER_BYTES];
         let path = self.recording.as_os_str().as_bytes();
-        let path = if path.len() <= HEADER_BYTES - PATH { path } else { &[] };
+        let path = if path.len() <= HOME - PATH { path } else { &[] };
         let length = u16::try_from(path.len()).unwrap_or(0);
         let mut put = |at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
         put(0, &MAGIC);
@@ -64,6 +127,7 @@ impl Owner {
         put(12, &self.process.to_le_bytes());
         put(16, &length.to_le_bytes());
         put(PATH, path);
+        put(HOME, &self.home.map_or([0; 40], |home| home.encode()));
         out
     }
 
@@ -79,6 +143,7 @@ impl Owner {
             pid: u32_at(bytes, 8)?,
             process: u32_at(bytes, 12)?,
             recording: OsStr::from_bytes(path).into(),
+            home: Home::decode(bytes.get(HOME..)?),
         })
     }
 
@@ -104,39 +169,91 @@ pub enum Adopted {
     Alive,
     /// Its contents are in the recording now, and the file is gone.
     Kept,
-    /// The recording is closed, or not there: the file was removed.
+    /// The recording is closed, or is no more: the file was removed.
     Useless,
+    /// The recording cannot be seen from here, where another container's directories may have its
+    /// path: the file waits for a process that sees it, for a week.
+    Orphan,
 }
 
-/// Puts the lanes of a dead process into its recording and removes the file `lanes`.
+/// What a lanes file's path leads to.
+enum Found {
+    /// Its recording, which is closed or has the lanes now.
+    Its(Adopted),
+    /// No file, or a recording of another process.
+    Gone,
+    /// Something that is no recording we could read.
+    Unknown,
+}
+
+/// Puts the lanes of a dead process into its recording and removes the file `lanes`, which must be
+/// `user`'s (the caller's effective user id): its contents say which file is written to.
 ///
 /// # Errors
-/// The system's; both files are then as they were, or the recording has become longer.
-pub fn adopt(lanes: &Path) -> io::Result<Adopted> {
-    let file = OpenOptions::new().read(true).write(true).open(lanes)?;
+/// The system's, or that the file is another user's; both files are then as they were, or the
+/// recording has become longer.
+pub fn adopt(lanes: &Path, user: u32) -> io::Result<Adopted> {
+    let file = open_regular(lanes, true)?;
+    if file.metadata()?.uid() != user {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is another user's"));
+    }
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => return Ok(Adopted::Alive),
         Err(TryLockError::Error(error)) => return Err(error),
     }
-    // Without its first page it was created just now, and its owner is about to take the lock.
-    let Some(owner) = Owner::of(&file) else { return Ok(Adopted::Alive) };
-    let adopted = match OpenOptions::new().read(true).write(true).open(&owner.recording) {
+    let Some(owner) = Owner::of(&file) else {
+        // It was created just now, and its owner is about to take the lock; or that died before
+        // it had a recording.
+        if !has_waited(&file)? {
+            return Ok(Adopted::Alive);
+        }
+        std::fs::remove_file(lanes)?;
+        return Ok(Adopted::Useless);
+    };
+    let found = match open_regular(&owner.recording, true) {
         Ok(recording) => keep(&file, &owner, lanes, &recording)?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Adopted::Useless,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Found::Gone,
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => Found::Gone,
         Err(error) => return Err(error),
+    };
+    let adopted = match found {
+        Found::Its(adopted) => adopted,
+        // In the very directory that it was made in it is not any more.
+        Found::Gone if owner.home.is_some() && Home::of(&owner.recording) == owner.home => {
+            Adopted::Useless
+        }
+        Found::Gone | Found::Unknown if has_waited(&file)? => Adopted::Useless,
+        Found::Gone | Found::Unknown => return Ok(Adopted::Orphan),
     };
     std::fs::remove_file(lanes)?;
     Ok(adopted)
 }
 
-fn keep(file: &File, owner: &Owner, lanes: &Path, recording: &File) -> io::Result<Adopted> {
-    let mut page = [0; HEADER_BYTES];
-    recording.read_exact_at(&mut page, 0)?;
-    let mut header = Header::decode(&page).map_err(io::Error::other)?;
-    let is_its = owner.wrote(&header) && header.lanes_file.as_deref() == Some(lanes);
-    if header.closed || !is_its {
-        return Ok(Adopted::Useless);
+/// True if the lanes were found without their recording long ago; notes the first time.
+fn has_waited(file: &File) -> io::Result<bool> {
+    let mut since = [0; 8];
+    file.read_at(&mut since, ORPHAN_SINCE as u64)?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    match u64::from_le_bytes(since) {
+        0 => file.write_all_at(&now.to_le_bytes(), ORPHAN_SINCE as u64).map(|()| false),
+        since => Ok(now.saturating_sub(since) > ORPHAN_FOR.as_secs()),
+    }
+}
+
+fn keep(file: &File, owner: &Owner, lanes: &Path, recording: &File) -> io::Result<Found> {
+    let mut page = Vec::new();
+    recording.take(HEADER_BYTES as u64).read_to_end(&mut page)?;
+    let Ok(mut header) = Header::decode(&page) else { return Ok(Found::Unknown) };
+    if !owner.wrote(&header) {
+        return Ok(Found::Gone);
+    }
+    // Those name no lanes any more.
+    if header.closed || header.lanes_shared {
+        return Ok(Found::Its(Adopted::Useless));
+    }
+    if header.lanes_file.as_deref() != Some(lanes) {
+        return Ok(Found::Gone);
     }
     copy(file, TABLE, RINGS - TABLE, recording, LANE_TABLE)?;
     let mut table = vec![0; LANES * LANE_STRIDE];
@@ -151,7 +268,7 @@ fn keep(file: &File, owner: &Owner, lanes: &Path, recording: &File) -> io::Resul
     header.lanes_shared = true;
     header.lanes_file = None;
     recording.write_all_at(&header.encode(), 0)?;
-    Ok(Adopted::Kept)
+    Ok(Found::Its(Adopted::Kept))
 }
 
 /// Copies up to `len` bytes, leaving out pieces (of a slab's size, so that no slot is cut) that are
@@ -179,10 +296,15 @@ mod tests {
 
     #[test]
     fn the_owner_is_kept() {
-        let owner = Owner { pid: 7, process: 1023, recording: "/x/y-7.nscope".into() };
-        assert_eq!(Owner::decode(&owner.encode()), Some(owner));
+        let here = Owner::new(7, 1023, "/proc/y-7.nscope".into());
+        assert!(here.home.is_some());
+        let nowhere = Owner::new(7, 1023, "/x/y-7.nscope".into());
+        assert_eq!(nowhere.home, None);
+        for owner in [here, nowhere] {
+            assert_eq!(Owner::decode(&owner.encode()), Some(owner));
+        }
         assert_eq!(Owner::decode(&[0; HEADER_BYTES]), None);
-        let long = Owner { pid: 7, process: 1, recording: "x".repeat(5000).into() };
+        let long = Owner::new(7, 1, "x".repeat(5000).into());
         assert_eq!(Owner::decode(&long.encode()).unwrap().recording, PathBuf::new());
     }
 }

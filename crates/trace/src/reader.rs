@@ -11,6 +11,7 @@ use crate::clock::{ClockSync, TickMap};
 use crate::codec::{self, BadBlock, BlockHeader, Decoder, HEADER, META_LANE};
 use crate::define::{Comm, Definition, Definitions, StrId};
 use crate::error::Error;
+use crate::files::open_regular;
 use crate::handle::LANES;
 use crate::lanes_file::{self, Owner};
 use crate::layout::{
@@ -165,7 +166,7 @@ impl Recording {
     }
 
     fn lanes_file(&self) -> Option<File> {
-        let file = File::open(self.header.lanes_file.as_ref()?).ok()?;
+        let file = open_regular(self.header.lanes_file.as_ref()?, false).ok()?;
         let owner = Owner::of(&file)?;
         owner.wrote(&self.header).then_some(file)
     }

@@ -14,7 +14,7 @@ use ncclscope_trace::{
 };
 use proptest::prelude::*;
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// A record that does not shrink to nothing in a block.
@@ -134,7 +134,7 @@ fn with_lanes(folder: &Path) -> (PathBuf, PathBuf, File) {
     let header = Header { pid, process, lanes_file: Some(lanes.clone()), ..Header::default() };
     let mut writer = Writer::create(&path, header, 0).unwrap();
     writer.append(0, 0, &words(1000..1001)).unwrap();
-    let owner = Owner { pid, process, recording: path.clone() };
+    let owner = Owner::new(pid, process, path.clone());
     let file = lanes_file(&lanes, &owner, &words(1000..1002));
     file.lock().unwrap();
     (path, lanes, file)
@@ -150,7 +150,8 @@ fn what_a_killed_process_left_in_its_lanes_is_told_once() {
         assert_eq!(follower.end(), None);
         drop(owner);
         if adopted {
-            adopt(&lanes).unwrap();
+            let user = std::fs::metadata(&lanes).unwrap().uid();
+            adopt(&lanes, user).unwrap();
         }
         assert_eq!(ticks(&mut follower), [(0, 1001)], "it was killed");
         assert_eq!(follower.end(), Some(End::Killed));

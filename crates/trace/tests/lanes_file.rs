@@ -9,8 +9,10 @@ use ncclscope_trace::layout::{HEADER_BYTES, Header, SLAB_BYTES};
 use ncclscope_trace::scratch::{lane, slot};
 use ncclscope_trace::{Detail, Handle, Recording, Start, Writer};
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 struct Case {
     dir: tempfile::TempDir,
@@ -27,7 +29,7 @@ fn killed() -> Case {
     let (pid, process) = OWNER;
     let header = Header { pid, process, lanes_file: Some(lanes.clone()), ..Header::default() };
     Writer::create(&recording, header, 1 << 20).unwrap();
-    let owner = Owner { pid, process, recording: recording.clone() };
+    let owner = Owner::new(pid, process, recording.clone());
     let (handle, parent) = (Handle(9), Handle::NULL);
     let start = Start { ticks: 1000, comm: 0, handle, parent, detail: Detail::Group }.pack();
     let file = lanes_file(&lanes, &owner, start.words());
@@ -39,6 +41,20 @@ fn killed() -> Case {
     file.write_all_at(&tag.to_le_bytes(), step + slot::STEP_TAG as u64).unwrap();
     file.set_len(SLABS_AT + SLAB_BYTES as u64).unwrap();
     Case { dir, recording, lanes }
+}
+
+fn user() -> u32 {
+    std::fs::metadata("/proc/self").unwrap().uid()
+}
+
+fn adopt_own(lanes: &Path) -> std::io::Result<Adopted> {
+    adopt(lanes, user())
+}
+
+/// Replaces the owner's page.
+fn own(lanes: &Path, owner: &Owner) {
+    let file = OpenOptions::new().write(true).open(lanes).unwrap();
+    file.write_all_at(&owner.encode(), 0).unwrap();
 }
 
 fn expect_whole(case: &Case) {
@@ -53,7 +69,7 @@ fn expect_whole(case: &Case) {
 fn lanes_are_read_where_they_are_and_after_they_were_adopted() {
     let case = killed();
     expect_whole(&case);
-    assert_eq!(adopt(&case.lanes).unwrap(), Adopted::Kept);
+    assert_eq!(adopt_own(&case.lanes).unwrap(), Adopted::Kept);
     assert!(!case.lanes.exists());
     expect_whole(&case);
     let header = Recording::open(&case.recording).unwrap().header().clone();
@@ -65,9 +81,9 @@ fn the_lanes_of_a_living_process_are_left_alone() {
     let case = killed();
     let owner = File::open(&case.lanes).unwrap();
     owner.lock().unwrap();
-    assert_eq!(adopt(&case.lanes).unwrap(), Adopted::Alive);
+    assert_eq!(adopt_own(&case.lanes).unwrap(), Adopted::Alive);
     drop(owner);
-    assert_eq!(adopt(&case.lanes).unwrap(), Adopted::Kept);
+    assert_eq!(adopt_own(&case.lanes).unwrap(), Adopted::Kept);
 }
 
 #[test]
@@ -78,19 +94,103 @@ fn lanes_that_nobody_can_use_are_removed() {
     file.read_exact_at(&mut page, 0).unwrap();
     page[16] = 1;
     file.write_all_at(&page, 0).unwrap();
-    assert_eq!(adopt(&closed.lanes).unwrap(), Adopted::Useless);
+    assert_eq!(adopt_own(&closed.lanes).unwrap(), Adopted::Useless);
     assert!(!closed.lanes.exists());
     let gone = killed();
     std::fs::remove_file(&gone.recording).unwrap();
-    assert_eq!(adopt(&gone.lanes).unwrap(), Adopted::Useless);
+    assert_eq!(adopt_own(&gone.lanes).unwrap(), Adopted::Useless);
     let of_another = killed();
-    let page = Owner { pid: 1, process: 5, recording: of_another.recording.clone() }.encode();
+    let page = Owner::new(1, 5, of_another.recording.clone()).encode();
     let file = OpenOptions::new().write(true).open(&of_another.lanes).unwrap();
     file.write_all_at(&page, 0).unwrap();
     let problem = Recording::open(&of_another.recording).unwrap().problems()[0].clone();
     assert!(problem.contains("are not here"), "{problem}");
-    assert_eq!(adopt(&of_another.lanes).unwrap(), Adopted::Useless);
+    assert_eq!(adopt_own(&of_another.lanes).unwrap(), Adopted::Useless);
     assert!(Recording::open(&of_another.recording).unwrap().header().lanes_file.is_some());
+}
+
+/// The same path is another directory in another container, or nothing; and a file system that is
+/// mounted later may get the device number of one that went.
+#[test]
+fn lanes_whose_recording_cannot_be_seen_from_here_are_left() {
+    let home = |case: &Case| Owner::new(OWNER.0, OWNER.1, case.recording.clone());
+    type Change = fn(&mut Owner);
+    let changes: [Change; 6] = [
+        |owner| owner.home = None,
+        |owner| owner.recording = "/nonexistent/x.nscope".into(),
+        |owner| owner.recording = "/dev/null/x.nscope".into(),
+        |owner| owner.home.iter_mut().for_each(|home| home.directory.1 += 1),
+        |owner| owner.home.iter_mut().for_each(|home| home.mounts += 1),
+        |owner| owner.home.iter_mut().for_each(|home| home.boot[3] ^= 1),
+    ];
+    for change in changes {
+        let case = killed();
+        let mut owner = home(&case);
+        change(&mut owner);
+        own(&case.lanes, &owner);
+        let elsewhere = case.dir.path().join("elsewhere");
+        std::fs::rename(&case.recording, &elsewhere).unwrap();
+        for _ in 0..2 {
+            assert_eq!(adopt_own(&case.lanes).unwrap(), Adopted::Orphan);
+        }
+        // A process of the same container comes.
+        std::fs::rename(&elsewhere, &case.recording).unwrap();
+        own(&case.lanes, &home(&case));
+        assert_eq!(adopt_own(&case.lanes).unwrap(), Adopted::Kept);
+        expect_whole(&case);
+    }
+    let case = killed();
+    std::fs::write(&case.recording, "a later ncclscope's, for all we know").unwrap();
+    assert_eq!(adopt_own(&case.lanes).unwrap(), Adopted::Orphan);
+}
+
+#[test]
+fn lanes_that_no_process_came_for_go_after_a_week() {
+    const SINCE: u64 = 4072;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    for (days, expected) in [(6, Adopted::Orphan), (8, Adopted::Useless)] {
+        let case = killed();
+        own(&case.lanes, &Owner::new(1, 2, "/nonexistent/x.nscope".into()));
+        let file = OpenOptions::new().write(true).open(&case.lanes).unwrap();
+        file.write_all_at(&(now - 86_400 * days).to_le_bytes(), SINCE).unwrap();
+        assert_eq!(adopt_own(&case.lanes).unwrap(), expected);
+        assert_eq!(case.lanes.exists(), expected == Adopted::Orphan);
+        // Of a process that died before it had a recording.
+        let young = case.dir.path().join("young.lanes");
+        let file = File::create(&young).unwrap();
+        file.write_all_at(&(now - 86_400 * days).to_le_bytes(), SINCE).unwrap();
+        adopt_own(&young).unwrap();
+        assert_eq!(young.exists(), expected == Adopted::Orphan);
+    }
+}
+
+#[test]
+fn the_lanes_of_another_user_are_left_alone() {
+    let case = killed();
+    let error = adopt(&case.lanes, user() + 1).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
+    expect_whole(&case);
+}
+
+/// What a hostile or broken process may leave: nothing of it is waited for, or written to.
+#[test]
+fn lanes_and_recordings_that_are_no_files_are_left_alone() {
+    let case = killed();
+    let fifo = case.dir.path().join("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let link = case.dir.path().join("link");
+    std::os::unix::fs::symlink(&case.recording, &link).unwrap();
+    for recording in [&fifo, &link] {
+        own(&case.lanes, &Owner::new(OWNER.0, OWNER.1, recording.clone()));
+        assert!(adopt_own(&case.lanes).is_err(), "{recording:?}");
+    }
+    let lanes = case.dir.path().join("link.lanes");
+    std::os::unix::fs::symlink(&case.lanes, &lanes).unwrap();
+    for lanes in [&fifo, &lanes] {
+        assert!(adopt_own(lanes).is_err(), "{lanes:?}");
+    }
+    own(&case.lanes, &Owner::new(OWNER.0, OWNER.1, case.recording.clone()));
+    assert_eq!(adopt_own(&case.lanes).unwrap(), Adopted::Kept);
 }
 
 #[test]
@@ -98,7 +198,7 @@ fn a_file_without_its_first_page_is_somebodys_in_a_moment() {
     let case = killed();
     let young = case.dir.path().join("young.lanes");
     File::create(&young).unwrap();
-    assert_eq!(adopt(&young).unwrap(), Adopted::Alive);
+    assert_eq!(adopt_own(&young).unwrap(), Adopted::Alive);
     assert!(young.exists());
 }
 

@@ -39,6 +39,10 @@ pub fn play(plugin: &Plugin, contexts: &[u64], name: &str, threads: usize) {
         "term-flag" => terminate_in_order(&busy),
         "term-exit" => terminate_at_once(&busy),
         "fork" => return fork_once(plugin, first),
+        "fork-kill" => {
+            leave_a_child();
+            kill_with_a_step_in_flight(plugin, first);
+        }
         "exec-busy" => busy(&execute),
         "fork-busy" => busy(&|| (0..CHILDREN).for_each(|n| fork_among_threads(plugin, first, n))),
         "dlclose" => busy(&|| unload_early(plugin)),
@@ -188,6 +192,27 @@ fn fork_once(plugin: &Plugin, context: u64) {
         std::process::exit(0);
     }
     wait_for(child);
+}
+
+/// A child that outlives this process, as PyTorch's workers may: its process id is on standard
+/// output.
+fn leave_a_child() {
+    // SAFETY: the child only makes system calls.
+    let child = unsafe { libc::fork() };
+    if child != 0 {
+        let word = format!("child {child}\n");
+        // SAFETY: the buffer is valid for its length.
+        unsafe { libc::write(1, word.as_ptr().cast(), word.len()) };
+        return;
+    }
+    for descriptor in 0..3 {
+        // SAFETY: no preconditions; who reads our output does not wait for the child then.
+        unsafe { libc::close(descriptor) };
+    }
+    // SAFETY: no preconditions.
+    unsafe { libc::sleep(CHILD_PATIENCE) };
+    // SAFETY: ends the child at once.
+    unsafe { libc::_exit(0) };
 }
 
 /// While other threads are inside callbacks: the child plays, initialises a communicator of its own

@@ -263,17 +263,73 @@ fn lanes_of_a_killed_process_are_kept_until_the_next_one_adopts_them() {
     play(dir.path(), 6, 100, "kill", &env);
     assert_eq!(lanes_files(shm.path()), 1);
     let before = count(&recordings(dir.path())[0]);
-    let next = tempfile::tempdir().unwrap();
-    // The drain thread adopts; a process that is over at once may end before it begins.
-    let mut rounds = 0..20;
-    while lanes_files(shm.path()) != 0 {
-        assert!(rounds.next().is_some(), "nobody adopts");
-        let output = play(next.path(), 6, 1000, "finalize", &env);
-        assert!(survived(&output), "{output:?}");
-    }
+    adopt(shm.path());
     let recording = &recordings(dir.path())[0];
     assert!(recording.header().lanes_shared);
     assert_eq!(count(recording), before);
+}
+
+/// The next process takes the lanes in `shm`, which are there.
+fn adopt(shm: &Path) {
+    let next = tempfile::tempdir().unwrap();
+    let env = [("NCCLSCOPE_LANES", shm.to_str().unwrap())];
+    let mut rounds = 0..20;
+    while lanes_files(shm) != 0 {
+        assert!(rounds.next().is_some(), "nothing adopts");
+        let output = play(next.path(), 6, 1000, "finalize", &env);
+        assert!(survived(&output), "{output:?}");
+    }
+}
+
+/// A lock of the lanes is shared by a child of fork, through its descriptor and its mapping.
+#[test]
+fn a_child_that_outlives_its_rank_does_not_keep_the_lanes() {
+    let (shm, dir) = (memory(), tempfile::tempdir().unwrap());
+    let (lanes, control) = (shm.path().to_str().unwrap(), dir.path().join("control"));
+    let env = [("NCCLSCOPE_LANES", lanes), ("NCCLSCOPE_CONTROL", control.to_str().unwrap())];
+    let output = play(&dir.path().join("run"), 6, 100, "fork-kill", &env);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let child = text.lines().find_map(|line| line.strip_prefix("child ")).unwrap();
+    let proc = Path::new("/proc").join(child);
+    assert_eq!(lanes_files(shm.path()), 1);
+    adopt(shm.path());
+    assert!(proc.exists(), "the child has ended before its time");
+    assert!(!std::fs::read_to_string(proc.join("maps")).unwrap().contains(".lanes"));
+    let socket = std::fs::read_dir(control).unwrap().next().unwrap().unwrap().path();
+    let refused = std::os::unix::net::UnixStream::connect(socket).unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused, "nothing answers there");
+    assert!(Command::new("kill").arg(child).status().unwrap().success());
+    let recording = &recordings(&dir.path().join("run"))[0];
+    assert!(recording.header().lanes_shared);
+    assert_eq!(count(recording).started[&EventKind::Coll], 101);
+}
+
+/// Containers that share `/dev/shm`, but not the place of the recordings.
+#[test]
+fn another_container_leaves_the_lanes_of_a_killed_rank_alone() {
+    let (shm, dir) = (memory(), tempfile::tempdir().unwrap());
+    let env = [("NCCLSCOPE_LANES", shm.path().to_str().unwrap())];
+    play(dir.path(), 6, 100, "kill", &env);
+    let script = format!(
+        "mount -t tmpfs none {} && for i in 1 2 3; do \"$@\" || exit 1; done",
+        dir.path().display()
+    );
+    let mut command = Command::new("unshare");
+    command.args(["--map-root-user", "--mount", "sh", "-c", &script, "sh"]);
+    command.arg(env!("CARGO_BIN_EXE_fake-nccl")).arg(plugin()).args(["6", "allreduce"]);
+    command.args(["--ops", "1000", "--end", "finalize"]);
+    let output = command.env("NCCLSCOPE_DIR", dir.path()).envs(env).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    if stderr.contains("unshare:") || stderr.contains("mount:") {
+        println!("skipped: no right to mount a small file system here: {stderr}");
+        return;
+    }
+    assert!(survived(&output), "{output:?}");
+    assert_eq!(lanes_files(shm.path()), 1, "they are not the other container's to remove");
+    adopt(shm.path());
+    let recording = &recordings(dir.path())[0];
+    assert!(recording.header().lanes_shared);
+    assert_eq!(count(recording).started[&EventKind::Coll], 101);
 }
 
 #[test]

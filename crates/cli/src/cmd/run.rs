@@ -13,8 +13,9 @@ use crate::failure::{ENVIRONMENT, Failure, tell, warn};
 use crate::input::{Input, recordings_in};
 use crate::plugin;
 use crate::time::Moment;
-use ncclscope_trace::{Recording, lanes_file};
-use rustix::process::{Pid, Signal, kill_process};
+use ncclscope_trace::Recording;
+use ncclscope_trace::lanes_file::{self, Adopted};
+use rustix::process::{Pid, Signal, geteuid, kill_process};
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
@@ -147,7 +148,12 @@ fn adopt_lanes(directory: &Path) {
     });
     for file in lanes {
         // A rank that outlived the command still needs it; one that is gone was adopted already.
-        match lanes_file::adopt(&file) {
+        match lanes_file::adopt(&file, geteuid().as_raw()) {
+            Ok(Adopted::Orphan) => tell(format_args!(
+                "warning: the last records of a killed rank stay in {}: their recording is not \
+                 where the rank made it",
+                file.display()
+            )),
             Err(error) if error.kind() != ErrorKind::NotFound => tell(format_args!(
                 "warning: the last records of a killed rank stay in {}: {error}",
                 file.display()

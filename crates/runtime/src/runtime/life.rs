@@ -9,7 +9,7 @@ use crate::log::{Logger, Severity, is_over};
 use crate::meter::Farewell;
 use crate::reply::Reply;
 use crate::sys::mask::ActivationMask;
-use crate::{probe, sys};
+use crate::{lanes, probe, sys};
 use core::sync::atomic::Ordering;
 use ncclscope_recorder::{board, clock, gate};
 use ncclscope_trace::Comm;
@@ -191,6 +191,7 @@ fn comm(index: u16, info: &CommInfo, nccl_version: u32) -> Comm {
 pub(super) extern "C" fn in_child() {
     sys::note_fork();
     Runtime::get().kill();
+    lanes::close_in_child(&Runtime::get().recorder.region);
 }
 
 pub(super) extern "C" fn at_exit() {

@@ -59,6 +59,12 @@ impl Identity {
         }
     }
 
+    /// Device and inode.
+    pub(crate) fn words(self) -> (u64, u64) {
+        let (major, minor) = self.device;
+        (u64::from(major) << 32 | u64::from(minor), self.inode)
+    }
+
     fn of_older(file: BorrowedFd<'_>) -> io::Result<Identity> {
         // SAFETY: zero is a valid value of this plain C struct.
         let mut found: libc::stat = unsafe { core::mem::zeroed() };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The system calls of this crate that std has no door to.
 
+pub(crate) mod child;
 pub(crate) mod cuda;
 pub(crate) mod descriptor;
 pub(crate) mod exec;

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Descriptors that a child of a fork must not keep: what is locked or listened to by them would
+//! stay so for as long as the child lives.
+
+use super::descriptor::{Identity, Kept};
+use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+/// What such a descriptor is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Own {
+    /// The lanes file, which is locked.
+    Lanes,
+    /// The control socket, which is listened to.
+    Control,
+}
+
+struct Number {
+    number: AtomicI32,
+    device: AtomicU64,
+    inode: AtomicU64,
+}
+
+const NONE: i32 = -1;
+static OWN: [Number; 2] = [const {
+    let (device, inode) = (AtomicU64::new(0), AtomicU64::new(0));
+    Number { number: AtomicI32::new(NONE), device, inode }
+}; 2];
+
+impl Own {
+    /// Children close `file` from now on, as long as its number leads to it.
+    pub(crate) fn keep<T: AsFd>(self, file: &Kept<T>) {
+        let Some(fd) = file.get().map(|file| file.as_fd().as_raw_fd()) else { return };
+        let own = &OWN[self as usize];
+        let (device, inode) = file.identity().words();
+        own.number.store(NONE, Ordering::Relaxed);
+        own.device.store(device, Ordering::Release);
+        own.inode.store(inode, Ordering::Release);
+        own.number.store(fd, Ordering::Release);
+    }
+}
+
+/// Closes them, in the child of a fork. Async-signal-safe.
+pub(crate) fn close_own() {
+    for own in &OWN {
+        let fd = own.number.swap(NONE, Ordering::AcqRel);
+        let kept = (own.device.load(Ordering::Acquire), own.inode.load(Ordering::Acquire));
+        if fd == NONE {
+            continue;
+        }
+        // SAFETY: the number is only asked what it leads to, and may lead nowhere.
+        let found = Identity::of(unsafe { BorrowedFd::borrow_raw(fd) });
+        if found.is_ok_and(|found| found.words() == kept) {
+            // SAFETY: the child's copy of a descriptor of ours, which nothing uses there: its owners
+            // are threads that the child does not have, and statics that are not dropped.
+            unsafe { libc::close(fd) };
+        }
+    }
+}
