@@ -6,8 +6,8 @@ use ncclscope_trace::layout::Header;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Creates `HOST-PID.nscope` in `dir`. Where a process of that name left one (an earlier one, or one
-/// in another container), the file gets `nonce` behind it, a number that other processes are
+/// Creates `HOST-PID.nscope` in `dir`. Where a process of that name left one (an earlier one, or
+/// one in another container), the file gets `nonce` behind it, a number that other processes are
 /// unlikely to have.
 pub(crate) fn create(
     dir: &Path,

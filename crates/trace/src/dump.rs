@@ -62,8 +62,8 @@ impl Checkpoint {
     }
 
     /// Does the same in a directory where dumps of other processes may lie. The file gets `name`,
-    /// or, where another process has put one of that name there (in another container, with the same
-    /// host name and process id), the name with `number` behind it. Returns its path.
+    /// or, where another process has put one of that name there (in another container, with the
+    /// same host name and process id), the name with `number` behind it. Returns its path.
     ///
     /// # Errors
     /// As those of [`Checkpoint::write`]; also where this process has written there before.

@@ -8,7 +8,7 @@ back, and the next store to such a page waits for the file system. Its owner hol
 
 ```text
 0        owner: `NCCLLANE`, pid:u32@8, process:u32@12, length:u16@16 and path of the recording @18,
-         home @4032: device:u64 inode:u64 mounts:u64 boot:u8[16]; orphan since:u64@4072 (s since 1970)
+         home @4032: device:u64 inode:u64 mounts:u64 boot:u8[16], orphan since:u64@4072 (in s)
 4 KiB    lane table, as in the recording                         (crate::scratch)
 36 KiB   64 lane rings of 1 MiB, then 64 slot slabs of 80 KiB, as in the recording's scratch
 ```

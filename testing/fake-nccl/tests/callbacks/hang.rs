@@ -37,6 +37,8 @@ fn check(version: usize, (script, says, _): (&str, &str, usize)) {
     assert!(hung.contains(says), "v{version} {script}: {hung}");
     assert!(hung.contains("communicator 0xc0ffee"), "v{version} {script}: {hung}");
     assert!(over.starts_with("recovered after "), "v{version} {script}: {over}");
+    let freezes = played.recording.header().freezes;
+    assert_eq!(freezes, 1, "v{version} {script}: what led to it is kept");
 }
 
 #[test]
@@ -55,6 +57,7 @@ fn what_is_no_hang_is_left_alone() {
     let check = |version| {
         let played = watched(version, "hang-quiet");
         assert_eq!(played.recording.hangs(), [], "v{version}");
+        assert_eq!(played.recording.header().freezes, 0, "v{version}");
     };
     std::thread::scope(|scope| {
         for version in [3, 4, 7] {
