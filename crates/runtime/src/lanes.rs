@@ -46,16 +46,15 @@ impl LanesFile {
         self.file.get().or_else(|| self.again.get()?.get())
     }
 
-    /// Where the host has closed the file, with it went the lock that says that its owner lives:
-    /// opens and locks it again, once. Where that fails, further lanes are private.
+    /// Where the host has closed the file, opens it again, once. The lock that says that its owner
+    /// lives is still there: the mapping of the lanes holds it. Where opening fails, further lanes
+    /// are private.
     pub(crate) fn find_again(&self) {
         if self.file().is_some() || self.again.get().is_some() {
             return;
         }
         let again = descriptor::open_again(&self.path, self.file.identity());
-        if let Ok(file) = again.and_then(Kept::new)
-            && file.get().is_some_and(|file| file.try_lock().is_ok())
-        {
+        if let Ok(file) = again.and_then(Kept::new) {
             Own::Lanes.keep(&file);
             let _ = self.again.set(file);
         }

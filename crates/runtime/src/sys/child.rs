@@ -51,9 +51,39 @@ pub(crate) fn close_own() {
         // SAFETY: the number is only asked what it leads to, and may lead nowhere.
         let found = Identity::of(unsafe { BorrowedFd::borrow_raw(fd) });
         if found.is_ok_and(|found| found.words() == kept) {
-            // SAFETY: the child's copy of a descriptor of ours, which nothing uses there: its owners
-            // are threads that the child does not have, and statics that are not dropped.
+            // SAFETY: the child's copy of a descriptor of ours, which nothing uses there: its
+            // owners are threads that the child does not have, and statics that are not dropped.
             unsafe { libc::close(fd) };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::lanes::LanesFile;
+    use ncclscope_recorder::region::Region;
+    use std::fs::File;
+    use std::os::fd::AsRawFd;
+
+    /// As a host does that closes all files: the lock stays, and so does the way to the file.
+    #[test]
+    fn lanes_that_the_host_has_closed_stay_locked_and_are_found_again() {
+        let folder = tempfile::Builder::new().prefix("nccl-").tempdir_in("/dev/shm").unwrap();
+        let lanes = LanesFile::create(folder.path(), 7, 1).unwrap();
+        let number = lanes.with_room(0).unwrap().as_raw_fd();
+        let region = Region::new();
+        region.reserve(lanes.with_room(0)).unwrap();
+        // SAFETY: what has the number is asked for its inode before each use.
+        assert_eq!(unsafe { libc::close(number) }, 0);
+        assert!(lanes.with_room(0).is_none());
+        lanes.find_again();
+        assert!(lanes.with_room(0).is_some());
+        let locked = || File::open(lanes.path()).unwrap().try_lock_shared().is_err();
+        assert!(locked());
+        // In a child of fork there is nothing of it left.
+        super::close_own();
+        assert!(lanes.with_room(0).is_none() && locked());
+        region.leave();
+        assert!(!locked());
     }
 }
