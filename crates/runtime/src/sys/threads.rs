@@ -2,6 +2,7 @@
 //! Threads of this process as the system sees them, from `/proc/self/task`.
 
 use std::fs;
+use std::io;
 
 /// A thread at one moment.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -10,7 +11,7 @@ pub(crate) struct Seen {
     pub(crate) tid: u32,
     /// Its name; empty unknown.
     pub(crate) name: String,
-    /// `R`, `S`, `D`, `T`…; 0 if the thread is gone.
+    /// `R`, `S`, `D`, `T`…; [`GONE`]; or [`UNKNOWN`], and then nothing else is known either.
     pub(crate) state: u8,
     /// Where it waits in the kernel; empty if the system does not tell.
     pub(crate) place: String,
@@ -20,11 +21,27 @@ pub(crate) struct Seen {
     pub(crate) run_delay_ns: u64,
 }
 
+/// The state of a thread that has ended.
+pub(crate) const GONE: u8 = 0;
+/// The state of a thread that cannot be looked at: no descriptor is left, or `/proc` is not there.
+pub(crate) const UNKNOWN: u8 = b'?';
+
 /// Looks at a thread of this process.
 pub(crate) fn look(tid: u32) -> Seen {
-    let read = |file: &str| fs::read_to_string(format!("/proc/self/task/{tid}/{file}"));
-    let Ok(stat) = read("stat") else { return Seen { tid, ..Seen::default() } };
-    let (name, state) = name_and_state(&stat).unwrap_or_default();
+    look_in("/proc/self/task", tid)
+}
+
+/// `tasks` has a directory for each thread of the process.
+fn look_in(tasks: &str, tid: u32) -> Seen {
+    let read = |file: &str| fs::read_to_string(format!("{tasks}/{tid}/{file}"));
+    let stat = match read("stat") {
+        Ok(stat) => stat,
+        Err(error) => {
+            let state = if is_gone(&error, tasks) { GONE } else { UNKNOWN };
+            return Seen { tid, state, ..Seen::default() };
+        }
+    };
+    let (name, state) = name_and_state(&stat).unwrap_or((String::new(), UNKNOWN));
     // The sums of `stat` are too coarse: a tick of 10 ms.
     let schedstat = read("schedstat").unwrap_or_default();
     let mut times = schedstat.split_whitespace().map(|word| word.parse().unwrap_or(0));
@@ -32,6 +49,15 @@ pub(crate) fn look(tid: u32) -> Seen {
     let place = if place == "0" { String::new() } else { place };
     let (cpu_ns, run_delay_ns) = (times.next().unwrap_or(0), times.next().unwrap_or(0));
     Seen { tid, name, state, place, cpu_ns, run_delay_ns }
+}
+
+/// Whether that a thread's file cannot be read means that the thread is gone. Where the asking
+/// thread is not found by its own id either, `/proc` is missing, or another namespace's.
+fn is_gone(error: &io::Error, tasks: &str) -> bool {
+    let is_missing = matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH));
+    // SAFETY: no argument, and it cannot fail.
+    let own = unsafe { libc::gettid() };
+    is_missing && fs::metadata(format!("{tasks}/{own}/stat")).is_ok()
 }
 
 /// `TID (NAME) STATE …`; the name may hold anything.
@@ -57,7 +83,22 @@ mod tests {
         let until = std::time::Instant::now() + std::time::Duration::from_millis(30);
         while std::time::Instant::now() < until {}
         assert!(own().cpu_ns > before.cpu_ns);
-        assert_eq!(look(u32::MAX).state, 0);
+        assert_eq!(look(u32::MAX).state, GONE);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_unknown_and_not_gone() {
+        let own = own().tid;
+        for tasks in ["/nowhere", "/proc/1/nothing", "/"] {
+            assert_eq!(look_in(tasks, own).state, UNKNOWN, "{tasks}");
+        }
+        let error = |code| io::Error::from_raw_os_error(code);
+        for (code, gone) in
+            [(libc::ENOENT, true), (libc::ESRCH, true), (libc::EMFILE, false), (libc::EACCES, false)]
+        {
+            assert_eq!(is_gone(&error(code), "/proc/self/task"), gone, "{code}");
+            assert!(!is_gone(&error(code), "/nowhere"), "{code}");
+        }
     }
 
     #[test]

@@ -80,6 +80,11 @@ impl Threads {
         for (lane, header) in recorder.lanes().filter(|(_, lane)| lane.thread() != 0).take(MOST) {
             let seen = threads::look(header.thread());
             let kinds = header.kinds();
+            if seen.state == threads::UNKNOWN {
+                // What is remembered of it would be taken for how it is now.
+                self.lanes.remove(&lane);
+                continue;
+            }
             told.push((
                 progress::Thread {
                     ticks: now,
@@ -139,7 +144,7 @@ impl Thread {
 
     /// It does not exist any more.
     pub(super) fn is_gone(&self) -> bool {
-        self.now.state == 0
+        self.now.state == threads::GONE
     }
 
     /// It was stopped, by a debugger or a signal.
