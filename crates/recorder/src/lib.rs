@@ -27,6 +27,7 @@ pub mod gate;
 mod hot;
 pub mod interner;
 pub mod lane;
+pub mod missed;
 pub mod reclaim;
 pub mod recorder;
 pub mod region;

@@ -4,6 +4,7 @@
 use crate::clock::now;
 use crate::interner::Interner;
 use crate::lane::{Lane, LaneHeader};
+use crate::missed::{Miss, Missed};
 use crate::reclaim::Slots;
 use crate::region::Region;
 use crate::registry;
@@ -42,6 +43,7 @@ pub struct Recorder {
     slots: Slots,
     lost_without_lane: [AtomicU64; KINDS],
     lost_without_slot: [AtomicU64; KINDS],
+    missed: Missed,
     stale: AtomicU64,
     unknown: AtomicU64,
     left_out: AtomicU64,
@@ -59,6 +61,7 @@ impl Recorder {
             slots: Slots::new(),
             lost_without_lane: [const { AtomicU64::new(0) }; KINDS],
             lost_without_slot: [const { AtomicU64::new(0) }; KINDS],
+            missed: Missed::new(),
             stale: AtomicU64::new(0),
             unknown: AtomicU64::new(0),
             left_out: AtomicU64::new(0),
@@ -89,7 +92,7 @@ impl Recorder {
     pub fn start(&self, comm: u16, parent: Handle, detail: &Detail) -> Handle {
         let kind = detail.kind();
         let ticks = now();
-        let Some(lane) = self.lane(kind) else { return Handle::NULL };
+        let Some(lane) = self.lane(kind) else { return self.miss_start(kind, parent) };
         if kind == EventKind::ProxyCtrl && lane.is_half_full() {
             lane.header().lose(kind);
             return Handle::NULL;
@@ -100,7 +103,7 @@ impl Recorder {
             handle
         } else {
             lane.header().lose(kind);
-            Handle::NULL
+            self.miss_start(kind, parent)
         }
     }
 
@@ -110,14 +113,17 @@ impl Recorder {
     pub fn start_op(&self, comm: u16, parent: Handle, op: &ProxyOp) -> Handle {
         let kind = EventKind::ProxyOp;
         let ticks = now();
-        let Some(lane) = self.lane(kind) else { return Handle::NULL };
+        let Some(lane) = self.lane(kind) else { return self.miss_start(kind, parent) };
         lane.saw(kind);
         // Its steps will be recorded on this lane.
         lane.saw(EventKind::ProxyStep);
         let (region, process) = (&self.region, self.process());
         let of = (comm, op.is_send);
         let slot = slots::open(region, &self.slots, &lane, process, of, ticks);
-        let Some(handle) = slot else { return self.lose_without_slot(kind) };
+        let Some(handle) = slot else {
+            self.lose_without_slot(kind);
+            return self.miss_start(kind, parent);
+        };
         if (StartHead { ticks, comm, handle, parent }).put(&Detail::ProxyOp(*op), lane) {
             return handle;
         }
@@ -125,7 +131,29 @@ impl Recorder {
         if let Some(slot) = slots::at(region, handle) {
             slot.close_own(handle, &lane);
         }
+        self.miss_start(kind, parent)
+    }
+
+    /// An event that starts is lost.
+    #[cold]
+    #[inline(never)]
+    fn miss_start(&self, kind: EventKind, parent: Handle) -> Handle {
+        // Another process's operation (PXN) is nobody's here.
+        let is_ours = parent.process() == self.process();
+        self.missed.put(Miss::Start(kind, if is_ours { parent } else { Handle::NULL }));
         Handle::NULL
+    }
+
+    /// The stop of an event is lost.
+    #[cold]
+    #[inline(never)]
+    fn miss_stop(&self, handle: Handle) {
+        self.missed.put(Miss::Stop(handle));
+    }
+
+    /// As [`Missed::take`].
+    pub fn take_missed(&self, seen: &mut u64, into: &mut Vec<Miss>) -> bool {
+        self.missed.take(seen, self.process(), into)
     }
 
     /// A network step starts. Null if its operation is not recorded.
@@ -237,9 +265,10 @@ impl Recorder {
             return self.count_stale(handle);
         }
         let ticks = now();
-        let Some(lane) = self.lane_of(handle) else { return };
+        let Some(lane) = self.lane_of(handle) else { return self.miss_stop(handle) };
         if !Record::put_stop(lane, ticks, handle) {
             lane.header().lose_end(handle.kind());
+            self.miss_stop(handle);
         }
     }
 
