@@ -20,6 +20,7 @@ use crate::memory::Memory;
 use crate::meter::{Farewell, Losses, Meter};
 use crate::recording::{Dumped, Job, Recording};
 use crate::reply::Answer;
+use crate::sys::cuda::Device;
 use crate::watchdog::{Found, Hang, Watchdog};
 use clocks::Clocks;
 use core::ops::Range;
@@ -28,7 +29,6 @@ use ncclscope_recorder::{Recorder, board, clock, interner, lane, slots};
 use ncclscope_trace::codec::META_LANE;
 use ncclscope_trace::dump::Rest;
 use ncclscope_trace::kind::KINDS;
-use ncclscope_trace::progress::{Thread, Vital};
 use ncclscope_trace::{Comm, Definition, Mark, StrId, What};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -54,6 +54,8 @@ const ROLES: usize = 1 << 14;
 pub(crate) enum Order {
     /// A communicator was initialised.
     Comm(Comm),
+    /// The device that a communicator is on.
+    Device { index: u16, device: Device },
     /// What operations of API v1 to v3 told about a communicator.
     Learned { index: u16, hash: u64, rank: i32 },
     /// A communicator was finalized.
@@ -131,6 +133,8 @@ pub(crate) struct Drain {
     meter: Option<Meter>,
     watchdog: Watchdog,
     hangs: Vec<Hang>,
+    /// What it says besides.
+    lines: Vec<String>,
     words: Vec<u64>,
 }
 
@@ -164,6 +168,7 @@ impl Drain {
             meter: None,
             watchdog,
             hangs: Vec::new(),
+            lines: Vec::new(),
             words: Vec::new(),
         }
     }
@@ -197,9 +202,9 @@ impl Drain {
         self.feed.done()
     }
 
-    /// What the watchdog has to tell since the last time.
-    pub(crate) fn take_hangs(&mut self) -> Vec<Hang> {
-        std::mem::take(&mut self.hangs)
+    /// What the watchdog has to tell since the last time: hangs, and lines besides.
+    pub(crate) fn take_hangs(&mut self) -> (Vec<Hang>, Vec<String>) {
+        (std::mem::take(&mut self.hangs), std::mem::take(&mut self.lines))
     }
 
     /// What there is to say about the collector of metrics since the last time.
@@ -222,7 +227,7 @@ impl Drain {
     pub(crate) fn tick(&mut self, flush: bool) -> u64 {
         self.clock_meter();
         self.recorder.reap();
-        let is_due = self.watchdog.is_due();
+        let is_due = self.watchdog.is_due(self.recorder);
         // What a record below these heads belongs to was handed over, or is in the table, by now.
         let heads: Vec<u64> = self.recorder.lanes().map(|(_, header)| header.head()).collect();
         let (later, flush) = self.take_orders(flush || is_due);
@@ -281,6 +286,7 @@ impl Drain {
                 }
                 Order::Role { hash, text } => self.role(hash, &text),
                 Order::Note(text) => self.feed.define(Definition::Note(text)),
+                Order::Device { index, device } => self.watchdog.device(index, device),
                 Order::Drill(length) => self.watchdog.begin_drill(length),
                 Order::Flush(_) | Order::Dump(_) => {
                     flush = true;
@@ -380,17 +386,14 @@ impl Drain {
     /// Lets the watchdog look, all lanes having been read, and writes what it found.
     fn look(&mut self) {
         let found = self.watchdog.look(self.recorder, clock::now(), self.clocks.hz());
-        let Found { vitals, threads, hangs } = found;
-        let mut words = Vec::new();
-        for vital in vitals {
-            words.extend_from_slice(vital.pack().words());
-        }
-        for (thread, place) in threads {
-            let place = if place.is_empty() { StrId::NONE } else { self.text(&place) };
-            words.extend_from_slice(Vital::Thread(Thread { place, ..thread }).pack().words());
-        }
+        let words = found.words(|place| self.text(place));
         self.feed.vitals(words);
         self.feed.freeze(self.watchdog.is_stuck());
+        let Found { hangs, lines, .. } = found;
+        for line in &lines {
+            self.feed.define(Definition::Note(line.clone()));
+        }
+        self.lines.extend(lines);
         for hang in &hangs {
             let (ticks, text) = (hang.ticks, hang.lines().join("\n"));
             self.feed.define(Definition::Hang { ticks, text });

@@ -30,6 +30,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, 
 use core::sync::atomic::{Ordering, Ordering::Relaxed};
 use ncclscope_recorder::{Recorder, clock, gate};
 use ncclscope_trace::{EventKind, Handle, State};
+use std::collections::HashMap;
 use std::sync::OnceLock;
 use std::thread::Thread;
 use std::time::Duration;
@@ -114,6 +115,14 @@ pub fn state_of(launch: Handle) -> LaunchState {
     let mut slots = PROBE.pools.iter().flat_map(Pool::slots);
     let slot = slots.find(|slot| slot.launch.load(Ordering::Acquire) == launch.0);
     slot.map_or(LaunchState::Unknown, |slot| slot.describe(launch))
+}
+
+/// [`state_of`] every launch that is remembered.
+pub(crate) fn states() -> HashMap<Handle, LaunchState> {
+    let slots = PROBE.pools.iter().flat_map(Pool::slots).filter(|_| is_on());
+    let launch = |slot: &Slot| Handle(slot.launch.load(Ordering::Acquire));
+    let known = slots.map(|slot| (launch(slot), slot)).filter(|(launch, _)| !launch.is_null());
+    known.map(|(launch, slot)| (launch, slot.describe(launch))).collect()
 }
 
 /// Whether launches are measured in this process.

@@ -56,6 +56,8 @@ pub struct Runtime {
     log: Log,
     /// Reports of hangs so far.
     hangs: AtomicU32,
+    /// Hangs are looked for.
+    watches: AtomicBool,
     /// The file is a new one, which knows no definition yet.
     is_unknown: AtomicBool,
 }
@@ -110,6 +112,7 @@ impl Runtime {
             orders: no_orders(),
             log: Log::new(),
             hangs: AtomicU32::new(0),
+            watches: AtomicBool::new(false),
             is_unknown: AtomicBool::new(false),
         }
     }
@@ -190,7 +193,8 @@ impl Runtime {
             (Load { fullest, comms, next }, drain.take_hangs())
         });
         drop(drain);
-        let (load, hangs) = load?;
+        let (load, (hangs, lines)) = load?;
+        lines.iter().for_each(|line| self.problem(line));
         self.report(hangs);
         if has_log {
             self.log.speak();
@@ -283,10 +287,9 @@ impl Runtime {
             }
             let number = self.hangs.fetch_add(1, Ordering::Relaxed);
             let (actions, recording) = (actions.clone(), recording.clone());
-            let work = act::Work { hang, actions, recording, number };
-            if let Err(line) = act::begin(self, work) {
-                self.problem(&line);
-            }
+            let nonce = self.nonce.load(Ordering::Relaxed);
+            let work = act::Work { hang, actions, recording, nonce, number };
+            act::begin(self, work).iter().for_each(|line| self.problem(line));
         }
     }
 

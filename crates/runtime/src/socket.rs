@@ -234,9 +234,10 @@ fn answer(request: &str, runtime: &'static Runtime, job: &str) -> Result<String,
             Ok(format!("file={}", runtime.dump(path)?.display()))
         }
         "why" => {
-            let hangs = runtime.why()?;
+            let (hangs, blind) = runtime.why()?;
             let list = format!("[{}]", hangs.join(","));
-            Ok(format!("in_flight={}\thangs={list}", hangs.len()))
+            let blind = crate::watchdog::texts(&blind);
+            Ok(format!("in_flight={}\thangs={list}\tblind={blind}", hangs.len()))
         }
         "mark" if !rest.is_empty() => runtime.mark(rest).map(|()| String::new()),
         "step" => {

@@ -98,6 +98,11 @@ driver! {
         put(out, device::uuid(device::check(device)?))
     }
 
+    /// Place of a device on PCI.
+    fn cuDeviceGetPCIBusId(out: *mut c_char, size: i32, device: i32) {
+        crate::rt::device::bus_id(out, size, device)
+    }
+
     /// The device's context becomes current.
     fn cuCtxCreate(out: Out<'_, usize>, _flags: u32, device: i32) {
         device::set_current(device)?;

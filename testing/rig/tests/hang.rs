@@ -54,7 +54,7 @@ impl Watched {
         names.sort();
         let mut reports: BTreeMap<usize, Vec<String>> = BTreeMap::new();
         for name in names.iter().filter(|name| name.contains(".hang-")) {
-            let of = |rank: &usize| name.contains(&format!("-{}.hang-", self.job.pid(*rank)));
+            let of = |rank: &usize| name.contains(&format!("-{}.nscope", self.job.pid(*rank)));
             let rank = (0..ranks).find(of).expect("a report is a rank's");
             let text = std::fs::read_to_string(self.record.path().join(name)).expect("a report");
             reports.entry(rank).or_default().push(text);

@@ -42,6 +42,8 @@ pub struct Call {
 pub struct Launch {
     /// Its KernelLaunch event.
     pub handle: Handle,
+    /// Its communicator.
+    pub comm: u16,
     /// The CUDA stream's handle value.
     pub stream: u64,
     /// When it began, in ticks.
@@ -102,7 +104,7 @@ impl Calls {
             }
             Detail::KernelLaunch { stream } => {
                 let stop = if self.early.is_empty() { None } else { self.early.remove(&handle) };
-                let launch = Launch { handle, stream, start: ticks, stop };
+                let launch = Launch { handle, comm, stream, start: ticks, stop };
                 self.lane(lane).launch = Some(launch);
                 if let Some(call) = self.call(parent) {
                     call.launch = Some(launch);
@@ -159,7 +161,12 @@ impl Calls {
     pub(super) fn launch_of(&self, lane: usize, start: &Start) -> Option<Launch> {
         let is_callers = start.parent.is_null() || start.parent.lane() == lane;
         let launch = self.lanes.get(lane)?.launch.filter(|_| is_callers)?;
-        (launch.start <= start.ticks).then_some(launch)
+        (launch.start <= start.ticks && launch.comm == start.comm).then_some(launch)
+    }
+
+    /// A launch has no record: what follows belongs to none that is known.
+    pub(super) fn forget_launches(&mut self) {
+        self.lanes.iter_mut().for_each(|lane| lane.launch = None);
     }
 
     pub(super) fn look(&mut self, now: u64, hz: u64) {

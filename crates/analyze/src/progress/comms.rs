@@ -54,6 +54,8 @@ pub(super) struct CommState {
     pub(super) kernel: Option<(u64, Handle)>,
     /// Kernels were seen of collectives, and of sends or receives.
     tells: [bool; 2],
+    /// CUDA events told of a launch.
+    pub(super) is_timed: bool,
     /// Start of the latest collective that used the network.
     pub(super) networked: Option<u64>,
     sorts: Vec<Sort>,
@@ -73,8 +75,8 @@ pub(super) struct CommState {
 struct Look {
     open_p2ps: u64,
     oldest_coll: Option<u64>,
-    /// Start and time of the last change of the oldest operation.
-    oldest: Option<(u64, u64)>,
+    /// Start, number, and time of the last change of the oldest operation.
+    oldest: Option<(u64, u64, u64)>,
 }
 
 /// An operation that is over.
@@ -169,8 +171,9 @@ impl CommState {
         is_known && self.networked.is_some_and(|latest| start > latest)
     }
 
-    pub(super) fn add_past(&mut self, past: Past) {
-        if self.over > 0 {
+    /// An operation is over; `is_usual` if what it took says something of others.
+    pub(super) fn add_past(&mut self, past: Past, is_usual: bool) {
+        if self.over > 0 && is_usual {
             let begins = past.start.max(self.last_end);
             self.usual.add(&past.facts, past.end.saturating_sub(begins));
         }
@@ -195,8 +198,8 @@ impl CommState {
         } else {
             look.oldest_coll = Some(look.oldest_coll.map_or(number, |oldest| oldest.min(number)));
         }
-        if look.oldest.is_none_or(|(oldest, _)| start < oldest) {
-            look.oldest = Some((start, changed));
+        if look.oldest.is_none_or(|(oldest, of, _)| (start, number) < (oldest, of)) {
+            look.oldest = Some((start, number, changed));
         }
     }
 
@@ -211,11 +214,11 @@ impl CommState {
             over: self.over,
             last_end: self.last_end,
             proxy_lane: self.proxy_lane,
-            oldest: self.look.oldest.map(|(start, _)| start),
-            since: self.look.oldest.map(|(_, changed)| changed.max(self.last_end)),
+            oldest: self.look.oldest.map(|(start, ..)| start),
+            since: self.look.oldest.map(|(_, _, changed)| changed.max(self.last_end)),
             has_kernels: self.kernel.is_some(),
             is_networked: self.networked.is_some(),
-            has_ends: self.kernel.is_some() || !self.links.is_empty(),
+            has_ends: self.kernel.is_some() || !self.links.is_empty() || self.is_timed,
             ended: self.ended,
         }
     }
@@ -225,6 +228,8 @@ impl CommState {
 #[derive(Debug, Default)]
 pub(super) struct Comms {
     states: Vec<CommState>,
+    /// The latest time, in ticks, in which the process did not run.
+    pub(super) away: (u64, u64),
 }
 
 impl Comms {
@@ -234,6 +239,12 @@ impl Comms {
             self.states.resize_with(at + 1, CommState::default);
         }
         &mut self.states[at]
+    }
+
+    /// An operation of `comm` is over.
+    pub(super) fn add_past(&mut self, comm: u16, past: Past) {
+        let (from, until) = self.away;
+        self.get(comm).add_past(past, past.end < from || past.start > until);
     }
 
     pub(super) fn find(&self, comm: u16) -> Option<&CommState> {

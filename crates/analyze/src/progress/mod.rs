@@ -4,12 +4,13 @@ What is in flight in one process, kept up to date record by record.
 
 [`Tracker`] takes the words of each lane as the drain thread reads them, and [`Tracker::look`] says,
 now and then, which operations are over. An operation is over when its own event and all of its
-children stopped, by the rules of [`crate::operation`]; what these cannot see (nothing but the
-enqueuing is told of it) counts as over, so that nobody takes it for stuck.
+children stopped, by the rules of [`crate::operation`], and not before CUDA events tell the end of
+its kernel where they are on ([`Fate`]); what none of these can see (nothing but the enqueuing is
+told of it) counts as over, so that nobody takes it for stuck.
 
-A step costs an array access, everything else at most two hash lookups. Memory is bounded, and
-whatever was lost makes the tracker forget what it held in flight: a missing end must not look like
-an operation that hangs.
+A step costs an array access, everything else at most two hash lookups. Memory is bounded. What was
+lost must not look like an operation that hangs: an event that is [`Missed`] changes the one
+operation that it belongs to, and only where not even that is known all is forgotten.
 
 It does **not** know why something is stuck, nor how long is too long: that is for whoever asks.
 */
@@ -35,6 +36,48 @@ use ncclscope_trace::{Comm, Detail, EventKind, Handle, Record, State};
 use ops::Ops;
 use proxies::Proxies;
 
+/// What the GPU has done of a kernel launch, where CUDA events tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Nothing is known.
+    Unknown,
+    /// Its stream has not come to it.
+    Waits,
+    /// Its stream has come to it, and it has not ended.
+    Runs {
+        /// Since when, in ticks.
+        since: u64,
+    },
+    /// It has ended.
+    Ended {
+        /// When, in ticks.
+        at: u64,
+    },
+}
+
+/// What is known besides the records.
+#[expect(missing_debug_implementations, reason = "functions")]
+pub struct Outside<'a> {
+    /// Whether a ProxyOp has not stopped, which is better than a record that may still be unread.
+    pub is_live: &'a dyn Fn(Handle) -> bool,
+    /// What became of a launch.
+    pub fate: &'a dyn Fn(Handle) -> Fate,
+}
+
+/// An event that happened and has no record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missed {
+    /// An event started: nothing more will be heard of it.
+    Start {
+        /// Its kind.
+        kind: EventKind,
+        /// Its parent.
+        parent: Handle,
+    },
+    /// This event stopped.
+    Stop(Handle),
+}
+
 /// What is in flight in one process.
 #[derive(Debug, Default)]
 pub struct Tracker {
@@ -44,7 +87,7 @@ pub struct Tracker {
     calls: Calls,
     /// Ticks of a second, as of the last look.
     hz: u64,
-    lost: u64,
+    is_lossy: bool,
     /// What started before is not believed: records of that time were lost.
     doubt: u64,
 }
@@ -154,51 +197,68 @@ impl Tracker {
         }
     }
 
-    /// The running total of events and ends that were lost, other than steps. Where it grew, what
-    /// is in flight is forgotten: the missing record may be its end.
-    pub fn lost(&mut self, total: u64, now: u64) {
-        if total > self.lost {
-            self.lost = total;
-            self.forget(now);
+    /// An event happened at `now` or before, and has no record. What has one was read before.
+    pub fn missed(&mut self, missed: Missed, now: u64) {
+        self.is_lossy = true;
+        match missed {
+            // Its time is not known better.
+            Missed::Stop(handle) => self.stop(now, handle),
+            Missed::Start { kind: EventKind::KernelLaunch, .. } => self.calls.forget_launches(),
+            Missed::Start { kind, parent } => self.ops.missed(&mut self.comms, kind, parent),
         }
+    }
+
+    /// The process did not run between two moments, in ticks: what an operation took meanwhile says
+    /// nothing of others.
+    pub const fn was_away(&mut self, from: u64, until: u64) {
+        self.comms.away = (from, until);
+    }
+
+    /// Something was lost, which need not have to do with what is in flight.
+    pub const fn lost(&mut self) {
+        self.is_lossy = true;
     }
 
     /// True once something was lost.
     #[must_use]
     pub const fn is_lossy(&self) -> bool {
-        self.lost > 0 || self.doubt > 0
+        self.is_lossy || self.doubt > 0
     }
 
-    fn forget(&mut self, now: u64) {
+    /// Forgets what is in flight: there were ends among it that cannot be told.
+    pub fn forget(&mut self, now: u64) {
         self.doubt = self.doubt.max(now.saturating_add(1));
         self.ops.clear();
         self.proxies.clear();
         self.calls.clear();
     }
 
-    /// Sees what is over at `now` ticks; a second has `hz` of them. `is_live` tells of a ProxyOp
-    /// whether it has not stopped, which is better than a record that may still be unread.
-    pub fn look(&mut self, now: u64, hz: u64, is_live: &dyn Fn(Handle) -> bool) {
+    /// Sees what is over at `now` ticks; a second has `hz` of them.
+    pub fn look(&mut self, now: u64, hz: u64, outside: &Outside<'_>) {
         self.hz = hz;
-        self.look_at(now, is_live, false);
+        self.look_at(now, outside, false);
     }
 
     /// Too much is in flight to wait for what may come late; what still is then is forgotten.
     #[cold]
     fn make_room(&mut self, now: u64) {
-        self.look_at(now, &|_| true, true);
+        let outside = Outside { is_live: &|_| true, fate: &|_| Fate::Unknown };
+        self.look_at(now, &outside, true);
         if self.ops.is_full() {
             self.forget(now);
         }
     }
 
-    fn look_at(&mut self, now: u64, is_live: &dyn Fn(Handle) -> bool, in_a_hurry: bool) {
-        for gone in self.proxies.look(&mut self.comms, is_live) {
+    fn look_at(&mut self, now: u64, outside: &Outside<'_>, in_a_hurry: bool) {
+        for gone in self.proxies.look(&mut self.comms, outside.is_live) {
             self.ops.proxy_stopped(&gone, gone.changed);
         }
         self.comms.begin_look();
         for proxy in self.proxies.on_network() {
             self.ops.proxy_moves(proxy.op, proxy.changed);
+        }
+        if !in_a_hurry {
+            self.ops.ask(&mut self.comms, outside.fate);
         }
         self.ops.look(&mut self.comms, now, self.hz, in_a_hurry);
         self.calls.look(now, self.hz);

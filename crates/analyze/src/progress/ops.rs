@@ -3,7 +3,7 @@
 
 use super::comms::{CommState, Comms, Past, Sort};
 use super::proxies::Proxy;
-use super::{Launch, ProxyView};
+use super::{Fate, Launch, ProxyView};
 use crate::metrics::hash::Map;
 use ncclscope_trace::{Detail, EventKind, Handle, Start, StrId};
 use std::collections::hash_map::Entry;
@@ -42,7 +42,14 @@ pub struct Facts {
     pub seq: Option<u64>,
     /// Channels that its kernel works on at least; 0 unknown.
     pub wanted: u8,
+    /// Threads of a block of its kernel; 0 unknown.
+    pub threads: u32,
+    /// Variant of its kernel, where NCCL names one (API v7).
+    pub variant: StrId,
 }
+
+/// Threads of a warp.
+const WARP: u32 = 32;
 
 /// An operation in flight, at the last look.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +78,8 @@ pub struct OpView {
     pub awaits_network: bool,
     /// The launch of its kernel, where NCCL told of one.
     pub launch: Option<Launch>,
+    /// Starts of its kernel channels or ProxyOps have no record.
+    pub is_lossy: bool,
     /// No operation of its communicator is over yet.
     pub is_first: bool,
     /// Ticks that all earlier ones of its communicator, function and size stood still for at most,
@@ -95,6 +104,11 @@ struct Op {
     network: bool,
     /// ProxyOps in flight that moved, at this look.
     moving: u32,
+    /// Its launch has not ended, by CUDA events.
+    runs: bool,
+    /// Starts of kernel channels, and of ProxyOps, have no record.
+    lacks_kernels: bool,
+    lacks_proxies: bool,
     changed: u64,
     is_open: bool,
 }
@@ -130,14 +144,17 @@ impl Facts {
             peer: None,
             seq: None,
             wanted: 0,
+            threads: 0,
+            variant: StrId::NONE,
         };
         Some(match *detail {
             Detail::Coll(c) => {
                 let wanted = if c.symmetric { 0 } else { c.channels };
                 let (func, datatype, count) = (c.func, c.datatype, c.count);
                 let (algo, proto, root, seq) = (c.algo, c.proto, c.root, Some(c.seq));
-                let facts = Facts { func, datatype, count, algo, proto, root, seq, wanted, ..none };
-                (facts, c.group)
+                let (threads, variant) = (u32::from(c.warps) * WARP, c.variant);
+                let facts = Facts { func, datatype, count, algo, proto, root, seq, ..none };
+                (Facts { wanted, threads, variant, ..facts }, c.group)
             }
             Detail::P2p(p) => {
                 let (func, datatype, count, peer) = (p.func, p.datatype, p.count, Some(p.peer));
@@ -277,6 +294,35 @@ impl Ops {
         }
     }
 
+    /// A child of `parent` started, and has no record: what shows none of its kind may have some.
+    pub(super) fn missed(&mut self, comms: &mut Comms, kind: EventKind, parent: Handle) {
+        if parent.is_null() || !matches!(kind, EventKind::KernelCh | EventKind::ProxyOp) {
+            return;
+        }
+        let Some(op) = self.place(parent) else { return };
+        op.lacks_kernels |= kind == EventKind::KernelCh;
+        op.lacks_proxies |= kind == EventKind::ProxyOp;
+        if let Some(head) = op.head.as_ref().filter(|_| op.lacks_kernels) {
+            let number = (!head.facts.is_p2p()).then_some(head.number);
+            comms.get(head.comm).saw_kernel(head.start, head.group, number);
+        }
+    }
+
+    /// Asks for the end of each launch that has events.
+    pub(super) fn ask(&mut self, comms: &mut Comms, fate: &dyn Fn(Handle) -> Fate) {
+        for op in self.ops.values_mut() {
+            let Some((comm, launch)) = op.head.as_ref().map(|head| (head.comm, head.launch)) else {
+                continue;
+            };
+            let fate = launch.map_or(Fate::Unknown, |launch| fate(launch.handle));
+            op.runs = matches!(fate, Fate::Waits | Fate::Runs { .. });
+            if let Fate::Runs { since: at } | Fate::Ended { at } = fate {
+                op.changed = op.changed.max(at);
+            }
+            comms.get(comm).is_timed |= fate != Fate::Unknown;
+        }
+    }
+
     /// Sees which are over, and removes those that are so for long enough, or all `in_a_hurry`.
     pub(super) fn look(&mut self, comms: &mut Comms, now: u64, hz: u64, in_a_hurry: bool) {
         let mut over = Vec::new();
@@ -304,7 +350,7 @@ impl Ops {
         });
         over.sort_unstable_by_key(|(_, past)| past.start);
         for (comm, past) in over {
-            comms.get(comm).add_past(past);
+            comms.add_past(comm, past);
         }
     }
 
@@ -325,10 +371,10 @@ impl Ops {
                     since: op.changed.max(comm.last_end),
                     started: op.started,
                     stopped: op.stopped,
-                    awaits_kernel: comm.awaits_kernel(&head.facts, head.start, head.group),
-                    awaits_network: !op.network
-                        && comm.awaits_network(head.start, Sort::of(&head.facts)),
+                    awaits_kernel: op.awaits_kernel(head, comm),
+                    awaits_network: op.awaits_network(head, comm),
                     launch: head.launch,
+                    is_lossy: op.lacks_kernels || op.lacks_proxies,
                     is_first: comm.over == 0,
                     usual: comm.usual(&head.facts),
                     proxies: Vec::new(),
@@ -343,19 +389,29 @@ impl Ops {
 impl Op {
     /// Whether it is in flight: the rules of the module page.
     fn is_in_flight(&self, head: &Head, comm: &CommState, quiet: u64, hz: u64) -> bool {
-        if !self.enqueued || self.open_kernels + self.open_parts + self.moving > 0 {
+        let children = self.open_kernels + self.open_parts + self.moving;
+        if !self.enqueued || self.runs || children > 0 {
             return true;
         }
         let wanted = u32::from(head.facts.wanted);
-        let kernel_may_come = comm.awaits_kernel(&head.facts, head.start, head.group);
         if self.kernels == 0 && !self.network {
-            let network_may_come = comm.awaits_network(head.start, Sort::of(&head.facts));
-            return kernel_may_come || network_may_come;
+            return self.awaits_kernel(head, comm) || self.awaits_network(head, comm);
         }
         // The last channels are told of later; but not all that NCCL announces are always used.
         let is_latest = comm.kernel.is_some_and(|(latest, _)| latest <= head.start);
-        let lacks = self.kernels > 0 && self.kernels < wanted && is_latest;
+        let lacks = self.kernels > 0 && self.kernels < wanted && is_latest && !self.lacks_kernels;
         lacks && quiet < hz.saturating_mul(PATIENCE_S)
+    }
+}
+
+impl Op {
+    fn awaits_kernel(&self, head: &Head, comm: &CommState) -> bool {
+        !self.lacks_kernels && comm.awaits_kernel(&head.facts, head.start, head.group)
+    }
+
+    fn awaits_network(&self, head: &Head, comm: &CommState) -> bool {
+        let sort = Sort::of(&head.facts);
+        !self.network && !self.lacks_proxies && comm.awaits_network(head.start, sort)
     }
 }
 

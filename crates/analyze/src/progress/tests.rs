@@ -96,7 +96,7 @@ impl Rank {
 
     fn look_with(&mut self, is_live: &dyn Fn(Handle) -> bool) -> Vec<OpView> {
         self.now += 600 * MS;
-        self.tracker.look(self.now, HZ, is_live);
+        self.tracker.look(self.now, HZ, &Outside { is_live, fate: &|_| Fate::Unknown });
         self.tracker.in_flight()
     }
 
@@ -152,6 +152,12 @@ fn what_operations_take_as_a_rule_is_known_by_their_size() {
         kernel.into_iter().for_each(|kernel| rank.stop(PROXY, kernel));
         assert_eq!(rank.look(), []);
     }
+    let paused = rank.coll();
+    let kernel = [rank.kernel(paused, 0), rank.kernel(paused, 1)];
+    let from = rank.now;
+    rank.now += 9_000 * MS;
+    rank.tracker.was_away(from, rank.now);
+    kernel.into_iter().for_each(|kernel| rank.stop(PROXY, kernel));
     let op = rank.coll();
     rank.kernel(op, 0);
     let usual = rank.look()[0].usual;
@@ -167,7 +173,8 @@ fn what_ended_before_its_communicator_did_is_over_all_the_same() {
     rank.whole();
     rank.coll();
     rank.tracker.end_comm(0);
-    rank.tracker.look(rank.now, HZ, &|_| true);
+    let outside = Outside { is_live: &|_| true, fate: &|_| Fate::Unknown };
+    rank.tracker.look(rank.now, HZ, &outside);
     let past: Vec<u64> = rank.tracker.past(0).map(|past| past.number).collect();
     assert_eq!(past, [1], "and the other never was");
     assert_eq!(rank.look(), []);
@@ -279,12 +286,75 @@ fn a_loss_forgets_what_may_have_ended() {
     let stuck = rank.coll();
     rank.kernel(stuck, 0);
     assert_eq!(rank.look().len(), 1);
-    rank.tracker.lost(1, rank.now);
+    rank.tracker.forget(rank.now);
     assert_eq!(rank.look(), []);
-    rank.tracker.lost(1, rank.now);
     let next = rank.coll();
-    assert_eq!(rank.look()[0].handle, next, "the loss is told once");
+    assert_eq!(rank.look()[0].handle, next);
     assert!(rank.tracker.is_lossy());
+}
+
+#[test]
+fn a_lost_event_doubts_its_own_operation_only() {
+    use EventKind::{KernelCh, ProxyOp as Op};
+    let mut rank = Rank::new();
+    rank.whole();
+    let stuck = rank.coll();
+    let kernel = rank.kernel(stuck, 0);
+    let handles =
+        |rank: &mut Rank| -> Vec<Handle> { rank.look().iter().map(|op| op.handle).collect() };
+    let silent = rank.coll();
+    assert_eq!(handles(&mut rank), [stuck, silent], "it ought to have a kernel");
+    rank.tracker.missed(Missed::Start { kind: Op, parent: silent }, rank.now);
+    rank.tracker.missed(Missed::Start { kind: Op, parent: Handle::NULL }, rank.now);
+    assert_eq!(handles(&mut rank), [stuck, silent], "a lost ProxyOp says nothing of kernels");
+    rank.tracker.missed(Missed::Start { kind: KernelCh, parent: silent }, rank.now);
+    assert_eq!(handles(&mut rank), [stuck], "its kernel may have ended");
+    let later = rank.coll();
+    rank.tracker.missed(Missed::Start { kind: KernelCh, parent: stuck }, rank.now);
+    assert_eq!(handles(&mut rank), [stuck, later], "a kernel of it has not stopped");
+    assert!(rank.tracker.in_flight()[0].is_lossy && !rank.tracker.in_flight()[1].is_lossy);
+    rank.tracker.missed(Missed::Stop(kernel), rank.now);
+    assert_eq!(handles(&mut rank), [later], "an end without a record is an end");
+    assert!(rank.tracker.is_lossy());
+}
+
+#[test]
+fn what_cuda_events_show_running_is_in_flight() {
+    let mut rank = Rank::new();
+    let launched = |rank: &mut Rank| {
+        let launch = rank.start(API, Handle::NULL, Detail::KernelLaunch { stream: 0xabc });
+        rank.stop(API, launch);
+        (launch, rank.coll())
+    };
+    let [(first, one), (second, two)] = [launched(&mut rank), launched(&mut rank)];
+    let mut fates = std::collections::HashMap::from([(first, Fate::Waits), (second, Fate::Waits)]);
+    let mut look = |rank: &mut Rank, launch: Handle, fate: Fate| {
+        fates.insert(launch, fate);
+        rank.now += 600 * MS;
+        let fate = |launch| fates.get(&launch).copied().unwrap_or(Fate::Unknown);
+        rank.tracker.look(rank.now, HZ, &Outside { is_live: &|_| true, fate: &fate });
+        let open = rank.tracker.in_flight();
+        open.iter().map(|op| (op.handle, op.since)).collect::<Vec<_>>()
+    };
+    let waits = look(&mut rank, first, Fate::Waits);
+    assert_eq!(waits.iter().map(|op| op.0).collect::<Vec<_>>(), [one, two]);
+    assert!(rank.comm().has_ends);
+    let began = rank.now;
+    assert_eq!(look(&mut rank, first, Fate::Runs { since: began })[0], (one, began));
+    let ended = rank.now;
+    assert_eq!(look(&mut rank, first, Fate::Ended { at: ended }), [(two, ended)], "in order");
+    assert_eq!(look(&mut rank, second, Fate::Unknown), [], "nothing is known of it any more");
+    // Of another communicator's launch on this thread nothing follows.
+    let start = Start {
+        ticks: rank.now,
+        comm: 5,
+        handle: Handle::value(7, EventKind::KernelLaunch, API, 900),
+        parent: Handle::NULL,
+        detail: Detail::KernelLaunch { stream: 1 },
+    };
+    rank.put(API, &start.pack());
+    rank.coll();
+    assert_eq!(look(&mut rank, start.handle, Fate::Waits), []);
 }
 
 #[test]
@@ -348,7 +418,8 @@ fn any_words_and_any_number_of_operations_are_bounded() {
         let words = [bits & !0xff | (word & 0x1f), bits, bits << 3, 0, bits, 7, 7, 7, 7, 7, 7];
         tracker.words(usize::try_from(word).unwrap() % LANES, &words);
         if word % 512 == 0 {
-            tracker.look(bits, HZ, &|_| bits & 1 == 0);
+            let outside = Outside { is_live: &|_| bits & 1 == 0, fate: &|_| Fate::Unknown };
+            tracker.look(bits, HZ, &outside);
         }
     }
     let _ = tracker.in_flight();

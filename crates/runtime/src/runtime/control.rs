@@ -191,8 +191,9 @@ impl Runtime {
         })
     }
 
-    /// Pretends that an operation is stuck from now on for `length`: the watchdog reports it at
-    /// once, and does whatever is to be done about a hang, with the word that it is a drill.
+    /// Pretends that an operation stands still from now on for `length`: the watchdog finds it after
+    /// a second, or half of `length` if that is less, and does whatever is to be done about a hang,
+    /// with the word that it is a drill.
     ///
     /// # Errors
     /// [`Refusal`].
@@ -204,18 +205,24 @@ impl Runtime {
         if !state.is_running() {
             return Err(Refusal::Off);
         }
+        if !self.watches.load(Ordering::Relaxed) {
+            let why =
+                "NCCLSCOPE_HANG_SEC is 0: nothing is ever held for stuck, not even in a drill";
+            return Err(Refusal::Bad(why.into()));
+        }
         self.order(Order::Drill(length), 0);
         self.hurry(state);
         Ok(())
     }
 
     /// What the process waits for, each as JSON (`ncclscope.hang/1`): what is in flight, the oldest
-    /// of each communicator first. Takes a fifth of a second, to see what threads do. For threads
-    /// of ours: it waits for the drain thread.
+    /// of each communicator first; and what hangs its watchdog cannot see, a line each. Takes a
+    /// fifth of a second, to see what threads do. For threads of ours: it waits for the drain
+    /// thread.
     ///
     /// # Errors
     /// [`Refusal::Off`].
-    pub(crate) fn why(&'static self) -> Result<Vec<String>, Refusal> {
+    pub(crate) fn why(&'static self) -> Result<(Vec<String>, Vec<String>), Refusal> {
         drop(self.running()?);
         if let Some(drain) = self.drain.lock().as_mut() {
             let (watchdog, _) = drain.watchdog();
@@ -231,12 +238,11 @@ impl Runtime {
         let hangs = watchdog.why(&self.recorder, clock::now(), hz);
         let mut room = WHY_BYTES;
         let texts = hangs.iter().map(crate::watchdog::Hang::json);
-        Ok(texts
-            .take_while(|text| {
-                room = room.saturating_sub(text.len());
-                room > 0
-            })
-            .collect())
+        let texts = texts.take_while(|text| {
+            room = room.saturating_sub(text.len());
+            room > 0
+        });
+        Ok((texts.collect(), watchdog.blind()))
     }
 
     /// Does what signals asked for since the last time. For the drain thread, which does not wait

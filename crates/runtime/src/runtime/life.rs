@@ -8,6 +8,7 @@ use crate::drain::{Drain, Order, beginning};
 use crate::log::{Logger, Severity, is_over};
 use crate::meter::Farewell;
 use crate::reply::Reply;
+use crate::sys::cuda::Device;
 use crate::sys::mask::ActivationMask;
 use crate::{lanes, probe, sys};
 use core::sync::atomic::Ordering;
@@ -45,6 +46,7 @@ impl Runtime {
         // The dynamic linker's lock is never waited for with one of ours held.
         let nccl_version = sys::nccl_version_at(nccl);
         self.begun.call_once_force(|_| self.begin(nccl_version));
+        let device = Device::current();
         let mut state = self.lock();
         state.live += 1;
         let is_running = state.is_running();
@@ -66,6 +68,9 @@ impl Runtime {
         let name = info.name.as_deref().map(|name| beginning(name, NAME_BYTES).to_owned());
         let info = CommInfo { name, ..info };
         self.order(Order::Comm(comm(index, &info, nccl_version)), 0);
+        if let Some(device) = device {
+            self.order(Order::Device { index, device }, 0);
+        }
         let api_version = info.api_version;
         state.comms.insert(index, info);
         // It may have lain down for long while there was no communicator.

@@ -9,8 +9,9 @@ may be made on the thread that runs the application's host functions. The caller
 rule. This module does **not** know streams' or events' lives.
 */
 
-use core::ffi::{CStr, c_int, c_void};
+use core::ffi::{CStr, c_char, c_int, c_void};
 use core::fmt;
+use std::sync::OnceLock;
 
 /// `CUDA_ERROR_NOT_READY`.
 const NOT_READY: c_int = 600;
@@ -86,19 +87,22 @@ fn checked(status: c_int) -> Result<(), CudaError> {
     if status == 0 { Ok(()) } else { Err(CudaError(status)) }
 }
 
+/// The driver's library, if it is loaded.
+fn image() -> Option<*mut c_void> {
+    let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD;
+    // SAFETY: a C string; NOLOAD only counts a reference to a loaded image, which is never given
+    // back: the functions stay.
+    let image = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), flags) };
+    Some(image).filter(|image| !image.is_null())
+}
+
 impl Driver {
     /// The driver that is loaded.
     ///
     /// # Errors
     /// What is missing, in words.
     pub(crate) fn loaded() -> Result<Driver, String> {
-        let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD;
-        // SAFETY: a C string; NOLOAD only counts a reference to a loaded image, which is never
-        // given back: the functions stay.
-        let image = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), flags) };
-        if image.is_null() {
-            return Err("no libcuda.so.1 is loaded".into());
-        }
+        let image = image().ok_or("no libcuda.so.1 is loaded")?;
         // SAFETY: the handle is open, and names are C strings.
         let look_up = |name: &CStr| unsafe { libc::dlsym(image, name.as_ptr()) };
         // SAFETY: symbols of the driver's library, which stays loaded.
@@ -201,6 +205,119 @@ impl Driver {
         checked(unsafe { (self.elapsed)(&raw mut ms, from, to) })?;
         Ok((f64::from(ms) * 1e6) as u64)
     }
+}
+
+/// The CUDA device of a thread's context.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Device {
+    /// As the process counts them.
+    pub(crate) index: i32,
+    /// Domain, bus, device and function on PCI, such as `0000:3b:00.0`.
+    pub(crate) pci: Option<String>,
+    /// As `nvidia-smi -L` names it, such as `GPU-4f2ac7d9-…`.
+    pub(crate) uuid: Option<String>,
+}
+
+type GetDevice = unsafe extern "C" fn(*mut c_int) -> c_int;
+type GetPci = unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_int;
+type GetUuid = unsafe extern "C" fn(*mut [u8; 16], c_int) -> c_int;
+
+/// The functions that tell of devices. Only the first is needed.
+#[derive(Debug, Clone, Copy)]
+struct Identity {
+    device: GetDevice,
+    pci: Option<GetPci>,
+    uuid: Option<GetUuid>,
+}
+
+impl Device {
+    /// The one of the calling thread's context, if the process has loaded a driver and the thread
+    /// has a context.
+    pub(crate) fn current() -> Option<Device> {
+        static IDENTITY: OnceLock<Identity> = OnceLock::new();
+        let identity = match IDENTITY.get() {
+            Some(known) => *known,
+            None => *IDENTITY.get_or_init({
+                let found = Identity::loaded()?;
+                move || found
+            }),
+        };
+        identity.current()
+    }
+}
+
+impl Identity {
+    fn loaded() -> Option<Identity> {
+        let image = image()?;
+        // SAFETY: the handle is open, and names are C strings.
+        let look_up = |name: &CStr| unsafe { libc::dlsym(image, name.as_ptr()) };
+        // SAFETY: symbols of the driver's library, which stays loaded.
+        unsafe { Identity::find(look_up) }
+    }
+
+    /// # Safety
+    /// What `look_up` finds is null or the driver's function of that name, and stays.
+    unsafe fn find(look_up: impl Fn(&CStr) -> *mut c_void) -> Option<Identity> {
+        let symbol = |name: &CStr| Some(look_up(name)).filter(|symbol| !symbol.is_null());
+        // SAFETY: the documented signature of the function of this name.
+        let device = |symbol| unsafe { core::mem::transmute::<*mut c_void, GetDevice>(symbol) };
+        // SAFETY: likewise.
+        let pci = |symbol| unsafe { core::mem::transmute::<*mut c_void, GetPci>(symbol) };
+        // SAFETY: likewise.
+        let uuid = |symbol| unsafe { core::mem::transmute::<*mut c_void, GetUuid>(symbol) };
+        // The second form tells apart the parts of a divided GPU (MIG).
+        let uuid_symbol = symbol(c"cuDeviceGetUuid_v2").or_else(|| symbol(c"cuDeviceGetUuid"));
+        Some(Identity {
+            device: device(symbol(c"cuCtxGetDevice")?),
+            pci: symbol(c"cuDeviceGetPCIBusId").map(pci),
+            uuid: uuid_symbol.map(uuid),
+        })
+    }
+
+    fn current(self) -> Option<Device> {
+        let mut index = -1;
+        // SAFETY: the place is valid to write to; without a context it fails.
+        checked(unsafe { (self.device)(&raw mut index) }).ok()?;
+        let pci = self.pci.and_then(|pci| {
+            let mut text = [0_u8; 32];
+            // SAFETY: room for 31 characters and the end, of which it is told.
+            checked(unsafe { pci(text.as_mut_ptr().cast(), 31, index) }).ok()?;
+            let text = CStr::from_bytes_until_nul(&text).ok()?.to_str().ok()?;
+            Some(text.to_ascii_lowercase())
+        });
+        let uuid = self.uuid.and_then(|uuid| {
+            let mut bytes = [0; 16];
+            // SAFETY: room for the 16 bytes of a `CUuuid`.
+            checked(unsafe { uuid(&raw mut bytes, index) }).ok()?;
+            Some(uuid_text(bytes))
+        });
+        Some(Device { index, pci, uuid })
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CUDA device {}", self.index)?;
+        let mut also = |text: &Option<String>| match text {
+            Some(text) => write!(f, " {text}"),
+            None => Ok(()),
+        };
+        also(&self.pci)?;
+        also(&self.uuid)
+    }
+}
+
+/// As `nvidia-smi -L` writes it.
+fn uuid_text(bytes: [u8; 16]) -> String {
+    let mut text = String::from("GPU");
+    for (at, byte) in bytes.iter().enumerate() {
+        if matches!(at, 0 | 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        let digit = |half: u8| char::from_digit(half.into(), 16).unwrap_or('?');
+        text.extend([digit(byte >> 4), digit(byte & 15)]);
+    }
+    text
 }
 
 /// A driver without a GPU: what it was asked, and answers on command.
@@ -347,6 +464,39 @@ mod tests {
         assert_eq!(found.err(), Some("cuEventQuery"));
         // SAFETY: nothing is called.
         assert!(unsafe { Driver::find(lacks(c"cuEventSynchronize")) }.is_ok());
+    }
+
+    #[test]
+    fn a_device_is_named_as_far_as_the_driver_tells() {
+        unsafe extern "C" fn device(out: *mut c_int) -> c_int {
+            // SAFETY: the caller's place.
+            unsafe { out.write(3) };
+            0
+        }
+        unsafe extern "C" fn pci(out: *mut c_char, room: c_int, device: c_int) -> c_int {
+            let text = c"0000:3B:00.0".to_bytes_with_nul();
+            assert!(device == 3 && text.len() <= usize::try_from(room).unwrap());
+            // SAFETY: the caller's place has the room.
+            unsafe { out.copy_from_nonoverlapping(text.as_ptr().cast(), text.len()) };
+            0
+        }
+        unsafe extern "C" fn uuid(out: *mut [u8; 16], _device: c_int) -> c_int {
+            // SAFETY: the caller's place.
+            unsafe { out.write(core::array::from_fn(|at| u8::try_from(at * 17).unwrap())) };
+            0
+        }
+        unsafe extern "C" fn refuses(_out: *mut c_int) -> c_int {
+            201
+        }
+        let all = Identity { device, pci: Some(pci), uuid: Some(uuid) };
+        let text = "CUDA device 3 0000:3b:00.0 GPU-00112233-4455-6677-8899-aabbccddeeff";
+        assert_eq!(all.current().unwrap().to_string(), text);
+        let bare = Identity { device, pci: None, uuid: None };
+        assert_eq!(bare.current().unwrap().to_string(), "CUDA device 3");
+        assert_eq!(Identity { device: refuses, ..all }.current(), None, "no context");
+        // SAFETY: nothing is called.
+        assert!(unsafe { Identity::find(|_| core::ptr::null_mut()) }.is_none());
+        assert_eq!(Device::current(), None, "no driver");
     }
 
     #[test]

@@ -70,6 +70,19 @@ pub(crate) fn take() -> impl Iterator<Item = Wish> {
     [Wish::Toggle, Wish::Dump].into_iter().filter(move |wish| came & *wish as u8 != 0)
 }
 
+/// Whether a signal ends the process: nothing handles it, or what does is meant to say goodbye.
+pub(crate) fn is_fatal(signal: u8) -> bool {
+    let ends = [libc::SIGABRT, libc::SIGTERM, libc::SIGINT, libc::SIGQUIT, libc::SIGKILL];
+    if ends.contains(&signal.into()) {
+        return true;
+    }
+    // SAFETY: zero is a valid value of this plain C struct.
+    let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
+    // SAFETY: only asks; `action` is valid to write to.
+    let asked = unsafe { libc::sigaction(signal.into(), core::ptr::null(), &raw mut action) };
+    asked == 0 && action.sa_sigaction == libc::SIG_DFL
+}
+
 /// Sends a signal to this process.
 pub(crate) fn send_to_self(signal: u8) {
     // SAFETY: no memory is involved; what becomes of it is the process's own choice.

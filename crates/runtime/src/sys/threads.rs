@@ -93,9 +93,12 @@ mod tests {
             assert_eq!(look_in(tasks, own).state, UNKNOWN, "{tasks}");
         }
         let error = |code| io::Error::from_raw_os_error(code);
-        for (code, gone) in
-            [(libc::ENOENT, true), (libc::ESRCH, true), (libc::EMFILE, false), (libc::EACCES, false)]
-        {
+        for (code, gone) in [
+            (libc::ENOENT, true),
+            (libc::ESRCH, true),
+            (libc::EMFILE, false),
+            (libc::EACCES, false),
+        ] {
             assert_eq!(is_gone(&error(code), "/proc/self/task"), gone, "{code}");
             assert!(!is_gone(&error(code), "/nowhere"), "{code}");
         }

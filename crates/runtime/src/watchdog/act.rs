@@ -1,26 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is done about a hang: a copy, a command, a signal, the application's own function.
-//!
-//! All of it happens on a thread of its own: a full disk or an application that waits for its
-//! interpreter's lock keeps nobody from recording. One thing is done after the other, so that a
-//! hang is told of before its end is; only commands go on beside what comes next.
+/*!
+What is done about a hang: the application's own function, a command, a copy, a signal.
+
+Each of them is done by a thread of its own, so that none waits for another: an application that
+waits for its interpreter's lock, a report that a hung file system does not take, a copy that takes
+long. Those of one kind are done in their order, so that a hang is told of before its end is.
+
+A signal that the process handles is sent at once. One that ends it comes last, when the rest is
+done, and the command has ended; but after [`PATIENCE`] whatever the rest does.
+*/
 
 use super::{Hang, Happened};
 use crate::config::HangActions;
 use crate::runtime::{Refusal, Runtime};
 use crate::sys::lock::Lock;
-use crate::sys::{self, exec};
-use core::sync::atomic::{AtomicUsize, Ordering};
+use crate::sys::{self, exec, signal};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::collections::VecDeque;
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
 
-/// What waits at most: more means that nothing of it works.
+/// What waits at most, of a kind: more means that nothing of it works.
 const MOST: usize = 16;
 /// Commands that run at once.
 const COMMANDS: usize = 4;
+/// How long a signal that ends the process waits for what else is to be done, and a command for
+/// earlier ones.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a command waits for its report to be written.
+const REPORT_PATIENCE: Duration = Duration::from_secs(2);
+/// How often the signal's thread looks.
+const LOOK: Duration = Duration::from_millis(20);
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
-static QUEUE: Lock<Queue> = Lock::new(Queue { works: VecDeque::new(), is_running: false });
+/// A report is being written.
+static IS_WRITING: AtomicBool = AtomicBool::new(false);
 
 /// Told of each hang: JSON in one line.
 pub type OnHang = Box<dyn Fn(&str) + Send + Sync>;
@@ -39,93 +56,196 @@ pub(crate) struct Work {
     pub(crate) hang: Hang,
     pub(crate) actions: HangActions,
     pub(crate) recording: PathBuf,
+    /// Of this process: no other has it.
+    pub(crate) nonce: u32,
     /// How many the process had before.
     pub(crate) number: u32,
 }
 
-/// What is to be done, in its order.
-struct Queue {
-    works: VecDeque<Work>,
-    /// A thread takes from it.
-    is_running: bool,
+/// What is done, the cheap first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Listener,
+    Command,
+    Dump,
 }
 
-/// Does the work, after what is to be done already. A line if it cannot be done.
-pub(crate) fn begin(runtime: &'static Runtime, work: Work) -> Result<(), String> {
-    let mut queue = QUEUE.lock();
-    if queue.works.len() >= MOST {
-        return Err("earlier actions for a hang have not ended: nothing more is done".into());
+const KINDS: [Kind; 3] = [Kind::Listener, Kind::Command, Kind::Dump];
+static QUEUES: [Lock<Queue>; KINDS.len()] = [const { Lock::new(Queue::new()) }; KINDS.len()];
+
+/// What is to be done of one kind, in its order.
+#[derive(Debug)]
+struct Queue {
+    works: VecDeque<Job>,
+    /// A thread takes from it.
+    is_running: bool,
+    /// Something was left out since it was empty.
+    is_full: bool,
+}
+
+/// A work, and how many kinds of it are left.
+#[derive(Clone, Debug)]
+struct Job {
+    work: Arc<Work>,
+    left: Left,
+}
+
+/// Counts what is left of a work: one for each clone.
+#[derive(Clone, Debug)]
+struct Left(Arc<AtomicUsize>);
+
+impl Queue {
+    const fn new() -> Queue {
+        Queue { works: VecDeque::new(), is_running: false, is_full: false }
     }
-    queue.works.push_back(work);
+}
+
+impl Left {
+    fn done(&self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Has the work done. A line for each thing that cannot be.
+pub(crate) fn begin(runtime: &'static Runtime, work: Work) -> Vec<String> {
+    let kinds: Vec<Kind> = KINDS.into_iter().filter(|&kind| work.wants(kind)).collect();
+    let left = Left(Arc::new(AtomicUsize::new(kinds.len())));
+    let signal = work.actions.signal.filter(|_| work.hang.happened == Happened::Hung);
+    let job = Job { work: Arc::new(work), left };
+    let mut lines = Vec::new();
+    if let Some(signal) = signal.filter(|&signal| !signal::is_fatal(signal)) {
+        signal::send_to_self(signal);
+    }
+    for kind in kinds {
+        lines.extend(enqueue(runtime, kind, job.clone()));
+    }
+    if let Some(signal) = signal.filter(|&signal| signal::is_fatal(signal)) {
+        let end = move || end_process(signal, &job.left);
+        if sys::spawn_quiet("ncclscope/signal", end).is_err() {
+            signal::send_to_self(signal);
+        }
+    }
+    lines
+}
+
+/// Sends a signal that ends the process, when the rest is done or takes too long.
+fn end_process(signal: u8, left: &Left) {
+    let until = Instant::now() + PATIENCE;
+    while left.0.load(Ordering::Acquire) > 0 && Instant::now() < until {
+        std::thread::sleep(LOOK);
+    }
+    signal::send_to_self(signal);
+}
+
+/// Puts a job behind others of its kind. A line if it is not done.
+fn enqueue(runtime: &'static Runtime, kind: Kind, job: Job) -> Option<String> {
+    let mut queue = QUEUES[kind as usize].lock();
+    if queue.works.len() >= MOST {
+        job.left.done();
+        let is_first = !std::mem::replace(&mut queue.is_full, true);
+        return is_first.then(|| {
+            let kind = kind.name();
+            format!(
+                "earlier calls of the {kind} for hangs have not ended: further ones are left out"
+            )
+        });
+    }
+    queue.works.push_back(job);
     if std::mem::replace(&mut queue.is_running, true) {
-        return Ok(());
+        return None;
     }
     drop(queue);
-    sys::spawn_quiet("ncclscope/hang", move || work_off(runtime)).map(drop).map_err(|error| {
-        let mut queue = QUEUE.lock();
-        (queue.works, queue.is_running) = (VecDeque::new(), false);
-        format!("no thread for the actions of a hang: {error}")
-    })
+    let spawned = sys::spawn_quiet("ncclscope/hang", move || work_off(runtime, kind));
+    let error = spawned.err()?;
+    let mut queue = QUEUES[kind as usize].lock();
+    queue.is_running = false;
+    queue.works.drain(..).for_each(|job| job.left.done());
+    Some(format!("no thread for the {} of a hang: {error}", kind.name()))
 }
 
 /// The thread's body.
-fn work_off(runtime: &'static Runtime) {
+fn work_off(runtime: &'static Runtime, kind: Kind) {
     loop {
-        let mut queue = QUEUE.lock();
-        let Some(work) = queue.works.pop_front() else {
-            queue.is_running = false;
+        let mut queue = QUEUES[kind as usize].lock();
+        let Some(job) = queue.works.pop_front() else {
+            (queue.is_running, queue.is_full) = (false, false);
             return;
         };
         drop(queue);
-        let work = std::panic::AssertUnwindSafe(|| work.run(runtime));
-        let _ = std::panic::catch_unwind(work);
+        let run = std::panic::AssertUnwindSafe(|| job.work.run(kind, runtime));
+        let child = std::panic::catch_unwind(run).unwrap_or(None);
+        match child {
+            Some(child) => reap(child, job.left),
+            None => job.left.done(),
+        }
     }
 }
 
 /// Waits for a command's end beside everything else.
-fn reap(child: exec::Child) {
+fn reap(child: exec::Child, left: Left) {
     RUNNING.fetch_add(1, Ordering::Relaxed);
     let wait = move || {
         child.wait();
         RUNNING.fetch_sub(1, Ordering::Relaxed);
+        left.done();
     };
     // Without a thread it stays as a zombie, and counts for good.
     let _ = sys::spawn_quiet("ncclscope/command", wait);
 }
 
+impl Kind {
+    const fn name(self) -> &'static str {
+        match self {
+            Kind::Listener => "listener",
+            Kind::Command => "command",
+            Kind::Dump => "dump",
+        }
+    }
+}
+
 impl Work {
-    fn run(&self, runtime: &'static Runtime) {
-        let Work { hang, actions, recording, .. } = self;
-        let is_new = hang.happened == Happened::Hung;
-        if is_new && actions.dump {
-            runtime.tell_of(&runtime.dump(None));
+    fn wants(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Listener => LISTENER.lock().is_some(),
+            Kind::Command => self.actions.exec.is_some(),
+            Kind::Dump => self.actions.dump && self.hang.happened == Happened::Hung,
         }
-        if let Some(command) = &actions.exec {
-            match self.exec(command, recording) {
-                Ok(child) => reap(child),
-                Err(error) => {
-                    let line = format!("cannot run the command for a hang: {error}");
-                    runtime.tell_of(&Err(Refusal::System(line)));
-                }
-            }
-        }
-        if is_new && let Some(signal) = actions.signal {
-            sys::signal::send_to_self(signal);
-        }
-        let listener = LISTENER.lock().clone();
-        listener.iter().for_each(|listener| listener(&hang.json()));
     }
 
-    /// Runs the command, with the report in a file.
-    fn exec(&self, command: &str, recording: &Path) -> std::io::Result<exec::Child> {
-        if RUNNING.load(Ordering::Relaxed) >= COMMANDS {
-            return Err(std::io::Error::other("earlier ones have not ended"));
+    /// Does one thing; a command that was started.
+    fn run(&self, kind: Kind, runtime: &'static Runtime) -> Option<exec::Child> {
+        match kind {
+            Kind::Listener => {
+                let listener = LISTENER.lock().clone();
+                listener.iter().for_each(|listener| listener(&self.hang.json()));
+                None
+            }
+            Kind::Command => {
+                let command = self.actions.exec.as_deref()?;
+                let started = self.exec(command).map_err(|error| {
+                    let line = format!("cannot run the command for a hang: {error}");
+                    runtime.tell_of(&Err(Refusal::System(line)));
+                });
+                started.ok()
+            }
+            Kind::Dump => {
+                runtime.tell_of(&runtime.dump(None));
+                None
+            }
+        }
+    }
+
+    /// Runs the command, with the report in a file, if there can be one.
+    fn exec(&self, command: &str) -> io::Result<exec::Child> {
+        let until = Instant::now() + PATIENCE;
+        while RUNNING.load(Ordering::Relaxed) >= COMMANDS {
+            if Instant::now() > until {
+                return Err(io::Error::other("earlier ones have not ended"));
+            }
+            std::thread::sleep(LOOK);
         }
         let hang = &self.hang;
-        let file = report_file(recording, self.number);
-        let mut text = hang.lines().join("\n");
-        text.push('\n');
-        std::fs::write(&file, text)?;
+        let report = self.report().map(|file| file.display().to_string()).unwrap_or_default();
         let drill = if hang.drill { "1" } else { "0" };
         let more = [
             format!("NCCLSCOPE_HANG_EVENT={}", hang.happened.name()),
@@ -134,14 +254,82 @@ impl Work {
             format!("NCCLSCOPE_HANG_COMM={:#x}", hang.comm),
             format!("NCCLSCOPE_HANG_RANK={}", hang.rank),
             format!("NCCLSCOPE_HANG_PID={}", sys::pid()),
-            format!("NCCLSCOPE_HANG_REPORT={}", file.display()),
+            format!("NCCLSCOPE_HANG_REPORT={report}"),
         ];
         exec::shell(command, &more)
     }
+
+    /// The file with the report; `None` if it cannot be written, or takes too long.
+    fn report(&self) -> Option<PathBuf> {
+        let file = report_file(&self.recording, self.nonce, self.number);
+        let mut text = self.hang.lines().join("\n");
+        text.push('\n');
+        if IS_WRITING.swap(true, Ordering::AcqRel) {
+            return None;
+        }
+        let (tell, told) = mpsc::channel();
+        let path = file.clone();
+        let write = move || {
+            let written = write_new(&path, &text).is_ok();
+            IS_WRITING.store(false, Ordering::Release);
+            let _ = tell.send(written);
+        };
+        if sys::spawn_quiet("ncclscope/report", write).is_err() {
+            IS_WRITING.store(false, Ordering::Release);
+            return None;
+        }
+        let is_written = told.recv_timeout(REPORT_PATIENCE).unwrap_or(false);
+        is_written.then_some(file)
+    }
 }
 
-/// Beside the recording: `HOST-PID.hang-NUMBER.txt`.
-fn report_file(recording: &Path, number: u32) -> PathBuf {
-    let name = recording.file_stem().unwrap_or_default().to_string_lossy();
-    recording.with_file_name(format!("{name}.hang-{number:03}.txt"))
+/// Writes a file that was not there, for this user's eyes.
+fn write_new(file: &Path, text: &str) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+    options.open(file)?.write_all(text.as_bytes())
+}
+
+/// Beside the recording: `HOST-PID.nscope.hang-NONCE-NUMBER.txt`. Recordings that differ in what
+/// comes after `.nscope`, or are of containers with equal names, have reports of their own.
+fn report_file(recording: &Path, nonce: u32, number: u32) -> PathBuf {
+    let name = recording.file_name().unwrap_or_default().to_string_lossy();
+    recording.with_file_name(format!("{name}.hang-{nonce:08x}-{number:03}.txt"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn processes_with_equal_names_have_reports_of_their_own() {
+        let file = |recording: &str, nonce| report_file(Path::new(recording), nonce, 3);
+        let one = file("/run/h-1.nscope", 0xab);
+        assert_eq!(one, Path::new("/run/h-1.nscope.hang-000000ab-003.txt"));
+        for other in [file("/run/h-1.nscope.2", 0xab), file("/run/h-1.nscope", 0xac)] {
+            assert_ne!(one, other);
+        }
+    }
+
+    #[test]
+    fn a_report_is_never_written_over_what_is_there_nor_through_a_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("report");
+        write_new(&file, "one").unwrap();
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(write_new(&file, "two").is_err());
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "one");
+        let (link, target) = (dir.path().join("link"), dir.path().join("target"));
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        assert!(write_new(&link, "x").is_err() && !target.exists());
+    }
+
+    #[test]
+    fn what_ends_the_process_is_known() {
+        for (signal, fatal) in [(libc::SIGABRT, true), (libc::SIGKILL, true), (libc::SIGUSR2, true)]
+        {
+            assert_eq!(signal::is_fatal(u8::try_from(signal).unwrap()), fatal, "{signal}");
+        }
+    }
 }

@@ -47,6 +47,14 @@ impl Json {
         }
     }
 
+    /// A value that is JSON already, or null.
+    pub(super) fn maybe_raw(self, name: &str, value: Option<impl std::fmt::Display>) -> Json {
+        match value {
+            Some(value) => self.raw(name, value),
+            None => self.raw(name, "null"),
+        }
+    }
+
     /// An element of an array.
     pub(super) fn element(self, value: impl std::fmt::Display) -> Json {
         self.raw("", value)

@@ -121,7 +121,8 @@ impl Scene<'_> {
             return Verdict::new("H3c", why);
         }
         let started = op.started.count_ones();
-        if matches!(state, LaunchState::Done { .. }) && op.stopped != op.started {
+        let is_untold = op.stopped != op.started || op.started == 0 && op.awaits_kernel;
+        if matches!(state, LaunchState::Done { .. }) && is_untold {
             let why = "its kernel has ended, by its CUDA event, and NCCL has not reported that: \
                        whoever polls for it (the proxy thread) does not";
             return Verdict::new("P1", why);
@@ -131,7 +132,13 @@ impl Scene<'_> {
             return self.not_started(op, state);
         }
         let wanted = u32::from(op.facts.wanted);
-        if !op.facts.is_p2p() && started > 0 && started < wanted && op.started != op.stopped {
+        // Of one whose events were lost in part more channels may have started.
+        if !op.is_lossy
+            && !op.facts.is_p2p()
+            && started > 0
+            && started < wanted
+            && op.started != op.stopped
+        {
             let why = format!(
                 "its kernel has started on {started} of {wanted} channels: the others find no \
                  place on the GPU, which something else may hold"
@@ -193,7 +200,7 @@ impl Scene<'_> {
         let before = self.in_flight.iter().find(|other| {
             other.handle != op.handle
                 && other.start < op.start
-                && other.started != other.stopped
+                && has_kernel(other)
                 && stream.is_some()
                 && other.launch.map(|launch| launch.stream) == stream
         });
@@ -289,6 +296,13 @@ impl Scene<'_> {
             }
         }
     }
+}
+
+/// Whether its kernel has started and not ended, or is before others in its stream.
+fn has_kernel(op: &OpView) -> bool {
+    let state = Scene::launch_state(op.launch);
+    op.started != op.stopped
+        || matches!(state, LaunchState::NotStarted | LaunchState::Running { .. })
 }
 
 /// Without network steps.

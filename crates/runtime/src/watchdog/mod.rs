@@ -3,105 +3,128 @@
 How far the process has come, and whether it is stuck: asked by the drain thread once a second.
 
 The counts of every communicator that changed, and what is in flight, go to the recording
-([`vitals`]). An operation in which nothing has changed for longer than the limit is stuck: then
-[`judge`] says which of the local classes of docs/hang.md it is, [`report`] puts that into words,
-and [`act`] does what the user wants done about it.
+([`vitals`]). An operation in which nothing has changed for longer than the limit is stuck
+([`detect`], in time that was seen to pass: [`still`]): then [`judge`] says which of the local
+classes of docs/hang.md it is, [`report`] puts that into words, and [`act`] does what the user wants
+done about it. A drill ([`drill`]) goes the same way with records of its own.
 
 It must never fire for what is no hang. Nothing in flight is none; a communicator's first operation
 connects and gets ten times the limit; one that stands still while others of the process complete
-gets four times the limit, and so does, at most, one whose like used to take long; what was lost is
-forgotten. Whether another *rank* never entered cannot be seen from here: `ncclscope diagnose`
-compares the ranks.
+gets four times the limit, and so does, at most, one whose like used to take long; an event without
+a record doubts the operation that it belongs to. What it cannot see it says ([`blind`]). Whether
+another *rank* never entered cannot be seen from here: `ncclscope diagnose` compares the ranks.
 */
 
 pub(crate) mod act;
+mod blind;
 mod clock;
+mod detect;
+mod drill;
 mod json;
 mod judge;
 mod report;
 mod seen;
+mod still;
 mod vitals;
 
 use crate::config::HangActions;
+use crate::probe::{self, LaunchState};
+use crate::sys::cuda::Device;
+use blind::Blind;
 use clock::Clock;
+use detect::{Detector, Stuck, Suspect};
+use drill::Drill;
 use judge::Subject;
-use ncclscope_analyze::progress::{CommView, Tracker};
+use ncclscope_analyze::progress::{Fate, Missed, Outside};
 use ncclscope_recorder::board::{self, Counts};
+use ncclscope_recorder::missed::Miss;
 use ncclscope_recorder::{Recorder, clock as ticks, gate, slots};
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::progress::Vital;
 use ncclscope_trace::{Comm, EventKind, Handle, StrId};
 pub(crate) use report::{Hang, Happened, Place};
-use seen::Threads;
-use std::collections::BTreeMap;
+use seen::{StepSeen, Threads};
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
-use vitals::Told;
+use still::Seen;
+use vitals::{Pauses, Told};
 
-/// Between two looks, ns; and while something may be stuck.
+/// Between two looks, ns; while something may be stuck; and during a drill.
 const LOOK_NS: u64 = 1_000_000_000;
 const CLOSE_LOOK_NS: u64 = 400_000_000;
+const DRILL_LOOK_NS: u64 = 50_000_000;
 /// Threads are looked at from so long before the limit on.
 const BEFORE_NS: u64 = 2_000_000_000;
-/// How much longer a communicator's first operation, and an API call that may be connecting, gets;
-/// up to a limit.
-const FIRST: u64 = 10;
-const FIRST_MOST_NS: u64 = 3_600_000_000_000;
-/// How much longer it gets while other operations of the process complete, or where operations like
-/// it take long.
-const EXCUSED: u64 = 4;
-/// How much longer than operations like it have stood still so far it may.
-const LONGER_THAN_USUAL: u64 = 10;
-/// Reports of one process; further ones are only counted.
+/// Reports of one process, and of one look; further hangs are only counted.
 const MOST_REPORTS: u32 = 64;
+const MOST_AT_ONCE: usize = 8;
+/// Lost events that are kept until the next look.
+const MOST_MISSES: usize = 1 << 14;
 
 /// Watches one process.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
-    tracker: Tracker,
+    detector: Detector,
     place: Place,
     /// After how long something is stuck; `None`: never.
     limit_ns: Option<u64>,
     pub(crate) actions: HangActions,
     counts: BTreeMap<u16, Counts>,
     told: BTreeMap<u16, Told>,
+    pauses: Pauses,
     threads: Threads,
     /// When the next look is due, ns of `CLOCK_MONOTONIC`.
     next: u64,
-    stuck: Vec<Stuck>,
+    seen: Seen,
+    /// The counter at the latest tick.
+    ticks: u64,
     drill: Option<Drill>,
     reports: u32,
+    blind: Blind,
+    losses: Losses,
     /// Operations were left out of the recording.
     partial: bool,
 }
 
-/// Something that was reported and has not ended.
-#[derive(Clone, Debug)]
-struct Stuck {
-    subject: Handle,
-    comm: u16,
-    /// When it began, and since when nothing moved, in ticks.
-    start: u64,
-    since: u64,
-    hang: Hang,
-}
-
-/// A simulated hang: from and until when, ns of `CLOCK_MONOTONIC`.
-#[derive(Clone, Copy, Debug)]
-struct Drill {
-    begin: u64,
-    end: u64,
-    told: bool,
+/// Events without a record.
+#[derive(Debug, Default)]
+struct Losses {
+    /// Up to which turn they were read, and what they were.
+    seen: u64,
+    misses: Vec<Miss>,
+    /// Some of them are not known.
+    overrun: bool,
+    /// Count of all.
+    total: u64,
 }
 
 /// What a look found, to be written and done.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     /// Records for the recording.
-    pub(crate) vitals: Vec<Vital>,
+    vitals: Vec<Vital>,
     /// The same of threads, whose place in the kernel has no number yet.
-    pub(crate) threads: Vec<(ncclscope_trace::progress::Thread, String)>,
+    threads: Vec<(ncclscope_trace::progress::Thread, String)>,
     /// What is to be told.
     pub(crate) hangs: Vec<Hang>,
+    /// Lines for the log and the recording.
+    pub(crate) lines: Vec<String>,
+}
+
+impl Found {
+    /// The records, one after the other; `number` gives a text its number in the recording.
+    pub(crate) fn words(&self, mut number: impl FnMut(&str) -> StrId) -> Vec<u64> {
+        let mut words = Vec::new();
+        for vital in &self.vitals {
+            words.extend_from_slice(vital.pack().words());
+        }
+        for (thread, place) in &self.threads {
+            let place = if place.is_empty() { StrId::NONE } else { number(place) };
+            let thread = Vital::Thread(ncclscope_trace::progress::Thread { place, ..*thread });
+            words.extend_from_slice(thread.pack().words());
+        }
+        words
+    }
 }
 
 impl Watchdog {
@@ -109,31 +132,40 @@ impl Watchdog {
     pub(crate) fn new(place: Place, limit: Option<Duration>, actions: HangActions) -> Watchdog {
         let limit_ns = limit.map(|limit| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX / 64));
         Watchdog {
-            tracker: Tracker::default(),
+            detector: Detector::default(),
             place,
             limit_ns,
             actions,
             counts: BTreeMap::new(),
             told: BTreeMap::new(),
+            pauses: Pauses::default(),
             threads: Threads::default(),
             next: 0,
-            stuck: Vec::new(),
+            seen: Seen::default(),
+            ticks: 0,
             drill: None,
             reports: 0,
+            blind: Blind::default(),
+            losses: Losses::default(),
             partial: false,
         }
     }
 
     /// A communicator, or more about one.
     pub(crate) fn comm(&mut self, comm: &Comm) {
-        self.tracker.comm(comm);
+        self.detector.tracker.comm(comm);
         self.place.comm(comm);
         self.told.entry(comm.index).or_default();
     }
 
+    /// The device that a communicator is on.
+    pub(crate) fn device(&mut self, comm: u16, device: Device) {
+        self.place.device(comm, device);
+    }
+
     /// The communicator was finalized.
     pub(crate) fn end_comm(&mut self, index: u16) {
-        self.tracker.end_comm(index);
+        self.detector.tracker.end_comm(index);
         self.next = 0;
     }
 
@@ -144,17 +176,26 @@ impl Watchdog {
 
     /// Words of a lane, whole records.
     pub(crate) fn words(&mut self, lane: usize, words: &[u64]) {
-        self.tracker.words(lane, words);
+        self.detector.tracker.words(lane, words);
     }
 
     /// Something was reported that has not ended.
     pub(crate) fn is_stuck(&self) -> bool {
-        !self.stuck.is_empty()
+        self.detector.count() > 0
     }
 
-    /// True when it is time to look: all lanes are to be read before.
-    pub(crate) fn is_due(&mut self) -> bool {
-        let is_due = ticks::now_ns() >= self.next;
+    /// True when it is time to look: all lanes are to be read before. To be asked four times a
+    /// second or more: time in which it is not does not count ([`still`]).
+    pub(crate) fn is_due(&mut self, recorder: &Recorder) -> bool {
+        let now = ticks::now_ns();
+        let before = std::mem::replace(&mut self.ticks, ticks::now());
+        if self.seen.tick(now) {
+            // What threads and operations did meanwhile says nothing.
+            self.threads = Threads::default();
+            self.detector.tracker.was_away(before, self.ticks);
+        }
+        self.losses.take(recorder);
+        let is_due = now >= self.next;
         if is_due {
             // Before the lanes: so an operation that is counted is also read.
             let indices = self.told.iter().filter(|(_, told)| !told.ended).map(|(&comm, _)| comm);
@@ -176,166 +217,171 @@ impl Watchdog {
         if hz == 0 {
             return found;
         }
-        let is_live = |op| slots::at(&recorder.region, op).is_some_and(|slot| slot.holds(op));
         // At the end of the process nothing is recorded any more, and nothing left out.
         let is_stopped = !gate::is_started() && !gate::is_dead();
         self.partial |= recorder.left_out() > 0 || is_stopped;
-        self.tracker.lost(losses(recorder), now);
-        self.tracker.look(now, hz, &is_live);
-        self.tracker.abandoned().for_each(|op| recorder.abandon(op));
+        self.heed_losses(recorder, now, &mut found);
+        self.see(recorder, clock);
+        self.detector.tracker.abandoned().for_each(|op| recorder.abandon(op));
         let steps = seen::steps(recorder, now);
         self.recover(clock, &mut found);
-        self.run_drill(clock, &mut found);
-        let suspects = self.suspects(clock, BEFORE_NS);
-        if !suspects.is_empty() {
-            self.next = ticks::now_ns() + CLOSE_LOOK_NS;
-            found.threads = self.threads.look(recorder, now, ticks::now_ns());
-        }
-        for (subject, is_stuck) in suspects {
-            if is_stuck && self.threads.can_tell() {
-                self.fire(subject, clock, &steps, &mut found);
+        self.run_drill(clock, &steps, &mut found);
+        let limit = self.limit_ns.unwrap_or(u64::MAX);
+        let suspects = self.detector.suspects(clock, limit, BEFORE_NS);
+        if suspects.is_empty() && self.drill.is_none() {
+            self.pauses.forget_threads();
+        } else {
+            let pause = if self.drill.is_some() { DRILL_LOOK_NS } else { CLOSE_LOOK_NS };
+            self.next = ticks::now_ns() + pause;
+            let threads = self.threads.look(recorder, now, ticks::now_ns());
+            if !suspects.is_empty() && self.pauses.are_threads_due(clock) {
+                found.threads = threads;
             }
         }
-        let is_stuck = |comm| self.stuck.iter().any(|stuck| stuck.comm == comm);
+        self.fire(suspects, clock, &steps, &mut found);
+        self.tell_vitals(clock, &steps, &mut found);
+        if self.limit_ns.is_some() && !self.partial {
+            let comms = self.detector.tracker.comms();
+            found.lines.extend(self.blind.look(comms, &self.place, self.seen));
+        }
+        found
+    }
+
+    /// Sees what is in flight now.
+    fn see(&mut self, recorder: &Recorder, clock: Clock) {
+        let is_live = |op| slots::at(&recorder.region, op).is_some_and(|slot| slot.holds(op));
+        let launches: HashMap<Handle, LaunchState> = probe::states();
+        let fate = |launch: Handle| match launches.get(&launch) {
+            Some(LaunchState::NotStarted) => Fate::Waits,
+            Some(LaunchState::Running { since }) => Fate::Runs { since: *since },
+            Some(LaunchState::Done { seen, .. }) => Fate::Ended { at: *seen },
+            Some(LaunchState::Unknown | LaunchState::Failed { .. }) | None => Fate::Unknown,
+        };
+        let outside = Outside { is_live: &is_live, fate: &fate };
+        self.detector.look(clock, self.seen, &outside);
+    }
+
+    /// What was lost doubts the operation that it belongs to; only where that is not known, all.
+    fn heed_losses(&mut self, recorder: &Recorder, now: u64, found: &mut Found) {
+        let tracker = &mut self.detector.tracker;
+        for miss in self.losses.misses.drain(..) {
+            let missed = match miss {
+                Miss::Start(kind, parent) => Missed::Start { kind, parent },
+                Miss::Stop(handle) => Missed::Stop(handle),
+            };
+            tracker.missed(missed, now);
+        }
+        if std::mem::take(&mut self.losses.overrun) {
+            tracker.forget(now);
+            found.lines.extend(self.blind.overrun());
+        }
+        let total = losses(recorder);
+        if total > self.losses.total {
+            self.losses.total = total;
+            tracker.lost();
+        }
+    }
+
+    fn tell_vitals(&mut self, clock: Clock, steps: &[StepSeen], found: &mut Found) {
         let told = vitals::Context {
             counts: &self.counts,
             place: &self.place,
             partial: self.partial,
-            lossy: self.tracker.is_lossy(),
-            is_stuck: &is_stuck,
+            lossy: self.detector.tracker.is_lossy(),
+            is_stuck: &|comm| self.detector.is_stuck(comm),
         };
-        found.vitals = told.vitals(&mut self.told, &self.tracker, &steps, clock);
-        found
+        let tracker = &self.detector.tracker;
+        found.vitals = told.vitals(&mut self.told, &mut self.pauses, tracker, steps, clock);
     }
 
-    /// What has not moved for the limit less `before`, each with whether the limit is over; nothing
-    /// that was reported already.
-    fn suspects(&self, clock: Clock, before: u64) -> Vec<(Subject, bool)> {
-        let Some(limit) = self.limit_ns else { return Vec::new() };
-        let comms: Vec<CommView> = self.tracker.comms().collect();
-        let is_old = comms.iter().any(|comm| {
-            comm.since.is_some_and(|since| clock.ns_since(since) >= limit.saturating_sub(before))
-        });
-        let calls = self.tracker.calls();
-        let is_old_call =
-            calls.iter().any(|call| clock.ns_since(call.start) >= limit.saturating_sub(before));
-        if !is_old && !is_old_call {
-            return Vec::new();
-        }
-        let latest_end = comms.iter().map(|comm| comm.last_end).max().unwrap_or(0);
-        let others_move = clock.ns_since(latest_end) < limit;
-        let mut suspects: Vec<(Subject, u64, u64)> = Vec::new();
-        let mut seen: Vec<u16> = Vec::new();
-        for op in self.tracker.in_flight() {
-            // Only the oldest of a communicator can be stuck; the others are behind it.
-            if seen.contains(&op.comm) {
-                continue;
-            }
-            seen.push(op.comm);
-            let limit = limit_of(limit, op.is_first, others_move, clock.ns(op.usual));
-            suspects.push((Subject::Op(op.clone()), clock.ns_since(op.since), limit));
-        }
-        // A launch waits where the device has too much to do already: that is no hang of its own.
-        let waits = suspects.iter().any(|(_, idle, limit)| idle >= &(limit / 2));
-        for call in calls.into_iter().filter(|_| !waits) {
-            let connects = call.ending.is_some() && call.launch.is_none();
-            let limit = limit_of(limit, connects, others_move, 0);
-            suspects.push((Subject::Call(call), clock.ns_since(call.start), limit));
-        }
-        let reported =
-            |subject: &Subject| self.stuck.iter().any(|stuck| stuck.subject == subject.handle());
-        suspects
-            .into_iter()
-            .filter(|(subject, idle, limit)| {
-                *idle >= limit.saturating_sub(before) && !reported(subject)
-            })
-            .map(|(subject, idle, limit)| (subject, idle >= limit))
-            .collect()
-    }
-
+    /// Reports what is stuck: some with all that is known of them, the others by name.
     fn fire(
         &mut self,
-        subject: Subject,
+        mut suspects: Vec<Suspect>,
         clock: Clock,
-        steps: &[seen::StepSeen],
+        steps: &[StepSeen],
         found: &mut Found,
     ) {
-        self.reports += 1;
-        let (handle, comm, since) = (subject.handle(), subject.comm(), subject.since());
-        let hang = self.describe(&subject, clock, steps, Happened::Hung);
-        if self.reports <= MOST_REPORTS {
-            found.hangs.push(hang.clone());
+        suspects.retain(|suspect| suspect.is_stuck() && self.threads.can_tell());
+        suspects.sort_by_key(|suspect| std::cmp::Reverse(suspect.still_ns));
+        let first = found.hangs.len();
+        for suspect in suspects {
+            let hang = self.describe(&self.detector, &suspect, clock, steps, Happened::Hung);
+            let is_told = found.hangs.len() - first < MOST_AT_ONCE && self.reports < MOST_REPORTS;
+            if is_told {
+                self.reports += 1;
+                found.hangs.push(hang.clone());
+            } else if let Some(last) = found.hangs.get_mut(first..).and_then(<[Hang]>::last_mut) {
+                last.and(&hang);
+            }
+            self.detector.add(suspect.into_stuck(hang, is_told, self.seen));
         }
-        let start = subject.start();
-        self.stuck.push(Stuck { subject: handle, comm, start, since, hang });
     }
 
     /// What is known of something that does not move.
     fn describe(
         &self,
-        subject: &Subject,
+        detector: &Detector,
+        suspect: &Suspect,
         clock: Clock,
-        steps: &[seen::StepSeen],
+        steps: &[StepSeen],
         happened: Happened,
     ) -> Hang {
-        let in_flight = self.tracker.in_flight();
+        let tracker = &detector.tracker;
+        let in_flight = tracker.in_flight();
+        let comm = suspect.subject.comm();
         let scene = judge::Scene {
             in_flight: &in_flight,
-            comm: self.tracker.comms().find(|comm| comm.comm == subject.comm()),
+            comm: tracker.comms().find(|view| view.comm == comm),
             steps,
             threads: &self.threads,
             clock,
         };
-        let verdict = scene.judge(subject);
-        self.place.hang(&scene, subject, verdict, happened, self.tracker.past(subject.comm()))
+        let verdict = scene.judge(&suspect.subject);
+        self.place.hang(&scene, suspect, verdict, happened, tracker.past(comm))
     }
 
-    /// Tells of what was stuck and is not any more.
+    /// Tells of what was reported and is over.
     fn recover(&mut self, clock: Clock, found: &mut Found) {
-        if self.stuck.is_empty() {
-            return;
-        }
-        let open: Vec<Handle> = self.tracker.in_flight().iter().map(|op| op.handle).collect();
-        let calls: Vec<Handle> = self.tracker.calls().iter().map(|call| call.handle).collect();
-        let moved =
-            |stuck: &Stuck| !open.contains(&stuck.subject) && !calls.contains(&stuck.subject);
-        let over: Vec<Stuck> = self.stuck.extract_if(.., |stuck| moved(stuck)).collect();
-        let ended = |index| self.tracker.comms().any(|comm| comm.comm == index && comm.ended);
-        for Stuck { start, since, comm, mut hang, .. } in over {
-            // Operations of a communicator end in their order.
-            let is_past = self.tracker.past(comm).any(|past| past.start >= start);
-            hang.end(clock, clock.ns_since(since), is_past || !ended(comm));
-            found.hangs.push(hang);
+        for (stuck, by_itself) in self.detector.take_over() {
+            if stuck.is_told {
+                found.hangs.push(stuck.end(clock, self.seen, by_itself));
+            }
         }
     }
 
-    /// Begins a simulated hang.
+    /// Begins a simulated hang, unless nothing is ever held for stuck.
     pub(crate) fn begin_drill(&mut self, length: Duration) {
-        let begin = ticks::now_ns();
-        let end = begin.saturating_add(u64::try_from(length.as_nanos()).unwrap_or(u64::MAX));
-        self.drill = Some(Drill { begin, end, told: false });
+        let Some(limit) = self.limit_ns else { return };
+        self.drill = Some(Drill::new(length, limit, self.place.first()));
         self.next = 0;
     }
 
-    fn run_drill(&mut self, clock: Clock, found: &mut Found) {
-        let Some(drill) = &mut self.drill else { return };
-        let now = ticks::now_ns();
-        let still_ns = now.saturating_sub(drill.begin);
-        if !drill.told {
-            drill.told = true;
-            found.hangs.push(self.place.drill(clock, still_ns));
+    fn run_drill(&mut self, clock: Clock, steps: &[StepSeen], found: &mut Found) {
+        let Some(mut drill) = self.drill.take() else { return };
+        for suspect in drill.look(clock, self.seen) {
+            if suspect.is_stuck() && self.threads.can_tell() {
+                let hang = self.describe(&drill.detector, &suspect, clock, steps, Happened::Hung);
+                let hang = self.place.as_drill(hang);
+                found.hangs.push(hang.clone());
+                drill.detector.add(suspect.into_stuck(hang, true, self.seen));
+            }
         }
-        if now >= drill.end {
-            let mut hang = self.place.drill(clock, still_ns);
-            hang.end(clock, still_ns, true);
-            found.hangs.push(hang);
-            self.drill = None;
-        }
+        let over = drill.detector.take_over();
+        let ends =
+            over.into_iter().map(|(stuck, by_itself)| stuck.end(clock, self.seen, by_itself));
+        found.hangs.extend(ends);
+        self.drill = Some(drill).filter(|drill| !drill.is_over());
     }
 
     /// A first look at the threads, for [`Watchdog::why`].
     pub(crate) fn sample(&mut self, recorder: &Recorder, now: u64) {
         self.threads.look(recorder, now, ticks::now_ns());
+    }
+
+    /// What hangs cannot be seen, and why.
+    pub(crate) fn blind(&self) -> Vec<String> {
+        self.blind.now()
     }
 
     /// What the process waits for now: what is in flight, the oldest of each communicator first. To
@@ -346,33 +392,61 @@ impl Watchdog {
         self.threads.look(recorder, now, ticks::now_ns());
         let mut seen: Vec<u16> = Vec::new();
         let mut subjects = Vec::new();
-        for op in self.tracker.in_flight() {
+        for op in self.detector.tracker.in_flight() {
             if !seen.contains(&op.comm) {
                 seen.push(op.comm);
                 subjects.push(Subject::Op(op));
             }
         }
-        subjects.extend(self.tracker.calls().into_iter().map(Subject::Call));
-        let stuck = |handle| self.stuck.iter().any(|stuck| stuck.subject == handle);
-        let happened = |subject: &Subject| {
-            if stuck(subject.handle()) { Happened::Hung } else { Happened::InFlight }
+        subjects.extend(self.detector.tracker.calls().into_iter().map(Subject::Call));
+        let limit_ns = self.limit_ns.unwrap_or(0);
+        let mut suspects: Vec<Suspect> = Vec::new();
+        for subject in subjects {
+            let still_ns = self.detector.still_of(&subject, clock);
+            suspects.push(Suspect { subject, still_ns, limit_ns });
+        }
+        let happened = |suspect: &Suspect| {
+            let is_stuck = self.detector.is_known(suspect.subject.handle());
+            if is_stuck { Happened::Hung } else { Happened::InFlight }
         };
-        subjects
+        suspects
             .iter()
-            .map(|subject| self.describe(subject, clock, &steps, happened(subject)))
+            .map(|suspect| self.describe(&self.detector, suspect, clock, &steps, happened(suspect)))
             .collect()
     }
 }
 
-/// How long something may stand still, ns; its like did so for `usual`.
-fn limit_of(limit: u64, is_first: bool, others_move: bool, usual: u64) -> u64 {
-    let excused = limit.saturating_mul(EXCUSED);
-    if is_first {
-        limit.saturating_mul(FIRST).min(FIRST_MOST_NS.max(limit))
-    } else if others_move {
-        excused
-    } else {
-        usual.saturating_mul(LONGER_THAN_USUAL).clamp(limit, excused)
+/// Texts as a JSON array.
+pub(crate) fn texts(texts: &[String]) -> String {
+    texts.iter().fold(json::Json::array(), |all, text| all.text("", text)).end()
+}
+
+impl Losses {
+    /// Reads what was lost since the last time, before it is written over.
+    fn take(&mut self, recorder: &Recorder) {
+        self.overrun |= !recorder.take_missed(&mut self.seen, &mut self.misses);
+        if self.misses.len() > MOST_MISSES {
+            self.misses.clear();
+            self.overrun = true;
+        }
+    }
+}
+
+impl Suspect {
+    fn into_stuck(self, hang: Hang, is_told: bool, seen: Seen) -> Stuck {
+        let Suspect { subject, still_ns, .. } = self;
+        let (comm, start) = (subject.comm(), subject.start());
+        let at = seen.total();
+        Stuck { subject: subject.handle(), comm, start, hang, is_told, still_ns, at }
+    }
+}
+
+impl Stuck {
+    /// The report of its end.
+    fn end(self, clock: Clock, seen: Seen, by_itself: bool) -> Hang {
+        let Stuck { mut hang, still_ns, at, .. } = self;
+        hang.end(clock, still_ns + seen.total().saturating_sub(at), by_itself);
+        hang
     }
 }
 
@@ -386,22 +460,4 @@ fn losses(recorder: &Recorder) -> u64 {
     };
     let lanes = recorder.lanes().map(|(_, lane)| sum(lane.lost()) + sum(lane.lost_ends()));
     lanes.sum::<u64>() + sum(recorder.lost_without_lane())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::limit_of;
-
-    #[test]
-    fn what_has_an_excuse_gets_longer() {
-        const S: u64 = 1_000_000_000;
-        assert_eq!(limit_of(5 * S, false, false, 0), 5 * S);
-        assert_eq!(limit_of(5 * S, true, false, 0), 50 * S, "it connects");
-        assert_eq!(limit_of(600 * S, true, true, 0), 3_600 * S, "but not all day");
-        assert_eq!(limit_of(5 * S, false, true, 0), 20 * S, "others go on");
-        assert_eq!(limit_of(5 * S, false, false, S / 10), 5 * S, "far from the limit");
-        assert_eq!(limit_of(5 * S, false, false, S), 10 * S, "ten times as long as ever");
-        assert_eq!(limit_of(5 * S, false, false, 60 * S), 20 * S, "a long pause is no habit");
-        assert_eq!(limit_of(u64::MAX / 64, true, false, u64::MAX), u64::MAX / 64, "no overflow");
-    }
 }

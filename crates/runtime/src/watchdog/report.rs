@@ -2,11 +2,13 @@
 //! What is told of a hang, in lines and as JSON (`ncclscope.hang/1`, docs/hang.md).
 
 use super::clock::Clock;
+use super::detect::Suspect;
 use super::json::Json;
 use super::judge::{Scene, Subject, Verdict};
 use super::seen::Thread;
 use super::vitals::op_progress;
 use crate::probe::LaunchState;
+use crate::sys::cuda::Device;
 use ncclscope_analyze::progress::{Call, Facts, Launch, OpView, Past};
 use ncclscope_trace::progress::OpProgress;
 use ncclscope_trace::{Comm, State, StrId};
@@ -15,6 +17,8 @@ use std::collections::BTreeMap;
 /// ProxyOps and threads that a report names.
 const MOST_PROXIES: usize = 16;
 const MOST_THREADS: usize = 12;
+/// Other hangs that a report names.
+const MOST_OTHERS: usize = 8;
 
 /// What happened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,7 +62,11 @@ pub(crate) struct Hang {
     what: String,
     why: String,
     still_ns: u64,
+    /// After how long it is held for stuck; 0 never.
+    limit_ns: u64,
     place: String,
+    /// Others that were found with it, which have no report of their own.
+    others: usize,
     details: Vec<String>,
     fields: Vec<(&'static str, String)>,
 }
@@ -70,6 +78,7 @@ pub(crate) struct Place {
     pid: u32,
     global: Option<u32>,
     comms: BTreeMap<u16, Comm>,
+    devices: BTreeMap<u16, Device>,
     names: Vec<String>,
 }
 
@@ -81,6 +90,16 @@ impl Place {
 
     pub(super) fn comm(&mut self, comm: &Comm) {
         self.comms.insert(comm.index, comm.clone());
+    }
+
+    /// The device that a communicator is on.
+    pub(super) fn device(&mut self, comm: u16, device: Device) {
+        self.devices.insert(comm, device);
+    }
+
+    /// The first communicator.
+    pub(super) fn first(&self) -> Option<Comm> {
+        self.comms.values().next().cloned()
     }
 
     pub(super) fn string(&mut self, id: StrId, text: &str) {
@@ -102,12 +121,13 @@ impl Place {
         self.names.get(usize::from(id.0)).map_or("", String::as_str)
     }
 
-    fn text(&self) -> String {
+    fn text(&self, comm: u16) -> String {
         let global = self.global.map(|rank| format!(", global rank {rank}")).unwrap_or_default();
-        format!("host {}, pid {}{global}", self.host, self.pid)
+        let device = self.devices.get(&comm).map(|device| format!(", {device}"));
+        format!("host {}, pid {}{global}{}", self.host, self.pid, device.unwrap_or_default())
     }
 
-    fn on_comm(&self, index: u16) -> String {
+    pub(super) fn on_comm(&self, index: u16) -> String {
         let Some(comm) = self.comms.get(&index) else { return "an unknown communicator".into() };
         let name = comm.name.as_ref().map(|name| format!(" {name:?}")).unwrap_or_default();
         format!("communicator {:#x}{name}, rank {} of {}", comm.hash, comm.rank, comm.ranks)
@@ -121,7 +141,7 @@ impl Place {
         format!("{func} {number} ({count} {}{peer})", self.name(datatype))
     }
 
-    fn blank(&self, comm: u16, clock: Clock) -> Hang {
+    pub(super) fn blank(&self, comm: u16, clock: Clock) -> Hang {
         let known = self.comms.get(&comm);
         Hang {
             ticks: clock.now,
@@ -133,13 +153,15 @@ impl Place {
             what: String::new(),
             why: String::new(),
             still_ns: 0,
-            place: self.text(),
+            limit_ns: 0,
+            place: self.text(comm),
+            others: 0,
             details: Vec::new(),
-            fields: self.fields(known),
+            fields: self.fields(comm, known),
         }
     }
 
-    fn fields(&self, comm: Option<&Comm>) -> Vec<(&'static str, String)> {
+    fn fields(&self, index: u16, comm: Option<&Comm>) -> Vec<(&'static str, String)> {
         let global = self.global.map_or_else(|| "null".into(), |rank| rank.to_string());
         let mut fields = vec![
             ("host", super::json::string(&self.host)),
@@ -153,19 +175,21 @@ impl Place {
             fields.push(("rank", comm.rank.to_string()));
             fields.push(("nranks", comm.ranks.to_string()));
         }
+        let device = self.devices.get(&index).map_or_else(|| "null".into(), device_json);
+        fields.push(("device", device));
         fields
     }
 
-    /// A hang that is none.
-    pub(super) fn drill(&self, clock: Clock, still_ns: u64) -> Hang {
-        let first = self.comms.keys().next().copied().unwrap_or(u16::MAX);
+    /// The report of a hang that is none.
+    pub(super) fn as_drill(&self, hang: Hang) -> Hang {
+        let first = self.first().map_or(u16::MAX, |comm| comm.index);
+        let why = "this is a drill (ncclscope_simulate_hang): nothing is stuck";
         Hang {
             drill: true,
             class: "drill",
             what: format!("a simulated operation on {}", self.on_comm(first)),
-            why: "somebody asked for a drill (ncclscope_simulate_hang): nothing is stuck".into(),
-            still_ns,
-            ..self.blank(first, clock)
+            why: why.into(),
+            ..hang
         }
     }
 
@@ -173,17 +197,18 @@ impl Place {
     pub(super) fn hang<'a>(
         &self,
         scene: &Scene<'_>,
-        subject: &Subject,
+        suspect: &Suspect,
         verdict: Verdict,
         happened: Happened,
         past: impl Iterator<Item = &'a Past>,
     ) -> Hang {
-        let clock = scene.clock;
+        let (clock, subject) = (scene.clock, &suspect.subject);
         let mut hang = Hang {
             happened,
             class: verdict.class.unwrap_or(""),
             why: verdict.why,
-            still_ns: clock.ns_since(subject.since()),
+            still_ns: suspect.still_ns,
+            limit_ns: suspect.limit_ns,
             ..self.blank(subject.comm(), clock)
         };
         let peer = verdict.peer.map_or_else(|| "null".into(), |peer| peer.to_string());
@@ -215,12 +240,22 @@ impl Place {
         hang.what = format!("{} on {}", self.operation(facts, op.number), self.on_comm(op.comm));
         let sort = [facts.algo, facts.proto].map(|id| self.name(id)).join(" ");
         let sort = Some(sort.trim()).filter(|sort| !sort.is_empty()).unwrap_or("no algorithm told");
+        let variant = Some(self.name(facts.variant)).filter(|name| !name.is_empty());
+        let also = variant.map(|name| format!(" {name}")).unwrap_or_default();
+        let threads = Some(facts.threads).filter(|&threads| threads > 0);
+        let block = threads.map(|n| format!(", {n} threads a block")).unwrap_or_default();
         let [started, stopped] = [op.started, op.stopped].map(u64::count_ones);
+        let open = channels(op.started & !op.stopped);
         hang.details.push(format!(
-            "operation: {sort}, enqueued {} ago; kernel started on {started} and ended on \
-             {stopped} of {} channels",
+            "operation: {sort}{also}{block}, enqueued {} ago; kernel started on {started} and ended \
+             on {stopped} of {} channels{}",
             seconds(clock.ns_since(op.start)),
             if facts.is_p2p() { "its".into() } else { facts.wanted.to_string() },
+            match (open.as_str(), scene.comm.is_some_and(|comm| comm.has_kernels)) {
+                ("", false) => "; NCCL tells none of them".into(),
+                ("", true) => String::new(),
+                (open, _) => format!("; started and not ended: {open}"),
+            },
         ));
         let operation = Json::object()
             .text("func", self.name(facts.func))
@@ -230,6 +265,11 @@ impl Place {
             .raw("channels", facts.wanted)
             .raw("channels_started", started)
             .raw("channels_ended", stopped)
+            .raw("channels_open", format!("[{}]", numbers(op.started & !op.stopped)))
+            .maybe("algorithm", Some(self.name(facts.algo)).filter(|name| !name.is_empty()))
+            .maybe("protocol", Some(self.name(facts.proto)).filter(|name| !name.is_empty()))
+            .maybe("variant", variant)
+            .raw("threads_per_block", threads.map_or_else(|| "null".into(), |n| n.to_string()))
             .raw("age_s", decimal(clock.ns_since(op.start)));
         hang.fields.push(("operation", operation.end()));
         let mut proxies = Json::array();
@@ -263,12 +303,21 @@ impl Place {
 }
 
 impl Hang {
+    /// `other` was found with it, and has no report of its own.
+    pub(super) fn and(&mut self, other: &Hang) {
+        self.others += 1;
+        if self.others <= MOST_OTHERS {
+            self.details.push(format!("also stuck: {}", other.what));
+        }
+    }
+
     /// It has ended, now, after so long: by itself, or with its communicator.
     pub(super) fn end(&mut self, clock: Clock, still_ns: u64, by_itself: bool) {
         self.happened = if by_itself { Happened::Recovered } else { Happened::Destroyed };
         self.still_ns = still_ns;
         self.ticks = clock.now;
         self.details.clear();
+        self.others = 0;
         self.fields.retain(|(name, _)| *name != "proxies");
     }
 
@@ -289,11 +338,18 @@ impl Hang {
             }
         };
         let class = if class.is_empty() { String::new() } else { format!("{class}: ") };
+        let limit = match self.limit_ns {
+            0 => ", no limit".into(),
+            limit => format!(", limit {}", seconds(limit)),
+        };
         let mut lines = vec![
-            format!("{drill}{verb}{what} has not moved for {still} ({place})"),
+            format!("{drill}{verb}{what} has not moved for {still}{limit} ({place})"),
             format!("  {class}{why}"),
         ];
         lines.extend(self.details.iter().map(|line| format!("  {line}")));
+        if self.others > MOST_OTHERS {
+            lines.push(format!("  also stuck: {} more", self.others - MOST_OTHERS));
+        }
         lines
     }
 
@@ -306,13 +362,44 @@ impl Hang {
             .maybe("class", Some(self.class).filter(|class| !class.is_empty()))
             .text("what", &self.what)
             .text("why", &self.why)
-            .raw("still_s", decimal(self.still_ns));
+            .raw("still_s", decimal(self.still_ns))
+            .maybe_raw("limit_s", Some(self.limit_ns).filter(|&limit| limit > 0).map(decimal))
+            .raw("others", self.others);
         for (name, value) in &self.fields {
             json = json.raw(name, value);
         }
         let lines = self.lines().iter().fold(Json::array(), |all, line| all.text("", line));
         json.raw("text", lines.end()).end()
     }
+}
+
+/// Numbers of the bits that are set.
+fn numbers(mask: u64) -> String {
+    let set = (0..u64::BITS).filter(|bit| mask >> bit & 1 != 0);
+    set.map(|bit| bit.to_string()).collect::<Vec<_>>().join(",")
+}
+
+/// The same for people, such as `0-3, 7`.
+fn channels(mask: u64) -> String {
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for bit in (0..u64::BITS).filter(|bit| mask >> bit & 1 != 0) {
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == bit => *last = bit,
+            _ => runs.push((bit, bit)),
+        }
+    }
+    let run = |&(first, last): &(u32, u32)| {
+        if first == last { first.to_string() } else { format!("{first}-{last}") }
+    };
+    runs.iter().map(run).collect::<Vec<_>>().join(", ")
+}
+
+fn device_json(device: &Device) -> String {
+    Json::object()
+        .raw("index", device.index)
+        .maybe("pci", device.pci.as_deref())
+        .maybe("uuid", device.uuid.as_deref())
+        .end()
 }
 
 fn launch_line(launch: Launch, clock: Clock) -> String {
@@ -409,4 +496,30 @@ fn seconds(ns: u64) -> String {
 /// Seconds with one decimal.
 fn decimal(ns: u64) -> String {
     format!("{}.{}", ns / 1_000_000_000, ns / 100_000_000 % 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn channels_are_named() {
+        let names = |mask| (channels(mask), numbers(mask));
+        assert_eq!(names(0), (String::new(), String::new()));
+        assert_eq!(names(0b1000_1111), ("0-3, 7".into(), "0,1,2,3,7".into()));
+        assert_eq!(names(1 << 63 | 2), ("1, 63".into(), "1,63".into()));
+    }
+
+    #[test]
+    fn hangs_without_a_report_of_their_own_are_named_and_counted() {
+        let place = Place::new("h", 7, None);
+        let clock = Clock { now: 9, hz: 1 };
+        let other = Hang { what: "AllReduce 9".into(), ..place.blank(0, clock) };
+        let mut hang = place.blank(0, clock);
+        (0..11).for_each(|_| hang.and(&other));
+        let lines = hang.lines();
+        assert_eq!(lines.iter().filter(|line| line.ends_with("stuck: AllReduce 9")).count(), 8);
+        assert_eq!(lines.last().unwrap(), "  also stuck: 3 more");
+        assert!(hang.json().contains(r#""limit_s":null,"others":11"#), "{}", hang.json());
+    }
 }

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The records of how far the process has come (`ncclscope_trace::progress`).
+//!
+//! What changes is told at each look. What does not is told ever more seldom, up to once a minute:
+//! a hang that lasts for a night must not push out of the recording what led to it.
 
 use super::clock::Clock;
 use super::report::Place;
@@ -9,8 +12,15 @@ use ncclscope_recorder::board::Counts;
 use ncclscope_trace::progress::{Checkpoints, OpProgress, Progress, Vital, progress_flags};
 use std::collections::BTreeMap;
 
-/// What does not change is told so often, s.
-const REPEAT_S: u64 = 30;
+/// After so long it is told again that something has not changed, s; each time after twice as long.
+/// Where nothing is in flight, that is no news for longer.
+const AGAIN_S: u64 = 1;
+const IDLE_AGAIN_S: u64 = 30;
+const SELDOM_S: u64 = 60;
+/// The same of threads while something may be stuck, ns.
+const THREADS_NS: u64 = 300_000_000;
+/// A look comes so much early or late, ns.
+const SLACK_NS: u64 = 100_000_000;
 /// ProxyOps that are told of at a time, the oldest first.
 const MOST_OPS: usize = 64;
 /// Only those in which nothing changed for so long are: ns.
@@ -22,9 +32,80 @@ const CALLS_SINCE: u32 = 5;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Told {
     latest: Progress,
+    pause: Pause,
     checkpoint: u64,
     /// That it ended was told: nothing follows.
     pub(super) ended: bool,
+}
+
+/// When something that does not change is told again.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pause {
+    /// When it was told last, in ticks.
+    told: u64,
+    length_ns: u64,
+}
+
+impl Pause {
+    fn new(clock: Clock, seconds: u64) -> Pause {
+        Pause { told: clock.now, length_ns: seconds * 1_000_000_000 }
+    }
+
+    /// True when it is time; then it is told.
+    fn is_over(&mut self, clock: Clock) -> bool {
+        let is_over = clock.ns_since(self.told) + SLACK_NS >= self.length_ns;
+        if is_over {
+            let length_ns = (2 * self.length_ns).min(SELDOM_S * 1_000_000_000);
+            *self = Pause { told: clock.now, length_ns };
+        }
+        is_over
+    }
+}
+
+/// When what is no communicator is told again.
+#[derive(Debug, Default)]
+pub(super) struct Pauses {
+    /// Of ProxyOps, with what was told.
+    ops: BTreeMap<u64, (OpProgress, Pause)>,
+    /// Of threads, while something may be stuck.
+    threads: Option<Pause>,
+}
+
+impl Pauses {
+    /// Nothing seems stuck any more.
+    pub(super) fn forget_threads(&mut self) {
+        self.threads = None;
+    }
+
+    /// Whether threads are told now.
+    pub(super) fn are_threads_due(&mut self, clock: Clock) -> bool {
+        match &mut self.threads {
+            Some(pause) => pause.is_over(clock),
+            none => {
+                *none = Some(Pause { told: clock.now, length_ns: THREADS_NS });
+                true
+            }
+        }
+    }
+
+    /// Of the ProxyOps that stand still, those that are told now.
+    fn due(&mut self, still: Vec<OpProgress>, clock: Clock) -> Vec<Vital> {
+        let mut before = std::mem::take(&mut self.ops);
+        let mut due = Vec::new();
+        for op in still {
+            let same = |(told, pause)| {
+                (OpProgress { ticks: op.ticks, ..told } == op).then_some((told, pause))
+            };
+            let known = before.remove(&op.handle.0).and_then(same);
+            let is_new = known.is_none();
+            let mut known = known.unwrap_or_else(|| (op, Pause::new(clock, AGAIN_S)));
+            if is_new || known.1.is_over(clock) {
+                due.push(Vital::Op(op));
+            }
+            self.ops.insert(op.handle.0, known);
+        }
+        due
+    }
 }
 
 /// What is known besides the tracker.
@@ -41,6 +122,7 @@ impl Context<'_> {
     pub(super) fn vitals(
         &self,
         told: &mut BTreeMap<u16, Told>,
+        pauses: &mut Pauses,
         tracker: &Tracker,
         steps: &[StepSeen],
         clock: Clock,
@@ -69,11 +151,11 @@ impl Context<'_> {
         for proxy in tracker.proxies().into_iter().take(2 * MOST_OPS) {
             let op = op_progress(&proxy, steps, clock);
             if clock.ns_since(op.since) >= STILL_NS {
-                still.push(Vital::Op(op));
+                still.push(op);
             }
         }
         still.truncate(MOST_OPS);
-        vitals.extend(still);
+        vitals.extend(pauses.due(still, clock));
         vitals
     }
 
@@ -122,13 +204,20 @@ impl Context<'_> {
 }
 
 impl Told {
-    /// Whether it differs in more than time from what was told, or is in flight, or was told long
-    /// ago.
-    fn is_news(&self, progress: &Progress, clock: Clock) -> bool {
-        let Progress { ticks, .. } = self.latest;
-        let same = Progress { ticks, ..*progress } == self.latest;
-        let is_old = clock.ns_since(ticks) >= REPEAT_S * 1_000_000_000;
-        !self.ended && (!same || progress.age_ms != 0 || is_old)
+    /// Whether it differs in more than time from what was told, or that was long ago.
+    fn is_news(&mut self, progress: &Progress, clock: Clock) -> bool {
+        let Progress { ticks, age_ms, .. } = self.latest;
+        let same = Progress { ticks, age_ms, ..*progress } == self.latest
+            && (age_ms == 0) == (progress.age_ms == 0);
+        if self.ended {
+            false
+        } else if same {
+            self.pause.is_over(clock)
+        } else {
+            let again = if progress.age_ms == 0 { IDLE_AGAIN_S } else { AGAIN_S };
+            self.pause = Pause::new(clock, again);
+            true
+        }
     }
 }
 
@@ -162,5 +251,43 @@ pub(super) fn op_progress(proxy: &ProxyView, steps: &[StepSeen], clock: Clock) -
         done: proxy.done,
         reached: oldest.map(|step| step.reached),
         since: oldest.map_or(0, |step| step.since).max(proxy.changed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: u64 = 1_000_000_000;
+
+    #[test]
+    fn what_does_not_change_is_told_ever_more_seldom() {
+        let mut told = Told::default();
+        let mut pauses = Pauses::default();
+        let hung = Progress { enqueued: 9, done: 8, ..Progress::default() };
+        let op =
+            OpProgress { handle: ncclscope_trace::Handle(77), done: 3, ..OpProgress::default() };
+        let (mut at, mut ops, mut threads) = (Vec::new(), 0, 0);
+        for second in 1..=600 {
+            let clock = Clock { now: second * S, hz: S };
+            let age_ms = u32::try_from(second * 1_000).unwrap();
+            let progress = Progress { ticks: clock.now, age_ms, ..hung };
+            if told.is_news(&progress, clock) {
+                told.latest = progress;
+                at.push(second);
+            }
+            ops += pauses.due(vec![OpProgress { ticks: clock.now, ..op }], clock).len();
+            threads += usize::from(pauses.are_threads_due(clock));
+        }
+        assert_eq!(at[..7], [1, 2, 4, 8, 16, 32, 64]);
+        assert!(at[7..].iter().eq(&[124, 184, 244, 304, 364, 424, 484, 544]), "{at:?}");
+        assert_eq!(ops, at.len());
+        assert!((at.len()..at.len() + 5).contains(&threads), "{threads}");
+        let clock = Clock { now: 601 * S, hz: S };
+        assert!(told.is_news(&Progress { done: 9, ..hung }, clock), "a change is told at once");
+        assert_eq!(pauses.due(vec![OpProgress { done: 4, ..op }], clock).len(), 1);
+        pauses.forget_threads();
+        assert!(pauses.are_threads_due(clock));
+        assert!(pauses.due(Vec::new(), clock).is_empty() && pauses.ops.is_empty());
     }
 }

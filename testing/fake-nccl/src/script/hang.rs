@@ -4,7 +4,12 @@
 //! The watchdog runs a command (`NCCLSCOPE_HANG_ACTION=exec:…`), and so leaves a file for each
 //! report in the run's folder: these are counted.
 
-#![expect(clippy::print_stderr, clippy::exit, reason = "threads that spin would never end")]
+#![expect(
+    clippy::print_stderr,
+    clippy::print_stdout,
+    clippy::exit,
+    reason = "threads that spin would never end"
+)]
 
 use super::{CHANNELS, STEPS, Stage};
 use crate::play::{Enqueued, Handle, bit, now_ns};
@@ -226,16 +231,121 @@ pub(super) fn quiet(stage: &Stage<'_>) {
     stage.plugin.finalize(other);
 }
 
-/// An operation stands still, and then more comes than can be recorded.
+/// Operations end while more comes than can be recorded.
 pub(super) fn lossy(stage: &Stage<'_>) {
     let mut player = stage.player();
     (0..2).for_each(|_| whole(stage));
-    let stuck = player.enqueue(COUNT, CHANNELS);
-    let _kernel = player.start_kernel(stuck.coll, 0, now_ns());
-    for _ in 0..2_000_000 {
+    let mut open = Vec::new();
+    for _ in 0..64 {
+        let enqueued = player.enqueue(COUNT, CHANNELS);
+        open.extend((0..CHANNELS).map(|c| player.start_kernel(enqueued.coll, c, now_ns())));
+    }
+    for number in 0..2_000_000 {
         stage.plugin.stop(player.start_group());
+        // In the thick of it.
+        if number > 500_000
+            && let Some(kernel) = open.pop()
+        {
+            player.stop_kernel(kernel, now_ns());
+        }
     }
     std::thread::sleep(Duration::from_millis(4500));
+}
+
+/// The kernel of an operation stands still, while one network operation after the other is refused:
+/// all there is room for are in use.
+pub(super) fn refused(stage: &Stage<'_>) {
+    let player = stage.player();
+    (0..2).for_each(|_| whole(stage));
+    let other = stage.plugin.init(0xbeef, 2, 0);
+    let mut others = Player::new(stage.plugin, other, 0);
+    let enqueued = others.enqueue(COUNT, CHANNELS);
+    let full = stage.apart(|| {
+        let (mut begun, mut refused) = (0, 0);
+        // Room is made ahead of need, but not so fast.
+        while refused < 50 {
+            let op = others.start_op(enqueued.coll, 0, true, std::process::id());
+            if op == 0 {
+                refused += 1;
+                std::thread::sleep(Duration::from_millis(20));
+            } else {
+                // One that moves is not taken for one that NCCL left behind.
+                others.progress(op);
+                let _step = others.start_step(op, 0);
+                (begun, refused) = (begun + 1, 0);
+            }
+        }
+        begun
+    });
+    println!("room for {full} network operations");
+    let stuck = stage.player().enqueue(COUNT, CHANNELS);
+    let begun = Instant::now();
+    let kernels = [0, 1].map(|channel| player.start_kernel(stuck.coll, channel, now_ns()));
+    let reports = AtomicUsize::new(0);
+    stage.apart(|| {
+        while begun.elapsed() < PATIENCE && reports_now(&reports) == 0 {
+            assert_eq!(player.start_op(stuck.coll, 0, true, std::process::id()), 0);
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
+    println!("reported after {} ms", begun.elapsed().as_millis());
+    kernels.into_iter().for_each(|kernel| player.stop_kernel(kernel, now_ns()));
+    wait_for_reports(2, &reports);
+    stage.plugin.finalize(other);
+}
+
+/// Twenty communicators stand still at once, and go on.
+pub(super) fn many(stage: &Stage<'_>) {
+    let contexts: Vec<u64> =
+        (0..20).map(|number| stage.plugin.init(0xa000 + number, 2, 0)).collect();
+    let mut players: Vec<Player<'_>> =
+        contexts.iter().map(|&context| Player::new(stage.plugin, context, 0)).collect();
+    let mut begin = || -> Vec<Handle> {
+        let begun = players.iter_mut().map(|player| {
+            let enqueued = player.enqueue(COUNT, 1);
+            player.start_kernel(enqueued.coll, 0, now_ns())
+        });
+        begun.collect()
+    };
+    let end = |kernels: Vec<Handle>| {
+        kernels.into_iter().for_each(|kernel| stage.player().stop_kernel(kernel, now_ns()));
+    };
+    let first = begin();
+    end(first);
+    std::thread::sleep(Duration::from_millis(1500));
+    let stuck = begin();
+    let reports = AtomicUsize::new(0);
+    wait_for_reports(8, &reports);
+    end(stuck);
+    wait_for_reports(16, &reports);
+    contexts.into_iter().for_each(|context| stage.plugin.finalize(context));
+}
+
+/// An operation takes 1.5 s of the process's own time, and the process is stopped for 5 s meanwhile;
+/// a later one stands still.
+pub(super) fn stopped(stage: &Stage<'_>) {
+    let mut player = stage.player();
+    (0..2).for_each(|_| whole(stage));
+    let slow = player.enqueue(COUNT, CHANNELS);
+    let kernels = [0, 1].map(|channel| player.start_kernel(slow.coll, channel, now_ns()));
+    std::thread::sleep(Duration::from_millis(300));
+    let own = std::process::id();
+    let commands = format!("kill -STOP {own}; sleep 5; kill -CONT {own}");
+    let mut shell = std::process::Command::new("sh");
+    let mut shell = shell.args(["-c", &commands]).spawn().expect("there is a shell");
+    shell.wait().expect("it ends");
+    std::thread::sleep(Duration::from_millis(1200));
+    kernels.into_iter().for_each(|kernel| player.stop_kernel(kernel, now_ns()));
+    std::thread::sleep(Duration::from_millis(1500));
+    println!("a hang after it");
+    let stuck = player.enqueue(COUNT, CHANNELS);
+    let begun = Instant::now();
+    let kernels = [0, 1].map(|channel| player.start_kernel(stuck.coll, channel, now_ns()));
+    let reports = AtomicUsize::new(0);
+    wait_for_reports(1, &reports);
+    println!("reported after {} ms", begun.elapsed().as_millis());
+    kernels.into_iter().for_each(|kernel| player.stop_kernel(kernel, now_ns()));
+    wait_for_reports(2, &reports);
 }
 
 /// A simulated hang, of which the application is told, and its end.
@@ -263,13 +373,17 @@ fn whole(stage: &Stage<'_>) {
 
 /// Waits until the run's folder has so many reports, and says how many there are.
 fn wait_for_reports(count: usize, found: &AtomicUsize) {
+    until(|| reports_now(found) >= count);
+}
+
+/// How many reports the run's folder has.
+fn reports_now(found: &AtomicUsize) -> usize {
     let run = std::env::var("NCCLSCOPE_DIR").expect("the test says where recordings go");
-    until(|| {
-        let files = std::fs::read_dir(&run).into_iter().flatten().flatten();
-        let is_report = |name: &std::ffi::OsString| name.to_string_lossy().contains(".hang-");
-        found.store(files.filter(|f| is_report(&f.file_name())).count(), Ordering::Relaxed);
-        found.load(Ordering::Relaxed) >= count
-    });
+    let files = std::fs::read_dir(&run).into_iter().flatten().flatten();
+    let is_report = |name: &std::ffi::OsString| name.to_string_lossy().contains(".hang-");
+    let count = files.filter(|f| is_report(&f.file_name())).count();
+    found.store(count, Ordering::Relaxed);
+    count
 }
 
 fn until(mut is_so: impl FnMut() -> bool) {

@@ -131,6 +131,9 @@ pub const SCRIPTS: &[Script] = &[
     script("hang-quiet", 3, hang::quiet),
     script("hang-lossy", 4, hang::lossy),
     script("hang-leaks", 4, hang::leaks),
+    script("hang-refused", 4, hang::refused),
+    script("hang-many", 4, hang::many),
+    script("hang-stopped", 4, hang::stopped),
     script("hang-drill", 1, hang::drill),
 ];
 

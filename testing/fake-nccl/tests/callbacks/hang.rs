@@ -71,8 +71,51 @@ fn an_operation_whose_end_may_be_lost_is_no_hang() {
     let played = watched(6, "hang-lossy");
     let lost: u64 = played.recording.lanes().iter().flat_map(|lane| lane.header.lost).sum();
     assert!(lost > 0, "the flood is too much for the drain thread");
+    let lost_ends: u64 = played.recording.lanes().iter().flat_map(|l| l.header.lost_ends).sum();
+    assert!(lost_ends > 0, "ends among it");
     assert_eq!(played.recording.hangs(), []);
     assert_ne!(last_progress(&played).flags & progress_flags::LOSSY, 0);
+}
+
+/// After how many ms the script's hang was reported.
+fn reported_after(played: &Played) -> u64 {
+    let lines = played.text.lines().rev();
+    let mut said = lines.filter_map(|line| line.strip_prefix("reported after "));
+    said.next().and_then(|ms| ms.strip_suffix(" ms")?.parse().ok()).expect("the script says so")
+}
+
+#[test]
+fn a_hang_is_reported_in_time_although_events_are_refused() {
+    let played = watched(6, "hang-refused");
+    let hangs = played.recording.hangs();
+    assert!(hangs[0].1.contains("started and not ended: 0-1"), "{hangs:?}");
+    let ms = reported_after(&played);
+    assert!((2_000..3_500).contains(&ms), "{ms} ms, the limit is 2 s");
+    assert_ne!(last_progress(&played).flags & progress_flags::LOSSY, 0);
+}
+
+#[test]
+fn a_process_that_is_stopped_for_longer_than_the_limit_does_not_hang() {
+    let env = [("NCCLSCOPE_HANG_SEC", "3"), ("NCCLSCOPE_HANG_ACTION", "log,exec:true")];
+    let played = play_with(6, "hang-stopped", false, &["--ops", "1"], &env);
+    let hangs = played.recording.hangs();
+    assert_eq!(hangs.len(), 2, "that after it is found, and over: {hangs:#?}");
+    assert!(hangs[0].1.starts_with("HANG: AllReduce 4 "), "{hangs:#?}");
+    let ms = reported_after(&played);
+    assert!((3_000..4_500).contains(&ms), "{ms} ms, the limit is 3 s");
+}
+
+#[test]
+fn many_hangs_at_once_are_a_few_reports_that_name_the_others() {
+    let played = watched(6, "hang-many");
+    let hangs: Vec<&str> = played.recording.hangs().iter().map(|(_, text)| text.as_str()).collect();
+    let (hung, over): (Vec<&str>, Vec<&str>) =
+        hangs.iter().partition(|text| text.starts_with("HANG: "));
+    assert_eq!((hung.len(), over.len()), (8, 8), "an end is told of what was told: {hangs:#?}");
+    let also: usize = hung.iter().map(|text| text.matches("also stuck: AllReduce").count()).sum();
+    assert_eq!(also, 8, "{hangs:#?}");
+    assert!(hung.iter().any(|text| text.contains("also stuck: 4 more")), "{hangs:#?}");
+    assert!(over.iter().all(|text| text.starts_with("recovered after ")), "{hangs:#?}");
 }
 
 #[test]

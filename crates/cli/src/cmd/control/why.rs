@@ -25,6 +25,8 @@ struct Waiting {
     pid: u32,
     /// Operations and calls in flight, the oldest of each communicator.
     in_flight: Vec<Value>,
+    /// What hangs its watchdog cannot see, and why.
+    blind: Vec<String>,
 }
 
 /// Asks each process; whoever refuses is named, and the others are told of.
@@ -32,7 +34,9 @@ pub(super) fn tell(chosen: &[Process], format: Format) -> Result<ExitCode, Failu
     let mut processes = Vec::new();
     for process in chosen {
         match process.why() {
-            Ok(in_flight) => processes.push(Waiting { pid: process.pid, in_flight }),
+            Ok((in_flight, blind)) => {
+                processes.push(Waiting { pid: process.pid, in_flight, blind });
+            }
             Err(problem) => warn(problem),
         }
     }
@@ -56,6 +60,9 @@ fn print(process: &Waiting) -> io::Result<()> {
     for hang in &process.in_flight {
         let lines = hang["text"].as_array().into_iter().flatten().filter_map(Value::as_str);
         lines.into_iter().try_for_each(|line| writeln!(out, "{line}"))?;
+    }
+    for line in &process.blind {
+        writeln!(out, "pid {}: {line}", process.pid)?;
     }
     out.flush()
 }

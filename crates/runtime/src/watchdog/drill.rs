@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A simulated hang: records of an operation that is not there, seen by a detector of their own.
+//!
+//! Nothing else is simulated. The operation is in flight by its records, stands still in time that
+//! passes, is held for stuck after a limit, and ends with its kernel; so a drill fails where the
+//! watchdog would.
+
+use super::clock::Clock;
+use super::detect::{Detector, Suspect};
+use super::still::Seen;
+use ncclscope_analyze::progress::{Fate, Outside};
+use ncclscope_recorder::clock as ticks;
+use ncclscope_trace::record::Coll;
+use ncclscope_trace::{Comm, Detail, EventKind, Handle, Record, Start};
+use std::time::Duration;
+
+/// The longest limit of a drill: who simulates a hang does not wait for five minutes.
+const MOST_NS: u64 = 1_000_000_000;
+/// The process bits of its handles, which no recorded event is compared with.
+const PROCESS: u64 = 1;
+/// The lane of its records.
+const LANE: usize = 0;
+
+/// A simulated hang under way.
+#[derive(Debug)]
+pub(super) struct Drill {
+    pub(super) detector: Detector,
+    comm: u16,
+    length_ns: u64,
+    limit_ns: u64,
+    /// When it began, and may end: ns of `CLOCK_MONOTONIC`.
+    begun: Option<u64>,
+    is_found: bool,
+    is_ended: bool,
+}
+
+impl Drill {
+    /// Of `length`, on communicator `comm`, where hangs are found after `limit` ns. Its own limit is
+    /// a second or half its length, if that is less.
+    pub(super) fn new(length: Duration, limit: u64, comm: Option<Comm>) -> Drill {
+        let length_ns = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
+        let comm = comm.unwrap_or_else(|| Comm { index: u16::MAX, ..Comm::default() });
+        let mut detector = Detector::default();
+        detector.tracker.comm(&comm);
+        let limit_ns = limit.min(length_ns / 2).min(MOST_NS);
+        let (begun, is_found, is_ended) = (None, false, false);
+        Drill { detector, comm: comm.index, length_ns, limit_ns, begun, is_found, is_ended }
+    }
+
+    /// What of it stands still, stuck or not.
+    pub(super) fn look(&mut self, clock: Clock, seen: Seen) -> Vec<Suspect> {
+        let now = ticks::now_ns();
+        let begun = *self.begun.get_or_insert(now);
+        if begun == now {
+            // One before it, which is over long since: a first operation has an excuse.
+            let before = clock.now.saturating_sub(clock.hz.saturating_mul(2)).max(1);
+            self.coll(1, before);
+            self.end(1, before);
+            self.coll(2, clock.now);
+        }
+        // However short it is, it is found first.
+        self.is_found |= self.detector.count() > 0;
+        if self.is_found && now.saturating_sub(begun) >= self.length_ns {
+            self.end(2, clock.now);
+            self.is_ended = true;
+        }
+        let outside = Outside { is_live: &|_| false, fate: &|_| Fate::Unknown };
+        self.detector.look(clock, seen, &outside);
+        self.detector.suspects(clock, self.limit_ns, self.limit_ns)
+    }
+
+    /// Its operation has ended, and that is told.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_ended && self.detector.count() == 0
+    }
+
+    /// Operation `number` is enqueued, and its kernel starts.
+    fn coll(&mut self, number: u64, ticks: u64) {
+        let coll = handle(EventKind::Coll, number);
+        let detail = Detail::Coll(Coll { count: 1, channels: 1, ..Coll::default() });
+        self.start(coll, Handle::NULL, detail, ticks);
+        self.put(&Record::stop(ticks, coll));
+        let detail = Detail::KernelCh { channel: 0, ptimer: 0 };
+        self.start(handle(EventKind::KernelCh, number), coll, detail, ticks);
+    }
+
+    /// The kernel of operation `number` stops.
+    fn end(&mut self, number: u64, ticks: u64) {
+        self.put(&Record::stop(ticks, handle(EventKind::KernelCh, number)));
+    }
+
+    fn start(&mut self, handle: Handle, parent: Handle, detail: Detail, ticks: u64) {
+        self.put(&Start { ticks, comm: self.comm, handle, parent, detail }.pack());
+    }
+
+    fn put(&mut self, record: &ncclscope_trace::record::Packed) {
+        self.detector.tracker.words(LANE, record.words());
+    }
+}
+
+fn handle(kind: EventKind, number: u64) -> Handle {
+    Handle::value(PROCESS, kind, LANE, number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: u64 = 1_000_000_000;
+
+    #[test]
+    fn a_drill_is_found_by_the_detector_and_over_with_its_kernel() {
+        let mut drill = Drill::new(Duration::from_millis(60), 300 * S, None);
+        let (mut seen, mut found, mut over) = (Seen::default(), Vec::new(), 0);
+        let begun = ticks::now_ns();
+        while !drill.is_over() {
+            assert!(ticks::now_ns() - begun < 30 * S, "it ends");
+            seen.tick(ticks::now_ns());
+            let clock = Clock { now: ticks::now_ns(), hz: S };
+            for suspect in drill.look(clock, seen) {
+                if suspect.is_stuck() {
+                    found.push((suspect.still_ns, suspect.limit_ns));
+                    let hang = super::super::Place::default().blank(0, clock);
+                    drill.detector.add(suspect.into_stuck(hang, true, seen));
+                }
+            }
+            over += drill.detector.take_over().len();
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let [(still, limit)] = found.as_slice() else { panic!("once: {found:?}") };
+        assert!(*limit == 30_000_000 && still >= limit, "by its own limit: {found:?}");
+        assert_eq!(over, 1);
+    }
+}

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+For how long things have stood still, in time that the watchdog itself saw pass.
+
+A process that is stopped (by a signal, a debugger, a freezer, a suspended or paused machine) does
+not move and does not hang. So time counts only in pieces between two ticks of the watchdog, and of
+each piece no more than [`MOST_NS`]: what is longer was not this process's time. Ticks of the
+processor's counter are compared with nothing but themselves: a counter that jumps changes no
+time here.
+*/
+
+use std::collections::BTreeMap;
+
+/// The watchdog ticks so often or more: ns.
+const TICK_NS: u64 = 250_000_000;
+/// A piece longer than this counts as if it was [`TICK_NS`]: ns. On a busy machine a tick comes late.
+const MOST_NS: u64 = 4 * TICK_NS;
+
+/// The time that was seen to pass.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Seen {
+    /// The latest tick, ns of `CLOCK_MONOTONIC`.
+    last: Option<u64>,
+    /// Since the first tick, ns.
+    total: u64,
+}
+
+impl Seen {
+    /// The process runs, at `now` ns of `CLOCK_MONOTONIC`. True if it did not for a while.
+    pub(super) fn tick(&mut self, now: u64) -> bool {
+        let piece = now.saturating_sub(self.last.replace(now).unwrap_or(now));
+        let was_away = piece > MOST_NS;
+        self.total += if was_away { TICK_NS } else { piece };
+        was_away
+    }
+
+    /// The time that was seen to pass, ns.
+    pub(super) const fn total(self) -> u64 {
+        self.total
+    }
+}
+
+/// What is asked about.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Key {
+    /// The oldest operation of a communicator.
+    Comm(u16),
+    /// The call with this handle.
+    Call(u64),
+    /// The latest end of any operation.
+    End,
+}
+
+/// Since when each of several things stands still.
+#[derive(Debug, Default)]
+pub(super) struct Stills {
+    known: BTreeMap<Key, Still>,
+    /// The time seen at the latest look, and at the one before.
+    now: u64,
+    before: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Still {
+    /// Its latest change, in ticks of the counter.
+    since: u64,
+    /// The time seen by then.
+    at: u64,
+    is_asked: bool,
+}
+
+impl Stills {
+    /// A look begins; what was not asked about at the last one is forgotten.
+    pub(super) fn begin_look(&mut self, seen: Seen) {
+        (self.before, self.now) = (self.now, seen.total);
+        self.known.retain(|_, still| std::mem::take(&mut still.is_asked));
+    }
+
+    /// For how long `key`, which changed last at `since` ticks, `ago` ns by the counter, has not:
+    /// ns. What changed since the last look did so after it, whatever the counter says.
+    pub(super) fn ns(&mut self, key: Key, since: u64, ago: u64) -> u64 {
+        let at = self.now - ago.min(self.now - self.before);
+        let still = self.known.entry(key).or_insert(Still { since, at, is_asked: true });
+        if still.since != since {
+            (still.since, still.at) = (since, at);
+        }
+        still.is_asked = true;
+        self.now - still.at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+    const S: u64 = 1_000 * MS;
+
+    /// A process with one operation, whose counter counts ns.
+    struct Process {
+        seen: Seen,
+        stills: Stills,
+        /// The system's clock and the counter.
+        clock: u64,
+        counter: u64,
+    }
+
+    impl Process {
+        fn new() -> Process {
+            let mut process = Process {
+                seen: Seen::default(),
+                stills: Stills::default(),
+                clock: 9 * S,
+                counter: 700 * S,
+            };
+            process.runs(2 * S);
+            process
+        }
+
+        /// It runs for `ns`, and looks once a second.
+        fn runs(&mut self, ns: u64) {
+            for _ in 0..ns / (50 * MS) {
+                self.clock += 50 * MS;
+                self.counter += 50 * MS;
+                self.seen.tick(self.clock);
+            }
+        }
+
+        /// For how long the operation stands still, whose latest change was at `since`.
+        fn still_s(&mut self, since: u64) -> f64 {
+            self.stills.begin_look(self.seen);
+            let ago = self.counter.saturating_sub(since);
+            let ms = self.stills.ns(Key::Comm(0), since, ago) / MS;
+            f64::from(u32::try_from(ms).unwrap()) / 1e3
+        }
+
+        fn runs_and_looks(&mut self, seconds: u32, since: u64) -> f64 {
+            (0..seconds).fold(0.0, |_, _| {
+                self.runs(S);
+                self.still_s(since)
+            })
+        }
+    }
+
+    #[test]
+    fn time_that_passes_counts() {
+        let mut process = Process::new();
+        process.still_s(0);
+        process.runs(400 * MS);
+        let since = process.counter;
+        process.runs(600 * MS);
+        assert_eq!(process.still_s(since), 0.6);
+        assert_eq!(process.runs_and_looks(3, since), 3.6);
+        let moved = process.counter - 100 * MS;
+        assert_eq!(process.still_s(moved), 0.0, "no time was seen since the last look");
+        assert_eq!(process.runs_and_looks(2, moved), 2.0);
+    }
+
+    #[test]
+    fn a_process_that_is_stopped_does_not_stand_still() {
+        for (name, clock, counter) in [
+            ("SIGSTOP", 5 * S, 5 * S),
+            ("a suspended machine whose counter goes on", 0, 3600 * S),
+            ("a paused machine, by both clocks", 3600 * S, 3600 * S),
+            ("a paused machine, by the system's clock", 3600 * S, 0),
+            ("a counter that jumps back", 0, (100 * S).wrapping_neg()),
+        ] {
+            let mut process = Process::new();
+            process.still_s(0);
+            let since = process.counter;
+            assert_eq!(process.runs_and_looks(1, since), 1.0);
+            process.clock += clock;
+            process.counter = process.counter.wrapping_add(counter);
+            let at_once = process.still_s(since);
+            process.runs(S);
+            let still = process.still_s(since);
+            assert!(at_once == 1.0 && (2.0..=3.0).contains(&still), "{name}: {at_once}, {still}");
+            // What hangs is found all the same.
+            let later = process.runs_and_looks(5, since);
+            assert!((7.0..=8.0).contains(&later), "{name}: {later}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_asked_about_is_forgotten() {
+        let mut stills = Stills::default();
+        let mut seen = Seen::default();
+        for at in 1..=3 {
+            assert!(!seen.tick(at * S));
+            stills.begin_look(seen);
+            stills.ns(Key::Call(7), 5, at);
+        }
+        stills.begin_look(seen);
+        stills.begin_look(seen);
+        assert!(stills.known.is_empty());
+        assert!(seen.tick(9 * S), "a pause is told");
+    }
+}
