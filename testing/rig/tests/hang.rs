@@ -10,7 +10,7 @@ use rig::{build, wheel};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 /// With API and kernel events.
@@ -24,17 +24,26 @@ const PATIENCE: Duration = Duration::from_secs(100);
 struct Watched {
     job: Running,
     record: tempfile::TempDir,
+    _driver: tempfile::TempDir,
 }
 
 impl Watched {
     /// Starts a scenario, if its release is there.
     fn start(file: &ScenarioFile, limit: &str) -> Option<Watched> {
         let nccl = wheel::find_or_skip(RELEASE)?;
-        build::artifacts().expect("the stand-in builds");
+        Some(Watched::of(file.apply(Job::new(&nccl).expect("the stand-in builds")), limit))
+    }
+
+    /// Starts a job.
+    fn of(job: Job, limit: &str) -> Watched {
+        let cuda = &build::artifacts().expect("the stand-in builds").cuda;
         let plugin = build::package("ncclscope-plugin").expect("the plugin builds");
         let record = tempfile::tempdir().expect("a folder");
-        let job = file.apply(Job::new(&nccl).expect("the stand-in builds"));
+        // The driver is what is loaded under this name.
+        let driver = tempfile::tempdir().expect("a folder");
+        std::os::unix::fs::symlink(cuda, driver.path().join("libcuda.so.1")).expect("a link");
         let job = job
+            .env("LD_LIBRARY_PATH", driver.path())
             .env("NCCL_PROFILER_PLUGIN", plugin.join("libnccl_profiler_ncclscope.so"))
             .env("NCCLSCOPE_DIR", record.path())
             .env("NCCLSCOPE_CONTROL", record.path().join("control"))
@@ -44,7 +53,7 @@ impl Watched {
             .arg("--hang-s")
             .arg("60")
             .timeout(2 * PATIENCE);
-        Some(Watched { job: job.start().expect("ranks start"), record })
+        Watched { job: job.start().expect("ranks start"), record, _driver: driver }
     }
 
     /// The reports of each rank so far, the first one first.
@@ -82,11 +91,15 @@ impl Watched {
 
 /// What the ranks say of what they wait for, by their process ids, and the tool's exit code.
 fn why(cli: &Path, control: &Path) -> (Value, Option<i32>) {
-    let mut command = Command::new(cli);
-    command.args(["dump", "--all", "--why", "--format", "json"]).env("NCCLSCOPE_CONTROL", control);
-    let output = command.output().expect("the tool starts");
+    let output = ask_why(cli, control);
     let said = serde_json::from_slice(&output.stdout);
     (said.unwrap_or_else(|error| panic!("{error}: {output:?}")), output.status.code())
+}
+
+fn ask_why(cli: &Path, control: &Path) -> Output {
+    let mut command = Command::new(cli);
+    command.args(["dump", "--all", "--why", "--format", "json"]).env("NCCLSCOPE_CONTROL", control);
+    command.output().expect("the tool starts")
 }
 
 fn scenario(name: &str) -> ScenarioFile {
@@ -145,6 +158,156 @@ fn a_dead_proxy_thread_is_named() {
     hangs("dead-proxy.toml", &[(1, "P1: NCCL's proxy thread")]);
 }
 
+/// Two steps that are well, and one that hangs; `more` are lines of the scenario.
+fn inside(topology: &str, more: &str) -> ScenarioFile {
+    let text = format!(
+        r#"
+        topology = "{topology}"
+        steps = ["allreduce:4096", "allreduce:4096", "sleep:200", "allreduce:262144"]
+        ends = "hang"
+        {more}
+    "#
+    );
+    ScenarioFile::parse("inside.toml", &text).expect("the text is right")
+}
+
+fn kernel(what: &str) -> String {
+    format!("[[fault]]\nkind = \"kernel\"\nrank = 1\nwhat = \"{what}\"\n")
+}
+
+/// Runs a job inside one node that hangs: each of `ranks` must say so.
+fn hangs_inside(topology: &str, more: &str, said: &[(usize, &str)]) -> Option<Watched> {
+    let job = Watched::start(&inside(topology, more), LIMIT)?;
+    job.wait_for(said);
+    Some(job)
+}
+
+const RUNS: &str = "its kernel runs, and what it waits for cannot be seen from here";
+const HAS_TURN: &str = "its kernel has not ended since its turn came, and what it waits for cannot";
+
+#[test]
+fn inside_a_node_a_kernel_that_is_stuck_and_one_that_waits_for_it_both_run() {
+    for topology in ["shm", "p2p-ipc"] {
+        let said = [(0, RUNS), (1, RUNS)];
+        hangs_inside(topology, &kernel("stuck:launch=3,step=1"), &said);
+    }
+}
+
+#[test]
+fn inside_a_node_a_kernel_that_never_starts_is_told() {
+    let said = [(0, RUNS), (1, "H3a: its kernel has not started: other work is before it")];
+    hangs_inside("shm", &kernel("never:launch=3"), &said);
+    let events = "env = { NCCLSCOPE_KERNEL = \"off\", NCCLSCOPE_CUDA_EVENTS = \"on\" }\n";
+    // Its turn has come, which is all that CUDA events tell.
+    let said = [(0, HAS_TURN), (1, HAS_TURN)];
+    hangs_inside("p2p-cumem", &format!("{events}{}", kernel("never:launch=3")), &said);
+}
+
+#[test]
+fn inside_a_node_who_waits_for_a_rank_that_does_nothing_says_so() {
+    let skip = "[[fault]]\nkind = \"skip\"\nrank = 1\nstep = 4\n";
+    hangs_inside("p2p-cumem", skip, &[(0, RUNS)]);
+}
+
+#[test]
+fn inside_a_node_a_proxy_thread_that_polls_no_kernel_is_named() {
+    let stop = "[[fault]]\nkind = \"stopped-proxy\"\nrank = 1\nstep = 4\n";
+    hangs_inside("shm", stop, &[(1, "P1: NCCL's proxy thread")]);
+    // By CUDA events the kernel ended all the same.
+    let events = format!("env = {{ NCCLSCOPE_CUDA_EVENTS = \"on\" }}\n{stop}");
+    hangs_inside("shm", &events, &[(1, "P1: ")]);
+}
+
+/// Seconds in front of which `before` is in `report`.
+fn seconds(report: &str, before: &str) -> f64 {
+    let (_, after) = report.split_once(before).unwrap_or_else(|| panic!("{before}: {report}"));
+    let number = after.split(' ').next().expect("a word");
+    number.parse().unwrap_or_else(|_| panic!("{number}: {report}"))
+}
+
+/// The test of the kernel timeout detector that the plugin's own stems from: one process with two
+/// devices in one node, and nothing to see but CUDA events.
+#[test]
+fn two_devices_of_one_process_hang_with_nothing_but_cuda_events() {
+    let Some(nccl) = wheel::find_or_skip(RELEASE) else { return };
+    let cli = build::package("ncclscope-cli").expect("the tool builds").join("ncclscope");
+    let job = Job::new(&nccl).expect("the stand-in builds").hosts(1).devices(2).threads();
+    let job = job
+        .env("NCCLSCOPE_KERNEL", "off")
+        .env("NCCLSCOPE_CUDA_EVENTS", "on")
+        .env("CPU_CUDA_FAULTS", "stuck:launch=3,rank=1,step=1")
+        .steps(["init", "allreduce:4096", "allreduce:4096", "sleep:200", "allreduce:262144"]);
+    let job = Watched::of(job, LIMIT);
+    let of = |rank: usize| format!("rank {rank} of 2 has not moved for ");
+    let reports = job.wait_for(&[(0, &of(0)), (0, &of(1))]);
+    for rank in [0, 1] {
+        let report = reports[&0].iter().find(|text| text.contains(&of(rank))).expect("waited for");
+        let device = format!("CUDA device {rank} 0000:");
+        for field in [
+            "HANG: AllReduce 3 (262144 ncclFloat32) on communicator 0x",
+            ", limit 3.0 s (host ",
+            &device,
+            " GPU-",
+            HAS_TURN,
+            "  operation: RING ",
+            " threads a block, ",
+            "NCCL tells none of them",
+            "; by CUDA events its stream came to it ",
+        ] {
+            assert!(report.contains(field), "{field}: {report}");
+        }
+        let since = seconds(report, "threads a block, enqueued ");
+        assert!((3.0..6.0).contains(&since), "{since} s after it was enqueued: {report}");
+    }
+    let (said, code) = why(&cli, &job.record.path().join("control"));
+    assert_eq!(code, Some(1), "{said}");
+    let hangs = said["processes"][0]["in_flight"].as_array().expect("a list");
+    assert_eq!(hangs.len(), 2, "{said}");
+    for hang in hangs {
+        let (operation, device) = (&hang["operation"], &hang["device"]);
+        assert_eq!((&hang["event"], &hang["limit_s"]), (&"hung".into(), &3.0.into()), "{said}");
+        assert_eq!(device["index"], hang["rank"], "{said}");
+        assert!(device["pci"].is_string() && device["uuid"].is_string(), "{said}");
+        assert_eq!(operation["algorithm"], "RING", "{said}");
+        assert!(operation["protocol"].is_string(), "{said}");
+        assert!(operation["threads_per_block"].as_u64().is_some_and(|n| n >= 64), "{said}");
+        assert_eq!(operation["channels_open"], Value::Array(vec![]), "{said}");
+    }
+    assert_eq!(said["processes"][0]["blind"], Value::Array(vec![]), "{said}");
+}
+
+#[test]
+fn what_cannot_be_seen_is_said() {
+    let Some(nccl) = wheel::find_or_skip(RELEASE) else { return };
+    let cli = build::package("ncclscope-cli").expect("the tool builds").join("ncclscope");
+    let job = Job::new(&nccl).expect("the stand-in builds").hosts(1).devices(2).threads();
+    let job = job.env("NCCLSCOPE_KERNEL", "off").env("NCCLSCOPE_LOG", "stderr").steps([
+        "init",
+        "repeat:5:allreduce:4096",
+        "sleep:9000",
+    ]);
+    let job = Watched::of(job, LIMIT);
+    let until = Instant::now() + PATIENCE;
+    let control = job.record.path().join("control");
+    let is_said = || {
+        let output = ask_why(&cli, &control);
+        // Until there is a process it says nothing.
+        let said: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        let lines = said["processes"][0]["blind"].as_array().into_iter().flatten();
+        let mut lines = lines.filter_map(Value::as_str);
+        lines.any(|line| line.contains("no kernel events, no network, no CUDA events"))
+    };
+    while !is_said() {
+        assert!(Instant::now() < until, "it never says so");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    let outcome = job.job.wait();
+    outcome.expect_success();
+    let lines = outcome.ranks.iter().flat_map(|rank| &rank.stderr);
+    let told = lines.filter(|line| line.contains("the watchdog cannot see hangs of communicator"));
+    assert_eq!(told.count(), 1, "once: {outcome}");
+}
+
 #[test]
 fn what_goes_on_again_has_recovered() {
     let text = r#"
@@ -179,7 +342,7 @@ fn a_healthy_job_is_left_alone() {
         timeout_s = 150
     "#;
     let file = ScenarioFile::parse("healthy.toml", text).expect("the text is right");
-    let Some(Watched { job, record }) = Watched::start(&file, "4") else { return };
+    let Some(Watched { job, record, .. }) = Watched::start(&file, "4") else { return };
     job.wait().expect_success();
     let reports = std::fs::read_dir(record.path()).expect("the run's folder").flatten();
     let names: Vec<_> = reports.map(|file| file.file_name()).collect();

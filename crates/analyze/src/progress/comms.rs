@@ -45,6 +45,8 @@ pub(super) struct CommState {
     pub(super) ended: bool,
     /// Lane of the thread that started its latest ProxyOp.
     pub(super) proxy_lane: Option<usize>,
+    /// Lane of the thread that started its latest kernel channel.
+    pub(super) kernel_lane: Option<usize>,
     /// Collectives, and sends and receives, whose start was read.
     pub(super) colls: u64,
     pub(super) p2ps: u64,
@@ -113,6 +115,8 @@ pub struct CommView {
     pub last_end: u64,
     /// Lane of the thread that started its latest ProxyOp.
     pub proxy_lane: Option<usize>,
+    /// Lane of the thread that started its latest kernel channel.
+    pub kernel_lane: Option<usize>,
     /// When the oldest operation in flight started, in ticks.
     pub oldest: Option<u64>,
     /// When that last changed, or the one before it ended, in ticks.
@@ -214,6 +218,7 @@ impl CommState {
             over: self.over,
             last_end: self.last_end,
             proxy_lane: self.proxy_lane,
+            kernel_lane: self.kernel_lane,
             oldest: self.look.oldest.map(|(start, ..)| start),
             since: self.look.oldest.map(|(_, _, changed)| changed.max(self.last_end)),
             has_kernels: self.kernel.is_some(),

@@ -233,6 +233,7 @@ impl Ops {
             return;
         }
         self.children.insert(start.handle, (start.parent, channel));
+        comms.get(start.comm).kernel_lane = Some(start.handle.lane());
         let Some(op) = self.place(start.parent) else { return };
         op.kernels += 1;
         op.open_kernels += 1;

@@ -8,10 +8,11 @@ Where the cause lies with another rank there is no class, but the rank that is w
 use super::clock::Clock;
 use super::seen::{StepSeen, Thread, Threads};
 use super::vitals::{op_progress, steps_of};
-use crate::probe::{self, LaunchState};
+use crate::probe::LaunchState;
 use ncclscope_analyze::progress::{Call, CommView, Launch, OpView, ProxyView};
 use ncclscope_trace::progress::OpProgress;
 use ncclscope_trace::{EventKind, Handle};
+use std::collections::HashMap;
 
 /// What does not move.
 #[derive(Clone, Debug)]
@@ -92,6 +93,8 @@ pub(super) struct Scene<'a> {
     pub(super) comm: Option<CommView>,
     pub(super) steps: &'a [StepSeen],
     pub(super) threads: &'a Threads,
+    /// What the CUDA events around launches tell, where they are on.
+    pub(super) launches: &'a HashMap<Handle, LaunchState>,
     pub(super) clock: Clock,
 }
 
@@ -103,9 +106,10 @@ impl Scene<'_> {
         }
     }
 
-    /// What the CUDA events around a launch tell, where they are on.
-    pub(super) fn launch_state(launch: Option<Launch>) -> LaunchState {
-        launch.map_or(LaunchState::Unknown, |launch| probe::state_of(launch.handle))
+    /// What CUDA events tell of a launch.
+    pub(super) fn launch_state(&self, launch: Option<Launch>) -> LaunchState {
+        let known = launch.and_then(|launch| self.launches.get(&launch.handle));
+        known.copied().unwrap_or(LaunchState::Unknown)
     }
 
     fn op(&self, op: &OpView) -> Verdict {
@@ -115,7 +119,7 @@ impl Scene<'_> {
         if let Some(verdict) = self.proxy_thread(op) {
             return verdict;
         }
-        let state = Scene::launch_state(op.launch);
+        let state = self.launch_state(op.launch);
         if let LaunchState::Failed { status } = state {
             let why = format!("the CUDA driver reports error {status}: the context is lost");
             return Verdict::new("H3c", why);
@@ -145,13 +149,14 @@ impl Scene<'_> {
             );
             return Verdict::new("H3b", why);
         }
-        self.network(op).unwrap_or_else(|| kernel_alone(op))
+        self.network(op).unwrap_or_else(|| kernel_alone(op, is_running))
     }
 
     /// P1: the thread that moves the network's data does not work.
     fn proxy_thread(&self, op: &OpView) -> Option<Verdict> {
         let lane = op.proxies.first().map(|proxy| proxy.lane);
-        let lane = lane.or_else(|| self.comm?.proxy_lane)?;
+        // Inside a node the proxy thread of up to NCCL 2.30 has no ProxyOps, only kernels to poll.
+        let lane = lane.or_else(|| self.comm?.proxy_lane).or_else(|| self.comm?.kernel_lane)?;
         let thread = self.threads.of(lane)?;
         // Without anything to do it sleeps, which is no fault. Up to NCCL 2.31 it also polls for
         // what the kernel does.
@@ -200,7 +205,7 @@ impl Scene<'_> {
         let before = self.in_flight.iter().find(|other| {
             other.handle != op.handle
                 && other.start < op.start
-                && has_kernel(other)
+                && self.has_kernel(other)
                 && stream.is_some()
                 && other.launch.map(|launch| launch.stream) == stream
         });
@@ -218,6 +223,13 @@ impl Scene<'_> {
              for an event there"
         );
         Verdict::new("H3a", why)
+    }
+
+    /// Whether its kernel has started and not ended, or is before others in its stream.
+    fn has_kernel(&self, op: &OpView) -> bool {
+        let state = self.launch_state(op.launch);
+        op.started != op.stopped
+            || matches!(state, LaunchState::NotStarted | LaunchState::Running { .. })
     }
 
     /// By the oldest steps in flight: N1 to N5, or whom it waits for.
@@ -298,22 +310,21 @@ impl Scene<'_> {
     }
 }
 
-/// Whether its kernel has started and not ended, or is before others in its stream.
-fn has_kernel(op: &OpView) -> bool {
-    let state = Scene::launch_state(op.launch);
-    op.started != op.stopped
-        || matches!(state, LaunchState::NotStarted | LaunchState::Running { .. })
-}
-
-/// Without network steps.
-fn kernel_alone(op: &OpView) -> Verdict {
+/// Without network steps. CUDA events tell that the kernel's turn has come, not that it has begun.
+fn kernel_alone(op: &OpView, is_running: bool) -> Verdict {
     if op.started != 0 && op.started == op.stopped {
         return Verdict::open(None, "its kernel has ended, and something of it is not reported");
     }
     let peer = op.facts.peer;
-    let why = "its kernel runs, and what it waits for cannot be seen from here: another rank that \
-               has not entered, or the path inside the node; compare the ranks with ncclscope \
-               diagnose";
+    let kernel = match op.started {
+        0 if is_running => "its kernel has not ended since its turn came",
+        _ => "its kernel runs",
+    };
+    let place = if op.started == 0 { ", or a place on the GPU" } else { "" };
+    let why = format!(
+        "{kernel}, and what it waits for cannot be seen from here: another rank that has not \
+         entered, the path inside the node{place}; compare the ranks with ncclscope diagnose"
+    );
     Verdict::open(peer, why)
 }
 
@@ -330,4 +341,106 @@ fn entered(call: &Call) -> Verdict {
         (None, None) => "the application has begun a group of calls, and not called ncclGroupEnd",
     };
     Verdict::new("H1d", why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ncclscope_analyze::progress::Facts;
+    use ncclscope_trace::StrId;
+
+    /// An operation inside a node, launched on a stream and enqueued: no network.
+    fn op(number: u64, stream: u64) -> OpView {
+        let facts = Facts {
+            kind: EventKind::Coll,
+            func: StrId(1),
+            datatype: StrId::NONE,
+            count: 9,
+            algo: StrId::NONE,
+            proto: StrId::NONE,
+            root: 0,
+            peer: None,
+            seq: None,
+            wanted: 2,
+            threads: 512,
+            variant: StrId::NONE,
+        };
+        let launch = Launch { handle: launch(number), comm: 0, stream, start: 5, stop: Some(6) };
+        OpView {
+            handle: Handle::value(1, EventKind::Coll, 0, number),
+            comm: 0,
+            number,
+            facts,
+            start: number * 10,
+            enqueued: true,
+            since: number * 10,
+            started: 0,
+            stopped: 0,
+            awaits_kernel: false,
+            awaits_network: false,
+            launch: Some(launch),
+            is_lossy: false,
+            is_first: false,
+            usual: 0,
+            proxies: Vec::new(),
+        }
+    }
+
+    fn launch(number: u64) -> Handle {
+        Handle::value(1, EventKind::KernelLaunch, 0, number)
+    }
+
+    /// The class and the sentence for the last of `ops`, whose launches are in these states.
+    fn judge(ops: &[OpView], states: &[(u64, LaunchState)]) -> (&'static str, String) {
+        let launches = states.iter().map(|&(number, state)| (launch(number), state)).collect();
+        let scene = Scene {
+            in_flight: ops,
+            comm: None,
+            steps: &[],
+            threads: &Threads::default(),
+            launches: &launches,
+            clock: Clock { now: 1_000, hz: 1 },
+        };
+        let verdict = scene.judge(&Subject::Op(ops.last().unwrap().clone()));
+        (verdict.class.unwrap_or(""), verdict.why)
+    }
+
+    #[track_caller]
+    fn expect(ops: &[OpView], states: &[(u64, LaunchState)], class: &str, says: &str) {
+        let (found, why) = judge(ops, states);
+        assert!(found == class && why.contains(says), "{found}: {why}");
+    }
+
+    const RUNS: LaunchState = LaunchState::Running { since: 7 };
+    const DONE: LaunchState = LaunchState::Done { ns: 5, seen: 9 };
+
+    #[test]
+    fn inside_a_node_without_kernel_events_cuda_events_tell_what_there_is() {
+        use LaunchState::{Failed, NotStarted};
+        let one = [op(1, 0x51)];
+        expect(&one, &[(1, NotStarted)], "H3a", "has not started, by its CUDA event too");
+        expect(&one, &[(1, RUNS)], "", "its kernel has not ended since its turn came, and what");
+        expect(&one, &[(1, Failed { status: 719 })], "H3c", "error 719");
+        let same = [op(1, 0x51), op(2, 0x51)];
+        expect(&same, &[(1, RUNS), (2, NotStarted)], "", "it is behind operation 1");
+        let other = [op(1, 0x52), op(2, 0x51)];
+        expect(&other, &[(1, RUNS), (2, NotStarted)], "H3a", "has not started");
+        let unfinished = OpView { enqueued: false, ..op(1, 0x51) };
+        expect(&[unfinished], &[], "H1d", "has not finished enqueuing");
+    }
+
+    #[test]
+    fn inside_a_node_kernel_events_and_cuda_events_go_together() {
+        let kernel = |started, stopped| OpView { started, stopped, ..op(1, 0x51) };
+        expect(&[kernel(1, 0)], &[(1, RUNS)], "H3b", "1 of 2 channels");
+        let lossy = OpView { is_lossy: true, ..kernel(1, 0) };
+        expect(&[lossy], &[], "", "its kernel runs");
+        expect(&[kernel(3, 1)], &[(1, RUNS)], "", "its kernel runs");
+        expect(&[kernel(3, 3)], &[], "", "its kernel has ended, and something of it");
+        let untold = "its kernel has ended, by its CUDA event, and NCCL has not reported that";
+        expect(&[kernel(3, 1)], &[(1, DONE)], "P1", untold);
+        let waits = OpView { awaits_kernel: true, ..op(1, 0x51) };
+        expect(std::slice::from_ref(&waits), &[(1, DONE)], "P1", untold);
+        expect(&[waits], &[], "H3a", "its kernel has not started: other work");
+    }
 }

@@ -73,6 +73,8 @@ pub(crate) struct Watchdog {
     told: BTreeMap<u16, Told>,
     pauses: Pauses,
     threads: Threads,
+    /// What CUDA events tell of launches, as of the latest look.
+    launches: HashMap<Handle, LaunchState>,
     /// When the next look is due, ns of `CLOCK_MONOTONIC`.
     next: u64,
     seen: Seen,
@@ -140,6 +142,7 @@ impl Watchdog {
             told: BTreeMap::new(),
             pauses: Pauses::default(),
             threads: Threads::default(),
+            launches: HashMap::new(),
             next: 0,
             seen: Seen::default(),
             ticks: 0,
@@ -250,8 +253,8 @@ impl Watchdog {
     /// Sees what is in flight now.
     fn see(&mut self, recorder: &Recorder, clock: Clock) {
         let is_live = |op| slots::at(&recorder.region, op).is_some_and(|slot| slot.holds(op));
-        let launches: HashMap<Handle, LaunchState> = probe::states();
-        let fate = |launch: Handle| match launches.get(&launch) {
+        self.launches = probe::states();
+        let fate = |launch: Handle| match self.launches.get(&launch) {
             Some(LaunchState::NotStarted) => Fate::Waits,
             Some(LaunchState::Running { since }) => Fate::Runs { since: *since },
             Some(LaunchState::Done { seen, .. }) => Fate::Ended { at: *seen },
@@ -335,6 +338,7 @@ impl Watchdog {
             comm: tracker.comms().find(|view| view.comm == comm),
             steps,
             threads: &self.threads,
+            launches: &self.launches,
             clock,
         };
         let verdict = scene.judge(&suspect.subject);

@@ -218,7 +218,7 @@ impl Place {
             Subject::Call(call) => self.tell_call(&mut hang, call, clock),
         }
         if let Some(launch) = subject.launch() {
-            hang.details.push(launch_line(launch, clock));
+            hang.details.push(launch_line(launch, scene.launch_state(Some(launch)), clock));
         }
         let threads = scene.threads.all().filter(|thread| thread.is_worth_telling());
         hang.details.extend(threads.take(MOST_THREADS).map(thread_line));
@@ -402,13 +402,13 @@ fn device_json(device: &Device) -> String {
         .end()
 }
 
-fn launch_line(launch: Launch, clock: Clock) -> String {
+fn launch_line(launch: Launch, state: LaunchState, clock: Clock) -> String {
     let Launch { stream, start, stop, .. } = launch;
     let returned = match stop {
         Some(stop) => format!("returned after {}", seconds(clock.ns(stop.saturating_sub(start)))),
         None => "has not returned".into(),
     };
-    let events = match Scene::launch_state(Some(launch)) {
+    let events = match state {
         LaunchState::Unknown => String::new(),
         LaunchState::NotStarted => "; by CUDA events its stream has not come to it".into(),
         LaunchState::Running { since } => {
