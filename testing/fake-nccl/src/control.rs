@@ -79,6 +79,19 @@ impl Control {
         assert_eq!(self.set_on_hang(Some(count), told), 0);
     }
 
+    /// `ncclscope_on_hang` with a function that never returns.
+    ///
+    /// # Panics
+    /// If the plugin refuses.
+    pub fn block_on_hang(&self) {
+        extern "C" fn block(_json: *const c_char, _user: *mut c_void) {
+            loop {
+                std::thread::park();
+            }
+        }
+        assert_eq!(self.set_on_hang(Some(block), core::ptr::null_mut()), 0);
+    }
+
     /// `ncclscope_on_hang(NULL)`.
     ///
     /// # Panics

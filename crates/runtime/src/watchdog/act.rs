@@ -326,6 +326,29 @@ mod tests {
     }
 
     #[test]
+    fn the_command_runs_also_where_its_report_cannot_be_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let work = |recording: PathBuf| Work {
+            hang: super::super::Place::new("h", 7, None)
+                .blank(0, super::super::Clock { now: 9, hz: 1 }),
+            actions: HangActions::default(),
+            recording,
+            nonce: 0xab,
+            number: 0,
+        };
+        let said = |recording: PathBuf| {
+            let command =
+                format!("cd {:?} && echo \"[$NCCLSCOPE_HANG_REPORT]\" > said", dir.path());
+            work(recording).exec(&command).unwrap().wait();
+            std::fs::read_to_string(dir.path().join("said")).unwrap()
+        };
+        assert_eq!(said("/nowhere/h-1.nscope".into()), "[]\n");
+        let report = dir.path().join("h-1.nscope.hang-000000ab-000.txt");
+        assert_eq!(said(dir.path().join("h-1.nscope")), format!("[{}]\n", report.display()));
+        assert!(report.exists());
+    }
+
+    #[test]
     fn what_ends_the_process_is_known() {
         for (signal, fatal) in [(libc::SIGABRT, true), (libc::SIGKILL, true), (libc::SIGUSR2, true)]
         {

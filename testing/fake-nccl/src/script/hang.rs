@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 /// For a report to come: the machine may be slow.
 const PATIENCE: Duration = Duration::from_secs(90);
 const COUNT: u64 = 1 << 20;
+/// An operation that no earlier one is like: how long those took, on a busy machine, excuses nothing.
+const LARGE: u64 = 1 << 26;
 
 /// Where the operation stands still.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -278,7 +280,7 @@ pub(super) fn refused(stage: &Stage<'_>) {
         begun
     });
     println!("room for {full} network operations");
-    let stuck = stage.player().enqueue(COUNT, CHANNELS);
+    let stuck = stage.player().enqueue(LARGE, CHANNELS);
     let begun = Instant::now();
     let kernels = [0, 1].map(|channel| player.start_kernel(stuck.coll, channel, now_ns()));
     let reports = AtomicUsize::new(0);
@@ -338,7 +340,7 @@ pub(super) fn stopped(stage: &Stage<'_>) {
     kernels.into_iter().for_each(|kernel| player.stop_kernel(kernel, now_ns()));
     std::thread::sleep(Duration::from_millis(1500));
     println!("a hang after it");
-    let stuck = player.enqueue(COUNT, CHANNELS);
+    let stuck = player.enqueue(LARGE, CHANNELS);
     let begun = Instant::now();
     let kernels = [0, 1].map(|channel| player.start_kernel(stuck.coll, channel, now_ns()));
     let reports = AtomicUsize::new(0);
@@ -346,6 +348,16 @@ pub(super) fn stopped(stage: &Stage<'_>) {
     println!("reported after {} ms", begun.elapsed().as_millis());
     kernels.into_iter().for_each(|kernel| player.stop_kernel(kernel, now_ns()));
     wait_for_reports(2, &reports);
+}
+
+/// An operation stands still; the application's function for that never returns.
+pub(super) fn blocked(stage: &Stage<'_>) {
+    let mut player = stage.player();
+    Control::load(stage.plugin.path()).expect("it was loaded before").block_on_hang();
+    (0..2).for_each(|_| whole(stage));
+    let stuck = player.enqueue(COUNT, CHANNELS);
+    let _kernel = player.start_kernel(stuck.coll, 0, now_ns());
+    std::thread::sleep(PATIENCE);
 }
 
 /// A simulated hang, of which the application is told, and its end.

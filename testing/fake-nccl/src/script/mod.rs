@@ -134,6 +134,7 @@ pub const SCRIPTS: &[Script] = &[
     script("hang-refused", 4, hang::refused),
     script("hang-many", 4, hang::many),
     script("hang-stopped", 4, hang::stopped),
+    script("hang-blocked", 4, hang::blocked),
     script("hang-drill", 1, hang::drill),
 ];
 
