@@ -191,9 +191,9 @@ pub unsafe extern "C" fn ncclscope_on_hang(
     })
 }
 
-/// A drill: for `seconds` the watchdog takes something for stuck, reports it at once, and does all
-/// that is to be done about a hang, each time with the word that it is a drill; then it reports
-/// that it has recovered.
+/// A drill: for `seconds` an operation that is not there stands still. The watchdog finds it after
+/// a second, or half of `seconds`, and does all that is to be done about a hang, each time with the
+/// word that it is a drill; then it reports that it has recovered.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclscope_simulate_hang(seconds: f64) -> c_int {
     answer(|| {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-How far a process has come: what its drain thread writes once a second.
+How far a process has come: what its drain thread writes once a second, and more seldom where
+nothing changes.
 
 The counts are those of the process since the communicator was made, not of the recorded window, and
 go on while recording is stopped or sampled. Collectives and one-sided transfers are counted apart:

@@ -148,5 +148,5 @@ def on_hang(function: Optional[Callable[[dict[str, Any]], None]]) -> None:
 
 
 def simulate_hang(seconds: float) -> None:
-    """A drill: for so long the watchdog takes something for stuck, and does all that it does then."""
+    """A drill: an operation that is not there stands still, and the watchdog finds it."""
     library().simulate_hang(seconds)

@@ -216,7 +216,8 @@ pub const VARIABLES: &[Variable] = &[
         "`log`, `dump`, `signal:USR2`, `exec:COMMAND` (last), or several with commas",
         "`log`",
         "What is done about it. `dump`: the recording is copied to a new directory beside it. \
-         `signal`: the process gets it (also `ABRT`, `TERM`, `INT`, `QUIT`, `KILL`). `exec`: `sh` \
+         `signal`: the process gets it (also `ABRT`, `TERM`, `INT`, `QUIT`, `KILL`; one that ends \
+         it comes last, after 10 s at most). `exec`: `sh` \
          runs the command, which finds what happened in `NCCLSCOPE_HANG_EVENT`, `_CLASS`, `_COMM`, \
          `_RANK`, `_PID`, `_DRILL` and the file `_REPORT`, besides the environment as it was at the \
          first communicator.",

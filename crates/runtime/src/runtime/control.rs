@@ -191,9 +191,9 @@ impl Runtime {
         })
     }
 
-    /// Pretends that an operation stands still from now on for `length`: the watchdog finds it after
-    /// a second, or half of `length` if that is less, and does whatever is to be done about a hang,
-    /// with the word that it is a drill.
+    /// Pretends that an operation stands still from now on for `length`: the watchdog finds it
+    /// after a second, or half of `length` if that is less, and does whatever is to be done about a
+    /// hang, with the word that it is a drill.
     ///
     /// # Errors
     /// [`Refusal`].

@@ -35,8 +35,8 @@ pub(super) struct Drill {
 }
 
 impl Drill {
-    /// Of `length`, on communicator `comm`, where hangs are found after `limit` ns. Its own limit is
-    /// a second or half its length, if that is less.
+    /// Of `length`, on communicator `comm`, where hangs are found after `limit` ns. Its own limit
+    /// is a second or half its length, if that is less.
     pub(super) fn new(length: Duration, limit: u64, comm: Option<Comm>) -> Drill {
         let length_ns = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
         let comm = comm.unwrap_or_else(|| Comm { index: u16::MAX, ..Comm::default() });

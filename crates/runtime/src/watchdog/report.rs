@@ -247,8 +247,8 @@ impl Place {
         let [started, stopped] = [op.started, op.stopped].map(u64::count_ones);
         let open = channels(op.started & !op.stopped);
         hang.details.push(format!(
-            "operation: {sort}{also}{block}, enqueued {} ago; kernel started on {started} and ended \
-             on {stopped} of {} channels{}",
+            "operation: {sort}{also}{block}, enqueued {} ago; kernel started on {started} and \
+             ended on {stopped} of {} channels{}",
             seconds(clock.ns_since(op.start)),
             if facts.is_p2p() { "its".into() } else { facts.wanted.to_string() },
             match (open.as_str(), scene.comm.is_some_and(|comm| comm.has_kernels)) {

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 /// The watchdog ticks so often or more: ns.
 const TICK_NS: u64 = 250_000_000;
-/// A piece longer than this counts as if it was [`TICK_NS`]: ns. On a busy machine a tick comes late.
+/// A piece longer than this counts as [`TICK_NS`]: ns. On a busy machine a tick comes late.
 const MOST_NS: u64 = 4 * TICK_NS;
 
 /// The time that was seen to pass.

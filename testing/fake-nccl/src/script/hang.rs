@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 /// For a report to come: the machine may be slow.
 const PATIENCE: Duration = Duration::from_secs(90);
 const COUNT: u64 = 1 << 20;
-/// An operation that no earlier one is like: how long those took, on a busy machine, excuses nothing.
+/// Of an operation that no earlier one is like: what those took on a busy machine excuses nothing.
 const LARGE: u64 = 1 << 26;
 
 /// Where the operation stands still.
@@ -323,8 +323,8 @@ pub(super) fn many(stage: &Stage<'_>) {
     contexts.into_iter().for_each(|context| stage.plugin.finalize(context));
 }
 
-/// An operation takes 1.5 s of the process's own time, and the process is stopped for 5 s meanwhile;
-/// a later one stands still.
+/// An operation takes 1.5 s of the process's own time, and the process is stopped for 5 s
+/// meanwhile; a later one stands still.
 pub(super) fn stopped(stage: &Stage<'_>) {
     let mut player = stage.player();
     (0..2).for_each(|_| whole(stage));
