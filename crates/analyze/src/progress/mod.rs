@@ -284,8 +284,9 @@ impl Tracker {
     #[must_use]
     pub fn in_flight(&self) -> Vec<OpView> {
         let mut all = self.ops.views(&self.comms);
+        let mut proxies = self.proxies.by_op();
         for op in &mut all {
-            op.proxies = self.proxies.of(op.handle);
+            op.proxies = proxies.remove(&op.handle).unwrap_or_default();
         }
         all
     }

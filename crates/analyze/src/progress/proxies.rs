@@ -7,6 +7,7 @@ stops. One counts only when it, or an earlier one of the same link, moved.
 */
 
 use super::comms::{Comms, Link};
+use crate::metrics::hash::Map;
 use ncclscope_trace::record::{ProxyOp, STEP_SHIFT};
 use ncclscope_trace::{Handle, Record, Start};
 
@@ -181,8 +182,13 @@ impl Proxies {
         all.filter(|proxy| proxy.is_open && !proxy.moved && proxy.belongs)
     }
 
-    pub(super) fn of(&self, op: Handle) -> Vec<ProxyView> {
-        self.on_network().filter(|proxy| proxy.op == op).map(Proxy::view).collect()
+    /// Those in flight on the network, by their operation.
+    pub(super) fn by_op(&self) -> Map<Handle, Vec<ProxyView>> {
+        let mut all: Map<Handle, Vec<ProxyView>> = Map::default();
+        for proxy in self.on_network() {
+            all.entry(proxy.op).or_default().push(proxy.view());
+        }
+        all
     }
 
     pub(super) fn views(&self) -> Vec<ProxyView> {

@@ -190,21 +190,25 @@ impl Watchdog {
     /// True when it is time to look: all lanes are to be read before. To be asked four times a
     /// second or more: time in which it is not does not count ([`still`]).
     pub(crate) fn is_due(&mut self, recorder: &Recorder) -> bool {
-        let now = ticks::now_ns();
-        let before = std::mem::replace(&mut self.ticks, ticks::now());
-        if self.seen.tick(now) {
-            // What threads and operations did meanwhile says nothing.
-            self.threads = Threads::default();
-            self.detector.tracker.was_away(before, self.ticks);
-        }
+        self.tick();
         self.losses.take(recorder);
-        let is_due = now >= self.next;
+        let is_due = ticks::now_ns() >= self.next;
         if is_due {
             // Before the lanes: so an operation that is counted is also read.
             let indices = self.told.iter().filter(|(_, told)| !told.ended).map(|(&comm, _)| comm);
             self.counts = indices.filter_map(|comm| Some((comm, board::counts(comm)?))).collect();
         }
         is_due
+    }
+
+    /// The process runs now. Said also within a look: on a busy machine that may take long.
+    fn tick(&mut self) {
+        let before = std::mem::replace(&mut self.ticks, ticks::now());
+        if self.seen.tick(ticks::now_ns()) {
+            // What threads and operations did meanwhile says nothing.
+            self.threads = Threads::default();
+            self.detector.tracker.was_away(before, self.ticks);
+        }
     }
 
     /// The next tick looks, whenever it comes.
@@ -225,6 +229,7 @@ impl Watchdog {
         self.partial |= recorder.left_out() > 0 || is_stopped;
         self.heed_losses(recorder, now, &mut found);
         self.see(recorder, clock);
+        self.tick();
         self.detector.tracker.abandoned().for_each(|op| recorder.abandon(op));
         let steps = seen::steps(recorder, now);
         self.recover(clock, &mut found);
@@ -241,6 +246,7 @@ impl Watchdog {
                 found.threads = threads;
             }
         }
+        self.tick();
         self.fire(suspects, clock, &steps, &mut found);
         self.tell_vitals(clock, &steps, &mut found);
         if self.limit_ns.is_some() && !self.partial {

@@ -29,13 +29,20 @@ pub(super) struct StepSeen {
     pub(super) since: u64,
 }
 
-/// The steps in flight.
+/// The steps in flight, those of an operation together: see [`StepSeen::order`].
 pub(super) fn steps(recorder: &Recorder, now: u64) -> Vec<StepSeen> {
     let all = slots::in_flight(&recorder.region, now).into_iter();
-    all.map(|(lane, step)| StepSeen::of(lane, &step)).collect()
+    let mut steps: Vec<StepSeen> = all.map(|(lane, step)| StepSeen::of(lane, &step)).collect();
+    steps.sort_by_key(StepSeen::order);
+    steps
 }
 
 impl StepSeen {
+    /// By what steps are sorted: lane and operation.
+    pub(super) const fn order(&self) -> (usize, u32) {
+        (self.lane, self.op_ref)
+    }
+
     fn of(lane: usize, step: &Step) -> StepSeen {
         let flags = [step_flags::THIRD, step_flags::SECOND, step_flags::FIRST];
         let last = (0..).zip(flags).find(|&(_, flag)| step.has(flag)).map(|(at, _)| 3 - at);

@@ -221,13 +221,14 @@ impl Told {
     }
 }
 
-/// The steps of a ProxyOp that are in flight.
+/// The steps of a ProxyOp that are in flight; `steps` are in [`StepSeen::order`].
 pub(super) fn steps_of<'a>(
     proxy: &ProxyView,
     steps: &'a [StepSeen],
 ) -> impl Iterator<Item = &'a StepSeen> {
-    let (lane, op_ref) = (proxy.lane, proxy.handle.op_ref());
-    steps.iter().filter(move |step| step.lane == lane && step.op_ref == op_ref)
+    let of = (proxy.lane, proxy.handle.op_ref());
+    let first = steps.partition_point(|step| step.order() < of);
+    steps.iter().skip(first).take_while(move |step| step.order() == of)
 }
 
 /// How far a ProxyOp is.
