@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
 What runs inside a rank beside the callbacks: configuration, the drain thread and its sinks (the
-recording, the watchdog, metrics), control, and the life cycle from the first communicator to the end
-of the process.
+recording, the watchdog, metrics), control, and the life cycle from the first communicator to the
+end of the process.
 
 Whatever fails here turns the recording off with one line; the job does not notice. Nothing in this
 crate is called from a callback, except what [`Runtime::recorder`] lends.

@@ -3,8 +3,8 @@
 The plugin's few messages.
 
 A line is put into a queue, and a short-lived thread says it: NCCL's logger may wait for a full
-pipe, and then this thread alone waits with it. A line goes through the logger of a communicator that is
-alive, for the NCCL of one that is gone may be unloaded.
+pipe, and then this thread alone waits with it. A line goes through the logger of a communicator
+that is alive, for the NCCL of one that is gone may be unloaded.
 */
 
 use crate::config::LogTo;

@@ -5,8 +5,8 @@ How far each lane is read, and how far its words are on their way into the file.
 The drain thread reads a lane, and says up to where ([`Tracks::ready`]). The file's thread copies
 from there ([`Tracks::take`]), writes, and only then gives the words' place back to the producer.
 Where it does not come, the drain thread takes the words out instead ([`Tracks::rescue`]); what is
-taken later waits until those are written ([`Tracks::written`]), so that a lane's words stay in their
-order.
+taken later waits until those are written ([`Tracks::written`]), so that a lane's words stay in
+their order.
 */
 
 use crate::sys::lock::Lock;

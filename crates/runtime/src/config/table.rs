@@ -217,10 +217,9 @@ pub const VARIABLES: &[Variable] = &[
         "`log`",
         "What is done about it. `dump`: the recording is copied to a new directory beside it. \
          `signal`: the process gets it (also `ABRT`, `TERM`, `INT`, `QUIT`, `KILL`; one that ends \
-         it comes last, after 10 s at most). `exec`: `sh` \
-         runs the command, which finds what happened in `NCCLSCOPE_HANG_EVENT`, `_CLASS`, `_COMM`, \
-         `_RANK`, `_PID`, `_DRILL` and the file `_REPORT`, besides the environment as it was at the \
-         first communicator.",
+         it comes last, after 10 s at most). `exec`: `sh` runs the command, which finds what \
+         happened in `NCCLSCOPE_HANG_EVENT`, `_CLASS`, `_COMM`, `_RANK`, `_PID`, `_DRILL` and the \
+         file `_REPORT`, besides the environment as it was at the first communicator.",
     ),
     plugin(
         "CHAIN",

@@ -5,6 +5,7 @@
 use crate::common::{Played, compile, operations, play, plugin};
 use ncclscope_trace::lanes_file::adopt;
 use ncclscope_trace::{Recording, What};
+use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -77,7 +78,8 @@ fn a_file_system_that_hangs_at_the_end_leaves_the_lanes() {
     assert!(String::from_utf8_lossy(&played.output.stdout).ends_with("survived\n"));
     let left: Vec<_> = std::fs::read_dir(played.lanes.path()).unwrap().flatten().collect();
     assert_eq!(left.len(), 1, "{left:?}");
-    adopt(&left[0].path()).unwrap();
+    let user = left[0].metadata().unwrap().uid();
+    adopt(&left[0].path(), user).unwrap();
     let recording = Recording::open(&played.files()[0]).unwrap();
     assert_eq!(operations(&recording), 1000);
 }
