@@ -148,8 +148,9 @@ impl Doubts {
             && !core::mem::replace(&mut self.told_source, true)
         {
             lines.push(format!(
-                "the kernel no longer trusts the processor's counter (clock source {source}): times \
-                 of threads on different processors may disagree; NCCLSCOPE_CLOCK=monotonic avoids it"
+                "the kernel no longer trusts the processor's counter (clock source {source}): \
+                 times of threads on different processors may disagree; NCCLSCOPE_CLOCK=monotonic \
+                 avoids it"
             ));
         }
         if let Some(off) = self.drift(sync).filter(|off| off.abs() > MOST_DRIFT)

@@ -288,8 +288,9 @@ fn commit(
         return Err(Failure::Kept(io::Error::last_os_error()));
     }
     for page in (0..len).step_by(4096).filter(|_| present) {
+        let page = address.wrapping_add(page);
         // SAFETY: inside the piece, which is memory now and holds nothing yet.
-        unsafe { address.add(page).write_volatile(0) };
+        unsafe { page.write_volatile(0) };
     }
     Ok(false)
 }
@@ -398,8 +399,9 @@ mod tests {
         assert!(!region.lane_header(1).unwrap().is_shared());
         region.complete(1, None).unwrap();
         region.prefault(1);
+        let end = slab.wrapping_sub(8 + (LANES - 2) * RING_BYTES).cast::<u64>();
         // SAFETY: the last word of a whole ring.
-        unsafe { slab.sub(8 + (LANES - 2) * RING_BYTES).cast::<u64>().write_volatile(7) };
+        unsafe { end.write_volatile(7) };
         assert!(Region::new().reserve(Some(&useless)).is_err(), "the table is shared, or nothing");
     }
 
