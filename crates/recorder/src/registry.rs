@@ -142,16 +142,26 @@ pub fn is_gone(thread: u32) -> bool {
     thread != 0 && result != 0 && is_unknown()
 }
 
+/// Takes a lane for the calling thread, which is `this`. In a crowd, each event of a thread without
+/// a lane comes here.
+fn find(region: &Region, this: u64) -> Option<(usize, &'static LaneHeader)> {
+    let lane = |index: usize| Some((index, region.lane_header(index)?));
+    let mut free = region.rings();
+    for (index, header) in (0..region.rings()).filter_map(lane) {
+        if !header.in_use() {
+            free = free.min(index);
+        } else if header.is_held_by(this) && header.inherit(this) {
+            // What had this thread's control block and is not this thread is gone.
+            return Some((index, header));
+        }
+    }
+    (free..region.rings()).filter_map(lane).find(|(_, header)| header.claim(this))
+}
+
 #[cold]
 #[inline(never)]
 fn claim(region: &Region) -> bool {
-    let this = thread();
-    let lanes =
-        || (0..region.rings()).filter_map(|index| Some((index, region.lane_header(index)?)));
-    // What has this thread's control block and is not this thread is gone.
-    let found = lanes().find(|(_, header)| header.inherit(this));
-    let found = found.or_else(|| lanes().find(|(_, header)| header.claim(this)));
-    let Some((index, header)) = found else { return false };
+    let Some((index, header)) = find(region, thread()) else { return false };
     let Some(ring) = region.ring(index) else { return false };
     header.set_thread(thread_id());
     let key = KEY.load(Ordering::Acquire);
