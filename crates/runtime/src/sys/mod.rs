@@ -133,7 +133,8 @@ pub fn spawn_quiet(
 }
 
 /// What our threads have of a stack for themselves. Only what is used of it is memory.
-const OWN_STACK: usize = 256 << 10;
+/// The system's resolver runs on one of them, with whatever modules the site has for it.
+const OWN_STACK: usize = 1 << 20;
 
 /// Bytes of our threads' stacks. glibc puts the static thread-local storage of all libraries, which
 /// may be megabytes, into a thread's stack; std adds nothing for it, but makes sure that 16 KiB are
