@@ -29,9 +29,11 @@ const STILL_NS: u64 = 500_000_000;
 const CALLS_SINCE: u32 = 5;
 
 /// What was told of a communicator.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Told {
     latest: Progress,
+    /// The ProxyOps in flight that were told with it.
+    ops: Vec<OpProgress>,
     pause: Pause,
     checkpoint: u64,
     /// That it ended was told: nothing follows.
@@ -65,7 +67,7 @@ impl Pause {
 /// When what is no communicator is told again.
 #[derive(Debug, Default)]
 pub(super) struct Pauses {
-    /// Of ProxyOps, with what was told.
+    /// Of ProxyOps of no communicator that is told, with what was.
     ops: BTreeMap<u64, (OpProgress, Pause)>,
     /// Of threads, while something may be stuck.
     threads: Option<Pause>,
@@ -128,6 +130,7 @@ impl Context<'_> {
         clock: Clock,
     ) -> Vec<Vital> {
         let mut vitals = Vec::new();
+        let mut still = still(tracker, steps, clock);
         for view in tracker.comms() {
             let (Some(counts), Some(told)) =
                 (self.counts.get(&view.comm), told.get_mut(&view.comm))
@@ -135,9 +138,12 @@ impl Context<'_> {
                 continue;
             };
             let progress = self.progress(&view, counts, &told.latest, clock);
-            if told.is_news(&progress, clock) {
+            let ops = still.remove(&view.comm).unwrap_or_default();
+            // Readers take those for current that have the time of the counts.
+            if told.is_news(&progress, &ops, clock) {
                 vitals.push(Vital::Progress(progress));
-                told.latest = progress;
+                vitals.extend(ops.iter().copied().map(Vital::Op));
+                (told.latest, told.ops) = (progress, ops);
             }
             let at = counts.checkpoint_at();
             if at > told.checkpoint {
@@ -147,15 +153,7 @@ impl Context<'_> {
             }
             told.ended = view.ended;
         }
-        let mut still = Vec::new();
-        for proxy in tracker.proxies().into_iter().take(2 * MOST_OPS) {
-            let op = op_progress(&proxy, steps, clock);
-            if clock.ns_since(op.since) >= STILL_NS {
-                still.push(op);
-            }
-        }
-        still.truncate(MOST_OPS);
-        vitals.extend(pauses.due(still, clock));
+        vitals.extend(pauses.due(still.into_values().flatten().collect(), clock));
         vitals
     }
 
@@ -203,12 +201,25 @@ impl Context<'_> {
     }
 }
 
+/// The ProxyOps in flight in which nothing changes, by communicator.
+fn still(tracker: &Tracker, steps: &[StepSeen], clock: Clock) -> BTreeMap<u16, Vec<OpProgress>> {
+    let mut still: BTreeMap<u16, Vec<OpProgress>> = BTreeMap::new();
+    let all = tracker.proxies().into_iter().take(2 * MOST_OPS);
+    let all = all.map(|proxy| op_progress(&proxy, steps, clock));
+    for op in all.filter(|op| clock.ns_since(op.since) >= STILL_NS).take(MOST_OPS) {
+        still.entry(op.comm).or_default().push(op);
+    }
+    still
+}
+
 impl Told {
     /// Whether it differs in more than time from what was told, or that was long ago.
-    fn is_news(&mut self, progress: &Progress, clock: Clock) -> bool {
+    fn is_news(&mut self, progress: &Progress, ops: &[OpProgress], clock: Clock) -> bool {
         let Progress { ticks, age_ms, .. } = self.latest;
         let same = Progress { ticks, age_ms, ..*progress } == self.latest
-            && (age_ms == 0) == (progress.age_ms == 0);
+            && (age_ms == 0) == (progress.age_ms == 0)
+            && ops.len() == self.ops.len()
+            && ops.iter().zip(&self.ops).all(|(op, told)| OpProgress { ticks, ..*op } == *told);
         if self.ended {
             false
         } else if same {
@@ -273,8 +284,9 @@ mod tests {
             let clock = Clock { now: second * S, hz: S };
             let age_ms = u32::try_from(second * 1_000).unwrap();
             let progress = Progress { ticks: clock.now, age_ms, ..hung };
-            if told.is_news(&progress, clock) {
-                told.latest = progress;
+            let with = vec![OpProgress { ticks: clock.now, ..op }];
+            if told.is_news(&progress, &with, clock) {
+                (told.latest, told.ops) = (progress, with);
                 at.push(second);
             }
             ops += pauses.due(vec![OpProgress { ticks: clock.now, ..op }], clock).len();
@@ -285,7 +297,14 @@ mod tests {
         assert_eq!(ops, at.len());
         assert!((at.len()..at.len() + 5).contains(&threads), "{threads}");
         let clock = Clock { now: 601 * S, hz: S };
-        assert!(told.is_news(&Progress { done: 9, ..hung }, clock), "a change is told at once");
+        let (ticks, age_ms) = (clock.now, 601_000);
+        let hung = Progress { ticks, age_ms, ..hung };
+        let ops = [OpProgress { ticks, ..op }];
+        assert!(!told.is_news(&hung, &ops, clock));
+        let moved = [OpProgress { ticks, done: 4, ..op }];
+        assert!(told.clone().is_news(&hung, &moved, clock), "a change is told at once");
+        assert!(told.clone().is_news(&hung, &[], clock), "an end, too");
+        assert!(told.is_news(&Progress { done: 9, ..hung }, &ops, clock));
         assert_eq!(pauses.due(vec![OpProgress { done: 4, ..op }], clock).len(), 1);
         pauses.forget_threads();
         assert!(pauses.are_threads_due(clock));

@@ -166,7 +166,7 @@ impl Process {
         if self.follower.end() == Some(End::Closed) {
             return Vec::new();
         }
-        self.reach.vectors(is_silent)
+        self.reach.vectors(is_silent, self.last_ticks, self.follower.header().hz)
     }
 
     /// What settled in the last window.

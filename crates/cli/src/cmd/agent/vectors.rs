@@ -54,14 +54,23 @@ impl Reach {
         }
     }
 
-    /// The vectors of its communicators.
-    pub(super) fn vectors(&self, is_silent: bool) -> Vec<Vector> {
+    /// The vectors of its communicators, at `now` ticks, of which a second has `hz`. What does not
+    /// change is told seldom, and ages all the same.
+    pub(super) fn vectors(&self, is_silent: bool, now: u64, hz: u64) -> Vec<Vector> {
         let known = self.latest.values().filter_map(|p| Some((p, self.comms.get(&p.comm)?)));
         let is_busy = |progress: &Progress| {
             progress.done < progress.enqueued || progress.p2p_done < progress.p2p_enqueued
         };
         let busy = known.clone().filter(|(progress, _)| is_busy(progress)).count();
         let process = self.process();
+        let age_ms = |progress: &Progress| match progress.age_ms {
+            0 => 0,
+            age => {
+                let ticks = u128::from(now.saturating_sub(progress.ticks)) * 1_000;
+                let more = ticks.checked_div(u128::from(hz)).unwrap_or(0);
+                age.saturating_add(u32::try_from(more).unwrap_or(u32::MAX))
+            }
+        };
         let vector = |(progress, comm): (&Progress, &Comm)| {
             let elsewhere = busy > usize::from(is_busy(progress));
             let link = self.waiting(progress);
@@ -74,7 +83,7 @@ impl Reach {
                 enqueued: clip(progress.enqueued),
                 started: clip(progress.started),
                 done: clip(progress.done),
-                age_ms: progress.age_ms,
+                age_ms: age_ms(progress),
                 hash: progress.hash,
                 hash_at: clip(progress.api),
                 flags: u32::from(progress.flags)
@@ -133,17 +142,18 @@ mod tests {
                 reach.note(&Vital::Op(OpProgress { is_send: true, reached: Some(3), ..op }));
             }
         }
-        let found = reach.vectors(true);
+        let found = reach.vectors(true, 50, 1_000);
         assert_eq!(found.len(), 2);
         let [first, second] = [found[0], found[1]];
         assert_eq!((first.comm, first.process, first.rank, first.nranks), (0x10, 5, 5, 8));
         let counts = [first.api, first.enqueued, first.started, first.done, first.age_ms];
-        assert_eq!(counts, [7, 6, 5, 4, 9]);
+        assert_eq!(counts, [7, 6, 5, 4, 9 + 30], "it was told 30 ms ago");
+        assert_eq!(second.age_ms, 0, "nothing is in flight");
         assert_eq!((first.peer, first.edge), (4, 1 << 8 | 3 << 9 | 1 << 11));
         assert_eq!(first.flags, vector_flags::SILENT);
         assert_eq!(second.flags, vector_flags::SILENT | vector_flags::BUSY_ELSEWHERE);
         assert_eq!(second.peer, -1);
         reach.define(&Definition::Global { rank: 42, world: 64 });
-        assert_eq!(reach.vectors(false)[0].process, 42);
+        assert_eq!(reach.vectors(false, 50, 1_000)[0].process, 42);
     }
 }
