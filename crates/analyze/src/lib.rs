@@ -18,6 +18,7 @@ pub mod bandwidth;
 mod build;
 pub mod counts;
 pub mod human;
+pub mod kernels;
 #[cfg(feature = "report")]
 pub mod losses;
 pub mod metrics;

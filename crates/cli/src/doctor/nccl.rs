@@ -2,6 +2,7 @@
 //! Finds libnccl, and tells what a release lets a profiler see.
 
 use super::{Check, graphs};
+use ncclscope_analyze::kernels::{self, Release};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read};
@@ -51,8 +52,8 @@ fn library(path: &Path) -> Vec<Check> {
             let detail = format!("{text} at {shown}: profiler API v{api}");
             let kernel = std::env::var("NCCLSCOPE_KERNEL").ok();
             let graphs = graphs::check(number(&text), kernel.as_deref());
-            let checks = [Check::ok("NCCL", detail), kernel_events(api, minor)];
-            checks.into_iter().chain(graphs).collect()
+            let events = kernel_events(api, kernels::of_release(number(&text)));
+            [Check::ok("NCCL", detail), events].into_iter().chain(graphs).collect()
         }
     }
 }
@@ -72,7 +73,7 @@ fn api_version(major: u32, minor: u32) -> Option<u32> {
 }
 
 /// What kernel events cost with a release, and what is blind without them.
-fn kernel_events(api: u32, minor: u32) -> Check {
+fn kernel_events(api: u32, release: &Release) -> Check {
     let name = "kernel events";
     let blind = "without them no duration is the GPU's, and operations within a node show no end";
     let is_off = std::env::var("NCCLSCOPE_KERNEL").is_ok_and(|value| value == "off");
@@ -84,15 +85,12 @@ fn kernel_events(api: u32, minor: u32) -> Check {
             "this release gives no GPU time stamps: durations are by the host's clock",
             "use NCCL 2.27 or later",
         ),
-        _ if minor == 31 => Check::warn(
+        _ if !release.by_default => Check::warn(
             name,
-            format!(
-                "off by default with 2.31, where they cost 4 to 13 % on 128 KiB to 4 MiB \
-                 (NVIDIA/nccl#2355); {blind}"
-            ),
-            "NCCLSCOPE_KERNEL=on turns them on",
+            format!("off by default: {}; {blind}", release.reason),
+            "NCCLSCOPE_CUDA_EVENTS=on times kernels by CUDA events instead",
         ),
-        _ => Check::ok(name, "on, with GPU time stamps"),
+        _ => Check::ok(name, format!("on, with GPU time stamps: {}", release.reason)),
     }
 }
 

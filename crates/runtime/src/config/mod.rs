@@ -12,6 +12,7 @@ mod settle;
 mod table;
 
 use aliases::Found;
+use ncclscope_analyze::kernels;
 use ncclscope_export::metrics::Labels;
 use ncclscope_trace::EventKind;
 use ncclscope_trace::layout::RING_LIMITS;
@@ -42,7 +43,7 @@ pub enum Mode {
 /// Whether kernel channels are recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kernel {
-    /// Yes, except with the releases where that is costly.
+    /// As [`kernels::of_release`] says.
     Auto,
     /// Yes.
     On,
@@ -159,16 +160,14 @@ impl Config {
     /// The activation mask to ask NCCL for.
     #[must_use]
     pub fn mask(&self, nccl_version: u32) -> u32 {
-        // 2.31: KernelCh costs 4 to 13 % on 128 KiB to 4 MiB (NVIDIA/nccl#2355).
-        let costly = (23100..23200).contains(&nccl_version);
         let bit = EventKind::KernelCh.bit();
         let launches = if self.cuda_events { EventKind::KernelLaunch.bit() } else { 0 };
         let events = self.events | launches;
         match self.kernel {
             Kernel::On => events | bit,
             Kernel::Off => events & !bit,
-            Kernel::Auto if costly => events & !bit,
-            Kernel::Auto => events,
+            Kernel::Auto if kernels::of_release(nccl_version).by_default => events,
+            Kernel::Auto => events & !bit,
         }
     }
 }
@@ -445,7 +444,9 @@ mod tests {
         assert_eq!(config.dir, own::directory().join("job"));
         assert_eq!(config.private, Some(own::directory()));
         assert_eq!(config.mask(22809), 0x7fdf);
-        assert_eq!(config.mask(23102), 0x7f9f, "2.31 goes without KernelCh");
+        for version in [23003, 23102, 23203] {
+            assert_eq!(config.mask(version), 0x7f9f, "{version} goes without KernelCh");
+        }
     }
 
     #[test]

@@ -122,8 +122,13 @@ pub const VARIABLES: &[Variable] = &[
         &[],
         "`auto`, `on`, `off`",
         "`auto`",
-        "Kernel channel events. `auto` is on, except with NCCL 2.31, where they cost 4 to 13 % \
-         on 128 KiB to 4 MiB (NVIDIA/nccl#2355). Up to NCCL 2.30, destroying a communicator that \
+        "Kernel channel events. `auto` is on up to NCCL 2.30, but for 2.30.3, which may crash with \
+         them (NVIDIA/nccl#2112). It is off from 2.31 on: after a Broadcast these releases give \
+         each kernel the times of another one, or none (NVIDIA/nccl#2368), and may crash when a \
+         communicator is destroyed; 2.31 pays 4 to 13 % for them on 128 KiB to 4 MiB \
+         (NVIDIA/nccl#2355). With `on`, times after a Broadcast are not believed, and counted. The \
+         same goes for 2.29 and 2.30 after broadcasts from several roots in one group (an uneven \
+         all_gather of PyTorch), which NCCL_ALLGATHERV_ENABLE=0 avoids. Up to 2.30, destroying a communicator that \
          shares its parent's resources (`splitShare`) on an overloaded machine may crash NCCL with \
          them, whatever the profiler; `off` avoids it.",
     ),

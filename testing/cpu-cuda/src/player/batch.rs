@@ -139,14 +139,19 @@ impl<'a> Args<'a> {
 }
 
 impl Batch {
-    /// For each work, whether NCCL wants its times.
+    /// For each work, whether the device code writes its times: it takes what is no send or receive
+    /// for a plain collective (`profilerEnabled` in NCCL's `src/device/common.h`).
     pub(crate) fn profiled(&self, layout: &Layout) -> Vec<bool> {
-        let enabled = match self.work_type {
-            WorkType::P2p => layout.p2p.profiler_enabled,
-            WorkType::Coll | WorkType::CollReg => layout.coll.profiler_enabled,
-            WorkType::Bcast => None,
+        let (size, enabled) = match self.work_type {
+            WorkType::P2p => (layout.p2p.size, layout.p2p.profiler_enabled),
+            _ => (layout.coll.size, layout.coll.profiler_enabled),
         };
-        self.works.iter().map(|work| enabled.is_some_and(|bits| bits.get(work) == 1)).collect()
+        let storage = self.works.concat();
+        let is_set = |at: usize| {
+            let work = storage.get(at * size..(at + 1) * size)?;
+            Some(enabled?.get(work) == 1)
+        };
+        (0..self.works.len()).map(|at| is_set(at).unwrap_or(false)).collect()
     }
 }
 

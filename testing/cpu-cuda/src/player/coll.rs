@@ -7,6 +7,7 @@
 use super::block::{Block, Stop};
 use super::conn::{Proto, Use};
 use super::function::{Algo, Coll};
+use super::lead::Lead;
 use super::ll;
 use super::memory::{Addr, addr_at, u32_at, u64_at, usize_at};
 use super::prims::{Op, Prims, Setup, Slicing};
@@ -33,11 +34,12 @@ struct Part {
     chunk: usize,
 }
 
-/// Plays one collective's part of this channel.
+/// Plays one collective's part of this channel; `lead` is there for the last one of a batch.
 pub(crate) fn play(
     block: &Block<'_>,
     work: &[u8],
     (coll, op, ty, algo, proto): (Coll, RedOp, DataType, Algo, Proto),
+    lead: Option<&Lead<'_>>,
 ) -> Result<(), Stop> {
     let layout = &block.layout.coll;
     if layout.net_reg_used.is_some_and(|bits| bits.get(work) == 1) {
@@ -63,7 +65,7 @@ pub(crate) fn play(
     };
     let part = part(block, work, proto, ty.size());
     match (coll, algo) {
-        (Coll::AllReduce, Algo::Tree) => tree_all_reduce(block, setup, part),
+        (Coll::AllReduce, Algo::Tree) => tree_all_reduce(block, setup, part, lead),
         _ => ring(block, setup, coll, part, u32_at(work, layout.root)),
     }
 }
@@ -221,8 +223,14 @@ fn reduce(prims: &mut Prims<'_>, ring: &Ring, part: Part, root: usize) -> Result
     Ok(())
 }
 
-/// Sums travel up the tree while finished sums travel down, as two halves of a block do it.
-fn tree_all_reduce(block: &Block<'_>, setup: Setup, part: Part) -> Result<(), Stop> {
+/// Sums travel up the tree while finished sums travel down, as two halves of a block do it; thread
+/// 0 belongs to the first.
+fn tree_all_reduce(
+    block: &Block<'_>,
+    setup: Setup,
+    part: Part,
+    lead: Option<&Lead<'_>>,
+) -> Result<(), Stop> {
     let place = &block.layout.channel;
     let peer = |at: Addr| usize::try_from(at.load_i32()).ok();
     let up = peer(block.channel.add(place.tree_up));
@@ -243,7 +251,9 @@ fn tree_all_reduce(block: &Block<'_>, setup: Setup, part: Part) -> Result<(), St
     };
     super::all(&[true, false], block.broken, |&reduce| {
         if reduce {
-            pass(&down, &[up], |src| Op { src, ..RECV_SEND })
+            pass(&down, &[up], |src| Op { src, ..RECV_SEND })?;
+            lead.into_iter().for_each(Lead::through);
+            Ok(())
         } else {
             pass(&[up], &down, |dst| Op { dst, ..RECV_SEND })
         }

@@ -11,6 +11,7 @@
 //! | `slow:[peer=P,us=U,mbps=M]` | each step towards P takes U µs and its bytes over M MB/s more |
 //! | `skew:[ns=O,ppm=D]` | the GPU's clock is O ns ahead (negative: behind) and runs D ppm fast |
 //! | `wrap[:bits=B,launch=N]` | the GPU's clock has B bits (32); `bits=0`: it stands |
+//! | `early[:launch=N]` | a stop is written at the start, as NVLS does with room for all its data |
 //! | `behind:works=W` | a channel's first W works are told to the profiler with the W-th |
 //! | `seed:value=V` | another sequence of jitters |
 //!
@@ -42,6 +43,7 @@ enum Kind {
     Slow { peer: Option<u64>, us: u64, mbps: Option<u64> },
     Skew { ns: i64, ppm: i64 },
     Wrap { bits: u64, launch: u64 },
+    Early { launch: Option<u64> },
     Behind { works: u64 },
 }
 
@@ -153,6 +155,13 @@ impl Here<'_> {
     /// Whether the kernel never begins.
     pub(crate) fn never(&self) -> bool {
         self.kinds().any(|kind| kind == Kind::Never { launch: self.launch })
+    }
+
+    /// Whether thread 0 has nothing to wait for.
+    pub(crate) fn early(&self) -> bool {
+        let is_this = |launch: u64| launch == self.launch;
+        let is_early = |kind| matches!(kind, Kind::Early { launch } if launch.is_none_or(is_this));
+        self.kinds().any(is_early)
     }
 
     /// What happens in front of the block's next step, which sends `bytes` to each of `peers`.
@@ -291,6 +300,7 @@ fn kind(name: &str, keys: &mut Keys<'_>) -> Result<Kind, String> {
             bits: keys.number("bits")?.unwrap_or(32),
             launch: keys.number("launch")?.unwrap_or(0),
         },
+        "early" => Kind::Early { launch: keys.number("launch")? },
         "behind" => Kind::Behind { works: keys.required("works")? },
         _ => return Err(format!("there is no fault `{name}`")),
     })

@@ -19,6 +19,7 @@ mod conn;
 mod fake;
 pub mod faults;
 mod function;
+mod lead;
 mod ll;
 mod memory;
 mod p2p;
@@ -38,6 +39,7 @@ use batch::{Args, Batch, WorkType};
 use block::{Block, Stop};
 use faults::Faults;
 use function::Function;
+use lead::Lead;
 use prof::{Phase, Profiler};
 use rules::Rules;
 
@@ -140,9 +142,19 @@ impl Player {
             profiler.begin(&profiled);
             let phased = batch.work_type != WorkType::P2p;
             profiler.phase(Phase::AfterOpen, &profiled, phased);
-            result = self.play(&block, &batch);
-            profiler.phase(Phase::BeforeClose, &profiled, phased);
-            profiler.end(&profiled);
+            let end = || {
+                profiler.phase(Phase::BeforeClose, &profiled, phased);
+                profiler.end(&profiled);
+            };
+            // Between batches the block waits for all of its threads.
+            let leads = batch.next.is_none() && !(phased && profiler.joins());
+            let lead = Lead::new(&end, leads);
+            if block.faults.as_ref().is_some_and(faults::Here::early) {
+                lead.through();
+            }
+            result = self.play(&block, &batch, &lead);
+            lead.end();
+            profiler.advance(profiled.len());
             next = batch.next;
         }
         profiler.close();
@@ -159,20 +171,21 @@ impl Player {
         }
     }
 
-    fn play(&self, block: &Block<'_>, batch: &Batch) -> Result<(), Stop> {
+    fn play(&self, block: &Block<'_>, batch: &Batch, lead: &Lead<'_>) -> Result<(), Stop> {
         let Some(function) = self.functions.get(batch.func) else {
             return Err(failed(format!("function {} is not in NCCL's table", batch.func)));
         };
         match (function, batch.work_type, &self.layout.bcast) {
-            (Function::SendRecv, WorkType::P2p, _) => p2p::play(block, &batch.works),
+            (Function::SendRecv, WorkType::P2p, _) => p2p::play(block, &batch.works, lead),
             (Function::AllGatherV(proto), WorkType::Bcast, Some(place)) => {
                 p2p::play_bcasts(block, &batch.works, place, *proto)
             }
             (&Function::Coll(coll, op, ty, algo, proto), WorkType::Coll | WorkType::CollReg, _) => {
-                batch
-                    .works
-                    .iter()
-                    .try_for_each(|work| coll::play(block, work, (coll, op, ty, algo, proto)))
+                let last = batch.works.len().saturating_sub(1);
+                batch.works.iter().enumerate().try_for_each(|(at, work)| {
+                    let lead = (at == last).then_some(lead);
+                    coll::play(block, work, (coll, op, ty, algo, proto), lead)
+                })
             }
             (Function::Unsupported(name), ..) => {
                 Err(failed(format!("the player does not know {name}")))

@@ -3,6 +3,7 @@
 
 use super::block::{Block, Stop};
 use super::conn::{Proto, Use};
+use super::lead::Lead;
 use super::memory::{Addr, addr_at, u32_at, usize_at};
 use super::prims::{Op, Prims, Setup, Slicing};
 use super::reduce::{DataType, RedOp, Reduction};
@@ -20,12 +21,15 @@ struct Transfer {
     bytes: usize,
     chunk: usize,
     proto: Proto,
+    /// Thread 0 plays it.
+    leads: bool,
 }
 
-/// Plays all works of a batch at once: a send may wait for a receive of the same batch.
-pub(crate) fn play(block: &Block<'_>, works: &[Vec<u8>]) -> Result<(), Stop> {
+/// Plays all works of a batch at once: a send may wait for a receive of the same batch. Thread 0
+/// plays the first work's send, or its receive where there is none.
+pub(crate) fn play(block: &Block<'_>, works: &[Vec<u8>], lead: &Lead<'_>) -> Result<(), Stop> {
     let mut transfers = vec![];
-    for work in works {
+    for (at, work) in works.iter().enumerate() {
         let (send, recv) = (transfer(block, work, true)?, transfer(block, work, false)?);
         match (send, recv) {
             (Some(send), Some(recv)) if send.peer == block.rank && recv.peer == block.rank => {
@@ -33,8 +37,20 @@ pub(crate) fn play(block: &Block<'_>, works: &[Vec<u8>]) -> Result<(), Stop> {
             }
             _ => transfers.extend(send.into_iter().chain(recv)),
         }
+        if at == 0 {
+            transfers.iter_mut().take(1).for_each(|transfer| transfer.leads = true);
+        }
     }
-    super::all(&transfers, block.broken, |transfer| transfer.play(block))
+    if !transfers.iter().any(|transfer| transfer.leads) {
+        lead.through();
+    }
+    super::all(&transfers, block.broken, |transfer| {
+        transfer.play(block)?;
+        if transfer.leads {
+            lead.through();
+        }
+        Ok(())
+    })
 }
 
 /// This channel's part of a work in one direction.
@@ -63,6 +79,7 @@ fn transfer(block: &Block<'_>, work: &[u8], send: bool) -> Result<Option<Transfe
         bytes: end - begin,
         chunk: fp8_decode(bits(chunk)),
         proto: if bits(ll) == 1 { Proto::Ll } else { Proto::Simple },
+        leads: false,
     }))
 }
 

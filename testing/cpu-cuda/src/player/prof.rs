@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The counters through which NCCL's profiler learns when a kernel began and ended a work.
+//!
+//! The rules are those of `profiler()` in NCCL's `src/device/common.h`: thread 0 of the block alone
+//! writes, and every work counts, whether it is profiled or not. From 2.31 on the host's side
+//! (`ncclProfilerPostPlanWork` of `src/plugin/profiler.cc`) counts only works that it profiles: a
+//! broadcast makes the two sides drift apart there (NVIDIA/nccl#2368), on a GPU as here.
 
 use super::block::Block;
 use super::faults;
@@ -67,8 +72,14 @@ impl<'a> Profiler<'a> {
         self.write(self.timed(profiled).map(stamp).collect(), 0);
     }
 
-    /// Says that a batch has ended.
-    pub(crate) fn end(&mut self, profiled: &[bool]) {
+    /// Whether the device code waits for all threads of the block before it says that works of
+    /// collectives have ended: 2.31 does, for the phases.
+    pub(crate) fn joins(&self) -> bool {
+        self.phases.is_some()
+    }
+
+    /// Says that a batch has ended, as thread 0 sees it.
+    pub(crate) fn end(&self, profiled: &[bool]) {
         self.phase(Phase::End, profiled, true);
         let mut writes: Vec<_> = match self.phases {
             Some(slots) => self.timed(profiled).map(|n| (slot(slots, PHASES_SLOT, n), n)).collect(),
@@ -76,9 +87,12 @@ impl<'a> Profiler<'a> {
         };
         // NCCL looks at the phases as soon as a work is completed.
         writes.extend(self.counters(self.completed, profiled));
-        let works = profiled.iter().filter(|&&enabled| self.counts(enabled)).count() as u64;
-        self.write(writes, works);
-        self.counter += works;
+        self.write(writes, profiled.len() as u64);
+    }
+
+    /// Goes on to the next batch.
+    pub(crate) fn advance(&mut self, works: usize) {
+        self.counter += works as u64;
     }
 
     /// Leaves the count to the channel's next kernel.
@@ -88,17 +102,10 @@ impl<'a> Profiler<'a> {
         }
     }
 
-    fn counts(&self, enabled: bool) -> bool {
-        enabled || !self.block.rules.profiled_only
-    }
-
     /// The counters of the batch's works that are timed.
     fn timed(&self, profiled: &[bool]) -> impl Iterator<Item = u64> {
-        let mut value = self.counter;
-        profiled.iter().filter_map(move |&enabled| {
-            value += u64::from(self.counts(enabled));
-            enabled.then_some(value)
-        })
+        let works = (self.counter + 1..).zip(profiled);
+        works.filter_map(|(value, &enabled)| enabled.then_some(value))
     }
 
     fn counters(&self, to: Option<(Addr, usize)>, profiled: &[bool]) -> Vec<(Addr, u64)> {

@@ -4,11 +4,6 @@
 /// The rules of one release.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Rules {
-    /// Works that are not profiled do not count for the profiler (from 2.31). This is what the
-    /// host's side expects (`ncclProfilerPostPlanWork` of `src/plugin/profiler.cc`): it counts no
-    /// grouped broadcasts. Whether the device code agrees is not known; by its source it counts
-    /// them, and then loses events.
-    pub(crate) profiled_only: bool,
     /// The channel of a part of a send or receive is found by reversing the part's bits (up to
     /// 2.27, `ncclP2pChannelForPart` of `src/include/device.h`); later ones simply count.
     pub(crate) reversed_parts: bool,
@@ -18,7 +13,7 @@ impl Rules {
     /// The rules of an NCCL version (major, minor, patch); of the newest known if there is none.
     pub(crate) fn of(version: Option<(u32, u32, u32)>) -> Self {
         let version = version.unwrap_or((u32::MAX, 0, 0));
-        Self { profiled_only: version >= (2, 31, 0), reversed_parts: version < (2, 28, 0) }
+        Self { reversed_parts: version < (2, 28, 0) }
     }
 
     /// The part of a send or receive that the channel `delta` behind the first moves, where there

@@ -14,6 +14,7 @@ use super::reduce::{DataType, RedOp, Reduction};
 use crate::layout::Bits;
 
 mod faults;
+mod stops;
 
 const COLL: u64 = 1;
 const P2P: u64 = 0;
@@ -187,31 +188,42 @@ fn broadcast_and_reduce_with_root_one() {
     }
 }
 
+/// A send of `bytes` to the other of two ranks and a receive from it.
+fn p2p_work(
+    world: &World,
+    rank: usize,
+    (input, output): (Addr, Addr),
+    (ll, bytes): (u64, usize),
+) -> Vec<u8> {
+    let place = &world.layout().p2p;
+    let mut work = vec![0; place.size];
+    put(&mut work, place.send_addr, input.get());
+    put(&mut work, place.recv_addr, output.get());
+    put(&mut work, place.send_bytes, bytes as u64);
+    put(&mut work, place.recv_bytes, bytes as u64);
+    put(&mut work, place.send_rank, 1 - rank as u64);
+    put(&mut work, place.recv_rank, 1 - rank as u64);
+    let mut set = |bits: Bits, value| put_bits(&mut work, bits, value);
+    set(place.n_p2p_channels, CHANNELS as u64);
+    set(place.channel_base, 1);
+    set(place.n_send_channels, CHANNELS as u64);
+    set(place.n_recv_channels, CHANNELS as u64);
+    // 512 and 4096 bytes.
+    let chunk = if ll == 1 { 7 << 3 } else { 10 << 3 };
+    set(place.send_chunk_size, chunk);
+    set(place.recv_chunk_size, chunk);
+    set(place.send_proto_ll, ll);
+    set(place.recv_proto_ll, ll);
+    work
+}
+
 /// Both of two ranks send `bytes` to the other in one batch; both must get them.
 fn exchange(world: &mut World, ll: u64, bytes: usize) {
     let data = |rank: usize| floats(bytes.div_ceil(4), |i| value(rank, i))[..bytes].to_vec();
     let buffs: Vec<_> =
         (0..2).map(|rank| (world.upload(&data(rank)), world.alloc(bytes))).collect();
     let launch = |rank: usize| {
-        let place = &world.layout().p2p;
-        let mut work = vec![0; place.size];
-        put(&mut work, place.send_addr, buffs[rank].0.get());
-        put(&mut work, place.recv_addr, buffs[rank].1.get());
-        put(&mut work, place.send_bytes, bytes as u64);
-        put(&mut work, place.recv_bytes, bytes as u64);
-        put(&mut work, place.send_rank, 1 - rank as u64);
-        put(&mut work, place.recv_rank, 1 - rank as u64);
-        let mut set = |bits: Bits, value| put_bits(&mut work, bits, value);
-        set(place.n_p2p_channels, CHANNELS as u64);
-        set(place.channel_base, 1);
-        set(place.n_send_channels, CHANNELS as u64);
-        set(place.n_recv_channels, CHANNELS as u64);
-        // 512 and 4096 bytes.
-        let chunk = if ll == 1 { 7 << 3 } else { 10 << 3 };
-        set(place.send_chunk_size, chunk);
-        set(place.recv_chunk_size, chunk);
-        set(place.send_proto_ll, ll);
-        set(place.recv_proto_ll, ll);
+        let work = p2p_work(world, rank, buffs[rank], (ll, bytes));
         world.launch(rank, id("SendRecv"), P2P, &[work])
     };
     world.run(&[launch(0), launch(1)]);

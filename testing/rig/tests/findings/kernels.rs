@@ -2,12 +2,12 @@
 //! Findings about kernel events and their times.
 
 use crate::job::{array, record, started};
-use crate::{mixed_2_28, mixed_2_32};
+use crate::{kernels_2_32, mixed_2_28, with_kernels};
 
 /// NCCL plays a send and a receive in one kernel, and stamps both with its times.
 #[test]
 fn finding_08_a_send_and_a_receive_of_one_kernel_are_not_counted_twice() {
-    for run in [mixed_2_28(), mixed_2_32()].into_iter().flatten() {
+    for run in [mixed_2_28(), kernels_2_32()].into_iter().flatten() {
         for rank in &run.trace.ranks {
             let times = |name: &str| -> Vec<_> {
                 let kernels = rank.named(name).into_iter();
@@ -83,7 +83,7 @@ fn finding_10_the_profiler_thread_of_2_32_outlives_communicators() {
         "repeat:5:allreduce:3000",
         "sendrecv:1000",
     ];
-    let Some(run) = record("2.32.3", |job| job, &steps) else { return };
+    let Some(run) = record("2.32.3", with_kernels, &steps) else { return };
     run.expect_complete();
     assert_eq!(run.ranks().len(), 6, "{}", run.report);
     for row in array(&run.report, "operations") {
@@ -99,7 +99,7 @@ fn finding_10_the_profiler_thread_of_2_32_outlives_communicators() {
     }
     // A lane that a gone communicator's thread had used may serve another thread: only a job with
     // one communicator tells the threads apart.
-    let Some(run) = mixed_2_32() else { return };
+    let Some(run) = kernels_2_32() else { return };
     for file in array(&run.checked, "files") {
         assert_eq!(file["kinds"]["KernelCh"]["threads"].to_string(), r#"["kernel"]"#, "{file}");
     }

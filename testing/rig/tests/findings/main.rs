@@ -34,10 +34,22 @@ fn mixed_2_28() -> Option<&'static Run> {
     RUN.get_or_init(|| record("2.28.9", |job| job, &MIXED)).as_ref()
 }
 
-/// The same on 2.32.3.
+/// The same on 2.32.3, without kernel events: a Broadcast puts them into disorder there.
 fn mixed_2_32() -> Option<&'static Run> {
     static RUN: OnceLock<Option<Run>> = OnceLock::new();
     RUN.get_or_init(|| record("2.32.3", |job| job, &MIXED)).as_ref()
+}
+
+/// Kernel events on 2.32.3, without a Broadcast.
+fn kernels_2_32() -> Option<&'static Run> {
+    static RUN: OnceLock<Option<Run>> = OnceLock::new();
+    let steps = [&MIXED[..2], &MIXED[3..]].concat();
+    RUN.get_or_init(|| record("2.32.3", with_kernels, &steps)).as_ref()
+}
+
+/// A job with kernel events, also where they are off by default.
+fn with_kernels(job: rig::job::Job) -> rig::job::Job {
+    job.env("NCCLSCOPE_KERNEL", "on")
 }
 
 /// An AllGather by copy engines and then a Broadcast, on 2.30.7.
