@@ -44,6 +44,7 @@ impl ReportBuilder {
         self.peers.add(&timeline);
         self.add_open(&timeline, &operations);
         self.losses.add(recording);
+        self.losses.add_stray(timeline.stray_kernels());
         self.windows.extend(windows(recording));
         self.add_problems(&timeline);
         self.limits.add(&timeline, &operations, &errors);

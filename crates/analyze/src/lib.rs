@@ -17,6 +17,8 @@ pub mod bandwidth;
 #[cfg(feature = "report")]
 mod build;
 pub mod counts;
+mod doubts;
+mod ends;
 pub mod human;
 pub mod kernels;
 #[cfg(feature = "report")]
@@ -32,6 +34,7 @@ pub mod report;
 mod rows;
 #[cfg(feature = "simulate")]
 pub mod simulate;
+mod stamps;
 pub mod stats;
 pub mod steps;
 pub mod threads;

@@ -33,6 +33,11 @@ pub struct Losses {
 }
 
 impl Losses {
+    /// Adds kernel channels of a process whose times are not their own.
+    pub fn add_stray(&mut self, kernels: u64) {
+        self.lost.stray_kernel_times += kernels;
+    }
+
     /// Adds a process.
     pub fn add(&mut self, recording: &Recording) {
         let (lost, header) = (&mut self.lost, recording.header());
@@ -112,7 +117,20 @@ impl Losses {
             what: format!("{what}: {}", kinds(counts)),
             advice,
         });
-        by_kind.chain(self.told_by_number()).collect()
+        by_kind.chain(self.told_by_number()).chain(self.stray()).collect()
+    }
+
+    /// NCCL gave kernels the times of others.
+    fn stray(&self) -> Option<Loss> {
+        let count = self.lost.stray_kernel_times;
+        let what = format!(
+            "kernel times of {count} events are not their own, and are not used: NCCL's ring of \
+             times was read too late, or its counts of works differ (after a Broadcast from 2.31 \
+             on)"
+        );
+        let advice = "NCCLSCOPE_CUDA_EVENTS=on times kernels by CUDA events instead; \
+                      NCCLSCOPE_KERNEL=off does without kernel channels";
+        (count != 0).then(|| Loss { what, advice: Some(advice.into()) })
     }
 
     fn told_by_number(&self) -> impl Iterator<Item = Loss> {

@@ -3,26 +3,29 @@
 Operations: Coll, P2p and CeColl events with what their children tell.
 
 NCCL stops a Coll when it is *enqueued*. The operation is over when the last of its children is:
-ProxyOp, KernelCh, CeSync or CeBatch. Its duration comes from the best source there is:
+ProxyOp, KernelCh, CeSync or CeBatch; but for some algorithms, and for sends and receives, a
+KernelCh stops before the kernel does (`ends.rs`). Its duration comes from the best source there is:
 
-- [`Timing::Kernel`]: all channels' KernelCh carry valid pTimers; from the first channel's start to
-  the last one's stop, by the GPU's timer.
+- [`Timing::Kernel`]: all channels' KernelCh carry valid pTimers, and their stop is the end; from
+  the first channel's start to the last one's stop, by the GPU's timer.
 - [`Timing::Event`]: from the launch's turn in its stream to its kernel's end, by two CUDA events
-  (docs/probe.md), where one launch was for one operation. It contains the wait for a place on the
-  GPU.
+  (docs/probe.md), where one launch was for one operation, or for sends and receives of one kernel
+  that show no network part. It contains the wait for a place on the GPU.
 - [`Timing::Proxy`]: from the operation's start to its last child's stop, by the host's clock. It
   contains the launch and, for a receive, the wait for the sender.
+- [`Timing::KernelLead`]: as `Kernel`, where the stop is not the end: the least that it took.
 - [`Timing::Enqueue`]: from the operation's start to its own (or its copy-engine parts') stop. This
   is the time that the host took to hand it over, **not** the operation's duration.
 */
 
 use crate::bandwidth::size_bytes;
+use crate::ends::{Early, Over, is_stop_end};
 use crate::peers::LinkKey;
 use crate::ptimer::group_api_of;
 use crate::stats::to_f64;
 use crate::{Event, EventId, Parent, Timeline};
 use ncclscope_trace::record::{CeColl, Coll, P2p};
-use ncclscope_trace::{Detail, EventKind, StrId};
+use ncclscope_trace::{Detail, EventKind, Handle, Start, StrId};
 use std::collections::HashMap;
 
 /// Where an operation's duration is known from, best first.
@@ -34,6 +37,8 @@ pub enum Timing {
     Event,
     /// The host's clock, up to the last child's stop.
     Proxy,
+    /// The GPU's timer, up to a stop that comes before the end: the least that it took.
+    KernelLead,
     /// The host's clock, while the operation was enqueued.
     Enqueue,
 }
@@ -46,8 +51,15 @@ impl Timing {
             Timing::Kernel => "kernel",
             Timing::Event => "cuda_event",
             Timing::Proxy => "proxy",
+            Timing::KernelLead => "kernel_lead",
             Timing::Enqueue => "enqueue",
         }
+    }
+
+    /// Whether the duration is the operation's, so that a bandwidth follows from it.
+    #[must_use]
+    pub const fn is_whole(self) -> bool {
+        !matches!(self, Timing::KernelLead | Timing::Enqueue)
     }
 }
 
@@ -113,9 +125,11 @@ pub fn operations(timeline: &Timeline<'_>) -> Vec<Operation> {
 /// What the judgement of one operation needs to know of all.
 struct Context<'t, 'r> {
     timeline: &'t Timeline<'r>,
-    /// Ticks of the latest operation of each communicator whose kernel was seen; empty where
-    /// kernel events were lost, so that a missing one says nothing.
-    last_kernel: HashMap<usize, u64>,
+    /// The latest operation of each communicator whose kernel was seen; empty where kernel events
+    /// were lost, so that a missing one says nothing.
+    last_kernel: HashMap<usize, Launched>,
+    /// The latest operation of each communicator that has a kernel.
+    last: HashMap<usize, Launched>,
     /// By group call and communicator; empty where nothing was measured by CUDA events.
     launches: HashMap<(EventId, u16), Launches>,
 }
@@ -138,7 +152,24 @@ pub(crate) struct Evidence {
     is_timeless: bool,
     ptimers: Option<(u64, u64)>,
     last_stop: Option<u64>,
-    event_ns: Option<u64>,
+    event: LaunchEnd,
+    /// The stop of its kernel is not its end.
+    leads: bool,
+    /// A later kernel of its communicator has started.
+    followed: bool,
+    /// A later operation of its communicator waits for its kernel.
+    awaited: bool,
+}
+
+/// What CUDA events tell of the launches of an operation's group.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LaunchEnd {
+    /// How long the launch took that was for the operation alone, ns.
+    pub(crate) ns: Option<u64>,
+    /// How long the launch took that the operation shares with other sends and receives, ns.
+    pub(crate) shared_ns: Option<u64>,
+    /// Whether the launches have ended; `None` not known.
+    pub(crate) ended: Option<bool>,
 }
 
 impl Evidence {
@@ -168,9 +199,16 @@ impl Evidence {
         }
     }
 
-    /// Adds the time that the launch took, which was for this operation alone, ns.
-    pub(crate) fn add_launch(&mut self, ns: Option<u64>) {
-        self.event_ns = ns;
+    /// Adds what CUDA events tell of its launch.
+    pub(crate) fn add_launch(&mut self, event: LaunchEnd) {
+        self.event = event;
+    }
+
+    /// The stop of its kernel is not its end. Whether a later kernel of its communicator has
+    /// started, and whether a later operation waits for its own.
+    pub(crate) fn stops_early(&mut self, followed: bool, awaited: bool) {
+        self.leads = true;
+        (self.followed, self.awaited) = (followed, awaited);
     }
 
     /// To be told last: the kernel of an operation without any child may be outstanding.
@@ -194,7 +232,24 @@ impl Evidence {
         if self.kernel_missing || self.open != 0 {
             return Completion::Open;
         }
-        self.last_stop.map_or(Completion::Unseen, |stop| Completion::Done(stop.max(own)))
+        let Some(stop) = self.last_stop else {
+            let runs = self.event.ended == Some(false);
+            return if runs { Completion::Open } else { Completion::Unseen };
+        };
+        if self.leads && self.kernels > 0 {
+            let event = self.event.ended;
+            let (followed, awaited) = (self.followed, self.awaited);
+            match (Early { network: self.has_network(), event, followed, awaited }).over() {
+                Over::Yes => {}
+                Over::No => return Completion::Open,
+                Over::Unknown => return Completion::Unseen,
+            }
+        }
+        Completion::Done(stop.max(own))
+    }
+
+    fn has_network(&self) -> bool {
+        self.children > self.kernels
     }
 
     /// The completion of a copy-engine collective.
@@ -208,15 +263,18 @@ impl Evidence {
     /// Where the duration is from, and the duration in ns; `None` while the operation is open.
     pub(crate) fn duration(&self, ns_per_tick: f64) -> (Timing, Option<f64>) {
         let completion = self.completion();
-        if let Some(ns) = self.kernel_ns()
-            && completion != Completion::Open
-        {
+        let kernel = self.kernel_ns().filter(|_| completion != Completion::Open);
+        if let Some(ns) = kernel.filter(|_| !self.leads) {
             return (Timing::Kernel, Some(ns));
         }
-        if let Some(ns) = self.event_ns
+        let shared = self.event.shared_ns.filter(|_| !self.has_network());
+        if let Some(ns) = self.event.ns.or(shared)
             && completion != Completion::Open
         {
             return (Timing::Event, Some(to_f64(ns)));
+        }
+        if let Some(ns) = kernel.filter(|_| !self.has_network()) {
+            return (Timing::KernelLead, Some(ns));
         }
         match completion {
             Completion::Open if self.is_childless() => (Timing::Enqueue, None),
@@ -246,18 +304,58 @@ pub(crate) fn valid_ptimers((start, stop): (u64, Option<u64>)) -> Option<(u64, u
     stop.filter(|&stop| start != 0 && stop >= start).map(|stop| (start, stop))
 }
 
+/// An operation with a kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Launched {
+    /// Its start, in ticks.
+    pub(crate) start: u64,
+    /// Its group: the operations of one group may share a kernel.
+    pub(crate) group: Handle,
+}
+
+impl Launched {
+    /// Of an operation that has a kernel of its own or with others.
+    pub(crate) fn of(start: &Start) -> Option<Launched> {
+        let group = match start.detail {
+            Detail::Coll(coll) if !coll.symmetric && coll.channels != 0 => coll.group,
+            Detail::P2p(p2p) => p2p.group,
+            _ => return None,
+        };
+        // Up to API v4 the group is the parent.
+        let group = if group.is_null() { start.parent } else { group };
+        Some(Launched { start: start.ticks, group })
+    }
+
+    /// Whether it comes later than an operation, and not in its kernel.
+    pub(crate) fn follows(self, other: Launched) -> bool {
+        self.start > other.start && (self.group.is_null() || self.group != other.group)
+    }
+}
+
+/// Keeps the latest of each communicator.
+fn add_latest(latest: &mut HashMap<usize, Launched>, comm: usize, operation: Launched) {
+    let last = latest.entry(comm).or_insert(operation);
+    if operation.start > last.start {
+        *last = operation;
+    }
+}
+
 impl<'t> Context<'t, '_> {
     fn new<'r>(timeline: &'t Timeline<'r>) -> Context<'t, 'r> {
-        let mut last_kernel = HashMap::new();
-        let kernels = timeline.events().filter(|(_, e)| e.kind() == EventKind::KernelCh);
-        for (_, kernel) in kernels.filter(|_| !lost_kernels(timeline)) {
-            if let (Some(comm), Parent::Known(op)) = (timeline.comm_of(kernel), kernel.parent) {
-                let ticks = timeline.event(op).start.ticks;
-                let last = last_kernel.entry(comm).or_insert(ticks);
-                *last = ticks.max(*last);
+        let (mut last_kernel, mut last) = (HashMap::new(), HashMap::new());
+        for (_, event) in timeline.events().filter(|_| !lost_kernels(timeline)) {
+            let comm = timeline.comm_of(event).filter(|&comm| !timeline.has_drift(comm));
+            let Some(comm) = comm else { continue };
+            if let (EventKind::KernelCh, Parent::Known(op)) = (event.kind(), event.parent) {
+                let op = timeline.event(op).start;
+                let (start, group) = (op.ticks, op.parent);
+                let op = Launched::of(&op).unwrap_or(Launched { start, group });
+                add_latest(&mut last_kernel, comm, op);
+            } else if let Some(op) = Launched::of(&event.start) {
+                add_latest(&mut last, comm, op);
             }
         }
-        Context { timeline, last_kernel, launches: launches(timeline) }
+        Context { timeline, last_kernel, last, launches: launches(timeline) }
     }
 
     fn coll(&self, id: EventId, event: &Event, coll: &Coll) -> Operation {
@@ -342,10 +440,12 @@ impl<'t> Context<'t, '_> {
         let (start, stop) = (event.start.ticks, event.stop);
         let mut evidence = Evidence::new(start, stop, wanted);
         let mut open = Vec::new();
+        let is_doubted = self.timeline.is_kernel_doubted(event);
         for &id in self.timeline.children(id) {
             let child = self.timeline.event(id);
             match child.start.detail {
                 Detail::ProxyOp(_) if self.is_network(child) => evidence.add_child(child.stop),
+                Detail::KernelCh { .. } if is_doubted => continue,
                 Detail::KernelCh { ptimer, .. } => {
                     let stop = child.ptimer_stop.map(|(stop, _)| stop);
                     evidence.add_kernel(child.stop, (ptimer, stop));
@@ -357,21 +457,41 @@ impl<'t> Context<'t, '_> {
             }
         }
         let comm = self.timeline.comm_of(event);
-        let last = comm.and_then(|comm| self.last_kernel.get(&comm));
+        let last_kernel = comm.and_then(|comm| self.last_kernel.get(&comm));
         // The kernels of one communicator run in order: only the last ones can be outstanding.
-        let is_last = last.is_some_and(|&last| start >= last);
+        let is_last = last_kernel.is_some_and(|last| start >= last.start);
         evidence.await_kernel(is_last);
-        evidence.add_launch(self.launch_ns(event));
+        evidence.add_launch(self.launch_end(event).unwrap_or_default());
+        if self.stops_early(event)
+            && let Some(own) = Launched::of(&event.start)
+        {
+            let followed = last_kernel.is_some_and(|last| last.follows(own));
+            let last = comm.and_then(|comm| self.last.get(&comm));
+            let awaited = is_last && last.is_some_and(|last| last.follows(own));
+            evidence.stops_early(followed, awaited);
+        }
         (evidence, open)
     }
 
-    /// How long the launch took that was for this operation alone.
-    fn launch_ns(&self, event: &Event) -> Option<u64> {
+    /// Whether the stop of its kernel is not its end.
+    fn stops_early(&self, event: &Event) -> bool {
+        match event.start.detail {
+            Detail::P2p(_) => true,
+            Detail::Coll(coll) => {
+                let [func, algo] = [coll.func, coll.algo].map(|id| self.timeline.string(id));
+                !is_stop_end(func, algo, coll.symmetric)
+            }
+            _ => false,
+        }
+    }
+
+    /// What CUDA events tell of the launches of this operation's group.
+    fn launch_end(&self, event: &Event) -> Option<LaunchEnd> {
         if self.launches.is_empty() {
             return None;
         }
         let group = group_api_of(self.timeline, event)?;
-        self.launches.get(&(group, event.start.comm))?.of_one()
+        Some(self.launches.get(&(group, event.start.comm))?.end())
     }
 
     /// False for the ProxyOps of shared memory, peer access and CollNet: NCCL starts them, never
@@ -400,19 +520,33 @@ impl<'t> Context<'t, '_> {
     }
 }
 
-/// What one call of NCCL launched on one communicator, and for how many operations.
+/// What one call of NCCL launched on one communicator, and for which operations.
 #[derive(Clone, Copy, Debug, Default)]
 struct Launches {
     launches: u32,
     operations: u32,
-    /// Of the launch that was measured last.
+    /// Sends and receives among them.
+    p2ps: u32,
+    /// Launches that were measured, and the time of the last one.
+    measured: u32,
     ns: Option<u64>,
+    /// When the first of them began, in ticks.
+    first: Option<u64>,
+    /// What was launched before was measured, and nothing later.
+    runs: bool,
 }
 
 impl Launches {
-    /// The time of an operation that had a launch of its own.
-    fn of_one(&self) -> Option<u64> {
-        self.ns.filter(|_| (self.launches, self.operations) == (1, 1))
+    fn end(&self) -> LaunchEnd {
+        let is_all = self.launches > 0 && self.measured >= self.launches;
+        let ended = if is_all { Some(true) } else { self.runs.then_some(false) };
+        let is_one = self.launches == 1;
+        let is_p2p = self.p2ps == self.operations && self.operations > 1;
+        LaunchEnd {
+            ns: self.ns.filter(|_| is_one && self.operations == 1),
+            shared_ns: self.ns.filter(|_| is_one && is_p2p),
+            ended,
+        }
     }
 }
 
@@ -421,16 +555,35 @@ fn launches(timeline: &Timeline<'_>) -> HashMap<(EventId, u16), Launches> {
     if !timeline.has_cuda_events() {
         return launches;
     }
+    // When the last launch of each communicator began that was measured.
+    let mut measured: HashMap<u16, u64> = HashMap::new();
     for (id, event) in timeline.events() {
         let is_launch = event.kind() == EventKind::KernelLaunch;
-        let is_operation = matches!(event.kind(), EventKind::Coll | EventKind::P2p);
+        let is_p2p = event.kind() == EventKind::P2p;
+        let is_operation = is_p2p || event.kind() == EventKind::Coll;
+        let (comm, start) = (event.start.comm, event.start.ticks);
         if let Some(group) = group_api_of(timeline, event)
             && (is_launch || is_operation)
         {
-            let entry: &mut Launches = launches.entry((group, event.start.comm)).or_default();
+            let entry: &mut Launches = launches.entry((group, comm)).or_default();
             entry.launches += u32::from(is_launch);
             entry.operations += u32::from(is_operation);
-            entry.ns = timeline.launch_ns(id).or(entry.ns);
+            entry.p2ps += u32::from(is_p2p);
+            if is_launch {
+                entry.first = Some(entry.first.map_or(start, |first| first.min(start)));
+            }
+            if let Some(ns) = timeline.launch_ns(id) {
+                (entry.ns, entry.measured) = (Some(ns), entry.measured + 1);
+                let last = measured.entry(comm).or_insert(start);
+                *last = start.max(*last);
+            }
+        }
+    }
+    // A process that ended in order had time for all of them.
+    if !timeline.recording().header().closed {
+        for ((_, comm), entry) in &mut launches {
+            let is_later = |&last: &u64| entry.first.is_some_and(|first| first > last);
+            entry.runs = entry.measured == 0 && measured.get(comm).is_some_and(is_later);
         }
     }
     launches

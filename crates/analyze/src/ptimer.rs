@@ -103,7 +103,7 @@ fn difference(a: u64, b: u64) -> i64 {
 }
 
 /// When the first kernel of each GroupApi event was launched, in ticks.
-fn launches_by_group(timeline: &Timeline<'_>) -> HashMap<EventId, u64> {
+pub(crate) fn launches_by_group(timeline: &Timeline<'_>) -> HashMap<EventId, u64> {
     let mut launches = HashMap::new();
     for (_, event) in timeline.events() {
         if let (EventKind::KernelLaunch, Parent::Known(group)) = (event.kind(), event.parent) {

@@ -224,7 +224,8 @@ pub struct PeerWaits {
 /// What was not recorded, over all processes.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Lost {
-    /// Sum of everything below but `overwritten`, `unknown_events` and `panics`.
+    /// Sum of everything below but `overwritten`, `stray_kernel_times`, `unknown_events` and
+    /// `panics`.
     pub total: u64,
     /// Events that were not recorded at all: their thread's lane was full.
     pub by_kind: BTreeMap<&'static str, u64>,
@@ -244,6 +245,9 @@ pub struct Lost {
     pub strings: u64,
     /// Communicators that found no room in the plugin.
     pub comms: u64,
+    /// Kernel channels whose GPU times were another work's, and were dropped, or that NCCL never
+    /// told of for that reason. Their events are there, but for the latter: not in `total`.
+    pub stray_kernel_times: u64,
     /// Words in lanes that were no record: a defect of ncclscope.
     pub garbage_words: u64,
     /// Events of kinds that the plugin did not know.

@@ -92,9 +92,8 @@ fn row(key: Key, mut merged: Merged) -> OperationRow {
         merged.timings.iter().max_by_key(|&(timing, count)| (*count, std::cmp::Reverse(*timing)));
     let timing = most.map_or(Timing::Enqueue, |(timing, _)| *timing);
     let quantiles = merged.durations.get_mut(&timing).and_then(|values| quantiles(values));
-    let algbw = quantiles
-        .filter(|_| timing != Timing::Enqueue)
-        .and_then(|[_, p50, ..]| algbw_gbs(key.bytes?, p50));
+    let algbw =
+        quantiles.filter(|_| timing.is_whole()).and_then(|[_, p50, ..]| algbw_gbs(key.bytes?, p50));
     let factor = bus_factor(&key.func, merged.nranks);
     OperationRow {
         comm: key.comm,

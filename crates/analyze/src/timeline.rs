@@ -9,6 +9,7 @@ handle is this process's and its start is in the recording.
 */
 
 use crate::counts::Counts;
+use crate::doubts::Doubts;
 use crate::peers::Links;
 use crate::steps::OpSteps;
 use ncclscope_trace::handle::LANES;
@@ -92,6 +93,7 @@ pub struct Timeline<'a> {
     steps: Vec<(EventId, Step)>,
     external_ids: HashMap<EventId, u64>,
     launches_ns: HashMap<EventId, u64>,
+    doubts: Doubts,
 }
 
 impl<'a> Timeline<'a> {
@@ -117,6 +119,7 @@ impl<'a> Timeline<'a> {
             steps: Vec::new(),
             external_ids: HashMap::new(),
             launches_ns: HashMap::new(),
+            doubts: Doubts::default(),
         };
         let mut ends = Vec::new();
         for lane in 0..LANES {
@@ -126,6 +129,8 @@ impl<'a> Timeline<'a> {
             timeline.join_end(&end);
         }
         timeline.link_parents();
+        let doubts = Doubts::of(&timeline);
+        timeline.doubt(doubts);
         timeline
     }
 
@@ -275,6 +280,18 @@ impl<'a> Timeline<'a> {
         self.first_child = first_child;
     }
 
+    /// Takes the times of kernels away that are not their own.
+    fn doubt(&mut self, doubts: Doubts) {
+        for id in &doubts.stray {
+            let event = &mut self.events[id.index()];
+            if let Detail::KernelCh { ptimer, .. } = &mut event.start.detail {
+                *ptimer = 0;
+            }
+            event.ptimer_stop = None;
+        }
+        self.doubts = doubts;
+    }
+
     fn ids(&self) -> impl Iterator<Item = EventId> + use<> {
         (0..u32::try_from(self.events.len()).unwrap_or(u32::MAX)).map(EventId)
     }
@@ -332,6 +349,24 @@ impl<'a> Timeline<'a> {
     #[must_use]
     pub fn has_cuda_events(&self) -> bool {
         !self.launches_ns.is_empty()
+    }
+    /// Whether the kernel channels of an operation are another one's, so that they say nothing
+    /// ([`crate::kernels`]).
+    #[must_use]
+    pub fn is_kernel_doubted(&self, operation: &Event) -> bool {
+        let since = self.comm_of(operation).and_then(|comm| self.doubts.since(comm));
+        since.is_some_and(|since| operation.start.ticks >= since)
+    }
+    /// Whether no kernel channel of a communicator is believed from some time on.
+    #[must_use]
+    pub fn has_drift(&self, comm: usize) -> bool {
+        self.doubts.since(comm).is_some()
+    }
+    /// Kernel channels whose times were another work's, and were dropped, or that never came
+    /// because NCCL waits for another work's.
+    #[must_use]
+    pub fn stray_kernels(&self) -> u64 {
+        self.doubts.stray.len() as u64 + self.doubts.missing
     }
     /// The position in [`Recording::comms`] of an event's communicator. `None` where its
     /// definition is missing, and for another process's operation.

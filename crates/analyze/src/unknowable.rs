@@ -49,6 +49,8 @@ pub struct Limits {
     /// Operations that were not in the sample.
     left_out: u64,
     unseen: BTreeMap<String, u64>,
+    /// Operations of which only an early stop of the kernel is known.
+    early: BTreeMap<String, u64>,
     silent: BTreeMap<String, u64>,
 }
 
@@ -95,6 +97,9 @@ impl Limits {
             self.copy_engine += 1;
         } else if operation.timing == Timing::Event {
             self.event_timed = true;
+        } else if operation.timing == Timing::KernelLead {
+            let comm = operation.comm.map(|comm| comm_name(timeline.comm(comm)));
+            *self.early.entry(comm.unwrap_or_else(|| "unknown".into())).or_default() += 1;
         } else if operation.completion == Completion::Unseen {
             let comm = operation.comm.map(|comm| comm_name(timeline.comm(comm)));
             *self.unseen.entry(comm.unwrap_or_else(|| "unknown".into())).or_default() += 1;
@@ -173,6 +178,13 @@ impl Limits {
             out.push(format!(
                 "Communicator {comm}: {count} operations have neither network traffic nor kernel \
                  events. Their end cannot be known; their times are enqueue times."
+            ));
+        }
+        for (comm, count) in &self.early {
+            out.push(format!(
+                "Communicator {comm}: of {count} operations NCCL reports when one thread of the \
+                 kernel was through, which is not the end (sends and receives, TREE, NVLS): their \
+                 times are the least that they took. NCCLSCOPE_CUDA_EVENTS=on measures the end."
             ));
         }
         if self.copy_engine != 0 {

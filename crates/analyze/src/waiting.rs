@@ -4,8 +4,8 @@
 use crate::operation::Operation;
 use crate::steps::StepExt;
 use crate::{Event, Timeline, human};
-use ncclscope_trace::Detail;
 use ncclscope_trace::record::ProxyOp;
+use ncclscope_trace::{Detail, EventKind};
 
 /// What an open operation waits for: one sentence for each thing that has not stopped. Ages count
 /// up to the latest time in the recording.
@@ -19,7 +19,15 @@ pub fn waits_for(timeline: &Timeline<'_>, operation: &Operation) -> Vec<String> 
     let open = operation.open.iter().map(|&id| timeline.event(id));
     texts.extend(open.filter_map(|child| open_child(timeline, child)));
     if texts.is_empty() {
-        texts.push("the kernel has not started: no KernelCh on any channel".into());
+        let children = timeline.children(operation.event).iter();
+        let mut kinds = children.map(|&id| timeline.event(id).kind());
+        texts.push(if kinds.any(|kind| kind == EventKind::KernelCh) {
+            "its kernel has stopped on all channels, which is not its end here: it may wait for \
+             another rank"
+                .into()
+        } else {
+            "the kernel has not started: no KernelCh on any channel".into()
+        });
     }
     texts
 }

@@ -2,10 +2,10 @@
 //! Curves over time: what is in the network, and how fast operations are.
 
 use crate::scene::{Group, Scene};
+use ncclscope_analyze::Completion;
 use ncclscope_analyze::bandwidth::bus_factor;
 use ncclscope_analyze::stats::{to_f64, to_u64};
 use ncclscope_analyze::steps::StepExt;
-use ncclscope_analyze::{Completion, Timing};
 use ncclscope_trace::record::step_flags;
 
 /// What a curve's values are.
@@ -65,7 +65,7 @@ fn bus_bandwidth(scene: &Scene<'_, '_>, group: &Group) -> Vec<Part> {
     let parts = operations.filter_map(|operation| {
         let Completion::Done(end) = operation.completion else { return None };
         let ns = operation.duration_ns.filter(|&ns| ns > 0.0)?;
-        if operation.timing == Timing::Enqueue {
+        if !operation.timing.is_whole() {
             return None;
         }
         let factor = bus_factor(timeline.string(operation.func), nranks)?;

@@ -6,8 +6,8 @@ Records come lane by lane: a child may come before its parent, and an end before
 kernels and proxy threads are counted in the window in which they are read; operations where they
 settle. An operation that misses a stop stays in flight, and holds up no other. Memory is bounded:
 what is given up is counted in [`Metrics::lost`], as `unmatched` (its start, or its operation's
-start, did not come), `overflow` (too much was in flight) or `unfinished` (its communicator ended,
-and it did not).
+start, did not come), `overflow` (too much was in flight), `unfinished` (its communicator ended,
+and it did not) or `stray` (a kernel channel with the times of another one).
 */
 
 use super::comms::Comms;
@@ -17,7 +17,8 @@ use super::load::Load;
 use super::network::Network;
 use super::settle::{Look, Settled};
 use super::{CommKey, Metrics};
-use crate::operation::valid_ptimers;
+use crate::operation::{Launched, valid_ptimers};
+use crate::stamps::Stamps;
 use ncclscope_trace::handle::LANES;
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::record::ProxyOp;
@@ -26,6 +27,8 @@ use ncclscope_trace::{
 };
 use std::collections::BTreeMap;
 
+/// Why kernel channels have no times: NCCL gave them those of others.
+const STRAY: &str = "stray";
 /// So many more families let operations settle before the window ends, which bounds memory.
 const LOOK_AFTER: usize = 1 << 12;
 
@@ -41,6 +44,8 @@ pub struct Collector {
     pub(super) network: Network,
     pub(super) settled: Settled,
     pub(super) launches: Launches,
+    /// The starts of kernels, by which overruns are found.
+    stamps: Stamps<Handle>,
     loads: [Load; LANES],
     events: [u64; KINDS],
     lost: BTreeMap<(&'static str, &'static str), u64>,
@@ -62,6 +67,7 @@ impl Default for Collector {
             network: Network::default(),
             settled: Settled::default(),
             launches: Launches::default(),
+            stamps: Stamps::default(),
             loads: [Load::default(); LANES],
             events: [0; KINDS],
             lost: BTreeMap::new(),
@@ -264,12 +270,16 @@ impl Collector {
             Detail::P2p(_) | Detail::CeColl(_) => self.head(start),
             Detail::ProxyOp(op) => self.proxy(lane, start, &op),
             Detail::KernelCh { channel, ptimer } => {
-                self.kernel(lane, start, PartKind::Kernel { channel, ptimer });
+                self.kernel(lane, start, (channel, ptimer));
             }
             Detail::CeSync { .. } | Detail::CeBatch { .. } => {
                 let end = self.families.take_end(start.handle).unwrap_or_default();
                 let part = Part::new(start, PartKind::Copy, lane, end);
                 self.families.add_part(part, family_of(start));
+            }
+            Detail::CollApi(call) => {
+                self.comms.drifts.call(start, &call);
+                self.launches.start(start);
             }
             _ => self.launches.start(start),
         }
@@ -284,9 +294,9 @@ impl Collector {
             self.look(Look { now: self.latest, ns_per_tick, is_last: false });
             self.look_at = self.families.len() + LOOK_AFTER;
         }
-        self.comms.saw_operation(start.comm, start.ticks);
+        self.comms.saw_operation(start);
         if self.families.add_head(*start) {
-            self.comms.saw_kernel(start.comm, start.ticks);
+            self.comms.saw_kernel(start);
         }
     }
 
@@ -310,14 +320,33 @@ impl Collector {
         self.families.add_part(part, family);
     }
 
-    fn kernel(&mut self, lane: u8, start: &Start, kind: PartKind) {
+    fn kernel(&mut self, lane: u8, start: &Start, (channel, ptimer): (u8, u64)) {
         let end = self.families.take_end(start.handle).unwrap_or_default();
-        let part = Part::new(start, kind, lane, end);
+        let head = self.families.head_mut(start.parent).map(|head| head.start);
+        if !self.comms.is_kernel_told(start.comm, head.map_or(start.ticks, |head| head.ticks)) {
+            return self.add_stray();
+        }
+        let group = head.and_then(|head| Launched::of(&head)).map(|operation| operation.group);
+        let mut stray = Vec::new();
+        let begun = (ptimer, group.unwrap_or(start.parent));
+        self.stamps.start((start.comm, channel), begun, start.handle, |part| stray.push(part));
+        for handle in stray {
+            if let Some(part) = self.families.part_mut(handle) {
+                part.kind = PartKind::Kernel { channel, ptimer: 0 };
+                self.add_stray();
+            }
+        }
+        let part = Part::new(start, PartKind::Kernel { channel, ptimer }, lane, end);
         let done = kernel_time(&part);
         if let Some(head) = self.families.add_part(part, family_of(start)) {
-            self.comms.saw_kernel(head.start.comm, head.start.ticks);
+            self.comms.saw_kernel(&head.start);
         }
         self.add_kernel(start.comm, done);
+    }
+
+    /// Counts a kernel channel whose times are not its own.
+    fn add_stray(&mut self) {
+        *self.window.lost.entry((STRAY, EventKind::KernelCh.name())).or_default() += 1;
     }
 
     /// Counts a kernel channel that stopped with a valid time.

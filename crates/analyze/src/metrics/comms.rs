@@ -9,8 +9,11 @@ forgotten once nothing of it is outstanding.
 
 use super::hash::Map;
 use super::{CommKey, Metrics, Name, RankKey};
+use crate::ends::is_stop_end;
+use crate::kernels::Drifts;
+use crate::operation::Launched;
 use crate::stats::to_f64;
-use ncclscope_trace::{Comm, StrId};
+use ncclscope_trace::{Comm, Detail, Start, StrId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Communicators that are told apart at a time. A rank of a large job is in some twenty.
@@ -35,6 +38,8 @@ pub(super) struct Comms {
     others_had_in_flight: bool,
     /// KernelCh events were lost: that one is missing says nothing.
     pub(super) kernels_lost: bool,
+    /// Whose kernels are not believed.
+    pub(super) drifts: Drifts,
 }
 
 /// What is known of a communicator.
@@ -42,8 +47,10 @@ pub(super) struct Comms {
 struct State {
     key: CommKey,
     rank: i32,
-    /// Start of its latest operation whose kernel was seen, in ticks.
-    last_kernel: Option<u64>,
+    /// Its latest operation whose kernel was seen.
+    last_kernel: Option<Launched>,
+    /// Its latest operation that has a kernel.
+    last: Option<Launched>,
     /// Start of its first operation, in ticks.
     first: Option<u64>,
     /// NCCL's profiler API has kernel events (v4 and later).
@@ -65,6 +72,7 @@ impl Default for State {
             key: CommKey::others(),
             rank: -1,
             last_kernel: None,
+            last: None,
             first: None,
             has_kernels: false,
             last_end: None,
@@ -109,6 +117,10 @@ fn leave(told: &mut BTreeMap<CommKey, u32>, key: &CommKey) -> bool {
     is_last
 }
 
+fn latest(last: Option<Launched>, new: Launched) -> Option<Launched> {
+    last.filter(|last| last.start >= new.start).or(Some(new))
+}
+
 /// Operations of a communicator that are not over.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct InFlight {
@@ -120,6 +132,7 @@ pub(super) struct InFlight {
 
 impl Comms {
     pub(super) fn string(&mut self, id: StrId, text: &str) {
+        self.drifts.string(id, text);
         let at = usize::from(id.0);
         if at >= self.names.len() {
             self.names.resize_with(at + 1, Name::default);
@@ -138,6 +151,7 @@ impl Comms {
     /// more will come of that.
     pub(super) fn comm(&mut self, comm: &Comm) -> Option<CommKey> {
         self.forgotten.remove(&comm.index);
+        self.drifts.comm(comm);
         let state = self.comms.entry(comm.index).or_default();
         let name = comm.name.as_deref().unwrap_or_default().into();
         let key = CommKey { hash: comm.hash, name, ranks: comm.ranks, nodes: comm.nodes };
@@ -253,22 +267,57 @@ impl Comms {
         }
     }
 
-    /// A kernel of the operation that started at `start` ticks was seen.
-    pub(super) fn saw_kernel(&mut self, comm: u16, start: u64) {
-        let state = self.state(comm);
-        state.last_kernel = state.last_kernel.max(Some(start));
+    /// A kernel of the operation was seen.
+    pub(super) fn saw_kernel(&mut self, operation: &Start) {
+        let state = self.state(operation.comm);
+        let group = operation.parent;
+        let own = Launched::of(operation).unwrap_or(Launched { start: operation.ticks, group });
+        state.last_kernel = latest(state.last_kernel, own);
     }
 
     /// The kernels of a communicator run in order: only those of operations from the latest on
     /// whose kernel was seen can be outstanding.
     pub(super) fn awaits_kernel(&self, comm: u16, start: u64) -> bool {
         let last = self.comms.get(&comm).and_then(|state| state.last_kernel);
-        !self.kernels_lost && last.is_some_and(|last| start >= last)
+        let is_told = !self.kernels_lost && self.is_kernel_told(comm, start);
+        is_told && last.is_some_and(|last| start >= last.start)
+    }
+
+    /// Whether the kernel of an operation that started at `start` ticks is believed.
+    pub(super) fn is_kernel_told(&self, comm: u16, start: u64) -> bool {
+        self.drifts.since(comm).is_none_or(|since| start < since)
     }
 
     /// An operation started.
-    pub(super) fn saw_operation(&mut self, comm: u16, start: u64) {
-        self.state(comm).first.get_or_insert(start);
+    pub(super) fn saw_operation(&mut self, start: &Start) {
+        let state = self.state(start.comm);
+        state.first.get_or_insert(start.ticks);
+        if let Some(own) = Launched::of(start) {
+            state.last = latest(state.last, own);
+        }
+    }
+
+    /// Of an operation, whether a later kernel of its communicator has started, and whether a later
+    /// operation waits for its own.
+    pub(super) fn later(&self, operation: &Start) -> (bool, bool) {
+        let own = Launched::of(operation);
+        let has_all = !self.kernels_lost && self.drifts.since(operation.comm).is_none();
+        let state = self.comms.get(&operation.comm).filter(|_| has_all);
+        let (Some(own), Some(state)) = (own, state) else { return (false, false) };
+        let follows = |last: Option<Launched>| last.is_some_and(|last| last.follows(own));
+        let is_last = state.last_kernel.is_some_and(|last| own.start >= last.start);
+        (follows(state.last_kernel), is_last && follows(state.last))
+    }
+
+    /// Whether the stop of an operation's kernel is not its end.
+    pub(super) fn stops_early(&self, operation: &Start) -> bool {
+        match operation.detail {
+            Detail::P2p(_) => true,
+            Detail::Coll(coll) => {
+                !is_stop_end(&self.name(coll.func), &self.name(coll.algo), coll.symmetric)
+            }
+            _ => false,
+        }
     }
 
     /// When the first operation started, as long as no kernel shows whether NCCL reports them.

@@ -6,7 +6,8 @@ An operation is over when its own event and all of its children stopped, by the 
 offline ([`crate::operation`]). Children start late: ProxyOps after the operation was enqueued, the
 kernel after everything that is before it on the stream. So it settles only when it has been over
 for two looks and [`SETTLE_NS`] without a new child: [`CHILD_NS`] without any child, and
-[`KERNEL_NS`] where NCCL ought to report its kernel and has not yet.
+[`KERNEL_NS`] where NCCL ought to report its kernel and has not yet, or where the kernel's stop is
+not its end and nothing else shows that.
 */
 
 use super::collector::Collector;
@@ -92,7 +93,11 @@ impl Collector {
             let Some(head) = &family.head else { return false };
             let facts = Facts::of(&head.start.detail);
             let (mut evidence, sent) = judge(families, family, head, (network, comms), &facts);
-            evidence.add_launch(launches.of_call(head.start.parent));
+            evidence.add_launch(launches.of_call(head.start.parent, !look.is_last));
+            if comms.stops_early(&head.start) {
+                let (followed, awaited) = comms.later(&head.start);
+                evidence.stops_early(followed, awaited);
+            }
             let completion =
                 if facts.is_copy { evidence.ce_completion() } else { evidence.completion() };
             let has_ended = ended.contains(&head.start.comm);
@@ -130,6 +135,8 @@ impl Look {
             Some(has_some) if has_some || comms.awaits_kernel(comm, start) => KERNEL_NS,
             Some(_) if comms.untried_since(comm).is_some_and(is_new) => KERNEL_NS,
             _ if evidence.is_childless() => CHILD_NS,
+            // What comes next would show its end.
+            _ if evidence.completion() == Completion::Unseen => KERNEL_NS,
             _ => SETTLE_NS,
         }
     }
@@ -257,7 +264,7 @@ impl Settled {
         sums.bytes = sums.bytes.saturating_add(bytes);
         let seconds = ns.unwrap_or(0.0) / 1e9;
         sums.duration.add(seconds);
-        if timing != Timing::Enqueue && seconds > 0.0 {
+        if timing.is_whole() && seconds > 0.0 {
             let rate = to_f64(bytes) / seconds;
             sums.algo_bandwidth.add(rate);
             if let Some(factor) = bus_factor(&func, ranks) {

@@ -3,6 +3,7 @@
 
 use super::ops::Facts;
 use super::usual::Usual;
+use crate::kernels::Drifts;
 use crate::metrics::hash::Map;
 use ncclscope_trace::{Handle, StrId};
 use std::collections::VecDeque;
@@ -54,6 +55,10 @@ pub(super) struct CommState {
     pub(super) started: u64,
     /// Start and group of the latest operation whose kernel was seen.
     pub(super) kernel: Option<(u64, Handle)>,
+    /// From then on, in ticks, kernels say nothing: NCCL takes them for other ones.
+    pub(super) kernels_until: Option<u64>,
+    /// Start and group of the latest operation that has a kernel.
+    last: Option<(u64, Handle)>,
     /// Kernels were seen of collectives, and of sends or receives.
     tells: [bool; 2],
     /// CUDA events told of a launch.
@@ -140,6 +145,35 @@ impl CommState {
         self.links.contains_key(&link)
     }
 
+    /// An operation started.
+    pub(super) fn saw_operation(&mut self, facts: &Facts, start: u64, group: Handle) {
+        let is_told = self.tells[usize::from(facts.is_p2p())];
+        let is_told = is_told && self.is_kernel_told(start);
+        if is_told && self.has_kernel(facts) && self.last.is_none_or(|(last, _)| start >= last) {
+            self.last = Some((start, group));
+        }
+    }
+
+    /// Of an operation, whether a later kernel has started, and whether a later operation waits
+    /// for its own: kernels of a communicator run in order, and those of a group are one.
+    pub(super) fn later(&self, start: u64, group: Handle) -> (bool, bool) {
+        let is_later =
+            |(of, in_group): (u64, Handle)| of > start && (group.is_null() || group != in_group);
+        let followed = self.kernel.is_some_and(is_later);
+        (followed, !followed && self.last.is_some_and(is_later))
+    }
+
+    /// Whether the kernel of an operation that started at `start` is believed.
+    pub(super) fn is_kernel_told(&self, start: u64) -> bool {
+        self.kernels_until.is_none_or(|until| start < until)
+    }
+
+    /// False for what moves nothing to another rank, which may have none.
+    fn has_kernel(&self, facts: &Facts) -> bool {
+        let is_own = facts.peer.is_some() && facts.peer == self.rank;
+        facts.wanted != 0 && facts.count != 0 && !is_own
+    }
+
     /// A kernel of the operation was seen.
     pub(super) fn saw_kernel(&mut self, start: u64, group: Handle, number: Option<u64>) {
         self.tells[usize::from(number.is_none())] = true;
@@ -158,15 +192,14 @@ impl CommState {
     }
 
     /// Kernels of a communicator run in order, and those of a group are one: whether the kernel of
-    /// an operation that shows none can be outstanding. What moves nothing to another rank may have
-    /// none.
+    /// an operation that shows none can be outstanding.
     pub(super) fn awaits_kernel(&self, facts: &Facts, start: u64, group: Handle) -> bool {
-        let is_none = facts.wanted == 0
-            || facts.count == 0
-            || facts.peer.is_some() && facts.peer == self.rank;
         let is_told = self.tells[usize::from(facts.is_p2p())];
         let may_come = |(latest, of)| start >= latest && (group.is_null() || group != of);
-        !is_none && is_told && self.kernel.is_some_and(may_come)
+        self.has_kernel(facts)
+            && is_told
+            && self.is_kernel_told(start)
+            && self.kernel.is_some_and(may_come)
     }
 
     /// Whether the network part of a collective that shows none can be outstanding.
@@ -256,8 +289,11 @@ impl Comms {
         self.states.get(usize::from(comm).min(COMMS - 1))
     }
 
-    pub(super) fn begin_look(&mut self) {
-        self.states.iter_mut().for_each(|state| state.look = Look::default());
+    pub(super) fn begin_look(&mut self, drifts: &Drifts) {
+        for (comm, state) in (0u16..).zip(&mut self.states) {
+            state.look = Look::default();
+            state.kernels_until = drifts.since(comm);
+        }
     }
 
     pub(super) fn views(&self) -> impl Iterator<Item = CommView> + '_ {

@@ -8,15 +8,17 @@ children stopped, by the rules of [`crate::operation`], and not before CUDA even
 its kernel where they are on ([`Fate`]); what none of these can see (nothing but the enqueuing is
 told of it) counts as over, so that nobody takes it for stuck.
 
-A step costs an array access, everything else at most two hash lookups. Memory is bounded. What was
-lost must not look like an operation that hangs: an event that is [`Missed`] changes the one
-operation that it belongs to, and only where not even that is known all is forgotten.
+A step costs an array access, everything else at most two hash lookups. Memory is bounded: of more
+operations than there is room for, the oldest are kept. What was lost must not look like an
+operation that hangs: an event that is [`Missed`] changes the one operation that it belongs to, and
+only where not even that is known all is forgotten.
 
 It does **not** know why something is stuck, nor how long is too long: that is for whoever asks.
 */
 
 mod calls;
 mod comms;
+mod names;
 mod ops;
 mod proxies;
 mod usual;
@@ -31,8 +33,9 @@ pub use proxies::ProxyView;
 
 use calls::Calls;
 use comms::Comms;
+use names::Names;
 use ncclscope_trace::record::{START, STATE, STEP, STEP_LONG, STOP, Start, schema};
-use ncclscope_trace::{Comm, Detail, EventKind, Handle, Record, State};
+use ncclscope_trace::{Comm, Detail, EventKind, Handle, Record, State, StrId};
 use ops::Ops;
 use proxies::Proxies;
 
@@ -85,6 +88,11 @@ pub struct Tracker {
     ops: Ops,
     proxies: Proxies,
     calls: Calls,
+    names: Names,
+    /// There is no room for one more operation, by the last look.
+    is_full: bool,
+    /// Operations were left out for want of room.
+    left_out: bool,
     /// Ticks of a second, as of the last look.
     hz: u64,
     is_lossy: bool,
@@ -96,6 +104,12 @@ impl Tracker {
     /// A communicator, or more about one.
     pub fn comm(&mut self, comm: &Comm) {
         self.comms.get(comm.index).rank = Some(comm.rank).filter(|&rank| rank >= 0);
+        self.names.drifts.comm(comm);
+    }
+
+    /// A string of the process's table.
+    pub fn string(&mut self, id: StrId, text: &str) {
+        self.names.string(id, text);
     }
 
     /// The communicator was finalized: the next look is the last that finds something of it.
@@ -136,7 +150,7 @@ impl Tracker {
                 if start.ticks < self.doubt {
                     return;
                 }
-                if self.ops.is_full() {
+                if self.ops.is_full() && !self.is_full {
                     self.make_room(start.ticks);
                 }
                 let launch = self.calls.launch_of(lane, start);
@@ -162,6 +176,11 @@ impl Tracker {
             }
             Detail::CeSync { .. } | Detail::CeBatch { .. } if start.ticks >= self.doubt => {
                 self.ops.part(start);
+            }
+            Detail::CollApi(call) => {
+                self.names.drifts.call(start, &call);
+                self.comms.get(start.comm).kernels_until = self.names.drifts.since(start.comm);
+                self.calls.start(lane, start);
             }
             _ => self.calls.start(lane, start),
         }
@@ -222,7 +241,7 @@ impl Tracker {
     /// True once something was lost.
     #[must_use]
     pub const fn is_lossy(&self) -> bool {
-        self.is_lossy || self.doubt > 0
+        self.is_lossy || self.doubt > 0 || self.left_out
     }
 
     /// Forgets what is in flight: there were ends among it that cannot be told.
@@ -239,28 +258,29 @@ impl Tracker {
         self.look_at(now, outside, false);
     }
 
-    /// Too much is in flight to wait for what may come late; what still is then is forgotten.
+    /// Too much is in flight to wait for what may come late. If all of it is, what comes is left
+    /// out until something ends: what hangs is among the oldest.
     #[cold]
     fn make_room(&mut self, now: u64) {
         let outside = Outside { is_live: &|_| true, fate: &|_| Fate::Unknown };
         self.look_at(now, &outside, true);
-        if self.ops.is_full() {
-            self.forget(now);
-        }
+        self.is_full = self.ops.is_full();
+        self.left_out |= self.is_full;
     }
 
     fn look_at(&mut self, now: u64, outside: &Outside<'_>, in_a_hurry: bool) {
         for gone in self.proxies.look(&mut self.comms, outside.is_live) {
             self.ops.proxy_stopped(&gone, gone.changed);
         }
-        self.comms.begin_look();
+        self.comms.begin_look(&self.names.drifts);
         for proxy in self.proxies.on_network() {
             self.ops.proxy_moves(proxy.op, proxy.changed);
         }
         if !in_a_hurry {
             self.ops.ask(&mut self.comms, outside.fate);
         }
-        self.ops.look(&mut self.comms, now, self.hz, in_a_hurry);
+        self.ops.look(&mut self.comms, &self.names, (now, self.hz), in_a_hurry);
+        self.is_full = false;
         self.calls.look(now, self.hz);
     }
 
@@ -283,7 +303,7 @@ impl Tracker {
     /// Everything in flight as of the last look, the oldest first.
     #[must_use]
     pub fn in_flight(&self) -> Vec<OpView> {
-        let mut all = self.ops.views(&self.comms);
+        let mut all = self.ops.views(&self.comms, &self.names);
         let mut proxies = self.proxies.by_op();
         for op in &mut all {
             op.proxies = proxies.remove(&op.handle).unwrap_or_default();

@@ -2,14 +2,16 @@
 //! Operations in flight, with what their children tell of them.
 
 use super::comms::{CommState, Comms, Past, Sort};
+use super::names::Names;
 use super::proxies::Proxy;
 use super::{Fate, Launch, ProxyView};
+use crate::ends::{Early, Over};
 use crate::metrics::hash::Map;
 use ncclscope_trace::{Detail, EventKind, Handle, Start, StrId};
 use std::collections::hash_map::Entry;
 
-/// Operations in flight, and kernel channels, at most: then all are forgotten.
-const MAX_OPS: usize = 1 << 13;
+/// Operations in flight, and kernel channels, at most: then the oldest are kept.
+pub(super) const MAX_OPS: usize = 1 << 13;
 const MAX_CHILDREN: usize = 1 << 14;
 /// An operation that is over settles after half a second, for lanes are read up to a quarter of a
 /// second late; and after two where it has ProxyOps that may yet move.
@@ -74,6 +76,8 @@ pub struct OpView {
     pub stopped: u64,
     /// Whether its kernel ought to be told of.
     pub awaits_kernel: bool,
+    /// Whether the stop of its kernel is not its end.
+    pub stops_early: bool,
     /// Whether its network part ought to be told of, and nothing is.
     pub awaits_network: bool,
     /// The launch of its kernel, where NCCL told of one.
@@ -106,6 +110,8 @@ struct Op {
     moving: u32,
     /// Its launch has not ended, by CUDA events.
     runs: bool,
+    /// It has ended, by CUDA events.
+    ended: bool,
     /// Starts of kernel channels, and of ProxyOps, have no record.
     lacks_kernels: bool,
     lacks_proxies: bool,
@@ -180,7 +186,7 @@ impl Facts {
 impl Ops {
     /// True if there is no room for one more.
     pub(super) fn is_full(&self) -> bool {
-        self.ops.len() >= MAX_OPS || self.children.len() >= MAX_CHILDREN
+        self.ops.len() >= MAX_OPS
     }
 
     /// True while the operation is in flight, or was shortly before the last look.
@@ -202,7 +208,7 @@ impl Ops {
         self.children.clear();
     }
 
-    /// An operation starts.
+    /// An operation starts. Where there is no room for it, it is only counted.
     pub(super) fn head(&mut self, comms: &mut Comms, start: &Start, launch: Option<Launch>) {
         let Some((facts, group)) = Facts::of(&start.detail) else { return };
         // Up to API v4 the group is the parent.
@@ -211,6 +217,10 @@ impl Ops {
         let count = if facts.is_p2p() { &mut comm.p2ps } else { &mut comm.colls };
         *count += 1;
         let number = *count;
+        comm.saw_operation(&facts, start.ticks, group);
+        if self.is_full() && !self.ops.contains_key(&start.handle) {
+            return;
+        }
         let op = self.ops.entry(start.handle).or_default();
         op.changed = op.changed.max(start.ticks);
         if op.kernels > 0 {
@@ -229,15 +239,27 @@ impl Ops {
 
     /// A kernel channel starts.
     pub(super) fn kernel(&mut self, comms: &mut Comms, start: &Start, channel: u8) {
-        if start.parent.is_null() || self.children.len() >= MAX_CHILDREN {
+        if start.parent.is_null() {
             return;
         }
-        self.children.insert(start.handle, (start.parent, channel));
+        let head = self.ops.get(&start.parent).and_then(|op| op.head.as_ref());
+        if !comms.get(start.comm).is_kernel_told(head.map_or(start.ticks, |head| head.start)) {
+            return;
+        }
+        let is_followed = self.children.len() < MAX_CHILDREN;
+        if is_followed {
+            self.children.insert(start.handle, (start.parent, channel));
+        }
         comms.get(start.comm).kernel_lane = Some(start.handle.lane());
         let Some(op) = self.place(start.parent) else { return };
         op.kernels += 1;
-        op.open_kernels += 1;
         op.started |= bit(channel);
+        if is_followed {
+            op.open_kernels += 1;
+        } else {
+            // Its stop will not be known from any other's.
+            op.stopped |= bit(channel);
+        }
         op.changed = op.changed.max(start.ticks);
         if let Some(head) = &op.head {
             let number = (!head.facts.is_p2p()).then_some(head.number);
@@ -316,7 +338,10 @@ impl Ops {
                 continue;
             };
             let fate = launch.map_or(Fate::Unknown, |launch| fate(launch.handle));
+            let did_run = op.runs;
             op.runs = matches!(fate, Fate::Waits | Fate::Runs { .. });
+            // What was in flight and is not known any more has ended.
+            op.ended |= matches!(fate, Fate::Ended { .. }) || did_run && !op.runs;
             if let Fate::Runs { since: at } | Fate::Ended { at } = fate {
                 op.changed = op.changed.max(at);
             }
@@ -325,7 +350,13 @@ impl Ops {
     }
 
     /// Sees which are over, and removes those that are so for long enough, or all `in_a_hurry`.
-    pub(super) fn look(&mut self, comms: &mut Comms, now: u64, hz: u64, in_a_hurry: bool) {
+    pub(super) fn look(
+        &mut self,
+        comms: &mut Comms,
+        names: &Names,
+        (now, hz): (u64, u64),
+        in_a_hurry: bool,
+    ) {
         let mut over = Vec::new();
         self.ops.retain(|_, op| {
             let quiet = now.saturating_sub(op.changed);
@@ -334,7 +365,8 @@ impl Ops {
             if let Some(sort) = Sort::of(&head.facts).filter(|_| op.network) {
                 comm.saw_network(head.start, sort);
             }
-            op.is_open = op.is_in_flight(head, comm, quiet, hz);
+            let stops_early = names.stops_early(&head.facts);
+            op.is_open = op.is_in_flight((head, stops_early), comm, (quiet, hz));
             if op.is_open {
                 comm.add_open(head.number, head.facts.is_p2p(), head.start, op.changed);
             }
@@ -356,7 +388,7 @@ impl Ops {
     }
 
     /// Those in flight, the oldest first, without their ProxyOps.
-    pub(super) fn views(&self, comms: &Comms) -> Vec<OpView> {
+    pub(super) fn views(&self, comms: &Comms, names: &Names) -> Vec<OpView> {
         let open = self.ops.iter().filter(|(_, op)| op.is_open);
         let mut all: Vec<OpView> = open
             .filter_map(|(&handle, op)| {
@@ -374,6 +406,7 @@ impl Ops {
                     stopped: op.stopped,
                     awaits_kernel: op.awaits_kernel(head, comm),
                     awaits_network: op.awaits_network(head, comm),
+                    stops_early: names.stops_early(&head.facts),
                     launch: head.launch,
                     is_lossy: op.lacks_kernels || op.lacks_proxies,
                     is_first: comm.over == 0,
@@ -389,7 +422,12 @@ impl Ops {
 
 impl Op {
     /// Whether it is in flight: the rules of the module page.
-    fn is_in_flight(&self, head: &Head, comm: &CommState, quiet: u64, hz: u64) -> bool {
+    fn is_in_flight(
+        &self,
+        (head, stops_early): (&Head, bool),
+        comm: &CommState,
+        (quiet, hz): (u64, u64),
+    ) -> bool {
         let children = self.open_kernels + self.open_parts + self.moving;
         if !self.enqueued || self.runs || children > 0 {
             return true;
@@ -401,7 +439,17 @@ impl Op {
         // The last channels are told of later; but not all that NCCL announces are always used.
         let is_latest = comm.kernel.is_some_and(|(latest, _)| latest <= head.start);
         let lacks = self.kernels > 0 && self.kernels < wanted && is_latest && !self.lacks_kernels;
-        lacks && quiet < hz.saturating_mul(PATIENCE_S)
+        if lacks && quiet < hz.saturating_mul(PATIENCE_S) {
+            return true;
+        }
+        self.kernels > 0 && stops_early && self.after_stops(head, comm) == Over::No
+    }
+
+    /// Whether it is over though its kernel's stop is not its end.
+    fn after_stops(&self, head: &Head, comm: &CommState) -> Over {
+        let (followed, awaited) = comm.later(head.start, head.group);
+        let event = if self.ended { Some(true) } else { self.runs.then_some(false) };
+        Early { network: self.network, event, followed, awaited }.over()
     }
 }
 

@@ -428,5 +428,109 @@ fn any_words_and_any_number_of_operations_are_bounded() {
         rank.coll();
     }
     assert!(rank.look().len() <= 1 << 13);
-    assert!(rank.tracker.is_lossy(), "too many are forgotten, and that is told");
+    assert!(rank.tracker.is_lossy(), "too many are left out, and that is told");
+}
+
+/// 500 sends and receives with 256 peers wait behind a kernel that hangs.
+#[test]
+fn a_queue_that_is_too_deep_keeps_the_oldest() {
+    let mut rank = Rank::new();
+    let group = |rank: &mut Rank, peers: i32| -> Vec<Handle> {
+        let group = rank.start(API, Handle::NULL, Detail::Group);
+        let ops = (1..=peers).map(|peer| {
+            let p2p = P2p { func: StrId(2), count: 9, peer, group, ..P2p::default() };
+            let op = rank.start(API, Handle::NULL, Detail::P2p(p2p));
+            rank.stop(API, op);
+            op
+        });
+        ops.collect()
+    };
+    for op in group(&mut rank, 1) {
+        let kernel = rank.kernel(op, 0);
+        rank.stop(PROXY, kernel);
+    }
+    let stuck = rank.coll();
+    let kernels = [rank.kernel(stuck, 0), rank.kernel(stuck, 1)];
+    let first = group(&mut rank, 256);
+    for _ in 1..500 {
+        group(&mut rank, 256);
+    }
+    let open = rank.look();
+    assert_eq!((open[0].handle, open[0].started, open[0].stopped), (stuck, 3, 0));
+    assert_eq!((rank.comm().p2ps, rank.comm().colls), (1 + 500 * 256, 1), "all are counted");
+    assert!(rank.tracker.is_lossy());
+    kernels.into_iter().for_each(|kernel| rank.stop(PROXY, kernel));
+    assert_eq!(rank.look()[0].handle, first[0], "it is the next one's turn");
+    let kernels: Vec<Handle> = first.iter().map(|&op| rank.kernel(op, 0)).collect();
+    kernels.into_iter().for_each(|kernel| rank.stop(PROXY, kernel));
+    rank.look();
+    rank.look();
+    let next = rank.coll();
+    assert!(rank.look().iter().any(|op| op.handle == next), "there is room again");
+}
+
+/// More channels at once than there is room for.
+#[test]
+fn channels_beyond_the_limit_hold_up_nothing() {
+    let mut rank = Rank::new();
+    let ops: Vec<Handle> = (0..300).map(|_| rank.coll()).collect();
+    let kernels = |&op: &Handle| (0..64).map(|channel| (op, channel)).collect::<Vec<_>>();
+    let all: Vec<(Handle, u8)> = ops.iter().flat_map(kernels).collect();
+    let started: Vec<Handle> =
+        all.into_iter().map(|(op, channel)| rank.kernel(op, channel)).collect();
+    assert_eq!(rank.look()[0].handle, ops[0]);
+    started.into_iter().for_each(|kernel| rank.stop(PROXY, kernel));
+    assert_eq!(rank.look(), []);
+}
+
+impl Rank {
+    /// A collective over an algorithm, whose kernel stops at once on both channels.
+    fn led(&mut self, algo: StrId) -> Handle {
+        let group = self.start(API, Handle::NULL, Detail::Group);
+        let coll = Coll { func: StrId(1), algo, count: 9, channels: 2, group, ..Coll::default() };
+        let handle = self.start(API, Handle::NULL, Detail::Coll(coll));
+        self.stop(API, handle);
+        self.stop(API, group);
+        for kernel in [self.kernel(handle, 0), self.kernel(handle, 1)] {
+            self.stop(PROXY, kernel);
+        }
+        handle
+    }
+}
+
+/// Where thread 0 of the kernel is through before the others, what waits behind it shows that the
+/// kernel has not ended.
+#[test]
+fn an_early_stop_is_no_end_while_the_next_operation_waits() {
+    for (text, is_early) in [("TREE", true), ("NVLS", true), ("PAT", true), ("RING", false)] {
+        let mut rank = Rank::new();
+        let algo = StrId(9);
+        rank.tracker.string(StrId(1), "AllReduce");
+        rank.tracker.string(algo, text);
+        let led = rank.led(algo);
+        assert_eq!(rank.look(), [], "{text}: nothing shows that it has not ended");
+        let led = if is_early { rank.led(algo) } else { led };
+        let behind = rank.coll();
+        let open: Vec<Handle> = rank.look().iter().map(|op| op.handle).collect();
+        let expected = if is_early { vec![led, behind] } else { vec![behind] };
+        assert_eq!(open, expected, "{text}");
+        let kernel = rank.kernel(behind, 0);
+        let open: Vec<Handle> = rank.look().iter().map(|op| op.handle).collect();
+        assert_eq!(open, [behind], "{text}: kernels of a communicator run in order");
+        rank.stop(PROXY, kernel);
+    }
+}
+
+#[test]
+fn an_early_stop_with_a_network_part_ends_with_that() {
+    let mut rank = Rank::new();
+    rank.whole();
+    rank.tracker.string(StrId(9), "TREE");
+    let led = rank.led(StrId(9));
+    let proxy = rank.proxy(led, true);
+    rank.step(proxy, 0);
+    let behind = rank.coll();
+    assert_eq!(rank.look()[0].handle, led, "its network part is open");
+    rank.stop(PROXY, proxy);
+    assert_eq!(rank.look()[0].handle, behind);
 }

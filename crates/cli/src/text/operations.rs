@@ -103,6 +103,7 @@ fn explain(page: &mut Page, rows: &[OperationRow]) {
         ("kernel", "from the first channel's start to the last one's end, by the GPU's timer"),
         ("cuda_event", "from its turn in the stream to its kernel's end, by two CUDA events"),
         ("proxy", "from the operation's start to its last network transfer's end, by the host"),
+        ("kernel_lead", "the least that the kernel took, by the GPU's timer; its end is not known"),
         ("enqueue", "how long the host took to hand the operation over; its end is not known"),
     ];
     for (timing, text) in texts.into_iter().filter(|(timing, _)| has(timing)) {

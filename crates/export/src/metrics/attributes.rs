@@ -106,7 +106,11 @@ pub const ATTRIBUTES: &[(&str, &str)] = &[
     (PROTO, "`SIMPLE`, `LL`, `LL128`; absent for a P2P"),
     (CHANNELS, "channels that the operation uses; absent where not known"),
     (BUCKET, "size of the operation: `1MiB-2MiB` from 1 MiB to below 2 MiB"),
-    (TIMING, "whose clock: `kernel` (the GPU's timer), `cuda_event`, `proxy`, `enqueue`"),
+    (
+        TIMING,
+        "whose clock: `kernel` (the GPU's timer), `cuda_event`, `proxy`, `kernel_lead` (the GPU's \
+         timer, the least that it took), `enqueue`",
+    ),
     (SCOPE, "`inter`: the operation used the network; `intra`: it stayed on the node"),
     (DIRECTION, "`send` or `receive`, seen from the rank that reports"),
     (WAIT, "what transfers waited for: `gpu`, `peer` (send side), `network`, `flush`"),
@@ -114,8 +118,9 @@ pub const ATTRIBUTES: &[(&str, &str)] = &[
     (
         CAUSE,
         "why: `lane_full`, `no_lane`, `no_slot`, `unmatched`, `overflow`, `unfinished` (its \
-         communicator ended before it did), `stale`, `unknown`; from the agent also `unwritten`; \
-         of requests `queue_full` (the collector was away for too long) and `refused` (it said no)",
+         communicator ended before it did), `stray` (kernel times of another work), `stale`, \
+         `unknown`; from the agent also `unwritten`; of requests `queue_full` (the collector was \
+         away for too long) and `refused` (it said no)",
     ),
     (EVENT, "kind of event; absent where not known"),
     (RANK, "the rank that reports, if asked for"),

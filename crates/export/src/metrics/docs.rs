@@ -16,11 +16,13 @@ than a factor of 2^160 apart. Absent attributes are absent labels in Prometheus.
 
 An operation counts in the window in which it ended, with all its children; it is never split, and
 one that does not end holds up no other. Its duration is that of its last child's end, and
-`nccl.timing` says from which clock. There are four: `kernel`, the GPU's timer in the kernel
+`nccl.timing` says from which clock. There are five: `kernel`, the GPU's timer in the kernel
 channels; `cuda_event`, two CUDA events around the kernel's launch, where one launch was for one
 operation ([NCCLSCOPE_CUDA_EVENTS](probe.md)); `proxy`, the host's clock until the last network
-operation stopped; `enqueue`, the host's clock while the operation was enqueued. Bandwidths are only
-given where the clock says something about them (not `enqueue`). Network figures without ranks are
+operation stopped; `kernel_lead`, the GPU's timer until one thread of the kernel was through, which
+is the least that it took (TREE, NVLS and other algorithms, sends and receives, without a network
+part); `enqueue`, the host's clock while the operation was enqueued. Bandwidths are only given where
+the clock says something about them (not `kernel_lead` and `enqueue`). Network figures without ranks are
 sums over all links or channels, and the regression is over all their sends.
 
 A rank tells 64 communicators apart at a time. What any other one does is in the series whose

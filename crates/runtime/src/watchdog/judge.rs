@@ -312,10 +312,16 @@ impl Scene<'_> {
 
 /// Without network steps. CUDA events tell that the kernel's turn has come, not that it has begun.
 fn kernel_alone(op: &OpView, is_running: bool) -> Verdict {
+    let peer = op.facts.peer;
+    if op.started != 0 && op.started == op.stopped && op.stops_early {
+        let why = "one thread of its kernel is through, which is not the kernel's end here; what \
+                   the others wait for cannot be seen from here: another rank that has not \
+                   entered, or the path inside the node; compare the ranks with ncclscope diagnose";
+        return Verdict::open(peer, why);
+    }
     if op.started != 0 && op.started == op.stopped {
         return Verdict::open(None, "its kernel has ended, and something of it is not reported");
     }
-    let peer = op.facts.peer;
     let kernel = match op.started {
         0 if is_running => "its kernel has not ended since its turn came",
         _ => "its kernel runs",
@@ -378,6 +384,7 @@ mod tests {
             stopped: 0,
             awaits_kernel: false,
             awaits_network: false,
+            stops_early: false,
             launch: Some(launch),
             is_lossy: false,
             is_first: false,
@@ -437,6 +444,8 @@ mod tests {
         expect(&[lossy], &[], "", "its kernel runs");
         expect(&[kernel(3, 1)], &[(1, RUNS)], "", "its kernel runs");
         expect(&[kernel(3, 3)], &[], "", "its kernel has ended, and something of it");
+        let early = OpView { stops_early: true, ..kernel(3, 3) };
+        expect(&[early], &[(1, RUNS)], "", "one thread of its kernel is through, which is not");
         let untold = "its kernel has ended, by its CUDA event, and NCCL has not reported that";
         expect(&[kernel(3, 1)], &[(1, DONE)], "P1", untold);
         let waits = OpView { awaits_kernel: true, ..op(1, 0x51) };

@@ -174,6 +174,7 @@ impl Watchdog {
 
     /// A string of the process's table.
     pub(crate) fn string(&mut self, id: StrId, text: &str) {
+        self.detector.tracker.string(id, text);
         self.place.string(id, text);
     }
 

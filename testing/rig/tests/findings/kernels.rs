@@ -21,10 +21,10 @@ fn finding_08_a_send_and_a_receive_of_one_kernel_are_not_counted_twice() {
             let took = end.expect("an end") - begin.expect("a begin");
             for func in ["Send", "Recv"] {
                 let [operation] = rank.operations(func)[..] else { panic!("one {func}") };
-                assert_eq!(operation.args["timing"], "kernel");
-                // Stamps of the GPU are placed to the nanosecond, give or take rounding.
+                // The stop is that of one of them: their ends are the network's.
+                assert_eq!(operation.args["timing"], "proxy");
                 let duration = operation.number("duration_ns");
-                assert!(duration.abs_diff(took) < 1000, "{func}: {duration} of {took} ns");
+                assert!(duration > took, "{func}: {duration} of {took} ns");
                 let way = if func == "Send" { "Proxy send" } else { "Proxy recv" };
                 let proxies = rank.below(operation, "Proxy");
                 assert!(proxies.iter().all(|proxy| proxy.track.starts_with(way)), "{func}");
@@ -92,7 +92,10 @@ fn finding_10_the_profiler_thread_of_2_32_outlives_communicators() {
         let all = ranks.map(|(ranks, count)| ranks * count);
         let timings = row["timings"].as_object().expect("counts by source");
         assert_eq!(timings.len(), 1, "{row}");
-        assert_eq!(timings["kernel"].as_u64(), all, "{row}");
+        // The stop of a send's or receive's kernel is not its end.
+        let is_p2p = row["algo"].is_null();
+        let timing = if is_p2p { "proxy" } else { "kernel" };
+        assert_eq!(timings.get(timing).and_then(|count| count.as_u64()), all, "{row}");
     }
     for rank in run.ranks() {
         assert!(started(rank, "KernelCh") >= started(rank, "Coll"), "{rank}");

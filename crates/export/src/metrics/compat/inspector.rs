@@ -11,7 +11,6 @@ of two.
 
 use super::super::prom::{Text, number};
 use super::{Process, Row};
-use ncclscope_analyze::Timing;
 use ncclscope_analyze::metrics::{CommKey, Histogram, Metrics, Operations};
 use ncclscope_analyze::stats::to_f64;
 use std::collections::BTreeMap;
@@ -23,7 +22,7 @@ pub fn inspector(processes: &[(Process, &Metrics)], max_series: usize) -> String
     for (process, metrics) in processes {
         for (key, of) in &metrics.operations {
             // Until when an operation was enqueued is not how long it took.
-            if key.timing != Timing::Enqueue {
+            if key.timing.is_whole() {
                 let mut row = inspector_row(process, &key.comm);
                 if key.is_p2p {
                     row.push(("p2p_operation", known(&key.func)));
