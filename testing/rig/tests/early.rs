@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Stops of kernels that are not their ends, and times that are another kernel's, on real NCCL:
+//! what the watchdog of a rank says, and what the report does.
+//!
+//! Within one node nothing but the kernel shows what an operation does. The stand-in writes a stop
+//! as the GPU's code does: when thread 0 is through, though the kernel runs on. CUDA events tell
+//! the end.
+
+mod common;
+
+use rig::job::{Job, Running};
+use rig::topology::Topology;
+use rig::{build, wheel};
+use serde_json::Value;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+const RELEASE: &str = "2.28.9";
+/// How late rank 0 is.
+const LATE: &str = "sleep:5000";
+/// Two ranks on one node agree on what they are to do that much earlier or later.
+const SLACK_NS: u64 = 500_000_000;
+/// For a report to come.
+const PATIENCE: Duration = Duration::from_secs(100);
+
+struct Setting {
+    cli: PathBuf,
+    dir: tempfile::TempDir,
+    job: Job,
+}
+
+impl Setting {
+    fn new(release: &str) -> Option<Setting> {
+        let nccl = wheel::find_or_skip(release)?;
+        let cuda = &build::artifacts().expect("the stand-in builds").cuda;
+        build::package("ncclscope-plugin").expect("the plugin builds");
+        let folder = build::package("ncclscope-cli").expect("the tool builds");
+        let dir = tempfile::tempdir().expect("a folder");
+        // The driver is what is loaded under this name.
+        let driver = dir.path().join("driver");
+        std::fs::create_dir(&driver).expect("a folder");
+        std::os::unix::fs::symlink(cuda, driver.join("libcuda.so.1")).expect("a link");
+        let job = Job::new(&nccl).expect("the stand-in builds").timeout(2 * PATIENCE);
+        let job = job
+            .topology(Topology::P2pIpc)
+            .env("LD_LIBRARY_PATH", driver)
+            .env("NCCL_PROFILER_PLUGIN", folder.join("libnccl_profiler_ncclscope.so"))
+            .env("NCCLSCOPE_DIR", dir.path().join("run"))
+            .env("NCCLSCOPE_CONTROL", dir.path().join("control"))
+            .env("NCCLSCOPE_KERNEL", "on");
+        Some(Setting { cli: folder.join("ncclscope"), dir, job })
+    }
+
+    /// With CUDA events and a watchdog whose limit is 2 s.
+    fn watched(release: &str) -> Option<Setting> {
+        let setting = Setting::new(release)?;
+        let job = setting.job.env("NCCLSCOPE_CUDA_EVENTS", "on");
+        let job = job.env("NCCLSCOPE_HANG_SEC", "2").env("NCCLSCOPE_HANG_ACTION", "log,exec:true");
+        Some(Setting { job, ..setting })
+    }
+
+    fn report(&self) -> Value {
+        common::report(&self.cli, &self.dir.path().join("run"))
+    }
+
+    /// The report of a rank's watchdog that says `said`, once there is one.
+    #[track_caller]
+    fn wait_for(&self, job: &Running, rank: usize, said: &str) -> String {
+        let until = Instant::now() + PATIENCE;
+        let mine = format!("-{}.", job.pid(rank));
+        loop {
+            let files = std::fs::read_dir(self.dir.path().join("run")).into_iter().flatten();
+            let files = files.flatten().map(|file| file.path());
+            let is_mine = |name: &str| name.contains(&mine) && name.contains(".hang-");
+            let files = files.filter(|path| is_mine(&path.to_string_lossy()));
+            let reports: Vec<String> =
+                files.map(|path| std::fs::read_to_string(path).unwrap_or_default()).collect();
+            if let Some(report) = reports.iter().find(|report| report.contains(said)) {
+                return report.clone();
+            }
+            assert!(Instant::now() < until, "waited for `{said}`, there is {reports:#?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Runs `step` on both ranks, of which rank 0 is late, after two whole ones. Rank 1 must report
+    /// it, and it must be open then; returns the report after the end.
+    fn late(self, step: &str, said: &str) -> Value {
+        let early = [step, step, step];
+        let late = [step, step, LATE, step];
+        let job = self.job.clone().steps(early).rank_steps(0, late);
+        let running = job.start().expect("ranks start");
+        let hang = self.wait_for(&running, 1, "HANG: ");
+        assert!(hang.contains(said), "{hang}");
+        let report = self.report();
+        let open = report["open_operations"].as_array().expect("the schema");
+        let open: Vec<&Value> = open.iter().filter(|open| open["rank"] == 1).collect();
+        assert!(!open.is_empty(), "what hangs is not over: {report}");
+        running.wait().expect_success();
+        self.report()
+    }
+}
+
+/// Every operation of `func` is timed by a CUDA event, and the late one took as long as that.
+#[track_caller]
+fn expect_whole_times(report: &Value, func: &str) {
+    let rows = report["operations"].as_array().expect("the schema");
+    let row = rows.iter().find(|row| row["func"] == func).unwrap_or_else(|| panic!("{report}"));
+    let timings = row["timings"].as_object().expect("counts by source");
+    assert!(timings.contains_key("cuda_event") && !timings.contains_key("kernel"), "{row}");
+    let longest = row["duration_ns"]["max"].as_u64().expect("a number");
+    assert!(longest > 5_000_000_000 - SLACK_NS, "{row}");
+    assert_eq!(report["open_operations"].as_array().map(Vec::len), Some(0), "{report}");
+}
+
+#[test]
+fn a_tree_all_reduce_whose_peer_is_late_is_in_flight_after_its_stop() {
+    let Some(setting) = Setting::watched(RELEASE) else { return };
+    let setting = Setting { job: setting.job.clone().env("NCCL_ALGO", "Tree"), ..setting };
+    let report = setting.late("allreduce:4096", "one thread of its kernel is through");
+    expect_whole_times(&report, "AllReduce");
+    assert_eq!(report["operations"][0]["algo"], "TREE", "{report}");
+}
+
+/// As NVLS does, which only copies its data to where the switch finds it: no GPU, no NVLS.
+#[test]
+fn a_stop_before_anything_is_done_ends_nothing() {
+    let Some(setting) = Setting::watched(RELEASE) else { return };
+    let job = setting.job.clone().env("NCCL_ALGO", "Tree").env("CPU_CUDA_FAULTS", "early");
+    let report =
+        Setting { job, ..setting }.late("allreduce:300001", "one thread of its kernel is through");
+    expect_whole_times(&report, "AllReduce");
+}
+
+#[test]
+fn a_receive_whose_peer_is_late_is_in_flight_after_the_send_beside_it() {
+    let Some(setting) = Setting::watched(RELEASE) else { return };
+    let report = setting.late("sendrecv:4096", "one thread of its kernel is through");
+    for func in ["Send", "Recv"] {
+        expect_whole_times(&report, func);
+    }
+}
+
+/// Without CUDA events the time of such an operation is the least that it took, and says so.
+#[test]
+fn without_cuda_events_an_early_stop_gives_no_bandwidth() {
+    let Some(setting) = Setting::new(RELEASE) else { return };
+    let job = setting.job.clone().env("NCCL_ALGO", "Tree");
+    let job = job.steps(["repeat:3:allreduce:4096", "sendrecv:4096"]);
+    job.run().expect("ranks start").expect_success();
+    let report = setting.report();
+    for row in report["operations"].as_array().expect("the schema") {
+        assert_eq!(row["timing"], "kernel_lead", "{row}");
+        assert!(row["algbw_gbs"].is_null() && row["busbw_gbs"].is_null(), "{row}");
+    }
+    assert_eq!(report["open_operations"].as_array().map(Vec::len), Some(0), "{report}");
+    assert!(report["unknowable"].to_string().contains("the least that they took"), "{report}");
+}
+
+/// From 2.31 on NCCL's profiler counts no Broadcast, and its kernels do (NVIDIA/nccl#2368): the
+/// AllReduce behind it have the times of others, or none.
+#[test]
+fn after_a_broadcast_no_kernel_is_believed_from_2_31_on() {
+    for release in ["2.31.2", "2.32.3"] {
+        let Some(setting) = Setting::new(release) else { continue };
+        let steps = ["allreduce:4096", "broadcast:4096", "repeat:3:allreduce:4096"];
+        let job = setting.job.clone().topology(Topology::Socket).steps(steps);
+        // NCCL may crash when it destroys the communicator. Its proxies need a while to stop.
+        let job = job.steps(["sleep:500"]).arg("--no-destroy").keep_going();
+        let outcome = job.run().expect("ranks start");
+        assert!(outcome.ranks.iter().all(|rank| rank.steps_done() == 6), "{release}: {outcome}");
+        let report = setting.report();
+        let rows = report["operations"].as_array().expect("the schema");
+        let row = rows.iter().find(|row| row["func"] == "AllReduce").expect("a row");
+        let timings = &row["timings"];
+        assert_eq!((&timings["kernel"], &timings["proxy"]), (&2.into(), &6.into()), "{row}");
+        let stray = report["lost"]["stray_kernel_times"].as_u64().expect("a number");
+        assert!(stray >= 6, "{release}: {}", report["lost"]);
+        let losses = report["lost"]["losses"].to_string();
+        assert!(losses.contains(&format!("kernel times of {stray} events")), "{losses}");
+        assert_eq!(report["open_operations"].as_array().map(Vec::len), Some(0), "{report}");
+        // As it is by default, NCCL is not asked for them.
+        let job = setting.job.clone().env("NCCLSCOPE_KERNEL", "auto").steps(steps);
+        job.env("NCCLSCOPE_DIR", setting.dir.path().join("auto"))
+            .run()
+            .expect("ranks start")
+            .expect_success();
+        let auto = common::report(&setting.cli, &setting.dir.path().join("auto"));
+        assert_eq!(auto["lost"]["stray_kernel_times"], 0, "{auto}");
+        assert!(
+            auto["ranks"].as_array().is_some_and(|ranks| {
+                ranks.iter().all(|rank| rank["events"]["KernelCh"].is_null())
+            }),
+            "{auto}"
+        );
+    }
+}
