@@ -103,6 +103,10 @@ pub struct Operation {
     pub timing: Timing,
     /// The duration; `None` while it is open.
     pub duration_ns: Option<f64>,
+    /// All channels of its kernel have times of the GPU's timer.
+    pub has_gpu_times: bool,
+    /// The stop of its kernel is not its end.
+    pub stops_early: bool,
     /// Its children that have not stopped, where they say that it is open.
     pub open: Vec<EventId>,
 }
@@ -431,6 +435,8 @@ impl<'t> Context<'t, '_> {
             completion: evidence.completion(),
             timing,
             duration_ns,
+            has_gpu_times: evidence.kernel_ns().is_some(),
+            stops_early: evidence.leads,
             open,
         }
     }

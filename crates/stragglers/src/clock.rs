@@ -7,7 +7,9 @@ difference of two workers' ends, over many operations, is how far their clocks a
 squares over all pairs gives each worker one offset (and over long runs a rate); what the pairs then
 still disagree by is the residual, and the whole analysis takes no shorter wait seriously.
 
-Broadcasts, Reduces and single sends do not end together and are left out. Sends and receives count
+Broadcasts, Reduces and single sends do not end together and are left out, and so is what has no
+end but an early stop of its kernel. Workers of one host have one clock: what their ends are apart
+by beyond an error of their GPUs' is no clock's fault, but that of a rank that is always late. Sends and receives count
 only where no collective joins two groups of workers, as between the stages of a pipeline; there
 batches with one partner each go before all others.
 
@@ -31,6 +33,9 @@ const FEW_ERROR: f64 = 1e6;
 const FEW: usize = 5;
 /// The same on one host, where all clocks are set alike.
 const FEW_ERROR_ON_HOST: f64 = 1e4;
+/// What clocks of one host can be apart, ns: of their GPUs, as they are placed on the host's. More
+/// is a rank that is always late.
+const APART_ON_HOST: f64 = 5e4;
 
 /// How far one worker's clock is from the job's.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
@@ -66,13 +71,15 @@ impl Clocks {
         }
         let mut graph = Graph::new(job.workers.len());
         graph.join_all(&pairs.0);
+        let hosts = graph.join_hosts(job);
         for is_single in [true, false] {
             let more = between_groups(job, &graph, is_single);
             graph.join_all(&more.0);
             pairs.0.extend(more.0);
         }
         let middle = pairs.middle();
-        let links = pairs.links(job, middle);
+        let mut links = pairs.links(job, middle);
+        links.extend(hosts);
         let offsets = solve(job.workers.len(), &links);
         let residual = |link: &Link| {
             let (a, b) = (offsets[link.a], offsets[link.b]);
@@ -174,11 +181,12 @@ impl Link {
         is_rated: bool,
         is_same_host: bool,
     ) -> Option<Link> {
-        let rate = if is_rated { rate(&mut samples) } else { 0.0 };
+        let rate = if is_rated && !is_same_host { rate(&mut samples) } else { 0.0 };
         let level = |&(t, d): &(f64, f64)| d - rate * (t - middle);
         let mut levels: Vec<f64> = samples.iter().map(level).collect();
         let (ns, mad) = median_mad(&mut levels)?;
         let n = levels.len();
+        let ns = if is_same_host { ns.clamp(-APART_ON_HOST, APART_ON_HOST) } else { ns };
         let few = if is_same_host { FEW_ERROR_ON_HOST } else { FEW_ERROR };
         let floor = if n < FEW { few } else { 0.0 };
         // A median's standard error, of noise that a MAD describes.
@@ -252,6 +260,27 @@ impl Graph {
             let (low, high) = (a.min(b), a.max(b));
             self.0[high] = low;
         }
+    }
+
+    /// Joins the workers of each host that nothing joins yet: they have one clock.
+    fn join_hosts(&mut self, job: &Job) -> Vec<Link> {
+        let (mut links, mut first) = (Vec::new(), BTreeMap::new());
+        for (b, worker) in job.workers.iter().enumerate().filter(|(_, w)| !w.host.is_empty()) {
+            let a = *first.entry(&worker.host).or_insert(b);
+            let (low, high) = (self.find(a).min(self.find(b)), self.find(a).max(self.find(b)));
+            if low != high {
+                self.0[high] = low;
+                links.push(Link {
+                    a,
+                    b,
+                    ns: 0.0,
+                    rate: 0.0,
+                    error: FEW_ERROR_ON_HOST,
+                    weight: 1.0,
+                });
+            }
+        }
+        links
     }
 
     fn groups(&self) -> usize {

@@ -12,7 +12,7 @@ use super::gpu_waits::{GpuWaits, Span};
 use crate::edges::Edge;
 use crate::model::{Batch, Class, Collective, Ends, Job, Launch, Part, Worker};
 use crate::stalls::Stall;
-use ncclscope_analyze::stats::to_f64;
+use ncclscope_analyze::stats::{to_f64, to_u64};
 use ncclscope_analyze::steps::StepExt;
 use ncclscope_analyze::timeline::comm_name;
 use ncclscope_analyze::windows::is_windowed;
@@ -74,8 +74,29 @@ fn distinct(ranks: Vec<Option<u32>>) -> Option<Vec<u32>> {
 
 /// A link: communicator, sender, receiver, channel.
 type LinkId = (CommId, i32, i32, u8);
-/// A part, its step, and whether its times are a kernel's.
-type Seen = (Part, Option<i64>, bool);
+/// A part, its step, whether it begins when its kernel did, and whether its end is known.
+type Seen = (Part, Option<i64>, bool, bool);
+
+/// When a kernel ended, ns since 1970, where `(start, end)` is what its channels say; and whether
+/// that is known, for some stop before they end.
+fn end_of(
+    operations: &[&Operation],
+    launch: &launches::Launch,
+    (start, end): (i64, i64),
+) -> (i64, bool) {
+    let early = || operations.iter().filter(|o| o.stops_early);
+    let event_ns = |o: &&Operation| o.duration_ns.filter(|_| o.timing == Timing::Event);
+    if early().next().is_none() {
+        (end, true)
+    } else if early().all(|o| o.timing == Timing::Proxy) {
+        // Its network part is by the host's clock.
+        (end.max(launch.end_ns), true)
+    } else if let Some(ns) = early().find_map(|o| event_ns(&o)) {
+        (start.saturating_add(signed(to_u64(ns))), true)
+    } else {
+        (end, false)
+    }
+}
 
 #[derive(Default)]
 struct Build {
@@ -226,15 +247,16 @@ impl Build {
         if !operations.iter().all(is_done) {
             return None;
         }
-        let kernel = launch.gpu.filter(|_| operations.iter().all(|o| o.timing == Timing::Kernel));
+        let kernel = launch.gpu.filter(|_| operations.iter().all(|o| o.has_gpu_times));
         let (start, end) = kernel.unwrap_or((launch.start_ns, launch.end_ns));
+        let (end, has_end) = end_of(&operations, launch, (start, end));
         let part = Part { worker: process.worker, start: self.since(start), end: self.since(end) };
         let step = process.step(launch.call_ns);
         if let Some((start, _)) = kernel {
             let delay = self.since(start) - self.since(launch.start_ns);
             self.job.launches.push(Launch { worker: process.worker, delay });
         }
-        let this = (part, step, kernel.is_some());
+        let this = (part, step, kernel.is_some(), has_end);
         // Grouped collectives are one kernel: the first stands for all.
         if let Some(operation) = operations.iter().find(|o| o.seq.is_some()) {
             self.add_collective(process, operation, this, seen);
@@ -369,13 +391,14 @@ impl Build {
             }
             let is_rooted =
                 matches!(class.func.as_str(), "Broadcast" | "Reduce" | "Gather" | "Scatter");
+            let has_ends = parts.iter().all(|part| part.3);
             let next = classes.len();
             let class = *classes.entry(class).or_insert(next);
             self.job.collectives.push(Collective {
                 class,
                 shape: Job::intern(&mut self.job.shapes, shape),
                 step: parts.iter().filter_map(|part| part.1).min(),
-                ends: if is_rooted { Ends::Apart } else { Ends::Together },
+                ends: if is_rooted || !has_ends { Ends::Apart } else { Ends::Together },
                 parts: parts.iter().map(|part| part.0).collect(),
             });
         }
@@ -402,7 +425,7 @@ impl Build {
         }
         let batches = self.batches.iter().zip(std::mem::take(&mut self.partners));
         self.job.batches =
-            batches.map(|(&(part, step, _), partners)| Batch { part, step, partners }).collect();
+            batches.map(|(&(part, step, ..), partners)| Batch { part, step, partners }).collect();
     }
 
     fn notes(&mut self) {
