@@ -2,4 +2,5 @@
 //! Jobs that are made up, of which everything is known.
 
 mod finds;
+mod hosts;
 mod pipeline;
