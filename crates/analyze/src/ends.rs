@@ -8,7 +8,7 @@ what is left, the stop is only the least that the operation took:
 
 | operation | what thread 0 does | its stop is |
 | --- | --- | --- |
-| RING, COLLNET_DIRECT, AllGather by NVLS, symmetric kernels | everything, or what comes last | the end |
+| RING, COLLNET_DIRECT, AllGather of NVLS, symmetric | everything, or what comes last | the end |
 | TREE | reduces towards the root, and does not pass the sums down | early |
 | NVLS, NVLS_TREE | copies its data to where the switch adds it up | early |
 | COLLNET_CHAIN | reduces along the chain | early |

@@ -9,9 +9,9 @@ still disagree by is the residual, and the whole analysis takes no shorter wait 
 
 Broadcasts, Reduces and single sends do not end together and are left out, and so is what has no
 end but an early stop of its kernel. Workers of one host have one clock: what their ends are apart
-by beyond an error of their GPUs' is no clock's fault, but that of a rank that is always late. Sends and receives count
-only where no collective joins two groups of workers, as between the stages of a pipeline; there
-batches with one partner each go before all others.
+by beyond an error of their GPUs' is no clock's fault, but that of a rank that is always late. Sends
+and receives count only where no collective joins two groups of workers, as between the stages of a
+pipeline; there batches with one partner each go before all others.
 
 This module does not change times; [`Clocks::time`] does, for whoever asks.
 */

@@ -22,8 +22,8 @@ operation ([NCCLSCOPE_CUDA_EVENTS](probe.md)); `proxy`, the host's clock until t
 operation stopped; `kernel_lead`, the GPU's timer until one thread of the kernel was through, which
 is the least that it took (TREE, NVLS and other algorithms, sends and receives, without a network
 part); `enqueue`, the host's clock while the operation was enqueued. Bandwidths are only given where
-the clock says something about them (not `kernel_lead` and `enqueue`). Network figures without ranks are
-sums over all links or channels, and the regression is over all their sends.
+the clock says something about them (not `kernel_lead` and `enqueue`). Network figures without
+ranks are sums over all links or channels, and the regression is over all their sends.
 
 A rank tells 64 communicators apart at a time. What any other one does is in the series whose
 `nccl.communicator.hash` is `0000000000000000`, and stays there when the communicator gets a series

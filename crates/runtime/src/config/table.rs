@@ -128,9 +128,9 @@ pub const VARIABLES: &[Variable] = &[
          communicator is destroyed; 2.31 pays 4 to 13 % for them on 128 KiB to 4 MiB \
          (NVIDIA/nccl#2355). With `on`, times after a Broadcast are not believed, and counted. The \
          same goes for 2.29 and 2.30 after broadcasts from several roots in one group (an uneven \
-         all_gather of PyTorch), which NCCL_ALLGATHERV_ENABLE=0 avoids. Up to 2.30, destroying a communicator that \
-         shares its parent's resources (`splitShare`) on an overloaded machine may crash NCCL with \
-         them, whatever the profiler; `off` avoids it.",
+         all_gather of PyTorch), which NCCL_ALLGATHERV_ENABLE=0 avoids. Up to 2.30, destroying a \
+         communicator that shares its parent's resources (`splitShare`) on an overloaded machine \
+         may crash NCCL with them, whatever the profiler; `off` avoids it.",
     ),
     plugin(
         "CUDA_EVENTS",

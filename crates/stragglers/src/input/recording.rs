@@ -91,7 +91,7 @@ fn end_of(
     } else if early().all(|o| o.timing == Timing::Proxy) {
         // Its network part is by the host's clock.
         (end.max(launch.end_ns), true)
-    } else if let Some(ns) = early().find_map(|o| event_ns(&o)) {
+    } else if let Some(ns) = early().find_map(event_ns) {
         (start.saturating_add(signed(to_u64(ns))), true)
     } else {
         (end, false)

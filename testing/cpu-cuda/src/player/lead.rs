@@ -9,7 +9,7 @@
 //! | RING | everything | the end |
 //! | TREE, root | everything | the end |
 //! | TREE, others | reduces towards the root; other threads pass the sums down | early |
-//! | sends and receives | the send of the first work, or its receive where it sends nothing | early |
+//! | sends and receives | the send of the first work, or else its receive | early |
 //! | NVLS, NVLS_TREE, COLLNET_CHAIN, PAT | scatters or reduces; not played | early |
 
 use std::sync::Once;
@@ -22,7 +22,7 @@ pub(crate) struct Lead<'a> {
 }
 
 impl<'a> Lead<'a> {
-    /// `write` says that the batch has ended; without `may_lead` not before all threads are through.
+    /// `write` says that the batch has ended; without `may_lead` after all threads are through.
     pub(crate) fn new(write: &'a (dyn Fn() + Sync), may_lead: bool) -> Self {
         Self { write, may_lead, written: Once::new() }
     }
