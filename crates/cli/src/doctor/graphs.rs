@@ -2,10 +2,10 @@
 //! What kernel channel events make NCCL do more in a CUDA graph, by release.
 
 use super::Check;
+use ncclscope_analyze::kernels;
 
-/// The releases whose kernel channel events are on unless `NCCLSCOPE_KERNEL` says otherwise, as far
-/// as graphs matter: from the first that has them to the last before they became costly.
-const BY_DEFAULT: std::ops::Range<u32> = 22600..23100;
+/// The releases that have kernel channel events, and poll for them on a thread of their own.
+const POLLS: std::ops::Range<u32> = 22600..23100;
 /// Crashes with kernel channel events and graphs (NVIDIA/nccl#2112).
 const CRASHES: u32 = 23003;
 
@@ -14,8 +14,8 @@ const CRASHES: u32 = 23003;
 pub(super) fn check(version: u32, kernel: Option<&str>) -> Option<Check> {
     let is_on = match kernel {
         Some("off") => false,
-        Some("on") => version >= BY_DEFAULT.start,
-        _ => BY_DEFAULT.contains(&version) && version != CRASHES,
+        Some("on") => version >= POLLS.start,
+        _ => version >= POLLS.start && kernels::of_release(version).by_default,
     };
     if !is_on {
         return None;
@@ -26,7 +26,7 @@ pub(super) fn check(version: u32, kernel: Option<&str>) -> Option<Check> {
         return Some(Check::warn(name, detail, "leave NCCLSCOPE_KERNEL unset, or use 2.30.7"));
     }
     // Counted on the CPU stand-in: `cargo xtask event-costs`.
-    let polls = if version < BY_DEFAULT.end {
+    let polls = if version < POLLS.end {
         ", and a thread of NCCL polls for each communicator while work is queued"
     } else {
         ""
