@@ -52,8 +52,8 @@ pub(crate) enum Verb {
     Simulate(Simulate),
     /// Check the installation, and say what would go wrong
     Doctor(Doctor),
-    /// Print the plugin's path
-    PluginPath,
+    /// Print the plugin's path, or make a link that NCCL finds without a variable that names it
+    PluginPath(PluginPath),
     /// Print the variables that make NCCL load the plugin
     Env(Env),
 }
@@ -430,6 +430,15 @@ pub(crate) struct Doctor {
     /// How to print it
     #[arg(long, value_enum, default_value_t)]
     pub(crate) format: Format,
+}
+
+/// Arguments of `plugin-path`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PluginPath {
+    /// Make the link DIR/libnccl-profiler.so to the plugin, and print the link: NCCL loads that
+    /// where no variable names a plugin and its loader looks into DIR
+    #[arg(long, value_name = "DIR")]
+    pub(crate) link: Option<PathBuf>,
 }
 
 /// Arguments of `env`.

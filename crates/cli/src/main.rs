@@ -19,6 +19,8 @@ mod dynolog;
 mod failure;
 mod http;
 mod input;
+mod loading;
+mod nccl;
 mod output;
 mod plugin;
 mod table;

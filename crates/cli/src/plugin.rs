@@ -15,24 +15,13 @@ use std::path::{Path, PathBuf};
 /// The name that NCCL looks for when told `ncclscope`.
 pub(crate) const NAME: &str = "libnccl-profiler-ncclscope.so";
 /// What Cargo calls it.
-const CARGO_NAME: &str = "libnccl_profiler_ncclscope.so";
-/// NCCL keeps the name in 255 bytes with a final zero, and cuts a longer one silently
-/// (NCCL `src/plugin/plugin_open.cc:37@v2.30.7-1`).
-pub(crate) const PATH_MAX: usize = 254;
+pub(crate) const CARGO_NAME: &str = "libnccl_profiler_ncclscope.so";
 
-/// The plugin's absolute path, in a form that NCCL can load.
+/// The plugin's absolute path.
 pub(crate) fn find() -> Result<PathBuf, Failure> {
     let path = locate()?;
-    let path = std::path::absolute(&path)
-        .map_err(|e| Failure::environment(format!("cannot use {}: {e}", path.display())))?;
-    let length = path.as_os_str().len();
-    if length > PATH_MAX {
-        return Err(Failure::environment(format!(
-            "the plugin's path has {length} bytes, and NCCL cuts it at {PATH_MAX}: copy {NAME} to \
-             a shorter path and name it in NCCLSCOPE_PLUGIN"
-        )));
-    }
-    Ok(path)
+    std::path::absolute(&path)
+        .map_err(|e| Failure::environment(format!("cannot use {}: {e}", path.display())))
 }
 
 fn locate() -> Result<PathBuf, Failure> {
@@ -67,7 +56,6 @@ fn in_directory(directory: &Path) -> Option<PathBuf> {
             Some(if link(&built, &named).is_ok() { named } else { built })
         }
         (Some(_), _) => Some(named),
-        // NCCL takes any name that has a slash.
         (None, Some(_)) => Some(if link(&built, &named).is_ok() { named } else { built }),
         (None, None) => None,
     }

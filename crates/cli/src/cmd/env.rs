@@ -3,37 +3,49 @@
 
 use crate::args::{Env, Shell};
 use crate::failure::Failure;
-use crate::{output, plugin};
+use crate::loading::{LIBRARY_PATH, Loading};
+use crate::output;
+use std::ffi::OsStr;
 use std::io::Write;
-use std::path::Path;
 use std::process::ExitCode;
 
 pub(crate) fn run(args: &Env) -> Result<ExitCode, Failure> {
-    let mut variables = vec![("NCCL_PROFILER_PLUGIN", text(&plugin::find()?))];
+    let loading = Loading::find()?;
+    let mut variables = loading.variables();
     if let Some(directory) = &args.output {
         std::fs::create_dir_all(directory).map_err(|e| Failure::write(directory, &e))?;
         let directory =
             std::path::absolute(directory).map_err(|e| Failure::write(directory, &e))?;
-        variables.push(("NCCLSCOPE_DIR", text(&directory)));
+        variables.push(("NCCLSCOPE_DIR", directory.into()));
     }
     match args.shell {
         Shell::Bash => {
             let mut out = std::io::stdout().lock();
-            for (name, value) in variables {
-                writeln!(out, "export {name}={}", quote(&value))?;
+            for (name, value) in &variables {
+                // The reader may be another shell, on another machine.
+                let value = match (&loading.folder, *name) {
+                    (Some(folder), LIBRARY_PATH) => {
+                        let rest = format!("\"${{{name}:+:${name}}}\"");
+                        quote(&text(folder.as_os_str())) + &rest
+                    }
+                    _ => quote(&text(value)),
+                };
+                writeln!(out, "export {name}={value}")?;
             }
         }
         Shell::Json => {
-            let map: serde_json::Map<_, _> =
-                variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+            let map: serde_json::Map<_, _> = variables
+                .iter()
+                .map(|(name, value)| ((*name).into(), text(value).into()))
+                .collect();
             output::json(&serde_json::json!({"schema": "ncclscope.env/1", "variables": map}))?;
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn text(path: &Path) -> String {
-    path.to_string_lossy().into_owned()
+fn text(value: &OsStr) -> String {
+    value.to_string_lossy().into_owned()
 }
 
 /// Quoted such that a POSIX shell reads the text back.

@@ -37,7 +37,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         Verb::Agent(args) => agent::run(&args),
         Verb::Simulate(args) => simulate::run(&args),
         Verb::Doctor(args) => doctor::run(&args),
-        Verb::PluginPath => plugin_path::run(),
+        Verb::PluginPath(args) => plugin_path::run(&args),
         Verb::Env(args) => env::run(&args),
     }
 }

@@ -7,10 +7,14 @@ whole process group, so that we only outlive it; SIGTERM, SIGHUP, SIGUSR1 and SI
 The report comes last on standard output.
 */
 
+mod watch;
+mod why;
+
 use crate::args::Run as Args;
 use crate::cmd::report;
 use crate::failure::{ENVIRONMENT, Failure, tell, warn};
 use crate::input::{Input, recordings_in};
+use crate::loading::Loading;
 use crate::plugin;
 use crate::time::Moment;
 use ncclscope_trace::Recording;
@@ -19,10 +23,14 @@ use rustix::process::{Pid, Signal, geteuid, kill_process};
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
+use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::time::SystemTime;
+use watch::{Seen, Watch};
+use why::{Case, nccl_says};
 
 /// `run.json`.
 #[derive(Serialize)]
@@ -41,7 +49,7 @@ struct Versions {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let plugin = plugin::find()?;
+    let loading = Loading::find()?;
     let directory = prepare(args)?;
     let mut file = RunFile {
         schema: "ncclscope.run/1",
@@ -52,13 +60,22 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         versions: Versions { ncclscope: env!("CARGO_PKG_VERSION") },
     };
     save(&directory, &file).map_err(|e| Failure::write(&directory, &e))?;
-    let code = execute(args, &plugin, &directory)?;
+    let begun = SystemTime::now();
+    let (code, seen) = execute(args, &loading, &directory)?;
     file.ended = Some(Moment::now().rfc3339());
     file.exit_code = Some(code);
     if let Err(error) = save(&directory, &file) {
         warn(format_args!("cannot write {}/run.json: {error}", directory.display()));
     }
-    if !args.no_report {
+    // A command that did not start has said so.
+    if let Some(seen) = &seen
+        && recordings_in(&directory).is_ok_and(|files| files.is_empty())
+    {
+        let mode = args.mode.clone().or_else(|| std::env::var("NCCLSCOPE_MODE").ok());
+        let said = nccl_says(begun);
+        let case = Case { seen, loading: &loading, directory: &directory, mode, said };
+        warn(case.text());
+    } else if !args.no_report {
         adopt_lanes(&directory);
         finish(&directory)?;
     }
@@ -86,13 +103,18 @@ fn save(directory: &Path, file: &RunFile) -> std::io::Result<()> {
     std::fs::write(directory.join("run.json"), bytes)
 }
 
-/// Runs the command and returns its exit code as a shell would give it.
-fn execute(args: &Args, plugin: &Path, directory: &Path) -> Result<u8, Failure> {
+/// Runs the command and returns its exit code as a shell would give it, and which of its processes
+/// had NCCL, if it could be started.
+fn execute(
+    args: &Args,
+    loading: &Loading,
+    directory: &Path,
+) -> Result<(u8, Option<BTreeMap<u32, Seen>>), Failure> {
     let Some((program, rest)) = args.command.split_first() else {
         return Err(Failure::environment("no command"));
     };
     let mut command = Command::new(program);
-    command.args(rest).env("NCCL_PROFILER_PLUGIN", plugin).env("NCCLSCOPE_DIR", directory);
+    command.args(rest).envs(loading.variables()).env("NCCLSCOPE_DIR", directory);
     // What the plugin has to say is for the one who waits for this report.
     if std::env::var_os("NCCLSCOPE_LOG").is_none() {
         command.env("NCCLSCOPE_LOG", "stderr");
@@ -107,12 +129,16 @@ fn execute(args: &Args, plugin: &Path, directory: &Path) -> Result<u8, Failure> 
     match command.spawn() {
         Ok(mut child) => {
             pass_on(signals, &child);
+            let watch = Watch::start(plugin::find()?, directory.to_owned());
             let status = child.wait();
-            status.map(code_of).map_err(|e| Failure::environment(format!("cannot wait: {e}")))
+            let seen = watch.end();
+            let code = status.map(code_of);
+            let code = code.map_err(|e| Failure::environment(format!("cannot wait: {e}")))?;
+            Ok((code, Some(seen)))
         }
         Err(error) => {
             tell(format_args!("error: cannot run {}: {error}", program.to_string_lossy()));
-            Ok(if error.kind() == ErrorKind::NotFound { 127 } else { 126 })
+            Ok((if error.kind() == ErrorKind::NotFound { 127 } else { 126 }, None))
         }
     }
 }

@@ -2,12 +2,14 @@
 //! What `ncclscope doctor` looks at: the plugin, NCCL, the machine, and recordings.
 
 mod graphs;
+mod loading;
 mod machine;
 mod nccl;
 mod recordings;
 mod variables;
 
 use crate::args::Doctor;
+use crate::nccl::find_all;
 use crate::plugin;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -55,7 +57,8 @@ impl Check {
 /// Looks at everything.
 pub(crate) fn checks(args: &Doctor) -> Vec<Check> {
     let mut checks = plugin_checks();
-    checks.extend(nccl::checks(args.nccl.as_deref()));
+    let libraries = nccl::find(args.nccl.as_deref());
+    checks.extend(nccl::checks(&libraries));
     let from_env = || std::env::var_os("NCCLSCOPE_DIR").map(PathBuf::from);
     let directory = args.output.clone().or_else(from_env).unwrap_or_else(|| ".".into());
     checks.push(machine::directory(&directory));
@@ -63,6 +66,7 @@ pub(crate) fn checks(args: &Doctor) -> Vec<Check> {
     checks.push(machine::clock());
     checks.extend(recordings::checks(&directory));
     checks.extend(variables::checks());
+    checks.extend(loading::checks(&libraries));
     checks
 }
 
@@ -71,12 +75,11 @@ fn plugin_checks() -> Vec<Check> {
         Ok(path) => path,
         Err(failure) => return vec![Check::fail("plugin", failure.text(), "install the plugin")],
     };
-    let length = path.as_os_str().len();
-    let found = format!("{} ({length} of {} bytes of path)", path.display(), plugin::PATH_MAX);
-    let mut checks = vec![Check::ok("plugin", found)];
+    let mut checks = vec![Check::ok("plugin", path.display().to_string())];
+    checks.push(loading::own(&path));
     let names: Vec<String> = (1..=7).map(|version| format!("ncclProfiler_v{version}")).collect();
     let patterns: Vec<Vec<u8>> = names.iter().map(|name| format!("\0{name}\0").into()).collect();
-    match nccl::find_all(&path, &patterns) {
+    match find_all(&path, &patterns) {
         Err(error) => checks.push(Check::fail(
             "plugin symbols",
             format!("cannot read it: {error}"),

@@ -50,7 +50,6 @@ pub(super) fn checks() -> Vec<Check> {
         let detail = if ours.is_empty() { "none is set".into() } else { ours.join(", ") };
         checks.push(Check::ok("NCCLSCOPE_*", detail));
     }
-    checks.extend(plugin_variable(std::env::var("NCCL_PROFILER_PLUGIN").ok()));
     checks.extend(chained(&std::env::var("NCCLSCOPE_CHAIN").unwrap_or_default()));
     checks
 }
@@ -66,22 +65,6 @@ fn unknown(name: &str) -> Option<Check> {
         _ => "nobody reads it: remove it".into(),
     };
     Some(Check::warn("NCCLSCOPE_*", format!("{name} is unknown"), advice))
-}
-
-fn plugin_variable(value: Option<String>) -> Option<Check> {
-    let name = "NCCL_PROFILER_PLUGIN";
-    let value = value?;
-    if value.eq_ignore_ascii_case("none") {
-        let advice = "`ncclscope run` sets it anew; elsewhere use `ncclscope env`";
-        return Some(Check::warn(name, "is none: NCCL loads no profiler", advice));
-    }
-    // NCCL takes each prefix of this word for it (src/plugin/plugin_open.cc).
-    let is_static = !value.is_empty() && "STATIC_PLUGIN".starts_with(&value.to_ascii_uppercase());
-    if is_static {
-        let detail = format!("is {value}, which NCCL takes for STATIC_PLUGIN");
-        return Some(Check::warn(name, detail, "set it to what `ncclscope plugin-path` prints"));
-    }
-    Some(Check::ok(name, value))
 }
 
 /// The plugins behind ours. What has no folder is looked for by the loader, who knows.
@@ -141,14 +124,5 @@ mod tests {
         assert!(checks[0].advice.is_none() && checks[0].detail.starts_with("inspector "));
         assert_eq!(checks[1].detail, "/nowhere/libprofiler.so is missing");
         assert!(chained("").is_empty());
-    }
-
-    #[test]
-    fn ncclprofiler_variable() {
-        let says = |value: &str| plugin_variable(Some(value.into())).unwrap().detail;
-        assert!(says("NONE").contains("no profiler"));
-        assert!(says("static").contains("STATIC_PLUGIN"));
-        assert_eq!(says("/x/lib.so"), "/x/lib.so");
-        assert!(plugin_variable(None).is_none());
     }
 }

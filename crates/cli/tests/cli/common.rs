@@ -14,6 +14,8 @@ pub(crate) fn tool() -> Command {
             command.env_remove(&name);
         }
     }
+    // Links to plugins that these tests make are no user's.
+    command.env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"));
     command
 }
 

@@ -101,6 +101,32 @@ fn limits_of_releases_and_places_are_told() {
 }
 
 #[test]
+fn a_release_that_takes_no_path_is_a_failure_where_one_is_given() {
+    let place = Place::new();
+    std::fs::write(place.nccl(), "NCCL version 2.27.3+cuda12.9\0").unwrap();
+    let plugin = place.plugin();
+    let (status, text) = json(&mut place.tool(), 0)("loading");
+    let says = "run and env set NCCL_PROFILER_PLUGIN=libnccl-profiler-ncclscope.so, /";
+    assert!(status == "ok" && text.starts_with(says), "{text}");
+    let of = |value: &str, code| {
+        let mut command = place.tool();
+        command.env("NCCL_PROFILER_PLUGIN", value).env("LD_LIBRARY_PATH", place.dir.path());
+        json(&mut command, code)("NCCL_PROFILER_PLUGIN")
+    };
+    let (status, text) = of(plugin.to_str().unwrap(), 4);
+    assert!(status == "fail" && text.contains("is a path, and NCCL 2.27.3"), "{text}");
+    assert!(text.contains("eval \"$(ncclscope env)\""), "{text}");
+    std::fs::write(place.dir.path().join("libx.so"), "").unwrap();
+    assert_eq!(of("libx.so", 0), ("ok".into(), "libx.so ".into()));
+    let (status, text) = of("liby.so", 0);
+    assert!(status == "warn" && text.contains("is in no folder of LD_LIBRARY_PATH"), "{text}");
+    std::fs::write(place.nccl(), "NCCL version 2.28.9+cuda12.9\0").unwrap();
+    assert_eq!(of(plugin.to_str().unwrap(), 0).0, "ok");
+    let (status, text) = of("/nowhere/libx.so", 4);
+    assert!(status == "fail" && text.starts_with("/nowhere/libx.so is missing"), "{text}");
+}
+
+#[test]
 fn recordings_that_are_there_say_what_they_lack() {
     let place = Place::new();
     let recordings = |run: &Run| {

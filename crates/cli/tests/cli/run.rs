@@ -4,8 +4,11 @@
 use crate::common::{Outcome, Run, tool};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+
+const NAME: &str = "libnccl-profiler-ncclscope.so";
+const PLUGIN: &str = "lib/libnccl-profiler-ncclscope.so";
 
 struct Place {
     dir: tempfile::TempDir,
@@ -14,13 +17,15 @@ struct Place {
 impl Place {
     fn new() -> Place {
         let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("plugin.so"), "not loaded by these tests").unwrap();
+        std::fs::create_dir(dir.path().join("lib")).unwrap();
+        std::fs::write(dir.path().join(PLUGIN), "not loaded by these tests").unwrap();
         Place { dir }
     }
 
     fn tool(&self, args: &[&str]) -> Command {
         let mut command = tool();
-        command.args(args).current_dir(self.dir.path()).env("NCCLSCOPE_PLUGIN", "plugin.so");
+        command.args(args).current_dir(self.dir.path()).env("NCCLSCOPE_PLUGIN", PLUGIN);
+        command.env("XDG_CACHE_HOME", self.file("cache")).env_remove("LD_LIBRARY_PATH");
         command
     }
 
@@ -36,14 +41,16 @@ impl Place {
 #[test]
 fn the_command_gets_its_variables_and_keeps_its_exit_code() {
     let place = Place::new();
-    let script = "echo $NCCL_PROFILER_PLUGIN; echo $NCCLSCOPE_DIR; echo $NCCLSCOPE_MODE; exit 7";
+    let script = "echo $NCCL_PROFILER_PLUGIN; echo $LD_LIBRARY_PATH; echo $NCCLSCOPE_DIR
+        echo $NCCLSCOPE_MODE; exit 7";
     let args = ["run", "-o", "out", "--mode", "trace", "--", "sh", "-c", script];
     let outcome = place.run(&args).ends_with(7);
     let lines: Vec<&str> = outcome.stdout.lines().collect();
     let absolute = |name| place.file(name).to_str().unwrap().to_owned();
-    assert_eq!(lines, [&absolute("plugin.so"), &absolute("out"), "trace"]);
-    // `sh` did not load NCCL.
-    assert!(outcome.stderr.contains("no recordings (*.nscope)"), "{outcome:#?}");
+    assert_eq!(lines, [NAME, &absolute("lib"), &absolute("out"), "trace"]);
+    let [line] = outcome.stderr.lines().collect::<Vec<_>>()[..] else { panic!("{outcome:#?}") };
+    let says = "ncclscope: warning: no rank wrote a recording: no process of the command on this";
+    assert!(line.starts_with(says), "{outcome:#?}");
     let run: Value =
         serde_json::from_slice(&std::fs::read(place.file("out/run.json")).unwrap()).unwrap();
     assert_eq!(run["schema"], "ncclscope.run/1");
@@ -63,8 +70,10 @@ fn the_report_comes_after_the_commands_own_output() {
     let directory = outcome.stderr.trim_end().rsplit(' ').next().unwrap();
     let name = directory.rsplit('/').next().unwrap();
     assert!(name.starts_with("ncclscope-run-2") && name.len() == 29, "{name}");
-    let quiet = place.run(&["run", "--no-report", "-o", "q", "--", "true"]).ends_with(0);
-    assert_eq!((quiet.stdout.as_str(), quiet.stderr.as_str()), ("", ""));
+    let script = format!("cp {}/*.nscope $NCCLSCOPE_DIR", made.text());
+    let quiet = place.run(&["run", "--no-report", "-o", "q", "--", "sh", "-c", &script]);
+    let quiet = quiet.ends_with(0);
+    assert_eq!((&*quiet.stdout, &*quiet.stderr), ("", ""));
     // A second run must not mix with the first.
     let again = place.run(&["run", "-o", directory, "--", "true"]).ends_with(4);
     assert!(again.stderr.contains("already holds recordings"), "{again:#?}");
@@ -118,29 +127,175 @@ fn signals_reach_the_command_and_it_decides() {
 #[test]
 fn env_and_plugin_path_can_be_used_by_a_shell() {
     let place = Place::new();
-    let plugin = place.file("plugin.so");
+    let (plugin, folder) = (place.file(PLUGIN), place.file("lib"));
     let path = place.run(&["plugin-path"]).ends_with(0);
     assert_eq!(path.stdout.trim_end(), plugin.to_str().unwrap());
     let env = place.run(&["env", "-o", "it's here"]).ends_with(0).stdout;
-    let script = format!("{env}\necho $NCCL_PROFILER_PLUGIN; echo $NCCLSCOPE_DIR");
-    let shell = Outcome::of(Command::new("sh").args(["-c", &script])).ends_with(0);
-    let directory = place.file("it's here");
-    let lines: Vec<&str> = shell.stdout.lines().collect();
-    assert_eq!(lines, [plugin.to_str().unwrap(), directory.to_str().unwrap()]);
+    let said = |before: &str| {
+        let say = "echo $NCCL_PROFILER_PLUGIN; echo \"$LD_LIBRARY_PATH\"; echo $NCCLSCOPE_DIR";
+        let script = format!("{before}\n{env}\n{say}");
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script]).env_remove("LD_LIBRARY_PATH");
+        Outcome::of(&mut shell).ends_with(0).stdout
+    };
+    let (folder, directory) = (folder.to_str().unwrap(), place.file("it's here"));
     assert!(directory.is_dir());
-    let json = place.run(&["env", "--shell", "json"]).ends_with(0).stdout;
-    let json: Value = serde_json::from_str(&json).unwrap();
-    assert_eq!(json["variables"]["NCCL_PROFILER_PLUGIN"], plugin.to_str().unwrap());
+    let directory = directory.to_str().unwrap();
+    assert_eq!(said(""), format!("{NAME}\n{folder}\n{directory}\n"));
+    let before = "export LD_LIBRARY_PATH='/a b:/c'";
+    assert_eq!(said(before), format!("{NAME}\n{folder}:/a b:/c\n{directory}\n"));
+    let json =
+        Outcome::of(place.tool(&["env", "--shell", "json"]).env("LD_LIBRARY_PATH", "/a b:/c"));
+    let json: Value = serde_json::from_str(&json.ends_with(0).stdout).unwrap();
+    assert_eq!(json["variables"]["NCCL_PROFILER_PLUGIN"], NAME);
+    assert_eq!(json["variables"]["LD_LIBRARY_PATH"], format!("{folder}:/a b:/c"));
     assert!(json["variables"].get("NCCLSCOPE_DIR").is_none());
 }
 
+/// The variables that the command gets, and what the tool says of them.
+fn loading(place: &Place, plugin: &Path) -> (String, String, String) {
+    let script = "echo \"$NCCL_PROFILER_PLUGIN|$LD_LIBRARY_PATH|$NCCLSCOPE_CHAIN\"";
+    let mut command = place.tool(&["env"]);
+    let env = Outcome::of(command.env("NCCLSCOPE_PLUGIN", plugin)).ends_with(0);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("{}\n{script}", env.stdout)]).env_remove("LD_LIBRARY_PATH");
+    let said = Outcome::of(&mut shell).ends_with(0).stdout;
+    let (value, rest) = said.trim_end().split_once('|').unwrap();
+    (value.into(), rest.trim_end_matches('|').into(), env.stderr)
+}
+
 #[test]
-fn a_path_that_nccl_would_cut_is_refused() {
+fn where_the_folder_cannot_be_listed_the_plugin_gets_one_of_its_own() {
     let place = Place::new();
+    for (folder, name, other) in [
+        ("colon:here", NAME, None),
+        ("semi;here", NAME, None),
+        ("$ORIGIN", NAME, None),
+        ("mixed", NAME, Some("libcrypto.so.3")),
+        ("named", "plugin.so", None),
+        (&*format!("{}/{}", "d".repeat(150), "e".repeat(150)), "x.so", None),
+    ] {
+        let folder = place.file(folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        let plugin = folder.join(name);
+        std::fs::write(&plugin, "").unwrap();
+        if let Some(other) = other {
+            std::fs::write(folder.join(other), "").unwrap();
+        }
+        let (value, own, said) = loading(&place, &plugin);
+        assert_eq!((&*value, &*said), (NAME, ""));
+        assert!(own.starts_with(place.file("cache").to_str().unwrap()), "{own}");
+        assert_eq!(std::fs::canonicalize(Path::new(&own).join(NAME)).unwrap(), plugin);
+        // And again, while a job may have it open.
+        assert_eq!(loading(&place, &plugin).1, own);
+    }
+    let plain = place.file("with a space");
+    std::fs::create_dir(&plain).unwrap();
+    let plugin = plain.join("libnccl_profiler_ncclscope.so");
+    std::fs::write(&plugin, "").unwrap();
+    let (value, folder, said) = loading(&place, &plugin);
+    assert_eq!((&*value, &*folder), ("libnccl_profiler_ncclscope.so", plain.to_str().unwrap()));
+    assert_eq!(said, "");
+}
+
+#[test]
+fn without_a_place_for_that_the_path_is_given_and_said() {
+    let place = Place::new();
+    std::fs::write(place.file("cache"), "in the way").unwrap();
+    let plugin = place.file("plugin.so");
+    std::fs::write(&plugin, "").unwrap();
+    let (value, folder, said) = loading(&place, &plugin);
+    assert_eq!((&*value, &*folder), (plugin.to_str().unwrap(), ""));
+    assert!(said.contains("a path, which 2.27.3 does not load"), "{said}");
     let deep = place.file(&format!("{}/{}", "d".repeat(150), "e".repeat(150)));
     std::fs::create_dir_all(&deep).unwrap();
     let plugin = deep.join("plugin.so");
     std::fs::write(&plugin, "").unwrap();
-    let outcome = Outcome::of(place.tool(&["plugin-path"]).env("NCCLSCOPE_PLUGIN", &plugin));
+    let outcome = Outcome::of(place.tool(&["env"]).env("NCCLSCOPE_PLUGIN", &plugin));
     assert!(outcome.ends_with(4).stderr.contains("NCCL cuts it at 254"));
+}
+
+#[test]
+fn a_plugin_that_was_named_before_is_chained() {
+    let place = Place::new();
+    let script = "echo $NCCL_PROFILER_PLUGIN; echo $NCCLSCOPE_CHAIN";
+    let args = ["run", "-o", "out", "--", "sh", "-c", script];
+    let of = |values: &[(&str, &str)]| {
+        let mut command = place.tool(&args);
+        Outcome::of(command.envs(values.iter().copied())).ends_with(0)
+    };
+    let other = "/opt/libnccl-profiler-inspector.so";
+    let outcome = of(&[("NCCL_PROFILER_PLUGIN", other)]);
+    assert_eq!(outcome.stdout, format!("{NAME}\n{other}\n"));
+    let says = format!("NCCL_PROFILER_PLUGIN names {other}: it gets every callback too");
+    assert!(outcome.stderr.contains(&says), "{outcome:#?}");
+    let outcome = of(&[("NCCL_PROFILER_PLUGIN", other), ("NCCLSCOPE_CHAIN", "x")]);
+    assert_eq!(outcome.stdout, format!("{NAME}\nx\n"));
+    let outcome = of(&[("NCCL_PROFILER_PLUGIN", NAME)]);
+    assert_eq!(outcome.stdout, format!("{NAME}\n\n"));
+}
+
+#[test]
+fn a_link_has_the_name_that_nccl_looks_for_without_a_variable() {
+    let place = Place::new();
+    let link = place.file("links/libnccl-profiler.so");
+    for _ in 0..2 {
+        let outcome = place.run(&["plugin-path", "--link", "links"]).ends_with(0);
+        assert_eq!(outcome.stdout.trim_end(), link.to_str().unwrap());
+        assert_eq!(std::fs::read_link(&link).unwrap(), place.file(PLUGIN));
+    }
+    std::fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink("/opt/libnccl-profiler-x.so", &link).unwrap();
+    let outcome = place.run(&["plugin-path", "--link", "links"]).ends_with(4);
+    assert!(outcome.stderr.contains("is there and is not a link to ncclscope"), "{outcome:#?}");
+}
+
+/// A command that has a libnccl of some release in memory, and what the tool says at its end.
+fn why(place: &Place, release: &str, script: &str, more: &[(&str, &str)]) -> String {
+    // Any library will do that this test has; what is behind its end is not looked at.
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let any = maps.lines().find_map(|line| {
+        line.find("/").map(|at| &line[at..]).filter(|path| path.contains("libgcc_s.so"))
+    });
+    let mut bytes = std::fs::read(any.expect("a Rust program has libgcc")).unwrap();
+    bytes.extend(format!("\0NCCL version {release}+cuda12.9\0").bytes());
+    let library = place.file("libnccl.so.2");
+    std::fs::write(&library, bytes).unwrap();
+    let directory =
+        place.file(&format!("run{}", std::fs::read_dir(place.dir.path()).unwrap().count()));
+    let script = format!("LD_PRELOAD={} {script}", library.display());
+    let args = ["run", "-o", directory.to_str().unwrap(), "--", "sh", "-c", &script];
+    let outcome = Outcome::of(place.tool(&args).envs(more.iter().copied())).ends_with(0);
+    let [line] = outcome.stderr.lines().collect::<Vec<_>>()[..] else { panic!("{outcome:#?}") };
+    let said = line.strip_prefix("ncclscope: warning: no rank wrote a recording: ");
+    said.unwrap_or_else(|| panic!("{line}")).to_owned()
+}
+
+#[test]
+fn why_there_is_no_recording_is_said_in_one_line() {
+    let place = Place::new();
+    let said = why(&place, "2.30.7", "sleep 0.6", &[]);
+    assert!(said.starts_with("sleep (pid ") && said.contains("made no communicator"), "{said}");
+    let said = why(&place, "2.21.5", "sleep 0.6", &[]);
+    assert!(said.contains("NCCL 2.21.5+cuda12.9 has no profiler interface"), "{said}");
+    let said = why(&place, "2.30.7", "env -u NCCL_PROFILER_PLUGIN sleep 0.6", &[]);
+    assert!(said.contains("NCCL_PROFILER_PLUGIN is not set: what started it dropped it"), "{said}");
+    let said = why(&place, "2.27.3", "NCCL_PROFILER_PLUGIN=/x.so sleep 0.6", &[]);
+    assert!(said.contains("NCCL_PROFILER_PLUGIN was changed to /x.so"), "{said}");
+    let said = why(&place, "2.30.7", "LD_LIBRARY_PATH=/usr/lib sleep 0.6", &[]);
+    assert!(said.contains("LD_LIBRARY_PATH lost ") && said.ends_with("/lib"), "{said}");
+    let said = why(&place, "2.30.7", "sleep 0.6", &[("NCCLSCOPE_MODE", "off")]);
+    assert_eq!(said, "NCCLSCOPE_MODE is off");
+}
+
+#[test]
+fn a_line_of_nccls_own_log_is_repeated() {
+    let place = Place::new();
+    let log = place.file("logs/nccl.%h.%p");
+    std::fs::create_dir(place.file("logs")).unwrap();
+    let line = "h:1:2 [0] NCCL INFO PROFILER/Plugin: Could not find: libx.so. ";
+    let script = format!("sh -c 'echo \"{line}\" > logs/nccl.h.77; sleep 0.6'");
+    let said = why(&place, "2.30.7", &script, &[("NCCL_DEBUG_FILE", log.to_str().unwrap())]);
+    let end = "(NCCL says: PROFILER/Plugin: Could not find: libx.so.)";
+    assert!(said.ends_with(end), "{said}");
 }

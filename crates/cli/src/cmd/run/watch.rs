@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Looks at the command's processes, until one of them records: which of them have NCCL, and not the
+plugin.
+
+It reads `/proc` and touches nothing of the job: first after 50 ms, then ever more seldom. With the
+first recording it ends, so that a run in order costs a few looks.
+*/
+
+use super::recordings_in;
+use crate::loading::{LIBRARY_PATH, PLUGIN};
+use crate::plugin;
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// The first look, and the longest pause.
+const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(20)];
+/// `AT_SECURE` of `getauxval(3)`: the loader ignores what could make it load another file.
+const AT_SECURE: u64 = 23;
+
+/// A process that had NCCL in memory when it was looked at last.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Seen {
+    /// Its name, from `/proc/PID/comm`.
+    pub(super) name: String,
+    /// The libnccl that it loaded.
+    pub(super) library: PathBuf,
+    /// It loaded the plugin, too.
+    pub(super) has_plugin: bool,
+    /// The file of the plugin is there in its mount namespace.
+    pub(super) sees_plugin: bool,
+    /// The loader takes no `LD_LIBRARY_PATH` in it.
+    pub(super) is_secure: bool,
+    /// Its environment as it began.
+    pub(super) environment: HashMap<String, String>,
+}
+
+/// The thread that looks.
+pub(super) struct Watch {
+    stop: Sender<()>,
+    thread: JoinHandle<BTreeMap<u32, Seen>>,
+}
+
+impl Watch {
+    /// Looks at the processes under this one, which record into `directory`.
+    pub(super) fn start(plugin: PathBuf, directory: PathBuf) -> Watch {
+        let (stop, stopped) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let (mut all, [mut pause, longest]) = (BTreeMap::new(), PAUSES);
+            while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+                if !recordings_in(&directory).unwrap_or_default().is_empty() {
+                    break;
+                }
+                look(&plugin, &mut all);
+                pause = pause.mul_f64(1.5).min(longest);
+            }
+            all
+        });
+        Watch { stop, thread }
+    }
+
+    /// The processes that were seen, by their numbers.
+    pub(super) fn end(self) -> BTreeMap<u32, Seen> {
+        let _ = self.stop.send(());
+        self.thread.join().unwrap_or_default()
+    }
+}
+
+/// Adds what there is now.
+fn look(plugin: &Path, all: &mut BTreeMap<u32, Seen>) {
+    let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        if let Some((pid, parent)) = pid.and_then(|pid| Some((pid, parent(pid)?))) {
+            children.entry(parent).or_default().push(pid);
+        }
+    }
+    let mut next = children.remove(&std::process::id()).unwrap_or_default();
+    while let Some(pid) = next.pop() {
+        next.extend(children.remove(&pid).unwrap_or_default());
+        if let Some(seen) = process(pid, plugin) {
+            all.insert(pid, seen);
+        }
+    }
+}
+
+/// The number of a process's parent: what comes after its name and state (`proc_pid_stat(5)`).
+fn parent(pid: u32) -> Option<u32> {
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let stat = String::from_utf8_lossy(&stat);
+    stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+}
+
+/// A process that has NCCL.
+fn process(pid: u32, plugin: &Path) -> Option<Seen> {
+    let of = |name: &str| PathBuf::from(format!("/proc/{pid}/{name}"));
+    let maps = fs::read(of("maps")).ok()?;
+    let mut files = maps.split(|&byte| byte == b'\n').filter_map(|line| {
+        let at = line.iter().position(|&byte| byte == b'/')?;
+        Some(Path::new(OsStr::from_bytes(&line[at..])))
+    });
+    let name_of = |path: &Path| path.file_name().unwrap_or_default().to_owned();
+    let is_nccl = |path: &&Path| name_of(path).as_bytes().starts_with(b"libnccl.so");
+    let library = files.clone().find(is_nccl)?.to_owned();
+    let ours = [name_of(plugin), plugin::NAME.into(), plugin::CARGO_NAME.into()];
+    let root = of("root").join(plugin.strip_prefix("/").unwrap_or(plugin));
+    Some(Seen {
+        name: fs::read_to_string(of("comm")).unwrap_or_default().trim_end().to_owned(),
+        library,
+        has_plugin: files.any(|path| ours.contains(&name_of(path))),
+        sees_plugin: fs::metadata(root).is_ok(),
+        is_secure: is_secure(&fs::read(of("auxv")).unwrap_or_default()),
+        environment: environment(&fs::read(of("environ")).unwrap_or_default()),
+    })
+}
+
+/// Whether an auxiliary vector, pairs of words, says so.
+fn is_secure(auxv: &[u8]) -> bool {
+    let word = |bytes: &[u8]| bytes.try_into().map(u64::from_ne_bytes).unwrap_or_default();
+    auxv.chunks_exact(16).any(|pair| word(&pair[..8]) == AT_SECURE && word(&pair[8..]) != 0)
+}
+
+/// The variables that decide what is loaded and recorded.
+fn environment(bytes: &[u8]) -> HashMap<String, String> {
+    let pair = |entry: &[u8]| {
+        let entry = String::from_utf8_lossy(entry);
+        let (name, value) = entry.split_once('=')?;
+        let is_wanted = [PLUGIN, LIBRARY_PATH].contains(&name) || name.starts_with("NCCLSCOPE_");
+        is_wanted.then(|| (name.to_owned(), value.to_owned()))
+    };
+    bytes.split(|&byte| byte == 0).filter_map(pair).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_read() {
+        let pid = std::process::id();
+        assert_eq!(parent(pid), Some(std::os::unix::process::parent_id()));
+        assert!(process(pid, Path::new("/x.so")).is_none(), "it has no NCCL");
+        assert!(!is_secure(&fs::read("/proc/self/auxv").unwrap()));
+        let secure: Vec<u8> = [AT_SECURE, 1].iter().flat_map(|word| word.to_ne_bytes()).collect();
+        assert!(is_secure(&secure));
+        let found = environment(b"A=b\0NCCL_PROFILER_PLUGIN=x=y\0NCCLSCOPE_MODE=off\0");
+        assert_eq!((found.len(), &*found[PLUGIN]), (2, "x=y"));
+    }
+}

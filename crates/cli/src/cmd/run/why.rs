@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Why no rank wrote a recording, in one line.
+
+use super::watch::Seen;
+use crate::loading::{LIBRARY_PATH, Loading, PLUGIN};
+use crate::nccl::Release;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::time::SystemTime;
+
+/// NCCL's words where it looks for a plugin in vain, each release.
+const NOT_FOUND: &str = "PROFILER/Plugin: Could not";
+/// Of a log of NCCL's only the beginning is read: the plugin is loaded with the first communicator.
+const LOG_MAX: u64 = 1 << 20;
+
+/// The command's processes, and what they were given.
+pub(super) struct Case<'a> {
+    pub(super) seen: &'a BTreeMap<u32, Seen>,
+    pub(super) loading: &'a Loading,
+    pub(super) directory: &'a Path,
+    /// The value of `NCCLSCOPE_MODE`.
+    pub(super) mode: Option<String>,
+    /// NCCL's own line, if it wrote one.
+    pub(super) said: Option<String>,
+}
+
+impl Case<'_> {
+    /// The line.
+    pub(super) fn text(&self) -> String {
+        let said = self.said.as_ref().map(|line| format!(" (NCCL says: {line})"));
+        format!("no rank wrote a recording: {}{}", self.reason(), said.unwrap_or_default())
+    }
+
+    fn reason(&self) -> String {
+        if is_off(self.mode.as_deref()) {
+            return "NCCLSCOPE_MODE is off".into();
+        }
+        if let Some((pid, seen)) = self.seen.iter().find(|(_, seen)| seen.has_plugin) {
+            return self.loaded(*pid, seen);
+        }
+        let fault = |(pid, seen): (&u32, &Seen)| Some((*pid, seen.clone(), self.fault(seen)?));
+        if let Some((pid, seen, fault)) = self.seen.iter().find_map(fault) {
+            return format!("in {} (pid {pid}) {fault}", seen.name);
+        }
+        match self.seen.iter().next() {
+            Some((pid, seen)) => format!(
+                "{} (pid {pid}) loaded NCCL ({}) and made no communicator, or its NCCL did not \
+                 find the plugin; NCCL_DEBUG=INFO shows which",
+                seen.name,
+                seen.library.display()
+            ),
+            None => "no process of the command on this machine was seen to load libnccl.so; ranks \
+                     elsewhere need `ncclscope run` or `ncclscope env` there"
+                .into(),
+        }
+    }
+
+    /// A process that has the plugin.
+    fn loaded(&self, pid: u32, seen: &Seen) -> String {
+        let name = &seen.name;
+        match seen.environment.get("NCCLSCOPE_DIR") {
+            Some(other) if Path::new(other) != self.directory => {
+                format!("{name} (pid {pid}) has NCCLSCOPE_DIR={other}")
+            }
+            _ if is_off(seen.environment.get("NCCLSCOPE_MODE").map(String::as_str)) => {
+                format!("{name} (pid {pid}) has NCCLSCOPE_MODE=off")
+            }
+            _ => format!("{name} (pid {pid}) loaded the plugin, and what that said is above"),
+        }
+    }
+
+    /// What keeps a process's NCCL from the plugin.
+    fn fault(&self, seen: &Seen) -> Option<String> {
+        let library = seen.library.display();
+        let release = Release::of(&seen.library).ok().flatten();
+        if let Some(release) = release.as_ref().filter(|release| release.api().is_none()) {
+            return Some(format!("NCCL {} has no profiler interface ({library})", release.text));
+        }
+        let told = self.loading.plugin.to_string_lossy();
+        match seen.environment.get(PLUGIN) {
+            None => return Some(format!("{PLUGIN} is not set: what started it dropped it")),
+            Some(value) if *value != told => {
+                return Some(format!("{PLUGIN} was changed to {value}"));
+            }
+            Some(_) => {}
+        }
+        let Some(folder) = &self.loading.folder else {
+            let release = release.filter(|release| !release.takes_paths())?;
+            return Some(format!("NCCL {} loads no plugin by its path", release.text));
+        };
+        if seen.is_secure {
+            return Some(format!(
+                "the loader ignores {LIBRARY_PATH}: it runs setuid or with file capabilities"
+            ));
+        }
+        let listed = seen.environment.get(LIBRARY_PATH).map_or("", String::as_str);
+        if !std::env::split_paths(listed).any(|entry| entry == *folder) {
+            return Some(format!("{LIBRARY_PATH} lost {}", folder.display()));
+        }
+        (!seen.sees_plugin)
+            .then(|| format!("{}/{told} cannot be seen: another container?", folder.display()))
+    }
+}
+
+fn is_off(mode: Option<&str>) -> bool {
+    mode.is_some_and(|mode| mode.trim().eq_ignore_ascii_case("off"))
+}
+
+/// NCCL's line that it found no plugin, from the files that `NCCL_DEBUG_FILE` names (`%h` is the
+/// host, `%p` the process), if they were written since.
+pub(super) fn nccl_says(since: SystemTime) -> Option<String> {
+    let pattern = std::env::var("NCCL_DEBUG_FILE").ok()?;
+    let (folder, name) = pattern.rsplit_once('/').unwrap_or((".", &pattern));
+    let start = name.split('%').next()?;
+    let files = std::fs::read_dir(if folder.is_empty() { "/" } else { folder }).ok()?;
+    let logs = files.flatten().filter(|file| {
+        let is_new = file.metadata().and_then(|m| m.modified()).is_ok_and(|when| when >= since);
+        is_new && file.file_name().to_string_lossy().starts_with(start)
+    });
+    logs.take(256).find_map(|log| line_of(&log.path()))
+}
+
+fn line_of(log: &Path) -> Option<String> {
+    let mut bytes = Vec::new();
+    File::open(log).ok()?.take(LOG_MAX).read_to_end(&mut bytes).ok()?;
+    let text = String::from_utf8_lossy(&bytes);
+    let line = text.lines().find_map(|line| line.find(NOT_FOUND).map(|at| &line[at..]))?;
+    Some(line.trim_end().to_owned())
+}

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+How NCCL is made to load the plugin: by a bare name in `NCCL_PROFILER_PLUGIN`, and the plugin's
+folder at the head of `LD_LIBRARY_PATH`.
+
+It is the one form that each release from 2.23 on takes (`docs/loading.md`): 2.27.3 makes
+`libnccl-profiler-/a/path.so.so` of a path, and up to 2.25 a short name gets no prefix. The folder
+must not hand the job other libraries than it has now, nor contain what the loader gives a meaning
+to; where it would, the plugin gets a link in a folder of its own, in the user's cache.
+*/
+
+use crate::failure::Failure;
+use crate::plugin::{self, NAME};
+use std::ffi::{OsStr, OsString};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+
+/// The variable that names the plugin.
+pub(crate) const PLUGIN: &str = "NCCL_PROFILER_PLUGIN";
+/// Where the dynamic loader looks first.
+pub(crate) const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
+/// The plugins that ours loads behind itself.
+const CHAIN: &str = "NCCLSCOPE_CHAIN";
+/// NCCL keeps the value in 255 bytes with a final zero, and cuts a longer one silently
+/// (NCCL `src/plugin/plugin_open.cc:37@v2.30.7-1`).
+const VALUE_MAX: usize = 254;
+
+/// What to set.
+#[derive(Debug)]
+pub(crate) struct Loading {
+    /// The value of `NCCL_PROFILER_PLUGIN`.
+    pub(crate) plugin: OsString,
+    /// The folder that `LD_LIBRARY_PATH` begins with; none where the value is a path.
+    pub(crate) folder: Option<PathBuf>,
+    /// The value of `NCCLSCOPE_CHAIN`: the plugin that the variable named before.
+    pub(crate) chain: Option<String>,
+}
+
+impl Loading {
+    /// For the plugin that [`plugin::find`] finds, with a word to the user about what is special.
+    pub(crate) fn find() -> Result<Loading, Failure> {
+        let path = plugin::find()?;
+        let mut loading = Loading::of(&path)?;
+        if loading.folder.is_none() {
+            crate::failure::warn(format_args!(
+                "NCCL gets the plugin as {}, a path, which 2.27.3 does not load: put it into a \
+                 folder of its own, without `:`, `;` or `$` in its path",
+                path.display()
+            ));
+        }
+        let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+        loading.chain = set(PLUGIN).filter(|other| set(CHAIN).is_none() && is_another(other));
+        if let Some(other) = &loading.chain {
+            crate::failure::tell(format_args!(
+                "{PLUGIN} names {other}: it gets every callback too ({CHAIN})"
+            ));
+        }
+        Ok(loading)
+    }
+
+    /// For the plugin at `path`, an absolute one.
+    pub(crate) fn of(path: &Path) -> Result<Loading, Failure> {
+        let named = |folder, name: &OsStr| Loading {
+            plugin: name.to_owned(),
+            folder: Some(folder),
+            chain: None,
+        };
+        if let (Some(folder), Some(name)) = (path.parent(), path.file_name())
+            && is_library(name)
+            && can_be_listed(folder)
+            && has_nothing_else(folder, name)
+        {
+            return Ok(named(folder.to_owned(), name));
+        }
+        if let Some(folder) = folder_of_its_own(path) {
+            return Ok(named(folder, NAME.as_ref()));
+        }
+        let length = path.as_os_str().len();
+        if length > VALUE_MAX {
+            return Err(Failure::environment(format!(
+                "the plugin's path has {length} bytes, and NCCL cuts it at {VALUE_MAX}: copy \
+                 {NAME} to a shorter path and name it in NCCLSCOPE_PLUGIN"
+            )));
+        }
+        Ok(Loading { plugin: path.into(), folder: None, chain: None })
+    }
+
+    /// Every variable with the value that it gets here.
+    pub(crate) fn variables(&self) -> Vec<(&'static str, OsString)> {
+        let mut variables = vec![(PLUGIN, self.plugin.clone())];
+        if let Some(folder) = &self.folder {
+            let before = std::env::var_os(LIBRARY_PATH).unwrap_or_default();
+            variables.push((LIBRARY_PATH, at_the_head(folder, &before)));
+        }
+        variables.extend(self.chain.as_ref().map(|chain| (CHAIN, chain.into())));
+        variables
+    }
+}
+
+/// `LD_LIBRARY_PATH` with `folder` first. An empty entry means the working directory.
+fn at_the_head(folder: &Path, before: &OsStr) -> OsString {
+    let mut value = folder.as_os_str().to_owned();
+    let rest = before.as_bytes().strip_prefix(value.as_bytes());
+    if rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b":")) {
+        return before.to_owned();
+    }
+    if !before.is_empty() {
+        value.push(":");
+        value.push(before);
+    }
+    value
+}
+
+/// Whether NCCL 2.27.3 takes the name as it is.
+fn is_library(name: &OsStr) -> bool {
+    name.as_bytes().starts_with(b"lib") && name.as_bytes().ends_with(b".so")
+}
+
+/// Whether the loader reads the folder in a list as one entry, as it is (`ld.so(8)`).
+fn can_be_listed(folder: &Path) -> bool {
+    !folder.as_os_str().as_bytes().iter().any(|byte| b":;$".contains(byte))
+}
+
+/// Whether no other library of `folder` could take the place of one of the job's.
+fn has_nothing_else(folder: &Path, name: &OsStr) -> bool {
+    let Ok(entries) = std::fs::read_dir(folder) else { return false };
+    entries.flatten().map(|entry| entry.file_name()).all(|file| {
+        let text = file.to_string_lossy();
+        let is_ours = file == name || text == NAME || text == plugin::CARGO_NAME;
+        is_ours || !(text.ends_with(".so") || text.contains(".so."))
+    })
+}
+
+/// A folder with nothing but a link to the plugin, if the user has a place for it.
+fn folder_of_its_own(path: &Path) -> Option<PathBuf> {
+    let of = |name| std::env::var_os(name).filter(|folder| !folder.is_empty()).map(PathBuf::from);
+    let cache = of("XDG_CACHE_HOME").or_else(|| of("HOME").map(|home| home.join(".cache")))?;
+    let mut hasher = DefaultHasher::new();
+    path.hash(&mut hasher);
+    let folder = cache.join(format!("ncclscope/plugin/{:016x}", hasher.finish()));
+    (folder.is_absolute() && can_be_listed(&folder)).then_some(())?;
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).ok()?;
+    // What others can write would be loaded into the job.
+    let metadata = std::fs::symlink_metadata(&folder).ok()?;
+    let is_mine = metadata.uid() == rustix::process::geteuid().as_raw();
+    (metadata.is_dir() && is_mine && metadata.mode() & 0o022 == 0).then_some(())?;
+    link(path, &folder.join(NAME)).ok()?;
+    Some(folder)
+}
+
+/// Makes `to` a link to `from`, at once, as a job may be loading it.
+pub(crate) fn link(from: &Path, to: &Path) -> io::Result<()> {
+    if std::fs::read_link(to).is_ok_and(|there| there == from) {
+        return Ok(());
+    }
+    let mut new = to.as_os_str().to_owned();
+    new.push(format!(".{}", std::process::id()));
+    let new = PathBuf::from(new);
+    symlink(from, &new)?;
+    std::fs::rename(&new, to).inspect_err(|_| {
+        let _ = std::fs::remove_file(&new);
+    })
+}
+
+/// Whether a value of `NCCL_PROFILER_PLUGIN` names a plugin that is not ours.
+fn is_another(value: &str) -> bool {
+    let name = Path::new(value).file_name().unwrap_or_default();
+    let ours = [NAME, plugin::CARGO_NAME, "ncclscope", "libnccl-profiler.so"];
+    !value.eq_ignore_ascii_case("none")
+        && !is_static(value)
+        && !ours.iter().any(|ours| name == *ours)
+        && std::env::var_os("NCCLSCOPE_PLUGIN").is_none_or(|ours| ours != value)
+}
+
+/// NCCL takes each prefix of this word for it (`src/plugin/plugin_open.cc`).
+pub(crate) fn is_static(value: &str) -> bool {
+    !value.is_empty() && "STATIC_PLUGIN".starts_with(&value.to_ascii_uppercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_folder_comes_first_and_what_was_there_stays() {
+        let put = |before: &str| at_the_head(Path::new("/p q"), before.as_ref());
+        assert_eq!(put(""), "/p q");
+        assert_eq!(put("/a:/b"), "/p q:/a:/b");
+        assert_eq!(put("/a:"), "/p q:/a:");
+        // A run within a run.
+        assert_eq!(put("/p q:/a"), "/p q:/a");
+        assert_eq!(put("/p q"), "/p q");
+        assert_eq!(put("/p q2"), "/p q:/p q2");
+    }
+
+    #[test]
+    fn a_folder_that_has_other_libraries_is_not_put_on_the_path() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in [NAME, plugin::CARGO_NAME, "ncclscope", "notes.sort"] {
+            std::fs::write(dir.path().join(name), "").unwrap();
+        }
+        assert!(has_nothing_else(dir.path(), NAME.as_ref()));
+        for name in ["libcrypto.so.3", "libnccl.so"] {
+            std::fs::write(dir.path().join(name), "").unwrap();
+            assert!(!has_nothing_else(dir.path(), NAME.as_ref()));
+            std::fs::remove_file(dir.path().join(name)).unwrap();
+        }
+        for (folder, is_right) in [("/a b", true), ("/a:b", false), ("/a;b", false), ("/$x", false)]
+        {
+            assert_eq!(can_be_listed(Path::new(folder)), is_right, "{folder}");
+        }
+        assert!(is_library("libx.so".as_ref()) && !is_library("x.so".as_ref()));
+    }
+
+    #[test]
+    fn another_plugin_is_told_from_ours() {
+        for other in ["inspector", "/opt/libnccl-profiler-x.so", "libnccl-profiler-x.so"] {
+            assert!(is_another(other), "{other}");
+        }
+        for ours in ["none", "ncclscope", NAME, "/a/libnccl_profiler_ncclscope.so", "static"] {
+            assert!(!is_another(ours), "{ours}");
+        }
+    }
+}

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+//! NCCL's libraries: their release, and how it looks for a profiler plugin.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+/// The file that jobs load.
+pub(crate) const LIBRARY: &str = "libnccl.so.2";
+const VERSION: &[u8] = b"NCCL version ";
+
+/// A release.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Release {
+    major: u32,
+    minor: u32,
+    patch: u32,
+    /// As the library has it, such as `2.28.9+cuda12.9`.
+    pub(crate) text: String,
+}
+
+impl Release {
+    /// The release of a library; `None` where it does not say one.
+    pub(crate) fn of(library: &Path) -> io::Result<Option<Release>> {
+        let found = find_all(library, &[VERSION.to_vec()])?.into_iter().next().flatten();
+        Ok(found.as_deref().and_then(Release::parse))
+    }
+
+    /// Takes `2.28.9+cuda12.9`.
+    pub(crate) fn parse(text: &str) -> Option<Release> {
+        let number = text.split(['+', '-']).next()?;
+        let mut numbers = number.split('.').map(str::parse);
+        let (major, minor) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+        let patch = numbers.next().and_then(Result::ok).unwrap_or_default();
+        Some(Release { major, minor, patch, text: text.into() })
+    }
+
+    /// The minor number of NCCL 2.
+    pub(crate) fn minor(&self) -> u32 {
+        self.minor
+    }
+
+    /// As NCCL numbers its releases: 22809.
+    pub(crate) fn number(&self) -> u32 {
+        (self.major * 100 + self.minor) * 100 + self.patch
+    }
+
+    /// The highest profiler API of a release (NCCL `src/plugin/profiler.cc` at each tag).
+    pub(crate) fn api(&self) -> Option<u32> {
+        match (self.major, self.minor) {
+            (2, ..23) | (..2, _) => None,
+            (2, 23) => Some(1),
+            (2, 24 | 25) => Some(2),
+            (2, 26) => Some(3),
+            (2, 27) => Some(4),
+            (2, 28) => Some(5),
+            (2, 29 | 30) => Some(6),
+            _ => Some(7),
+        }
+    }
+
+    /// What the release asks the dynamic loader for, one after the other, given the value of
+    /// `NCCL_PROFILER_PLUGIN`; empty where it loads nothing. Measured (`docs/loading.md`,
+    /// `testing/rig/tests/loading.rs`) and read (`src/misc/profiler.cc@v2.23.4-1`,
+    /// `src/plugin/plugin_open.cc@v2.26.2-1`, `@v2.27.3-1`, `@v2.30.7-1`).
+    pub(crate) fn asks_for(&self, value: Option<&str>) -> Vec<String> {
+        let Some(value) = value.filter(|value| !value.is_empty()) else {
+            return vec!["libnccl-profiler.so".into()];
+        };
+        let prefixed = format!("libnccl-profiler-{value}.so");
+        let is_library = value.starts_with("lib") && value.ends_with(".so");
+        match (self.major, self.minor, self.patch) {
+            (2, ..=25, _) => vec![value.into()],
+            (2, 26, _) => vec![value.into(), prefixed],
+            (2, 27, ..=4) if is_library => vec![value.into()],
+            (2, 27, ..=4) => vec![prefixed],
+            (2, 28.., _) | (3.., ..) if value.eq_ignore_ascii_case("none") => vec![],
+            _ if is_library || value.contains('/') => vec![value.into()],
+            _ => vec![value.into(), prefixed],
+        }
+    }
+
+    /// Whether it takes a path in `NCCL_PROFILER_PLUGIN`.
+    pub(crate) fn takes_paths(&self) -> bool {
+        self.asks_for(Some("/p")).iter().any(|name| name == "/p")
+    }
+}
+
+/// What follows each of `patterns` in a file, up to the first byte that is not printable: the
+/// first place that has something there, or else an empty text; `None` where it does not occur.
+pub(crate) fn find_all(path: &Path, patterns: &[Vec<u8>]) -> io::Result<Vec<Option<String>>> {
+    // What is found may lie across two pieces.
+    const OVERLAP: usize = 256;
+    let mut file = File::open(path)?;
+    let mut found: Vec<Option<String>> = vec![None; patterns.len()];
+    let mut piece = Vec::new();
+    loop {
+        let keep = piece.len().saturating_sub(OVERLAP);
+        piece.drain(..keep);
+        if (&mut file).take(8 << 20).read_to_end(&mut piece)? == 0 {
+            return Ok(found);
+        }
+        for (pattern, found) in patterns.iter().zip(&mut found) {
+            if found.as_ref().is_none_or(String::is_empty) {
+                *found = find(&piece, pattern).or_else(|| found.take());
+            }
+        }
+    }
+}
+
+fn find(bytes: &[u8], pattern: &[u8]) -> Option<String> {
+    let first = *pattern.first()?;
+    let mut best = None;
+    let mut at = 0;
+    while let Some(next) = bytes.get(at..)?.iter().position(|&byte| byte == first) {
+        at += next;
+        if bytes[at..].starts_with(pattern) {
+            let rest = bytes.get(at + pattern.len()..)?;
+            let text: String = rest
+                .iter()
+                .take(64)
+                .take_while(|byte| byte.is_ascii_graphic())
+                .map(|&byte| char::from(byte))
+                .collect();
+            if !text.is_empty() && text.starts_with(|c: char| c.is_ascii_digit()) {
+                return Some(text);
+            }
+            best = Some(String::new());
+        }
+        at += 1;
+    }
+    best
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_found_wherever_it_lies() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lib");
+        let mut bytes = vec![b'N'; (8 << 20) - 5];
+        bytes.extend(b"NCCL version %s\0 NCCL version 2.28.9+cuda12.9\0");
+        std::fs::write(&path, &bytes).unwrap();
+        let found = find_all(&path, &[VERSION.to_vec(), b"absent".to_vec()]).unwrap();
+        assert_eq!(found, [Some("2.28.9+cuda12.9".into()), None]);
+        let release = Release::of(&path).unwrap().unwrap();
+        assert_eq!((release.minor(), release.number()), (28, 22809));
+    }
+
+    #[test]
+    fn releases_and_their_api() {
+        let api = |text: &str| Release::parse(text).unwrap().api();
+        let pairs = [(22, None), (23, Some(1)), (27, Some(4)), (30, Some(6)), (32, Some(7))];
+        for (minor, version) in pairs {
+            assert_eq!(api(&format!("2.{minor}.1")), version);
+        }
+        assert_eq!((api("1.9.0"), api("3.0.0")), (None, Some(7)));
+    }
+
+    #[test]
+    fn each_release_has_its_own_way_to_a_plugin() {
+        let asks = |release: &str, value| Release::parse(release).unwrap().asks_for(Some(value));
+        let (path, bare) = ("/a/libx.so", "libx.so");
+        let takes = |release: &str| Release::parse(release).unwrap().takes_paths();
+        for release in ["2.23.4", "2.26.5", "2.27.3", "2.27.7", "2.32.3", "3.0.0"] {
+            assert_eq!(asks(release, bare)[0], bare, "{release}");
+            assert_eq!(asks(release, ""), ["libnccl-profiler.so"], "{release}");
+            assert_eq!(takes(release), release != "2.27.3");
+        }
+        assert_eq!(asks("2.25.1", "x"), ["x"]);
+        assert_eq!(asks("2.27.3+cuda12.9", path), ["libnccl-profiler-/a/libx.so.so"]);
+        assert_eq!(asks("2.27.5", path), [path]);
+        assert_eq!(asks("2.30.7", "x"), ["x", "libnccl-profiler-x.so"]);
+        assert_eq!((asks("2.28.3", "NONE").len(), asks("2.27.7", "none").len()), (0, 2));
+    }
+}
