@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How each NCCL release finds a profiler plugin (`docs/loading.md`), and that `ncclscope run` makes
+//! each load ours.
+
+use rig::job::Job;
+use rig::{build, wheel};
+use std::ffi::OsString;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const NAME: &str = "libnccl-profiler-ncclscope.so";
+
+/// The tool, and folders with the plugin under several names.
+struct Place {
+    tool: PathBuf,
+    built: PathBuf,
+    folder: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Place {
+        build::artifacts().expect("the stand-in builds");
+        let built = build::package("ncclscope-plugin").expect("the plugin builds");
+        let tool = build::package("ncclscope-cli").expect("the tool builds");
+        let place = Place {
+            tool,
+            built: built.join("libnccl_profiler_ncclscope.so"),
+            folder: tempfile::tempdir().expect("a folder"),
+        };
+        for name in [NAME, "plugin.so"] {
+            symlink(&place.built, place.folder.path().join(name)).expect("a link");
+        }
+        place
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).to_str().expect("text").to_owned()
+    }
+
+    /// Whether one rank, alone, loads the plugin with these variables.
+    fn loads(&self, nccl: &Path, variables: &[(&str, &str)]) -> bool {
+        let record = tempfile::tempdir().expect("a folder");
+        let mut job = Job::new(nccl).expect("the stand-in builds").hosts(1);
+        for (name, value) in variables {
+            job = job.env(name, value);
+        }
+        let job = job.env("NCCLSCOPE_DIR", record.path()).env("NCCLSCOPE_CONTROL", "off");
+        job.steps(["allreduce:256"]).run().expect("it starts").expect_success();
+        records(record.path()) > 0
+    }
+
+    /// `ncclscope run` of two ranks, as its user has it.
+    fn run(&self, nccl: &Path, record: &Path, variables: &[(&str, &str)]) -> Output {
+        let mut command = Command::new(self.tool.join("ncclscope"));
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("NCCL") {
+                command.env_remove(name);
+            }
+        }
+        command.args(["run", "-o"]).arg(record).arg("--").args(["env"]);
+        command
+            .args(variables.iter().map(|(name, value)| OsString::from(format!("{name}={value}"))));
+        command
+            .arg(self.tool.join("job"))
+            .arg("--nccl")
+            .arg(nccl)
+            .args(["allreduce:4096", "sleep:300"]);
+        let output = command.env("NCCLSCOPE_PLUGIN", &self.built).output();
+        let output = output.expect("the tool starts");
+        assert!(output.status.success(), "{output:?}");
+        output
+    }
+}
+
+fn records(folder: &Path) -> usize {
+    let files = std::fs::read_dir(folder).expect("a folder").flatten();
+    files.filter(|file| file.path().extension().is_some_and(|end| end == "nscope")).count()
+}
+
+/// Releases in order, as numbers.
+fn number(version: &str) -> Vec<u32> {
+    version.split('.').map(|part| part.parse().expect("a number")).collect()
+}
+
+/// The table of `docs/loading.md`, on the releases that changed it, their neighbours and the newest.
+#[test]
+fn each_release_looks_for_a_plugin_in_its_own_way() {
+    let place = Place::new();
+    let (folder, path) = (place.folder.path().to_str().expect("text"), place.path(NAME));
+    let (odd, links) = (place.path("plugin.so"), place.path("links"));
+    let mut link = Command::new(place.tool.join("ncclscope"));
+    link.args(["plugin-path", "--link", &links]).env("NCCLSCOPE_PLUGIN", &place.built);
+    assert!(link.status().expect("the tool starts").success());
+    let list = ("LD_LIBRARY_PATH", folder);
+    let plugin = "NCCL_PROFILER_PLUGIN";
+    for version in ["2.23.4", "2.25.1", "2.26.5", "2.27.3", "2.27.7", "2.28.9", "2.32.3"] {
+        let Some(nccl) = wheel::find_or_skip(version) else { continue };
+        let has_paths = version != "2.27.3";
+        // What is set, and whether the release loads the plugin.
+        let cases: [(&[(&str, &str)], bool); 8] = [
+            (&[(plugin, NAME), list], true),
+            (&[(plugin, NAME)], false),
+            (&[(plugin, &path), list], has_paths),
+            (&[(plugin, "ncclscope"), list], number(version) >= number("2.26.0")),
+            (&[(plugin, "plugin.so"), list], has_paths),
+            // No variable names it: the link that the tool makes is NCCL's default.
+            (&[("LD_LIBRARY_PATH", &links)], true),
+            // The SONAME of what the process has already, in whatever file.
+            (&[(plugin, NAME), ("LD_PRELOAD", &odd)], true),
+            (&[(plugin, "STATIC_PLUGIN"), ("LD_PRELOAD", &odd)], has_paths),
+        ];
+        for (variables, loads) in cases {
+            assert_eq!(place.loads(&nccl, variables), loads, "{version} {variables:?}");
+        }
+    }
+}
+
+#[test]
+fn run_records_on_every_release() {
+    let place = Place::new();
+    for version in wheel::TESTED {
+        let Some(nccl) = wheel::find_or_skip(version) else { continue };
+        let record = tempfile::tempdir().expect("a folder");
+        let output = place.run(&nccl, record.path(), &[]);
+        assert_eq!(records(record.path()), 2, "{version} {output:?}");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(said.contains("NCCLSCOPE REPORT") && said.contains(version), "{version} {said}");
+    }
+}
+
+/// What a user of torch 2.8 saw before: nothing, and no word why.
+#[test]
+fn run_says_why_there_is_no_recording() {
+    let place = Place::new();
+    let Some(nccl) = wheel::find_or_skip("2.27.3") else { return };
+    let path = place.path(NAME);
+    for (variables, says) in [
+        (
+            vec![("NCCL_PROFILER_PLUGIN", &*path)],
+            format!("NCCL_PROFILER_PLUGIN was changed to {path}"),
+        ),
+        (vec![("LD_LIBRARY_PATH", "/usr/lib")], "LD_LIBRARY_PATH lost ".to_owned()),
+        (vec![("NCCLSCOPE_MODE", "off")], "has NCCLSCOPE_MODE=off".to_owned()),
+    ] {
+        let record = tempfile::tempdir().expect("a folder");
+        let output = place.run(&nccl, record.path(), &variables);
+        let said = String::from_utf8_lossy(&output.stderr);
+        let lines: Vec<_> = said.lines().filter(|line| line.starts_with("ncclscope: ")).collect();
+        let [line] = lines[..] else { panic!("{variables:?} {said}") };
+        assert!(line.contains("no rank wrote a recording: ") && line.contains(&says), "{line}");
+    }
+}
