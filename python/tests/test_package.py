@@ -33,15 +33,6 @@ class Finding(unittest.TestCase):
             with self.assertRaisesRegex(ncclscope.Error, "/nowhere.so, which is no file"):
                 ncclscope.plugin_path()
 
-    def test_a_path_that_nccl_would_cut_is_refused(self) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            deep = Path(folder, "d" * 120, "e" * 120)
-            deep.mkdir(parents=True)
-            plugin = shutil.copy(PLUGIN, deep / _plugin.NAMES[0])
-            with mock.patch.dict(os.environ, NCCLSCOPE_PLUGIN=str(plugin)):
-                with self.assertRaisesRegex(ncclscope.Error, "NCCL cuts it at 254"):
-                    ncclscope.plugin_path()
-
     def test_it_lies_beside_the_tool_on_path(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             (tool, plugin) = (Path(folder, "bin/ncclscope"), Path(folder, "lib", _plugin.NAMES[0]))
@@ -60,13 +51,57 @@ class Finding(unittest.TestCase):
             self.assertEqual((done.returncode, done.stderr), (0, ""))
             script = done.stdout + 'printf "%s|%s" "$NCCL_PROFILER_PLUGIN" "$NCCLSCOPE_DIR"'
             said = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
-            self.assertEqual(said.stdout, f"{PLUGIN}|{runs}")
+            self.assertEqual(said.stdout, f"{_plugin.NAMES[0]}|{runs}")
             self.assertTrue(runs.is_dir())
         done = python("-m", "ncclscope", "--plugin-path", NCCLSCOPE_PLUGIN=PLUGIN)
         self.assertEqual(done.stdout, f"{PLUGIN}\n")
         done = python("-m", "ncclscope", "--plugin-path", NCCLSCOPE_PLUGIN="/nowhere.so")
         self.assertEqual((done.returncode, done.stdout), (4, ""))
         self.assertIn("ncclscope: NCCLSCOPE_PLUGIN names", done.stderr)
+
+
+class Loading(unittest.TestCase):
+    """What every release of NCCL takes: a bare name, and a folder of the loader's path."""
+
+    def of(self, folder: Path, name: str = _plugin.NAMES[0], **env: str) -> tuple[str, str]:
+        folder.mkdir(exist_ok=True)
+        plugin = folder / name
+        plugin.touch()
+        script = (
+            'eval "$($0 -m ncclscope --env)"; '
+            'printf "%s|%s" "$NCCL_PROFILER_PLUGIN" "$LD_LIBRARY_PATH"'
+        )
+        kept = {k: v for k, v in os.environ.items() if k != "LD_LIBRARY_PATH"}
+        own = {"XDG_CACHE_HOME": str(folder.parent / "cache"), "NCCLSCOPE_PLUGIN": str(plugin)}
+        command = ["sh", "-c", script, sys.executable]
+        done = subprocess.run(
+            command, env={**kept, **own, **env}, capture_output=True, text=True, check=True
+        )
+        value, _, listed = done.stdout.partition("|")
+        return value, listed
+
+    def test_what_the_loaders_path_had_stays(self) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name, "a folder")
+            self.assertEqual(self.of(folder), (_plugin.NAMES[0], str(folder)))
+            told = self.of(folder, LD_LIBRARY_PATH="/x y:/z")
+            self.assertEqual(told, (_plugin.NAMES[0], f"{folder}:/x y:/z"))
+
+    def test_other_folders_get_a_link_in_one_of_the_users(self) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            Path(name, "mixed").mkdir()
+            Path(name, "mixed/libcrypto.so.3").touch()
+            places = (("colon:", _plugin.NAMES[0]), ("mixed", _plugin.NAMES[0]), ("odd", "x.so"))
+            for folder, file in places:
+                for _ in range(2):
+                    value, listed = self.of(Path(name, folder), file)
+                    self.assertTrue(listed.startswith(f"{name}/cache/ncclscope/plugin/"), listed)
+                    link = Path(listed, value).resolve()
+                    self.assertEqual(link, Path(name, folder, file).resolve())
+            shutil.rmtree(Path(name, "cache"))
+            Path(name, "cache").touch()
+            odd = str(Path(name, "odd/x.so"))
+            self.assertEqual(self.of(Path(name, "odd"), "x.so"), (odd, ""))
 
 
 class Calling(unittest.TestCase):
@@ -87,6 +122,33 @@ class Calling(unittest.TestCase):
         for told in ("", "none"):
             said = self.refuses("ncclscope.start()", NCCL_PROFILER_PLUGIN=told)
             self.assertIn(f"{ncclscope.OFF} NCCL loads no plugin", said)
+
+    def test_a_loaders_path_that_was_reset_does_no_harm(self) -> None:
+        # As in a process whose launcher kept the one variable and dropped the other.
+        env = {"NCCL_PROFILER_PLUGIN": _plugin.NAMES[0], "NCCLSCOPE_PLUGIN": PLUGIN}
+        code = f"ncclscope.is_started(); print(ctypes.CDLL({_plugin.NAMES[0]!r})._name)"
+        self.assertEqual(self.says(code, **env), _plugin.NAMES[0])
+
+    def test_a_process_that_had_no_variable_loads_it(self) -> None:
+        code = f"""if True:
+            ncclscope.load("runs")
+            # What NCCL does, each release.
+            c = ctypes.CDLL(os.environ["NCCL_PROFILER_PLUGIN"])
+            same = c.ncclscope_stop, ncclscope._plugin.library().c.ncclscope_stop
+            one, other = (ctypes.cast(f, ctypes.c_void_p).value for f in same)
+            print(one == other, os.environ["NCCLSCOPE_DIR"] == os.path.abspath("runs"))
+            print(os.environ.get("NCCLSCOPE_CHAIN"))
+            # And one that it starts, by the loader's path.
+            import subprocess, sys
+            c = "import ctypes; ctypes.CDLL({_plugin.NAMES[0]!r}); print('child')"
+            subprocess.run([sys.executable, "-c", c], check=True)
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            env = {"NCCLSCOPE_PLUGIN": PLUGIN, "XDG_CACHE_HOME": folder, "PYTHONUNBUFFERED": "1"}
+            code = f"os.chdir({folder!r})\n" + code
+            self.assertEqual(self.says(code, **env).split(), ["True", "True", "None", "child"])
+            said = self.says(code, **env, NCCL_PROFILER_PLUGIN="libother.so").split()
+            self.assertEqual(said, ["True", "True", "libother.so", "child"])
 
     def test_what_is_no_plugin_is_named(self) -> None:
         libc = "libc.so.6"

@@ -10,8 +10,8 @@ that NCCL loaded, or that it will load with the first communicator:
         train_some_steps()
     ncclscope.dump("/tmp/steps")   # a copy of the recording, for the tool
 
-``NCCL_PROFILER_PLUGIN`` must name the plugin before the first communicator is made:
-``python -m ncclscope --env`` prints the variable. For PyTorch's profiler see `ncclscope.torch`.
+NCCL must find the plugin when the first communicator is made: by the variables that
+``python -m ncclscope --env`` prints, or after `load`. For PyTorch's profiler see `ncclscope.torch`.
 
 All functions may be called from any thread, and act on the whole process. Each raises `Error`
 where the plugin cannot do it.
@@ -25,6 +25,7 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Optional, Union
 
+from . import _plugin
 from ._plugin import BAD, OFF, SYSTEM, Error, library, plugin_path
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ __all__ = [
     "Error",
     "dump",
     "is_started",
+    "load",
     "mark",
     "on_hang",
     "plugin_path",
@@ -53,6 +55,16 @@ __all__ = [
 def version() -> str:
     """The plugin's version, such as ``0.1.0``."""
     return library().version()
+
+
+def load(output: Union[str, os.PathLike[str], None] = None) -> None:
+    """Has NCCL load the plugin in this process, and in those that it starts from here on.
+
+    For where no variable could be set before Python began; to be called before the first
+    communicator is made, as NCCL looks for a plugin once. ``output`` is the directory of the
+    recordings, which is made. What ``NCCL_PROFILER_PLUGIN`` named before is chained.
+    """
+    _plugin.load(output)
 
 
 def start(

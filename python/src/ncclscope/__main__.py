@@ -7,8 +7,9 @@ import argparse
 import os
 import shlex
 import sys
+from typing import Optional
 
-from ._plugin import Error, plugin_path
+from ._plugin import Error, plugin_path, variables
 from ._tool import tool_path
 
 
@@ -23,20 +24,26 @@ def main() -> int:
     if args.output is not None and not args.env:
         parser.error("-o is for --env")
     try:
-        path = plugin_path()
         if args.tool_path:
-            path = tool_path(str(path))
+            print(tool_path(str(plugin_path())))
+        elif args.plugin_path:
+            print(plugin_path())
+        else:
+            print_environment(args.output)
     except Error as error:
         print(f"ncclscope: {error}", file=sys.stderr)
         return 4
-    if args.plugin_path or args.tool_path:
-        print(path)
-        return 0
-    print(f"export NCCL_PROFILER_PLUGIN={shlex.quote(str(path))}")
-    if args.output is not None:
-        os.makedirs(args.output, exist_ok=True)
-        print(f"export NCCLSCOPE_DIR={shlex.quote(os.path.abspath(args.output))}")
     return 0
+
+
+def print_environment(output: Optional[str]) -> None:
+    """Lines for a shell, which may be another machine's: its own loader's path is kept."""
+    for name, value in variables(before="").items():
+        rest = f'"${{{name}:+:${name}}}"' if name == "LD_LIBRARY_PATH" else ""
+        print(f"export {name}={shlex.quote(value)}{rest}")
+    if output is not None:
+        os.makedirs(output, exist_ok=True)
+        print(f"export NCCLSCOPE_DIR={shlex.quote(os.path.abspath(output))}")
 
 
 if __name__ == "__main__":

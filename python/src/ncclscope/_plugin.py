@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import os
 import shutil
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, Union
 
 #: Nothing is recorded in this process.
 OFF = 1
@@ -17,8 +18,10 @@ BAD = 2
 SYSTEM = 3
 
 NAMES = ("libnccl-profiler-ncclscope.so", "libnccl_profiler_ncclscope.so")
-# NCCL cuts a longer path silently (src/plugin/plugin_open.cc:37@v2.30.7-1).
-PATH_MAX = 254
+#: What NCCL loads where no variable names a plugin.
+DEFAULT = "libnccl-profiler.so"
+# NCCL cuts a longer value silently (src/plugin/plugin_open.cc:37@v2.30.7-1).
+VALUE_MAX = 254
 
 
 class Error(Exception):
@@ -49,15 +52,7 @@ def plugin_path() -> Path:
             f"cannot find {NAMES[0]}: install a wheel that has it, put ncclscope on PATH, or name "
             "the file in NCCLSCOPE_PLUGIN",
         )
-    path = Path(os.path.abspath(found))
-    length = len(os.fsencode(path))
-    if length > PATH_MAX:
-        raise Error(
-            SYSTEM,
-            f"the plugin's path has {length} bytes, and NCCL cuts it at {PATH_MAX}: copy "
-            f"{NAMES[0]} to a shorter path and name it in NCCLSCOPE_PLUGIN",
-        )
-    return path
+    return Path(os.path.abspath(found))
 
 
 def _places() -> list[list[Path]]:
@@ -78,6 +73,63 @@ def _in_directories(directories: list[Path]) -> Optional[Path]:
     files = [directory / name for directory in directories for name in NAMES]
     files = [file for file in files if file.is_file()]
     return max(files, key=lambda file: file.stat().st_mtime_ns, default=None)
+
+
+def variables(before: Optional[str] = None) -> dict[str, str]:
+    """What makes every release of NCCL load the plugin: a bare name, and its folder at the head of
+    the loader's path (``docs/loading.md``), which is ``before``, else this process's."""
+    path = plugin_path()
+    folder, name = path.parent, path.name
+    if name != NAMES[0] or not _can_be_listed(folder):
+        own = _folder_of_its_own(path)
+        if own is None:
+            return _by_path(path)
+        folder, name = own, NAMES[0]
+    there = os.environ.get("LD_LIBRARY_PATH", "") if before is None else before
+    if there.split(":")[0] != str(folder):
+        there = f"{folder}:{there}" if there else str(folder)
+    return {"NCCL_PROFILER_PLUGIN": name, "LD_LIBRARY_PATH": there}
+
+
+def _by_path(path: Path) -> dict[str, str]:
+    length = len(os.fsencode(path))
+    if length > VALUE_MAX:
+        raise Error(
+            SYSTEM,
+            f"the plugin's path has {length} bytes, and NCCL cuts it at {VALUE_MAX}: copy "
+            f"{NAMES[0]} to a shorter path and name it in NCCLSCOPE_PLUGIN",
+        )
+    return {"NCCL_PROFILER_PLUGIN": str(path)}
+
+
+def _can_be_listed(folder: Path) -> bool:
+    """Whether the loader reads the folder as one entry, and finds no other library in it."""
+    if any(letter in str(folder) for letter in ":;$"):
+        return False
+    try:
+        files = os.listdir(folder)
+    except OSError:
+        return False
+    return not [f for f in files if f not in NAMES and (f.endswith(".so") or ".so." in f)]
+
+
+def _folder_of_its_own(path: Path) -> Optional[Path]:
+    """A folder of the user's with nothing but a link to the plugin."""
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
+    folder = Path(cache, "ncclscope/plugin", digest)
+    new = folder / f"{NAMES[0]}.{os.getpid()}"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        about = folder.lstat()
+        # What others can write would be loaded into the job.
+        if about.st_uid != os.geteuid() or about.st_mode & 0o022:
+            return None
+        new.symlink_to(path)
+        new.rename(folder / NAMES[0])
+    except OSError:
+        return None
+    return folder if _can_be_listed(folder) else None
 
 
 _HangListener = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_void_p)
@@ -242,15 +294,38 @@ def _loaded(told: str) -> list[str]:
 
 def _to_be_loaded(told: str) -> Library:
     """Opens what NCCL will: the same file has the same state."""
-    if not told or told.lower() == "none":
-        raise Error(
-            OFF,
-            "NCCL loads no plugin: set NCCL_PROFILER_PLUGIN before the first communicator is made "
-            "(python -m ncclscope --env prints it)",
-        )
+    if told.lower() == "none":
+        raise Error(OFF, f"NCCL loads no plugin: NCCL_PROFILER_PLUGIN is {told}")
     if "/" in told:
         return Library(told)
-    try:
-        return Library(told)
-    except Error:
-        return Library(f"libnccl-profiler-{told}.so")
+    names = [told, f"libnccl-profiler-{told}.so"] if told else [DEFAULT]
+    for name in names:
+        try:
+            return Library(name)
+        except Error:
+            continue
+    if told == NAMES[0]:
+        # The loader's path was reset. NCCL finds what is loaded by its SONAME.
+        return Library(str(plugin_path()))
+    raise Error(
+        OFF,
+        "NCCL loads no plugin: before the first communicator is made, call ncclscope.load() or set "
+        "the variables that `python -m ncclscope --env` prints",
+    )
+
+
+def load(output: Union[str, os.PathLike[str], None] = None) -> Library:
+    """See `ncclscope.load`."""
+    told = os.environ.get("NCCL_PROFILER_PLUGIN") or ""
+    if not _loaded(NAMES[0]):
+        # What is loaded has the name, by its SONAME, whatever the loader's path was at the start.
+        Library(str(plugin_path()))
+    if os.path.basename(told) not in ("", "ncclscope", DEFAULT, *NAMES) and told.lower() != "none":
+        os.environ.setdefault("NCCLSCOPE_CHAIN", told)
+    # The path is for processes that this one starts.
+    os.environ.update(variables())
+    os.environ["NCCL_PROFILER_PLUGIN"] = NAMES[0]
+    if output is not None:
+        os.makedirs(output, exist_ok=True)
+        os.environ["NCCLSCOPE_DIR"] = os.path.abspath(output)
+    return library()

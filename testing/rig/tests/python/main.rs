@@ -50,6 +50,19 @@ fn the_package_finds_and_calls_the_plugin() {
 }
 
 #[test]
+fn a_process_without_a_variable_loads_the_plugin_itself() {
+    let cuda = &build::artifacts().expect("the stand-in builds").cuda;
+    let releases = ["2.23.4", "2.27.3", "2.32.3"];
+    let found: Vec<_> = releases.iter().filter_map(|v| wheel::find_or_skip(v)).collect();
+    if found.is_empty() {
+        return;
+    }
+    let nccl = std::env::join_paths(found).expect("no colons");
+    let variables = [("NCCLSCOPE_TEST_CUDA", &**cuda), ("NCCLSCOPE_TEST_NCCL", Path::new(&nccl))];
+    run(Path::new("python3"), "test_loading.py", &variables);
+}
+
+#[test]
 fn profiles_of_torch_show_nccl() {
     for python in torch("NCCLSCOPE_TEST_TORCH_PYTHON", true) {
         let Some(said) = profiles(&python) else { return };
