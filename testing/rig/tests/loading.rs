@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How each NCCL release finds a profiler plugin (`docs/loading.md`), and that `ncclscope run` makes
+//! How each NCCL release finds a profiler plugin (`docs/loading.md`), and that `ncclscope run` has
 //! each load ours.
 
 use rig::job::Job;
@@ -83,7 +83,7 @@ fn number(version: &str) -> Vec<u32> {
     version.split('.').map(|part| part.parse().expect("a number")).collect()
 }
 
-/// The table of `docs/loading.md`, on the releases that changed it, their neighbours and the newest.
+/// The table of `docs/loading.md`, on releases that changed it, their neighbours and the newest.
 #[test]
 fn each_release_looks_for_a_plugin_in_its_own_way() {
     let place = Place::new();
