@@ -27,6 +27,7 @@ from typing import Any, Optional
 import torch
 from profile_rank import INSIDE, NOTED
 
+from ncclscope._plugin import variables
 from ncclscope._tool import tool_path
 
 HERE = Path(__file__).parent
@@ -70,7 +71,7 @@ Trace = dict[str, Any]
 def running(mode: str, folder: Path, **env: str) -> Iterator[list["subprocess.Popen[bytes]"]]:
     """Two ranks, which must end well."""
     kept = {name: text for name, text in os.environ.items() if not name.startswith("NCCL_")}
-    kept.update(NCCL, NCCL_PROFILER_PLUGIN=os.environ["NCCLSCOPE_PLUGIN"], NCCLSCOPE_START="off")
+    kept.update(NCCL, **variables(), NCCLSCOPE_START="off")
     kept.update(NCCLSCOPE_DIR=str(folder / "run"), NCCLSCOPE_CONTROL=str(folder / "control"))
     ranks = []
     for rank in range(2):

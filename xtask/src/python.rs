@@ -111,6 +111,40 @@ const TORCH: Venv = Venv {
     modules: &["torch", "hta.trace_analysis"],
 };
 
+/// The PyTorch that brings NCCL 2.27.3, which takes no path of a plugin (`docs/loading.md`).
+const TORCH_2_8: Venv = Venv {
+    folder: "torch28-venv",
+    packages: &[
+        "torch==2.8.0",
+        "typing_extensions==4.16.0",
+        "filelock==4.2.11",
+        "sympy==1.14.0",
+        "mpmath==1.3.0",
+        "networkx==3.6.1",
+        "jinja2==3.1.6",
+        "markupsafe==3.0.4",
+        "fsspec==2026.9.0",
+        "numpy==2.4.6",
+        "setuptools",
+        "nvidia-cublas-cu12==12.8.4.1",
+        "nvidia-cuda-cupti-cu12==12.8.90",
+        "nvidia-cuda-nvrtc-cu12==12.8.93",
+        "nvidia-cuda-runtime-cu12==12.8.90",
+        "nvidia-cudnn-cu12==9.10.2.21",
+        "nvidia-cufft-cu12==11.3.3.83",
+        "nvidia-cufile-cu12==1.13.1.3",
+        "nvidia-curand-cu12==10.3.9.90",
+        "nvidia-cusolver-cu12==11.7.3.90",
+        "nvidia-cusparse-cu12==12.5.8.93",
+        "nvidia-cusparselt-cu12==0.7.1",
+        "nvidia-nccl-cu12==2.27.3",
+        "nvidia-nvjitlink-cu12==12.8.93",
+        "nvidia-nvtx-cu12==12.8.90",
+    ],
+    alone: true,
+    modules: &["torch"],
+};
+
 /// The oldest PyTorch that this Python can load.
 const OLD_TORCH: Venv = Venv {
     folder: "torch-old-venv",
@@ -128,17 +162,20 @@ const OLD_TORCH: Venv = Venv {
     modules: &["torch"],
 };
 
-/// The variables that lead tests to a PyTorch.
-const TORCHES: [(&str, &Venv); 2] =
-    [("NCCLSCOPE_TEST_TORCH_PYTHON", &TORCH), ("NCCLSCOPE_TEST_OLD_TORCH_PYTHON", &OLD_TORCH)];
+/// The variables that lead tests to a PyTorch, or to several, apart by colons.
+const TORCHES: [(&str, &[&Venv]); 2] = [
+    ("NCCLSCOPE_TEST_TORCH_PYTHON", &[&TORCH, &TORCH_2_8]),
+    ("NCCLSCOPE_TEST_OLD_TORCH_PYTHON", &[&OLD_TORCH]),
+];
 
 /// `cargo xtask torch`.
 pub(crate) fn torch(args: &[String]) -> Outcome {
     if !args.is_empty() {
         return Err(Box::new(Usage("torch takes no arguments".into())));
     }
-    for (variable, venv) in TORCHES {
-        println!("{variable}={}", venv.make()?.display());
+    for (variable, venvs) in TORCHES {
+        let pythons = venvs.iter().map(|venv| venv.make()).collect::<Outcome<Vec<_>>>()?;
+        println!("{variable}={}", std::env::join_paths(pythons)?.display());
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -148,15 +185,21 @@ pub(crate) fn ordinary() -> Outcome<PathBuf> {
     READERS.make()
 }
 
-/// The Pythons with PyTorch that are there, each with its variable.
+/// The Pythons with PyTorch that are there, as each variable names them.
 pub(crate) fn with_torch() -> Outcome<Vec<(&'static str, PathBuf)>> {
     let mut there = Vec::new();
-    for (variable, venv) in TORCHES {
-        let python = venv.python()?;
-        if venv.works(&python) {
-            there.push((variable, python));
-        } else {
-            println!("no {}: `cargo xtask torch` makes it; its tests are skipped", venv.folder);
+    for (variable, venvs) in TORCHES {
+        let mut pythons = Vec::new();
+        for venv in venvs {
+            let python = venv.python()?;
+            if venv.works(&python) {
+                pythons.push(python);
+            } else {
+                println!("no {}: `cargo xtask torch` makes it; its tests are skipped", venv.folder);
+            }
+        }
+        if !pythons.is_empty() {
+            there.push((variable, std::env::join_paths(pythons)?.into()));
         }
     }
     Ok(there)

@@ -27,10 +27,19 @@ import warnings
 from pathlib import Path
 from typing import Any, Callable, Optional, TypeVar
 
-from . import _kineto
+from . import _abort, _kineto, on_hang
+from ._abort import Hung
 from ._plugin import OFF, SYSTEM, Error, library
 
-__all__ = ["WindowObserver", "ask_external_ids", "kineto_attach", "merge_into", "profile_hook"]
+__all__ = [
+    "Hung",
+    "WindowObserver",
+    "abort_on_hang",
+    "ask_external_ids",
+    "kineto_attach",
+    "merge_into",
+    "profile_hook",
+]
 
 _Profiler = TypeVar("_Profiler")
 
@@ -61,6 +70,21 @@ def kineto_attach(*, required: bool = False) -> bool:
         warnings.warn(f"NCCL is not shown live in profiles: {error}", stacklevel=2)
         return False
     return True
+
+
+def abort_on_hang(listener: Optional[Callable[[dict[str, Any]], None]] = None) -> None:
+    """Makes a job that hangs in NCCL raise `Hung` instead of waiting.
+
+    When the plugin's watchdog reports a stuck operation (``NCCLSCOPE_HANG_SEC``), all NCCL process
+    groups of this process are aborted, and the thread that called this, as a rule the main one,
+    gets `Hung`: at once, or as soon as the call into torch or CUDA that it is in returns, which the
+    abort brings about. Drills abort nothing. ``listener`` gets every report, as from
+    `ncclscope.on_hang`, whose listener this takes the place of. Needs torch 2.6 or later.
+    """
+    _abort.check_torch()
+    guard = _abort.Guard(threading.get_ident(), listener)
+    on_hang(guard.told)
+    guard.start()
 
 
 def ask_external_ids() -> bool:

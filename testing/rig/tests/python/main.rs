@@ -70,6 +70,14 @@ fn profiles_of_torch_show_nccl() {
     }
 }
 
+#[test]
+fn a_hung_job_of_torch_raises() {
+    for python in torch("NCCLSCOPE_TEST_TORCH_PYTHON", true) {
+        let cuda = &build::artifacts().expect("the stand-in builds").cuda;
+        run(&python, "test_abort.py", &[("NCCLSCOPE_TEST_CUDA", &**cuda)]);
+    }
+}
+
 /// The oldest has no headers of Kineto: its traces are merged.
 #[test]
 fn profiles_of_older_torches_show_nccl() {
