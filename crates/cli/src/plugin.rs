@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Finds the plugin: `NCCLSCOPE_PLUGIN`, beside this executable, or in `../lib`.
+Finds the plugin: `NCCLSCOPE_PLUGIN`, beside this executable, in `../lib`, or in `..`, where the
+Python package has it.
 
 Cargo names the library `libnccl_profiler_ncclscope.so`; NCCL finds a plugin by a name with dashes.
 Where only Cargo's is there, or it is newer, the other name is made beside it.
@@ -38,10 +39,10 @@ fn locate() -> Result<PathBuf, Failure> {
     let executable = std::env::current_exe()
         .map_err(|e| Failure::environment(format!("cannot tell where this program is: {e}")))?;
     let here = executable.parent().unwrap_or_else(|| Path::new("."));
-    let directories = [here.to_owned(), here.join("../lib")];
+    let directories = [here.to_owned(), here.join("../lib"), here.join("..")];
     directories.iter().find_map(|directory| in_directory(directory)).ok_or_else(|| {
         Failure::environment(format!(
-            "cannot find {NAME} beside {} or in ../lib: install it there, or name it in \
+            "cannot find {NAME} beside {}, in ../lib or in ..: install it there, or name it in \
              NCCLSCOPE_PLUGIN",
             executable.display()
         ))

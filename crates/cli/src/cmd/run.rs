@@ -28,7 +28,7 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 use watch::{Seen, Watch};
 use why::{Case, nccl_says};
 
@@ -60,7 +60,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         versions: Versions { ncclscope: env!("CARGO_PKG_VERSION") },
     };
     save(&directory, &file).map_err(|e| Failure::write(&directory, &e))?;
-    let begun = SystemTime::now();
+    // Times of files may lag by a tick of the kernel's.
+    let begun = SystemTime::now() - Duration::from_millis(100);
     let (code, seen) = execute(args, &loading, &directory)?;
     file.ended = Some(Moment::now().rfc3339());
     file.exit_code = Some(code);

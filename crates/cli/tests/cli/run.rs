@@ -152,6 +152,20 @@ fn env_and_plugin_path_can_be_used_by_a_shell() {
     assert!(json["variables"].get("NCCLSCOPE_DIR").is_none());
 }
 
+/// As the Python package has them: the tool in `bin`, the plugin above it.
+#[test]
+fn the_tool_of_a_wheel_finds_the_plugin_above_it() {
+    let place = Place::new();
+    let (tool, plugin) = (place.file("bin/ncclscope"), place.file(NAME));
+    std::fs::remove_dir_all(place.file("lib")).unwrap();
+    std::fs::create_dir(place.file("bin")).unwrap();
+    std::fs::copy(env!("CARGO_BIN_EXE_ncclscope"), &tool).unwrap();
+    std::fs::write(&plugin, "").unwrap();
+    let outcome = Outcome::of(Command::new(tool).arg("plugin-path").env_remove("NCCLSCOPE_PLUGIN"));
+    let path = outcome.ends_with(0).stdout;
+    assert_eq!(std::fs::canonicalize(path.trim_end()).unwrap(), plugin);
+}
+
 /// The variables that the command gets, and what the tool says of them.
 fn loading(place: &Place, plugin: &Path) -> (String, String, String) {
     let script = "echo \"$NCCL_PROFILER_PLUGIN|$LD_LIBRARY_PATH|$NCCLSCOPE_CHAIN\"";
@@ -274,17 +288,17 @@ fn why(place: &Place, release: &str, script: &str, more: &[(&str, &str)]) -> Str
 #[test]
 fn why_there_is_no_recording_is_said_in_one_line() {
     let place = Place::new();
-    let said = why(&place, "2.30.7", "sleep 0.6", &[]);
+    let said = why(&place, "2.30.7", "sleep 1.2", &[]);
     assert!(said.starts_with("sleep (pid ") && said.contains("made no communicator"), "{said}");
-    let said = why(&place, "2.21.5", "sleep 0.6", &[]);
+    let said = why(&place, "2.21.5", "sleep 1.2", &[]);
     assert!(said.contains("NCCL 2.21.5+cuda12.9 has no profiler interface"), "{said}");
-    let said = why(&place, "2.30.7", "env -u NCCL_PROFILER_PLUGIN sleep 0.6", &[]);
+    let said = why(&place, "2.30.7", "env -u NCCL_PROFILER_PLUGIN sleep 1.2", &[]);
     assert!(said.contains("NCCL_PROFILER_PLUGIN is not set: what started it dropped it"), "{said}");
-    let said = why(&place, "2.27.3", "NCCL_PROFILER_PLUGIN=/x.so sleep 0.6", &[]);
+    let said = why(&place, "2.27.3", "NCCL_PROFILER_PLUGIN=/x.so sleep 1.2", &[]);
     assert!(said.contains("NCCL_PROFILER_PLUGIN was changed to /x.so"), "{said}");
-    let said = why(&place, "2.30.7", "LD_LIBRARY_PATH=/usr/lib sleep 0.6", &[]);
+    let said = why(&place, "2.30.7", "LD_LIBRARY_PATH=/usr/lib sleep 1.2", &[]);
     assert!(said.contains("LD_LIBRARY_PATH lost ") && said.ends_with("/lib"), "{said}");
-    let said = why(&place, "2.30.7", "sleep 0.6", &[("NCCLSCOPE_MODE", "off")]);
+    let said = why(&place, "2.30.7", "sleep 1.2", &[("NCCLSCOPE_MODE", "off")]);
     assert_eq!(said, "NCCLSCOPE_MODE is off");
 }
 
@@ -294,7 +308,7 @@ fn a_line_of_nccls_own_log_is_repeated() {
     let log = place.file("logs/nccl.%h.%p");
     std::fs::create_dir(place.file("logs")).unwrap();
     let line = "h:1:2 [0] NCCL INFO PROFILER/Plugin: Could not find: libx.so. ";
-    let script = format!("sh -c 'echo \"{line}\" > logs/nccl.h.77; sleep 0.6'");
+    let script = format!("sh -c 'echo \"{line}\" > logs/nccl.h.77; sleep 1.2'");
     let said = why(&place, "2.30.7", &script, &[("NCCL_DEBUG_FILE", log.to_str().unwrap())]);
     let end = "(NCCL says: PROFILER/Plugin: Could not find: libx.so.)";
     assert!(said.ends_with(end), "{said}");
