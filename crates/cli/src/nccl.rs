@@ -35,11 +35,6 @@ impl Release {
         Some(Release { major, minor, patch, text: text.into() })
     }
 
-    /// The minor number of NCCL 2.
-    pub(crate) fn minor(&self) -> u32 {
-        self.minor
-    }
-
     /// As NCCL numbers its releases: 22809.
     pub(crate) fn number(&self) -> u32 {
         (self.major * 100 + self.minor) * 100 + self.patch
@@ -146,7 +141,7 @@ mod tests {
         let found = find_all(&path, &[VERSION.to_vec(), b"absent".to_vec()]).unwrap();
         assert_eq!(found, [Some("2.28.9+cuda12.9".into()), None]);
         let release = Release::of(&path).unwrap().unwrap();
-        assert_eq!((release.minor(), release.number()), (28, 22809));
+        assert_eq!(release.number(), 22809);
     }
 
     #[test]
