@@ -14,7 +14,7 @@ tells that they are not theirs. Never 0: NCCL would not finalize such a communic
 */
 
 /// Communicators that one process can tell apart over its life.
-pub const COMMS: u16 = 0x7ffe;
+pub const COMMS: u16 = 0xfffe;
 /// Index of communicators beyond [`COMMS`], and of inert contexts.
 pub const NO_COMM: u16 = ncclscope_recorder::NO_COMM;
 

@@ -6,14 +6,12 @@ use super::usual::Usual;
 use crate::kernels::Drifts;
 use crate::metrics::hash::Map;
 use ncclscope_trace::{Handle, StrId};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Operations that are over and kept, a communicator.
 const PAST: usize = 8;
 /// Sorts of collectives that are told apart, a communicator.
 const SORTS: usize = 64;
-/// Indices of communicators are below this; others share the last place.
-const COMMS: usize = 1 << 15;
 
 /// One direction to another rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -265,18 +263,14 @@ impl CommState {
 /// All of them, by index.
 #[derive(Debug, Default)]
 pub(super) struct Comms {
-    states: Vec<CommState>,
+    states: BTreeMap<u16, CommState>,
     /// The latest time, in ticks, in which the process did not run.
     pub(super) away: (u64, u64),
 }
 
 impl Comms {
     pub(super) fn get(&mut self, comm: u16) -> &mut CommState {
-        let at = usize::from(comm).min(COMMS - 1);
-        if at >= self.states.len() {
-            self.states.resize_with(at + 1, CommState::default);
-        }
-        &mut self.states[at]
+        self.states.entry(comm).or_default()
     }
 
     /// An operation of `comm` is over.
@@ -286,18 +280,18 @@ impl Comms {
     }
 
     pub(super) fn find(&self, comm: u16) -> Option<&CommState> {
-        self.states.get(usize::from(comm).min(COMMS - 1))
+        self.states.get(&comm)
     }
 
     pub(super) fn begin_look(&mut self, drifts: &Drifts) {
-        for (comm, state) in (0u16..).zip(&mut self.states) {
+        for (&comm, state) in &mut self.states {
             state.look = Look::default();
             state.kernels_until = drifts.since(comm);
         }
     }
 
     pub(super) fn views(&self) -> impl Iterator<Item = CommView> + '_ {
-        (0u16..).zip(&self.states).map(|(comm, state)| state.view(comm))
+        self.states.iter().map(|(&comm, state)| state.view(comm))
     }
 
     pub(super) fn past(&self, comm: u16) -> impl Iterator<Item = &Past> {
