@@ -123,6 +123,11 @@ struct Calls {
 }
 
 impl Drifts {
+    /// The communicator is gone.
+    pub(crate) fn forget(&mut self, comm: u16) {
+        self.comms.remove(&comm);
+    }
+
     /// A communicator.
     pub(crate) fn comm(&mut self, comm: &Comm) {
         let drift = of_release(comm.nccl_version).drift;

@@ -299,15 +299,17 @@ impl Drain {
 
     /// Answers, the lanes having been read.
     fn answer(&mut self, order: Order) {
+        // The times of a copy, or of what is read now, are those of the clocks' last comparison.
+        self.compare_clocks();
         let hz = self.clocks.hz();
         match order {
             Order::Flush(done) => {
                 self.close_window(WindowEnd::Now);
-                self.feed.put(Job::Sync { hz, done: Some(done) });
+                self.feed.finish(Job::Sync { hz, done: Some(done) }, &self.read);
             }
             Order::Dump(done) => {
                 let rest = self.under_way();
-                self.feed.put(Job::Checkpoint { hz, rest, done });
+                self.feed.finish(Job::Checkpoint { hz, rest, done }, &self.read);
             }
             _ => {}
         }
@@ -433,7 +435,7 @@ impl Drain {
         for doubt in self.clocks.doubts() {
             self.feed.define(Definition::Note(doubt));
         }
-        self.feed.put(Job::Sync { hz: self.clocks.hz(), done: None });
+        self.feed.finish(Job::Sync { hz: self.clocks.hz(), done: None }, &self.read);
         self.feed.flush(&self.read);
     }
 
@@ -485,7 +487,7 @@ impl Drain {
         self.compare_clocks();
         self.close_window(WindowEnd::Last);
         let rest = self.under_way();
-        self.feed.put(Job::Close { hz: self.clocks.hz(), rest, done });
+        self.feed.finish(Job::Close { hz: self.clocks.hz(), rest, done }, &self.read);
         self.feed.flush(&self.read);
         self.meter.as_ref().map(Meter::farewell)
     }

@@ -42,6 +42,8 @@ impl Place {
     fn loads(&self, nccl: &Path, variables: &[(&str, &str)]) -> bool {
         let record = tempfile::tempdir().expect("a folder");
         let mut job = Job::new(nccl).expect("the stand-in builds").hosts(1);
+        // Cargo has one for its tests, with the folder in which the plugin is built.
+        job = job.env("LD_LIBRARY_PATH", "");
         for (name, value) in variables {
             job = job.env(name, value);
         }
@@ -58,6 +60,7 @@ impl Place {
                 command.env_remove(name);
             }
         }
+        command.env_remove("LD_LIBRARY_PATH");
         command.args(["run", "-o"]).arg(record).arg("--").args(["env"]);
         command
             .args(variables.iter().map(|(name, value)| OsString::from(format!("{name}={value}"))));

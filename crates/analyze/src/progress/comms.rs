@@ -273,6 +273,11 @@ impl Comms {
         self.states.entry(comm).or_default()
     }
 
+    /// Nothing is known of the communicator any more.
+    pub(super) fn forget(&mut self, comm: u16) {
+        self.states.remove(&comm);
+    }
+
     /// An operation of `comm` is over.
     pub(super) fn add_past(&mut self, comm: u16, past: Past) {
         let (from, until) = self.away;

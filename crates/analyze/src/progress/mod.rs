@@ -117,6 +117,13 @@ impl Tracker {
         self.comms.get(index).ended = true;
     }
 
+    /// The communicator was finalized, and a look has found what was left of it: a process may have
+    /// tens of thousands, one after another.
+    pub fn forget_comm(&mut self, index: u16) {
+        self.comms.forget(index);
+        self.names.drifts.forget(index);
+    }
+
     /// Words of a lane, whole records, in the lane's order.
     pub fn words(&mut self, lane: usize, words: &[u64]) {
         let mut rest = words;

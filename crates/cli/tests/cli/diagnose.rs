@@ -94,7 +94,9 @@ fn flight_recorder_dumps_come_out_and_go_in_again() {
 /// PyTorch's own reader of such dumps comes to the same, where a torch is there.
 #[test]
 fn pytorch_reads_the_dumps() {
-    let Some(python) = std::env::var_os("NCCLSCOPE_TEST_TORCH_PYTHON") else {
+    // The first of several: the newest torch.
+    let pythons = std::env::var_os("NCCLSCOPE_TEST_TORCH_PYTHON");
+    let Some(python) = pythons.and_then(|list| std::env::split_paths(&list).next()) else {
         let required = std::env::var_os("NCCLSCOPE_REQUIRE_TORCH").is_some();
         assert!(!required, "NCCLSCOPE_TEST_TORCH_PYTHON is not set: name a Python that has torch");
         // Past the test harness, which captures what is printed by macro.

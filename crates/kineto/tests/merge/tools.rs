@@ -34,7 +34,9 @@ print("overlap", old)
 
 /// A Python that has torch and HolisticTraceAnalysis.
 fn python() -> Option<PathBuf> {
-    let python = std::env::var_os("NCCLSCOPE_TEST_TORCH_PYTHON").map(PathBuf::from);
+    // The first of several: it has HolisticTraceAnalysis too.
+    let pythons = std::env::var_os("NCCLSCOPE_TEST_TORCH_PYTHON");
+    let python: Option<PathBuf> = pythons.and_then(|list| std::env::split_paths(&list).next());
     if python.is_none() {
         assert!(
             std::env::var_os("NCCLSCOPE_REQUIRE_TORCH").is_none(),

@@ -68,6 +68,14 @@ impl Feed {
         count_lost(self.recording.put(job));
     }
 
+    /// Hands over a job that is about all before it: records of ours, and each lane up to `read`.
+    /// The file's thread may come to it at once.
+    pub(super) fn finish(&mut self, job: Job, read: &[u64]) {
+        self.hand_over_meta();
+        self.recording.ready(read);
+        self.put(job);
+    }
+
     /// Makes room in a lane that the file's thread does not come to write.
     pub(super) fn rescue(&mut self, lane: usize, header: &LaneHeader, ring: &Ring) {
         let Ok(lane) = u16::try_from(lane) else { return };
@@ -82,13 +90,17 @@ impl Feed {
 
     /// The round is over, each lane is read up to `read`: the file's thread may write.
     pub(super) fn flush(&mut self, read: &[u64]) {
-        if !self.meta.is_empty() {
-            let words = std::mem::take(&mut self.meta);
-            self.put(Job::Words { lane: META, from: 0, words });
-        }
+        self.hand_over_meta();
         if std::mem::take(&mut self.is_fresh) {
             self.recording.ready(read);
             self.recording.wake(Runtime::get());
+        }
+    }
+
+    fn hand_over_meta(&mut self) {
+        if !self.meta.is_empty() {
+            let words = std::mem::take(&mut self.meta);
+            self.put(Job::Words { lane: META, from: 0, words });
         }
     }
 }

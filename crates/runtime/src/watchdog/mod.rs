@@ -225,6 +225,7 @@ impl Watchdog {
         if hz == 0 {
             return found;
         }
+        self.forget_gone();
         // At the end of the process nothing is recorded any more, and nothing left out.
         let is_stopped = !gate::is_started() && !gate::is_dead();
         self.partial |= recorder.left_out() > 0 || is_stopped;
@@ -255,6 +256,19 @@ impl Watchdog {
             found.lines.extend(self.blind.look(comms, &self.place, self.seen));
         }
         found
+    }
+
+    /// Forgets communicators whose end the look before has told, unless something of them is stuck.
+    fn forget_gone(&mut self) {
+        let (detector, place) = (&mut self.detector, &mut self.place);
+        self.told.retain(|&comm, told| {
+            let keep = !told.ended || detector.is_stuck(comm);
+            if !keep {
+                detector.tracker.forget_comm(comm);
+                place.forget(comm);
+            }
+            keep
+        });
     }
 
     /// Sees what is in flight now.

@@ -92,6 +92,12 @@ impl Place {
         self.comms.insert(comm.index, comm.clone());
     }
 
+    /// The communicator is gone, and told of.
+    pub(super) fn forget(&mut self, comm: u16) {
+        self.comms.remove(&comm);
+        self.devices.remove(&comm);
+    }
+
     /// The device that a communicator is on.
     pub(super) fn device(&mut self, comm: u16, device: Device) {
         self.devices.insert(comm, device);
