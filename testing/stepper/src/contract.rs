@@ -16,7 +16,7 @@ pub fn bound(phase: Phase, kind: Kind) -> u64 {
     match (phase, kind.event, kind.call) {
         (Phase::Off, ..) => 35,
         // The thread looks for a lane; with each callback, where there is none for it.
-        (Phase::First, ..) => 950,
+        (Phase::First, ..) => 1400,
         (Phase::Crowd, ..) => 2300,
         // It ends eight steps that are still in flight.
         (Phase::Repeat, "ProxyOp", Call::Stop) => 1100,
@@ -24,7 +24,9 @@ pub fn bound(phase: Phase, kind: Kind) -> u64 {
         (Phase::Repeat, "ProxyStep", Call::Start) => 360,
         (Phase::Hot | Phase::Finalized, ..) => hot(kind),
         // The short way is tried first, and then the long one is gone.
-        (Phase::Repeat | Phase::Stale | Phase::Unknown | Phase::Full, ..) => hot(kind) + 100,
+        (Phase::Repeat | Phase::Stale | Phase::Unknown, ..) => hot(kind) + 100,
+        // What is lost is remembered for the watchdog.
+        (Phase::Full, ..) => hot(kind) + 130,
     }
 }
 
@@ -35,7 +37,7 @@ fn hot(kind: Kind) -> u64 {
         ("ProxyStep", _) => 110,
         ("null", _) => 70,
         // API v1, which names its numbers, takes all but one of them.
-        ("Coll", Call::Start) => 335,
+        ("Coll", Call::Start) => 345,
         ("ProxyOp", Call::Start) => 395,
         ("ProxyOp", Call::Stop) => 300,
         ("CeColl", Call::Start) => 290,
@@ -48,10 +50,10 @@ fn hot(kind: Kind) -> u64 {
 }
 
 /// Whether a callback may lock the bus: where a thread looks for a lane, and where counters count
-/// that all threads share.
+/// that all threads share, as where an event is lost.
 #[must_use]
 pub fn may_lock(phase: Phase) -> bool {
-    matches!(phase, Phase::First | Phase::Crowd | Phase::Stale | Phase::Unknown)
+    matches!(phase, Phase::First | Phase::Crowd | Phase::Stale | Phase::Unknown | Phase::Full)
 }
 
 /// All callbacks of one kind in one phase.
