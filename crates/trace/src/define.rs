@@ -3,7 +3,7 @@
 Definitions: what records refer to by number. They are never overwritten.
 
 Each is `tag:u8, length:u32, body, crc32:u32 of tag, length and body`, one after another in the
-definitions area; the first byte 0 ends them. A link ([`Item::Link`]) is followed by none: they go
+definitions area; the first byte 0 ends them. A link (`Item::Link`) is followed by none: they go
 on in a segment of the block ring, behind its head.
 */
 
