@@ -68,11 +68,15 @@ fn what_is_no_hang_is_left_alone() {
 
 #[test]
 fn an_operation_whose_end_may_be_lost_is_no_hang() {
-    let played = watched(6, "hang-lossy");
-    let lost: u64 = played.recording.lanes().iter().flat_map(|lane| lane.header.lost).sum();
-    assert!(lost > 0, "the flood is too much for the drain thread");
-    let lost_ends: u64 = played.recording.lanes().iter().flat_map(|l| l.header.lost_ends).sum();
-    assert!(lost_ends > 0, "ends among it");
+    // What a flood takes is chance: it is repeated until ends are among it.
+    let lost_ends = |played: &Played| -> u64 {
+        played.recording.lanes().iter().flat_map(|lane| lane.header.lost_ends).sum()
+    };
+    let played = (0..5).map(|_| watched(6, "hang-lossy")).find(|played| {
+        assert_eq!(played.recording.hangs(), []);
+        lost_ends(played) > 0
+    });
+    let played = played.expect("the flood is too much for the drain thread, ends among it");
     assert_eq!(played.recording.hangs(), []);
     assert_ne!(last_progress(&played).flags & progress_flags::LOSSY, 0);
 }
