@@ -37,11 +37,12 @@ const JOBS: &[Job] = &[
     Job { name: "tidy", command: "cargo xtask tidy", ..Job::NONE },
     Job { name: "test", command: "cargo xtask test", ..Job::NONE },
     // The plugin under abuse. The driver leaks NCCL's mask on purpose: it outlives every plugin.
-    // The test of memory is left to `test`: here the sanitizer keeps what was freed.
+    // The test of memory is left to `test`: here the sanitizer keeps what was freed. So is that
+    // without a counter, which the sanitizer itself reads.
     Job {
         name: "asan",
         command: "cargo test --package fake-nccl --package ncclscope-recorder --target-dir \
-                  target/asan -- --skip cost_no_memory",
+                  target/asan -- --skip cost_no_memory --skip must_not_read_the_counter",
         env: &[
             ("RUSTC_BOOTSTRAP", "1"),
             ("RUSTFLAGS", "-Zsanitizer=address -Clink-arg=-rdynamic"),

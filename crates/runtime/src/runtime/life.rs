@@ -20,7 +20,9 @@ use std::time::{Duration, Instant};
 /// takes longer is written all the same.
 const FINALIZE_PATIENCE: Duration = Duration::from_millis(20);
 /// How long it waits for NCCL's log, after that.
-const LOG_PATIENCE: Duration = Duration::from_millis(10);
+const LOG_PATIENCE: Duration = Duration::from_millis(25);
+/// How long the end of the process waits for it.
+const LAST_LOG_PATIENCE: Duration = Duration::from_millis(250);
 /// How long the end of the process waits for a file system that takes nothing, and for one that is
 /// slow.
 const EXIT_PATIENCE: Duration = Duration::from_secs(1);
@@ -139,7 +141,7 @@ impl Runtime {
         };
         self.close_recording();
         drop(socket);
-        self.log.flush(LOG_PATIENCE);
+        self.log.flush(LAST_LOG_PATIENCE);
     }
 
     fn close_recording(&'static self) {
