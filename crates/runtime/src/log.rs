@@ -31,6 +31,8 @@ pub enum Severity {
 const LINES: usize = 1024;
 /// How long the end of a communicator waits for a line that is about to enter its NCCL.
 const ENTRY_PATIENCE: Duration = Duration::from_millis(100);
+/// How long a thread may take to come to a line.
+const THREAD_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Writes a line, with or without its thread waiting for that.
 type Print = dyn Fn(Severity, &str) + Send + Sync;
@@ -90,6 +92,8 @@ struct Inner {
     dropped: u64,
     /// A thread is saying lines.
     is_speaking: bool,
+    /// It is within a logger.
+    has_entered: bool,
 }
 
 impl Log {
@@ -101,6 +105,7 @@ impl Log {
                 lines: VecDeque::new(),
                 dropped: 0,
                 is_speaking: false,
+                has_entered: false,
             }),
         }
     }
@@ -160,17 +165,27 @@ impl Log {
         }
     }
 
-    /// Has said what waits, and waits for that, but not for long.
+    /// Has said what waits, and waits for that: for `patience` while a logger has a line, longer
+    /// for the thread to come to one.
     pub(crate) fn flush(&'static self, patience: Duration) {
-        let mut until = None;
+        let (mut within, mut without) = (None, None);
         self.speak();
-        while self.is_busy() && !is_over(&mut until, patience) {
+        while let Some(has_entered) = self.is_busy() {
+            let is_over = match has_entered {
+                true => is_over(&mut within, patience),
+                false => is_over(&mut without, THREAD_PATIENCE),
+            };
+            if is_over {
+                return;
+            }
             std::thread::sleep(Duration::from_micros(200));
         }
     }
 
-    fn is_busy(&self) -> bool {
-        self.inner.lock().is_speaking
+    /// While lines are being said: whether a logger has one.
+    fn is_busy(&self) -> Option<bool> {
+        let inner = self.inner.lock();
+        inner.is_speaking.then_some(inner.has_entered)
     }
 
     /// Says the line that has waited longest; false if there is none.
@@ -181,6 +196,7 @@ impl Log {
             return false;
         };
         let (to, voice) = (inner.to, inner.enter());
+        inner.has_entered = true;
         drop(inner);
         if let Some(voice) = voice {
             let image = Image::of(voice.logger.code);
@@ -192,6 +208,7 @@ impl Log {
         if to == LogTo::Stderr && severity != Severity::Info {
             sys::write_stderr(&format!("ncclscope: {line}\n"));
         }
+        self.inner.lock().has_entered = false;
         true
     }
 }
@@ -273,12 +290,12 @@ mod tests {
         }
         log.leave(1);
         assert!(begin.elapsed() < Duration::from_secs(5));
-        assert!(log.is_busy());
+        assert_eq!(log.is_busy(), Some(true));
         let inner = log.inner.lock();
         assert_eq!((inner.lines.len(), inner.dropped), (LINES, LINES as u64));
         drop(inner);
         drop(go);
         log.flush(Duration::from_secs(5));
-        assert!(!log.is_busy());
+        assert_eq!(log.is_busy(), None);
     }
 }
