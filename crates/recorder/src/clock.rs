@@ -223,8 +223,13 @@ fn gettime(clock: libc::clockid_t) -> u64 {
 mod tests {
     use super::*;
 
+    /// The source is the process's: one test at a time chooses it.
+    #[expect(clippy::disallowed_types, reason = "tests may block")]
+    static SOURCE_IS_MINE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
     #[test]
     fn both_sources_run_at_their_rate() {
+        let _source = SOURCE_IS_MINE.lock();
         choose(false);
         assert_eq!(source(), ClockSource::Monotonic);
         assert!((0.98..1.02).contains(&ticks_per_ns()));
@@ -239,6 +244,7 @@ mod tests {
 
     #[test]
     fn a_counter_that_loses_trust_or_its_rate_is_told_once() {
+        let _source = SOURCE_IS_MINE.lock();
         const HZ: u64 = 2_600_000_000;
         choose(true);
         if source() != ClockSource::Tsc {
