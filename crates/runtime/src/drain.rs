@@ -225,6 +225,21 @@ impl Drain {
     /// Carries what orders, strings and lanes hold to the sinks, all of it with `flush`. Returns
     /// how many words the fullest lane held.
     pub(crate) fn tick(&mut self, flush: bool) -> u64 {
+        let (mut fullest, mut later) = self.pass(flush);
+        while !later.is_empty() {
+            // What came before such an order may lie behind the heads of the pass that took it.
+            let (more, next) = self.pass(true);
+            later.into_iter().for_each(|order| self.answer(order));
+            (fullest, later) = (fullest.max(more), next);
+        }
+        self.make_room();
+        self.feed.flush(&self.read);
+        fullest
+    }
+
+    /// Carries once. Returns how many words the fullest lane held, and the orders that are about
+    /// all that came before them.
+    fn pass(&mut self, flush: bool) -> (u64, Vec<Order>) {
         self.clock_meter();
         self.recorder.reap();
         let is_due = self.watchdog.is_due(self.recorder);
@@ -240,12 +255,7 @@ impl Drain {
             self.look();
         }
         self.close_window(WindowEnd::Due);
-        for order in later {
-            self.answer(order);
-        }
-        self.make_room();
-        self.feed.flush(&self.read);
-        fullest
+        (fullest, later)
     }
 
     /// Makes room in crowded lanes, where the file's thread has done nothing for a while.
