@@ -2,7 +2,7 @@
 /*!
 Finds kernel times that are another work's.
 
-NCCL keeps the GPU's time stamps of a channel in a ring of 64. Whoever reads them more than 64 works
+NCCL keeps the GPU's time stamps of a channel in a ring of 64. A reader more than 64 works
 late gets those of a work 64 later (`transport/profiler.cc@v2.30.7-1` asks only whether the slot's
 number is high enough): a start that a later kernel has, too, or one behind the starts of later
 kernels. The kernels of a channel run in order, so that of each start everything before it must be

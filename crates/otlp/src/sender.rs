@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 /// Requests that wait at most.
 const QUEUE: usize = 64;
-/// A pause once somebody waits for the queue to be empty, and what chance adds to it at most.
+/// A pause once a thread waits for the queue to be empty, and what chance adds to it at most.
 const SHORT_PAUSE: Duration = Duration::from_millis(50);
 /// Reasons that are told apart until a request arrives.
 const REASONS: usize = 8;
@@ -95,7 +95,7 @@ struct State {
     bytes: usize,
     /// Since when the thread has one in its hands.
     sending: Option<Instant>,
-    /// Somebody waits for the queue to be empty: no more long pauses.
+    /// A thread waits for the queue to be empty: no more long pauses.
     hurry: bool,
     /// Goes up to end the pause that is under way.
     wakes: u64,

@@ -16,7 +16,7 @@ use ncclscope_trace::progress::{CHECKPOINT_EVERY, roll};
 
 /// Communicators that are counted at a time.
 pub const CELLS: usize = PLACES - 1;
-/// A power of two. The first is nobody's.
+/// A power of two. The first is never given.
 const PLACES: usize = if cfg!(loom) { 4 } else { 2048 };
 /// Reads of a cell before it is given up until the next time.
 const TRIES: usize = if cfg!(loom) { 2 } else { 64 };

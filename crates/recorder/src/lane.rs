@@ -143,7 +143,7 @@ impl LaneHeader {
     }
 
     /// Releases the lane if the thread that holds it is gone, as its id tells: when it is asked the
-    /// second time. In between nobody has the lane, so that a thread with the same control block,
+    /// second time. Meanwhile no thread has the lane, so that a thread with the same control block,
     /// which took itself for the holder, is done with it. Not for callbacks, and not in haste.
     pub fn release_of(&self, is_gone: impl FnOnce(u32) -> bool) {
         let state = self.state.load(Ordering::Acquire);
@@ -258,7 +258,7 @@ impl LaneHeader {
     }
 
     /// Appends the words of `range` to `out`, without taking them. The range lies between a
-    /// [`tail`](LaneHeader::tail) that nobody moves meanwhile and a [`head`](LaneHeader::head).
+    /// [`tail`](LaneHeader::tail) that does not move meanwhile and a [`head`](LaneHeader::head).
     pub fn copy(&self, ring: &Ring, range: core::ops::Range<u64>, out: &mut Vec<u64>) {
         out.extend(range.map(|at| ring.word(at).load(Ordering::Relaxed)));
     }

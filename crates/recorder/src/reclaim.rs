@@ -3,7 +3,7 @@
 Slots of ProxyOps that NCCL never stops, and slots that lie idle where another lane needs them.
 
 NCCL starts ProxyOps for CollNet, shared memory and peer access that it never stops (2.27 on), and
-an aborted communicator leaves open what it had. Whoever learns that an operation is of these
+an aborted communicator leaves open what it had. A thread that learns that an operation is of these
 *abandons* it: its slot goes into a list of its lane. That lane's thread takes it out of the slot,
 when it needs one: only so can no stop come in between, though a stop locks nothing.
 

@@ -138,7 +138,7 @@ impl Recorder {
     #[cold]
     #[inline(never)]
     fn miss_start(&self, kind: EventKind, parent: Handle) -> Handle {
-        // Another process's operation (PXN) is nobody's here.
+        // Another process's operation (PXN) has no lane here.
         let is_ours = parent.process() == self.process();
         self.missed.put(Miss::Start(kind, if is_ours { parent } else { Handle::NULL }));
         Handle::NULL

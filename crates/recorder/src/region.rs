@@ -87,7 +87,7 @@ impl Region {
             Err(Failure::Kept(error)) => error,
             Ok(_) => io::Error::other("the lanes file cannot be mapped"),
         };
-        // SAFETY: exactly what was mapped above; nobody has its address yet.
+        // SAFETY: exactly what was mapped above; its address is given to none yet.
         unsafe { libc::munmap(base.cast::<c_void>(), TOTAL) };
         Err(error)
     }
@@ -283,7 +283,7 @@ fn commit(
     }
     let access = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a page-aligned part of the region's own reservation, which this does not give up even
-    // where it fails; nobody uses it yet.
+    // where it fails; it is not in use yet.
     if unsafe { libc::mprotect(address.cast::<c_void>(), len, access) } != 0 {
         return Err(Failure::Kept(io::Error::last_os_error()));
     }
@@ -309,7 +309,7 @@ fn map(file: &File, at: usize, len: usize, present: bool) -> io::Result<*mut c_v
 }
 
 /// Moves a mapping to reserved addresses. All that may fail for want of memory was done before the
-/// system gives the reservation up: where it fails nevertheless, the addresses may be nobody's.
+/// system gives the reservation up: where it fails nevertheless, the addresses may be free.
 fn place(mapped: *mut c_void, len: usize, address: *mut u8) -> Result<(), Failure> {
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
     let to = address.cast::<c_void>();
@@ -324,7 +324,7 @@ fn place(mapped: *mut c_void, len: usize, address: *mut u8) -> Result<(), Failur
         return Ok(());
     }
     let error = io::Error::last_os_error();
-    // SAFETY: exactly what was mapped before; nobody has its address.
+    // SAFETY: exactly what was mapped before; its address is given to none.
     unsafe { libc::munmap(mapped, len) };
     Err(Failure::Lost(error))
 }
@@ -367,7 +367,7 @@ mod tests {
     pub(super) fn simulated_failure(address: *mut u8, len: usize) -> bool {
         let fails = FAILS.take();
         if fails {
-            // SAFETY: a part of the region's reservation, which is nobody's yet.
+            // SAFETY: a part of the region's reservation, which is not in use yet.
             unsafe { libc::munmap(address.cast::<c_void>(), len) };
         }
         fails
@@ -377,7 +377,7 @@ mod tests {
         // SAFETY: the name is a string.
         let fd = unsafe { libc::memfd_create(c"lanes".as_ptr(), 0) };
         assert!(fd >= 0);
-        // SAFETY: it is open, and nobody else's.
+        // SAFETY: it is open, and only this owns it.
         unsafe { File::from_raw_fd(fd) }
     }
 

@@ -60,7 +60,7 @@ impl LanesFile {
         }
     }
 
-    /// Says whose lanes they are: until then nobody can adopt them.
+    /// Says whose lanes they are: until then no process can adopt them.
     pub(crate) fn belongs_to(&self, owner: &Owner) -> io::Result<()> {
         let file = self.file().ok_or(io::ErrorKind::NotFound)?;
         file.write_all_at(&owner.encode(), 0)

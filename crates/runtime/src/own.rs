@@ -43,7 +43,7 @@ pub(crate) fn ready(dir: &Path) -> io::Result<()> {
     Err(io::Error::other(why))
 }
 
-/// A directory beside `dir` that nobody has guessed, where `dir` itself is not to be had.
+/// A directory beside `dir` that cannot be guessed, where `dir` itself is not to be had.
 ///
 /// # Errors
 /// The system's.

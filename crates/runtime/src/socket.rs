@@ -9,7 +9,7 @@ the form `NAME=VALUE`, or `error` and a sentence; then the connection ends.
 The socket lies in a directory that only its user can enter; connections of other users, but root,
 are closed unread. A request has an end in length and in time, and there are few at once: whoever
 floods the socket waits longer than the others, and keeps nobody from recording. The thread sleeps
-until somebody connects, but for a look every ten seconds.
+until a client connects, but for a look every ten seconds.
 */
 
 use crate::own;

@@ -8,7 +8,7 @@ use crate::stats::LinearFit;
 use std::collections::BTreeMap;
 
 impl Metrics {
-    /// Forgets the figures of communicators that nobody will hear of again, others than those that
+    /// Forgets the figures of communicators that send no more figures, others than those that
     /// `are_kept`. What they did is no part of any other figure: it was told under their name.
     pub fn retain_comms(&mut self, are_kept: impl Fn(&CommKey) -> bool) {
         let are_kept = |comm: &CommKey| *comm == CommKey::others() || are_kept(comm);

@@ -6,7 +6,7 @@ What is in flight in one process, kept up to date record by record.
 now and then, which operations are over. An operation is over when its own event and all of its
 children stopped, by the rules of [`crate::operation`], and not before CUDA events tell the end of
 its kernel where they are on ([`Fate`]); what none of these can see (nothing but the enqueuing is
-told of it) counts as over, so that nobody takes it for stuck.
+told of it) counts as over, so that it is not taken for stuck.
 
 A step costs an array access, everything else at most two hash lookups. Memory is bounded: of more
 operations than there is room for, the oldest are kept. What was lost must not look like an

@@ -194,7 +194,7 @@ fn an_operation_that_did_not_end_before_its_communicator_is_given_up_and_counted
     assert_eq!(window.lost[&("unfinished", "Coll")], 1);
     assert_eq!(window.ranks.values().map(|rank| rank.in_flight).sum::<u64>(), 0);
     assert_eq!(host.collector.living().count(), 0);
-    // What comes late is nobody's any more, and is forgotten, too.
+    // What comes late belongs to no communicator, and is forgotten, too.
     host.stop(kernel);
     host.operate(5);
     (0..3).for_each(|_| drop(host.close(10)));

@@ -28,7 +28,7 @@ fn give_back() -> (World, impl Fn() + Send + Sync + 'static) {
         let stop = |lane: usize, handle: Handle| {
             spawn(move || {
                 let slot = slots::at(region, handle).expect("its slab is there");
-                assert!(lane != 0 && slot.take_out(handle), "nobody else has it");
+                assert!(lane != 0 && slot.take_out(handle), "no other thread has it");
                 slot.give_back(handle, region);
             })
         };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! ProxyOps that nobody stops: their slots come back, and what is in flight keeps its own.
+//! ProxyOps that NCCL never stops: their slots come back, and what is in flight keeps its own.
 
 use crate::{drain, on_thread, op, small_recorder};
 use ncclscope_recorder::Recorder;
@@ -88,7 +88,7 @@ fn an_abandoned_operation_that_stops_after_all_is_not_taken_from_the_next() {
 }
 
 #[test]
-fn slots_of_a_thread_that_is_gone_go_to_whoever_needs_them() {
+fn slots_of_a_thread_that_is_gone_go_to_lanes_that_need_them() {
     ncclscope_recorder::registry::install();
     let recorder = small_recorder();
     on_thread(|| fill(recorder, 1).into_iter().for_each(|op| recorder.stop(op)));

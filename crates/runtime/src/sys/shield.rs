@@ -2,7 +2,7 @@
 /*!
 File work on a thread of the host's, without the signals that the kernel sends for it.
 
-A write beyond `ulimit -f` raises SIGXFSZ, one to a pipe that nobody reads raises SIGPIPE; either
+A write beyond `ulimit -f` raises SIGXFSZ, one to a pipe without a reader raises SIGPIPE; either
 ends a host that has no handler. Our own threads block all signals; where the host's thread works
 for us (`init`, `finalize`, the C functions, the end of the process), a [`Shield`] does. The write
 itself then fails with `EFBIG` or `EPIPE`, and is treated as any other failure.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What hangs the watchdog cannot see: said once each, and whenever somebody asks.
+//! What hangs the watchdog cannot see: said once each, and whenever a client asks.
 
 use super::report::Place;
 use super::still::Seen;

@@ -102,7 +102,7 @@ fn communicators_that_are_gone_are_told_of_for_a_while_and_forgotten() {
         let rows = total.operations.len();
         assert!(rows <= 3 + 120 / 3 + 2, "{rows} rows after {index}");
         if let Some(before) = index.checked_sub(10).filter(|&before| before > 0) {
-            assert_eq!(operations(&total, 0x1000 + u64::from(before)), 1, "whoever asks finds it");
+            assert_eq!(operations(&total, 0x1000 + u64::from(before)), 1, "a scrape finds it");
         }
     }
     assert!(operations(&node.total(), 0xbeef) >= 297);
