@@ -95,7 +95,7 @@ pub(crate) fn thread() -> u64 {
     // x86-64, thread-local storage), and nobody changes it.
     unsafe {
         core::arch::asm!(
-            "mov {}, fs:[0]", out(reg) block, options(pure, readonly, nostack, preserves_flags)
+            "mov {}, fs:[0]", out(reg) block, options(pure, nomem, nostack, preserves_flags)
         );
     }
     block

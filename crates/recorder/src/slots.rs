@@ -49,7 +49,7 @@ pub struct StepSlot {
     states: [AtomicU32; 3],
     size: AtomicU32,
     number: AtomicU32,
-    /// Generation << 5 | state bits | live.
+    /// [`Handle::step_tag`] | state bits | live.
     tag: AtomicU32,
 }
 
@@ -244,13 +244,6 @@ fn take_other<'a>(
     numbered_plus_one(region, number)
 }
 
-/// What a tag's high bits are for a handle.
-#[inline(always)]
-#[expect(clippy::cast_possible_truncation, reason = "26 bits, shifted by 5")]
-const fn tag_of(handle: Handle) -> u32 {
-    (handle.generation() as u32) << 5
-}
-
 impl StepSlot {
     /// True if the slot holds a live step of this handle's operation. The number in flight at an
     /// index is at most one, so that the index need not be compared.
@@ -258,7 +251,7 @@ impl StepSlot {
     #[inline(always)]
     pub fn is_live(&self, handle: Handle) -> bool {
         let states = FIRST | SECOND | THIRD | SIZED;
-        (self.tag.load(Ordering::Relaxed) ^ (tag_of(handle) | LIVE)) & !states == 0
+        (self.tag.load(Ordering::Relaxed) ^ (handle.step_tag() | LIVE)) & !states == 0
     }
 
     /// True if a step is in flight here. It is one of the operation that holds the slot: its steps
@@ -283,7 +276,7 @@ impl StepSlot {
         self.number.store(number, Ordering::Relaxed);
         self.size.store(0, Ordering::Relaxed);
         self.states.iter().for_each(|state| state.store(0, Ordering::Relaxed));
-        self.tag.store(tag_of(handle) | LIVE, Ordering::Release);
+        self.tag.store(handle.step_tag() | LIVE, Ordering::Release);
     }
 
     /// The step reached `state`; `size` tells the bytes where the state has them. A state that
@@ -353,7 +346,7 @@ impl StepSlot {
     /// No step is in flight here any more.
     #[inline(always)]
     pub(crate) fn free(&self, handle: Handle) {
-        self.tag.store(tag_of(handle), Ordering::Relaxed);
+        self.tag.store(handle.step_tag(), Ordering::Relaxed);
     }
 
     /// What the step is so far.

@@ -3,13 +3,13 @@
 
 pub(crate) use core::sync::atomic::{AtomicPtr, Ordering};
 #[cfg(not(loom))]
-pub(crate) use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize};
+pub(crate) use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 #[cfg(not(loom))]
 pub(crate) use std::thread_local as per_thread;
 
 #[cfg(loom)]
 use core::sync::atomic as real;
 #[cfg(loom)]
-pub(crate) use model::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, per_thread};
+pub(crate) use model::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, per_thread};
 #[cfg(loom)]
 pub mod model;

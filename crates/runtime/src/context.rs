@@ -3,10 +3,10 @@
 Contexts: what NCCL gets from `init` for a communicator and passes back with every event.
 
 ```text
- 63                32 31      16 15                1   0
-+--------------------+----------+-------------------+---+
-| nonce of process   |    0     | communicator index| 1 |
-+--------------------+----------+-------------------+---+
+ 63                32 31      17  16  15                  0
++--------------------+----------+---+---------------------+
+| nonce of process   |    0     | 1 | communicator index  |
++--------------------+----------+---+---------------------+
 ```
 
 A number, not a pointer: with PXN, NCCL carries contexts into other processes, where only the nonce
@@ -21,19 +21,15 @@ pub const NO_COMM: u16 = ncclscope_recorder::NO_COMM;
 /// The context of a communicator.
 #[must_use]
 pub const fn context(nonce: u32, comm: u16) -> u64 {
-    (nonce as u64) << 32 | (comm as u64) << 1 | 1
+    (nonce as u64) << 32 | 1 << 16 | comm as u64
 }
 
 /// The communicator of a context; [`NO_COMM`] for one that is not of this process.
 #[must_use]
 #[inline(always)]
-#[expect(clippy::cast_possible_truncation, reason = "the index is what is left")]
+#[expect(clippy::cast_possible_truncation, reason = "the index is in the low bits")]
 pub const fn comm_of(nonce: u32, context: u64) -> u16 {
-    let index = (context >> 1) & 0x7fff_ffff;
-    if context >> 32 != nonce as u64 || index > COMMS as u64 {
-        return NO_COMM;
-    }
-    index as u16
+    if context >> 32 == nonce as u64 { context as u16 } else { NO_COMM }
 }
 
 #[cfg(test)]

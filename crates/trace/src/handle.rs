@@ -145,6 +145,22 @@ impl Handle {
         self.slot_bits() & (STEPS_IN_FLIGHT - 1)
     }
 
+    /// What tells the steps of a slot's operations apart, in the upper 27 of 32 bits: the
+    /// generation, and the lowest bit of the lane, which is cheaper to keep than to leave out.
+    #[must_use]
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "32 bits of it")]
+    pub const fn step_tag(self) -> u32 {
+        (self.0 >> (GENERATION_SHIFT - 5)) as u32 & !0x1f
+    }
+
+    /// [`Handle::step_tag`] before format 1.3, when slots had one bit less and generations 27.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "32 bits of it")]
+    pub const fn step_tag_before(self) -> u32 {
+        (self.0 >> (GENERATION_SHIFT - 6)) as u32 & !0x1f
+    }
+
     /// The generation of a slot handle.
     #[must_use]
     #[inline(always)]

@@ -69,7 +69,7 @@ pub mod slot {
     pub const STEP_SIZE: usize = 20;
     /// NCCL's step number.
     pub const STEP_NUMBER: usize = 24;
-    /// Generation << 5 | bits below.
+    /// [`Handle::step_tag`] | bits below.
     pub const STEP_TAG: usize = 28;
     /// Tag bit: the step started and did not stop. The bits above it are
     /// [`crate::record::step_flags`] from `FIRST` to `SIZED`, shifted right by one.
@@ -78,9 +78,6 @@ pub mod slot {
 
 /// Bits of [`slot::STEP_START`] that hold the time.
 pub const STEP_TIME_MASK: u64 = (1 << 48) - 1;
-
-/// What [`crate::handle::GENERATIONS`] was before format 1.3, when slots had one bit less.
-const GENERATIONS_BEFORE: u64 = 1 << 27;
 
 /// A lane header.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -190,10 +187,9 @@ pub fn slot_steps(slot: &[u8], now: u64) -> Vec<Step> {
     for index in 0..STEPS_IN_FLIGHT {
         let at = slot::STEPS + index * slot::STEP_BYTES;
         let u32_ = |o: usize| u32_at(slot, at + o).unwrap_or(0);
-        let tag = u64::from(u32_(slot::STEP_TAG));
-        let generations = [handle.generation(), handle.0 >> 17 & (GENERATIONS_BEFORE - 1)];
-        let bits = generations.map(|generation| tag ^ generation << 5);
-        let bits = bits.into_iter().find(|bits| *bits < 32 && bits & u64::from(slot::LIVE) != 0);
+        let tag = u32_(slot::STEP_TAG);
+        let bits = [handle.step_tag(), handle.step_tag_before()].map(|of| tag ^ of);
+        let bits = bits.into_iter().find(|bits| *bits < 32 && bits & slot::LIVE != 0);
         let Some(bits) = bits else { continue };
         let packed = u64_at(slot, at + slot::STEP_START).unwrap_or(0);
         let age = now.wrapping_sub(packed) & STEP_TIME_MASK;

@@ -37,7 +37,7 @@ fn killed() -> Case {
     let step = SLABS_AT + slot::STEPS as u64;
     file.write_all_at(&op.0.to_le_bytes(), SLABS_AT).unwrap();
     file.write_all_at(&900u64.to_le_bytes(), step).unwrap();
-    let tag = 9u32 << 5 | slot::LIVE;
+    let tag = op.step_tag() | slot::LIVE;
     file.write_all_at(&tag.to_le_bytes(), step + slot::STEP_TAG as u64).unwrap();
     file.set_len(SLABS_AT + SLAB_BYTES as u64).unwrap();
     Case { dir, recording, lanes }

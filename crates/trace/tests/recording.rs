@@ -152,7 +152,7 @@ fn a_killed_process_leaves_its_lanes() {
     file.write_all_at(&start.to_le_bytes(), step).unwrap();
     file.write_all_at(&4u32.to_le_bytes(), step + 12).unwrap();
     file.write_all_at(&2u32.to_le_bytes(), step + slot::STEP_NUMBER as u64).unwrap();
-    let tag = 9u32 << 5 | slot::LIVE | 2 | 4;
+    let tag = op.step_tag() | slot::LIVE | 2 | 4;
     file.write_all_at(&tag.to_le_bytes(), step + slot::STEP_TAG as u64).unwrap();
 
     let recording = Recording::open(&case.path).unwrap();

@@ -293,7 +293,6 @@ macro_rules! atomic {
 }
 
 atomic!(AtomicU8, u8);
-atomic!(AtomicU16, u16);
 atomic!(AtomicU32, u32);
 atomic!(AtomicU64, u64);
 atomic!(AtomicUsize, usize);
