@@ -10,7 +10,7 @@ users is `docs/control.md`.
 */
 
 use crate::external::{self, Ask};
-use core::cell::RefCell;
+use core::cell::Cell;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use ncclscope_recorder::gate;
 use ncclscope_runtime::sys::{self, shield::Shield};
@@ -35,8 +35,12 @@ const VERSION: &CStr =
         Err(_) => c"",
     };
 
+/// Bytes of a sentence and its end.
+const SENTENCE: usize = 1024;
+
 thread_local! {
-    static ERROR: RefCell<CString> = RefCell::new(CString::default());
+    /// Without a destructor: to note one, glibc waits for a thread that loads a library.
+    static ERROR: Cell<[u8; SENTENCE]> = const { Cell::new([0; SENTENCE]) };
 }
 
 /// Runs `body`; no panic leaves, and its refusal becomes a number and the thread's sentence.
@@ -45,15 +49,23 @@ fn answer(body: impl FnOnce() -> Result<(), Refusal>) -> c_int {
     let result = catch_unwind(AssertUnwindSafe(body))
         .unwrap_or_else(|_panic| Err(Refusal::System("a defect of ncclscope".into())));
     let sentence = result.as_ref().err().map(ToString::to_string).unwrap_or_default();
-    let sentence = CString::new(sentence.replace('\0', " ")).unwrap_or_default();
-    // A thread that ends may have no such memory any more; then nothing can be asked for later.
-    let _ = ERROR.try_with(|error| error.replace(sentence));
+    ERROR.set(terminated(&sentence));
     match result {
         Ok(()) => 0,
         Err(Refusal::Off) => OFF,
         Err(Refusal::Bad(_)) => BAD,
         Err(Refusal::System(_)) => SYSTEM,
     }
+}
+
+/// A sentence as C has it; what is too long is cut between two characters.
+fn terminated(sentence: &str) -> [u8; SENTENCE] {
+    let mut bytes = [0; SENTENCE];
+    let end = (0..SENTENCE).rev().find(|&end| sentence.is_char_boundary(end));
+    let text =
+        sentence.bytes().take(end.unwrap_or(0)).map(|byte| if byte == 0 { b' ' } else { byte });
+    bytes.iter_mut().zip(text).for_each(|(place, byte)| *place = byte);
+    bytes
 }
 
 /// # Safety
@@ -79,7 +91,7 @@ pub extern "C" fn ncclscope_version() -> *const c_char {
 /// Why the calling thread's last call failed; empty if it did not. Until that thread's next call.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclscope_error() -> *const c_char {
-    ERROR.try_with(|error| error.borrow().as_ptr()).unwrap_or(c"".as_ptr())
+    ERROR.with(|error| error.as_ptr().cast::<c_char>())
 }
 
 /// Records operations from now on, or as `options` say: words such as `for=5s`, `steps=10`,

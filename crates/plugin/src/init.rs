@@ -76,7 +76,7 @@ pub(crate) fn logger(print: DebugLogger) -> Logger {
         // calls it while its communicator lives, and keeps NCCL loaded meanwhile.
         unsafe { print(level, flags, NAME.as_ptr(), 0, c"%s".as_ptr(), line.as_ptr()) };
     };
-    Logger::new(print as usize, say)
+    Logger::new(say)
 }
 
 /// A context as the pointer that NCCL takes it for; nobody dereferences it.

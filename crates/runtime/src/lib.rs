@@ -18,6 +18,7 @@ mod directory;
 mod drain;
 mod handover;
 mod lanes;
+mod library;
 mod log;
 mod memory;
 mod meter;

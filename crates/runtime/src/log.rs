@@ -4,14 +4,14 @@ The plugin's few messages.
 
 A line is put into a queue, and a short-lived thread says it: NCCL's logger may wait for a full
 pipe, and then this thread alone waits with it. A line goes through the logger of a communicator
-that is alive, for the NCCL of one that is gone may be unloaded.
+that is alive, and its NCCL stays loaded for as long. Who lets it go is the thread too: where the
+host has closed NCCL meanwhile, that unloads it, and it waits for a thread that loads a library.
 */
 
 use crate::config::LogTo;
+use crate::library::Library;
 use crate::sys;
-use crate::sys::image::Image;
 use crate::sys::lock::Lock;
-use core::sync::atomic::{AtomicU8, Ordering};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,8 +29,6 @@ pub enum Severity {
 
 /// Lines that wait at most; further ones are counted.
 const LINES: usize = 1024;
-/// How long the end of a communicator waits for a line that is about to enter its NCCL.
-const ENTRY_PATIENCE: Duration = Duration::from_millis(100);
 /// How long a thread may take to come to a line.
 const THREAD_PATIENCE: Duration = Duration::from_millis(500);
 
@@ -38,44 +36,34 @@ const THREAD_PATIENCE: Duration = Duration::from_millis(500);
 type Print = dyn Fn(Severity, &str) + Send + Sync;
 
 /// Writes one line to NCCL's log; made by the plugin, which knows the C signature.
-pub struct Logger {
-    print: Box<Print>,
-    code: usize,
-}
+pub struct Logger(Box<Print>);
 
 impl Logger {
-    /// A logger whose code lies at the address `code`, in the image of an NCCL.
+    /// A logger of the NCCL that lends it.
     #[must_use]
-    pub fn new(code: usize, print: impl Fn(Severity, &str) + Send + Sync + 'static) -> Logger {
-        Logger { print: Box::new(print), code }
+    pub fn new(print: impl Fn(Severity, &str) + Send + Sync + 'static) -> Logger {
+        Logger(Box::new(print))
     }
 
     /// Writes a line here and now, during `init` of the communicator that lent the logger.
     pub fn say(&self, severity: Severity, line: &str) {
-        (self.print)(severity, line);
+        (self.0)(severity, line);
     }
 }
 
 impl core::fmt::Debug for Logger {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Logger").field("code", &self.code).finish_non_exhaustive()
+        f.debug_struct("Logger").finish_non_exhaustive()
     }
 }
 
-/// The logger of one communicator.
+/// A communicator's way to the log.
 #[derive(Debug)]
 struct Voice {
-    logger: Logger,
-    /// One of the three below.
-    use_: AtomicU8,
+    /// None of API v1 to v3.
+    logger: Option<Logger>,
+    nccl: Arc<Library>,
 }
-
-/// No line is said through it.
-const SILENT: u8 = 0;
-/// A line is about to be: its NCCL must not be unloaded yet.
-const ENTERING: u8 = 1;
-/// A line is, and keeps its NCCL loaded.
-const HELD: u8 = 2;
 
 /// What is to be said, and through which loggers it can be.
 #[derive(Debug)]
@@ -88,6 +76,8 @@ struct Inner {
     to: LogTo,
     /// By communicator.
     voices: Vec<(u16, Arc<Voice>)>,
+    /// Of communicators that are gone, for the thread to let go.
+    gone: Vec<Arc<Voice>>,
     lines: VecDeque<(Severity, String)>,
     dropped: u64,
     /// A thread is saying lines.
@@ -102,6 +92,7 @@ impl Log {
             inner: Lock::new(Inner {
                 to: LogTo::Nccl,
                 voices: Vec::new(),
+                gone: Vec::new(),
                 lines: VecDeque::new(),
                 dropped: 0,
                 is_speaking: false,
@@ -115,24 +106,20 @@ impl Log {
         self.inner.lock().to = to;
     }
 
-    /// A communicator is there, and lends its logger.
-    pub(crate) fn join(&self, comm: u16, logger: Logger) {
-        let voice = Voice { logger, use_: AtomicU8::new(SILENT) };
-        self.inner.lock().voices.push((comm, Arc::new(voice)));
+    /// A communicator of this NCCL is there, and may lend its logger.
+    pub(crate) fn join(&self, comm: u16, nccl: Arc<Library>, logger: Option<Logger>) {
+        self.inner.lock().voices.push((comm, Arc::new(Voice { logger, nccl })));
     }
 
-    /// The communicator is finalized: nothing enters its logger after this.
-    pub(crate) fn leave(&self, comm: u16) {
-        let gone: Vec<_> = self.inner.lock().voices.extract_if(.., |(of, _)| *of == comm).collect();
-        let is_entering = |voice: &Voice| voice.use_.load(Ordering::Acquire) == ENTERING;
-        // The time is asked for only where there is something to wait for: it may be forbidden
-        // (`clock::is_forbidden`).
-        let mut until = None;
-        for (_, voice) in gone {
-            while is_entering(&voice) && !is_over(&mut until, ENTRY_PATIENCE) {
-                std::thread::sleep(Duration::from_micros(50));
-            }
-        }
+    /// The communicator is finalized: no further line is said by its logger.
+    pub(crate) fn leave(&'static self, comm: u16) {
+        let mut inner = self.inner.lock();
+        let gone = inner.voices.extract_if(.., |(of, _)| *of == comm);
+        let gone: Vec<_> = gone.map(|(_, voice)| voice).collect();
+        // Of an NCCL that other communicators have, too, nothing is let go.
+        inner.gone.extend(gone.into_iter().filter(|voice| Library::is_held_by(&voice.nccl)));
+        drop(inner);
+        self.speak();
     }
 
     /// Something is to be said. It waits until [`Log::speak`].
@@ -148,10 +135,10 @@ impl Log {
         inner.lines.push_back((severity, line.to_owned()));
     }
 
-    /// Has said what waits, by a thread that ends after it.
+    /// Has said what waits and let go what is gone, by a thread that ends after it.
     pub(crate) fn speak(&'static self) {
         let mut inner = self.inner.lock();
-        if inner.is_speaking || inner.lines.is_empty() {
+        if inner.is_speaking || (inner.lines.is_empty() && inner.gone.is_empty()) {
             return;
         }
         inner.is_speaking = true;
@@ -191,20 +178,22 @@ impl Log {
     /// Says the line that has waited longest; false if there is none.
     fn say_one(&self) -> bool {
         let mut inner = self.inner.lock();
+        let gone = std::mem::take(&mut inner.gone);
         let Some((severity, line)) = inner.next_line() else {
             inner.is_speaking = false;
+            drop(inner);
+            drop(gone);
             return false;
         };
-        let (to, voice) = (inner.to, inner.enter());
+        let mut voices = inner.voices.iter().map(|(_, voice)| voice);
+        let voice = voices.find(|voice| voice.logger.is_some()).map(Arc::clone);
+        let to = inner.to;
         inner.has_entered = true;
         drop(inner);
-        if let Some(voice) = voice {
-            let image = Image::of(voice.logger.code);
-            voice.use_.store(HELD, Ordering::Release);
-            voice.logger.say(severity, &format!("ncclscope: {line}"));
-            voice.use_.store(SILENT, Ordering::Release);
-            drop(image);
+        if let Some(logger) = voice.as_ref().and_then(|voice| voice.logger.as_ref()) {
+            logger.say(severity, &format!("ncclscope: {line}"));
         }
+        drop((voice, gone));
         if to == LogTo::Stderr && severity != Severity::Info {
             sys::write_stderr(&format!("ncclscope: {line}\n"));
         }
@@ -223,13 +212,6 @@ impl Inner {
             (Severity::Problem, format!("{dropped} further lines: the log did not take them"))
         })
     }
-
-    /// The logger of the oldest communicator that is alive. Its end waits from here on.
-    fn enter(&self) -> Option<Arc<Voice>> {
-        let (_, voice) = self.voices.first()?;
-        voice.use_.store(ENTERING, Ordering::Release);
-        Some(Arc::clone(voice))
-    }
 }
 
 /// True once `patience` is over, which begins with the first question.
@@ -241,6 +223,7 @@ pub(crate) fn is_over(until: &mut Option<Instant>, patience: Duration) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::library::Libraries;
     use std::sync::Mutex;
     use std::sync::mpsc::channel;
 
@@ -250,8 +233,9 @@ mod tests {
         Box::leak(Box::new(Log::new()))
     }
 
-    fn logger(print: impl Fn(&str) + Send + Sync + 'static) -> Logger {
-        Logger::new(0, move |_, line| print(line))
+    fn join(log: &Log, comm: u16, print: impl Fn(&str) + Send + Sync + 'static) {
+        let logger = Logger::new(move |_, line| print(line));
+        log.join(comm, Libraries::new().of(0), Some(logger));
     }
 
     #[test]
@@ -261,7 +245,7 @@ mod tests {
         for comm in [1, 2] {
             let send = Mutex::new(send.clone());
             let print = move |line: &str| send.lock().unwrap().send((comm, line.to_owned()));
-            log.join(comm, logger(move |line| drop(print(line))));
+            join(log, comm, move |line| drop(print(line)));
         }
         log.say(Severity::Info, "a");
         log.flush(Duration::from_secs(5));
@@ -281,7 +265,7 @@ mod tests {
         let log = leaked();
         let (go, gate) = channel::<()>();
         let gate = Mutex::new(gate);
-        log.join(1, logger(move |_| assert!(gate.lock().unwrap().recv().is_err())));
+        join(log, 1, move |_| assert!(gate.lock().unwrap().recv().is_err()));
         log.say(Severity::Info, "a");
         let begin = Instant::now();
         log.flush(SHORT);

@@ -43,12 +43,18 @@ impl Memory {
             memory.lanes.take().iter().for_each(|lanes| lanes.remove());
             region.reserve(None)?;
         }
-        region.grow(FIRST_LANES, FIRST_SLABS, memory.room())?;
-        for lane in 0..FIRST_LANES {
-            region.complete(lane, memory.room())?;
-            memory.absent.push(lane);
-        }
+        memory.begin().inspect_err(|_| memory.lanes.iter().for_each(|lanes| lanes.remove()))?;
         Ok(memory)
+    }
+
+    fn begin(&mut self) -> io::Result<()> {
+        let region = &self.recorder.region;
+        region.grow(FIRST_LANES, FIRST_SLABS, self.room())?;
+        for lane in 0..FIRST_LANES {
+            region.complete(lane, self.room())?;
+            self.absent.push(lane);
+        }
+        Ok(())
     }
 
     /// The lanes file, if there is one.

@@ -26,13 +26,13 @@ use crate::context::COMMS;
 use crate::sys;
 use crate::sys::cuda::{CudaError, Driver};
 use crate::sys::lock::{Guard, Lock};
+use crate::sys::wake::Wake;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 use core::sync::atomic::{Ordering, Ordering::Relaxed};
 use ncclscope_recorder::{Recorder, clock, gate};
 use ncclscope_trace::{EventKind, Handle, State};
 use std::collections::HashMap;
 use std::sync::OnceLock;
-use std::thread::Thread;
 use std::time::Duration;
 
 /// The variable.
@@ -211,9 +211,9 @@ pub(crate) fn begin(recorder: &'static Recorder) -> Result<(), String> {
     let driver = Driver::loaded().map_err(|why| off(&why))?;
     // Nobody else can have set it: the process begins once.
     let _ = PROBE.driver.set(driver);
-    let thread = sys::spawn_quiet("ncclscope/probe", move || run(recorder))
+    sys::spawn_quiet("ncclscope/probe", move || run(recorder))
         .map_err(|error| off(&format!("no thread could be started: {error}")))?;
-    let _ = PROBE.thread.set(thread);
+    PROBE.has_thread.store(true, Ordering::Release);
     PROBE.on.store(true, Ordering::Release);
     Ok(())
 }
@@ -285,7 +285,7 @@ pub(crate) fn close() {
 fn run(recorder: &'static Recorder) {
     let mut sleep = IDLE;
     while !gate::is_dead() {
-        std::thread::park_timeout(sleep);
+        PROBE.wake.wait(Some(sleep));
         let wanted = PROBE.rounds_wanted.load(Ordering::Acquire);
         let turn = PROBE.turn.lock();
         let Some(driver) = PROBE.driver.get().filter(|_| !turn.is_over) else { return };
@@ -310,7 +310,8 @@ struct Probe {
     /// The number of each communicator's pool, which begin at 1; or 0.
     pool_of: [AtomicU8; COMMS as usize],
     turn: Lock<Turn>,
-    thread: OnceLock<Thread>,
+    has_thread: AtomicBool,
+    wake: Wake,
     /// Rounds that were asked of the thread, and done.
     rounds_wanted: AtomicU64,
     rounds_done: AtomicU64,
@@ -328,7 +329,8 @@ impl Probe {
             pools: [const { Pool::new() }; POOLS],
             pool_of: [const { AtomicU8::new(0) }; COMMS as usize],
             turn: Lock::new(Turn { is_over: false }),
-            thread: OnceLock::new(),
+            has_thread: AtomicBool::new(false),
+            wake: Wake::new(),
             rounds_wanted: AtomicU64::new(0),
             rounds_done: AtomicU64::new(0),
             measured: AtomicU64::new(0),
@@ -346,9 +348,11 @@ impl Probe {
     /// Waits for a round of the probe's thread that begins now. Records are its own business: a
     /// thread that ends has no lane any more.
     fn round(&self) {
-        let Some(thread) = self.thread.get().filter(|_| !gate::is_dead()) else { return };
+        if !self.has_thread.load(Ordering::Acquire) || gate::is_dead() {
+            return;
+        }
         let wanted = self.rounds_wanted.fetch_add(1, Ordering::AcqRel) + 1;
-        thread.unpark();
+        self.wake.wake();
         let is_done = || self.rounds_done.load(Ordering::Acquire) >= wanted;
         for _ in 0..PATIENCE_MS * 10 {
             if is_done() {

@@ -18,8 +18,9 @@ use crate::runtime::Runtime;
 use crate::sys;
 use crate::sys::descriptor::{self, Identity};
 use crate::sys::lock::Lock;
+use crate::sys::wake::Wake;
 use crate::tracks::Tracks;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use ncclscope_recorder::lane::{LaneHeader, Ring};
 use ncclscope_trace::dump::{Checkpoint, Rest};
 use ncclscope_trace::lanes_file::Owner;
@@ -29,8 +30,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
-use std::thread::Thread;
+use std::sync::Arc;
 
 /// Bytes of records outside their lanes that wait for the file at most: half a second at the
 /// highest rate of steps that a 400 Gb/s network can have, minutes of an ordinary job.
@@ -84,7 +84,9 @@ pub(crate) struct Recording {
     /// Pieces of work done.
     done: AtomicU64,
     file: Lock<Stage>,
-    thread: OnceLock<Thread>,
+    has_thread: AtomicBool,
+    is_refused: AtomicBool,
+    wake: Wake,
 }
 
 #[derive(Debug)]
@@ -120,7 +122,9 @@ impl Recording {
             tracks: Tracks::new(),
             done: AtomicU64::new(0),
             file: Lock::new(Stage::Opening(Box::new(opening))),
-            thread: OnceLock::new(),
+            has_thread: AtomicBool::new(false),
+            is_refused: AtomicBool::new(false),
+            wake: Wake::new(),
         }
     }
 
@@ -141,9 +145,8 @@ impl Recording {
                 runtime.contain();
             }
         };
-        let thread = sys::spawn_quiet("ncclscope/writer", body)?;
-        // Set once: there is one recording to a process.
-        let _ = self.thread.set(thread);
+        sys::spawn_quiet("ncclscope/writer", body)?;
+        self.has_thread.store(true, Ordering::Relaxed);
         Ok(reply)
     }
 
@@ -151,12 +154,13 @@ impl Recording {
         let result = self.open(runtime);
         if let Err(line) = &result {
             runtime.give_up(line);
+            self.refuse();
             return opened.give(result);
         }
         opened.give(result);
         while self.work(runtime) {
             // What could not be written is tried again with the next job, which comes in a second.
-            std::thread::park();
+            self.wake.wait(None);
         }
     }
 
@@ -166,8 +170,10 @@ impl Recording {
         let Stage::Opening(opening) = std::mem::replace(&mut *stage, Stage::Over) else {
             return Err("the recording was opened before".into());
         };
-        let dir = opening.dir.clone();
+        let (dir, lanes) = (opening.dir.clone(), opening.lanes.clone());
         let open = Open::create(*opening).map_err(|error| {
+            // Without a recording, they are for none.
+            lanes.iter().for_each(|lanes| lanes.remove());
             format!("cannot record in {}: {error}; recording is off", dir.display())
         })?;
         let path = open.path.clone();
@@ -182,44 +188,51 @@ impl Recording {
         let mut stage = self.file.lock();
         let Stage::Open(open) = &mut *stage else { return false };
         open.define_waiting();
-        while let Some(job) = self.jobs.next() {
-            let is_last = matches!(job, Job::Close { .. });
-            if !matches!(job, Job::Words { .. } | Job::Vitals(_) | Job::Define(_)) {
-                self.write_lanes(open, runtime);
+        loop {
+            while let Some(job) = self.jobs.next() {
+                let is_last = matches!(job, Job::Close { .. });
+                if !matches!(job, Job::Words { .. } | Job::Vitals(_) | Job::Define(_)) {
+                    self.write_lanes(open, runtime);
+                }
+                let lane = if let Job::Words { lane, .. } = job { Some(lane) } else { None };
+                open.run(job, runtime);
+                lane.into_iter().for_each(|lane| self.tracks.written(usize::from(lane)));
+                self.done.fetch_add(1, Ordering::Relaxed);
+                if is_last {
+                    *stage = Stage::Over;
+                    return false;
+                }
             }
-            let lane = if let Job::Words { lane, .. } = job { Some(lane) } else { None };
-            open.run(job, runtime);
-            lane.into_iter().for_each(|lane| self.tracks.written(usize::from(lane)));
-            self.done.fetch_add(1, Ordering::Relaxed);
-            if is_last {
-                *stage = Stage::Over;
-                return false;
+            if !self.write_lanes(open, runtime) {
+                return true;
             }
         }
-        self.write_lanes(open, runtime);
-        true
     }
 
-    /// Writes what is ready in the lanes.
-    fn write_lanes(&self, open: &mut Open, runtime: &'static Runtime) {
+    /// Writes what is ready in the lanes now: where records come faster than the file takes them,
+    /// jobs have their turn too. False if there was nothing.
+    fn write_lanes(&self, open: &mut Open, runtime: &'static Runtime) -> bool {
         let region = &runtime.recorder().region;
+        let heads = self.tracks.heads();
         let mut words = std::mem::take(&mut open.words);
-        let mut is_more = true;
+        let (mut has_written, mut is_more) = (false, true);
         while std::mem::take(&mut is_more) {
-            for lane in 0..region.rings() {
+            for (lane, &head) in heads.iter().enumerate() {
                 if let (Some(header), Some(ring)) = (region.lane_header(lane), region.ring(lane))
                     && let Ok(number) = u16::try_from(lane)
-                    && let Some(range) = self.tracks.take(lane, (header, ring), PIECE, &mut words)
+                    && let Some(range) =
+                        self.tracks.take(lane, (header, ring), (head, PIECE), &mut words)
                 {
                     let result = open.writer().append(number, range.start, &words);
                     open.keep(result, runtime);
                     header.take_until(range.end);
                     self.done.fetch_add(1, Ordering::Relaxed);
-                    is_more = true;
+                    (has_written, is_more) = (true, true);
                 }
             }
         }
         open.words = words;
+        has_written
     }
 
     /// The drain thread has read each lane up to these positions.
@@ -240,20 +253,31 @@ impl Recording {
         result
     }
 
+    /// There is no file, and will be none: nothing is kept for it, and no answer waited for.
+    fn refuse(&self) {
+        self.is_refused.store(true, Ordering::SeqCst);
+        drop(self.jobs.take());
+    }
+
     /// Hands a job over; given back if the file lies too far behind.
     pub(crate) fn put(&self, job: Job) -> Result<(), Job> {
         let weight = match &job {
             Job::Words { words, .. } | Job::Vitals(words) => size_of_val(words.as_slice()),
             _ => 0,
         };
-        self.jobs.put(job, weight)
+        let result = self.jobs.put(job, weight);
+        if self.is_refused.load(Ordering::SeqCst) {
+            drop(self.jobs.take());
+        }
+        result
     }
 
     /// Lets the work be done that there is: by the thread, else here and now.
     pub(crate) fn wake(&self, runtime: &'static Runtime) {
-        match self.thread.get() {
-            Some(thread) => thread.unpark(),
-            None => drop(self.work(runtime)),
+        if self.has_thread.load(Ordering::Relaxed) {
+            self.wake.wake();
+        } else {
+            self.work(runtime);
         }
     }
 

@@ -2,11 +2,11 @@
 //! An answer that one thread waits for, for a while.
 
 use crate::sys::lock::Lock;
+use crate::sys::wake::Wake;
 use std::sync::Arc;
-use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-/// The asking side; the thread that makes it is the one that waits.
+/// The asking side.
 #[derive(Debug)]
 pub(crate) struct Reply<T>(Arc<Shared<T>>);
 
@@ -17,13 +17,13 @@ pub(crate) struct Answer<T>(Option<Arc<Shared<T>>>);
 #[derive(Debug)]
 struct Shared<T> {
     value: Lock<Option<T>>,
-    waits: Thread,
+    waits: Arc<Wake>,
 }
 
 impl<T> Reply<T> {
     /// Both sides of one answer.
     pub(crate) fn new() -> (Reply<T>, Answer<T>) {
-        let shared = Arc::new(Shared { value: Lock::new(None), waits: std::thread::current() });
+        let shared = Arc::new(Shared { value: Lock::new(None), waits: Arc::new(Wake::new()) });
         (Reply(Arc::clone(&shared)), Answer(Some(shared)))
     }
 
@@ -49,7 +49,7 @@ impl<T> Reply<T> {
             if left.is_zero() {
                 return Err(self);
             }
-            std::thread::park_timeout(left);
+            self.0.waits.wait(Some(left));
         }
     }
 }
@@ -66,10 +66,10 @@ impl<T> Answer<T> {
 impl<T> Drop for Answer<T> {
     fn drop(&mut self) {
         let Some(shared) = self.0.take() else { return };
-        let waits = shared.waits.clone();
+        let waits = Arc::clone(&shared.waits);
         // First, so that the other side sees that it is alone.
         drop(shared);
-        waits.unpark();
+        waits.wake();
     }
 }
 

@@ -18,6 +18,7 @@ pub use control::{Refusal, Status};
 
 use crate::context::comm_of;
 use crate::drain::{Drain, Order, Orders, no_orders};
+use crate::library::Libraries;
 use crate::log::{Log, Severity};
 use crate::reply::{Answer, Reply};
 use crate::sys::lock::{Guard, Lock};
@@ -53,6 +54,7 @@ pub struct Runtime {
     state: Lock<State>,
     drain: Lock<Option<Box<Drain>>>,
     orders: Orders,
+    libraries: Libraries,
     log: Log,
     /// Reports of hangs so far.
     hangs: AtomicU32,
@@ -110,6 +112,7 @@ impl Runtime {
             state: Lock::new(State::new()),
             drain: Lock::new(None),
             orders: no_orders(),
+            libraries: Libraries::new(),
             log: Log::new(),
             hangs: AtomicU32::new(0),
             watches: AtomicBool::new(false),
@@ -247,7 +250,7 @@ impl Runtime {
     /// Has the drain thread do its round now, or does it here where there is none.
     fn hurry(&'static self, state: Guard<'_, State>) {
         match &state.drain {
-            Some(thread) => thread.unpark(),
+            Some(drain) => drain.wake(),
             None => {
                 drop(state);
                 let mut drain = self.drain.lock();

@@ -45,13 +45,19 @@ impl Tracks {
         }
     }
 
-    /// Copies up to `most` words of what is ready in a lane, whole records; where they lay, if
-    /// there are any. Their place is the producer's again after [`LaneHeader::take_until`].
+    /// Up to where each lane is ready.
+    pub(crate) fn heads(&self) -> Vec<u64> {
+        self.0.lock().iter().map(|track| track.ready).collect()
+    }
+
+    /// Copies up to `most` words of what lies in a lane before `end`, to where it is ready, whole
+    /// records; where they lay, if there are any. Their place is the producer's again after
+    /// [`LaneHeader::take_until`].
     pub(crate) fn take(
         &self,
         lane: usize,
         (header, ring): (&LaneHeader, &Ring),
-        most: u64,
+        (end, most): (u64, u64),
         words: &mut Vec<u64>,
     ) -> Option<Range<u64>> {
         // The lock keeps the drain thread from giving the words' place away meanwhile.
@@ -59,8 +65,8 @@ impl Tracks {
         let track = tracks.get_mut(lane).filter(|track| track.rescued == 0)?;
         let from = track.taken;
         words.clear();
-        header.copy(ring, from..track.ready.min(from + most), words);
-        if track.ready > from + most {
+        header.copy(ring, from..end.min(from + most).max(from), words);
+        if end > from + most {
             words.truncate(whole_records(words));
         }
         track.taken = from + words.len() as u64;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Appends to a recording. Used by one thread: the drain thread, or a simulator.
+//! Appends to a recording. Used by one thread: the writer thread, or a simulator.
 
 use crate::clock::ClockSync;
 use crate::codec::{BlockHeader, Encoder, KindCounts, MAX_BLOCK_WORDS, META_LANE};

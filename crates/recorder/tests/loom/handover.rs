@@ -85,7 +85,8 @@ enum Told {
 /// What the file's thread does.
 fn write(world: World, tracks: &Tracks, file: &File) {
     let (lane, mut words) = ((world.header(0), world.ring(0)), Vec::new());
-    if let Some(range) = tracks.take(0, lane, 100, &mut words) {
+    let end = tracks.heads().first().copied().unwrap_or(0);
+    if let Some(range) = tracks.take(0, lane, (end, 100), &mut words) {
         file.lock().push((range.start, words));
         lane.0.take_until(range.end);
     }

@@ -2,6 +2,7 @@
 //! The drain thread: wakes up, carries records from lanes to the sinks, sleeps.
 
 use crate::runtime::Runtime;
+use crate::sys::wake::Wake;
 use ncclscope_recorder::{clock, gate, lane};
 use std::time::Duration;
 
@@ -21,14 +22,14 @@ const SYNC_EVERY: Duration = Duration::from_secs(1);
 const HURRY_WORDS: u64 = lane::RING_WORDS / 4;
 
 /// The thread's body; ends when the gate is killed.
-pub(crate) fn run(runtime: &'static Runtime) {
+pub(crate) fn run(runtime: &'static Runtime, wake: &Wake) {
     let mut since_flush = Duration::ZERO;
     let mut since_sync = Duration::ZERO;
     let mut quiet_for = Duration::ZERO;
     let mut sleep = BUSY;
     while !gate::is_dead() {
         let before = clock::now_ns();
-        std::thread::park_timeout(sleep);
+        wake.wait(Some(sleep));
         let slept = Duration::from_nanos(clock::now_ns().saturating_sub(before));
         since_flush += slept;
         since_sync += slept;

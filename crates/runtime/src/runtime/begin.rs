@@ -12,12 +12,14 @@ use crate::memory::Memory;
 use crate::meter::Meter;
 use crate::recording::{Opening, Recording};
 use crate::socket::Socket;
+use crate::sys::wake::Wake;
 use crate::watchdog::{Place, Watchdog};
 use crate::window::Now;
 use crate::{probe, sys};
 use core::sync::atomic::Ordering;
 use ncclscope_recorder::{clock, gate, registry};
 use ncclscope_trace::layout::Header;
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -131,9 +133,11 @@ impl Runtime {
 
     fn start_threads(&'static self, config: &Config) {
         let stale = config.lanes.clone();
-        let body = move || drain_thread(Runtime::get(), stale.as_deref());
+        let wake = Arc::new(Wake::new());
+        let woken = Arc::clone(&wake);
+        let body = move || drain_thread(Runtime::get(), stale.as_deref(), &woken);
         match sys::spawn_quiet("ncclscope/drain", body) {
-            Ok(thread) => self.lock().drain = Some(thread),
+            Ok(()) => self.lock().drain = Some(wake),
             Err(_) => {
                 let line =
                     "no thread could be started: records are written at finalize and exit only";
@@ -202,7 +206,7 @@ impl Runtime {
             Err(error) => no_socket(&place, error),
         };
         let contained = move || {
-            if std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).is_err() {
+            if std::panic::catch_unwind(AssertUnwindSafe(body)).is_err() {
                 self.contain();
             }
         };
@@ -232,13 +236,13 @@ fn read_environment(host: &str, pid: u32) -> (Config, Vec<String>) {
     (config, lines)
 }
 
-fn drain_thread(runtime: &'static Runtime, stale_lanes: Option<&Path>) {
-    let body = || {
+fn drain_thread(runtime: &'static Runtime, stale_lanes: Option<&Path>, wake: &Wake) {
+    let body = AssertUnwindSafe(|| {
         // Memory for this process's own threads comes first.
         runtime.tick(false, false);
         stale_lanes.into_iter().for_each(lanes::adopt_stale);
-        drain::thread::run(runtime);
-    };
+        drain::thread::run(runtime, wake);
+    });
     if std::panic::catch_unwind(body).is_err() {
         runtime.contain();
     }

@@ -46,14 +46,15 @@ impl Runtime {
             return (self.context(NO_COMM), None);
         }
         // The dynamic linker's lock is never waited for with one of ours held.
-        let nccl_version = sys::nccl_version_at(nccl);
+        let nccl = self.libraries.of(nccl);
+        let nccl_version = nccl.version;
         self.begun.call_once_force(|_| self.begin(nccl_version));
         let device = Device::current();
         let mut state = self.lock();
         state.live += 1;
         let is_running = state.is_running();
         let index = if is_running && state.next_comm < COMMS { state.next_comm } else { NO_COMM };
-        logger.into_iter().for_each(|logger| self.log.join(index, logger));
+        self.log.join(index, nccl, logger);
         if !is_running {
             drop(state);
             self.log.speak();

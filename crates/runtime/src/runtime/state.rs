@@ -5,12 +5,13 @@ use super::CommInfo;
 use crate::config::FirstWindow;
 use crate::socket::Socket;
 use crate::sys::mask::Masks;
+use crate::sys::wake::Wake;
 use crate::window::Schedule;
 use ncclscope_recorder::gate;
 use ncclscope_trace::EventKind;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::thread::Thread;
+use std::sync::Arc;
 
 /// The life of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +31,8 @@ pub(super) struct State {
     pub(super) recording: Option<PathBuf>,
     pub(super) mask: Option<u32>,
     pub(super) next_comm: u16,
-    pub(super) drain: Option<Thread>,
+    /// What wakes the drain thread, where there is one.
+    pub(super) drain: Option<Arc<Wake>>,
     pub(super) live: u32,
     pub(super) comms: BTreeMap<u16, CommInfo>,
     pub(super) nccl_version: u32,
@@ -72,7 +74,7 @@ impl State {
     }
 
     pub(super) fn wake_drain(&self) {
-        self.drain.iter().for_each(Thread::unpark);
+        self.drain.iter().for_each(|drain| drain.wake());
     }
 
     /// What NCCL is to be asked for now.

@@ -234,15 +234,10 @@ impl Device {
     /// The one of the calling thread's context, if the process has loaded a driver and the thread
     /// has a context.
     pub(crate) fn current() -> Option<Device> {
-        static IDENTITY: OnceLock<Identity> = OnceLock::new();
-        let identity = match IDENTITY.get() {
-            Some(known) => *known,
-            None => *IDENTITY.get_or_init({
-                let found = Identity::loaded()?;
-                move || found
-            }),
-        };
-        identity.current()
+        // NCCL has loaded the driver by now, or never does. To ask the linker again is to wait for
+        // every thread that loads a library.
+        static IDENTITY: OnceLock<Option<Identity>> = OnceLock::new();
+        (*IDENTITY.get_or_init(Identity::loaded))?.current()
     }
 }
 

@@ -10,6 +10,8 @@ pub(crate) struct Image(NonNull<c_void>);
 
 // SAFETY: a handle of the dynamic linker, which any thread may use.
 unsafe impl Send for Image {}
+// SAFETY: the same; the linker has a lock of its own.
+unsafe impl Sync for Image {}
 
 impl Image {
     /// The library that `address` lies in. `None` for the program itself, which is never unloaded,

@@ -11,7 +11,11 @@ pub(crate) mod mask;
 pub(crate) mod peer;
 pub mod shield;
 pub(crate) mod signal;
+pub(crate) mod thread;
 pub(crate) mod threads;
+pub(crate) mod wake;
+
+pub use thread::spawn_quiet;
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicI32, Ordering};
@@ -109,59 +113,6 @@ pub fn file_limit() -> Option<u64> {
     (result == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 
-/// Starts a thread that no signal of the host is ever delivered to.
-///
-/// # Errors
-/// The system's, if there can be no more threads.
-pub fn spawn_quiet(
-    name: &str,
-    body: impl FnOnce() + Send + 'static,
-) -> std::io::Result<std::thread::Thread> {
-    // SAFETY: zero is a valid value of this plain C struct.
-    let mut all: libc::sigset_t = unsafe { core::mem::zeroed() };
-    let mut old = all;
-    // SAFETY: `all` is valid to write to.
-    unsafe { libc::sigfillset(&raw mut all) };
-    // The new thread inherits the mask of the one that starts it.
-    // SAFETY: both sets are valid; the caller's mask is restored below.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut old) };
-    let spawned =
-        std::thread::Builder::new().name(name.into()).stack_size(stack_size()).spawn(body);
-    // SAFETY: `old` was filled above.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const old, core::ptr::null_mut()) };
-    spawned.map(|handle| handle.thread().clone())
-}
-
-/// What our threads have of a stack for themselves. Only what is used of it is memory.
-/// The system's resolver runs on one of them, with whatever modules the site has for it.
-const OWN_STACK: usize = 1 << 20;
-
-/// Bytes of our threads' stacks. glibc puts the static thread-local storage of all libraries, which
-/// may be megabytes, into a thread's stack; std adds nothing for it, but makes sure that 16 KiB are
-/// left.
-fn stack_size() -> usize {
-    type LeastStack = unsafe extern "C" fn(*const libc::pthread_attr_t) -> libc::size_t;
-    // SAFETY: a name; any library may be asked for it.
-    let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__pthread_get_minstack".as_ptr()) };
-    if symbol.is_null() {
-        // The C library adds the storage to what it is asked for, as musl does.
-        return OWN_STACK;
-    }
-    // SAFETY: glibc's function of that name, which std calls too, has this signature.
-    let least_stack = unsafe { core::mem::transmute::<*mut c_void, LeastStack>(symbol) };
-    // SAFETY: zero is a valid value of this plain C struct.
-    let mut attributes: libc::pthread_attr_t = unsafe { core::mem::zeroed() };
-    // SAFETY: valid to write to.
-    if unsafe { libc::pthread_attr_init(&raw mut attributes) } != 0 {
-        return OWN_STACK;
-    }
-    // SAFETY: initialised.
-    let least = unsafe { least_stack(&raw const attributes) };
-    // SAFETY: initialised, and not used again.
-    unsafe { libc::pthread_attr_destroy(&raw mut attributes) };
-    OWN_STACK + least
-}
-
 /// Runs `in_child` in every child of a fork, and `at_exit` when the process ends in order.
 /// Both stay registered; the library is never unmapped.
 pub fn register(in_child: extern "C" fn(), at_exit: extern "C" fn()) {
@@ -171,14 +122,11 @@ pub fn register(in_child: extern "C" fn(), at_exit: extern "C" fn()) {
     unsafe { libc::atexit(at_exit) };
 }
 
-/// The version code of the NCCL whose image holds `address` (its activation mask), such as 22809;
-/// 0 if that image has no `ncclGetVersion`.
-#[must_use]
-pub fn nccl_version_at(address: usize) -> u32 {
-    let Some(image) = image::Image::of(address) else { return 0 };
+/// The version code of an NCCL, such as 22809; 0 if the image has no `ncclGetVersion`.
+pub(crate) fn nccl_version(nccl: &image::Image) -> u32 {
     let mut version: c_int = 0;
-    if let Some(symbol) = image.symbol(c"ncclGetVersion") {
-        // SAFETY: NCCL's documented `ncclResult_t ncclGetVersion(int*)`; `image` keeps it loaded.
+    if let Some(symbol) = nccl.symbol(c"ncclGetVersion") {
+        // SAFETY: NCCL's documented `ncclResult_t ncclGetVersion(int*)`; `nccl` keeps it loaded.
         let get = unsafe {
             core::mem::transmute::<*mut c_void, extern "C" fn(*mut c_int) -> c_int>(symbol.as_ptr())
         };
@@ -197,23 +145,5 @@ mod tests {
     fn names_are_fit_for_files() {
         let name = host_name();
         assert!(!name.is_empty() && !name.contains(['/', '.', ' ']));
-    }
-
-    #[test]
-    fn an_address_outside_nccl_has_no_version() {
-        assert_eq!(nccl_version_at(0), 0);
-        assert_eq!(nccl_version_at(nccl_version_at as *const () as usize), 0);
-    }
-
-    #[test]
-    fn quiet_threads_run_with_signals_blocked() {
-        let (send, receive) = std::sync::mpsc::channel();
-        spawn_quiet("quiet", move || {
-            let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
-            let line = status.lines().find(|l| l.starts_with("SigBlk")).unwrap().to_owned();
-            send.send(line).unwrap();
-        })
-        .unwrap();
-        assert!(receive.recv().unwrap().contains("fffffffe7ffbfeff"));
     }
 }

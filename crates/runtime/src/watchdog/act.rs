@@ -12,6 +12,7 @@ done, and the command has ended; but after [`PATIENCE`] whatever the rest does.
 
 use super::{Hang, Happened};
 use crate::config::HangActions;
+use crate::reply::Reply;
 use crate::runtime::{Refusal, Runtime};
 use crate::sys::lock::Lock;
 use crate::sys::{self, exec, signal};
@@ -21,7 +22,7 @@ use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What waits at most, of a kind: more means that nothing of it works.
@@ -267,18 +268,18 @@ impl Work {
         if IS_WRITING.swap(true, Ordering::AcqRel) {
             return None;
         }
-        let (tell, told) = mpsc::channel();
+        let (written, answer) = Reply::new();
         let path = file.clone();
         let write = move || {
-            let written = write_new(&path, &text).is_ok();
+            let is_written = write_new(&path, &text).is_ok();
             IS_WRITING.store(false, Ordering::Release);
-            let _ = tell.send(written);
+            answer.give(is_written);
         };
         if sys::spawn_quiet("ncclscope/report", write).is_err() {
             IS_WRITING.store(false, Ordering::Release);
             return None;
         }
-        let is_written = told.recv_timeout(REPORT_PATIENCE).unwrap_or(false);
+        let is_written = written.wait(REPORT_PATIENCE).unwrap_or(false);
         is_written.then_some(file)
     }
 }

@@ -5,12 +5,15 @@
 //   hang   while they come and go without, and an operation hangs
 //   log    the same, and it is NCCL's logger that waits
 //   exit   from before the end of the process on, for ever
+//   load   the same as `log`, and it is a thread that loads a library (the variable SLOW_LIBRARY)
+//   late   refuses the recording after 100 ms
+//   slow   takes 6 ms for each write, and records come faster: is a dump made?
 // It prints how long the slowest call of each function took, in milliseconds.
 #include "host.h"
 #include <stdarg.h>
 #include <sys/syscall.h>
 
-static volatile int files_stall, log_stalls;
+static volatile int files_stall, log_stalls, refuses, write_ms;
 
 // A descriptor may have been moved since it was opened.
 static int is_recording(int fd) {
@@ -34,11 +37,17 @@ int open64(const char *path, int flags, ...) {
     va_end(more);
     int ours = strstr(path, ".nscope") != NULL;
     while (ours && files_stall) wait_ms(1);
+    if (ours && refuses) {
+        wait_ms(100);
+        errno = EACCES;
+        return -1;
+    }
     return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
 }
 
 ssize_t pwrite64(int fd, const void *bytes, size_t count, off64_t at) {
     wait_for_files(fd);
+    if (write_ms && is_recording(fd)) wait_ms(write_ms);
     return syscall(SYS_pwrite64, fd, bytes, count, at);
 }
 
@@ -73,11 +82,10 @@ static void on_hang(const char *json, void *user) {
 
 static double most_init, most_finalize, most_mark, most_step, most_start, most_stop;
 
+// The C interface; to look for it waits for a thread that loads a library.
+static int (*mark)(const char *), (*set_step)(uint64_t), (*start)(const char *), (*stop)(void);
+
 static void live(double length, int is_busy) {
-    int (*mark)(const char *) = function("ncclscope_mark");
-    int (*set_step)(uint64_t) = function("ncclscope_set_step");
-    int (*start)(const char *) = function("ncclscope_start");
-    int (*stop)(void) = function("ncclscope_stop");
     double until = seconds() + length;
     for (uint64_t n = 0; seconds() < until; n++) {
         double begin = seconds();
@@ -105,10 +113,61 @@ static void live(double length, int is_busy) {
     }
 }
 
+static volatile int is_loading;
+static void *load_library(void *unused) {
+    is_loading = 1;
+    if (!dlopen(getenv("SLOW_LIBRARY"), RTLD_NOW)) fail(dlerror());
+    is_loading = 0;
+    return unused;
+}
+
+// On a thread that has not called the plugin before.
+static void *live_on_thread(void *length) {
+    live(*(double *)length, 0);
+    return NULL;
+}
+
+static volatile int is_over;
+static void *flood(void *first) {
+    for (uint64_t n = 0; !is_over; n++) {
+        all_reduce(comm, *(uint64_t *)first + n);
+        if (n % 100 == 0) wait_ms(1);
+    }
+    return NULL;
+}
+
+// How long a dump takes while two threads record faster than the file system takes it.
+static void dump_in_flood(void) {
+    int (*dump)(const char *) = function("ncclscope_dump");
+    static uint64_t firsts[2] = {1000, 1000000000};
+    pthread_t threads[2];
+    write_ms = 6;
+    for (int i = 0; i < 2; i++) pthread_create(&threads[i], NULL, flood, &firsts[i]);
+    wait_ms(2000);
+    double begin = seconds();
+    int result = dump(NULL);
+    dprintf(1, "dump %.3f\n", result == 0 ? (seconds() - begin) * 1e3 : -1.0);
+    is_over = 1;
+    write_ms = 0;
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+}
+
+static double main_ends;
+static void tell_exit(void) {
+    dprintf(1, "exit %.3f\nsurvived\n", (seconds() - main_ends) * 1e3);
+}
+
 int main(int argc, char **argv) {
     if (argc != 3) return 2;
     const char *when = argv[2];
+    // Before the plugin's own, which so comes first.
+    atexit(tell_exit);
+    refuses = strcmp(when, "late") == 0;
     load(argv[1]);
+    mark = function("ncclscope_mark");
+    set_step = function("ncclscope_set_step");
+    start = function("ncclscope_start");
+    stop = function("ncclscope_stop");
     int (*listen)(void *, void *) = function("ncclscope_on_hang");
     if (listen((void *)on_hang, NULL) != 0) fail("on_hang");
     files_stall = strcmp(when, "begin") == 0;
@@ -126,10 +185,17 @@ int main(int argc, char **argv) {
         live(4, 1);
         files_stall = 0;
     }
-    if (strcmp(when, "hang") == 0 || strcmp(when, "log") == 0) {
+    if (strcmp(when, "late") == 0) wait_ms(300);
+    if (strcmp(when, "slow") == 0) dump_in_flood();
+    if (strcmp(when, "hang") == 0 || strcmp(when, "log") == 0 || strcmp(when, "load") == 0) {
+        pthread_t loader, other;
+        int loads = strcmp(when, "load") == 0;
         wait_ms(1000);
+        if (loads) pthread_create(&loader, NULL, load_library, NULL);
+        while (loads && !is_loading) wait_ms(1);
+        wait_ms(loads ? 100 : 0);
         files_stall = when[0] == 'h';
-        log_stalls = when[0] == 'l';
+        log_stalls = strcmp(when, "log") == 0;
         // An operation that hangs: its step waits for the network.
         char arguments[16] = {0};
         void *coll = event(comm, 2, NULL, 1000), *op = event(comm, 8, coll, 0);
@@ -137,11 +203,15 @@ int main(int argc, char **argv) {
         nccl->record(step, 8, arguments);
         nccl->stop(coll);
         double hung = seconds();
-        live(4, 0);
+        double length = 4;
+        pthread_create(&other, NULL, live_on_thread, &length);
+        pthread_join(other, NULL);
+        if (loads && !is_loading) fail("the library is loaded too soon");
         double after = told == 0 ? -1 : told - hung;
         files_stall = log_stalls = 0;
         nccl->stop(step);
         nccl->stop(op);
+        if (loads) pthread_join(loader, NULL);
         dprintf(1, "told after %.2f s\n", after);
     }
     dprintf(1, "init %.3f\nfinalize %.3f\nmark %.3f\nset_step %.3f\nstart %.3f\nstop %.3f\n",
@@ -150,6 +220,6 @@ int main(int argc, char **argv) {
     begin = seconds();
     nccl->finalize(comm);
     dprintf(1, "last finalize %.3f\n", (seconds() - begin) * 1e3);
-    say("survived\n");
+    main_ends = seconds();
     return 0;
 }

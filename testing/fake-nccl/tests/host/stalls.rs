@@ -6,13 +6,20 @@ use crate::common::{Played, compile, operations, play, plugin};
 use ncclscope_trace::lanes_file::adopt;
 use ncclscope_trace::{Recording, What};
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Plays `stall.c`, whose symbols go before those of the C library.
 fn stall(when: &str) -> Played {
     let host = compile("stall", &["-rdynamic"]);
-    let env = [("NCCLSCOPE_HANG_SEC", "2"), ("NCCLSCOPE_LOG", "nccl")];
+    let slow_library = match when {
+        "load" => compile("slow_library", &["-shared", "-fPIC"]),
+        _ => PathBuf::new(),
+    };
+    let slow_library = slow_library.to_str().unwrap();
+    let env =
+        [("NCCLSCOPE_HANG_SEC", "2"), ("NCCLSCOPE_LOG", "nccl"), ("SLOW_LIBRARY", slow_library)];
     play(Command::new(host).arg(plugin()).arg(when), &env)
 }
 
@@ -59,8 +66,8 @@ fn while_the_file_system_hangs_the_job_goes_on_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_hang_is_told_while_the_file_system_or_nccls_log_hangs() {
-    for when in ["hang", "log"] {
+fn a_hang_is_told_while_the_file_system_nccls_log_or_the_loader_hangs() {
+    for when in ["hang", "log", "load"] {
         let played = stall(when);
         played.survived();
         does_not_wait(&played, 4000.0);
@@ -82,4 +89,20 @@ fn a_file_system_that_hangs_at_the_end_leaves_the_lanes() {
     adopt(&left[0].path(), user).unwrap();
     let recording = Recording::open(&played.files()[0]).unwrap();
     assert_eq!(operations(&recording), 1000);
+}
+
+#[test]
+fn a_recording_that_is_refused_late_costs_nothing_at_exit() {
+    let played = stall("late");
+    played.survived();
+    assert!(figure(&played, "exit ") < 500.0, "{:?}", played.output);
+    assert_eq!(played.files(), [] as [PathBuf; 0]);
+}
+
+#[test]
+fn a_file_system_that_is_slower_than_the_records_still_gets_a_dump() {
+    let played = stall("slow");
+    played.survived();
+    let took = figure(&played, "dump ");
+    assert!((0.0..5000.0).contains(&took), "{took} ms (below 0: refused)");
 }

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+The NCCLs of the process: mostly one, but a program may load several.
+
+To look at a library is to wait for every thread that loads one. It is done once for each NCCL, when
+its first communicator comes, and NCCL has just loaded the plugin.
+*/
+
+use crate::sys;
+use crate::sys::image::Image;
+use crate::sys::lock::Lock;
+use std::sync::{Arc, Weak};
+
+/// An NCCL. It stays loaded as long as this is there.
+#[derive(Debug)]
+pub(crate) struct Library {
+    /// Its version code, such as 22809; 0 if it does not tell.
+    pub(crate) version: u32,
+    /// `None` where NCCL is part of the program.
+    image: Option<Image>,
+}
+
+impl Library {
+    /// True if it may be unloaded, and nothing but `this` keeps it from that.
+    pub(crate) fn is_held_by(this: &Arc<Library>) -> bool {
+        this.image.is_some() && Arc::strong_count(this) == 1
+    }
+}
+
+/// Those that have communicators.
+#[derive(Debug)]
+pub(crate) struct Libraries(Lock<Vec<(usize, Weak<Library>)>>);
+
+impl Libraries {
+    pub(crate) const fn new() -> Libraries {
+        Libraries(Lock::new(Vec::new()))
+    }
+
+    /// The library whose address `nccl` is (each uses one of its own, and always the same).
+    pub(crate) fn of(&self, nccl: usize) -> Arc<Library> {
+        let known = |libraries: &Vec<(usize, Weak<Library>)>| {
+            libraries.iter().find(|(at, _)| *at == nccl)?.1.upgrade()
+        };
+        if let Some(library) = known(&self.0.lock()) {
+            return library;
+        }
+        // Not under the lock.
+        let image = Image::of(nccl);
+        let version = image.as_ref().map_or(0, sys::nccl_version);
+        let library = Arc::new(Library { version, image });
+        let mut libraries = self.0.lock();
+        libraries.retain(|(at, library)| *at != nccl && library.strong_count() > 0);
+        libraries.push((nccl, Arc::downgrade(&library)));
+        library
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_is_looked_at_once_while_it_is_used() {
+        let libraries = Libraries::new();
+        let address = libc::getpid as *const () as usize;
+        let first = libraries.of(address);
+        assert!(Library::is_held_by(&first) && first.version == 0);
+        let second = libraries.of(address);
+        assert!(Arc::ptr_eq(&first, &second) && !Library::is_held_by(&first));
+        drop(second);
+        assert!(Library::is_held_by(&first));
+        drop(first);
+        assert!(Library::is_held_by(&libraries.of(address)), "a new look");
+        assert!(!Library::is_held_by(&libraries.of(0)), "of the program");
+    }
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Threads of ours in somebody's process.
+
+They are not std's: a thread of std's begins by noting a destructor, which glibc does under the lock
+that `dlopen` holds. While another thread loads a library from a file system that hangs, none would
+begin, and a hang of the job would be told to none.
+*/
+
+use core::ffi::{c_int, c_void};
+use core::mem::MaybeUninit;
+use core::ptr::null_mut;
+use std::ffi::CString;
+use std::io::{Error, Result};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
+
+/// What our threads have of a stack for themselves. Only what is used of it is memory.
+/// The system's resolver runs on one of them, with whatever modules the site has for it.
+const OWN_STACK: usize = 1 << 20;
+/// Linux keeps that much of a thread's name.
+const NAME_BYTES: usize = 15;
+
+/// What a thread begins with.
+struct Start {
+    name: CString,
+    body: Box<dyn FnOnce() + Send>,
+}
+
+/// Starts a thread that no signal of the host is ever delivered to, and that is not waited for. A
+/// panic ends it alone.
+///
+/// # Errors
+/// The system's, if there can be no more threads.
+pub fn spawn_quiet(name: &str, body: impl FnOnce() + Send + 'static) -> Result<()> {
+    let name = name.get(..NAME_BYTES).unwrap_or(name);
+    let start = Start { name: CString::new(name).unwrap_or_default(), body: Box::new(body) };
+    let attributes = Attributes::new()?;
+    // The new thread inherits the mask of the one that starts it.
+    let mut all = MaybeUninit::<libc::sigset_t>::zeroed();
+    let mut old = all;
+    // SAFETY: `all` is valid to write to.
+    unsafe { libc::sigfillset(all.as_mut_ptr()) };
+    // SAFETY: both sets are valid; the caller's mask is restored below.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), old.as_mut_ptr()) };
+    let result = attributes.start(Box::new(start));
+    // SAFETY: `old` was filled above.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, old.as_ptr(), null_mut()) };
+    result
+}
+
+extern "C" fn run(start: *mut c_void) -> *mut c_void {
+    // SAFETY: what `Attributes::start` gave away, once.
+    let Start { name, body } = *unsafe { Box::from_raw(start.cast::<Start>()) };
+    // SAFETY: no argument, and it cannot fail.
+    let this = unsafe { libc::pthread_self() };
+    // SAFETY: the calling thread, and a string of 15 bytes at most.
+    unsafe { libc::pthread_setname_np(this, name.as_ptr()) };
+    let _ = catch_unwind(AssertUnwindSafe(body));
+    null_mut()
+}
+
+/// What a thread is to be like.
+struct Attributes(libc::pthread_attr_t);
+
+impl Attributes {
+    /// Of a thread that nobody joins, with room on its stack.
+    fn new() -> Result<Attributes> {
+        let mut attributes = MaybeUninit::zeroed();
+        // SAFETY: valid to write to.
+        is_done(unsafe { libc::pthread_attr_init(attributes.as_mut_ptr()) })?;
+        // SAFETY: initialised by that.
+        let mut attributes = Attributes(unsafe { attributes.assume_init() });
+        let it = &raw mut attributes.0;
+        // SAFETY: initialised.
+        is_done(unsafe { libc::pthread_attr_setdetachstate(it, libc::PTHREAD_CREATE_DETACHED) })?;
+        // SAFETY: initialised.
+        is_done(unsafe { libc::pthread_attr_setstacksize(it, stack_size(&attributes)) })?;
+        Ok(attributes)
+    }
+
+    /// Starts a thread.
+    fn start(&self, start: Box<Start>) -> Result<()> {
+        let mut thread = MaybeUninit::uninit();
+        let start = Box::into_raw(start);
+        // SAFETY: all are valid; `start` is the new thread's from here on, if there is one.
+        let result = unsafe {
+            libc::pthread_create(thread.as_mut_ptr(), &raw const self.0, run, start.cast())
+        };
+        is_done(result).inspect_err(|_| {
+            // SAFETY: no thread has it.
+            drop(unsafe { Box::from_raw(start) });
+        })
+    }
+}
+
+impl Drop for Attributes {
+    fn drop(&mut self) {
+        // SAFETY: initialised, and not used again.
+        unsafe { libc::pthread_attr_destroy(&raw mut self.0) };
+    }
+}
+
+fn is_done(result: c_int) -> Result<()> {
+    if result == 0 { Ok(()) } else { Err(Error::from_raw_os_error(result)) }
+}
+
+/// Bytes of our threads' stacks, a whole number of pages. glibc puts the static thread-local
+/// storage of all libraries, which may be megabytes, into a thread's stack.
+fn stack_size(attributes: &Attributes) -> usize {
+    const PAGES: usize = 1 << 16;
+    (OWN_STACK + least_stack().map_or(0, |least| least(attributes))).next_multiple_of(PAGES)
+}
+
+/// glibc's word for what a stack must have; none where the C library adds it to what it is asked
+/// for, as musl does. Looked for once, with the first thread: the look takes `dlopen`'s lock.
+fn least_stack() -> Option<impl Fn(&Attributes) -> usize> {
+    type LeastStack = unsafe extern "C" fn(*const libc::pthread_attr_t) -> libc::size_t;
+    static FUNCTION: OnceLock<Option<LeastStack>> = OnceLock::new();
+    let find = || {
+        // SAFETY: a name; any library may be asked for it.
+        let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__pthread_get_minstack".as_ptr()) };
+        // SAFETY: glibc's function of that name, which std calls too, has this signature.
+        (!symbol.is_null())
+            .then(|| unsafe { core::mem::transmute::<*mut c_void, LeastStack>(symbol) })
+    };
+    let function = (*FUNCTION.get_or_init(find))?;
+    let of = move |attributes: &Attributes| {
+        // SAFETY: the attributes are initialised.
+        unsafe { function(&raw const attributes.0) }
+    };
+    Some(of)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn quiet_threads_have_a_name_and_block_signals() {
+        let (send, receive) = channel();
+        let body = move || {
+            let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+            send.send(status).unwrap();
+        };
+        spawn_quiet("ncclscope/control", body).unwrap();
+        let status = receive.recv().unwrap();
+        assert!(status.starts_with("Name:\tncclscope/contr\n"), "{status}");
+        let blocked = status.lines().find(|line| line.starts_with("SigBlk")).unwrap();
+        assert!(blocked.contains("fffffffe7ffbfeff"), "{blocked}");
+    }
+
+    #[test]
+    fn a_panic_ends_its_thread_alone() {
+        let (send, receive) = channel::<()>();
+        spawn_quiet("quiet", move || {
+            let _send = send;
+            std::panic::resume_unwind(Box::new(()));
+        })
+        .unwrap();
+        receive.recv().unwrap_err();
+    }
+}

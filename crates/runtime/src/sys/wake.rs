@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Waiting until another thread says so, without std's handle of the waiting thread.
+
+A thread that std did not start gets its handle at the first question, with a destructor for it, and
+glibc notes the destructor under the lock that `dlopen` holds: on a file system that hangs, for as
+long as another thread loads a library from there.
+*/
+
+use core::ptr::null;
+use core::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// A word to one thread at a time; it is kept until that thread waits for it.
+#[derive(Debug)]
+pub(crate) struct Wake(AtomicU32);
+
+impl Wake {
+    /// Nothing was said.
+    pub(crate) const fn new() -> Wake {
+        Wake(AtomicU32::new(0))
+    }
+
+    /// Says it. What the thread did before happens before what the other one does then.
+    pub(crate) fn wake(&self) {
+        if self.0.swap(1, Ordering::Release) == 0 {
+            // SAFETY: the address is of a word that lives; waking writes nothing.
+            unsafe { libc::syscall(libc::SYS_futex, self.0.as_ptr(), WAKE, 1) };
+        }
+    }
+
+    /// Waits until it is said, or for so long. It may end early, as every wait may.
+    pub(crate) fn wait(&self, patience: Option<Duration>) {
+        if self.0.swap(0, Ordering::Acquire) == 0 {
+            let time = patience.map(|patience| libc::timespec {
+                tv_sec: patience.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+                tv_nsec: patience.subsec_nanos().into(),
+            });
+            let time = time.as_ref().map_or(null(), core::ptr::from_ref);
+            // SAFETY: the word lives, and the time is valid or null.
+            unsafe { libc::syscall(libc::SYS_futex, self.0.as_ptr(), WAIT, 0, time) };
+            self.0.swap(0, Ordering::Acquire);
+        }
+    }
+}
+
+const WAIT: libc::c_int = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+const WAKE: libc::c_int = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    #[test]
+    fn a_word_is_kept_until_it_is_waited_for() {
+        let wake = Wake::new();
+        wake.wake();
+        let begin = Instant::now();
+        wake.wait(None);
+        wake.wait(Some(Duration::from_millis(20)));
+        assert!(begin.elapsed() >= Duration::from_millis(20), "it is said once");
+    }
+
+    #[test]
+    fn a_thread_that_waits_is_woken_each_time() {
+        let (there, back) = (Wake::new(), Wake::new());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..1000 {
+                    there.wait(None);
+                    back.wake();
+                }
+            });
+            for _ in 0..1000 {
+                there.wake();
+                back.wait(None);
+            }
+        });
+    }
+}
