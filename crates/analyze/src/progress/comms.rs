@@ -68,6 +68,8 @@ pub(super) struct CommState {
     /// Operations that are over.
     pub(super) over: u64,
     /// When the latest of them ended, in ticks.
+    past_end: u64,
+    /// When the latest operation ended whose end something shows, whether it is over or may be.
     pub(super) last_end: u64,
     past: VecDeque<Past>,
     /// How long operations stood still that are over, but the first.
@@ -114,7 +116,8 @@ pub struct CommView {
     pub open_p2ps: u64,
     /// Operations that are over.
     pub over: u64,
-    /// When the latest of them ended, in ticks; 0 with none.
+    /// When the latest operation ended whose end something shows, in ticks; 0 with none. It need
+    /// not be over: more of it may come for a while.
     pub last_end: u64,
     /// Lane of the thread that started its latest ProxyOp.
     pub proxy_lane: Option<usize>,
@@ -209,15 +212,20 @@ impl CommState {
     /// An operation is over; `is_usual` if what it took says something of others.
     pub(super) fn add_past(&mut self, past: Past, is_usual: bool) {
         if self.over > 0 && is_usual {
-            let begins = past.start.max(self.last_end);
+            let begins = past.start.max(self.past_end);
             self.usual.add(&past.facts, past.end.saturating_sub(begins));
         }
         self.over += 1;
-        self.last_end = self.last_end.max(past.end);
+        self.past_end = self.past_end.max(past.end);
         if self.past.len() >= PAST {
             self.past.pop_front();
         }
         self.past.push_back(past);
+    }
+
+    /// Nothing of an operation is in flight, and what shows that was so since these ticks.
+    pub(super) fn saw_end(&mut self, ticks: u64) {
+        self.last_end = self.last_end.max(ticks);
     }
 
     /// For how many ticks operations like this one stand still, but one in a thousand.

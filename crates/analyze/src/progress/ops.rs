@@ -369,6 +369,8 @@ impl Ops {
             op.is_open = op.is_in_flight((head, stops_early), comm, (quiet, hz));
             if op.is_open {
                 comm.add_open(head.number, head.facts.is_p2p(), head.start, op.changed);
+            } else if op.shows_its_end() {
+                comm.saw_end(op.changed);
             }
             op.moving = 0;
             let halves = if op.open_proxies > 0 { MAY_MOVE_HALVES } else { SETTLES_HALVES };
@@ -454,6 +456,11 @@ impl Op {
 }
 
 impl Op {
+    /// Whether more is known of it than that it was enqueued.
+    const fn shows_its_end(&self) -> bool {
+        self.kernels > 0 || self.network || self.ended
+    }
+
     fn awaits_kernel(&self, head: &Head, comm: &CommState) -> bool {
         !self.lacks_kernels && comm.awaits_kernel(&head.facts, head.start, head.group)
     }

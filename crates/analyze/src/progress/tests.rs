@@ -168,6 +168,25 @@ fn what_operations_take_as_a_rule_is_known_by_their_size() {
 }
 
 #[test]
+fn an_end_is_known_before_the_operation_is_over() {
+    let mut rank = Rank::new();
+    let outside = Outside { is_live: &|_| true, fate: &|_| Fate::Unknown };
+    rank.whole();
+    let end = rank.now;
+    let silent = rank.coll();
+    let next = rank.coll();
+    for kind in [EventKind::KernelCh, EventKind::ProxyOp] {
+        rank.tracker.missed(Missed::Start { kind, parent: silent }, rank.now);
+    }
+    rank.tracker.look(rank.now, HZ, &outside);
+    let comm = rank.comm();
+    assert_eq!((comm.over, comm.last_end), (0, end), "more of it may come");
+    assert_eq!(rank.tracker.in_flight()[0].handle, next);
+    rank.look();
+    assert_eq!((rank.comm().over, rank.comm().last_end), (2, end), "nothing shows a later end");
+}
+
+#[test]
 fn what_ended_before_its_communicator_did_is_over_all_the_same() {
     let mut rank = Rank::new();
     rank.whole();

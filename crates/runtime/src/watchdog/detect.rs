@@ -55,6 +55,11 @@ impl Suspect {
     pub(super) const fn is_stuck(&self) -> bool {
         self.still_ns >= self.limit_ns
     }
+
+    /// How much longer it may stand still, ns.
+    pub(super) const fn left_ns(&self) -> u64 {
+        self.limit_ns.saturating_sub(self.still_ns)
+    }
 }
 
 impl Detector {
@@ -78,8 +83,11 @@ impl Detector {
         for call in &calls {
             is_old |= self.still(Key::Call(call.handle.0), call.start, clock) >= soon;
         }
-        let latest_end = comms.iter().map(|comm| comm.last_end).max().unwrap_or(0);
-        let others_move = self.still(Key::End, latest_end, clock) < limit;
+        // Asked at each look: so an end is as old as it is, and not as the look that asks first.
+        let mut ends = Ends::default();
+        for comm in comms.iter().filter(|comm| comm.last_end > 0) {
+            ends.add(comm.comm, self.still(Key::End(comm.comm), comm.last_end, clock));
+        }
         if !is_old {
             return Vec::new();
         }
@@ -93,15 +101,18 @@ impl Detector {
             seen.push(op.comm);
             let since = comms.iter().find(|comm| comm.comm == op.comm).and_then(|comm| comm.since);
             let still_ns = self.still(Key::Comm(op.comm), since.unwrap_or(op.since), clock);
-            let limit_ns = limit_of(limit, op.is_first, others_move, clock.ns(op.usual));
+            let others_ns = ends.excuse(limit, still_ns, Some(op.comm));
+            let limit_ns = limit_of(limit, op.is_first, others_ns, clock.ns(op.usual));
             suspects.push(Suspect { subject: Subject::Op(op), still_ns, limit_ns });
         }
         // A launch waits where the device has too much to do already: that is no hang of its own.
         let waits = suspects.iter().any(|suspect| suspect.still_ns >= suspect.limit_ns / 2);
         for call in calls.into_iter().filter(|_| !waits) {
             let connects = call.ending.is_some() && call.launch.is_none();
-            let limit_ns = limit_of(limit, connects, others_move, 0);
             let still_ns = self.still(Key::Call(call.handle.0), call.start, clock);
+            // It may wait for room behind operations of its own communicator.
+            let others_ns = ends.excuse(limit, still_ns, None);
+            let limit_ns = limit_of(limit, connects, others_ns, 0);
             suspects.push(Suspect { subject: Subject::Call(call), still_ns, limit_ns });
         }
         suspects.retain(|suspect| {
@@ -163,41 +174,87 @@ impl Detector {
     }
 }
 
-/// How long something may stand still, ns; its like did so for `usual`.
-fn limit_of(limit: u64, is_first: bool, others_move: bool, usual: u64) -> u64 {
+/// For how long nothing has ended on the communicator of the latest end, and on any other one: ns.
+#[derive(Debug, Default)]
+struct Ends {
+    latest: Option<(u16, u64)>,
+    other: Option<u64>,
+}
+
+impl Ends {
+    /// On `comm` nothing has ended for `still`.
+    fn add(&mut self, comm: u16, still: u64) {
+        let before = self.latest.filter(|&(_, latest)| latest <= still);
+        let (first, second) = match before {
+            Some(latest) => (latest, Some(still)),
+            None => ((comm, still), self.latest.map(|(_, latest)| latest)),
+        };
+        self.latest = Some(first);
+        self.other = self.other.into_iter().chain(second).min();
+    }
+
+    /// How long something that stands still for `still` may do so: until nothing has ended for
+    /// `limit`, but on communicator `own`. 0 if that is so.
+    fn excuse(&self, limit: u64, still: u64, own: Option<u16>) -> u64 {
+        let of_another = self.latest.filter(|&(comm, _)| own != Some(comm)).map(|(_, ns)| ns);
+        let left = limit.saturating_sub(of_another.or(self.other).unwrap_or(limit));
+        if left > 0 { still.saturating_add(left) } else { 0 }
+    }
+}
+
+/// How long something may stand still, ns: for others that end so long, and for its like, which
+/// did so for `usual`.
+fn limit_of(limit: u64, is_first: bool, others: u64, usual: u64) -> u64 {
     let most = EXCUSE_MOST_NS.max(limit);
     let excused = limit.saturating_mul(EXCUSED).min(most);
     if is_first {
         limit.saturating_mul(FIRST).min(most)
-    } else if others_move {
-        excused
     } else {
-        usual.saturating_mul(LONGER_THAN_USUAL).clamp(limit, excused)
+        usual.saturating_mul(LONGER_THAN_USUAL).max(others).clamp(limit, excused)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::limit_of;
+    use super::{Ends, limit_of};
 
     #[test]
     fn what_has_an_excuse_gets_longer() {
         const S: u64 = 1_000_000_000;
-        assert_eq!(limit_of(5 * S, false, false, 0), 5 * S);
-        assert_eq!(limit_of(5 * S, true, false, 0), 50 * S, "it connects");
-        assert_eq!(limit_of(5 * S, false, true, 0), 20 * S, "others go on");
-        assert_eq!(limit_of(5 * S, false, false, S / 10), 5 * S, "far from the limit");
-        assert_eq!(limit_of(5 * S, false, false, S), 10 * S, "ten times as long as ever");
-        assert_eq!(limit_of(5 * S, false, false, 60 * S), 20 * S, "a long pause is no habit");
-        assert_eq!(limit_of(u64::MAX / 64, true, false, u64::MAX), u64::MAX / 64, "no overflow");
+        assert_eq!(limit_of(5 * S, false, 0, 0), 5 * S);
+        assert_eq!(limit_of(5 * S, true, 0, 0), 50 * S, "it connects");
+        assert_eq!(limit_of(5 * S, false, 7 * S, 0), 7 * S, "others went on until 2 s ago");
+        assert_eq!(limit_of(5 * S, false, 99 * S, 0), 20 * S, "others go on");
+        assert_eq!(limit_of(5 * S, false, 0, S / 10), 5 * S, "far from the limit");
+        assert_eq!(limit_of(5 * S, false, 0, S), 10 * S, "ten times as long as ever");
+        assert_eq!(limit_of(5 * S, false, 0, 60 * S), 20 * S, "a long pause is no habit");
+        assert_eq!(limit_of(u64::MAX / 64, true, 0, u64::MAX), u64::MAX / 64, "no overflow");
     }
 
     #[test]
     fn no_excuse_lasts_until_pytorch_ends_the_process() {
         const S: u64 = 1_000_000_000;
-        for (first, others, usual) in [(true, false, 0), (false, true, 0), (false, false, 90 * S)] {
+        for (first, others, usual) in [(true, 0, 0), (false, 840 * S, 0), (false, 0, 90 * S)] {
             assert_eq!(limit_of(300 * S, first, others, usual), 540 * S);
         }
-        assert_eq!(limit_of(900 * S, true, true, 0), 900 * S, "the user's own word");
+        assert_eq!(limit_of(900 * S, true, 1800 * S, 0), 900 * S, "the user's own word");
+    }
+
+    #[test]
+    fn what_ends_excuses_what_stands_still_elsewhere() {
+        let mut ends = Ends::default();
+        assert_eq!(ends.excuse(5, 3, None), 0);
+        ends.add(7, 4);
+        assert_eq!(ends.excuse(5, 3, Some(7)), 0, "its own communicator's");
+        assert_eq!(ends.excuse(5, 3, None), 4);
+        assert_eq!(ends.excuse(5, 3, Some(8)), 4, "for one more");
+        for comm in [8, 9] {
+            ends.add(comm, 2);
+            assert_eq!(ends.excuse(5, 3, Some(7)), 6);
+        }
+        assert_eq!(ends.excuse(5, 3, Some(8)), 6, "that of 9");
+        ends.add(10, 3);
+        assert_eq!((ends.latest, ends.other), (Some((8, 2)), Some(2)));
+        assert_eq!(ends.excuse(2, 3, None), 0, "long ago");
     }
 }

@@ -10,8 +10,9 @@ done about it. A drill ([`drill`]) goes the same way with records of its own.
 
 It must never fire for what is no hang. Nothing in flight is none; a communicator's first operation
 connects and gets ten times the limit; one that stands still while others of the process complete
-gets four times the limit, and so does, at most, one whose like used to take long; an event without
-a record doubts the operation that it belongs to. What it cannot see it says ([`blind`]). Whether
+gets the limit from the end of the last of these on, at most four times the limit in all, and so
+does, at most, one whose like used to take long; an event without a record doubts the operation that
+it belongs to. What it cannot see it says ([`blind`]). Whether
 another *rank* never entered cannot be seen from here: `ncclscope diagnose` compares the ranks.
 */
 
@@ -241,7 +242,9 @@ impl Watchdog {
         if suspects.is_empty() && self.drill.is_none() {
             self.pauses.forget_threads();
         } else {
-            let pause = if self.drill.is_some() { DRILL_LOOK_NS } else { CLOSE_LOOK_NS };
+            let drill = self.drill.as_ref().map(|_| DRILL_LOOK_NS);
+            let limits = suspects.iter().map(Suspect::left_ns).chain(drill);
+            let pause = limits.fold(CLOSE_LOOK_NS, u64::min).max(DRILL_LOOK_NS);
             self.next = ticks::now_ns() + pause;
             let threads = self.threads.look(recorder, now, ticks::now_ns());
             if !suspects.is_empty() && self.pauses.are_threads_due(clock) {

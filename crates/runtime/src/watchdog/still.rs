@@ -47,8 +47,8 @@ pub(super) enum Key {
     Comm(u16),
     /// The call with this handle.
     Call(u64),
-    /// The latest end of any operation.
-    End,
+    /// The latest end of an operation of a communicator.
+    End(u16),
 }
 
 /// Since when each of several things stands still.

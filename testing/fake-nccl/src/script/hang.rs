@@ -112,7 +112,7 @@ pub(super) fn leaks(stage: &Stage<'_>) {
 fn hang(stage: &Stage<'_>, at: At) {
     let mut player = stage.player();
     let whole: Vec<Enqueued> = (0..2).map(|_| player.enqueue(COUNT, CHANNELS)).collect();
-    let stuck = player.enqueue(COUNT, CHANNELS);
+    let stuck = player.enqueue(LARGE, CHANNELS);
     let reports = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         let proxy = scope.spawn(|| {

@@ -88,6 +88,12 @@ fn reported_after(played: &Played) -> u64 {
     said.next().and_then(|ms| ms.strip_suffix(" ms")?.parse().ok()).expect("the script says so")
 }
 
+/// The seconds that follow `before` in a report: the plugin's own clock.
+fn seconds_after(report: &str, before: &str) -> f64 {
+    let (_, after) = report.split_once(before).expect("it is in the report");
+    after.split(' ').next().and_then(|word| word.parse().ok()).expect("a number")
+}
+
 #[test]
 fn a_hang_is_reported_in_time_although_events_are_refused() {
     let played = watched(6, "hang-refused");
@@ -155,7 +161,13 @@ fn proxy_ops_that_nccl_never_stops_cost_nothing_and_hide_no_hang() {
     let lost: u64 = recording.lanes().iter().flat_map(|lane| lane.header.lost).sum();
     assert_eq!(lost, 0);
     let hangs = recording.hangs();
-    assert!(hangs[0].1.contains("N3: data to rank 1 was given to the network"), "{hangs:?}");
+    let hung = &hangs[0].1;
+    assert!(hung.contains("N3: data to rank 1 was given to the network"), "{hangs:?}");
+    // What ended on the other communicator just before it, and is over later, excuses nothing.
+    for said in ["enqueued ", "has not moved for "] {
+        let seconds = seconds_after(hung, said);
+        assert!((2.0..3.0).contains(&seconds), "{said}{seconds} s, the limit is 2 s: {hung}");
+    }
     assert_eq!(hangs.len(), 2, "{hangs:?}");
 }
 
