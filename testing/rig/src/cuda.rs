@@ -6,6 +6,7 @@ use libloading::os::unix::{Library, Symbol};
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::mem::ManuallyDrop;
 use std::path::Path;
+use std::time::Duration;
 
 /// A device address, stream, event or graph as C passes it.
 pub type Handle = *mut c_void;
@@ -54,6 +55,7 @@ functions! {
         cudaStreamCreateWithFlags(*mut Handle, u32) -> i32;
         cudaStreamDestroy(Handle) -> i32;
         cudaStreamSynchronize(Handle) -> i32;
+        cudaLaunchHostFunc(Handle, extern "C" fn(Handle), Handle) -> i32;
         cudaStreamBeginCapture(Handle, i32) -> i32;
         cudaStreamEndCapture(Handle, *mut Handle) -> i32;
         cudaGraphInstantiateWithFlags(*mut Handle, Handle, u64) -> i32;
@@ -206,6 +208,21 @@ impl<'a> Stream<'a> {
         // SAFETY: the stream lives.
         let status = unsafe { (self.cuda.functions.cudaStreamSynchronize)(self.handle) };
         self.cuda.check("cudaStreamSynchronize", status)
+    }
+
+    /// Keeps it at work for so many milliseconds from its turn on.
+    ///
+    /// # Errors
+    /// The runtime's text.
+    pub fn occupy(&self, ms: u64) -> Result<(), String> {
+        extern "C" fn work(ms: Handle) {
+            std::thread::sleep(Duration::from_millis(ms.addr() as u64));
+        }
+        let ms = usize::try_from(ms).map_err(|error| error.to_string())?;
+        let launch = self.cuda.functions.cudaLaunchHostFunc;
+        // SAFETY: the stream lives, and the function takes the number for what it is.
+        let status = unsafe { launch(self.handle, work, std::ptr::without_provenance_mut(ms)) };
+        self.cuda.check("cudaLaunchHostFunc", status)
     }
 
     /// Captures what `body` does on the stream as a graph that can be launched.

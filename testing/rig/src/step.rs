@@ -54,6 +54,10 @@ pub enum Step {
     Destroy(usize),
     /// `start:COUNT`: an AllReduce that nobody waits for.
     Start(usize),
+    /// `unended:COUNT`: an AllReduce in a group that is not ended for 90 s.
+    Unended(usize),
+    /// `busy:MS`: other work in the stream, which takes so many milliseconds.
+    Busy(u64),
     /// `abort`: aborts all communicators.
     Abort,
     /// `skip`: nothing, in place of a step that the other ranks do.
@@ -101,6 +105,7 @@ impl Step {
                 | Self::Destroy(_)
                 | Self::Abort
                 | Self::Sleep(_)
+                | Self::Busy(_)
                 | Self::Record(_)
                 | Self::Barrier
         )
@@ -145,6 +150,8 @@ impl FromStr for Step {
             "split" => Self::Split(number(rest)?),
             "destroy" => Self::Destroy(number(rest)?),
             "start" => Self::Start(number(rest)?),
+            "unended" => Self::Unended(number(rest)?),
+            "busy" => Self::Busy(rest.parse().map_err(|_| bad())?),
             "record" if rest == "on" || rest == "off" => Self::Record(rest == "on"),
             "sleep" => Self::Sleep(rest.parse().map_err(|_| bad())?),
             "repeat" => {
@@ -178,6 +185,8 @@ impl fmt::Display for Step {
             Self::InitNonblocking => write!(f, "init nonblocking"),
             Self::Destroy(index) => write!(f, "destroy {index}"),
             Self::Start(count) => write!(f, "start {count}"),
+            Self::Unended(count) => write!(f, "unended {count}"),
+            Self::Busy(ms) => write!(f, "busy {ms}"),
             Self::Abort => write!(f, "abort"),
             Self::Skip => write!(f, "skip"),
             Self::Sleep(ms) => write!(f, "sleep {ms}"),

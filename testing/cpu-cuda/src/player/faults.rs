@@ -5,7 +5,9 @@
 //!
 //! | fault | effect |
 //! | --- | --- |
-//! | `never:launch=N` | the kernel does not begin, until NCCL aborts |
+//! | `never:launch=N[,channel=C]` | the kernel does not begin, until NCCL aborts |
+//! | `fail:launch=N` | the kernel ends with an error, and the device's context is lost |
+//! | `mute:launch=N` | from launch N on the profiler is told of no work |
 //! | `stuck[:launch=N,channel=C,step=S]` | it stops in front of step S, until NCCL aborts |
 //! | `delay:us=U[,jitter=PERCENT]` | each step takes U µs more |
 //! | `slow:[peer=P,us=U,mbps=M]` | each step towards P takes U µs and its bytes over M MB/s more |
@@ -37,7 +39,9 @@ const VARIABLE: &str = "CPU_CUDA_FAULTS";
 /// What goes wrong; see the module's table.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Kind {
-    Never { launch: u64 },
+    Never { launch: u64, channel: Option<u64> },
+    Fail { launch: u64 },
+    Mute { launch: u64 },
     Stuck { launch: u64, channel: Option<u64>, step: u64 },
     Delay { us: u64, jitter: u64 },
     Slow { peer: Option<u64>, us: u64, mbps: Option<u64> },
@@ -154,7 +158,21 @@ impl Here<'_> {
 
     /// Whether the kernel never begins.
     pub(crate) fn never(&self) -> bool {
-        self.kinds().any(|kind| kind == Kind::Never { launch: self.launch })
+        let is_this = |of: Option<u64>| of.is_none_or(|channel| channel == self.channel);
+        self.kinds().any(|kind| match kind {
+            Kind::Never { launch, channel } => launch == self.launch && is_this(channel),
+            _ => false,
+        })
+    }
+
+    /// Whether the kernel ends with an error.
+    pub(crate) fn fails(&self) -> bool {
+        self.kinds().any(|kind| kind == Kind::Fail { launch: self.launch })
+    }
+
+    /// Whether the profiler is told nothing.
+    fn is_mute(&self) -> bool {
+        self.kinds().any(|kind| matches!(kind, Kind::Mute { launch } if launch <= self.launch))
     }
 
     /// Whether thread 0 has nothing to wait for.
@@ -225,6 +243,9 @@ impl Here<'_> {
     /// Writes the profiler's counters in this order, or holds them back. `channel` identifies the
     /// channel's counters; `works` more works have ended.
     pub(crate) fn write(&self, channel: Addr, writes: Vec<(Addr, u64)>, works: u64) {
+        if self.is_mute() {
+            return;
+        }
         let behind = self.kinds().find_map(|kind| match kind {
             Kind::Behind { works } => Some(works),
             _ => None,
@@ -278,7 +299,11 @@ impl<'a> Keys<'a> {
 
 fn kind(name: &str, keys: &mut Keys<'_>) -> Result<Kind, String> {
     Ok(match name {
-        "never" => Kind::Never { launch: keys.required("launch")? },
+        "never" => {
+            Kind::Never { launch: keys.required("launch")?, channel: keys.number("channel")? }
+        }
+        "fail" => Kind::Fail { launch: keys.required("launch")? },
+        "mute" => Kind::Mute { launch: keys.required("launch")? },
         "stuck" => Kind::Stuck {
             launch: keys.number("launch")?.unwrap_or(1),
             channel: keys.number("channel")?,
@@ -355,6 +380,10 @@ mod tests {
             assert_eq!(step(&other), Verdict::After(Duration::ZERO));
         }
         assert!(here(1, 5, 0).never() && !here(1, 4, 0).never());
+        let part = Faults::parse("never:launch=5,channel=1;fail:launch=2").expect("good");
+        let here = |launch, channel| part.here(0, launch, channel).expect("a fault");
+        assert!(here(5, 1).never() && !here(5, 0).never());
+        assert!(here(2, 0).fails() && !here(5, 0).fails());
         let one = Faults::parse("never:launch=1,rank=1").expect("good");
         assert!(one.here(0, 1, 0).is_none(), "nothing is wrong with rank 0");
         assert_eq!((one.launch(Addr::new(8)), one.launch(Addr::new(16))), (1, 1));
@@ -378,6 +407,16 @@ mod tests {
         assert_ne!(first, jitters("delay:us=100,jitter=50;seed:value=1"));
         assert!(first.iter().all(|&v| matches!(v, Verdict::After(d) if (50..=150)
             .contains(&d.as_micros()))));
+    }
+
+    #[test]
+    fn a_mute_kernel_writes_no_counter() {
+        let (mut counter, mute) = (0_u64, faults("mute:launch=3"));
+        let at = Addr::new((&raw mut counter).expose_provenance());
+        for (launch, shows) in [(2, 7), (3, 7), (4, 7)] {
+            mute.here(0, launch, 0).expect("a fault").write(at, vec![(at, launch + 5)], 1);
+            assert_eq!(at.load_u64(), shows, "launch {launch}");
+        }
     }
 
     #[test]

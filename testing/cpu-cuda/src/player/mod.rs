@@ -132,6 +132,9 @@ impl Player {
         if block.faults.as_ref().is_some_and(faults::Here::never) {
             return block.hang();
         }
+        if block.faults.as_ref().is_some_and(faults::Here::fails) {
+            return Err(failed("CPU_CUDA_FAULTS wants it".into()));
+        }
         let mut profiler = Profiler::open(&block);
         let mut next = usize::try_from(index).ok();
         let mut result = Ok(());

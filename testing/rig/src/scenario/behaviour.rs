@@ -5,6 +5,9 @@ use super::{Failure, Rank, number, timed};
 use crate::team::{Team, check};
 use std::time::Duration;
 
+/// For how long a group is not ended.
+const UNENDED: Duration = Duration::from_secs(90);
+
 impl Rank<'_> {
     /// Adds a communicator of all ranks.
     ///
@@ -150,6 +153,17 @@ impl Rank<'_> {
         })?;
         self.pending.push((send, recv));
         Ok(time)
+    }
+
+    pub(super) fn unended(&self, team: &Team<'_>, count: usize) -> Result<Duration, Failure> {
+        let (send, recv) = (self.filled(team, count)?, self.cuda.floats(count)?);
+        self.timed(|| {
+            self.nccl.group(|| {
+                team.comm.all_reduce(&send, &recv, count, self.stream)?;
+                std::thread::sleep(UNENDED);
+                Ok(())
+            })
+        })
     }
 
     pub(super) fn abort(&mut self) -> Result<(), Failure> {
