@@ -404,7 +404,11 @@ impl Probe {
             match driver.is_reached(stop) {
                 Ok(true) => match driver.elapsed_ns(start, stop) {
                     Ok(ns) => self.measure(slot, ns, recorder),
-                    Err(error) => self.fail(slot, error),
+                    Err(error) => {
+                        // It has ended, though nobody knows after how long.
+                        slot.ended.store(clock::now(), Ordering::Release);
+                        self.fail(slot, error);
+                    }
                 },
                 Ok(false) => {
                     waiting.push(stream);

@@ -4,6 +4,9 @@
 //! The command that the watchdog runs leaves a report beside the recording, which is waited for;
 //! the ranks are killed then. Waits are long, for a machine may be slow; limits are short.
 
+#[path = "hang/inside.rs"]
+mod inside;
+
 use rig::job::{Job, Running};
 use rig::scenario_file::ScenarioFile;
 use rig::{build, wheel};
@@ -158,66 +161,6 @@ fn a_dead_proxy_thread_is_named() {
     hangs("dead-proxy.toml", &[(1, "P1: NCCL's proxy thread")]);
 }
 
-/// Two steps that are well, and one that hangs; `more` are lines of the scenario.
-fn inside(topology: &str, more: &str) -> ScenarioFile {
-    let text = format!(
-        r#"
-        topology = "{topology}"
-        steps = ["allreduce:4096", "allreduce:4096", "sleep:200", "allreduce:262144"]
-        ends = "hang"
-        {more}
-    "#
-    );
-    ScenarioFile::parse("inside.toml", &text).expect("the text is right")
-}
-
-fn kernel(what: &str) -> String {
-    format!("[[fault]]\nkind = \"kernel\"\nrank = 1\nwhat = \"{what}\"\n")
-}
-
-/// Runs a job inside one node that hangs: each of `ranks` must say so.
-fn hangs_inside(topology: &str, more: &str, said: &[(usize, &str)]) -> Option<Watched> {
-    let job = Watched::start(&inside(topology, more), LIMIT)?;
-    job.wait_for(said);
-    Some(job)
-}
-
-const RUNS: &str = "its kernel runs, and what it waits for cannot be seen from here";
-const HAS_TURN: &str = "its kernel has not ended since its turn came, and what it waits for cannot";
-
-#[test]
-fn inside_a_node_a_kernel_that_is_stuck_and_one_that_waits_for_it_both_run() {
-    for topology in ["shm", "p2p-ipc"] {
-        let said = [(0, RUNS), (1, RUNS)];
-        hangs_inside(topology, &kernel("stuck:launch=3,step=1"), &said);
-    }
-}
-
-#[test]
-fn inside_a_node_a_kernel_that_never_starts_is_told() {
-    let said = [(0, RUNS), (1, "H3a: its kernel has not started: other work is before it")];
-    hangs_inside("shm", &kernel("never:launch=3"), &said);
-    let events = "env = { NCCLSCOPE_KERNEL = \"off\", NCCLSCOPE_CUDA_EVENTS = \"on\" }\n";
-    // Its turn has come, which is all that CUDA events tell.
-    let said = [(0, HAS_TURN), (1, HAS_TURN)];
-    hangs_inside("p2p-cumem", &format!("{events}{}", kernel("never:launch=3")), &said);
-}
-
-#[test]
-fn inside_a_node_who_waits_for_a_rank_that_does_nothing_says_so() {
-    let skip = "[[fault]]\nkind = \"skip\"\nrank = 1\nstep = 4\n";
-    hangs_inside("p2p-cumem", skip, &[(0, RUNS)]);
-}
-
-#[test]
-fn inside_a_node_a_proxy_thread_that_polls_no_kernel_is_named() {
-    let stop = "[[fault]]\nkind = \"stopped-proxy\"\nrank = 1\nstep = 4\n";
-    hangs_inside("shm", stop, &[(1, "P1: NCCL's proxy thread")]);
-    // By CUDA events the kernel ended all the same.
-    let events = format!("env = {{ NCCLSCOPE_CUDA_EVENTS = \"on\" }}\n{stop}");
-    hangs_inside("shm", &events, &[(1, "P1: ")]);
-}
-
 /// Seconds in front of which `before` is in `report`.
 fn seconds(report: &str, before: &str) -> f64 {
     let (_, after) = report.split_once(before).unwrap_or_else(|| panic!("{before}: {report}"));
@@ -248,7 +191,7 @@ fn two_devices_of_one_process_hang_with_nothing_but_cuda_events() {
             ", limit 3.0 s (host ",
             &device,
             " GPU-",
-            HAS_TURN,
+            inside::HAS_TURN,
             "  operation: RING ",
             " threads a block, ",
             "NCCL tells none of them",
@@ -347,4 +290,34 @@ fn a_healthy_job_is_left_alone() {
     let reports = std::fs::read_dir(record.path()).expect("the run's folder").flatten();
     let names: Vec<_> = reports.map(|file| file.file_name()).collect();
     assert!(!names.iter().any(|name| name.to_string_lossy().contains(".hang-")), "{names:?}");
+}
+
+/// The table of docs/hang.md has a row for each class that there is, and names what there is.
+#[test]
+fn the_page_names_a_test_for_each_class() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let read = |name: &str| std::fs::read_to_string(root.join(name)).expect("it is there");
+    let page = read("docs/hang.md");
+    let (_, table) = page.split_once("## Where each verdict was seen").expect("the section");
+    let (table, _) = table.split_once("\n## ").expect("another follows");
+    let judge = read("crates/runtime/src/watchdog/judge.rs");
+    for call in ["Verdict::new(\"", "Verdict::edge(\""] {
+        for class in judge.split(call).skip(1).filter_map(|rest| rest.split('"').next()) {
+            let row = if class.starts_with('N') { "| N1 to N5 |" } else { &format!("| {class} |") };
+            assert!(table.contains(row), "no row for {class}");
+        }
+    }
+    let tests = ["hang.rs", "hang/inside.rs", "early.rs"].map(|name| {
+        let text = read(&format!("testing/rig/tests/{name}"));
+        text.replace("fn inside_a_node_", "fn ")
+    });
+    let scripts = read("testing/fake-nccl/tests/callbacks/hang.rs");
+    let cells = table.lines().filter_map(|line| line.trim_end_matches(" |").rsplit(" | ").next());
+    let names = cells.filter(|cell| cell.starts_with('`')).flat_map(|cell| cell.split(", "));
+    let names: Vec<&str> = names.map(|name| name.trim_matches('`')).collect();
+    assert!(names.len() > 20, "{names:?}");
+    for name in names {
+        let is_test = tests.iter().any(|text| text.contains(&format!("fn {name}()")));
+        assert!(is_test || scripts.contains(&format!("(\"{name}\"")), "there is no {name}");
+    }
 }

@@ -36,11 +36,35 @@ impl Sort {
     }
 }
 
+/// Whether kernels work on all channels that NCCL announces.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Channels {
+    /// NCCL tells how many there are.
+    pub(super) is_told: bool,
+    /// Kernels were seen that did, of several channels, and that did not.
+    were_all: bool,
+    were_fewer: bool,
+}
+
+impl Channels {
+    /// A kernel was seen on so many channels, and is over.
+    pub(super) fn saw(&mut self, count: u32, wanted: u32) {
+        self.were_all |= wanted > 1 && count >= wanted;
+        self.were_fewer |= count < wanted;
+    }
+
+    /// Whether a kernel that was seen on fewer has not started on the others.
+    pub(super) const fn are_all(self) -> bool {
+        self.is_told && self.were_all && !self.were_fewer
+    }
+}
+
 /// What is known of a communicator.
 #[derive(Debug, Default)]
 pub(super) struct CommState {
     /// This process's rank, where that is known.
     pub(super) rank: Option<i32>,
+    pub(super) channels: Channels,
     pub(super) ended: bool,
     /// Lane of the thread that started its latest ProxyOp.
     pub(super) proxy_lane: Option<usize>,

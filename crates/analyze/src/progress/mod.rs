@@ -39,6 +39,10 @@ use ncclscope_trace::{Comm, Detail, EventKind, Handle, Record, State, StrId};
 use ops::Ops;
 use proxies::Proxies;
 
+/// The API version from which on a collective tells the channels that it works on, and not the most
+/// that it may.
+const CHANNELS_SINCE: u32 = 4;
+
 /// What the GPU has done of a kernel launch, where CUDA events tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
@@ -51,6 +55,8 @@ pub enum Fate {
         /// Since when, in ticks.
         since: u64,
     },
+    /// The driver reports an error: it will not end.
+    Lost,
     /// It has ended.
     Ended {
         /// When, in ticks.
@@ -103,7 +109,9 @@ pub struct Tracker {
 impl Tracker {
     /// A communicator, or more about one.
     pub fn comm(&mut self, comm: &Comm) {
-        self.comms.get(comm.index).rank = Some(comm.rank).filter(|&rank| rank >= 0);
+        let state = self.comms.get(comm.index);
+        state.rank = Some(comm.rank).filter(|&rank| rank >= 0);
+        state.channels.is_told = comm.api_version >= CHANNELS_SINCE;
         self.names.drifts.comm(comm);
     }
 

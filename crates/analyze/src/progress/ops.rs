@@ -17,8 +17,10 @@ const MAX_CHILDREN: usize = 1 << 14;
 /// second late; and after two where it has ProxyOps that may yet move.
 const SETTLES_HALVES: u64 = 1;
 const MAY_MOVE_HALVES: u64 = 4;
-/// Seconds after which a kernel that works on fewer channels than NCCL said is complete, and after
-/// which children whose operation never came are given up.
+/// Half seconds after which a kernel that was seen on fewer channels than NCCL said is complete,
+/// unless kernels of its communicator work on all of them.
+const LACKS_HALVES: u64 = 2;
+/// Seconds after which children whose operation never came are given up.
 const PATIENCE_S: u64 = 10;
 
 /// What an operation is.
@@ -76,6 +78,8 @@ pub struct OpView {
     pub stopped: u64,
     /// Whether its kernel ought to be told of.
     pub awaits_kernel: bool,
+    /// Whether its kernel, which was told of, ought to be told of on further channels.
+    pub awaits_channels: bool,
     /// Whether the stop of its kernel is not its end.
     pub stops_early: bool,
     /// Whether its network part ought to be told of, and nothing is.
@@ -339,7 +343,7 @@ impl Ops {
             };
             let fate = launch.map_or(Fate::Unknown, |launch| fate(launch.handle));
             let did_run = op.runs;
-            op.runs = matches!(fate, Fate::Waits | Fate::Runs { .. });
+            op.runs = matches!(fate, Fate::Waits | Fate::Runs { .. } | Fate::Lost);
             // What was in flight and is not known any more has ended.
             op.ended |= matches!(fate, Fate::Ended { .. }) || did_run && !op.runs;
             if let Fate::Runs { since: at } | Fate::Ended { at } = fate {
@@ -378,6 +382,9 @@ impl Ops {
             let is_quiet = comm.ended || in_a_hurry || quiet >= hz / 2 * halves;
             let settles = !op.is_open && is_quiet;
             if settles {
+                if op.kernels > 0 && !op.lacks_kernels {
+                    comm.channels.saw(op.kernels, head.facts.wanted.into());
+                }
                 let Head { comm, number, facts, start, .. } = *head;
                 over.push((comm, Past { number, facts, start, end: op.changed }));
             }
@@ -407,6 +414,7 @@ impl Ops {
                     started: op.started,
                     stopped: op.stopped,
                     awaits_kernel: op.awaits_kernel(head, comm),
+                    awaits_channels: op.awaits_channels(head, comm),
                     awaits_network: op.awaits_network(head, comm),
                     stops_early: names.stops_early(&head.facts),
                     launch: head.launch,
@@ -434,14 +442,12 @@ impl Op {
         if !self.enqueued || self.runs || children > 0 {
             return true;
         }
-        let wanted = u32::from(head.facts.wanted);
         if self.kernels == 0 && !self.network {
             return self.awaits_kernel(head, comm) || self.awaits_network(head, comm);
         }
         // The last channels are told of later; but not all that NCCL announces are always used.
-        let is_latest = comm.kernel.is_some_and(|(latest, _)| latest <= head.start);
-        let lacks = self.kernels > 0 && self.kernels < wanted && is_latest && !self.lacks_kernels;
-        if lacks && quiet < hz.saturating_mul(PATIENCE_S) {
+        let is_late = quiet < hz / 2 * LACKS_HALVES && self.lacks_channels(head, comm);
+        if is_late || self.awaits_channels(head, comm) {
             return true;
         }
         self.kernels > 0 && stops_early && self.after_stops(head, comm) == Over::No
@@ -463,6 +469,18 @@ impl Op {
 
     fn awaits_kernel(&self, head: &Head, comm: &CommState) -> bool {
         !self.lacks_kernels && comm.awaits_kernel(&head.facts, head.start, head.group)
+    }
+
+    /// Whether its kernel was seen on some channels only, and no later one at all.
+    fn lacks_channels(&self, head: &Head, comm: &CommState) -> bool {
+        let is_latest = comm.kernel.is_some_and(|(latest, _)| latest <= head.start);
+        let lacks = self.kernels > 0 && self.kernels < u32::from(head.facts.wanted);
+        lacks && is_latest && !self.lacks_kernels
+    }
+
+    fn awaits_channels(&self, head: &Head, comm: &CommState) -> bool {
+        let is_believed = comm.channels.are_all() && comm.is_kernel_told(head.start);
+        is_believed && !self.ended && self.lacks_channels(head, comm)
     }
 
     fn awaits_network(&self, head: &Head, comm: &CommState) -> bool {

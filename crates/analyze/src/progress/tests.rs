@@ -168,6 +168,34 @@ fn what_operations_take_as_a_rule_is_known_by_their_size() {
 }
 
 #[test]
+fn a_kernel_that_starts_on_some_channels_only_is_in_flight_where_all_are_used() {
+    let started_on_one = |rank: &mut Rank| {
+        let op = rank.coll();
+        let kernel = rank.kernel(op, 0);
+        rank.stop(PROXY, kernel);
+        rank.now += 20 * HZ;
+        rank.look()
+    };
+    // Up to API v3 NCCL tells the most channels that there may be.
+    for (api_version, is_open) in [(3, false), (4, true)] {
+        let mut rank = Rank::new();
+        let comm = Comm { index: 0, rank: 0, ranks: 2, api_version, ..Comm::default() };
+        rank.tracker.comm(&comm);
+        assert_eq!(started_on_one(&mut rank), [], "it is not known");
+        let mut rank = Rank::new();
+        rank.tracker.comm(&comm);
+        rank.whole();
+        rank.look();
+        let open = started_on_one(&mut rank);
+        assert_eq!(open.len(), usize::from(is_open), "v{api_version}");
+        assert!(open.iter().all(|op| op.awaits_channels && op.started == 1));
+        rank.whole();
+        assert_eq!(rank.look(), [], "kernels run one after another");
+        assert_eq!(started_on_one(&mut rank), [], "it was not so");
+    }
+}
+
+#[test]
 fn an_end_is_known_before_the_operation_is_over() {
     let mut rank = Rank::new();
     let outside = Outside { is_live: &|_| true, fate: &|_| Fate::Unknown };
@@ -362,6 +390,7 @@ fn what_cuda_events_show_running_is_in_flight() {
     assert_eq!(look(&mut rank, first, Fate::Runs { since: began })[0], (one, began));
     let ended = rank.now;
     assert_eq!(look(&mut rank, first, Fate::Ended { at: ended }), [(two, ended)], "in order");
+    assert_eq!(look(&mut rank, second, Fate::Lost), [(two, ended)], "it does not end");
     assert_eq!(look(&mut rank, second, Fate::Unknown), [], "nothing is known of it any more");
     // Of another communicator's launch on this thread nothing follows.
     let start = Start {

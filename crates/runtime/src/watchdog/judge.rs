@@ -141,7 +141,7 @@ impl Scene<'_> {
             && !op.facts.is_p2p()
             && started > 0
             && started < wanted
-            && op.started != op.stopped
+            && (op.started != op.stopped || op.awaits_channels)
         {
             let why = format!(
                 "its kernel has started on {started} of {wanted} channels: the others find no \
@@ -383,6 +383,7 @@ mod tests {
             started: 0,
             stopped: 0,
             awaits_kernel: false,
+            awaits_channels: false,
             awaits_network: false,
             stops_early: false,
             launch: Some(launch),
@@ -442,6 +443,9 @@ mod tests {
         expect(&[kernel(1, 0)], &[(1, RUNS)], "H3b", "1 of 2 channels");
         let lossy = OpView { is_lossy: true, ..kernel(1, 0) };
         expect(&[lossy], &[], "", "its kernel runs");
+        let through = OpView { awaits_channels: true, ..kernel(1, 1) };
+        expect(&[through], &[], "H3b", "1 of 2 channels");
+        expect(&[kernel(1, 1)], &[], "", "its kernel has ended, and something of it");
         expect(&[kernel(3, 1)], &[(1, RUNS)], "", "its kernel runs");
         expect(&[kernel(3, 3)], &[], "", "its kernel has ended, and something of it");
         let early = OpView { stops_early: true, ..kernel(3, 3) };

@@ -282,7 +282,8 @@ impl Watchdog {
             Some(LaunchState::NotStarted) => Fate::Waits,
             Some(LaunchState::Running { since }) => Fate::Runs { since: *since },
             Some(LaunchState::Done { seen, .. }) => Fate::Ended { at: *seen },
-            Some(LaunchState::Unknown | LaunchState::Failed { .. }) | None => Fate::Unknown,
+            Some(LaunchState::Failed { .. }) => Fate::Lost,
+            Some(LaunchState::Unknown) | None => Fate::Unknown,
         };
         let outside = Outside { is_live: &is_live, fate: &fate };
         self.detector.look(clock, self.seen, &outside);

@@ -202,6 +202,32 @@ pub(super) fn launch(stage: &Stage<'_>) {
     wait_for_reports(2, &AtomicUsize::new(0));
 }
 
+/// The kernel is launched, and the call does not return.
+pub(super) fn returns(stage: &Stage<'_>) {
+    let player = stage.player();
+    whole(stage);
+    let group = player.start_group_api(false, 1);
+    let _call = player.coll_api(group, COUNT, false);
+    player.end_group_api(group);
+    player.kernel_launch(group);
+    wait_for_reports(1, &AtomicUsize::new(0));
+    stage.plugin.stop(group);
+    wait_for_reports(2, &AtomicUsize::new(0));
+}
+
+/// NCCL takes an operation and does not hand it over.
+pub(super) fn enqueues(stage: &Stage<'_>) {
+    let mut player = stage.player();
+    whole(stage);
+    let group = player.start_group();
+    let coll = player.start_coll(group, group, LARGE, CHANNELS);
+    wait_for_reports(1, &AtomicUsize::new(0));
+    stage.plugin.stop(coll);
+    stage.plugin.stop(group);
+    stage.apart(|| stage.player().proxy(Enqueued { coll }, CHANNELS, STEPS));
+    wait_for_reports(2, &AtomicUsize::new(0));
+}
+
 /// The application begins a group and does not end it.
 pub(super) fn group(stage: &Stage<'_>) {
     let player = stage.player();

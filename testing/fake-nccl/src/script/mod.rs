@@ -127,6 +127,8 @@ pub const SCRIPTS: &[Script] = &[
     script("hang-upstream", 4, hang::upstream),
     script("hang-proxy", 4, hang::proxy),
     script("hang-launch", 5, hang::launch),
+    script("hang-returns", 5, hang::returns),
+    script("hang-enqueues", 4, hang::enqueues),
     script("hang-group", 5, hang::group),
     script("hang-quiet", 3, hang::quiet),
     script("hang-lossy", 4, hang::lossy),

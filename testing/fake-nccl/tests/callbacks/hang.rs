@@ -13,7 +13,7 @@ fn watched(version: usize, script: &str) -> Played {
 }
 
 /// Each script with what its report says, and the first version that has its events.
-const HANGS: [(&str, &str, usize); 11] = [
+const HANGS: [(&str, &str, usize); 13] = [
     ("hang-kernel", "H3a: its kernel has not started", 4),
     ("hang-channel", "H3b: its kernel has started on 1 of 2 channels", 4),
     ("hang-sends-nothing", "N1: this GPU gives no data for rank 1 on channel 0", 4),
@@ -24,6 +24,8 @@ const HANGS: [(&str, &str, usize); 11] = [
     ("hang-upstream", "nothing of it has come from rank 1", 4),
     ("hang-proxy", "P1: NCCL's proxy thread ", 4),
     ("hang-launch", "H1d: the CUDA launch of its kernel does not return", 5),
+    ("hang-returns", "H1d: its kernel is launched, and NCCL does not return from the call", 5),
+    ("hang-enqueues", "H1d: NCCL took it, and has not finished enqueuing it", 4),
     ("hang-group", "H1d: the application has begun a group of calls", 5),
 ];
 

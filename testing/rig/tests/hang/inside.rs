@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Hangs inside a node, where there is no network to look at: each verdict that the watchdog can
+//! give there, as the table of docs/hang.md lists them.
+
+use super::{LIMIT, RELEASE, Watched};
+use rig::job::Job;
+use rig::scenario_file::ScenarioFile;
+use rig::wheel;
+
+/// Two steps that are well.
+const WELL: &str = "\"allreduce:4096\", \"allreduce:4096\", \"sleep:200\"";
+/// One that hangs.
+const HANGS: &str = "\"allreduce:262144\"";
+/// No kernel events, CUDA events alone.
+const EVENTS_ALONE: &str = "env = { NCCLSCOPE_KERNEL = \"off\", NCCLSCOPE_CUDA_EVENTS = \"on\" }\n";
+/// Both.
+const EVENTS_TOO: &str = "env = { NCCLSCOPE_CUDA_EVENTS = \"on\" }\n";
+
+pub(super) const RUNS: &str = "its kernel runs, and what it waits for cannot be seen from here";
+pub(super) const HAS_TURN: &str =
+    "its kernel has not ended since its turn came, and what it waits for cannot";
+
+/// These steps; `more` are lines of the scenario.
+fn scenario(topology: &str, steps: &str, more: &str) -> ScenarioFile {
+    let text = format!("topology = \"{topology}\"\nsteps = [{steps}]\nends = \"hang\"\n{more}\n");
+    ScenarioFile::parse("inside.toml", &text).expect("the text is right")
+}
+
+fn kernel(what: &str) -> String {
+    format!("[[fault]]\nkind = \"kernel\"\nrank = 1\nwhat = \"{what}\"\n")
+}
+
+/// Rank 1 does these steps instead.
+fn instead(steps: &str) -> String {
+    format!("[[rank]]\nrank = 1\nsteps = [{steps}]\n")
+}
+
+/// Runs a job inside one node that hangs: each of `ranks` must say so.
+fn hangs_inside(topology: &str, more: &str, said: &[(usize, &str)]) {
+    hang_at(&format!("{WELL}, {HANGS}"), (topology, more), said);
+}
+
+/// The same with steps of its own.
+fn hang_at(steps: &str, (topology, more): (&str, &str), said: &[(usize, &str)]) {
+    let file = scenario(topology, steps, more);
+    if let Some(job) = Watched::start(&file, LIMIT) {
+        job.wait_for(said);
+    }
+}
+
+#[test]
+fn inside_a_node_a_kernel_that_is_stuck_and_one_that_waits_for_it_both_run() {
+    for topology in ["shm", "p2p-ipc"] {
+        let said = [(0, RUNS), (1, RUNS)];
+        hangs_inside(topology, &kernel("stuck:launch=3,step=1"), &said);
+    }
+}
+
+#[test]
+fn inside_a_node_a_kernel_that_never_starts_is_told() {
+    let said = [(0, RUNS), (1, "H3a: its kernel has not started: other work is before it")];
+    hangs_inside("shm", &kernel("never:launch=3"), &said);
+    // Its turn has come, which is all that CUDA events tell.
+    let said = [(0, HAS_TURN), (1, HAS_TURN)];
+    hangs_inside("p2p-cumem", &format!("{EVENTS_ALONE}{}", kernel("never:launch=3")), &said);
+}
+
+#[test]
+fn inside_a_node_who_waits_for_a_rank_that_does_nothing_says_so() {
+    let skip = "[[fault]]\nkind = \"skip\"\nrank = 1\nstep = 4\n";
+    hangs_inside("p2p-cumem", skip, &[(0, RUNS)]);
+}
+
+#[test]
+fn inside_a_node_a_proxy_thread_that_polls_no_kernel_is_named() {
+    let stop = "[[fault]]\nkind = \"stopped-proxy\"\nrank = 1\nstep = 4\n";
+    hangs_inside("shm", stop, &[(1, "P1: NCCL's proxy thread")]);
+    // By CUDA events the kernel ended all the same.
+    let events = format!("{EVENTS_TOO}{stop}");
+    hangs_inside("shm", &events, &[(1, "P1: ")]);
+}
+
+/// As where something else holds the rest of the GPU.
+#[test]
+fn inside_a_node_a_kernel_that_finds_no_place_for_some_of_its_blocks_is_told() {
+    let said = "H3b: its kernel has started on 1 of 2 channels";
+    let channels = "env = { NCCL_MIN_NCHANNELS = \"2\", NCCL_MAX_NCHANNELS = \"2\" }\n";
+    let never = format!("{channels}{}", kernel("never:launch=3,channel=1"));
+    hangs_inside("p2p-ipc", &never, &[(0, RUNS), (1, said)]);
+    // Two ranks of one process.
+    let Some(nccl) = wheel::find_or_skip(RELEASE) else { return };
+    let job = Job::new(&nccl).expect("the stand-in builds").hosts(1).devices(2).threads();
+    let job = job
+        .env("NCCL_MIN_NCHANNELS", "2")
+        .env("NCCL_MAX_NCHANNELS", "2")
+        .env("CPU_CUDA_FAULTS", "never:launch=3,rank=1,channel=1")
+        .steps(["init", "allreduce:4096", "allreduce:4096", "sleep:200", "allreduce:262144"]);
+    let reports = Watched::of(job, LIMIT).wait_for(&[(0, RUNS), (0, said)]);
+    let hung = reports[&0].iter().find(|text| text.contains(said)).expect("waited for");
+    assert!(hung.contains("rank 1 of 2 has not moved for "), "{hung}");
+}
+
+#[test]
+fn inside_a_node_a_kernel_behind_other_work_of_its_stream_has_not_started() {
+    let busy = instead(&format!("{WELL}, \"busy:90000\", {HANGS}"));
+    let steps = format!("{WELL}, {HANGS}");
+    let said = "H3a: its kernel has not started: other work is before it";
+    hang_at(&steps, ("p2p-cumem", &busy), &[(0, RUNS), (1, said)]);
+    let said = "H3a: its kernel has not started, by its CUDA event too: other work is before it";
+    let busy = format!("{EVENTS_ALONE}{busy}");
+    hang_at(&steps, ("shm", &busy), &[(0, HAS_TURN), (1, said)]);
+}
+
+#[test]
+fn inside_a_node_a_kernel_behind_another_communicators_is_not_the_cause() {
+    let steps = "\"allreduce:4096\", \"init\", \"comms:4096\", \"sleep:200\", \
+                 \"start:262144\", \"comms:4096\"";
+    let more = format!("{EVENTS_TOO}{}", kernel("stuck:launch=3,step=1"));
+    let said = "it is behind operation 3 of another communicator on the same stream";
+    hang_at(steps, ("p2p-ipc", &more), &[(1, RUNS), (1, said)]);
+}
+
+/// Nobody waits for the stream: whoever does gets the error.
+#[test]
+fn inside_a_node_a_kernel_that_ends_with_an_error_is_told() {
+    let steps = format!("{WELL}, \"start:262144\", \"sleep:90000\"");
+    for (topology, events) in [("shm", EVENTS_TOO), ("p2p-cumem", EVENTS_ALONE)] {
+        let more = format!("{events}{}", kernel("fail:launch=3"));
+        hang_at(&steps, (topology, &more), &[(1, "H3c: "), (1, "error 719")]);
+    }
+}
+
+#[test]
+fn inside_a_node_a_kernel_whose_end_nccl_does_not_report_is_told() {
+    let steps = format!("{WELL}, {HANGS}, \"sleep:90000\"");
+    let more = format!("{EVENTS_TOO}{}", kernel("mute:launch=3"));
+    let said = "P1: its kernel has ended, by its CUDA event, and NCCL has not reported that";
+    hang_at(&steps, ("shm", &more), &[(1, said)]);
+}
+
+#[test]
+fn inside_a_node_a_call_that_connects_to_a_rank_that_never_comes_is_told() {
+    let skip = "[[fault]]\nkind = \"skip\"\nrank = 1\nstep = 4\n";
+    let file = scenario("p2p-ipc", &format!("{WELL}, \"sendrecv:4096\""), skip);
+    // It gets ten times the limit.
+    let Some(job) = Watched::start(&file, "1") else { return };
+    job.wait_for(&[(0, "H1d: NCCL prepares it, or connects to other ranks")]);
+}
+
+#[test]
+fn inside_a_node_a_group_that_is_not_ended_is_told() {
+    let more = instead(&format!("{WELL}, \"unended:262144\""));
+    let said = "H1d: the application has begun a group of calls, and not called ncclGroupEnd";
+    hang_at(&format!("{WELL}, {HANGS}"), ("shm", &more), &[(0, RUNS), (1, said)]);
+}
