@@ -4,8 +4,10 @@ Which events have no record, for the watchdog: what was lost must not look like 
 hangs, and one that was lost must not hide all others that do.
 
 A ring of the latest [`CELLS`]. It is written where an event is lost, never where one is recorded. A
-reader that comes too late learns that it did, not what it missed. Kinds that no operation waits for
-are left out, so that the flood that fills a lane does not fill this ring.
+reader that comes too late learns that it did, not what it missed. A cell says in which lap it was
+written, so that neither a reader nor a writer that others overtake by a lap takes one turn for
+another. Kinds that no operation waits for are left out, so that the flood that fills a lane does
+not fill this ring.
 */
 
 use crate::sync::{AtomicU64, Ordering};
@@ -13,12 +15,16 @@ use ncclscope_trace::{EventKind, Handle};
 
 /// Events that are remembered.
 pub const CELLS: usize = if cfg!(loom) { 2 } else { 1024 };
-/// Handles are kept without their process bits, which have the code of what happened instead.
+/// Handles are kept without their process bits, which have the code of what happened and the lap.
 const CODE_SHIFT: u32 = 54;
-/// The code of a stop; that of a start has the event's kind.
-const STOP: u64 = 1 << 8;
-/// Added to the kind of a start, which may be 0.
-const START: u64 = 1 << 9;
+const CODE_BITS: u32 = 5;
+/// The code of a stop; that of a start is the event's kind and 1, so that no word is 0.
+const STOP: u64 = 17;
+const LAP_SHIFT: u32 = CODE_SHIFT + CODE_BITS;
+/// A cell tells so many uses of itself apart.
+const LAPS: u64 = if cfg!(loom) { 2 } else { 32 };
+/// Calls of [`Missed::take`] that wait for a thread that has a turn and has not written.
+const MOST_WAITS: u32 = if cfg!(loom) { 1 } else { 8 };
 
 /// An event that has no record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,56 +39,92 @@ pub enum Miss {
 #[derive(Debug)]
 pub struct Missed {
     turns: AtomicU64,
-    /// 0 where it was taken, or is about to be written.
+    /// 0 until the first time.
     cells: [AtomicU64; CELLS],
 }
 
+/// How far the one reader is.
+#[derive(Debug, Default)]
+pub struct Place {
+    turn: u64,
+    /// Calls that waited for this turn.
+    waits: u32,
+}
+
+impl Default for Missed {
+    fn default() -> Missed {
+        Missed::new()
+    }
+}
+
 impl Missed {
-    pub(crate) const fn new() -> Missed {
+    /// Nothing was lost yet.
+    #[must_use]
+    pub const fn new() -> Missed {
         Missed { turns: AtomicU64::new(0), cells: [const { AtomicU64::new(0) }; CELLS] }
     }
 
     /// An event of this process is lost. For any thread.
-    pub(crate) fn put(&self, miss: Miss) {
+    pub fn put(&self, miss: Miss) {
         let (code, handle) = match miss {
-            Miss::Start(kind, parent) if is_child(kind) => (START | kind as u64, parent),
+            Miss::Start(kind, parent) if is_child(kind) => (kind as u64 + 1, parent),
             Miss::Stop(handle) if is_waited_for(handle.kind()) => (STOP, handle),
             _ => return,
         };
         let turn = self.turns.fetch_add(1, Ordering::Relaxed);
-        let word = code << CODE_SHIFT | handle.0 & ((1 << CODE_SHIFT) - 1);
+        let handle = handle.0 & ((1 << CODE_SHIFT) - 1);
+        let word = lap(turn) << LAP_SHIFT | code << CODE_SHIFT | handle;
         self.cell(turn).store(word, Ordering::Release);
     }
 
-    /// Puts what was lost since turn `seen` into `into`, up to the first that is being written;
-    /// `process` are this process's bits. Returns false if some of it was written over. For one
-    /// reader, which begins with 0.
-    pub fn take(&self, seen: &mut u64, process: u64, into: &mut Vec<Miss>) -> bool {
+    /// Puts what was lost from turn `at` on into `into`, up to the first that is being written;
+    /// `process` are this process's bits. Returns false if some of it was written over, or is still
+    /// not there after a few calls.
+    pub fn take(&self, at: &mut Place, process: u64, into: &mut Vec<Miss>) -> bool {
+        let mut is_whole = true;
         let turns = self.turns.load(Ordering::Relaxed);
-        let oldest = turns.saturating_sub(CELLS as u64);
-        let is_whole = *seen >= oldest;
-        *seen = (*seen).max(oldest);
-        while *seen < turns {
-            let word = self.cell(*seen).swap(0, Ordering::Acquire);
-            if word == 0 {
-                break;
+        while at.turn < turns {
+            let word = self.cell(at.turn).load(Ordering::Acquire);
+            // After the cell: who finds what a later turn wrote there also finds that turn.
+            let oldest = self.turns.load(Ordering::Relaxed).saturating_sub(CELLS as u64);
+            if at.turn < oldest {
+                *at = Place { turn: oldest, waits: 0 };
+                is_whole = false;
+                continue;
             }
-            *seen += 1;
-            let handle = word & ((1 << CODE_SHIFT) - 1);
-            let handle = match handle {
-                0 => Handle::NULL,
-                bits => Handle(process << CODE_SHIFT | bits),
-            };
-            into.push(match word >> CODE_SHIFT {
-                STOP => Miss::Stop(handle),
-                kind => Miss::Start(EventKind::from_nibble(kind), handle),
-            });
+            let is_written = word != 0 && word >> LAP_SHIFT == lap(at.turn);
+            if is_written {
+                into.push(miss(word, process));
+            } else if at.waits < MOST_WAITS {
+                at.waits += 1;
+                break;
+            } else {
+                // Or it was, and a thread that comes a lap too late wrote over it.
+                is_whole = false;
+            }
+            *at = Place { turn: at.turn + 1, waits: 0 };
         }
         is_whole
     }
 
     fn cell(&self, turn: u64) -> &AtomicU64 {
         &self.cells[usize::try_from(turn % CELLS as u64).unwrap_or(0)]
+    }
+}
+
+const fn lap(turn: u64) -> u64 {
+    turn / CELLS as u64 % LAPS
+}
+
+/// What a cell's word says.
+fn miss(word: u64, process: u64) -> Miss {
+    let handle = match word & ((1 << CODE_SHIFT) - 1) {
+        0 => Handle::NULL,
+        bits => Handle(process << CODE_SHIFT | bits),
+    };
+    match word >> CODE_SHIFT & ((1 << CODE_BITS) - 1) {
+        STOP => Miss::Stop(handle),
+        code => Miss::Start(EventKind::from_nibble(code - 1), handle),
     }
 }
 
@@ -113,8 +155,8 @@ mod tests {
     #[test]
     fn what_is_lost_is_told_once_and_in_order() {
         let missed = Missed::new();
-        let mut seen = 0;
-        let mut take = |found: &mut Vec<Miss>| missed.take(&mut seen, 7, found);
+        let mut place = Place::default();
+        let mut take = |found: &mut Vec<Miss>| missed.take(&mut place, 7, found);
         let mut found = Vec::new();
         assert!(take(&mut found) && found.is_empty());
         let parent = Handle::value(7, EventKind::Coll, 0, 9);
@@ -129,6 +171,29 @@ mod tests {
         assert!(!take(&mut found), "three were written over");
         assert_eq!((found.len(), found[0]), (CELLS, Miss::Stop(handle(3))));
         assert!(take(&mut found), "which is told once");
+    }
+
+    /// A thread is stopped between its turn and its cell, and goes on a lap later.
+    #[test]
+    fn a_writer_that_is_late_blinds_the_reader_for_a_few_calls_only() {
+        let missed = Missed::new();
+        let (mut place, mut found) = (Place::default(), Vec::new());
+        let late = missed.turns.fetch_add(1, Ordering::Relaxed);
+        missed.put(Miss::Stop(handle(1)));
+        (0..MOST_WAITS).for_each(|_| assert!(missed.take(&mut place, 7, &mut found)));
+        assert_eq!(found, [], "it may still write");
+        assert!(!missed.take(&mut place, 7, &mut found), "it is not waited for any longer");
+        assert_eq!(found, [Miss::Stop(handle(1))]);
+        (1..CELLS as u64).for_each(|number| missed.put(Miss::Stop(handle(number))));
+        let word = lap(late) << LAP_SHIFT | STOP << CODE_SHIFT | 5;
+        missed.cell(late).store(word, Ordering::Release);
+        missed.put(Miss::Stop(handle(9)));
+        found.clear();
+        let mut took = || missed.take(&mut place, 7, &mut found);
+        (0..MOST_WAITS).for_each(|_| assert!(took()));
+        assert!(!took(), "what was written over is not known");
+        let stops = (1..CELLS as u64 - 1).chain([9]).map(|number| Miss::Stop(handle(number)));
+        assert_eq!(found, stops.collect::<Vec<_>>());
     }
 
     #[test]
@@ -147,9 +212,9 @@ mod tests {
         };
         std::thread::scope(|scope| {
             let writers = [0, 1 << 30].map(|first| scope.spawn(move || writer(first)));
-            let (mut seen, mut found) = (0, Vec::new());
+            let (mut place, mut found) = (Place::default(), Vec::new());
             while !writers.iter().all(|writer| writer.is_finished()) {
-                missed.take(&mut seen, 7, &mut found);
+                missed.take(&mut place, 7, &mut found);
                 for miss in found.drain(..) {
                     let is_whole = match miss {
                         Miss::Start(kind, parent) => {

@@ -4,7 +4,7 @@
 use crate::clock::now;
 use crate::interner::Interner;
 use crate::lane::{Lane, LaneHeader};
-use crate::missed::{Miss, Missed};
+use crate::missed::{Miss, Missed, Place};
 use crate::reclaim::Slots;
 use crate::region::Region;
 use crate::registry;
@@ -152,8 +152,8 @@ impl Recorder {
     }
 
     /// As [`Missed::take`].
-    pub fn take_missed(&self, seen: &mut u64, into: &mut Vec<Miss>) -> bool {
-        self.missed.take(seen, self.process(), into)
+    pub fn take_missed(&self, at: &mut Place, into: &mut Vec<Miss>) -> bool {
+        self.missed.take(at, self.process(), into)
     }
 
     /// A network step starts. Null if its operation is not recorded.

@@ -9,7 +9,6 @@ use loom::thread::spawn;
 use ncclscope_recorder::model::Model;
 
 #[path = "../../../runtime/src/handover.rs"]
-#[expect(dead_code, reason = "not all of it is modelled")]
 mod queue;
 #[path = "../../../runtime/src/tracks.rs"]
 mod tracks;

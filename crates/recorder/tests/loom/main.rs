@@ -19,6 +19,7 @@ mod calls;
 mod checker;
 mod handover;
 mod lanes;
+mod missed;
 mod reclaim;
 mod region;
 mod slots;

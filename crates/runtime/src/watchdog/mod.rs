@@ -38,7 +38,7 @@ use drill::Drill;
 use judge::Subject;
 use ncclscope_analyze::progress::{Fate, Missed, Outside};
 use ncclscope_recorder::board::{self, Counts};
-use ncclscope_recorder::missed::Miss;
+use ncclscope_recorder::missed::{self, Miss};
 use ncclscope_recorder::{Recorder, clock as ticks, gate, slots};
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::progress::Vital;
@@ -92,8 +92,8 @@ pub(crate) struct Watchdog {
 /// Events without a record.
 #[derive(Debug, Default)]
 struct Losses {
-    /// Up to which turn they were read, and what they were.
-    seen: u64,
+    /// How far they were read, and what they were.
+    place: missed::Place,
     misses: Vec<Miss>,
     /// Some of them are not known.
     overrun: bool,
@@ -453,7 +453,7 @@ pub(crate) fn texts(texts: &[String]) -> String {
 impl Losses {
     /// Reads what was lost since the last time, before it is written over.
     fn take(&mut self, recorder: &Recorder) {
-        self.overrun |= !recorder.take_missed(&mut self.seen, &mut self.misses);
+        self.overrun |= !recorder.take_missed(&mut self.place, &mut self.misses);
         if self.misses.len() > MOST_MISSES {
             self.misses.clear();
             self.overrun = true;
