@@ -12,6 +12,7 @@ played, and by this process having survived.
 */
 
 pub mod allocator;
+pub mod build;
 pub mod control;
 pub mod descr;
 pub mod end;

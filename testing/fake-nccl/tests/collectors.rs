@@ -2,28 +2,12 @@
 //! The built plugin and collectors of metrics that refuse, swallow, and take their time: a process
 //! ends when it wants to.
 
+use fake_nccl::build::plugin;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-
-/// The plugin that this build made; made now if this build did not.
-fn plugin() -> PathBuf {
-    let profile = Path::new(env!("CARGO_BIN_EXE_fake-nccl")).parent().unwrap().to_owned();
-    static BUILD: std::sync::Once = std::sync::Once::new();
-    BUILD.call_once(|| {
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--package", "ncclscope-plugin"]);
-        cargo.arg("--target-dir").arg(profile.parent().unwrap());
-        if profile.ends_with("release") {
-            cargo.arg("--release");
-        }
-        assert!(cargo.status().unwrap().success(), "the plugin does not build");
-    });
-    profile.join("libnccl_profiler_ncclscope.so")
-}
 
 /// How a process ended.
 struct Ended {

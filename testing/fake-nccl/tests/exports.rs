@@ -1,27 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The plugin as an ELF file: what it exports, needs, and how it is linked.
 
+use fake_nccl::build::plugin;
 use object::elf;
 use object::read::elf::{Dyn, ElfFile64, FileHeader};
 use object::{Object, ObjectSymbol};
-use std::path::Path;
-use std::process::Command;
-
-fn plugin() -> Vec<u8> {
-    let profile = Path::new(env!("CARGO_BIN_EXE_fake-nccl")).parent().unwrap();
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--package", "ncclscope-plugin"]);
-    cargo.arg("--target-dir").arg(profile.parent().unwrap());
-    if profile.ends_with("release") {
-        cargo.arg("--release");
-    }
-    assert!(cargo.status().unwrap().success(), "the plugin does not build");
-    std::fs::read(profile.join("libnccl_profiler_ncclscope.so")).unwrap()
-}
 
 #[test]
 fn exports_needs_and_flags() {
-    let bytes = plugin();
+    let bytes = std::fs::read(plugin()).unwrap();
     let file: ElfFile64<'_> = ElfFile64::parse(bytes.as_slice()).unwrap();
     let mut exports: Vec<_> = file
         .dynamic_symbols()

@@ -1,28 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The built plugin in other processes: every version, every way to end, every bad environment.
 
+use fake_nccl::build::plugin;
 use ncclscope_trace::{EventKind, Handle, Record, Recording};
 use std::collections::HashMap;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
-
-/// The plugin that this build made; made now if this build did not.
-fn plugin() -> PathBuf {
-    let profile = Path::new(env!("CARGO_BIN_EXE_fake-nccl")).parent().unwrap().to_owned();
-    let path = profile.join("libnccl_profiler_ncclscope.so");
-    static BUILD: std::sync::Once = std::sync::Once::new();
-    BUILD.call_once(|| {
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--package", "ncclscope-plugin"]);
-        cargo.arg("--target-dir").arg(profile.parent().unwrap());
-        if profile.ends_with("release") {
-            cargo.arg("--release");
-        }
-        assert!(cargo.status().unwrap().success(), "the plugin does not build");
-    });
-    path
-}
 
 fn play(dir: &Path, version: usize, ops: usize, end: &str, env: &[(&str, &str)]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fake-nccl"));

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Plays a script in another process, and compares.
 
+pub(crate) use fake_nccl::build::{allocator, plugin};
 use ncclscope_trace::record::{Detail, Step, step_flags};
 use ncclscope_trace::{EventKind, Handle, Record, Recording, Start, State};
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output};
 use tempfile::TempDir;
 
@@ -12,34 +13,6 @@ use tempfile::TempDir;
 pub(crate) const NO_COMM: u16 = u16::MAX;
 /// Index of [`Played::counts`] for types that are none.
 pub(crate) const OTHER: usize = 16;
-
-/// The plugin that this build made; made now if this build did not.
-pub(crate) fn plugin() -> PathBuf {
-    static BUILD: std::sync::Once = std::sync::Once::new();
-    BUILD.call_once(|| build(&["--package", "ncclscope-plugin"]));
-    profile().join("libnccl_profiler_ncclscope.so")
-}
-
-/// The library to preload that `examples/allocator.rs` is.
-pub(crate) fn allocator() -> PathBuf {
-    static BUILD: std::sync::Once = std::sync::Once::new();
-    BUILD.call_once(|| build(&["--package", "fake-nccl", "--example", "allocator"]));
-    profile().join("examples/liballocator.so")
-}
-
-fn profile() -> &'static Path {
-    Path::new(env!("CARGO_BIN_EXE_fake-nccl")).parent().unwrap()
-}
-
-fn build(what: &[&str]) {
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet"]).args(what);
-    cargo.arg("--target-dir").arg(profile().parent().unwrap());
-    if profile().ends_with("release") {
-        cargo.arg("--release");
-    }
-    assert!(cargo.status().unwrap().success(), "{what:?} does not build");
-}
 
 /// A script that was played, and what is left of it.
 pub(crate) struct Played {

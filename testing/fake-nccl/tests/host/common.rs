@@ -1,26 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Compiles hosts, runs them with the built plugin, and reads what they left.
 
+pub(crate) use fake_nccl::build::plugin;
 use ncclscope_trace::{EventKind, Record, Recording};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use tempfile::TempDir;
-
-/// The plugin that this build made; made now if this build did not.
-pub(crate) fn plugin() -> PathBuf {
-    static BUILD: std::sync::Once = std::sync::Once::new();
-    let profile = Path::new(env!("CARGO_BIN_EXE_fake-nccl")).parent().unwrap();
-    BUILD.call_once(|| {
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--package", "ncclscope-plugin"]);
-        cargo.arg("--target-dir").arg(profile.parent().unwrap());
-        if profile.ends_with("release") {
-            cargo.arg("--release");
-        }
-        assert!(cargo.status().unwrap().success(), "the plugin does not build");
-    });
-    profile.join("libnccl_profiler_ncclscope.so")
-}
 
 /// The host `NAME.c`, compiled with `options`.
 pub(crate) fn compile(name: &str, options: &[&str]) -> PathBuf {
