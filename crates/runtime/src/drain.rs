@@ -133,7 +133,7 @@ pub(crate) struct Drain {
     meter: Option<Meter>,
     watchdog: Watchdog,
     hangs: Vec<Hang>,
-    /// What it says besides.
+    /// What the watchdog and the meter have to say.
     lines: Vec<String>,
     words: Vec<u64>,
 }
@@ -202,14 +202,14 @@ impl Drain {
         self.feed.done()
     }
 
-    /// What the watchdog has to tell since the last time: hangs, and lines besides.
-    pub(crate) fn take_hangs(&mut self) -> (Vec<Hang>, Vec<String>) {
-        (std::mem::take(&mut self.hangs), std::mem::take(&mut self.lines))
+    /// Hangs that were found since the last time.
+    pub(crate) fn take_hangs(&mut self) -> Vec<Hang> {
+        std::mem::take(&mut self.hangs)
     }
 
-    /// What there is to say about the collector of metrics since the last time.
-    pub(crate) fn take_meter_lines(&mut self) -> Vec<String> {
-        self.meter.as_mut().map(Meter::take_lines).unwrap_or_default()
+    /// What there is to say besides since the last time.
+    pub(crate) fn take_lines(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.lines)
     }
 
     /// The watchdog, and ticks of a second.
@@ -234,6 +234,7 @@ impl Drain {
         }
         self.make_room();
         self.feed.flush(&self.read);
+        self.lines.extend(self.meter.iter_mut().flat_map(Meter::take_lines));
         fullest
     }
 

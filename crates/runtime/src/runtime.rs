@@ -196,8 +196,7 @@ impl Runtime {
             (Load { fullest, comms, next }, drain.take_hangs())
         });
         drop(drain);
-        let (load, (hangs, lines)) = load?;
-        lines.iter().for_each(|line| self.problem(line));
+        let (load, hangs) = load?;
         self.report(hangs);
         if has_log {
             self.log.speak();
@@ -211,9 +210,7 @@ impl Runtime {
             drain.introduce();
         }
         let fullest = drain.tick(flush);
-        for line in drain.take_meter_lines() {
-            self.log.say(Severity::Problem, &line);
-        }
+        drain.take_lines().iter().for_each(|line| self.problem(line));
         self.texts_lost.store(drain.texts_lost(), Ordering::Relaxed);
         if sync {
             self.tell_learned(drain);

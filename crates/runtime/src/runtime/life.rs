@@ -5,7 +5,7 @@ use super::state::Phase;
 use super::{CommInfo, Runtime};
 use crate::context::{COMMS, NO_COMM, context};
 use crate::drain::{Drain, Order, beginning};
-use crate::log::{Logger, Severity, is_over};
+use crate::log::{Logger, is_over};
 use crate::meter::Farewell;
 use crate::reply::Reply;
 use crate::sys::cuda::Device;
@@ -163,8 +163,9 @@ impl Runtime {
         let (closed, done) = Reply::new();
         let farewell = last.close(done);
         wait_while_it_writes(closed, &last);
-        let lines = farewell.map(Farewell::wait).unwrap_or_default();
-        lines.iter().for_each(|line| self.log.say(Severity::Problem, line));
+        let mut lines = last.take_lines();
+        lines.extend(farewell.into_iter().flat_map(Farewell::wait));
+        lines.iter().for_each(|line| self.problem(line));
     }
 }
 
