@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Where recordings lie, and the names they get there.
 
-use ncclscope_trace::Writer;
 use ncclscope_trace::layout::Header;
+use ncclscope_trace::{Writer, create_directories};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ pub(crate) fn create(
     ring_bytes: u64,
     nonce: u32,
 ) -> io::Result<(Writer, PathBuf)> {
-    std::fs::create_dir_all(dir)?;
+    create_directories(dir)?;
     let name = format!("{}-{}.nscope", header.host, header.pid);
     let further = (nonce..=u32::MAX).chain(1..nonce).map(|number| format!("{name}.{number}"));
     // Each further name is free unless chance, and not the number of recordings, has it otherwise.

@@ -8,13 +8,13 @@ recording itself.
 */
 
 use crate::codec;
-use crate::files::open_regular;
+use crate::files::{create_new, open_regular};
 use crate::layout::{DEFINITIONS, HEADER_BYTES, Header, LANE_TABLE};
 use crate::reader::read_up_to;
 use crate::writer::Writer;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// How the names of recordings end, but for numbers.
@@ -136,13 +136,11 @@ impl Checkpoint {
 
 /// A new file beside `path`.
 fn create_part(path: &Path) -> io::Result<(File, PathBuf)> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create_new(true).mode(0o644);
     for number in 0..PARTS {
         let mut part = path.as_os_str().to_owned();
         part.push(format!(".{number}.part"));
         let part = PathBuf::from(part);
-        match options.open(&part) {
+        match create_new(&part) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             file => return file.map(|file| (file, part)),
         }
@@ -155,7 +153,7 @@ fn publish(part: &Path, path: &Path) -> io::Result<()> {
     match std::fs::hard_link(part, path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
             // A file system without links: an empty file holds the name for a moment.
-            OpenOptions::new().write(true).create_new(true).mode(0o644).open(path)?;
+            create_new(path)?;
             std::fs::rename(part, path)
         }
         linked => linked,

@@ -1,10 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Opens files whose names were read somewhere: whatever is there, it does not make us wait.
+/*!
+Opens files whose names were read somewhere: whatever is there, it does not make us wait. And makes
+files and directories that are no more open than the directory they lie in: what is in a user's own
+directory (mode 0700) is that user's, and what is in one that a group shares can be read there.
+*/
 
-use std::fs::{File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+
+/// Creates a file that was not there, to be read and written. Those can read it who can read its
+/// directory, if the umask lets them; only the owner can write to it.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn create_new(path: &Path) -> io::Result<File> {
+    let mode = mode_of(path.parent())? & 0o044 | 0o600;
+    OpenOptions::new().read(true).write(true).create_new(true).mode(mode).open(path)
+}
+
+/// Creates a directory and what is missing above it, each as open as the one it lies in, less the
+/// umask.
+///
+/// # Errors
+/// The system's.
+pub fn create_directories(dir: &Path) -> io::Result<()> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty());
+    parent.map_or(Ok(()), create_directories)?;
+    let mode = mode_of(parent)? & 0o077 | 0o700;
+    match DirBuilder::new().mode(mode).create(dir) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
+        result => result,
+    }
+}
+
+/// The permissions of a directory; `None` or an empty path is the current one.
+fn mode_of(dir: Option<&Path>) -> io::Result<u32> {
+    let dir = dir.filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    Ok(std::fs::metadata(dir)?.mode())
+}
 
 /// Opens an ordinary file to be read, and written if `write`.
 ///
@@ -17,4 +55,32 @@ pub(crate) fn open_regular(path: &Path, write: bool) -> io::Result<File> {
         return Ok(file);
     }
     Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not an ordinary file"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{Permissions, set_permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn nothing_is_more_open_than_the_directory_it_lies_in() {
+        let folder = tempfile::tempdir().unwrap();
+        // Only what no umask takes away: the owner's, and of a usual one the others' reading.
+        for (mode, dir_mode, file_mode) in [(0o700, 0o700, 0o600), (0o755, 0o755, 0o644)] {
+            let top = folder.path().join(format!("{mode:o}"));
+            std::fs::create_dir(&top).unwrap();
+            set_permissions(&top, Permissions::from_mode(mode)).unwrap();
+            let below = top.join("a/b");
+            create_directories(&below).unwrap();
+            create_directories(&below).unwrap();
+            create_new(&below.join("file")).unwrap();
+            let found = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o777;
+            let modes = (found(&top.join("a")), found(&below), found(&below.join("file")));
+            assert_eq!(modes, (dir_mode, dir_mode, file_mode), "{mode:o}");
+        }
+        std::fs::write(folder.path().join("file"), "").unwrap();
+        create_directories(&folder.path().join("file/a")).unwrap_err();
+        create_directories(&folder.path().join("file")).unwrap_err();
+    }
 }

@@ -5,6 +5,7 @@ use crate::clock::ClockSync;
 use crate::codec::{BlockHeader, Encoder, KindCounts, MAX_BLOCK_WORDS, META_LANE};
 use crate::define::{Definition, LINK_BYTES, link};
 use crate::dump::Checkpoint;
+use crate::files::create_new;
 use crate::layout::{
     BLOCKS, DEFINITIONS, EXTENT_HEAD, Header, LANE_STRIDE, LANE_TABLE, RING_LIMITS, SEGMENT,
     VITAL_SEGMENTS, VITALS,
@@ -12,9 +13,9 @@ use crate::layout::{
 use crate::record::Record;
 use crate::ring::{Held, Ring};
 use crate::version::CURRENT;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 /// A recording that is being written.
@@ -61,9 +62,7 @@ impl Writer {
         let bytes = ring_bytes.clamp(*RING_LIMITS.start(), *RING_LIMITS.end());
         header.segments = u32::try_from(bytes / SEGMENT).unwrap_or(u32::MAX);
         header.version = CURRENT;
-        // Others may read it where the directory and the umask let them, and never write to it.
-        let file =
-            OpenOptions::new().read(true).write(true).create_new(true).mode(0o644).open(path)?;
+        let file = create_new(path)?;
         let writer = Writer {
             file,
             encoder: Encoder::default(),

@@ -164,7 +164,7 @@ impl Runtime {
         let (checkpoint, rest) =
             copy.map_err(|error| Refusal::System(format!("cannot copy the recording: {error}")))?;
         let (nonce, file) = (self.nonce.load(Ordering::Relaxed), dir.join(&name));
-        let written = std::fs::create_dir_all(&dir).and_then(|()| match to {
+        let written = ncclscope_trace::create_directories(&dir).and_then(|()| match to {
             Some(file) if is_file_name(file) => {
                 checkpoint.write(file, &rest).map(|()| file.to_owned())
             }

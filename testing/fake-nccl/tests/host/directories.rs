@@ -53,8 +53,8 @@ fn the_default_directory_is_its_users_alone() {
         assert_eq!(String::from_utf8_lossy(&output.stderr), "");
         let below = [
             "700 d ncclscope-0".to_owned(),
-            format!("644 f ncclscope-0/{job}/*.nscope"),
-            format!("777 d ncclscope-0/{job}"),
+            format!("600 f ncclscope-0/{job}/*.nscope"),
+            format!("700 d ncclscope-0/{job}"),
         ];
         let mut expected = below.to_vec();
         expected.sort();
