@@ -90,7 +90,7 @@ impl Log {
     pub(crate) const fn new() -> Log {
         Log {
             inner: Lock::new(Inner {
-                to: LogTo::Nccl,
+                to: LogTo::Stderr,
                 voices: Vec::new(),
                 gone: Vec::new(),
                 lines: VecDeque::new(),

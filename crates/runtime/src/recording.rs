@@ -174,7 +174,10 @@ impl Recording {
         let open = Open::create(*opening).map_err(|error| {
             // Without a recording, they are for none.
             lanes.iter().for_each(|lanes| lanes.remove());
-            format!("cannot record in {}: {error}; recording is off", dir.display())
+            format!(
+                "cannot record in {}: {error}; recording and the watchdog are off",
+                dir.display()
+            )
         })?;
         let path = open.path.clone();
         *stage = Stage::Open(Box::new(open));

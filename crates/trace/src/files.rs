@@ -40,7 +40,7 @@ pub fn create_directories(dir: &Path) -> io::Result<()> {
 
 /// The permissions of a directory; `None` or an empty path is the current one.
 fn mode_of(dir: Option<&Path>) -> io::Result<u32> {
-    let dir = dir.filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let dir = dir.filter(|dir| !dir.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
     Ok(std::fs::metadata(dir)?.mode())
 }
 

@@ -170,9 +170,9 @@ fn a_bad_environment_is_one_line_and_the_job_goes_on() {
     std::fs::write(&file, "in the way").unwrap();
     let long = dir.path().join("x".repeat(300));
     for (target, word) in [
-        (file.as_path(), "recording is off"),
-        (Path::new("/proc/none"), "recording is off"),
-        (long.as_path(), "recording is off"),
+        (file.as_path(), "recording and the watchdog are off"),
+        (Path::new("/proc/none"), "recording and the watchdog are off"),
+        (long.as_path(), "recording and the watchdog are off"),
     ] {
         let output = play(target, 6, 5, "finalize", &[]);
         assert!(survived(&output), "{output:?}");
@@ -203,7 +203,7 @@ fn a_full_disk_costs_records_and_nothing_else() {
     for (size, fill, word) in [
         ("3m", "head -c 3000000 /dev/zero", "counted as lost"),
         ("4k", ":", "counted as lost"),
-        ("4k", "echo x", "recording is off"),
+        ("4k", "echo x", "recording and the watchdog are off"),
     ] {
         let [dir, kept] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let script = format!(

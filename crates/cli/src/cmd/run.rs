@@ -116,10 +116,6 @@ fn execute(
     };
     let mut command = Command::new(program);
     command.args(rest).envs(loading.variables()).env("NCCLSCOPE_DIR", directory);
-    // What the plugin has to say is for the one who waits for this report.
-    if std::env::var_os("NCCLSCOPE_LOG").is_none() {
-        command.env("NCCLSCOPE_LOG", "stderr");
-    }
     if let Some(mode) = &args.mode {
         command.env("NCCLSCOPE_MODE", mode);
     }

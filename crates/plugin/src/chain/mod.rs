@@ -171,7 +171,7 @@ fn tell(comm: Option<&CommInfo>, is_problem: bool, line: &str) {
         let severity = if is_problem { Severity::Problem } else { Severity::Info };
         logger.say(severity, &line);
     }
-    if is_problem && (wanted == "stderr" || logger.is_none()) {
+    if is_problem && (wanted != "nccl" || logger.is_none()) {
         sys::write_stderr(&format!("{line}\n"));
     }
 }

@@ -142,7 +142,7 @@ impl Config {
             ring_bytes: reader.value("RING_MB", ring, default_ring),
             lanes: reader.value("LANES", lanes, Some(DEFAULT_LANES.into())),
             counter: reader.value("CLOCK", clock, true),
-            log: reader.value("LOG", log, LogTo::Nccl),
+            log: reader.value("LOG", log, LogTo::Stderr),
             labels: reader.value("LABELS", labels, Labels::default()),
             hang_after: reader.value("HANG_SEC", hang::limit, Some(hang::DEFAULT)),
             hang_actions: reader.value("HANG_ACTION", hang::actions, HangActions::default()),

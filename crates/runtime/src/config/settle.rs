@@ -35,7 +35,9 @@ impl Config {
         let room = limit.saturating_sub(layout::BLOCKS) / layout::SEGMENT * layout::SEGMENT;
         if room < *RING_LIMITS.start() {
             self.mode = Mode::Off;
-            return Some(format!("{what}: no room for a recording; recording is off"));
+            return Some(format!(
+                "{what}: no room for a recording; recording and the watchdog are off"
+            ));
         }
         let mut left_out = Vec::new();
         if room < self.ring_bytes {
@@ -69,7 +71,7 @@ impl Config {
                 self.mode = Mode::Off;
                 let base = base.display();
                 Some(format!(
-                    "{base}: {why}, and nothing can be made instead: {error}; recording is off"
+                    "{base}: {why}, and nothing can be made instead: {error}; recording and the watchdog are off"
                 ))
             }
         }
@@ -110,7 +112,10 @@ mod tests {
         assert_eq!(lines.len(), 1, "{lines:?}");
         let (config, lines) = settled(Some(least - 1));
         assert_eq!(config.mode, Mode::Off);
-        assert!(lines[0].ends_with("no room for a recording; recording is off"), "{lines:?}");
+        assert!(
+            lines[0].ends_with("no room for a recording; recording and the watchdog are off"),
+            "{lines:?}"
+        );
         // 65 MiB hold the recording, and not all lanes.
         let (config, lines) = settled(Some(65 << 20));
         assert_eq!((config.ring_bytes, config.lanes), (64 << 20, None));

@@ -238,9 +238,10 @@ pub const VARIABLES: &[Variable] = &[
         "LOG",
         &[],
         "`nccl`, `stderr`, `off`",
-        "`nccl`",
-        "Where the plugin's few messages go: NCCL's log at level INFO (a hang at VERSION), or \
-         standard error too.",
+        "`stderr`",
+        "Where the plugin's few messages go. `stderr`: problems and hangs go to standard error, \
+         and all to NCCL's log, which shows them at level INFO (a hang at VERSION) and may lie in \
+         a buffer until the process ends. `nccl`: to NCCL's log alone.",
     ),
     Variable {
         name: "PLUGIN",

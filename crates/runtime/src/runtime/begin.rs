@@ -81,7 +81,7 @@ impl Runtime {
         let memory = match memory {
             Ok(memory) => memory,
             Err(error) => {
-                self.problem(&format!("no memory: {error}; recording is off"));
+                self.problem(&format!("no memory: {error}; recording and the watchdog are off"));
                 return None;
             }
         };

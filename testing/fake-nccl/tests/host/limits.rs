@@ -28,7 +28,7 @@ fn a_small_limit_leaves_the_host_alone_and_is_one_line() {
             assert_eq!(stderr.contains("no lanes file"), lanes == "on", "{case}: {stderr}");
             assert_eq!(played.operations(), 4_000, "{case}");
         } else {
-            assert!(stderr.contains("recording is off"), "{case}: {stderr}");
+            assert!(stderr.contains("recording and the watchdog are off"), "{case}: {stderr}");
             assert!(played.files().is_empty(), "{case}: {:?}", played.files());
         }
     }

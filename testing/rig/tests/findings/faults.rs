@@ -28,7 +28,7 @@ fn finding_02_a_plugin_that_cannot_record_asks_for_nothing_and_the_job_goes_on()
         let said = rank.stderr.iter().filter(|line| line.starts_with("ncclscope:"));
         let said: Vec<_> = said.collect();
         assert_eq!(said.len(), 1, "{said:?}");
-        assert!(said[0].contains("recording is off"), "{said:?}");
+        assert!(said[0].contains("recording and the watchdog are off"), "{said:?}");
     }
 }
 
