@@ -129,6 +129,8 @@ impl<'a> Rank<'a> {
             Step::InitNonblocking => timed(|| self.init(false)),
             Step::Destroy(index) => timed(|| self.destroy(index)),
             Step::Start(count) => self.start(count),
+            Step::Alone(rank, _) if rank != self.rank => Ok(Duration::ZERO),
+            Step::Alone(_, count) => self.all_reduce(self.team()?, count),
             Step::Unended(count) => self.unended(self.team()?, count),
             Step::Busy(ms) => timed(|| Ok(self.stream.occupy(ms)?)),
             Step::Abort => timed(|| self.abort()),

@@ -54,6 +54,8 @@ pub enum Step {
     Destroy(usize),
     /// `start:COUNT`: an AllReduce that nobody waits for.
     Start(usize),
+    /// `alone:RxCOUNT`: an AllReduce that rank R alone enters.
+    Alone(usize, usize),
     /// `unended:COUNT`: an AllReduce in a group that is not ended for 90 s.
     Unended(usize),
     /// `busy:MS`: other work in the stream, which takes so many milliseconds.
@@ -150,6 +152,7 @@ impl FromStr for Step {
             "split" => Self::Split(number(rest)?),
             "destroy" => Self::Destroy(number(rest)?),
             "start" => Self::Start(number(rest)?),
+            "alone" => pair(rest).map(|(rank, count)| Self::Alone(rank, count))?,
             "unended" => Self::Unended(number(rest)?),
             "busy" => Self::Busy(rest.parse().map_err(|_| bad())?),
             "record" if rest == "on" || rest == "off" => Self::Record(rest == "on"),
@@ -185,6 +188,7 @@ impl fmt::Display for Step {
             Self::InitNonblocking => write!(f, "init nonblocking"),
             Self::Destroy(index) => write!(f, "destroy {index}"),
             Self::Start(count) => write!(f, "start {count}"),
+            Self::Alone(rank, count) => write!(f, "alone {rank}x{count}"),
             Self::Unended(count) => write!(f, "unended {count}"),
             Self::Busy(ms) => write!(f, "busy {ms}"),
             Self::Abort => write!(f, "abort"),

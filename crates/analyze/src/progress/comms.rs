@@ -64,6 +64,8 @@ impl Channels {
 pub(super) struct CommState {
     /// This process's rank, where that is known.
     pub(super) rank: Option<i32>,
+    /// 0 unknown.
+    pub(super) hash: u64,
     pub(super) channels: Channels,
     pub(super) ended: bool,
     /// Lane of the thread that started its latest ProxyOp.
@@ -292,10 +294,21 @@ impl CommState {
     }
 }
 
+/// The rank of this process that has handed over the fewest collectives of a communicator.
+#[derive(Clone, Copy, Debug)]
+struct Last {
+    rank: Option<i32>,
+    colls: u64,
+    /// A rank of this process uses the network: then some may be told of more than others (graphs).
+    is_networked: bool,
+}
+
 /// All of them, by index.
 #[derive(Debug, Default)]
 pub(super) struct Comms {
     states: BTreeMap<u16, CommState>,
+    /// By hash, as of this look.
+    last: Map<u64, Last>,
     /// The latest time, in ticks, in which the process did not run.
     pub(super) away: (u64, u64),
 }
@@ -320,11 +333,27 @@ impl Comms {
         self.states.get(&comm)
     }
 
-    pub(super) fn begin_look(&mut self, drifts: &Drifts) {
+    /// `are_whole` if all operations of the process were told of.
+    pub(super) fn begin_look(&mut self, drifts: &Drifts, are_whole: bool) {
+        self.last.clear();
         for (&comm, state) in &mut self.states {
             state.look = Look::default();
             state.kernels_until = drifts.since(comm);
+            if are_whole && state.hash != 0 && !state.ended {
+                let CommState { rank, colls, .. } = *state;
+                let is_networked = state.networked.is_some();
+                let own = Last { rank, colls, is_networked };
+                let last = self.last.entry(state.hash).or_insert(own);
+                let least = if own.colls < last.colls { own } else { *last };
+                *last = Last { is_networked: last.is_networked || is_networked, ..least };
+            }
         }
+    }
+
+    /// A rank of this process that has not entered a communicator's collective of this number.
+    pub(super) fn absent(&self, comm: u16, number: u64) -> Option<i32> {
+        let last = self.last.get(&self.find(comm)?.hash)?;
+        last.rank.filter(|_| !last.is_networked && last.colls < number)
     }
 
     pub(super) fn views(&self) -> impl Iterator<Item = CommView> + '_ {

@@ -102,6 +102,7 @@ pub struct Tracker {
     /// Ticks of a second, as of the last look.
     hz: u64,
     is_lossy: bool,
+    is_partial: bool,
     /// What started before is not believed: records of that time were lost.
     doubt: u64,
 }
@@ -111,6 +112,7 @@ impl Tracker {
     pub fn comm(&mut self, comm: &Comm) {
         let state = self.comms.get(comm.index);
         state.rank = Some(comm.rank).filter(|&rank| rank >= 0);
+        state.hash = comm.hash;
         state.channels.is_told = comm.api_version >= CHANNELS_SINCE;
         self.names.drifts.comm(comm);
     }
@@ -253,6 +255,11 @@ impl Tracker {
         self.is_lossy = true;
     }
 
+    /// Operations of the process are not recorded: the counts of its ranks are not compared.
+    pub const fn partial(&mut self) {
+        self.is_partial = true;
+    }
+
     /// True once something was lost.
     #[must_use]
     pub const fn is_lossy(&self) -> bool {
@@ -287,7 +294,8 @@ impl Tracker {
         for gone in self.proxies.look(&mut self.comms, outside.is_live) {
             self.ops.proxy_stopped(&gone, gone.changed);
         }
-        self.comms.begin_look(&self.names.drifts);
+        let are_whole = !self.is_partial && !self.is_lossy();
+        self.comms.begin_look(&self.names.drifts, are_whole);
         for proxy in self.proxies.on_network() {
             self.ops.proxy_moves(proxy.op, proxy.changed);
         }

@@ -82,6 +82,8 @@ pub struct OpView {
     pub awaits_channels: bool,
     /// Whether the stop of its kernel is not its end.
     pub stops_early: bool,
+    /// A rank of this process that has not entered it.
+    pub absent: Option<i32>,
     /// Whether its network part ought to be told of, and nothing is.
     pub awaits_network: bool,
     /// The launch of its kernel, where NCCL told of one.
@@ -120,6 +122,8 @@ struct Op {
     lacks_kernels: bool,
     lacks_proxies: bool,
     changed: u64,
+    /// A rank of this process has not entered it.
+    absent: Option<i32>,
     is_open: bool,
 }
 
@@ -365,6 +369,9 @@ impl Ops {
         self.ops.retain(|_, op| {
             let quiet = now.saturating_sub(op.changed);
             let Some(head) = &op.head else { return quiet < hz.saturating_mul(PATIENCE_S) };
+            // A collective moves something to, or from, every rank.
+            let absent = (!head.facts.is_p2p()).then(|| comms.absent(head.comm, head.number));
+            op.absent = absent.flatten();
             let comm = comms.get(head.comm);
             if let Some(sort) = Sort::of(&head.facts).filter(|_| op.network) {
                 comm.saw_network(head.start, sort);
@@ -417,6 +424,7 @@ impl Ops {
                     awaits_channels: op.awaits_channels(head, comm),
                     awaits_network: op.awaits_network(head, comm),
                     stops_early: names.stops_early(&head.facts),
+                    absent: op.absent,
                     launch: head.launch,
                     is_lossy: op.lacks_kernels || op.lacks_proxies,
                     is_first: comm.over == 0,
@@ -457,7 +465,10 @@ impl Op {
     fn after_stops(&self, head: &Head, comm: &CommState) -> Over {
         let (followed, awaited) = comm.later(head.start, head.group);
         let event = if self.ended { Some(true) } else { self.runs.then_some(false) };
-        Early { network: self.network, event, followed, awaited }.over()
+        match (Early { network: self.network, event, followed, awaited }).over() {
+            Over::Unknown if self.absent.is_some() => Over::No,
+            over => over,
+        }
     }
 }
 

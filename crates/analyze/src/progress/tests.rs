@@ -569,6 +569,37 @@ fn an_early_stop_is_no_end_while_the_next_operation_waits() {
     }
 }
 
+/// Two ranks of one process, rank 0 with an early stop. What is in flight, and who is absent.
+fn led_beside(other: u64, change: impl FnOnce(&mut Rank)) -> Vec<(Handle, Option<i32>)> {
+    let mut rank = Rank::new();
+    for (index, hash) in [(0, 0xc0ffee), (1, other)] {
+        let comm = Comm { index, hash, rank: index.into(), ranks: 2, ..Comm::default() };
+        rank.tracker.comm(&comm);
+    }
+    rank.tracker.string(StrId(9), "TREE");
+    rank.led(StrId(9));
+    change(&mut rank);
+    rank.look().iter().map(|op| (op.handle, op.absent)).collect()
+}
+
+#[test]
+fn an_early_stop_is_no_end_while_a_rank_of_the_process_has_not_entered() {
+    let open = led_beside(0xc0ffee, |_| ());
+    assert_eq!(open.iter().map(|op| op.1).collect::<Vec<_>>(), [Some(1)]);
+    let enters = |rank: &mut Rank| {
+        let handle = Handle::value(7, EventKind::Coll, API, 77);
+        let detail = Detail::Coll(Coll { channels: 1, count: 9, ..Coll::default() });
+        let start = Start { ticks: rank.now, comm: 1, handle, parent: Handle::NULL, detail };
+        rank.put(API, &start.pack());
+        rank.stop(API, handle);
+    };
+    assert_eq!(led_beside(0xc0ffee, enters), [], "it has entered: nothing shows");
+    assert_eq!(led_beside(0xbeef, |_| ()), [], "another communicator's");
+    assert_eq!(led_beside(0xc0ffee, |rank| rank.tracker.end_comm(1)), [], "it is gone");
+    assert_eq!(led_beside(0xc0ffee, |rank| rank.tracker.lost()), [], "it may have entered");
+    assert_eq!(led_beside(0xc0ffee, |rank| rank.tracker.partial()), [], "not all is recorded");
+}
+
 #[test]
 fn an_early_stop_with_a_network_part_ends_with_that() {
     let mut rank = Rank::new();

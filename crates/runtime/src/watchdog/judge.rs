@@ -313,6 +313,10 @@ impl Scene<'_> {
 /// Without network steps. CUDA events tell that the kernel's turn has come, not that it has begun.
 fn kernel_alone(op: &OpView, is_running: bool) -> Verdict {
     let peer = op.facts.peer;
+    if let Some(rank) = op.absent.filter(|_| op.started != 0 || is_running) {
+        let why = format!("it waits for rank {rank}, which is in this process and has not entered");
+        return Verdict::open(Some(rank), why);
+    }
     if op.started != 0 && op.started == op.stopped && op.stops_early {
         let why = "one thread of its kernel is through, which is not the kernel's end here; what \
                    the others wait for cannot be seen from here: another rank that has not \
@@ -386,6 +390,7 @@ mod tests {
             awaits_channels: false,
             awaits_network: false,
             stops_early: false,
+            absent: None,
             launch: Some(launch),
             is_lossy: false,
             is_first: false,
@@ -450,6 +455,8 @@ mod tests {
         expect(&[kernel(3, 3)], &[], "", "its kernel has ended, and something of it");
         let early = OpView { stops_early: true, ..kernel(3, 3) };
         expect(&[early], &[(1, RUNS)], "", "one thread of its kernel is through, which is not");
+        let absent = OpView { absent: Some(5), ..kernel(3, 3) };
+        expect(&[absent], &[], "", "it waits for rank 5, which is in this process");
         let untold = "its kernel has ended, by its CUDA event, and NCCL has not reported that";
         expect(&[kernel(3, 1)], &[(1, DONE)], "P1", untold);
         let waits = OpView { awaits_kernel: true, ..op(1, 0x51) };

@@ -230,6 +230,9 @@ impl Watchdog {
         // At the end of the process nothing is recorded any more, and nothing left out.
         let is_stopped = !gate::is_started() && !gate::is_dead();
         self.partial |= recorder.left_out() > 0 || is_stopped;
+        if self.partial {
+            self.detector.tracker.partial();
+        }
         self.heed_losses(recorder, now, &mut found);
         self.see(recorder, clock);
         self.tick();

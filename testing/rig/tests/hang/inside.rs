@@ -153,3 +153,22 @@ fn inside_a_node_a_group_that_is_not_ended_is_told() {
     let said = "H1d: the application has begun a group of calls, and not called ncclGroupEnd";
     hang_at(&format!("{WELL}, {HANGS}"), ("shm", &more), &[(0, RUNS), (1, said)]);
 }
+
+/// As NVLS stops: at once, whatever the others do. Nothing is queued behind it, and no CUDA event
+/// tells of its end.
+#[test]
+fn inside_a_process_an_early_stop_that_waits_for_a_rank_of_it_is_told() {
+    let Some(nccl) = wheel::find_or_skip(RELEASE) else { return };
+    let job = Job::new(&nccl).expect("the stand-in builds").hosts(1).devices(2).threads();
+    let job = job
+        .env("NCCL_ALGO", "Tree")
+        .env("CPU_CUDA_FAULTS", "early")
+        .env("NCCLSCOPE_KERNEL", "on")
+        .steps(["init", "allreduce:4096", "allreduce:4096", "sleep:200", "alone:0x262144"])
+        .steps(["sleep:90000"]);
+    let said = "it waits for rank 1, which is in this process and has not entered";
+    let reports = Watched::of(job, LIMIT).wait_for(&[(0, said)]);
+    let [hung] = reports[&0].as_slice() else { panic!("one rank waits: {reports:#?}") };
+    assert!(hung.contains("rank 0 of 2 has not moved for "), "{hung}");
+    assert!(hung.contains("kernel started on 2 and ended on 2 of 2 channels"), "{hung}");
+}
