@@ -26,16 +26,15 @@ pub(crate) fn create_new(path: &Path) -> io::Result<File> {
 /// # Errors
 /// The system's.
 pub fn create_directories(dir: &Path) -> io::Result<()> {
-    if dir.is_dir() {
-        return Ok(());
-    }
     let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty());
-    parent.map_or(Ok(()), create_directories)?;
-    let mode = mode_of(parent)? & 0o077 | 0o700;
-    match DirBuilder::new().mode(mode).create(dir) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
-        result => result,
-    }
+    let create = || DirBuilder::new().mode(mode_of(parent)? & 0o077 | 0o700).create(dir);
+    let created = match (create(), parent) {
+        (Err(error), Some(parent)) if error.kind() == io::ErrorKind::NotFound => {
+            create_directories(parent).and_then(|()| create())
+        }
+        (created, _) => created,
+    };
+    created.or_else(|error| if dir.is_dir() { Ok(()) } else { Err(error) })
 }
 
 /// The permissions of a directory; `None` or an empty path is the current one.

@@ -281,7 +281,7 @@ pub(crate) fn faithful(played: &Played, found: &Found) {
 
 /// A context's communicator, which the recording must know by its hash where the version tells it.
 fn comm_index(played: &Played, context: u64, hash: u64) -> u16 {
-    let index = u16::try_from((context & 0xffff_ffff) >> 1).unwrap();
+    let index = u16::try_from(context & 0xffff).unwrap();
     let comm = played.recording.comms().iter().find(|c| c.index == index).expect("it is defined");
     assert!(comm.api_version < 4 || comm.hash == hash, "{comm:?} is not {hash:x}");
     index
