@@ -48,7 +48,8 @@ const HEAD: &str = "\
 
 Which release emits which events, from which thread, on which topology. Measured with NVIDIA's own
 libnccl out of its wheels on the CPU stand-in ([how](../README.md#how-it-is-tested-without-a-gpu)),
-with the plugin's default activation mask: every kind but ProxyCtrl and KernelPhase. Every recording
+with the plugin's default activation mask: every kind but ProxyCtrl and KernelPhase, and from 2.31
+on without KernelCh, which these releases can emit ([`NCCLSCOPE_KERNEL`](env.md)). Every recording
 behind this page passed `check` of `testing/invariants`. The words are in [the
 glossary](glossary.md).
 
@@ -346,7 +347,7 @@ impl<'a> Measured<'a> {
         format!(
             "Not when its Coll event stops: that says that it was handed over. Children were seen \
              to start after their operation had stopped on {late}. The end is that of the last \
-             ProxyOp or KernelCh."
+             ProxyOp, or of the last KernelCh where that is not early ([probe.md](probe.md))."
         )
     }
 

@@ -115,7 +115,8 @@ pub const VARIABLES: &[Variable] = &[
         &["NCCL_PROFILE_EVENT_MASK"],
         "names (`default,-KernelCh,ProxyCtrl`, `all`) or a mask (`0x4f`)",
         "all but `ProxyCtrl` and `KernelPhase`",
-        "Which events NCCL is asked for. It adds the ancestors of what is asked for.",
+        "Which events NCCL is asked for. It adds the ancestors of what is asked for. `KernelCh` is \
+         left out where `NCCLSCOPE_KERNEL` is off.",
     ),
     plugin(
         "KERNEL",
