@@ -36,16 +36,17 @@ const JOBS: &[Job] = &[
     },
     Job { name: "tidy", command: "cargo xtask tidy", ..Job::NONE },
     Job { name: "test", command: "cargo xtask test", ..Job::NONE },
-    // The plugin under abuse. The driver leaks NCCL's mask on purpose: it outlives every plugin.
-    // The test of memory is left to `test`: here the sanitizer keeps what was freed. So are that
-    // without a counter, which the sanitizer itself reads, and a flood, which is none here; and the
-    // hosts in C (`tests/host`), which do not bring the sanitizer that the plugin then needs.
+    // The plugin under abuse; hosts in C bring the sanitizer, too. Left to `test` are
+    // - memory that does not grow: the sanitizer keeps what was freed,
+    // - a counter that must not be read: the sanitizer's allocator reads the time,
+    // - no address space left: the sanitizer needs some for each thread,
+    // - a flood that loses events: instrumented callbacks are too slow to make one.
+    // The driver leaks NCCL's mask on purpose: it outlives every plugin.
     Job {
         name: "asan",
         command: "cargo test --package fake-nccl --package ncclscope-recorder --target-dir \
                   target/asan -- --skip cost_no_memory --skip must_not_read_the_counter \
-                  --skip end_may_be_lost --skip descriptors:: --skip directories:: --skip life:: \
-                  --skip limits:: --skip stalls:: --skip threads::",
+                  --skip no_address_space_left --skip end_may_be_lost",
         env: &[
             ("RUSTC_BOOTSTRAP", "1"),
             ("RUSTFLAGS", "-Zsanitizer=address -Clink-arg=-rdynamic"),

@@ -5,6 +5,7 @@ pub(crate) use fake_nccl::build::plugin;
 use ncclscope_trace::{EventKind, Record, Recording};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tempfile::TempDir;
 
 /// The host `NAME.c`, compiled with `options`.
@@ -13,10 +14,14 @@ pub(crate) fn compile(name: &str, options: &[&str]) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let host = folder.join(format!("host-{name}{}", options.concat().replace('/', "_")));
     // Other tests may be compiling, or running, the same one.
-    let own = folder.join(format!("host-{name}-{}", std::process::id()));
+    static COMPILED: AtomicUsize = AtomicUsize::new(0);
+    let number = COMPILED.fetch_add(1, Ordering::Relaxed);
+    let own = folder.join(format!("host-{name}-{}-{number}", std::process::id()));
     let mut cc = Command::new("cc");
     cc.args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"]);
     cc.arg(&own).arg(&source).args(options).arg("-ldl");
+    // An instrumented plugin needs the sanitizer's runtime, which the program brings.
+    cc.args(std::env::var_os("ASAN_OPTIONS").map(|_| "-fsanitize=address"));
     assert!(cc.status().unwrap().success(), "{name}.c does not compile");
     std::fs::rename(&own, &host).unwrap();
     host
