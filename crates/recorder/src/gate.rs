@@ -9,6 +9,7 @@ goes on to start network and kernel events of graphs that were captured in the w
 as they are launched. Events that are open then still end.
 */
 
+use crate::clock;
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use ncclscope_trace::Handle;
 
@@ -22,6 +23,8 @@ const SETTLED: u8 = 5;
 static EVERY: AtomicU32 = AtomicU32::new(1);
 /// Operations that came without a number of their own, while not every one was recorded.
 static NUMBERLESS: AtomicU64 = AtomicU64::new(0);
+/// See [`settled_until`].
+static SETTLED_UNTIL: AtomicU64 = AtomicU64::new(0);
 /// States in which open events still end.
 const OPEN: u8 = 1;
 
@@ -83,12 +86,30 @@ pub fn stop() -> bool {
 
 /// From here on operations begin, after a [`stop`]. False if they did before, or never will.
 pub fn start() -> bool {
+    if GATE.load(Ordering::Relaxed) == SETTLED {
+        SETTLED_UNTIL.store(clock::now(), Ordering::Relaxed);
+    }
     turn(STOPPED, ON) || turn(SETTLED, ON)
 }
 
 /// Some time after a [`stop`]: nothing begins any more.
 pub fn settle() {
-    turn(STOPPED, SETTLED);
+    if turn(STOPPED, SETTLED) {
+        SETTLED_UNTIL.store(u64::MAX, Ordering::Relaxed);
+    }
+}
+
+/// What NCCL started for an operation that began before these ticks may have been left out, because
+/// the gate had settled: `u64::MAX` while it has, 0 if it never did.
+#[must_use]
+pub fn settled_until() -> u64 {
+    SETTLED_UNTIL.load(Ordering::Relaxed)
+}
+
+/// Every how many-th operation that begins is recorded; `None` while none is.
+#[must_use]
+pub fn sample() -> Option<u32> {
+    is_started().then(|| EVERY.load(Ordering::Relaxed))
 }
 
 /// True while operations that begin are recorded.
@@ -132,12 +153,16 @@ mod tests {
         assert!(stop() && !stop());
         assert!(is_open() && !is_started());
         assert_eq!(admitted(), [false, true, false]);
+        assert_eq!(settled_until(), 0);
         settle();
-        assert!(is_open() && !is_started());
+        assert!(is_open() && !is_started() && sample().is_none());
         assert_eq!(admitted(), [false, false, false]);
-        assert!(start() && is_started());
+        assert_eq!(settled_until(), u64::MAX);
+        let before = clock::now();
+        assert!(start() && is_started() && sample() == Some(1));
+        assert!((before..=clock::now()).contains(&settled_until()), "what begins now is another's");
         settle();
-        assert!(is_started(), "only what was stopped settles");
+        assert!(is_started() && settled_until() != u64::MAX, "only what was stopped settles");
         kill();
         open();
         assert!(!is_open() && is_dead() && !start() && !stop() && !is_started());

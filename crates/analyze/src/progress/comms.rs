@@ -81,6 +81,8 @@ pub(super) struct CommState {
     pub(super) kernel: Option<(u64, Handle)>,
     /// From then on, in ticks, kernels say nothing: NCCL takes them for other ones.
     pub(super) kernels_until: Option<u64>,
+    /// What started before, in ticks, is told of no further child: [`super::Tracker::settled`].
+    settled: u64,
     /// Start and group of the latest operation that has a kernel.
     last: Option<(u64, Handle)>,
     /// Kernels were seen of collectives, and of sends or receives.
@@ -187,7 +189,13 @@ impl CommState {
         let is_later =
             |(of, in_group): (u64, Handle)| of > start && (group.is_null() || group != in_group);
         let followed = self.kernel.is_some_and(is_later);
-        (followed, !followed && self.last.is_some_and(is_later))
+        let may_come = self.last.filter(|&(of, _)| !self.is_settled(of));
+        (followed, !followed && may_come.is_some_and(is_later))
+    }
+
+    /// Whether no child is told any more of an operation that started at `start`.
+    pub(super) const fn is_settled(&self, start: u64) -> bool {
+        start < self.settled
     }
 
     /// Whether the kernel of an operation that started at `start` is believed.
@@ -226,13 +234,15 @@ impl CommState {
         self.has_kernel(facts)
             && is_told
             && self.is_kernel_told(start)
+            && !self.is_settled(start)
             && self.kernel.is_some_and(may_come)
     }
 
     /// Whether the network part of a collective that shows none can be outstanding.
     pub(super) fn awaits_network(&self, start: u64, sort: Option<Sort>) -> bool {
         let is_known = sort.is_some_and(|sort| self.sorts.contains(&sort));
-        is_known && self.networked.is_some_and(|latest| start > latest)
+        let is_next = self.networked.is_some_and(|latest| start > latest);
+        is_known && is_next && !self.is_settled(start)
     }
 
     /// An operation is over; `is_usual` if what it took says something of others.
@@ -311,6 +321,8 @@ pub(super) struct Comms {
     last: Map<u64, Last>,
     /// The latest time, in ticks, in which the process did not run.
     pub(super) away: (u64, u64),
+    /// What started before, in ticks, is told of no further child.
+    pub(super) settled: u64,
 }
 
 impl Comms {
@@ -339,6 +351,7 @@ impl Comms {
         for (&comm, state) in &mut self.states {
             state.look = Look::default();
             state.kernels_until = drifts.since(comm);
+            state.settled = self.settled;
             if are_whole && state.hash != 0 && !state.ended {
                 let CommState { rank, colls, .. } = *state;
                 let is_networked = state.networked.is_some();

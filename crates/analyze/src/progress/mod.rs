@@ -250,6 +250,12 @@ impl Tracker {
         self.comms.away = (from, until);
     }
 
+    /// No child is recorded any more of what started before `ticks`: the window in which that was
+    /// enqueued ended long ago. What shows none is over, for all that can be known of it.
+    pub const fn settled(&mut self, ticks: u64) {
+        self.comms.settled = ticks;
+    }
+
     /// Something was lost, which need not have to do with what is in flight.
     pub const fn lost(&mut self) {
         self.is_lossy = true;

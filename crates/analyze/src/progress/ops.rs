@@ -88,7 +88,7 @@ pub struct OpView {
     pub awaits_network: bool,
     /// The launch of its kernel, where NCCL told of one.
     pub launch: Option<Launch>,
-    /// Starts of its kernel channels or ProxyOps have no record.
+    /// Starts of its kernel channels or ProxyOps have no record, or get none.
     pub is_lossy: bool,
     /// No operation of its communicator is over yet.
     pub is_first: bool,
@@ -426,7 +426,7 @@ impl Ops {
                     stops_early: names.stops_early(&head.facts),
                     absent: op.absent,
                     launch: head.launch,
-                    is_lossy: op.lacks_kernels || op.lacks_proxies,
+                    is_lossy: op.lacks_kernels || op.lacks_proxies || comm.is_settled(head.start),
                     is_first: comm.over == 0,
                     usual: comm.usual(&head.facts),
                     proxies: Vec::new(),

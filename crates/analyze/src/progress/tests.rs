@@ -613,3 +613,39 @@ fn an_early_stop_with_a_network_part_ends_with_that() {
     rank.stop(PROXY, proxy);
     assert_eq!(rank.look()[0].handle, behind);
 }
+
+/// What a window began, and whose kernel or network NCCL starts long after its end, shows none.
+#[test]
+fn what_is_told_of_no_more_is_over_and_later_operations_are_not() {
+    let [mut rank, mut led, mut networked] = [0; 3].map(|_| Rank::new());
+    rank.whole();
+    let late = rank.coll();
+    assert_eq!(rank.look()[0].handle, late, "its kernel may come");
+    let running = rank.coll();
+    rank.kernel(running, 0);
+    // A tree's kernel, of which thread 0 is through, and one behind it.
+    led.tracker.string(StrId(9), "TREE");
+    led.led(StrId(9));
+    led.coll();
+    assert_eq!(led.look().len(), 2);
+    let proxies = networked.coll();
+    let proxy = networked.proxy(proxies, true);
+    networked.step(proxy, 0);
+    networked.stop(PROXY, proxy);
+    networked.look();
+    networked.coll();
+    assert_eq!(networked.look().len(), 1);
+    for rank in [&mut rank, &mut led, &mut networked] {
+        rank.tracker.settled(u64::MAX);
+    }
+    let open = rank.look();
+    assert_eq!((open.len(), open[0].handle), (1, running), "what is seen to run still ends");
+    assert!(open[0].is_lossy, "it may run on more channels");
+    assert_eq!((led.look(), networked.look()), (vec![], vec![]));
+    for mut rank in [rank, led, networked] {
+        let until = rank.now;
+        rank.tracker.settled(until);
+        let next = rank.coll();
+        assert_eq!(rank.look().last().unwrap().handle, next, "of the window after it");
+    }
+}

@@ -234,6 +234,7 @@ impl Watchdog {
             self.detector.tracker.partial();
         }
         self.heed_losses(recorder, now, &mut found);
+        self.detector.tracker.settled(gate::settled_until());
         self.see(recorder, clock);
         self.tick();
         self.detector.tracker.abandoned().for_each(|op| recorder.abandon(op));
