@@ -11,6 +11,9 @@ use std::collections::BTreeMap;
 const PATIENCE_NS: u64 = 5_000_000_000;
 /// Communicators that are named.
 const MOST: usize = 8;
+/// That not all is recorded is said no more often than that, for there may be a window a minute:
+/// time seen, ns.
+const AGAIN_NS: u64 = 3_600_000_000_000;
 
 /// What cannot be seen.
 #[derive(Debug, Default)]
@@ -22,6 +25,50 @@ pub(super) struct Blind {
     names: BTreeMap<u16, String>,
     is_told: bool,
     overrun: Option<&'static str>,
+    left_out: LeftOut,
+}
+
+/// That operations which begin now are left out of the recording.
+#[derive(Debug, Default)]
+struct LeftOut {
+    /// Every how many-th is recorded; 0 none, `None` each.
+    every: Option<u32>,
+    /// It was said of what is so now.
+    is_told: bool,
+    /// When it was said last that none is recorded, and that some are: time seen, ns.
+    told: [Option<u64>; 2],
+}
+
+impl LeftOut {
+    /// Every `sample`-th operation is recorded, as of now. A line when that is news.
+    fn look(&mut self, sample: Option<u32>, seen: Seen) -> Option<String> {
+        let every = match sample {
+            None => Some(0),
+            Some(0 | 1) => None,
+            more => more,
+        };
+        self.is_told &= self.every == every;
+        self.every = every;
+        let told = self.told.get_mut(usize::from(every? > 0))?;
+        let is_due = told.is_none_or(|told| seen.total() - told >= AGAIN_NS);
+        if self.is_told || !is_due {
+            return None;
+        }
+        (self.is_told, *told) = (true, Some(seen.total()));
+        self.now()
+    }
+
+    fn now(&self) -> Option<String> {
+        Some(match self.every? {
+            0 => "the watchdog cannot see hangs of what is issued while recording is stopped, as \
+                  it is now"
+                .to_owned(),
+            every => format!(
+                "the watchdog cannot see hangs of what is not recorded: one operation in {every} \
+                 is, now"
+            ),
+        })
+    }
 }
 
 impl Blind {
@@ -32,8 +79,28 @@ impl Blind {
         self.overrun.replace(line).is_none().then(|| line.to_owned())
     }
 
-    /// Looks for communicators whose operations end unseen. A line the first time.
+    /// Looks for what is left out, and for communicators whose operations end unseen; every
+    /// `sample`-th operation is recorded, as of now. A line for each when that is news.
     pub(super) fn look(
+        &mut self,
+        sample: Option<u32>,
+        comms: impl Iterator<Item = CommView>,
+        place: &Place,
+        seen: Seen,
+    ) -> Vec<String> {
+        let left_out = self.left_out.look(sample, seen);
+        let silent = match sample {
+            Some(_) => self.look_at(comms, place, seen),
+            None => {
+                // While nothing is recorded, that nothing comes says nothing.
+                self.silent.retain(|_, since| since.is_none());
+                None
+            }
+        };
+        left_out.into_iter().chain(silent).collect()
+    }
+
+    fn look_at(
         &mut self,
         comms: impl Iterator<Item = CommView>,
         place: &Place,
@@ -75,6 +142,40 @@ impl Blind {
 
     /// All that cannot be seen now.
     pub(super) fn now(&self) -> Vec<String> {
-        self.unseen().into_iter().chain(self.overrun.map(str::to_owned)).collect()
+        let overrun = self.overrun.map(str::to_owned);
+        self.left_out.now().into_iter().chain(self.unseen()).chain(overrun).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn that_not_all_is_recorded_is_said_when_it_becomes_so_but_not_of_each_window() {
+        const S: u64 = 1_000_000_000;
+        let (mut left_out, mut seen, mut said) = (LeftOut::default(), Seen::default(), Vec::new());
+        let mut look = |from: u64, until: u64, sample| {
+            for second in from..until {
+                seen.tick(second * S);
+                said.extend(left_out.look(sample, seen).map(|line| (second, line)));
+            }
+            (std::mem::take(&mut said), left_out.now())
+        };
+        assert_eq!(look(1, 9, Some(1)), (vec![], None));
+        let (said, now) = look(9, 60, None);
+        assert!(now.as_ref().is_some_and(|now| now.contains("recording is stopped")), "{now:?}");
+        assert_eq!(said, [(9, now.unwrap())], "once");
+        let mut windows = Vec::new();
+        for minute in 1..=125 {
+            assert_eq!(look(minute * 60, minute * 60 + 5, Some(1)), (vec![], None));
+            windows.extend(look(minute * 60 + 5, minute * 60 + 60, None).0);
+        }
+        let at: Vec<u64> = windows.iter().map(|(second, _)| *second).collect();
+        assert_eq!(at, [3609, 7209], "an hour later, and no line a window");
+        let (said, now) = look(7560, 7700, Some(16));
+        assert!(said[0].1.contains("one operation in 16"), "{said:?}");
+        assert_eq!((said.len(), said[0].0), (1, 7560), "that is another matter");
+        assert_eq!(now.as_ref(), Some(&said[0].1));
     }
 }

@@ -228,8 +228,8 @@ impl Watchdog {
         }
         self.forget_gone();
         // At the end of the process nothing is recorded any more, and nothing left out.
-        let is_stopped = !gate::is_started() && !gate::is_dead();
-        self.partial |= recorder.left_out() > 0 || is_stopped;
+        let sample = if gate::is_dead() { Some(1) } else { gate::sample() };
+        self.partial |= recorder.left_out() > 0 || sample.is_none();
         if self.partial {
             self.detector.tracker.partial();
         }
@@ -258,9 +258,10 @@ impl Watchdog {
         self.tick();
         self.fire(suspects, clock, &steps, &mut found);
         self.tell_vitals(clock, &steps, &mut found);
-        if self.limit_ns.is_some() && !self.partial {
-            let comms = self.detector.tracker.comms();
-            found.lines.extend(self.blind.look(comms, &self.place, self.seen));
+        let comms = self.detector.tracker.comms();
+        let blind = self.blind.look(sample, comms, &self.place, self.seen);
+        if self.limit_ns.is_some() {
+            found.lines.extend(blind);
         }
         found
     }

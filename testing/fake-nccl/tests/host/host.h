@@ -113,9 +113,8 @@ static inline void say(const char *line) {
     if (write(1, line, strlen(line)) < 0) _exit(4);
 }
 
-// Asks the process itself, by the control socket in `folder`, for its status, and prints it. False
-// if nothing answers.
-static inline int print_status(const char *folder) {
+// Asks the process itself, by the control socket in `folder`. False if nothing answers.
+static inline int ask(const char *folder, const char *request, char *answer, size_t size) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     DIR *dir = opendir(folder);
     struct dirent *entry;
@@ -125,13 +124,21 @@ static inline int print_status(const char *folder) {
     }
     if (dir) closedir(dir);
     int to = socket(AF_UNIX, SOCK_STREAM, 0);
-    struct timeval patience = {1, 0};
+    struct timeval patience = {5, 0};
     setsockopt(to, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    char answer[4096] = {0};
+    ssize_t length = strlen(request), got = 0;
     int is_there = connect(to, (void *)&address, sizeof address) == 0 &&
-                   send(to, "status\n", 7, MSG_NOSIGNAL) == 7 &&
-                   recv(to, answer, sizeof answer - 1, 0) > 0;
+                   send(to, request, length, MSG_NOSIGNAL) == length &&
+                   (got = recv(to, answer, size - 1, 0)) > 0;
     close(to);
+    answer[got > 0 ? got : 0] = 0;
+    return is_there;
+}
+
+// Prints the process's status, as it says itself. False if nothing answers.
+static inline int print_status(const char *folder) {
+    char answer[4096];
+    int is_there = ask(folder, "status\n", answer, sizeof answer);
     if (is_there) say(answer);
     return is_there;
 }

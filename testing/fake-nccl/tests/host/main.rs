@@ -12,6 +12,7 @@ mod directories;
 mod life;
 mod limits;
 mod stalls;
+mod windows;
 
 /// Threads of ours begin in what static thread-local storage leaves of their stack.
 mod threads {
