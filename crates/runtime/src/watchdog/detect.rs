@@ -3,7 +3,7 @@
 
 use super::clock::Clock;
 use super::judge::Subject;
-use super::report::Hang;
+use super::report::{Hang, Happened};
 use super::still::{Key, Seen, Stills};
 use ncclscope_analyze::progress::{CommView, Outside, Tracker};
 use ncclscope_trace::Handle;
@@ -25,6 +25,8 @@ pub(super) struct Detector {
     pub(super) tracker: Tracker,
     stills: Stills,
     stuck: Vec<Stuck>,
+    /// The latest end, in ticks, on a communicator that is forgotten, and which that was.
+    gone: Option<(u16, u64)>,
 }
 
 /// Something that was found and has not ended.
@@ -40,6 +42,8 @@ pub(super) struct Stuck {
     /// For how long it had stood still, and the time seen then, ns.
     pub(super) still_ns: u64,
     pub(super) at: u64,
+    /// Whether it has ended is not known, since these ticks.
+    pub(super) unknown: Option<u64>,
 }
 
 /// Something that stands still.
@@ -85,8 +89,9 @@ impl Detector {
         }
         // Asked at each look: so an end is as old as it is, and not as the look that asks first.
         let mut ends = Ends::default();
-        for comm in comms.iter().filter(|comm| comm.last_end > 0) {
-            ends.add(comm.comm, self.still(Key::End(comm.comm), comm.last_end, clock));
+        let latest = comms.iter().map(|comm| (comm.comm, comm.last_end)).chain(self.gone);
+        for (comm, end) in latest.filter(|&(_, end)| end > 0) {
+            ends.add(comm, self.still(Key::End(comm), end, clock));
         }
         if !is_old {
             return Vec::new();
@@ -154,23 +159,54 @@ impl Detector {
         self.stuck.push(stuck);
     }
 
-    /// What was stuck and is not any more, each with whether it ended by itself.
-    pub(super) fn take_over(&mut self) -> Vec<(Stuck, bool)> {
+    /// Forgets a communicator, but not that something ended on it just now.
+    pub(super) fn forget_comm(&mut self, index: u16) {
+        let comm = self.tracker.comms().find(|comm| comm.comm == index);
+        let end = comm.map(|comm| (index, comm.last_end));
+        self.gone = self.gone.into_iter().chain(end).max_by_key(|&(_, end)| end);
+        self.tracker.forget_comm(index);
+    }
+
+    /// Forgets what is in flight, for ends among it are lost. Returns what was stuck: it stays so
+    /// until something later shows that it has ended.
+    pub(super) fn forget(&mut self, now: u64) -> Vec<Stuck> {
+        self.tracker.forget(now);
+        let known = self.stuck.iter_mut().filter(|stuck| stuck.unknown.is_none());
+        let forget = |stuck: &mut Stuck| {
+            stuck.unknown = Some(now);
+            stuck.clone()
+        };
+        known.map(forget).collect()
+    }
+
+    /// What was stuck and is not any more, each with what became of it.
+    pub(super) fn take_over(&mut self) -> Vec<(Stuck, Happened)> {
         if self.stuck.is_empty() {
             return Vec::new();
         }
         let open: Vec<Handle> = self.tracker.in_flight().iter().map(|op| op.handle).collect();
         let calls: Vec<Handle> = self.tracker.calls().iter().map(|call| call.handle).collect();
-        let moved =
-            |stuck: &Stuck| !open.contains(&stuck.subject) && !calls.contains(&stuck.subject);
-        let over: Vec<Stuck> = self.stuck.extract_if(.., |stuck| moved(stuck)).collect();
-        let ended = |index| self.tracker.comms().any(|comm| comm.comm == index && comm.ended);
-        let by_itself = |stuck: &Stuck| {
-            // Operations of a communicator end in their order.
-            let is_past = self.tracker.past(stuck.comm).any(|past| past.start >= stuck.start);
-            is_past || !ended(stuck.comm)
+        let comms: Vec<CommView> = self.tracker.comms().collect();
+        let comm = |stuck: &Stuck| comms.iter().find(|comm| comm.comm == stuck.comm);
+        let ended = |stuck: &Stuck| comm(stuck).is_some_and(|comm| comm.ended);
+        // What began after all was forgotten has ended: that before it had to.
+        let is_followed = |stuck: &Stuck, since| comm(stuck).is_some_and(|c| c.last_end > since);
+        let is_over = |stuck: &Stuck| match stuck.unknown {
+            Some(since) => is_followed(stuck, since) || ended(stuck),
+            None => !open.contains(&stuck.subject) && !calls.contains(&stuck.subject),
         };
-        over.into_iter().map(|stuck| (stuck.clone(), by_itself(&stuck))).collect()
+        let over: Vec<Stuck> = self.stuck.extract_if(.., |stuck| is_over(stuck)).collect();
+        let end = |stuck: &Stuck| match stuck.unknown {
+            Some(since) if is_followed(stuck, since) => Happened::Recovered,
+            Some(_) => Happened::Unknown,
+            // Operations of a communicator end in their order.
+            None if self.tracker.past(stuck.comm).any(|past| past.start >= stuck.start) => {
+                Happened::Recovered
+            }
+            None if ended(stuck) => Happened::Destroyed,
+            None => Happened::Recovered,
+        };
+        over.into_iter().map(|stuck| (stuck.clone(), end(&stuck))).collect()
     }
 }
 
@@ -216,7 +252,59 @@ fn limit_of(limit: u64, is_first: bool, others: u64, usual: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Ends, limit_of};
+    use super::*;
+    use ncclscope_analyze::progress::Fate;
+    use ncclscope_trace::record::Coll;
+    use ncclscope_trace::{Detail, EventKind, Record, Start};
+
+    const HZ: u64 = 1_000_000_000;
+
+    /// A collective of communicator `comm` whose kernel runs, from `ticks` on, until `end`.
+    fn coll(detector: &mut Detector, comm: u16, ticks: u64, end: Option<u64>) {
+        let of = |kind| Handle::value(1, kind, usize::from(comm), ticks / HZ);
+        let mut start = |handle, parent, detail| {
+            let record = Start { ticks, comm, handle, parent, detail }.pack();
+            detector.tracker.words(usize::from(comm), record.words());
+        };
+        let (op, kernel) = (of(EventKind::Coll), of(EventKind::KernelCh));
+        let detail = Coll { count: 1, channels: 1, ..Coll::default() };
+        start(op, Handle::NULL, Detail::Coll(detail));
+        start(kernel, op, Detail::KernelCh { channel: 0, ptimer: 0 });
+        let stops = [Some((ticks, op)), end.map(|end| (end, kernel))];
+        for (ticks, handle) in stops.into_iter().flatten() {
+            detector.tracker.words(usize::from(comm), Record::stop(ticks, handle).words());
+        }
+    }
+
+    #[test]
+    fn what_ended_on_a_communicator_that_is_gone_excuses_as_long() {
+        let (mut detector, mut seen) = (Detector::default(), Seen::default());
+        let outside = Outside { is_live: &|_| false, fate: &|_| Fate::Unknown };
+        for comm in 0..3 {
+            coll(&mut detector, comm, HZ, Some(HZ + 1));
+        }
+        coll(&mut detector, 0, 2 * HZ, None);
+        let mut limits = Vec::new();
+        for second in 3..=20 {
+            seen.tick(second * HZ);
+            let clock = Clock { now: second * HZ, hz: HZ };
+            if second == 6 {
+                coll(&mut detector, 1, second * HZ - 1, Some(second * HZ));
+            }
+            detector.look(clock, seen, &outside);
+            let suspects = detector.suspects(clock, 5 * HZ, 5 * HZ);
+            limits.push(suspects[0].limit_ns.div_ceil(HZ));
+            match second {
+                // The one of the latest end, and then another.
+                8 => detector.forget_comm(1),
+                10 => detector.forget_comm(2),
+                _ => {}
+            }
+        }
+        // It stands still since 3 s, and is excused until 5 s after the end at 6 s, not anew.
+        assert_eq!(limits[..8], [5, 5, 5, 8, 8, 8, 8, 8], "{limits:?}");
+        assert!(limits[8..].iter().all(|&limit| limit == 5), "{limits:?}");
+    }
 
     #[test]
     fn what_has_an_excuse_gets_longer() {

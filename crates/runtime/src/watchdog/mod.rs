@@ -233,7 +233,7 @@ impl Watchdog {
         if self.partial {
             self.detector.tracker.partial();
         }
-        self.heed_losses(recorder, now, &mut found);
+        self.heed_losses(recorder, clock, &mut found);
         self.detector.tracker.settled(gate::settled_until());
         self.see(recorder, clock);
         self.tick();
@@ -272,7 +272,7 @@ impl Watchdog {
         self.told.retain(|&comm, told| {
             let keep = !told.ended || detector.is_stuck(comm);
             if !keep {
-                detector.tracker.forget_comm(comm);
+                detector.forget_comm(comm);
                 place.forget(comm);
             }
             keep
@@ -295,23 +295,25 @@ impl Watchdog {
     }
 
     /// What was lost doubts the operation that it belongs to; only where that is not known, all.
-    fn heed_losses(&mut self, recorder: &Recorder, now: u64, found: &mut Found) {
+    fn heed_losses(&mut self, recorder: &Recorder, clock: Clock, found: &mut Found) {
         let tracker = &mut self.detector.tracker;
         for miss in self.losses.misses.drain(..) {
             let missed = match miss {
                 Miss::Start(kind, parent) => Missed::Start { kind, parent },
                 Miss::Stop(handle) => Missed::Stop(handle),
             };
-            tracker.missed(missed, now);
-        }
-        if std::mem::take(&mut self.losses.overrun) {
-            tracker.forget(now);
-            found.lines.extend(self.blind.overrun());
+            tracker.missed(missed, clock.now);
         }
         let total = losses(recorder);
         if total > self.losses.total {
             self.losses.total = total;
             tracker.lost();
+        }
+        if std::mem::take(&mut self.losses.overrun) {
+            let stuck = self.detector.forget(clock.now).into_iter().filter(|stuck| stuck.is_told);
+            let unknown = stuck.map(|stuck| stuck.end(clock, self.seen, Happened::Unknown));
+            found.hangs.extend(unknown);
+            found.lines.extend(self.blind.overrun());
         }
     }
 
@@ -377,9 +379,10 @@ impl Watchdog {
 
     /// Tells of what was reported and is over.
     fn recover(&mut self, clock: Clock, found: &mut Found) {
-        for (stuck, by_itself) in self.detector.take_over() {
-            if stuck.is_told {
-                found.hangs.push(stuck.end(clock, self.seen, by_itself));
+        for (stuck, happened) in self.detector.take_over() {
+            // That nothing is known was told before.
+            if stuck.is_told && happened != Happened::Unknown {
+                found.hangs.push(stuck.end(clock, self.seen, happened));
             }
         }
     }
@@ -402,8 +405,7 @@ impl Watchdog {
             }
         }
         let over = drill.detector.take_over();
-        let ends =
-            over.into_iter().map(|(stuck, by_itself)| stuck.end(clock, self.seen, by_itself));
+        let ends = over.into_iter().map(|(stuck, happened)| stuck.end(clock, self.seen, happened));
         found.hangs.extend(ends);
         self.drill = Some(drill).filter(|drill| !drill.is_over());
     }
@@ -471,15 +473,16 @@ impl Suspect {
         let Suspect { subject, still_ns, .. } = self;
         let (comm, start) = (subject.comm(), subject.start());
         let at = seen.total();
-        Stuck { subject: subject.handle(), comm, start, hang, is_told, still_ns, at }
+        let subject = subject.handle();
+        Stuck { subject, comm, start, hang, is_told, still_ns, at, unknown: None }
     }
 }
 
 impl Stuck {
-    /// The report of its end.
-    fn end(self, clock: Clock, seen: Seen, by_itself: bool) -> Hang {
+    /// The report of what became of it.
+    fn end(self, clock: Clock, seen: Seen, happened: Happened) -> Hang {
         let Stuck { mut hang, still_ns, at, .. } = self;
-        hang.end(clock, still_ns + seen.total().saturating_sub(at), by_itself);
+        hang.end(clock, still_ns + seen.total().saturating_sub(at), happened);
         hang
     }
 }

@@ -29,6 +29,8 @@ pub(crate) enum Happened {
     Recovered,
     /// Its communicator was destroyed, and it with that.
     Destroyed,
+    /// Events were lost: whether it has ended is not known any more.
+    Unknown,
     /// Nothing: somebody asked what is in flight.
     InFlight,
 }
@@ -39,6 +41,7 @@ impl Happened {
             Happened::Hung => "hung",
             Happened::Recovered => "recovered",
             Happened::Destroyed => "destroyed",
+            Happened::Unknown => "unknown",
             Happened::InFlight => "in flight",
         }
     }
@@ -317,9 +320,9 @@ impl Hang {
         }
     }
 
-    /// It has ended, now, after so long: by itself, or with its communicator.
-    pub(super) fn end(&mut self, clock: Clock, still_ns: u64, by_itself: bool) {
-        self.happened = if by_itself { Happened::Recovered } else { Happened::Destroyed };
+    /// This became of it, now, after so long.
+    pub(super) fn end(&mut self, clock: Clock, still_ns: u64, happened: Happened) {
+        self.happened = happened;
         self.still_ns = still_ns;
         self.ticks = clock.now;
         self.details.clear();
@@ -341,6 +344,10 @@ impl Hang {
             Happened::Destroyed => {
                 let line = "never ended, and its communicator was destroyed";
                 return vec![format!("{drill}after {still}: {what} {line} ({place})")];
+            }
+            Happened::Unknown => {
+                let line = "whether it has ended is not known: events were lost";
+                return vec![format!("{drill}after {still}: {what}: {line} ({place})")];
             }
         };
         let class = if class.is_empty() { String::new() } else { format!("{class}: ") };

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// An operation stands still and is reported; then more events are lost at once than are kept.
+//
+// never: it never ends. later: it ends then, and one more after it.
+#include "host.h"
+
+static volatile int is_over;
+static void *stuck;
+
+// Keeps a lane.
+static void *hold(void *argument) {
+    nccl->stop(event(comm, 1, NULL, 0));
+    while (!is_over) wait_ms(10);
+    return argument;
+}
+
+// No lane is left for this thread.
+static void *flood(void *argument) {
+    for (int i = 0; i < 5000; i++) event(comm, 64, stuck, 0);
+    return argument;
+}
+
+static void *enqueue(uint64_t seq) {
+    void *coll = event(comm, 2, NULL, seq);
+    nccl->stop(coll);
+    return coll;
+}
+
+// Waits until the process says so of itself.
+static void wait_for(const char *folder, const char *says) {
+    static char answer[1 << 16];
+    for (int tries = 0; tries < 100; tries++) {
+        if (ask(folder, "why\n", answer, sizeof answer) && strstr(answer, says)) return;
+        wait_ms(200);
+    }
+    fail(says);
+}
+
+int main(int argc, char **argv) {
+    if (argc != 4) return 2;
+    load(argv[1]);
+    comm = init(0xc0ffee);
+    for (uint64_t i = 0; i < 3; i++) nccl->stop(event(comm, 64, enqueue(i), 0));
+    wait_ms(1500);
+    stuck = enqueue(3);
+    void *kernel = event(comm, 64, stuck, 0);
+    pthread_t threads[90], crowd;
+    for (int i = 0; i < 90; i++) {
+        if (pthread_create(&threads[i], NULL, hold, NULL) != 0) fail("thread");
+        wait_ms(20);
+    }
+    wait_for(argv[3], "\"event\":\"hung\"");
+    pthread_create(&crowd, NULL, flood, NULL);
+    pthread_join(crowd, NULL);
+    wait_for(argv[3], "events were lost");
+    wait_ms(1500);
+    if (strcmp(argv[2], "later") == 0) {
+        nccl->stop(kernel);
+        nccl->stop(event(comm, 64, enqueue(4), 0));
+        wait_ms(2500);
+    }
+    is_over = 1;
+    for (int i = 0; i < 90; i++) pthread_join(threads[i], NULL);
+    nccl->finalize(comm);
+    puts("survived");
+    return 0;
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the watchdog says of hangs when events are lost, and what is done about several.
+
+use crate::common::{Played, compile, play, plugin};
+use ncclscope_trace::progress::{Vital, progress_flags};
+use std::path::Path;
+use std::process::Command;
+
+/// Plays a host that is given a control directory; the limit is two seconds.
+fn hung(host: &Path, how: &str, env: &[(&str, &str)]) -> Played {
+    let control = tempfile::tempdir().unwrap();
+    let mut all =
+        vec![("NCCLSCOPE_HANG_SEC", "2"), ("NCCLSCOPE_CONTROL", control.path().to_str().unwrap())];
+    all.extend(env);
+    play(Command::new(host).arg(plugin()).arg(how).arg(control.path()), &all)
+}
+
+#[test]
+fn what_is_forgotten_has_not_recovered() {
+    let ([never, later], host) = (["never", "later"], compile("forget", &[]));
+    let played = std::thread::scope(|scope| {
+        let plays = [never, later].map(|how| (how, scope.spawn(|| hung(&host, how, &[]))));
+        plays.map(|(how, play)| (how, play.join().unwrap()))
+    });
+    for (how, played) in played {
+        played.survived();
+        let recording = played.recording();
+        let hangs = recording.hangs();
+        let says: Vec<&str> = hangs.iter().map(|(_, text)| text.as_str()).collect();
+        let ends: &[&str] = if how == later { &["recovered after "] } else { &[] };
+        assert!(says[0].starts_with("HANG: AllReduce 4 "), "{how}: {says:#?}");
+        assert!(says[1].contains("whether it has ended is not known"), "{how}: {says:#?}");
+        assert_eq!(says.len(), 2 + ends.len(), "{how}: {says:#?}");
+        assert!(says[2..].iter().zip(ends).all(|(says, end)| says.starts_with(end)), "{says:#?}");
+        // What led to it is kept until then.
+        let progress = recording.vitals().iter().filter_map(|vital| match vital {
+            Vital::Progress(progress) if progress.ticks >= hangs[0].0 => Some(progress.flags),
+            _ => None,
+        });
+        let stuck = progress_flags::STUCK | progress_flags::ENDED;
+        let is_stuck: Vec<bool> = progress.map(|flags| flags & stuck != 0).collect();
+        let until = is_stuck.iter().position(|is| !is).unwrap_or(is_stuck.len());
+        assert!(how == later || until == is_stuck.len(), "{is_stuck:?}");
+        assert_eq!(recording.header().freezes, 1, "{how}");
+    }
+}
