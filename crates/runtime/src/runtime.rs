@@ -22,7 +22,7 @@ use crate::library::Libraries;
 use crate::log::{Log, Severity};
 use crate::reply::{Answer, Reply};
 use crate::sys::lock::{Guard, Lock};
-use crate::watchdog::{Hang, act};
+use crate::watchdog::{Hang, Happened, act};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use ncclscope_recorder::{Recorder, gate};
 use ncclscope_trace::codec::kind_of;
@@ -281,6 +281,8 @@ impl Runtime {
             drain.watchdog().0.actions.clone()
         };
         let recording = self.lock().recording.clone().unwrap_or_default();
+        let mut copies = actions.dump;
+        let mut works = Vec::new();
         for hang in hangs {
             if actions.log {
                 hang.lines().iter().for_each(|line| self.log.say(Severity::Hang, line));
@@ -288,9 +290,10 @@ impl Runtime {
             let number = self.hangs.fetch_add(1, Ordering::Relaxed);
             let (actions, recording) = (actions.clone(), recording.clone());
             let nonce = self.nonce.load(Ordering::Relaxed);
-            let work = act::Work { hang, actions, recording, nonce, number };
-            act::begin(self, work).iter().for_each(|line| self.problem(line));
+            let copies = hang.happened == Happened::Hung && std::mem::take(&mut copies);
+            works.push(act::Work { hang, actions, recording, nonce, number, copies });
         }
+        act::begin(self, works).iter().for_each(|line| self.problem(line));
     }
 
     /// Says that something is not as the user wanted it.

@@ -12,7 +12,7 @@ use crate::sys::{
     signal::{self, Wish},
 };
 use crate::window::{Now, Request, Turn};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 use ncclscope_recorder::{clock, gate};
 use ncclscope_trace::{EventKind, What};
 use std::fmt;
@@ -159,7 +159,7 @@ impl Runtime {
     pub fn dump(&'static self, to: Option<&Path>) -> Result<PathBuf, Refusal> {
         let slow = || Refusal::System("the recording's file system does not answer".into());
         let recording = self.running()?.recording.clone().ok_or_else(slow)?;
-        let (dir, name) = dump_place(&recording, to);
+        let (dir, name) = dump_place(&recording, to, unused_second);
         let copy = self.ask(Order::Dump, DUMP_PATIENCE).ok_or_else(slow)?;
         let (checkpoint, rest) =
             copy.map_err(|error| Refusal::System(format!("cannot copy the recording: {error}")))?;
@@ -336,18 +336,27 @@ impl Runtime {
 
 /// Where a dump of `recording` goes: directory and name. A directory gets the name of the
 /// recording, so that those of all ranks can lie in one and are read as one run.
-fn dump_place(recording: &Path, to: Option<&Path>) -> (PathBuf, String) {
+fn dump_place(
+    recording: &Path,
+    to: Option<&Path>,
+    second: impl FnOnce() -> u64,
+) -> (PathBuf, String) {
     let name_of = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let folder_of = |path: &Path| path.parent().unwrap_or_else(|| Path::new("")).to_owned();
     match to {
         Some(file) if is_file_name(file) => (folder_of(file), name_of(file)),
         Some(dir) => (dir.to_owned(), name_of(recording)),
-        None => {
-            let seconds =
-                SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-            (folder_of(recording).join(format!("dump-{seconds}")), name_of(recording))
-        }
+        None => (folder_of(recording).join(format!("dump-{}", second())), name_of(recording)),
     }
+}
+
+/// The second since 1970 that it is, or the first one after it for which this process has no dump.
+fn unused_second() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let next = |last: u64| now.max(last.saturating_add(1));
+    let last = LAST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(next(last)));
+    next(last.unwrap_or_default())
 }
 
 fn is_file_name(path: &Path) -> bool {
@@ -361,12 +370,13 @@ mod tests {
     #[test]
     fn dumps_of_all_ranks_can_lie_in_one_directory() {
         let recording = Path::new("/run/h-7.nscope");
-        let file = |to| dump_place(recording, Some(Path::new(to)));
+        let file = |to| dump_place(recording, Some(Path::new(to)), || 0);
         assert_eq!(file("/x/a.nscope"), ("/x".into(), "a.nscope".into()));
         assert_eq!(file("/x"), ("/x".into(), "h-7.nscope".into()));
         assert_eq!(file("a.nscope"), ("".into(), "a.nscope".into()));
-        let (dir, name) = dump_place(recording, None);
-        assert_eq!(name, "h-7.nscope");
-        assert!(dir.to_str().unwrap().starts_with("/run/dump-"));
+        let (dir, name) = dump_place(recording, None, || 88);
+        assert_eq!((dir, name.as_str()), ("/run/dump-88".into(), "h-7.nscope"));
+        let seconds: Vec<u64> = (0..9).map(|_| unused_second()).collect();
+        assert!(seconds.is_sorted_by(|a, b| a < b), "each has a place of its own: {seconds:?}");
     }
 }

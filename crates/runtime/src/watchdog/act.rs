@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-What is done about a hang: the application's own function, a command, a copy, a signal.
+What is done about hangs: the application's own function, a command, a copy, a signal.
+
+The function and the command are for each hang. A copy has all hangs of a look in it, and a signal
+says no more for being sent again: of these there is one a look.
 
 Each of them is done by a thread of its own, so that none waits for another: an application that
 waits for its interpreter's lock, a report that a hung file system does not take, a copy that takes
@@ -61,6 +64,8 @@ pub(crate) struct Work {
     pub(crate) nonce: u32,
     /// How many the process had before.
     pub(crate) number: u32,
+    /// The copy of the recording is made with it.
+    pub(crate) copies: bool,
 }
 
 /// What is done, the cheap first.
@@ -84,14 +89,14 @@ struct Queue {
     is_full: bool,
 }
 
-/// A work, and how many kinds of it are left.
+/// A work, and how much of its look is left.
 #[derive(Clone, Debug)]
 struct Job {
     work: Arc<Work>,
     left: Left,
 }
 
-/// Counts what is left of a work: one for each clone.
+/// Counts what is left to do of a look.
 #[derive(Clone, Debug)]
 struct Left(Arc<AtomicUsize>);
 
@@ -102,26 +107,34 @@ impl Queue {
 }
 
 impl Left {
+    fn add(&self) {
+        self.0.fetch_add(1, Ordering::AcqRel);
+    }
+
     fn done(&self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-/// Has the work done. A line for each thing that cannot be.
-pub(crate) fn begin(runtime: &'static Runtime, work: Work) -> Vec<String> {
-    let kinds: Vec<Kind> = KINDS.into_iter().filter(|&kind| work.wants(kind)).collect();
-    let left = Left(Arc::new(AtomicUsize::new(kinds.len())));
-    let signal = work.actions.signal.filter(|_| work.hang.happened == Happened::Hung);
-    let job = Job { work: Arc::new(work), left };
-    let mut lines = Vec::new();
+/// Has done what one look gives to do. A line for each thing that cannot be.
+pub(crate) fn begin(runtime: &'static Runtime, works: Vec<Work>) -> Vec<String> {
+    let left = Left(Arc::new(AtomicUsize::new(0)));
+    let hung = works.iter().find(|work| work.hang.happened == Happened::Hung);
+    let signal = hung.and_then(|work| work.actions.signal);
     if let Some(signal) = signal.filter(|&signal| !signal::is_fatal(signal)) {
         signal::send_to_self(signal);
     }
-    for kind in kinds {
-        lines.extend(enqueue(runtime, kind, job.clone()));
+    let mut lines = Vec::new();
+    for work in works {
+        let kinds: Vec<Kind> = KINDS.into_iter().filter(|&kind| work.wants(kind)).collect();
+        let job = Job { work: Arc::new(work), left: left.clone() };
+        for kind in kinds {
+            left.add();
+            lines.extend(enqueue(runtime, kind, job.clone()));
+        }
     }
     if let Some(signal) = signal.filter(|&signal| signal::is_fatal(signal)) {
-        let end = move || end_process(signal, &job.left);
+        let end = move || end_process(signal, &left);
         if sys::spawn_quiet("ncclscope/signal", end).is_err() {
             signal::send_to_self(signal);
         }
@@ -209,7 +222,7 @@ impl Work {
         match kind {
             Kind::Listener => LISTENER.lock().is_some(),
             Kind::Command => self.actions.exec.is_some(),
-            Kind::Dump => self.actions.dump && self.hang.happened == Happened::Hung,
+            Kind::Dump => self.copies,
         }
     }
 
@@ -336,6 +349,7 @@ mod tests {
             recording,
             nonce: 0xab,
             number: 0,
+            copies: false,
         };
         let said = |recording: PathBuf| {
             let command =

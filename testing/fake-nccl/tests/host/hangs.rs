@@ -2,7 +2,9 @@
 //! What the watchdog says of hangs when events are lost, and what is done about several.
 
 use crate::common::{Played, compile, play, plugin};
+use ncclscope_trace::Recording;
 use ncclscope_trace::progress::{Vital, progress_flags};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -43,4 +45,25 @@ fn what_is_forgotten_has_not_recovered() {
         assert!(how == later || until == is_stuck.len(), "{is_stuck:?}");
         assert_eq!(recording.header().freezes, 1, "{how}");
     }
+}
+
+#[test]
+fn hangs_that_are_found_together_are_one_copy_and_one_signal() {
+    let host = compile("dumps", &[]);
+    let played = hung(&host, "", &[("NCCLSCOPE_HANG_ACTION", "dump")]);
+    played.ended();
+    assert_eq!(played.stderr(), "", "no copy is in the way of another");
+    let mut copies: Vec<usize> = Vec::new();
+    for file in played.files().into_iter().filter(|file| file.is_dir()) {
+        let copy = std::fs::read_dir(file).unwrap().next().unwrap().unwrap().path();
+        copies.push(Recording::open(&copy).unwrap().hangs().len());
+    }
+    copies.sort_unstable();
+    // Six in one look, and one in a later one; more or less where the machine is slow.
+    assert!((1..=3).contains(&copies.len()), "{copies:?}");
+    assert_eq!(copies.last(), Some(&7), "each has all hangs until then: {copies:?}");
+    // The copy of the first look was to be made before the signal ends the process.
+    let played = hung(&host, "", &[("NCCLSCOPE_HANG_ACTION", "dump,signal:ABRT")]);
+    assert_eq!(played.output.status.signal(), Some(6), "{:?}", played.output);
+    assert_eq!(played.files().iter().filter(|file| file.is_dir()).count(), 1);
 }
