@@ -165,6 +165,20 @@ impl Runtime {
         self.kill();
     }
 
+    /// Says, as the drain thread ends, that a panic is why: nothing else would.
+    fn tell_of_panics(&'static self) {
+        if self.panics.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        self.problem(
+            "a defect of the plugin (a panic) was contained: in this process the recording and the \
+             watchdog have ended, and nothing else is affected; please report it",
+        );
+        if self.lock().next_comm > 0 {
+            self.log.speak();
+        }
+    }
+
     /// Ends the recording for good. Safe in a child of a fork.
     fn kill(&self) {
         gate::kill();

@@ -246,4 +246,5 @@ fn drain_thread(runtime: &'static Runtime, stale_lanes: Option<&Path>, wake: &Wa
     if std::panic::catch_unwind(body).is_err() {
         runtime.contain();
     }
+    runtime.tell_of_panics();
 }
