@@ -20,6 +20,7 @@ pub mod log;
 pub mod logger;
 pub mod mask;
 mod names;
+pub mod namespaces;
 pub mod offsets;
 pub mod play;
 pub mod plugin;

@@ -2,6 +2,7 @@
 //! The built plugin in other processes: every version, every way to end, every bad environment.
 
 use fake_nccl::build::plugin;
+use fake_nccl::namespaces;
 use ncclscope_trace::{EventKind, Handle, Record, Recording};
 use std::collections::HashMap;
 use std::os::unix::process::ExitStatusExt;
@@ -219,8 +220,7 @@ fn a_full_disk_costs_records_and_nothing_else() {
         command.env("NCCLSCOPE_DIR", dir.path()).env("NCCLSCOPE_LOG", "stderr");
         let output = command.output().unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        if stderr.contains("unshare:") || stderr.contains("mount:") {
-            println!("skipped: no right to mount a small file system here: {stderr}");
+        if namespaces::are_forbidden(&stderr) {
             return;
         }
         assert!(survived(&output), "{output:?}");
@@ -304,8 +304,7 @@ fn another_container_leaves_the_lanes_of_a_killed_rank_alone() {
     command.args(["--ops", "1000", "--end", "finalize"]);
     let output = command.env("NCCLSCOPE_DIR", dir.path()).envs(env).output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
-    if stderr.contains("unshare:") || stderr.contains("mount:") {
-        println!("skipped: no right to mount a small file system here: {stderr}");
+    if namespaces::are_forbidden(&stderr) {
         return;
     }
     assert!(survived(&output), "{output:?}");
@@ -357,8 +356,7 @@ fn shared_memory_is_never_filled() {
         }
         let output = command.output().unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        if stderr.contains("unshare:") || stderr.contains("mount:") {
-            println!("skipped: no right to mount a small file system here: {stderr}");
+        if namespaces::are_forbidden(&stderr) {
             return;
         }
         let stdout = String::from_utf8_lossy(&output.stdout);

@@ -33,6 +33,7 @@ const KNOWN: &[&str] = &[
     "REQUIRE_NCCL",
     "REQUIRE_PROM",
     "REQUIRE_PTRACE",
+    "REQUIRE_NAMESPACES",
     "BENCH_DIR",
     "TEST_TORCH_PYTHON",
     "TEST_OLD_TORCH_PYTHON",

@@ -294,6 +294,15 @@ pub const VARIABLES: &[Variable] = &[
         reader: Reader::Tests,
     },
     Variable {
+        name: "REQUIRE_NAMESPACES",
+        aliases: &[],
+        values: "`1`",
+        default: "unset",
+        meaning: "Tests that need a file system of their own (`unshare`, `mount`) fail where they \
+                  may not have one instead of being skipped.",
+        reader: Reader::Tests,
+    },
+    Variable {
         name: "BENCH_DIR",
         aliases: &[],
         values: "a directory",

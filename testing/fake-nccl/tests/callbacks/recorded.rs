@@ -8,6 +8,7 @@ use fake_nccl::replay::{Call, Fields, Verb, parse};
 use ncclscope_trace::record::{Detail, Step, step_flags};
 use ncclscope_trace::{EventKind, Handle, Record, Recording};
 use std::collections::{BTreeMap, HashMap};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// Folders of files, the API version that the release spoke, and how many events of each kind
@@ -44,13 +45,14 @@ enum Entry {
     Step(Handle, u32, u8, u16, u32),
 }
 
-#[expect(clippy::print_stdout, reason = "a skipped test says so")]
 fn folder() -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/callbacks");
     if path.is_dir() {
         return Some(path);
     }
-    println!("skipped: no recorded callbacks at {}", path.display());
+    // Past the test harness, which captures what is printed by macro.
+    let line = format!("skipped: no recorded callbacks at {}\n", path.display());
+    std::io::stderr().write_all(line.as_bytes()).unwrap();
     None
 }
 
