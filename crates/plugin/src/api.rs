@@ -43,9 +43,13 @@ thread_local! {
     static ERROR: Cell<[u8; SENTENCE]> = const { Cell::new([0; SENTENCE]) };
 }
 
-/// Runs `body`; no panic leaves, and its refusal becomes a number and the thread's sentence.
+/// Runs `body`, which is short: signals of the host's wait for its end.
 fn answer(body: impl FnOnce() -> Result<(), Refusal>) -> c_int {
-    let _shield = Shield::raise();
+    answer_behind(Shield::raise_against_all(), body)
+}
+
+/// Runs `body`; no panic leaves, and its refusal becomes a number and the thread's sentence.
+fn answer_behind(_shield: Shield, body: impl FnOnce() -> Result<(), Refusal>) -> c_int {
     let result = catch_unwind(AssertUnwindSafe(body))
         .unwrap_or_else(|_panic| Err(Refusal::System("a defect of ncclscope".into())));
     let sentence = result.as_ref().err().map(ToString::to_string).unwrap_or_default();
@@ -127,7 +131,7 @@ pub extern "C" fn ncclscope_is_started() -> c_int {
 /// `path` is null or a string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclscope_dump(path: *const c_char) -> c_int {
-    answer(|| {
+    answer_behind(Shield::raise(), || {
         // SAFETY: the caller's promise is the same.
         let path = unsafe { string(path) };
         Runtime::get().dump(path.as_deref().map(Path::new)).map(drop)

@@ -313,7 +313,7 @@ unsafe fn record_other<V: Version>(
 
 /// `finalize` of any version.
 pub(crate) fn finalize(context: *mut c_void) -> NcclResult {
-    let _shield = Shield::raise();
+    let _shield = Shield::raise_against_all();
     guard(|| Runtime::get().detach(context.addr() as u64))
 }
 

@@ -25,7 +25,7 @@ pub(crate) unsafe fn init(api_version: u32, args: &InitArgs, nccl: usize) -> Ncc
         // SAFETY: not null, so valid by the caller's promise.
         unsafe { args.context.write(to_pointer(u64::MAX)) };
     }
-    let _shield = Shield::raise();
+    let _shield = Shield::raise_against_all();
     guard(|| {
         let logger = args.comm.and_then(|comm| comm.logfn).map(logger);
         // SAFETY: the caller's promise is the same.

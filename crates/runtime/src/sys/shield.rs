@@ -1,35 +1,66 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-File work on a thread of the host's, without the signals that the kernel sends for it.
+Work of ours on a thread of the host's: no signal of ours, no cancellation, and its `errno` as it was.
 
 A write beyond `ulimit -f` raises SIGXFSZ, one to a pipe without a reader raises SIGPIPE; either
 ends a host that has no handler. Our own threads block all signals; where the host's thread works
 for us (`init`, `finalize`, the C functions, the end of the process), a [`Shield`] does. The write
 itself then fails with `EFBIG` or `EPIPE`, and is treated as any other failure.
+
+`pthread_cancel` unwinds a thread from within a system call, and the process would abort where that
+meets a `catch_unwind` of ours: the thread is cancelled by its next call that is not ours. And a
+signal handler that ends the process, or calls us, would find our locks held by the very thread that
+it interrupts: where we hold them, all signals wait.
 */
 
+use core::ffi::c_int;
 use core::marker::PhantomData;
 
-/// As long as it lives, the calling thread gets neither signal for what it does itself. Five system
-/// calls at most: never for callbacks.
+/// As long as it lives, the calling thread gets neither signal for what it does itself, and is not
+/// cancelled. Ten system calls at most: never for callbacks.
 #[derive(Debug)]
 pub struct Shield {
+    errno: c_int,
+    /// Whether the thread can be cancelled.
+    cancel: c_int,
     /// The thread's mask.
     mask: libc::sigset_t,
     /// What waited already, and is the host's.
     waited: libc::sigset_t,
-    /// A mask belongs to a thread.
+    /// All this belongs to a thread.
     _thread: PhantomData<*const ()>,
 }
 
 impl Shield {
-    /// Blocks the signals on the calling thread.
+    /// Blocks the two signals, and cancellation, on the calling thread. For what waits for long.
     #[must_use]
     pub fn raise() -> Shield {
-        let (mut mask, signals) = (none(), signals());
+        Shield::against(&signals())
+    }
+
+    /// Blocks all signals but those for faults of the thread itself. A handler of the host's runs
+    /// after what is done behind it.
+    #[must_use]
+    pub fn raise_against_all() -> Shield {
+        let mut signals = none();
+        // SAFETY: valid to write to.
+        unsafe { libc::sigfillset(&raw mut signals) };
+        for signal in FAULTS {
+            // SAFETY: an initialised set, and a signal that there is.
+            unsafe { libc::sigdelset(&raw mut signals, signal) };
+        }
+        Shield::against(&signals)
+    }
+
+    fn against(signals: &libc::sigset_t) -> Shield {
+        // SAFETY: the calling thread's own, always valid.
+        let errno = unsafe { *libc::__errno_location() };
+        let (mut cancel, mut mask) = (0, none());
+        // SAFETY: valid to write to; `drop` restores the state.
+        unsafe { pthread_setcancelstate(CANCEL_DISABLE, &raw mut cancel) };
         // SAFETY: both sets are valid; `drop` restores the mask.
-        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const signals, &raw mut mask) };
-        Shield { mask, waited: pending(), _thread: PhantomData }
+        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, signals, &raw mut mask) };
+        Shield { errno, cancel, mask, waited: pending(), _thread: PhantomData }
     }
 }
 
@@ -51,9 +82,30 @@ impl Drop for Shield {
         unsafe {
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.mask, core::ptr::null_mut())
         };
+        // SAFETY: the state is what `raise` got; nobody asks what it was until here.
+        unsafe { pthread_setcancelstate(self.cancel, core::ptr::null_mut()) };
+        // SAFETY: the calling thread's own, always valid.
+        unsafe { *libc::__errno_location() = self.errno };
     }
 }
 
+unsafe extern "C" {
+    /// POSIX's; the same in glibc and musl, both of which allow NULL.
+    fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
+}
+
+/// `PTHREAD_CANCEL_DISABLE`, of glibc and musl.
+const CANCEL_DISABLE: c_int = 1;
+/// What the kernel sends a thread for its own fault: blocked, it ends the process.
+const FAULTS: [c_int; 7] = [
+    libc::SIGSEGV,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGILL,
+    libc::SIGTRAP,
+    libc::SIGABRT,
+    libc::SIGSYS,
+];
 const SIGNALS: [i32; 2] = [libc::SIGXFSZ, libc::SIGPIPE];
 
 fn none() -> libc::sigset_t {
@@ -113,5 +165,50 @@ mod tests {
         assert!(!SIGNALS.iter().any(|&signal| has(&now, signal)));
         // SAFETY: std's own choice.
         unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+    }
+
+    fn errno() -> &'static mut c_int {
+        // SAFETY: the calling thread's own; no test keeps it.
+        unsafe { &mut *libc::__errno_location() }
+    }
+
+    fn is_blocked(signal: i32) -> bool {
+        let mut mask = none();
+        // SAFETY: valid to write to; nothing is changed.
+        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, core::ptr::null(), &raw mut mask) };
+        has(&mask, signal)
+    }
+
+    fn cancel_state() -> c_int {
+        let (mut state, mut own) = (0, 0);
+        // SAFETY: valid to write to.
+        unsafe { pthread_setcancelstate(CANCEL_DISABLE, &raw mut state) };
+        // SAFETY: the state from before.
+        unsafe { pthread_setcancelstate(state, &raw mut own) };
+        state
+    }
+
+    #[test]
+    fn a_thread_is_as_it_was_behind_a_shield() {
+        assert_ne!(cancel_state(), CANCEL_DISABLE);
+        *errno() = libc::EXDEV;
+        let shield = Shield::raise();
+        assert!(!is_blocked(libc::SIGTERM), "it may take long");
+        drop(Shield::raise_against_all());
+        assert_eq!(cancel_state(), CANCEL_DISABLE, "the outer one is there");
+        *errno() = libc::ENOENT;
+        drop(shield);
+        assert_eq!(*errno(), libc::EXDEV);
+        assert_ne!(cancel_state(), CANCEL_DISABLE);
+        assert!(!is_blocked(libc::SIGPIPE));
+    }
+
+    #[test]
+    fn what_is_short_is_interrupted_by_faults_alone() {
+        let shield = Shield::raise_against_all();
+        assert!(is_blocked(libc::SIGTERM) && is_blocked(libc::SIGALRM));
+        assert!(!is_blocked(libc::SIGSEGV) && !is_blocked(libc::SIGABRT));
+        drop(shield);
+        assert!(!is_blocked(libc::SIGTERM));
     }
 }

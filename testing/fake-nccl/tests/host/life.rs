@@ -60,6 +60,31 @@ fn children_of_a_busy_host_call_us_and_end_at_once() {
     assert_eq!(played.recording().problems(), &[] as &[String]);
 }
 
+/// Cancelled within `init` or a C function, a thread ends behind it; and `errno` stays the host's.
+#[test]
+fn threads_are_cancelled_behind_us_and_keep_their_errno() {
+    let host = compile("cancelled", &[]);
+    let played = play(Command::new(host).arg(plugin()), &[]);
+    played.survived();
+    assert_eq!(played.recording().problems(), &[] as &[String]);
+}
+
+/// A handler that calls `exit` interrupts a thread that may hold a lock of ours.
+#[test]
+fn a_handler_ends_the_process_whatever_it_interrupts() {
+    let host = compile("exits", &[]);
+    for what in ["mark", "step", "windows", "communicators", "first"] {
+        for round in 0..3 {
+            // The first communicator comes within some milliseconds.
+            let us = if what == "first" { 300 + round * 1500 } else { 20_000 + round * 1777 };
+            let mut command = Command::new(&host);
+            let played = play(command.arg(plugin()).arg(what).arg(us.to_string()), &[]);
+            // Where the lock was held, lanes are left for the next process.
+            played.ended();
+        }
+    }
+}
+
 /// A host does something to itself, and is recorded as if it had not.
 fn odd(what: &str) {
     let host = compile("odd", &[]);
