@@ -64,6 +64,11 @@ impl<T> Handover<T> {
         queue.items.drain(..).map(|(item, _)| item).collect()
     }
 
+    /// Whether no thread is within the queue now.
+    pub(crate) fn is_free(&self) -> bool {
+        self.queue.is_free()
+    }
+
     /// Items that found no room so far.
     pub(crate) fn refused(&self) -> u64 {
         self.queue.lock().refused

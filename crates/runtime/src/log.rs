@@ -101,6 +101,11 @@ impl Log {
         }
     }
 
+    /// Whether no thread is within the queue of lines now.
+    pub(crate) fn is_free(&self) -> bool {
+        self.inner.is_free()
+    }
+
     /// Where lines go from now on.
     pub(crate) fn send_to(&self, to: LogTo) {
         self.inner.lock().to = to;

@@ -50,22 +50,19 @@ impl Runtime {
         let nccl_version = nccl.version;
         self.begun.call_once_force(|_| self.begin(nccl_version));
         let device = Device::current();
-        let mut state = self.lock();
-        state.live += 1;
-        let is_running = state.is_running();
-        let index = if is_running && state.next_comm < COMMS { state.next_comm } else { NO_COMM };
+        let (index, is_running) = self.number();
         self.log.join(index, nccl, logger);
         if !is_running {
-            drop(state);
             self.log.speak();
             return (self.context(NO_COMM), None);
         }
         if index == NO_COMM {
             self.comms_lost.fetch_add(1, Ordering::Relaxed);
-            return (self.context(NO_COMM), state.wanted_mask());
+            return (self.context(NO_COMM), self.lock().wanted_mask());
         }
-        state.next_comm += 1;
+        // Before the drain thread hears of it, and without the lock: it may look at all cells.
         board::watch(index);
+        let mut state = self.lock();
         active.into_iter().for_each(|active| state.masks.keep(index, active));
         let mask = state.wanted_mask();
         let name = info.name.as_deref().map(|name| beginning(name, NAME_BYTES).to_owned());
@@ -83,6 +80,17 @@ impl Runtime {
             self.problem(&line);
         }
         (self.context(index), mask)
+    }
+
+    /// A number for one more communicator, or [`NO_COMM`]; and whether there is a recording.
+    fn number(&self) -> (u16, bool) {
+        let mut state = self.lock();
+        state.live += 1;
+        if !state.is_running() || state.next_comm >= COMMS {
+            return (NO_COMM, state.is_running());
+        }
+        state.next_comm += 1;
+        (state.next_comm - 1, true)
     }
 
     fn context(&self, comm: u16) -> u64 {
@@ -133,6 +141,10 @@ impl Runtime {
         }
         probe::close();
         self.kill();
+        if !self.has_free_locks() {
+            // The lanes are in their file; the reader will find everything.
+            return;
+        }
         let socket = {
             let mut state = self.lock();
             if state.is_running() {
@@ -143,6 +155,21 @@ impl Runtime {
         self.close_recording();
         drop(socket);
         self.log.flush(LAST_LOG_PATIENCE);
+    }
+
+    /// Whether no lock is held for longer than a moment. A signal handler that ends the process may
+    /// have interrupted the very thread that holds one.
+    fn has_free_locks(&self) -> bool {
+        let mut until = None;
+        loop {
+            if self.state.is_free() && self.orders.is_free() && self.log.is_free() {
+                return true;
+            }
+            if is_over(&mut until, EXIT_PATIENCE) {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     fn close_recording(&'static self) {
@@ -206,4 +233,21 @@ pub(super) extern "C" fn in_child() {
 pub(super) extern "C" fn at_exit() {
     let _shield = sys::shield::Shield::raise();
     let _ = std::panic::catch_unwind(|| Runtime::get().close());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As where a handler ends the process that has interrupted the lock's holder.
+    #[test]
+    fn the_end_of_the_process_does_not_wait_for_a_lock_that_stays() {
+        let runtime = Runtime::get();
+        assert!(runtime.has_free_locks());
+        let state = runtime.lock();
+        let begin = Instant::now();
+        runtime.close();
+        assert!(begin.elapsed() < 5 * EXIT_PATIENCE);
+        assert_eq!(state.phase, Phase::New, "it was not touched");
+    }
 }

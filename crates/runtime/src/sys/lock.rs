@@ -32,6 +32,11 @@ impl<T> Lock<T> {
             Err(TryLockError::WouldBlock) => None,
         }
     }
+
+    /// Whether nobody holds it now.
+    pub(crate) fn is_free(&self) -> bool {
+        self.try_lock().is_some()
+    }
 }
 
 impl<'a, T> Guard<'a, T> {
