@@ -27,8 +27,8 @@ struct Start {
     body: Box<dyn FnOnce() + Send>,
 }
 
-/// Starts a thread that no signal of the host is ever delivered to, and that is not waited for. A
-/// panic ends it alone.
+/// Starts a thread that no signal of the host is ever delivered to, that has no real-time priority,
+/// and that is not waited for. A panic ends it alone.
 ///
 /// # Errors
 /// The system's, if there can be no more threads.
@@ -43,7 +43,7 @@ pub fn spawn_quiet(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(
     unsafe { libc::sigfillset(all.as_mut_ptr()) };
     // SAFETY: both sets are valid; the caller's mask is restored below.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), old.as_mut_ptr()) };
-    let result = attributes.start(Box::new(start));
+    let result = attributes.start(start);
     // SAFETY: `old` was filled above.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, old.as_ptr(), null_mut()) };
     result
@@ -76,21 +76,51 @@ impl Attributes {
         is_done(unsafe { libc::pthread_attr_setdetachstate(it, libc::PTHREAD_CREATE_DETACHED) })?;
         // SAFETY: initialised.
         is_done(unsafe { libc::pthread_attr_setstacksize(it, stack_size(&attributes)) })?;
+        if is_real_time() {
+            attributes.leave_real_time();
+        }
         Ok(attributes)
     }
 
+    /// A thread that the host's real-time thread starts is an ordinary one: what it writes to files
+    /// is in no hurry, and it must run where the host's thread spins at its priority.
+    fn leave_real_time(&mut self) {
+        // SAFETY: zero is a valid value of this plain C struct: no priority.
+        let none: libc::sched_param = unsafe { core::mem::zeroed() };
+        let it = &raw mut self.0;
+        // SAFETY: initialised.
+        unsafe { libc::pthread_attr_setschedpolicy(it, libc::SCHED_OTHER) };
+        // SAFETY: both are initialised.
+        unsafe { libc::pthread_attr_setschedparam(it, &raw const none) };
+        self.inherits(libc::PTHREAD_EXPLICIT_SCHED);
+    }
+
+    /// Whether the thread's scheduling is that of the thread that starts it.
+    fn inherits(&mut self, how: c_int) {
+        // SAFETY: initialised.
+        unsafe { libc::pthread_attr_setinheritsched(&raw mut self.0, how) };
+    }
+
     /// Starts a thread.
-    fn start(&self, start: Box<Start>) -> Result<()> {
-        let mut thread = MaybeUninit::uninit();
-        let start = Box::into_raw(start);
-        // SAFETY: all are valid; `start` is the new thread's from here on, if there is one.
-        let result = unsafe {
-            libc::pthread_create(thread.as_mut_ptr(), &raw const self.0, run, start.cast())
-        };
+    fn start(mut self, start: Start) -> Result<()> {
+        let start = Box::into_raw(Box::new(start));
+        let mut result = self.create(start);
+        if result == libc::EPERM {
+            // A sandbox forbids to change it.
+            self.inherits(libc::PTHREAD_INHERIT_SCHED);
+            result = self.create(start);
+        }
         is_done(result).inspect_err(|_| {
             // SAFETY: no thread has it.
             drop(unsafe { Box::from_raw(start) });
         })
+    }
+
+    /// Tries once; `start` is the new thread's, if there is one.
+    fn create(&self, start: *mut Start) -> c_int {
+        let mut thread = MaybeUninit::uninit();
+        // SAFETY: all are valid, and `run` takes what `start` leads to.
+        unsafe { libc::pthread_create(thread.as_mut_ptr(), &raw const self.0, run, start.cast()) }
     }
 }
 
@@ -99,6 +129,15 @@ impl Drop for Attributes {
         // SAFETY: initialised, and not used again.
         unsafe { libc::pthread_attr_destroy(&raw mut self.0) };
     }
+}
+
+/// Whether the calling thread has a real-time policy.
+fn is_real_time() -> bool {
+    // By number: musl's function refuses.
+    // SAFETY: no memory is involved; 0 is the calling thread.
+    let policy = unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) };
+    let policy = c_int::try_from(policy).unwrap_or(-1) & !libc::SCHED_RESET_ON_FORK;
+    matches!(policy, libc::SCHED_FIFO | libc::SCHED_RR | libc::SCHED_DEADLINE)
 }
 
 fn is_done(result: c_int) -> Result<()> {
@@ -160,5 +199,26 @@ mod tests {
         })
         .unwrap();
         receive.recv().unwrap_err();
+    }
+
+    /// Where the system lets no thread have a real-time priority, there is nothing to leave.
+    #[test]
+    fn the_threads_of_a_real_time_thread_are_ordinary() {
+        // SAFETY: zero is a valid value of this plain C struct.
+        let mut first: libc::sched_param = unsafe { core::mem::zeroed() };
+        first.sched_priority = 1;
+        let set = |policy: c_int, param: *const libc::sched_param| {
+            // SAFETY: the parameter is valid; 0 is the calling thread.
+            unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, param) }
+        };
+        for policy in [libc::SCHED_FIFO, libc::SCHED_RR] {
+            if set(policy, &raw const first) != 0 {
+                return;
+            }
+            assert!(is_real_time());
+            let (send, receive) = channel();
+            spawn_quiet("quiet", move || send.send(is_real_time()).unwrap()).unwrap();
+            assert!(!receive.recv().unwrap());
+        }
     }
 }
