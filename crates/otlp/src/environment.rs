@@ -44,6 +44,19 @@ pub fn with_path(url: &str) -> String {
     }
 }
 
+/// Host and port of a URL: of what leads to a collector, all else may be a secret (a password, a
+/// key in the path or the query).
+#[must_use]
+pub fn place(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
+    let place = authority.rsplit_once('@').map_or(authority, |(_, place)| place);
+    let port = place.rsplit_once(':').map_or("", |(_, port)| port);
+    // Otherwise it is a name and a password that has a slash in it.
+    let is_port = port.ends_with(']') || port.bytes().all(|byte| byte.is_ascii_digit());
+    if is_port { place } else { "a URL without a place" }
+}
+
 /// Headers of each request.
 #[must_use]
 pub fn headers(get: Get<'_>) -> Vec<(String, String)> {
@@ -94,4 +107,18 @@ fn decode(text: &str) -> String {
         rest = if coded.is_some() { after.get(2..).unwrap_or(&[]) } else { after };
     }
     String::from_utf8_lossy(&out).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_has_no_secrets() {
+        assert_eq!(place("http://me:secret@[::1]:4318/v1/metrics"), "[::1]:4318");
+        assert_eq!(place("https://[::1]/secret"), "[::1]");
+        assert_eq!(place("http://collector?key=secret@y"), "collector");
+        assert_eq!(place("me:secret@collector:4317"), "collector:4317");
+        assert_eq!(place("http://me:sec/ret@collector"), "a URL without a place");
+    }
 }

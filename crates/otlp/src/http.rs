@@ -64,9 +64,11 @@ impl Transport for Http {
         let mut answer = match post.send(request) {
             Ok(answer) => answer,
             // What the URL or the headers make impossible stays so.
-            Err(error @ (ureq::Error::BadUri(_) | ureq::Error::Http(_))) => {
-                return Answer::Refused(error.to_string());
+            Err(ureq::Error::BadUri(_)) => {
+                // The error has the whole URL, which may have a password in it.
+                return Answer::Refused("the URL cannot be used".into());
             }
+            Err(error @ ureq::Error::Http(_)) => return Answer::Refused(error.to_string()),
             Err(error) => return Answer::Later(None, error.to_string()),
         };
         let status = answer.status();

@@ -22,6 +22,7 @@ use crate::args::{Agent as Args, Label};
 use crate::failure::{Failure, tell, warn};
 use crate::input::allow_open_files;
 use ncclscope_export::metrics::Labels;
+use ncclscope_otlp::environment::place;
 use ncclscope_otlp::{Sender, part_of};
 use node::Node;
 use output::Output;
@@ -219,7 +220,7 @@ impl Exports {
         let Some((sender, target)) = &self.otlp else { return };
         let left = sender.flush(target.timeout.min(LAST_PATIENCE));
         if left != 0 {
-            warn(format_args!("{left} exports did not reach {}", target.url));
+            warn(format_args!("{left} exports did not reach {}", place(&target.url)));
         }
     }
 }

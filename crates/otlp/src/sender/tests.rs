@@ -153,6 +153,19 @@ fn a_request_that_cannot_be_made_is_refused() {
     assert_eq!(sender.lost(), Lost { dropped: 0, refused: 1 });
 }
 
+#[test]
+fn what_is_told_of_a_url_has_no_password() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    for url in ["me:secret@c:1", "c://me:secret@c", "http://me:secret@", "//me:secret@c/"] {
+        let target = Target { url: url.into(), ..target(&listener) };
+        let (sender, told) = start_telling(target, Duration::from_secs(5));
+        sender.send(vec![1]);
+        sender.flush(Duration::from_secs(30));
+        let told = told.lock().unwrap();
+        assert!(told.len() == 1 && !told[0].contains("secret"), "{url}: {told:?}");
+    }
+}
+
 /// Plays a collector: `answer` gets each connection once its request was read.
 fn played(answer: impl Fn(TcpStream) + Send + Sync + 'static) -> Target {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -6,7 +6,7 @@
 
 use super::{Found, Reader};
 use ncclscope_otlp::environment::{
-    self, Get, TEMPORALITY, TIMEOUT, milliseconds, signal, with_path,
+    self, Get, TEMPORALITY, TIMEOUT, milliseconds, place, signal, with_path,
 };
 use std::time::Duration;
 
@@ -114,8 +114,9 @@ fn url(get: Get<'_>, reader: &mut Reader<'_>) -> Option<String> {
     }
     if !url.starts_with("http://") {
         lines.push(format!(
-            "{name}={url}: ranks speak http:// only; no metrics are exported (for https let \
-             `ncclscope agent` do it)"
+            "{name} (to {}): ranks speak http:// only; no metrics are exported (for https let \
+             `ncclscope agent` do it)",
+            place(&url)
         ));
         return None;
     }
@@ -171,6 +172,24 @@ mod tests {
             none.is_none() && lines.len() == 1 && lines[0].contains("http:// only"),
             "{lines:?}"
         );
+    }
+
+    #[test]
+    fn no_line_has_what_may_be_a_password() {
+        let names = [
+            "NCCLSCOPE_OTLP",
+            "OTEL_EXPORTER_OTLP_ENDPOINT",
+            "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
+            "NCCL_PROFILER_OTEL_TELEMETRY_ENDPOINT",
+        ];
+        for name in names {
+            for url in ["https://me:secret@c:4318", "https://c:4318/secret", "me:secret@c:4318"] {
+                let (none, lines) = read(&[(name, url)]);
+                assert_eq!((none, lines.len()), (None, 1), "{lines:?}");
+                assert!(lines[0].contains(" (to c:4318): "), "{lines:?}");
+                assert!(!lines[0].contains("secret"), "{lines:?}");
+            }
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@ use super::target::Target;
 use super::tls::Tls;
 use bytes::{Buf, BufMut};
 use http::uri::PathAndQuery;
+use ncclscope_otlp::environment::place;
 use ncclscope_otlp::{Answer, Transport};
 use std::error::Error;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -39,7 +40,8 @@ impl Grpc {
     pub(super) fn new(target: &Target, user_agent: &str) -> Result<Grpc, String> {
         let endpoint = Endpoint::from_shared(target.url.clone())
             .and_then(|endpoint| endpoint.user_agent(user_agent));
-        let mut endpoint = endpoint.map_err(|e| format!("{}: {}", target.url, chain(&e)))?;
+        let mut endpoint =
+            endpoint.map_err(|e| format!("{}: {}", place(&target.url), chain(&e)))?;
         if target.url.starts_with("https://") {
             let tls = Tls::read(target)?.grpc();
             let with = endpoint.tls_config(tls);

@@ -8,6 +8,7 @@ use crate::failure::warn;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use ncclscope_export::metrics::otlp::parse_response;
+use ncclscope_otlp::environment::place;
 use ncclscope_otlp::{Answer, Http, Sender, Transport};
 use std::io::Write;
 
@@ -25,8 +26,8 @@ pub(super) fn start(target: &Target) -> Result<Sender, String> {
 }
 
 fn spawn(transport: impl Transport, target: &Target) -> Result<Sender, String> {
-    let url = target.url.clone();
-    let tell = move |why: &str| warn(format_args!("cannot export to {url}: {why}"));
+    let place = place(&target.url).to_owned();
+    let tell = move |why: &str| warn(format_args!("cannot export to {place}: {why}"));
     let (sender, body) = Sender::over(transport, QUEUE_BYTES, tell);
     let thread = std::thread::Builder::new().name("otlp".into()).spawn(body);
     thread.map_err(|e| format!("cannot start a thread: {e}"))?;

@@ -7,7 +7,7 @@ Names and rules are those of its specification, "OpenTelemetry Protocol Exporter
 
 use crate::failure::Failure;
 use http::uri::Authority;
-use ncclscope_otlp::environment::{self, Get, TEMPORALITY, TIMEOUT, milliseconds, signal};
+use ncclscope_otlp::environment::{self, Get, TEMPORALITY, TIMEOUT, milliseconds, place, signal};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -76,7 +76,8 @@ impl Target {
         let url = if protocol == Protocol::Grpc { grpc_url(&url, get)? } else { url };
         if !url.starts_with("http://") && !url.starts_with("https://") {
             return Err(Failure::usage(format!(
-                "{url}: expected a URL that begins with http:// or https://"
+                "{}: expected a URL that begins with http:// or https://",
+                place(&url)
             )));
         }
         let gzip = match signal(get, "COMPRESSION") {
@@ -133,9 +134,10 @@ fn grpc_url(text: &str, get: Get<'_>) -> Result<String, Failure> {
         None if is_insecure() => ("http", text),
         None => ("https", text),
     };
-    let place = rest.split('/').next().unwrap_or_default();
-    let authority: Authority =
-        place.parse().map_err(|e| Failure::usage(format!("{text}: expected a URL: {e}")))?;
+    let authority = rest.split('/').next().unwrap_or_default();
+    let authority: Authority = authority
+        .parse()
+        .map_err(|e| Failure::usage(format!("{}: expected a URL: {e}", place(text))))?;
     let port = if authority.port().is_none() { format!(":{GRPC_PORT}") } else { String::new() };
     Ok(format!("{scheme}://{authority}{port}"))
 }
@@ -246,6 +248,12 @@ mod tests {
             let failure = find(Some("http://c"), &[(name, value)]).unwrap_err();
             assert!(failure.text().contains(name));
         }
-        assert!(find(Some("c:4318"), &[]).is_err());
+        for (url, vars) in [
+            ("me:secret@c:4318", &[][..]),
+            ("me:secret@c d", &[("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")]),
+        ] {
+            let failure = find(Some(url), vars).unwrap_err().text();
+            assert!(failure.contains('c') && !failure.contains("secret"), "{failure}");
+        }
     }
 }
