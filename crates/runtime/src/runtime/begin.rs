@@ -14,7 +14,7 @@ use crate::recording::{Opening, Recording};
 use crate::socket::Socket;
 use crate::sys::wake::Wake;
 use crate::watchdog::{Place, Watchdog};
-use crate::window::Now;
+use crate::window::{Now, Request};
 use crate::{probe, sys};
 use core::sync::atomic::Ordering;
 use ncclscope_recorder::{clock, gate, registry};
@@ -141,11 +141,16 @@ impl Runtime {
             Err(_) => {
                 let line =
                     "no thread could be started: records are written at finalize and exit only";
-                self.order(Order::Note(line.to_owned()), 0);
-                self.problem(line);
+                self.tell(line.to_owned());
                 self.drain.lock().iter_mut().for_each(|drain| while drain.grow(1) {});
             }
         }
+    }
+
+    /// Says that something is not as the user wanted it, in the recording, too.
+    fn tell(&'static self, line: String) {
+        self.problem(&line);
+        self.order(Order::Note(line), 0);
     }
 
     /// From here on it records.
@@ -180,12 +185,14 @@ impl Runtime {
     }
 
     /// The window that the process begins with.
-    fn first_window(&self, state: &mut super::State, configured: FirstWindow) {
+    fn first_window(&'static self, state: &mut super::State, configured: FirstWindow) {
         gate::stop();
-        if let FirstWindow::On(request) = state.early.take().unwrap_or(configured) {
-            let turn = state.schedule.request(request, Now::read());
-            self.turn(state, turn.unwrap_or(None));
-        }
+        let FirstWindow::On(request) = state.early.take().unwrap_or(configured) else { return };
+        let turn = state.schedule.request(request, Now::read()).or_else(|why| {
+            self.tell(format!("NCCLSCOPE_START: {why}; the default holds"));
+            state.schedule.request(Request::default(), Now::read())
+        });
+        self.turn(state, turn.unwrap_or(None));
     }
 
     /// Opens the control socket, on the thread that will answer there.

@@ -11,7 +11,7 @@ use crate::sys::{
     self,
     signal::{self, Wish},
 };
-use crate::window::{Now, Request, Turn};
+use crate::window::{Now, Request, Schedule, Turn};
 use core::sync::atomic::{AtomicU64, Ordering};
 use ncclscope_recorder::{clock, gate};
 use ncclscope_trace::{EventKind, What};
@@ -79,11 +79,12 @@ impl Runtime {
     /// [`Refusal`].
     pub fn start(&'static self, request: Request) -> Result<(), Refusal> {
         let mut state = self.live()?;
+        let bad = |why: &str| Refusal::Bad(why.to_owned());
         if matches!(state.phase, Phase::New) {
+            Schedule::new().request(request, Now::read()).map_err(bad)?;
             state.early = Some(FirstWindow::On(request));
             return Ok(());
         }
-        let bad = |why: &str| Refusal::Bad(why.to_owned());
         let turn = state.schedule.request(request, Now::read()).map_err(bad)?;
         self.turn(&mut state, turn);
         // It sleeps until what it knows to be next.

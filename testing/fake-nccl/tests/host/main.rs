@@ -12,6 +12,7 @@ mod directories;
 mod hangs;
 mod life;
 mod limits;
+mod lines;
 mod stalls;
 mod windows;
 
