@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -32,8 +32,9 @@ const CLIENTS: usize = 16;
 const AT_ONCE: usize = 64;
 /// Bytes of a request.
 const LONGEST: usize = 4096;
-/// How often the thread looks whether the socket is still its own: where the host has given its
-/// number to a socket of its own, nothing else would wake it.
+/// How often the thread looks whether the socket is still its own, and where it was made: where the
+/// host has given its number to a socket of its own, or a cleaner of `/tmp` has removed it, nothing
+/// else would wake it.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// How long a request may take to come.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -60,7 +61,17 @@ impl Socket {
         let path = dir.join(format!("{}-{nonce:08x}.sock", sys::pid()));
         let listener = listen(&path)?;
         let socket = Socket { path: path.clone() };
-        Ok((socket, Server { listener, path, clients: VecDeque::new(), job }))
+        let server = Server {
+            made: made(&path),
+            listener,
+            path,
+            looked: Instant::now(),
+            has_told_removed: false,
+            has_told_none: false,
+            clients: VecDeque::new(),
+            job,
+        };
+        Ok((socket, server))
     }
 }
 
@@ -75,11 +86,22 @@ fn listen(path: &Path) -> io::Result<Kept<UnixListener>> {
     Kept::new(listener).inspect(|listener| Own::Control.keep(listener))
 }
 
+/// What tells the socket of that name from another: device and inode.
+fn made(path: &Path) -> Option<(u64, u64)> {
+    fs::symlink_metadata(path).ok().map(|found| (found.dev(), found.ino()))
+}
+
 /// Answers, on a thread of its own.
 #[derive(Debug)]
 pub(crate) struct Server {
     listener: Kept<UnixListener>,
     path: PathBuf,
+    made: Option<(u64, u64)>,
+    /// When it was last seen to be there.
+    looked: Instant,
+    /// Each of these lines comes once: that it was removed, and that there can be none.
+    has_told_removed: bool,
+    has_told_none: bool,
     clients: VecDeque<Client>,
     /// The job's id. The environment is not read later: the application may be changing it.
     job: String,
@@ -103,13 +125,11 @@ impl Server {
     /// Answers until nothing can be recorded any more.
     pub(crate) fn run(mut self, runtime: &'static Runtime) {
         while runtime.is_running() {
+            if self.looked.elapsed() >= LOOK_EVERY || self.listener.get().is_none() {
+                self.look().iter().for_each(|line| runtime.problem(line));
+            }
             let Some(listener) = self.listener.get() else {
-                // The host has closed it; its number may be another's.
-                let _ = fs::remove_file(&self.path);
-                match listen(&self.path) {
-                    Ok(listener) => self.listener = listener,
-                    Err(_) => return,
-                }
+                std::thread::sleep(LOOK_EVERY);
                 continue;
             };
             let sockets = self.clients.iter().filter_map(|client| client.stream.get());
@@ -126,6 +146,37 @@ impl Server {
             }
             self.serve(runtime);
         }
+    }
+
+    /// Makes the socket again where it was removed, or the host has closed it: its number may be
+    /// another's. The line is for the user, and comes once.
+    fn look(&mut self) -> Option<String> {
+        self.looked = Instant::now();
+        let is_open = self.listener.get().is_some();
+        if is_open && self.made.is_some() && made(&self.path) == self.made {
+            return None;
+        }
+        let dir = self.path.parent().unwrap_or_else(|| Path::new("/"));
+        let again = own::ready(dir).and_then(|()| {
+            let _ = fs::remove_file(&self.path);
+            listen(&self.path)
+        });
+        let place = dir.display();
+        let (line, has_told) = match again {
+            Ok(listener) => {
+                (self.listener, self.made) = (listener, made(&self.path));
+                if !is_open {
+                    return None;
+                }
+                let line = format!("the control socket in {place} was removed: it is made again");
+                (line, &mut self.has_told_removed)
+            }
+            Err(error) => {
+                let line = format!("no control socket in {place}: {error}; all else works");
+                (line, &mut self.has_told_none)
+            }
+        };
+        (!std::mem::replace(has_told, true)).then_some(line)
     }
 
     /// Takes new connections. False if the system has no room for one.
@@ -281,4 +332,49 @@ fn status(runtime: &'static Runtime, job: &str) -> Result<String, Refusal> {
     let clean = |text: &str| text.replace(['\t', '\n'], " ");
     let fields = fields.iter().map(|(name, value)| format!("{name}={}", clean(value)));
     Ok(fields.collect::<Vec<_>>().join("\t"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::symlink_metadata(path).unwrap().mode() & 0o777
+    }
+
+    #[test]
+    fn a_socket_that_was_removed_is_made_again_and_that_is_one_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path().join("control");
+        let (socket, mut server) = Socket::open(&dir, 1, String::new()).unwrap();
+        assert_eq!(server.look(), None);
+        fs::remove_dir_all(&dir).unwrap();
+        let line = format!("the control socket in {} was removed: it is made again", dir.display());
+        assert_eq!(server.look(), Some(line));
+        assert_eq!((mode(&dir), mode(&socket.path)), (0o700, 0o600));
+        let _client = UnixStream::connect(&socket.path).unwrap();
+        assert!(server.accept() && server.clients.len() == 1);
+        assert_eq!(server.look(), None);
+        // Another file of that name.
+        fs::remove_file(&socket.path).unwrap();
+        fs::write(&socket.path, "").unwrap();
+        assert_eq!(server.look(), None, "it was said");
+        UnixStream::connect(&socket.path).unwrap();
+    }
+
+    #[test]
+    fn where_it_cannot_be_made_again_is_one_line_and_it_is_tried_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path().join("control");
+        let (socket, mut server) = Socket::open(&dir, 1, String::new()).unwrap();
+        fs::remove_dir_all(&dir).unwrap();
+        std::os::unix::fs::symlink(folder.path(), &dir).unwrap();
+        let line = server.look().unwrap();
+        assert!(line.ends_with(": it is a symbolic link; all else works"), "{line}");
+        assert_eq!(server.look(), None);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "the link alone");
+        fs::remove_file(&dir).unwrap();
+        assert!(server.look().is_some_and(|line| line.ends_with("made again")));
+        UnixStream::connect(&socket.path).unwrap();
+    }
 }
