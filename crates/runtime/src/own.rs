@@ -19,12 +19,12 @@ pub(crate) fn directory() -> PathBuf {
     format!("/tmp/ncclscope-{}", peer::user()).into()
 }
 
-/// Makes `dir`, with mode 0700, or looks whether what is there is this user's.
+/// Makes `dir` with this mode, or looks whether what is there is this user's.
 ///
 /// # Errors
 /// The system's, or whose it is.
-pub(crate) fn ready(dir: &Path) -> io::Result<()> {
-    match fs::DirBuilder::new().mode(0o700).create(dir) {
+pub(crate) fn ready(dir: &Path, mode: u32) -> io::Result<()> {
+    match fs::DirBuilder::new().mode(mode).create(dir) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
@@ -68,18 +68,18 @@ mod tests {
     fn a_directory_of_ones_own_is_made_and_found_again() {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path().join("own");
-        ready(&dir).unwrap();
+        ready(&dir, 0o700).unwrap();
         assert_eq!(mode(&dir), 0o700);
-        ready(&dir).unwrap();
+        ready(&dir, 0o700).unwrap();
         // Colleagues may be let in to read.
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).unwrap();
-        ready(&dir).unwrap();
+        ready(&dir, 0o700).unwrap();
     }
 
     #[test]
     fn what_others_can_write_to_or_lead_elsewhere_is_refused() {
         let folder = tempfile::tempdir().unwrap();
-        let why = |dir: &Path| ready(dir).unwrap_err().to_string();
+        let why = |dir: &Path| ready(dir, 0o700).unwrap_err().to_string();
         let (open, link, file) =
             (folder.path().join("open"), folder.path().join("link"), folder.path().join("file"));
         fs::create_dir(&open).unwrap();

@@ -57,7 +57,7 @@ impl Socket {
     /// # Errors
     /// The system's, or that the directory is not this user's alone.
     pub(crate) fn open(dir: &Path, nonce: u32, job: String) -> io::Result<(Socket, Server)> {
-        own::ready(dir)?;
+        own::ready(dir, 0o700)?;
         let path = dir.join(format!("{}-{nonce:08x}.sock", sys::pid()));
         let listener = listen(&path)?;
         let socket = Socket { path: path.clone() };
@@ -157,7 +157,7 @@ impl Server {
             return None;
         }
         let dir = self.path.parent().unwrap_or_else(|| Path::new("/"));
-        let again = own::ready(dir).and_then(|()| {
+        let again = own::ready(dir, 0o700).and_then(|()| {
             let _ = fs::remove_file(&self.path);
             listen(&self.path)
         });

@@ -53,7 +53,7 @@ impl Config {
 
     /// Makes sure that recordings go to a directory that no other user has a hand in.
     fn own(&mut self, base: &Path) -> Option<String> {
-        let why = own::ready(base).err()?;
+        let why = own::ready(base, 0o700).err()?;
         let found = |dir: PathBuf| {
             let below = self.dir.strip_prefix(base).unwrap_or_else(|_| Path::new(""));
             dir.join(below)

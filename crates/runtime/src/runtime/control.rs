@@ -7,15 +7,19 @@ use super::state::{Phase, State};
 use crate::config::FirstWindow;
 use crate::drain::Order;
 use crate::log::Severity;
+use crate::own;
+use crate::sys::lock::Lock;
 use crate::sys::{
     self,
     signal::{self, Wish},
 };
 use crate::window::{Now, Request, Schedule, Turn};
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 use ncclscope_recorder::{clock, gate};
 use ncclscope_trace::{EventKind, What};
 use std::fmt;
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -152,25 +156,30 @@ impl Runtime {
     }
 
     /// Copies the recording as it is now to `to`: a file if it ends with `.nscope`, else a
-    /// directory, which is made. Without `to`, to a new directory beside the recording. Returns the
-    /// file. The caller alone waits for the copy.
+    /// directory, which is made. Without `to`, to a new directory beside the recording, which is this
+    /// user's alone. Returns the file. The caller alone waits for the copy.
     ///
     /// # Errors
     /// [`Refusal`].
     pub fn dump(&'static self, to: Option<&Path>) -> Result<PathBuf, Refusal> {
         let slow = || Refusal::System("the recording's file system does not answer".into());
         let recording = self.running()?.recording.clone().ok_or_else(slow)?;
-        let (dir, name) = dump_place(&recording, to, unused_second);
+        let (mut dir, name) = dump_place(&recording, to);
         let copy = self.ask(Order::Dump, DUMP_PATIENCE).ok_or_else(slow)?;
         let (checkpoint, rest) =
             copy.map_err(|error| Refusal::System(format!("cannot copy the recording: {error}")))?;
-        let (nonce, file) = (self.nonce.load(Ordering::Relaxed), dir.join(&name));
+        let nonce = self.nonce.load(Ordering::Relaxed);
         let written = ncclscope_trace::create_directories(&dir).and_then(|()| match to {
             Some(file) if is_file_name(file) => {
                 checkpoint.write(file, &rest).map(|()| file.to_owned())
             }
-            _ => checkpoint.write_into(&dir, &name, nonce, &rest),
+            Some(_) => checkpoint.write_into(&dir, &name, nonce, &rest),
+            None => {
+                dir = new_directory(&dir)?;
+                checkpoint.write_into(&dir, &name, nonce, &rest)
+            }
         });
+        let file = dir.join(&name);
         written
             .map_err(|error| Refusal::System(format!("cannot write {}: {error}", file.display())))
     }
@@ -337,27 +346,32 @@ impl Runtime {
 
 /// Where a dump of `recording` goes: directory and name. A directory gets the name of the
 /// recording, so that those of all ranks can lie in one and are read as one run.
-fn dump_place(
-    recording: &Path,
-    to: Option<&Path>,
-    second: impl FnOnce() -> u64,
-) -> (PathBuf, String) {
+fn dump_place(recording: &Path, to: Option<&Path>) -> (PathBuf, String) {
     let name_of = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let folder_of = |path: &Path| path.parent().unwrap_or_else(|| Path::new("")).to_owned();
     match to {
         Some(file) if is_file_name(file) => (folder_of(file), name_of(file)),
         Some(dir) => (dir.to_owned(), name_of(recording)),
-        None => (folder_of(recording).join(format!("dump-{}", second())), name_of(recording)),
+        None => (folder_of(recording), name_of(recording)),
     }
 }
 
-/// The second since 1970 that it is, or the first one after it for which this process has no dump.
-fn unused_second() -> u64 {
-    static LAST: AtomicU64 = AtomicU64::new(0);
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let next = |last: u64| now.max(last.saturating_add(1));
-    let last = LAST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(next(last)));
-    next(last.unwrap_or_default())
+/// A directory for a dump beside a recording. Its name can be guessed, and where recordings lie
+/// others may be able to write: what is not a directory of this user alone is not used.
+fn new_directory(beside: &Path) -> io::Result<PathBuf> {
+    static LAST: Lock<(u64, u32)> = Lock::new((0, 0));
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let dir = beside.join(dump_name(&mut LAST.lock(), seconds));
+    // Who can read the recordings can read this.
+    let mode = std::fs::metadata(beside)?.mode() & 0o055 | 0o700;
+    own::ready(&dir, mode).map(|()| dir.clone()).or_else(|_| own::instead_of(&dir))
+}
+
+/// `dump-SECONDS`, which all ranks have in common, and for further dumps of one process in that
+/// second `dump-SECONDS.2` and so on. `last` is the second of the latest, and how many it had.
+fn dump_name(last: &mut (u64, u32), seconds: u64) -> String {
+    *last = if last.0 == seconds { (seconds, last.1 + 1) } else { (seconds, 1) };
+    if last.1 == 1 { format!("dump-{seconds}") } else { format!("dump-{seconds}.{}", last.1) }
 }
 
 fn is_file_name(path: &Path) -> bool {
@@ -371,13 +385,13 @@ mod tests {
     #[test]
     fn dumps_of_all_ranks_can_lie_in_one_directory() {
         let recording = Path::new("/run/h-7.nscope");
-        let file = |to| dump_place(recording, Some(Path::new(to)), || 0);
+        let file = |to| dump_place(recording, Some(Path::new(to)));
         assert_eq!(file("/x/a.nscope"), ("/x".into(), "a.nscope".into()));
         assert_eq!(file("/x"), ("/x".into(), "h-7.nscope".into()));
         assert_eq!(file("a.nscope"), ("".into(), "a.nscope".into()));
-        let (dir, name) = dump_place(recording, None, || 88);
-        assert_eq!((dir, name.as_str()), ("/run/dump-88".into(), "h-7.nscope"));
-        let seconds: Vec<u64> = (0..9).map(|_| unused_second()).collect();
-        assert!(seconds.is_sorted_by(|a, b| a < b), "each has a place of its own: {seconds:?}");
+        assert_eq!(dump_place(recording, None), ("/run".into(), "h-7.nscope".into()));
+        let mut last = (0, 0);
+        let names = [7, 7, 7, 8].map(|seconds| dump_name(&mut last, seconds));
+        assert_eq!(names, ["dump-7", "dump-7.2", "dump-7.3", "dump-8"]);
     }
 }

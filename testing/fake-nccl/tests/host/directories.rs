@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Where recordings go: a directory of this user's, which may have any name, and stays where it is.
 
-use crate::common::{compile, play, plugin};
+use crate::common::{compile, operations, play, plugin};
 use fake_nccl::namespaces;
 use ncclscope_trace::Recording;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Runs a host with the default directory, in a `/tmp` of its own that `before` has been at.
 /// Without the right to have one: `None`.
@@ -134,4 +136,44 @@ fn a_relative_directory_stays_where_it_was() {
     assert_eq!(run.len(), 3, "a dump, the hang's report, the recording: {run:?}");
     assert!(run.iter().any(|name| name.starts_with("dump-")), "{run:?}");
     assert!(run.iter().any(|name| name.contains(".hang-")), "{run:?}");
+}
+
+/// The copies that a host made of its recording, each in a directory beside it, and their
+/// directories' modes.
+fn copies(run: &Path) -> Vec<(Recording, u32)> {
+    let mut copies = Vec::new();
+    for dir in std::fs::read_dir(run).unwrap().map(|entry| entry.unwrap().path()) {
+        let found = std::fs::symlink_metadata(&dir).unwrap();
+        if found.is_dir() {
+            for file in std::fs::read_dir(dir).unwrap() {
+                let copy = Recording::open(&file.unwrap().path()).unwrap();
+                copies.push((copy, found.mode() & 0o777));
+            }
+        }
+    }
+    copies
+}
+
+#[test]
+fn dumps_of_one_second_have_a_directory_each_and_follow_no_link() {
+    let host = compile("redumps", &[]);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let elsewhere = tempfile::tempdir().unwrap();
+    for plants in [false, true] {
+        let run = tempfile::tempdir().unwrap();
+        for second in now..now + if plants { 60 } else { 0 } {
+            let link = run.path().join(format!("dump-{second}"));
+            std::os::unix::fs::symlink(elsewhere.path(), link).unwrap();
+        }
+        let mut command = Command::new("env");
+        command.arg(format!("NCCLSCOPE_DIR={}", run.path().display()));
+        command.arg(&host).arg(plugin()).arg("5");
+        play(&mut command, &[]).survived();
+        let copies = copies(run.path());
+        assert_eq!(copies.len(), 5, "{plants}");
+        for (copy, mode) in &copies {
+            assert_eq!((operations(copy), *mode), (100, 0o700), "{plants}");
+        }
+        assert_eq!(std::fs::read_dir(elsewhere.path()).unwrap().count(), 0);
+    }
 }
