@@ -12,6 +12,7 @@ request, not the thread.
 #[cfg(test)]
 mod tests;
 
+use crate::environment::shown;
 use crate::http::{Http, Target};
 use crate::pace::{LONGEST_ASKED, Pace, part_of};
 use std::collections::{BTreeSet, VecDeque};
@@ -48,6 +49,8 @@ pub trait Transport: Send + 'static {
 pub enum Answer {
     /// The collector has it; what it answers, or what of that is worth reading.
     Taken(Vec<u8>),
+    /// The collector has it, and says something about it: the text. It did not take so many points.
+    Remarked(u64, String),
     /// It will never take it; the text says why.
     Refused(String),
     /// To be sent again, after the pause that the collector asks for; the text says why.
@@ -59,7 +62,7 @@ pub enum Answer {
 pub struct Lost {
     /// The queue was full, or the request was larger than the queue may be.
     pub dropped: u64,
-    /// The collector refused them for good, or they could not be sent.
+    /// The collector refused them or a part of them for good, or they could not be sent.
     pub refused: u64,
 }
 
@@ -252,6 +255,14 @@ impl Shared {
                     (pace, told) = (Pace::new(), BTreeSet::new());
                     None
                 }
+                Ok(Answer::Remarked(rejected, why)) => {
+                    // What the rest of it tells has arrived.
+                    let lost = Lost { dropped: 0, refused: u64::from(rejected > 0) };
+                    self.count(lost, Lost::default());
+                    pace = Pace::new();
+                    self.tell_once(&mut told, why);
+                    None
+                }
                 Ok(Answer::Refused(why)) => {
                     self.count(Lost { dropped: 0, refused: 1 }, request.tells);
                     self.tell_once(&mut told, why);
@@ -299,7 +310,7 @@ impl Shared {
 
     fn tell_once(&self, told: &mut BTreeSet<String>, why: String) {
         if told.len() < REASONS && !told.contains(&why) {
-            (self.tell)(&why);
+            (self.tell)(&shown(&why));
             told.insert(why);
         }
     }

@@ -12,7 +12,7 @@ use ncclscope_analyze::metrics::{Collector, CommKey, Metrics};
 use ncclscope_export::metrics::otlp::{self, Export};
 use ncclscope_export::metrics::{Cap, Labels, Limiter, families};
 use ncclscope_otlp::environment::place;
-use ncclscope_otlp::{Lost, Sender, Target, client, part_of};
+use ncclscope_otlp::{Answer, Http, Lost, Sender, Target, Transport, client, part_of};
 use ncclscope_recorder::clock;
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::record::schema;
@@ -137,7 +137,8 @@ impl Meter {
         let tell = move |why: &str| {
             lock(&heard).add(format!("cannot export metrics to {place}: {why}"));
         };
-        let (sender, body) = Sender::new(target, client.build(), tell);
+        let way = Way(Http::new(target, client.build()));
+        let (sender, body) = Sender::over(way, QUEUE_BYTES, tell);
         sys::spawn_quiet("ncclscope/otlp", body)?;
         Ok(Meter {
             collector: Collector::default(),
@@ -273,6 +274,31 @@ impl Meter {
     }
 }
 
+/// The way to the collector, whose answers are read.
+struct Way(Http);
+
+impl Transport for Way {
+    fn post(&self, request: &[u8]) -> Answer {
+        match self.0.post(request) {
+            Answer::Taken(answer) => taken(answer),
+            other => other,
+        }
+    }
+
+    fn renew(&mut self) {
+        self.0.renew();
+    }
+}
+
+/// What a collector took, and what it says of that.
+fn taken(answer: Vec<u8>) -> Answer {
+    let response = otlp::parse_response(&answer).unwrap_or_default();
+    match response.line() {
+        Some(line) => Answer::Remarked(response.rejected, line),
+        None => Answer::Taken(answer),
+    }
+}
+
 fn lock(lines: &Mutex<Lines>) -> MutexGuard<'_, Lines> {
     lines.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -296,8 +322,8 @@ mod tests {
     use ncclscope_trace::record::Coll;
     use ncclscope_trace::{Detail, EventKind, Handle, Start};
 
-    fn meter(window_events: u32) -> Meter {
-        let target = Otlp {
+    fn target(window_events: u32) -> Otlp {
+        Otlp {
             // Nobody listens there.
             url: "http://127.0.0.1:9/v1/metrics".into(),
             headers: Vec::new(),
@@ -306,8 +332,11 @@ mod tests {
             window_events,
             delta: false,
             resource: Vec::new(),
-        };
-        Meter::start(target, Labels::default(), Vec::new()).unwrap()
+        }
+    }
+
+    fn meter(window_events: u32) -> Meter {
+        Meter::start(target(window_events), Labels::default(), Vec::new()).unwrap()
     }
 
     fn start_one(meter: &mut Meter, number: u64) {
@@ -324,6 +353,37 @@ mod tests {
         assert_eq!(lines.take().len(), LINES);
         lines.add("reason 1".into());
         assert_eq!(lines.take(), [""; 0]);
+    }
+
+    #[test]
+    fn a_collector_that_rejects_points_is_told_of_and_counted() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/v1/metrics", listener.local_addr().unwrap());
+        let mut meter = Meter::start(
+            Otlp { url, timeout: Duration::from_secs(10), ..target(0) },
+            Labels::default(),
+            Vec::new(),
+        )
+        .unwrap();
+        let clock = TickMap::new(vec![], 1_000_000_000);
+        let [lane_full, no_lane, no_slot] = [[0; KINDS]; 3];
+        let losses = Losses { lane_full, no_lane, no_slot, stale: 0, unknown: 0 };
+        for _ in 0..2 {
+            meter.close(&clock, &losses, false);
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+            while matches!(std::io::Read::read(&mut stream, &mut [0; 1 << 16]), Ok(1..)) {}
+            // `partial_success`: 7 points, and why.
+            let head = b"HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\n";
+            let body = b"\x0a\x0b\x08\x07\x12\x07too\nold";
+            std::io::Write::write_all(&mut stream, &[&head[..], body].concat()).unwrap();
+        }
+        assert_eq!(meter.sender.flush(Duration::from_secs(10)), 0);
+        let lines = meter.take_lines();
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(lines[0].ends_with(": points were rejected: too\\nold"), "{lines:?}");
+        meter.close(&clock, &losses, false);
+        assert_eq!(meter.total.exports_lost.get("refused"), Some(&2));
     }
 
     #[test]

@@ -139,6 +139,19 @@ pub struct Response {
     pub message: String,
 }
 
+impl Response {
+    /// What there is to say of it, the same each time for the same reason; `None` after a full
+    /// success.
+    #[must_use]
+    pub fn line(&self) -> Option<String> {
+        match (self.rejected, self.message.as_str()) {
+            (0, "") => None,
+            (0, message) => Some(format!("it took everything, but warns: {message}")),
+            (_, message) => Some(format!("points were rejected: {message}")),
+        }
+    }
+}
+
 /// Reads an `ExportMetricsServiceResponse`; an empty one is a full success. `None` where the bytes
 /// are none.
 #[must_use]
@@ -228,6 +241,7 @@ mod tests {
         message.uint(7, 1);
         let bytes = message.bytes();
         let expected = Response { rejected: 300, message: "too old".into() };
+        assert_eq!(expected.line().unwrap(), "points were rejected: too old");
         assert_eq!(parse_response(bytes), Some(expected));
         let whole = |length: &usize| parse_response(&bytes[..*length]).is_some();
         let lengths: Vec<usize> = (0..=bytes.len()).filter(whole).collect();

@@ -166,6 +166,31 @@ fn what_is_told_of_a_url_has_no_password() {
     }
 }
 
+/// Takes everything, and has something to say about it.
+struct Remarks(u64);
+
+impl Transport for Remarks {
+    fn post(&self, _: &[u8]) -> Answer {
+        Answer::Remarked(self.0, "too\nold".into())
+    }
+}
+
+#[test]
+fn what_a_collector_says_of_requests_that_it_took_is_told_once_and_what_it_lost_counted() {
+    for (rejected, refused) in [(7, 3), (0, 0)] {
+        let told = Told::default();
+        let tell = Arc::clone(&told);
+        let tell = move |why: &str| tell.lock().unwrap().push(why.into());
+        let (sender, body) = Sender::over(Remarks(rejected), 1 << 20, tell);
+        std::thread::spawn(body);
+        let tells = Lost { dropped: 5, refused: 5 };
+        (0..3).for_each(|_| sender.send_what_tells(vec![0], tells));
+        assert_eq!(sender.flush(Duration::from_secs(30)), 0);
+        assert_eq!(sender.lost(), Lost { dropped: 0, refused });
+        assert_eq!(*told.lock().unwrap(), ["too\\nold"]);
+    }
+}
+
 /// Plays a collector: `answer` gets each connection once its request was read.
 fn played(answer: impl Fn(TcpStream) + Send + Sync + 'static) -> Target {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -34,13 +34,12 @@ fn spawn(transport: impl Transport, target: &Target) -> Result<Sender, String> {
     Ok(sender)
 }
 
-/// What a collector took, unless it says that it did not take all of it.
+/// What a collector took, and what it says of that.
 pub(super) fn taken(answer: Vec<u8>) -> Answer {
-    match parse_response(&answer) {
-        Some(of) if of.rejected > 0 => {
-            Answer::Refused(format!("{} points were rejected: {}", of.rejected, of.message))
-        }
-        _ => Answer::Taken(answer),
+    let response = parse_response(&answer).unwrap_or_default();
+    match response.line() {
+        Some(line) => Answer::Remarked(response.rejected, line),
+        None => Answer::Taken(answer),
     }
 }
 
@@ -99,9 +98,11 @@ mod tests {
     #[test]
     fn points_that_are_rejected_are_not_taken() {
         let rejected = vec![0x0a, 2, 0x08, 7];
-        assert_eq!(taken(rejected), Answer::Refused("7 points were rejected: ".into()));
+        assert_eq!(taken(rejected), Answer::Remarked(7, "points were rejected: ".into()));
         let warned = vec![0x0a, 3, 0x12, 1, b'x'];
-        for answer in [vec![], b"{}".to_vec(), warned] {
+        let warning = "it took everything, but warns: x".into();
+        assert_eq!(taken(warned), Answer::Remarked(0, warning));
+        for answer in [vec![], b"{}".to_vec()] {
             assert_eq!(taken(answer.clone()), Answer::Taken(answer));
         }
     }
