@@ -55,6 +55,25 @@ pub(crate) fn instead_of(dir: &Path) -> io::Result<PathBuf> {
     Ok(own)
 }
 
+/// Where recordings go that are to go to `dir`, which lies in `base` or is it: no other user has a
+/// hand in that. Also a line for the user, where it is another place.
+///
+/// # Errors
+/// A line that says why there is none.
+pub(crate) fn place(base: &Path, dir: &Path) -> Result<(PathBuf, Option<String>), String> {
+    let Err(why) = ready(base, 0o700) else { return Ok((dir.to_owned(), None)) };
+    let shown = base.display();
+    let other = instead_of(base).map_err(|error| {
+        format!("{shown}: {why}, and nothing can be made instead: {error}; recording and the watchdog are off")
+    })?;
+    let other = other.join(dir.strip_prefix(base).unwrap_or_else(|_| Path::new("")));
+    let line = format!(
+        "{shown}: {why}; recording to {} (NCCLSCOPE_DIR names a better one)",
+        other.display()
+    );
+    Ok((other, Some(line)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -13,6 +13,7 @@ Where no thread can be started, who hands jobs over does them with [`Recording::
 use crate::directory;
 use crate::handover::Handover;
 use crate::lanes::LanesFile;
+use crate::own;
 use crate::reply::{Answer, Reply};
 use crate::runtime::Runtime;
 use crate::sys;
@@ -45,6 +46,8 @@ const WAITING: usize = 1 << 16;
 #[derive(Debug)]
 pub(crate) struct Opening {
     pub(crate) dir: PathBuf,
+    /// What of it must be this user's.
+    pub(crate) private: Option<PathBuf>,
     pub(crate) header: Header,
     pub(crate) ring_bytes: u64,
     /// A number that other processes are unlikely to have.
@@ -170,14 +173,10 @@ impl Recording {
         let Stage::Opening(opening) = std::mem::replace(&mut *stage, Stage::Over) else {
             return Err("the recording was opened before".into());
         };
-        let (dir, lanes) = (opening.dir.clone(), opening.lanes.clone());
-        let open = Open::create(*opening).map_err(|error| {
+        let lanes = opening.lanes.clone();
+        let open = Open::begin(*opening, runtime).inspect_err(|_| {
             // Without a recording, they are for none.
             lanes.iter().for_each(|lanes| lanes.remove());
-            format!(
-                "cannot record in {}: {error}; recording and the watchdog are off",
-                dir.display()
-            )
         })?;
         let path = open.path.clone();
         *stage = Stage::Open(Box::new(open));
@@ -291,8 +290,24 @@ impl Recording {
 }
 
 impl Open {
+    /// The first file. The error is a line for the user.
+    fn begin(mut opening: Opening, runtime: &'static Runtime) -> Result<Open, String> {
+        if let Some(base) = opening.private.take() {
+            let (dir, line) = own::place(&base, &opening.dir)?;
+            opening.dir = dir;
+            line.into_iter().for_each(|line| runtime.tell(line));
+        }
+        let dir = opening.dir.clone();
+        Open::create(opening).map_err(|error| {
+            format!(
+                "cannot record in {}: {error}; recording and the watchdog are off",
+                dir.display()
+            )
+        })
+    }
+
     fn create(opening: Opening) -> io::Result<Open> {
-        let Opening { dir, header, ring_bytes, nonce, lanes } = opening;
+        let Opening { dir, private: _, header, ring_bytes, nonce, lanes } = opening;
         let dir = std::path::absolute(dir)?;
         let (mut writer, path) = directory::create(&dir, &header, ring_bytes, nonce)?;
         let file = move_up(&mut writer).inspect_err(|_| drop(std::fs::remove_file(&path)))?;
@@ -430,7 +445,7 @@ impl Open {
         let ring_bytes = u64::from(header.segments) * ncclscope_trace::layout::SEGMENT;
         let lanes = self.lanes.clone();
         let (dir, nonce) = (dir.to_owned(), self.nonce);
-        let opening = Opening { dir, header: fresh, ring_bytes, nonce, lanes };
+        let opening = Opening { dir, private: None, header: fresh, ring_bytes, nonce, lanes };
         match Open::create(opening) {
             Ok(open) => {
                 runtime.problem(&format!(

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What becomes of a configuration where the process is: limits, the current directory, and a place
-//! that all users share.
+//! What becomes of a configuration where the process is: limits, and the current directory.
 
 use super::{Config, Mode};
-use crate::own;
 use ncclscope_trace::layout::RING_LIMITS;
 use ncclscope_trace::{lanes_file, layout};
-use std::path::{Path, PathBuf};
 
 impl Config {
     /// Fits it to the process, whose files may have up to `file_limit` bytes. Returns a line for
@@ -22,9 +19,6 @@ impl Config {
         // The process may go to another directory, and dumps and reports lie beside the recording.
         if let Ok(dir) = std::path::absolute(&self.dir) {
             self.dir = dir;
-        }
-        if let Some(base) = self.private.clone() {
-            lines.extend(self.own(&base));
         }
         lines
     }
@@ -49,32 +43,6 @@ impl Config {
             left_out.push("there is no lanes file, and a SIGKILL costs up to 80 ms".into());
         }
         if left_out.is_empty() { None } else { Some(format!("{what}: {}", left_out.join("; "))) }
-    }
-
-    /// Makes sure that recordings go to a directory that no other user has a hand in.
-    fn own(&mut self, base: &Path) -> Option<String> {
-        let why = own::ready(base, 0o700).err()?;
-        let found = |dir: PathBuf| {
-            let below = self.dir.strip_prefix(base).unwrap_or_else(|_| Path::new(""));
-            dir.join(below)
-        };
-        match own::instead_of(base).map(found) {
-            Ok(dir) => {
-                self.dir = dir;
-                let dir = self.dir.display();
-                let base = base.display();
-                Some(format!(
-                    "{base}: {why}; recording to {dir} (NCCLSCOPE_DIR names a better one)"
-                ))
-            }
-            Err(error) => {
-                self.mode = Mode::Off;
-                let base = base.display();
-                Some(format!(
-                    "{base}: {why}, and nothing can be made instead: {error}; recording and the watchdog are off"
-                ))
-            }
-        }
     }
 }
 

@@ -156,7 +156,8 @@ pub const VARIABLES: &[Variable] = &[
         "`/dev/shm`",
         "Where records wait for the drain thread, so that a SIGKILL loses nothing; the file goes \
          with the process. With `off`, or where the directory is more than half full, they wait \
-         in private memory, and a kill costs up to 80 ms of them.",
+         in private memory, and a kill costs up to 80 ms of them. The first communicator waits for \
+         this directory, as it does not for any other: it must not be one that may hang.",
     ),
     plugin(
         "CLOCK",

@@ -95,11 +95,16 @@ impl Runtime {
             lanes_file: memory.lanes().map(|lanes| lanes.path().to_owned()),
             ..Header::default()
         };
-        let (dir, ring_bytes, lanes) =
-            (config.dir.clone(), config.ring_bytes, memory.lanes().cloned());
+        let lanes = memory.lanes().cloned();
         let unused = lanes.clone();
-        let recording = Recording::new(Opening { dir, header, ring_bytes, nonce, lanes });
-        let recording = Arc::new(recording);
+        let recording = Arc::new(Recording::new(Opening {
+            dir: config.dir.clone(),
+            private: config.private.clone(),
+            header,
+            ring_bytes: config.ring_bytes,
+            nonce,
+            lanes,
+        }));
         if self.start_recording(&recording).is_err() {
             unused.iter().for_each(|lanes| lanes.remove());
             return None;
@@ -148,7 +153,7 @@ impl Runtime {
     }
 
     /// Says that something is not as the user wanted it, in the recording, too.
-    fn tell(&'static self, line: String) {
+    pub(crate) fn tell(&'static self, line: String) {
         self.problem(&line);
         self.order(Order::Note(line), 0);
     }

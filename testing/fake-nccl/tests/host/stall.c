@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A host whose recordings lie on a file system that stops answering, or whose log does: PLUGIN WHEN.
 //   begin  before the first communicator, for a second
+//   default  the same, and it is the default directory's
 //   later  while communicators come and go, each with an operation, for four seconds
 //   hang   while they come and go without, and an operation hangs
 //   log    the same, and it is NCCL's logger that waits
@@ -43,6 +44,11 @@ int open64(const char *path, int flags, ...) {
         return -1;
     }
     return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+}
+
+int mkdir(const char *path, mode_t mode) {
+    while (files_stall && strstr(path, "/ncclscope-")) wait_ms(1);
+    return (int)syscall(SYS_mkdirat, AT_FDCWD, path, mode);
 }
 
 ssize_t pwrite64(int fd, const void *bytes, size_t count, off64_t at) {
@@ -170,12 +176,14 @@ int main(int argc, char **argv) {
     stop = function("ncclscope_stop");
     int (*listen)(void *, void *) = function("ncclscope_on_hang");
     if (listen((void *)on_hang, NULL) != 0) fail("on_hang");
-    files_stall = strcmp(when, "begin") == 0;
+    int is_default = strcmp(when, "default") == 0, begins = strcmp(when, "begin") == 0 || is_default;
+    if (is_default) unsetenv("NCCLSCOPE_DIR"), unsetenv("SLURM_TMPDIR");
+    files_stall = begins;
     double begin = seconds();
     comm = join(0xc0ffee);
     slowest(&most_init, begin);
     for (int i = 0; i < 1000; i++) all_reduce(comm, i);
-    if (strcmp(when, "begin") == 0) {
+    if (begins) {
         wait_ms(1000);
         files_stall = 0;
     }

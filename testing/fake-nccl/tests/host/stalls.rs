@@ -51,6 +51,22 @@ fn a_file_system_that_hangs_at_first_gets_everything_later() {
 }
 
 #[test]
+fn a_default_directory_that_hangs_is_not_waited_for() {
+    let host = compile("stall", &["-rdynamic"]);
+    let job = format!("stall-{}", std::process::id());
+    let played = play(Command::new(host).arg(plugin()).arg("default"), &[("SLURM_JOB_ID", &job)]);
+    played.survived();
+    assert_eq!(played.files(), [] as [PathBuf; 0]);
+    does_not_wait(&played, 1000.0);
+    let user = std::fs::metadata(played.run.path()).unwrap().uid();
+    let dir = PathBuf::from(format!("/tmp/ncclscope-{user}")).join(job);
+    let files: Vec<_> = std::fs::read_dir(&dir).unwrap().map(|e| e.unwrap().path()).collect();
+    let recording = Recording::open(&files[0]).unwrap();
+    std::fs::remove_dir_all(&dir).unwrap();
+    assert_eq!((files.len(), operations(&recording)), (1, 1000));
+}
+
+#[test]
 fn while_the_file_system_hangs_the_job_goes_on_and_nothing_is_lost() {
     let played = stall("later");
     played.survived();
