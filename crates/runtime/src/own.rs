@@ -64,7 +64,8 @@ pub(crate) fn place(base: &Path, dir: &Path) -> Result<(PathBuf, Option<String>)
     let Err(why) = ready(base, 0o700) else { return Ok((dir.to_owned(), None)) };
     let shown = base.display();
     let other = instead_of(base).map_err(|error| {
-        format!("{shown}: {why}, and nothing can be made instead: {error}; recording and the watchdog are off")
+        let instead = format!("and nothing can be made instead: {error}");
+        format!("{shown}: {why}, {instead}; recording and the watchdog are off")
     })?;
     let other = other.join(dir.strip_prefix(base).unwrap_or_else(|_| Path::new("")));
     let line = format!(
