@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Where recordings lie, and the names they get there.
 
+use crate::sys::descriptor::FILES;
 use ncclscope_trace::layout::Header;
 use ncclscope_trace::{Writer, create_directories};
 use std::io;
@@ -21,7 +22,7 @@ pub(crate) fn create(
     // Each further name is free unless chance, and not the number of recordings, has it otherwise.
     for name in [name.clone()].into_iter().chain(further.take(16)) {
         let path = dir.join(name);
-        match Writer::create(&path, header.clone(), ring_bytes) {
+        match Writer::create_with(&path, header.clone(), ring_bytes, FILES) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             created => return created.map(|writer| (writer, path)),
         }

@@ -28,7 +28,7 @@ impl LanesFile {
         let path = folder.join(format!("{PREFIX}{pid}-{nonce:08x}{SUFFIX}"));
         let file =
             OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
-        let begun = Kept::new(file).and_then(|file| {
+        let begun = descriptor::settle(file, &path).and_then(Kept::new).and_then(|file| {
             Own::Lanes.keep(&file);
             let lanes = LanesFile { file, again: OnceLock::new(), path: path.clone() };
             lanes.begin().map(|()| lanes)

@@ -309,8 +309,9 @@ impl Open {
     fn create(opening: Opening) -> io::Result<Open> {
         let Opening { dir, private: _, header, ring_bytes, nonce, lanes } = opening;
         let dir = std::path::absolute(dir)?;
-        let (mut writer, path) = directory::create(&dir, &header, ring_bytes, nonce)?;
-        let file = move_up(&mut writer).inspect_err(|_| drop(std::fs::remove_file(&path)))?;
+        let (writer, path) = directory::create(&dir, &header, ring_bytes, nonce)?;
+        let file = Identity::of(writer.file().as_fd())
+            .inspect_err(|_| drop(std::fs::remove_file(&path)))?;
         let owner = Owner::new(header.pid, header.process, path.clone());
         lanes.iter().try_for_each(|lanes| lanes.belongs_to(&owner))?;
         let waiting = VecDeque::new();
@@ -475,12 +476,4 @@ impl Open {
         // What late callbacks still write goes nowhere.
         self.lanes.iter().for_each(|lanes| lanes.remove());
     }
-}
-
-/// Gives a writer's file a number that the host hardly comes to.
-fn move_up(writer: &mut Writer) -> io::Result<Identity> {
-    let moved = descriptor::move_up(writer.file().try_clone()?)?;
-    let identity = Identity::of(moved.as_fd())?;
-    drop(writer.go_on_in(moved));
-    Ok(identity)
 }

@@ -8,7 +8,7 @@ recording itself.
 */
 
 use crate::codec;
-use crate::files::{create_new, open_regular};
+use crate::files::{Files, open_regular};
 use crate::layout::{DEFINITIONS, HEADER_BYTES, Header, LANE_TABLE};
 use crate::reader::read_up_to;
 use crate::writer::Writer;
@@ -54,7 +54,7 @@ impl Checkpoint {
         if path.try_exists()? {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
-        let (file, part) = create_part(path)?;
+        let (file, part) = create_part(path, self.at.files)?;
         let result = self.copy(file, rest);
         let result = result.and_then(|()| publish(&part, path));
         let _ = std::fs::remove_file(&part);
@@ -81,7 +81,7 @@ impl Checkpoint {
         if is_copy_of(&first, &own) || is_copy_of(&second, &own) {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
-        let (file, part) = create_part(&first)?;
+        let (file, part) = create_part(&first, self.at.files)?;
         let result = self.copy(file, rest).and_then(|()| match publish(&part, &first) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 if is_copy_of(&first, &own) {
@@ -135,12 +135,12 @@ impl Checkpoint {
 }
 
 /// A new file beside `path`.
-fn create_part(path: &Path) -> io::Result<(File, PathBuf)> {
+fn create_part(path: &Path, files: Files) -> io::Result<(File, PathBuf)> {
     for number in 0..PARTS {
         let mut part = path.as_os_str().to_owned();
         part.push(format!(".{number}.part"));
         let part = PathBuf::from(part);
-        match create_new(&part) {
+        match files.create(&part) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             file => return file.map(|file| (file, part)),
         }
@@ -153,7 +153,7 @@ fn publish(part: &Path, path: &Path) -> io::Result<()> {
     match std::fs::hard_link(part, path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
             // A file system without links: an empty file holds the name for a moment.
-            create_new(path)?;
+            Files::default().create(path)?;
             std::fs::rename(part, path)
         }
         linked => linked,

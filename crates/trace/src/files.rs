@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Opens files whose names were read somewhere: whatever is there, it does not make us wait. And makes
-files and directories that are no more open than the directory they lie in: what is in a user's own
-directory (mode 0700) is that user's, and what is in one that a group shares can be read there.
+How files are opened: those whose names were read somewhere, and those that are written in a process
+of somebody else's. What is made is no more open than the directory it lies in: what is in a user's
+own directory (mode 0700) is that user's, and what is in one that a group shares can be read there.
 */
 
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -10,14 +10,34 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Creates a file that was not there, to be read and written. Those can read it who can read its
-/// directory, if the umask lets them; only the owner can write to it.
-///
-/// # Errors
-/// The system's.
-pub(crate) fn create_new(path: &Path) -> io::Result<File> {
-    let mode = mode_of(path.parent())? & 0o044 | 0o600;
-    OpenOptions::new().read(true).write(true).create_new(true).mode(mode).open(path)
+/// What becomes of files that are opened to be written. In a process whose other code may close
+/// them, there is more to it than to open them.
+#[derive(Clone, Copy, Debug)]
+pub struct Files {
+    /// What a new file of that path becomes before anything is written to it.
+    pub settle: fn(File, &Path) -> io::Result<File>,
+    /// The same open file, under another number.
+    pub duplicate: fn(&File) -> io::Result<File>,
+}
+
+impl Default for Files {
+    fn default() -> Files {
+        Files { settle: |file, _| Ok(file), duplicate: File::try_clone }
+    }
+}
+
+impl Files {
+    /// Creates a file that was not there, to be read and written. Those can read it who can read
+    /// its directory, if the umask lets them; only the owner can write to it.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn create(self, path: &Path) -> io::Result<File> {
+        let mode = mode_of(path.parent())? & 0o044 | 0o600;
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create_new(true).mode(mode).open(path)?;
+        (self.settle)(file, path).inspect_err(|_| drop(std::fs::remove_file(path)))
+    }
 }
 
 /// Creates a directory and what is missing above it, each as open as the one it lies in, less the
@@ -43,7 +63,8 @@ fn mode_of(dir: Option<&Path>) -> io::Result<u32> {
     Ok(std::fs::metadata(dir)?.mode())
 }
 
-/// Opens an ordinary file to be read, and written if `write`.
+/// Opens an ordinary file to be read, and written if `write`: whatever is there, it does not make
+/// us wait.
 ///
 /// # Errors
 /// The system's, or that it is a symbolic link, a FIFO, a device, or a directory.
@@ -73,7 +94,7 @@ mod tests {
             let below = top.join("a/b");
             create_directories(&below).unwrap();
             create_directories(&below).unwrap();
-            create_new(&below.join("file")).unwrap();
+            Files::default().create(&below.join("file")).unwrap();
             let found = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o777;
             let modes = (found(&top.join("a")), found(&below), found(&below.join("file")));
             assert_eq!(modes, (dir_mode, dir_mode, file_mode), "{mode:o}");

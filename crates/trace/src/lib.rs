@@ -43,7 +43,7 @@ pub mod writer;
 pub use clock::{ClockSource, ClockSync, TickMap};
 pub use define::{Comm, Definition, StrId};
 pub use error::Error;
-pub use files::create_directories;
+pub use files::{Files, create_directories};
 pub use follow::{End, Follower, News};
 pub use handle::Handle;
 pub use kind::{EventKind, State};

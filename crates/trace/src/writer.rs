@@ -5,7 +5,7 @@ use crate::clock::ClockSync;
 use crate::codec::{BlockHeader, Encoder, KindCounts, MAX_BLOCK_WORDS, META_LANE};
 use crate::define::{Definition, LINK_BYTES, link};
 use crate::dump::Checkpoint;
-use crate::files::create_new;
+use crate::files::Files;
 use crate::layout::{
     BLOCKS, DEFINITIONS, EXTENT_HEAD, Header, LANE_STRIDE, LANE_TABLE, RING_LIMITS, SEGMENT,
     VITAL_SEGMENTS, VITALS,
@@ -25,6 +25,7 @@ use std::path::Path;
 #[derive(Debug)]
 pub struct Writer {
     pub(crate) file: File,
+    pub(crate) files: Files,
     pub(crate) header: Header,
     encoder: Encoder,
     pub(crate) events: Ring,
@@ -58,13 +59,27 @@ impl Writer {
     ///
     /// # Errors
     /// The system's, if the file cannot be created or its first page not be written.
-    pub fn create(path: &Path, mut header: Header, ring_bytes: u64) -> io::Result<Writer> {
+    pub fn create(path: &Path, header: Header, ring_bytes: u64) -> io::Result<Writer> {
+        Writer::create_with(path, header, ring_bytes, Files::default())
+    }
+
+    /// As [`Writer::create`]; the file, and those of its copies, are opened as `files` says.
+    ///
+    /// # Errors
+    /// As [`Writer::create`].
+    pub fn create_with(
+        path: &Path,
+        mut header: Header,
+        ring_bytes: u64,
+        files: Files,
+    ) -> io::Result<Writer> {
         let bytes = ring_bytes.clamp(*RING_LIMITS.start(), *RING_LIMITS.end());
         header.segments = u32::try_from(bytes / SEGMENT).unwrap_or(u32::MAX);
         header.version = CURRENT;
-        let file = create_new(path)?;
+        let file = files.create(path)?;
         let writer = Writer {
             file,
+            files,
             encoder: Encoder::default(),
             events: Ring::new(BLOCKS, header.segments),
             vitals: Ring::new(VITALS, VITAL_SEGMENTS),
@@ -76,11 +91,8 @@ impl Writer {
         // The empty lane table, so that a reader of a fresh file finds all of the fixed parts.
         let begun = writer.file.set_len(DEFINITIONS);
         let begun = begun.and_then(|()| writer.file.write_all_at(&writer.header.encode(), 0));
-        if let Err(error) = begun {
-            // Half a header would only puzzle a reader.
-            let _ = std::fs::remove_file(path);
-            return Err(error);
-        }
+        // Half a header would only puzzle a reader.
+        begun.inspect_err(|_| drop(std::fs::remove_file(path)))?;
         Ok(writer)
     }
 
@@ -292,7 +304,8 @@ impl Writer {
     /// The system's, if it has no file descriptor left.
     pub fn checkpoint(&self) -> io::Result<Checkpoint> {
         let at = Writer {
-            file: self.file.try_clone()?,
+            file: (self.files.duplicate)(&self.file)?,
+            files: self.files,
             header: self.header.clone(),
             encoder: Encoder::default(),
             events: self.events.clone(),
@@ -301,7 +314,7 @@ impl Writer {
             has_news: false,
             scratch: Vec::new(),
         };
-        Ok(Checkpoint::new(self.file.try_clone()?, at))
+        Ok(Checkpoint::new((self.files.duplicate)(&self.file)?, at))
     }
 
     /// Writes a lane header; for lanes that do not live in the file.
