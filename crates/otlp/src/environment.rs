@@ -12,6 +12,9 @@ const SHOWN: usize = 200;
 /// Says which temporality a collector prefers; see [`is_delta`].
 pub const TEMPORALITY: &str = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE";
 
+/// Names exporters of metrics.
+const EXPORTER: &str = "OTEL_METRICS_EXPORTER";
+
 /// A variable's value.
 pub type Get<'a> = &'a dyn Fn(&str) -> Option<String>;
 
@@ -107,10 +110,45 @@ pub fn is_delta(value: &str) -> Option<bool> {
     }
 }
 
-/// `name=value,…`, percent-encoded, as W3C Baggage writes it. What has no `=` is left out.
+/// True where a switch of OpenTelemetry turns all metrics off.
+#[must_use]
+pub fn is_off(get: Get<'_>) -> bool {
+    let is = |name: &str, off: &str| get(name).is_some_and(|v| v.eq_ignore_ascii_case(off));
+    is("OTEL_SDK_DISABLED", "true") || is(EXPORTER, "none")
+}
+
+/// The variable that names exporters of metrics, and its value, where OTLP is not among them.
+#[must_use]
+pub fn other_exporter(get: Get<'_>) -> Option<(String, String)> {
+    let value = get(EXPORTER)?;
+    let is_otlp = value.split(',').any(|name| name.trim() == "otlp");
+    (!is_otlp).then(|| (EXPORTER.to_owned(), value))
+}
+
+/// Variables of which [`headers`] or [`resource`] leave out parts, and how many.
+#[must_use]
+pub fn left_out(get: Get<'_>) -> Vec<(String, usize)> {
+    const RESOURCE: &str = "OTEL_RESOURCE_ATTRIBUTES";
+    let resource = get(RESOURCE).map(|value| (RESOURCE.to_owned(), value));
+    let all = signal(get, "HEADERS").into_iter().chain(resource);
+    let counted = all.map(|(name, value)| {
+        let parts = value.split(',').filter(|part| !part.trim().is_empty());
+        (name, parts.filter(|part| pair(part).is_none()).count())
+    });
+    counted.filter(|&(_, count)| count > 0).collect()
+}
+
+/// `name=value,…`, percent-encoded, as W3C Baggage writes it. What has no name or no `=` is left
+/// out.
 fn pairs(text: &str) -> Vec<(String, String)> {
-    let parts = text.split(',').filter_map(|part| part.split_once('='));
-    parts.map(|(name, value)| (name.trim().to_owned(), decode(value.trim()))).collect()
+    let pairs = text.split(',').filter_map(pair);
+    pairs.map(|(name, value)| (name.to_owned(), decode(value))).collect()
+}
+
+fn pair(part: &str) -> Option<(&str, &str)> {
+    let (name, value) = part.split_once('=')?;
+    let name = name.trim();
+    (!name.is_empty()).then(|| (name, value.trim()))
 }
 
 fn decode(text: &str) -> String {

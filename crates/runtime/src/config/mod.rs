@@ -8,10 +8,10 @@ A value that cannot be used is told in one line and the default holds.
 mod aliases;
 mod hang;
 mod otlp;
+mod reader;
 mod settle;
 mod table;
 
-use aliases::Found;
 use ncclscope_analyze::kernels;
 use ncclscope_export::metrics::Labels;
 use ncclscope_trace::EventKind;
@@ -21,12 +21,14 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::drain::beginning;
 use crate::own;
 use crate::sys::signal::{self, Wish};
 use crate::window::Request;
 pub use hang::HangActions;
 pub use ncclscope_trace::kind::DEFAULT_EVENTS;
 pub use otlp::Otlp;
+use reader::Reader;
 pub use table::{NOT_TAKEN, PREFIX, VARIABLES, Variable, markdown};
 
 /// What is recorded, and how much of it is kept.
@@ -124,8 +126,8 @@ impl Config {
         pid: u32,
     ) -> (Config, Vec<String>) {
         let text = |name: &str| get(name)?.into_string().ok();
-        let mut reader = Reader { get: &text, lines: Vec::new(), used: Vec::new() };
-        reader.lines.extend(names.iter().filter_map(|name| not_text(name, get)));
+        let mut reader = Reader::new(&text);
+        reader.not_text(names, get);
         let mode = reader.value("MODE", mode, Mode::Flight);
         let (dir, private) = directory(&mut reader, get);
         let default_ring = if mode == Mode::Trace { 1024 * MIB } else { 64 * MIB };
@@ -148,13 +150,8 @@ impl Config {
             hang_actions: reader.value("HANG_ACTION", hang::actions, HangActions::default()),
             otlp: Otlp::read(&mut reader),
         };
-        for name in names.iter().filter(|n| n.starts_with(PREFIX)) {
-            if !VARIABLES.iter().any(|v| name == &v.full_name()) {
-                reader.lines.push(format!("unknown variable {name} is ignored (see docs/env.md)"));
-            }
-        }
-        reader.lines.extend(aliases::lines(&reader.used, names));
-        (config, reader.lines)
+        reader.unknown(names);
+        (config, reader.into_lines(names))
     }
 
     /// The activation mask to ask NCCL for.
@@ -171,42 +168,6 @@ impl Config {
         }
     }
 }
-
-/// Reads variables, and keeps what is to be told.
-struct Reader<'a> {
-    get: &'a dyn Fn(&str) -> Option<String>,
-    /// About what was not understood.
-    lines: Vec<String>,
-    /// Aliases that were taken, each with our name.
-    used: Vec<(String, String)>,
-}
-
-impl Reader<'_> {
-    /// A variable of ours (without the prefix), or an alias of it.
-    fn find(&mut self, own: &str) -> Option<Found> {
-        let found = aliases::find(own, self.get)?;
-        if !found.name.starts_with(PREFIX) {
-            self.used.push((found.name.clone(), format!("{PREFIX}{own}")));
-        }
-        Some(found)
-    }
-
-    fn optional<T>(&mut self, name: &str, parse: Parse<T>) -> Option<T> {
-        let Found { name, value } = self.find(name)?;
-        let parsed = parse(&value);
-        if let Err(expected) = &parsed {
-            self.lines.push(format!("{name}={value}: expected {expected}; the default holds"));
-        }
-        parsed.ok()
-    }
-
-    fn value<T>(&mut self, name: &str, parse: Parse<T>, default: T) -> T {
-        self.optional(name, parse).unwrap_or(default)
-    }
-}
-
-/// A value, or what was expected.
-type Parse<T> = fn(&str) -> Result<T, &'static str>;
 
 const MODES: &str = "off, or flight, trace, metrics, hang (several with commas)";
 
@@ -227,17 +188,9 @@ fn mode(text: &str) -> Result<Mode, &'static str> {
     mode.ok_or(MODES)
 }
 
-/// Names of directories may be any bytes; a line for each other variable of ours, or one that we
-/// take for ours, whose value is no text.
-fn not_text(name: &str, get: &dyn Fn(&str) -> Option<OsString>) -> Option<String> {
-    let is_read = name.starts_with(PREFIX) || aliases::is_one(name) || name.starts_with("OTEL_");
-    if !is_read || name == OWN_DIR || get(name)?.to_str().is_some() {
-        return None;
-    }
-    Some(format!("{name}: its value is not UTF-8; the default holds"))
-}
-
 const OWN_DIR: &str = "NCCLSCOPE_DIR";
+/// Bytes of a job's id that go into a name.
+const JOB_BYTES: usize = 100;
 
 /// `NCCLSCOPE_DIR`, its placeholders still in it, or where recordings go without; and what of that
 /// must be this user's.
@@ -268,7 +221,9 @@ pub(crate) fn job(get: &dyn Fn(&str) -> Option<String>) -> Option<String> {
 fn expand(text: &OsStr, get: &dyn Fn(&str) -> Option<String>, host: &str, pid: u32) -> PathBuf {
     let job = || {
         let name = job(get).or_else(|| get("USER")).unwrap_or_default().replace('/', "_");
-        if matches!(name.as_str(), "" | "." | "..") { "job".into() } else { name }
+        // The name of a file has 255 bytes, and there may be two of them in it.
+        let name = beginning(&name, JOB_BYTES);
+        if matches!(name, "" | "." | "..") { "job".into() } else { name.to_owned() }
     };
     let mut out = Vec::new();
     let mut bytes = text.as_bytes().iter().copied();
@@ -522,6 +477,8 @@ mod tests {
             assert_eq!(dir(&[("SLURM_JOB_ID", odd)]), own.join("job"));
         }
         assert_eq!(dir(&[("SLURM_JOB_ID", "a/b")]), own.join("a_b"));
+        let long = "j".repeat(99) + "öö";
+        assert_eq!(dir(&[("TORCHELASTIC_RUN_ID", &long)]), own.join("j".repeat(99)));
     }
 
     #[test]
@@ -567,6 +524,18 @@ mod tests {
             ]
         );
         assert_eq!(read(&[("NCCL_PROFILER_OTEL_ENABLE", "0")]).0.mode, Mode::Off);
+    }
+
+    #[test]
+    fn an_alias_whose_value_is_refused_was_not_taken() {
+        for (name, value) in [
+            ("NCCL_PROFILE_EVENT_MASK", "all of them"),
+            ("NCCL_INSPECTOR_ENABLE", "yes"),
+            ("NCCL_PROFILER_OTEL_TELEMETRY_ENDPOINT", "https://c"),
+        ] {
+            let (_, lines) = read(&[(name, value)]);
+            assert!(lines.len() == 1 && !lines[0].contains("were taken"), "{lines:?}");
+        }
     }
 
     #[test]

@@ -4,9 +4,10 @@
 //! Names and rules are those of the specification, "OpenTelemetry Protocol Exporter" and
 //! "Environment Variable Specification" (1.50).
 
-use super::{Found, Reader};
+use super::aliases::Found;
+use super::reader::Reader;
 use ncclscope_otlp::environment::{
-    self, Get, TEMPORALITY, TIMEOUT, milliseconds, place, signal, with_path,
+    self, Get, TEMPORALITY, TIMEOUT, milliseconds, place, shown, signal, with_path,
 };
 use std::time::Duration;
 
@@ -33,9 +34,12 @@ pub struct Otlp {
 const DEFAULT_BASE: &str = "http://localhost:4318";
 
 const INTERVAL: Duration = Duration::from_secs(60);
+const EXPORT_INTERVAL: &str = "OTEL_METRIC_EXPORT_INTERVAL";
 
 /// The shortest window, s.
 pub(super) const LEAST_WINDOW: f64 = 0.1;
+const SHORTEST: Duration = Duration::from_millis(100);
+const LONGEST: Duration = Duration::from_secs(86_400);
 
 impl Otlp {
     /// What the environment says; `None` where metrics go nowhere.
@@ -48,24 +52,28 @@ impl Otlp {
             let (name, value) = found?;
             let parsed = milliseconds(&value);
             if parsed.is_none() {
-                let line = format!("{name}={value}: expected milliseconds; the default holds");
-                reader.lines.push(line);
+                reader.refuse(&name, &value, "milliseconds");
             }
             parsed
         };
         let timeout = milliseconds(signal(&get, "TIMEOUT")).unwrap_or(TIMEOUT);
-        let name = "OTEL_METRIC_EXPORT_INTERVAL";
-        let standard = get(name).map(|value| (name.to_owned(), value));
+        let standard = get(EXPORT_INTERVAL).map(|value| (EXPORT_INTERVAL.to_owned(), value));
         let standard = milliseconds(standard).unwrap_or(INTERVAL);
+        let interval = standard.clamp(SHORTEST, LONGEST);
+        if interval != standard {
+            let (ms, held) = (standard.as_millis(), interval.as_millis());
+            let line = format!("{EXPORT_INTERVAL}={ms}: {held} ms hold (100 to 86400000 ms)");
+            reader.lines.push(line);
+        }
         let delta = get(TEMPORALITY).is_some_and(|value| {
             environment::is_delta(&value).unwrap_or_else(|| {
-                reader.lines.push(format!(
-                    "{TEMPORALITY}={value}: expected cumulative, delta or lowmemory; cumulative \
-                     holds"
-                ));
+                reader.refuse(TEMPORALITY, &value, "cumulative, delta or lowmemory");
                 false
             })
         });
+        for (name, count) in environment::left_out(&get) {
+            reader.lines.push(format!("{name}: {count} without a = or a name are left out"));
+        }
         if signal(&get, "COMPRESSION").is_some_and(|(_, value)| value != "none") {
             reader.lines.push("OTEL_EXPORTER_OTLP_COMPRESSION: requests are not compressed".into());
         }
@@ -73,7 +81,7 @@ impl Otlp {
             url,
             headers: environment::headers(&get),
             timeout,
-            interval: reader.value("WINDOW", seconds, standard),
+            interval: reader.value("WINDOW", seconds, interval),
             window_events: reader.value("WINDOW_EVENTS", events, 0),
             delta,
             resource: environment::resource(&get),
@@ -92,34 +100,45 @@ fn events(text: &str) -> Result<u32, &'static str> {
 }
 
 fn url(get: Get<'_>, reader: &mut Reader<'_>) -> Option<String> {
-    let (name, url) = match reader.find("OTLP") {
-        Some(Found { value, .. }) if value == "off" || value == "0" => return None,
+    let asked = reader.find("OTLP");
+    let own = asked.as_ref().map(|found| found.name.clone());
+    let (name, url) = match asked {
+        Some(Found { name, value }) if value == "off" || value == "0" => {
+            reader.took("OTLP", &name);
+            return None;
+        }
         Some(Found { name, value }) if value != "on" && value != "1" => (name, with_path(&value)),
         asked => {
             let standard = environment::endpoint(get).map(|(name, url)| (name.to_owned(), url));
             standard.or_else(|| Some((asked?.name, with_path(DEFAULT_BASE))))?
         }
     };
-    let lines = &mut reader.lines;
-    let protocol = signal(get, "PROTOCOL");
-    // Who names our variable means it; the others may be meant for somebody else.
-    if let Some((protocol, value)) = protocol.filter(|_| name.starts_with("OTEL_"))
-        && value != "http/protobuf"
-    {
-        lines.push(format!(
-            "{protocol}={value}: ranks speak http/protobuf only; no metrics are exported (set \
-             NCCLSCOPE_OTLP, or let `ncclscope agent` do it)"
+    // Our variable means ranks; the others may be meant for the application alone.
+    if own.is_none() && environment::is_off(get) {
+        return None;
+    }
+    let exporter = environment::other_exporter(get).filter(|_| own.is_none());
+    let protocol = signal(get, "PROTOCOL")
+        .filter(|(_, value)| name.starts_with("OTEL_") && value != "http/protobuf");
+    let exporter = exporter.map(|other| (other, "otlp"));
+    let other = exporter.or_else(|| protocol.map(|other| (other, "http/protobuf")));
+    if let Some(((variable, value), speaks)) = other {
+        reader.lines.push(format!(
+            "{variable}={}: ranks speak {speaks} only; no metrics are exported (set \
+             NCCLSCOPE_OTLP, or let `ncclscope agent` do it)",
+            shown(&value)
         ));
         return None;
     }
     if !url.starts_with("http://") {
-        lines.push(format!(
+        reader.lines.push(format!(
             "{name} (to {}): ranks speak http:// only; no metrics are exported (for https let \
              `ncclscope agent` do it)",
-            place(&url)
+            shown(place(&url))
         ));
         return None;
     }
+    own.iter().for_each(|own| reader.took("OTLP", own));
     Some(url)
 }
 
@@ -131,7 +150,7 @@ mod tests {
         let vars: Vec<(String, String)> =
             vars.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
         let get = move |name: &str| vars.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone());
-        let mut reader = Reader { get: &get, lines: Vec::new(), used: Vec::new() };
+        let mut reader = Reader::new(&get);
         (Otlp::read(&mut reader), reader.lines)
     }
 
@@ -171,6 +190,52 @@ mod tests {
         assert!(
             none.is_none() && lines.len() == 1 && lines[0].contains("http:// only"),
             "{lines:?}"
+        );
+    }
+
+    #[test]
+    fn opentelemetrys_own_switches_stop_what_its_variables_start() {
+        let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:4318");
+        let own = ("NCCLSCOPE_OTLP", "on");
+        for switch in [("OTEL_SDK_DISABLED", "TRUE"), ("OTEL_METRICS_EXPORTER", "none")] {
+            assert_eq!(read(&[endpoint, switch]), (None, vec![]));
+            assert!(read(&[endpoint, switch, own]).0.is_some(), "ours comes first");
+        }
+        let (none, lines) = read(&[endpoint, ("OTEL_METRICS_EXPORTER", "prometheus")]);
+        assert!(none.is_none() && lines.len() == 1, "{lines:?}");
+        assert!(lines[0].starts_with("OTEL_METRICS_EXPORTER=prometheus: "), "{lines:?}");
+        for switch in [("OTEL_SDK_DISABLED", "1"), ("OTEL_METRICS_EXPORTER", "console, otlp")] {
+            let (otlp, lines) = read(&[endpoint, switch]);
+            assert!(otlp.is_some() && lines.is_empty(), "{switch:?} {lines:?}");
+        }
+    }
+
+    #[test]
+    fn an_interval_is_held_to_the_limits_of_windows() {
+        for (ms, held) in
+            [("1", 0.1), ("99", 0.1), ("100", 0.1), ("18446744073709551615", 86_400.0)]
+        {
+            let vars = [("NCCLSCOPE_OTLP", "on"), (EXPORT_INTERVAL, ms)];
+            let (otlp, lines) = read(&vars);
+            assert_eq!(otlp.unwrap().interval.as_secs_f64().to_string(), held.to_string());
+            assert_eq!(lines.len(), usize::from(ms != "100"), "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn a_header_that_is_left_out_is_told_without_its_value() {
+        let (otlp, lines) = read(&[
+            ("NCCLSCOPE_OTLP", "on"),
+            ("OTEL_EXPORTER_OTLP_HEADERS", "Bearer secret,x=1,,=secret"),
+            ("OTEL_RESOURCE_ATTRIBUTES", "team"),
+        ]);
+        assert_eq!(otlp.unwrap().headers, [("x".to_owned(), "1".to_owned())]);
+        assert_eq!(
+            lines,
+            [
+                "OTEL_EXPORTER_OTLP_HEADERS: 2 without a = or a name are left out",
+                "OTEL_RESOURCE_ATTRIBUTES: 1 without a = or a name are left out",
+            ]
         );
     }
 

@@ -77,7 +77,7 @@ pub const VARIABLES: &[Variable] = &[
         "a directory; `%h` host, `%p` process id, `%j` job id",
         "`$SLURM_TMPDIR`, else `/tmp/ncclscope-UID/%j`",
         "Where recordings go, one `HOST-PID.nscope` a process. Made if it is missing. The job id \
-         is Slurm's or torchrun's, else the user's name. The default is refused where it is not a \
+         is Slurm's or torchrun's, else the user's name: its first 100 bytes. The default is refused where it is not a \
          directory of this user that others cannot write to; then `/tmp/ncclscope-UID.NUMBER/%j` \
          is made, and a line says so. \
          Inspector's is not taken with `NCCL_INSPECTOR_PROM_DUMP=1`: then it is a directory of \
@@ -180,6 +180,8 @@ pub const VARIABLES: &[Variable] = &[
          `http://localhost:4318`. These two also turn it on by themselves, unless \
          `OTEL_EXPORTER_OTLP_PROTOCOL` is another than `http/protobuf`. The headers, timeout, \
          temporality, `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` are OpenTelemetry's too. \
+         Where this variable is not set, `OTEL_SDK_DISABLED=true` or `OTEL_METRICS_EXPORTER` \
+         without `otlp` (such as `none`) mean that nothing is exported. \
          Of the others' switches 0 is `off`, whatever their endpoint, and 1 is `on`.",
     ),
     plugin(
@@ -190,8 +192,8 @@ pub const VARIABLES: &[Variable] = &[
         ],
         "0.1 to 86400",
         "`OTEL_METRIC_EXPORT_INTERVAL` (ms), else 60",
-        "Seconds between two exports of metrics. Of Inspector's microseconds less than 0.1 s is \
-         0.1 s, and -1 (at the end only) is the longest.",
+        "Seconds between two exports of metrics. Of OpenTelemetry's milliseconds and Inspector's \
+         microseconds less than 0.1 s is 0.1 s, and of the latter -1 (at the end only) is the longest.",
     ),
     plugin(
         "WINDOW_EVENTS",
