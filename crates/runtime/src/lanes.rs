@@ -37,8 +37,14 @@ impl LanesFile {
     }
 
     fn begin(&self) -> io::Result<()> {
-        let file = self.file().filter(|file| has_room(file, 0));
-        Ok(file.ok_or(io::ErrorKind::StorageFull)?.try_lock()?)
+        let file = self.file().ok_or(io::ErrorKind::NotFound)?;
+        match sys::memory_files(file) {
+            None => Err(io::Error::other("it is not in memory (tmpfs)")),
+            Some((free, total)) if free < total / 2 => {
+                Err(io::Error::other("it is more than half full"))
+            }
+            Some(_) => Ok(file.try_lock()?),
+        }
     }
 
     /// The file, unless the host has closed it.

@@ -21,6 +21,8 @@ const HEADROOM: u64 = 4 << 20;
 pub(crate) struct Memory {
     recorder: &'static Recorder,
     lanes: Option<Arc<LanesFile>>,
+    /// Why there is no lanes file, where there was to be one.
+    why_private: Option<String>,
     /// Lanes whose rings are whole, but not present yet.
     absent: Vec<usize>,
 }
@@ -37,10 +39,19 @@ impl Memory {
         nonce: u32,
     ) -> io::Result<Memory> {
         let region = &recorder.region;
-        let lanes = folder.and_then(|folder| LanesFile::create(folder, pid, nonce).ok());
-        let mut memory = Memory { recorder, lanes: lanes.map(Arc::new), absent: Vec::new() };
-        if memory.room().is_none() || region.reserve(memory.room()).is_err() {
-            memory.lanes.take().iter().for_each(|lanes| lanes.remove());
+        let lanes = folder.map(|folder| LanesFile::create(folder, pid, nonce)).transpose();
+        let why_private = lanes.as_ref().err().map(ToString::to_string);
+        let lanes = lanes.unwrap_or_default().map(Arc::new);
+        let mut memory = Memory { recorder, lanes, why_private, absent: Vec::new() };
+        let reserved = match memory.room() {
+            Some(file) => region.reserve(Some(file)).map_err(|error| error.to_string()),
+            None => Err("it has no room for them".into()),
+        };
+        if let Err(why) = reserved {
+            if let Some(lanes) = memory.lanes.take() {
+                lanes.remove();
+                memory.why_private = Some(why);
+            }
             region.reserve(None)?;
         }
         memory.begin().inspect_err(|_| memory.lanes.iter().for_each(|lanes| lanes.remove()))?;
@@ -55,6 +66,11 @@ impl Memory {
             self.absent.push(lane);
         }
         Ok(())
+    }
+
+    /// Why there is no lanes file, where there was to be one.
+    pub(crate) fn why_private(&self) -> Option<&str> {
+        self.why_private.as_deref()
     }
 
     /// The lanes file, if there is one.

@@ -85,6 +85,13 @@ impl Runtime {
                 return None;
             }
         };
+        if let (Some(why), Some(folder)) = (memory.why_private(), &config.lanes) {
+            self.tell(format!(
+                "no lanes file in {}: {why}; records wait in private memory, and a SIGKILL costs \
+                 up to 80 ms of them",
+                folder.display()
+            ));
+        }
         let header = Header {
             pid,
             process,

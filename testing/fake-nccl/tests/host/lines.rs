@@ -2,6 +2,7 @@
 //! What cannot be used is one line, in the log and in the recording, and says what holds instead.
 
 use crate::common::{compile, plain};
+use std::path::Path;
 
 /// Ten operations; all of them are recorded, and so is each line.
 fn told(env: &[(&str, &str)]) -> Vec<String> {
@@ -20,4 +21,19 @@ fn a_first_window_that_is_too_far_away_is_one_line_and_all_is_recorded() {
     let lines = told(&[("NCCLSCOPE_START", "at=9000000000 for=5s")]);
     let line = "NCCLSCOPE_START: at= is more than a week away; the default holds";
     assert_eq!(lines, [line]);
+}
+
+#[test]
+fn lanes_that_cannot_be_where_they_were_asked_for_are_one_line() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let folder = folder.to_str().unwrap();
+    for (lanes, why) in
+        [("/nowhere", "No such file"), ("/proc/self", ""), (folder, "it is not in memory (tmpfs)")]
+    {
+        let lines = told(&[("NCCLSCOPE_LANES", lanes)]);
+        let begin = format!("no lanes file in {lanes}: {why}");
+        assert!(lines.len() == 1 && lines[0].starts_with(&begin), "{lines:?}");
+        let end = "; records wait in private memory, and a SIGKILL costs up to 80 ms of them";
+        assert!(lines[0].ends_with(end), "{lines:?}");
+    }
 }
