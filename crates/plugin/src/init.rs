@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `init` of all versions: it never fails, and writes the mask last.
+//! `init` of all versions: it never fails.
 
 use crate::guard::guard;
 use core::ffi::c_void;
@@ -32,14 +32,10 @@ pub(crate) unsafe fn init(api_version: u32, args: &InitArgs, nccl: usize) -> Ncc
         let info = unsafe { comm_info(api_version, args) };
         // SAFETY: by the caller's promise.
         let active = unsafe { ActivationMask::new(args.e_activation_mask) };
-        let (context, mask) = Runtime::get().attach(info, nccl, active, logger);
+        let context = Runtime::get().attach(info, nccl, active, logger);
         if !args.context.is_null() {
             // SAFETY: as above.
             unsafe { args.context.write(to_pointer(context)) };
-        }
-        if let (Some(active), Some(mask)) = (active, mask) {
-            // One mask serves all communicators of the process: never take a bit away here.
-            active.set(mask);
         }
     })
 }

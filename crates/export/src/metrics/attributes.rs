@@ -120,7 +120,7 @@ pub const ATTRIBUTES: &[(&str, &str)] = &[
         "why: `lane_full`, `no_lane`, `no_slot`, `unmatched`, `overflow`, `unfinished` (its \
          communicator ended before it did), `stray` (kernel times of another work), `stale`, \
          `unknown`; from the agent also `unwritten`; of requests `queue_full` (the collector was \
-         away for too long) and `refused` (it said no)",
+         away for too long) and `refused` (it said no, to all of it or to a part)",
     ),
     (EVENT, "kind of event; absent where not known"),
     (RANK, "the rank that reports, if asked for"),

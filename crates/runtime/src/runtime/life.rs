@@ -31,9 +31,8 @@ const EXIT_MOST: Duration = Duration::from_secs(30);
 const NAME_BYTES: usize = 255;
 
 impl Runtime {
-    /// A communicator is initialised. Returns its context, and the activation mask to ask NCCL for
-    /// (`None`: leave it alone). `nccl` is an address in the image of the NCCL that calls, `active`
-    /// the mask that is to be written. Never fails.
+    /// A communicator is initialised. Returns its context. `nccl` is an address in the image of the
+    /// NCCL that calls, `active` its mask, which gets what is wanted now. Never fails.
     #[must_use]
     pub fn attach(
         &'static self,
@@ -41,9 +40,9 @@ impl Runtime {
         nccl: usize,
         active: Option<ActivationMask>,
         logger: Option<Logger>,
-    ) -> (u64, Option<u32>) {
+    ) -> u64 {
         if gate::is_dead() {
-            return (self.context(NO_COMM), None);
+            return self.context(NO_COMM);
         }
         // The dynamic linker's lock is never waited for with one of ours held.
         let nccl = self.libraries.of(nccl);
@@ -54,17 +53,18 @@ impl Runtime {
         self.log.join(index, nccl, logger);
         if !is_running {
             self.log.speak();
-            return (self.context(NO_COMM), None);
+            return self.context(NO_COMM);
         }
         if index == NO_COMM {
             self.comms_lost.fetch_add(1, Ordering::Relaxed);
-            return (self.context(NO_COMM), self.lock().wanted_mask());
+            self.lock().activate(active);
+            return self.context(NO_COMM);
         }
         // Before the drain thread hears of it, and without the lock: it may look at all cells.
         board::watch(index);
         let mut state = self.lock();
         active.into_iter().for_each(|active| state.masks.keep(index, active));
-        let mask = state.wanted_mask();
+        state.activate(active);
         let name = info.name.as_deref().map(|name| beginning(name, NAME_BYTES).to_owned());
         let info = CommInfo { name, ..info };
         self.order(Order::Comm(comm(index, &info, nccl_version)), 0);
@@ -79,7 +79,7 @@ impl Runtime {
         if let Err(line) = probe::join(index, api_version) {
             self.problem(&line);
         }
-        (self.context(index), mask)
+        self.context(index)
     }
 
     /// A number for one more communicator, or [`NO_COMM`]; and whether there is a recording.

@@ -4,7 +4,7 @@
 use super::CommInfo;
 use crate::config::FirstWindow;
 use crate::socket::Socket;
-use crate::sys::mask::Masks;
+use crate::sys::mask::{ActivationMask, Masks};
 use crate::sys::wake::Wake;
 use crate::window::Schedule;
 use ncclscope_recorder::gate;
@@ -75,6 +75,15 @@ impl State {
 
     pub(super) fn wake_drain(&self) {
         self.drain.iter().for_each(|drain| drain.wake());
+    }
+
+    /// Asks the NCCL of a new communicator for what is wanted now. With the lock: a stop in between
+    /// takes it back everywhere. One mask serves all communicators of an NCCL, so that no bit is
+    /// taken away here.
+    pub(super) fn activate(&self, active: Option<ActivationMask>) {
+        if let (Some(active), Some(mask)) = (active, self.wanted_mask()) {
+            active.set(mask);
+        }
     }
 
     /// What NCCL is to be asked for now.

@@ -126,3 +126,11 @@ fn a_host_may_do_odd_things_to_itself() {
 fn a_host_may_have_no_address_space_left() {
     odd("no-memory");
 }
+
+#[test]
+fn what_is_stopped_while_a_communicator_is_initialised_stays_stopped() {
+    let host = compile("masks", &[]);
+    let played = play(Command::new(&host).arg(plugin()).arg("1000"), &[]);
+    played.survived();
+    assert_eq!(played.number("left "), 0);
+}
