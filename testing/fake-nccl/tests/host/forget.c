@@ -26,16 +26,6 @@ static void *enqueue(uint64_t seq) {
     return coll;
 }
 
-// Waits until the process says so of itself.
-static void wait_for(const char *folder, const char *says) {
-    static char answer[1 << 16];
-    for (int tries = 0; tries < 100; tries++) {
-        if (ask(folder, "why\n", answer, sizeof answer) && strstr(answer, says)) return;
-        wait_ms(200);
-    }
-    fail(says);
-}
-
 int main(int argc, char **argv) {
     if (argc != 4) return 2;
     load(argv[1]);
@@ -49,10 +39,10 @@ int main(int argc, char **argv) {
         if (pthread_create(&threads[i], NULL, hold, NULL) != 0) fail("thread");
         wait_ms(20);
     }
-    wait_for(argv[3], "\"event\":\"hung\"");
+    wait_for_why(argv[3], "\"event\":\"hung\"");
     pthread_create(&crowd, NULL, flood, NULL);
     pthread_join(crowd, NULL);
-    wait_for(argv[3], "events were lost");
+    wait_for_why(argv[3], "events were lost");
     wait_ms(1500);
     if (strcmp(argv[2], "later") == 0) {
         nccl->stop(kernel);

@@ -150,3 +150,13 @@ static inline void wait_for_status(const char *folder) {
         wait_ms(20);
     }
 }
+
+// Waits until the process says this of what it waits for, or of what its watchdog cannot see.
+static inline void wait_for_why(const char *folder, const char *says) {
+    static char answer[1 << 16];
+    for (int tries = 0; tries < 200; tries++) {
+        if (ask(folder, "why\n", answer, sizeof answer) && strstr(answer, says)) return;
+        wait_ms(200);
+    }
+    fail(says);
+}

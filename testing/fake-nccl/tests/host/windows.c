@@ -30,15 +30,10 @@ int main(int argc, char **argv) {
     const char *what = argv[2], *control = argv[3];
     if (strcmp(what, "silent") == 0) {
         if (stop() != 0) fail("stop");
-        wait_ms(2500);
+        wait_for_why(control, "recording is stopped");
         if (start(NULL) != 0) fail("start");
         for (uint64_t i = 0; i < 3; i++) enqueue(i);
-        // It is patient, and the machine may be slow.
-        char answer[4096] = {0};
-        for (int tries = 0; !strstr(answer, "tells no more") && tries < 100; tries++) {
-            wait_ms(500);
-            ask(control, "why\n", answer, sizeof answer);
-        }
+        wait_for_why(control, "tells no more");
     } else {
         for (uint64_t i = 0; i < 3; i++) kernel(enqueue(i));
         wait_ms(1500);
