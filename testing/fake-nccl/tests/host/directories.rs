@@ -6,7 +6,8 @@ use fake_nccl::namespaces;
 use ncclscope_trace::Recording;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -160,7 +161,9 @@ fn dumps_of_one_second_have_a_directory_each_and_follow_no_link() {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     let elsewhere = tempfile::tempdir().unwrap();
     for plants in [false, true] {
-        let run = tempfile::tempdir().unwrap();
+        // A directory of one user; what lies in it is that user's alone.
+        let run = tempfile::Builder::new().permissions(Permissions::from_mode(0o700)).tempdir();
+        let run = run.unwrap();
         for second in now..now + if plants { 60 } else { 0 } {
             let link = run.path().join(format!("dump-{second}"));
             std::os::unix::fs::symlink(elsewhere.path(), link).unwrap();
