@@ -30,7 +30,10 @@ pub(crate) fn user_of(stream: &UnixStream) -> io::Result<u32> {
     if result == 0 { Ok(peer.uid) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Waits until one of them can be read or is closed, or the time is over.
+/// How long it sleeps where the system refuses to wait.
+const REFUSED: Duration = Duration::from_millis(100);
+
+/// Waits until one of them can be read or is closed, or the time is over. May end early.
 pub(crate) fn wait_for(any: &[BorrowedFd<'_>], longest: Option<Duration>) {
     let entry =
         |fd: &BorrowedFd<'_>| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
@@ -38,5 +41,32 @@ pub(crate) fn wait_for(any: &[BorrowedFd<'_>], longest: Option<Duration>) {
     let count = libc::nfds_t::try_from(entries.len()).unwrap_or(0);
     let longest = longest.map_or(-1, |d| c_int::try_from(d.as_millis()).unwrap_or(c_int::MAX));
     // SAFETY: the descriptors are open, and there are `count` entries.
-    unsafe { libc::poll(entries.as_mut_ptr(), count, longest) };
+    if unsafe { libc::poll(entries.as_mut_ptr(), count, longest) } < 0 {
+        // More than may be open, or no memory: whoever asks again at once takes a whole processor.
+        std::thread::sleep(REFUSED);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+    use std::time::Instant;
+
+    #[test]
+    fn a_wait_that_the_system_refuses_takes_time() {
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: `limit` is valid to write to.
+        unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+        if limit.rlim_cur > 1 << 22 {
+            return;
+        }
+        let (one, _other) = UnixStream::pair().unwrap();
+        let begin = Instant::now();
+        wait_for(&[one.as_fd()], Some(Duration::ZERO));
+        assert!(begin.elapsed() < REFUSED);
+        let too_many = usize::try_from(limit.rlim_cur).unwrap() + 1;
+        wait_for(&vec![one.as_fd(); too_many], None);
+        assert!(begin.elapsed() >= REFUSED);
+    }
 }
