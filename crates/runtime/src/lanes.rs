@@ -106,6 +106,7 @@ pub(crate) fn close_in_child(region: &Region) {
 pub(crate) fn adopt_stale(folder: &Path) {
     let folder = folder.to_owned();
     let body = move || {
+        descriptor::have_own();
         // Nothing of this process depends on it.
         let _ = std::panic::catch_unwind(|| adopt_all(&folder));
     };
