@@ -2,6 +2,7 @@
 //! An answer that one thread waits for, for a while.
 
 use crate::sys::lock::Lock;
+use crate::sys::spawn_quiet;
 use crate::sys::wake::Wake;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -54,6 +55,37 @@ impl<T> Reply<T> {
     }
 }
 
+/// Has `body` done by a thread of ours, and waits for it as long as `patience` says (`None`: until
+/// it is done): a thread of the host's may have a small stack. Where there can be no thread, it is
+/// done here. `None` if it is not done in time, or panics.
+pub(crate) fn elsewhere<T: Send + 'static>(
+    name: &str,
+    patience: Option<Duration>,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    const LONG: Duration = Duration::from_secs(3600);
+    let body = Arc::new(Lock::new(Some(body)));
+    let (mut reply, answer) = Reply::new();
+    let its = Arc::clone(&body);
+    let run = move || {
+        let body = its.lock().take();
+        if let Some(body) = body {
+            answer.give(body());
+        }
+    };
+    if spawn_quiet(name, run).is_err() {
+        let body = body.lock().take()?;
+        return Some(body());
+    }
+    loop {
+        match reply.wait_or_keep(patience.unwrap_or(LONG)) {
+            Ok(done) => return done,
+            Err(again) if patience.is_none() => reply = again,
+            Err(_) => return None,
+        }
+    }
+}
+
 impl<T> Answer<T> {
     /// Answers.
     pub(crate) fn give(self, value: T) {
@@ -99,5 +131,18 @@ mod tests {
         let other = std::thread::spawn(move || drop(answer));
         assert_eq!(reply.wait(LONG), None, "the other side is gone");
         other.join().unwrap();
+    }
+
+    #[test]
+    fn what_is_done_elsewhere_is_waited_for() {
+        let own = std::thread::current().id();
+        let other = elsewhere("elsewhere", None, || std::thread::current().id());
+        assert!(other.is_some_and(|other| other != own));
+        let panics = || std::panic::resume_unwind(Box::new(()));
+        assert_eq!(elsewhere::<()>("elsewhere", None, panics), None);
+        let (send, receive) = std::sync::mpsc::channel::<()>();
+        let waits = move || receive.recv().is_ok();
+        assert_eq!(elsewhere("elsewhere", Some(Duration::from_millis(5)), waits), None);
+        drop(send);
     }
 }

@@ -31,7 +31,6 @@ const OPEN_PATIENCE: Duration = Duration::from_millis(20);
 impl Runtime {
     /// Readies everything. Where that fails, nothing is recorded, and a line says why.
     pub(super) fn begin(&'static self, nccl_version: u32) {
-        sys::cache_pid();
         sys::register(super::life::in_child, super::life::at_exit);
         let (host, pid) = (sys::host_name(), sys::pid());
         let (config, lines) = read_environment(&host, pid);

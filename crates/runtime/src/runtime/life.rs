@@ -7,7 +7,7 @@ use crate::context::{COMMS, NO_COMM, context};
 use crate::drain::{Drain, Order, beginning};
 use crate::log::{Logger, is_over};
 use crate::meter::Farewell;
-use crate::reply::Reply;
+use crate::reply::{Reply, elsewhere};
 use crate::sys::cuda::Device;
 use crate::sys::mask::ActivationMask;
 use crate::{lanes, probe, sys};
@@ -41,13 +41,20 @@ impl Runtime {
         active: Option<ActivationMask>,
         logger: Option<Logger>,
     ) -> u64 {
-        if gate::is_dead() {
+        // A child that was made by hand while the first communicator came waits for nothing: what
+        // it would wait for is in the parent.
+        if gate::is_dead() || sys::is_child_of_first() {
             return self.context(NO_COMM);
         }
         // The dynamic linker's lock is never waited for with one of ours held.
         let nccl = self.libraries.of(nccl);
         let nccl_version = nccl.version;
-        self.begun.call_once_force(|_| self.begin(nccl_version));
+        self.begun.call_once_force(|_| {
+            let begin = move || self.begin(nccl_version);
+            if elsewhere("ncclscope/begin", None, begin).is_none() {
+                self.contain();
+            }
+        });
         let device = Device::current();
         let (index, is_running) = self.number();
         self.log.join(index, nccl, logger);
@@ -186,9 +193,15 @@ impl Runtime {
         };
         let Some(mut last) = drain.take() else { return };
         drop(drain);
-        self.tell_learned(&mut last);
         let (closed, done) = Reply::new();
-        let farewell = last.close(done);
+        let close = move || {
+            self.tell_learned(&mut last);
+            let farewell = last.close(done);
+            (last, farewell)
+        };
+        let Some((last, farewell)) = elsewhere("ncclscope/end", Some(EXIT_MOST), close) else {
+            return;
+        };
         wait_while_it_writes(closed, &last);
         let mut lines = last.take_lines();
         lines.extend(farewell.into_iter().flat_map(Farewell::wait));

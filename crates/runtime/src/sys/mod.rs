@@ -52,9 +52,11 @@ pub fn pid() -> u32 {
     std::process::id()
 }
 
-/// Keeps the process id for [`cached_pid`].
-pub(crate) fn cache_pid() {
-    PID.store(pid().cast_signed(), Ordering::Relaxed);
+/// As [`is_child`], for each communicator that comes: the first one keeps the process id.
+pub(crate) fn is_child_of_first() -> bool {
+    let own = pid().cast_signed();
+    let kept = PID.compare_exchange(0, own, Ordering::Relaxed, Ordering::Relaxed);
+    FORKED.load(Ordering::Relaxed) || kept.is_err_and(|kept| kept != own)
 }
 
 /// The process id at the first communicator, without a system call: for callbacks.

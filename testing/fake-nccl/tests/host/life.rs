@@ -85,6 +85,27 @@ fn a_handler_ends_the_process_whatever_it_interrupts() {
     }
 }
 
+/// What needs room, the beginning and the end, is done on a stack of ours. A debug build's frames
+/// are larger.
+#[test]
+fn threads_with_small_stacks_begin_and_end_us() {
+    let host = compile("stack", &[]);
+    let bytes = if cfg!(debug_assertions) { 512 << 10 } else { 32 << 10 };
+    let played = play(Command::new(host).arg(plugin()).arg(bytes.to_string()), &[]);
+    played.survived();
+    assert_eq!(played.operations(), 1);
+}
+
+/// Made by a system call, a child has the beginning as it was, by a thread that it has not got.
+#[test]
+fn children_that_are_made_while_we_begin_begin_nothing() {
+    let host = compile("forks-first", &[]);
+    let played = play(Command::new(host).arg(plugin()), &[]);
+    played.survived();
+    // One that is made before that is a process of its own, and records.
+    assert!(!played.files().is_empty());
+}
+
 /// A host does something to itself, and is recorded as if it had not.
 fn odd(what: &str) {
     let host = compile("odd", &[]);

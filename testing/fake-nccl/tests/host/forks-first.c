@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// A host that makes children by a system call, while another thread brings the first communicator.
+// They bring communicators too: PLUGIN.
+#include "host.h"
+#include <sys/syscall.h>
+
+enum { THREADS = 2, LONGEST_S = 20 };
+
+static int phase;
+
+static void child(void) {
+    // Killed by it, where it hangs.
+    alarm(LONGEST_S);
+    void *own = NULL;
+    int its_mask = 0;
+    // One that was made before the parent began to record is a process of its own.
+    if (nccl->init(&own, 0xc41d, &its_mask, "child", 1, 2, 0, NULL) != 0 || !own) _exit(5);
+    nccl->finalize(own);
+    exit(0);
+}
+
+static void *forks(void *unused) {
+    (void)unused;
+    while (__atomic_load_n(&phase, __ATOMIC_ACQUIRE) == 0) {
+    }
+    while (__atomic_load_n(&phase, __ATOMIC_ACQUIRE) == 1) {
+        pid_t pid = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+        if (pid < 0) fail("clone");
+        if (pid == 0) child();
+        int status;
+        while (waitpid(pid, &status, 0) == -1 && errno == EINTR) {
+        }
+        if (status != 0) fail("a child hangs or dies");
+    }
+    return NULL;
+}
+
+int main(int argc, char **argv) {
+    if (argc != 2) return 2;
+    load(argv[1]);
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        if (pthread_create(&threads[i], NULL, forks, NULL) != 0) fail("no thread");
+    wait_ms(5);
+    __atomic_store_n(&phase, 1, __ATOMIC_RELEASE);
+    comm = init(0xc0ffee);
+    wait_ms(20);
+    __atomic_store_n(&phase, 2, __ATOMIC_RELEASE);
+    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    all_reduce(comm, 1);
+    nccl->finalize(comm);
+    say("survived\n");
+    return 0;
+}
