@@ -35,6 +35,8 @@ const VERSION: &CStr =
         Err(_) => c"",
     };
 
+/// Bytes that are read of a string; a path has no more.
+const LONGEST: usize = 4096;
 /// Bytes of a sentence and its end.
 const SENTENCE: usize = 1024;
 
@@ -72,18 +74,47 @@ fn terminated(sentence: &str) -> [u8; SENTENCE] {
     bytes
 }
 
+/// The first [`LONGEST`] bytes of a string: what comes behind them is not even looked at.
+///
 /// # Safety
 /// `text` is null or a string that outlives `'a`.
-unsafe fn string<'a>(text: *const c_char) -> Option<Cow<'a, str>> {
-    // SAFETY: not null, and the caller's promise.
-    (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy())
+unsafe fn beginning<'a>(text: *const c_char) -> Option<&'a [u8]> {
+    if text.is_null() {
+        return None;
+    }
+    let is_end = |&at: &usize| {
+        // SAFETY: no byte before this one is the string's end, so that it belongs to it.
+        let byte = unsafe { text.add(at) };
+        // SAFETY: as above.
+        unsafe { byte.read() == 0 }
+    };
+    let len = (0..LONGEST).find(is_end).unwrap_or(LONGEST);
+    // SAFETY: so many bytes of the string were just read.
+    Some(unsafe { core::slice::from_raw_parts(text.cast::<u8>(), len) })
 }
 
+/// A string that means something else without its end.
+///
 /// # Safety
-/// As [`string`].
+/// As [`beginning`].
+unsafe fn whole<'a>(text: *const c_char, what: &str) -> Result<Option<Cow<'a, str>>, Refusal> {
+    // SAFETY: the caller's promise is the same.
+    match unsafe { beginning(text) } {
+        Some(bytes) if bytes.len() == LONGEST => {
+            Err(Refusal::Bad(format!("{what} is longer than {} bytes", LONGEST - 1)))
+        }
+        bytes => Ok(bytes.map(String::from_utf8_lossy)),
+    }
+}
+
+/// A string of which the beginning is kept.
+///
+/// # Safety
+/// As [`beginning`].
 unsafe fn needed<'a>(text: *const c_char, what: &str) -> Result<Cow<'a, str>, Refusal> {
     // SAFETY: the caller's promise is the same.
-    unsafe { string(text) }.ok_or_else(|| Refusal::Bad(format!("{what} is NULL")))
+    let bytes = unsafe { beginning(text) };
+    bytes.map(String::from_utf8_lossy).ok_or_else(|| Refusal::Bad(format!("{what} is NULL")))
 }
 
 /// The plugin's version, such as `0.1.0`. Never NULL; for the life of the process.
@@ -107,7 +138,7 @@ pub extern "C" fn ncclscope_error() -> *const c_char {
 pub unsafe extern "C" fn ncclscope_start(options: *const c_char) -> c_int {
     answer(|| {
         // SAFETY: the caller's promise is the same.
-        let options = unsafe { string(options) }.unwrap_or_default();
+        let options = unsafe { whole(options, "options") }?.unwrap_or_default();
         Runtime::get().start(Request::parse(&options).map_err(Refusal::Bad)?)
     })
 }
@@ -133,7 +164,7 @@ pub extern "C" fn ncclscope_is_started() -> c_int {
 pub unsafe extern "C" fn ncclscope_dump(path: *const c_char) -> c_int {
     answer_behind(Shield::raise(), || {
         // SAFETY: the caller's promise is the same.
-        let path = unsafe { string(path) };
+        let path = unsafe { whole(path, "path") }?;
         Runtime::get().dump(path.as_deref().map(Path::new)).map(drop)
     })
 }
@@ -242,4 +273,27 @@ pub extern "C" fn ncclscope_pop_external_id() {
 pub unsafe extern "C" fn ncclscope_ask_external_id(function: Option<Ask>) {
     // SAFETY: the caller's promise is the same.
     unsafe { external::ask(function) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is kept of a string's beginning, and whether it is taken as a whole.
+    fn read(text: *const c_char) -> (Option<usize>, bool) {
+        // SAFETY: a string that outlives the call, or NULL.
+        let short = unsafe { needed(text, "text") };
+        // SAFETY: as above.
+        let all = unsafe { whole(text, "text") };
+        (short.ok().map(|short| short.len()), all.is_ok())
+    }
+
+    #[test]
+    fn of_a_long_string_the_beginning_is_read() {
+        for (bytes, is_whole) in [(0, true), (LONGEST - 1, true), (LONGEST, false), (9000, false)] {
+            let text = CString::new("x".repeat(bytes)).unwrap();
+            assert_eq!(read(text.as_ptr()), (Some(bytes.min(LONGEST)), is_whole), "{bytes}");
+        }
+        assert_eq!(read(core::ptr::null()), (None, true));
+    }
 }
