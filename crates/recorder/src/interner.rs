@@ -45,7 +45,7 @@ impl Entry {
     };
 }
 
-/// The table. Its entries are never removed.
+/// The table. Its entries are never removed; their addresses may be forgotten.
 #[derive(Debug)]
 pub struct Interner {
     entries: [Entry; CAPACITY],
@@ -92,6 +92,13 @@ impl Interner {
             if entry.address.load(Ordering::Acquire) == address {
                 return id(index);
             }
+            let is_forgotten = entry.address.load(Ordering::Relaxed) == 0
+                && entry.state.load(Ordering::Acquire) == READY;
+            // SAFETY: passed on from the caller.
+            if is_forgotten && unsafe { has_text(entry, text) } {
+                entry.address.store(address, Ordering::Release);
+                return id(index);
+            }
             let free = entry.state.load(Ordering::Relaxed) == FREE;
             let claim = |entry: &Entry| {
                 entry.state.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed)
@@ -104,6 +111,12 @@ impl Interner {
         }
         self.misses.fetch_add(1, Ordering::Relaxed);
         StrId::NONE
+    }
+
+    /// A library whose strings lie here may be unloaded, and another one may have other strings at
+    /// its addresses: each is looked at anew. Where it is the same, it keeps its number.
+    pub fn forget_addresses(&self) {
+        self.entries.iter().for_each(|entry| entry.address.store(0, Ordering::Relaxed));
     }
 
     /// [`name_hash`] of a string of this table (of its first [`TEXT`] bytes); 0 for
@@ -142,6 +155,26 @@ impl Default for Interner {
     fn default() -> Interner {
         Interner::new()
     }
+}
+
+/// Whether the entry, which is complete, has this text.
+///
+/// # Safety
+/// `text` points to a NUL-terminated string.
+unsafe fn has_text(entry: &Entry, text: *const c_char) -> bool {
+    for (i, kept) in entry.text.iter().enumerate() {
+        // SAFETY: no NUL was found before byte `i`, so it still belongs to the string.
+        let at = unsafe { text.add(i) };
+        // SAFETY: as above; any byte is a valid `c_char`.
+        let byte = unsafe { at.read() }.to_le_bytes()[0];
+        if byte != kept.load(Ordering::Relaxed) {
+            return false;
+        }
+        if byte == 0 {
+            break;
+        }
+    }
+    true
 }
 
 /// # Safety
@@ -199,6 +232,26 @@ mod tests {
         assert_eq!(table.hash(StrId::NONE), 0);
         // SAFETY: NULL is allowed.
         assert_eq!(unsafe { table.intern(core::ptr::null()) }, StrId::NONE);
+    }
+
+    #[test]
+    fn at_a_forgotten_address_there_may_be_another_string() {
+        let table = Interner::new();
+        let mut text = *b"AllReduce\0";
+        // SAFETY: a string that outlives the call; its address is forgotten before it changes.
+        let intern = |text: &[u8; 10]| unsafe { table.intern(text.as_ptr().cast()) };
+        let first = intern(&text);
+        table.forget_addresses();
+        assert_eq!((intern(&text), intern(&text)), (first, first), "the same string");
+        table.forget_addresses();
+        text = *b"AllGather\0";
+        let second = intern(&text);
+        assert_ne!(first, second);
+        assert_eq!(table.get(usize::from(first.0) - 1).unwrap().1, "AllReduce");
+        assert_eq!(table.get(usize::from(second.0) - 1).unwrap().1, "AllGather");
+        table.forget_addresses();
+        text = *b"AllReduce\0";
+        assert_eq!(intern(&text), first, "it is there again");
     }
 
     #[test]

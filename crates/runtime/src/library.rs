@@ -6,6 +6,7 @@ To look at a library is to wait for every thread that loads one. It is done once
 its first communicator comes, and NCCL has just loaded the plugin.
 */
 
+use crate::runtime::Runtime;
 use crate::sys;
 use crate::sys::image::Image;
 use crate::sys::lock::Lock;
@@ -24,6 +25,15 @@ impl Library {
     /// True if it may be unloaded, and nothing but `this` keeps it from that.
     pub(crate) fn is_held_by(this: &Arc<Library>) -> bool {
         this.image.is_some() && Arc::strong_count(this) == 1
+    }
+}
+
+impl Drop for Library {
+    /// It may be unloaded behind this, and its strings with it.
+    fn drop(&mut self) {
+        if self.image.is_some() {
+            Runtime::get().recorder().strings.forget_addresses();
+        }
     }
 }
 
