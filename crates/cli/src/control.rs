@@ -153,14 +153,16 @@ impl Process {
         Ok(fields.get("file").cloned().unwrap_or_default().into())
     }
 
-    /// What it waits for: operations and calls in flight, each as the plugin tells it; and what
-    /// hangs it cannot see.
-    pub(crate) fn why(&self) -> Result<(Vec<serde_json::Value>, Vec<String>), String> {
+    /// What it waits for: operations and calls in flight, each as the plugin tells it; how many
+    /// more there are; and what hangs it cannot see.
+    pub(crate) fn why(&self) -> Result<(Vec<serde_json::Value>, u64, Vec<String>), String> {
         let fields = self.ask("why", PATIENCE)?;
         let field = |name: &str| fields.get(name).map_or("[]", String::as_str);
         let wrong = |error| format!("process {}: a wrong answer: {error}", self.pid);
         let hangs = serde_json::from_str(field("hangs")).map_err(wrong)?;
-        Ok((hangs, serde_json::from_str(field("blind")).map_err(wrong)?))
+        // An older plugin does not say it.
+        let more = fields.get("more").and_then(|more| more.parse().ok()).unwrap_or(0);
+        Ok((hangs, more, serde_json::from_str(field("blind")).map_err(wrong)?))
     }
 
     fn ask(&self, request: &str, patience: Duration) -> Result<Fields, String> {

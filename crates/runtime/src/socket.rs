@@ -16,6 +16,7 @@ use crate::own;
 use crate::runtime::{Refusal, Runtime};
 use crate::sys::child::Own;
 use crate::sys::{self, descriptor::Kept, peer};
+use crate::watchdog::Why;
 use crate::window::Request;
 use std::collections::VecDeque;
 use std::fs;
@@ -285,10 +286,10 @@ fn answer(request: &str, runtime: &'static Runtime, job: &str) -> Result<String,
             Ok(format!("file={}", runtime.dump(path)?.display()))
         }
         "why" => {
-            let (hangs, blind) = runtime.why()?;
-            let list = format!("[{}]", hangs.join(","));
+            let Why { hangs, count, blind } = runtime.why()?;
+            let (list, more) = (hangs.join(","), count - hangs.len());
             let blind = crate::watchdog::texts(&blind);
-            Ok(format!("in_flight={}\thangs={list}\tblind={blind}", hangs.len()))
+            Ok(format!("in_flight={count}\thangs=[{list}]\tblind={blind}\tmore={more}"))
         }
         "mark" if !rest.is_empty() => runtime.mark(rest).map(|()| String::new()),
         "step" => {

@@ -373,6 +373,10 @@ impl Comms {
         self.states.iter().map(|(&comm, state)| state.view(comm))
     }
 
+    pub(super) fn view(&self, comm: u16) -> Option<CommView> {
+        self.find(comm).map(|state| state.view(comm))
+    }
+
     pub(super) fn past(&self, comm: u16) -> impl Iterator<Item = &Past> {
         self.find(comm).into_iter().flat_map(|state| &state.past)
     }

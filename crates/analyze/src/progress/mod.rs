@@ -324,6 +324,12 @@ impl Tracker {
         self.comms.views()
     }
 
+    /// One of the communicators.
+    #[must_use]
+    pub fn comm_view(&self, index: u16) -> Option<CommView> {
+        self.comms.view(index)
+    }
+
     /// The latest operations of a communicator that are over, oldest first.
     pub fn past(&self, comm: u16) -> impl Iterator<Item = &Past> {
         self.comms.past(comm)

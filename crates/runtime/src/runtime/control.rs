@@ -13,6 +13,7 @@ use crate::sys::{
     self,
     signal::{self, Wish},
 };
+use crate::watchdog::Why;
 use crate::window::{Now, Request, Schedule, Turn};
 use core::sync::atomic::Ordering;
 use ncclscope_recorder::{clock, gate};
@@ -226,13 +227,13 @@ impl Runtime {
     }
 
     /// What the process waits for, each as JSON (`ncclscope.hang/1`): what is in flight, the oldest
-    /// of each communicator first; and what hangs its watchdog cannot see, a line each. Takes a
-    /// fifth of a second, to see what threads do. For threads of ours: it waits for the drain
+    /// of each communicator first, as far as an answer has room; how many there are; and what hangs
+    /// its watchdog cannot see, a line each. Takes a fifth of a second, to see what threads do. For threads of ours: it waits for the drain
     /// thread.
     ///
     /// # Errors
     /// [`Refusal::Off`].
-    pub(crate) fn why(&'static self) -> Result<(Vec<String>, Vec<String>), Refusal> {
+    pub(crate) fn why(&'static self) -> Result<Why, Refusal> {
         drop(self.running()?);
         if let Some(drain) = self.drain.lock().as_mut() {
             let (watchdog, _) = drain.watchdog();
@@ -245,14 +246,7 @@ impl Runtime {
         let Some((watchdog, hz)) = drain.as_mut().map(|drain| drain.watchdog()) else {
             return Err(Refusal::Off);
         };
-        let hangs = watchdog.why(&self.recorder, clock::now(), hz);
-        let mut room = WHY_BYTES;
-        let texts = hangs.iter().map(crate::watchdog::Hang::json);
-        let texts = texts.take_while(|text| {
-            room = room.saturating_sub(text.len());
-            room > 0
-        });
-        Ok((texts.collect(), watchdog.blind()))
+        Ok(watchdog.why(&self.recorder, clock::now(), hz, WHY_BYTES))
     }
 
     /// Does what signals asked for since the last time. For the drain thread, which does not wait

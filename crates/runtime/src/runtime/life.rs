@@ -199,7 +199,7 @@ impl Runtime {
             let farewell = last.close(done);
             (last, farewell)
         };
-        let Some((last, farewell)) = elsewhere("ncclscope/end", Some(EXIT_MOST), close) else {
+        let Some((mut last, farewell)) = elsewhere("ncclscope/end", Some(EXIT_MOST), close) else {
             return;
         };
         wait_while_it_writes(closed, &last);

@@ -7,6 +7,7 @@ use super::report::{Hang, Happened};
 use super::still::{Key, Seen, Stills};
 use ncclscope_analyze::progress::{CommView, Outside, Tracker};
 use ncclscope_trace::Handle;
+use std::collections::{BTreeMap, HashSet};
 
 /// How much longer a communicator's first operation, and an API call that may be connecting, gets.
 const FIRST: u64 = 10;
@@ -36,9 +37,8 @@ pub(super) struct Stuck {
     pub(super) comm: u16,
     /// When it began, in ticks.
     pub(super) start: u64,
-    pub(super) hang: Hang,
-    /// It was reported; else only counted.
-    pub(super) is_told: bool,
+    /// What was reported of it; else it was only counted.
+    pub(super) hang: Option<Hang>,
     /// For how long it had stood still, and the time seen then, ns.
     pub(super) still_ns: u64,
     pub(super) at: u64,
@@ -97,15 +97,13 @@ impl Detector {
             return Vec::new();
         }
         let mut suspects = Vec::new();
-        let mut seen: Vec<u16> = Vec::new();
-        for op in self.tracker.in_flight() {
-            // Only the oldest of a communicator can be stuck; the others are behind it.
-            if seen.contains(&op.comm) {
-                continue;
-            }
-            seen.push(op.comm);
-            let since = comms.iter().find(|comm| comm.comm == op.comm).and_then(|comm| comm.since);
-            let still_ns = self.still(Key::Comm(op.comm), since.unwrap_or(op.since), clock);
+        let since: BTreeMap<u16, u64> =
+            comms.iter().filter_map(|comm| Some((comm.comm, comm.since?))).collect();
+        // Only the oldest of a communicator can be stuck; the others are behind it.
+        let mut seen: HashSet<u16> = HashSet::new();
+        for op in self.tracker.in_flight().into_iter().filter(|op| seen.insert(op.comm)) {
+            let since = since.get(&op.comm).copied().unwrap_or(op.since);
+            let still_ns = self.still(Key::Comm(op.comm), since, clock);
             let others_ns = ends.excuse(limit, still_ns, Some(op.comm));
             let limit_ns = limit_of(limit, op.is_first, others_ns, clock.ns(op.usual));
             suspects.push(Suspect { subject: Subject::Op(op), still_ns, limit_ns });
@@ -120,9 +118,10 @@ impl Detector {
             let limit_ns = limit_of(limit, connects, others_ns, 0);
             suspects.push(Suspect { subject: Subject::Call(call), still_ns, limit_ns });
         }
+        let known = self.known();
         suspects.retain(|suspect| {
             suspect.still_ns >= suspect.limit_ns.saturating_sub(before)
-                && !self.is_known(suspect.subject.handle())
+                && !known.contains(&suspect.subject.handle())
         });
         suspects
     }
@@ -140,14 +139,14 @@ impl Detector {
         self.still(key, subject.since(), clock)
     }
 
-    /// Whether it was found before, and has not ended.
-    pub(super) fn is_known(&self, subject: Handle) -> bool {
-        self.stuck.iter().any(|stuck| stuck.subject == subject)
+    /// What was found before, and has not ended.
+    pub(super) fn known(&self) -> HashSet<Handle> {
+        self.stuck.iter().map(|stuck| stuck.subject).collect()
     }
 
-    /// Whether something of this communicator is stuck.
-    pub(super) fn is_stuck(&self, comm: u16) -> bool {
-        self.stuck.iter().any(|stuck| stuck.comm == comm)
+    /// The communicators of which something is stuck.
+    pub(super) fn stuck_comms(&self) -> HashSet<u16> {
+        self.stuck.iter().map(|stuck| stuck.comm).collect()
     }
 
     /// How many are stuck.
@@ -161,8 +160,7 @@ impl Detector {
 
     /// Forgets a communicator, but not that something ended on it just now.
     pub(super) fn forget_comm(&mut self, index: u16) {
-        let comm = self.tracker.comms().find(|comm| comm.comm == index);
-        let end = comm.map(|comm| (index, comm.last_end));
+        let end = self.tracker.comm_view(index).map(|comm| (index, comm.last_end));
         self.gone = self.gone.into_iter().chain(end).max_by_key(|&(_, end)| end);
         self.tracker.forget_comm(index);
     }
@@ -184,16 +182,16 @@ impl Detector {
         if self.stuck.is_empty() {
             return Vec::new();
         }
-        let open: Vec<Handle> = self.tracker.in_flight().iter().map(|op| op.handle).collect();
-        let calls: Vec<Handle> = self.tracker.calls().iter().map(|call| call.handle).collect();
-        let comms: Vec<CommView> = self.tracker.comms().collect();
-        let comm = |stuck: &Stuck| comms.iter().find(|comm| comm.comm == stuck.comm);
+        let calls = self.tracker.calls();
+        let mut open: HashSet<Handle> = calls.iter().map(|call| call.handle).collect();
+        open.extend(self.tracker.in_flight().iter().map(|op| op.handle));
+        let comm = |stuck: &Stuck| self.tracker.comm_view(stuck.comm);
         let ended = |stuck: &Stuck| comm(stuck).is_some_and(|comm| comm.ended);
         // What began after all was forgotten has ended: that before it had to.
         let is_followed = |stuck: &Stuck, since| comm(stuck).is_some_and(|c| c.last_end > since);
         let is_over = |stuck: &Stuck| match stuck.unknown {
             Some(since) => is_followed(stuck, since) || ended(stuck),
-            None => !open.contains(&stuck.subject) && !calls.contains(&stuck.subject),
+            None => !open.contains(&stuck.subject),
         };
         let over: Vec<Stuck> = self.stuck.extract_if(.., |stuck| is_over(stuck)).collect();
         let end = |stuck: &Stuck| match stuck.unknown {

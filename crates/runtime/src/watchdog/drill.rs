@@ -121,7 +121,7 @@ mod tests {
                 if suspect.is_stuck() {
                     found.push((suspect.still_ns, suspect.limit_ns));
                     let hang = super::super::Place::default().blank(0, clock);
-                    drill.detector.add(suspect.into_stuck(hang, true, seen));
+                    drill.detector.add(suspect.into_stuck(Some(hang), seen));
                 }
             }
             over += drill.detector.take_over().len();

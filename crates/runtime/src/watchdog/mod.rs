@@ -26,6 +26,8 @@ mod judge;
 mod report;
 mod seen;
 mod still;
+#[cfg(test)]
+mod tests;
 mod vitals;
 
 use crate::config::HangActions;
@@ -36,7 +38,7 @@ use clock::Clock;
 use detect::{Detector, Stuck, Suspect};
 use drill::Drill;
 use judge::Subject;
-use ncclscope_analyze::progress::{Fate, Missed, Outside};
+use ncclscope_analyze::progress::{Fate, Missed, OpView, Outside, Tracker};
 use ncclscope_recorder::board::{self, Counts};
 use ncclscope_recorder::missed::{self, Miss};
 use ncclscope_recorder::{Recorder, clock as ticks, gate, slots};
@@ -45,7 +47,7 @@ use ncclscope_trace::progress::Vital;
 use ncclscope_trace::{Comm, EventKind, Handle, StrId};
 pub(crate) use report::{Hang, Happened, Place};
 use seen::{StepSeen, Threads};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 use still::Seen;
 use vitals::{Pauses, Told};
@@ -269,8 +271,9 @@ impl Watchdog {
     /// Forgets communicators whose end the look before has told, unless something of them is stuck.
     fn forget_gone(&mut self) {
         let (detector, place) = (&mut self.detector, &mut self.place);
+        let stuck = detector.stuck_comms();
         self.told.retain(|&comm, told| {
-            let keep = !told.ended || detector.is_stuck(comm);
+            let keep = !told.ended || stuck.contains(&comm);
             if !keep {
                 detector.forget_comm(comm);
                 place.forget(comm);
@@ -310,8 +313,8 @@ impl Watchdog {
             tracker.lost();
         }
         if std::mem::take(&mut self.losses.overrun) {
-            let stuck = self.detector.forget(clock.now).into_iter().filter(|stuck| stuck.is_told);
-            let unknown = stuck.map(|stuck| stuck.end(clock, self.seen, Happened::Unknown));
+            let stuck = self.detector.forget(clock.now).into_iter();
+            let unknown = stuck.filter_map(|stuck| stuck.end(clock, self.seen, Happened::Unknown));
             found.hangs.extend(unknown);
             found.lines.extend(self.blind.overrun());
         }
@@ -323,7 +326,7 @@ impl Watchdog {
             place: &self.place,
             partial: self.partial,
             lossy: self.detector.tracker.is_lossy(),
-            is_stuck: &|comm| self.detector.is_stuck(comm),
+            stuck: self.detector.stuck_comms(),
         };
         let tracker = &self.detector.tracker;
         found.vitals = told.vitals(&mut self.told, &mut self.pauses, tracker, steps, clock);
@@ -339,35 +342,43 @@ impl Watchdog {
     ) {
         suspects.retain(|suspect| suspect.is_stuck() && self.threads.can_tell());
         suspects.sort_by_key(|suspect| std::cmp::Reverse(suspect.still_ns));
+        if suspects.is_empty() {
+            return;
+        }
         let first = found.hangs.len();
+        let in_flight = self.detector.tracker.in_flight();
         for suspect in suspects {
-            let hang = self.describe(&self.detector, &suspect, clock, steps, Happened::Hung);
             let is_told = found.hangs.len() - first < MOST_AT_ONCE && self.reports < MOST_REPORTS;
-            if is_told {
+            let hang = is_told.then(|| {
+                let tracker = &self.detector.tracker;
+                self.describe(tracker, &in_flight, &suspect, (clock, steps), Happened::Hung)
+            });
+            if let Some(hang) = &hang {
                 self.reports += 1;
                 found.hangs.push(hang.clone());
             } else if let Some(last) = found.hangs.get_mut(first..).and_then(<[Hang]>::last_mut) {
-                last.and(&hang);
+                last.and(&self.place, &suspect.subject);
             }
-            self.detector.add(suspect.into_stuck(hang, is_told, self.seen));
+            self.detector.add(suspect.into_stuck(hang, self.seen));
         }
     }
 
-    /// What is known of something that does not move.
+    /// What is known of something that does not move. Its time is that of all that is `in_flight`,
+    /// which is asked for once a look: so it is for the few that are told.
     fn describe(
         &self,
-        detector: &Detector,
+        tracker: &Tracker,
+        in_flight: &[OpView],
         suspect: &Suspect,
-        clock: Clock,
-        steps: &[StepSeen],
+        (clock, steps): (Clock, &[StepSeen]),
         happened: Happened,
     ) -> Hang {
-        let tracker = &detector.tracker;
-        let in_flight = tracker.in_flight();
+        #[cfg(test)]
+        tests::DESCRIBED.with(|count| count.set(count.get() + 1));
         let comm = suspect.subject.comm();
         let scene = judge::Scene {
-            in_flight: &in_flight,
-            comm: tracker.comms().find(|view| view.comm == comm),
+            in_flight,
+            comm: tracker.comm_view(comm),
             steps,
             threads: &self.threads,
             launches: &self.launches,
@@ -381,8 +392,8 @@ impl Watchdog {
     fn recover(&mut self, clock: Clock, found: &mut Found) {
         for (stuck, happened) in self.detector.take_over() {
             // That nothing is known was told before.
-            if stuck.is_told && happened != Happened::Unknown {
-                found.hangs.push(stuck.end(clock, self.seen, happened));
+            if happened != Happened::Unknown {
+                found.hangs.extend(stuck.end(clock, self.seen, happened));
             }
         }
     }
@@ -398,14 +409,16 @@ impl Watchdog {
         let Some(mut drill) = self.drill.take() else { return };
         for suspect in drill.look(clock, self.seen) {
             if suspect.is_stuck() && self.threads.can_tell() {
-                let hang = self.describe(&drill.detector, &suspect, clock, steps, Happened::Hung);
+                let tracker = &drill.detector.tracker;
+                let (flight, scene) = (tracker.in_flight(), (clock, steps));
+                let hang = self.describe(tracker, &flight, &suspect, scene, Happened::Hung);
                 let hang = self.place.as_drill(hang);
                 found.hangs.push(hang.clone());
-                drill.detector.add(suspect.into_stuck(hang, true, self.seen));
+                drill.detector.add(suspect.into_stuck(Some(hang), self.seen));
             }
         }
         let over = drill.detector.take_over();
-        let ends = over.into_iter().map(|(stuck, happened)| stuck.end(clock, self.seen, happened));
+        let ends = over.into_iter().filter_map(|(stuck, what)| stuck.end(clock, self.seen, what));
         found.hangs.extend(ends);
         self.drill = Some(drill).filter(|drill| !drill.is_over());
     }
@@ -415,41 +428,56 @@ impl Watchdog {
         self.threads.look(recorder, now, ticks::now_ns());
     }
 
-    /// What hangs cannot be seen, and why.
-    pub(crate) fn blind(&self) -> Vec<String> {
-        self.blind.now()
-    }
-
-    /// What the process waits for now: what is in flight, the oldest of each communicator first. To
-    /// be asked after a look, and 100 ms or more after [`Watchdog::sample`].
-    pub(crate) fn why(&mut self, recorder: &Recorder, now: u64, hz: u64) -> Vec<Hang> {
+    /// What the process waits for now: the oldest of each communicator, what is stuck first; as
+    /// many of them as `room` bytes hold are described. To be asked after a look, and 100 ms or more
+    /// after [`Watchdog::sample`].
+    pub(crate) fn why(&mut self, recorder: &Recorder, now: u64, hz: u64, room: usize) -> Why {
         let clock = Clock { now, hz };
         let steps = seen::steps(recorder, now);
         self.threads.look(recorder, now, ticks::now_ns());
-        let mut seen: Vec<u16> = Vec::new();
-        let mut subjects = Vec::new();
-        for op in self.detector.tracker.in_flight() {
-            if !seen.contains(&op.comm) {
-                seen.push(op.comm);
-                subjects.push(Subject::Op(op));
-            }
-        }
-        subjects.extend(self.detector.tracker.calls().into_iter().map(Subject::Call));
-        let limit_ns = self.limit_ns.unwrap_or(0);
-        let mut suspects: Vec<Suspect> = Vec::new();
+        self.waits_for((clock, &steps), room)
+    }
+
+    fn waits_for(&mut self, (clock, steps): (Clock, &[StepSeen]), mut room: usize) -> Why {
+        let in_flight = self.detector.tracker.in_flight();
+        let calls = self.detector.tracker.calls();
+        let mut seen: HashSet<u16> = HashSet::new();
+        let oldest: Vec<&OpView> = in_flight.iter().filter(|op| seen.insert(op.comm)).collect();
+        let mut why = Why { count: oldest.len() + calls.len(), ..Why::default() };
+        let subjects = oldest.into_iter().cloned().map(Subject::Op);
+        let mut subjects: Vec<Subject> =
+            subjects.chain(calls.into_iter().map(Subject::Call)).collect();
+        let known = self.detector.known();
+        let is_stuck = |subject: &Subject| known.contains(&subject.handle());
+        subjects.sort_by_key(|subject| !is_stuck(subject));
         for subject in subjects {
             let still_ns = self.detector.still_of(&subject, clock);
-            suspects.push(Suspect { subject, still_ns, limit_ns });
+            let is_stuck = is_stuck(&subject);
+            let happened = if is_stuck { Happened::Hung } else { Happened::InFlight };
+            let suspect = Suspect { subject, still_ns, limit_ns: self.limit_ns.unwrap_or(0) };
+            let tracker = &self.detector.tracker;
+            let hang = self.describe(tracker, &in_flight, &suspect, (clock, steps), happened);
+            let text = hang.json();
+            room = room.saturating_sub(text.len());
+            if room == 0 {
+                break;
+            }
+            why.hangs.push(text);
         }
-        let happened = |suspect: &Suspect| {
-            let is_stuck = self.detector.is_known(suspect.subject.handle());
-            if is_stuck { Happened::Hung } else { Happened::InFlight }
-        };
-        suspects
-            .iter()
-            .map(|suspect| self.describe(&self.detector, suspect, clock, &steps, happened(suspect)))
-            .collect()
+        why.blind = self.blind.now();
+        why
     }
+}
+
+/// What a process waits for.
+#[derive(Debug, Default)]
+pub(crate) struct Why {
+    /// What is in flight, each as JSON, as far as there is room.
+    pub(crate) hangs: Vec<String>,
+    /// How many there are.
+    pub(crate) count: usize,
+    /// What hangs cannot be seen, and why.
+    pub(crate) blind: Vec<String>,
 }
 
 /// Texts as a JSON array.
@@ -469,21 +497,22 @@ impl Losses {
 }
 
 impl Suspect {
-    fn into_stuck(self, hang: Hang, is_told: bool, seen: Seen) -> Stuck {
+    fn into_stuck(self, hang: Option<Hang>, seen: Seen) -> Stuck {
         let Suspect { subject, still_ns, .. } = self;
         let (comm, start) = (subject.comm(), subject.start());
         let at = seen.total();
         let subject = subject.handle();
-        Stuck { subject, comm, start, hang, is_told, still_ns, at, unknown: None }
+        Stuck { subject, comm, start, hang, still_ns, at, unknown: None }
     }
 }
 
 impl Stuck {
-    /// The report of what became of it.
-    fn end(self, clock: Clock, seen: Seen, happened: Happened) -> Hang {
-        let Stuck { mut hang, still_ns, at, .. } = self;
+    /// The report of what became of it, if it was reported.
+    fn end(self, clock: Clock, seen: Seen, happened: Happened) -> Option<Hang> {
+        let Stuck { hang, still_ns, at, .. } = self;
+        let mut hang = hang?;
         hang.end(clock, still_ns + seen.total().saturating_sub(at), happened);
-        hang
+        Some(hang)
     }
 }
 

@@ -150,6 +150,22 @@ impl Place {
         format!("{func} {number} ({count} {}{peer})", self.name(datatype))
     }
 
+    /// `AllReduce 3 (262144 ncclFloat32) on communicator 0x1f, rank 0 of 8`
+    fn what(&self, subject: &Subject) -> String {
+        let what = match subject {
+            Subject::Op(op) => self.operation(&op.facts, op.number),
+            Subject::Call(call) => {
+                let func = Some(self.name(call.func)).filter(|name| !name.is_empty());
+                let func = func.unwrap_or("a call");
+                match (call.colls + call.p2ps).saturating_sub(1) {
+                    0 => func.to_owned(),
+                    more => format!("{func} and {more} more calls"),
+                }
+            }
+        };
+        format!("{what} on {}", self.on_comm(subject.comm()))
+    }
+
     pub(super) fn blank(&self, comm: u16, clock: Clock) -> Hang {
         let known = self.comms.get(&comm);
         Hang {
@@ -215,6 +231,7 @@ impl Place {
         let mut hang = Hang {
             happened,
             class: verdict.class.unwrap_or(""),
+            what: self.what(subject),
             why: verdict.why,
             still_ns: suspect.still_ns,
             limit_ns: suspect.limit_ns,
@@ -224,7 +241,7 @@ impl Place {
         hang.fields.push(("peer", peer));
         match subject {
             Subject::Op(op) => self.tell_op(&mut hang, scene, op),
-            Subject::Call(call) => self.tell_call(&mut hang, call, clock),
+            Subject::Call(call) => Self::tell_call(&mut hang, call, clock),
         }
         if let Some(launch) = subject.launch() {
             hang.details.push(launch_line(launch, scene.launch_state(Some(launch)), clock));
@@ -246,7 +263,6 @@ impl Place {
     fn tell_op(&self, hang: &mut Hang, scene: &Scene<'_>, op: &OpView) {
         let clock = scene.clock;
         let facts = &op.facts;
-        hang.what = format!("{} on {}", self.operation(facts, op.number), self.on_comm(op.comm));
         let sort = [facts.algo, facts.proto].map(|id| self.name(id)).join(" ");
         let sort = Some(sort.trim()).filter(|sort| !sort.is_empty()).unwrap_or("no algorithm told");
         let variant = Some(self.name(facts.variant)).filter(|name| !name.is_empty());
@@ -294,12 +310,7 @@ impl Place {
         hang.fields.push(("proxies", proxies.end()));
     }
 
-    fn tell_call(&self, hang: &mut Hang, call: &Call, clock: Clock) {
-        let func = Some(self.name(call.func)).filter(|name| !name.is_empty());
-        let calls = call.colls + call.p2ps;
-        let more = if calls > 1 { format!(" and {} more calls", calls - 1) } else { String::new() };
-        let func = func.unwrap_or("a call");
-        hang.what = format!("{func}{more} on {}", self.on_comm(call.comm));
+    fn tell_call(hang: &mut Hang, call: &Call, clock: Clock) {
         let graph = if call.graph { ", captured into a CUDA graph" } else { "" };
         let began = seconds(clock.ns_since(call.start));
         hang.details.push(format!("the call began {began} ago{graph}"));
@@ -312,11 +323,11 @@ impl Place {
 }
 
 impl Hang {
-    /// `other` was found with it, and has no report of its own.
-    pub(super) fn and(&mut self, other: &Hang) {
+    /// `other` of `place` was found with it, and has no report of its own.
+    pub(super) fn and(&mut self, place: &Place, other: &Subject) {
         self.others += 1;
         if self.others <= MOST_OTHERS {
-            self.details.push(format!("also stuck: {}", other.what));
+            self.details.push(format!("also stuck: {}", place.what(other)));
         }
     }
 
@@ -514,6 +525,7 @@ fn decimal(ns: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ncclscope_trace::Handle;
 
     #[test]
     fn channels_are_named() {
@@ -527,11 +539,17 @@ mod tests {
     fn hangs_without_a_report_of_their_own_are_named_and_counted() {
         let place = Place::new("h", 7, None);
         let clock = Clock { now: 9, hz: 1 };
-        let other = Hang { what: "AllReduce 9".into(), ..place.blank(0, clock) };
+        let launch = None;
+        let (func, ending, graph) = (StrId::NONE, None, false);
+        let (handle, comm, lane, start, colls, p2ps) = (Handle::NULL, 9, 0, 0, 1, 2);
+        let call = Call { handle, comm, lane, start, colls, p2ps, func, ending, launch, graph };
         let mut hang = place.blank(0, clock);
-        (0..11).for_each(|_| hang.and(&other));
+        (0..11).for_each(|_| hang.and(&place, &Subject::Call(call)));
         let lines = hang.lines();
-        assert_eq!(lines.iter().filter(|line| line.ends_with("stuck: AllReduce 9")).count(), 8);
+        assert_eq!(
+            lines.iter().filter(|line| line.contains("stuck: a call and 2 more")).count(),
+            8
+        );
         assert_eq!(lines.last().unwrap(), "  also stuck: 3 more");
         assert!(hang.json().contains(r#""limit_s":null,"others":11"#), "{}", hang.json());
     }

@@ -10,7 +10,7 @@ use super::seen::StepSeen;
 use ncclscope_analyze::progress::{CommView, ProxyView, Tracker};
 use ncclscope_recorder::board::Counts;
 use ncclscope_trace::progress::{Checkpoints, OpProgress, Progress, Vital, progress_flags};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 /// After so long it is told again that something has not changed, s; each time after twice as long.
 /// Where nothing is in flight, that is no news for longer.
@@ -116,7 +116,7 @@ pub(super) struct Context<'a> {
     pub(super) place: &'a Place,
     pub(super) partial: bool,
     pub(super) lossy: bool,
-    pub(super) is_stuck: &'a dyn Fn(u16) -> bool,
+    pub(super) stuck: HashSet<u16>,
 }
 
 impl Context<'_> {
@@ -186,7 +186,7 @@ impl Context<'_> {
                 | flag(!view.has_kernels, progress_flags::NO_KERNEL)
                 | flag(!view.has_ends, progress_flags::NO_END)
                 | flag(view.ended, progress_flags::ENDED)
-                | flag((self.is_stuck)(view.comm), progress_flags::STUCK),
+                | flag(self.stuck.contains(&view.comm), progress_flags::STUCK),
             age_ms: u32::try_from(age).unwrap_or(u32::MAX),
             api: counts.api,
             enqueued: counts.enqueued,

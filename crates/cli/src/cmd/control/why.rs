@@ -25,6 +25,8 @@ struct Waiting {
     pid: u32,
     /// Operations and calls in flight, the oldest of each communicator.
     in_flight: Vec<Value>,
+    /// How many more there are.
+    more: u64,
     /// What hangs its watchdog cannot see, and why.
     blind: Vec<String>,
 }
@@ -34,8 +36,8 @@ pub(super) fn tell(chosen: &[Process], format: Format) -> Result<ExitCode, Failu
     let mut processes = Vec::new();
     for process in chosen {
         match process.why() {
-            Ok((in_flight, blind)) => {
-                processes.push(Waiting { pid: process.pid, in_flight, blind });
+            Ok((in_flight, more, blind)) => {
+                processes.push(Waiting { pid: process.pid, in_flight, more, blind });
             }
             Err(problem) => warn(problem),
         }
@@ -60,6 +62,9 @@ fn print(process: &Waiting) -> io::Result<()> {
     for hang in &process.in_flight {
         let lines = hang["text"].as_array().into_iter().flatten().filter_map(Value::as_str);
         lines.into_iter().try_for_each(|line| writeln!(out, "{line}"))?;
+    }
+    if process.more > 0 {
+        writeln!(out, "pid {}: {} more are in flight", process.pid, process.more)?;
     }
     for line in &process.blind {
         writeln!(out, "pid {}: {line}", process.pid)?;

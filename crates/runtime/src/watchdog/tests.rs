@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The watchdog where much hangs at once: what it does grows with what there is, and not with its
+//! square.
+
+use super::*;
+use ncclscope_trace::record::Coll;
+use ncclscope_trace::{Detail, Record, Start};
+use std::cell::Cell;
+use std::time::Instant;
+
+thread_local! {
+    /// How often something was described, which takes time for all that is in flight.
+    pub(super) static DESCRIBED: Cell<usize> = const { Cell::new(0) };
+}
+
+const HZ: u64 = 1_000_000_000;
+/// When all begins: ticks.
+const BEGIN: u64 = 5 * HZ;
+
+/// On each of `comms` communicators an operation that is over, and `depth` that hang.
+fn hung(comms: u16, depth: u64) -> Watchdog {
+    let limit = Some(Duration::from_secs(1));
+    let mut watchdog = Watchdog::new(Place::new("h", 7, None), limit, HangActions::default());
+    for comm in 0..comms {
+        watchdog.comm(&Comm { index: comm, hash: comm.into(), ranks: 2, ..Comm::default() });
+        for number in 0..=depth {
+            let ticks = if number == 0 { 1 } else { BEGIN };
+            let of = |kind| Handle::value(1, kind, 0, u64::from(comm) * (depth + 1) + number);
+            let (op, kernel) = (of(EventKind::Coll), of(EventKind::KernelCh));
+            let mut put = |handle, parent, detail| {
+                let start = Start { ticks, comm, handle, parent, detail };
+                watchdog.words(0, start.pack().words());
+            };
+            put(op, Handle::NULL, Detail::Coll(Coll { count: 1, channels: 1, ..Coll::default() }));
+            put(kernel, op, Detail::KernelCh { channel: 0, ptimer: 0 });
+            watchdog.words(0, Record::stop(ticks, op).words());
+            if number == 0 {
+                watchdog.words(0, Record::stop(ticks, kernel).words());
+            }
+        }
+    }
+    watchdog
+}
+
+/// Looks, so many half seconds after all began.
+fn look(watchdog: &mut Watchdog, halves: u64) -> Found {
+    let clock = Clock { now: BEGIN + halves * HZ / 2, hz: HZ };
+    watchdog.seen.tick(clock.now);
+    let outside = Outside { is_live: &|_| false, fate: &|_| Fate::Unknown };
+    watchdog.detector.look(clock, watchdog.seen, &outside);
+    let mut found = Found::default();
+    watchdog.recover(clock, &mut found);
+    let limit = watchdog.limit_ns.unwrap_or(u64::MAX);
+    let suspects = watchdog.detector.suspects(clock, limit, BEFORE_NS);
+    watchdog.fire(suspects, clock, &[], &mut found);
+    watchdog.tell_vitals(clock, &[], &mut found);
+    found
+}
+
+fn why(watchdog: &mut Watchdog) -> Why {
+    watchdog.waits_for((Clock { now: BEGIN + 4 * HZ, hz: HZ }, &[]), 48 << 10)
+}
+
+#[test]
+fn of_thousands_that_hang_only_those_are_described_that_are_told() {
+    let mut watchdog = hung(2000, 2);
+    let hangs: Vec<Hang> = (0..8).flat_map(|halves| look(&mut watchdog, halves).hangs).collect();
+    assert_eq!((hangs.len(), watchdog.detector.count()), (MOST_AT_ONCE, 2000));
+    let lines = hangs[MOST_AT_ONCE - 1].lines();
+    assert_eq!(lines.last().unwrap(), "  also stuck: 1984 more", "{lines:?}");
+    let named = lines.iter().filter(|line| line.contains("also stuck: operation 2 ("));
+    assert_eq!(named.count(), 8, "{lines:?}");
+    assert_eq!(DESCRIBED.replace(0), MOST_AT_ONCE);
+    let why = why(&mut watchdog);
+    assert!((10..200).contains(&why.hangs.len()), "{}", why.hangs.len());
+    assert_eq!((why.count, DESCRIBED.get()), (2000, why.hangs.len() + 1), "and how many more");
+}
+
+#[test]
+#[ignore = "a measurement: cargo test -p ncclscope-runtime --release -- --ignored --nocapture hung"]
+fn what_a_look_takes_where_much_is_hung() {
+    for (comms, depth) in [(1, 1), (2000, 1), (4000, 1), (128, 50), (300, 20)] {
+        let mut watchdog = hung(comms, depth);
+        let looks = (0..8).map(|halves| {
+            let begun = Instant::now();
+            look(&mut watchdog, halves);
+            begun.elapsed()
+        });
+        let longest = looks.max().unwrap();
+        let begun = Instant::now();
+        let why = why(&mut watchdog);
+        let took = begun.elapsed();
+        println!("{comms} x {depth}: longest look {longest:?}, why {took:?} of {}", why.count);
+    }
+}
