@@ -5,6 +5,7 @@ beside it."""
 import ctypes
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -26,6 +27,16 @@ def python(*args: str, **env: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
+def made_up_plugin() -> bytes:
+    """What passes for a plugin as long as nothing loads it."""
+    symbol = b"\0ncclProfiler_v1\0"
+    with open(sys.executable, "rb") as own:
+        head = own.read(32)
+    sizes = struct.pack("=QQIHHHHHH", 64, 0, 0, 64, 56, 1, 64, 0, 0)
+    length = 64 + 56 + len(symbol)
+    return head + sizes + struct.pack("=IIQQQQQQ", 1, 5, 0, 0, 0, length, length, 4096) + symbol
+
+
 class Finding(unittest.TestCase):
     def test_the_variable_names_the_plugin(self) -> None:
         self.assertEqual(ncclscope.plugin_path(), Path(PLUGIN))
@@ -33,12 +44,33 @@ class Finding(unittest.TestCase):
             with self.assertRaisesRegex(ncclscope.Error, "/nowhere.so, which is no file"):
                 ncclscope.plugin_path()
 
+    def test_what_is_no_whole_plugin_of_this_machine_is_refused(self) -> None:
+        whole = made_up_plugin()
+        other = whole[:18] + b"\xf3" + whole[19:]
+        cases = (
+            (whole[:-1], f"is cut off after {len(whole) - 1} of {len(whole)} bytes"),
+            (whole[:70], "is cut off after 70 of 120 bytes"),
+            (whole.replace(b"ncclProfiler", b"snd_pcm_open"), "is no NCCL profiler plugin"),
+            (other, "is for another kind of machine"),
+            (b"#!/bin/sh\n" * 9, "is no shared library"),
+            (b"", "is no shared library"),
+        )
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder, "plugin.so")
+            for data, says in cases:
+                file.write_bytes(data)
+                for what in ("--env", "--plugin-path"):
+                    done = python("-m", "ncclscope", what, NCCLSCOPE_PLUGIN=str(file))
+                    self.assertEqual((done.returncode, done.stdout), (4, ""))
+                    self.assertIn(f"{file}, the plugin, {says}", done.stderr)
+
     def test_it_lies_beside_the_tool_on_path(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             (tool, plugin) = (Path(folder, "bin/ncclscope"), Path(folder, "lib", _plugin.NAMES[0]))
             for file in (tool, plugin):
                 file.parent.mkdir()
-                file.touch(mode=0o755)
+                file.write_bytes(made_up_plugin())
+                file.chmod(0o755)
             where = {"PATH": f"{tool.parent}:{os.environ['PATH']}", "NCCLSCOPE_PLUGIN": ""}
             with mock.patch.dict(os.environ, where):
                 self.assertEqual(ncclscope.plugin_path().resolve(), plugin.resolve())
@@ -66,7 +98,7 @@ class Loading(unittest.TestCase):
     def of(self, folder: Path, name: str = _plugin.NAMES[0], **env: str) -> tuple[str, str]:
         folder.mkdir(exist_ok=True)
         plugin = folder / name
-        plugin.touch()
+        plugin.write_bytes(made_up_plugin())
         script = (
             'eval "$($0 -m ncclscope --env)"; '
             'printf "%s|%s" "$NCCL_PROFILER_PLUGIN" "$LD_LIBRARY_PATH"'

@@ -31,6 +31,8 @@ const VALUE_MAX: usize = 254;
 /// What to set.
 #[derive(Debug)]
 pub(crate) struct Loading {
+    /// The plugin itself.
+    pub(crate) path: PathBuf,
     /// The value of `NCCL_PROFILER_PLUGIN`.
     pub(crate) plugin: OsString,
     /// The folder that `LD_LIBRARY_PATH` begins with; none where the value is a path.
@@ -64,6 +66,7 @@ impl Loading {
     /// For the plugin at `path`, an absolute one.
     pub(crate) fn of(path: &Path) -> Result<Loading, Failure> {
         let named = |folder, name: &OsStr| Loading {
+            path: path.to_owned(),
             plugin: name.to_owned(),
             folder: Some(folder),
             chain: None,
@@ -85,7 +88,7 @@ impl Loading {
                  {NAME} to a shorter path and name it in NCCLSCOPE_PLUGIN"
             )));
         }
-        Ok(Loading { plugin: path.into(), folder: None, chain: None })
+        Ok(Loading { path: path.into(), plugin: path.into(), folder: None, chain: None })
     }
 
     /// Every variable with the value that it gets here.

@@ -4,10 +4,14 @@ Finds the plugin: `NCCLSCOPE_PLUGIN`, beside this executable, in `../lib`, or in
 Python package has it.
 
 Cargo names the library `libnccl_profiler_ncclscope.so`; NCCL finds a plugin by a name with dashes.
-Where only Cargo's is there, or it is newer, the other name is made beside it.
+Where only Cargo's is there, or it is newer, the other name is made beside it. What is found is
+looked at first: the loader maps what the headers say, and a file that ends before it kills the job.
 */
 
+mod elf;
+
 use crate::failure::Failure;
+use crate::nccl::find_all;
 use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -18,11 +22,23 @@ pub(crate) const NAME: &str = "libnccl-profiler-ncclscope.so";
 /// What Cargo calls it.
 pub(crate) const CARGO_NAME: &str = "libnccl_profiler_ncclscope.so";
 
-/// The plugin's absolute path.
+/// The absolute path of the plugin, a whole one for this machine.
 pub(crate) fn find() -> Result<PathBuf, Failure> {
     let path = locate()?;
-    std::path::absolute(&path)
-        .map_err(|e| Failure::environment(format!("cannot use {}: {e}", path.display())))
+    let path = std::path::absolute(&path)
+        .map_err(|e| Failure::environment(format!("cannot use {}: {e}", path.display())))?;
+    match elf::fault(&path) {
+        Some(fault) => {
+            Err(Failure::environment(format!("{}, the plugin, {fault}", path.display())))
+        }
+        None => Ok(path),
+    }
+}
+
+/// Whether the file at `path` is ncclscope's plugin, and not another tool's.
+pub(crate) fn is_ours(path: &Path) -> bool {
+    let found = find_all(path, &[b"\0ncclscope_version\0".to_vec()]).unwrap_or_default();
+    found.iter().all(Option::is_some)
 }
 
 fn locate() -> Result<PathBuf, Failure> {

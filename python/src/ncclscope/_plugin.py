@@ -10,6 +10,8 @@ import shutil
 from pathlib import Path
 from typing import Any, Callable, Optional, Union
 
+from . import _elf
+
 #: Nothing is recorded in this process.
 OFF = 1
 #: An argument makes no sense.
@@ -52,7 +54,11 @@ def plugin_path() -> Path:
             f"cannot find {NAMES[0]}: install a wheel that has it, put ncclscope on PATH, or name "
             "the file in NCCLSCOPE_PLUGIN",
         )
-    return Path(os.path.abspath(found))
+    found = Path(os.path.abspath(found))
+    fault = _elf.fault(found)
+    if fault is not None:
+        raise Error(SYSTEM, f"{found}, the plugin, {fault}")
+    return found
 
 
 def _places() -> list[list[Path]]:

@@ -15,7 +15,6 @@ use crate::cmd::report;
 use crate::failure::{ENVIRONMENT, Failure, tell, warn};
 use crate::input::{Input, recordings_in};
 use crate::loading::Loading;
-use crate::plugin;
 use crate::time::Moment;
 use ncclscope_trace::Recording;
 use ncclscope_trace::lanes_file::{self, Adopted};
@@ -126,7 +125,7 @@ fn execute(
     match command.spawn() {
         Ok(mut child) => {
             pass_on(signals, &child);
-            let watch = Watch::start(plugin::find()?, directory.to_owned());
+            let watch = Watch::start(loading.path.clone(), directory.to_owned());
             let status = child.wait();
             let seen = watch.end();
             let code = status.map(code_of);

@@ -73,7 +73,9 @@ pub(crate) fn checks(args: &Doctor) -> Vec<Check> {
 fn plugin_checks() -> Vec<Check> {
     let path = match plugin::find() {
         Ok(path) => path,
-        Err(failure) => return vec![Check::fail("plugin", failure.text(), "install the plugin")],
+        Err(failure) => {
+            return vec![Check::fail("plugin", failure.text(), "install the plugin anew")];
+        }
     };
     let mut checks = vec![Check::ok("plugin", path.display().to_string())];
     checks.push(loading::own(&path));

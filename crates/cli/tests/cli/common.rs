@@ -19,6 +19,39 @@ pub(crate) fn tool() -> Command {
     command
 }
 
+/// What passes for a plugin as long as nothing loads it: the headers of a library with one segment,
+/// and the names of symbols.
+pub(crate) fn plugin_file(symbols: &[&str]) -> Vec<u8> {
+    let names: String = symbols.iter().map(|name| format!("\0{name}")).collect();
+    let length = 64 + 56 + names.len() as u64 + 1;
+    let machine: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
+    let mut bytes = b"\x7fELF\x02\x01\x01".to_vec();
+    bytes.resize(16, 0);
+    bytes.extend([3, machine].iter().flat_map(|half| half.to_le_bytes()));
+    bytes.extend(1_u32.to_le_bytes());
+    // No entry, program headers behind this one, no sections.
+    bytes.extend([0_u64, 64, 0].iter().flat_map(|word| word.to_le_bytes()));
+    bytes.extend(0_u32.to_le_bytes());
+    bytes.extend([64_u16, 56, 1, 64, 0, 0].iter().flat_map(|half| half.to_le_bytes()));
+    bytes.extend([1_u32, 5].iter().flat_map(|word| word.to_le_bytes()));
+    let segment = [0, 0, 0, length, length, 0x1000];
+    bytes.extend(segment.iter().flat_map(|word: &u64| word.to_le_bytes()));
+    bytes.extend(names.bytes().chain([0]));
+    bytes
+}
+
+/// The symbols of a plugin of this release that the tool looks at.
+pub(crate) const SYMBOLS: [&str; 8] = [
+    "ncclProfiler_v1",
+    "ncclProfiler_v2",
+    "ncclProfiler_v3",
+    "ncclProfiler_v4",
+    "ncclProfiler_v5",
+    "ncclProfiler_v6",
+    "ncclProfiler_v7",
+    "ncclscope_version",
+];
+
 /// Runs the tool to its end.
 pub(crate) fn ncclscope(args: &[&str]) -> Outcome {
     Outcome::of(tool().args(args))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `ncclscope doctor` on made-up installations.
 
-use crate::common::{Outcome, Run, tool};
+use crate::common::{Outcome, Run, SYMBOLS, plugin_file, tool};
 use ncclscope_analyze::simulate::{API, Call};
 use ncclscope_trace::EventKind;
 use serde_json::Value;
@@ -16,8 +16,7 @@ impl Place {
     /// A plugin with all symbols, and NCCL 2.28.9.
     fn new() -> Place {
         let place = Place { dir: tempfile::tempdir().unwrap() };
-        let names: Vec<String> = (1..=7).map(|v| format!("ncclProfiler_v{v}\0")).collect();
-        std::fs::write(place.plugin(), format!("\0{}", names.concat())).unwrap();
+        std::fs::write(place.plugin(), plugin_file(&SYMBOLS)).unwrap();
         std::fs::write(place.nccl(), "\0NCCL version 2.28.9+cuda12.9\0").unwrap();
         place
     }
@@ -70,7 +69,7 @@ fn json(command: &mut Command, code: i32) -> impl Fn(&str) -> (String, String) +
 #[test]
 fn what_is_wrong_fails_with_code_4() {
     let place = Place::new();
-    std::fs::write(place.plugin(), "\0ncclProfiler_v3\0").unwrap();
+    std::fs::write(place.plugin(), plugin_file(&["ncclProfiler_v3"])).unwrap();
     std::fs::write(place.nccl(), "NCCL version 2.22.3+cuda12.5\0").unwrap();
     let check = json(place.tool().env("NCCLSCOPE_RINGMB", "3"), 4);
     let (status, text) = check("plugin symbols");

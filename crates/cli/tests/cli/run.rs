@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `ncclscope run`, `env` and `plugin-path`, with a file that stands for the plugin.
 
-use crate::common::{Outcome, Run, tool};
+use crate::common::{Outcome, Run, SYMBOLS, plugin_file, tool};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ impl Place {
     fn new() -> Place {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("lib")).unwrap();
-        std::fs::write(dir.path().join(PLUGIN), "not loaded by these tests").unwrap();
+        std::fs::write(dir.path().join(PLUGIN), plugin_file(&SYMBOLS)).unwrap();
         Place { dir }
     }
 
@@ -96,6 +96,36 @@ fn endings_are_those_of_a_shell() {
     assert!(refused.stderr.contains("cannot write /proc/x"), "{refused:#?}");
 }
 
+/// Of half a file the loader would map pages that the file does not have, and each rank would die of it.
+#[test]
+fn what_is_no_whole_plugin_of_this_machine_is_refused() {
+    let place = Place::new();
+    let whole = plugin_file(&SYMBOLS);
+    let mut other = whole.clone();
+    other[18] = 0xf3;
+    let cases = [
+        (whole[..whole.len() - 1].to_vec(), "is cut off after"),
+        (whole[..70].to_vec(), "is cut off after 70 of 120 bytes: copy it again"),
+        (other, "is for ELF machine 243, and this machine is "),
+        (plugin_file(&["snd_pcm_open"]), "is no NCCL profiler plugin"),
+        (b"#!/bin/sh\necho\n".to_vec(), "is no shared library"),
+    ];
+    for (bytes, says) in cases {
+        std::fs::write(place.file(PLUGIN), bytes).unwrap();
+        for args in [&["run", "-o", "d", "--", "true"][..], &["env"], &["plugin-path"]] {
+            let outcome = place.run(args).ends_with(4);
+            let [line] = outcome.stderr.lines().collect::<Vec<_>>()[..] else {
+                panic!("{outcome:#?}")
+            };
+            assert!(line.contains(says) && outcome.stdout.is_empty(), "{outcome:#?}");
+            assert!(!place.file("d").exists());
+        }
+        let doctor = place.run(&["doctor", "--nccl", "/absent"]).ends_with(4).stdout;
+        let line = doctor.lines().find(|line| line.contains(says));
+        assert!(line.is_some_and(|line| line.starts_with("FAIL")), "{doctor}");
+    }
+}
+
 /// Starts a command that says `ready` and reports the signal it got; sends `signal` to the tool.
 fn signalled(signal: &str, also_command: bool) -> Option<i32> {
     let place = Place::new();
@@ -160,7 +190,7 @@ fn the_tool_of_a_wheel_finds_the_plugin_above_it() {
     std::fs::remove_dir_all(place.file("lib")).unwrap();
     std::fs::create_dir(place.file("bin")).unwrap();
     std::fs::copy(env!("CARGO_BIN_EXE_ncclscope"), &tool).unwrap();
-    std::fs::write(&plugin, "").unwrap();
+    std::fs::write(&plugin, plugin_file(&SYMBOLS)).unwrap();
     let outcome = Outcome::of(Command::new(tool).arg("plugin-path").env_remove("NCCLSCOPE_PLUGIN"));
     let path = outcome.ends_with(0).stdout;
     assert_eq!(std::fs::canonicalize(path.trim_end()).unwrap(), plugin);
@@ -192,7 +222,7 @@ fn where_the_folder_cannot_be_listed_the_plugin_gets_one_of_its_own() {
         let folder = place.file(folder);
         std::fs::create_dir_all(&folder).unwrap();
         let plugin = folder.join(name);
-        std::fs::write(&plugin, "").unwrap();
+        std::fs::write(&plugin, plugin_file(&SYMBOLS)).unwrap();
         if let Some(other) = other {
             std::fs::write(folder.join(other), "").unwrap();
         }
@@ -206,7 +236,7 @@ fn where_the_folder_cannot_be_listed_the_plugin_gets_one_of_its_own() {
     let plain = place.file("with a space");
     std::fs::create_dir(&plain).unwrap();
     let plugin = plain.join("libnccl_profiler_ncclscope.so");
-    std::fs::write(&plugin, "").unwrap();
+    std::fs::write(&plugin, plugin_file(&SYMBOLS)).unwrap();
     let (value, folder, said) = loading(&place, &plugin);
     assert_eq!((&*value, &*folder), ("libnccl_profiler_ncclscope.so", plain.to_str().unwrap()));
     assert_eq!(said, "");
@@ -217,14 +247,14 @@ fn without_a_place_for_that_the_path_is_given_and_said() {
     let place = Place::new();
     std::fs::write(place.file("cache"), "in the way").unwrap();
     let plugin = place.file("plugin.so");
-    std::fs::write(&plugin, "").unwrap();
+    std::fs::write(&plugin, plugin_file(&SYMBOLS)).unwrap();
     let (value, folder, said) = loading(&place, &plugin);
     assert_eq!((&*value, &*folder), (plugin.to_str().unwrap(), ""));
     assert!(said.contains("a path, which 2.27.3 does not load"), "{said}");
     let deep = place.file(&format!("{}/{}", "d".repeat(150), "e".repeat(150)));
     std::fs::create_dir_all(&deep).unwrap();
     let plugin = deep.join("plugin.so");
-    std::fs::write(&plugin, "").unwrap();
+    std::fs::write(&plugin, plugin_file(&SYMBOLS)).unwrap();
     let outcome = Outcome::of(place.tool(&["env"]).env("NCCLSCOPE_PLUGIN", &plugin));
     assert!(outcome.ends_with(4).stderr.contains("NCCL cuts it at 254"));
 }
@@ -264,20 +294,25 @@ fn a_link_has_the_name_that_nccl_looks_for_without_a_variable() {
     assert!(outcome.stderr.contains("is there and is not a link to ncclscope"), "{outcome:#?}");
 }
 
-/// A command that has a libnccl of some release in memory, and what the tool says at its end.
-fn why(place: &Place, release: &str, script: &str, more: &[(&str, &str)]) -> String {
-    // Any library will do that this test has; what is behind its end is not looked at.
+/// A library with these words in it. Any will do that this test has; what is behind its end is not
+/// looked at.
+fn library(words: &str) -> Vec<u8> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let any = maps.lines().find_map(|line| {
         line.find("/").map(|at| &line[at..]).filter(|path| path.contains("libgcc_s.so"))
     });
     let mut bytes = std::fs::read(any.expect("a Rust program has libgcc")).unwrap();
-    bytes.extend(format!("\0NCCL version {release}+cuda12.9\0").bytes());
-    let library = place.file("libnccl.so.2");
-    std::fs::write(&library, bytes).unwrap();
+    bytes.extend(format!("\0{words}\0").bytes());
+    bytes
+}
+
+/// A command that has a libnccl of some release in memory, and what the tool says at its end.
+fn why(place: &Place, release: &str, script: &str, more: &[(&str, &str)]) -> String {
+    let nccl = place.file("libnccl.so.2");
+    std::fs::write(&nccl, library(&format!("NCCL version {release}+cuda12.9"))).unwrap();
     let directory =
         place.file(&format!("run{}", std::fs::read_dir(place.dir.path()).unwrap().count()));
-    let script = format!("LD_PRELOAD={} {script}", library.display());
+    let script = format!("export LD_PRELOAD={}; {script}", nccl.display());
     let args = ["run", "-o", directory.to_str().unwrap(), "--", "sh", "-c", &script];
     let outcome = Outcome::of(place.tool(&args).envs(more.iter().copied())).ends_with(0);
     let [line] = outcome.stderr.lines().collect::<Vec<_>>()[..] else { panic!("{outcome:#?}") };
@@ -300,6 +335,11 @@ fn why_there_is_no_recording_is_said_in_one_line() {
     assert!(said.contains("LD_LIBRARY_PATH lost ") && said.ends_with("/lib"), "{said}");
     let said = why(&place, "2.30.7", "sleep 1.2", &[("NCCLSCOPE_MODE", "off")]);
     assert_eq!(said, "NCCLSCOPE_MODE is off");
+    // Another tool's plugin, which the user named as ours.
+    std::fs::write(place.file(PLUGIN), library("ncclProfiler_v3")).unwrap();
+    let script = format!("LD_PRELOAD=\"$LD_PRELOAD {}\" sleep 1.2", place.file(PLUGIN).display());
+    let said = why(&place, "2.30.7", &script, &[]);
+    assert!(said.ends_with(&format!("{PLUGIN}, which is not ncclscope's plugin")), "{said}");
 }
 
 #[test]

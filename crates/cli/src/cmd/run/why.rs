@@ -4,6 +4,7 @@
 use super::watch::Seen;
 use crate::loading::{LIBRARY_PATH, Loading, PLUGIN};
 use crate::nccl::Release;
+use crate::plugin;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
@@ -66,6 +67,10 @@ impl Case<'_> {
             }
             _ if is_off(seen.environment.get("NCCLSCOPE_MODE").map(String::as_str)) => {
                 format!("{name} (pid {pid}) has NCCLSCOPE_MODE=off")
+            }
+            _ if !plugin::is_ours(&self.loading.path) => {
+                let path = self.loading.path.display();
+                format!("{name} (pid {pid}) loaded {path}, which is not ncclscope's plugin")
             }
             _ => format!("{name} (pid {pid}) loaded the plugin, and what that said is above"),
         }

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Whether a file is a whole profiler plugin for this machine.
+
+use crate::nccl::find_all;
+use object::Endianness;
+use object::elf::{EM_AARCH64, EM_X86_64, FileHeader64, Machine, PT_LOAD};
+use object::read::elf::{FileHeader, ProgramHeader};
+use object::read::{ReadCache, ReadRef};
+use std::fs::File;
+use std::path::Path;
+
+/// What this program runs on, as ELF numbers it (`e_machine`).
+const MACHINE: Machine = if cfg!(target_arch = "aarch64") { EM_AARCH64 } else { EM_X86_64 };
+
+/// What is wrong with the file, as the end of a sentence about it.
+pub(super) fn fault(path: &Path) -> Option<String> {
+    fault_of_headers(path).err().or_else(|| match find_all(path, &[b"\0ncclProfiler_v".to_vec()]) {
+        Err(error) => Some(format!("cannot be read: {error}")),
+        Ok(found) if found.iter().flatten().all(String::is_empty) => {
+            Some("is no NCCL profiler plugin: it has no symbol ncclProfiler_v1 to _v7".into())
+        }
+        Ok(_) => None,
+    })
+}
+
+fn fault_of_headers(path: &Path) -> Result<(), String> {
+    let read = |error| format!("cannot be read: {error}");
+    let file = File::open(path).map_err(read)?;
+    let length = file.metadata().map_err(read)?.len();
+    let cut = |end: u64| format!("is cut off after {length} of {end} bytes: copy it again");
+    let cache = ReadCache::new(file);
+    let data = &cache;
+    let header = FileHeader64::<Endianness>::parse(data)
+        .map_err(|_| "is no shared library: it has no 64-bit ELF header".to_owned())?;
+    let broken = |error: object::Error| format!("is broken: {error}");
+    let endian = header.endian().map_err(broken)?;
+    let machine = header.e_machine(endian);
+    if machine != MACHINE {
+        return Err(format!("is for {}, and this machine is {}", name(machine), name(MACHINE)));
+    }
+    let segments = header.program_headers(endian, data).map_err(|_| cut(after(header, endian)))?;
+    let loaded = segments.iter().filter(|segment| segment.p_type(endian) == PT_LOAD);
+    let ends = loaded.map(|it| it.p_offset(endian).saturating_add(it.p_filesz(endian)));
+    match ends.max() {
+        Some(end) if end > data.len().unwrap_or_default() => Err(cut(end)),
+        Some(_) => Ok(()),
+        None => Err("is no shared library: the loader would load nothing of it".into()),
+    }
+}
+
+/// The end of the program headers: a whole file has as many bytes.
+fn after(header: &FileHeader64<Endianness>, endian: Endianness) -> u64 {
+    let size = u64::from(header.e_phentsize(endian)) * u64::from(header.e_phnum(endian));
+    header.e_phoff(endian).saturating_add(size)
+}
+
+fn name(machine: Machine) -> String {
+    match machine {
+        EM_X86_64 => "x86-64".into(),
+        EM_AARCH64 => "aarch64".into(),
+        other => format!("ELF machine {}", other.0),
+    }
+}

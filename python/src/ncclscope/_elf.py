@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a file is a whole profiler plugin for this machine. The loader maps what the headers say,
+and a file that ends before it kills the job."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from pathlib import Path
+from typing import Optional
+
+_LOAD = 1
+
+
+def fault(path: Path) -> Optional[str]:
+    """What is wrong with the file, as the end of a sentence about it."""
+    try:
+        with open(path, "rb") as file, open("/proc/self/exe", "rb") as own:
+            length = os.fstat(file.fileno()).st_size
+            if length < 64:
+                return "is no shared library: it has no ELF header"
+            with mmap.mmap(file.fileno(), length, access=mmap.ACCESS_READ) as data:
+                return _fault_of(data, length, own.read(20))
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+
+
+def _fault_of(data: mmap.mmap, length: int, own: bytes) -> Optional[str]:
+    if data[:4] != own[:4]:
+        return "is no shared library: it has no ELF header"
+    # The width, the order of bytes, and the machine.
+    if (data[4:6], data[18:20]) != (own[4:6], own[18:20]):
+        return "is for another kind of machine than this one"
+    (start,) = struct.unpack_from("=Q", data, 32)
+    size, count = struct.unpack_from("=HH", data, 54)
+    end = start + size * count
+    if end <= length and size >= 40:
+        headers = (struct.unpack_from("=IIQQQQ", data, start + i * size) for i in range(count))
+        ends = [at + bytes_ for kind, _, at, _, _, bytes_ in headers if kind == _LOAD]
+        if not ends:
+            return "is no shared library: the loader would load nothing of it"
+        end = max(ends)
+    if end > length:
+        return f"is cut off after {length} of {end} bytes: copy it again"
+    if data.find(b"\0ncclProfiler_v") < 0:
+        return "is no NCCL profiler plugin: it has no symbol ncclProfiler_v1 to _v7"
+    return None
