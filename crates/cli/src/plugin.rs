@@ -10,6 +10,8 @@ looked at first: the loader maps what the headers say, and a file that ends befo
 
 mod elf;
 
+pub(crate) use elf::fault;
+
 use crate::failure::Failure;
 use crate::nccl::find_all;
 use std::fs::Metadata;
@@ -27,7 +29,7 @@ pub(crate) fn find() -> Result<PathBuf, Failure> {
     let path = locate()?;
     let path = std::path::absolute(&path)
         .map_err(|e| Failure::environment(format!("cannot use {}: {e}", path.display())))?;
-    match elf::fault(&path) {
+    match fault(&path) {
         Some(fault) => {
             Err(Failure::environment(format!("{}, the plugin, {fault}", path.display())))
         }

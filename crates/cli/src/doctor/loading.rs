@@ -5,6 +5,7 @@ use super::Check;
 use super::nccl::Library;
 use crate::loading::{LIBRARY_PATH, Loading, PLUGIN, is_static};
 use crate::nccl::Release;
+use crate::plugin;
 use std::path::Path;
 
 /// What sets both variables for every release.
@@ -33,10 +34,20 @@ pub(super) fn checks(libraries: &[Library]) -> Vec<Check> {
     let folders = std::env::var_os(LIBRARY_PATH).unwrap_or_default();
     let is_there = |name: &str| match name.contains('/') {
         true => Path::new(name).is_file(),
-        false => std::env::split_paths(&folders).any(|folder| folder.join(name).is_file()),
+        // Beside the plugin the tool may lie, which has the short name.
+        false => std::env::split_paths(&folders).any(|folder| {
+            let file = folder.join(name);
+            file.is_file() && plugin::fault(&file).is_none()
+        }),
     };
     if let Some(check) = value_alone(&value) {
         return vec![check];
+    }
+    if is_there(&value)
+        && value.contains('/')
+        && let Some(fault) = plugin::fault(Path::new(&value))
+    {
+        return vec![Check::fail(PLUGIN, format!("{value} {fault}"), MEND)];
     }
     let releases: Vec<&Release> = libraries.iter().filter_map(Library::release).collect();
     let wrong = releases.iter().filter_map(|release| of_release(&value, release, is_there));
@@ -75,6 +86,11 @@ fn of_release(value: &str, release: &Release, is_there: impl Fn(&str) -> bool) -
         let detail = format!("is a path, and NCCL {text} would load {}", asks.join(", "));
         return Some(Check::fail(PLUGIN, detail, MEND));
     }
+    let is_short = !value.contains('/') && !value.contains(".so");
+    if is_short && asks.iter().all(|name| name == value) {
+        let detail = format!("is a short name, and NCCL {text} puts nothing before it");
+        return Some(Check::fail(PLUGIN, detail, MEND));
+    }
     Some(absent(value, &asks.join(" or ")))
 }
 
@@ -105,6 +121,9 @@ mod tests {
         let missing = says("2.27.7", "/a/libx.so", false).unwrap();
         assert_eq!(missing, (Status::Fail, "/a/libx.so is missing".into()));
         assert_eq!(says("2.27.3", "libx.so", true), None);
+        let (status, text) = says("2.25.1", "ncclscope", false).unwrap();
+        let name = "is a short name, and NCCL 2.25.1 puts nothing before it";
+        assert_eq!((status, &*text), (Status::Fail, name));
         let (status, text) = says("2.30.7", "x", false).unwrap();
         assert_eq!(status, Status::Warn);
         assert!(text.starts_with("x or libnccl-profiler-x.so is in no folder"), "{text}");

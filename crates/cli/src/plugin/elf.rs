@@ -3,7 +3,7 @@
 
 use crate::nccl::find_all;
 use object::Endianness;
-use object::elf::{EM_AARCH64, EM_X86_64, FileHeader64, Machine, PT_LOAD};
+use object::elf::{EM_AARCH64, EM_X86_64, FileHeader64, Machine, PT_INTERP, PT_LOAD};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::read::{ReadCache, ReadRef};
 use std::fs::File;
@@ -13,17 +13,24 @@ use std::path::Path;
 const MACHINE: Machine = if cfg!(target_arch = "aarch64") { EM_AARCH64 } else { EM_X86_64 };
 
 /// What is wrong with the file, as the end of a sentence about it.
-pub(super) fn fault(path: &Path) -> Option<String> {
-    fault_of_headers(path).err().or_else(|| match find_all(path, &[b"\0ncclProfiler_v".to_vec()]) {
+pub(crate) fn fault(path: &Path) -> Option<String> {
+    let is_program = match fault_of_headers(path) {
+        Ok(is_program) => is_program,
+        Err(fault) => return Some(fault),
+    };
+    match find_all(path, &[b"\0ncclProfiler_v".to_vec()]) {
         Err(error) => Some(format!("cannot be read: {error}")),
         Ok(found) if found.iter().flatten().all(String::is_empty) => {
             Some("is no NCCL profiler plugin: it has no symbol ncclProfiler_v1 to _v7".into())
         }
+        // The tool, which knows those names, may lie beside the plugin.
+        Ok(_) if is_program => Some("is no NCCL profiler plugin: it is a program".into()),
         Ok(_) => None,
-    })
+    }
 }
 
-fn fault_of_headers(path: &Path) -> Result<(), String> {
+/// What is wrong with the headers, or whether they are a program's.
+fn fault_of_headers(path: &Path) -> Result<bool, String> {
     let read = |error| format!("cannot be read: {error}");
     let file = File::open(path).map_err(read)?;
     let length = file.metadata().map_err(read)?.len();
@@ -43,7 +50,7 @@ fn fault_of_headers(path: &Path) -> Result<(), String> {
     let ends = loaded.map(|it| it.p_offset(endian).saturating_add(it.p_filesz(endian)));
     match ends.max() {
         Some(end) if end > data.len().unwrap_or_default() => Err(cut(end)),
-        Some(_) => Ok(()),
+        Some(_) => Ok(segments.iter().any(|segment| segment.p_type(endian) == PT_INTERP)),
         None => Err("is no shared library: the loader would load nothing of it".into()),
     }
 }

@@ -115,14 +115,37 @@ fn a_release_that_takes_no_path_is_a_failure_where_one_is_given() {
     let (status, text) = of(plugin.to_str().unwrap(), 4);
     assert!(status == "fail" && text.contains("is a path, and NCCL 2.27.3"), "{text}");
     assert!(text.contains("eval \"$(ncclscope env)\""), "{text}");
-    std::fs::write(place.dir.path().join("libx.so"), "").unwrap();
+    std::fs::write(place.dir.path().join("libx.so"), plugin_file(&SYMBOLS)).unwrap();
     assert_eq!(of("libx.so", 0), ("ok".into(), "libx.so ".into()));
+    std::fs::write(place.dir.path().join("cut.so"), &plugin_file(&SYMBOLS)[..150]).unwrap();
+    let (status, text) = of(place.dir.path().join("cut.so").to_str().unwrap(), 4);
+    assert!(status == "fail" && text.contains("cut.so is cut off after 150 of"), "{text}");
     let (status, text) = of("liby.so", 0);
     assert!(status == "warn" && text.contains("is in no folder of LD_LIBRARY_PATH"), "{text}");
     std::fs::write(place.nccl(), "NCCL version 2.28.9+cuda12.9\0").unwrap();
     assert_eq!(of(plugin.to_str().unwrap(), 0).0, "ok");
     let (status, text) = of("/nowhere/libx.so", 4);
     assert!(status == "fail" && text.starts_with("/nowhere/libx.so is missing"), "{text}");
+}
+
+/// Up to 2.25 nothing is put before a short name, and what has that name beside the plugin is the
+/// tool.
+#[test]
+fn a_short_name_is_a_failure_with_the_releases_that_do_not_complete_it() {
+    let place = Place::new();
+    let file = |name: &str| place.dir.path().join(name);
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_ncclscope"), file("ncclscope")).unwrap();
+    std::fs::rename(place.plugin(), file("libnccl-profiler-ncclscope.so")).unwrap();
+    for (release, code, is) in [("2.23.4", 4, "fail"), ("2.25.1", 4, "fail"), ("2.26.5", 0, "ok")] {
+        std::fs::write(place.nccl(), format!("NCCL version {release}+cuda12.9\0")).unwrap();
+        let mut command = place.tool();
+        command.env("NCCL_PROFILER_PLUGIN", "ncclscope").env("LD_LIBRARY_PATH", place.dir.path());
+        command.env("NCCLSCOPE_PLUGIN", file("libnccl-profiler-ncclscope.so"));
+        let (status, text) = json(&mut command, code)("NCCL_PROFILER_PLUGIN");
+        assert_eq!(status, is, "{text}");
+        assert!(code == 0 || text.contains("is a short name, and NCCL 2.2"), "{text}");
+        assert!(code == 0 || text.contains("use `ncclscope run`"), "{text}");
+    }
 }
 
 #[test]
