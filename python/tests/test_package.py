@@ -92,6 +92,22 @@ class Finding(unittest.TestCase):
         self.assertIn("ncclscope: NCCLSCOPE_PLUGIN names", done.stderr)
 
 
+    def test_another_tools_plugin_is_kept(self) -> None:
+        cases = (
+            ("/opt/libother.so", "", "/opt/libother.so"),
+            ("/opt/libother.so", "x", ""),
+            ("none", "", ""),
+            ("static", "", ""),
+            (_plugin.NAMES[0], "", ""),
+        )
+        for told, chain, kept in cases:
+            env = {"NCCL_PROFILER_PLUGIN": told, "NCCLSCOPE_CHAIN": chain}
+            done = python("-m", "ncclscope", "--env", NCCLSCOPE_PLUGIN=PLUGIN, **env)
+            line = f"export NCCLSCOPE_CHAIN={kept}\n"
+            self.assertEqual(line in done.stdout, kept != "", done.stdout)
+            self.assertEqual(f"names {kept}: it gets" in done.stderr, kept != "", done.stderr)
+
+
 class Loading(unittest.TestCase):
     """What every release of NCCL takes: a bare name, and a folder of the loader's path."""
 

@@ -9,7 +9,7 @@ import shlex
 import sys
 from typing import Optional
 
-from ._plugin import Error, plugin_path, variables
+from ._plugin import Error, chain, plugin_path, variables
 from ._tool import tool_path
 
 
@@ -38,9 +38,13 @@ def main() -> int:
 
 def print_environment(output: Optional[str]) -> None:
     """Lines for a shell, which may be another machine's: its own loader's path is kept."""
-    for name, value in variables(before="").items():
+    kept = chain()
+    for name, value in {**variables(before=""), **kept}.items():
         rest = f'"${{{name}:+:${name}}}"' if name == "LD_LIBRARY_PATH" else ""
         print(f"export {name}={shlex.quote(value)}{rest}")
+    for other in kept.values():
+        text = f"NCCL_PROFILER_PLUGIN names {other}: it gets every callback too (NCCLSCOPE_CHAIN)"
+        print(f"ncclscope: {text}", file=sys.stderr)
     if output is not None:
         os.makedirs(output, exist_ok=True)
         print(f"export NCCLSCOPE_DIR={shlex.quote(os.path.abspath(output))}")

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
 import struct
 from pathlib import Path
 from typing import Optional
@@ -43,6 +44,6 @@ def _fault_of(data: mmap.mmap, length: int, own: bytes) -> Optional[str]:
         end = max(ends)
     if end > length:
         return f"is cut off after {length} of {end} bytes: copy it again"
-    if data.find(b"\0ncclProfiler_v") < 0:
+    if not re.search(rb"\0ncclProfiler_v[1-9]", data):
         return "is no NCCL profiler plugin: it has no symbol ncclProfiler_v1 to _v7"
     return None

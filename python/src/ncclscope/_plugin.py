@@ -97,6 +97,19 @@ def variables(before: Optional[str] = None) -> dict[str, str]:
     return {"NCCL_PROFILER_PLUGIN": name, "LD_LIBRARY_PATH": there}
 
 
+def chain() -> dict[str, str]:
+    """What keeps the plugin of another tool that ``NCCL_PROFILER_PLUGIN`` names: ours calls it too
+    (``docs/chain.md``). ``NCCLSCOPE_CHAIN`` stays as it is where it is set."""
+    told = os.environ.get("NCCL_PROFILER_PLUGIN") or ""
+    ours = ("", "ncclscope", DEFAULT, *NAMES)
+    # NCCL takes each beginning of this word for it, and `none` names no file.
+    is_word = told.lower() == "none" or "STATIC_PLUGIN".startswith(told.upper())
+    is_ours = os.path.basename(told) in ours or told == os.environ.get("NCCLSCOPE_PLUGIN")
+    if is_word or is_ours or os.environ.get("NCCLSCOPE_CHAIN"):
+        return {}
+    return {"NCCLSCOPE_CHAIN": told}
+
+
 def _by_path(path: Path) -> dict[str, str]:
     length = len(os.fsencode(path))
     if length > VALUE_MAX:
@@ -322,12 +335,10 @@ def _to_be_loaded(told: str) -> Library:
 
 def load(output: Union[str, os.PathLike[str], None] = None) -> Library:
     """See `ncclscope.load`."""
-    told = os.environ.get("NCCL_PROFILER_PLUGIN") or ""
     if not _loaded(NAMES[0]):
         # What is loaded has the name, by its SONAME, whatever the loader's path was at the start.
         Library(str(plugin_path()))
-    if os.path.basename(told) not in ("", "ncclscope", DEFAULT, *NAMES) and told.lower() != "none":
-        os.environ.setdefault("NCCLSCOPE_CHAIN", told)
+    os.environ.update(chain())
     # The path is for processes that this one starts.
     os.environ.update(variables())
     os.environ["NCCL_PROFILER_PLUGIN"] = NAMES[0]
