@@ -62,7 +62,7 @@ pub(crate) enum Verb {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Run {
     /// Directory for the recordings, one file for each process
-    /// [default: ncclscope-run-YYYYmmdd-HHMMSS, in UTC]
+    /// [default: ncclscope-run-YYYYmmdd-HHMMSS, in UTC, in NCCLSCOPE_DIR or here]
     #[arg(short, long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
     /// What the plugin does (sets NCCLSCOPE_MODE)

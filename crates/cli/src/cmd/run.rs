@@ -2,8 +2,9 @@
 /*!
 `ncclscope run`: a command with the plugin, and the report at its end.
 
-The command keeps our standard input, output and error. A signal that the terminal sends goes to the
-whole process group, so that we only outlive it; SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on.
+The command keeps our standard input, output and error. SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are
+passed on, and SIGINT and SIGQUIT that a process sent; those of the terminal go to the whole process
+group anyway, so that we only outlive them.
 The report comes last on standard output.
 */
 
@@ -21,9 +22,13 @@ use ncclscope_trace::lanes_file::{self, Adopted};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
-use signal_hook::iterator::Signals;
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::WithOrigin;
+use signal_hook::low_level::siginfo::{Cause, Origin};
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::io::{ErrorKind, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
@@ -49,7 +54,7 @@ struct Versions {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let loading = Loading::find()?;
-    let directory = prepare(args)?;
+    let (directory, is_new) = prepare(args)?;
     let mut file = RunFile {
         schema: "ncclscope.run/1",
         command: args.command.iter().map(|a| a.to_string_lossy().into_owned()).collect(),
@@ -62,31 +67,42 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     // Times of files may lag by a tick of the kernel's.
     let begun = SystemTime::now() - Duration::from_millis(100);
     let (code, seen) = execute(args, &loading, &directory)?;
+    // A command that did not start has said so.
+    if seen.is_none() && is_new {
+        let _ = std::fs::remove_file(directory.join("run.json"));
+        let _ = std::fs::remove_dir(&directory);
+        return Ok(ExitCode::from(code));
+    }
     file.ended = Some(Moment::now().rfc3339());
     file.exit_code = Some(code);
     if let Err(error) = save(&directory, &file) {
         warn(format_args!("cannot write {}/run.json: {error}", directory.display()));
     }
-    // A command that did not start has said so.
-    if let Some(seen) = &seen
-        && recordings_in(&directory).is_ok_and(|files| files.is_empty())
-    {
+    let Some(seen) = seen else { return Ok(ExitCode::from(code)) };
+    if recordings_in(&directory).is_ok_and(|files| files.is_empty()) {
         let mode = args.mode.clone().or_else(|| std::env::var("NCCLSCOPE_MODE").ok());
         let said = nccl_says(begun);
-        let case = Case { seen, loading: &loading, directory: &directory, mode, said };
-        warn(case.text());
-    } else if !args.no_report {
+        let (seen, directory) = (&seen, &*directory);
+        warn(Case { seen, loading: &loading, directory, mode, said, code }.text());
+        return Ok(ExitCode::from(code));
+    }
+    if !args.no_report {
         adopt_lanes(&directory);
         finish(&directory)?;
     }
+    tell(format_args!("the recordings are in {}", directory.display()));
     Ok(ExitCode::from(code))
 }
 
-/// Makes the run directory and returns its absolute path: the command may change its own.
-fn prepare(args: &Args) -> Result<PathBuf, Failure> {
-    let default = || format!("ncclscope-run-{}", Moment::now().compact()).into();
-    let directory = args.output.clone().unwrap_or_else(default);
+/// Makes the run directory and returns its absolute path, as the command may change its own, and
+/// whether it was not there.
+fn prepare(args: &Args) -> Result<(PathBuf, bool), Failure> {
+    let directory = args.output.clone().unwrap_or_else(|| {
+        let place = std::env::var_os("NCCLSCOPE_DIR").unwrap_or_default();
+        above_patterns(Path::new(&place)).join(format!("ncclscope-run-{}", Moment::now().compact()))
+    });
     let failed = |e: std::io::Error| Failure::write(&directory, &e);
+    let is_new = std::fs::symlink_metadata(&directory).is_err();
     std::fs::create_dir_all(&directory).map_err(failed)?;
     if !recordings_in(&directory).map_err(failed)?.is_empty() {
         return Err(Failure::environment(format!(
@@ -94,7 +110,12 @@ fn prepare(args: &Args) -> Result<PathBuf, Failure> {
             directory.display()
         )));
     }
-    std::path::absolute(&directory).map_err(failed)
+    Ok((std::path::absolute(&directory).map_err(failed)?, is_new))
+}
+
+/// `NCCLSCOPE_DIR` up to what stands for a host, a process or a job: a run has one directory.
+fn above_patterns(place: &Path) -> PathBuf {
+    place.iter().take_while(|part| !part.as_bytes().contains(&b'%')).collect()
 }
 
 fn save(directory: &Path, file: &RunFile) -> std::io::Result<()> {
@@ -120,8 +141,9 @@ fn execute(
     }
     // Before the command starts, so that no signal ends us in between. Handlers of ours are
     // reset in the command, as always at exec.
-    let signals = Signals::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2])
-        .map_err(|e| Failure::environment(format!("cannot take signals: {e}")))?;
+    let signals =
+        SignalsInfo::<WithOrigin>::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2])
+            .map_err(|e| Failure::environment(format!("cannot take signals: {e}")))?;
     match command.spawn() {
         Ok(mut child) => {
             pass_on(signals, &child);
@@ -133,22 +155,35 @@ fn execute(
             Ok((code, Some(seen)))
         }
         Err(error) => {
-            tell(format_args!("error: cannot run {}: {error}", program.to_string_lossy()));
+            let hint = hint(program, &error);
+            tell(format_args!("error: cannot run {}: {error}{hint}", program.to_string_lossy()));
             Ok((if error.kind() == ErrorKind::NotFound { 127 } else { 126 }, None))
         }
     }
 }
 
-fn pass_on(mut signals: Signals, child: &Child) {
+/// Where a program that is not there was looked for.
+fn hint(program: &OsStr, error: &std::io::Error) -> String {
+    if error.kind() != ErrorKind::NotFound || program.as_bytes().contains(&b'/') {
+        return String::new();
+    }
+    let here = Path::new(".").join(program);
+    let meant = here.is_file().then(|| format!("; did you mean {}?", here.display()));
+    format!(": looked for in PATH{}", meant.unwrap_or_default())
+}
+
+fn pass_on(mut signals: SignalsInfo<WithOrigin>, child: &Child) {
     let pid = Pid::from_child(child);
     // It sleeps until a signal comes, and ends with us.
     std::thread::spawn(move || {
-        for signal in signals.forever() {
+        for Origin { signal, cause, .. } in signals.forever() {
             let signal = match signal {
                 SIGTERM => Signal::TERM,
                 SIGHUP => Signal::HUP,
                 SIGUSR1 => Signal::USR1,
                 SIGUSR2 => Signal::USR2,
+                SIGINT if matches!(cause, Cause::Sent(_)) => Signal::INT,
+                SIGQUIT if matches!(cause, Cause::Sent(_)) => Signal::QUIT,
                 // The terminal gave it to the command as well.
                 _ => continue,
             };
@@ -193,7 +228,6 @@ fn finish(directory: &Path) -> Result<(), Failure> {
             writeln!(out)?;
             drop(out);
             report::print(&report::build(&input), &input)?;
-            tell(format_args!("the recordings are in {}", directory.display()));
         }
         Err(failure) => {
             let _ = failure.report();

@@ -51,6 +51,7 @@ fn the_command_gets_its_variables_and_keeps_its_exit_code() {
     let [line] = outcome.stderr.lines().collect::<Vec<_>>()[..] else { panic!("{outcome:#?}") };
     let says = "ncclscope: warning: no rank wrote a recording: no process of the command on this";
     assert!(line.starts_with(says), "{outcome:#?}");
+    assert!(line.ends_with("(the command ended with exit code 7)"), "{outcome:#?}");
     let run: Value =
         serde_json::from_slice(&std::fs::read(place.file("out/run.json")).unwrap()).unwrap();
     assert_eq!(run["schema"], "ncclscope.run/1");
@@ -73,7 +74,8 @@ fn the_report_comes_after_the_commands_own_output() {
     let script = format!("cp {}/*.nscope $NCCLSCOPE_DIR", made.text());
     let quiet = place.run(&["run", "--no-report", "-o", "q", "--", "sh", "-c", &script]);
     let quiet = quiet.ends_with(0);
-    assert_eq!((&*quiet.stdout, &*quiet.stderr), ("", ""));
+    let says = format!("ncclscope: the recordings are in {}\n", place.file("q").display());
+    assert_eq!((&*quiet.stdout, quiet.stderr), ("", says));
     // A second run must not mix with the first.
     let again = place.run(&["run", "-o", directory, "--", "true"]).ends_with(4);
     assert!(again.stderr.contains("already holds recordings"), "{again:#?}");
@@ -94,6 +96,38 @@ fn endings_are_those_of_a_shell() {
     assert!(missing.ends_with(4).stderr.contains("NCCLSCOPE_PLUGIN names no, which is no file"));
     let refused = place.run(&["run", "-o", "/proc/x", "--", "true"]).ends_with(4);
     assert!(refused.stderr.contains("cannot write /proc/x"), "{refused:#?}");
+}
+
+#[test]
+fn a_command_that_did_not_start_leaves_one_line_and_no_folder() {
+    let place = Place::new();
+    let outcome = place.run(&["run", "--", "trainn"]).ends_with(127);
+    let says = "ncclscope: error: cannot run trainn: No such file or directory (os error 2)";
+    assert_eq!(outcome.stderr, format!("{says}: looked for in PATH\n"));
+    std::fs::write(place.file("x.py"), "").unwrap();
+    let outcome = place.run(&["run", "--", "x.py"]).ends_with(127);
+    let says = "(os error 2): looked for in PATH; did you mean ./x.py?\n";
+    assert!(outcome.stderr.ends_with(says), "{outcome:#?}");
+    let names = std::fs::read_dir(place.dir.path()).unwrap();
+    assert_eq!(names.count(), 2, "lib and x.py");
+    std::fs::create_dir(place.file("mine")).unwrap();
+    place.run(&["run", "-o", "mine", "--", "trainn"]).ends_with(127);
+    assert!(place.file("mine/run.json").exists());
+}
+
+#[test]
+fn the_users_directory_holds_the_runs() {
+    let place = Place::new();
+    let script = "echo $NCCLSCOPE_DIR; : > $NCCLSCOPE_DIR/h-1.nscope";
+    for (told, holds) in [("mine", "mine"), ("mine/%j/%h", "mine"), ("%h", ""), ("", "")] {
+        let mut command = place.tool(&["run", "--no-report", "--", "sh", "-c", script]);
+        let outcome = Outcome::of(command.env("NCCLSCOPE_DIR", told)).ends_with(0);
+        let start = place.file(holds).join("ncclscope-run-2");
+        assert!(outcome.stdout.starts_with(start.to_str().unwrap()), "{told}: {outcome:#?}");
+        let says = format!("ncclscope: the recordings are in {}", outcome.stdout);
+        assert_eq!(outcome.stderr, says);
+        std::fs::remove_dir_all(outcome.stdout.trim_end()).unwrap();
+    }
 }
 
 /// Of half a file the loader would map pages that the file does not have, and each rank would die of it.
@@ -129,7 +163,7 @@ fn what_is_no_whole_plugin_of_this_machine_is_refused() {
 /// Starts a command that says `ready` and reports the signal it got; sends `signal` to the tool.
 fn signalled(signal: &str, also_command: bool) -> Option<i32> {
     let place = Place::new();
-    let script = "trap 'exit 5' TERM INT; echo $$; while :; do sleep 0.05; done";
+    let script = "trap 'exit 5' TERM INT QUIT; echo $$; while :; do sleep 0.05; done";
     let mut child = place
         .tool(&["run", "--no-report", "-o", "d", "--", "sh", "-c", script])
         .stdout(Stdio::piped())
@@ -150,6 +184,9 @@ fn signalled(signal: &str, also_command: bool) -> Option<i32> {
 #[test]
 fn signals_reach_the_command_and_it_decides() {
     assert_eq!(signalled("TERM", false), Some(5));
+    // A shell without job control, or `timeout -s INT`, tells the tool alone.
+    assert_eq!(signalled("INT", false), Some(5));
+    assert_eq!(signalled("QUIT", false), Some(5));
     // As from a terminal, which tells the whole process group.
     assert_eq!(signalled("INT", true), Some(5));
 }
@@ -332,7 +369,7 @@ fn why_there_is_no_recording_is_said_in_one_line() {
     let said = why(&place, "2.27.3", "NCCL_PROFILER_PLUGIN=/x.so sleep 1.2", &[]);
     assert!(said.contains("NCCL_PROFILER_PLUGIN was changed to /x.so"), "{said}");
     let said = why(&place, "2.30.7", "LD_LIBRARY_PATH=/usr/lib sleep 1.2", &[]);
-    assert!(said.contains("LD_LIBRARY_PATH lost ") && said.ends_with("/lib"), "{said}");
+    assert!(said.contains("LD_LIBRARY_PATH lost ") && said.contains("/lib: set it last"), "{said}");
     let said = why(&place, "2.30.7", "sleep 1.2", &[("NCCLSCOPE_MODE", "off")]);
     assert_eq!(said, "NCCLSCOPE_MODE is off");
     // Another tool's plugin, which the user named as ours.

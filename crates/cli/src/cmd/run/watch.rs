@@ -10,6 +10,7 @@ first recording it ends, so that a run in order costs a few looks.
 use super::recordings_in;
 use crate::loading::{LIBRARY_PATH, PLUGIN};
 use crate::plugin;
+use rustix::process::geteuid;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::fs;
@@ -31,6 +32,8 @@ pub(super) struct Seen {
     pub(super) name: String,
     /// The libnccl that it loaded.
     pub(super) library: PathBuf,
+    /// Whose it is: its effective user.
+    pub(super) user: u32,
     /// It loaded the plugin, too.
     pub(super) has_plugin: bool,
     /// The file of the plugin is there in its mount namespace.
@@ -113,11 +116,19 @@ fn process(pid: u32, plugin: &Path) -> Option<Seen> {
     Some(Seen {
         name: fs::read_to_string(of("comm")).unwrap_or_default().trim_end().to_owned(),
         library,
+        user: user(&fs::read_to_string(of("status")).unwrap_or_default()),
         has_plugin: files.any(|path| ours.contains(&name_of(path))),
         sees_plugin: fs::metadata(root).is_ok(),
         is_secure: is_secure(&fs::read(of("auxv")).unwrap_or_default()),
         environment: environment(&fs::read(of("environ")).unwrap_or_default()),
     })
+}
+
+/// The effective user of a process by its `status` (`proc_pid_status(5)`), or else ours.
+fn user(status: &str) -> u32 {
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    let user = line.and_then(|ids| ids.split_whitespace().nth(1)?.parse().ok());
+    user.unwrap_or_else(|| geteuid().as_raw())
 }
 
 /// Whether an auxiliary vector, pairs of words, says so.
@@ -146,6 +157,8 @@ mod tests {
         let pid = std::process::id();
         assert_eq!(parent(pid), Some(std::os::unix::process::parent_id()));
         assert!(process(pid, Path::new("/x.so")).is_none(), "it has no NCCL");
+        assert_eq!(user(&fs::read_to_string("/proc/self/status").unwrap()), geteuid().as_raw());
+        assert_eq!(user("Name:\tx\nUid:\t1\t77\t1\t1\n"), 77);
         assert!(!is_secure(&fs::read("/proc/self/auxv").unwrap()));
         let secure: Vec<u8> = [AT_SECURE, 1].iter().flat_map(|word| word.to_ne_bytes()).collect();
         assert!(is_secure(&secure));

@@ -5,9 +5,11 @@ use super::watch::Seen;
 use crate::loading::{LIBRARY_PATH, Loading, PLUGIN};
 use crate::nccl::Release;
 use crate::plugin;
+use rustix::process::geteuid;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -25,13 +27,20 @@ pub(super) struct Case<'a> {
     pub(super) mode: Option<String>,
     /// NCCL's own line, if it wrote one.
     pub(super) said: Option<String>,
+    /// The command's exit code.
+    pub(super) code: u8,
 }
 
 impl Case<'_> {
     /// The line.
     pub(super) fn text(&self) -> String {
         let said = self.said.as_ref().map(|line| format!(" (NCCL says: {line})"));
-        format!("no rank wrote a recording: {}{}", self.reason(), said.unwrap_or_default())
+        let said = said.unwrap_or_default();
+        let ended = match self.code {
+            0 => String::new(),
+            code => format!(" (the command ended with exit code {code})"),
+        };
+        format!("no rank wrote a recording: {}{ended}{said}", self.reason())
     }
 
     fn reason(&self) -> String {
@@ -85,7 +94,12 @@ impl Case<'_> {
         }
         let told = self.loading.plugin.to_string_lossy();
         match seen.environment.get(PLUGIN) {
-            None => return Some(format!("{PLUGIN} is not set: what started it dropped it")),
+            None => {
+                return Some(format!(
+                    "{PLUGIN} is not set: what started it dropped it: call `ncclscope run` behind \
+                     that, or use `ncclscope plugin-path --link`"
+                ));
+            }
             Some(value) if *value != told => {
                 return Some(format!("{PLUGIN} was changed to {value}"));
             }
@@ -102,11 +116,39 @@ impl Case<'_> {
         }
         let listed = seen.environment.get(LIBRARY_PATH).map_or("", String::as_str);
         if !std::env::split_paths(listed).any(|entry| entry == *folder) {
-            return Some(format!("{LIBRARY_PATH} lost {}", folder.display()));
+            return Some(format!(
+                "{LIBRARY_PATH} lost {}: set it last (`ncclscope env`), or use `ncclscope \
+                 plugin-path --link`",
+                folder.display()
+            ));
+        }
+        if seen.user != geteuid().as_raw()
+            && !is_open_to(&folder.join(&self.loading.plugin), seen.user)
+        {
+            let (user, folder) = (seen.user, folder.display());
+            return Some(format!(
+                "runs as uid {user}, which cannot read {folder}: put the plugin into a folder that \
+                 every user can read, and nothing else there"
+            ));
         }
         (!seen.sees_plugin)
             .then(|| format!("{}/{told} cannot be seen: another container?", folder.display()))
     }
+}
+
+/// Whether a user may read a file, by the modes on its path; groups and lists may let in more.
+fn is_open_to(file: &Path, user: u32) -> bool {
+    // A link's own folder counts as well.
+    let Ok(real) = file.canonicalize() else { return true };
+    let may = |(path, others): (&Path, u32)| {
+        std::fs::metadata(path).is_ok_and(|about| {
+            let owners = if about.uid() == user { others << 6 } else { 0 };
+            about.mode() & (owners | others << 3 | others) != 0
+        })
+    };
+    let above = file.ancestors().skip(1).chain(real.ancestors().skip(1));
+    let above = above.filter(|folder| *folder != Path::new("")).map(|folder| (folder, 1));
+    user == 0 || std::iter::once((&*real, 4)).chain(above).all(may)
 }
 
 fn is_off(mode: Option<&str>) -> bool {
@@ -133,4 +175,29 @@ fn line_of(log: &Path) -> Option<String> {
     let text = String::from_utf8_lossy(&bytes);
     let line = text.lines().find_map(|line| line.find(NOT_FOUND).map(|at| &line[at..]))?;
     Some(line.trim_end().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_folder_of_ones_own_is_closed_to_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("x.so");
+        std::fs::write(&file, "").unwrap();
+        let mode = |path: &Path, mode| {
+            std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+        };
+        let user = geteuid().as_raw();
+        mode(&file, 0o644);
+        mode(dir.path(), 0o700);
+        assert!(is_open_to(&file, user) && is_open_to(&file, 0));
+        assert!(!is_open_to(&file, user + 1));
+        mode(dir.path(), 0o711);
+        assert!(is_open_to(&file, user + 1));
+        mode(&file, 0o600);
+        assert!(!is_open_to(&file, user + 1));
+    }
 }
