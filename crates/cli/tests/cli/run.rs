@@ -130,7 +130,8 @@ fn the_users_directory_holds_the_runs() {
     }
 }
 
-/// Of half a file the loader would map pages that the file does not have, and each rank would die of it.
+/// Of half a file the loader would map pages that the file does not have, and each rank would die
+/// of it.
 #[test]
 fn what_is_no_whole_plugin_of_this_machine_is_refused() {
     let place = Place::new();

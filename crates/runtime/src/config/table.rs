@@ -77,9 +77,9 @@ pub const VARIABLES: &[Variable] = &[
         "a directory; `%h` host, `%p` process id, `%j` job id",
         "`$SLURM_TMPDIR`, else `/tmp/ncclscope-UID/%j`",
         "Where recordings go, one `HOST-PID.nscope` a process. Made if it is missing. The job id \
-         is Slurm's or torchrun's, else the user's name: its first 100 bytes. The default is refused where it is not a \
-         directory of this user that others cannot write to; then `/tmp/ncclscope-UID.NUMBER/%j` \
-         is made, and a line says so. \
+         is Slurm's or torchrun's, else the user's name: its first 100 bytes. The default is \
+         refused where it is not a directory of this user that others cannot write to; \
+         then `/tmp/ncclscope-UID.NUMBER/%j` is made, and a line says so. \
          Inspector's is not taken with `NCCL_INSPECTOR_PROM_DUMP=1`: then it is a directory of \
          textfiles.",
     ),
@@ -193,7 +193,8 @@ pub const VARIABLES: &[Variable] = &[
         "0.1 to 86400",
         "`OTEL_METRIC_EXPORT_INTERVAL` (ms), else 60",
         "Seconds between two exports of metrics. Of OpenTelemetry's milliseconds and Inspector's \
-         microseconds less than 0.1 s is 0.1 s, and of the latter -1 (at the end only) is the longest.",
+         microseconds less than 0.1 s is 0.1 s, and of the latter -1 (at the end only) is the \
+         longest.",
     ),
     plugin(
         "WINDOW_EVENTS",

@@ -157,8 +157,8 @@ impl Runtime {
     }
 
     /// Copies the recording as it is now to `to`: a file if it ends with `.nscope`, else a
-    /// directory, which is made. Without `to`, to a new directory beside the recording, which is this
-    /// user's alone. Returns the file. The caller alone waits for the copy.
+    /// directory, which is made. Without `to`, to a new directory beside the recording, into which
+    /// this user alone can write. Returns the file. The caller alone waits for the copy.
     ///
     /// # Errors
     /// [`Refusal`].
@@ -228,8 +228,8 @@ impl Runtime {
 
     /// What the process waits for, each as JSON (`ncclscope.hang/1`): what is in flight, the oldest
     /// of each communicator first, as far as an answer has room; how many there are; and what hangs
-    /// its watchdog cannot see, a line each. Takes a fifth of a second, to see what threads do. For threads of ours: it waits for the drain
-    /// thread.
+    /// its watchdog cannot see, a line each. Takes a fifth of a second, to see what threads do. For
+    /// threads of ours: it waits for the drain thread.
     ///
     /// # Errors
     /// [`Refusal::Off`].

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Work of ours on a thread of the host's: no signal of ours, no cancellation, and its `errno` as it was.
+Work of ours on a thread of the host's: no signal of ours, no cancellation, and its `errno` as it
+was.
 
 A write beyond `ulimit -f` raises SIGXFSZ, one to a pipe without a reader raises SIGPIPE; either
 ends a host that has no handler. Our own threads block all signals; where the host's thread works
@@ -53,8 +54,7 @@ impl Shield {
     }
 
     fn against(signals: &libc::sigset_t) -> Shield {
-        // SAFETY: the calling thread's own, always valid.
-        let errno = unsafe { *libc::__errno_location() };
+        let errno = *errno();
         let (mut cancel, mut mask) = (0, none());
         // SAFETY: valid to write to; `drop` restores the state.
         unsafe { pthread_setcancelstate(CANCEL_DISABLE, &raw mut cancel) };
@@ -84,9 +84,16 @@ impl Drop for Shield {
         };
         // SAFETY: the state is what `raise` got; nobody asks what it was until here.
         unsafe { pthread_setcancelstate(self.cancel, core::ptr::null_mut()) };
-        // SAFETY: the calling thread's own, always valid.
-        unsafe { *libc::__errno_location() = self.errno };
+        *errno() = self.errno;
     }
+}
+
+/// The calling thread's `errno`. Not to be kept.
+fn errno<'a>() -> &'a mut c_int {
+    // SAFETY: it takes nothing and cannot fail.
+    let place = unsafe { libc::__errno_location() };
+    // SAFETY: the calling thread's own, valid as long as that lives; nothing else leads there.
+    unsafe { &mut *place }
 }
 
 unsafe extern "C" {
@@ -165,11 +172,6 @@ mod tests {
         assert!(!SIGNALS.iter().any(|&signal| has(&now, signal)));
         // SAFETY: std's own choice.
         unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
-    }
-
-    fn errno() -> &'static mut c_int {
-        // SAFETY: the calling thread's own; no test keeps it.
-        unsafe { &mut *libc::__errno_location() }
     }
 
     fn is_blocked(signal: i32) -> bool {

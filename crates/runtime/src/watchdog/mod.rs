@@ -429,8 +429,8 @@ impl Watchdog {
     }
 
     /// What the process waits for now: the oldest of each communicator, what is stuck first; as
-    /// many of them as `room` bytes hold are described. To be asked after a look, and 100 ms or more
-    /// after [`Watchdog::sample`].
+    /// many of them as `room` bytes hold are described. To be asked after a look, and 100 ms or
+    /// more after [`Watchdog::sample`].
     pub(crate) fn why(&mut self, recorder: &Recorder, now: u64, hz: u64, room: usize) -> Why {
         let clock = Clock { now, hz };
         let steps = seen::steps(recorder, now);

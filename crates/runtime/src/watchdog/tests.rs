@@ -6,7 +6,6 @@ use super::*;
 use ncclscope_trace::record::Coll;
 use ncclscope_trace::{Detail, Record, Start};
 use std::cell::Cell;
-use std::time::Instant;
 
 thread_local! {
     /// How often something was described, which takes time for all that is in flight.
@@ -74,22 +73,4 @@ fn of_thousands_that_hang_only_those_are_described_that_are_told() {
     let why = why(&mut watchdog);
     assert!((10..200).contains(&why.hangs.len()), "{}", why.hangs.len());
     assert_eq!((why.count, DESCRIBED.get()), (2000, why.hangs.len() + 1), "and how many more");
-}
-
-#[test]
-#[ignore = "a measurement: cargo test -p ncclscope-runtime --release -- --ignored --nocapture hung"]
-fn what_a_look_takes_where_much_is_hung() {
-    for (comms, depth) in [(1, 1), (2000, 1), (4000, 1), (128, 50), (300, 20)] {
-        let mut watchdog = hung(comms, depth);
-        let looks = (0..8).map(|halves| {
-            let begun = Instant::now();
-            look(&mut watchdog, halves);
-            begun.elapsed()
-        });
-        let longest = looks.max().unwrap();
-        let begun = Instant::now();
-        let why = why(&mut watchdog);
-        let took = begun.elapsed();
-        println!("{comms} x {depth}: longest look {longest:?}, why {took:?} of {}", why.count);
-    }
 }
