@@ -35,6 +35,16 @@ pub enum Miss {
     Stop(Handle),
 }
 
+impl Miss {
+    /// Whether an operation may be taken for one that waits for it: others are left out.
+    pub(crate) const fn is_kept(self) -> bool {
+        match self {
+            Miss::Start(kind, _) => is_child(kind),
+            Miss::Stop(handle) => is_waited_for(handle.kind()),
+        }
+    }
+}
+
 /// The latest of them.
 #[derive(Debug)]
 pub struct Missed {
@@ -66,10 +76,12 @@ impl Missed {
 
     /// An event of this process is lost. For any thread.
     pub fn put(&self, miss: Miss) {
+        if !miss.is_kept() {
+            return;
+        }
         let (code, handle) = match miss {
-            Miss::Start(kind, parent) if is_child(kind) => (kind as u64 + 1, parent),
-            Miss::Stop(handle) if is_waited_for(handle.kind()) => (STOP, handle),
-            _ => return,
+            Miss::Start(kind, parent) => (kind as u64 + 1, parent),
+            Miss::Stop(handle) => (STOP, handle),
         };
         let turn = self.turns.fetch_add(1, Ordering::Relaxed);
         let handle = handle.0 & ((1 << CODE_SHIFT) - 1);

@@ -44,6 +44,8 @@ pub struct Recorder {
     lost_without_lane: [AtomicU64; KINDS],
     lost_without_slot: [AtomicU64; KINDS],
     missed: Missed,
+    /// When the latest of them was lost, in ticks.
+    missed_at: AtomicU64,
     stale: AtomicU64,
     unknown: AtomicU64,
     left_out: AtomicU64,
@@ -62,6 +64,7 @@ impl Recorder {
             lost_without_lane: [const { AtomicU64::new(0) }; KINDS],
             lost_without_slot: [const { AtomicU64::new(0) }; KINDS],
             missed: Missed::new(),
+            missed_at: AtomicU64::new(0),
             stale: AtomicU64::new(0),
             unknown: AtomicU64::new(0),
             left_out: AtomicU64::new(0),
@@ -140,7 +143,7 @@ impl Recorder {
     fn miss_start(&self, kind: EventKind, parent: Handle) -> Handle {
         // Another process's operation (PXN) has no lane here.
         let is_ours = parent.process() == self.process();
-        self.missed.put(Miss::Start(kind, if is_ours { parent } else { Handle::NULL }));
+        self.miss(Miss::Start(kind, if is_ours { parent } else { Handle::NULL }));
         Handle::NULL
     }
 
@@ -148,7 +151,20 @@ impl Recorder {
     #[cold]
     #[inline(never)]
     fn miss_stop(&self, handle: Handle) {
-        self.missed.put(Miss::Stop(handle));
+        self.miss(Miss::Stop(handle));
+    }
+
+    fn miss(&self, miss: Miss) {
+        if miss.is_kept() {
+            // Before the event is there to be taken.
+            self.missed_at.fetch_max(now(), Ordering::Release);
+            self.missed.put(miss);
+        }
+    }
+
+    /// When the latest event was lost that [`Recorder::take_missed`] takes, in ticks; 0 none.
+    pub fn missed_at(&self) -> u64 {
+        self.missed_at.load(Ordering::Acquire)
     }
 
     /// As [`Missed::take`].

@@ -180,8 +180,13 @@ impl Calls {
         calls
     }
 
-    pub(super) fn clear(&mut self) {
-        *self = Calls::default();
+    /// Forgets what started until these ticks.
+    pub(super) fn forget(&mut self, until: u64) {
+        for lane in &mut self.lanes {
+            lane.call.take_if(|call| call.start <= until);
+            lane.launch.take_if(|launch| launch.start <= until);
+        }
+        self.early.retain(|_, stop| *stop > until);
     }
 
     fn lane(&mut self, lane: usize) -> &mut Lane {

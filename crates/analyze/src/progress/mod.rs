@@ -272,12 +272,12 @@ impl Tracker {
         self.is_lossy || self.doubt > 0 || self.left_out
     }
 
-    /// Forgets what is in flight: there were ends among it that cannot be told.
-    pub fn forget(&mut self, now: u64) {
-        self.doubt = self.doubt.max(now.saturating_add(1));
-        self.ops.clear();
-        self.proxies.clear();
-        self.calls.clear();
+    /// Forgets what started until these ticks: ends were lost until then, which cannot be told.
+    pub fn forget(&mut self, until: u64) {
+        self.doubt = self.doubt.max(until.saturating_add(1));
+        self.ops.forget(until);
+        self.proxies.forget(until);
+        self.calls.forget(until);
     }
 
     /// Sees what is over at `now` ticks; a second has `hz` of them.

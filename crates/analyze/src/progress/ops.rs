@@ -211,9 +211,12 @@ impl Ops {
         }
     }
 
-    pub(super) fn clear(&mut self) {
-        self.ops.clear();
-        self.children.clear();
+    /// Forgets what started until these ticks.
+    pub(super) fn forget(&mut self, until: u64) {
+        // What comes before its operation says no more than that this began earlier still.
+        let start = |op: &Op| op.head.as_ref().map_or(op.changed, |head| head.start);
+        self.ops.retain(|_, op| start(op) > until);
+        self.children.retain(|_, (parent, _)| self.ops.contains_key(parent));
     }
 
     /// An operation starts. Where there is no room for it, it is only counted.

@@ -198,8 +198,11 @@ impl Proxies {
         all
     }
 
-    pub(super) fn clear(&mut self) {
-        self.slots.clear();
+    /// Forgets those in which nothing has changed since these ticks.
+    pub(super) fn forget(&mut self, until: u64) {
+        for slot in &mut self.slots {
+            slot.take_if(|proxy| proxy.changed <= until);
+        }
     }
 
     fn get(&mut self, handle: Handle) -> Option<&mut Proxy> {

@@ -341,6 +341,22 @@ fn a_loss_forgets_what_may_have_ended() {
 }
 
 #[test]
+fn what_began_after_the_latest_loss_is_not_forgotten() {
+    let mut rank = Rank::new();
+    rank.whole();
+    let before = rank.coll();
+    rank.kernel(before, 0);
+    let loss = rank.now;
+    rank.now += 1;
+    let after = rank.coll();
+    rank.kernel(after, 0);
+    assert_eq!(rank.look().len(), 2);
+    rank.tracker.forget(loss);
+    let left: Vec<Handle> = rank.look().iter().map(|op| op.handle).collect();
+    assert_eq!(left, [after]);
+}
+
+#[test]
 fn a_lost_event_doubts_its_own_operation_only() {
     use EventKind::{KernelCh, ProxyOp as Op};
     let mut rank = Rank::new();

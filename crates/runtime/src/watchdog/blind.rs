@@ -14,6 +14,8 @@ const MOST: usize = 8;
 /// That not all is recorded is said no more often than that, for there may be a window a minute:
 /// time seen, ns.
 const AGAIN_NS: u64 = 3_600_000_000_000;
+/// Events that were lost are told of no more often than that: time seen, ns.
+const OVERRUN_AGAIN_NS: u64 = 60_000_000_000;
 
 /// What cannot be seen.
 #[derive(Debug, Default)]
@@ -24,7 +26,8 @@ pub(super) struct Blind {
     /// What is said of those that are named.
     names: BTreeMap<u16, String>,
     is_told: bool,
-    overrun: Option<&'static str>,
+    /// What is said of lost events, and when it was last: time seen, ns.
+    overrun: Option<(&'static str, u64)>,
     left_out: LeftOut,
 }
 
@@ -72,11 +75,15 @@ impl LeftOut {
 }
 
 impl Blind {
-    /// Some lost events are not known. A line the first time.
-    pub(super) fn overrun(&mut self) -> Option<String> {
+    /// Some lost events are not known. A line, unless there was one a minute ago or less.
+    pub(super) fn overrun(&mut self, seen: Seen) -> Option<String> {
         let line = "the watchdog cannot see hangs of what was in flight when events were lost, \
                     because it is not known which: more are lost at once than are kept";
-        self.overrun.replace(line).is_none().then(|| line.to_owned())
+        let is_due = self.overrun.is_none_or(|(_, at)| seen.total() - at >= OVERRUN_AGAIN_NS);
+        is_due.then(|| {
+            self.overrun = Some((line, seen.total()));
+            line.to_owned()
+        })
     }
 
     /// Looks for what is left out, and for communicators whose operations end unseen; every
@@ -142,7 +149,7 @@ impl Blind {
 
     /// All that cannot be seen now.
     pub(super) fn now(&self) -> Vec<String> {
-        let overrun = self.overrun.map(str::to_owned);
+        let overrun = self.overrun.map(|(line, _)| line.to_owned());
         self.left_out.now().into_iter().chain(self.unseen()).chain(overrun).collect()
     }
 }
@@ -150,6 +157,19 @@ impl Blind {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_later_loss_is_said_again_but_not_each_of_many() {
+        const S: u64 = 1_000_000_000;
+        let (mut blind, mut seen) = (Blind::default(), Seen::default());
+        let mut said = Vec::new();
+        for second in 0..200 {
+            seen.tick(second * S);
+            said.extend(blind.overrun(seen).map(|_| second));
+        }
+        assert_eq!(said, [0, 60, 120, 180]);
+        assert_eq!(blind.now().len(), 1);
+    }
 
     #[test]
     fn that_not_all_is_recorded_is_said_when_it_becomes_so_but_not_of_each_window() {

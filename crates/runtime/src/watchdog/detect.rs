@@ -165,13 +165,14 @@ impl Detector {
         self.tracker.forget_comm(index);
     }
 
-    /// Forgets what is in flight, for ends among it are lost. Returns what was stuck: it stays so
-    /// until something later shows that it has ended.
-    pub(super) fn forget(&mut self, now: u64) -> Vec<Stuck> {
-        self.tracker.forget(now);
-        let known = self.stuck.iter_mut().filter(|stuck| stuck.unknown.is_none());
+    /// Forgets what started until these ticks, for ends are lost until then. Returns what of it was
+    /// stuck: it stays so until something later shows that it has ended.
+    pub(super) fn forget(&mut self, until: u64) -> Vec<Stuck> {
+        self.tracker.forget(until);
+        let is_forgotten = |stuck: &&mut Stuck| stuck.unknown.is_none() && stuck.start <= until;
+        let known = self.stuck.iter_mut().filter(is_forgotten);
         let forget = |stuck: &mut Stuck| {
-            stuck.unknown = Some(now);
+            stuck.unknown = Some(until);
             stuck.clone()
         };
         known.map(forget).collect()

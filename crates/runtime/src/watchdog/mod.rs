@@ -97,8 +97,8 @@ struct Losses {
     /// How far they were read, and what they were.
     place: missed::Place,
     misses: Vec<Miss>,
-    /// Some of them are not known.
-    overrun: bool,
+    /// Some of them are not known, of until then: ticks.
+    overrun: Option<u64>,
     /// Count of all.
     total: u64,
 }
@@ -312,11 +312,12 @@ impl Watchdog {
             self.losses.total = total;
             tracker.lost();
         }
-        if std::mem::take(&mut self.losses.overrun) {
-            let stuck = self.detector.forget(clock.now).into_iter();
+        if let Some(until) = self.losses.overrun.take() {
+            // What began later is whole.
+            let stuck = self.detector.forget(until).into_iter();
             let unknown = stuck.filter_map(|stuck| stuck.end(clock, self.seen, Happened::Unknown));
             found.hangs.extend(unknown);
-            found.lines.extend(self.blind.overrun());
+            found.lines.extend(self.blind.overrun(self.seen));
         }
     }
 
@@ -488,10 +489,10 @@ pub(crate) fn texts(texts: &[String]) -> String {
 impl Losses {
     /// Reads what was lost since the last time, before it is written over.
     fn take(&mut self, recorder: &Recorder) {
-        self.overrun |= !recorder.take_missed(&mut self.place, &mut self.misses);
-        if self.misses.len() > MOST_MISSES {
+        let is_whole = recorder.take_missed(&mut self.place, &mut self.misses);
+        if !is_whole || self.misses.len() > MOST_MISSES {
             self.misses.clear();
-            self.overrun = true;
+            self.overrun = Some(recorder.missed_at());
         }
     }
 }

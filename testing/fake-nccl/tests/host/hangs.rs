@@ -18,6 +18,16 @@ fn hung(host: &Path, how: &str, env: &[(&str, &str)]) -> Played {
 }
 
 #[test]
+fn what_begins_shortly_after_a_burst_of_losses_hangs_as_ever() {
+    let played = hung(&compile("burst", &[]), "", &[]);
+    played.survived();
+    let recording = played.recording();
+    let says: Vec<&str> = recording.hangs().iter().map(|(_, text)| text.as_str()).collect();
+    assert!(says.len() == 2 && says[0].starts_with("HANG: AllReduce "), "{says:#?}");
+    assert!(says[1].starts_with("recovered after "), "{says:#?}");
+}
+
+#[test]
 fn what_is_forgotten_has_not_recovered() {
     let ([never, later], host) = (["never", "later"], compile("forget", &[]));
     let played = std::thread::scope(|scope| {

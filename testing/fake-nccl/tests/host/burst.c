@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// More events are lost at once than are kept; a little later an operation stands still, before the
+// watchdog has looked.
+#include "host.h"
+
+static void *enqueue(uint64_t seq) {
+    void *coll = event(comm, 2, NULL, seq);
+    nccl->stop(coll);
+    return coll;
+}
+
+int main(int argc, char **argv) {
+    if (argc != 4) return 2;
+    load(argv[1]);
+    comm = init(0xc0ffee);
+    uint64_t seq = 0;
+    while (seq < 200) nccl->stop(event(comm, 64, enqueue(seq++), 0));
+    wait_ms(1500);
+    // The lane is full before it is read.
+    double until = seconds() + 0.05;
+    while (seconds() < until) nccl->stop(event(comm, 64, enqueue(seq++), 0));
+    for (int i = 0; i < 50; i++) {
+        nccl->stop(event(comm, 64, enqueue(seq++), 0));
+        wait_ms(2);
+    }
+    void *kernel = event(comm, 64, enqueue(seq++), 0);
+    static char answer[1 << 16];
+    int is_hung = 0;
+    for (int tries = 0; !is_hung && tries < 50; tries++) {
+        wait_ms(100);
+        is_hung = ask(argv[3], "why\n", answer, sizeof answer) && strstr(answer, "\"event\":\"hung\"");
+    }
+    if (!strstr(answer, "events were lost")) fail("nothing was lost");
+    if (!is_hung) fail("it is not reported");
+    nccl->stop(kernel);
+    wait_ms(1500);
+    nccl->finalize(comm);
+    puts("survived");
+    return 0;
+}
