@@ -309,7 +309,8 @@ impl Collector {
             family = start.handle;
         } else {
             self.comms.learn_rank(start.comm, op.rank);
-            part.place = self.network.place(self.comms.place(start.comm), op);
+            let comm = self.comms.place(start.comm);
+            part.place = self.network.place(comm, op, self.comms.tells_all);
         }
         if part.moved {
             self.load(lane).begin(part.start);

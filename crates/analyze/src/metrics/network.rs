@@ -10,8 +10,12 @@ use ncclscope_trace::Step;
 use ncclscope_trace::record::{ProxyOp, step_flags};
 use std::collections::BTreeSet;
 
-/// Links, and channels, that are told apart.
+/// Links, and channels, that are told apart: of what is read once and kept whole, and in a process
+/// that runs, which exports no more series than that. A link takes some KiB.
 const MAX_PLACES: usize = 1 << 14;
+const MAX_LIVE: usize = 1 << 11;
+/// Places for those that are not: links both ways, and channels.
+const MAX_FOLDED: usize = 1 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct LinkId {
@@ -86,29 +90,40 @@ pub(super) struct Network {
 }
 
 impl Network {
-    /// Where a ProxyOp's steps go; `None` if there are too many links or channels. `comm` is a
-    /// [`Comms::place`].
-    pub(super) fn place(&mut self, comm: u16, op: &ProxyOp) -> Option<Place> {
+    /// Where a ProxyOp's steps go: where there are too many links or channels, with those of the
+    /// communicators that are not told apart. `comm` is a [`Comms::place`].
+    pub(super) fn place(&mut self, comm: u16, op: &ProxyOp, tells_all: bool) -> Option<Place> {
+        let most = if tells_all { MAX_PLACES } else { MAX_LIVE };
         let ProxyOp { is_send, channel, .. } = *op;
         // Ranks are numbers of a communicator.
         let (rank, peer) = if comm == OTHERS { (-1, -1) } else { (op.rank, op.peer) };
-        let channel = self.channel(ChannelId { comm, rank, channel, is_send })?;
-        let id = LinkId { comm, rank, peer, is_send };
-        if let Some(&link) = self.link_ids.get(&id) {
-            return Some(Place { link, channel });
-        }
-        let sums = LinkSums { id, is_known: false, waits: [0; 3], link: Link::default() };
-        let link = put(&mut self.links, &mut self.free_links, sums)?;
-        self.link_ids.insert(id, link);
+        let others = ChannelId { comm: OTHERS, rank: -1, channel, is_send };
+        let channel = self
+            .channel(ChannelId { comm, rank, channel, is_send }, most)
+            .or_else(|| self.channel(others, most + MAX_FOLDED))?;
+        let others = LinkId { comm: OTHERS, rank: -1, peer: -1, is_send };
+        let link = self
+            .link(LinkId { comm, rank, peer, is_send }, most)
+            .or_else(|| self.link(others, most + MAX_FOLDED))?;
         Some(Place { link, channel })
     }
 
-    fn channel(&mut self, id: ChannelId) -> Option<usize> {
+    fn link(&mut self, id: LinkId, most: usize) -> Option<usize> {
+        if let Some(&at) = self.link_ids.get(&id) {
+            return Some(at);
+        }
+        let sums = LinkSums { id, is_known: false, waits: [0; 3], link: Link::default() };
+        let link = put(&mut self.links, &mut self.free_links, sums, most)?;
+        self.link_ids.insert(id, link);
+        Some(link)
+    }
+
+    fn channel(&mut self, id: ChannelId, most: usize) -> Option<usize> {
         if let Some(&at) = self.channel_ids.get(&id) {
             return Some(at);
         }
         let sums = ChannelSums { id, ticks: 0, kernel_ns: 0, sums: Channel::default() };
-        let channel = put(&mut self.channels, &mut self.free_channels, sums)?;
+        let channel = put(&mut self.channels, &mut self.free_channels, sums, most)?;
         self.channel_ids.insert(id, channel);
         Some(channel)
     }
@@ -159,7 +174,7 @@ impl Network {
 
     /// Adds a kernel channel's time by the GPU's timer.
     pub(super) fn add_kernel(&mut self, comm: u16, rank: i32, channel: u8, ns: u64) {
-        let at = self.channel(ChannelId { comm, rank, channel, is_send: true });
+        let at = self.channel(ChannelId { comm, rank, channel, is_send: true }, MAX_PLACES);
         if let Some(channel) = at.and_then(|at| self.channels.get_mut(at)) {
             channel.sums.kernels += 1;
             channel.kernel_ns = channel.kernel_ns.saturating_add(ns);
@@ -189,13 +204,13 @@ impl Network {
 }
 
 /// Takes a free place, or one more; `None` if there are too many.
-fn put<T>(places: &mut Vec<T>, free: &mut Vec<usize>, value: T) -> Option<usize> {
+fn put<T>(places: &mut Vec<T>, free: &mut Vec<usize>, value: T, most: usize) -> Option<usize> {
     if let Some((at, place)) = free.pop().and_then(|at| Some((at, places.get_mut(at)?))) {
         *place = value;
         return Some(at);
     }
     let at = places.len();
-    (at < MAX_PLACES).then(|| places.push(value))?;
+    (at < most).then(|| places.push(value))?;
     Some(at)
 }
 
@@ -227,5 +242,23 @@ fn waits_of(is_send: bool, [first, second, third]: [f64; 3]) -> Waits {
         Waits { gpu: first, peer: second, network: third, flush: 0.0 }
     } else {
         Waits { network: first, flush: second, gpu: third, peer: 0.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_beyond_the_cap_are_counted_together() {
+        let mut network = Network::default();
+        for peer in 0..100_000 {
+            let op = ProxyOp { peer, is_send: peer % 2 == 0, ..ProxyOp::default() };
+            assert!(network.place(3, &op, false).is_some(), "none goes uncounted");
+        }
+        assert_eq!(network.links.len(), MAX_LIVE + 2, "and the rest, each way");
+        let op = ProxyOp { peer: 99_999, ..ProxyOp::default() };
+        let place = network.place(3, &op, false).unwrap();
+        assert_eq!(network.links[place.link].id.comm, OTHERS);
     }
 }
