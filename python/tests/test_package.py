@@ -171,6 +171,13 @@ class Calling(unittest.TestCase):
             said = self.refuses("ncclscope.start()", NCCL_PROFILER_PLUGIN=told)
             self.assertIn(f"{ncclscope.OFF} NCCL loads no plugin", said)
 
+    def test_before_the_first_communicator_a_drill_says_so(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            env = {"NCCLSCOPE_PLUGIN": PLUGIN, "XDG_CACHE_HOME": folder}
+            code = "ncclscope.load(), ncclscope.simulate_hang(1)"
+            said = self.refuses(code, **env)
+        self.assertIn(f"{ncclscope.OFF} there is no communicator yet", said)
+
     def test_a_loaders_path_that_was_reset_does_no_harm(self) -> None:
         # As in a process whose launcher kept the one variable and dropped the other.
         env = {"NCCL_PROFILER_PLUGIN": _plugin.NAMES[0], "NCCLSCOPE_PLUGIN": PLUGIN}

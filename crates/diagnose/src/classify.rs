@@ -326,9 +326,18 @@ impl<'a> Classifier<'a> {
             [_] => words::rank(self.job, processes[0]),
             many => format!("ranks {}", words::ranks(many)),
         };
+        let has_ended = |&p: &u32| {
+            self.job.processes.get(p as usize).is_some_and(|one| one.life == Life::Ended)
+        };
+        let meaning = match class {
+            Class::H1b if !processes.is_empty() && processes.iter().all(has_ended) => {
+                "gone: the process ended"
+            }
+            _ => class.meaning(),
+        };
         Verdict {
             class,
-            title: format!("{who}: {}", class.meaning()),
+            title: format!("{who}: {meaning}"),
             confidence,
             root_ranks,
             edge: None,

@@ -16,7 +16,8 @@ pub fn render(diagnosis: &Diagnosis) -> String {
 
 fn lines(diagnosis: &Diagnosis, out: &mut String) -> std::fmt::Result {
     let Diagnosis { source, ranks, waiting, verdicts, silent_ranks, notes, .. } = diagnosis;
-    writeln!(out, "{ranks} ranks ({source}), {waiting} of them wait in NCCL")?;
+    let (s, verb) = (plural(*ranks), if *waiting == 1 { "waits" } else { "wait" });
+    writeln!(out, "{ranks} rank{s} ({source}), {waiting} of them {verb} in NCCL")?;
     if verdicts.is_empty() {
         writeln!(out, "\nNothing found.")?;
     }
@@ -34,6 +35,10 @@ fn lines(diagnosis: &Diagnosis, out: &mut String) -> std::fmt::Result {
         writeln!(out, "note: {note}")?;
     }
     Ok(())
+}
+
+const fn plural(count: usize) -> &'static str {
+    if count == 1 { "" } else { "s" }
 }
 
 fn one(verdict: &Verdict, out: &mut String) -> std::fmt::Result {
@@ -56,7 +61,11 @@ fn one(verdict: &Verdict, out: &mut String) -> std::fmt::Result {
     for line in &verdict.evidence {
         writeln!(out, "  evidence     {}", line.text)?;
     }
-    writeln!(out, "  victims      {} ranks wait because of this", verdict.victims)?;
+    let victims = match verdict.victims {
+        1 => "1 rank waits".to_owned(),
+        many => format!("{many} ranks wait"),
+    };
+    writeln!(out, "  victims      {victims} because of this")?;
     for other in &verdict.alternatives {
         writeln!(out, "  or           {other}")?;
     }

@@ -55,7 +55,9 @@ impl Class {
     pub const fn meaning(self) -> &'static str {
         match self {
             Class::H1a => "did not call NCCL any more: the host is stuck outside NCCL",
-            Class::H1b => "gone: the process is dead or ended",
+            Class::H1b => {
+                "gives no sign of life: dead, or stopped (SIGSTOP, a debugger, a paused container)"
+            }
             Class::H1d => "called NCCL, and the operation was never handed to the GPU",
             Class::H2 => "called something else than the others",
             Class::H2b => "sends and receives do not match",

@@ -69,7 +69,18 @@ fn h1a_the_rank_that_all_wait_for_through_others_too() {
 fn h1b_a_dead_rank_also_if_it_was_in_the_operation() {
     let mut job = late();
     job.processes[2].life = Life::Dead;
-    expect(&job, Class::H1b, &[2]);
+    // A stopped process cannot be told from a dead one.
+    let title = expect(&job, Class::H1b, &[2]).title;
+    assert!(
+        title.ends_with(
+            "gives no sign of life: dead, or stopped (SIGSTOP, a debugger, a paused container)"
+        ),
+        "{title}"
+    );
+    let mut ended = late();
+    ended.processes[2].life = Life::Ended;
+    let title = expect(&ended, Class::H1b, &[2]).title;
+    assert!(title.ends_with(": gone: the process ended"), "{title}");
     job.comms[0].vectors[2].enqueued = 5;
     expect(&job, Class::H1b, &[2]);
 }

@@ -58,7 +58,7 @@ fn answer_behind(_shield: Shield, body: impl FnOnce() -> Result<(), Refusal>) ->
     ERROR.set(terminated(&sentence));
     match result {
         Ok(()) => 0,
-        Err(Refusal::Off) => OFF,
+        Err(Refusal::Off | Refusal::Early) => OFF,
         Err(Refusal::Bad(_)) => BAD,
         Err(Refusal::System(_)) => SYSTEM,
     }

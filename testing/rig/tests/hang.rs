@@ -194,7 +194,7 @@ fn two_devices_of_one_process_hang_with_nothing_but_cuda_events() {
             inside::HAS_TURN,
             "  operation: RING ",
             " threads a block, ",
-            "NCCL tells none of them",
+            "NCCL tells nothing of its kernel",
             "; by CUDA events its stream came to it ",
         ] {
             assert!(report.contains(field), "{field}: {report}");

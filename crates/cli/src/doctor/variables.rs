@@ -63,7 +63,7 @@ fn unknown(name: &str) -> Option<Check> {
     let nearest = KNOWN.iter().min_by_key(|known| distance(known, short))?;
     let advice = match distance(nearest, short) {
         0..=2 => format!("did you mean {PREFIX}{nearest}?"),
-        _ => "nobody reads it: remove it".into(),
+        _ => "nothing reads it: remove it".into(),
     };
     Some(Check::warn("NCCLSCOPE_*", format!("{name} is unknown"), advice))
 }

@@ -58,7 +58,7 @@ fn command(page: &mut Page, run: &Value) {
     let words: Vec<&str> = words.collect();
     let ended = match run["exit_code"].as_u64() {
         Some(code) => format!("with exit status {code}"),
-        None => "not, or nobody saw it".into(),
+        None => "not, or unseen".into(),
     };
     let mut text = words.join(" ");
     if let Some((cut, _)) = text.char_indices().nth(COMMAND_MAX) {

@@ -119,7 +119,10 @@ impl Runtime {
         let rank = place.map(|(rank, _)| rank);
         let (limit, actions) = (config.hang_after, config.hang_actions.clone());
         self.watches.store(limit.is_some(), Ordering::Relaxed);
-        let watchdog = Watchdog::new(Place::new(host, pid, rank), limit, actions);
+        let mut watchdog = Watchdog::new(Place::new(host, pid, rank), limit, actions);
+        if config.cuda_events {
+            watchdog.cuda_events();
+        }
         let mut drain = Drain::new(&self.recorder, &self.orders, memory, recording, watchdog);
         place.into_iter().for_each(|(rank, world)| drain.set_place(rank, world));
         if let Some(target) = config.otlp.clone() {

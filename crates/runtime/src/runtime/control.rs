@@ -41,6 +41,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(200);
 pub enum Refusal {
     /// Nothing is recorded in this process: it is off, or failed, or a fork's child.
     Off,
+    /// There is no communicator yet, so no recording.
+    Early,
     /// What was asked for makes no sense: why.
     Bad(String),
     /// The system refused: what, and why.
@@ -53,6 +55,10 @@ impl fmt::Display for Refusal {
             Refusal::Off => f.write_str(
                 "nothing is recorded in this process (NCCLSCOPE_MODE=off, a failure that the log \
                  names, or a forked child)",
+            ),
+            Refusal::Early => f.write_str(
+                "there is no communicator yet: a recording begins with the first one that NCCL \
+                 gives to the plugin",
             ),
             Refusal::Bad(why) | Refusal::System(why) => f.write_str(why),
         }
@@ -213,9 +219,8 @@ impl Runtime {
         if length.is_zero() || length > LONGEST_DRILL {
             return Err(Refusal::Bad("a simulated hang takes up to an hour".into()));
         }
-        if !state.is_running() {
-            return Err(Refusal::Off);
-        }
+        drop(state);
+        let state = self.running()?;
         if !self.watches.load(Ordering::Relaxed) {
             let why =
                 "NCCLSCOPE_HANG_SEC is 0: nothing is ever held for stuck, not even in a drill";
@@ -334,7 +339,11 @@ impl Runtime {
     /// The state, while there is a recording.
     fn running(&self) -> Result<crate::sys::lock::Guard<'_, State>, Refusal> {
         let state = self.live()?;
-        if state.is_running() { Ok(state) } else { Err(Refusal::Off) }
+        match state.phase {
+            Phase::New => Err(Refusal::Early),
+            _ if state.is_running() => Ok(state),
+            _ => Err(Refusal::Off),
+        }
     }
 }
 

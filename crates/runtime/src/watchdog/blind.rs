@@ -26,6 +26,8 @@ pub(super) struct Blind {
     /// What is said of those that are named.
     names: BTreeMap<u16, String>,
     is_told: bool,
+    /// CUDA events were asked for.
+    pub(super) has_cuda_events: bool,
     /// What is said of lost events, and when it was last: time seen, ns.
     overrun: Option<(&'static str, u64)>,
     left_out: LeftOut,
@@ -140,9 +142,12 @@ impl Blind {
         (count > 0).then(|| {
             format!(
                 "the watchdog cannot see hangs of {} because NCCL tells no more than that their \
-                 operations are enqueued: no kernel events, no network, no CUDA events \
-                 (NCCLSCOPE_CUDA_EVENTS=on shows them from NCCL 2.28 on)",
-                names.join("; ")
+                 operations are enqueued: no kernel events, no network, no CUDA events{}",
+                names.join("; "),
+                match self.has_cuda_events {
+                    true => "",
+                    false => " (NCCLSCOPE_CUDA_EVENTS=on shows them from NCCL 2.28 on)",
+                }
             )
         })
     }
@@ -197,5 +202,14 @@ mod tests {
         assert!(said[0].1.contains("one operation in 16"), "{said:?}");
         assert_eq!((said.len(), said[0].0), (1, 7560), "that is another matter");
         assert_eq!(now.as_ref(), Some(&said[0].1));
+    }
+
+    #[test]
+    fn what_is_on_is_not_recommended() {
+        let mut blind = Blind::default();
+        blind.names.insert(0, "communicator 0x1".into());
+        assert!(blind.now()[0].contains("NCCLSCOPE_CUDA_EVENTS=on"));
+        blind.has_cuda_events = true;
+        assert!(blind.now()[0].ends_with("no kernel events, no network, no CUDA events"));
     }
 }

@@ -157,6 +157,11 @@ impl Watchdog {
         }
     }
 
+    /// CUDA events were asked for: what they do not show, they do not.
+    pub(crate) fn cuda_events(&mut self) {
+        self.blind.has_cuda_events = true;
+    }
+
     /// A communicator, or more about one.
     pub(crate) fn comm(&mut self, comm: &Comm) {
         self.detector.tracker.comm(comm);

@@ -139,7 +139,10 @@ impl Place {
     pub(super) fn on_comm(&self, index: u16) -> String {
         let Some(comm) = self.comms.get(&index) else { return "an unknown communicator".into() };
         let name = comm.name.as_ref().map(|name| format!(" {name:?}")).unwrap_or_default();
-        format!("communicator {:#x}{name}, rank {} of {}", comm.hash, comm.rank, comm.ranks)
+        // NCCL 2.23 to 2.26 tell no number of ranks.
+        let of = Some(comm.ranks).filter(|&ranks| ranks > 0);
+        let of = of.map(|ranks| format!(" of {ranks}")).unwrap_or_default();
+        format!("communicator {:#x}{name}, rank {}{of}", comm.hash, comm.rank)
     }
 
     /// `AllReduce 3 (262144 ncclFloat32)`
@@ -271,16 +274,16 @@ impl Place {
         let block = threads.map(|n| format!(", {n} threads a block")).unwrap_or_default();
         let [started, stopped] = [op.started, op.stopped].map(u64::count_ones);
         let open = channels(op.started & !op.stopped);
+        let wanted = if facts.is_p2p() { "its".into() } else { facts.wanted.to_string() };
+        let channels = format!("kernel started on {started} and ended on {stopped} of {wanted}");
+        let kernel = match (open.as_str(), scene.comm.is_some_and(|comm| comm.has_kernels)) {
+            ("", false) => "NCCL tells nothing of its kernel".into(),
+            ("", true) => format!("{channels} channels"),
+            (open, _) => format!("{channels} channels; started and not ended: {open}"),
+        };
         hang.details.push(format!(
-            "operation: {sort}{also}{block}, enqueued {} ago; kernel started on {started} and \
-             ended on {stopped} of {} channels{}",
+            "operation: {sort}{also}{block}, enqueued {} ago; {kernel}",
             seconds(clock.ns_since(op.start)),
-            if facts.is_p2p() { "its".into() } else { facts.wanted.to_string() },
-            match (open.as_str(), scene.comm.is_some_and(|comm| comm.has_kernels)) {
-                ("", false) => "; NCCL tells none of them".into(),
-                ("", true) => String::new(),
-                (open, _) => format!("; started and not ended: {open}"),
-            },
         ));
         let operation = Json::object()
             .text("func", self.name(facts.func))
@@ -533,6 +536,27 @@ mod tests {
         assert_eq!(names(0), (String::new(), String::new()));
         assert_eq!(names(0b1000_1111), ("0-3, 7".into(), "0,1,2,3,7".into()));
         assert_eq!(names(1 << 63 | 2), ("1, 63".into(), "1,63".into()));
+    }
+
+    /// As NCCL 2.23 to 2.26 tell it.
+    #[test]
+    fn an_unknown_number_of_ranks_is_left_out() {
+        let mut place = Place::new("h", 7, None);
+        let comm = Comm {
+            index: 1,
+            hash: 0x1f,
+            name: None,
+            nodes: 0,
+            ranks: 0,
+            rank: 3,
+            ticks: 0,
+            api_version: 1,
+            nccl_version: 22304,
+        };
+        place.comm(&comm);
+        assert_eq!(place.on_comm(1), "communicator 0x1f, rank 3");
+        place.comm(&Comm { ranks: 8, ..comm });
+        assert_eq!(place.on_comm(1), "communicator 0x1f, rank 3 of 8");
     }
 
     #[test]
