@@ -39,27 +39,68 @@ fn default_directory() -> PathBuf {
     format!("/tmp/ncclscope-{}", rustix::process::geteuid().as_raw()).into()
 }
 
-/// The processes that answer, by id, and what went wrong with others. Sockets of processes that are
-/// gone are removed.
-pub(crate) fn processes(dir: &Path) -> io::Result<(Vec<Process>, Vec<String>)> {
+/// The processes that answer, by id, and what went wrong with others. Of `only` these, unless that
+/// is empty. Sockets of processes that are gone are removed.
+pub(crate) fn processes(dir: &Path, only: &[u32]) -> io::Result<(Vec<Process>, Vec<Problem>)> {
+    within(PATIENCE, dir, only)
+}
+
+/// What went wrong with a process: its id, and why.
+pub(crate) type Problem = (u32, String);
+
+fn within(
+    patience: Duration,
+    dir: &Path,
+    only: &[u32],
+) -> io::Result<(Vec<Process>, Vec<Problem>)> {
     let (mut found, mut problems) = (Vec::new(), Vec::new());
     match std::fs::symlink_metadata(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((found, problems)),
         looked => trusted(&looked?, rustix::process::geteuid().as_raw())?,
     }
+    let mut sockets = Vec::new();
     for entry in std::fs::read_dir(dir)? {
         let socket = entry?.path();
-        let Some(pid) = pid_of(&socket) else { continue };
-        match ask(&socket, "status", PATIENCE) {
+        sockets.extend(pid_of(&socket).map(|pid| (pid, socket)));
+    }
+    sockets.retain(|(pid, _)| only.is_empty() || only.contains(pid));
+    let status = |(_, socket): &(u32, PathBuf)| ask(socket, "status", patience);
+    let answers = at_once(&sockets, status);
+    for ((pid, socket), answer) in sockets.into_iter().zip(answers) {
+        match answer {
             Ok(fields) => found.push(Process { pid, socket, fields }),
             Err(Refused::Gone) => {
                 let _ = std::fs::remove_file(&socket);
             }
-            Err(Refused::Said(why)) => problems.push(format!("process {pid}: {why}")),
+            Err(Refused::Said(why)) => problems.push((pid, why)),
         }
     }
     found.sort_by_key(|process| process.pid);
+    problems.sort();
     Ok((found, problems))
+}
+
+/// What `ask` gives for each of `all`, in their order: one that does not answer holds up no other.
+pub(crate) fn at_once<T: Sync, A: Send>(all: &[T], ask: impl Fn(&T) -> A + Sync) -> Vec<A> {
+    std::thread::scope(|scope| {
+        let asked: Vec<_> = all.iter().map(|one| scope.spawn(|| ask(one))).collect();
+        let answer = |it: std::thread::ScopedJoinHandle<'_, A>| match it.join() {
+            Ok(answer) => answer,
+            Err(panic) => std::panic::resume_unwind(panic),
+        };
+        asked.into_iter().map(answer).collect()
+    })
+}
+
+/// What a process does that does not answer, as far as this host tells (`proc_pid_stat(5)`).
+fn silent(socket: &Path) -> String {
+    let stat = pid_of(socket).and_then(|pid| std::fs::read(format!("/proc/{pid}/stat")).ok());
+    let stat = String::from_utf8_lossy(&stat.unwrap_or_default()).into_owned();
+    match stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()) {
+        Some(state @ ('T' | 't')) => format!("it does not answer: it is stopped (state {state})"),
+        Some(state) => format!("it does not answer: it is busy (state {state})"),
+        None => "it does not answer: it is stopped, or busy".into(),
+    }
 }
 
 /// The plugin puts no socket where others may have a hand in, so what is there is not the plugin's.
@@ -93,7 +134,7 @@ enum Refused {
 fn ask(socket: &Path, request: &str, patience: Duration) -> Result<Fields, Refused> {
     let said = |error: io::Error| match error.kind() {
         io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => Refused::Gone,
-        io::ErrorKind::WouldBlock => Refused::Said("it does not answer".into()),
+        io::ErrorKind::WouldBlock => Refused::Said(silent(socket)),
         _ => Refused::Said(error.to_string()),
     };
     let mut stream = UnixStream::connect(socket).map_err(said)?;
@@ -195,10 +236,50 @@ mod tests {
         assert!(why(&dir, dir.uid() + 1).starts_with("it belongs to another user"));
         let open = mode(0o775);
         assert_eq!(why(&open, open.uid()), "other users can write to it (mode 775)");
-        assert!(super::processes(folder.path()).is_err());
+        assert!(super::processes(folder.path(), &[]).is_err());
         let link = folder.path().join("link");
         std::os::unix::fs::symlink("/", &link).unwrap();
         let link = std::fs::symlink_metadata(link).unwrap();
         assert_eq!(why(&link, link.uid()), "it is not a directory");
+    }
+
+    #[test]
+    fn those_that_do_not_answer_hold_up_no_other_and_are_named() {
+        use rustix::process::{Pid, Signal, kill_process};
+        use std::io::{Read, Write};
+        use std::os::unix::net::UnixListener;
+        use std::time::{Duration, Instant};
+        let folder = tempfile::tempdir().unwrap();
+        let listen =
+            |pid: u32| UnixListener::bind(folder.path().join(format!("{pid}-1.sock"))).unwrap();
+        let mut sleeper = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let stopped = sleeper.id();
+        kill_process(Pid::from_child(&sleeper), Signal::STOP).unwrap();
+        // Above what a kernel gives a process.
+        let (absent, answers) = (4_194_305, std::process::id());
+        let _listeners = [listen(stopped), listen(absent)];
+        let listener = listen(answers);
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let _ = stream.read(&mut [0; 64]);
+                let _ = stream.write_all(b"ok\trecorded=yes\n");
+            }
+        });
+        let patience = Duration::from_secs(2);
+        let begun = Instant::now();
+        let (found, problems) = super::within(patience, folder.path(), &[answers]).unwrap();
+        assert!(begun.elapsed() < patience && problems.is_empty());
+        assert!(found.len() == 1 && found[0].is_recorded());
+        let begun = Instant::now();
+        let (found, mut problems) = super::within(patience, folder.path(), &[]).unwrap();
+        assert!(begun.elapsed() < 2 * patience, "one after the other");
+        sleeper.kill().unwrap();
+        sleeper.wait().unwrap();
+        assert_eq!(found.len(), 1);
+        problems.sort_by_key(|(pid, _)| *pid == absent);
+        let said = |at: usize| problems[at].1.strip_prefix("it does not answer: it is ").unwrap();
+        assert_eq!((problems[0].0, said(0)), (stopped, "stopped (state T)"));
+        assert_eq!((problems[1].0, said(1)), (absent, "stopped, or busy"));
     }
 }

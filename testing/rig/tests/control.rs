@@ -152,7 +152,7 @@ fn a_running_job_is_listed_stopped_started_and_dumped() {
     assert_eq!(stage.processes().len(), 0);
     let nobody = stage.cli(&["start", "--pid", &first]);
     assert_eq!(nobody.status.code(), Some(4));
-    assert!(String::from_utf8_lossy(&nobody.stderr).contains("does not answer"));
+    assert!(String::from_utf8_lossy(&nobody.stderr).contains("has no socket here"));
 }
 
 #[test]

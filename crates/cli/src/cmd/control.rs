@@ -9,7 +9,7 @@ use crate::table::{Align, Table};
 use crate::time::Moment;
 use serde::Serialize;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -51,7 +51,8 @@ struct Comm<'a> {
 }
 
 pub(crate) fn list(args: &List) -> Result<ExitCode, Failure> {
-    let found = all()?;
+    let (found, problems) = asked(&[])?;
+    problems.iter().for_each(|(pid, why)| warn(format_args!("process {pid}: {why}")));
     let rows: Vec<Row<'_>> = found.iter().map(Row::of).collect();
     if args.format == crate::args::Format::Json {
         output::json(&Listing { schema: "ncclscope.processes/1", processes: rows })?;
@@ -76,7 +77,9 @@ pub(crate) fn list(args: &List) -> Result<ExitCode, Failure> {
         ]);
     }
     let mut out = io::stdout().lock();
-    if table.is_empty() {
+    if table.is_empty() && !problems.is_empty() {
+        tell("no process of this user answers");
+    } else if table.is_empty() {
         let dir = control::directory();
         tell(format_args!(
             "no process of this user is recorded (there is no socket in {})",
@@ -112,7 +115,10 @@ impl Row<'_> {
         let Some(first) = self.comms.first() else { return "-".into() };
         let more = self.comms.len() as u64 - 1 + self.more_comms;
         let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-        format!("{} rank {} of {}{more}", first.comm, first.rank, first.nranks)
+        // NCCL 2.23 to 2.26 tell no number of ranks.
+        let of = Some(first.nranks).filter(|&ranks| ranks > 0);
+        let of = of.map(|ranks| format!(" of {ranks}")).unwrap_or_default();
+        format!("{} rank {}{of}{more}", first.comm, first.rank)
     }
 }
 
@@ -229,17 +235,17 @@ fn options(window: &Window) -> Result<String, Failure> {
     Ok(words.join(" "))
 }
 
-fn all() -> Result<Vec<Process>, Failure> {
+/// The processes that answer, of `only` these unless that is empty, and what is wrong with others.
+fn asked(only: &[u32]) -> Result<(Vec<Process>, Vec<control::Problem>), Failure> {
     let dir = control::directory();
     let failed = |e: io::Error| Failure::environment(format!("cannot read {}: {e}", dir.display()));
-    let (found, problems) = control::processes(&dir).map_err(failed)?;
-    problems.iter().for_each(warn);
-    Ok(found)
+    control::processes(&dir, only).map_err(failed)
 }
 
 /// The processes that are meant; the only one there is needs no word.
 fn chosen(target: &Target) -> Result<Vec<Process>, Failure> {
-    let found = all()?;
+    let only = if target.all || target.job.is_some() { &[][..] } else { &target.pid };
+    let (found, problems) = asked(only)?;
     let count = found.len();
     let is_meant = |process: &Process| {
         target.all
@@ -248,15 +254,22 @@ fn chosen(target: &Target) -> Result<Vec<Process>, Failure> {
     };
     let is_told = target.all || target.job.is_some() || !target.pid.is_empty();
     let chosen: Vec<Process> = found.into_iter().filter(|p| !is_told || is_meant(p)).collect();
+    for (pid, why) in &problems {
+        if target.pid.contains(pid) {
+            return Err(Failure::environment(format!("process {pid}: {why}")));
+        }
+        warn(format_args!("process {pid}: {why}"));
+    }
     for pid in &target.pid {
         if !chosen.iter().any(|process| process.pid == *pid) {
             return Err(Failure::environment(format!(
-                "process {pid} does not answer: it has no NCCL communicator with the plugin, is \
+                "process {pid} has no socket here: it has no NCCL communicator with the plugin, is \
                  another user's, or NCCLSCOPE_CONTROL differs (see ncclscope ls)"
             )));
         }
     }
     match chosen.len() {
+        0 if !problems.is_empty() => Err(Failure::environment("no such process answers")),
         0 => Err(Failure::environment("no such process is recorded here (see ncclscope ls)")),
         n if n > 1 && !is_told => Err(Failure::usage(format!(
             "{count} processes are recorded here: choose with --pid, --job or --all (see \
@@ -291,16 +304,29 @@ fn write_dumps(chosen: &[Process], output: Option<&Path>) -> Result<ExitCode, Fa
         None => None,
     };
     let output = output.as_deref();
-    let results: Vec<Result<PathBuf, String>> = std::thread::scope(|scope| {
-        let dumps: Vec<_> =
-            chosen.iter().map(|process| scope.spawn(move || process.dump(output))).collect();
-        let broken = |_| Err("a defect of ncclscope".to_owned());
-        dumps.into_iter().map(|dump| dump.join().unwrap_or_else(broken)).collect()
-    });
+    let results = control::at_once(chosen, |process| process.dump(output));
     let mut out = io::stdout().lock();
     for file in results.iter().flatten() {
         writeln!(out, "{}", file.display())?;
     }
     out.flush()?;
     Ok(code_of(results.into_iter().filter_map(Result::err)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_number_of_ranks_is_left_out() {
+        let text = |nranks| {
+            let comms = vec![Comm { comm: "0x1f", rank: 3, nranks }];
+            let (recorded, recording) = ("yes", "");
+            let (job, nccl_version, step, more_comms) = (None, None, None, 1);
+            Row { pid: 1, recorded, job, nccl_version, step, comms, more_comms, recording }
+                .comms_text()
+        };
+        assert_eq!(text(0), "0x1f rank 3 and 1 more");
+        assert_eq!(text(8), "0x1f rank 3 of 8 and 1 more");
+    }
 }

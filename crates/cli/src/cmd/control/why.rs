@@ -2,7 +2,7 @@
 //! `ncclscope dump --why`: what processes wait for right now, by their own word.
 
 use crate::args::Format;
-use crate::control::Process;
+use crate::control::{Process, at_once};
 use crate::failure::{Failure, warn};
 use crate::output;
 use serde::Serialize;
@@ -34,8 +34,8 @@ struct Waiting {
 /// Asks each process; whoever refuses is named, and the others are told of.
 pub(super) fn tell(chosen: &[Process], format: Format) -> Result<ExitCode, Failure> {
     let mut processes = Vec::new();
-    for process in chosen {
-        match process.why() {
+    for (process, why) in chosen.iter().zip(at_once(chosen, Process::why)) {
+        match why {
             Ok((in_flight, more, blind)) => {
                 processes.push(Waiting { pid: process.pid, in_flight, more, blind });
             }
