@@ -40,18 +40,33 @@ impl<T> Reply<T> {
     pub(crate) fn wait_or_keep(mut self, patience: Duration) -> Result<Option<T>, Reply<T>> {
         let until = Instant::now() + patience;
         loop {
-            // Seen so, all that the other side did has happened, for ThreadSanitizer too.
-            let is_alone = Arc::get_mut(&mut self.0).is_some();
-            let value = self.0.value.lock().take();
+            let answer = self.poll();
             let left = until.saturating_duration_since(Instant::now());
-            if value.is_some() || is_alone {
-                return Ok(value);
+            match answer {
+                Some(answer) => return Ok(answer),
+                None if left.is_zero() => return Err(self),
+                None => self.0.waits.wait(Some(left)),
             }
-            if left.is_zero() {
-                return Err(self);
-            }
-            self.0.waits.wait(Some(left));
         }
+    }
+
+    /// The answer, however long it takes, without asking for the time: it may be forbidden
+    /// (`clock::is_forbidden`). `None` if the other side is gone.
+    pub(crate) fn wait_for_it(mut self) -> Option<T> {
+        loop {
+            match self.poll() {
+                Some(answer) => return answer,
+                None => self.0.waits.wait(None),
+            }
+        }
+    }
+
+    /// The answer, if there is one by now, or `None` inside if there will be none.
+    fn poll(&mut self) -> Option<Option<T>> {
+        // Seen so, all that the other side did has happened, for ThreadSanitizer too.
+        let is_alone = Arc::get_mut(&mut self.0).is_some();
+        let value = self.0.value.lock().take();
+        (value.is_some() || is_alone).then_some(value)
     }
 }
 
@@ -63,9 +78,8 @@ pub(crate) fn elsewhere<T: Send + 'static>(
     patience: Option<Duration>,
     body: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
-    const LONG: Duration = Duration::from_secs(3600);
     let body = Arc::new(Lock::new(Some(body)));
-    let (mut reply, answer) = Reply::new();
+    let (reply, answer) = Reply::new();
     let its = Arc::clone(&body);
     let run = move || {
         let body = its.lock().take();
@@ -77,12 +91,9 @@ pub(crate) fn elsewhere<T: Send + 'static>(
         let body = body.lock().take()?;
         return Some(body());
     }
-    loop {
-        match reply.wait_or_keep(patience.unwrap_or(LONG)) {
-            Ok(done) => return done,
-            Err(again) if patience.is_none() => reply = again,
-            Err(_) => return None,
-        }
+    match patience {
+        Some(patience) => reply.wait(patience),
+        None => reply.wait_for_it(),
     }
 }
 
