@@ -31,20 +31,24 @@ impl LanesFile {
         let begun = descriptor::settle(file, &path).and_then(Kept::new).and_then(|file| {
             Own::Lanes.keep(&file);
             let lanes = LanesFile { file, again: OnceLock::new(), path: path.clone() };
-            lanes.begin().map(|()| lanes)
+            lanes.begin(pid).map(|()| lanes)
         });
         begun.inspect_err(|_| drop(std::fs::remove_file(&path)))
     }
 
-    fn begin(&self) -> io::Result<()> {
+    /// Takes the lock, and says then whose the file is: the first process that gets the lock
+    /// removes what one left that was killed before it had a recording.
+    fn begin(&self, pid: u32) -> io::Result<()> {
         let file = self.file().ok_or(io::ErrorKind::NotFound)?;
         match sys::memory_files(file) {
-            None => Err(io::Error::other("it is not in memory (tmpfs)")),
+            None => return Err(io::Error::other("it is not in memory (tmpfs)")),
             Some((free, total)) if free < total / 2 => {
-                Err(io::Error::other("it is more than half full"))
+                return Err(io::Error::other("it is more than half full"));
             }
-            Some(_) => Ok(file.try_lock()?),
+            Some(_) => {}
         }
+        file.try_lock()?;
+        file.write_all_at(&Owner::without_recording(pid).encode(), 0)
     }
 
     /// The file, unless the host has closed it.
@@ -66,7 +70,7 @@ impl LanesFile {
         }
     }
 
-    /// Says whose lanes they are: until then no process can adopt them.
+    /// Says which recording the lanes belong to: until then no process can put them into one.
     pub(crate) fn belongs_to(&self, owner: &Owner) -> io::Result<()> {
         let file = self.file().ok_or(io::ErrorKind::NotFound)?;
         file.write_all_at(&owner.encode(), 0)
@@ -123,5 +127,23 @@ fn adopt_all(folder: &Path) {
         if is_one {
             let _ = lanes_file::adopt(&entry.path(), user);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_process_leaves_that_had_no_recording_yet_is_removed_at_once() {
+        let folder = tempfile::Builder::new().prefix("nccl-").tempdir_in("/dev/shm").unwrap();
+        let lanes = LanesFile::create(folder.path(), 7, 1).unwrap();
+        let path = lanes.path().to_owned();
+        adopt_all(folder.path());
+        assert!(path.exists(), "its owner lives");
+        // As the kernel does when the process ends.
+        lanes.file().unwrap().unlock().unwrap();
+        adopt_all(folder.path());
+        assert!(!path.exists());
     }
 }

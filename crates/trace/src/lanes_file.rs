@@ -8,7 +8,8 @@ back, and the next store to such a page waits for the file system. Its owner hol
 
 ```text
 0        owner: `NCCLLANE`, pid:u32@8, process:u32@12, length:u16@16 and path of the recording @18,
-         home @4032: device:u64 inode:u64 mounts:u64 boot:u8[16], orphan since:u64@4072 (in s)
+         home @4032: device:u64 inode:u64 mounts:u64 boot:u8[16], orphan since:u64@4072 (in s),
+         1 if there is no recording yet: u8@4080
 4 KiB    lane table, as in the recording                         (crate::scratch)
 36 KiB   64 lane rings of 1 MiB, then 64 slot slabs of 80 KiB, as in the recording's scratch
 ```
@@ -43,6 +44,7 @@ const MAGIC: [u8; 8] = *b"NCCLLANE";
 const PATH: usize = 18;
 const HOME: usize = 4032;
 const ORPHAN_SINCE: usize = 4072;
+const NO_RECORDING: usize = 4080;
 /// How long lanes wait for a process that sees their recording.
 const ORPHAN_FOR: Duration = Duration::from_secs(7 * 86_400);
 
@@ -104,6 +106,8 @@ pub struct Owner {
     pub recording: PathBuf,
     /// Where that lies.
     pub home: Option<Home>,
+    /// False until there is a recording: the lanes are then for none once the process is dead.
+    pub has_recording: bool,
 }
 
 impl Owner {
@@ -111,7 +115,13 @@ impl Owner {
     #[must_use]
     pub fn new(pid: u32, process: u32, recording: PathBuf) -> Owner {
         let home = Home::of(&recording);
-        Owner { pid, process, recording, home }
+        Owner { pid, process, recording, home, has_recording: true }
+    }
+
+    /// The owner of lanes that belong to no recording yet.
+    #[must_use]
+    pub fn without_recording(pid: u32) -> Owner {
+        Owner { pid, process: 0, recording: PathBuf::new(), home: None, has_recording: false }
     }
 
     /// The page. A path that does not fit is left out: no process can then adopt the file.
@@ -128,6 +138,7 @@ impl Owner {
         put(16, &length.to_le_bytes());
         put(PATH, path);
         put(HOME, &self.home.map_or([0; 40], |home| home.encode()));
+        put(NO_RECORDING, &[u8::from(!self.has_recording)]);
         out
     }
 
@@ -144,6 +155,7 @@ impl Owner {
             process: u32_at(bytes, 12)?,
             recording: OsStr::from_bytes(path).into(),
             home: Home::decode(bytes.get(HOME..)?),
+            has_recording: *bytes.get(NO_RECORDING)? == 0,
         })
     }
 
@@ -169,7 +181,7 @@ pub enum Adopted {
     Alive,
     /// Its contents are in the recording now, and the file is gone.
     Kept,
-    /// The recording is closed, or is no more: the file was removed.
+    /// The recording is closed, is no more, or never was: the file was removed.
     Useless,
     /// The recording cannot be seen from here, where another container's directories may have its
     /// path: the file waits for a process that sees it, for a week.
@@ -204,13 +216,18 @@ pub fn adopt(lanes: &Path, user: u32) -> io::Result<Adopted> {
     }
     let Some(owner) = Owner::of(&file) else {
         // It was created just now, and its owner is about to take the lock; or that died before
-        // it had a recording.
+        // it did, or an earlier version's before it had a recording.
         if !has_waited(&file)? {
             return Ok(Adopted::Alive);
         }
         std::fs::remove_file(lanes)?;
         return Ok(Adopted::Useless);
     };
+    // Its owner held the lock when it wrote that: it is dead.
+    if !owner.has_recording {
+        std::fs::remove_file(lanes)?;
+        return Ok(Adopted::Useless);
+    }
     let found = match open_regular(&owner.recording, true) {
         Ok(recording) => keep(&file, &owner, lanes, &recording)?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => Found::Gone,
@@ -300,7 +317,8 @@ mod tests {
         assert!(here.home.is_some());
         let nowhere = Owner::new(7, 1023, "/x/y-7.nscope".into());
         assert_eq!(nowhere.home, None);
-        for owner in [here, nowhere] {
+        let young = Owner::without_recording(7);
+        for owner in [here, nowhere, young] {
             assert_eq!(Owner::decode(&owner.encode()), Some(owner));
         }
         assert_eq!(Owner::decode(&[0; HEADER_BYTES]), None);

@@ -194,6 +194,18 @@ fn lanes_and_recordings_that_are_no_files_are_left_alone() {
 }
 
 #[test]
+fn lanes_of_a_process_that_died_before_it_had_a_recording_go_at_once() {
+    let case = killed();
+    own(&case.lanes, &Owner::without_recording(OWNER.0));
+    let owner = File::open(&case.lanes).unwrap();
+    owner.lock().unwrap();
+    assert_eq!(adopt_own(&case.lanes).unwrap(), Adopted::Alive);
+    drop(owner);
+    assert_eq!(adopt_own(&case.lanes).unwrap(), Adopted::Useless);
+    assert!(!case.lanes.exists());
+}
+
+#[test]
 fn a_file_without_its_first_page_is_somebodys_in_a_moment() {
     let case = killed();
     let young = case.dir.path().join("young.lanes");
