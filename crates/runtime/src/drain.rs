@@ -14,6 +14,7 @@ mod clocks;
 mod feed;
 mod texts;
 pub(crate) mod thread;
+mod under_way;
 
 use crate::handover::Handover;
 use crate::memory::Memory;
@@ -25,9 +26,8 @@ use crate::watchdog::{Found, Hang, Watchdog};
 use clocks::Clocks;
 use core::ops::Range;
 use feed::Feed;
-use ncclscope_recorder::{Recorder, board, clock, interner, lane, slots};
+use ncclscope_recorder::{Recorder, board, clock, interner, lane};
 use ncclscope_trace::codec::META_LANE;
-use ncclscope_trace::dump::Rest;
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::{Comm, Definition, Mark, StrId, What};
 use std::collections::BTreeMap;
@@ -35,6 +35,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use texts::Texts;
 pub(crate) use texts::beginning;
+use under_way::UnderWay;
 
 /// A lane in the lanes file is left alone until it is this full, or [`Drain::tick`] is told to
 /// flush.
@@ -136,6 +137,7 @@ pub(crate) struct Drain {
     /// What the watchdog and the meter have to say.
     lines: Vec<String>,
     words: Vec<u64>,
+    under_way: UnderWay,
 }
 
 impl Drain {
@@ -170,6 +172,7 @@ impl Drain {
             hangs: Vec::new(),
             lines: Vec::new(),
             words: Vec::new(),
+            under_way: UnderWay::default(),
         }
     }
 
@@ -227,11 +230,11 @@ impl Drain {
     pub(crate) fn tick(&mut self, flush: bool) -> u64 {
         let (mut fullest, mut later) = self.pass(flush);
         while !later.is_empty() {
-            // What came before such an order may lie behind the heads of the pass that took it.
-            let (more, next) = self.pass(true);
+            let (more, next) = self.last_pass();
             later.into_iter().for_each(|order| self.answer(order));
             (fullest, later) = (fullest.max(more), next);
         }
+        self.under_way.clear();
         self.make_room();
         self.feed.flush(&self.read);
         self.lines.extend(self.meter.iter_mut().flat_map(Meter::take_lines));
@@ -257,6 +260,13 @@ impl Drain {
         }
         self.close_window(WindowEnd::Due);
         (fullest, later)
+    }
+
+    /// Carries all that came before this call, some of which may lie behind the heads of the pass
+    /// before. A step that is under way now, or stops meanwhile, is in `under_way` or was carried.
+    fn last_pass(&mut self) -> (u64, Vec<Order>) {
+        self.under_way.note(&self.recorder.region, clock::now());
+        self.pass(true)
     }
 
     /// Makes room in crowded lanes, where the file's thread has done nothing for a while.
@@ -319,7 +329,7 @@ impl Drain {
                 self.feed.finish(Job::Sync { hz, done: Some(done) }, &self.read);
             }
             Order::Dump(done) => {
-                let rest = self.under_way();
+                let rest = self.under_way.rest(&self.read);
                 self.feed.finish(Job::Checkpoint { hz, rest, done }, &self.read);
             }
             _ => {}
@@ -387,6 +397,7 @@ impl Drain {
             words.clear();
             header.copy(ring, start..end, &mut words);
             self.sinks().for_each(|sink| sink.words(index, &words));
+            self.under_way.words(index, &words);
             self.words = words;
             self.read[index] = end;
         }
@@ -476,17 +487,6 @@ impl Drain {
         meter.close(&self.clocks.map(), &losses, end == WindowEnd::Last);
     }
 
-    /// The steps that are under way: they are in no lane yet.
-    fn under_way(&self) -> Vec<Rest> {
-        let steps = slots::in_flight(&self.recorder.region, clock::now());
-        let rest = steps.into_iter().filter_map(|(lane, step)| {
-            let position = *self.read.get(lane)?;
-            let words = step.pack().words().to_vec();
-            Some(Rest { lane: u16::try_from(lane).ok()?, position, words })
-        });
-        rest.collect()
-    }
-
     /// The process ends, and nothing is recorded any more: has all of it written. The last metrics
     /// are on their way.
     pub(crate) fn close(&mut self, done: Answer<()>) -> Option<Farewell> {
@@ -495,9 +495,11 @@ impl Drain {
         }
         self.watchdog.hurry();
         self.tick(true);
+        let (_, later) = self.last_pass();
+        later.into_iter().for_each(|order| self.answer(order));
         self.compare_clocks();
         self.close_window(WindowEnd::Last);
-        let rest = self.under_way();
+        let rest = self.under_way.rest(&self.read);
         self.feed.finish(Job::Close { hz: self.clocks.hz(), rest, done }, &self.read);
         self.feed.flush(&self.read);
         self.meter.as_ref().map(Meter::farewell)
