@@ -87,7 +87,7 @@ impl Doubts {
         self.missing = self.missing.saturating_sub(seen.count() as u64);
     }
 
-    /// Finds starts that are not in the order of their callbacks. Returns the communicators whose
+    /// Finds times that are not in the order of their callbacks. Returns the communicators whose
     /// GPU's timer went back.
     fn add_disorder(&mut self, kernels: &[Kernel<'_>]) -> HashSet<usize> {
         let (mut stamps, mut jumped) = (Stamps::default(), HashSet::new());
@@ -96,12 +96,10 @@ impl Doubts {
             let place = (comm, kernel.channel);
             let stop = kernel.event.ptimer_stop.map(|(stop, _)| stop);
             if stop.is_some() && valid_ptimers((kernel.ptimer, stop)).is_none() {
-                stamps.clock_jumped(place);
                 jumped.insert(kernel.comm);
-                continue;
             }
-            let start = (kernel.ptimer, kernel.group());
-            stamps.start(place, start, kernel.id, |id| self.stray.push(id));
+            let times = (kernel.ptimer, stop, kernel.group());
+            stamps.start(place, times, kernel.id, |id| self.stray.push(id));
         }
         jumped
     }

@@ -287,6 +287,7 @@ fn a_graph_replay_finds_its_call_long_after() {
         let kernel = process.start(PROXY, coll, Detail::KernelCh { channel: 0, ptimer });
         process.stop(PROXY, coll);
         process.stop(PROXY, group);
+        process.now += 5_000;
         process.state(PROXY, kernel, State::KERNEL_CH_STOP, ptimer + 5_000);
         process.stop(PROXY, kernel);
     }

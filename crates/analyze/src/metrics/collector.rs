@@ -329,7 +329,7 @@ impl Collector {
         }
         let group = head.and_then(|head| Launched::of(&head)).map(|operation| operation.group);
         let mut stray = Vec::new();
-        let begun = (ptimer, group.unwrap_or(start.parent));
+        let begun = (ptimer, None, group.unwrap_or(start.parent));
         self.stamps.start((start.comm, channel), begun, start.handle, |part| stray.push(part));
         for handle in stray {
             if let Some(part) = self.families.part_mut(handle) {
