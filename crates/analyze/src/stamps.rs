@@ -8,8 +8,8 @@ number is high enough): a start that a later kernel has, too, or one behind the 
 kernels. The kernels of a channel run in order, so that of each start everything before it must be
 earlier, its stop too. The works of one kernel may have equal times.
 
-A reader that is overtaken between a work's two stamps gets one that is its own, and one that is not:
-a stop behind the starts of later kernels, or a stop before its start. The latter looks as if the
+A reader that is overtaken between a work's two stamps gets one that is its own, and one that is
+not: a stop behind the starts of later kernels, or a stop before its start. The latter looks as if the
 GPU's timer had gone back, after which order says nothing; equal starts still do.
 */
 
@@ -58,8 +58,8 @@ impl<T> Default for Stamps<T> {
 }
 
 impl<T: Copy> Stamps<T> {
-    /// A kernel of `group` started on a channel at `ptimer` and stopped at `stop`, if that is known;
-    /// `stray` gets those before it whose times cannot be their own.
+    /// A kernel of `group` started on a channel at `ptimer` and stopped at `stop`, if that is
+    /// known; `stray` gets those before it whose times cannot be their own.
     pub(crate) fn start(
         &mut self,
         place: (u16, u8),
@@ -151,8 +151,8 @@ mod tests {
         assert_eq!(stray(&[(1, 70), (65, 70)]), [0]);
     }
 
-    /// The works of a channel of the scenario `counters-behind` as recorded, of which the reader got
-    /// `start` and `stop` of those works.
+    /// The works of a channel of the scenario `counters-behind` as recorded, of which the reader
+    /// got `start` and `stop` of those works.
     fn read(given: impl Fn(u64) -> (u64, u64)) -> Vec<usize> {
         let works = (0..120).map(|work| {
             let (start, stop) = given(work);
