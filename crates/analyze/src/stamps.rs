@@ -9,8 +9,8 @@ kernels. The kernels of a channel run in order, so that of each start everything
 earlier, its stop too. The works of one kernel may have equal times.
 
 A reader that is overtaken between a work's two stamps gets one that is its own, and one that is
-not: a stop behind the starts of later kernels, or a stop before its start. The latter looks as if the
-GPU's timer had gone back, after which order says nothing; equal starts still do.
+not: a stop behind the starts of later kernels, or a stop before its start. The latter looks as if
+the GPU's timer had gone back, after which order says nothing; equal starts still do.
 */
 
 use crate::metrics::hash::Map;
