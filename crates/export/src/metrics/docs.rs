@@ -27,9 +27,11 @@ ranks are sums over all links or channels, and the regression is over all their 
 
 A rank tells 64 communicators apart at a time. What any other one does is in the series whose
 `nccl.communicator.hash` is `0000000000000000`, and stays there when the communicator gets a series
-of its own. The series of a communicator that was finalized end, as those of a process do that ends:
-after its last operations were exported by a rank, and two minutes later in the agent. Rates over
-all communicators are right at any time; the sum of the totals is that of those that are there.
+of its own. It tells 2,048 links and as many channels apart; what goes over further ones is in the
+same series, with rank and peer -1. The series of a communicator that was finalized end, as those
+of a process do that ends: after its last operations were exported by a rank, and two minutes
+later in the agent. Rates over all communicators are right at any time; the sum of the totals is
+that of those that are there.
 Operations that had not ended 15 s after their communicator are lost as `unfinished`.
 ";
 
