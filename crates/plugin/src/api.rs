@@ -37,8 +37,9 @@ const VERSION: &CStr =
 
 /// Bytes that are read of a string; a path has no more.
 const LONGEST: usize = 4096;
-/// Bytes of a sentence and its end.
-const SENTENCE: usize = 1024;
+/// Bytes of a sentence and its end. A thread's first callback has the linker allocate all of our
+/// thread-local memory, which costs a third more where it is over 1 KiB.
+const SENTENCE: usize = 256;
 
 thread_local! {
     /// Without a destructor: to note one, glibc waits for a thread that loads a library.

@@ -26,7 +26,7 @@ pub fn bound(phase: Phase, kind: Kind) -> u64 {
         // The short way is tried first, and then the long one is gone.
         (Phase::Repeat | Phase::Stale | Phase::Unknown, ..) => hot(kind) + 100,
         // What is lost is remembered for the watchdog.
-        (Phase::Full, ..) => hot(kind) + 130,
+        (Phase::Full, ..) => hot(kind) + 145,
     }
 }
 
