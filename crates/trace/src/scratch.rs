@@ -69,7 +69,7 @@ pub mod slot {
     pub const STEP_SIZE: usize = 20;
     /// NCCL's step number.
     pub const STEP_NUMBER: usize = 24;
-    /// [`Handle::step_tag`] | bits below.
+    /// [`Handle::step_tag`](crate::Handle::step_tag) | bits below.
     pub const STEP_TAG: usize = 28;
     /// Tag bit: the step started and did not stop. The bits above it are
     /// [`crate::record::step_flags`] from `FIRST` to `SIZED`, shifted right by one.
