@@ -65,6 +65,7 @@ impl<T> Handover<T> {
     }
 
     /// Whether no thread is within the queue now.
+    #[cfg(not(loom))]
     pub(crate) fn is_free(&self) -> bool {
         self.queue.is_free()
     }
