@@ -47,9 +47,13 @@ pub(super) struct Channels {
 }
 
 impl Channels {
-    /// A kernel was seen on so many channels, and is over.
+    /// A kernel was seen on so many channels.
     pub(super) fn saw(&mut self, count: u32, wanted: u32) {
         self.were_all |= wanted > 1 && count >= wanted;
+    }
+
+    /// A kernel that is over was seen on so many channels.
+    pub(super) fn saw_end(&mut self, count: u32, wanted: u32) {
         self.were_fewer |= count < wanted;
     }
 

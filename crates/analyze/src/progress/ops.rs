@@ -368,6 +368,7 @@ impl Ops {
         (now, hz): (u64, u64),
         in_a_hurry: bool,
     ) {
+        self.learn(comms);
         let mut over = Vec::new();
         self.ops.retain(|_, op| {
             let quiet = now.saturating_sub(op.changed);
@@ -376,9 +377,6 @@ impl Ops {
             let absent = (!head.facts.is_p2p()).then(|| comms.absent(head.comm, head.number));
             op.absent = absent.flatten();
             let comm = comms.get(head.comm);
-            if let Some(sort) = Sort::of(&head.facts).filter(|_| op.network) {
-                comm.saw_network(head.start, sort);
-            }
             let stops_early = names.stops_early(&head.facts);
             op.is_open = op.is_in_flight((head, stops_early), comm, (quiet, hz));
             if op.is_open {
@@ -393,7 +391,7 @@ impl Ops {
             let settles = !op.is_open && is_quiet;
             if settles {
                 if op.kernels > 0 && !op.lacks_kernels {
-                    comm.channels.saw(op.kernels, head.facts.wanted.into());
+                    comm.channels.saw_end(op.kernels, head.facts.wanted.into());
                 }
                 let Head { comm, number, facts, start, .. } = *head;
                 over.push((comm, Past { number, facts, start, end: op.changed }));
@@ -403,6 +401,18 @@ impl Ops {
         over.sort_unstable_by_key(|(_, past)| past.start);
         for (comm, past) in over {
             comms.add_past(comm, past);
+        }
+    }
+
+    /// What operations show of others like them, before any is judged: the map has no order.
+    fn learn(&self, comms: &mut Comms) {
+        for op in self.ops.values() {
+            let Some(head) = &op.head else { continue };
+            let comm = comms.get(head.comm);
+            if let Some(sort) = Sort::of(&head.facts).filter(|_| op.network) {
+                comm.saw_network(head.start, sort);
+            }
+            comm.channels.saw(op.kernels, head.facts.wanted.into());
         }
     }
 

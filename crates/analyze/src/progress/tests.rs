@@ -195,6 +195,24 @@ fn a_kernel_that_starts_on_some_channels_only_is_in_flight_where_all_are_used() 
     }
 }
 
+/// The first look that sees them all judges by what they show together.
+#[test]
+fn what_others_show_counts_in_whatever_order_they_are_looked_at() {
+    for before in 1..32 {
+        let mut rank = Rank::new();
+        rank.tracker.comm(&Comm { index: 0, rank: 0, ranks: 2, api_version: 4, ..Comm::default() });
+        for _ in 0..before {
+            rank.whole();
+        }
+        let op = rank.coll();
+        let kernel = rank.kernel(op, 0);
+        rank.stop(PROXY, kernel);
+        rank.now += HZ;
+        let open: Vec<Handle> = rank.look().into_iter().map(|op| op.handle).collect();
+        assert_eq!(open, [op]);
+    }
+}
+
 #[test]
 fn an_end_is_known_before_the_operation_is_over() {
     let mut rank = Rank::new();

@@ -16,21 +16,22 @@ fn finding_08_a_send_and_a_receive_of_one_kernel_are_not_counted_twice() {
             let (sends, receives) = (times("KernelCh Send"), times("KernelCh Recv"));
             assert!(!sends.is_empty(), "rank {}", rank.rank);
             assert_eq!(sends, receives, "rank {}: the same channels and pTimers", rank.rank);
-            let begin = sends.iter().map(|(_, start, _)| start).min();
-            let end = sends.iter().map(|(_, start, gpu_ns)| start + gpu_ns).max();
-            let took = end.expect("an end") - begin.expect("a begin");
+            // By the GPU's own time, for NCCL may see a start late.
+            let took = sends.iter().map(|&(_, _, gpu_ns)| gpu_ns).max().expect("a kernel");
+            let mut longest = 0;
             for func in ["Send", "Recv"] {
                 let [operation] = rank.operations(func)[..] else { panic!("one {func}") };
                 // The stop is that of one of them: their ends are the network's.
                 assert_eq!(operation.args["timing"], "proxy");
-                let duration = operation.number("duration_ns");
-                assert!(duration > took, "{func}: {duration} of {took} ns");
+                longest = longest.max(operation.number("duration_ns"));
                 let way = if func == "Send" { "Proxy send" } else { "Proxy recv" };
                 let proxies = rank.below(operation, "Proxy");
                 assert!(proxies.iter().all(|proxy| proxy.track.starts_with(way)), "{func}");
                 let bytes: u64 = proxies.iter().map(|proxy| proxy.number("bytes")).sum();
                 assert_eq!(bytes, 4 * crate::COUNT, "{func}");
             }
+            // A send may leave the network before the kernel has all it receives.
+            assert!(longest > took, "{longest} of {took} ns");
         }
         for func in ["Send", "Recv"] {
             let rows = run.operations(func);
