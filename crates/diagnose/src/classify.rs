@@ -8,7 +8,7 @@ use crate::job::{Call, Communicator, Entered, Job, Kind, Life, Vector};
 use crate::triage::{self, Cause};
 use crate::verdict::{Class, Confidence, Evidence, Op, Verdict};
 use crate::words;
-use ncclscope_analyze::stats::to_f64;
+use ncclscope_operations::stats::to_f64;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Evidence lines of a verdict at most; the rest is counted.

@@ -9,7 +9,7 @@ receive the sizes are compared, where either of them does not end: neither side 
 */
 
 use crate::job::{Call, Communicator, Job, Kind, Vector};
-use ncclscope_analyze::human;
+use ncclscope_operations::human;
 use std::collections::{BTreeMap, HashMap};
 
 /// Members that differ from the larger part.

@@ -2,8 +2,8 @@
 //! Pieces of sentences: ranks, operations, ages.
 
 use crate::job::{Call, Communicator, Job, Kind, Vector};
-use ncclscope_analyze::human;
-use ncclscope_analyze::stats::to_f64;
+use ncclscope_operations::human;
+use ncclscope_operations::stats::to_f64;
 
 /// `rank 9 (node-1, pid 77)`.
 pub(crate) fn rank(job: &Job, process: u32) -> String {

@@ -3,9 +3,9 @@
 //!
 //! `cargo run --release -p ncclscope-export --example trace-speed [EVENTS [DIR]]`
 
-use ncclscope_analyze::simulate::{Call, Process};
 use ncclscope_export::{chrome, pftrace};
 use ncclscope_trace::Recording;
+use scripts::{Call, Process};
 use std::error::Error;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};

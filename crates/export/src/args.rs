@@ -2,7 +2,7 @@
 //! What a slice says when one clicks on it.
 
 use crate::scene::{Scene, Slice, What};
-use ncclscope_analyze::{Completion, Event, Operation};
+use ncclscope_operations::{Completion, Event, Operation};
 use ncclscope_trace::record::{NetPlugin, ProxyOp, step_flags};
 use ncclscope_trace::{Detail, Step, What as Mark};
 
@@ -71,7 +71,7 @@ fn operation_args<'r>(
     }
     if let Some(ns) = operation.duration_ns {
         say("timing", Arg::Text(operation.timing.name()));
-        say("duration_ns", Arg::Uint(ncclscope_analyze::stats::to_u64(ns)));
+        say("duration_ns", Arg::Uint(ncclscope_operations::stats::to_u64(ns)));
     }
     if operation.completion == Completion::Unseen {
         say("end", Arg::Text("unseen"));

@@ -17,7 +17,7 @@ use crate::parallel::read_ahead;
 use crate::pftrace::{Written, category};
 use crate::scene::{Name, Scene, Slice, View, What};
 use crate::tracks::{Track, marks, tracks};
-use ncclscope_analyze::stats::to_f64;
+use ncclscope_operations::stats::to_f64;
 use ncclscope_trace::Recording;
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};

@@ -2,10 +2,10 @@
 //! Curves over time: what is in the network, and how fast operations are.
 
 use crate::scene::{Group, Scene};
-use ncclscope_analyze::Completion;
-use ncclscope_analyze::bandwidth::bus_factor;
-use ncclscope_analyze::stats::{to_f64, to_u64};
-use ncclscope_analyze::steps::StepExt;
+use ncclscope_operations::Completion;
+use ncclscope_operations::bandwidth::bus_factor;
+use ncclscope_operations::stats::{to_f64, to_u64};
+use ncclscope_operations::steps::StepExt;
 use ncclscope_trace::record::step_flags;
 
 /// What a curve's values are.

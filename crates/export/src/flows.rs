@@ -10,7 +10,7 @@ their states: where the data goes to the network, and where it has arrived.
 use crate::ident::Hash;
 use crate::matching::StepIndex;
 use crate::scene::{Scene, States, What};
-use ncclscope_analyze::{Event, EventId, Parent};
+use ncclscope_operations::{Event, EventId, Parent};
 use ncclscope_trace::EventKind;
 use ncclscope_trace::record::step_flags;
 

@@ -9,7 +9,8 @@ direction and channel of the proxy; with curves ([`counters`]) and arrows ([`flo
 ranks ([`matching`]). [`chrome`] and [`pftrace`] only serialise; they stream, with one process's
 events in memory at a time. [`archive`] holds a pftrace for each process.
 
-This crate does **not** read files, decide what an operation's end is (that is `analyze`), or print.
+This crate does **not** read files, decide what an operation's end is (that is `operations`), or
+print.
 */
 #![forbid(unsafe_code)]
 

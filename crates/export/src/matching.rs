@@ -13,8 +13,8 @@ recorded a window or a sample of them, or has several communicators without a ha
 use crate::ident::{Hash, Map};
 use crate::parallel::fold;
 use crate::scene::Scene;
-use ncclscope_analyze::windows::is_windowed;
-use ncclscope_analyze::{EventId, Operation, Parent, Timeline};
+use ncclscope_operations::windows::is_windowed;
+use ncclscope_operations::{EventId, Operation, Parent, Timeline};
 use ncclscope_trace::record::step_flags;
 use ncclscope_trace::{Detail, EventKind, Recording};
 

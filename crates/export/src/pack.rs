@@ -2,7 +2,7 @@
 //! Puts slices on as few tracks as possible, such that the slices of a track nest.
 
 use crate::scene::Slice;
-use ncclscope_analyze::tracks;
+use ncclscope_operations::tracks;
 
 /// Sorts slices so that each comes before those that it contains. Equal ones keep their order.
 pub(crate) fn sort(slices: &mut [Slice]) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Threads: to read and show a process takes time, and a run has many.
 
-use ncclscope_analyze::Timeline;
+use ncclscope_operations::Timeline;
 use ncclscope_trace::Recording;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;

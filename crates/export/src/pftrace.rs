@@ -17,8 +17,8 @@ use crate::parallel::in_batches;
 use crate::proto::Message;
 use crate::scene::{Group, Name, Scene, Slice, View, What};
 use crate::tracks::{Track, marks, tracks};
-use ncclscope_analyze::stats::to_f64;
-use ncclscope_analyze::{EventId, Timeline};
+use ncclscope_operations::stats::to_f64;
+use ncclscope_operations::{EventId, Timeline};
 use ncclscope_trace::{Detail, Recording};
 use std::io::{self, Write};
 

@@ -3,9 +3,9 @@
 
 use crate::ident::{Hash, Map};
 use crate::matching::Names;
-use ncclscope_analyze::steps::{StepExt, states};
-use ncclscope_analyze::timeline::comm_name;
-use ncclscope_analyze::{
+use ncclscope_operations::steps::{StepExt, states};
+use ncclscope_operations::timeline::comm_name;
+use ncclscope_operations::{
     Completion, Event, EventId, GpuClock, Operation, Parent, Timeline, operations,
 };
 use ncclscope_trace::record::step_flags;

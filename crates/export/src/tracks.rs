@@ -3,7 +3,7 @@
 
 use crate::pack;
 use crate::scene::{Group, Scene, Slice, What};
-use ncclscope_analyze::Event;
+use ncclscope_operations::Event;
 use ncclscope_trace::Detail;
 use std::collections::BTreeMap;
 

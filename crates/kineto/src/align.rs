@@ -7,7 +7,7 @@ unpaired costs as much as the greatest distance that is allowed, so that as many
 be; a launch may be left out at no cost.
 */
 
-use ncclscope_analyze::stats::to_f64;
+use ncclscope_operations::stats::to_f64;
 
 /// How many launches before and behind the nearest one in time are looked at.
 const REACH: usize = 48;

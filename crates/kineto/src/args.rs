@@ -3,8 +3,8 @@
 
 use crate::lanes::{What, state_name};
 use crate::rank::Rank;
-use ncclscope_analyze::Event;
-use ncclscope_analyze::stats::to_u64;
+use ncclscope_operations::Event;
+use ncclscope_operations::stats::to_u64;
 use ncclscope_trace::Detail;
 use ncclscope_trace::record::step_flags;
 use serde_json::{Map, Value};

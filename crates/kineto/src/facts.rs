@@ -100,7 +100,7 @@ pub struct Facts {
     pub group: Option<usize>,
     /// What it does.
     pub kind: Option<Kind>,
-    /// Its size as nccl-tests define it, as analyze's operations have it. `None` where it is
+    /// Its size as nccl-tests define it, as our operations have it. `None` where it is
     /// unknown or made of several operations.
     pub bytes: Option<u64>,
     /// PyTorch's number of the collective in its group ("Seq").

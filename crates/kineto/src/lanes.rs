@@ -8,8 +8,8 @@ What overlaps goes to a further lane of the same name.
 
 use crate::launches::{gpu_times, signed};
 use crate::rank::Rank;
-use ncclscope_analyze::steps::{StepExt, states};
-use ncclscope_analyze::{Completion, Event, EventId, GpuClock, tracks};
+use ncclscope_operations::steps::{StepExt, states};
+use ncclscope_operations::{Completion, Event, EventId, GpuClock, tracks};
 use ncclscope_trace::record::step_flags;
 use ncclscope_trace::{Detail, EventKind};
 use std::collections::{BTreeMap, HashMap};

@@ -8,7 +8,7 @@ Copy-engine collectives have no kernel.
 */
 
 use crate::facts::Kind;
-use ncclscope_analyze::{Completion, Event, EventId, GpuClock, Operation, Parent, Timeline};
+use ncclscope_operations::{Completion, Event, EventId, GpuClock, Operation, Parent, Timeline};
 use ncclscope_trace::{Detail, EventKind, Handle};
 use std::collections::HashMap;
 

@@ -9,7 +9,7 @@ by which key and how sure it is. [`write()`] writes the trace again, byte for by
 of the recording behind its last event; [`merged`] writes those of several ranks as one.
 
 This crate does **not** read recordings (that is `trace`), make operations of them (that is
-`analyze`), or talk to the user (that is `cli`).
+`operations`), or talk to the user (that is `cli`).
 */
 #![forbid(unsafe_code)]
 

@@ -5,8 +5,8 @@ use crate::join::{Joined, Pair, join};
 use crate::lanes::Clock;
 use crate::launches::{Launch, launches};
 use crate::trace::Trace;
-use ncclscope_analyze::timeline::comm_name;
-use ncclscope_analyze::{GpuClock, Operation, Timeline, operations};
+use ncclscope_operations::timeline::comm_name;
+use ncclscope_operations::{GpuClock, Operation, Timeline, operations};
 use std::collections::HashMap;
 
 /// A recording, joined to the trace of the same process.

@@ -8,9 +8,9 @@
 
 use crate::config::Otlp;
 use crate::sys;
-use ncclscope_analyze::metrics::{Collector, CommKey, Metrics};
 use ncclscope_export::metrics::otlp::{self, Export};
 use ncclscope_export::metrics::{Cap, Labels, Limiter, families};
+use ncclscope_operations::metrics::{Collector, CommKey, Metrics};
 use ncclscope_otlp::environment::place;
 use ncclscope_otlp::{Answer, Http, Lost, Sender, Target, Transport, client, part_of};
 use ncclscope_recorder::clock;

@@ -18,7 +18,7 @@ a kernel hangs, and neither recording nor watching may wait then. What it learns
 state [`State::CUDA_EVENT`] of the launch, and read by [`state_of`].
 
 Nothing here is recorded in a stream that captures a graph. This module does **not** judge what it
-sees: that is `analyze`'s and the watchdog's.
+sees: that is `operations`'s and the watchdog's.
 */
 
 use crate::config;

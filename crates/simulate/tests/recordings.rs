@@ -2,7 +2,7 @@
 //! What is written are recordings like any other, and they say what took place.
 
 use invariants::Expect;
-use ncclscope_analyze::Timeline;
+use ncclscope_operations::Timeline;
 use ncclscope_simulate::{Fault, Group, Planted, Scenario, Summary, run};
 use ncclscope_trace::progress::{Progress, progress_flags};
 use ncclscope_trace::record::{Detail, step_flags};

@@ -15,7 +15,7 @@ use crate::model::{Collective, Job, Part};
 use crate::report::{Confidence, Finding, Limits};
 use crate::robust::{count, median, median_mad, median_of_others};
 use crate::waits::on_clock;
-use ncclscope_analyze::human;
+use ncclscope_operations::human;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Samples in a third of the run that are compared at least; [`Limits::min_samples`] is for all

@@ -16,7 +16,7 @@ rails.
 use crate::model::Job;
 use crate::report::{Confidence, Finding, Limits};
 use crate::robust::{count, median_mad, median_of_others};
-use ncclscope_analyze::stats::{to_f64, to_u64};
+use ncclscope_operations::stats::{to_f64, to_u64};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What one sender moved to one receiver over one channel.

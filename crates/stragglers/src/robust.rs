@@ -32,7 +32,7 @@ pub(crate) fn median_of_others(sorted: &[f64], one: f64) -> f64 {
 
 /// As `f64`; exact below 2^53.
 pub(crate) fn count(n: usize) -> f64 {
-    ncclscope_analyze::stats::to_f64(n as u64)
+    ncclscope_operations::stats::to_f64(n as u64)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ while the kernel runs, is the GPU's own. Where a ring goes on inside the host, n
 use crate::model::Job;
 use crate::report::{Confidence, Finding, Limits, Root};
 use crate::robust::median_of_others;
-use ncclscope_analyze::human;
+use ncclscope_operations::human;
 use std::collections::BTreeMap;
 
 /// What one GPU held up in a communicator.

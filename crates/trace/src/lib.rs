@@ -11,7 +11,7 @@ while it is written.
 The byte layout for people is `docs/trace-format.md`.
 
 This crate does **not** know NCCL's C structs (that is `abi`), take time stamps or touch shared
-memory (that is `recorder`), start threads, or interpret events (that is `analyze`).
+memory (that is `recorder`), start threads, or interpret events (that is `operations`).
 */
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::todo))]

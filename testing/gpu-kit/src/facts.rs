@@ -2,8 +2,8 @@
 //! What recordings say of kernels: the GPU's stamps beside the host's times and CUDA's events.
 
 use invariants::Expect;
-use ncclscope_analyze::losses::Losses;
-use ncclscope_analyze::{Completion, Event, EventId, GpuClock, Parent, Timeline, operations};
+use ncclscope_operations::{Completion, Event, EventId, GpuClock, Parent, Timeline, operations};
+use ncclscope_report::losses::Losses;
 use ncclscope_trace::{Detail, EventKind, Recording};
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};

@@ -9,8 +9,8 @@ each profiler API version is documented to emit.
 
 [`check`] judges one recording; the program `check` judges files and run directories.
 
-This crate does **not** share the tool's reconstruction of operations (`analyze`): a mistake there
-must not hide itself here. It only borrows that crate's names of threads.
+This crate does **not** share the tool's reconstruction of operations (`operations`): a mistake
+there must not hide itself here. It only borrows that crate's names of threads.
 */
 #![forbid(unsafe_code)]
 

@@ -24,7 +24,8 @@ const UNSAFE_PATHS: &[&str] = &[
 /// Crates whose roots must forbid `unsafe`.
 const FORBID_UNSAFE: &[&str] = &[
     "crates/trace/",
-    "crates/analyze/",
+    "crates/operations/",
+    "crates/report/",
     "crates/export/",
     "crates/otlp/",
     "crates/kineto/",
@@ -40,7 +41,7 @@ const NO_PANIC: &[&str] = &[
     "crates/abi/src/",
     "crates/trace/src/",
     "crates/recorder/src/",
-    "crates/analyze/src/",
+    "crates/operations/src/",
     "crates/export/src/",
     "crates/otlp/src/",
     "crates/runtime/src/",

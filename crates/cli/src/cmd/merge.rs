@@ -4,12 +4,12 @@
 use crate::args::Merge as Args;
 use crate::failure::{BAD_INPUT, Failure, tell, warn};
 use crate::input::Input;
-use ncclscope_analyze::Timeline;
 use ncclscope_kineto::file::Output;
 use ncclscope_kineto::identity::choose;
 use ncclscope_kineto::join::{Confidence, Key};
 use ncclscope_kineto::write::WriteError;
 use ncclscope_kineto::{Rank, Trace, merged};
+use ncclscope_operations::Timeline;
 use ncclscope_trace::Recording;
 use std::fs::File;
 use std::path::{Path, PathBuf};

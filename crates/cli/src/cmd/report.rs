@@ -5,7 +5,7 @@ use crate::args::{Format, Report as Args};
 use crate::failure::Failure;
 use crate::input::{Input, progress};
 use crate::{output, text};
-use ncclscope_analyze::{Report, ReportBuilder};
+use ncclscope_report::{Report, ReportBuilder};
 use serde::Serialize;
 use std::io::Write;
 use std::process::ExitCode;

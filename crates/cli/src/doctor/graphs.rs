@@ -2,7 +2,7 @@
 //! What kernel channel events make NCCL do more in a CUDA graph, by release.
 
 use super::Check;
-use ncclscope_analyze::kernels;
+use ncclscope_operations::kernels;
 
 /// The releases that have kernel channel events, and poll for them on a thread of their own.
 const POLLS: std::ops::Range<u32> = 22600..23100;

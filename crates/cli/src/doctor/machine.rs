@@ -2,7 +2,7 @@
 //! The directory for recordings, shared memory and the clock.
 
 use super::Check;
-use ncclscope_analyze::human::bytes;
+use ncclscope_operations::human::bytes;
 use rustix::fs::statvfs;
 use std::path::Path;
 

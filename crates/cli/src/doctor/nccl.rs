@@ -3,7 +3,7 @@
 
 use super::{Check, graphs};
 use crate::nccl::{LIBRARY, Release};
-use ncclscope_analyze::kernels;
+use ncclscope_operations::kernels;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};

@@ -3,7 +3,7 @@
 
 use super::{Check, Status};
 use crate::input::recordings_in;
-use ncclscope_analyze::losses::Losses;
+use ncclscope_report::losses::Losses;
 use ncclscope_trace::Recording;
 use std::path::Path;
 

@@ -3,10 +3,10 @@
 
 use super::{LIST_MAX, Page, or_dash};
 use crate::table::{Align, Table};
-use ncclscope_analyze::Report;
-use ncclscope_analyze::human::duration;
-use ncclscope_analyze::report::{EventCounts, RankRow};
-use ncclscope_analyze::stats::to_f64;
+use ncclscope_operations::human::duration;
+use ncclscope_operations::stats::to_f64;
+use ncclscope_report::Report;
+use ncclscope_report::schema::{EventCounts, RankRow};
 use ncclscope_trace::EventKind;
 use std::collections::BTreeMap;
 

@@ -3,8 +3,8 @@
 
 use super::Page;
 use crate::time::Moment;
-use ncclscope_analyze::Report;
-use ncclscope_analyze::report::Lost;
+use ncclscope_report::Report;
+use ncclscope_report::schema::Lost;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,7 +33,7 @@ pub(super) fn write(page: &mut Page, report: &Report, run: Option<&Value>) {
         report.ranks.iter().filter_map(|row| row.end_ns).max(),
     );
     if let (Some(start), Some(end)) = span {
-        let seconds = ncclscope_analyze::human::duration(ncclscope_analyze::stats::to_f64(
+        let seconds = ncclscope_operations::human::duration(ncclscope_operations::stats::to_f64(
             end.saturating_sub(start),
         ));
         let start = Moment::from_ns(start).rfc3339();

@@ -9,8 +9,8 @@ mod head;
 mod operations;
 mod peers;
 
-use ncclscope_analyze::Report;
-use ncclscope_analyze::report::Loss;
+use ncclscope_report::Report;
+use ncclscope_report::schema::Loss;
 use serde_json::Value;
 
 /// Long lists are cut here; JSON has all.

@@ -3,10 +3,10 @@
 
 use super::{LIST_MAX, Page, or_dash};
 use crate::table::{Align, Table};
-use ncclscope_analyze::Report;
-use ncclscope_analyze::human::{bytes, duration, three};
-use ncclscope_analyze::report::{OpenOperation, OperationRow};
-use ncclscope_analyze::stats::to_f64;
+use ncclscope_operations::human::{bytes, duration, three};
+use ncclscope_operations::stats::to_f64;
+use ncclscope_report::Report;
+use ncclscope_report::schema::{OpenOperation, OperationRow};
 
 pub(super) fn open(page: &mut Page, operations: &[OpenOperation]) {
     if operations.is_empty() {
@@ -74,7 +74,7 @@ pub(super) fn table(page: &mut Page, report: &Report) {
 }
 
 fn cells(row: &OperationRow) -> Vec<String> {
-    let time = |pick: fn(&ncclscope_analyze::report::Durations) -> u64| {
+    let time = |pick: fn(&ncclscope_report::schema::Durations) -> u64| {
         or_dash(row.duration_ns.as_ref(), |durations| ns(pick(durations)))
     };
     vec![

@@ -3,9 +3,9 @@
 
 use super::{LIST_MAX, Page, or_dash};
 use crate::table::{Align, Table};
-use ncclscope_analyze::human::{bytes, duration, three};
-use ncclscope_analyze::report::PeerRow;
-use ncclscope_analyze::stats::to_f64;
+use ncclscope_operations::human::{bytes, duration, three};
+use ncclscope_operations::stats::to_f64;
+use ncclscope_report::schema::PeerRow;
 
 pub(super) fn table(page: &mut Page, peers: &[PeerRow]) {
     if peers.is_empty() {

@@ -2,7 +2,7 @@
 //! `ncclscope agent`: what it refuses, what it finds, and where it tells.
 
 use crate::common::{Outcome, Run, ncclscope, tool};
-use ncclscope_analyze::simulate::{Call, Process};
+use scripts::{Call, Process};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;

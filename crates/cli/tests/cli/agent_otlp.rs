@@ -4,7 +4,7 @@
 
 use crate::agent::{Agent, PATIENCE, receive, wait_for};
 use crate::common::{ncclscope, tool};
-use ncclscope_analyze::simulate::{Call, Process};
+use scripts::{Call, Process};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::File;

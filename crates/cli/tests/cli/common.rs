@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs the tool on simulated runs.
 
-use ncclscope_analyze::simulate::Process;
+use scripts::Process;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

@@ -2,7 +2,7 @@
 //! `diagnose`: what it prints, how it ends, and what it writes for other tools.
 
 use super::common::{Run, ncclscope};
-use ncclscope_analyze::simulate::{Call, Fault};
+use scripts::{Call, Fault};
 use serde_json::Value;
 use std::io::Write;
 use std::path::{Path, PathBuf};

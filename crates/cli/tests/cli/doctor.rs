@@ -2,8 +2,8 @@
 //! `ncclscope doctor` on made-up installations.
 
 use crate::common::{Outcome, Run, SYMBOLS, plugin_file, tool};
-use ncclscope_analyze::simulate::{API, Call};
 use ncclscope_trace::EventKind;
+use scripts::{API, Call};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -2,8 +2,8 @@
 //! `ncclscope export`: both formats, read by other programs.
 
 use crate::common::{Outcome, Run, ncclscope};
-use ncclscope_analyze::simulate::{API, Call, Fault, PROXY, Process};
 use ncclscope_trace::{Comm, Definition, Record, Recording, StrId, Writer};
+use scripts::{API, Call, Fault, PROXY, Process};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::Path;

@@ -2,9 +2,9 @@
 //! `ncclscope report`: what it prints, and what it says of inputs that it cannot read.
 
 use crate::common::{Outcome, Run, ncclscope, tool};
-use ncclscope_analyze::simulate::{API, Call, Fault, Process};
 use ncclscope_runtime::config::{Config, DEFAULT_EVENTS};
 use ncclscope_trace::EventKind;
+use scripts::{API, Call, Fault, Process};
 use serde_json::Value;
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;

@@ -63,7 +63,7 @@ fn the_command_gets_its_variables_and_keeps_its_exit_code() {
 #[test]
 fn the_report_comes_after_the_commands_own_output() {
     let place = Place::new();
-    let made = Run::new(|p| p.collective(ncclscope_analyze::simulate::Call::ALL_REDUCE));
+    let made = Run::new(|p| p.collective(scripts::Call::ALL_REDUCE));
     let script = format!("echo mine; cp {}/*.nscope $NCCLSCOPE_DIR", made.text());
     let outcome = place.run(&["run", "--", "sh", "-c", &script]).ends_with(0);
     assert!(outcome.stdout.starts_with("mine\n\nNCCLSCOPE REPORT\n"), "{outcome:#?}");

@@ -2,8 +2,8 @@
 //! `ncclscope stragglers`: what it prints, and how it ends.
 
 use crate::common::{Run, ncclscope};
-use ncclscope_analyze::simulate::Call;
 use ncclscope_trace::{Mark, What, define::StrId};
+use scripts::Call;
 use serde_json::Value;
 use std::path::Path;
 

@@ -2,7 +2,7 @@
 //! `ncclscope view`: the server, asked by hand.
 
 use crate::common::{Outcome, Run, ncclscope, tool};
-use ncclscope_analyze::simulate::Call;
+use scripts::Call;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};

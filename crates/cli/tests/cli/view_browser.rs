@@ -4,7 +4,7 @@
 
 use crate::common::{Outcome, Run};
 use crate::view::{Viewer, exported};
-use ncclscope_analyze::simulate::Call;
+use scripts::Call;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `ncclscope merge` as its users meet it: what it writes, what it says, and how it ends.
 
-use ncclscope_analyze::simulate::{Call, EPOCH_NS, Process};
+use scripts::{Call, EPOCH_NS, Process};
 use serde_json::{Value, json};
 use std::io::Read;
 use std::path::{Path, PathBuf};

@@ -11,11 +11,11 @@ Ages are up to the latest time known of the process; `assemble` adds what went o
 
 use super::Settings;
 use crate::job::{Call, Entered, Flight, Job, Link, ThreadState};
-use ncclscope_analyze::operation::Completion;
-use ncclscope_analyze::stats::to_f64;
-use ncclscope_analyze::steps::StepExt;
-use ncclscope_analyze::timeline::comm_name;
-use ncclscope_analyze::{Event, Operation, Timeline, human, operations};
+use ncclscope_operations::operation::Completion;
+use ncclscope_operations::stats::to_f64;
+use ncclscope_operations::steps::StepExt;
+use ncclscope_operations::timeline::comm_name;
+use ncclscope_operations::{Event, Operation, Timeline, human, operations};
 use ncclscope_trace::progress::{
     CHECKPOINT_EVERY, OpProgress, Progress, Thread, Vital, count_matters, progress_flags as flags,
 };

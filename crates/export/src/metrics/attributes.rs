@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What tells the series of a metric apart.
 
-use ncclscope_analyze::Timing;
-use ncclscope_analyze::metrics::{ChannelKey, CommKey, LinkKey, OperationKey, RankKey};
+use ncclscope_operations::Timing;
+use ncclscope_operations::metrics::{ChannelKey, CommKey, LinkKey, OperationKey, RankKey};
 use std::sync::Arc;
 
 /// An attribute's value.

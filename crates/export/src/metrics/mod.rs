@@ -3,7 +3,7 @@
 Metrics as collectors read them: OTLP and the Prometheus text format.
 
 [`names::METRICS`] is the one table of what is exported, and `docs/metrics.md` is made from it.
-[`families`] turns a [`Metrics`](ncclscope_analyze::metrics::Metrics) into points by that table,
+[`families`] turns a [`Metrics`](ncclscope_operations::metrics::Metrics) into points by that table,
 [`Limiter`] bounds how many series those are, and [`otlp`] and [`prom`] only serialise. [`compat`]
 gives other projects' names instead.
 

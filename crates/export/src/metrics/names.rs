@@ -11,7 +11,7 @@ use super::attributes::{
     OPERATION, PEER, PROTO, RANK, SCOPE, SIZE, TIMING, TYPE, WAIT,
 };
 use super::point::Value;
-use ncclscope_analyze::metrics::{Channel, Link, Mode, Operations, Proxy, Rank};
+use ncclscope_operations::metrics::{Channel, Link, Mode, Operations, Proxy, Rank};
 
 /// What kind of figure a metric is, and how figures of several series become one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

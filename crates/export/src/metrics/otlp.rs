@@ -10,7 +10,7 @@ use super::attributes::Attribute;
 use super::names::Kind;
 use super::point::{Family, Point, Value};
 use crate::proto::Message;
-use ncclscope_analyze::metrics::Histogram;
+use ncclscope_operations::Histogram;
 
 /// `AggregationTemporality`.
 const DELTA: u64 = 1;

@@ -3,8 +3,9 @@
 
 use super::attributes::{self, Attribute, Attributes, Builder, CAUSE, EVENT, LANE, Labels};
 use super::names::{Kind, METRICS, Metric, Source};
-use ncclscope_analyze::metrics::{Histogram, Link, LinkKey, Metrics};
-use ncclscope_analyze::stats::to_f64;
+use ncclscope_operations::Histogram;
+use ncclscope_operations::metrics::{Link, LinkKey, Metrics};
+use ncclscope_operations::stats::to_f64;
 use std::collections::BTreeMap;
 
 /// The figure of a point.

@@ -10,7 +10,7 @@ exponential buckets too: the counts are exact.
 
 use super::names::{Kind, Metric};
 use super::point::{Family, Value};
-use ncclscope_analyze::metrics::Histogram;
+use ncclscope_operations::Histogram;
 use std::fmt::Write;
 
 /// The greatest number of finite bounds of a unit.

@@ -3,9 +3,9 @@
 
 use crate::prom::promtool;
 use crate::sample::{all_reduce, histogram, metrics};
-use ncclscope_analyze::Timing;
-use ncclscope_analyze::metrics::{Metrics, OperationKey, Operations};
 use ncclscope_export::metrics::compat::{Process, inspector, mosaic};
+use ncclscope_operations::Timing;
+use ncclscope_operations::metrics::{Metrics, OperationKey, Operations};
 
 fn process() -> Process {
     Process {

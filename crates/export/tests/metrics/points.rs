@@ -2,11 +2,11 @@
 //! From metrics to points, and the cap on them.
 
 use crate::sample::{self, MIB, metrics};
-use ncclscope_analyze::metrics::Metrics;
 use ncclscope_export::metrics::attributes::OVERFLOW;
 use ncclscope_export::metrics::{
     Attribute, Attributes, Cap, Family, Kind, Labels, Limiter, METRICS, Point, Value, families,
 };
+use ncclscope_operations::metrics::Metrics;
 
 fn family<'f>(families: &'f [Family], name: &str) -> &'f Family {
     families.iter().find(|family| family.metric.name == name).expect(name)

@@ -3,9 +3,9 @@
 
 use crate::sample::{self, metrics};
 use crate::skip;
-use ncclscope_analyze::metrics::Metrics;
 use ncclscope_export::metrics::{Attribute, Cap, Family, Kind, Labels, Limiter, families, prom};
 use ncclscope_export::metrics::{METRICS, Point, Value};
+use ncclscope_operations::metrics::Metrics;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::io::Write;

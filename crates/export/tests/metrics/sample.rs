@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Metrics of which every figure is known.
 
-use ncclscope_analyze::Timing;
-use ncclscope_analyze::metrics::{
-    Channel, ChannelKey, CommKey, Histogram, Link, LinkKey, Metrics, OperationKey, Operations,
-    Proxy, Rank, RankKey, Waits,
+use ncclscope_operations::metrics::{
+    Channel, ChannelKey, CommKey, Link, LinkKey, Metrics, OperationKey, Operations, Proxy, Rank,
+    RankKey, Waits,
 };
+use ncclscope_operations::{Histogram, Timing};
 
 pub(crate) const MIB: u64 = 1 << 20;
 

@@ -9,9 +9,9 @@ mod small;
 mod tools;
 mod truth;
 
-use ncclscope_analyze::Timeline;
 use ncclscope_kineto::join::{Confidence, Joined, Key};
 use ncclscope_kineto::{Launch, Rank, Trace};
+use ncclscope_operations::Timeline;
 use ncclscope_trace::{Detail, Recording};
 use recording::{Played, Recorder};
 use std::collections::BTreeSet;

@@ -3,9 +3,9 @@
 
 use crate::truth::{self, Truth};
 use crate::{HTA, dlrm, recorded, with_surroundings};
-use ncclscope_analyze::Timeline;
 use ncclscope_kineto::file::Output;
 use ncclscope_kineto::{Rank, Trace, merged, write};
+use ncclscope_operations::Timeline;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;

@@ -4,12 +4,12 @@
 use crate::recording::{Played, Recorder};
 use crate::truth::{self, Truth};
 use crate::{HTA, assert_right, recorded};
-use ncclscope_analyze::Timeline;
 use ncclscope_kineto::file;
 use ncclscope_kineto::identity::choose;
 use ncclscope_kineto::join::{Confidence, Key};
 use ncclscope_kineto::trace::Identity;
 use ncclscope_kineto::{Rank, Trace, write};
+use ncclscope_operations::Timeline;
 use ncclscope_trace::Comm;
 use serde_json::{Value, json};
 use std::io::{self, BufWriter, Write};

@@ -12,8 +12,8 @@ mod reader;
 mod settle;
 mod table;
 
-use ncclscope_analyze::kernels;
 use ncclscope_export::metrics::Labels;
+use ncclscope_operations::kernels;
 use ncclscope_trace::EventKind;
 use ncclscope_trace::layout::RING_LIMITS;
 use std::ffi::{OsStr, OsString};

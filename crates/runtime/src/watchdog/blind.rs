@@ -3,7 +3,7 @@
 
 use super::report::Place;
 use super::still::Seen;
-use ncclscope_analyze::progress::CommView;
+use ncclscope_operations::progress::CommView;
 use std::collections::BTreeMap;
 
 /// For so long nothing may tell of the end of a communicator's operations: ns. Children are told of

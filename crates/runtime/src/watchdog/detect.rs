@@ -5,7 +5,7 @@ use super::clock::Clock;
 use super::judge::Subject;
 use super::report::{Hang, Happened};
 use super::still::{Key, Seen, Stills};
-use ncclscope_analyze::progress::{CommView, Outside, Tracker};
+use ncclscope_operations::progress::{CommView, Outside, Tracker};
 use ncclscope_trace::Handle;
 use std::collections::{BTreeMap, HashSet};
 
@@ -252,7 +252,7 @@ fn limit_of(limit: u64, is_first: bool, others: u64, usual: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ncclscope_analyze::progress::Fate;
+    use ncclscope_operations::progress::Fate;
     use ncclscope_trace::record::Coll;
     use ncclscope_trace::{Detail, EventKind, Record, Start};
 

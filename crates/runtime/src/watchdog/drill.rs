@@ -8,7 +8,7 @@
 use super::clock::Clock;
 use super::detect::{Detector, Suspect};
 use super::still::Seen;
-use ncclscope_analyze::progress::{Fate, Outside};
+use ncclscope_operations::progress::{Fate, Outside};
 use ncclscope_recorder::clock as ticks;
 use ncclscope_trace::record::Coll;
 use ncclscope_trace::{Comm, Detail, EventKind, Handle, Record, Start};

@@ -9,7 +9,7 @@ use super::clock::Clock;
 use super::seen::{StepSeen, Thread, Threads};
 use super::vitals::{op_progress, steps_of};
 use crate::probe::LaunchState;
-use ncclscope_analyze::progress::{Call, CommView, Launch, OpView, ProxyView};
+use ncclscope_operations::progress::{Call, CommView, Launch, OpView, ProxyView};
 use ncclscope_trace::progress::OpProgress;
 use ncclscope_trace::{EventKind, Handle};
 use std::collections::HashMap;
@@ -356,7 +356,7 @@ fn entered(call: &Call) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ncclscope_analyze::progress::Facts;
+    use ncclscope_operations::progress::Facts;
     use ncclscope_trace::StrId;
 
     /// An operation inside a node, launched on a stream and enqueued: no network.

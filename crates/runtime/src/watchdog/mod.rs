@@ -38,7 +38,7 @@ use clock::Clock;
 use detect::{Detector, Stuck, Suspect};
 use drill::Drill;
 use judge::Subject;
-use ncclscope_analyze::progress::{Fate, Missed, OpView, Outside, Tracker};
+use ncclscope_operations::progress::{Fate, Missed, OpView, Outside, Tracker};
 use ncclscope_recorder::board::{self, Counts};
 use ncclscope_recorder::missed::{self, Miss};
 use ncclscope_recorder::{Recorder, clock as ticks, gate, slots};

@@ -9,7 +9,7 @@ use super::seen::Thread;
 use super::vitals::op_progress;
 use crate::probe::LaunchState;
 use crate::sys::cuda::Device;
-use ncclscope_analyze::progress::{Call, Facts, Launch, OpView, Past};
+use ncclscope_operations::progress::{Call, Facts, Launch, OpView, Past};
 use ncclscope_trace::progress::OpProgress;
 use ncclscope_trace::{Comm, State, StrId};
 use std::collections::BTreeMap;

@@ -7,7 +7,7 @@
 use super::clock::Clock;
 use super::report::Place;
 use super::seen::StepSeen;
-use ncclscope_analyze::progress::{CommView, ProxyView, Tracker};
+use ncclscope_operations::progress::{CommView, ProxyView, Tracker};
 use ncclscope_recorder::board::Counts;
 use ncclscope_trace::progress::{Checkpoints, OpProgress, Progress, Vital, progress_flags};
 use std::collections::{BTreeMap, HashSet};

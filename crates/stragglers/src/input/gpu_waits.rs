@@ -2,8 +2,8 @@
 //! When network transfers of a rank waited for its own GPU, both ways at once.
 
 use super::recording::CommId;
-use ncclscope_analyze::stats::to_f64;
-use ncclscope_analyze::steps::StepExt;
+use ncclscope_operations::stats::to_f64;
+use ncclscope_operations::steps::StepExt;
 use ncclscope_trace::Step;
 use ncclscope_trace::record::{ProxyOp, step_flags};
 use std::collections::BTreeMap;

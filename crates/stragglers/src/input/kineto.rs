@@ -143,7 +143,7 @@ fn add(
         *nth += 1;
         let time = |ns: i64| {
             let since = ns.saturating_sub(origin);
-            let size = ncclscope_analyze::stats::to_f64(since.unsigned_abs());
+            let size = ncclscope_operations::stats::to_f64(since.unsigned_abs());
             if since < 0 { -size } else { size }
         };
         let part = Part { worker, start: time(kernel.start_ns), end: time(kernel.end_ns) };

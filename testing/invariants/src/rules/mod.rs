@@ -9,7 +9,7 @@ mod time;
 mod tree;
 
 use crate::{Expect, KindCount, Model, Verdict};
-use ncclscope_analyze::threads::role;
+use ncclscope_operations::threads::role;
 use ncclscope_trace::Recording;
 
 /// The most violations of one rule that a verdict lists; the rest is a number.

@@ -4,9 +4,9 @@
 use super::node::{Count, Node};
 use super::target::Target;
 use crate::failure::Failure;
-use ncclscope_analyze::metrics::Metrics;
 use ncclscope_export::metrics::otlp::{self, Export};
 use ncclscope_export::metrics::{Cap, Labels, Limiter, compat, families, prom};
+use ncclscope_operations::metrics::Metrics;
 use std::fmt::Write;
 use std::io;
 use std::path::Path;

@@ -11,8 +11,9 @@ of two.
 
 use super::super::prom::{Text, number};
 use super::{Process, Row};
-use ncclscope_analyze::metrics::{CommKey, Histogram, Metrics, Operations};
-use ncclscope_analyze::stats::to_f64;
+use ncclscope_operations::Histogram;
+use ncclscope_operations::metrics::{CommKey, Metrics, Operations};
+use ncclscope_operations::stats::to_f64;
 use std::collections::BTreeMap;
 
 /// Inspector's gauges.

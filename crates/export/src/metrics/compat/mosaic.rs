@@ -15,10 +15,11 @@ rank sends to one peer only, as in a ring.
 
 use super::super::prom::{Text, bounds, number, up_to};
 use super::{Process, Row};
-use ncclscope_analyze::metrics::{
-    Channel, CommKey, Histogram, Link, Metrics, Mode, OperationKey, Operations,
+use ncclscope_operations::Histogram;
+use ncclscope_operations::metrics::{
+    Channel, CommKey, Link, Metrics, Mode, OperationKey, Operations,
 };
-use ncclscope_analyze::stats::to_f64;
+use ncclscope_operations::stats::to_f64;
 use std::collections::BTreeMap;
 
 /// Mosaic's counters and histograms.

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A map for handles and other small numbers of ours, which nobody chooses in order to collide.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// A hash map without the cost of a keyed hash.
+pub type Map<K, V> = HashMap<K, V, BuildHasherDefault<Mix>>;
+
+/// One multiplication a word.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Mix(u64);
+
+impl Hasher for Mix {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u64(byte.into()));
+    }
+
+    fn write_u8(&mut self, x: u8) {
+        self.write_u64(x.into());
+    }
+
+    fn write_u16(&mut self, x: u16) {
+        self.write_u64(x.into());
+    }
+
+    fn write_u32(&mut self, x: u32) {
+        self.write_u64(x.into());
+    }
+
+    fn write_i32(&mut self, x: i32) {
+        self.write_u64(x.cast_unsigned().into());
+    }
+
+    fn write_u64(&mut self, x: u64) {
+        let product = (self.0 ^ x).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        // The map takes its place from the low bits, which a multiplication mixes least.
+        self.0 = product ^ product >> 32;
+    }
+}

@@ -1,0 +1,604 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Operations: Coll, P2p and CeColl events with what their children tell.
+
+NCCL stops a Coll when it is *enqueued*. The operation is over when the last of its children is:
+ProxyOp, KernelCh, CeSync or CeBatch; but for some algorithms, and for sends and receives, a
+KernelCh stops before the kernel does (`ends.rs`). Its duration comes from the best source there is:
+
+- [`Timing::Kernel`]: all channels' KernelCh carry valid pTimers, and their stop is the end; from
+  the first channel's start to the last one's stop, by the GPU's timer.
+- [`Timing::Event`]: from the launch's turn in its stream to its kernel's end, by two CUDA events
+  (docs/probe.md), where one launch was for one operation, or for sends and receives of one kernel
+  that show no network part. It contains the wait for a place on the GPU.
+- [`Timing::Proxy`]: from the operation's start to its last child's stop, by the host's clock. It
+  contains the launch and, for a receive, the wait for the sender.
+- [`Timing::KernelLead`]: as `Kernel`, where the stop is not the end: the least that it took.
+- [`Timing::Enqueue`]: from the operation's start to its own (or its copy-engine parts') stop. This
+  is the time that the host took to hand it over, **not** the operation's duration.
+*/
+
+use crate::bandwidth::size_bytes;
+use crate::ends::{Early, Over, is_stop_end};
+use crate::peers::LinkKey;
+use crate::ptimer::group_api_of;
+use crate::stats::to_f64;
+use crate::{Event, EventId, Parent, Timeline};
+use ncclscope_trace::record::{CeColl, Coll, P2p};
+use ncclscope_trace::{Detail, EventKind, Handle, Start, StrId};
+use std::collections::HashMap;
+
+/// Where an operation's duration is known from, best first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Timing {
+    /// The GPU's timer.
+    Kernel,
+    /// CUDA events around the launch.
+    Event,
+    /// The host's clock, up to the last child's stop.
+    Proxy,
+    /// The GPU's timer, up to a stop that comes before the end: the least that it took.
+    KernelLead,
+    /// The host's clock, while the operation was enqueued.
+    Enqueue,
+}
+
+impl Timing {
+    /// The name in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Timing::Kernel => "kernel",
+            Timing::Event => "cuda_event",
+            Timing::Proxy => "proxy",
+            Timing::KernelLead => "kernel_lead",
+            Timing::Enqueue => "enqueue",
+        }
+    }
+
+    /// Whether the duration is the operation's, so that a bandwidth follows from it.
+    #[must_use]
+    pub const fn is_whole(self) -> bool {
+        !matches!(self, Timing::KernelLead | Timing::Enqueue)
+    }
+}
+
+/// Whether an operation came to its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Completion {
+    /// Its last child stopped at these ticks.
+    Done(u64),
+    /// Something of it has not stopped.
+    Open,
+    /// It was enqueued, and nothing in the recording shows its end.
+    Unseen,
+}
+
+/// A collective, send, receive or copy-engine collective.
+#[derive(Clone, Debug)]
+pub struct Operation {
+    /// Its Coll, P2p or CeColl event.
+    pub event: EventId,
+    /// Position of its communicator.
+    pub comm: Option<usize>,
+    /// NCCL function name.
+    pub func: StrId,
+    /// The caller's datatype where the API call is known, else the event's.
+    pub datatype: StrId,
+    /// Algorithm; none for P2p and CeColl.
+    pub algo: StrId,
+    /// Protocol; none for P2p and CeColl.
+    pub proto: StrId,
+    /// Size as nccl-tests define it; `None` where the datatype is unknown.
+    pub bytes: Option<u64>,
+    /// Channels; `None` unknown.
+    pub channels: Option<u8>,
+    /// NCCL's sequence number; P2p have none.
+    pub seq: Option<u64>,
+    /// The other rank of a P2p.
+    pub peer: Option<i32>,
+    /// Its end.
+    pub completion: Completion,
+    /// Where the duration is from.
+    pub timing: Timing,
+    /// The duration; `None` while it is open.
+    pub duration_ns: Option<f64>,
+    /// All channels of its kernel have times of the GPU's timer.
+    pub has_gpu_times: bool,
+    /// The stop of its kernel is not its end.
+    pub stops_early: bool,
+    /// Its children that have not stopped, where they say that it is open.
+    pub open: Vec<EventId>,
+}
+
+/// The operations of a timeline, in the order of [`Timeline::events`].
+#[must_use]
+pub fn operations(timeline: &Timeline<'_>) -> Vec<Operation> {
+    let context = Context::new(timeline);
+    let operations = timeline.events().filter_map(|(id, event)| {
+        Some(match event.start.detail {
+            Detail::Coll(coll) => context.coll(id, event, &coll),
+            Detail::P2p(p2p) => context.p2p(id, event, &p2p),
+            Detail::CeColl(ce) => context.ce_coll(id, event, &ce),
+            _ => return None,
+        })
+    });
+    operations.collect()
+}
+
+/// What the judgement of one operation needs to know of all.
+struct Context<'t, 'r> {
+    timeline: &'t Timeline<'r>,
+    /// The latest operation of each communicator whose kernel was seen; empty where kernel events
+    /// were lost, so that a missing one says nothing.
+    last_kernel: HashMap<usize, Launched>,
+    /// The latest operation of each communicator that has a kernel.
+    last: HashMap<usize, Launched>,
+    /// By group call and communicator; empty where nothing was measured by CUDA events.
+    launches: HashMap<(EventId, u16), Launches>,
+}
+
+/// What is known of an operation's end: the rules of the module page.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Evidence {
+    /// When it started, in ticks.
+    start: u64,
+    /// When its own event stopped.
+    stop: Option<u64>,
+    /// Channels that its kernel works on at least.
+    wanted: usize,
+    /// It has no child at all, and its kernel must be outstanding.
+    kernel_missing: bool,
+    /// Children that have not stopped.
+    open: usize,
+    children: usize,
+    kernels: usize,
+    is_timeless: bool,
+    ptimers: Option<(u64, u64)>,
+    last_stop: Option<u64>,
+    event: LaunchEnd,
+    /// The stop of its kernel is not its end.
+    leads: bool,
+    /// A later kernel of its communicator has started.
+    followed: bool,
+    /// A later operation of its communicator waits for its kernel.
+    awaited: bool,
+}
+
+/// What CUDA events tell of the launches of an operation's group.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LaunchEnd {
+    /// How long the launch took that was for the operation alone, ns.
+    pub ns: Option<u64>,
+    /// How long the launch took that the operation shares with other sends and receives, ns.
+    pub shared_ns: Option<u64>,
+    /// Whether the launches have ended; `None` not known.
+    pub ended: Option<bool>,
+}
+
+impl Evidence {
+    /// Of an operation whose own event started and stopped at these ticks, and whose kernel works
+    /// on at least `wanted` channels.
+    pub fn new(start: u64, stop: Option<u64>, wanted: usize) -> Evidence {
+        Evidence { start, stop, wanted, ..Evidence::default() }
+    }
+
+    /// Adds a ProxyOp that moves something, or a part of a copy-engine collective.
+    pub fn add_child(&mut self, stop: Option<u64>) {
+        self.children += 1;
+        self.open += usize::from(stop.is_none());
+        self.last_stop = self.last_stop.max(stop);
+    }
+
+    /// Adds a KernelCh with its pTimers.
+    pub fn add_kernel(&mut self, stop: Option<u64>, ptimers: (u64, Option<u64>)) {
+        self.add_child(stop);
+        self.kernels += 1;
+        match valid_ptimers(ptimers) {
+            None => self.is_timeless = true,
+            Some((start, stop)) => {
+                let (first, last) = self.ptimers.unwrap_or((start, stop));
+                self.ptimers = Some((first.min(start), last.max(stop)));
+            }
+        }
+    }
+
+    /// Adds what CUDA events tell of its launch.
+    pub fn add_launch(&mut self, event: LaunchEnd) {
+        self.event = event;
+    }
+
+    /// The stop of its kernel is not its end. Whether a later kernel of its communicator has
+    /// started, and whether a later operation waits for its own.
+    pub fn stops_early(&mut self, followed: bool, awaited: bool) {
+        self.leads = true;
+        (self.followed, self.awaited) = (followed, awaited);
+    }
+
+    /// To be told last: the kernel of an operation without any child may be outstanding.
+    pub fn await_kernel(&mut self, is_awaited: bool) {
+        self.kernel_missing = is_awaited && self.is_childless() && self.wanted > 0;
+    }
+
+    /// Fewer channels of its kernel were seen than it works on; with whether any was.
+    pub fn lacks_kernels(&self) -> Option<bool> {
+        (self.kernels < self.wanted).then_some(self.kernels > 0)
+    }
+
+    /// Nothing but its own event is known.
+    pub fn is_childless(&self) -> bool {
+        self.children == 0
+    }
+
+    /// The completion of a collective, send or receive.
+    pub fn completion(&self) -> Completion {
+        let Some(own) = self.stop else { return Completion::Open };
+        if self.kernel_missing || self.open != 0 {
+            return Completion::Open;
+        }
+        let Some(stop) = self.last_stop else {
+            let runs = self.event.ended == Some(false);
+            return if runs { Completion::Open } else { Completion::Unseen };
+        };
+        if self.leads && self.kernels > 0 {
+            let event = self.event.ended;
+            let (followed, awaited) = (self.followed, self.awaited);
+            match (Early { network: self.has_network(), event, followed, awaited }).over() {
+                Over::Yes => {}
+                Over::No => return Completion::Open,
+                Over::Unknown => return Completion::Unseen,
+            }
+        }
+        Completion::Done(stop.max(own))
+    }
+
+    fn has_network(&self) -> bool {
+        self.children > self.kernels
+    }
+
+    /// The completion of a copy-engine collective.
+    pub fn ce_completion(&self) -> Completion {
+        match self.stop {
+            Some(own) if self.open == 0 => Completion::Done(self.last_stop.unwrap_or(0).max(own)),
+            _ => Completion::Open,
+        }
+    }
+
+    /// Where the duration is from, and the duration in ns; `None` while the operation is open.
+    pub fn duration(&self, ns_per_tick: f64) -> (Timing, Option<f64>) {
+        let completion = self.completion();
+        let kernel = self.kernel_ns().filter(|_| completion != Completion::Open);
+        if let Some(ns) = kernel.filter(|_| !self.leads) {
+            return (Timing::Kernel, Some(ns));
+        }
+        let shared = self.event.shared_ns.filter(|_| !self.has_network());
+        if let Some(ns) = self.event.ns.or(shared)
+            && completion != Completion::Open
+        {
+            return (Timing::Event, Some(to_f64(ns)));
+        }
+        if let Some(ns) = kernel.filter(|_| !self.has_network()) {
+            return (Timing::KernelLead, Some(ns));
+        }
+        match completion {
+            Completion::Open if self.is_childless() => (Timing::Enqueue, None),
+            Completion::Open => (Timing::Proxy, None),
+            Completion::Done(stop) => (Timing::Proxy, Some(self.host_ns(stop, ns_per_tick))),
+            Completion::Unseen => {
+                (Timing::Enqueue, self.stop.map(|stop| self.host_ns(stop, ns_per_tick)))
+            }
+        }
+    }
+
+    /// From its start to `stop`, by the host's clock, ns.
+    pub fn host_ns(&self, stop: u64, ns_per_tick: f64) -> f64 {
+        to_f64(stop.saturating_sub(self.start)) * ns_per_tick
+    }
+
+    /// From the first pTimer to the last; `None` unless there are enough and all make sense.
+    fn kernel_ns(&self) -> Option<f64> {
+        let (first, last) = self.ptimers?;
+        (self.kernels >= self.wanted && !self.is_timeless).then(|| to_f64(last - first))
+    }
+}
+
+/// The GPU's time stamps of a KernelCh, ns, if they make sense.
+pub fn valid_ptimers((start, stop): (u64, Option<u64>)) -> Option<(u64, u64)> {
+    // NCCL's ring of 64 time stamps may have been overtaken.
+    stop.filter(|&stop| start != 0 && stop >= start).map(|stop| (start, stop))
+}
+
+/// An operation with a kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Launched {
+    /// Its start, in ticks.
+    pub start: u64,
+    /// Its group: the operations of one group may share a kernel.
+    pub group: Handle,
+}
+
+impl Launched {
+    /// Of an operation that has a kernel of its own or with others.
+    pub fn of(start: &Start) -> Option<Launched> {
+        let group = match start.detail {
+            Detail::Coll(coll) if !coll.symmetric && coll.channels != 0 => coll.group,
+            Detail::P2p(p2p) => p2p.group,
+            _ => return None,
+        };
+        // Up to API v4 the group is the parent.
+        let group = if group.is_null() { start.parent } else { group };
+        Some(Launched { start: start.ticks, group })
+    }
+
+    /// Whether it comes later than an operation, and not in its kernel.
+    pub fn follows(self, other: Launched) -> bool {
+        self.start > other.start && (self.group.is_null() || self.group != other.group)
+    }
+}
+
+/// Keeps the latest of each communicator.
+fn add_latest(latest: &mut HashMap<usize, Launched>, comm: usize, operation: Launched) {
+    let last = latest.entry(comm).or_insert(operation);
+    if operation.start > last.start {
+        *last = operation;
+    }
+}
+
+impl<'t> Context<'t, '_> {
+    fn new<'r>(timeline: &'t Timeline<'r>) -> Context<'t, 'r> {
+        let (mut last_kernel, mut last) = (HashMap::new(), HashMap::new());
+        for (_, event) in timeline.events().filter(|_| !lost_kernels(timeline)) {
+            let comm = timeline.comm_of(event).filter(|&comm| !timeline.has_drift(comm));
+            let Some(comm) = comm else { continue };
+            if let (EventKind::KernelCh, Parent::Known(op)) = (event.kind(), event.parent) {
+                let op = timeline.event(op).start;
+                let (start, group) = (op.ticks, op.parent);
+                let op = Launched::of(&op).unwrap_or(Launched { start, group });
+                add_latest(&mut last_kernel, comm, op);
+            } else if let Some(op) = Launched::of(&event.start) {
+                add_latest(&mut last, comm, op);
+            }
+        }
+        Context { timeline, last_kernel, last, launches: launches(timeline) }
+    }
+
+    fn coll(&self, id: EventId, event: &Event, coll: &Coll) -> Operation {
+        let channels = (coll.channels != 0).then_some(coll.channels);
+        let wanted = if coll.symmetric { 0 } else { usize::from(coll.channels) };
+        Operation {
+            algo: coll.algo,
+            proto: coll.proto,
+            channels,
+            seq: Some(coll.seq),
+            ..self.operation(id, event, coll.func, (coll.datatype, coll.count), wanted)
+        }
+    }
+
+    fn p2p(&self, id: EventId, event: &Event, p2p: &P2p) -> Operation {
+        Operation {
+            channels: (p2p.channels != 0).then_some(p2p.channels),
+            peer: Some(p2p.peer),
+            // A small send uses fewer channels than it may.
+            ..self.operation(id, event, p2p.func, (p2p.datatype, p2p.count), 1)
+        }
+    }
+
+    fn ce_coll(&self, id: EventId, event: &Event, ce: &CeColl) -> Operation {
+        let (start, stop) = (event.start.ticks, event.stop);
+        let mut evidence = Evidence::new(start, stop, 0);
+        let mut open = Vec::new();
+        for &part in self.timeline.children(id) {
+            let stop = self.timeline.event(part).stop;
+            evidence.add_child(stop);
+            if stop.is_none() {
+                open.push(part);
+            }
+        }
+        let completion = evidence.ce_completion();
+        let duration_ns = match completion {
+            Completion::Done(stop) => {
+                Some(evidence.host_ns(stop, self.timeline.clock().ns_per_tick()))
+            }
+            _ => None,
+        };
+        let base = self.operation(id, event, ce.func, (ce.datatype, ce.count), 0);
+        let timing = Timing::Enqueue;
+        Operation { seq: Some(ce.seq), completion, timing, duration_ns, open, ..base }
+    }
+
+    /// An operation whose kernel works on at least `wanted` channels.
+    fn operation(
+        &self,
+        id: EventId,
+        event: &Event,
+        func: StrId,
+        (datatype, count): (StrId, u64),
+        wanted: usize,
+    ) -> Operation {
+        let timeline = self.timeline;
+        let comm = timeline.comm_of(event);
+        let nranks = comm.map(|comm| timeline.comm(comm).ranks).filter(|&ranks| ranks != 0);
+        let name = timeline.string(func);
+        let (evidence, open) = self.evidence(id, event, wanted);
+        let (timing, duration_ns) = evidence.duration(timeline.clock().ns_per_tick());
+        Operation {
+            event: id,
+            comm,
+            func,
+            datatype: self.callers_datatype(event).unwrap_or(datatype),
+            algo: StrId::NONE,
+            proto: StrId::NONE,
+            bytes: size_bytes(name, timeline.string(datatype), count, nranks),
+            channels: None,
+            seq: None,
+            peer: None,
+            completion: evidence.completion(),
+            timing,
+            duration_ns,
+            has_gpu_times: evidence.kernel_ns().is_some(),
+            stops_early: evidence.leads,
+            open,
+        }
+    }
+
+    /// What the children say, and which of them are open.
+    fn evidence(&self, id: EventId, event: &Event, wanted: usize) -> (Evidence, Vec<EventId>) {
+        let (start, stop) = (event.start.ticks, event.stop);
+        let mut evidence = Evidence::new(start, stop, wanted);
+        let mut open = Vec::new();
+        let is_doubted = self.timeline.is_kernel_doubted(event);
+        for &id in self.timeline.children(id) {
+            let child = self.timeline.event(id);
+            match child.start.detail {
+                Detail::ProxyOp(_) if self.is_network(child) => evidence.add_child(child.stop),
+                Detail::KernelCh { .. } if is_doubted => continue,
+                Detail::KernelCh { ptimer, .. } => {
+                    let stop = child.ptimer_stop.map(|(stop, _)| stop);
+                    evidence.add_kernel(child.stop, (ptimer, stop));
+                }
+                _ => continue,
+            }
+            if child.stop.is_none() {
+                open.push(id);
+            }
+        }
+        let comm = self.timeline.comm_of(event);
+        let last_kernel = comm.and_then(|comm| self.last_kernel.get(&comm));
+        // The kernels of one communicator run in order: only the last ones can be outstanding.
+        let is_last = last_kernel.is_some_and(|last| start >= last.start);
+        evidence.await_kernel(is_last);
+        evidence.add_launch(self.launch_end(event).unwrap_or_default());
+        if self.stops_early(event)
+            && let Some(own) = Launched::of(&event.start)
+        {
+            let followed = last_kernel.is_some_and(|last| last.follows(own));
+            let last = comm.and_then(|comm| self.last.get(&comm));
+            let awaited = is_last && last.is_some_and(|last| last.follows(own));
+            evidence.stops_early(followed, awaited);
+        }
+        (evidence, open)
+    }
+
+    /// Whether the stop of its kernel is not its end.
+    fn stops_early(&self, event: &Event) -> bool {
+        match event.start.detail {
+            Detail::P2p(_) => true,
+            Detail::Coll(coll) => {
+                let [func, algo] = [coll.func, coll.algo].map(|id| self.timeline.string(id));
+                !is_stop_end(func, algo, coll.symmetric)
+            }
+            _ => false,
+        }
+    }
+
+    /// What CUDA events tell of the launches of this operation's group.
+    fn launch_end(&self, event: &Event) -> Option<LaunchEnd> {
+        if self.launches.is_empty() {
+            return None;
+        }
+        let group = group_api_of(self.timeline, event)?;
+        Some(self.launches.get(&(group, event.start.comm))?.end())
+    }
+
+    /// False for the ProxyOps of shared memory, peer access and CollNet: NCCL starts them, never
+    /// moves them on and never stops them (from 2.27 on).
+    fn is_network(&self, op: &Event) -> bool {
+        if op.stop.is_some() || op.first_state.is_some() || op.steps.is_some() {
+            return true;
+        }
+        let (Detail::ProxyOp(detail), Some(comm)) = (op.start.detail, self.timeline.comm_of(op))
+        else {
+            return false;
+        };
+        let (rank, peer, is_send) = (detail.rank, detail.peer, detail.is_send);
+        self.timeline.links().contains(&LinkKey { comm, rank, peer, is_send })
+    }
+
+    /// AllGather and Broadcast count bytes in their Coll event; the API call tells more.
+    fn callers_datatype(&self, event: &Event) -> Option<StrId> {
+        let Parent::Known(parent) = event.parent else { return None };
+        match self.timeline.event(parent).start.detail {
+            Detail::CollApi(call) | Detail::P2pApi(call) => {
+                (call.datatype != StrId::NONE).then_some(call.datatype)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What one call of NCCL launched on one communicator, and for which operations.
+#[derive(Clone, Copy, Debug, Default)]
+struct Launches {
+    launches: u32,
+    operations: u32,
+    /// Sends and receives among them.
+    p2ps: u32,
+    /// Launches that were measured, and the time of the last one.
+    measured: u32,
+    ns: Option<u64>,
+    /// When the first of them began, in ticks.
+    first: Option<u64>,
+    /// What was launched before was measured, and nothing later.
+    runs: bool,
+}
+
+impl Launches {
+    fn end(&self) -> LaunchEnd {
+        let is_all = self.launches > 0 && self.measured >= self.launches;
+        let ended = if is_all { Some(true) } else { self.runs.then_some(false) };
+        let is_one = self.launches == 1;
+        let is_p2p = self.p2ps == self.operations && self.operations > 1;
+        LaunchEnd {
+            ns: self.ns.filter(|_| is_one && self.operations == 1),
+            shared_ns: self.ns.filter(|_| is_one && is_p2p),
+            ended,
+        }
+    }
+}
+
+fn launches(timeline: &Timeline<'_>) -> HashMap<(EventId, u16), Launches> {
+    let mut launches = HashMap::new();
+    if !timeline.has_cuda_events() {
+        return launches;
+    }
+    // When the last launch of each communicator began that was measured.
+    let mut measured: HashMap<u16, u64> = HashMap::new();
+    for (id, event) in timeline.events() {
+        let is_launch = event.kind() == EventKind::KernelLaunch;
+        let is_p2p = event.kind() == EventKind::P2p;
+        let is_operation = is_p2p || event.kind() == EventKind::Coll;
+        let (comm, start) = (event.start.comm, event.start.ticks);
+        if let Some(group) = group_api_of(timeline, event)
+            && (is_launch || is_operation)
+        {
+            let entry: &mut Launches = launches.entry((group, comm)).or_default();
+            entry.launches += u32::from(is_launch);
+            entry.operations += u32::from(is_operation);
+            entry.p2ps += u32::from(is_p2p);
+            if is_launch {
+                entry.first = Some(entry.first.map_or(start, |first| first.min(start)));
+            }
+            if let Some(ns) = timeline.launch_ns(id) {
+                (entry.ns, entry.measured) = (Some(ns), entry.measured + 1);
+                let last = measured.entry(comm).or_insert(start);
+                *last = start.max(*last);
+            }
+        }
+    }
+    // A process that ended in order had time for all of them.
+    if !timeline.recording().header().closed {
+        for ((_, comm), entry) in &mut launches {
+            let is_later = |&last: &u64| entry.first.is_some_and(|first| first > last);
+            entry.runs = entry.measured == 0 && measured.get(comm).is_some_and(is_later);
+        }
+    }
+    launches
+}
+
+fn lost_kernels(timeline: &Timeline<'_>) -> bool {
+    let kind = EventKind::KernelCh.index();
+    let (header, lanes) = (timeline.recording().header(), timeline.recording().lanes());
+    let by_cause = [header.without_lane, header.overwritten, header.unwritten];
+    by_cause.iter().any(|lost| lost[kind] != 0)
+        || lanes.iter().any(|lane| lane.header.lost[kind] != 0)
+}

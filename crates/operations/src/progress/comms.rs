@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Communicators of a process: what was counted on each, and what its operations tell as a rule.
+
+use super::ops::Facts;
+use super::usual::Usual;
+use crate::hash::Map;
+use crate::kernels::Drifts;
+use ncclscope_trace::{Handle, StrId};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Operations that are over and kept, a communicator.
+const PAST: usize = 8;
+/// Sorts of collectives that are told apart, a communicator.
+const SORTS: usize = 64;
+
+/// One direction to another rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Link {
+    pub(super) peer: i32,
+    pub(super) is_send: bool,
+}
+
+/// Collectives that use the same links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sort {
+    func: StrId,
+    algo: StrId,
+    proto: StrId,
+    channels: u8,
+}
+
+impl Sort {
+    pub(super) fn of(facts: &Facts) -> Option<Sort> {
+        let Facts { func, algo, proto, wanted: channels, .. } = *facts;
+        (facts.peer.is_none() && channels > 0).then_some(Sort { func, algo, proto, channels })
+    }
+}
+
+/// Whether kernels work on all channels that NCCL announces.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Channels {
+    /// NCCL tells how many there are.
+    pub(super) is_told: bool,
+    /// Kernels were seen that did, of several channels, and that did not.
+    were_all: bool,
+    were_fewer: bool,
+}
+
+impl Channels {
+    /// A kernel was seen on so many channels.
+    pub(super) fn saw(&mut self, count: u32, wanted: u32) {
+        self.were_all |= wanted > 1 && count >= wanted;
+    }
+
+    /// A kernel that is over was seen on so many channels.
+    pub(super) fn saw_end(&mut self, count: u32, wanted: u32) {
+        self.were_fewer |= count < wanted;
+    }
+
+    /// Whether a kernel that was seen on fewer has not started on the others.
+    pub(super) const fn are_all(self) -> bool {
+        self.is_told && self.were_all && !self.were_fewer
+    }
+}
+
+/// What is known of a communicator.
+#[derive(Debug, Default)]
+pub(super) struct CommState {
+    /// This process's rank, where that is known.
+    pub(super) rank: Option<i32>,
+    /// 0 unknown.
+    pub(super) hash: u64,
+    pub(super) channels: Channels,
+    pub(super) ended: bool,
+    /// Lane of the thread that started its latest ProxyOp.
+    pub(super) proxy_lane: Option<usize>,
+    /// Lane of the thread that started its latest kernel channel.
+    pub(super) kernel_lane: Option<usize>,
+    /// Collectives, and sends and receives, whose start was read.
+    pub(super) colls: u64,
+    pub(super) p2ps: u64,
+    /// Number of the latest collective whose kernel started.
+    pub(super) started: u64,
+    /// Start and group of the latest operation whose kernel was seen.
+    pub(super) kernel: Option<(u64, Handle)>,
+    /// From then on, in ticks, kernels say nothing: NCCL takes them for other ones.
+    pub(super) kernels_until: Option<u64>,
+    /// What started before, in ticks, is told of no further child: [`super::Tracker::settled`].
+    settled: u64,
+    /// Start and group of the latest operation that has a kernel.
+    last: Option<(u64, Handle)>,
+    /// Kernels were seen of collectives, and of sends or receives.
+    tells: [bool; 2],
+    /// CUDA events told of a launch.
+    pub(super) is_timed: bool,
+    /// Start of the latest collective that used the network.
+    pub(super) networked: Option<u64>,
+    sorts: Vec<Sort>,
+    links: Map<Link, ()>,
+    /// Operations that are over.
+    pub(super) over: u64,
+    /// When the latest of them ended, in ticks.
+    past_end: u64,
+    /// When the latest operation ended whose end something shows, whether it is over or may be.
+    pub(super) last_end: u64,
+    past: VecDeque<Past>,
+    /// How long operations stood still that are over, but the first.
+    usual: Usual,
+    look: Look,
+}
+
+/// What the last look found.
+#[derive(Clone, Copy, Debug, Default)]
+struct Look {
+    open_p2ps: u64,
+    oldest_coll: Option<u64>,
+    /// Start, number, and time of the last change of the oldest operation.
+    oldest: Option<(u64, u64, u64)>,
+}
+
+/// An operation that is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Past {
+    /// Its number among the communicator's collectives, or sends and receives; from 1.
+    pub number: u64,
+    /// What it was.
+    pub facts: Facts,
+    /// When it started, in ticks.
+    pub start: u64,
+    /// When its last child stopped, in ticks.
+    pub end: u64,
+}
+
+/// A communicator at the last look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommView {
+    /// [`ncclscope_trace::Comm::index`].
+    pub comm: u16,
+    /// Collectives whose start was read.
+    pub colls: u64,
+    /// Number of the oldest collective in flight, from 1.
+    pub oldest_coll: Option<u64>,
+    /// Number of the latest collective whose kernel started.
+    pub started: u64,
+    /// Sends and receives whose start was read.
+    pub p2ps: u64,
+    /// How many of them are in flight.
+    pub open_p2ps: u64,
+    /// Operations that are over.
+    pub over: u64,
+    /// When the latest operation ended whose end something shows, in ticks; 0 with none. It need
+    /// not be over: more of it may come for a while.
+    pub last_end: u64,
+    /// Lane of the thread that started its latest ProxyOp.
+    pub proxy_lane: Option<usize>,
+    /// Lane of the thread that started its latest kernel channel.
+    pub kernel_lane: Option<usize>,
+    /// When the oldest operation in flight started, in ticks.
+    pub oldest: Option<u64>,
+    /// When that last changed, or the one before it ended, in ticks.
+    pub since: Option<u64>,
+    /// Kernel channels were seen.
+    pub has_kernels: bool,
+    /// A collective used the network.
+    pub is_networked: bool,
+    /// Something can be seen that ends after the enqueuing.
+    pub has_ends: bool,
+    /// It was finalized.
+    pub ended: bool,
+}
+
+impl CommState {
+    pub(super) fn moves(&mut self, link: Link) {
+        self.links.insert(link, ());
+    }
+
+    pub(super) fn is_network(&self, link: Link) -> bool {
+        self.links.contains_key(&link)
+    }
+
+    /// An operation started.
+    pub(super) fn saw_operation(&mut self, facts: &Facts, start: u64, group: Handle) {
+        let is_told = self.tells[usize::from(facts.is_p2p())];
+        let is_told = is_told && self.is_kernel_told(start);
+        if is_told && self.has_kernel(facts) && self.last.is_none_or(|(last, _)| start >= last) {
+            self.last = Some((start, group));
+        }
+    }
+
+    /// Of an operation, whether a later kernel has started, and whether a later operation waits
+    /// for its own: kernels of a communicator run in order, and those of a group are one.
+    pub(super) fn later(&self, start: u64, group: Handle) -> (bool, bool) {
+        let is_later =
+            |(of, in_group): (u64, Handle)| of > start && (group.is_null() || group != in_group);
+        let followed = self.kernel.is_some_and(is_later);
+        let may_come = self.last.filter(|&(of, _)| !self.is_settled(of));
+        (followed, !followed && may_come.is_some_and(is_later))
+    }
+
+    /// Whether no child is told any more of an operation that started at `start`.
+    pub(super) const fn is_settled(&self, start: u64) -> bool {
+        start < self.settled
+    }
+
+    /// Whether the kernel of an operation that started at `start` is believed.
+    pub(super) fn is_kernel_told(&self, start: u64) -> bool {
+        self.kernels_until.is_none_or(|until| start < until)
+    }
+
+    /// False for what moves nothing to another rank, which may have none.
+    fn has_kernel(&self, facts: &Facts) -> bool {
+        let is_own = facts.peer.is_some() && facts.peer == self.rank;
+        facts.wanted != 0 && facts.count != 0 && !is_own
+    }
+
+    /// A kernel of the operation was seen.
+    pub(super) fn saw_kernel(&mut self, start: u64, group: Handle, number: Option<u64>) {
+        self.tells[usize::from(number.is_none())] = true;
+        if self.kernel.is_none_or(|(latest, _)| start >= latest) {
+            self.kernel = Some((start, group));
+        }
+        self.started = self.started.max(number.unwrap_or(0));
+    }
+
+    /// A collective of this sort used the network.
+    pub(super) fn saw_network(&mut self, start: u64, sort: Sort) {
+        self.networked = self.networked.max(Some(start));
+        if !self.sorts.contains(&sort) && self.sorts.len() < SORTS {
+            self.sorts.push(sort);
+        }
+    }
+
+    /// Kernels of a communicator run in order, and those of a group are one: whether the kernel of
+    /// an operation that shows none can be outstanding.
+    pub(super) fn awaits_kernel(&self, facts: &Facts, start: u64, group: Handle) -> bool {
+        let is_told = self.tells[usize::from(facts.is_p2p())];
+        let may_come = |(latest, of)| start >= latest && (group.is_null() || group != of);
+        self.has_kernel(facts)
+            && is_told
+            && self.is_kernel_told(start)
+            && !self.is_settled(start)
+            && self.kernel.is_some_and(may_come)
+    }
+
+    /// Whether the network part of a collective that shows none can be outstanding.
+    pub(super) fn awaits_network(&self, start: u64, sort: Option<Sort>) -> bool {
+        let is_known = sort.is_some_and(|sort| self.sorts.contains(&sort));
+        let is_next = self.networked.is_some_and(|latest| start > latest);
+        is_known && is_next && !self.is_settled(start)
+    }
+
+    /// An operation is over; `is_usual` if what it took says something of others.
+    pub(super) fn add_past(&mut self, past: Past, is_usual: bool) {
+        if self.over > 0 && is_usual {
+            let begins = past.start.max(self.past_end);
+            self.usual.add(&past.facts, past.end.saturating_sub(begins));
+        }
+        self.over += 1;
+        self.past_end = self.past_end.max(past.end);
+        if self.past.len() >= PAST {
+            self.past.pop_front();
+        }
+        self.past.push_back(past);
+    }
+
+    /// Nothing of an operation is in flight, and what shows that was so since these ticks.
+    pub(super) fn saw_end(&mut self, ticks: u64) {
+        self.last_end = self.last_end.max(ticks);
+    }
+
+    /// For how many ticks operations like this one stand still, but one in a thousand.
+    pub(super) fn usual(&self, facts: &Facts) -> u64 {
+        self.usual.longest(facts)
+    }
+
+    /// An operation is in flight.
+    pub(super) fn add_open(&mut self, number: u64, is_p2p: bool, start: u64, changed: u64) {
+        let look = &mut self.look;
+        if is_p2p {
+            look.open_p2ps += 1;
+        } else {
+            look.oldest_coll = Some(look.oldest_coll.map_or(number, |oldest| oldest.min(number)));
+        }
+        if look.oldest.is_none_or(|(oldest, of, _)| (start, number) < (oldest, of)) {
+            look.oldest = Some((start, number, changed));
+        }
+    }
+
+    fn view(&self, comm: u16) -> CommView {
+        CommView {
+            comm,
+            colls: self.colls,
+            oldest_coll: self.look.oldest_coll,
+            started: self.started,
+            p2ps: self.p2ps,
+            open_p2ps: self.look.open_p2ps,
+            over: self.over,
+            last_end: self.last_end,
+            proxy_lane: self.proxy_lane,
+            kernel_lane: self.kernel_lane,
+            oldest: self.look.oldest.map(|(start, ..)| start),
+            since: self.look.oldest.map(|(_, _, changed)| changed.max(self.last_end)),
+            has_kernels: self.kernel.is_some(),
+            is_networked: self.networked.is_some(),
+            has_ends: self.kernel.is_some() || !self.links.is_empty() || self.is_timed,
+            ended: self.ended,
+        }
+    }
+}
+
+/// The rank of this process that has handed over the fewest collectives of a communicator.
+#[derive(Clone, Copy, Debug)]
+struct Last {
+    rank: Option<i32>,
+    colls: u64,
+    /// A rank of this process uses the network: then some may be told of more than others (graphs).
+    is_networked: bool,
+}
+
+/// All of them, by index.
+#[derive(Debug, Default)]
+pub(super) struct Comms {
+    states: BTreeMap<u16, CommState>,
+    /// By hash, as of this look.
+    last: Map<u64, Last>,
+    /// The latest time, in ticks, in which the process did not run.
+    pub(super) away: (u64, u64),
+    /// What started before, in ticks, is told of no further child.
+    pub(super) settled: u64,
+}
+
+impl Comms {
+    pub(super) fn get(&mut self, comm: u16) -> &mut CommState {
+        self.states.entry(comm).or_default()
+    }
+
+    /// Nothing is known of the communicator any more.
+    pub(super) fn forget(&mut self, comm: u16) {
+        self.states.remove(&comm);
+    }
+
+    /// An operation of `comm` is over.
+    pub(super) fn add_past(&mut self, comm: u16, past: Past) {
+        let (from, until) = self.away;
+        self.get(comm).add_past(past, past.end < from || past.start > until);
+    }
+
+    pub(super) fn find(&self, comm: u16) -> Option<&CommState> {
+        self.states.get(&comm)
+    }
+
+    /// `are_whole` if all operations of the process were told of.
+    pub(super) fn begin_look(&mut self, drifts: &Drifts, are_whole: bool) {
+        self.last.clear();
+        for (&comm, state) in &mut self.states {
+            state.look = Look::default();
+            state.kernels_until = drifts.since(comm);
+            state.settled = self.settled;
+            if are_whole && state.hash != 0 && !state.ended {
+                let CommState { rank, colls, .. } = *state;
+                let is_networked = state.networked.is_some();
+                let own = Last { rank, colls, is_networked };
+                let last = self.last.entry(state.hash).or_insert(own);
+                let least = if own.colls < last.colls { own } else { *last };
+                *last = Last { is_networked: last.is_networked || is_networked, ..least };
+            }
+        }
+    }
+
+    /// A rank of this process that has not entered a communicator's collective of this number.
+    pub(super) fn absent(&self, comm: u16, number: u64) -> Option<i32> {
+        let last = self.last.get(&self.find(comm)?.hash)?;
+        last.rank.filter(|_| !last.is_networked && last.colls < number)
+    }
+
+    pub(super) fn views(&self) -> impl Iterator<Item = CommView> + '_ {
+        self.states.iter().map(|(&comm, state)| state.view(comm))
+    }
+
+    pub(super) fn view(&self, comm: u16) -> Option<CommView> {
+        self.find(comm).map(|state| state.view(comm))
+    }
+
+    pub(super) fn past(&self, comm: u16) -> impl Iterator<Item = &Past> {
+        self.find(comm).into_iter().flat_map(|state| &state.past)
+    }
+}

@@ -1,0 +1,518 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Operations in flight, with what their children tell of them.
+
+use super::comms::{CommState, Comms, Past, Sort};
+use super::names::Names;
+use super::proxies::Proxy;
+use super::{Fate, Launch, ProxyView};
+use crate::ends::{Early, Over};
+use crate::hash::Map;
+use ncclscope_trace::{Detail, EventKind, Handle, Start, StrId};
+use std::collections::hash_map::Entry;
+
+/// Operations in flight, and kernel channels, at most: then the oldest are kept.
+pub(super) const MAX_OPS: usize = 1 << 13;
+const MAX_CHILDREN: usize = 1 << 14;
+/// An operation that is over settles after half a second, for lanes are read up to a quarter of a
+/// second late; and after two where it has ProxyOps that may yet move.
+const SETTLES_HALVES: u64 = 1;
+const MAY_MOVE_HALVES: u64 = 4;
+/// Half seconds after which a kernel that was seen on fewer channels than NCCL said is complete,
+/// unless kernels of its communicator work on all of them.
+const LACKS_HALVES: u64 = 2;
+/// Seconds after which children whose operation never came are given up.
+const PATIENCE_S: u64 = 10;
+
+/// What an operation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// `Coll`, `P2p` or `CeColl`.
+    pub kind: EventKind,
+    /// NCCL function name.
+    pub func: StrId,
+    /// NCCL datatype name.
+    pub datatype: StrId,
+    /// Elements of that.
+    pub count: u64,
+    /// Algorithm; none for P2p and CeColl.
+    pub algo: StrId,
+    /// Protocol; none for P2p and CeColl.
+    pub proto: StrId,
+    /// Root rank (collectives).
+    pub root: i32,
+    /// The other rank (P2p).
+    pub peer: Option<i32>,
+    /// NCCL's own number of it, of its function.
+    pub seq: Option<u64>,
+    /// Channels that its kernel works on at least; 0 unknown.
+    pub wanted: u8,
+    /// Threads of a block of its kernel; 0 unknown.
+    pub threads: u32,
+    /// Variant of its kernel, where NCCL names one (API v7).
+    pub variant: StrId,
+}
+
+/// Threads of a warp.
+const WARP: u32 = 32;
+
+/// An operation in flight, at the last look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpView {
+    /// Its handle.
+    pub handle: Handle,
+    /// [`ncclscope_trace::Comm::index`].
+    pub comm: u16,
+    /// Its number among the communicator's collectives, or sends and receives; from 1.
+    pub number: u64,
+    /// What it is.
+    pub facts: Facts,
+    /// When it started, in ticks.
+    pub start: u64,
+    /// NCCL has handed it over.
+    pub enqueued: bool,
+    /// When something of it changed last, or the operation before it ended, in ticks.
+    pub since: u64,
+    /// Channels whose kernel started, as bits, modulo 64.
+    pub started: u64,
+    /// Channels whose kernel stopped, likewise.
+    pub stopped: u64,
+    /// Whether its kernel ought to be told of.
+    pub awaits_kernel: bool,
+    /// Whether its kernel, which was told of, ought to be told of on further channels.
+    pub awaits_channels: bool,
+    /// Whether the stop of its kernel is not its end.
+    pub stops_early: bool,
+    /// A rank of this process that has not entered it.
+    pub absent: Option<i32>,
+    /// Whether its network part ought to be told of, and nothing is.
+    pub awaits_network: bool,
+    /// The launch of its kernel, where NCCL told of one.
+    pub launch: Option<Launch>,
+    /// Starts of its kernel channels or ProxyOps have no record, or get none.
+    pub is_lossy: bool,
+    /// No operation of its communicator is over yet.
+    pub is_first: bool,
+    /// Ticks that all earlier ones of its communicator, function and size stood still for at most,
+    /// but one in a thousand; 0 if there was none.
+    pub usual: u64,
+    /// Its ProxyOps in flight on the network.
+    pub proxies: Vec<ProxyView>,
+}
+
+/// An operation, or children whose operation was not read yet.
+#[derive(Debug, Default)]
+struct Op {
+    head: Option<Head>,
+    enqueued: bool,
+    started: u64,
+    stopped: u64,
+    kernels: u32,
+    open_kernels: u32,
+    open_parts: u32,
+    open_proxies: u32,
+    /// A ProxyOp of it moved.
+    network: bool,
+    /// ProxyOps in flight that moved, at this look.
+    moving: u32,
+    /// Its launch has not ended, by CUDA events.
+    runs: bool,
+    /// It has ended, by CUDA events.
+    ended: bool,
+    /// Starts of kernel channels, and of ProxyOps, have no record.
+    lacks_kernels: bool,
+    lacks_proxies: bool,
+    changed: u64,
+    /// A rank of this process has not entered it.
+    absent: Option<i32>,
+    is_open: bool,
+}
+
+#[derive(Debug)]
+struct Head {
+    comm: u16,
+    number: u64,
+    facts: Facts,
+    start: u64,
+    group: Handle,
+    launch: Option<Launch>,
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct Ops {
+    ops: Map<Handle, Op>,
+    /// Kernel channels and copy parts in flight, with their operation and channel.
+    children: Map<Handle, (Handle, u8)>,
+}
+
+impl Facts {
+    fn of(detail: &Detail) -> Option<(Facts, Handle)> {
+        let none = Facts {
+            kind: EventKind::Coll,
+            func: StrId::NONE,
+            datatype: StrId::NONE,
+            count: 0,
+            algo: StrId::NONE,
+            proto: StrId::NONE,
+            root: 0,
+            peer: None,
+            seq: None,
+            wanted: 0,
+            threads: 0,
+            variant: StrId::NONE,
+        };
+        Some(match *detail {
+            Detail::Coll(c) => {
+                let wanted = if c.symmetric { 0 } else { c.channels };
+                let (func, datatype, count) = (c.func, c.datatype, c.count);
+                let (algo, proto, root, seq) = (c.algo, c.proto, c.root, Some(c.seq));
+                let (threads, variant) = (u32::from(c.warps) * WARP, c.variant);
+                let facts = Facts { func, datatype, count, algo, proto, root, seq, ..none };
+                (Facts { wanted, threads, variant, ..facts }, c.group)
+            }
+            Detail::P2p(p) => {
+                let (func, datatype, count, peer) = (p.func, p.datatype, p.count, Some(p.peer));
+                let kind = EventKind::P2p;
+                (Facts { kind, func, datatype, count, peer, wanted: 1, ..none }, p.group)
+            }
+            Detail::CeColl(c) => {
+                let (func, datatype, count, root) = (c.func, c.datatype, c.count, c.root);
+                let (kind, seq) = (EventKind::CeColl, Some(c.seq));
+                (Facts { kind, func, datatype, count, root, seq, ..none }, Handle::NULL)
+            }
+            _ => return None,
+        })
+    }
+
+    /// A send or receive.
+    #[must_use]
+    pub const fn is_p2p(&self) -> bool {
+        self.peer.is_some()
+    }
+}
+
+impl Ops {
+    /// True if there is no room for one more.
+    pub(super) fn is_full(&self) -> bool {
+        self.ops.len() >= MAX_OPS
+    }
+
+    /// True while the operation is in flight, or was shortly before the last look.
+    pub(super) fn has(&self, handle: Handle) -> bool {
+        self.ops.contains_key(&handle)
+    }
+
+    /// An operation, whose start may not have been read yet; `None` where there is no room for one.
+    fn place(&mut self, handle: Handle) -> Option<&mut Op> {
+        let is_full = self.ops.len() >= MAX_OPS;
+        match self.ops.entry(handle) {
+            Entry::Vacant(_) if is_full => None,
+            entry => Some(entry.or_default()),
+        }
+    }
+
+    /// Forgets what started until these ticks.
+    pub(super) fn forget(&mut self, until: u64) {
+        // What comes before its operation says no more than that this began earlier still.
+        let start = |op: &Op| op.head.as_ref().map_or(op.changed, |head| head.start);
+        self.ops.retain(|_, op| start(op) > until);
+        self.children.retain(|_, (parent, _)| self.ops.contains_key(parent));
+    }
+
+    /// An operation starts. Where there is no room for it, it is only counted.
+    pub(super) fn head(&mut self, comms: &mut Comms, start: &Start, launch: Option<Launch>) {
+        let Some((facts, group)) = Facts::of(&start.detail) else { return };
+        // Up to API v4 the group is the parent.
+        let group = if group.is_null() { start.parent } else { group };
+        let comm = comms.get(start.comm);
+        let count = if facts.is_p2p() { &mut comm.p2ps } else { &mut comm.colls };
+        *count += 1;
+        let number = *count;
+        comm.saw_operation(&facts, start.ticks, group);
+        if self.is_full() && !self.ops.contains_key(&start.handle) {
+            return;
+        }
+        let op = self.ops.entry(start.handle).or_default();
+        op.changed = op.changed.max(start.ticks);
+        if op.kernels > 0 {
+            comm.saw_kernel(start.ticks, group, (!facts.is_p2p()).then_some(number));
+        }
+        let (comm, start) = (start.comm, start.ticks);
+        op.head = Some(Head { comm, number, facts, start, group, launch });
+    }
+
+    /// An operation was handed over: its own event stopped.
+    pub(super) fn enqueued(&mut self, handle: Handle, ticks: u64) {
+        let Some(op) = self.place(handle) else { return };
+        op.enqueued = true;
+        op.changed = op.changed.max(ticks);
+    }
+
+    /// A kernel channel starts.
+    pub(super) fn kernel(&mut self, comms: &mut Comms, start: &Start, channel: u8) {
+        if start.parent.is_null() {
+            return;
+        }
+        let head = self.ops.get(&start.parent).and_then(|op| op.head.as_ref());
+        if !comms.get(start.comm).is_kernel_told(head.map_or(start.ticks, |head| head.start)) {
+            return;
+        }
+        let is_followed = self.children.len() < MAX_CHILDREN;
+        if is_followed {
+            self.children.insert(start.handle, (start.parent, channel));
+        }
+        comms.get(start.comm).kernel_lane = Some(start.handle.lane());
+        let Some(op) = self.place(start.parent) else { return };
+        op.kernels += 1;
+        op.started |= bit(channel);
+        if is_followed {
+            op.open_kernels += 1;
+        } else {
+            // Its stop will not be known from any other's.
+            op.stopped |= bit(channel);
+        }
+        op.changed = op.changed.max(start.ticks);
+        if let Some(head) = &op.head {
+            let number = (!head.facts.is_p2p()).then_some(head.number);
+            comms.get(head.comm).saw_kernel(head.start, head.group, number);
+        }
+    }
+
+    /// A part of a copy-engine collective starts.
+    pub(super) fn part(&mut self, start: &Start) {
+        if start.parent.is_null() || self.children.len() >= MAX_CHILDREN {
+            return;
+        }
+        self.children.insert(start.handle, (start.parent, 0));
+        let Some(op) = self.place(start.parent) else { return };
+        op.open_parts += 1;
+        op.changed = op.changed.max(start.ticks);
+    }
+
+    /// A kernel channel or a part stopped.
+    pub(super) fn child_stopped(&mut self, handle: Handle, ticks: u64) {
+        let Some((parent, channel)) = self.children.remove(&handle) else { return };
+        let Some(op) = self.ops.get_mut(&parent) else { return };
+        if handle.kind() == EventKind::KernelCh {
+            op.open_kernels = op.open_kernels.saturating_sub(1);
+            op.stopped |= bit(channel);
+        } else {
+            op.open_parts = op.open_parts.saturating_sub(1);
+        }
+        op.changed = op.changed.max(ticks);
+    }
+
+    /// A ProxyOp starts. False if there is no room for its operation.
+    pub(super) fn proxy(&mut self, parent: Handle, ticks: u64) -> bool {
+        let Some(op) = self.place(parent) else { return false };
+        op.open_proxies += 1;
+        op.changed = op.changed.max(ticks);
+        true
+    }
+
+    /// A ProxyOp stopped.
+    pub(super) fn proxy_stopped(&mut self, proxy: &Proxy, ticks: u64) {
+        if let Some(op) = self.ops.get_mut(&proxy.op) {
+            op.open_proxies = op.open_proxies.saturating_sub(1);
+            op.network |= proxy.moved;
+            op.changed = op.changed.max(ticks);
+        }
+    }
+
+    /// A ProxyOp in flight moved, last at `changed`.
+    pub(super) fn proxy_moves(&mut self, op: Handle, changed: u64) {
+        if let Some(op) = self.ops.get_mut(&op) {
+            op.network = true;
+            op.moving += 1;
+            op.changed = op.changed.max(changed);
+        }
+    }
+
+    /// A child of `parent` started, and has no record: what shows none of its kind may have some.
+    pub(super) fn missed(&mut self, comms: &mut Comms, kind: EventKind, parent: Handle) {
+        if parent.is_null() || !matches!(kind, EventKind::KernelCh | EventKind::ProxyOp) {
+            return;
+        }
+        let Some(op) = self.place(parent) else { return };
+        op.lacks_kernels |= kind == EventKind::KernelCh;
+        op.lacks_proxies |= kind == EventKind::ProxyOp;
+        if let Some(head) = op.head.as_ref().filter(|_| op.lacks_kernels) {
+            let number = (!head.facts.is_p2p()).then_some(head.number);
+            comms.get(head.comm).saw_kernel(head.start, head.group, number);
+        }
+    }
+
+    /// Asks for the end of each launch that has events.
+    pub(super) fn ask(&mut self, comms: &mut Comms, fate: &dyn Fn(Handle) -> Fate) {
+        for op in self.ops.values_mut() {
+            let Some((comm, launch)) = op.head.as_ref().map(|head| (head.comm, head.launch)) else {
+                continue;
+            };
+            let fate = launch.map_or(Fate::Unknown, |launch| fate(launch.handle));
+            let did_run = op.runs;
+            op.runs = matches!(fate, Fate::Waits | Fate::Runs { .. } | Fate::Lost);
+            // What was in flight and is not known any more has ended.
+            op.ended |= matches!(fate, Fate::Ended { .. }) || did_run && !op.runs;
+            if let Fate::Runs { since: at } | Fate::Ended { at } = fate {
+                op.changed = op.changed.max(at);
+            }
+            comms.get(comm).is_timed |= fate != Fate::Unknown;
+        }
+    }
+
+    /// Sees which are over, and removes those that are so for long enough, or all `in_a_hurry`.
+    pub(super) fn look(
+        &mut self,
+        comms: &mut Comms,
+        names: &Names,
+        (now, hz): (u64, u64),
+        in_a_hurry: bool,
+    ) {
+        self.learn(comms);
+        let mut over = Vec::new();
+        self.ops.retain(|_, op| {
+            let quiet = now.saturating_sub(op.changed);
+            let Some(head) = &op.head else { return quiet < hz.saturating_mul(PATIENCE_S) };
+            // A collective moves something to, or from, every rank.
+            let absent = (!head.facts.is_p2p()).then(|| comms.absent(head.comm, head.number));
+            op.absent = absent.flatten();
+            let comm = comms.get(head.comm);
+            let stops_early = names.stops_early(&head.facts);
+            op.is_open = op.is_in_flight((head, stops_early), comm, (quiet, hz));
+            if op.is_open {
+                comm.add_open(head.number, head.facts.is_p2p(), head.start, op.changed);
+            } else if op.shows_its_end() {
+                comm.saw_end(op.changed);
+            }
+            op.moving = 0;
+            let halves = if op.open_proxies > 0 { MAY_MOVE_HALVES } else { SETTLES_HALVES };
+            // Of a communicator that has ended nothing more comes.
+            let is_quiet = comm.ended || in_a_hurry || quiet >= hz / 2 * halves;
+            let settles = !op.is_open && is_quiet;
+            if settles {
+                if op.kernels > 0 && !op.lacks_kernels {
+                    comm.channels.saw_end(op.kernels, head.facts.wanted.into());
+                }
+                let Head { comm, number, facts, start, .. } = *head;
+                over.push((comm, Past { number, facts, start, end: op.changed }));
+            }
+            !settles && !comm.ended
+        });
+        over.sort_unstable_by_key(|(_, past)| past.start);
+        for (comm, past) in over {
+            comms.add_past(comm, past);
+        }
+    }
+
+    /// What operations show of others like them, before any is judged: the map has no order.
+    fn learn(&self, comms: &mut Comms) {
+        for op in self.ops.values() {
+            let Some(head) = &op.head else { continue };
+            let comm = comms.get(head.comm);
+            if let Some(sort) = Sort::of(&head.facts).filter(|_| op.network) {
+                comm.saw_network(head.start, sort);
+            }
+            comm.channels.saw(op.kernels, head.facts.wanted.into());
+        }
+    }
+
+    /// Those in flight, the oldest first, without their ProxyOps.
+    pub(super) fn views(&self, comms: &Comms, names: &Names) -> Vec<OpView> {
+        let open = self.ops.iter().filter(|(_, op)| op.is_open);
+        let mut all: Vec<OpView> = open
+            .filter_map(|(&handle, op)| {
+                let head = op.head.as_ref()?;
+                let comm = comms.find(head.comm)?;
+                Some(OpView {
+                    handle,
+                    comm: head.comm,
+                    number: head.number,
+                    facts: head.facts,
+                    start: head.start,
+                    enqueued: op.enqueued,
+                    since: op.changed.max(comm.last_end),
+                    started: op.started,
+                    stopped: op.stopped,
+                    awaits_kernel: op.awaits_kernel(head, comm),
+                    awaits_channels: op.awaits_channels(head, comm),
+                    awaits_network: op.awaits_network(head, comm),
+                    stops_early: names.stops_early(&head.facts),
+                    absent: op.absent,
+                    launch: head.launch,
+                    is_lossy: op.lacks_kernels || op.lacks_proxies || comm.is_settled(head.start),
+                    is_first: comm.over == 0,
+                    usual: comm.usual(&head.facts),
+                    proxies: Vec::new(),
+                })
+            })
+            .collect();
+        all.sort_unstable_by_key(|op| (op.start, op.number));
+        all
+    }
+}
+
+impl Op {
+    /// Whether it is in flight: the rules of the module page.
+    fn is_in_flight(
+        &self,
+        (head, stops_early): (&Head, bool),
+        comm: &CommState,
+        (quiet, hz): (u64, u64),
+    ) -> bool {
+        let children = self.open_kernels + self.open_parts + self.moving;
+        if !self.enqueued || self.runs || children > 0 {
+            return true;
+        }
+        if self.kernels == 0 && !self.network {
+            return self.awaits_kernel(head, comm) || self.awaits_network(head, comm);
+        }
+        // The last channels are told of later; but not all that NCCL announces are always used.
+        let is_late = quiet < hz / 2 * LACKS_HALVES && self.lacks_channels(head, comm);
+        if is_late || self.awaits_channels(head, comm) {
+            return true;
+        }
+        self.kernels > 0 && stops_early && self.after_stops(head, comm) == Over::No
+    }
+
+    /// Whether it is over though its kernel's stop is not its end.
+    fn after_stops(&self, head: &Head, comm: &CommState) -> Over {
+        let (followed, awaited) = comm.later(head.start, head.group);
+        let event = if self.ended { Some(true) } else { self.runs.then_some(false) };
+        match (Early { network: self.network, event, followed, awaited }).over() {
+            Over::Unknown if self.absent.is_some() => Over::No,
+            over => over,
+        }
+    }
+}
+
+impl Op {
+    /// Whether more is known of it than that it was enqueued.
+    const fn shows_its_end(&self) -> bool {
+        self.kernels > 0 || self.network || self.ended
+    }
+
+    fn awaits_kernel(&self, head: &Head, comm: &CommState) -> bool {
+        !self.lacks_kernels && comm.awaits_kernel(&head.facts, head.start, head.group)
+    }
+
+    /// Whether its kernel was seen on some channels only, and no later one at all.
+    fn lacks_channels(&self, head: &Head, comm: &CommState) -> bool {
+        let is_latest = comm.kernel.is_some_and(|(latest, _)| latest <= head.start);
+        let lacks = self.kernels > 0 && self.kernels < u32::from(head.facts.wanted);
+        lacks && is_latest && !self.lacks_kernels
+    }
+
+    fn awaits_channels(&self, head: &Head, comm: &CommState) -> bool {
+        let is_believed = comm.channels.are_all() && comm.is_kernel_told(head.start);
+        is_believed && !self.ended && self.lacks_channels(head, comm)
+    }
+
+    fn awaits_network(&self, head: &Head, comm: &CommState) -> bool {
+        let sort = Sort::of(&head.facts);
+        !self.network && !self.lacks_proxies && comm.awaits_network(head.start, sort)
+    }
+}
+
+const fn bit(channel: u8) -> u64 {
+    1 << (channel & 63)
+}

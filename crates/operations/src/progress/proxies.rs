@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+ProxyOps in flight, by the slot that their handle names: no lookup costs more than an index.
+
+NCCL also starts ProxyOps for shared memory and peer access, which it never moves on and never
+stops. One counts only when it, or an earlier one of the same link, moved.
+*/
+
+use super::comms::{Comms, Link};
+use crate::hash::Map;
+use ncclscope_trace::record::{ProxyOp, STEP_SHIFT};
+use ncclscope_trace::{Handle, Record, Start};
+
+/// A ProxyOp, as long as its slot is its own.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Proxy {
+    pub(super) handle: Handle,
+    /// The operation; null for another process's (PXN).
+    pub(super) op: Handle,
+    pub(super) changed: u64,
+    pub(super) moved: bool,
+    op_ref: u32,
+    steps: u32,
+    done: u32,
+    pub(super) link: Link,
+    pub(super) comm: u16,
+    lane: u8,
+    channel: u8,
+    is_open: bool,
+    /// Its operation is kept until it is over.
+    belongs: bool,
+    pub(super) foreign: bool,
+}
+
+/// A ProxyOp in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProxyView {
+    /// Its handle.
+    pub handle: Handle,
+    /// The communicator; meaningless for another process's.
+    pub comm: u16,
+    /// The lane of the proxy thread.
+    pub lane: usize,
+    /// Channel.
+    pub channel: u8,
+    /// The other rank.
+    pub peer: i32,
+    /// A send; else a receive.
+    pub is_send: bool,
+    /// Work for another process of the node (PXN).
+    pub foreign: bool,
+    /// Steps in all, as NCCL said.
+    pub steps: u32,
+    /// Steps that stopped.
+    pub done: u32,
+    /// When it last changed, in ticks, by the records.
+    pub changed: u64,
+}
+
+/// All slots.
+#[derive(Debug, Default)]
+pub(super) struct Proxies {
+    slots: Vec<Option<Proxy>>,
+}
+
+impl Proxies {
+    /// A ProxyOp starts. Returns the earlier one of its slot, if the end of that was not seen.
+    pub(super) fn start(
+        &mut self,
+        lane: usize,
+        start: &Start,
+        op: &ProxyOp,
+        parent: Handle,
+    ) -> Option<Proxy> {
+        let at = start.handle.slot();
+        if at >= self.slots.len() {
+            self.slots.resize(at + 1, None);
+        }
+        let proxy = Proxy {
+            handle: start.handle,
+            op: parent,
+            changed: start.ticks,
+            moved: false,
+            op_ref: start.handle.op_ref(),
+            steps: op.steps,
+            done: 0,
+            link: Link { peer: op.peer, is_send: op.is_send },
+            comm: start.comm,
+            lane: u8::try_from(lane).unwrap_or(0),
+            channel: op.channel,
+            is_open: true,
+            belongs: false,
+            foreign: op.foreign,
+        };
+        self.slots.get_mut(at)?.replace(proxy).filter(|before| before.is_open)
+    }
+
+    /// A step stopped: the words of its short record (`Step::short`).
+    #[inline]
+    pub(super) fn step(&mut self, lane: usize, words: &[u64]) {
+        if let &[_, start, op_and_size, _, size_and_end] = words {
+            let op_ref = u32::try_from(op_and_size & 0xffff_ffff).unwrap_or(0);
+            self.ended(lane, op_ref, start + ((size_and_end >> 32) << STEP_SHIFT));
+        }
+    }
+
+    /// A step of long durations stopped.
+    #[cold]
+    pub(super) fn long_step(&mut self, lane: usize, words: &[u64]) {
+        if let Some(Record::Step(step)) = Record::unpack(words) {
+            self.ended(lane, step.op_ref, step.ticks.saturating_add(step.end << STEP_SHIFT));
+        }
+    }
+
+    #[inline]
+    fn ended(&mut self, lane: usize, op_ref: u32, ticks: u64) {
+        // The slot's number is in the low bits.
+        let at = Handle(u64::from(op_ref) << 3).slot();
+        if let Some(Some(proxy)) = self.slots.get_mut(at)
+            && proxy.op_ref == op_ref
+            && usize::from(proxy.lane) == lane
+        {
+            proxy.done += 1;
+            proxy.moved = true;
+            proxy.changed = ticks;
+        }
+    }
+
+    /// A ProxyOp changed state.
+    pub(super) fn moved(&mut self, handle: Handle, ticks: u64) {
+        if let Some(proxy) = self.get(handle) {
+            proxy.moved = true;
+            proxy.changed = proxy.changed.max(ticks);
+        }
+    }
+
+    /// A ProxyOp stopped. Returns it the first time.
+    pub(super) fn stop(&mut self, handle: Handle) -> Option<Proxy> {
+        let proxy = self.get(handle).filter(|proxy| proxy.is_open)?;
+        proxy.is_open = false;
+        // That it stops at all tells it from those that never do.
+        proxy.moved = true;
+        Some(*proxy)
+    }
+
+    /// Sees which of them are on the network. Returns those that stopped without a record.
+    pub(super) fn look(
+        &mut self,
+        comms: &mut Comms,
+        is_live: &dyn Fn(Handle) -> bool,
+    ) -> Vec<Proxy> {
+        let mut gone = Vec::new();
+        for proxy in self.slots.iter_mut().flatten().filter(|proxy| proxy.is_open) {
+            if !is_live(proxy.handle) {
+                proxy.is_open = false;
+                gone.push(*proxy);
+            } else if !proxy.foreign {
+                let comm = comms.get(proxy.comm);
+                if proxy.moved {
+                    comm.moves(proxy.link);
+                }
+                proxy.moved |= comm.is_network(proxy.link);
+            }
+        }
+        gone
+    }
+
+    /// Those in flight that move something over the network for an operation of this process.
+    pub(super) fn on_network(&self) -> impl Iterator<Item = &Proxy> {
+        let all = self.slots.iter().flatten();
+        all.filter(|proxy| proxy.is_open && proxy.moved && !proxy.foreign)
+    }
+
+    /// The operation of a ProxyOp is kept.
+    pub(super) fn belongs(&mut self, handle: Handle) {
+        self.get(handle).into_iter().for_each(|proxy| proxy.belongs = true);
+    }
+
+    /// Those of operations that are, or were, kept that have not moved since they started.
+    pub(super) fn still(&self) -> impl Iterator<Item = &Proxy> {
+        let all = self.slots.iter().flatten();
+        all.filter(|proxy| proxy.is_open && !proxy.moved && proxy.belongs)
+    }
+
+    /// Those in flight on the network, by their operation.
+    pub(super) fn by_op(&self) -> Map<Handle, Vec<ProxyView>> {
+        let mut all: Map<Handle, Vec<ProxyView>> = Map::default();
+        for proxy in self.on_network() {
+            all.entry(proxy.op).or_default().push(proxy.view());
+        }
+        all
+    }
+
+    pub(super) fn views(&self) -> Vec<ProxyView> {
+        let all = self.slots.iter().flatten().filter(|proxy| proxy.is_open && proxy.moved);
+        let mut all: Vec<ProxyView> = all.map(Proxy::view).collect();
+        all.sort_by_key(|proxy| proxy.changed);
+        all
+    }
+
+    /// Forgets those in which nothing has changed since these ticks.
+    pub(super) fn forget(&mut self, until: u64) {
+        for slot in &mut self.slots {
+            slot.take_if(|proxy| proxy.changed <= until);
+        }
+    }
+
+    fn get(&mut self, handle: Handle) -> Option<&mut Proxy> {
+        self.slots.get_mut(handle.slot())?.as_mut().filter(|proxy| proxy.handle == handle)
+    }
+}
+
+impl Proxy {
+    fn view(&self) -> ProxyView {
+        ProxyView {
+            handle: self.handle,
+            comm: self.comm,
+            lane: self.lane.into(),
+            channel: self.channel,
+            peer: self.link.peer,
+            is_send: self.link.is_send,
+            foreign: self.foreign,
+            steps: self.steps,
+            done: self.done,
+            changed: self.changed,
+        }
+    }
+}

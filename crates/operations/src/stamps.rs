@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Finds kernel times that are another work's.
+
+NCCL keeps the GPU's time stamps of a channel in a ring of 64. A reader more than 64 works
+late gets those of a work 64 later (`transport/profiler.cc@v2.30.7-1` asks only whether the slot's
+number is high enough): a start that a later kernel has, too, or one behind the starts of later
+kernels. The kernels of a channel run in order, so that of each start everything before it must be
+earlier, its stop too. The works of one kernel may have equal times.
+
+A reader that is overtaken between a work's two stamps gets one that is its own, and one that is
+not: a stop behind the starts of later kernels, or a stop before its start. The latter looks as if
+the GPU's timer had gone back, after which order says nothing; equal starts still do.
+*/
+
+use crate::hash::Map;
+use ncclscope_trace::Handle;
+
+/// Starts that are kept of a channel: what is overtaken is at most the ring behind.
+const KEPT: usize = 128;
+
+/// A kernel's start on a channel.
+#[derive(Clone, Copy, Debug)]
+struct Begun<T> {
+    ptimer: u64,
+    /// Where it is known.
+    stop: Option<u64>,
+    /// The group of its operation, whose operations may share the kernel.
+    group: Handle,
+    id: T,
+}
+
+/// The starts of a channel.
+#[derive(Debug)]
+struct Channel<T> {
+    /// In the order of their callbacks, which is that of their times.
+    begun: Vec<Begun<T>>,
+    /// Those before the timer seemed to go back.
+    before_jump: Vec<Begun<T>>,
+}
+
+/// The starts of each channel of each communicator.
+#[derive(Debug)]
+pub struct Stamps<T> {
+    channels: Map<(u16, u8), Channel<T>>,
+}
+
+impl<T> Default for Channel<T> {
+    fn default() -> Channel<T> {
+        Channel { begun: Vec::new(), before_jump: Vec::new() }
+    }
+}
+
+impl<T> Default for Stamps<T> {
+    fn default() -> Stamps<T> {
+        Stamps { channels: Map::default() }
+    }
+}
+
+impl<T: Copy> Stamps<T> {
+    /// A kernel of `group` started on a channel at `ptimer` and stopped at `stop`, if that is
+    /// known; `stray` gets those before it whose times cannot be their own.
+    pub fn start(
+        &mut self,
+        place: (u16, u8),
+        (ptimer, stop, group): (u64, Option<u64>, Handle),
+        id: T,
+        mut stray: impl FnMut(T),
+    ) {
+        if ptimer == 0 {
+            return;
+        }
+        let channel = self.channels.entry(place).or_default();
+        channel.before_jump.retain(|before| {
+            let is_given_twice = before.ptimer == ptimer && before.group != group;
+            if is_given_twice {
+                stray(before.id);
+            }
+            !is_given_twice
+        });
+        let is_anothers = |before: &Begun<T>| match before.group == group {
+            true => before.ptimer > ptimer,
+            false => before.ptimer >= ptimer || before.stop.is_some_and(|stop| stop > ptimer),
+        };
+        let begun = &mut channel.begun;
+        while let Some(before) = begun.last()
+            && is_anothers(before)
+        {
+            stray(before.id);
+            begun.pop();
+        }
+        push(begun, Begun { ptimer, stop, group, id });
+        if stop.is_some_and(|stop| stop < ptimer) {
+            channel.jump();
+        }
+    }
+}
+
+impl<T> Channel<T> {
+    /// The timer went back, or a start is another work's: what was before says nothing of order.
+    fn jump(&mut self) {
+        for begun in self.begun.drain(..) {
+            push(&mut self.before_jump, begun);
+        }
+    }
+}
+
+/// Appends to what is kept.
+fn push<T>(kept: &mut Vec<Begun<T>>, begun: Begun<T>) {
+    if kept.len() >= KEPT {
+        kept.drain(..KEPT / 2);
+    }
+    kept.push(begun);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ncclscope_trace::EventKind;
+
+    /// Plays starts (group, ptimer) of one channel; returns the places of those that are stray.
+    fn stray(starts: &[(u64, u64)]) -> Vec<usize> {
+        let whole = starts.iter().map(|&(group, ptimer)| (group, ptimer, None));
+        stray_of(whole)
+    }
+
+    /// [`stray`], of (group, start, stop).
+    fn stray_of(works: impl IntoIterator<Item = (u64, u64, Option<u64>)>) -> Vec<usize> {
+        let (mut stamps, mut stray) = (Stamps::default(), Vec::new());
+        for (at, (group, ptimer, stop)) in works.into_iter().enumerate() {
+            let group = Handle::value(1, EventKind::Group, 0, group);
+            stamps.start((0, 0), (ptimer, stop, group), at, |id| stray.push(id));
+        }
+        stray.sort_unstable();
+        stray
+    }
+
+    #[test]
+    fn kernels_of_a_channel_start_in_order() {
+        assert_eq!(stray(&[(1, 10), (2, 20), (3, 30)]), []);
+        assert_eq!(stray(&[(1, 10), (1, 10), (1, 12), (2, 20)]), [], "one kernel, two works");
+        assert_eq!(stray(&[(1, 0), (2, 0)]), [], "no times at all");
+    }
+
+    #[test]
+    fn times_of_a_later_work_are_found() {
+        // The first three were read after the ring had been overtaken.
+        assert_eq!(stray(&[(1, 70), (2, 80), (3, 90), (4, 40), (5, 50), (6, 60)]), [0, 1, 2]);
+        // The 65th has the times that the first was given.
+        assert_eq!(stray(&[(1, 70), (2, 20), (65, 70), (66, 80)]), [0]);
+        assert_eq!(stray(&[(1, 70), (65, 70)]), [0]);
+    }
+
+    /// The works of a channel of the scenario `counters-behind` as recorded, of which the reader
+    /// got `start` and `stop` of those works.
+    fn read(given: impl Fn(u64) -> (u64, u64)) -> Vec<usize> {
+        let works = (0..120).map(|work| {
+            let (start, stop) = given(work);
+            (work, 10 + start * 10, Some(10 + stop * 10 + 5))
+        });
+        stray_of(works)
+    }
+
+    #[test]
+    fn one_stamp_of_a_later_work_is_enough() {
+        let late = |work: u64, until: u64| work + if work < until { 64 } else { 0 };
+        let of = |range: std::ops::Range<usize>| range.collect::<Vec<_>>();
+        assert_eq!(read(|work| (late(work, 16), late(work, 16))), of(0..16));
+        // 2.28.9: work 16 has the start of work 80, and its own stop.
+        assert_eq!(read(|work| (late(work, 17), late(work, 16))), of(0..17));
+        // Work 2 has its own start, and the stop of work 66; what follows is overtaken.
+        let given = |work| match work {
+            0 | 1 => (work, work),
+            2 => (2, 66),
+            _ => (late(work, 16), late(work, 16)),
+        };
+        assert_eq!(read(given), of(2..16));
+    }
+
+    #[test]
+    fn a_clock_that_went_back_makes_nothing_stray() {
+        let after = |work: u64| work.wrapping_sub(50);
+        let works = (0..120).map(|work| match work {
+            0..50 => (work, 10_000 + work * 10, Some(10_005 + work * 10)),
+            50 => (work, 10_500, Some(3)),
+            _ => (work, after(work) * 10, Some(after(work) * 10 + 5)),
+        });
+        assert_eq!(stray_of(works), []);
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let starts: Vec<(u64, u64)> = (1..10_000).map(|n| (n, n * 10)).collect();
+        let mut stamps = Stamps::default();
+        for (group, ptimer) in starts {
+            let group = Handle::value(1, EventKind::Group, 0, group);
+            stamps.start((0, 0), (ptimer, None, group), (), |()| panic!("all is in order"));
+        }
+        assert!(stamps.channels[&(0, 0)].begun.len() <= KEPT);
+    }
+}

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Puts the report together, one process at a time, so that only one timeline is in memory.
+
+use crate::losses::Losses;
+use crate::rows::{OperationRows, PeerRows, age_ns};
+use crate::schema::{Clock, EventCounts, OpenOperation, RankRow, Report, SCHEMA};
+use crate::unknowable::Limits;
+use crate::waiting::waits_for;
+use crate::windows::{Window, windows};
+use ncclscope_operations::counts::Counts;
+use ncclscope_operations::operation::{Completion, Operation, operations};
+use ncclscope_operations::threads::roles;
+use ncclscope_operations::timeline::comm_name;
+use ncclscope_operations::{Event, GpuClock, Timeline};
+use ncclscope_trace::kind::KINDS;
+use ncclscope_trace::{EventKind, Recording};
+use std::collections::BTreeMap;
+
+/// Collects the recordings of a run into a [`Report`].
+#[derive(Debug, Default)]
+pub struct ReportBuilder {
+    ranks: Vec<RankRow>,
+    operations: OperationRows,
+    open: Vec<OpenOperation>,
+    peers: PeerRows,
+    losses: Losses,
+    windows: Vec<Window>,
+    problems: Vec<String>,
+    notes: Vec<String>,
+    limits: Limits,
+}
+
+impl ReportBuilder {
+    /// Adds a process.
+    pub fn add(&mut self, recording: &Recording) {
+        let timeline = Timeline::read(recording, false);
+        let operations = operations(&timeline);
+        let clocks: Vec<Option<GpuClock>> =
+            (0..recording.comms().len()).map(|comm| GpuClock::of_comm(&timeline, comm)).collect();
+        let errors: Vec<Option<u64>> =
+            clocks.iter().flatten().map(|clock| clock.error_ns()).collect();
+        self.add_ranks(&timeline, &clocks);
+        self.operations.add(&timeline, &operations);
+        self.peers.add(&timeline);
+        self.add_open(&timeline, &operations);
+        self.losses.add(recording);
+        self.losses.add_stray(timeline.stray_kernels());
+        self.windows.extend(windows(recording));
+        self.add_problems(&timeline);
+        self.limits.add(&timeline, &operations, &errors);
+    }
+
+    /// The report.
+    #[must_use]
+    pub fn finish(mut self) -> Report {
+        self.ranks.sort_by(|a, b| {
+            let key = |row: &RankRow| (row.comm.is_none(), row.comm.clone(), row.rank, row.pid);
+            key(a).cmp(&key(b)).then_with(|| a.host.cmp(&b.host))
+        });
+        self.open.sort_by(|a, b| b.age_ns.cmp(&a.age_ns).then(a.rank.cmp(&b.rank)));
+        self.notes.sort();
+        self.notes.dedup();
+        Report {
+            schema: SCHEMA,
+            ranks: self.ranks,
+            operations: self.operations.finish(),
+            open_operations: self.open,
+            peers: self.peers.finish(),
+            windows: self.windows,
+            lost: self.losses.finish(),
+            problems: self.problems,
+            notes: self.notes,
+            unknowable: self.limits.sentences(),
+        }
+    }
+
+    fn add_ranks(&mut self, timeline: &Timeline<'_>, clocks: &[Option<GpuClock>]) {
+        let recording = timeline.recording();
+        let mut dropped = dropped(recording);
+        for (at, comm) in recording.comms().iter().enumerate() {
+            let known = |number: u32| (number != 0).then_some(number);
+            let mut row = empty_row(recording);
+            row.rank = timeline.rank(at);
+            row.nranks = known(comm.ranks);
+            row.nodes = known(comm.nodes);
+            row.comm = Some(comm_name(comm));
+            row.comm_name = comm.name.clone();
+            row.role = recording.role(comm).map(str::to_owned);
+            row.nccl_version = nccl_version(comm.nccl_version);
+            row.api_version = known(comm.api_version);
+            row.start_ns = Some(timeline.ns(comm.ticks));
+            row.clock.gpu_error_ns = clocks[at].and_then(|clock| clock.error_ns());
+            // Losses are counted by process: they stand in the first row only.
+            fill_counts(&mut row, timeline.counts(at), &std::mem::take(&mut dropped));
+            self.ranks.push(row);
+        }
+        let rest = timeline.unattributed();
+        if !rest.is_empty()
+            || dropped.iter().any(|&count| count != 0)
+            || recording.comms().is_empty()
+        {
+            let mut row = empty_row(recording);
+            fill_counts(&mut row, rest, &dropped);
+            self.ranks.push(row);
+        }
+    }
+
+    fn add_open(&mut self, timeline: &Timeline<'_>, operations: &[Operation]) {
+        for operation in operations.iter().filter(|o| o.completion == Completion::Open) {
+            let event = timeline.event(operation.event);
+            let mut open = open_row(timeline, event, timeline.string(operation.func));
+            open.bytes = operation.bytes;
+            open.seq = operation.seq;
+            open.peer = operation.peer;
+            open.waits_for = waits_for(timeline, operation);
+            self.open.push(open);
+        }
+        for (_, event) in timeline.events() {
+            if event.kind() == EventKind::GroupApi && event.stop.is_none() {
+                let mut open = open_row(timeline, event, EventKind::GroupApi.name());
+                open.waits_for = vec!["a thread is inside this NCCL call".into()];
+                self.open.push(open);
+            }
+        }
+    }
+
+    fn add_problems(&mut self, timeline: &Timeline<'_>) {
+        let recording = timeline.recording();
+        let file = file_name(recording);
+        let mut add = |text: String| self.problems.push(format!("{file}: {text}"));
+        recording.problems().iter().cloned().for_each(&mut add);
+        let unmatched: u64 = timeline.unmatched_ends().iter().sum();
+        let has_overwritten = recording.header().overwritten.iter().any(|&count| count != 0);
+        // What a bounded recording let go leaves ends without starts behind: no news then.
+        if unmatched != 0 && !has_overwritten {
+            add(format!("{unmatched} stops and states belong to events without a start"));
+        }
+        if timeline.orphan_steps() != 0 && !has_overwritten {
+            let steps = timeline.orphan_steps();
+            add(format!("{steps} network steps belong to operations without a start"));
+        }
+        let header = recording.header();
+        if header.panics != 0 {
+            add(format!("{} callbacks failed inside the plugin: please report it", header.panics));
+        }
+        if header.garbage_words != 0 {
+            add(format!("{} words were no records: please report it", header.garbage_words));
+        }
+        if header.unknown_events != 0 {
+            let count = header.unknown_events;
+            add(format!("{count} events are of kinds newer than the plugin; they are not shown"));
+        }
+        self.notes.extend(recording.notes().iter().cloned());
+    }
+}
+
+fn empty_row(recording: &Recording) -> RankRow {
+    let header = recording.header();
+    RankRow {
+        rank: None,
+        nranks: None,
+        nodes: None,
+        host: header.host.clone(),
+        pid: header.pid,
+        comm: None,
+        comm_name: None,
+        role: None,
+        nccl_version: None,
+        api_version: None,
+        events: BTreeMap::new(),
+        states: BTreeMap::new(),
+        threads: roles(recording),
+        clock: Clock {
+            source: header.clock.name(),
+            error_ns: recording.tick_map().error_ns(),
+            gpu_error_ns: None,
+        },
+        start_ns: None,
+        end_ns: Some(recording.tick_map().realtime_ns(recording.last_ticks())),
+        file: file_name(recording),
+    }
+}
+
+fn fill_counts(row: &mut RankRow, counts: &Counts, dropped: &[u64; KINDS]) {
+    for kind in EventKind::ALL {
+        let count = counts.kind(kind);
+        let events = EventCounts {
+            started: count.started,
+            stopped: count.stopped,
+            open: count.started - count.stopped,
+            dropped: dropped[kind.index()],
+            stale: count.stale,
+            unknown_parent: count.unknown_parent,
+        };
+        if events != EventCounts::default() {
+            row.events.insert(kind.name(), events);
+        }
+    }
+    row.states = counts.states().map(|(state, count)| (state.to_string(), count)).collect();
+}
+
+fn open_row(timeline: &Timeline<'_>, event: &Event, func: &str) -> OpenOperation {
+    let header = timeline.recording().header();
+    let comm = timeline.comm_of(event);
+    OpenOperation {
+        rank: comm.and_then(|comm| timeline.rank(comm)),
+        host: header.host.clone(),
+        pid: header.pid,
+        comm: comm.map(|comm| comm_name(timeline.comm(comm))),
+        func: func.into(),
+        bytes: None,
+        seq: None,
+        peer: None,
+        age_ns: age_ns(timeline, event.start.ticks),
+        waits_for: Vec::new(),
+    }
+}
+
+fn dropped(recording: &Recording) -> [u64; KINDS] {
+    let mut dropped = recording.header().without_memory();
+    for lane in recording.lanes() {
+        for (sum, lost) in dropped.iter_mut().zip(lane.header.lost) {
+            *sum += lost;
+        }
+    }
+    dropped
+}
+
+pub(crate) fn file_name(recording: &Recording) -> String {
+    let name = recording.path().file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}
+
+/// NCCL's version from its code: 22809 is 2.28.9.
+fn nccl_version(code: u32) -> Option<String> {
+    let (major, minor, patch) = (code / 10_000, code / 100 % 100, code % 100);
+    (code != 0).then(|| format!("{major}.{minor}.{patch}"))
+}

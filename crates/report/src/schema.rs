@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+The report: schema `ncclscope.report/1`.
+
+These structures *are* the JSON: a field here is a key there. Fields may be added, never renamed or
+given another meaning. What is unknown is `null`. Bandwidths and sizes are those of nccl-tests
+([`ncclscope_operations::bandwidth`]); times are nanoseconds unless the name says otherwise.
+*/
+
+use crate::windows::Window;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Value of [`Report::schema`].
+pub const SCHEMA: &str = "ncclscope.report/1";
+
+/// What the recordings of one run say.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// [`SCHEMA`].
+    pub schema: &'static str,
+    /// One row for each process and communicator.
+    pub ranks: Vec<RankRow>,
+    /// One row for each communicator, function, size, algorithm, protocol and channel count.
+    pub operations: Vec<OperationRow>,
+    /// Operations and API calls that were not over at the end of their recording.
+    pub open_operations: Vec<OpenOperation>,
+    /// One row for each communicator and pair of ranks that used the network.
+    pub peers: Vec<PeerRow>,
+    /// The windows of recording of each process, in order.
+    pub windows: Vec<Window>,
+    /// What was not recorded.
+    pub lost: Lost,
+    /// Damage and contradictions, each with the file it concerns.
+    pub problems: Vec<String>,
+    /// What the plugin noted about itself.
+    pub notes: Vec<String>,
+    /// What cannot be known for this run.
+    pub unknowable: Vec<String>,
+}
+
+/// A process in a communicator. Events of no known communicator have a row of their own, in which
+/// what belongs to the communicator is `null`.
+#[derive(Clone, Debug, Serialize)]
+pub struct RankRow {
+    /// Rank in the communicator.
+    pub rank: Option<i32>,
+    /// Ranks of the communicator.
+    pub nranks: Option<u32>,
+    /// Nodes of the communicator.
+    pub nodes: Option<u32>,
+    /// Host name.
+    pub host: String,
+    /// Process id.
+    pub pid: u32,
+    /// The communicator's hash, or `unknown-N` where the API version gives none.
+    pub comm: Option<String>,
+    /// The name the application gave it.
+    pub comm_name: Option<String>,
+    /// What the application said that the communicator is for, such as `tp`.
+    pub role: Option<String>,
+    /// NCCL's version, e.g. `2.28.9`.
+    pub nccl_version: Option<String>,
+    /// Profiler API version that NCCL used.
+    pub api_version: Option<u32>,
+    /// Counts by kind of event; kinds that never occurred are left out.
+    pub events: BTreeMap<&'static str, EventCounts>,
+    /// How often each state occurred, those of steps included.
+    pub states: BTreeMap<String, u64>,
+    /// Roles of the process's threads, one for each lane used.
+    pub threads: Vec<&'static str>,
+    /// Its clocks.
+    pub clock: Clock,
+    /// When the communicator was made, `CLOCK_REALTIME` in ns since 1970.
+    pub start_ns: Option<u64>,
+    /// The latest time in the recording, likewise.
+    pub end_ns: Option<u64>,
+    /// The recording's file name.
+    pub file: String,
+}
+
+/// Counts of one kind of event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct EventCounts {
+    /// Events whose start is in the recording.
+    pub started: u64,
+    /// Those of them that stopped.
+    pub stopped: u64,
+    /// `started - stopped`.
+    pub open: u64,
+    /// Events that were not recorded. Known by process: they stand in its first row.
+    pub dropped: u64,
+    /// Stops of events that had stopped before.
+    pub stale: u64,
+    /// Events whose parent is not in the recording.
+    pub unknown_parent: u64,
+}
+
+/// How good a row's times are.
+#[derive(Clone, Debug, Serialize)]
+pub struct Clock {
+    /// Where time stamps come from: `tsc` or `monotonic`.
+    pub source: &'static str,
+    /// Error of host times against `CLOCK_REALTIME`, ns.
+    pub error_ns: u32,
+    /// Error of GPU times on the host's clock, ns; `null` if there are none or nothing bounds it.
+    pub gpu_error_ns: Option<u64>,
+}
+
+/// Operations that are alike.
+#[derive(Clone, Debug, Serialize)]
+pub struct OperationRow {
+    /// Communicator.
+    pub comm: String,
+    /// Function.
+    pub func: String,
+    /// Size; `null` where the datatype is unknown.
+    pub bytes: Option<u64>,
+    /// Datatype of the first such operation, as the caller gave it.
+    pub datatype: String,
+    /// Algorithm; `null` for sends, receives and copy-engine collectives.
+    pub algo: Option<String>,
+    /// Protocol; as `algo`.
+    pub proto: Option<String>,
+    /// Channels used.
+    pub channels: Option<u8>,
+    /// Operations of the rank that has most of them. A collective counts once, not once a rank.
+    pub count: u64,
+    /// Open operations of the rank that has most of them.
+    pub open: u64,
+    /// How many ranks took part, of those recorded.
+    pub ranks: u64,
+    /// Where `duration_ns` is from: the source that most of the operations have.
+    pub timing: &'static str,
+    /// All ranks' operations by source, e.g. `{"kernel": 4}`.
+    pub timings: BTreeMap<&'static str, u64>,
+    /// Durations of all ranks' finished operations; `null` if there are none.
+    pub duration_ns: Option<Durations>,
+    /// Algorithm bandwidth at the median duration, GB/s; `null` for `enqueue`.
+    pub algbw_gbs: Option<f64>,
+    /// Bus bandwidth, GB/s.
+    pub busbw_gbs: Option<f64>,
+}
+
+/// A distribution of durations, ns; percentiles by nearest rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Durations {
+    /// Shortest.
+    pub min: u64,
+    /// Median.
+    pub p50: u64,
+    /// 99th percentile.
+    pub p99: u64,
+    /// Longest.
+    pub max: u64,
+}
+
+/// An operation or API call that was not over.
+#[derive(Clone, Debug, Serialize)]
+pub struct OpenOperation {
+    /// Rank in the communicator.
+    pub rank: Option<i32>,
+    /// Host name.
+    pub host: String,
+    /// Process id.
+    pub pid: u32,
+    /// Communicator.
+    pub comm: Option<String>,
+    /// Function, or `GroupApi`.
+    pub func: String,
+    /// Size.
+    pub bytes: Option<u64>,
+    /// NCCL's sequence number; sends and receives have none.
+    pub seq: Option<u64>,
+    /// The other rank of a send or receive.
+    pub peer: Option<i32>,
+    /// From its start to the end of the recording, ns.
+    pub age_ns: u64,
+    /// What has not happened yet.
+    pub waits_for: Vec<String>,
+}
+
+/// Network traffic from one rank to another.
+#[derive(Clone, Debug, Serialize)]
+pub struct PeerRow {
+    /// Communicator.
+    pub comm: String,
+    /// Sending rank.
+    pub src: i32,
+    /// Receiving rank.
+    pub dst: i32,
+    /// Bytes; `null` if NCCL gave no sizes.
+    pub bytes: Option<u64>,
+    /// Network steps that were completed: by the sender where it was recorded, else the receiver.
+    pub transfers: u64,
+    /// Network time of a send of size 0, by linear regression; `null` with fewer than two sizes,
+    /// and where the line gives less than 0.
+    pub latency_us: Option<f64>,
+    /// 10^6 bytes a second that a send adds, by the same regression.
+    pub rate_mb_s: Option<f64>,
+    /// Share of the variance that the regression explains.
+    pub r2: Option<f64>,
+    /// Time spent by steps; steps overlap, so that sums may exceed the run.
+    pub waits_ns: PeerWaits,
+}
+
+/// Where the time of the steps between two ranks went, ns. A side that was not recorded is `null`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PeerWaits {
+    /// The sender waited for its GPU to produce data.
+    pub send_gpu: Option<u64>,
+    /// The sender waited for the receiver to post its buffer.
+    pub send_peer: Option<u64>,
+    /// The data was on the network.
+    pub send_network: Option<u64>,
+    /// The receiver waited for data: for the sender, or the network.
+    pub recv_network: Option<u64>,
+    /// The receiver flushed data to its GPU.
+    pub recv_flush: Option<u64>,
+    /// The receiver waited for its GPU to consume data.
+    pub recv_gpu: Option<u64>,
+}
+
+/// What was not recorded, over all processes.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Lost {
+    /// Sum of everything below but `overwritten`, `stray_kernel_times`, `unknown_events` and
+    /// `panics`.
+    pub total: u64,
+    /// Events that were not recorded at all: their thread's lane was full.
+    pub by_kind: BTreeMap<&'static str, u64>,
+    /// Stops and states that were not recorded, of events that were.
+    pub ends_by_kind: BTreeMap<&'static str, u64>,
+    /// Events that were not recorded at all: there was no lane for their thread.
+    pub without_lane_by_kind: BTreeMap<&'static str, u64>,
+    /// ProxyOps that were not recorded, and their steps: too many were in flight.
+    pub without_slot_by_kind: BTreeMap<&'static str, u64>,
+    /// Records that could not be written to the file.
+    pub unwritten_by_kind: BTreeMap<&'static str, u64>,
+    /// Oldest records that gave way to newer ones, as intended for a bounded recording.
+    pub overwritten_by_kind: BTreeMap<&'static str, u64>,
+    /// Strings and communicators that found no room in the file.
+    pub definitions: u64,
+    /// Strings that found no room in the plugin.
+    pub strings: u64,
+    /// Communicators that found no room in the plugin.
+    pub comms: u64,
+    /// Kernel channels whose GPU times were another work's, and were dropped, or that NCCL never
+    /// told of for that reason. Their events are there, but for the latter: not in `total`.
+    pub stray_kernel_times: u64,
+    /// Words in lanes that were no record: a defect of ncclscope.
+    pub garbage_words: u64,
+    /// Events of kinds that the plugin did not know.
+    pub unknown_events: u64,
+    /// Callbacks that failed inside the plugin and were contained: a defect of ncclscope.
+    pub panics: u64,
+    /// The same in sentences, with what to do about it.
+    pub losses: Vec<Loss>,
+}
+
+/// Something that is missing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Loss {
+    /// What, how much, and why.
+    pub what: String,
+    /// What to set so that it does not happen again; `null` if nothing helps.
+    pub advice: Option<String>,
+}

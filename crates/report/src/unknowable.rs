@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+What cannot be known for a run, in sentences: only those that apply.
+
+A profiler sees what NCCL tells it. Where a release, an option or a kind of operation tells less,
+the report says so rather than leave a gap to be read as "nothing happened".
+*/
+
+use ncclscope_operations::operation::{Completion, Operation, Timing};
+use ncclscope_operations::timeline::comm_name;
+use ncclscope_operations::{Parent, Timeline, human};
+use ncclscope_trace::{Detail, EventKind, What};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A worse GPU clock is worth a sentence, ns.
+const GPU_ERROR_NS: u64 = 100_000;
+
+/// NCCL version codes, as `ncclGetVersion` has them.
+const NCCL_2_28: u32 = 22_800;
+const NCCL_2_29: u32 = 22_900;
+
+/// Facts about all processes of a run that limit what can be known.
+#[derive(Debug, Default)]
+pub struct Limits {
+    hosts: BTreeSet<String>,
+    api_versions: BTreeSet<u32>,
+    /// Any process has NCCL 2.28 or later, or an unknown version.
+    device_api: bool,
+    /// Any process has NCCL 2.28: copy-engine collectives, and no event for them (measured on
+    /// 2.28.9, `finding_12` of testing/rig).
+    copy_engine_untold: bool,
+    /// Any process has NCCL 2.29 or later: Broadcasts go to a queue which its profiler code does
+    /// not walk (src/plugin/profiler.cc@v2.30.7-1).
+    broadcast_untold: bool,
+    kernel_off: bool,
+    /// Operations were measured by CUDA events.
+    event_timed: bool,
+    ctrl_off: bool,
+    phase_off: bool,
+    gpu_unbounded: bool,
+    gpu_error_ns: u64,
+    steps: u64,
+    steps_unsized: u64,
+    foreign: u64,
+    copy_engine: u64,
+    graph_calls: u64,
+    /// How often recording was stopped, or not yet started when a communicator was there.
+    pauses: u64,
+    /// Operations that were not in the sample.
+    left_out: u64,
+    unseen: BTreeMap<String, u64>,
+    /// Operations of which only an early stop of the kernel is known.
+    early: BTreeMap<String, u64>,
+    silent: BTreeMap<String, u64>,
+}
+
+impl Limits {
+    /// Adds a process. `gpu_errors` are of its communicators with GPU time stamps.
+    pub fn add(
+        &mut self,
+        timeline: &Timeline<'_>,
+        operations: &[Operation],
+        gpu_errors: &[Option<u64>],
+    ) {
+        let header = timeline.recording().header();
+        self.hosts.insert(header.host.clone());
+        let marks = timeline.recording().marks();
+        self.pauses += marks.iter().filter(|mark| mark.what == What::Stop).count() as u64;
+        self.left_out += header.left_out;
+        let is_sampled = header.left_out != 0;
+        let comms = timeline.recording().comms();
+        self.api_versions.extend(comms.iter().map(|comm| comm.api_version));
+        self.device_api |= comms.iter().any(|c| c.nccl_version == 0 || c.nccl_version >= NCCL_2_28);
+        let versions = || comms.iter().map(|comm| comm.nccl_version);
+        self.copy_engine_untold |= versions().any(|v| (NCCL_2_28..NCCL_2_29).contains(&v));
+        self.broadcast_untold |= versions().any(|version| version >= NCCL_2_29);
+        let asked = |kind: EventKind| header.mask & kind.bit() != 0;
+        self.kernel_off |= !asked(EventKind::KernelCh);
+        self.ctrl_off |= !asked(EventKind::ProxyCtrl);
+        self.phase_off |=
+            !asked(EventKind::KernelPhase) && comms.iter().any(|comm| comm.api_version >= 7);
+        self.gpu_unbounded |= gpu_errors.contains(&None);
+        let worst = gpu_errors.iter().flatten().max().copied().unwrap_or(0);
+        self.gpu_error_ns = self.gpu_error_ns.max(worst);
+        for (_, link) in timeline.links().iter() {
+            self.steps += link.transfers;
+            self.steps_unsized += link.transfers - link.sized;
+        }
+        for operation in operations {
+            self.add_operation(timeline, operation);
+        }
+        self.add_calls(timeline, is_sampled);
+    }
+
+    fn add_operation(&mut self, timeline: &Timeline<'_>, operation: &Operation) {
+        if timeline.event(operation.event).kind() == EventKind::CeColl {
+            self.copy_engine += 1;
+        } else if operation.timing == Timing::Event {
+            self.event_timed = true;
+        } else if operation.timing == Timing::KernelLead {
+            let comm = operation.comm.map(|comm| comm_name(timeline.comm(comm)));
+            *self.early.entry(comm.unwrap_or_else(|| "unknown".into())).or_default() += 1;
+        } else if operation.completion == Completion::Unseen {
+            let comm = operation.comm.map(|comm| comm_name(timeline.comm(comm)));
+            *self.unseen.entry(comm.unwrap_or_else(|| "unknown".into())).or_default() += 1;
+        }
+    }
+
+    fn add_calls(&mut self, timeline: &Timeline<'_>, is_sampled: bool) {
+        for (id, event) in timeline.events() {
+            self.foreign += u64::from(event.is_foreign());
+            let Detail::CollApi(call) = event.start.detail else { continue };
+            // Before its group ends, a call has nothing below it yet.
+            let is_over = match event.parent {
+                Parent::Known(group) => timeline.event(group).stop.is_some(),
+                _ => false,
+            };
+            if call.graph {
+                self.graph_calls += 1;
+            } else if is_over && !is_sampled && timeline.children(id).is_empty() {
+                *self.silent.entry(timeline.string(call.func).to_owned()).or_default() += 1;
+            }
+        }
+    }
+
+    /// The sentences.
+    #[must_use]
+    pub fn sentences(&self) -> Vec<String> {
+        let mut out = Vec::new();
+        self.windows(&mut out);
+        self.kernels(&mut out);
+        self.invisible(&mut out);
+        self.details(&mut out);
+        out
+    }
+
+    fn windows(&self, out: &mut Vec<String>) {
+        if self.pauses != 0 {
+            out.push(format!(
+                "Recording was stopped {} times: what was issued until it was started again is not \
+                 here, nor are launches of CUDA graphs that were captured meanwhile.",
+                self.pauses
+            ));
+        }
+        if self.left_out != 0 {
+            out.push(format!(
+                "{} operations were left out of the sample: they are API calls without anything \
+                 below. Counts and bytes are of the operations that were recorded.",
+                self.left_out
+            ));
+        }
+    }
+
+    fn kernels(&self, out: &mut Vec<String>) {
+        let oldest = self.api_versions.first().copied().unwrap_or(7);
+        if self.kernel_off && self.event_timed {
+            out.push(
+                "Kernel events were off: only an operation with a launch of its own has a \
+                 duration by the GPU, by CUDA events."
+                    .into(),
+            );
+        } else if self.kernel_off {
+            out.push(
+                "Kernel events were off: no duration is measured by the GPU, and operations \
+                 without network traffic show no end."
+                    .into(),
+            );
+        } else if oldest < 3 {
+            out.push(format!("Profiler API v{oldest} has no kernel events."));
+        } else if oldest < 4 {
+            out.push(
+                "Profiler API v3 gives kernel events without GPU time stamps: durations are by \
+                 the host's clock."
+                    .into(),
+            );
+        }
+        for (comm, count) in &self.unseen {
+            out.push(format!(
+                "Communicator {comm}: {count} operations have neither network traffic nor kernel \
+                 events. Their end cannot be known; their times are enqueue times."
+            ));
+        }
+        for (comm, count) in &self.early {
+            out.push(format!(
+                "Communicator {comm}: of {count} operations NCCL reports when one thread of the \
+                 kernel was through, which is not the end (sends and receives, TREE, NVLS): their \
+                 times are the least that they took. NCCLSCOPE_CUDA_EVENTS=on measures the end."
+            ));
+        }
+        if self.copy_engine != 0 {
+            out.push(format!(
+                "{} copy-engine collectives: NCCL reports when they were enqueued, not when they \
+                 ended.",
+                self.copy_engine
+            ));
+        }
+        if self.gpu_unbounded {
+            out.push(
+                "GPU times are placed on the host's clock without a known error: no kernel \
+                 launch bounds them."
+                    .into(),
+            );
+        }
+        if self.gpu_error_ns > GPU_ERROR_NS {
+            out.push(format!(
+                "GPU times may be off by {} on the host's clock. Durations measured by the GPU \
+                 are not affected.",
+                human::duration(ncclscope_operations::stats::to_f64(self.gpu_error_ns))
+            ));
+        }
+    }
+
+    fn invisible(&self, out: &mut Vec<String>) {
+        for (func, count) in &self.silent {
+            let why = if func == "Broadcast" && self.broadcast_untold {
+                "From 2.29 on NCCL reports no more of a Broadcast: its time, its channels and its \
+                 network traffic are not known."
+            } else {
+                "NCCL reports no more for operations of one rank or no elements, and for kernels \
+                 on symmetric memory (up to 2.30)."
+            };
+            out.push(format!("{count} {func} calls show nothing below the API. {why}"));
+        }
+        if self.copy_engine_untold {
+            out.push(
+                "NCCL 2.28 does not report collectives that it does with copy engines, not even \
+                 their API calls."
+                    .into(),
+            );
+        }
+        if self.graph_calls != 0 {
+            out.push(format!(
+                "{} calls were captured into CUDA graphs. A replay without network traffic and \
+                 kernel events is invisible.",
+                self.graph_calls
+            ));
+        }
+        if self.device_api {
+            out.push(
+                "One-sided operations (put, signal, wait), GIN and communication started by \
+                 device code are never reported to profilers."
+                    .into(),
+            );
+        }
+        if self.foreign != 0 {
+            out.push(format!(
+                "{} proxy operations were run for other processes (PXN): their communicator and \
+                 operation are not known here.",
+                self.foreign
+            ));
+        }
+    }
+
+    fn details(&self, out: &mut Vec<String>) {
+        if self.ctrl_off {
+            out.push("ProxyCtrl events were off: when proxy threads slept is not known.".into());
+        }
+        if self.phase_off {
+            out.push("KernelPhase events were off: phases inside a kernel are not known.".into());
+        }
+        if self.steps_unsized != 0 {
+            out.push(format!(
+                "{} of {} network steps carry no size: bytes of peers are too low or unknown.",
+                self.steps_unsized, self.steps
+            ));
+        }
+        if self.api_versions.first().is_some_and(|&version| version < 4) {
+            out.push(
+                "Profiler API v1 to v3 do not identify communicators: they are matched across \
+                 ranks by the order in which they were made."
+                    .into(),
+            );
+        }
+        if self.hosts.len() > 1 {
+            out.push(format!(
+                "Times of the {} hosts are compared as their clocks show them; how well these \
+                 agree is not measured.",
+                self.hosts.len()
+            ));
+        }
+    }
+}
