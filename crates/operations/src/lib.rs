@@ -20,7 +20,6 @@ pub mod hash;
 pub mod histogram;
 pub mod human;
 pub mod kernels;
-pub mod metrics;
 pub mod operation;
 pub mod peers;
 pub mod progress;

@@ -2,8 +2,8 @@
 //! Kernels whose stop is not their end, and kernels with the times of others: what report and
 //! metrics make of them.
 
+use ncclscope_metrics::{Collector, Metrics};
 use ncclscope_operations::Timing;
-use ncclscope_operations::metrics::{Collector, Metrics};
 use ncclscope_report::schema::OperationRow;
 use ncclscope_report::{Report, ReportBuilder};
 use ncclscope_trace::handle::LANES;

@@ -4,8 +4,8 @@ What becomes of records: from the lanes to the sinks.
 
 A sink ([`Sink`]) is the recording's file, the watchdog, or the metrics. All of it is work in
 memory: the file is written by a thread of its own ([`crate::recording`]), metrics are sent by
-another (`ncclscope_otlp`). So nothing that is slow outside the process keeps lanes from being read,
-or the watchdog from looking.
+another (`ncclscope_metrics::send`). So nothing that is slow outside the process keeps lanes from
+being read, or the watchdog from looking.
 
 Whatever host threads have to say comes as [`Order`]s; they never wait for the lock of [`Drain`].
 */

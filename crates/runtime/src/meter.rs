@@ -8,11 +8,11 @@
 
 use crate::config::Otlp;
 use crate::sys;
-use ncclscope_export::metrics::otlp::{self, Export};
-use ncclscope_export::metrics::{Cap, Labels, Limiter, families};
-use ncclscope_operations::metrics::{Collector, CommKey, Metrics};
-use ncclscope_otlp::environment::place;
-use ncclscope_otlp::{Answer, Http, Lost, Sender, Target, Transport, client, part_of};
+use ncclscope_metrics::encode::otlp::{self, Export};
+use ncclscope_metrics::encode::{Cap, Labels, Limiter, families};
+use ncclscope_metrics::send::environment::place;
+use ncclscope_metrics::send::{Answer, Http, Lost, Sender, Target, Transport, client, part_of};
+use ncclscope_metrics::{Collector, CommKey, Metrics};
 use ncclscope_recorder::clock;
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::record::schema;
@@ -131,7 +131,7 @@ impl Meter {
             .max_idle_connections(0);
         let Otlp { url, headers, .. } = target;
         let (lines, place) = (Arc::<Mutex<Lines>>::default(), place(&url).to_owned());
-        let target = Target { url, headers, queue_bytes: QUEUE_BYTES };
+        let target = Target { url, headers };
         // It is counted, too, and told with the next metrics that arrive.
         let heard = Arc::clone(&lines);
         let tell = move |why: &str| {

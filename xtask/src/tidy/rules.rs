@@ -24,10 +24,10 @@ const UNSAFE_PATHS: &[&str] = &[
 /// Crates whose roots must forbid `unsafe`.
 const FORBID_UNSAFE: &[&str] = &[
     "crates/trace/",
+    "crates/metrics/",
     "crates/operations/",
     "crates/report/",
     "crates/export/",
-    "crates/otlp/",
     "crates/kineto/",
     "crates/diagnose/",
     "crates/stragglers/",
@@ -41,9 +41,8 @@ const NO_PANIC: &[&str] = &[
     "crates/abi/src/",
     "crates/trace/src/",
     "crates/recorder/src/",
+    "crates/metrics/src/",
     "crates/operations/src/",
-    "crates/export/src/",
-    "crates/otlp/src/",
     "crates/runtime/src/",
     "crates/plugin/src/",
 ];

@@ -103,7 +103,7 @@ impl Drop for Collector {
 
 /// What a request says, read by a decoder that is not ours.
 fn decode(python: &Path, request: &Path) -> Value {
-    let script = "../export/tests/metrics/check_otlp.py";
+    let script = "../metrics/tests/encoders/check_otlp.py";
     let response = request.with_extension("response");
     let output = Command::new(python).arg(script).args([request, &response]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

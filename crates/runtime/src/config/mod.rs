@@ -12,7 +12,7 @@ mod reader;
 mod settle;
 mod table;
 
-use ncclscope_export::metrics::Labels;
+use ncclscope_metrics::encode::Labels;
 use ncclscope_operations::kernels;
 use ncclscope_trace::EventKind;
 use ncclscope_trace::layout::RING_LIMITS;

@@ -6,7 +6,7 @@
 
 use super::aliases::Found;
 use super::reader::Reader;
-use ncclscope_otlp::environment::{
+use ncclscope_metrics::send::environment::{
     self, Get, TEMPORALITY, TIMEOUT, milliseconds, place, shown, signal, with_path,
 };
 use std::time::Duration;

@@ -5,7 +5,7 @@
 use super::OWN_DIR;
 use super::aliases::{self, Found};
 use super::table::{PREFIX, VARIABLES};
-use ncclscope_otlp::environment::shown;
+use ncclscope_metrics::send::environment::shown;
 use std::ffi::OsString;
 
 /// Variables of one kind that are told by their names.

@@ -42,7 +42,7 @@ fn decode(python: &Path, folder: &Path, bodies: &[Vec<u8>]) -> Vec<Value> {
         request
     };
     let files: Vec<PathBuf> = bodies.iter().enumerate().map(write).collect();
-    let script = "import sys; sys.path.insert(0, '../../crates/export/tests/metrics')\n\
+    let script = "import sys; sys.path.insert(0, '../../crates/metrics/tests/encoders')\n\
                   import check_otlp\n\
                   for request in sys.argv[2:]: check_otlp.main(request, sys.argv[1])";
     let mut command = Command::new(python);

@@ -4,9 +4,9 @@
 use super::node::{Count, Node};
 use super::target::Target;
 use crate::failure::Failure;
-use ncclscope_export::metrics::otlp::{self, Export};
-use ncclscope_export::metrics::{Cap, Labels, Limiter, compat, families, prom};
-use ncclscope_operations::metrics::Metrics;
+use ncclscope_metrics::Metrics;
+use ncclscope_metrics::encode::otlp::{self, Export};
+use ncclscope_metrics::encode::{Cap, Labels, Limiter, compat, families, prom};
 use std::fmt::Write;
 use std::io;
 use std::path::Path;

@@ -3,7 +3,7 @@
 
 use super::origin::Origin;
 use super::vectors::Reach;
-use ncclscope_operations::metrics::{Collector, CommKey, Metrics, Rank};
+use ncclscope_metrics::{Collector, CommKey, Metrics, Rank};
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::vectors::Vector;
 use ncclscope_trace::{Definition, End, Error, Follower, News, TickMap};

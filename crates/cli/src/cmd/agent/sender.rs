@@ -7,9 +7,9 @@ use super::tls::Tls;
 use crate::failure::warn;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use ncclscope_export::metrics::otlp::parse_response;
-use ncclscope_otlp::environment::place;
-use ncclscope_otlp::{Answer, Http, Sender, Transport};
+use ncclscope_metrics::encode::otlp::parse_response;
+use ncclscope_metrics::send::environment::place;
+use ncclscope_metrics::send::{Answer, Http, Sender, Transport};
 use std::io::Write;
 
 const USER_AGENT: &str = concat!("ncclscope-agent/", env!("CARGO_PKG_VERSION"));
@@ -53,13 +53,12 @@ struct Post {
 impl Post {
     fn new(target: &Target) -> Result<Post, String> {
         let tls = Tls::read(target)?.http();
-        let config = ncclscope_otlp::client(target.timeout, USER_AGENT).tls_config(tls);
+        let config = ncclscope_metrics::send::client(target.timeout, USER_AGENT).tls_config(tls);
         let mut headers = target.headers.clone();
         if target.gzip {
             headers.push(("content-encoding".into(), "gzip".into()));
         }
-        let place =
-            ncclscope_otlp::Target { url: target.url.clone(), headers, queue_bytes: QUEUE_BYTES };
+        let place = ncclscope_metrics::send::Target { url: target.url.clone(), headers };
         Ok(Post { http: Http::new(place, config.build()), gzip: target.gzip })
     }
 }

@@ -7,7 +7,9 @@ Names and rules are those of its specification, "OpenTelemetry Protocol Exporter
 
 use crate::failure::Failure;
 use http::uri::Authority;
-use ncclscope_otlp::environment::{self, Get, TEMPORALITY, TIMEOUT, milliseconds, place, signal};
+use ncclscope_metrics::send::environment::{
+    self, Get, TEMPORALITY, TIMEOUT, milliseconds, place, signal,
+};
 use std::path::PathBuf;
 use std::time::Duration;
 

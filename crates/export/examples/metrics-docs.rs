@@ -1,8 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-//! Prints `docs/metrics.md`: `cargo run -p ncclscope-export --example metrics-docs`.
-
-#![expect(clippy::print_stdout, reason = "it is a program")]
-
-fn main() {
-    print!("{}", ncclscope_export::metrics::docs::markdown());
-}

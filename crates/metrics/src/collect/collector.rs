@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+From records to windows of [`Metrics`].
+
+Records come lane by lane: a child may come before its parent, and an end before its start. Steps,
+kernels and proxy threads are counted in the window in which they are read; operations where they
+settle. An operation that misses a stop stays in flight, and holds up no other. Memory is bounded:
+what is given up is counted in [`Metrics::lost`], as `unmatched` (its start, or its operation's
+start, did not come), `overflow` (too much was in flight), `unfinished` (its communicator ended,
+and it did not) or `stray` (a kernel channel with the times of another one).
+*/
+
+use super::comms::Comms;
+use super::family::{Families, Part, PartKind, is_head};
+use super::launches::Launches;
+use super::load::Load;
+use super::network::Network;
+use super::settle::{Look, Settled};
+use crate::window::{CommKey, Metrics};
+use ncclscope_operations::operation::{Launched, valid_ptimers};
+use ncclscope_operations::stamps::Stamps;
+use ncclscope_trace::handle::LANES;
+use ncclscope_trace::kind::KINDS;
+use ncclscope_trace::record::ProxyOp;
+use ncclscope_trace::{
+    Comm, Detail, EventKind, Handle, Record, Start, State, Step, StrId, TickMap,
+};
+use std::collections::BTreeMap;
+
+/// Why kernel channels have no times: NCCL gave them those of others.
+const STRAY: &str = "stray";
+/// So many more families let operations settle before the window ends, which bounds memory.
+const LOOK_AFTER: usize = 1 << 12;
+
+/// After that time, ns, nothing comes late of a communicator that was finalized.
+const ENDED_NS: f64 = 2e9;
+
+/// Measures one process.
+#[derive(Debug)]
+pub struct Collector {
+    window: Metrics,
+    families: Families,
+    comms: Comms,
+    network: Network,
+    settled: Settled,
+    launches: Launches,
+    /// The starts of kernels, by which overruns are found.
+    stamps: Stamps<Handle>,
+    loads: [Load; LANES],
+    events: [u64; KINDS],
+    lost: BTreeMap<(&'static str, &'static str), u64>,
+    exports_lost: BTreeMap<&'static str, u64>,
+    ns_per_tick: f64,
+    latest: u64,
+    epoch_at: u64,
+    look_at: usize,
+    gone: Vec<CommKey>,
+}
+
+impl Default for Collector {
+    /// A tick is a nanosecond until [`Collector::clock`] or [`Collector::close`] says otherwise.
+    fn default() -> Collector {
+        Collector {
+            window: Metrics::default(),
+            families: Families::default(),
+            comms: Comms::default(),
+            network: Network::default(),
+            settled: Settled::default(),
+            launches: Launches::default(),
+            stamps: Stamps::default(),
+            loads: [Load::default(); LANES],
+            events: [0; KINDS],
+            lost: BTreeMap::new(),
+            exports_lost: BTreeMap::new(),
+            ns_per_tick: 1.0,
+            latest: 0,
+            epoch_at: 0,
+            look_at: LOOK_AFTER,
+            gone: Vec::new(),
+        }
+    }
+}
+
+impl Collector {
+    /// How long a tick is: to be called before the first record. [`Collector::close`] does it,
+    /// too, for what follows.
+    pub fn clock(&mut self, clock: &TickMap) {
+        self.ns_per_tick = clock.ns_per_tick();
+    }
+
+    /// A string of the process's table.
+    pub fn string(&mut self, id: StrId, text: &str) {
+        self.comms.string(id, text);
+    }
+
+    /// A communicator, or more about one. Where 64 are told apart already, its figures belong to
+    /// [`CommKey::others`] until a window ends with fewer.
+    pub fn comm(&mut self, comm: &Comm) {
+        self.gone.extend(self.comms.comm(comm));
+    }
+
+    /// Tells all communicators apart that will come: for what is read once and kept whole.
+    pub fn tell_all(&mut self) {
+        self.comms.tells_all = true;
+    }
+
+    /// A communicator was finalized. It is forgotten at the end of the window in which the last of
+    /// its operations settled, two seconds later at the earliest. After fifteen seconds nothing
+    /// is waited for.
+    pub fn comm_end(&mut self, index: u16, ticks: u64) {
+        self.comms.end(index, ticks);
+    }
+
+    /// Communicators that were forgotten since the last time: the latest window has the last
+    /// figures of them.
+    pub fn take_gone(&mut self) -> Vec<CommKey> {
+        std::mem::take(&mut self.gone)
+    }
+
+    /// Communicators that figures may come of.
+    pub fn living(&self) -> impl Iterator<Item = &CommKey> {
+        self.comms.told()
+    }
+
+    /// A record of a lane, in the lane's order.
+    pub fn record(&mut self, lane: usize, record: &Record) {
+        match record {
+            Record::Step(step) => self.step(lane, step),
+            Record::Start(start) => self.start(lane, start),
+            Record::Stop { ticks, handle } => self.stop(*ticks, *handle),
+            Record::State { ticks, handle, state, arg, .. } => {
+                self.state(*ticks, *handle, *state, *arg);
+            }
+            Record::ClockSync(_) | Record::Mark(_) | Record::Vital(_) => {}
+        }
+    }
+
+    /// Events of a kind (empty: not known) that were lost, by cause: the running total since the
+    /// process began. What it grew by belongs to this window.
+    pub fn lost(&mut self, cause: &'static str, kind: &'static str, total: u64) {
+        let seen = self.lost.entry((cause, kind)).or_default();
+        let more = total.saturating_sub(*seen);
+        *seen = total.max(*seen);
+        if more > 0 {
+            *self.window.lost.entry((cause, kind)).or_default() += more;
+            self.comms.kernels_lost |= kind == EventKind::KernelCh.name();
+        }
+    }
+
+    /// Requests that an export lost, by cause: the running total since the process began. What it
+    /// grew by belongs to this window; a cause that lost none is told, too.
+    pub fn export_lost(&mut self, cause: &'static str, total: u64) {
+        let seen = self.exports_lost.entry(cause).or_default();
+        *self.window.exports_lost.entry(cause).or_default() += total.saturating_sub(*seen);
+        *seen = total.max(*seen);
+    }
+
+    /// Events that started in this window until now: who closes windows by count looks here.
+    #[must_use]
+    pub fn events(&self) -> u64 {
+        self.events.iter().sum()
+    }
+
+    /// [`Collector::lost`] for each kind of event.
+    pub fn lost_by_kind(&mut self, cause: &'static str, totals: &[u64; KINDS]) {
+        for kind in EventKind::ALL {
+            self.lost(cause, kind.name(), totals[kind.index()]);
+        }
+    }
+
+    /// Ends the window at `now` ticks: what settled in it. An operation settles at the first close
+    /// after the one that found it over, and half a second later at the earliest.
+    pub fn close(&mut self, now: u64, clock: &TickMap) -> Metrics {
+        self.clock(clock);
+        self.end(now, false)
+    }
+
+    /// Ends the last window: what is over settles at once.
+    pub fn finish(&mut self, now: u64, clock: &TickMap) -> Metrics {
+        self.clock(clock);
+        self.end(now, true)
+    }
+
+    fn end(&mut self, now: u64, is_last: bool) -> Metrics {
+        let look = Look { now, ns_per_tick: self.ns_per_tick, is_last };
+        self.look(look);
+        if look.is_long_after(self.epoch_at) {
+            self.epoch_at = now;
+            self.families.next_epoch();
+        }
+        self.look_at = self.families.len() + LOOK_AFTER;
+        let rate = self.ns_per_tick / 1e9;
+        self.end_loads(now, rate);
+        let mut window = std::mem::take(&mut self.window);
+        self.settled.take(&mut window, &self.comms);
+        self.network.take(&mut window, &self.comms, rate);
+        self.comms.state_in_flight(&self.settled.in_flight, &mut window, (now, rate));
+        for kind in EventKind::ALL {
+            let (name, at) = (kind.name(), kind.index());
+            let mut add = |cause, count: &mut u64| {
+                if *count > 0 {
+                    *window.lost.entry((cause, name)).or_default() += std::mem::take(count);
+                }
+            };
+            add("unmatched", &mut self.families.unmatched[at]);
+            add("overflow", &mut self.families.overflowed[at]);
+            add("unfinished", &mut self.settled.unfinished[at]);
+            if self.events[at] > 0 {
+                window.events.insert(name, std::mem::take(&mut self.events[at]));
+            }
+        }
+        self.forget(look);
+        window
+    }
+
+    /// Lets operations settle.
+    fn look(&mut self, look: Look) {
+        let of = (&self.comms, &self.network, &mut self.launches);
+        let times = self.settled.look(look, &mut self.families, of);
+        self.comms.add_gaps(times, &mut self.window, look.ns_per_tick / 1e9);
+    }
+
+    /// Forgets communicators that ended, the figures of the window having been taken.
+    fn forget(&mut self, look: Look) {
+        let mut over = self.comms.ended(|at| look.ns_since(at) >= ENDED_NS);
+        if !over.is_empty() {
+            let busy = self.families.comms();
+            over.retain(|comm| !busy.contains(comm));
+            self.families.forget_places(&over);
+            self.network.forget(&over);
+            self.gone.extend(self.comms.forget(&over));
+        }
+        self.comms.make_use_of_room(look.now);
+    }
+
+    fn end_loads(&mut self, now: u64, seconds_per_tick: f64) {
+        for lane in std::mem::take(&mut self.families.abandoned) {
+            self.load(lane).abandon(now);
+        }
+        for (lane, load) in (0..).zip(&mut self.loads) {
+            if let Some(proxy) = load.take(now, seconds_per_tick) {
+                self.window.proxies.insert(lane, proxy);
+            }
+        }
+    }
+
+    fn load(&mut self, lane: u8) -> &mut Load {
+        &mut self.loads[usize::from(lane) % LANES]
+    }
+
+    fn step(&mut self, lane: usize, step: &Step) {
+        let kind = EventKind::ProxyStep.index();
+        self.events[kind] += 1;
+        let Some(part) = self.families.part_of_step(lane, step.op_ref) else {
+            self.families.unmatched[kind] += 1;
+            return;
+        };
+        if let Some(place) = part.place {
+            part.sent.add(self.network.add(place, step, self.ns_per_tick / 1e9));
+        }
+        if !part.moved {
+            part.moved = true;
+            let (lane, start) = (part.lane, part.start);
+            self.load(lane).begin(start);
+        }
+    }
+
+    fn start(&mut self, lane: usize, start: &Start) {
+        self.events[start.detail.kind().index()] += 1;
+        self.latest = self.latest.max(start.ticks);
+        let lane = u8::try_from(lane % LANES).unwrap_or(0);
+        match start.detail {
+            Detail::Coll(coll) => {
+                self.comms.learn_rank(start.comm, coll.rank);
+                self.head(start);
+            }
+            Detail::P2p(_) | Detail::CeColl(_) => self.head(start),
+            Detail::ProxyOp(op) => self.proxy(lane, start, &op),
+            Detail::KernelCh { channel, ptimer } => {
+                self.kernel(lane, start, (channel, ptimer));
+            }
+            Detail::CeSync { .. } | Detail::CeBatch { .. } => {
+                let end = self.families.take_end(start.handle).unwrap_or_default();
+                let part = Part::new(start, PartKind::Copy, lane, end);
+                self.families.add_part(part, family_of(start));
+            }
+            Detail::CollApi(call) => {
+                self.comms.drifts.call(start, &call);
+                self.launches.start(start);
+            }
+            _ => self.launches.start(start),
+        }
+    }
+
+    fn head(&mut self, start: &Start) {
+        if !is_head(start.handle.kind()) {
+            return;
+        }
+        if self.families.len() >= self.look_at {
+            let ns_per_tick = self.ns_per_tick;
+            self.look(Look { now: self.latest, ns_per_tick, is_last: false });
+            self.look_at = self.families.len() + LOOK_AFTER;
+        }
+        self.comms.saw_operation(start);
+        if self.families.add_head(*start) {
+            self.comms.saw_kernel(start);
+        }
+    }
+
+    fn proxy(&mut self, lane: u8, start: &Start, op: &ProxyOp) {
+        let end = self.families.take_end(start.handle).unwrap_or_default();
+        let mut part = Part::new(start, PartKind::Proxy, lane, end);
+        let mut family = family_of(start);
+        if op.foreign {
+            // Its communicator and its parent are another process's.
+            family = start.handle;
+        } else {
+            self.comms.learn_rank(start.comm, op.rank);
+            let comm = self.comms.place(start.comm);
+            part.place = self.network.place(comm, op, self.comms.tells_all);
+        }
+        if part.moved {
+            self.load(lane).begin(part.start);
+        }
+        if let Some(stop) = part.stop {
+            self.load(lane).stop(stop);
+        }
+        self.families.add_part(part, family);
+    }
+
+    fn kernel(&mut self, lane: u8, start: &Start, (channel, ptimer): (u8, u64)) {
+        let end = self.families.take_end(start.handle).unwrap_or_default();
+        let head = self.families.head_mut(start.parent).map(|head| head.start);
+        if !self.comms.is_kernel_told(start.comm, head.map_or(start.ticks, |head| head.ticks)) {
+            return self.add_stray();
+        }
+        let group = head.and_then(|head| Launched::of(&head)).map(|operation| operation.group);
+        let mut stray = Vec::new();
+        let begun = (ptimer, None, group.unwrap_or(start.parent));
+        self.stamps.start((start.comm, channel), begun, start.handle, |part| stray.push(part));
+        for handle in stray {
+            if let Some(part) = self.families.part_mut(handle) {
+                part.kind = PartKind::Kernel { channel, ptimer: 0 };
+                self.add_stray();
+            }
+        }
+        let part = Part::new(start, PartKind::Kernel { channel, ptimer }, lane, end);
+        let done = kernel_time(&part);
+        if let Some(head) = self.families.add_part(part, family_of(start)) {
+            self.comms.saw_kernel(&head.start);
+        }
+        self.add_kernel(start.comm, done);
+    }
+
+    /// Counts a kernel channel whose times are not its own.
+    fn add_stray(&mut self) {
+        *self.window.lost.entry((STRAY, EventKind::KernelCh.name())).or_default() += 1;
+    }
+
+    /// Counts a kernel channel that stopped with a valid time.
+    fn add_kernel(&mut self, comm: u16, done: Option<(u8, u64)>) {
+        if let Some((channel, ns)) = done {
+            let place = self.comms.place(comm);
+            self.network.add_kernel(place, self.comms.rank(place), channel, ns);
+        }
+    }
+
+    fn stop(&mut self, ticks: u64, handle: Handle) {
+        let earliest = |stop: Option<u64>| Some(stop.map_or(ticks, |stop| stop.min(ticks)));
+        if let Some(head) = self.families.head_mut(handle) {
+            head.stop = earliest(head.stop);
+        } else if let Some(part) = self.families.part_mut(handle) {
+            let is_first = part.stop.is_none();
+            part.stop = earliest(part.stop);
+            if is_first {
+                self.first_stop(ticks, handle);
+            }
+        } else if let Some(end) = self.families.end_mut(handle) {
+            end.stop = earliest(end.stop);
+        }
+    }
+
+    fn first_stop(&mut self, ticks: u64, handle: Handle) {
+        let Some(part) = self.families.part_mut(handle) else { return };
+        let (lane, start, comm) = (part.lane, part.start, part.comm);
+        let was_moving = std::mem::replace(&mut part.moved, true);
+        let (is_proxy, done) = (matches!(part.kind, PartKind::Proxy), kernel_time(part));
+        self.add_kernel(comm, done);
+        if is_proxy {
+            let load = self.load(lane);
+            if !was_moving {
+                load.begin(start);
+            }
+            load.stop(ticks);
+        }
+    }
+
+    fn state(&mut self, ticks: u64, handle: Handle, state: State, arg: u64) {
+        if state == State::CUDA_EVENT {
+            return self.launches.measured(handle, arg);
+        }
+        let ptimer = (state == State::KERNEL_CH_STOP).then_some(arg);
+        if let Some(part) = self.families.part_mut(handle) {
+            let was_moving = std::mem::replace(&mut part.moved, true);
+            let had_time = kernel_time(part).is_some();
+            part.ptimer_stop = ptimer.or(part.ptimer_stop);
+            let done = if had_time { None } else { kernel_time(part) };
+            let (lane, start, comm) = (part.lane, part.start, part.comm);
+            let is_proxy = matches!(part.kind, PartKind::Proxy);
+            self.add_kernel(comm, done);
+            if is_proxy && !was_moving {
+                self.load(lane).begin(start);
+            }
+        } else if self.families.head_mut(handle).is_none()
+            && let Some(end) = self.families.end_mut(handle)
+        {
+            end.state = Some(ticks);
+            end.ptimer_stop = ptimer.or(end.ptimer_stop);
+        }
+    }
+}
+
+/// The family that a child belongs to: its own where NCCL names no parent.
+fn family_of(start: &Start) -> Handle {
+    if start.parent.is_null() { start.handle } else { start.parent }
+}
+
+/// Channel and time by the GPU's timer, ns, of a KernelCh that stopped with a valid time.
+fn kernel_time(part: &Part) -> Option<(u8, u64)> {
+    let PartKind::Kernel { channel, ptimer } = part.kind else { return None };
+    part.stop?;
+    let (start, stop) = valid_ptimers((ptimer, part.ptimer_stop))?;
+    Some((channel, stop - start))
+}

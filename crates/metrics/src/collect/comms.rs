@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Communicators and names of a process, by the numbers that its records use.
+
+Memory is bounded by the communicators that live. At most [`MOST_TOLD`] are told apart at a time; a
+figure of any other one belongs to [`CommKey::others`], where it stays. A communicator that ended is
+forgotten once nothing of it is outstanding.
+*/
+
+use crate::window::{CommKey, Metrics, Name, RankKey};
+use ncclscope_operations::ends::is_stop_end;
+use ncclscope_operations::hash::Map;
+use ncclscope_operations::kernels::Drifts;
+use ncclscope_operations::operation::Launched;
+use ncclscope_operations::stats::to_f64;
+use ncclscope_trace::{Comm, Detail, Start, StrId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Communicators that are told apart at a time. A rank of a large job is in some twenty.
+const MOST_TOLD: usize = 64;
+/// Stands for communicators that are not told apart; no process counts so far.
+pub(super) const OTHERS: u16 = u16::MAX - 1;
+
+/// Names and communicators.
+#[derive(Debug, Default)]
+pub(super) struct Comms {
+    /// No bound: all that ever were are told apart.
+    pub(super) tells_all: bool,
+    names: Vec<Name>,
+    comms: Map<u16, State>,
+    /// Communicators that are told apart, and of how many numbers of this process.
+    told: BTreeMap<CommKey, u32>,
+    /// Numbers of communicators that were forgotten; something late may still come.
+    forgotten: BTreeSet<u16>,
+    /// When the latest window ended, in ticks.
+    window_end: u64,
+    /// The latest window had something in flight of communicators that are not told apart.
+    others_had_in_flight: bool,
+    /// KernelCh events were lost: that one is missing says nothing.
+    pub(super) kernels_lost: bool,
+    /// Whose kernels are not believed.
+    pub(super) drifts: Drifts,
+}
+
+/// What is known of a communicator.
+#[derive(Debug)]
+struct State {
+    key: CommKey,
+    rank: i32,
+    /// Its latest operation whose kernel was seen.
+    last_kernel: Option<Launched>,
+    /// Its latest operation that has a kernel.
+    last: Option<Launched>,
+    /// Start of its first operation, in ticks.
+    first: Option<u64>,
+    /// NCCL's profiler API has kernel events (v4 and later).
+    has_kernels: bool,
+    /// When the latest operation ended, in ticks.
+    last_end: Option<u64>,
+    had_in_flight: bool,
+    /// It was defined.
+    is_known: bool,
+    /// It has figures of its own.
+    is_told: bool,
+    /// When it was finalized, in ticks.
+    ended: Option<u64>,
+}
+
+impl Default for State {
+    fn default() -> State {
+        State {
+            key: CommKey::others(),
+            rank: -1,
+            last_kernel: None,
+            last: None,
+            first: None,
+            has_kernels: false,
+            last_end: None,
+            had_in_flight: false,
+            is_known: false,
+            is_told: true,
+            ended: None,
+        }
+    }
+}
+
+impl State {
+    fn rank_key(&self) -> RankKey {
+        if self.is_told {
+            RankKey { comm: self.key.clone(), rank: self.rank }
+        } else {
+            RankKey { comm: CommKey::others(), rank: -1 }
+        }
+    }
+}
+
+/// One more number of a communicator. False if there is no room for one more of those.
+fn join(told: &mut BTreeMap<CommKey, u32>, key: &CommKey, has_room: bool) -> bool {
+    if let Some(numbers) = told.get_mut(key) {
+        *numbers += 1;
+        return true;
+    }
+    if has_room {
+        told.insert(key.clone(), 1);
+    }
+    has_room
+}
+
+/// One number of a communicator less. True if that was the last.
+fn leave(told: &mut BTreeMap<CommKey, u32>, key: &CommKey) -> bool {
+    let Some(numbers) = told.get_mut(key) else { return false };
+    *numbers = numbers.saturating_sub(1);
+    let is_last = *numbers == 0;
+    if is_last {
+        told.remove(key);
+    }
+    is_last
+}
+
+fn latest(last: Option<Launched>, new: Launched) -> Option<Launched> {
+    last.filter(|last| last.start >= new.start).or(Some(new))
+}
+
+/// Operations of a communicator that are not over.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct InFlight {
+    /// How many.
+    pub(super) count: u64,
+    /// When the oldest of them started, in ticks.
+    pub(super) oldest: u64,
+}
+
+impl Comms {
+    pub(super) fn string(&mut self, id: StrId, text: &str) {
+        self.drifts.string(id, text);
+        let at = usize::from(id.0);
+        if at >= self.names.len() {
+            self.names.resize_with(at + 1, Name::default);
+        }
+        if let Some(name) = self.names.get_mut(at) {
+            *name = text.into();
+        }
+    }
+
+    /// The string; empty where NCCL gave none.
+    pub(super) fn name(&self, id: StrId) -> Name {
+        self.names.get(usize::from(id.0)).cloned().unwrap_or_default()
+    }
+
+    /// A communicator, or more about one. Returns the one that had its number until now, if nothing
+    /// more will come of that.
+    pub(super) fn comm(&mut self, comm: &Comm) -> Option<CommKey> {
+        self.forgotten.remove(&comm.index);
+        self.drifts.comm(comm);
+        let state = self.comms.entry(comm.index).or_default();
+        let name = comm.name.as_deref().unwrap_or_default().into();
+        let key = CommKey { hash: comm.hash, name, ranks: comm.ranks, nodes: comm.nodes };
+        let mut gone = None;
+        if state.is_known && state.key != key {
+            if state.is_told && leave(&mut self.told, &state.key) {
+                // What was counted before the hash was learned stays.
+                gone = Some(state.key.clone()).filter(|key| key.hash != 0);
+            }
+            state.is_known = false;
+        }
+        if state.ended.is_some_and(|at| comm.ticks > at) {
+            // Another one has its number.
+            let is_known = state.is_known;
+            *state = State { is_known, is_told: state.is_told, ..State::default() };
+        }
+        if !state.is_known {
+            state.is_known = true;
+            let has_room = self.tells_all || self.told.len() < MOST_TOLD;
+            state.is_told = join(&mut self.told, &key, has_room);
+        }
+        state.key = key;
+        state.has_kernels = comm.api_version >= 4;
+        if comm.rank >= 0 {
+            state.rank = comm.rank;
+        }
+        gone
+    }
+
+    /// The communicator was finalized at `ticks`.
+    pub(super) fn end(&mut self, comm: u16, ticks: u64) {
+        if let Some(state) = self.comms.get_mut(&comm) {
+            state.ended = Some(ticks);
+        }
+    }
+
+    /// Communicators that ended in a time that `is_past`.
+    pub(super) fn ended(&self, is_past: impl Fn(u64) -> bool) -> BTreeSet<u16> {
+        let ended = self.comms.iter().filter(|(_, state)| state.ended.is_some_and(&is_past));
+        ended.map(|(comm, _)| *comm).collect()
+    }
+
+    /// Forgets communicators that ended. Returns those of which nothing more will come.
+    pub(super) fn forget(&mut self, comms: &BTreeSet<u16>) -> Vec<CommKey> {
+        let mut gone = Vec::new();
+        for comm in comms {
+            let Some(state) = self.comms.remove(comm) else { continue };
+            self.forgotten.insert(*comm);
+            if state.is_known && state.is_told && leave(&mut self.told, &state.key) {
+                gone.push(state.key);
+            }
+        }
+        gone
+    }
+
+    /// A window ended at `now` ticks. Tells communicators apart for which there was no room before:
+    /// from now on.
+    pub(super) fn make_use_of_room(&mut self, now: u64) {
+        self.window_end = now;
+        for state in self.comms.values_mut().filter(|state| !state.is_told) {
+            if state.is_known && state.ended.is_none() {
+                let has_room = self.told.len() < MOST_TOLD;
+                state.is_told = join(&mut self.told, &state.key, has_room);
+            }
+        }
+    }
+
+    /// Communicators that are told apart.
+    pub(super) fn told(&self) -> impl Iterator<Item = &CommKey> {
+        self.told.keys()
+    }
+
+    /// The number under which figures of a communicator are kept.
+    pub(super) fn place(&self, comm: u16) -> u16 {
+        match self.comms.get(&comm) {
+            Some(state) if !state.is_told => OTHERS,
+            None if self.forgotten.contains(&comm) => OTHERS,
+            _ => comm,
+        }
+    }
+
+    /// What is known of a communicator.
+    fn state(&mut self, comm: u16) -> &mut State {
+        let (is_forgotten, window_end) = (self.forgotten.contains(&comm), self.window_end);
+        self.comms.entry(comm).or_insert_with(|| State {
+            is_told: !is_forgotten,
+            // It is forgotten once more.
+            ended: is_forgotten.then_some(window_end),
+            ..State::default()
+        })
+    }
+
+    /// The communicator of a [`Comms::place`], or an unnamed one where it was not defined.
+    pub(super) fn key(&self, place: u16) -> CommKey {
+        self.comms.get(&place).map_or_else(CommKey::others, |state| state.key.clone())
+    }
+
+    /// Number of ranks, where NCCL tells.
+    pub(super) fn ranks(&self, comm: u16) -> Option<u32> {
+        self.comms.get(&comm).map(|state| state.key.ranks).filter(|&ranks| ranks != 0)
+    }
+
+    /// The process's rank; -1 unknown.
+    pub(super) fn rank(&self, comm: u16) -> i32 {
+        self.comms.get(&comm).map_or(-1, |state| state.rank)
+    }
+
+    /// What an event says about the rank (API v1 to v3: `init` does not).
+    pub(super) fn learn_rank(&mut self, comm: u16, rank: i32) {
+        let state = self.state(comm);
+        if state.rank < 0 {
+            state.rank = rank;
+        }
+    }
+
+    /// A kernel of the operation was seen.
+    pub(super) fn saw_kernel(&mut self, operation: &Start) {
+        let state = self.state(operation.comm);
+        let group = operation.parent;
+        let own = Launched::of(operation).unwrap_or(Launched { start: operation.ticks, group });
+        state.last_kernel = latest(state.last_kernel, own);
+    }
+
+    /// The kernels of a communicator run in order: only those of operations from the latest on
+    /// whose kernel was seen can be outstanding.
+    pub(super) fn awaits_kernel(&self, comm: u16, start: u64) -> bool {
+        let last = self.comms.get(&comm).and_then(|state| state.last_kernel);
+        let is_told = !self.kernels_lost && self.is_kernel_told(comm, start);
+        is_told && last.is_some_and(|last| start >= last.start)
+    }
+
+    /// Whether the kernel of an operation that started at `start` ticks is believed.
+    pub(super) fn is_kernel_told(&self, comm: u16, start: u64) -> bool {
+        self.drifts.since(comm).is_none_or(|since| start < since)
+    }
+
+    /// An operation started.
+    pub(super) fn saw_operation(&mut self, start: &Start) {
+        let state = self.state(start.comm);
+        state.first.get_or_insert(start.ticks);
+        if let Some(own) = Launched::of(start) {
+            state.last = latest(state.last, own);
+        }
+    }
+
+    /// Of an operation, whether a later kernel of its communicator has started, and whether a later
+    /// operation waits for its own.
+    pub(super) fn later(&self, operation: &Start) -> (bool, bool) {
+        let own = Launched::of(operation);
+        let has_all = !self.kernels_lost && self.drifts.since(operation.comm).is_none();
+        let state = self.comms.get(&operation.comm).filter(|_| has_all);
+        let (Some(own), Some(state)) = (own, state) else { return (false, false) };
+        let follows = |last: Option<Launched>| last.is_some_and(|last| last.follows(own));
+        let is_last = state.last_kernel.is_some_and(|last| own.start >= last.start);
+        (follows(state.last_kernel), is_last && follows(state.last))
+    }
+
+    /// Whether the stop of an operation's kernel is not its end.
+    pub(super) fn stops_early(&self, operation: &Start) -> bool {
+        match operation.detail {
+            Detail::P2p(_) => true,
+            Detail::Coll(coll) => {
+                !is_stop_end(&self.name(coll.func), &self.name(coll.algo), coll.symmetric)
+            }
+            _ => false,
+        }
+    }
+
+    /// When the first operation started, as long as no kernel shows whether NCCL reports them.
+    pub(super) fn untried_since(&self, comm: u16) -> Option<u64> {
+        let state = self.comms.get(&comm).filter(|state| state.has_kernels)?;
+        if state.last_kernel.is_none() { state.first } else { None }
+    }
+
+    /// Adds the gap before each operation (communicator, start, end in ticks) that settled.
+    pub(super) fn add_gaps(
+        &mut self,
+        mut settled: Vec<(u16, u64, u64)>,
+        metrics: &mut Metrics,
+        seconds_per_tick: f64,
+    ) {
+        settled.sort_unstable();
+        for (comm, start, end) in settled {
+            let state = self.state(comm);
+            if let Some(last) = state.last_end {
+                let gap = to_f64(start.saturating_sub(last)) * seconds_per_tick;
+                metrics.ranks.entry(state.rank_key()).or_default().gap.add(gap);
+            }
+            state.last_end = state.last_end.max(Some(end));
+        }
+    }
+
+    /// States what is in flight, also that nothing is any longer.
+    pub(super) fn state_in_flight(
+        &mut self,
+        in_flight: &Map<u16, InFlight>,
+        metrics: &mut Metrics,
+        (now, seconds_per_tick): (u64, f64),
+    ) {
+        for comm in in_flight.keys() {
+            self.state(*comm).had_in_flight = true;
+        }
+        if std::mem::take(&mut self.others_had_in_flight) {
+            metrics.ranks.entry(RankKey { comm: CommKey::others(), rank: -1 }).or_default();
+        }
+        for (comm, state) in self.comms.iter_mut().filter(|(_, state)| state.had_in_flight) {
+            let rank = metrics.ranks.entry(state.rank_key()).or_default();
+            state.had_in_flight = in_flight.contains_key(comm);
+            if let Some(open) = in_flight.get(comm) {
+                self.others_had_in_flight |= !state.is_told;
+                rank.in_flight += open.count;
+                let age = to_f64(now.saturating_sub(open.oldest)) * seconds_per_tick;
+                rank.oldest = rank.oldest.max(age);
+            }
+        }
+    }
+}

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Links and channels of a process, reached by number: a step must cost little.
+
+use super::comms::{Comms, OTHERS};
+use crate::window::{Channel, ChannelKey, Link, LinkKey, Metrics, Waits};
+use ncclscope_operations::hash::Map;
+use ncclscope_operations::stats::to_f64;
+use ncclscope_operations::steps::StepExt;
+use ncclscope_trace::Step;
+use ncclscope_trace::record::{ProxyOp, step_flags};
+use std::collections::BTreeSet;
+
+/// Links, and channels, that are told apart: of what is read once and kept whole, and in a process
+/// that runs, which exports no more series than that. A link takes some KiB.
+const MAX_PLACES: usize = 1 << 14;
+const MAX_LIVE: usize = 1 << 11;
+/// Places for those that are not: links both ways, and channels.
+const MAX_FOLDED: usize = 1 << 10;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct LinkId {
+    comm: u16,
+    rank: i32,
+    peer: i32,
+    is_send: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct ChannelId {
+    comm: u16,
+    rank: i32,
+    channel: u8,
+    is_send: bool,
+}
+
+/// A link in this window. Ticks add up without rounding.
+#[derive(Debug)]
+struct LinkSums {
+    id: LinkId,
+    is_known: bool,
+    waits: [u64; 3],
+    link: Link,
+}
+
+/// A channel in this window.
+#[derive(Debug)]
+struct ChannelSums {
+    id: ChannelId,
+    ticks: u64,
+    kernel_ns: u64,
+    sums: Channel,
+}
+
+/// Where the steps of a ProxyOp are counted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    link: usize,
+    channel: usize,
+}
+
+/// What the send steps of an operation carried.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sent {
+    /// Steps.
+    pub(super) transfers: u64,
+    /// Their bytes.
+    pub(super) bytes: u64,
+    /// Their time in the network.
+    pub(super) ticks: u64,
+}
+
+impl Sent {
+    /// Adds what others carried.
+    pub(super) fn add(&mut self, other: Sent) {
+        self.transfers += other.transfers;
+        self.bytes += other.bytes;
+        self.ticks = self.ticks.saturating_add(other.ticks);
+    }
+}
+
+/// All links and channels.
+#[derive(Debug, Default)]
+pub(super) struct Network {
+    links: Vec<LinkSums>,
+    link_ids: Map<LinkId, usize>,
+    channels: Vec<ChannelSums>,
+    channel_ids: Map<ChannelId, usize>,
+    free_links: Vec<usize>,
+    free_channels: Vec<usize>,
+}
+
+impl Network {
+    /// Where a ProxyOp's steps go: where there are too many links or channels, with those of the
+    /// communicators that are not told apart. `comm` is a [`Comms::place`].
+    pub(super) fn place(&mut self, comm: u16, op: &ProxyOp, tells_all: bool) -> Option<Place> {
+        let most = if tells_all { MAX_PLACES } else { MAX_LIVE };
+        let ProxyOp { is_send, channel, .. } = *op;
+        // Ranks are numbers of a communicator.
+        let (rank, peer) = if comm == OTHERS { (-1, -1) } else { (op.rank, op.peer) };
+        let others = ChannelId { comm: OTHERS, rank: -1, channel, is_send };
+        let channel = self
+            .channel(ChannelId { comm, rank, channel, is_send }, most)
+            .or_else(|| self.channel(others, most + MAX_FOLDED))?;
+        let others = LinkId { comm: OTHERS, rank: -1, peer: -1, is_send };
+        let link = self
+            .link(LinkId { comm, rank, peer, is_send }, most)
+            .or_else(|| self.link(others, most + MAX_FOLDED))?;
+        Some(Place { link, channel })
+    }
+
+    fn link(&mut self, id: LinkId, most: usize) -> Option<usize> {
+        if let Some(&at) = self.link_ids.get(&id) {
+            return Some(at);
+        }
+        let sums = LinkSums { id, is_known: false, waits: [0; 3], link: Link::default() };
+        let link = put(&mut self.links, &mut self.free_links, sums, most)?;
+        self.link_ids.insert(id, link);
+        Some(link)
+    }
+
+    fn channel(&mut self, id: ChannelId, most: usize) -> Option<usize> {
+        if let Some(&at) = self.channel_ids.get(&id) {
+            return Some(at);
+        }
+        let sums = ChannelSums { id, ticks: 0, kernel_ns: 0, sums: Channel::default() };
+        let channel = put(&mut self.channels, &mut self.free_channels, sums, most)?;
+        self.channel_ids.insert(id, channel);
+        Some(channel)
+    }
+
+    /// Forgets what communicators had, the window being over. Nothing may lead there any more.
+    pub(super) fn forget(&mut self, comms: &BTreeSet<u16>) {
+        let Network { link_ids, free_links, channel_ids, free_channels, .. } = self;
+        link_ids.retain(|id, link| {
+            let is_gone = comms.contains(&id.comm);
+            free_links.extend(is_gone.then_some(*link));
+            !is_gone
+        });
+        channel_ids.retain(|id, channel| {
+            let is_gone = comms.contains(&id.comm);
+            free_channels.extend(is_gone.then_some(*channel));
+            !is_gone
+        });
+    }
+
+    /// Whether any step ever went over the link. Of those that are not told apart there is no
+    /// telling which one.
+    pub(super) fn is_known(&self, place: Place) -> bool {
+        self.links.get(place.link).is_some_and(|link| link.is_known && link.id.comm != OTHERS)
+    }
+
+    /// Adds a step; what did not stop only makes the link known. Returns what it carried for its
+    /// operation.
+    pub(super) fn add(&mut self, place: Place, step: &Step, seconds_per_tick: f64) -> Sent {
+        let Some(sums) = self.links.get_mut(place.link) else { return Sent::default() };
+        sums.is_known = true;
+        if !step.has(step_flags::STOPPED) {
+            return Sent::default();
+        }
+        let ticks = step.network();
+        sums.add(step, ticks, seconds_per_tick);
+        let is_sized = step.has(step_flags::SIZED);
+        let (bytes, ticks) = (if is_sized { step.size.into() } else { 0 }, ticks.unwrap_or(0));
+        if let Some(channel) = self.channels.get_mut(place.channel) {
+            channel.sums.transfers += 1;
+            channel.sums.bytes += bytes;
+            channel.ticks = channel.ticks.saturating_add(ticks);
+        }
+        if !step.has(step_flags::IS_SEND) || is_sized && bytes == 0 {
+            return Sent::default();
+        }
+        Sent { transfers: 1, bytes, ticks }
+    }
+
+    /// Adds a kernel channel's time by the GPU's timer.
+    pub(super) fn add_kernel(&mut self, comm: u16, rank: i32, channel: u8, ns: u64) {
+        let at = self.channel(ChannelId { comm, rank, channel, is_send: true }, MAX_PLACES);
+        if let Some(channel) = at.and_then(|at| self.channels.get_mut(at)) {
+            channel.sums.kernels += 1;
+            channel.kernel_ns = channel.kernel_ns.saturating_add(ns);
+        }
+    }
+
+    /// Ends the window.
+    pub(super) fn take(&mut self, metrics: &mut Metrics, comms: &Comms, seconds_per_tick: f64) {
+        for sums in self.links.iter_mut().filter(|sums| sums.link.transfers > 0) {
+            let LinkId { comm, rank, peer, is_send } = sums.id;
+            let mut link = std::mem::take(&mut sums.link);
+            let waits = std::mem::take(&mut sums.waits).map(|t| to_f64(t) * seconds_per_tick);
+            link.waits = waits_of(is_send, waits);
+            let key = LinkKey { comm: comms.key(comm), rank, peer, is_send };
+            metrics.links.entry(key).or_default().merge(&link);
+        }
+        let used = |sums: &&mut ChannelSums| sums.sums != Channel::default();
+        for sums in self.channels.iter_mut().filter(used) {
+            let ChannelId { comm, rank, channel, is_send } = sums.id;
+            let mut window = std::mem::take(&mut sums.sums);
+            window.seconds = to_f64(std::mem::take(&mut sums.ticks)) * seconds_per_tick;
+            window.kernel_seconds = to_f64(std::mem::take(&mut sums.kernel_ns)) / 1e9;
+            let key = ChannelKey { comm: comms.key(comm), rank, channel, is_send };
+            metrics.channels.entry(key).or_default().merge(&window);
+        }
+    }
+}
+
+/// Takes a free place, or one more; `None` if there are too many.
+fn put<T>(places: &mut Vec<T>, free: &mut Vec<usize>, value: T, most: usize) -> Option<usize> {
+    if let Some((at, place)) = free.pop().and_then(|at| Some((at, places.get_mut(at)?))) {
+        *place = value;
+        return Some(at);
+    }
+    let at = places.len();
+    (at < most).then(|| places.push(value))?;
+    Some(at)
+}
+
+impl LinkSums {
+    fn add(&mut self, step: &Step, network: Option<u64>, seconds_per_tick: f64) {
+        self.link.transfers += 1;
+        for (sum, wait) in self.waits.iter_mut().zip(step.waits()) {
+            *sum = sum.saturating_add(wait);
+        }
+        let seconds = network.map(|ticks| to_f64(ticks) * seconds_per_tick);
+        if let Some(seconds) = seconds {
+            self.link.seconds.add(seconds);
+        }
+        if !step.has(step_flags::SIZED) {
+            return;
+        }
+        self.link.bytes += u64::from(step.size);
+        self.link.size.add(f64::from(step.size));
+        // What a receive takes contains the wait for the sender.
+        if let Some(us) = seconds.filter(|_| self.id.is_send).map(|seconds| seconds * 1e6) {
+            self.link.fit.add(f64::from(step.size), us);
+            self.link.add_least(step.size, us);
+        }
+    }
+}
+
+fn waits_of(is_send: bool, [first, second, third]: [f64; 3]) -> Waits {
+    if is_send {
+        Waits { gpu: first, peer: second, network: third, flush: 0.0 }
+    } else {
+        Waits { network: first, flush: second, gpu: third, peer: 0.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_beyond_the_cap_are_counted_together() {
+        let mut network = Network::default();
+        for peer in 0..100_000 {
+            let op = ProxyOp { peer, is_send: peer % 2 == 0, ..ProxyOp::default() };
+            assert!(network.place(3, &op, false).is_some(), "none goes uncounted");
+        }
+        assert_eq!(network.links.len(), MAX_LIVE + 2, "and the rest, each way");
+        let op = ProxyOp { peer: 99_999, ..ProxyOp::default() };
+        let place = network.place(3, &op, false).unwrap();
+        assert_eq!(network.links[place.link].id.comm, OTHERS);
+    }
+}

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Which operations are over, and what they came to.
+
+An operation is over when its own event and all of its children stopped, by the same rules as
+offline ([`ncclscope_operations::operation`]). Children start late: ProxyOps after the operation was
+enqueued, the kernel after everything that is before it on the stream. So it settles only when it
+has been over for two looks and [`SETTLE_NS`] without a new child: [`CHILD_NS`] without any child,
+and [`KERNEL_NS`] where NCCL ought to report its kernel and has not yet, or where the kernel's stop
+is not its end and nothing else shows that.
+*/
+
+use super::comms::{Comms, InFlight};
+use super::family::{Families, Family, Head, PartKind};
+use super::launches::Launches;
+use super::network::{Network, Sent};
+use crate::window::{Metrics, OperationKey, Operations};
+use ncclscope_operations::bandwidth::{bus_factor, size_bytes};
+use ncclscope_operations::hash::Map;
+use ncclscope_operations::operation::{Completion, Evidence, Timing};
+use ncclscope_operations::stats::to_f64;
+use ncclscope_trace::kind::KINDS;
+use ncclscope_trace::{Detail, StrId};
+
+/// Time for which an operation must have been over, ns. A record of another lane may be read
+/// 250 ms late.
+const SETTLE_NS: f64 = 500e6;
+
+/// The same for an operation without any child: the proxy progress thread may be held up.
+const CHILD_NS: f64 = 2e9;
+/// The same for one whose kernel is missing, and for how long a communicator's first operations
+/// show whether kernels are reported at all.
+const KERNEL_NS: f64 = 10e9;
+
+/// So long after a communicator was finalized, ns, nothing of it is waited for.
+const UNFINISHED_NS: f64 = 15e9;
+
+/// An operation's key by the numbers of the records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Class {
+    comm: u16,
+    func: StrId,
+    algo: StrId,
+    proto: StrId,
+    is_p2p: bool,
+    channels: u8,
+    size_class: u8,
+    timing: Timing,
+    network: bool,
+}
+
+/// What a start record says about its operation.
+#[derive(Clone, Copy, Debug, Default)]
+struct Facts {
+    func: StrId,
+    datatype: StrId,
+    count: u64,
+    algo: StrId,
+    proto: StrId,
+    channels: u8,
+    is_p2p: bool,
+    is_copy: bool,
+    wanted: usize,
+}
+
+/// What settled since the window began, and what is in flight.
+#[derive(Debug, Default)]
+pub(super) struct Settled {
+    operations: Map<Class, Operations>,
+    /// Communicator, start and end.
+    times: Vec<(u16, u64, u64)>,
+    /// Operations that did not end before their communicator did, by kind.
+    pub(super) unfinished: [u64; KINDS],
+    pub(super) in_flight: Map<u16, InFlight>,
+}
+
+/// How an operation is looked at.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look {
+    pub(super) now: u64,
+    pub(super) ns_per_tick: f64,
+    /// There is no later look: what is over settles.
+    pub(super) is_last: bool,
+}
+
+impl Settled {
+    /// Lets operations settle. Returns communicator, start and end of those that did.
+    pub(super) fn look(
+        &mut self,
+        look: Look,
+        families: &mut Families,
+        (comms, network, launches): (&Comms, &Network, &mut Launches),
+    ) -> Vec<(u16, u64, u64)> {
+        let ended = comms.ended(|at| look.ns_since(at) >= UNFINISHED_NS);
+        self.in_flight.clear();
+        families.settle(|families, family| {
+            let Some(head) = &family.head else { return false };
+            let facts = Facts::of(&head.start.detail);
+            let (mut evidence, sent) = judge(families, family, head, (network, comms), &facts);
+            evidence.add_launch(launches.of_call(head.start.parent, !look.is_last));
+            if comms.stops_early(&head.start) {
+                let (followed, awaited) = comms.later(&head.start);
+                evidence.stops_early(followed, awaited);
+            }
+            let completion =
+                if facts.is_copy { evidence.ce_completion() } else { evidence.completion() };
+            let has_ended = ended.contains(&head.start.comm);
+            if completion == Completion::Open && has_ended {
+                self.unfinished[head.start.handle.kind().index()] += 1;
+                return true;
+            }
+            if completion == Completion::Open {
+                self.add_open(head);
+                family.quiet_since = None;
+                return false;
+            }
+            let wait_ns = look.wait_ns(head, &evidence, comms);
+            let is_over =
+                look.is_last || has_ended || look.was_over_before(family.quiet_since, wait_ns);
+            if is_over {
+                self.add(head, &facts, (&evidence, completion), sent, (comms, look.ns_per_tick));
+                launches.forget(head.start.parent);
+            } else if family.quiet_since.is_none_or(|since| since > look.now) {
+                family.quiet_since = Some(look.now);
+            }
+            is_over
+        });
+        std::mem::take(&mut self.times)
+    }
+}
+
+impl Look {
+    /// For how long an operation must be over.
+    fn wait_ns(&self, head: &Head, evidence: &Evidence, comms: &Comms) -> f64 {
+        let (comm, start) = (head.start.comm, head.start.ticks);
+        let is_new = |first| self.ns_since(first) < KERNEL_NS;
+        match evidence.lacks_kernels() {
+            Some(has_some) if has_some || comms.awaits_kernel(comm, start) => KERNEL_NS,
+            Some(_) if comms.untried_since(comm).is_some_and(is_new) => KERNEL_NS,
+            _ if evidence.is_childless() => CHILD_NS,
+            // What comes next would show its end.
+            _ if evidence.completion() == Completion::Unseen => KERNEL_NS,
+            _ => SETTLE_NS,
+        }
+    }
+
+    fn was_over_before(&self, since: Option<u64>, wait_ns: f64) -> bool {
+        since.is_some_and(|since| self.ns_since(since) >= wait_ns)
+    }
+
+    pub(super) fn ns_since(&self, since: u64) -> f64 {
+        to_f64(self.now.saturating_sub(since)) * self.ns_per_tick
+    }
+
+    /// Long enough after `since` for what came late to have come.
+    pub(super) fn is_long_after(&self, since: u64) -> bool {
+        self.ns_since(since) >= SETTLE_NS
+    }
+}
+
+/// What the children of an operation say.
+fn judge(
+    families: &Families,
+    family: &Family,
+    head: &Head,
+    (network, comms): (&Network, &Comms),
+    facts: &Facts,
+) -> (Evidence, Option<Sent>) {
+    let start = head.start.ticks;
+    let mut evidence = Evidence::new(start, head.stop, facts.wanted);
+    let mut sent: Option<Sent> = None;
+    for part in family.parts.iter().filter_map(|&at| families.part(at)) {
+        match part.kind {
+            _ if facts.is_copy => evidence.add_child(part.stop),
+            // NCCL starts ProxyOps of shared memory, and never moves or stops them.
+            PartKind::Proxy if part.moved || part.place.is_some_and(|p| network.is_known(p)) => {
+                evidence.add_child(part.stop);
+                sent.get_or_insert_default().add(part.sent);
+            }
+            PartKind::Proxy | PartKind::Copy => {}
+            PartKind::Kernel { ptimer, .. } => {
+                evidence.add_kernel(part.stop, (ptimer, part.ptimer_stop));
+            }
+        }
+    }
+    evidence.await_kernel(comms.awaits_kernel(head.start.comm, start));
+    (evidence, sent)
+}
+
+impl Facts {
+    fn of(detail: &Detail) -> Facts {
+        match *detail {
+            Detail::Coll(c) => Facts {
+                func: c.func,
+                datatype: c.datatype,
+                count: c.count,
+                algo: c.algo,
+                proto: c.proto,
+                channels: c.channels,
+                wanted: if c.symmetric { 0 } else { c.channels.into() },
+                ..Facts::default()
+            },
+            Detail::P2p(p) => Facts {
+                func: p.func,
+                datatype: p.datatype,
+                count: p.count,
+                channels: p.channels,
+                is_p2p: true,
+                wanted: 1,
+                ..Facts::default()
+            },
+            Detail::CeColl(c) => Facts {
+                func: c.func,
+                datatype: c.datatype,
+                count: c.count,
+                is_copy: true,
+                ..Facts::default()
+            },
+            _ => Facts::default(),
+        }
+    }
+}
+
+impl Settled {
+    fn add_open(&mut self, head: &Head) {
+        let (comm, start) = (head.start.comm, head.start.ticks);
+        let open = self.in_flight.entry(comm).or_insert(InFlight { count: 0, oldest: start });
+        open.count += 1;
+        open.oldest = open.oldest.min(start);
+    }
+
+    fn add(
+        &mut self,
+        head: &Head,
+        facts: &Facts,
+        (evidence, completion): (&Evidence, Completion),
+        sent: Option<Sent>,
+        (comms, ns_per_tick): (&Comms, f64),
+    ) {
+        let comm = head.start.comm;
+        let end = match completion {
+            Completion::Done(stop) => stop,
+            _ => head.stop.unwrap_or(head.start.ticks),
+        };
+        self.times.push((comm, head.start.ticks, end));
+        let (timing, ns) = if facts.is_copy {
+            (Timing::Enqueue, Some(evidence.host_ns(end, ns_per_tick)))
+        } else {
+            evidence.duration(ns_per_tick)
+        };
+        let (func, datatype) = (comms.name(facts.func), comms.name(facts.datatype));
+        let ranks = comms.ranks(comm);
+        let bytes = size_bytes(&func, &datatype, facts.count, ranks).unwrap_or(0);
+        let class = Class {
+            comm: comms.place(comm),
+            func: facts.func,
+            algo: facts.algo,
+            proto: facts.proto,
+            is_p2p: facts.is_p2p,
+            channels: facts.channels,
+            size_class: size_class(bytes),
+            timing,
+            network: sent.is_some(),
+        };
+        let sums = self.operations.entry(class).or_default();
+        sums.count += 1;
+        sums.bytes = sums.bytes.saturating_add(bytes);
+        let seconds = ns.unwrap_or(0.0) / 1e9;
+        sums.duration.add(seconds);
+        if timing.is_whole() && seconds > 0.0 {
+            let rate = to_f64(bytes) / seconds;
+            sums.algo_bandwidth.add(rate);
+            if let Some(factor) = bus_factor(&func, ranks) {
+                sums.bus_bandwidth.add(rate * factor);
+            }
+        }
+        let sent = sent.unwrap_or_default();
+        sums.transfers += sent.transfers;
+        sums.transfer_bytes += sent.bytes;
+        sums.transfer_seconds += to_f64(sent.ticks) * ns_per_tick / 1e9;
+    }
+
+    /// Ends the window.
+    pub(super) fn take(&mut self, metrics: &mut Metrics, comms: &Comms) {
+        for (class, sums) in self.operations.drain() {
+            let key = OperationKey {
+                comm: comms.key(class.comm),
+                rank: comms.rank(class.comm),
+                func: comms.name(class.func),
+                is_p2p: class.is_p2p,
+                algo: comms.name(class.algo),
+                proto: comms.name(class.proto),
+                channels: class.channels,
+                size_class: class.size_class,
+                timing: class.timing,
+                network: class.network,
+            };
+            metrics.operations.entry(key).or_default().merge(&sums);
+        }
+    }
+}
+
+/// The power of two below `bytes`.
+fn size_class(bytes: u64) -> u8 {
+    u8::try_from(bytes.max(1).ilog2()).unwrap_or(u8::MAX)
+}

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What tells the series of a metric apart.
+
+use crate::window::{ChannelKey, CommKey, LinkKey, OperationKey, RankKey};
+use ncclscope_operations::Timing;
+use std::sync::Arc;
+
+/// An attribute's value.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Attribute {
+    /// A text.
+    Text(Arc<str>),
+    /// A number.
+    Int(i64),
+    /// Yes or no.
+    Bool(bool),
+}
+
+impl Attribute {
+    /// As a label of Prometheus, which are all texts.
+    #[must_use]
+    pub fn text(&self) -> String {
+        match self {
+            Attribute::Text(text) => text.to_string(),
+            Attribute::Int(number) => number.to_string(),
+            Attribute::Bool(yes) => yes.to_string(),
+        }
+    }
+}
+
+impl From<&str> for Attribute {
+    fn from(text: &str) -> Self {
+        Attribute::Text(text.into())
+    }
+}
+
+/// Attributes of a point, in the order of [`ATTRIBUTES`].
+pub type Attributes = Vec<(&'static str, Attribute)>;
+
+/// Attributes that multiply series by the size of the job: each only if asked for. Without one,
+/// the points that it would tell apart become one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Labels {
+    /// `nccl.rank` and `nccl.proxy.lane`.
+    pub rank: bool,
+    /// `nccl.peer.rank`.
+    pub peer: bool,
+    /// `nccl.channel.id`.
+    pub channel: bool,
+}
+
+impl Labels {
+    /// All of them.
+    pub const ALL: Labels = Labels { rank: true, peer: true, channel: true };
+
+    /// Whether an attribute is wanted.
+    #[must_use]
+    pub fn has(self, name: &str) -> bool {
+        match name {
+            RANK | LANE => self.rank,
+            PEER => self.peer,
+            CHANNEL => self.channel,
+            _ => true,
+        }
+    }
+}
+
+/// The attribute of a series that stands for those over the cap, after OpenTelemetry.
+pub const OVERFLOW: &str = "otel.metric.overflow";
+
+pub(crate) const OPERATION: &str = "nccl.operation.name";
+pub(crate) const TYPE: &str = "nccl.operation.type";
+pub(crate) const COMM: &str = "nccl.communicator.name";
+pub(crate) const HASH: &str = "nccl.communicator.hash";
+pub(crate) const SIZE: &str = "nccl.communicator.size";
+pub(crate) const NODES: &str = "nccl.communicator.nodes";
+pub(crate) const ALGO: &str = "nccl.algorithm";
+pub(crate) const PROTO: &str = "nccl.protocol";
+pub(crate) const CHANNELS: &str = "nccl.channels";
+pub(crate) const BUCKET: &str = "nccl.message_size.bucket";
+pub(crate) const TIMING: &str = "nccl.timing";
+pub(crate) const SCOPE: &str = "nccl.scope";
+pub(crate) const DIRECTION: &str = "nccl.direction";
+pub(crate) const WAIT: &str = "nccl.wait";
+pub(crate) const FIT: &str = "nccl.fit.mode";
+pub(crate) const CAUSE: &str = "nccl.loss.cause";
+pub(crate) const EVENT: &str = "nccl.event.type";
+pub(crate) const RANK: &str = "nccl.rank";
+pub(crate) const PEER: &str = "nccl.peer.rank";
+pub(crate) const CHANNEL: &str = "nccl.channel.id";
+pub(crate) const LANE: &str = "nccl.proxy.lane";
+
+/// Each attribute and what it says.
+pub const ATTRIBUTES: &[(&str, &str)] = &[
+    (OPERATION, "NCCL's function: `AllReduce`, `Send`, …"),
+    (TYPE, "`collective` or `p2p`"),
+    (COMM, "the communicator's name (`ncclConfig_t::commName`); absent without one"),
+    (
+        HASH,
+        "NCCL's hash of the communicator, 16 hexadecimal digits; `0000000000000000` stands for \
+         those that are not known, and for all beyond the 64 that a rank tells apart at a time",
+    ),
+    (SIZE, "ranks of the communicator; absent where NCCL does not tell"),
+    (NODES, "nodes of the communicator; absent where NCCL does not tell"),
+    (ALGO, "`RING`, `TREE`, …; absent for a P2P"),
+    (PROTO, "`SIMPLE`, `LL`, `LL128`; absent for a P2P"),
+    (CHANNELS, "channels that the operation uses; absent where not known"),
+    (BUCKET, "size of the operation: `1MiB-2MiB` from 1 MiB to below 2 MiB"),
+    (
+        TIMING,
+        "whose clock: `kernel` (the GPU's timer), `cuda_event`, `proxy`, `kernel_lead` (the GPU's \
+         timer, the least that it took), `enqueue`",
+    ),
+    (SCOPE, "`inter`: the operation used the network; `intra`: it stayed on the node"),
+    (DIRECTION, "`send` or `receive`, seen from the rank that reports"),
+    (WAIT, "what transfers waited for: `gpu`, `peer` (send side), `network`, `flush`"),
+    (FIT, "points of the regression: `avg` all sends, `min` the fastest of each size"),
+    (
+        CAUSE,
+        "why: `lane_full`, `no_lane`, `no_slot`, `unmatched`, `overflow`, `unfinished` (its \
+         communicator ended before it did), `stray` (kernel times of another work), `stale`, \
+         `unknown`; from the agent also `unwritten`; of requests `queue_full` (the collector was \
+         away for too long) and `refused` (it said no, to all of it or to a part)",
+    ),
+    (EVENT, "kind of event; absent where not known"),
+    (RANK, "the rank that reports, if asked for"),
+    (PEER, "the rank at the other end, if asked for"),
+    (CHANNEL, "the channel, if asked for"),
+    (LANE, "lane of the proxy thread, if ranks are asked for"),
+    (OVERFLOW, "`true`: the sum of the series over the cap, which lack all other attributes"),
+];
+
+/// Gathers attributes; what NCCL did not tell is left out.
+#[derive(Default)]
+pub(crate) struct Builder(pub(crate) Attributes);
+
+impl Builder {
+    pub(crate) fn text(mut self, name: &'static str, text: &Arc<str>) -> Self {
+        if !text.is_empty() {
+            self.0.push((name, Attribute::Text(text.clone())));
+        }
+        self
+    }
+
+    pub(crate) fn str(mut self, name: &'static str, text: &str) -> Self {
+        if !text.is_empty() {
+            self.0.push((name, text.into()));
+        }
+        self
+    }
+
+    pub(crate) fn int(mut self, name: &'static str, number: impl Into<i64>) -> Self {
+        self.0.push((name, Attribute::Int(number.into())));
+        self
+    }
+
+    fn known(self, name: &'static str, number: impl Into<i64>) -> Self {
+        let number = number.into();
+        if number == 0 { self } else { self.int(name, number) }
+    }
+
+    fn comm(self, comm: &CommKey) -> Self {
+        self.text(COMM, &comm.name)
+            .str(HASH, &format!("{:016x}", comm.hash))
+            .known(SIZE, comm.ranks)
+            .known(NODES, comm.nodes)
+    }
+}
+
+pub(crate) fn operation(key: &OperationKey) -> Attributes {
+    Builder::default()
+        .text(OPERATION, &key.func)
+        .str(TYPE, if key.is_p2p { "p2p" } else { "collective" })
+        .comm(&key.comm)
+        .text(ALGO, &key.algo)
+        .text(PROTO, &key.proto)
+        .known(CHANNELS, key.channels)
+        .str(BUCKET, &bucket(key.size_class))
+        .str(TIMING, Timing::name(key.timing))
+        .str(SCOPE, if key.network { "inter" } else { "intra" })
+        .int(RANK, key.rank)
+        .0
+}
+
+pub(crate) fn link(key: &LinkKey) -> Attributes {
+    let builder = Builder::default().comm(&key.comm).str(DIRECTION, direction(key.is_send));
+    builder.int(RANK, key.rank).int(PEER, key.peer).0
+}
+
+pub(crate) fn channel(key: &ChannelKey) -> Attributes {
+    let builder = Builder::default().comm(&key.comm).str(DIRECTION, direction(key.is_send));
+    builder.int(RANK, key.rank).int(CHANNEL, key.channel).0
+}
+
+pub(crate) fn rank(key: &RankKey) -> Attributes {
+    Builder::default().comm(&key.comm).int(RANK, key.rank).0
+}
+
+fn direction(is_send: bool) -> &'static str {
+    if is_send { "send" } else { "receive" }
+}
+
+/// The sizes of a class: `1MiB-2MiB`.
+fn bucket(class: u8) -> String {
+    let text = |power: u8| {
+        let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+        format!("{}{}", 1u32 << (power % 10), units[usize::from(power / 10).min(6)])
+    };
+    let low = if class == 0 { "0B".to_owned() } else { text(class) };
+    format!("{low}-{}", text(class.saturating_add(1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_have_binary_units() {
+        assert_eq!(bucket(0), "0B-2B");
+        assert_eq!(bucket(9), "512B-1KiB");
+        assert_eq!(bucket(22), "4MiB-8MiB");
+        assert_eq!(bucket(63), "8EiB-16EiB");
+    }
+
+    #[test]
+    fn labels_are_off_until_asked_for() {
+        let names = ATTRIBUTES.iter().map(|(name, _)| *name);
+        let off: Vec<_> = names.filter(|name| !Labels::default().has(name)).collect();
+        assert_eq!(off, [RANK, PEER, CHANNEL, LANE]);
+        assert!(off.iter().all(|name| Labels::ALL.has(name)));
+    }
+}

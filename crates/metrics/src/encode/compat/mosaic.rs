@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+The names and labels of Open Mosaic's profiler (`profiler/telemetry_export.cc` in
+open-mosaic/mosaic), as Prometheus shows them behind an OpenTelemetry collector.
+
+Give what was measured since the start. Like Mosaic it has the send side only. Mosaic's histograms
+hold one average for each of its windows; these hold each operation and transfer, so that sum by
+count is the average over all of them, with or without `rate()`. Latency and rate are states: their
+count is 1. Buckets are coarse ones, at powers of two of seconds and bytes. Where only a sum is
+known its values are in the bucket of their mean, which is that of a size class or a channel.
+
+A channel does not know its peer: `dest_rank` and the latency of its transfers are there where the
+rank sends to one peer only, as in a ring.
+*/
+
+use super::super::prom::{Text, bounds, number, up_to};
+use super::{Process, Row};
+use crate::window::{Channel, CommKey, Link, Metrics, Mode, OperationKey, Operations};
+use ncclscope_operations::Histogram;
+use ncclscope_operations::stats::to_f64;
+use std::collections::BTreeMap;
+
+/// Mosaic's counters and histograms.
+#[must_use]
+pub fn mosaic(processes: &[(Process, &Metrics)], max_series: usize) -> String {
+    let mut of = Mosaic::default();
+    processes.iter().for_each(|(process, metrics)| of.add(process, metrics));
+    let mut text = Text::new(max_series);
+    of.collectives(&mut text);
+    of.p2p(&mut text);
+    of.ranks(&mut text);
+    of.transfers(&mut text);
+    text.finish()
+}
+
+/// What has the same labels.
+type Rows<'a, T> = BTreeMap<Row, Vec<&'a T>>;
+
+/// What Mosaic counts together, by its labels.
+#[derive(Default)]
+struct Mosaic<'a> {
+    collectives: Rows<'a, Operations>,
+    p2p: Rows<'a, Operations>,
+    ranks: Rows<'a, Link>,
+    transfers: Rows<'a, Channel>,
+    /// The links of the transfers of ranks that send to one peer only.
+    only_links: Rows<'a, Link>,
+}
+
+/// Values of a metric, in its [`Unit`]'s base.
+enum Spread<'a> {
+    /// All are known.
+    Values(&'a Histogram),
+    /// Their sum and how many they are.
+    Sum(f64, u64),
+}
+
+/// A metric's unit: which bounds its buckets have, and by how much they are multiplied.
+#[derive(Clone, Copy)]
+struct Unit {
+    bounds: &'static str,
+    factor: f64,
+}
+
+const BYTES: Unit = Unit { bounds: "By", factor: 1.0 };
+const MICROSECONDS: Unit = Unit { bounds: "s", factor: 1e6 };
+const MB_PER_S: Unit = Unit { bounds: "By/s", factor: 1e-6 };
+const COUNT: Unit = Unit { bounds: "1", factor: 1.0 };
+
+impl<'a> Mosaic<'a> {
+    fn add(&mut self, process: &Process, metrics: &'a Metrics) {
+        for (key, of) in metrics.operations.iter().filter(|(key, _)| &*key.func != "Recv") {
+            let mut row = common(process, &key.comm);
+            row.push(("rank", key.rank.to_string()));
+            row.push(("operation", operation(key)));
+            let rows = if key.is_p2p { &mut self.p2p } else { &mut self.collectives };
+            rows.entry(row).or_default().push(of);
+        }
+        let mut peers: BTreeMap<(&CommKey, i32), Vec<(i32, &Link)>> = BTreeMap::new();
+        for (key, of) in metrics.links.iter().filter(|(key, _)| key.is_send) {
+            let mut row = common(process, &key.comm);
+            row.push(("source_rank", key.rank.to_string()));
+            row.push(("dest_rank", key.peer.to_string()));
+            self.ranks.entry(row).or_default().push(of);
+            peers.entry((&key.comm, key.rank)).or_default().push((key.peer, of));
+        }
+        for (key, of) in metrics.channels.iter().filter(|(key, _)| key.is_send) {
+            let mut row = common(process, &key.comm);
+            row.push(("source_rank", key.rank.to_string()));
+            let only = peers.get(&(&key.comm, key.rank)).filter(|peers| peers.len() == 1);
+            let only = only.and_then(|peers| peers.first());
+            row.extend(only.map(|(peer, _)| ("dest_rank", peer.to_string())));
+            row.push(("channel", key.channel.to_string()));
+            if let Some((_, link)) = only {
+                self.only_links.entry(row.clone()).or_default().push(link);
+            }
+            self.transfers.entry(row).or_default().push(of);
+        }
+    }
+
+    fn collectives(&self, text: &mut Text) {
+        let of = &self.collectives;
+        counter(text, "nccl_profiler_collective_bytes_total", of, |o| o.bytes);
+        operations(text, "collective", of);
+        counter(text, "nccl_profiler_collective_count_sum", of, |o| o.count);
+    }
+
+    fn p2p(&self, text: &mut Text) {
+        let bytes = |o: &'a Operations| Some(Spread::Sum(to_f64(o.bytes), o.count));
+        histogram(text, "nccl_profiler_p2p_bytes", BYTES, &self.p2p, bytes);
+        operations(text, "p2p", &self.p2p);
+    }
+
+    fn ranks(&self, text: &mut Text) {
+        counter(text, "nccl_profiler_rank_bytes_total", &self.ranks, |l| l.bytes);
+        let name = "nccl_profiler_rank_latency_microseconds";
+        histogram(text, name, MICROSECONDS, &self.ranks, latency);
+        let rate = |l: &'a Link| Some(Spread::Sum(l.line(Mode::Avg)?.rate_mb_s * 1e6, 1));
+        histogram(text, "nccl_profiler_rank_rate", MB_PER_S, &self.ranks, rate);
+    }
+
+    fn transfers(&self, text: &mut Text) {
+        let size = |c: &'a Channel| Some(Spread::Sum(to_f64(c.bytes), c.transfers));
+        histogram(text, "nccl_profiler_transfer_size_bytes", BYTES, &self.transfers, size);
+        let time = |c: &'a Channel| Some(Spread::Sum(c.seconds, c.transfers));
+        let name = "nccl_profiler_transfer_time_microseconds";
+        histogram(text, name, MICROSECONDS, &self.transfers, time);
+        let name = "nccl_profiler_transfer_latency_microseconds";
+        histogram(text, name, MICROSECONDS, &self.only_links, latency);
+    }
+}
+
+fn latency(link: &Link) -> Option<Spread<'_>> {
+    Some(Spread::Sum(link.line(Mode::Avg)?.latency_us? * 1e-6, 1))
+}
+
+/// Mosaic's name of an operation.
+fn operation(key: &OperationKey) -> String {
+    let OperationKey { func, algo, proto, channels, .. } = key;
+    if key.is_p2p {
+        return func.to_string();
+    }
+    format!("Comm{}_{func}_{algo}_{proto}_{channels}Chnl", key.comm.hash)
+}
+
+/// The labels that all have.
+fn common(process: &Process, comm: &CommKey) -> Row {
+    let row = vec![
+        ("communicator", comm.hash.to_string()),
+        ("comm_nranks", comm.ranks.to_string()),
+        ("hostname", process.node.clone()),
+        ("local_rank", process.local_rank.clone()),
+        ("gpu_uuid", process.gpu_uuid.clone()),
+    ];
+    row.into_iter().filter(|(_, value)| !value.is_empty()).collect()
+}
+
+/// What collectives and P2P have alike.
+fn operations<'a>(text: &mut Text, kind: &str, of: &Rows<'a, Operations>) {
+    let name = |part: &str| format!("nccl_profiler_{kind}_{part}");
+    let time = |o: &'a Operations| Some(Spread::Values(&o.duration));
+    histogram(text, &name("time_microseconds"), MICROSECONDS, of, time);
+    let transfers = |o: &'a Operations| Some(Spread::Sum(to_f64(o.transfers), o.count));
+    histogram(text, &name("num_transfers_count"), COUNT, of, transfers);
+    let size = |o: &'a Operations| Some(Spread::Sum(to_f64(o.transfer_bytes), o.transfers));
+    histogram(text, &name("transfer_size_bytes"), BYTES, of, size);
+    let time = |o: &'a Operations| Some(Spread::Sum(o.transfer_seconds, o.transfers));
+    histogram(text, &name("transfer_time_microseconds"), MICROSECONDS, of, time);
+}
+
+fn counter<T>(text: &mut Text, name: &str, of: &Rows<'_, T>, take: impl Fn(&T) -> u64) {
+    if !of.is_empty() {
+        text.head(name, "counter", "As Open Mosaic's profiler counts it");
+    }
+    for (row, of) in of {
+        let sum: u64 = of.iter().map(|of| take(of)).sum();
+        text.line(name, row, &sum.to_string());
+    }
+}
+
+/// The histograms of a metric; those without a value are left out.
+fn histogram<'a, T>(
+    text: &mut Text,
+    name: &str,
+    unit: Unit,
+    of: &Rows<'a, T>,
+    take: impl Fn(&'a T) -> Option<Spread<'a>>,
+) {
+    let spreads = |of: &Vec<&'a T>| -> Vec<Spread<'a>> {
+        let spreads = of.iter().filter_map(|of| take(of));
+        spreads.filter(|spread| spread.sum_and_count().1 > 0).collect()
+    };
+    let rows = of.iter().map(|(row, of)| (row, spreads(of)));
+    let rows: Vec<_> = rows.filter(|(_, spreads)| !spreads.is_empty()).collect();
+    if !rows.is_empty() {
+        text.head(name, "histogram", "As Open Mosaic's profiler averages it: sum by count");
+    }
+    let bucket = format!("{name}_bucket");
+    for (row, spreads) in rows {
+        let add = |(sum, count), (s, n): (f64, u64)| (sum + s, count + n);
+        let (sum, count) = spreads.iter().map(Spread::sum_and_count).fold((0.0, 0), add);
+        let mut line = |le: String, count: u64| {
+            text.line(&bucket, &[row.as_slice(), &[("le", le)]].concat(), &count.to_string());
+        };
+        for exponent in bounds(unit.bounds) {
+            let within = spreads.iter().map(|spread| spread.up_to(exponent)).sum();
+            line(number(f64::from(exponent).exp2() * unit.factor), within);
+        }
+        line("+Inf".into(), count);
+        text.line(&format!("{name}_sum"), row, &number(sum * unit.factor));
+        text.line(&format!("{name}_count"), row, &count.to_string());
+    }
+}
+
+impl Spread<'_> {
+    fn sum_and_count(&self) -> (f64, u64) {
+        match self {
+            Spread::Values(values) => (values.sum, values.count),
+            Spread::Sum(sum, count) => (*sum, *count),
+        }
+    }
+
+    /// How many are at most `2^exponent`.
+    fn up_to(&self, exponent: i32) -> u64 {
+        match *self {
+            Spread::Values(values) => up_to(values, exponent),
+            Spread::Sum(sum, count) => {
+                let is_within = sum <= f64::from(exponent).exp2() * to_f64(count);
+                if is_within { count } else { 0 }
+            }
+        }
+    }
+}

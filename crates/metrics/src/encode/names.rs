@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+The table of all metrics.
+
+Names are OpenTelemetry's way (dots, no unit in the name, units after UCUM); the `hw.*` and
+`network.*` conventions have nothing for collectives, so the namespace is `nccl`.
+*/
+
+use super::attributes::{
+    ALGO, BUCKET, CAUSE, CHANNEL, CHANNELS, COMM, DIRECTION, EVENT, FIT, HASH, LANE, NODES,
+    OPERATION, PEER, PROTO, RANK, SCOPE, SIZE, TIMING, TYPE, WAIT,
+};
+use super::value::{Kind, Value};
+use crate::window::{Channel, Link, Mode, Operations, Proxy, Rank};
+
+/// A metric.
+#[derive(Clone, Copy, Debug)]
+pub struct Metric {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is.
+    pub kind: Kind,
+    /// Its unit, after UCUM.
+    pub unit: &'static str,
+    /// What it says.
+    pub description: &'static str,
+    /// The attributes of its series.
+    pub attributes: &'static [&'static str],
+    /// Where the figure is.
+    pub(crate) source: Source,
+}
+
+/// A figure of `T`; `None` where there is none.
+type Take<T> = fn(&T) -> Option<Value>;
+
+/// Where figures are in a `Metrics`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Source {
+    Operation(Take<Operations>),
+    Link(Take<Link>),
+    /// One series for each value of an attribute.
+    LinkBy(&'static str, &'static [(&'static str, Take<Link>)]),
+    Channel(Take<Channel>),
+    Rank(Take<Rank>),
+    Proxy(Take<Proxy>),
+    Events,
+    Lost,
+    ExportsLost,
+    /// Not in a `Metrics`: the limiter counts it.
+    Limiter,
+}
+
+const OF_OPERATION: &[&str] =
+    &[OPERATION, TYPE, COMM, HASH, SIZE, NODES, ALGO, PROTO, CHANNELS, BUCKET, TIMING, SCOPE, RANK];
+const OF_LINK: &[&str] = &[COMM, HASH, SIZE, NODES, DIRECTION, RANK, PEER];
+const OF_WAIT: &[&str] = &[COMM, HASH, SIZE, NODES, DIRECTION, RANK, PEER, WAIT];
+const OF_FIT: &[&str] = &[COMM, HASH, SIZE, NODES, DIRECTION, RANK, PEER, FIT];
+const OF_CHANNEL: &[&str] = &[COMM, HASH, SIZE, NODES, DIRECTION, RANK, CHANNEL];
+const OF_KERNEL: &[&str] = &[COMM, HASH, SIZE, NODES, RANK, CHANNEL];
+const OF_RANK: &[&str] = &[COMM, HASH, SIZE, NODES, RANK];
+
+macro_rules! metric {
+    ($name:literal, $kind:ident, $unit:literal, $attributes:expr, $source:expr, $text:literal) => {
+        Metric {
+            name: $name,
+            kind: Kind::$kind,
+            unit: $unit,
+            description: $text,
+            attributes: $attributes,
+            source: $source,
+        }
+    };
+}
+
+/// How many series went over the cap.
+pub(crate) const DROPPED: &str = "ncclscope.series.dropped";
+
+/// All metrics.
+#[rustfmt::skip]
+pub static METRICS: &[Metric] = &[
+    metric!("nccl.operations", Counter, "{operation}", OF_OPERATION,
+        Source::Operation(|o| Some(Value::Count(o.count))),
+        "Operations that ended, or of which nothing more will come"),
+    metric!("nccl.operation.io", Counter, "By", OF_OPERATION,
+        Source::Operation(|o| Some(Value::Count(o.bytes))),
+        "Bytes of operations, as nccl-tests count them"),
+    metric!("nccl.operation.duration", Histogram, "s", OF_OPERATION,
+        Source::Operation(|o| Value::histogram(&o.duration)),
+        "Time from an operation's start to its last child's end; nccl.timing says by which clock"),
+    metric!("nccl.operation.bus_bandwidth", Histogram, "By/s", OF_OPERATION,
+        Source::Operation(|o| Value::histogram(&o.bus_bandwidth)),
+        "Bus bandwidth of each operation, as nccl-tests define it"),
+    metric!("nccl.operation.algorithm_bandwidth", Histogram, "By/s", OF_OPERATION,
+        Source::Operation(|o| Value::histogram(&o.algo_bandwidth)),
+        "Algorithm bandwidth of each operation: its bytes by its duration"),
+    metric!("nccl.operation.transfers", Counter, "{transfer}", OF_OPERATION,
+        Source::Operation(|o| Some(Value::Count(o.transfers))),
+        "Network transfers of operations, send side"),
+    metric!("nccl.operation.transfer.io", Counter, "By", OF_OPERATION,
+        Source::Operation(|o| Some(Value::Count(o.transfer_bytes))),
+        "Bytes of network transfers of operations, send side"),
+    metric!("nccl.operation.transfer.time", Counter, "s", OF_OPERATION,
+        Source::Operation(|o| Some(Value::Sum(o.transfer_seconds))),
+        "Time that network transfers of operations took, added up, send side"),
+    metric!("nccl.operation.gap", Histogram, "s", OF_RANK,
+        Source::Rank(|r| Value::histogram(&r.gap)),
+        "Time from an operation's end to the start of the communicator's next, 0 if they overlap"),
+    metric!("nccl.operations.in_flight", Sum, "{operation}", OF_RANK,
+        Source::Rank(|r| Some(Value::Count(r.in_flight))),
+        "Operations that began and did not end"),
+    metric!("nccl.operations.oldest_age", Max, "s", OF_RANK,
+        Source::Rank(|r| Some(Value::Sum(r.oldest))),
+        "Age of the oldest operation in flight, 0 without one"),
+    metric!("nccl.link.transfers", Counter, "{transfer}", OF_LINK,
+        Source::Link(|l| Some(Value::Count(l.transfers))),
+        "Network transfers between two ranks"),
+    metric!("nccl.link.io", Counter, "By", OF_LINK,
+        Source::Link(|l| Some(Value::Count(l.bytes))),
+        "Bytes of network transfers between two ranks, where NCCL told their size"),
+    metric!("nccl.link.transfer.size", Histogram, "By", OF_LINK,
+        Source::Link(|l| Value::histogram(&l.size)),
+        "Sizes of network transfers between two ranks"),
+    metric!("nccl.link.transfer.duration", Histogram, "s", OF_LINK,
+        Source::Link(|l| Value::histogram(&l.seconds)),
+        "Times of transfers in the network; on the receive side with the wait for the sender"),
+    metric!("nccl.link.wait.time", Counter, "s", OF_WAIT,
+        Source::LinkBy(WAIT, &[
+            ("gpu", |l| Some(Value::Sum(l.waits.gpu))),
+            ("peer", |l| Some(Value::Sum(l.waits.peer))),
+            ("network", |l| Some(Value::Sum(l.waits.network))),
+            ("flush", |l| Some(Value::Sum(l.waits.flush))),
+        ]),
+        "Time that transfers spent in each wait, added up"),
+    metric!("nccl.link.latency", Max, "s", OF_FIT,
+        Source::LinkBy(FIT, &[
+            ("avg", |l| latency(l, Mode::Avg)),
+            ("min", |l| latency(l, Mode::Min)),
+        ]),
+        "Time of a send of no bytes, by linear regression of time over size. `avg` is over all \
+         sends, and so includes waiting behind earlier ones; `min` is over the fastest, the link \
+         itself"),
+    metric!("nccl.link.rate", Max, "By/s", OF_FIT,
+        Source::LinkBy(FIT, &[("avg", |l| rate(l, Mode::Avg)), ("min", |l| rate(l, Mode::Min))]),
+        "Bytes by time of a send beyond its latency, by linear regression of time over size"),
+    metric!("nccl.link.fit.r2", Max, "1", OF_FIT,
+        Source::LinkBy(FIT, &[("avg", |l| r2(l, Mode::Avg)), ("min", |l| r2(l, Mode::Min))]),
+        "Share of the variance of the times of sends that the regression explains, 0 to 1"),
+    metric!("nccl.channel.transfers", Counter, "{transfer}", OF_CHANNEL,
+        Source::Channel(|c| Some(Value::Count(c.transfers))),
+        "Network transfers of a channel"),
+    metric!("nccl.channel.io", Counter, "By", OF_CHANNEL,
+        Source::Channel(|c| Some(Value::Count(c.bytes))),
+        "Bytes of network transfers of a channel"),
+    metric!("nccl.channel.transfer.time", Counter, "s", OF_CHANNEL,
+        Source::Channel(|c| Some(Value::Sum(c.seconds))),
+        "Time that network transfers of a channel took, added up"),
+    metric!("nccl.channel.kernels", Counter, "{kernel}", OF_KERNEL,
+        Source::Channel(|c| Some(Value::Count(c.kernels))),
+        "Operations that a channel's kernel finished with a valid time"),
+    metric!("nccl.channel.kernel.time", Counter, "s", OF_KERNEL,
+        Source::Channel(|c| Some(Value::Sum(c.kernel_seconds))),
+        "Time of a channel's kernels by the GPU's timer, added up"),
+    metric!("nccl.proxy.operations", Counter, "{operation}", &[LANE],
+        Source::Proxy(|p| Some(Value::Count(p.operations))),
+        "ProxyOps that the proxy progress threads finished"),
+    metric!("nccl.proxy.busy.time", Counter, "s", &[LANE],
+        Source::Proxy(|p| Some(Value::Sum(p.busy))),
+        "Time in which a proxy progress thread had at least one ProxyOp open"),
+    metric!("nccl.events.started", Counter, "{event}", &[EVENT], Source::Events,
+        "Events that started"),
+    metric!("nccl.events.lost", Counter, "{event}", &[CAUSE, EVENT], Source::Lost,
+        "Events that are in no figure"),
+    metric!("ncclscope.export.lost", Counter, "{request}", &[CAUSE], Source::ExportsLost,
+        "Requests with metrics of a rank that did not reach the collector"),
+    metric!("ncclscope.series.dropped", Counter, "{series}", &[], Source::Limiter,
+        "Series over the cap that went into an overflow series, counted at each export"),
+];
+
+fn latency(link: &Link, mode: Mode) -> Option<Value> {
+    Some(Value::Sum(link.line(mode)?.latency_us? * 1e-6))
+}
+
+fn rate(link: &Link, mode: Mode) -> Option<Value> {
+    Some(Value::Sum(link.line(mode)?.rate_mb_s * 1e6))
+}
+
+fn r2(link: &Link, mode: Mode) -> Option<Value> {
+    Some(Value::Sum(link.line(mode)?.r2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::attributes::ATTRIBUTES;
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_well_formed() {
+        let mut names: Vec<_> = METRICS.iter().map(|metric| metric.name).collect();
+        let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._".contains(c);
+        assert!(names.iter().all(|name| name.starts_with("nccl") && name.chars().all(is_plain)));
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), METRICS.len());
+        assert!(METRICS.iter().any(|metric| metric.name == DROPPED));
+    }
+
+    #[test]
+    fn attributes_are_explained_and_in_use() {
+        let used = |name| METRICS.iter().any(|metric| metric.attributes.contains(&name));
+        for (name, _) in ATTRIBUTES {
+            assert!(used(*name) || *name == super::super::attributes::OVERFLOW, "{name}");
+        }
+        for name in METRICS.iter().flat_map(|metric| metric.attributes) {
+            assert!(ATTRIBUTES.iter().any(|(known, _)| known == name), "{name}");
+        }
+    }
+}

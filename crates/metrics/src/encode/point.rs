@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From a `Metrics` to points: what all encoders share.
+
+use super::attributes::{self, Attribute, Attributes, Builder, CAUSE, EVENT, LANE, Labels};
+use super::names::{METRICS, Metric, Source};
+use super::value::Value;
+use crate::window::{Link, LinkKey, Metrics};
+use std::collections::BTreeMap;
+
+/// A figure and what tells it apart.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Point {
+    /// Its attributes.
+    pub attributes: Attributes,
+    /// Its figure.
+    pub value: Value,
+}
+
+/// All points of a metric. No two have the same attributes.
+#[derive(Clone, Debug)]
+pub struct Family {
+    /// The metric.
+    pub metric: &'static Metric,
+    /// Its points, by attributes.
+    pub points: Vec<Point>,
+}
+
+/// The points of all metrics. Metrics without a point are left out.
+#[must_use]
+pub fn families(metrics: &Metrics, labels: Labels) -> Vec<Family> {
+    let links = links(metrics, labels);
+    let family = |metric: &'static Metric| {
+        let mut points = Points { metric, labels, points: BTreeMap::new() };
+        points.fill(metrics, &links);
+        let points = points.points.into_iter();
+        let points = points.map(|(attributes, value)| Point { attributes, value }).collect();
+        Family { metric, points }
+    };
+    METRICS.iter().map(family).filter(|family| !family.points.is_empty()).collect()
+}
+
+/// Links without the ranks that nobody asked for. A regression has to be merged before the line is
+/// drawn: lines of several links do not merge.
+fn links(metrics: &Metrics, labels: Labels) -> BTreeMap<LinkKey, Link> {
+    let mut merged: BTreeMap<LinkKey, Link> = BTreeMap::new();
+    for (key, link) in &metrics.links {
+        let mut key = key.clone();
+        if !labels.rank {
+            key.rank = -1;
+        }
+        if !labels.peer {
+            key.peer = -1;
+        }
+        merged.entry(key).or_default().merge(link);
+    }
+    merged
+}
+
+struct Points {
+    metric: &'static Metric,
+    labels: Labels,
+    points: BTreeMap<Attributes, Value>,
+}
+
+impl Points {
+    fn add(&mut self, mut attributes: Attributes, value: Option<Value>) {
+        let Some(value) = value else { return };
+        let (metric, labels) = (self.metric, self.labels);
+        attributes.retain(|(name, _)| metric.attributes.contains(name) && labels.has(name));
+        match self.points.get_mut(&attributes) {
+            Some(mine) => mine.merge(metric.kind, value),
+            None => {
+                self.points.insert(attributes, value);
+            }
+        }
+    }
+
+    fn fill(&mut self, metrics: &Metrics, links: &BTreeMap<LinkKey, Link>) {
+        let count = |count: &u64| Some(Value::Count(*count));
+        match self.metric.source {
+            Source::Operation(take) => metrics
+                .operations
+                .iter()
+                .for_each(|(key, of)| self.add(attributes::operation(key), take(of))),
+            Source::Link(take) => {
+                links.iter().for_each(|(key, of)| self.add(attributes::link(key), take(of)));
+            }
+            Source::LinkBy(name, parts) => {
+                for (key, of) in links {
+                    for (part, take) in parts {
+                        let mut attributes = attributes::link(key);
+                        attributes.push((name, Attribute::from(*part)));
+                        self.add(attributes, take(of));
+                    }
+                }
+            }
+            Source::Channel(take) => metrics
+                .channels
+                .iter()
+                .for_each(|(key, of)| self.add(attributes::channel(key), take(of))),
+            Source::Rank(take) => {
+                metrics.ranks.iter().for_each(|(key, of)| self.add(attributes::rank(key), take(of)))
+            }
+            Source::Proxy(take) => metrics.proxies.iter().for_each(|(&lane, of)| {
+                self.add(Builder::default().int(LANE, lane).0, take(of));
+            }),
+            Source::Events => metrics.events.iter().for_each(|(event, n)| {
+                self.add(Builder::default().str(EVENT, event).0, count(n));
+            }),
+            Source::Lost => metrics.lost.iter().for_each(|((cause, event), n)| {
+                self.add(Builder::default().str(CAUSE, cause).str(EVENT, event).0, count(n));
+            }),
+            Source::ExportsLost => metrics.exports_lost.iter().for_each(|(cause, n)| {
+                self.add(Builder::default().str(CAUSE, cause).0, count(n));
+            }),
+            Source::Limiter => {}
+        }
+    }
+}

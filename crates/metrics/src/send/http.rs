@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+//! OTLP over HTTP, as its specification has it (1.9, "OTLP/HTTP").
+
+use super::resolver::Here;
+use super::transport::{Answer, Transport};
+use std::time::Duration;
+use ureq::config::Config;
+use ureq::unversioned::transport::DefaultConnector;
+
+/// Bytes of an answer that are read.
+const ANSWER_BYTES: u64 = 64 << 10;
+
+/// Where requests go.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// The collector's URL, path included.
+    pub url: String,
+    /// Headers of each request.
+    pub headers: Vec<(String, String)>,
+}
+
+/// An HTTP client for a [`super::Sender`], for its builder to add to. It follows no redirect:
+/// headers are secrets, and meant for one place.
+#[must_use]
+pub fn client(
+    timeout: Duration,
+    user_agent: &str,
+) -> ureq::config::ConfigBuilder<ureq::typestate::AgentScope> {
+    ureq::Agent::config_builder()
+        .timeout_global(Some(timeout))
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .user_agent(user_agent)
+}
+
+/// Posts requests as they are; what `Content-Encoding` says of them is the caller's affair.
+#[derive(Debug)]
+pub struct Http {
+    target: Target,
+    config: Config,
+    agent: ureq::Agent,
+}
+
+impl Http {
+    /// The way to `target`, by what [`client`] built.
+    #[must_use]
+    pub fn new(target: Target, config: Config) -> Http {
+        Http { target, agent: agent(&config), config }
+    }
+}
+
+fn agent(config: &Config) -> ureq::Agent {
+    ureq::Agent::with_parts(config.clone(), DefaultConnector::default(), Here)
+}
+
+impl Transport for Http {
+    fn post(&self, request: &[u8]) -> Answer {
+        let mut post = self.agent.post(&self.target.url).content_type("application/x-protobuf");
+        for (name, value) in &self.target.headers {
+            post = post.header(name, value);
+        }
+        let mut answer = match post.send(request) {
+            Ok(answer) => answer,
+            // What the URL or the headers make impossible stays so.
+            Err(ureq::Error::BadUri(_)) => {
+                // The error has the whole URL, which may have a password in it.
+                return Answer::Refused("the URL cannot be used".into());
+            }
+            Err(error @ ureq::Error::Http(_)) => return Answer::Refused(error.to_string()),
+            Err(error) => return Answer::Later(None, error.to_string()),
+        };
+        let status = answer.status();
+        match status.as_u16() {
+            // Read to its end, the connection can be used again.
+            200..=299 => {
+                let body = answer.body_mut().with_config().limit(ANSWER_BYTES).read_to_vec();
+                Answer::Taken(body.unwrap_or_default())
+            }
+            300..=399 => Answer::Refused(format!("{status}: redirects are not followed")),
+            429 | 502 | 503 | 504 => {
+                let after = answer.headers().get("retry-after");
+                let seconds = after.and_then(|value| value.to_str().ok()?.trim().parse().ok());
+                Answer::Later(seconds.map(Duration::from_secs), status.to_string())
+            }
+            _ => Answer::Refused(status.to_string()),
+        }
+    }
+
+    /// A panic leaves the client's locks poisoned.
+    fn renew(&mut self) {
+        self.agent = agent(&self.config);
+    }
+}

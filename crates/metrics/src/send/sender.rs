@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Sends requests to a collector, behind a queue.
+
+Whoever measures hands over encoded requests and goes on; a collector that is slow, down or in error
+costs it nothing. The queue is bounded: when it is full the oldest request goes, and is counted. A
+request is tried again, with longer pauses, as long as the answer may change. The way to the
+collector is a [`Transport`]'s. A transport that panics costs its
+request, not the thread.
+*/
+
+#[cfg(test)]
+mod tests;
+
+use super::environment::shown;
+use super::pace::{LONGEST_ASKED, Pace, part_of};
+use super::transport::{Answer, Transport};
+use std::collections::{BTreeSet, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Requests that wait at most.
+const QUEUE: usize = 64;
+/// A pause once a thread waits for the queue to be empty, and what chance adds to it at most.
+const SHORT_PAUSE: Duration = Duration::from_millis(50);
+/// Reasons that are told apart until a request arrives.
+const REASONS: usize = 8;
+
+/// How long [`Sender::farewell`] waits at most: for a collector that answered the last time.
+const WELL_PATIENCE: Duration = Duration::from_secs(1);
+/// The same for one that was never asked.
+const NEW_PATIENCE: Duration = Duration::from_millis(500);
+/// The same for one that failed the last time, or owes an answer for [`WELL_PATIENCE`].
+const ILL_PATIENCE: Duration = Duration::from_millis(100);
+
+/// Requests that did not arrive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// The queue was full, or the request was larger than the queue may be.
+    pub dropped: u64,
+    /// The collector refused them or a part of them for good, or they could not be sent.
+    pub refused: u64,
+}
+
+/// Hands requests to the sending thread. Clones share one queue.
+#[derive(Clone, Debug)]
+pub struct Sender(Arc<Shared>);
+
+struct Shared {
+    queue_bytes: usize,
+    tell: Box<dyn Fn(&str) + Send + Sync>,
+    state: Mutex<State>,
+    changed: Condvar,
+    dropped: AtomicU64,
+    refused: AtomicU64,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("state", &self.state).finish_non_exhaustive()
+    }
+}
+
+/// A request, and what nobody learns if it does not arrive.
+#[derive(Debug)]
+struct Request {
+    body: Vec<u8>,
+    tells: Lost,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: VecDeque<Request>,
+    bytes: usize,
+    /// Since when the thread has one in its hands.
+    sending: Option<Instant>,
+    /// A thread waits for the queue to be empty: no more long pauses.
+    hurry: bool,
+    /// Goes up to end the pause that is under way.
+    wakes: u64,
+    health: Health,
+    /// Tries that failed.
+    failures: u64,
+}
+
+/// What the last try says of the collector.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Health {
+    /// There was none.
+    #[default]
+    New,
+    /// It answered.
+    Well,
+    /// It did not, or asked for patience.
+    Ill,
+}
+
+impl Sender {
+    /// A sender, and what its thread runs, for ever. Requests of `queue_bytes` in all wait at most.
+    /// `tell` hears why it goes wrong, each reason once until a request arrives again.
+    pub fn over(
+        mut transport: impl Transport,
+        queue_bytes: usize,
+        tell: impl Fn(&str) + Send + Sync + 'static,
+    ) -> (Sender, impl FnOnce() + Send + 'static) {
+        let shared = Arc::new(Shared {
+            queue_bytes,
+            tell: Box::new(tell),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            dropped: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+        });
+        let body = Arc::clone(&shared);
+        (Sender(shared), move || body.run(&mut transport))
+    }
+
+    /// Takes a request; never waits for the network.
+    pub fn send(&self, request: Vec<u8>) {
+        self.send_what_tells(request, Lost::default());
+    }
+
+    /// The same for a request that is the only one to tell of `tells`: if it does not arrive,
+    /// [`Sender::lost`] has them once more.
+    pub fn send_what_tells(&self, body: Vec<u8>, tells: Lost) {
+        let request = Request { body, tells };
+        let size = request.body.len();
+        if size > self.0.queue_bytes {
+            self.0.count_dropped(&request);
+            let most = self.0.queue_bytes;
+            (self.0.tell)(&format!("a request of {size} bytes is given up: {most} is the most"));
+            return;
+        }
+        let mut state = self.0.lock();
+        state.bytes += size;
+        state.waiting.push_back(request);
+        while state.waiting.len() > QUEUE || state.bytes > self.0.queue_bytes {
+            let Some(oldest) = state.waiting.pop_front() else { break };
+            state.bytes -= oldest.body.len();
+            self.0.count_dropped(&oldest);
+        }
+        drop(state);
+        self.0.changed.notify_all();
+    }
+
+    /// What did not arrive so far, as a running total. What was told by requests that did not
+    /// arrive either is in it again.
+    #[must_use]
+    pub fn lost(&self) -> Lost {
+        Lost {
+            dropped: self.0.dropped.load(Ordering::Relaxed),
+            refused: self.0.refused.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Waits until everything is sent, or for `patience`; pauses are cut short. Returns how many
+    /// requests are left.
+    pub fn flush(&self, patience: Duration) -> usize {
+        let mut state = self.0.lock();
+        state.hurry = true;
+        state.wakes += 1;
+        let mut state = self.0.wait(state, patience, State::has_sent_all);
+        state.hurry = false;
+        state.left()
+    }
+
+    /// The end of the process: what waits is tried at once, and once. Returns how many requests are
+    /// left, as soon as everything is sent or a try fails; after half a second at the latest, or a
+    /// second where the collector answered the last time. One that failed the last time has a tenth
+    /// of a second, which is enough for it to refuse again.
+    pub fn farewell(&self) -> usize {
+        let mut state = self.0.lock();
+        let owes = state.sending.is_some_and(|since| since.elapsed() >= WELL_PATIENCE);
+        let patience = match state.health {
+            _ if owes => ILL_PATIENCE,
+            Health::New => NEW_PATIENCE,
+            Health::Well => WELL_PATIENCE,
+            Health::Ill => ILL_PATIENCE,
+        };
+        state.wakes += 1;
+        let failures = state.failures;
+        let is_over = |state: &State| state.has_sent_all() || state.failures != failures;
+        self.0.wait(state, patience, is_over).left()
+    }
+}
+
+impl State {
+    fn has_sent_all(&self) -> bool {
+        self.left() == 0
+    }
+
+    fn left(&self) -> usize {
+        self.waiting.len() + usize::from(self.sending.is_some())
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until it is over, for `patience` at most.
+    fn wait<'a>(
+        &'a self,
+        state: MutexGuard<'a, State>,
+        patience: Duration,
+        is_over: impl Fn(&State) -> bool,
+    ) -> MutexGuard<'a, State> {
+        self.changed.notify_all();
+        let waited = self.changed.wait_timeout_while(state, patience, |state| !is_over(state));
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    fn run(&self, transport: &mut impl Transport) {
+        let (mut pace, mut told) = (Pace::new(), BTreeSet::new());
+        loop {
+            let (request, wakes) = self.take();
+            let posted = catch_unwind(AssertUnwindSafe(|| transport.post(&request.body)));
+            let pause = match posted {
+                Ok(Answer::Taken(_)) => {
+                    (pace, told) = (Pace::new(), BTreeSet::new());
+                    None
+                }
+                Ok(Answer::Remarked(rejected, why)) => {
+                    // What the rest of it tells has arrived.
+                    let lost = Lost { dropped: 0, refused: u64::from(rejected > 0) };
+                    self.count(lost, Lost::default());
+                    pace = Pace::new();
+                    self.tell_once(&mut told, why);
+                    None
+                }
+                Ok(Answer::Refused(why)) => {
+                    self.count(Lost { dropped: 0, refused: 1 }, request.tells);
+                    self.tell_once(&mut told, why);
+                    None
+                }
+                Ok(Answer::Later(asked, why)) => {
+                    self.tell_once(&mut told, why);
+                    if let Some(asked) = asked.filter(|&asked| asked > LONGEST_ASKED) {
+                        let seconds = (asked.as_secs(), LONGEST_ASKED.as_secs());
+                        self.tell_once(&mut told, too_long(seconds));
+                    }
+                    self.put_back(request);
+                    Some(pace.next(asked))
+                }
+                Err(_) => {
+                    transport.renew();
+                    self.count(Lost { dropped: 0, refused: 1 }, request.tells);
+                    self.tell_once(&mut told, "the sending of a request panicked".into());
+                    Some(pace.next(None))
+                }
+            };
+            self.note(pause.is_some());
+            pause.into_iter().for_each(|pause| self.rest(pause, wakes));
+        }
+    }
+
+    /// The thread has no request in its hands any more.
+    fn note(&self, has_failed: bool) {
+        let mut state = self.lock();
+        state.sending = None;
+        state.health = if has_failed { Health::Ill } else { Health::Well };
+        state.failures += u64::from(has_failed);
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    fn count_dropped(&self, request: &Request) {
+        self.count(Lost { dropped: 1, refused: 0 }, request.tells);
+    }
+
+    fn count(&self, lost: Lost, untold: Lost) {
+        self.dropped.fetch_add(lost.dropped + untold.dropped, Ordering::Relaxed);
+        self.refused.fetch_add(lost.refused + untold.refused, Ordering::Relaxed);
+    }
+
+    fn tell_once(&self, told: &mut BTreeSet<String>, why: String) {
+        if told.len() < REASONS && !told.contains(&why) {
+            (self.tell)(&shown(&why));
+            told.insert(why);
+        }
+    }
+
+    /// Waits for a request. Also returns how often pauses were ended until now.
+    fn take(&self) -> (Request, u64) {
+        let mut state = self.lock();
+        loop {
+            if let Some(request) = state.waiting.pop_front() {
+                state.bytes -= request.body.len();
+                state.sending = Some(Instant::now());
+                return (request, state.wakes);
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The request comes first again, unless the queue is full of newer ones.
+    fn put_back(&self, request: Request) {
+        let mut state = self.lock();
+        let size = request.body.len();
+        if state.waiting.len() < QUEUE && state.bytes + size <= self.queue_bytes {
+            state.bytes += size;
+            state.waiting.push_front(request);
+        } else {
+            self.count_dropped(&request);
+        }
+    }
+
+    /// Waits before the next try. A wake since the last one began ends it.
+    fn rest(&self, pause: Duration, wakes: u64) {
+        let state = self.lock();
+        let pause = if state.hurry { SHORT_PAUSE + part_of(SHORT_PAUSE) } else { pause };
+        drop(self.wait(state, pause, |state| state.wakes != wakes));
+    }
+}
+
+fn too_long((asked, most): (u64, u64)) -> String {
+    format!("the collector asks for a pause of {asked} s: it gets about {most} s")
+}

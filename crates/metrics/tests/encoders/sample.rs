@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Metrics of which every figure is known.
+
+use ncclscope_metrics::{
+    Channel, ChannelKey, CommKey, Link, LinkKey, Metrics, OperationKey, Operations, Proxy, Rank,
+    RankKey, Waits,
+};
+use ncclscope_operations::{Histogram, Timing};
+
+pub(crate) const MIB: u64 = 1 << 20;
+
+pub(crate) fn comm() -> CommKey {
+    CommKey { hash: 0xabc, name: "tp \"0\"\\\n".into(), ranks: 4, nodes: 2 }
+}
+
+pub(crate) fn histogram(values: &[f64]) -> Histogram {
+    let mut histogram = Histogram::default();
+    values.iter().for_each(|value| histogram.add(*value));
+    histogram
+}
+
+/// 4 MiB AllReduces of a rank, timed by its kernels.
+pub(crate) fn all_reduce(rank: i32) -> (OperationKey, Operations) {
+    let key = OperationKey {
+        comm: comm(),
+        rank,
+        func: "AllReduce".into(),
+        is_p2p: false,
+        algo: "RING".into(),
+        proto: "SIMPLE".into(),
+        channels: 2,
+        size_class: 22,
+        timing: Timing::Kernel,
+        network: true,
+    };
+    let of = Operations {
+        count: 3,
+        bytes: 12 * MIB,
+        duration: histogram(&[0.001, 0.002, 0.004]),
+        bus_bandwidth: histogram(&[1.5e9, 3e9, 6e9]),
+        algo_bandwidth: histogram(&[1e9, 2e9, 4e9]),
+        transfers: 24,
+        transfer_bytes: 18 * MIB,
+        transfer_seconds: 0.5,
+    };
+    (key, of)
+}
+
+/// Sends of 512 B of which only the enqueueing was seen.
+fn send(rank: i32) -> (OperationKey, Operations) {
+    let (key, _) = all_reduce(rank);
+    let key = OperationKey {
+        func: "Send".into(),
+        is_p2p: true,
+        algo: "".into(),
+        proto: "".into(),
+        channels: 0,
+        size_class: 9,
+        timing: Timing::Enqueue,
+        network: false,
+        ..key
+    };
+    let of = Operations {
+        count: 2,
+        bytes: 1024,
+        duration: histogram(&[0.0, 1e-6]),
+        ..Operations::default()
+    };
+    (key, of)
+}
+
+/// A link over which a transfer takes `latency_us` and 1 us for each 1000 bytes.
+fn link(latency_us: f64) -> Link {
+    let mut link = Link {
+        transfers: 4,
+        bytes: 10_000,
+        size: histogram(&[1000.0, 2000.0, 3000.0, 4000.0]),
+        waits: Waits { gpu: 0.25, peer: 0.5, network: 1.0, flush: 2.0 },
+        ..Link::default()
+    };
+    for bytes in [1000, 2000, 3000, 4000] {
+        let us = latency_us + f64::from(bytes) / 1000.0;
+        link.seconds.add(us / 1e6);
+        link.fit.add(f64::from(bytes), us);
+        link.add_least(bytes, us);
+    }
+    link
+}
+
+fn channel(is_send: bool) -> Channel {
+    Channel {
+        transfers: 4,
+        bytes: 10_000,
+        seconds: 0.125,
+        kernels: if is_send { 3 } else { 0 },
+        kernel_seconds: if is_send { 0.007 } else { 0.0 },
+    }
+}
+
+/// Two ranks of one process, each with a link to two peers.
+pub(crate) fn metrics() -> Metrics {
+    let mut metrics = Metrics::default();
+    for rank in [0, 1] {
+        metrics.operations.extend([all_reduce(rank), send(rank)]);
+        for (peer, latency_us) in [(2, 10.0), (3, 30.0)] {
+            let key = LinkKey { comm: comm(), rank, peer, is_send: true };
+            metrics.links.insert(key, link(latency_us));
+        }
+        for (number, is_send) in [(0, true), (0, false), (1, true)] {
+            let key = ChannelKey { comm: comm(), rank, channel: number, is_send };
+            metrics.channels.insert(key, channel(is_send));
+        }
+        let rank_of =
+            Rank { gap: histogram(&[0.0, 0.01]), in_flight: 2, oldest: f64::from(rank) + 0.5 };
+        metrics.ranks.insert(RankKey { comm: comm(), rank }, rank_of);
+    }
+    metrics.proxies.insert(3, Proxy { operations: 6, busy: 0.75 });
+    metrics.lost.insert(("lane_full", "ProxyStep"), 5);
+    metrics.lost.insert(("unknown", ""), 1);
+    metrics.exports_lost.extend([("queue_full", 2), ("refused", 0)]);
+    metrics.events.insert("ProxyStep", 100);
+    metrics
+}

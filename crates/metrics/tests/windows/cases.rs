@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What one operation, link or loss comes to.
+
+use super::{SECOND, collector, measured, near, recording, windows};
+use ncclscope_metrics::{Collector, Metrics, Mode};
+use ncclscope_operations::Timing;
+use ncclscope_operations::stats::to_f64;
+use ncclscope_trace::record::{ApiCall, Coll, ProxyOp, STEP_SHIFT, step_flags};
+use ncclscope_trace::{Detail, EventKind, Handle, Record, Start, State, Step, TickMap};
+use scripts::{API, Call, Fault, PROXY, Process};
+use std::collections::BTreeMap;
+
+#[test]
+fn one_all_reduce_is_measured_whole() {
+    let mut process = Process::new(0, 2);
+    process.collective(Call::ALL_REDUCE);
+    let metrics = measured(&process, &[]);
+    let (key, sums) = metrics.operations.iter().next().unwrap();
+    assert_eq!((key.comm.hash, &*key.comm.name, key.comm.ranks), (0x1f2e_3d4c, "world", 2));
+    assert_eq!((key.rank, &*key.func, &*key.algo, &*key.proto), (0, "AllReduce", "RING", "SIMPLE"));
+    assert_eq!((key.is_p2p, key.channels, key.size_class), (false, 2, 22));
+    assert_eq!((key.timing, key.network), (Timing::Kernel, true));
+    assert_eq!((sums.count, sums.bytes), (1, 4 << 20));
+    // Two channels' sends of four steps.
+    assert_eq!((sums.transfers, sums.transfer_bytes), (8, 8 * (512 << 10)));
+    let link = metrics.links.iter().find(|(key, _)| key.is_send).unwrap().1;
+    assert!(near(sums.transfer_seconds, link.seconds.sum));
+    let algo = sums.algo_bandwidth.max().unwrap();
+    assert!(near(algo, to_f64(4 << 20) / sums.duration.sum));
+    // Of two ranks: the same.
+    assert_eq!(sums.bus_bandwidth.max(), Some(algo));
+    assert!(metrics.proxies[&1].busy > link.seconds.max().unwrap());
+    assert_eq!(metrics.lost, BTreeMap::new());
+}
+
+#[test]
+fn cuda_events_time_an_operation_once_a_launch_was_measured() {
+    let mut process = Process::new(0, 2);
+    let func = process.string("AllReduce");
+    for ns in [100_000, 200_000] {
+        let graph = Detail::GroupApi { graph: false, depth: 1 };
+        let group = process.start(API, Handle::NULL, graph);
+        let api = ApiCall { func, ..ApiCall::default() };
+        let api = process.start(API, group, Detail::CollApi(api));
+        let launch = process.start(API, group, Detail::KernelLaunch { stream: 7 });
+        let coll = process.start(API, api, Detail::Coll(Coll { func, ..Coll::default() }));
+        [launch, coll, api, group].into_iter().for_each(|event| process.stop(API, event));
+        process.state(PROXY, launch, State::CUDA_EVENT, ns);
+        process.now += 5 * SECOND;
+    }
+    // The other lane is read first: the first launch is measured before it is known.
+    let metrics = measured(&process, &[SECOND]);
+    let timed = |timing| {
+        let mut rows = metrics.operations.iter().filter(move |(key, _)| key.timing == timing);
+        rows.next().map(|(_, sums)| (sums.count, sums.duration.sum))
+    };
+    assert_eq!(timed(Timing::Event), Some((1, 0.0002)), "{:?}", metrics.operations);
+    assert_eq!(timed(Timing::Enqueue).map(|(count, _)| count), Some(1));
+}
+
+#[test]
+fn a_stuck_operation_is_in_flight_and_holds_up_no_other() {
+    let mut process = Process::new(0, 2);
+    let mut rounds = Vec::new();
+    let stuck_at = process.now;
+    for call in 0..6u8 {
+        let fault = if call == 1 { Fault::Hang } else { Fault::None };
+        process.collective(Call { fault, ..Call::ALL_REDUCE });
+        rounds.push(process.now);
+        process.now += 5 * SECOND;
+    }
+    let windows = windows(&recording(&process), &rounds);
+    let counts = windows.iter().map(|w| w.operations.values().map(|sums| sums.count).sum::<u64>());
+    // Each settles in the window after its own, the last ones at the end.
+    assert_eq!(counts.collect::<Vec<_>>(), [0, 1, 0, 1, 1, 1, 1]);
+    let state = |at: usize| windows[at].ranks.values().next().map(|r| (r.in_flight, r.oldest));
+    assert_eq!(state(0), None);
+    assert_eq!(state(1).unwrap().0, 1);
+    let (in_flight, oldest) = state(5).unwrap();
+    let age = to_f64(rounds[5] - stuck_at) / 1e9;
+    assert!(in_flight == 1 && oldest > 19.0 && oldest < age, "{oldest} s");
+}
+
+#[test]
+fn a_child_that_starts_late_belongs_to_its_operation() {
+    let mut process = Process::new(0, 2);
+    let func = process.string("AllReduce");
+    let coll = Coll { func, channels: 1, ..Coll::default() };
+    let enqueued = process.start(API, Handle::NULL, Detail::Coll(coll));
+    process.stop(API, enqueued);
+    let mut rounds = vec![process.now];
+    process.now += SECOND;
+    let kernel = Detail::KernelCh { channel: 0, ptimer: 500 };
+    let kernel = process.start(PROXY, enqueued, kernel);
+    rounds.push(process.now);
+    process.now += SECOND;
+    rounds.push(process.now);
+    process.state(PROXY, kernel, State::KERNEL_CH_STOP, 1_000_000_500);
+    process.stop(PROXY, kernel);
+    let windows = windows(&recording(&process), &rounds);
+    assert_eq!(windows.iter().map(|w| w.operations.len()).collect::<Vec<_>>(), [0, 0, 0, 1]);
+    let (key, sums) = windows[3].operations.iter().next().unwrap();
+    assert_eq!((key.timing, key.network, sums.duration.sum), (Timing::Kernel, false, 1.0));
+}
+
+/// The same records, lane by lane, in both orders of two lanes.
+fn in_both_orders(lanes: [Vec<Record>; 2]) -> [Metrics; 2] {
+    [[0, 1], [1, 0]].map(|order| {
+        let mut collector = Collector::default();
+        for lane in order {
+            lanes[lane].iter().for_each(|record| collector.record(lane, record));
+        }
+        collector.finish(50_000, &TickMap::new(vec![], 1_000_000_000))
+    })
+}
+
+fn start(ticks: u64, handle: Handle, parent: Handle, detail: Detail) -> Record {
+    Record::Start(Start { ticks, comm: 0, handle, parent, detail })
+}
+
+/// A Coll of one channel, with its handle.
+fn coll(ticks: u64, number: u64) -> (Handle, Record) {
+    let handle = Handle::value(7, EventKind::Coll, 0, number);
+    let coll = Coll { channels: 1, ..Coll::default() };
+    (handle, start(ticks, handle, Handle::NULL, Detail::Coll(coll)))
+}
+
+#[test]
+fn ends_on_other_lanes_are_joined_in_any_order() {
+    let (handle, begin) = coll(1_000, 1);
+    let kernel = Handle::value(7, EventKind::KernelCh, 0, 2);
+    let op = Handle::slot_op(7, 0, 3, 0);
+    let detail = Detail::ProxyOp(ProxyOp { is_send: true, ..ProxyOp::default() });
+    let starts = vec![
+        begin,
+        start(1_500, kernel, handle, Detail::KernelCh { channel: 0, ptimer: 5_000 }),
+        start(2_000, op, handle, detail),
+    ];
+    let state = State::KERNEL_CH_STOP;
+    let ends = vec![
+        Record::Stop { ticks: 1_100, handle },
+        // NCCL stops it again: the first stop counts.
+        Record::Stop { ticks: 9_900, handle: op },
+        Record::Stop { ticks: 9_000, handle: op },
+        Record::State { ticks: 8_000, handle: kernel, state, small: 0, arg: 7_000 },
+        Record::Stop { ticks: 8_100, handle: kernel },
+        Record::State { ticks: 8_200, handle: kernel, state, small: 0, arg: 7_000 },
+    ];
+    for metrics in in_both_orders([starts, ends]) {
+        let (key, sums) = metrics.operations.iter().next().unwrap();
+        assert_eq!((key.timing, key.network, sums.count), (Timing::Kernel, true, 1));
+        assert!(near(sums.duration.sum, 2e-6), "{sums:?}");
+        let channel = metrics.channels.values().next().unwrap();
+        assert!(channel.kernels == 1 && near(channel.kernel_seconds, 2e-6), "{channel:?}");
+        assert_eq!(metrics.proxies[&0].operations, 1);
+    }
+}
+
+#[test]
+fn the_earlier_of_two_stops_is_the_operations() {
+    let (handle, begin) = coll(1_000, 1);
+    let stops = [1_400, 1_200, 1_300].map(|ticks| Record::Stop { ticks, handle });
+    for metrics in in_both_orders([vec![begin], stops.to_vec()]) {
+        let sums = metrics.operations.values().next().unwrap();
+        assert!(near(sums.duration.sum, 2e-7), "{sums:?}");
+    }
+}
+
+#[test]
+fn after_a_kernel_was_seen_a_missing_one_is_outstanding() {
+    let (first, begin) = coll(1_000, 1);
+    let (second, next) = coll(2_000, 2);
+    let kernel = Handle::value(7, EventKind::KernelCh, 1, 3);
+    let proxy = vec![
+        start(1_500, kernel, first, Detail::KernelCh { channel: 0, ptimer: 5 }),
+        Record::Stop { ticks: 1_600, handle: kernel },
+    ];
+    let stop = |ticks, handle| Record::Stop { ticks, handle };
+    let api = vec![begin, stop(1_100, first), next, stop(2_100, second)];
+    for metrics in in_both_orders([api, proxy]) {
+        let ranks = metrics.ranks.values().next().unwrap();
+        assert_eq!((ranks.in_flight, metrics.operations.len()), (1, 1));
+        assert!(near(ranks.oldest, 48e-6), "{ranks:?}");
+    }
+}
+
+/// Windows with the timing of what settled in them.
+fn timings(windows: &[Metrics]) -> Vec<Option<Timing>> {
+    windows.iter().map(|w| w.operations.keys().map(|key| key.timing).next()).collect()
+}
+
+#[test]
+fn without_any_child_it_is_over_after_a_while() {
+    let mut process = Process::new(0, 2);
+    process.comm.api_version = 3;
+    process.collective(Call { fault: Fault::Local, ..Call::ALL_REDUCE });
+    let rounds = [0, SECOND, 3 * SECOND].map(|after| process.now + after);
+    let windows = windows(&recording(&process), &rounds);
+    assert_eq!(timings(&windows), [None, None, Some(Timing::Enqueue), None]);
+    assert!(windows.iter().all(|w| w.ranks.is_empty()), "not in flight");
+}
+
+#[test]
+fn a_kernel_that_is_reported_late_is_waited_for() {
+    let mut process = Process::new(0, 2);
+    let call = Call { channels: 1, ..Call::ALL_REDUCE };
+    process.collective(Call { fault: Fault::NoKernel, ..call });
+    let coll = recording(&process);
+    let starts = coll.records(API).filter_map(|record| match record {
+        Record::Start(start) if start.handle.kind() == EventKind::Coll => Some(start.handle),
+        _ => None,
+    });
+    let coll = starts.last().unwrap();
+    let mut rounds = [0, 1, 4].map(|after| process.now + after * SECOND).to_vec();
+    process.now += 5 * SECOND;
+    let kernel = process.start(PROXY, coll, Detail::KernelCh { channel: 0, ptimer: 9 });
+    process.state(PROXY, kernel, State::KERNEL_CH_STOP, 1_009);
+    process.stop(PROXY, kernel);
+    rounds.extend([0, 1].map(|after| process.now + after * SECOND));
+    let windows = windows(&recording(&process), &rounds);
+    let kernel = Some(Timing::Kernel);
+    assert_eq!(timings(&windows), [None, None, None, None, kernel, None]);
+}
+
+#[test]
+fn what_misses_its_operation_is_counted_in_the_end() {
+    let mut process = Process::new(0, 2);
+    let lost = Handle::value(7, EventKind::Coll, 0, 99);
+    let kernel = process.start(PROXY, lost, Detail::KernelCh { channel: 0, ptimer: 500 });
+    process.stop(PROXY, kernel);
+    process.stop(PROXY, lost);
+    process.step(PROXY, &Step { ticks: process.now, ..Step::default() });
+    let rounds: Vec<u64> = (1..8).map(|at| process.now + at * SECOND).collect();
+    let metrics = measured(&process, &rounds);
+    let kinds = ["Coll", "KernelCh", "ProxyStep"].map(|kind| metrics.lost[&("unmatched", kind)]);
+    assert_eq!((kinds, metrics.lost.len()), ([1; 3], 3));
+}
+
+#[test]
+fn rate_and_latency_of_a_link_are_recovered() {
+    let mut process = Process::new(0, 2);
+    // 12.5 GB/s, and 18 us; now and then a transfer is late.
+    for step in 0..2_000u32 {
+        let op = ProxyOp { peer: 1, is_send: true, ..ProxyOp::default() };
+        let op = process.start(PROXY, Handle::NULL, Detail::ProxyOp(op));
+        let size = (step % 16 + 1) * 65_536;
+        let late = if step % 10 == 0 { 30_000 } else { 0 };
+        let network = 18_000 + u64::from(size) * 2 / 25 + late;
+        let flags =
+            step_flags::IS_SEND | step_flags::STOPPED | step_flags::THIRD | step_flags::SIZED;
+        let (ticks, op_ref) = (process.now, op.op_ref());
+        let end = network >> STEP_SHIFT;
+        process.step(PROXY, &Step { ticks, flags, size, op_ref, end, ..Step::default() });
+        process.stop(PROXY, op);
+    }
+    let metrics = measured(&process, &[process.now / 3, process.now / 2]);
+    let line = metrics.links.values().next().unwrap().line(Mode::Min).unwrap();
+    assert!((line.rate_mb_s / 12_500.0 - 1.0).abs() < 0.01, "{line:?}");
+    assert!((line.latency_us.unwrap() / 18.0 - 1.0).abs() < 0.01 && line.r2 > 0.99, "{line:?}");
+    // On the average a transfer is 3 us later.
+    let line = metrics.links.values().next().unwrap().line(Mode::Avg).unwrap();
+    assert!((line.latency_us.unwrap() / 21.0 - 1.0).abs() < 0.05, "{line:?}");
+}
+
+#[test]
+fn a_million_starts_that_never_stop_are_bounded() {
+    const STARTS: u64 = 1_000_000;
+    let mut collector = Collector::default();
+    let clock = TickMap::new(vec![], 1_000_000_000);
+    let mut total = Metrics::default();
+    for number in 0..STARTS {
+        let is_op = number % 3 == 0;
+        let detail = if is_op {
+            Detail::ProxyOp(ProxyOp { peer: 1, ..ProxyOp::default() })
+        } else {
+            Detail::Coll(Coll { channels: 1, ..Coll::default() })
+        };
+        let handle = Handle::value(7, detail.kind(), 0, number << 3);
+        let parent = if is_op { Handle(number << 20 | 1) } else { Handle::NULL };
+        let start = Start { ticks: number * 100, comm: 0, handle, parent, detail };
+        collector.record(0, &Record::Start(start));
+        if number % 100_000 == 0 {
+            total.merge(&collector.close(number * 100, &clock));
+        }
+    }
+    total.merge(&collector.finish(STARTS * 100, &clock));
+    let in_flight: u64 = total.ranks.values().map(|rank| rank.in_flight).sum();
+    assert!(in_flight <= 1 << 16, "{in_flight}");
+    let overflowed: u64 = total.lost.values().sum();
+    assert!(overflowed > STARTS - (1 << 17), "{overflowed}");
+    assert_eq!(total.events.values().sum::<u64>(), STARTS);
+}
+
+#[test]
+fn the_children_of_one_parent_are_bounded() {
+    const STARTS: u64 = 300_000;
+    let mut collector = Collector::default();
+    let (parent, begin) = coll(1_000, 1);
+    collector.record(0, &begin);
+    for number in 0..STARTS {
+        let kernel = Handle::value(7, EventKind::KernelCh, 1, number);
+        let detail = Detail::KernelCh { channel: 0, ptimer: 5 };
+        collector.record(1, &start(2_000, kernel, parent, detail));
+    }
+    let window = collector.finish(50_000, &TickMap::new(vec![], 1_000_000_000));
+    let overflowed = window.lost[&("overflow", "KernelCh")];
+    assert!(overflowed > STARTS / 2 && overflowed < STARTS, "{overflowed}");
+    assert_eq!(window.lost[&("overflow", "Coll")], 1);
+}
+
+#[test]
+fn two_devices_of_one_process_are_two_ranks() {
+    let mut process = Process::new(0, 2);
+    process.collective(Call::ALL_REDUCE);
+    let first = recording(&process);
+    let (mut collector, clock) = (collector(&first), first.tick_map());
+    let mut other = first.comms()[0].clone();
+    (other.index, other.rank) = (1, 1);
+    collector.comm(&other);
+    for lane in [API, PROXY] {
+        for record in first.records(lane) {
+            collector.record(lane, &record);
+            // The same again, with handles and a communicator of its own.
+            let move_to =
+                |handle: Handle| if handle.is_null() { handle } else { Handle(handle.0 ^ 1 << 40) };
+            collector.record(
+                lane + 4,
+                &match record {
+                    Record::Start(mut start) => {
+                        (start.comm, start.handle, start.parent) =
+                            (1, move_to(start.handle), move_to(start.parent));
+                        if let Detail::ProxyOp(op) = &mut start.detail {
+                            op.rank = 1;
+                        }
+                        Record::Start(start)
+                    }
+                    Record::Stop { ticks, handle } => {
+                        Record::Stop { ticks, handle: move_to(handle) }
+                    }
+                    Record::State { ticks, handle, state, small, arg } => {
+                        Record::State { ticks, handle: move_to(handle), state, small, arg }
+                    }
+                    Record::Step(mut step) => {
+                        step.op_ref = (Handle(u64::from(step.op_ref) << 3 ^ 1 << 40)).op_ref();
+                        Record::Step(step)
+                    }
+                    other => other,
+                },
+            );
+        }
+    }
+    let metrics = collector.finish(first.last_ticks(), &clock);
+    let ranks: Vec<i32> = metrics.operations.keys().map(|key| key.rank).collect();
+    assert_eq!(ranks, [0, 1]);
+    let sums: Vec<_> = metrics.operations.values().collect();
+    assert_eq!(sums[0], sums[1]);
+    assert_eq!((metrics.links.len(), metrics.channels.len()), (4, 8));
+}
+
+#[test]
+fn running_totals_of_losses_become_differences() {
+    let mut collector = Collector::default();
+    let clock = TickMap::new(vec![], 1_000_000_000);
+    collector.lost("lane_full", "ProxyStep", 5);
+    collector.lost("no_lane", "", 0);
+    let key = ("lane_full", "ProxyStep");
+    assert_eq!(collector.close(1, &clock).lost, BTreeMap::from([(key, 5)]));
+    collector.lost("lane_full", "ProxyStep", 5);
+    assert_eq!(collector.close(2, &clock).lost, BTreeMap::new());
+    collector.lost("lane_full", "ProxyStep", 9);
+    assert_eq!(collector.close(3, &clock).lost, BTreeMap::from([(key, 4)]));
+}
