@@ -17,7 +17,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "ncclscope-cli",
         &[
-            "ncclscope-export",
+            "ncclscope-views",
             "ncclscope-diagnose",
             "ncclscope-kineto",
             "ncclscope-metrics",
@@ -34,7 +34,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "ncclscope-runtime",
         &["ncclscope-recorder", "ncclscope-metrics", "ncclscope-operations", "ncclscope-trace"],
     ),
-    ("ncclscope-export", &["ncclscope-metrics", "ncclscope-operations", "ncclscope-trace"]),
+    ("ncclscope-views", &["ncclscope-metrics", "ncclscope-operations", "ncclscope-trace"]),
     ("ncclscope-kineto", &["ncclscope-operations", "ncclscope-trace"]),
     ("ncclscope-simulate", &["ncclscope-trace"]),
     ("ncclscope-diagnose", &["ncclscope-operations", "ncclscope-trace"]),

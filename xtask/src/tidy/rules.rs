@@ -27,7 +27,7 @@ const FORBID_UNSAFE: &[&str] = &[
     "crates/metrics/",
     "crates/operations/",
     "crates/report/",
-    "crates/export/",
+    "crates/views/",
     "crates/kineto/",
     "crates/diagnose/",
     "crates/stragglers/",
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn unsafe_only_where_listed() {
         let code = "// unsafe\nlet s = \"unsafe\";\nunsafe_op();\nunsafe { f() }";
-        assert_eq!(lines("crates/export/src/a.rs", code), [4]);
+        assert_eq!(lines("crates/views/src/a.rs", code), [4]);
         assert_eq!(lines("crates/runtime/src/drain.rs", code), [4]);
         assert_eq!(lines("crates/runtime/src/sys/mod.rs", code), NO_LINES);
         assert_eq!(lines("crates/runtime/src/sys.rs", code), NO_LINES);

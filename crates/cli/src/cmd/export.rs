@@ -4,8 +4,8 @@
 use crate::args::{Export as Args, TraceFormat};
 use crate::failure::{Failure, tell};
 use crate::input::Input;
-use ncclscope_export::pftrace::{Exporter, Written};
-use ncclscope_export::{archive, chrome, pftrace};
+use ncclscope_views::pftrace::{Exporter, Written};
+use ncclscope_views::{archive, chrome, pftrace};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;

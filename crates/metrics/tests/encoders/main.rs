@@ -21,6 +21,6 @@ fn metrics_md_is_up_to_date() {
     assert_eq!(
         page,
         ncclscope_metrics::encode::docs::markdown(),
-        "run: cargo run -p ncclscope-export --example metrics-docs > docs/metrics.md"
+        "run: cargo run -p ncclscope-metrics --example metrics-docs > docs/metrics.md"
     );
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How fast and how large: makes the recordings of a job of pairs of ranks and exports them.
 //!
-//! `cargo run --release -p ncclscope-export --example trace-speed [EVENTS [DIR]]`
+//! `cargo run --release -p ncclscope-views --example trace-speed [EVENTS [DIR]]`
 
-use ncclscope_export::{chrome, pftrace};
 use ncclscope_trace::Recording;
+use ncclscope_views::{chrome, pftrace};
 use scripts::{Call, Process};
 use std::error::Error;
 use std::fs::File;

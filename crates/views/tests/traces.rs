@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Simulated runs as traces. The pftrace is read with the official schema by the CLI's tests.
 
-use ncclscope_export::flows::StepArrows;
-use ncclscope_export::{chrome, pftrace};
 use ncclscope_report::ReportBuilder;
 use ncclscope_trace::layout::Header;
 use ncclscope_trace::record::schema;
 use ncclscope_trace::{Comm, Definition, EventKind, Mark, Recording, StrId, What, Writer};
+use ncclscope_views::flows::StepArrows;
+use ncclscope_views::{chrome, pftrace};
 use scripts::{Call, EPOCH_NS, Fault, PROXY, Process};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
