@@ -6,7 +6,7 @@ use crate::rank::Rank;
 use ncclscope_operations::Event;
 use ncclscope_operations::stats::to_u64;
 use ncclscope_trace::Detail;
-use ncclscope_trace::record::step_flags;
+use ncclscope_trace::record::{GroupApi, KernelCh, KernelPhase, step_flags};
 use serde_json::{Map, Value};
 
 /// The args of a slice. No key is one that other tools give a meaning, but
@@ -88,8 +88,9 @@ fn event_args(rank: &Rank<'_, '_>, event: &Event, say: &mut dyn FnMut(&str, Valu
                 say("graph_captured", true.into());
             }
         }
-        Detail::GroupApi { depth, .. } => say("depth", depth.into()),
-        Detail::KernelCh { ptimer, .. } | Detail::KernelPhase { ptimer, .. } => {
+        Detail::GroupApi(GroupApi { depth, .. }) => say("depth", depth.into()),
+        Detail::KernelCh(KernelCh { ptimer, .. })
+        | Detail::KernelPhase(KernelPhase { ptimer, .. }) => {
             if let Some((stop, _)) = event.ptimer_stop.filter(|(stop, _)| *stop >= ptimer) {
                 say("gpu_ns", (stop - ptimer).into());
             }

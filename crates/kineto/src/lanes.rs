@@ -10,7 +10,7 @@ use crate::launches::{gpu_times, signed};
 use crate::rank::Rank;
 use ncclscope_operations::steps::{StepExt, states};
 use ncclscope_operations::{Completion, Event, EventId, GpuClock, tracks};
-use ncclscope_trace::record::step_flags;
+use ncclscope_trace::record::{KernelCh, KernelPhase, step_flags};
 use ncclscope_trace::{Detail, EventKind};
 use std::collections::{BTreeMap, HashMap};
 
@@ -100,13 +100,12 @@ pub(crate) fn lanes(rank: &Rank<'_, '_>) -> Vec<Lane> {
     for (id, event) in timeline.events() {
         let comm = timeline.comm_of(event);
         let row = match event.start.detail {
-            Detail::GroupApi { .. }
+            Detail::GroupApi(_)
             | Detail::CollApi(_)
             | Detail::P2pApi(_)
-            | Detail::KernelLaunch { .. } => Row::Api { thread: event.lane },
-            Detail::KernelCh { channel, .. } | Detail::KernelPhase { channel, .. } => {
-                Row::Kernel { comm, channel }
-            }
+            | Detail::KernelLaunch(_) => Row::Api { thread: event.lane },
+            Detail::KernelCh(KernelCh { channel, .. })
+            | Detail::KernelPhase(KernelPhase { channel, .. }) => Row::Kernel { comm, channel },
             Detail::ProxyOp(op) if event.steps.is_some() => {
                 let (peer, is_send, channel) = (op.peer, op.is_send, op.channel);
                 Row::Network { comm, peer, is_send, channel, steps: false }
@@ -248,8 +247,8 @@ impl Rank<'_, '_> {
                 let event = timeline.event(id);
                 match event.start.detail {
                     Detail::CollApi(call) | Detail::P2pApi(call) => func(call.func).into(),
-                    Detail::KernelPhase { name, .. } => func(name).into(),
-                    Detail::KernelCh { channel, .. } => format!("channel {channel}"),
+                    Detail::KernelPhase(KernelPhase { name, .. }) => func(name).into(),
+                    Detail::KernelCh(KernelCh { channel, .. }) => format!("channel {channel}"),
                     Detail::ProxyOp(op) if op.is_send => "send".into(),
                     Detail::ProxyOp(_) => "receive".into(),
                     _ => event.kind().name().into(),

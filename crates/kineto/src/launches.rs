@@ -9,6 +9,7 @@ Copy-engine collectives have no kernel.
 
 use crate::facts::Kind;
 use ncclscope_operations::{Completion, Event, EventId, GpuClock, Operation, Parent, Timeline};
+use ncclscope_trace::record::{KernelCh, KernelPhase};
 use ncclscope_trace::{Detail, EventKind, Handle};
 use std::collections::HashMap;
 
@@ -141,7 +142,8 @@ fn add_kernel(
 
 /// The GPU's time stamps of a kernel channel or phase, ns, where they make sense.
 pub(crate) fn gpu_times(event: &Event) -> Option<(u64, u64)> {
-    let (Detail::KernelCh { ptimer, .. } | Detail::KernelPhase { ptimer, .. }) = event.start.detail
+    let (Detail::KernelCh(KernelCh { ptimer, .. })
+    | Detail::KernelPhase(KernelPhase { ptimer, .. })) = event.start.detail
     else {
         return None;
     };

@@ -219,7 +219,7 @@ fn category(rank: &Rank<'_, '_>, what: What) -> &'static str {
         What::Operation(_) => "nccl_operation",
         What::Step(_) | What::Wait(..) => "nccl_network",
         What::Event(id) => match rank.timeline().event(id).start.detail {
-            Detail::KernelCh { .. } | Detail::KernelPhase { .. } => "nccl_channel",
+            Detail::KernelCh(_) | Detail::KernelPhase(_) => "nccl_channel",
             Detail::ProxyOp(_) => "nccl_network",
             _ => "nccl_api",
         },

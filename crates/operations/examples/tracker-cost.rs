@@ -5,7 +5,7 @@
 #![expect(clippy::print_stdout, reason = "it is a program")]
 
 use ncclscope_operations::progress::{Fate, Outside, Tracker};
-use ncclscope_trace::record::{Coll, ProxyOp, Step, step_flags};
+use ncclscope_trace::record::{Coll, KernelCh, ProxyOp, Step, step_flags};
 use ncclscope_trace::{Detail, EventKind, Handle, Record, Start};
 use std::hint::black_box;
 use std::time::Instant;
@@ -42,7 +42,12 @@ fn operation(number: u64) -> [Lane; 4] {
     api.put(Record::stop(ticks + 10, coll).words());
     for channel in 0..CHANNELS {
         let kernel = Handle::value(7, EventKind::KernelCh, 1, number * 2 + u64::from(channel));
-        begin.start(ticks + 20, kernel, coll, Detail::KernelCh { channel, ptimer: ticks });
+        begin.start(
+            ticks + 20,
+            kernel,
+            coll,
+            Detail::KernelCh(KernelCh { channel, ptimer: ticks }),
+        );
         end.put(Record::stop(ticks + 90_000, kernel).words());
         for is_send in [false, true] {
             let slot = usize::from(channel) * 2 + usize::from(is_send);

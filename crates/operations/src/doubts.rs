@@ -6,6 +6,7 @@ use crate::operation::valid_ptimers;
 use crate::ptimer::{GpuClock, group_api_of, launches_by_group};
 use crate::stamps::Stamps;
 use crate::{Event, EventId, Parent, Timeline};
+use ncclscope_trace::record::KernelCh;
 use ncclscope_trace::{Detail, EventKind, Handle, What};
 use std::collections::{HashMap, HashSet};
 
@@ -131,7 +132,9 @@ impl Doubts {
 
 impl<'t> Kernel<'t> {
     fn of(timeline: &'t Timeline<'_>, id: EventId, event: &'t Event) -> Option<Kernel<'t>> {
-        let Detail::KernelCh { channel, ptimer } = event.start.detail else { return None };
+        let Detail::KernelCh(KernelCh { channel, ptimer }) = event.start.detail else {
+            return None;
+        };
         let Parent::Known(operation) = event.parent else { return None };
         let comm = timeline.comm_of(event)?;
         let operation = timeline.event(operation);

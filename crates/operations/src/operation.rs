@@ -24,7 +24,7 @@ use crate::peers::LinkKey;
 use crate::ptimer::group_api_of;
 use crate::stats::to_f64;
 use crate::{Event, EventId, Parent, Timeline};
-use ncclscope_trace::record::{CeColl, Coll, P2p};
+use ncclscope_trace::record::{CeColl, Coll, KernelCh, P2p};
 use ncclscope_trace::{Detail, EventKind, Handle, Start, StrId};
 use std::collections::HashMap;
 
@@ -451,8 +451,8 @@ impl<'t> Context<'t, '_> {
             let child = self.timeline.event(id);
             match child.start.detail {
                 Detail::ProxyOp(_) if self.is_network(child) => evidence.add_child(child.stop),
-                Detail::KernelCh { .. } if is_doubted => continue,
-                Detail::KernelCh { ptimer, .. } => {
+                Detail::KernelCh(_) if is_doubted => continue,
+                Detail::KernelCh(KernelCh { ptimer, .. }) => {
                     let stop = child.ptimer_stop.map(|(stop, _)| stop);
                     evidence.add_kernel(child.stop, (ptimer, stop));
                 }

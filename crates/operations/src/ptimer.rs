@@ -10,6 +10,7 @@ the line and those bounds is how far the line can be off. Durations never use th
 
 use crate::stats::{to_f64, to_i64, to_u64};
 use crate::{Event, EventId, Parent, Timeline};
+use ncclscope_trace::record::KernelCh;
 use ncclscope_trace::{Detail, EventKind};
 use std::collections::HashMap;
 
@@ -38,7 +39,7 @@ impl GpuClock {
         let (mut callbacks, mut launches) = (Vec::new(), Vec::new());
         let launch_of = launches_by_group(timeline);
         for (_, event) in timeline.events() {
-            let Detail::KernelCh { ptimer, .. } = event.start.detail else { continue };
+            let Detail::KernelCh(KernelCh { ptimer, .. }) = event.start.detail else { continue };
             if timeline.comm_of(event) != Some(comm) {
                 continue;
             }

@@ -14,6 +14,7 @@ use crate::peers::Links;
 use crate::steps::OpSteps;
 use ncclscope_trace::handle::LANES;
 use ncclscope_trace::kind::KINDS;
+use ncclscope_trace::record::KernelCh;
 use ncclscope_trace::{
     Comm, Detail, EventKind, Handle, Record, Recording, Start, State, Step, StrId, TickMap,
 };
@@ -284,7 +285,7 @@ impl<'a> Timeline<'a> {
     fn doubt(&mut self, doubts: Doubts) {
         for id in &doubts.stray {
             let event = &mut self.events[id.index()];
-            if let Detail::KernelCh { ptimer, .. } = &mut event.start.detail {
+            if let Detail::KernelCh(KernelCh { ptimer, .. }) = &mut event.start.detail {
                 *ptimer = 0;
             }
             event.ptimer_stop = None;

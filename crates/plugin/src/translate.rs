@@ -93,29 +93,32 @@ pub(crate) unsafe fn detail(strings: &Interner, descr: &Descr, rank: i32) -> Opt
         Descr::Coll(d) => Detail::Coll(coll(d, rank, id)),
         Descr::P2p(d) => Detail::P2p(p2p(d, id)),
         Descr::KernelCh(d) => {
-            Detail::KernelCh { channel: d.channel_id, ptimer: or_zero(d.p_timer) }
+            Detail::KernelCh(record::KernelCh { channel: d.channel_id, ptimer: or_zero(d.p_timer) })
         }
         // SAFETY: the caller's promise is the same.
         Descr::NetPlugin(d) => Detail::NetPlugin(unsafe { net_plugin(d) }),
-        Descr::GroupApi(d) => Detail::GroupApi { graph: d.graph_captured, depth: d.group_depth },
+        Descr::GroupApi(d) => {
+            Detail::GroupApi(record::GroupApi { graph: d.graph_captured, depth: d.group_depth })
+        }
         Descr::CollApi(d) => Detail::CollApi(coll_api(d, id)),
         Descr::P2pApi(d) => Detail::P2pApi(p2p_api(d, id)),
-        Descr::KernelLaunch(d) => Detail::KernelLaunch { stream: d.stream },
+        Descr::KernelLaunch(d) => Detail::KernelLaunch(record::KernelLaunch { stream: d.stream }),
         Descr::CeColl(d) => Detail::CeColl(ce_coll(d, id)),
-        Descr::CeSync(d) => {
-            Detail::CeSync { complete: d.is_complete, ranks: d.n_ranks.cast_unsigned() }
-        }
-        Descr::CeBatch(d) => Detail::CeBatch {
+        Descr::CeSync(d) => Detail::CeSync(record::CeSync {
+            complete: d.is_complete,
+            ranks: d.n_ranks.cast_unsigned(),
+        }),
+        Descr::CeBatch(d) => Detail::CeBatch(record::CeBatch {
             ops: d.num_ops.cast_unsigned(),
             bytes: d.total_bytes,
             intra_sync: d.use_intra_sync,
-        },
-        Descr::KernelPhase(d) => Detail::KernelPhase {
+        }),
+        Descr::KernelPhase(d) => Detail::KernelPhase(record::KernelPhase {
             channel: d.channel_id,
             phase: d.phase_id,
             name: id(d.phase_name),
             ptimer: or_zero(d.p_timer),
-        },
+        }),
         Descr::ProxyOp(_) | Descr::ProxyStep(_) | Descr::Unknown(_) => return None,
     })
 }

@@ -4,7 +4,7 @@
 use ncclscope_operations::operation::Operation;
 use ncclscope_operations::steps::StepExt;
 use ncclscope_operations::{Event, Timeline, human};
-use ncclscope_trace::record::ProxyOp;
+use ncclscope_trace::record::{KernelCh, ProxyOp};
 use ncclscope_trace::{Detail, EventKind};
 
 /// What an open operation waits for: one sentence for each thing that has not stopped. Ages count
@@ -35,13 +35,11 @@ pub fn waits_for(timeline: &Timeline<'_>, operation: &Operation) -> Vec<String> 
 fn open_child(timeline: &Timeline<'_>, child: &Event) -> Option<String> {
     match child.start.detail {
         Detail::ProxyOp(op) => Some(proxy_op(timeline, child, &op)),
-        Detail::KernelCh { channel, .. } => Some(format!(
+        Detail::KernelCh(KernelCh { channel, .. }) => Some(format!(
             "channel {channel}: KernelCh started {} ago and has not stopped",
             age(timeline, child.start.ticks)
         )),
-        Detail::CeSync { .. } | Detail::CeBatch { .. } => {
-            Some(format!("{} has not stopped", child.kind()))
-        }
+        Detail::CeSync(_) | Detail::CeBatch(_) => Some(format!("{} has not stopped", child.kind())),
         _ => None,
     }
 }

@@ -7,7 +7,7 @@ use ncclscope_operations::Timing;
 use ncclscope_report::schema::OperationRow;
 use ncclscope_report::{Report, ReportBuilder};
 use ncclscope_trace::handle::LANES;
-use ncclscope_trace::record::{ApiCall, Coll};
+use ncclscope_trace::record::{ApiCall, Coll, GroupApi, KernelCh, KernelLaunch};
 use ncclscope_trace::{Detail, EventKind, Handle, Recording, State, StrId};
 use scripts::{API, PROXY, Process};
 
@@ -37,10 +37,10 @@ fn process(version: u32) -> Process {
 fn call(p: &mut Process, algo: &str, func: &str) -> (Handle, Handle) {
     let (func, float) = (p.string(func), p.string("ncclFloat32"));
     let (algo, proto) = (p.string(algo), p.string("SIMPLE"));
-    let top = p.start(API, Handle::NULL, Detail::GroupApi { graph: false, depth: 1 });
+    let top = p.start(API, Handle::NULL, Detail::GroupApi(GroupApi { graph: false, depth: 1 }));
     let api = ApiCall { func, datatype: float, count: 1 << 20, ..ApiCall::default() };
     let api = p.start(API, top, Detail::CollApi(api));
-    let launch = p.start(API, top, Detail::KernelLaunch { stream: 7 });
+    let launch = p.start(API, top, Detail::KernelLaunch(KernelLaunch { stream: 7 }));
     let group = p.start(API, Handle::NULL, Detail::Group);
     let coll = Coll { func, datatype: float, algo, proto, channels: 2, ..Coll::default() };
     let coll = Coll { count: 1 << 20, group, ..coll };
@@ -55,7 +55,7 @@ fn all_reduce(p: &mut Process, play: Play) {
     if !play.starts {
         return;
     }
-    let kernel = |channel, ptimer| Detail::KernelCh { channel, ptimer };
+    let kernel = |channel, ptimer| Detail::KernelCh(KernelCh { channel, ptimer });
     let kernels = [0, 1].map(|channel| p.start(PROXY, coll, kernel(channel, p.ptimer())));
     p.now += MS;
     for kernel in kernels {
@@ -168,7 +168,7 @@ fn after_a_broadcast_kernels_are_believed_where_nccl_counts_it() {
         let ring = Play { algo: "RING", ..NVLS };
         all_reduce(&mut p, ring);
         let broadcast = p.string("Broadcast");
-        let top = p.start(API, Handle::NULL, Detail::GroupApi { graph: false, depth: 1 });
+        let top = p.start(API, Handle::NULL, Detail::GroupApi(GroupApi { graph: false, depth: 1 }));
         let api = ApiCall { func: broadcast, count: 9, ..ApiCall::default() };
         let api = p.start(API, top, Detail::CollApi(api));
         [api, top].into_iter().for_each(|event| p.stop(API, event));
@@ -203,7 +203,7 @@ fn times_of_a_later_kernel_are_found_and_dropped() {
     }
     for (coll, ptimer) in [(starts[0].0, starts[2].1), starts[1], starts[2]] {
         for channel in [0, 1] {
-            let kernel = p.start(PROXY, coll, Detail::KernelCh { channel, ptimer });
+            let kernel = p.start(PROXY, coll, Detail::KernelCh(KernelCh { channel, ptimer }));
             kernels.push((kernel, ptimer + 500_000));
         }
     }

@@ -2,7 +2,9 @@
 //! Recordings of simulated runs, and what the report says about them.
 
 use ncclscope_report::{Report, ReportBuilder};
-use ncclscope_trace::record::{ApiCall, CeColl, Coll, ProxyOp};
+use ncclscope_trace::record::{
+    ApiCall, CeBatch, CeColl, CeSync, Coll, GroupApi, KernelCh, KernelLaunch, ProxyOp,
+};
 use ncclscope_trace::{Detail, EventKind, Handle, Mark, Recording, State, StrId, What};
 use scripts::{API, Call, EPOCH_NS, Fault, PROXY, Process};
 
@@ -171,11 +173,11 @@ fn without_kernel_events_the_proxy_tells_the_time() {
 /// One group call of so many AllReduce, with one launch that CUDA events measured.
 fn launched(p: &mut Process, calls: u64, ns: u64) {
     let (func, float) = (p.string("AllReduce"), p.string("ncclFloat32"));
-    let group = p.start(API, Handle::NULL, Detail::GroupApi { graph: false, depth: 1 });
+    let group = p.start(API, Handle::NULL, Detail::GroupApi(GroupApi { graph: false, depth: 1 }));
     let call = ApiCall { func, datatype: float, count: calls, ..ApiCall::default() };
     let calls: Vec<Handle> =
         (0..calls).map(|_| p.start(API, group, Detail::CollApi(call))).collect();
-    let launch = p.start(API, group, Detail::KernelLaunch { stream: 7 });
+    let launch = p.start(API, group, Detail::KernelLaunch(KernelLaunch { stream: 7 }));
     // It may be read before the launch itself: another thread records it.
     p.state(PROXY, launch, State::CUDA_EVENT, ns);
     for api in calls {
@@ -242,11 +244,12 @@ fn an_operation_that_has_not_begun_is_open_behind_one_that_has() {
 fn stale_foreign_and_lost_events_are_told_apart() {
     let mut process = Process::new(0, 2);
     process.lose(API, EventKind::CollApi, 3);
-    let group = process.start(API, Handle::NULL, Detail::GroupApi { graph: false, depth: 1 });
+    let group =
+        process.start(API, Handle::NULL, Detail::GroupApi(GroupApi { graph: false, depth: 1 }));
     process.stop(API, group);
     process.stop(PROXY, group);
     let gone = Handle::value(u64::from(process.header.process), EventKind::CollApi, 0, 999);
-    let launch = process.start(API, gone, Detail::KernelLaunch { stream: 0 });
+    let launch = process.start(API, gone, Detail::KernelLaunch(KernelLaunch { stream: 0 }));
     process.stop(API, launch);
     process.stop(API, gone);
     let other = Handle::value(1, EventKind::Coll, 0, 1);
@@ -273,7 +276,7 @@ fn a_graph_replay_finds_its_call_long_after() {
     let float = process.string("ncclFloat32");
     let func = process.string("AllReduce");
     let null = Handle::NULL;
-    let group_api = process.start(API, null, Detail::GroupApi { graph: true, depth: 1 });
+    let group_api = process.start(API, null, Detail::GroupApi(GroupApi { graph: true, depth: 1 }));
     let call = ApiCall { func, datatype: float, count: 64, graph: true, ..ApiCall::default() };
     let call = process.start(API, group_api, Detail::CollApi(call));
     process.stop(API, call);
@@ -284,7 +287,7 @@ fn a_graph_replay_finds_its_call_long_after() {
         let coll = Coll { func, datatype: float, count: 64, group, channels: 1, ..Coll::default() };
         let coll = process.start(PROXY, call, Detail::Coll(coll));
         let ptimer = process.ptimer();
-        let kernel = process.start(PROXY, coll, Detail::KernelCh { channel: 0, ptimer });
+        let kernel = process.start(PROXY, coll, Detail::KernelCh(KernelCh { channel: 0, ptimer }));
         process.stop(PROXY, coll);
         process.stop(PROXY, group);
         process.now += 5_000;
@@ -306,9 +309,9 @@ fn copy_engine_collectives_are_known_by_their_enqueueing() {
     let (func, datatype) = (process.string("AlltoAll"), process.string("ncclInt8"));
     let ce = CeColl { func, datatype, count: 1000, seq: 9, ..CeColl::default() };
     let ce = process.start(API, Handle::NULL, Detail::CeColl(ce));
-    let sync = process.start(API, ce, Detail::CeSync { complete: false, ranks: 4 });
+    let sync = process.start(API, ce, Detail::CeSync(CeSync { complete: false, ranks: 4 }));
     process.stop(API, sync);
-    process.start(API, ce, Detail::CeBatch { ops: 4, bytes: 4000, intra_sync: false });
+    process.start(API, ce, Detail::CeBatch(CeBatch { ops: 4, bytes: 4000, intra_sync: false }));
     process.stop(API, ce);
     let report = report(&[process]);
     let row = &report.operations[0];
@@ -321,7 +324,8 @@ fn copy_engine_collectives_are_known_by_their_enqueueing() {
 /// An API call of a group that is over, and nothing below it.
 fn silent_call(process: &mut Process, func: &str) {
     let (func, datatype) = (process.string(func), process.string("ncclFloat32"));
-    let group = process.start(API, Handle::NULL, Detail::GroupApi { graph: false, depth: 1 });
+    let group =
+        process.start(API, Handle::NULL, Detail::GroupApi(GroupApi { graph: false, depth: 1 }));
     let call = ApiCall { func, datatype, count: 64, ..ApiCall::default() };
     let call = process.start(API, group, Detail::CollApi(call));
     process.stop(API, call);
@@ -360,7 +364,7 @@ fn gpu_stamps_that_make_no_sense_are_not_used() {
         p.stop(API, coll);
         // NCCL's ring of 64 stamps was overtaken: the start is of a later operation.
         let ptimer = p.ptimer();
-        let kernel = p.start(PROXY, coll, Detail::KernelCh { channel: 0, ptimer });
+        let kernel = p.start(PROXY, coll, Detail::KernelCh(KernelCh { channel: 0, ptimer }));
         p.state(PROXY, kernel, State::KERNEL_CH_STOP, ptimer - 500);
         p.stop(PROXY, kernel);
     }));
@@ -408,7 +412,8 @@ fn windows_and_samples_are_named() {
         p.marks = vec![mark(1, What::Start), mark(2, What::Stop), mark(3, What::Start)];
         p.header.left_out = 3;
         p.role = Some("tp");
-        let group = p.start(API, Handle::NULL, Detail::GroupApi { graph: false, depth: 1 });
+        let group =
+            p.start(API, Handle::NULL, Detail::GroupApi(GroupApi { graph: false, depth: 1 }));
         let func = p.string("AllReduce");
         let call = ApiCall { func, count: 1, ..ApiCall::default() };
         let call = p.start(API, group, Detail::CollApi(call));

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! From ticks to nanoseconds.
 
+use crate::fields::record_fields;
+
 /// What a tick is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ClockSource {
@@ -21,17 +23,19 @@ impl ClockSource {
     }
 }
 
-/// One comparison of the tick counter with the system's clocks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ClockSync {
-    /// The tick counter.
-    pub ticks: u64,
-    /// `CLOCK_MONOTONIC`, ns.
-    pub monotonic_ns: u64,
-    /// `CLOCK_REALTIME`, ns since 1970.
-    pub realtime_ns: u64,
-    /// Width of the bracket: how far the three can be apart, ns.
-    pub error_ns: u32,
+record_fields! {
+    /// One comparison of the tick counter with the system's clocks.
+    #[derive(Default)]
+    pub struct ClockSync: 4 {
+        /// The tick counter.
+        ticks: u64 = (1, 0),
+        /// `CLOCK_MONOTONIC`, ns.
+        monotonic_ns: u64 = (2, 0),
+        /// `CLOCK_REALTIME`, ns since 1970.
+        realtime_ns: u64 = (3, 0),
+        /// Width of the bracket: how far the three can be apart, ns.
+        error_ns: u32 = (0, 32),
+    }
 }
 
 /// Maps ticks to `CLOCK_REALTIME` and durations to nanoseconds, piecewise linear between the

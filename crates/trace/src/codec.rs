@@ -351,7 +351,7 @@ fn take_delta32(from: &mut &[u8], before: u64) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Coll, Detail, Packed, Start, Step};
+    use crate::record::{Coll, Detail, KernelCh, Packed, Start, Step};
     use crate::{Handle, State, StrId};
     use proptest::prelude::*;
 
@@ -390,7 +390,7 @@ mod tests {
                 }),
             (ticks, any::<[u64; 3]>(), any::<(u16, u8)>()).prop_map(
                 |(ticks, w, (comm, channel))| {
-                    let detail = Detail::KernelCh { channel, ptimer: w[0] };
+                    let detail = Detail::KernelCh(KernelCh { channel, ptimer: w[0] });
                     Start { ticks, comm, handle: Handle(w[1]), parent: Handle(w[2]), detail }.pack()
                 }
             ),

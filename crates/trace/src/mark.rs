@@ -2,20 +2,22 @@
 //! What the application, or whoever controls the recording, puts between the events.
 
 use crate::define::StrId;
-use crate::record::{MARK, Sink, head};
+use crate::fields::{Field, Meaning, record_fields};
+use crate::record::{MARK, MAX_WORDS, Sink};
 
-/// A moment that means something to the user.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mark {
-    /// When, in ticks.
-    pub ticks: u64,
-    /// What.
-    pub what: What,
-    /// Its text, for [`What::Note`].
-    pub name: StrId,
-    /// Its number: the step of [`What::Step`]; of [`What::Start`] every how many-th operation is
-    /// recorded.
-    pub value: u64,
+record_fields! {
+    /// A moment that means something to the user.
+    pub struct Mark: 3 {
+        /// When, in ticks.
+        ticks: u64 = (1, 0),
+        /// What.
+        what: What = (0, 8),
+        /// Its text, for [`What::Note`].
+        name: StrId = (0, 16),
+        /// Its number: the step of [`What::Step`]; of [`What::Start`] every how many-th operation
+        /// is recorded.
+        value: u64 = (2, 0),
+    }
 }
 
 /// The kind of a mark.
@@ -55,6 +57,21 @@ impl What {
     }
 }
 
+impl Field for What {
+    const BITS: u32 = 8;
+    const MEANING: Meaning = Meaning::Unsigned;
+
+    #[inline(always)]
+    fn put(&self, words: &mut [u64], word: usize, shift: u32) {
+        self.number().put(words, word, shift);
+    }
+
+    #[inline(always)]
+    fn take(words: &[u64; MAX_WORDS], word: usize, shift: u32) -> Self {
+        What::from_number(u8::take(words, word, shift))
+    }
+}
+
 impl Mark {
     /// Gives the record's words to `sink`.
     #[inline(always)]
@@ -62,21 +79,13 @@ impl Mark {
         sink.put(self.words())
     }
 
-    /// The record's words: `a` of word 0 is what it is, `b` the name; word 2 is the number.
+    /// The record's words.
     #[must_use]
     #[inline(always)]
-    pub const fn words(&self) -> [u64; 3] {
-        [head(MARK, self.what.number(), self.name.0, 0), self.ticks, self.value]
-    }
-
-    pub(crate) const fn unpack([first, ticks, value]: [u64; 3]) -> Mark {
-        let bytes = first.to_le_bytes();
-        Mark {
-            ticks,
-            what: What::from_number(bytes[1]),
-            name: StrId(u16::from_le_bytes([bytes[2], bytes[3]])),
-            value,
-        }
+    pub fn words(&self) -> [u64; 3] {
+        let mut words = [MARK.into(), 0, 0];
+        self.set(&mut words);
+        words
     }
 }
 

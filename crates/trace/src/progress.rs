@@ -7,12 +7,13 @@ The counts are those of the process since the communicator was made, not of the 
 go on while recording is stopped or sampled. Collectives and one-sided transfers are counted apart:
 the number of a collective is the same on all members of its communicator, that of a send is not.
 
-The words of each record are given with it; `docs/trace-format.md` has them as a table.
+Each field is declared with its place in the record's words: word, and lowest bit there.
 */
 
 use crate::define::StrId;
+use crate::fields::record_fields;
 use crate::handle::Handle;
-use crate::record::{CHECKPOINTS, OP_PROGRESS, PROGRESS, Pack, Packed, Sink, THREAD, halves, head};
+use crate::record::{CHECKPOINTS, MAX_WORDS, OP_PROGRESS, PROGRESS, Pack, Packed, Sink, THREAD};
 
 /// Collectives between two values of the rolling hash that are kept.
 pub const CHECKPOINT_EVERY: u64 = 64;
@@ -50,104 +51,108 @@ pub mod progress_flags {
     pub const STUCK: u8 = 1 << 6;
 }
 
-/// Counts of one communicator in one process. Words: 0 head (`a` flags, `b` communicator, `c` age),
-/// 1 ticks, then the fields from `api` on in their order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Progress {
-    /// When, in ticks.
-    pub ticks: u64,
-    /// [`crate::Comm::index`].
-    pub comm: u16,
-    /// [`progress_flags`].
-    pub flags: u8,
-    /// How long the oldest operation has been in flight, ms; 0 with none.
-    pub age_ms: u32,
-    /// Collectives that the application called.
-    pub api: u64,
-    /// Collectives that NCCL enqueued.
-    pub enqueued: u64,
-    /// Collectives up to the latest whose kernel started.
-    pub started: u64,
-    /// Collectives up to the first that is not complete: all before are.
-    pub done: u64,
-    /// Sends and receives that the application called.
-    pub p2p_api: u64,
-    /// Sends and receives that NCCL enqueued.
-    pub p2p_enqueued: u64,
-    /// Sends and receives that are complete.
-    pub p2p_done: u64,
-    /// Rolling hash over the first `api` collectives.
-    pub hash: u64,
-    /// When the application last called NCCL on this communicator, in ticks; 0 never.
-    pub beat: u64,
+record_fields! {
+    /// Counts of one communicator in one process.
+    #[derive(Default)]
+    pub struct Progress: 11 {
+        /// When, in ticks.
+        ticks: u64 = (1, 0),
+        /// [`crate::Comm::index`].
+        comm: u16 = (0, 16),
+        /// [`progress_flags`].
+        flags: u8 = (0, 8),
+        /// How long the oldest operation has been in flight, ms; 0 with none.
+        age_ms: u32 = (0, 32),
+        /// Collectives that the application called.
+        api: u64 = (2, 0),
+        /// Collectives that NCCL enqueued.
+        enqueued: u64 = (3, 0),
+        /// Collectives up to the latest whose kernel started.
+        started: u64 = (4, 0),
+        /// Collectives up to the first that is not complete: all before are.
+        done: u64 = (5, 0),
+        /// Sends and receives that the application called.
+        p2p_api: u64 = (6, 0),
+        /// Sends and receives that NCCL enqueued.
+        p2p_enqueued: u64 = (7, 0),
+        /// Sends and receives that are complete.
+        p2p_done: u64 = (8, 0),
+        /// Rolling hash over the first `api` collectives.
+        hash: u64 = (9, 0),
+        /// When the application last called NCCL on this communicator, in ticks; 0 never.
+        beat: u64 = (10, 0),
+    }
 }
 
-/// Rolling hashes at multiples of [`CHECKPOINT_EVERY`]. Words: 0 head (`b` communicator), 1 ticks,
-/// 2 `at`, 3 to 6 the hashes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Checkpoints {
-    /// When, in ticks.
-    pub ticks: u64,
-    /// [`crate::Comm::index`].
-    pub comm: u16,
-    /// How many collectives the first hash covers; each further one covers 64 fewer.
-    pub at: u64,
-    /// The hashes; meaningless where `at` less their distance is not positive.
-    pub hashes: [u64; 4],
+record_fields! {
+    /// Rolling hashes at multiples of [`CHECKPOINT_EVERY`].
+    #[derive(Default)]
+    pub struct Checkpoints: 7 {
+        /// When, in ticks.
+        ticks: u64 = (1, 0),
+        /// [`crate::Comm::index`].
+        comm: u16 = (0, 16),
+        /// How many collectives the first hash covers; each further one covers 64 fewer.
+        at: u64 = (2, 0),
+        /// The hashes; meaningless where `at` less their distance is not positive.
+        hashes: [u64; 4] = (3, 0),
+    }
 }
 
-/// A ProxyOp in flight. Words: 0 head (`a`: bit 0 send, bits 1..3 `reached`, bit 3 whether a step
-/// is in flight; `b` communicator, `c` channel), 1 ticks, 2 handle, 3 peer and steps, 4 posted and
-/// ready, 5 transmitted and done (each the low and the high half), 6 since.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct OpProgress {
-    /// When, in ticks.
-    pub ticks: u64,
-    /// [`crate::Comm::index`].
-    pub comm: u16,
-    /// The operation's handle.
-    pub handle: Handle,
-    /// A send; else a receive.
-    pub is_send: bool,
-    /// Channel.
-    pub channel: u8,
-    /// The other rank.
-    pub peer: i32,
-    /// Steps it has in all, as NCCL said at its start.
-    pub steps: u32,
-    /// Steps that started.
-    pub posted: u32,
-    /// Send: steps whose data the GPU gave. Receive: steps whose data arrived.
-    pub ready: u32,
-    /// Send: steps given to the network. Receive: steps whose data was flushed.
-    pub transmitted: u32,
-    /// Steps that stopped.
-    pub done: u32,
-    /// States that the oldest step in flight has reached, 0 to 3; `None` with none in flight.
-    pub reached: Option<u8>,
-    /// Since when nothing of this has changed, in ticks.
-    pub since: u64,
+record_fields! {
+    /// A ProxyOp in flight.
+    #[derive(Default)]
+    pub struct OpProgress: 7, halves 0b11_1000 {
+        /// When, in ticks.
+        ticks: u64 = (1, 0),
+        /// [`crate::Comm::index`].
+        comm: u16 = (0, 16),
+        /// The operation's handle.
+        handle: Handle = (2, 0),
+        /// A send; else a receive.
+        is_send: bool = (0, 8),
+        /// Channel.
+        channel: u8 = (0, 32),
+        /// The other rank.
+        peer: i32 = (3, 0),
+        /// Steps it has in all, as NCCL said at its start.
+        steps: u32 = (3, 32),
+        /// Steps that started.
+        posted: u32 = (4, 0),
+        /// Send: steps whose data the GPU gave. Receive: steps whose data arrived.
+        ready: u32 = (4, 32),
+        /// Send: steps given to the network. Receive: steps whose data was flushed.
+        transmitted: u32 = (5, 0),
+        /// Steps that stopped.
+        done: u32 = (5, 32),
+        /// States that the oldest step in flight has reached, 0 to 3; `None` with none in flight.
+        reached: Option<u8> = (0, 9),
+        /// Since when nothing of this has changed, in ticks.
+        since: u64 = (6, 0),
+    }
 }
 
-/// A thread that makes callbacks, as the system sees it; written only while something looks stuck.
-/// Words: 0 head (`a` state, `b` place, `c` thread id), 1 ticks, 2 `cpu_ns`, 3 `run_delay_ns`, 4
-/// `kinds`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Thread {
-    /// When, in ticks.
-    pub ticks: u64,
-    /// Thread id.
-    pub tid: u32,
-    /// State as `/proc/PID/task/TID/stat` gives it: `R`, `S`, `D`, `T`…; 0 if the thread is gone.
-    pub state: u8,
-    /// Where it waits in the kernel (`wchan`), if the system tells.
-    pub place: StrId,
-    /// Processor time used, ns.
-    pub cpu_ns: u64,
-    /// Time it was ready to run and did not, ns.
-    pub run_delay_ns: u64,
-    /// Kinds of events that it started, as bits of [`crate::EventKind`].
-    pub kinds: u32,
+record_fields! {
+    /// A thread that makes callbacks, as the system sees it; written only while something looks stuck.
+    /// Words: 0 head (`a` state, `b` place, `c` thread id), 1 ticks, 2 `cpu_ns`, 3 `run_delay_ns`, 4
+    /// `kinds`.
+    #[derive(Default)]
+    pub struct Thread: 5 {
+        /// When, in ticks.
+        ticks: u64 = (1, 0),
+        /// Thread id.
+        tid: u32 = (0, 32),
+        /// State as `/proc/PID/task/TID/stat` gives it: `R`, `S`, `D`, `T`…; 0 if the thread is gone.
+        state: u8 = (0, 8),
+        /// Where it waits in the kernel (`wchan`), if the system tells.
+        place: StrId = (0, 16),
+        /// Processor time used, ns.
+        cpu_ns: u64 = (2, 0),
+        /// Time it was ready to run and did not, ns.
+        run_delay_ns: u64 = (3, 0),
+        /// Kinds of events that it started, as bits of [`crate::EventKind`].
+        kinds: u32 = (4, 0),
+    }
 }
 
 impl Vital {
@@ -165,108 +170,31 @@ impl Vital {
     /// The record.
     #[must_use]
     pub fn pack(&self) -> Packed {
-        match *self {
-            Vital::Progress(p) => Pack.put([
-                head(PROGRESS, p.flags, p.comm, p.age_ms),
-                p.ticks,
-                p.api,
-                p.enqueued,
-                p.started,
-                p.done,
-                p.p2p_api,
-                p.p2p_enqueued,
-                p.p2p_done,
-                p.hash,
-                p.beat,
-            ]),
-            Vital::Checkpoints(Checkpoints { ticks, comm, at, hashes: [h0, h1, h2, h3] }) => {
-                Pack.put([head(CHECKPOINTS, 0, comm, 0), ticks, at, h0, h1, h2, h3])
-            }
-            Vital::Op(op) => pack_op(&op),
-            Vital::Thread(t) => Pack.put([
-                head(THREAD, t.state, t.place.0, t.tid),
-                t.ticks,
-                t.cpu_ns,
-                t.run_delay_ns,
-                u64::from(t.kinds),
-            ]),
+        match self {
+            Vital::Progress(it) => packed(PROGRESS, |words| it.set(words)),
+            Vital::Checkpoints(it) => packed(CHECKPOINTS, |words| it.set(words)),
+            Vital::Op(it) => packed(OP_PROGRESS, |words| it.set(words)),
+            Vital::Thread(it) => packed(THREAD, |words| it.set(words)),
         }
     }
 
     /// Decodes a record's words; `None` if `code` is of no such record.
-    pub(crate) fn unpack(code: u8, w: &[u64; crate::record::MAX_WORDS]) -> Option<Vital> {
-        let x = w[0].to_le_bytes();
-        let (a, b, c) = (x[1], u16::from_le_bytes([x[2], x[3]]), high(w[0]));
+    pub(crate) fn unpack(code: u8, words: &[u64; MAX_WORDS]) -> Option<Vital> {
         Some(match code {
-            PROGRESS => Vital::Progress(Progress {
-                ticks: w[1],
-                comm: b,
-                flags: a,
-                age_ms: c,
-                api: w[2],
-                enqueued: w[3],
-                started: w[4],
-                done: w[5],
-                p2p_api: w[6],
-                p2p_enqueued: w[7],
-                p2p_done: w[8],
-                hash: w[9],
-                beat: w[10],
-            }),
-            CHECKPOINTS => Vital::Checkpoints(Checkpoints {
-                ticks: w[1],
-                comm: b,
-                at: w[2],
-                hashes: [w[3], w[4], w[5], w[6]],
-            }),
-            OP_PROGRESS => Vital::Op(OpProgress {
-                ticks: w[1],
-                comm: b,
-                handle: Handle(w[2]),
-                is_send: a & 1 != 0,
-                channel: c.to_le_bytes()[0],
-                peer: low(w[3]).cast_signed(),
-                steps: high(w[3]),
-                posted: low(w[4]),
-                ready: high(w[4]),
-                transmitted: low(w[5]),
-                done: high(w[5]),
-                reached: (a & 8 != 0).then_some((a >> 1) & 3),
-                since: w[6],
-            }),
-            THREAD => Vital::Thread(Thread {
-                ticks: w[1],
-                tid: c,
-                state: a,
-                place: StrId(b),
-                cpu_ns: w[2],
-                run_delay_ns: w[3],
-                kinds: low(w[4]),
-            }),
+            PROGRESS => Vital::Progress(Progress::get(words)),
+            CHECKPOINTS => Vital::Checkpoints(Checkpoints::get(words)),
+            OP_PROGRESS => Vital::Op(OpProgress::get(words)),
+            THREAD => Vital::Thread(Thread::get(words)),
             _ => return None,
         })
     }
 }
 
-fn pack_op(op: &OpProgress) -> Packed {
-    let reached = op.reached.map_or(0, |reached| 8 | (reached & 3) << 1);
-    Pack.put([
-        head(OP_PROGRESS, u8::from(op.is_send) | reached, op.comm, u32::from(op.channel)),
-        op.ticks,
-        op.handle.0,
-        halves(op.peer.cast_unsigned(), op.steps),
-        halves(op.posted, op.ready),
-        halves(op.transmitted, op.done),
-        op.since,
-    ])
-}
-
-const fn low(word: u64) -> u32 {
-    let x = word.to_le_bytes();
-    u32::from_le_bytes([x[0], x[1], x[2], x[3]])
-}
-const fn high(word: u64) -> u32 {
-    low(word >> 32)
+fn packed<const N: usize>(code: u8, set: impl FnOnce(&mut [u64; N])) -> Packed {
+    let mut words = [0; N];
+    words[0] = code.into();
+    set(&mut words);
+    Pack.put(words)
 }
 
 /// The rolling hash after one more collective. All ranks that call the same collectives in the same
@@ -276,7 +204,7 @@ const fn high(word: u64) -> u32 {
 #[inline(always)]
 pub const fn roll(hash: u64, func: u32, datatype: u32, root: i32, count: u64) -> u64 {
     let count = count * (func & COUNT_MATTERS) as u64;
-    let mut mixed = hash ^ halves(func, datatype);
+    let mut mixed = hash ^ (func as u64 | (datatype as u64) << 32);
     mixed = (mixed ^ count ^ (root.cast_unsigned() as u64) << 48).wrapping_mul(ODD);
     mixed ^= mixed >> 32;
     mixed = mixed.wrapping_mul(ODD);

@@ -4,7 +4,7 @@
 use ncclscope_trace::codec::META_LANE;
 use ncclscope_trace::dump::Rest;
 use ncclscope_trace::layout::Header;
-use ncclscope_trace::record::Detail;
+use ncclscope_trace::record::{Detail, KernelLaunch};
 use ncclscope_trace::{
     Comm, Definition, EventKind, Handle, Mark, Record, Recording, Start, Step, StrId, What, Writer,
 };
@@ -16,7 +16,7 @@ fn launches(numbers: std::ops::Range<u64>) -> Vec<u64> {
     let launch = |n: u64| {
         let handle = Handle::value(5, EventKind::KernelLaunch, 1, n);
         let stream = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let detail = Detail::KernelLaunch { stream };
+        let detail = Detail::KernelLaunch(KernelLaunch { stream });
         Start { ticks: n, comm: 0, handle, parent: Handle::NULL, detail }.pack()
     };
     numbers.flat_map(|n| launch(n).words().to_vec()).collect()

@@ -7,7 +7,7 @@ use common::lanes_file;
 use ncclscope_trace::codec::META_LANE;
 use ncclscope_trace::lanes_file::{Owner, adopt};
 use ncclscope_trace::layout::{BLOCKS, Header, SEGMENT};
-use ncclscope_trace::record::{Detail, Packed};
+use ncclscope_trace::record::{Detail, KernelLaunch, Packed};
 use ncclscope_trace::{
     ClockSync, Comm, Definition, End, EventKind, Follower, Handle, News, Record, Start, StrId,
     Writer,
@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 fn launch(n: u64) -> Packed {
     let handle = Handle::value(5, EventKind::KernelLaunch, 1, n);
     let stream = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let detail = Detail::KernelLaunch { stream };
+    let detail = Detail::KernelLaunch(KernelLaunch { stream });
     Start { ticks: n, comm: 0, handle, parent: Handle::NULL, detail }.pack()
 }
 

@@ -3,7 +3,7 @@
 
 use ncclscope_trace::codec::META_LANE;
 use ncclscope_trace::layout::{BLOCKS, DEFINITIONS, Header, LANE_STRIDE, LANE_TABLE, SEGMENT};
-use ncclscope_trace::record::{Detail, Packed, step_flags};
+use ncclscope_trace::record::{Detail, KernelLaunch, Packed, step_flags};
 use ncclscope_trace::scratch::{lane, slot};
 use ncclscope_trace::{
     ClockSync, Comm, Definition, Error, EventKind, Handle, Record, Recording, Start, Step, StrId,
@@ -35,7 +35,7 @@ impl Case {
 
 fn launch(n: u64) -> Packed {
     let handle = Handle::value(5, EventKind::KernelLaunch, 1, n);
-    let detail = Detail::KernelLaunch { stream: 0x7f00 };
+    let detail = Detail::KernelLaunch(KernelLaunch { stream: 0x7f00 });
     Start { ticks: 1000 + n, comm: 0, handle, parent: Handle::NULL, detail }.pack()
 }
 
@@ -87,7 +87,7 @@ fn a_full_ring_keeps_the_newest_and_counts_the_rest() {
                 let n = pushed + i;
                 let handle = Handle::value(5, EventKind::KernelLaunch, 1, n);
                 let stream = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-                let detail = Detail::KernelLaunch { stream };
+                let detail = Detail::KernelLaunch(KernelLaunch { stream });
                 Start { ticks: n, comm: 0, handle, parent: Handle::NULL, detail }.pack()
             })
             .collect();

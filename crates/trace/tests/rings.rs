@@ -3,6 +3,7 @@
 
 use ncclscope_trace::layout::{BLOCKS, DEFINITIONS, Header, SEGMENT, VITALS};
 use ncclscope_trace::progress::Progress;
+use ncclscope_trace::record::KernelLaunch;
 use ncclscope_trace::{
     ClockSync, Comm, Definition, Detail, EventKind, Follower, Handle, News, Recording, Start,
     Vital, Writer,
@@ -35,7 +36,7 @@ impl Case {
         let launch = |n: u64| {
             let handle = Handle::value(5, EventKind::KernelLaunch, 1, n);
             let stream = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            let detail = Detail::KernelLaunch { stream };
+            let detail = Detail::KernelLaunch(KernelLaunch { stream });
             Start { ticks: n, comm: 0, handle, parent: Handle::NULL, detail }.pack()
         };
         let (from, to) = (self.launches, self.launches + count);

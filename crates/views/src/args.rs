@@ -3,7 +3,9 @@
 
 use crate::scene::{Scene, Slice, What};
 use ncclscope_operations::{Completion, Event, Operation};
-use ncclscope_trace::record::{NetPlugin, ProxyOp, step_flags};
+use ncclscope_trace::record::{
+    CeBatch, CeSync, GroupApi, KernelCh, KernelLaunch, KernelPhase, NetPlugin, ProxyOp, step_flags,
+};
 use ncclscope_trace::{Detail, Step, What as Mark};
 
 /// A value.
@@ -106,18 +108,19 @@ fn event_args<'r>(
                 say("user_tag", Arg::Uint(call.user_tag));
             }
         }
-        Detail::GroupApi { depth, .. } => say("depth", Arg::Int(depth.into())),
-        Detail::KernelLaunch { stream } => say("stream", Arg::Uint(stream)),
+        Detail::GroupApi(GroupApi { depth, .. }) => say("depth", Arg::Int(depth.into())),
+        Detail::KernelLaunch(KernelLaunch { stream }) => say("stream", Arg::Uint(stream)),
         Detail::ProxyOp(op) => proxy_args(event, &op, say),
-        Detail::KernelCh { ptimer, .. } | Detail::KernelPhase { ptimer, .. } => {
+        Detail::KernelCh(KernelCh { ptimer, .. })
+        | Detail::KernelPhase(KernelPhase { ptimer, .. }) => {
             if let Some((stop, _)) = event.ptimer_stop.filter(|(stop, _)| *stop >= ptimer)
                 && ptimer != 0
             {
                 say("gpu_ns", Arg::Uint(stop - ptimer));
             }
         }
-        Detail::CeSync { ranks, .. } => say("ranks", Arg::Uint(ranks.into())),
-        Detail::CeBatch { ops, bytes, .. } => {
+        Detail::CeSync(CeSync { ranks, .. }) => say("ranks", Arg::Uint(ranks.into())),
+        Detail::CeBatch(CeBatch { ops, bytes, .. }) => {
             say("copies", Arg::Uint(ops.into()));
             say("bytes", Arg::Uint(bytes));
         }

@@ -309,13 +309,12 @@ fn put_flows(scene: &Scene<'_, '_>, slice: &Slice, event: &mut Message) {
 /// What to filter by: the family of a slice. States have none, as they have no arguments.
 pub(crate) fn category(scene: &Scene<'_, '_>, what: What) -> &'static str {
     let of_event = |id: EventId| match scene.timeline().event(id).start.detail {
-        Detail::GroupApi { .. }
-        | Detail::CollApi(_)
-        | Detail::P2pApi(_)
-        | Detail::KernelLaunch { .. } => "api",
+        Detail::GroupApi(_) | Detail::CollApi(_) | Detail::P2pApi(_) | Detail::KernelLaunch(_) => {
+            "api"
+        }
         Detail::Group | Detail::Coll(_) | Detail::P2p(_) => "group",
-        Detail::CeColl(_) | Detail::CeSync { .. } | Detail::CeBatch { .. } => "copy_engine",
-        Detail::KernelCh { .. } | Detail::KernelPhase { .. } => "kernel",
+        Detail::CeColl(_) | Detail::CeSync(_) | Detail::CeBatch(_) => "copy_engine",
+        Detail::KernelCh(_) | Detail::KernelPhase(_) => "kernel",
         Detail::ProxyOp(_) | Detail::ProxyCtrl => "proxy",
         Detail::NetPlugin(_) => "net",
     };

@@ -8,7 +8,7 @@ use ncclscope_operations::timeline::comm_name;
 use ncclscope_operations::{
     Completion, Event, EventId, GpuClock, Operation, Parent, Timeline, operations,
 };
-use ncclscope_trace::record::step_flags;
+use ncclscope_trace::record::{KernelCh, KernelPhase, step_flags};
 use ncclscope_trace::{Comm, Detail, EventKind, State, StrId, What as Mark};
 use std::collections::{HashMap, HashSet};
 
@@ -366,8 +366,8 @@ impl<'t, 'r> Scene<'t, 'r> {
             Detail::P2p(p2p) => p2p.func,
             Detail::CeColl(ce) => ce.func,
             Detail::CollApi(call) | Detail::P2pApi(call) => call.func,
-            Detail::KernelPhase { name, .. } => name,
-            Detail::ProxyOp(_) | Detail::KernelCh { .. } => match event.parent {
+            Detail::KernelPhase(KernelPhase { name, .. }) => name,
+            Detail::ProxyOp(_) | Detail::KernelCh(_) => match event.parent {
                 Parent::Known(id) => self.operation_of(id).map_or(StrId::NONE, |o| o.func),
                 _ => StrId::NONE,
             },
@@ -418,7 +418,8 @@ fn has_one_device(comms: &[Comm]) -> bool {
 
 fn ptimer(event: &Event) -> u64 {
     match event.start.detail {
-        Detail::KernelCh { ptimer, .. } | Detail::KernelPhase { ptimer, .. } => ptimer,
+        Detail::KernelCh(KernelCh { ptimer, .. })
+        | Detail::KernelPhase(KernelPhase { ptimer, .. }) => ptimer,
         _ => 0,
     }
 }

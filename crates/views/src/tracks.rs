@@ -5,6 +5,7 @@ use crate::pack;
 use crate::scene::{Group, Scene, Slice, What};
 use ncclscope_operations::Event;
 use ncclscope_trace::Detail;
+use ncclscope_trace::record::{KernelCh, KernelPhase};
 use std::collections::BTreeMap;
 
 /// A row of tracks. Rows whose slices would overlap come as several tracks of one name.
@@ -32,15 +33,14 @@ enum Row {
 impl Row {
     fn of(event: &Event) -> Row {
         match event.start.detail {
-            Detail::GroupApi { .. }
+            Detail::GroupApi(_)
             | Detail::CollApi(_)
             | Detail::P2pApi(_)
-            | Detail::KernelLaunch { .. } => Row::Api,
+            | Detail::KernelLaunch(_) => Row::Api,
             Detail::Group | Detail::Coll(_) | Detail::P2p(_) => Row::Groups,
-            Detail::CeColl(_) | Detail::CeSync { .. } | Detail::CeBatch { .. } => Row::CopyEngine,
-            Detail::KernelCh { channel, .. } | Detail::KernelPhase { channel, .. } => {
-                Row::Kernel { channel }
-            }
+            Detail::CeColl(_) | Detail::CeSync(_) | Detail::CeBatch(_) => Row::CopyEngine,
+            Detail::KernelCh(KernelCh { channel, .. })
+            | Detail::KernelPhase(KernelPhase { channel, .. }) => Row::Kernel { channel },
             Detail::ProxyOp(op) => Row::Proxy {
                 peer: op.peer,
                 is_send: op.is_send,

@@ -8,7 +8,7 @@
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use ncclscope_recorder::trace::codec::{BlockHeader, Encoder, MAX_BLOCK_WORDS};
 use ncclscope_recorder::trace::kind::KINDS;
-use ncclscope_recorder::trace::record::{Coll, Detail, ProxyOp};
+use ncclscope_recorder::trace::record::{Coll, Detail, KernelCh, ProxyOp};
 use ncclscope_recorder::trace::{Handle, State};
 use ncclscope_recorder::{Recorder, clock, gate};
 use std::hint::black_box;
@@ -98,7 +98,7 @@ fn callbacks(c: &mut Criterion) {
     let coll = Coll { count: 1 << 20, channels: 4, warps: 16, ..Coll::default() };
     bench("coll", &mut || r.stop(r.start(0, black_box(parent), &Detail::Coll(coll))));
     bench("kernel channel", &mut || {
-        let detail = Detail::KernelCh { channel: 1, ptimer: 1 };
+        let detail = Detail::KernelCh(KernelCh { channel: 1, ptimer: 1 });
         let kernel = r.start(0, black_box(parent), &detail);
         r.state(kernel, State::KERNEL_CH_STOP, 0, 2);
         r.stop(kernel);

@@ -4,6 +4,7 @@
 use invariants::Expect;
 use ncclscope_operations::{Completion, Event, EventId, GpuClock, Parent, Timeline, operations};
 use ncclscope_report::losses::Losses;
+use ncclscope_trace::record::KernelCh;
 use ncclscope_trace::{Detail, EventKind, Recording};
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -148,7 +149,9 @@ fn ops(timeline: &Timeline<'_>, launches: &Launches) -> Vec<Operation> {
         let (mut kernel, mut channels) = (None, HashSet::new());
         for &child in timeline.children(op.event) {
             let child = timeline.event(child);
-            let Detail::KernelCh { channel, ptimer } = child.start.detail else { continue };
+            let Detail::KernelCh(KernelCh { channel, ptimer }) = child.start.detail else {
+                continue;
+            };
             channels.insert(channel);
             let Some((stop, _)) = child.ptimer_stop.filter(|_| ptimer != 0) else { continue };
             let (first, last) = kernel.unwrap_or((ptimer, stop));
@@ -175,7 +178,7 @@ fn stamps(timeline: &Timeline<'_>, launches: &Launches, facts: &mut Facts) {
         .collect();
     let mut seen: HashMap<_, HashSet<Option<EventId>>> = HashMap::new();
     for (_, event) in timeline.events() {
-        let Detail::KernelCh { channel, ptimer } = event.start.detail else { continue };
+        let Detail::KernelCh(KernelCh { channel, ptimer }) = event.start.detail else { continue };
         facts.stamps.extend(event.ptimer_stop.map(|(stop, _)| stop));
         if ptimer == 0 {
             continue;

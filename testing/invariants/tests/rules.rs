@@ -3,7 +3,9 @@
 
 use invariants::{Expect, Verdict, check};
 use ncclscope_trace::layout::{Header, LANE_STRIDE};
-use ncclscope_trace::record::{ApiCall, Coll, Detail, Packed, ProxyOp, step_flags};
+use ncclscope_trace::record::{
+    ApiCall, Coll, Detail, GroupApi, KernelCh, KernelLaunch, Packed, ProxyOp, step_flags,
+};
 use ncclscope_trace::scratch::lane;
 use ncclscope_trace::{
     Comm, Definition, EventKind, Handle, Record, Recording, Start, State, Step, StrId, Writer,
@@ -76,11 +78,11 @@ impl Case {
             group,
             ..Coll::default()
         };
-        let graph_less = Detail::GroupApi { graph: false, depth: 1 };
+        let graph_less = Detail::GroupApi(GroupApi { graph: false, depth: 1 });
         self.start(API, 100, group_api, Handle::NULL, graph_less);
         self.start(API, 110, call, group_api, Detail::CollApi(api));
         self.stop(API, 120, call);
-        self.start(API, 130, launch, group_api, Detail::KernelLaunch { stream: 1 });
+        self.start(API, 130, launch, group_api, Detail::KernelLaunch(KernelLaunch { stream: 1 }));
         self.stop(API, 140, launch);
         self.start(API, 150, group, Handle::NULL, Detail::Group);
         self.start(API, 160, coll, call, Detail::Coll(detail));
@@ -99,7 +101,7 @@ impl Case {
         }
         for channel in 0..2_u8 {
             let kernel = value(EventKind::KernelCh, PROXY, u64::from(channel));
-            let detail = Detail::KernelCh { channel, ptimer: 5000 };
+            let detail = Detail::KernelCh(KernelCh { channel, ptimer: 5000 });
             self.start(PROXY, 300, kernel, coll_handle(), detail);
         }
         for slot in 0..4 {
@@ -395,7 +397,7 @@ fn add_later_operation(case: &mut Case) {
     case.start(API, 1130, coll, call, Detail::Coll(detail));
     case.stop(API, 1140, coll);
     case.stop(API, 1150, group);
-    case.start(PROXY, 1200, kernel, coll, Detail::KernelCh { channel: 0, ptimer: 7000 });
+    case.start(PROXY, 1200, kernel, coll, Detail::KernelCh(KernelCh { channel: 0, ptimer: 7000 }));
     case.stop(PROXY, 1300, kernel);
 }
 

@@ -10,7 +10,9 @@ proxy progress thread. Times are made up, and the same in each run.
 use ncclscope_trace::codec::META_LANE;
 use ncclscope_trace::handle::STEPS_IN_FLIGHT;
 use ncclscope_trace::layout::{Header, LANE_STRIDE};
-use ncclscope_trace::record::{ApiCall, Coll, P2p, Packed, ProxyOp, STEP_SHIFT, step_flags};
+use ncclscope_trace::record::{
+    ApiCall, Coll, GroupApi, KernelCh, KernelLaunch, P2p, Packed, ProxyOp, STEP_SHIFT, step_flags,
+};
 use ncclscope_trace::scratch::lane;
 use ncclscope_trace::{
     ClockSource, ClockSync, Comm, Definition, Detail, EventKind, Handle, Mark, Record, Start,
@@ -200,13 +202,18 @@ impl Process {
         let has_api = self.comm.api_version >= 5;
         let (mut group_api, mut coll_api) = (Handle::NULL, Handle::NULL);
         if has_api {
-            group_api = self.start(API, Handle::NULL, Detail::GroupApi { graph: false, depth: 1 });
+            group_api = self.start(
+                API,
+                Handle::NULL,
+                Detail::GroupApi(GroupApi { graph: false, depth: 1 }),
+            );
             self.state(API, group_api, State(23), 0);
             let api = ApiCall { func, datatype: float, count: call.count, ..ApiCall::default() };
             coll_api = self.start(API, group_api, Detail::CollApi(api));
             self.stop(API, coll_api);
             self.state(API, group_api, State(24), 0);
-            let launch = self.start(API, group_api, Detail::KernelLaunch { stream: 0x7f00 });
+            let launch =
+                self.start(API, group_api, Detail::KernelLaunch(KernelLaunch { stream: 0x7f00 }));
             self.stop(API, launch);
         }
         let group = self.start(API, Handle::NULL, Detail::Group);
@@ -265,7 +272,7 @@ impl Process {
         let mut kernels = Vec::new();
         if call.fault != Fault::NoKernel {
             for channel in 0..call.channels {
-                let detail = Detail::KernelCh { channel, ptimer: self.ptimer() - 80 };
+                let detail = Detail::KernelCh(KernelCh { channel, ptimer: self.ptimer() - 80 });
                 kernels.push(self.start(PROXY, coll, detail));
             }
         }
@@ -315,7 +322,8 @@ impl Process {
     /// Plays a send and a receive with `peer` in one group.
     pub fn send_recv(&mut self, peer: i32, count: u64) {
         let float = self.string("ncclFloat32");
-        let group_api = self.start(API, Handle::NULL, Detail::GroupApi { graph: false, depth: 2 });
+        let group_api =
+            self.start(API, Handle::NULL, Detail::GroupApi(GroupApi { graph: false, depth: 2 }));
         let calls = ["Send", "Recv"].map(|name| {
             let func = self.string(name);
             let call = ApiCall { func, datatype: float, count, ..ApiCall::default() };

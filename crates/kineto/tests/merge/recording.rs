@@ -3,7 +3,9 @@
 
 use ncclscope_trace::codec::META_LANE;
 use ncclscope_trace::layout::{Header, LANE_STRIDE};
-use ncclscope_trace::record::{ApiCall, Coll, P2p, Packed, ProxyOp, STEP_SHIFT, step_flags};
+use ncclscope_trace::record::{
+    ApiCall, Coll, GroupApi, KernelCh, P2p, Packed, ProxyOp, STEP_SHIFT, step_flags,
+};
 use ncclscope_trace::scratch::lane;
 use ncclscope_trace::{
     ClockSource, ClockSync, Comm, Definition, Detail, Handle, Record, Start, State, Step, StrId,
@@ -97,7 +99,7 @@ impl Recorder {
     pub(crate) fn play(&mut self, it: &Played) {
         let (func, datatype) = (self.string(it.func), self.string("ncclFloat32"));
         let at = it.call_ns;
-        let detail = Detail::GroupApi { graph: false, depth: 1 };
+        let detail = Detail::GroupApi(GroupApi { graph: false, depth: 1 });
         let group_api = self.start(API, at, it.comm, Handle::NULL, detail);
         let ops = match it.func {
             "SendRecv" => self.play_p2p(it, group_api, datatype),
@@ -175,7 +177,7 @@ impl Recorder {
         let proxy = self.start(PROXY, first + 1_000, it.comm, op, Detail::ProxyOp(detail));
         // The GPU's timer is an hour behind, and NCCL looks at it some microseconds later.
         let ptimer = |ns: i64| u64::try_from(ns - 3_600_000_000_000).unwrap();
-        let detail = Detail::KernelCh { channel, ptimer: ptimer(first + 200) };
+        let detail = Detail::KernelCh(KernelCh { channel, ptimer: ptimer(first + 200) });
         let kernel = self.start(PROXY, first + 4_000, it.comm, op, detail);
         let whole = step_flags::STOPPED | step_flags::FIRST | step_flags::SECOND;
         let ticks = |ns: i64| u64::try_from(ns * TICKS.0 / TICKS.1).unwrap() >> STEP_SHIFT;

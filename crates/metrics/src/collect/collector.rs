@@ -21,7 +21,7 @@ use ncclscope_operations::operation::{Launched, valid_ptimers};
 use ncclscope_operations::stamps::Stamps;
 use ncclscope_trace::handle::LANES;
 use ncclscope_trace::kind::KINDS;
-use ncclscope_trace::record::ProxyOp;
+use ncclscope_trace::record::{KernelCh, ProxyOp};
 use ncclscope_trace::{
     Comm, Detail, EventKind, Handle, Record, Start, State, Step, StrId, TickMap,
 };
@@ -276,10 +276,10 @@ impl Collector {
             }
             Detail::P2p(_) | Detail::CeColl(_) => self.head(start),
             Detail::ProxyOp(op) => self.proxy(lane, start, &op),
-            Detail::KernelCh { channel, ptimer } => {
+            Detail::KernelCh(KernelCh { channel, ptimer }) => {
                 self.kernel(lane, start, (channel, ptimer));
             }
-            Detail::CeSync { .. } | Detail::CeBatch { .. } => {
+            Detail::CeSync(_) | Detail::CeBatch(_) => {
                 let end = self.families.take_end(start.handle).unwrap_or_default();
                 let part = Part::new(start, PartKind::Copy, lane, end);
                 self.families.add_part(part, family_of(start));

@@ -75,7 +75,7 @@ impl Launches {
                 count.p2ps += u32::from(matches!(start.detail, Detail::P2pApi(_)));
                 self.groups.insert(start.handle, group);
             }
-            Detail::KernelLaunch { .. } => {
+            Detail::KernelLaunch(_) => {
                 let count = self.counts.entry(group).or_default();
                 count.launches += 1;
                 count.first.get_or_insert(start.ticks);
@@ -144,7 +144,7 @@ impl Launches {
 mod tests {
     use super::*;
     use ncclscope_trace::EventKind;
-    use ncclscope_trace::record::ApiCall;
+    use ncclscope_trace::record::{ApiCall, KernelLaunch};
 
     fn handle(kind: EventKind, number: u64) -> Handle {
         Handle::value(1, kind, 0, number)
@@ -162,7 +162,7 @@ mod tests {
             launches.start(&start(call, parent, Detail::CollApi(ApiCall::default())));
         }
         let launch = handle(EventKind::KernelLaunch, group);
-        launches.start(&start(launch, parent, Detail::KernelLaunch { stream: 7 }));
+        launches.start(&start(launch, parent, Detail::KernelLaunch(KernelLaunch { stream: 7 })));
     }
 
     #[test]

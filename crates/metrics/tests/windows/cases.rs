@@ -5,7 +5,9 @@ use super::{SECOND, collector, measured, near, recording, windows};
 use ncclscope_metrics::{Collector, Metrics, Mode};
 use ncclscope_operations::Timing;
 use ncclscope_operations::stats::to_f64;
-use ncclscope_trace::record::{ApiCall, Coll, ProxyOp, STEP_SHIFT, step_flags};
+use ncclscope_trace::record::{
+    ApiCall, Coll, GroupApi, KernelCh, KernelLaunch, ProxyOp, STEP_SHIFT, step_flags,
+};
 use ncclscope_trace::{Detail, EventKind, Handle, Record, Start, State, Step, TickMap};
 use scripts::{API, Call, Fault, PROXY, Process};
 use std::collections::BTreeMap;
@@ -38,11 +40,11 @@ fn cuda_events_time_an_operation_once_a_launch_was_measured() {
     let mut process = Process::new(0, 2);
     let func = process.string("AllReduce");
     for ns in [100_000, 200_000] {
-        let graph = Detail::GroupApi { graph: false, depth: 1 };
+        let graph = Detail::GroupApi(GroupApi { graph: false, depth: 1 });
         let group = process.start(API, Handle::NULL, graph);
         let api = ApiCall { func, ..ApiCall::default() };
         let api = process.start(API, group, Detail::CollApi(api));
-        let launch = process.start(API, group, Detail::KernelLaunch { stream: 7 });
+        let launch = process.start(API, group, Detail::KernelLaunch(KernelLaunch { stream: 7 }));
         let coll = process.start(API, api, Detail::Coll(Coll { func, ..Coll::default() }));
         [launch, coll, api, group].into_iter().for_each(|event| process.stop(API, event));
         process.state(PROXY, launch, State::CUDA_EVENT, ns);
@@ -90,7 +92,7 @@ fn a_child_that_starts_late_belongs_to_its_operation() {
     process.stop(API, enqueued);
     let mut rounds = vec![process.now];
     process.now += SECOND;
-    let kernel = Detail::KernelCh { channel: 0, ptimer: 500 };
+    let kernel = Detail::KernelCh(KernelCh { channel: 0, ptimer: 500 });
     let kernel = process.start(PROXY, enqueued, kernel);
     rounds.push(process.now);
     process.now += SECOND;
@@ -133,7 +135,7 @@ fn ends_on_other_lanes_are_joined_in_any_order() {
     let detail = Detail::ProxyOp(ProxyOp { is_send: true, ..ProxyOp::default() });
     let starts = vec![
         begin,
-        start(1_500, kernel, handle, Detail::KernelCh { channel: 0, ptimer: 5_000 }),
+        start(1_500, kernel, handle, Detail::KernelCh(KernelCh { channel: 0, ptimer: 5_000 })),
         start(2_000, op, handle, detail),
     ];
     let state = State::KERNEL_CH_STOP;
@@ -172,7 +174,7 @@ fn after_a_kernel_was_seen_a_missing_one_is_outstanding() {
     let (second, next) = coll(2_000, 2);
     let kernel = Handle::value(7, EventKind::KernelCh, 1, 3);
     let proxy = vec![
-        start(1_500, kernel, first, Detail::KernelCh { channel: 0, ptimer: 5 }),
+        start(1_500, kernel, first, Detail::KernelCh(KernelCh { channel: 0, ptimer: 5 })),
         Record::Stop { ticks: 1_600, handle: kernel },
     ];
     let stop = |ticks, handle| Record::Stop { ticks, handle };
@@ -213,7 +215,7 @@ fn a_kernel_that_is_reported_late_is_waited_for() {
     let coll = starts.last().unwrap();
     let mut rounds = [0, 1, 4].map(|after| process.now + after * SECOND).to_vec();
     process.now += 5 * SECOND;
-    let kernel = process.start(PROXY, coll, Detail::KernelCh { channel: 0, ptimer: 9 });
+    let kernel = process.start(PROXY, coll, Detail::KernelCh(KernelCh { channel: 0, ptimer: 9 }));
     process.state(PROXY, kernel, State::KERNEL_CH_STOP, 1_009);
     process.stop(PROXY, kernel);
     rounds.extend([0, 1].map(|after| process.now + after * SECOND));
@@ -226,7 +228,7 @@ fn a_kernel_that_is_reported_late_is_waited_for() {
 fn what_misses_its_operation_is_counted_in_the_end() {
     let mut process = Process::new(0, 2);
     let lost = Handle::value(7, EventKind::Coll, 0, 99);
-    let kernel = process.start(PROXY, lost, Detail::KernelCh { channel: 0, ptimer: 500 });
+    let kernel = process.start(PROXY, lost, Detail::KernelCh(KernelCh { channel: 0, ptimer: 500 }));
     process.stop(PROXY, kernel);
     process.stop(PROXY, lost);
     process.step(PROXY, &Step { ticks: process.now, ..Step::default() });
@@ -299,7 +301,7 @@ fn the_children_of_one_parent_are_bounded() {
     collector.record(0, &begin);
     for number in 0..STARTS {
         let kernel = Handle::value(7, EventKind::KernelCh, 1, number);
-        let detail = Detail::KernelCh { channel: 0, ptimer: 5 };
+        let detail = Detail::KernelCh(KernelCh { channel: 0, ptimer: 5 });
         collector.record(1, &start(2_000, kernel, parent, detail));
     }
     let window = collector.finish(50_000, &TickMap::new(vec![], 1_000_000_000));

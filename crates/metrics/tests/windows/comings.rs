@@ -3,7 +3,7 @@
 
 use super::SECOND;
 use ncclscope_metrics::{Collector, CommKey, Metrics, RankKey};
-use ncclscope_trace::record::{Coll, ProxyOp, step_flags};
+use ncclscope_trace::record::{Coll, KernelCh, ProxyOp, step_flags};
 use ncclscope_trace::{Comm, Detail, EventKind, Handle, Record, Start, Step, TickMap};
 use std::collections::BTreeSet;
 
@@ -172,7 +172,7 @@ fn what_is_in_flight_of_those_counted_together_is_a_state_of_each_window() {
     assert_eq!(host.total.ranks.values().map(|rank| rank.in_flight).sum::<u64>(), 0);
 }
 
-const KERNEL: Detail = Detail::KernelCh { channel: 0, ptimer: 5 };
+const KERNEL: Detail = Detail::KernelCh(KernelCh { channel: 0, ptimer: 5 });
 
 /// An operation that has a kernel on one channel.
 fn with_a_kernel() -> Detail {

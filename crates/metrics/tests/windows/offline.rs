@@ -6,7 +6,7 @@ use ncclscope_metrics::{Collector, Metrics, Mode};
 use ncclscope_operations::peers::LinkKey;
 use ncclscope_operations::stats::{to_f64, to_u64};
 use ncclscope_operations::{Completion, Event, Timeline, Timing, operations};
-use ncclscope_trace::record::{CeColl, ProxyOp, step_flags};
+use ncclscope_trace::record::{CeBatch, CeColl, CeSync, KernelCh, ProxyOp, step_flags};
 use ncclscope_trace::{Detail, EventKind, Handle, Record, Recording, State, Step, TickMap};
 use proptest::prelude::*;
 use scripts::{API, Call, Fault, PROXY, Process};
@@ -136,7 +136,7 @@ fn assert_channels(timeline: &Timeline<'_>, metrics: &Metrics) {
         }
     }
     for (_, event) in timeline.events() {
-        let Detail::KernelCh { channel, ptimer } = event.start.detail else { continue };
+        let Detail::KernelCh(KernelCh { channel, ptimer }) = event.start.detail else { continue };
         let valid = event.ptimer_stop.is_some_and(|(stop, _)| ptimer != 0 && stop >= ptimer);
         if event.stop.is_some() && valid {
             offline.entry((channel, true)).or_default().2 += 1;
@@ -157,9 +157,9 @@ fn copy_engine(process: &mut Process, is_stuck: bool) {
     let (func, datatype) = (process.string("AllGather"), process.string("ncclFloat32"));
     let detail = CeColl { func, datatype, count: 1 << 10, ..CeColl::default() };
     let coll = process.start(API, Handle::NULL, Detail::CeColl(detail));
-    let sync = process.start(API, coll, Detail::CeSync { complete: false, ranks: 2 });
+    let sync = process.start(API, coll, Detail::CeSync(CeSync { complete: false, ranks: 2 }));
     process.stop(API, sync);
-    let batch = Detail::CeBatch { ops: 1, bytes: 4096, intra_sync: false };
+    let batch = Detail::CeBatch(CeBatch { ops: 1, bytes: 4096, intra_sync: false });
     let batch = process.start(API, coll, batch);
     process.stop(API, coll);
     if !is_stuck {

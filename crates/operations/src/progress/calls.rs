@@ -3,6 +3,7 @@
 
 use crate::hash::Map;
 use ncclscope_trace::handle::LANES;
+use ncclscope_trace::record::{GroupApi, KernelLaunch};
 use ncclscope_trace::{Detail, EventKind, Handle, Start, State, StrId};
 
 /// NCCL entered `ncclGroupEnd` of the group.
@@ -76,7 +77,7 @@ impl Calls {
     pub(super) fn start(&mut self, lane: usize, start: &Start) {
         let Start { ticks, comm, handle, parent, detail } = *start;
         match detail {
-            Detail::GroupApi { graph, .. } => {
+            Detail::GroupApi(GroupApi { graph, .. }) => {
                 let is_over = !self.early.is_empty() && self.early.remove(&handle).is_some();
                 let call = Call {
                     handle,
@@ -102,7 +103,7 @@ impl Calls {
                     }
                 }
             }
-            Detail::KernelLaunch { stream } => {
+            Detail::KernelLaunch(KernelLaunch { stream }) => {
                 let stop = if self.early.is_empty() { None } else { self.early.remove(&handle) };
                 let launch = Launch { handle, comm, stream, start: ticks, stop };
                 self.lane(lane).launch = Some(launch);

@@ -34,7 +34,7 @@ pub use proxies::ProxyView;
 use calls::Calls;
 use comms::Comms;
 use names::Names;
-use ncclscope_trace::record::{START, STATE, STEP, STEP_LONG, STOP, Start, schema};
+use ncclscope_trace::record::{KernelCh, START, STATE, STEP, STEP_LONG, STOP, Start, schema};
 use ncclscope_trace::{Comm, Detail, EventKind, Handle, Record, State, StrId};
 use ops::Ops;
 use proxies::Proxies;
@@ -188,10 +188,10 @@ impl Tracker {
                     self.proxies.belongs(start.handle);
                 }
             }
-            Detail::KernelCh { channel, .. } if start.ticks >= self.doubt => {
+            Detail::KernelCh(KernelCh { channel, .. }) if start.ticks >= self.doubt => {
                 self.ops.kernel(&mut self.comms, start, channel);
             }
-            Detail::CeSync { .. } | Detail::CeBatch { .. } if start.ticks >= self.doubt => {
+            Detail::CeSync(_) | Detail::CeBatch(_) if start.ticks >= self.doubt => {
                 self.ops.part(start);
             }
             Detail::CollApi(call) => {

@@ -2,7 +2,9 @@
 //! What is in flight and what is not, by records as NCCL makes them.
 
 use super::*;
-use ncclscope_trace::record::{Coll, P2p, Packed, ProxyOp, STEP_SHIFT, Step, step_flags};
+use ncclscope_trace::record::{
+    Coll, GroupApi, KernelLaunch, P2p, Packed, ProxyOp, STEP_SHIFT, Step, step_flags,
+};
 use ncclscope_trace::{StrId, handle::LANES};
 
 const API: usize = 0;
@@ -62,7 +64,7 @@ impl Rank {
     }
 
     fn kernel(&mut self, op: Handle, channel: u8) -> Handle {
-        self.start(PROXY, op, Detail::KernelCh { channel, ptimer: 5 })
+        self.start(PROXY, op, Detail::KernelCh(KernelCh { channel, ptimer: 5 }))
     }
 
     fn proxy(&mut self, op: Handle, is_send: bool) -> Handle {
@@ -403,7 +405,8 @@ fn a_lost_event_doubts_its_own_operation_only() {
 fn what_cuda_events_show_running_is_in_flight() {
     let mut rank = Rank::new();
     let launched = |rank: &mut Rank| {
-        let launch = rank.start(API, Handle::NULL, Detail::KernelLaunch { stream: 0xabc });
+        let launch =
+            rank.start(API, Handle::NULL, Detail::KernelLaunch(KernelLaunch { stream: 0xabc }));
         rank.stop(API, launch);
         (launch, rank.coll())
     };
@@ -432,7 +435,7 @@ fn what_cuda_events_show_running_is_in_flight() {
         comm: 5,
         handle: Handle::value(7, EventKind::KernelLaunch, API, 900),
         parent: Handle::NULL,
-        detail: Detail::KernelLaunch { stream: 1 },
+        detail: Detail::KernelLaunch(KernelLaunch { stream: 1 }),
     };
     rank.put(API, &start.pack());
     rank.coll();
@@ -462,7 +465,8 @@ fn children_may_come_before_their_operation() {
 fn calls_that_do_not_return_are_told_with_their_launch() {
     let mut rank = Rank::new();
     let call = |func| ncclscope_trace::record::ApiCall { func, ..Default::default() };
-    let group = rank.start(API, Handle::NULL, Detail::GroupApi { graph: false, depth: 1 });
+    let group =
+        rank.start(API, Handle::NULL, Detail::GroupApi(GroupApi { graph: false, depth: 1 }));
     rank.start(API, group, Detail::CollApi(call(StrId(5))));
     rank.start(API, group, Detail::P2pApi(call(StrId(6))));
     let calls = rank.tracker.calls();
@@ -471,7 +475,7 @@ fn calls_that_do_not_return_are_told_with_their_launch() {
     rank.now += 1_000;
     rank.put(API, &Record::state(rank.now, group, State(24), 0, 0));
     assert_eq!(rank.tracker.calls()[0].ending, Some(rank.now));
-    let launch = rank.start(API, group, Detail::KernelLaunch { stream: 0xabc });
+    let launch = rank.start(API, group, Detail::KernelLaunch(KernelLaunch { stream: 0xabc }));
     assert_eq!(rank.tracker.calls()[0].launch.map(|l| (l.stream, l.stop)), Some((0xabc, None)));
     rank.stop(API, launch);
     assert_eq!(rank.tracker.calls()[0].launch.unwrap().stop, Some(rank.now));
@@ -484,7 +488,7 @@ fn calls_that_do_not_return_are_told_with_their_launch() {
     rank.look();
     let group = Handle::value(7, EventKind::GroupApi, API, 5_000);
     rank.stop(2, group);
-    let detail = Detail::GroupApi { graph: false, depth: 1 };
+    let detail = Detail::GroupApi(GroupApi { graph: false, depth: 1 });
     let parent = Handle::NULL;
     let start = Start { ticks: rank.now, comm: 0, handle: group, parent, detail };
     rank.put(API, &start.pack());

@@ -253,7 +253,7 @@ fn limit_of(limit: u64, is_first: bool, others: u64, usual: u64) -> u64 {
 mod tests {
     use super::*;
     use ncclscope_operations::progress::Fate;
-    use ncclscope_trace::record::Coll;
+    use ncclscope_trace::record::{Coll, KernelCh};
     use ncclscope_trace::{Detail, EventKind, Record, Start};
 
     const HZ: u64 = 1_000_000_000;
@@ -268,7 +268,7 @@ mod tests {
         let (op, kernel) = (of(EventKind::Coll), of(EventKind::KernelCh));
         let detail = Coll { count: 1, channels: 1, ..Coll::default() };
         start(op, Handle::NULL, Detail::Coll(detail));
-        start(kernel, op, Detail::KernelCh { channel: 0, ptimer: 0 });
+        start(kernel, op, Detail::KernelCh(KernelCh { channel: 0, ptimer: 0 }));
         let stops = [Some((ticks, op)), end.map(|end| (end, kernel))];
         for (ticks, handle) in stops.into_iter().flatten() {
             detector.tracker.words(usize::from(comm), Record::stop(ticks, handle).words());

@@ -10,7 +10,7 @@ use super::detect::{Detector, Suspect};
 use super::still::Seen;
 use ncclscope_operations::progress::{Fate, Outside};
 use ncclscope_recorder::clock as ticks;
-use ncclscope_trace::record::Coll;
+use ncclscope_trace::record::{Coll, KernelCh};
 use ncclscope_trace::{Comm, Detail, EventKind, Handle, Record, Start};
 use std::time::Duration;
 
@@ -80,7 +80,7 @@ impl Drill {
         let detail = Detail::Coll(Coll { count: 1, channels: 1, ..Coll::default() });
         self.start(coll, Handle::NULL, detail, ticks);
         self.put(&Record::stop(ticks, coll));
-        let detail = Detail::KernelCh { channel: 0, ptimer: 0 };
+        let detail = Detail::KernelCh(KernelCh { channel: 0, ptimer: 0 });
         self.start(handle(EventKind::KernelCh, number), coll, detail, ticks);
     }
 

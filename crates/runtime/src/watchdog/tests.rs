@@ -3,7 +3,7 @@
 //! square.
 
 use super::*;
-use ncclscope_trace::record::Coll;
+use ncclscope_trace::record::{Coll, KernelCh};
 use ncclscope_trace::{Detail, Record, Start};
 use std::cell::Cell;
 
@@ -31,7 +31,7 @@ fn hung(comms: u16, depth: u64) -> Watchdog {
                 watchdog.words(0, start.pack().words());
             };
             put(op, Handle::NULL, Detail::Coll(Coll { count: 1, channels: 1, ..Coll::default() }));
-            put(kernel, op, Detail::KernelCh { channel: 0, ptimer: 0 });
+            put(kernel, op, Detail::KernelCh(KernelCh { channel: 0, ptimer: 0 }));
             watchdog.words(0, Record::stop(ticks, op).words());
             if number == 0 {
                 watchdog.words(0, Record::stop(ticks, kernel).words());

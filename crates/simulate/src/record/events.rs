@@ -8,7 +8,7 @@ use crate::model::collective::Outcome;
 use crate::model::program::{Call, Coll, Datatype, Func, Op, Transfer};
 use crate::model::solve::Done;
 use crate::time::{NEVER, SECOND, Time, before};
-use ncclscope_trace::record::{ApiCall, Coll as CollDetail, P2p};
+use ncclscope_trace::record::{ApiCall, Coll as CollDetail, GroupApi, KernelCh, KernelLaunch, P2p};
 use ncclscope_trace::{Detail, Handle, State, StrId};
 
 /// From an event in a kernel to the progress thread that tells of it, ns.
@@ -67,11 +67,12 @@ impl<'a> Scribe<'a> {
         let at = done.issued;
         let depth = if matches!(op.call, Call::Coll(_)) { 1 } else { 2 };
         let none = (comm, Handle::NULL);
-        let group_api = self.tape.start(API, at, none, Detail::GroupApi { graph: false, depth });
+        let group_api =
+            self.tape.start(API, at, none, Detail::GroupApi(GroupApi { graph: false, depth }));
         self.tape.state(API, at + 100, group_api, GROUP_STARTED, 0);
         let (apis, mut now) = self.calls(op, (comm, group_api), at + 200);
         self.tape.state(API, now, group_api, GROUP_ENDS, 0);
-        let launch = Detail::KernelLaunch { stream: STREAM };
+        let launch = Detail::KernelLaunch(KernelLaunch { stream: STREAM });
         let launch = self.tape.start(API, now + 100, (comm, group_api), launch);
         let mut life = Life {
             comm,
@@ -224,7 +225,8 @@ impl<'a> Scribe<'a> {
                 continue;
             }
             let channel = u8::try_from(channel).unwrap_or(u8::MAX);
-            let detail = Detail::KernelCh { channel, ptimer: self.tape.clocks.timer(start) };
+            let detail =
+                Detail::KernelCh(KernelCh { channel, ptimer: self.tape.clocks.timer(start) });
             let handle = self.tape.start(PROXY, told_start, (comm, child.handle), detail);
             if told_end <= self.tape.end {
                 let timer = self.tape.clocks.timer(end);

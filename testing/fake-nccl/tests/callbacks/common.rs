@@ -263,7 +263,7 @@ pub(crate) fn faithful(played: &Played, found: &Found) {
         events += 1;
         let start = found.events.get(&handle).unwrap_or_else(|| panic!("{line:?} not recorded"));
         let has_parent =
-            !matches!(start.detail, Detail::Group | Detail::ProxyCtrl | Detail::GroupApi { .. });
+            !matches!(start.detail, Detail::Group | Detail::ProxyCtrl | Detail::GroupApi(_));
         assert!(!has_parent || start.parent == parent, "{line:?}: {start:?}");
         let mut comm = comms.get(&hex(&line[5])).copied().unwrap_or(NO_COMM);
         if let Detail::ProxyOp(op) = start.detail {

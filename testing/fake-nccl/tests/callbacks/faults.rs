@@ -2,7 +2,7 @@
 //! Handles, contexts, types and states that should not come, and do.
 
 use crate::common::{Folded, Found, NO_COMM, command, exact, survive};
-use ncclscope_trace::record::{Detail, step_flags};
+use ncclscope_trace::record::{Detail, KernelCh, step_flags};
 use ncclscope_trace::{EventKind as K, StrId};
 
 const OPS: usize = 5;
@@ -185,7 +185,9 @@ fn times_of_the_gpu_are_kept_as_they_come() {
             .all(K::KernelCh)
             .into_iter()
             .map(|start| {
-                let Detail::KernelCh { ptimer, .. } = start.detail else { unreachable!() };
+                let Detail::KernelCh(KernelCh { ptimer, .. }) = start.detail else {
+                    unreachable!()
+                };
                 (ptimer, found.states.iter().find(|s| s.0 == start.handle).unwrap().3)
             })
             .collect();

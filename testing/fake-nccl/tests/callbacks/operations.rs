@@ -2,7 +2,7 @@
 //! Operations in NCCL's orders, at every API version that has their events.
 
 use crate::common::{Folded, Found, NO_COMM, exact};
-use ncclscope_trace::record::Detail;
+use ncclscope_trace::record::{CeBatch, CeSync, Detail, KernelCh, KernelPhase};
 use ncclscope_trace::{EventKind as K, Handle, State};
 use std::collections::BTreeMap;
 
@@ -86,7 +86,7 @@ fn send_and_receive_of_a_pair_share_the_kernel_and_not_the_parent() {
         }
         let mut times: BTreeMap<u64, Vec<Handle>> = BTreeMap::new();
         for kernel in found.all(K::KernelCh) {
-            let Detail::KernelCh { ptimer, .. } = kernel.detail else { unreachable!() };
+            let Detail::KernelCh(KernelCh { ptimer, .. }) = kernel.detail else { unreachable!() };
             times.entry(ptimer).or_default().push(kernel.parent);
         }
         for (ptimer, parents) in times.iter().filter(|_| version >= 4) {
@@ -227,14 +227,14 @@ fn a_copy_engine_collective_is_a_tree_by_parent() {
         for child in found.all(K::CeSync).into_iter().chain(found.all(K::CeBatch)) {
             assert_eq!(child.parent.kind(), K::CeColl);
             match child.detail {
-                Detail::CeSync { ranks, .. } => assert_eq!(ranks, 2),
-                Detail::CeBatch { ops, bytes, intra_sync } => {
+                Detail::CeSync(CeSync { ranks, .. }) => assert_eq!(ranks, 2),
+                Detail::CeBatch(CeBatch { ops, bytes, intra_sync }) => {
                     assert_eq!((ops, bytes, intra_sync), (4, 4 << 20, true));
                 }
                 _ => unreachable!(),
             }
         }
-        let closing = |s: &&_| matches!(s, &&Detail::CeSync { complete: true, .. });
+        let closing = |s: &&_| matches!(s, &&Detail::CeSync(CeSync { complete: true, .. }));
         let details: Vec<_> = found.all(K::CeSync).iter().map(|s| s.detail).collect();
         assert_eq!(details.iter().filter(closing).count(), OPS);
     }
@@ -247,10 +247,11 @@ fn phases_belong_to_their_kernel_channel() {
     let phases = found.all(K::KernelPhase);
     assert_eq!(phases.len(), 6 * OPS);
     for start in phases {
-        let Detail::KernelPhase { channel, phase, name, ptimer } = start.detail else {
+        let Detail::KernelPhase(KernelPhase { channel, phase, name, ptimer }) = start.detail else {
             unreachable!()
         };
-        let Detail::KernelCh { channel: kernel, .. } = found.events[&start.parent].detail else {
+        let Detail::KernelCh(KernelCh { channel: kernel, .. }) = found.events[&start.parent].detail
+        else {
             panic!("{start:?} hangs on something else")
         };
         assert_eq!((channel, ptimer), (kernel, 1000 + u64::from(phase) * 20));

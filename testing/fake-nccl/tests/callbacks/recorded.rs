@@ -5,7 +5,7 @@
 use crate::common::{Found, play};
 use fake_nccl::play::bit;
 use fake_nccl::replay::{Call, Fields, Verb, parse};
-use ncclscope_trace::record::{Detail, Step, step_flags};
+use ncclscope_trace::record::{Detail, GroupApi, KernelCh, Step, step_flags};
 use ncclscope_trace::{EventKind, Handle, Record, Recording};
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
@@ -208,8 +208,8 @@ fn recorded_fields(detail: &Detail, version: usize) -> Vec<u64> {
             all.push(wide(d.rank));
             all
         }
-        Detail::KernelCh { channel, ptimer } => vec![u64::from(*channel), *ptimer],
-        Detail::GroupApi { graph, depth } => vec![u64::from(*graph), wide(*depth)],
+        Detail::KernelCh(KernelCh { channel, ptimer }) => vec![u64::from(*channel), *ptimer],
+        Detail::GroupApi(GroupApi { graph, depth }) => vec![u64::from(*graph), wide(*depth)],
         Detail::CollApi(d) => vec![d.count, wide(d.root)],
         Detail::P2pApi(d) => vec![d.count],
         _ => vec![],

@@ -2,7 +2,7 @@
 //! The number of events by kind is what the release is documented to emit: see [`crate::table`].
 
 use crate::{Event, Expect, Model, Verdict, table};
-use ncclscope_trace::record::Detail;
+use ncclscope_trace::record::{Detail, GroupApi};
 use ncclscope_trace::{Comm, EventKind};
 
 pub(super) fn check(model: &Model<'_>, expect: &Expect, verdict: &mut Verdict) {
@@ -54,7 +54,7 @@ fn check_launches(model: &Model<'_>, comm: &Comm, verdict: &mut Verdict) {
 
 fn is_captured(event: &Event) -> bool {
     match event.start.detail {
-        Detail::GroupApi { graph, .. } => graph,
+        Detail::GroupApi(GroupApi { graph, .. }) => graph,
         Detail::CollApi(call) | Detail::P2pApi(call) => call.graph,
         _ => false,
     }

@@ -2,7 +2,7 @@
 //! Nothing ends before it starts, by the host's clock and by the GPU's.
 
 use crate::{Event, Expect, Model, Verdict};
-use ncclscope_trace::record::Detail;
+use ncclscope_trace::record::{Detail, KernelCh, KernelPhase};
 use ncclscope_trace::{EventKind, State};
 
 pub(super) fn check(model: &Model<'_>, expect: &Expect, verdict: &mut Verdict) {
@@ -41,8 +41,8 @@ fn check_completion(model: &Model<'_>, event: &Event, verdict: &mut Verdict) {
 
 fn check_ptimer(model: &Model<'_>, event: &Event, verdict: &mut Verdict) {
     let (started, state) = match event.start.detail {
-        Detail::KernelCh { ptimer, .. } => (ptimer, State::KERNEL_CH_STOP),
-        Detail::KernelPhase { ptimer, .. } => (ptimer, State::KERNEL_PHASE_STOP),
+        Detail::KernelCh(KernelCh { ptimer, .. }) => (ptimer, State::KERNEL_CH_STOP),
+        Detail::KernelPhase(KernelPhase { ptimer, .. }) => (ptimer, State::KERNEL_PHASE_STOP),
         _ => return,
     };
     let stopped = event.states.iter().find(|(_, s, _)| *s == state).map(|&(_, _, ptimer)| ptimer);

@@ -2,7 +2,7 @@
 //! Parents exist and are the right ones: no event belongs to another operation.
 
 use crate::{Event, Expect, Model, Verdict, table};
-use ncclscope_trace::record::Detail;
+use ncclscope_trace::record::{Detail, KernelCh};
 use ncclscope_trace::{EventKind, StrId};
 use std::collections::BTreeSet;
 
@@ -125,7 +125,9 @@ fn check_channels(model: &Model<'_>, event: &Event, verdict: &mut Verdict) {
             .children
             .iter()
             .filter_map(|&child| match model.events[child].start.detail {
-                Detail::KernelCh { channel, .. } if kind == EventKind::KernelCh => Some(channel),
+                Detail::KernelCh(KernelCh { channel, .. }) if kind == EventKind::KernelCh => {
+                    Some(channel)
+                }
                 Detail::ProxyOp(op) if kind == EventKind::ProxyOp => Some(op.channel),
                 _ => None,
             })

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `docs/trace-format.md` has the records as they are declared.
+
+use ncclscope_trace::record::{FieldLayout, Meaning, START, layout};
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// `name type@word.bit`; without the bit where the field is a word, with how many words an array
+/// has.
+fn field(field: &FieldLayout) -> String {
+    let FieldLayout { name, word, shift, bits, words, meaning } = *field;
+    let kind = match meaning {
+        Meaning::Unsigned => format!("u{bits}"),
+        Meaning::Signed => format!("i{bits}"),
+        Meaning::Flag => "flag".into(),
+        Meaning::Text => "string".into(),
+        Meaning::Handle => "handle".into(),
+    };
+    match (bits, words) {
+        (64, 1) => format!("{name} {kind}@{word}"),
+        (64, _) => format!("{name} {kind}[{words}]@{word}"),
+        _ => format!("{name} {kind}@{word}.{shift}"),
+    }
+}
+
+fn table() -> String {
+    let mut table = String::from("| code | record | words | 2x32 | fields |\n");
+    table.push_str("| --- | --- | --- | --- | --- |\n");
+    for code in 0..=u8::MAX {
+        let Some((name, layout)) = layout(code) else { continue };
+        let halves = (0..16).filter(|word| layout.halves >> word & 1 != 0);
+        let halves: Vec<String> = halves.map(|word: u32| word.to_string()).collect();
+        // Word 1 is the time stamp of all.
+        let mut fields: Vec<&FieldLayout> = layout.fields.iter().filter(|f| f.word != 1).collect();
+        fields.sort_by_key(|field| (field.word, field.shift));
+        let fields: Vec<String> = fields.into_iter().map(field).collect();
+        let (words, halves, fields) = (layout.words, halves.join(", "), fields.join(", "));
+        let _ = writeln!(table, "| {code} | {name} | {words} | {halves} | {fields} |");
+    }
+    table
+}
+
+#[test]
+fn the_page_has_the_records_as_they_are_declared() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/trace-format.md");
+    let text = std::fs::read_to_string(page).expect("the page");
+    let table = table();
+    assert!(text.contains(&table), "docs/trace-format.md must have this table:\n{table}");
+    assert!(layout(START).is_some_and(|(name, _)| name == "Group"));
+}
