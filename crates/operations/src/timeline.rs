@@ -18,7 +18,7 @@ use ncclscope_trace::record::KernelCh;
 use ncclscope_trace::{
     Comm, Detail, EventKind, Handle, Record, Recording, Start, State, Step, StrId, TickMap,
 };
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Number of an event in its [`Timeline`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -95,6 +95,7 @@ pub struct Timeline<'a> {
     external_ids: HashMap<EventId, u64>,
     launches_ns: HashMap<EventId, u64>,
     doubts: Doubts,
+    unknown: BTreeMap<u8, u64>,
 }
 
 impl<'a> Timeline<'a> {
@@ -121,6 +122,7 @@ impl<'a> Timeline<'a> {
             external_ids: HashMap::new(),
             launches_ns: HashMap::new(),
             doubts: Doubts::default(),
+            unknown: recording.unknown_records().clone(),
         };
         let mut ends = Vec::new();
         for lane in 0..LANES {
@@ -156,6 +158,7 @@ impl<'a> Timeline<'a> {
                         ends.push(record);
                     }
                 }
+                Record::Unknown { code, .. } => *self.unknown.entry(code).or_default() += 1,
                 Record::ClockSync(_) | Record::Mark(_) | Record::Vital(_) => {}
             }
         }
@@ -302,6 +305,13 @@ impl<'a> Timeline<'a> {
             Some(counts) => counts,
             None => &mut self.unattributed,
         }
+    }
+
+    /// Records that this version does not know: the name and number of each sort.
+    pub fn unknown_records(&self) -> impl Iterator<Item = (String, u64)> {
+        let name = |code| self.recording.record_name(code).map(String::from);
+        let named = move |code| name(code).unwrap_or_else(|| format!("code {code}"));
+        self.unknown.iter().map(move |(&code, &count)| (named(code), count))
     }
 
     /// The recording.

@@ -150,6 +150,9 @@ impl ReportBuilder {
             let count = header.unknown_events;
             add(format!("{count} events are of kinds newer than the plugin; they are not shown"));
         }
+        for (name, count) in timeline.unknown_records() {
+            add(format!("{count} records `{name}` are of a later version; they are not shown"));
+        }
         self.notes.extend(recording.notes().iter().cloned());
     }
 }

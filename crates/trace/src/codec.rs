@@ -16,6 +16,8 @@ use crate::crc::crc32;
 use crate::define::{u16_at, u32_at, u64_at};
 use crate::kind::{EventKind, KINDS};
 use crate::record::{self, MAX_WORDS, Record, schema};
+use crate::schema::{MOST_WORDS, Schema};
+use std::collections::HashMap;
 
 /// "NSB1".
 pub const MAGIC: u32 = u32::from_le_bytes(*b"NSB1");
@@ -179,19 +181,33 @@ fn u32_at_or_zero(bytes: &[u8], at: usize) -> u32 {
     u32_at(bytes, at).unwrap_or(0)
 }
 
-/// Decodes the records of a block's payload; ends early where the payload does not decode.
+/// Decodes the records of a block's payload; ends early where the payload does not decode. What
+/// the file declares and this version does not know comes as [`Record::Unknown`].
 #[derive(Debug)]
 pub struct Decoder<'a> {
     payload: &'a [u8],
     left: u32,
+    schema: &'a Schema,
     predict: Prediction,
+    /// What is expected of records that are longer than any of this version, or have other codes.
+    others: HashMap<u8, [u64; MOST_WORDS]>,
 }
 
 impl<'a> Decoder<'a> {
     /// A decoder of the block that [`parse`] returned.
     #[must_use]
-    pub fn new(header: &BlockHeader, payload: &'a [u8]) -> Decoder<'a> {
-        Decoder { payload, left: header.records, predict: Prediction::new(header.first_ticks) }
+    pub fn new(header: &BlockHeader, payload: &'a [u8], schema: &'a Schema) -> Decoder<'a> {
+        let (left, predict) = (header.records, Prediction::new(header.first_ticks));
+        Decoder { payload, left, schema, predict, others: HashMap::new() }
+    }
+
+    #[cold]
+    fn other(&mut self, code: u8, (len, halves): (usize, u32)) -> Option<Record> {
+        let before = self.others.entry(code).or_insert([0; MOST_WORDS]);
+        let ticks = &mut self.predict.ticks;
+        take_words(&mut self.payload, (code, halves), before.get_mut(..len)?, ticks)?;
+        let ticks = before[1];
+        Some(Record::unpack(before).unwrap_or(Record::Unknown { ticks, code }))
     }
 }
 
@@ -200,8 +216,17 @@ impl Iterator for Decoder<'_> {
 
     fn next(&mut self) -> Option<Record> {
         self.left = self.left.checked_sub(1)?;
-        let (words, len) = self.predict.decode(&mut self.payload)?;
-        Record::unpack(words.get(..len)?)
+        let (&code, payload) = self.payload.split_first()?;
+        self.payload = payload;
+        let (len, halves) = self.schema.of(code)?;
+        if len > MAX_WORDS || usize::from(code) >= record::CODES {
+            return self.other(code, (len, halves));
+        }
+        let before = &mut self.predict.by_code[usize::from(code)];
+        let ticks = &mut self.predict.ticks;
+        take_words(&mut self.payload, (code, halves), before.get_mut(..len)?, ticks)?;
+        let ticks = before[1];
+        Some(Record::unpack(before).unwrap_or(Record::Unknown { ticks, code }))
     }
 }
 
@@ -243,29 +268,32 @@ impl Prediction {
             halves >>= 1;
         }
     }
+}
 
-    fn decode(&mut self, from: &mut &[u8]) -> Option<([u64; MAX_WORDS], usize)> {
-        let (&code, rest) = from.split_first()?;
-        *from = rest;
-        let (len, halves) = schema(code)?;
-        let previous = &mut self.by_code[usize::from(code & CODE_MASK)];
-        let mut words = [0; MAX_WORDS];
-        let ab = (take(from)? ^ previous[0] >> 8) & AB;
-        let c = take_delta32(from, previous[0] >> 32)?;
-        words[0] = u64::from(code) | ab << 8 | c << 32;
-        words[1] = take_delta(from, self.ticks)?;
-        self.ticks = words[1];
-        for i in 2..len {
-            let before = previous[i];
-            words[i] = if halves >> i & 1 != 0 {
-                take_delta32(from, before)? | take_delta32(from, before >> 32)? << 32
-            } else {
-                take_delta(from, before)?
-            };
-        }
-        *previous = words;
-        Some((words, len))
+/// Takes a record's words behind its code, over those of the one before it with that code.
+#[inline(always)]
+fn take_words(
+    from: &mut &[u8],
+    (code, halves): (u8, u32),
+    words: &mut [u64],
+    ticks: &mut u64,
+) -> Option<()> {
+    let [head, time, rest @ ..] = words else { return None };
+    let ab = (take(from)? ^ *head >> 8) & AB;
+    let c = take_delta32(from, *head >> 32)?;
+    *head = u64::from(code) | ab << 8 | c << 32;
+    *ticks = take_delta(from, *ticks)?;
+    *time = *ticks;
+    let mut halves = halves >> 2;
+    for word in rest {
+        *word = if halves & 1 != 0 {
+            take_delta32(from, *word)? | take_delta32(from, *word >> 32)? << 32
+        } else {
+            take_delta(from, *word)?
+        };
+        halves >>= 1;
     }
+    Some(())
 }
 
 /// Bytes that the longest record may take, code and word 0 included.
@@ -408,7 +436,7 @@ mod tests {
             prop_assert_eq!(len, encoder.block().len());
             prop_assert_eq!((read.seq, read.lane), (3, 2));
             prop_assert_eq!(read.next_pos, 70 + words.len() as u64);
-            let decoded: Vec<Record> = Decoder::new(&read, payload).collect();
+            let decoded: Vec<Record> = Decoder::new(&read, payload, &Schema::default()).collect();
             let expected: Vec<Record> =
                 records.iter().map(|r| Record::unpack(r.words()).unwrap()).collect();
             prop_assert_eq!(decoded, expected);
@@ -431,7 +459,7 @@ mod tests {
             bytes in prop::collection::vec(any::<u8>(), 0..300), n in 0u32..40
         ) {
             let header = BlockHeader { records: n, ..BlockHeader::default() };
-            let decoded = Decoder::new(&header, &bytes).count();
+            let decoded = Decoder::new(&header, &bytes, &Schema::default()).count();
             prop_assert!(decoded <= n as usize);
             prop_assert!(parse(&bytes).is_err());
         }

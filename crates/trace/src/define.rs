@@ -11,6 +11,7 @@ use crate::crc::crc32;
 use crate::error::Error;
 use crate::layout::{BLOCKS, DEFINITIONS, EXTENT_HEAD, Header, SEGMENT};
 use crate::reader::read_up_to;
+use crate::schema::Declaration;
 use std::fs::File;
 
 /// Number of a string in the recording's string table; 0 is "none".
@@ -88,6 +89,8 @@ pub enum Definition {
         /// Number of processes, 0 unknown.
         world: u32,
     },
+    /// A record as this file has it.
+    Record(Declaration),
 }
 
 const STRING: u8 = 1;
@@ -98,6 +101,7 @@ const ROLE: u8 = 5;
 const HANG: u8 = 6;
 const GLOBAL: u8 = 7;
 const LINK: u8 = 8;
+const RECORD: u8 = 9;
 /// Bytes around a definition's body.
 const FRAME: usize = 9;
 /// Bytes of a link.
@@ -230,6 +234,10 @@ impl Definition {
                 body.extend(world.to_le_bytes());
                 GLOBAL
             }
+            Definition::Record(declaration) => {
+                declaration.encode(&mut body);
+                RECORD
+            }
         };
         seal(tag, &body, out);
     }
@@ -274,6 +282,7 @@ fn definition(tag: u8, body: &[u8]) -> Option<Definition> {
         ROLE => Definition::Role { hash: u64_at(body, 0)?, text: text(8) },
         HANG => Definition::Hang { ticks: u64_at(body, 0)?, text: text(8) },
         GLOBAL => Definition::Global { rank: u32_at(body, 0)?, world: u32_at(body, 4)? },
+        RECORD => Definition::Record(Declaration::decode(body)?),
         // Of a later minor version.
         other => Definition::Note(format!("definition of unknown tag {other}")),
     })
@@ -351,6 +360,7 @@ mod tests {
             Definition::Role { hash: 0xfeed_beef, text: "tp".into() },
             Definition::Hang { ticks: 7, text: "one line\nand another".into() },
             Definition::Global { rank: 3, world: 16 },
+            Definition::Record(crate::schema::declarations().nth(3).expect("there are more")),
         ]
     }
 

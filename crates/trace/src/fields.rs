@@ -178,6 +178,7 @@ macro_rules! record_fields {
                 )*],
             };
 
+            /// Adds the fields to words in which their bits are 0.
             #[inline(always)]
             pub(crate) fn set(&self, words: &mut [u64; $words]) {
                 $( crate::fields::Field::put(&self.$field, words, $word, $shift); )*
@@ -219,10 +220,11 @@ mod tests {
             for field in layout.fields {
                 let mask = if field.bits == 64 { u64::MAX } else { (1 << field.bits) - 1 };
                 assert!(field.shift + field.bits <= 64, "{name}: {}", field.name);
-                for word in field.word..field.word + field.words {
-                    assert!(word < layout.words, "{name}: {}", field.name);
-                    assert_eq!(taken[word] & mask << field.shift, 0, "{name}: {}", field.name);
-                    taken[word] |= mask << field.shift;
+                assert!(field.word + field.words <= layout.words, "{name}: {}", field.name);
+                let words = taken.iter_mut().enumerate().skip(field.word).take(field.words);
+                for (word, taken) in words {
+                    assert_eq!(*taken & mask << field.shift, 0, "{name}: {}", field.name);
+                    *taken |= mask << field.shift;
                     let crosses = field.shift < 32 && field.shift + field.bits > 32;
                     let is_halves = layout.halves >> word & 1 != 0;
                     assert!(!(crosses && is_halves), "{name}: {}", field.name);

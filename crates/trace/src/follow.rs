@@ -22,6 +22,7 @@ use crate::layout::{BLOCKS, HEADER_BYTES, Header, LANE_STRIDE, LANE_TABLE, SEGME
 use crate::progress::Vital;
 use crate::reader::{Recording, read_up_to};
 use crate::record::Record;
+use crate::schema::Schema;
 use crate::scratch::LaneHeader;
 use std::fs::File;
 use std::ops::Range;
@@ -47,6 +48,7 @@ pub struct Follower {
     header: Header,
     lanes: Vec<LaneHeader>,
     definitions: Definitions,
+    schema: Schema,
     blocks: Cursor,
     vitals: Cursor,
     syncs: Vec<ClockSync>,
@@ -57,7 +59,7 @@ pub struct Follower {
 /// Something new in a recording.
 #[derive(Clone, Debug, PartialEq)]
 pub enum News {
-    /// A definition. It comes before the records that need it.
+    /// A definition, but for those of records. It comes before the records that need it.
     Definition(Definition),
     /// A record of a lane, in the lane's order.
     Record(usize, Record),
@@ -94,6 +96,7 @@ impl Follower {
             file,
             lanes: Vec::new(),
             definitions: Definitions::new(&header),
+            schema: Schema::default(),
             blocks: Cursor::new(BLOCKS, header.segments),
             vitals: Cursor::new(VITALS, header.vital_segments()),
             header,
@@ -239,7 +242,10 @@ impl Follower {
     }
 
     fn read_definitions(&mut self, news: &mut impl FnMut(News)) -> Result<(), Error> {
-        let mut tell = |definition| news(News::Definition(definition));
+        let mut tell = |definition| match definition {
+            Definition::Record(declaration) => self.schema.declare(&declaration),
+            other => news(News::Definition(other)),
+        };
         while self.definitions.read(&self.file, DEFINITIONS_AT_ONCE, &mut tell)? {}
         Ok(())
     }
@@ -247,7 +253,8 @@ impl Follower {
     fn tell(&mut self, batch: &Batch, news: &mut impl FnMut(News)) {
         for (header, range) in &batch.blocks {
             let payload = batch.bytes.get(range.clone()).unwrap_or(&[]);
-            for record in Decoder::new(header, payload) {
+            let records: Vec<Record> = Decoder::new(header, payload, &self.schema).collect();
+            for record in records {
                 self.last_ticks = self.last_ticks.max(record.ticks());
                 match record {
                     Record::ClockSync(sync) if header.lane == META_LANE => self.keep(sync),

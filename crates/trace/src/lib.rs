@@ -35,6 +35,7 @@ pub mod progress;
 pub mod reader;
 pub mod record;
 mod ring;
+pub mod schema;
 pub mod scratch;
 mod start;
 mod step;

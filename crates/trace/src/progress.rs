@@ -133,16 +133,16 @@ record_fields! {
 }
 
 record_fields! {
-    /// A thread that makes callbacks, as the system sees it; written only while something looks stuck.
-    /// Words: 0 head (`a` state, `b` place, `c` thread id), 1 ticks, 2 `cpu_ns`, 3 `run_delay_ns`, 4
-    /// `kinds`.
+    /// A thread that makes callbacks, as the system sees it; written only while something looks
+    /// stuck.
     #[derive(Default)]
     pub struct Thread: 5 {
         /// When, in ticks.
         ticks: u64 = (1, 0),
         /// Thread id.
         tid: u32 = (0, 32),
-        /// State as `/proc/PID/task/TID/stat` gives it: `R`, `S`, `D`, `T`…; 0 if the thread is gone.
+        /// State as `/proc/PID/task/TID/stat` gives it: `R`, `S`, `D`, `T`…; 0 if the thread is
+        /// gone.
         state: u8 = (0, 8),
         /// Where it waits in the kernel (`wchan`), if the system tells.
         place: StrId = (0, 16),

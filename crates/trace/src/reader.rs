@@ -21,8 +21,9 @@ use crate::layout::{
 use crate::mark::Mark;
 use crate::progress::Vital;
 use crate::record::{Record, Step};
+use crate::schema::{Declaration, Schema};
 use crate::scratch::{LaneHeader, latest_start, ring_records, slot_steps};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -44,6 +45,9 @@ pub struct Recording {
     hangs: Vec<(u64, String)>,
     global: Option<(u32, u32)>,
     roles: HashMap<u64, String>,
+    schema: Schema,
+    declared: HashMap<u8, Declaration>,
+    unknown: BTreeMap<u8, u64>,
     problems: Vec<String>,
     last_ticks: u64,
     block_numbers: Vec<u64>,
@@ -116,6 +120,9 @@ impl Recording {
             hangs: Vec::new(),
             global: None,
             roles: HashMap::new(),
+            schema: Schema::default(),
+            declared: HashMap::new(),
+            unknown: BTreeMap::new(),
             problems: Vec::new(),
             last_ticks: 0,
             block_numbers: Vec::new(),
@@ -210,6 +217,10 @@ impl Recording {
             }
             Definition::Hang { ticks, text } => self.hangs.push((ticks, text)),
             Definition::Global { rank, world } => self.global = Some((rank, world)),
+            Definition::Record(declaration) => {
+                self.schema.declare(&declaration);
+                self.declared.insert(declaration.code, declaration);
+            }
         }
     }
 
@@ -297,12 +308,13 @@ impl Recording {
     fn index_block(&mut self, block: BlockRef, payload: &[u8]) {
         self.block_numbers.push(block.header.seq);
         if block.header.lane == META_LANE {
-            for record in Decoder::new(&block.header, payload) {
+            for record in Decoder::new(&block.header, payload, &self.schema) {
                 self.last_ticks = self.last_ticks.max(record.ticks());
                 match record {
                     Record::ClockSync(sync) => self.syncs.push(sync),
                     Record::Mark(mark) => self.marks.push(mark),
                     Record::Vital(vital) => self.vitals.push(vital),
+                    Record::Unknown { code, .. } => *self.unknown.entry(code).or_default() += 1,
                     _ => {}
                 }
             }
@@ -327,7 +339,7 @@ impl Recording {
                 hidden += lane.header.head - from;
                 continue;
             }
-            let (records, torn_words) = ring_records(ring, from, lane.header.head);
+            let (records, torn_words) = ring_records(ring, from, lane.header.head, &self.schema);
             torn += torn_words;
             lane.recovered = records;
         }
@@ -405,7 +417,7 @@ impl Recording {
         match codec::parse(&bytes) {
             // A live process may have overwritten it since.
             Ok((header, _, payload)) if header == block.header => {
-                Decoder::new(&header, payload).collect()
+                Decoder::new(&header, payload, &self.schema).collect()
             }
             _ => Vec::new(),
         }
@@ -476,6 +488,18 @@ impl Recording {
     #[must_use]
     pub fn global_rank(&self) -> Option<(u32, u32)> {
         self.global
+    }
+
+    /// What the file's writer calls its records with this code.
+    #[must_use]
+    pub fn record_name(&self, code: u8) -> Option<&str> {
+        self.declared.get(&code).map(|declaration| declaration.name.as_str())
+    }
+
+    /// Records of the recording's own that this version does not know: how many of each code.
+    #[must_use]
+    pub fn unknown_records(&self) -> &BTreeMap<u8, u64> {
+        &self.unknown
     }
 
     /// What a communicator is for, if the application told.

@@ -83,9 +83,9 @@ pub const fn layout(code: u8) -> Option<(&'static str, Layout)> {
 const SCHEMA: [(usize, u16); CODES] = {
     let mut schema = [(0, 0); CODES];
     let mut code = 0;
-    while code < CODES {
-        if let Some((_, layout)) = layout(code as u8) {
-            schema[code] = (layout.words, layout.halves);
+    while (code as usize) < CODES {
+        if let Some((_, layout)) = layout(code) {
+            schema[code as usize] = (layout.words, layout.halves);
         }
         code += 1;
     }
@@ -204,6 +204,13 @@ pub enum Record {
     Mark(Mark),
     /// How far the process has come.
     Vital(Vital),
+    /// A record of a later version: it has a name in [`crate::Recording::record_name`].
+    Unknown {
+        /// When, in ticks.
+        ticks: u64,
+        /// Its code.
+        code: u8,
+    },
 }
 
 impl Record {
@@ -277,7 +284,9 @@ impl Record {
             Record::ClockSync(sync) => sync.ticks,
             Record::Mark(mark) => mark.ticks,
             Record::Vital(vital) => vital.ticks(),
-            Record::Stop { ticks, .. } | Record::State { ticks, .. } => *ticks,
+            Record::Stop { ticks, .. }
+            | Record::State { ticks, .. }
+            | Record::Unknown { ticks, .. } => *ticks,
         }
     }
 

@@ -23,7 +23,8 @@ use crate::define::{u32_at, u64_at};
 use crate::handle::{Handle, STEPS_IN_FLIGHT};
 use crate::kind::{EventKind, KINDS};
 use crate::layout::{LANE_STRIDE, RING_BYTES, SLOT_BYTES};
-use crate::record::{Record, STEP_SHIFT, Step, schema, step_flags};
+use crate::record::{Record, STEP_SHIFT, Step, step_flags};
+use crate::schema::Schema;
 
 /// Offsets within a lane header.
 pub mod lane {
@@ -139,7 +140,7 @@ impl LaneHeader {
 /// The records between two positions of a ring, for a dead process (or one that stands still).
 /// The number is of words that were no record: torn by the kill.
 #[must_use]
-pub fn ring_records(ring: &[u8], from: u64, head: u64) -> (Vec<Record>, u64) {
+pub fn ring_records(ring: &[u8], from: u64, head: u64, schema: &Schema) -> (Vec<Record>, u64) {
     let words = (RING_BYTES / 8) as u64;
     // Nothing older than one round is left.
     let mut at = from.max(head.saturating_sub(words));
@@ -149,14 +150,16 @@ pub fn ring_records(ring: &[u8], from: u64, head: u64) -> (Vec<Record>, u64) {
             let index = usize::try_from((at + i) % words).unwrap_or(0);
             u64_at(ring, index * 8).unwrap_or(0)
         };
-        let Some((len, _)) = schema(word(0).to_le_bytes()[0]) else {
+        let code = word(0).to_le_bytes()[0];
+        let Some((len, _)) = schema.of(code) else {
             return (records, head - at);
         };
         if at + len as u64 > head {
             return (records, head - at);
         }
         let copy: Vec<u64> = (0..len as u64).map(word).collect();
-        records.extend(Record::unpack(&copy));
+        let ticks = copy.get(1).copied().unwrap_or(0);
+        records.push(Record::unpack(&copy).unwrap_or(Record::Unknown { ticks, code }));
         at += len as u64;
     }
     (records, 0)

@@ -57,6 +57,9 @@ record_fields! {
     }
 }
 
+// What it does is written out in `Step::short`.
+const _: fn(&Short, &mut [u64; 5]) = Short::set;
+
 record_fields! {
     /// A step that stalled for long.
     pub(crate) struct Long: 7, halves 0b100 {
@@ -139,8 +142,8 @@ mod tests {
     proptest! {
         #[test]
         fn the_short_form_is_as_it_is_declared(
-            (flags, repeats, step, op_ref, size): (u8, u16, u32, u32, u32),
-            (ticks, [first, second, third, end]): (u64, [u32; 4]),
+            (flags, repeats, step, op_ref, size) in any::<(u8, u16, u32, u32, u32)>(),
+            (ticks, [first, second, third, end]) in any::<(u64, [u32; 4])>(),
         ) {
             let states = [first, second, third].map(u64::from);
             let it = Step { ticks, flags, repeats, step, op_ref, size, states, end: end.into() };

@@ -17,7 +17,7 @@ pub struct FormatVersion {
 }
 
 /// What this crate writes.
-pub const CURRENT: FormatVersion = FormatVersion { major: 1, minor: 3 };
+pub const CURRENT: FormatVersion = FormatVersion { major: 1, minor: 4 };
 
 impl FormatVersion {
     /// Whether this crate can read a file of this version.

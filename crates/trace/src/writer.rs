@@ -12,6 +12,7 @@ use crate::layout::{
 };
 use crate::record::Record;
 use crate::ring::{Held, Ring};
+use crate::schema::declarations;
 use crate::version::CURRENT;
 use std::fs::File;
 use std::io;
@@ -77,7 +78,7 @@ impl Writer {
         header.segments = u32::try_from(bytes / SEGMENT).unwrap_or(u32::MAX);
         header.version = CURRENT;
         let file = files.create(path)?;
-        let writer = Writer {
+        let mut writer = Writer {
             file,
             files,
             encoder: Encoder::default(),
@@ -91,9 +92,19 @@ impl Writer {
         // The empty lane table, so that a reader of a fresh file finds all of the fixed parts.
         let begun = writer.file.set_len(DEFINITIONS);
         let begun = begun.and_then(|()| writer.file.write_all_at(&writer.header.encode(), 0));
+        let begun = begun.and_then(|()| writer.declare());
         // Half a header would only puzzle a reader.
         begun.inspect_err(|_| drop(std::fs::remove_file(path)))?;
         Ok(writer)
+    }
+
+    /// Says what the records of this version are.
+    fn declare(&mut self) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        declarations().for_each(|it| Definition::Record(it).encode(&mut bytes));
+        self.file.write_all_at(&bytes, self.extent.at)?;
+        self.count_definition(bytes.len() as u64);
+        Ok(())
     }
 
     /// The file, for mapping its scratch.

@@ -57,7 +57,8 @@ fn count(recording: &Recording) -> Counts {
                 Record::State { .. }
                 | Record::ClockSync(_)
                 | Record::Mark(_)
-                | Record::Vital(_) => {}
+                | Record::Vital(_)
+                | Record::Unknown { .. } => {}
             }
         }
     }

@@ -97,7 +97,10 @@ impl<'a> Model<'a> {
                     ends.push(record);
                 }
                 Record::State { .. } => ends.push(record),
-                Record::ClockSync(_) | Record::Mark(_) | Record::Vital(_) => {}
+                Record::ClockSync(_)
+                | Record::Mark(_)
+                | Record::Vital(_)
+                | Record::Unknown { .. } => {}
             }
         }
     }

@@ -131,7 +131,7 @@ impl Collector {
             Record::State { ticks, handle, state, arg, .. } => {
                 self.state(*ticks, *handle, *state, *arg);
             }
-            Record::ClockSync(_) | Record::Mark(_) | Record::Vital(_) => {}
+            Record::ClockSync(_) | Record::Mark(_) | Record::Vital(_) | Record::Unknown { .. } => {}
         }
     }
 

@@ -155,7 +155,10 @@ impl Found {
                         Some(&op) => found.steps.push((op, step)),
                         None => found.orphans += 1,
                     },
-                    Record::ClockSync(_) | Record::Mark(_) | Record::Vital(_) => {}
+                    Record::ClockSync(_)
+                    | Record::Mark(_)
+                    | Record::Vital(_)
+                    | Record::Unknown { .. } => {}
                 }
             }
         }

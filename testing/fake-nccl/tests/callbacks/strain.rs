@@ -39,7 +39,10 @@ fn records(played: &Played) -> BTreeMap<K, u64> {
                 Record::Start(start) => start.handle.kind(),
                 Record::Stop { handle, .. } | Record::State { handle, .. } => handle.kind(),
                 Record::Step(_) => K::ProxyStep,
-                Record::ClockSync(_) | Record::Mark(_) | Record::Vital(_) => continue,
+                Record::ClockSync(_)
+                | Record::Mark(_)
+                | Record::Vital(_)
+                | Record::Unknown { .. } => continue,
             };
             *records.entry(kind).or_default() += 1;
         }

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+What a recording says of its own records, so that a reader of another version can go on behind one
+that it does not know.
+
+A writer declares each of its records at the file's beginning: code, name, how many words, which of
+them are two numbers, and the fields. A reader takes from it how long a record is; fields that were
+added behind those that it knows it leaves out, and those that an older writer did not have are 0.
+*/
+
+use crate::define::{u16_at, u32_at};
+use crate::record::{self, FieldLayout, Layout, Meaning};
+
+/// Words that a record has at most, in any version.
+pub const MOST_WORDS: usize = 32;
+
+/// A record as the writer of a file declares it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Declaration {
+    /// The lowest byte of its first word.
+    pub code: u8,
+    /// Its name.
+    pub name: String,
+    /// How many words it has; at most [`MOST_WORDS`].
+    pub words: u8,
+    /// Those that are coded as two numbers of 32 bits: bit i for word i.
+    pub halves: u32,
+    /// What lies in them, but for code and time stamp and what all starts have.
+    pub fields: Vec<Field>,
+}
+
+/// A field of a record as the writer of a file declares it; see [`FieldLayout`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Field {
+    /// Its name.
+    pub name: String,
+    /// The word that it begins in.
+    pub word: u8,
+    /// The lowest of its bits there.
+    pub shift: u8,
+    /// How many bits it has.
+    pub bits: u8,
+    /// How many words it takes.
+    pub words: u8,
+    /// What the bits mean: [`Meaning`] in its order; other numbers are of a later version.
+    pub meaning: u8,
+}
+
+/// The records that this version writes.
+pub(crate) fn declarations() -> impl Iterator<Item = Declaration> {
+    let known = |code| record::layout(code).map(|(name, layout)| (code, name, layout));
+    (0..=u8::MAX).filter_map(known).map(|(code, name, layout)| declare(code, name, &layout))
+}
+
+fn declare(code: u8, name: &str, layout: &Layout) -> Declaration {
+    let fields = layout.fields.iter().map(Field::of).collect();
+    let words = byte(layout.words);
+    Declaration { code, name: name.into(), words, halves: layout.halves.into(), fields }
+}
+
+impl Field {
+    fn of(layout: &FieldLayout) -> Field {
+        Field {
+            name: layout.name.into(),
+            word: byte(layout.word),
+            shift: layout.shift.to_le_bytes()[0],
+            bits: layout.bits.to_le_bytes()[0],
+            words: byte(layout.words),
+            meaning: match layout.meaning {
+                Meaning::Unsigned => 0,
+                Meaning::Signed => 1,
+                Meaning::Flag => 2,
+                Meaning::Text => 3,
+                Meaning::Handle => 4,
+            },
+        }
+    }
+}
+
+fn byte(number: usize) -> u8 {
+    u8::try_from(number).unwrap_or(u8::MAX)
+}
+
+impl Declaration {
+    /// Appends `code:u8 words:u8 fields:u16 halves:u32 name`, then of each field `word:u8 shift:u8
+    /// bits:u8 words:u8 meaning:u8 name`; a name is its length in a byte and its bytes.
+    pub(crate) fn encode(&self, body: &mut Vec<u8>) {
+        let fields = u16::try_from(self.fields.len()).unwrap_or(u16::MAX);
+        body.extend([self.code, self.words]);
+        body.extend(fields.to_le_bytes());
+        body.extend(self.halves.to_le_bytes());
+        put_name(&self.name, body);
+        for field in self.fields.iter().take(fields.into()) {
+            body.extend([field.word, field.shift, field.bits, field.words, field.meaning]);
+            put_name(&field.name, body);
+        }
+    }
+
+    /// What [`Declaration::encode`] made; `None` if it cannot be.
+    pub(crate) fn decode(body: &[u8]) -> Option<Declaration> {
+        let (code, words) = (*body.first()?, *body.get(1)?);
+        let (count, halves) = (u16_at(body, 2)?, u32_at(body, 4)?);
+        // Each has a code and a time stamp.
+        if !(2..=MOST_WORDS).contains(&usize::from(words)) {
+            return None;
+        }
+        let mut rest = body.get(8..)?;
+        let name = take_name(&mut rest)?;
+        let mut fields = Vec::new();
+        for _ in 0..count {
+            let (&[word, shift, bits, words, meaning], after) = rest.split_first_chunk()?;
+            rest = after;
+            fields.push(Field { name: take_name(&mut rest)?, word, shift, bits, words, meaning });
+        }
+        Some(Declaration { code, name, words, halves, fields })
+    }
+}
+
+fn put_name(name: &str, to: &mut Vec<u8>) {
+    let bytes = name.as_bytes();
+    let bytes = bytes.get(..usize::from(u8::MAX)).unwrap_or(bytes);
+    to.push(byte(bytes.len()));
+    to.extend(bytes);
+}
+
+fn take_name(from: &mut &[u8]) -> Option<String> {
+    let (&len, rest) = from.split_first()?;
+    let (name, rest) = rest.split_at_checked(len.into())?;
+    *from = rest;
+    Some(String::from_utf8_lossy(name).into_owned())
+}
+
+/// How long the records of a file are, by code: as the file declares them, else as this version
+/// writes them.
+#[derive(Clone, Debug)]
+pub struct Schema {
+    words: Box<[(u8, u32); 256]>,
+}
+
+impl Default for Schema {
+    fn default() -> Schema {
+        let mut schema = Schema { words: Box::new([(0, 0); 256]) };
+        declarations().for_each(|declaration| schema.declare(&declaration));
+        schema
+    }
+}
+
+impl Schema {
+    /// Takes a declaration of the file.
+    pub fn declare(&mut self, declaration: &Declaration) {
+        self.words[usize::from(declaration.code)] = (declaration.words, declaration.halves);
+    }
+
+    /// How many words a record with this code has, and which of them are two numbers; `None` for a
+    /// code that nothing is known of.
+    #[inline(always)]
+    pub(crate) fn of(&self, code: u8) -> Option<(usize, u32)> {
+        let (words, halves) = self.words[usize::from(code)];
+        (words != 0).then_some((words.into(), halves))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn declarations_come_back_and_torn_ones_do_not() {
+        for declaration in declarations() {
+            let mut body = Vec::new();
+            declaration.encode(&mut body);
+            assert_eq!(Declaration::decode(&body), Some(declaration));
+            for cut in 0..body.len() {
+                assert_eq!(Declaration::decode(&body[..cut]), None);
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_a_record_is_no_declaration() {
+        for words in [0, 1, 33, 255] {
+            let name = String::new();
+            let mut body = Vec::new();
+            Declaration { code: 9, name, words, halves: 0, fields: vec![] }.encode(&mut body);
+            assert_eq!(Declaration::decode(&body), None, "{words} words");
+        }
+    }
+}

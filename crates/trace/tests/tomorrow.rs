@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A recording of a later version, made by hand from docs/trace-format.md: what this version knows
+//! is read, and the rest is counted by name.
+
+use ncclscope_trace::layout::{BLOCKS, DEFINITIONS, HEADER_BYTES, Header, RING_BYTES};
+use ncclscope_trace::schema::{Declaration, Field};
+use ncclscope_trace::{Definition, EventKind, Handle, Record, Recording, Writer};
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// A record that this version does not have, longer than any it has.
+const NEW: u8 = 77;
+const NEW_WORDS: u8 = 14;
+
+fn varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value.to_le_bytes()[0] | 0x80);
+        value >>= 7;
+    }
+    out.push(value.to_le_bytes()[0]);
+}
+
+fn zigzag(value: u64) -> u64 {
+    let value = value.cast_signed();
+    (value << 1 ^ value >> 63).cast_unsigned()
+}
+
+/// The records of a block, each the words of one, coded as the page says.
+struct Coder {
+    before: std::collections::HashMap<u8, Vec<u64>>,
+    ticks: u64,
+}
+
+impl Coder {
+    fn put(&mut self, out: &mut Vec<u8>, words: &[u64], halves: u32) {
+        let code = words[0].to_le_bytes()[0];
+        let before = self.before.entry(code).or_insert_with(|| vec![0; words.len()]);
+        let half = |word: u64, before: u64| {
+            let low = u32::try_from(word & 0xffff_ffff).unwrap();
+            let delta =
+                low.wrapping_sub(u32::try_from(before & 0xffff_ffff).unwrap()).cast_signed();
+            u64::from((delta << 1 ^ delta >> 31).cast_unsigned())
+        };
+        out.push(code);
+        varint(out, (words[0] >> 8 ^ before[0] >> 8) & 0xff_ffff);
+        varint(out, half(words[0] >> 32, before[0] >> 32));
+        varint(out, zigzag(words[1].wrapping_sub(self.ticks)));
+        self.ticks = words[1];
+        for at in 2..words.len() {
+            if halves >> at & 1 != 0 {
+                varint(out, half(words[at], before[at]));
+                varint(out, half(words[at] >> 32, before[at] >> 32));
+            } else {
+                varint(out, zigzag(words[at].wrapping_sub(before[at])));
+            }
+        }
+        before.copy_from_slice(words);
+    }
+}
+
+fn crc32(bytes: &[u8]) -> u32 {
+    let mut crc = u32::MAX;
+    for &byte in bytes {
+        crc ^= u32::from(byte);
+        for _ in 0..8 {
+            crc = crc >> 1 ^ (0xedb8_8320 * (crc & 1));
+        }
+    }
+    !crc
+}
+
+fn block(number: u64, lane: u16, records: &[(Vec<u64>, u32)], first_pos: u64) -> Vec<u8> {
+    let first_ticks = records[0].0[1];
+    let mut coder = Coder { before: std::collections::HashMap::new(), ticks: first_ticks };
+    let mut payload = Vec::new();
+    records.iter().for_each(|(words, halves)| coder.put(&mut payload, words, *halves));
+    let words: usize = records.iter().map(|(words, _)| words.len()).sum();
+    let mut out = Vec::from(*b"NSB1");
+    out.extend([0; 4]);
+    let len = (64 + payload.len()).next_multiple_of(8);
+    out.extend(u32::try_from(len).unwrap().to_le_bytes());
+    out.extend(1_u32.to_le_bytes());
+    out.extend(number.to_le_bytes());
+    out.extend(lane.to_le_bytes());
+    out.extend([0; 2]);
+    out.extend(u32::try_from(records.len()).unwrap().to_le_bytes());
+    for word in [first_pos, first_pos + words as u64, first_ticks, 0] {
+        out.extend(word.to_le_bytes());
+    }
+    out.extend(payload);
+    out.resize(len, 0);
+    let crc = crc32(&out[8..]);
+    out[4..8].copy_from_slice(&crc.to_le_bytes());
+    out
+}
+
+/// A stop; in the later version it has one more word behind those that it has today.
+fn stop(ticks: u64, handle: Handle, more: bool) -> (Vec<u64>, u32) {
+    let mut words = Record::stop(ticks, handle).words().to_vec();
+    words.extend(more.then_some(0xfeed));
+    (words, 0)
+}
+
+fn unknown(ticks: u64) -> (Vec<u64>, u32) {
+    let mut words = vec![u64::from(NEW) | 5 << 8 | 9 << 32, ticks];
+    words.extend((2..u64::from(NEW_WORDS)).map(|word| u64::MAX / (word + ticks)));
+    (words, 0b1000)
+}
+
+fn write(path: &Path, longer_stops: bool) -> Vec<Handle> {
+    let header = Header { segments: 4, process: 7, ..Header::default() };
+    let mut writer = Writer::create(path, header, RING_BYTES as u64).unwrap();
+    let field = Field { name: "depth".into(), word: 0, shift: 8, bits: 8, words: 1, meaning: 99 };
+    let (name, fields) = ("tensor memory".into(), vec![field]);
+    let new = Declaration { code: NEW, name, words: NEW_WORDS, halves: 0b1000, fields };
+    writer.define(&Definition::Record(new)).unwrap();
+    if longer_stops {
+        let name = "stop".into();
+        let stop = Declaration { code: 1, name, words: 4, halves: 0, fields: vec![] };
+        writer.define(&Definition::Record(stop)).unwrap();
+    }
+    writer.sync_header().unwrap();
+    let file = OpenOptions::new().write(true).read(true).open(path).unwrap();
+    let handle = |number| Handle::value(7, EventKind::Coll, 0, number);
+    let handles: Vec<Handle> = (1..=3).map(handle).collect();
+    let records = [
+        stop(100, handles[0], longer_stops),
+        unknown(110),
+        stop(120, handles[1], longer_stops),
+        unknown(130),
+        unknown(140),
+        stop(150, handles[2], longer_stops),
+    ];
+    file.write_all_at(&block(0, 0, &records, 0), BLOCKS).unwrap();
+    file.write_all_at(&block(1, u16::MAX, &[unknown(160)], 0), BLOCKS + 4096).ok();
+    // The later minor version.
+    let mut header = vec![0; HEADER_BYTES];
+    file.read_exact_at(&mut header, 0).unwrap();
+    header[10..12].copy_from_slice(&99_u16.to_le_bytes());
+    header[16..20].copy_from_slice(&1_u32.to_le_bytes());
+    header[48..56].copy_from_slice(&1_u64.to_le_bytes());
+    file.write_all_at(&header, 0).unwrap();
+    handles
+}
+
+#[test]
+fn what_a_later_version_adds_is_passed_over_and_counted_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    for longer_stops in [false, true] {
+        let path = folder.path().join(format!("later-{longer_stops}.nscope"));
+        let handles = write(&path, longer_stops);
+        let recording = Recording::open(&path).unwrap();
+        let records: Vec<Record> = recording.records(0).collect();
+        let known = |at: usize, ticks| Record::Stop { ticks, handle: handles[at] };
+        let other = |ticks| Record::Unknown { ticks, code: NEW };
+        let expected =
+            [known(0, 100), other(110), known(1, 120), other(130), other(140), known(2, 150)];
+        assert_eq!(records, expected, "{:?}", recording.problems());
+        assert_eq!(recording.record_name(NEW), Some("tensor memory"));
+        assert_eq!(recording.problems(), [] as [&str; 0]);
+    }
+}
+
+#[test]
+fn every_record_is_declared_in_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("now.nscope");
+    let writer =
+        Writer::create(&path, Header { process: 7, ..Header::default() }, RING_BYTES as u64);
+    drop(writer.unwrap());
+    let recording = Recording::open(&path).unwrap();
+    for code in 0..=u8::MAX {
+        let known = ncclscope_trace::record::layout(code).map(|(name, _)| name);
+        assert_eq!(recording.record_name(code), known, "code {code}");
+    }
+    let bytes = std::fs::read(&path).unwrap();
+    let at = usize::try_from(DEFINITIONS).unwrap();
+    assert_eq!(bytes[at], 9, "they come first");
+}
