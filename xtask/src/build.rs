@@ -9,23 +9,18 @@ use serde_json::Value;
 
 use crate::{Outcome, process};
 
-/// What is built together. The plugin is built by itself: in one build with the tool or the test
-/// machinery, Cargo would give its libraries the features that only those ask for (the tool's TLS).
-const SETS: &[&[&str]] = &[
-    &["-p", "ncclscope-plugin"],
-    &["-p", "ncclscope-cli"],
-    &["-p", "cpu-cuda", "-p", "rig", "-p", "invariants", "-p", "gpu-kit"],
-];
+/// What is built.
+const PACKAGES: &[&str] =
+    &["ncclscope-plugin", "ncclscope-cli", "cpu-cuda", "rig", "invariants", "gpu-kit"];
 
 /// The plugin's file as Cargo names it, and as NCCL looks for it: Cargo allows no `-` there.
 const PLUGIN_BUILT: &str = "libnccl_profiler_ncclscope.so";
 const PLUGIN_NAMED: &str = "libnccl-profiler-ncclscope.so";
 
-/// Builds everything of [`SETS`] and returns the folder that holds it.
+/// Builds [`PACKAGES`] and returns the folder that holds them.
 pub(crate) fn release() -> Outcome<PathBuf> {
-    for packages in SETS {
-        process::check(process::command(&["cargo", "build", "--release"]).args(*packages))?;
-    }
+    let packages = PACKAGES.iter().flat_map(|package| ["-p", package]);
+    process::check(process::command(&["cargo", "build", "--release"]).args(packages))?;
     let folder = target()?.join("release");
     let named = folder.join(PLUGIN_NAMED);
     if !named.is_symlink() {

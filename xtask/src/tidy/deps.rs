@@ -58,9 +58,18 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-/// Crates that start threads, runtimes or global subscribers: never inside the job.
-const BANNED_IN_PLUGIN: &[&str] =
-    &["tokio", "reqwest", "hyper", "tracing-subscriber", "opentelemetry_sdk"];
+/// Crates that start threads, runtimes or global subscribers, and TLS, which ranks do not speak:
+/// never inside the job.
+const BANNED_IN_PLUGIN: &[&str] = &[
+    "tokio",
+    "reqwest",
+    "hyper",
+    "tracing-subscriber",
+    "opentelemetry_sdk",
+    "rustls",
+    "ring",
+    "native-tls",
+];
 
 /// One of our crates, as `cargo metadata` tells it.
 #[derive(Debug)]
@@ -91,8 +100,18 @@ pub(super) fn check() -> Outcome<Vec<Violation>> {
     let reasons = std::fs::read_to_string(REASONS).unwrap_or_default();
     let table = workspace_table(&std::fs::read_to_string("Cargo.toml")?);
     found.extend(documented(&packages, &table, &reasons));
+    // With the features that a build of the whole workspace gives the plugin's libraries.
     let tree = process::stdout(&mut process::command(&[
-        "cargo", "tree", "-p", PLUGIN, "-e", "normal", "--prefix", "none", "--format", "{p}",
+        "cargo",
+        "tree",
+        "--workspace",
+        "-e",
+        "normal",
+        "--prefix",
+        "depth",
+        "--no-dedupe",
+        "--format",
+        " {p}",
     ]))?;
     found.extend(banned(&tree));
     Ok(found)
@@ -242,14 +261,21 @@ fn row(line: usize, text: &str) -> Option<(&str, Row<'_>)> {
     Some((name, Row { line, used_by: cells.next()?, reason: cells.next()? }))
 }
 
-/// Looks for [`BANNED_IN_PLUGIN`] in `cargo tree` output, one package a line.
+/// Looks for [`BANNED_IN_PLUGIN`] below the plugin in `cargo tree` output: a package a line, with
+/// its depth before its name.
 fn banned(tree: &str) -> Vec<Violation> {
-    let names: BTreeSet<&str> =
-        tree.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    let words = tree.lines().map(|line| {
+        let mut words = line.split_whitespace();
+        (words.next(), words.next())
+    });
+    let is_root = |depth: Option<&str>| depth == Some("0");
+    let from = words.skip_while(|&(depth, name)| !(is_root(depth) && name == Some(PLUGIN)));
+    let below = from.skip(1).take_while(|&(depth, _)| !is_root(depth));
+    let names: BTreeSet<&str> = below.filter_map(|(_, name)| name).collect();
     let found = BANNED_IN_PLUGIN.iter().filter(|name| names.contains(**name));
     let message = |name: &&str| {
         format!(
-            "`{name}` must not get into the plugin: `cargo tree -p {PLUGIN} -e normal -i {name}`"
+            "`{name}` must not get into the plugin: `cargo tree --workspace -e normal -i {name}`"
         )
     };
     found.map(|name| Violation::new("crates/plugin/Cargo.toml", 1, message(name))).collect()
@@ -330,8 +356,11 @@ mod tests {
     }
 
     #[test]
-    fn banned_crates_are_found_by_whole_name() {
-        let tree = "ncclscope-plugin v0.1.0 (/w)\nhyper v1.0.0\ntokio-macros v2\nhyper v1.0.0 (*)";
+    fn banned_crates_are_found_by_whole_name_below_the_plugin() {
+        let tree = "0 ncclscope-cli v0.1.0 (/w)\n1 rustls v0.23.0\n\n\
+                    0 ncclscope-plugin v0.1.0 (/w)\n\
+                    1 ureq v3.0.0\n2 hyper v1.0.0\n1 tokio-macros v2\n1 hyper v1.0.0\n\n\
+                    0 rig v0.1.0 (/w)\n1 tokio v1.0.0";
         let found = messages(banned(tree));
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].contains("`hyper` must not"));

@@ -8,6 +8,7 @@ the same directory only counts the same again.
 */
 
 mod grpc;
+mod https;
 mod node;
 mod origin;
 mod output;

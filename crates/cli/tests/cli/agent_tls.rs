@@ -4,7 +4,8 @@
 use crate::agent::Agent;
 use crate::agent_otlp::{Collector, GRPC, export, python, skip};
 use crate::common::{Outcome, tool};
-use std::io::{BufRead, BufReader, Lines};
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{ChildStdout, Command, Stdio};
 
@@ -95,6 +96,51 @@ fn a_collector_with_tls_is_trusted_by_its_certificate_only_and_sees_the_agents_o
     assert_eq!(said.next().unwrap().unwrap(), "/v1/metrics");
     drop(collector);
     assert!(said.next().is_none(), "one request was taken, that of the agent it knows");
+}
+
+/// A proxy of one connection: what it is asked for, once that has ended.
+fn tunnel(listener: &TcpListener) -> String {
+    let (client, _) = listener.accept().unwrap();
+    let mut asked = BufReader::new(client.try_clone().unwrap());
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        assert_ne!(asked.read_line(&mut head).unwrap(), 0, "{head}");
+    }
+    let place = head.split(' ').nth(1).unwrap();
+    let server = TcpStream::connect(place).unwrap();
+    (&client).write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
+    let (mut from, mut to) = (server.try_clone().unwrap(), client);
+    let back = std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+    let _ = std::io::copy(&mut asked, &mut &server);
+    let _ = server.shutdown(std::net::Shutdown::Write);
+    let _ = back.join().unwrap();
+    head.lines().next().unwrap().to_owned()
+}
+
+#[test]
+fn tls_goes_through_the_proxy_of_the_environment() {
+    let place = tempfile::tempdir().unwrap();
+    if !make_certificate(place.path()) {
+        println!("skipped: there is no openssl");
+        return;
+    }
+    let Some((_collector, mut said, url)) = tls_collector(place.path()) else {
+        println!("skipped: there is no python3");
+        return;
+    };
+    let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", proxy.local_addr().unwrap());
+    let asked = std::thread::spawn(move || tunnel(&proxy));
+    let mut command = tool();
+    command.args(["agent", "--interval", "3600", "--otlp", &url]).current_dir(place.path());
+    command.args(["--prom-listen", "127.0.0.1:0"]).envs([("NO_PROXY", ""), ("no_proxy", "")]);
+    command.envs([("ALL_PROXY", &*address), ("OTEL_EXPORTER_OTLP_CERTIFICATE", "cert.pem")]);
+    let mut agent = Agent::spawn(&mut command);
+    agent.address();
+    assert_eq!(agent.terminate(), "");
+    assert_eq!(said.next().unwrap().unwrap(), "/v1/metrics");
+    let asked = asked.join().unwrap();
+    assert_eq!(asked, format!("CONNECT {} HTTP/1.1", url.trim_start_matches("https://")));
 }
 
 #[test]

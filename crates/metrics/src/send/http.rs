@@ -3,9 +3,10 @@
 
 use super::resolver::Here;
 use super::transport::{Answer, Transport};
+use std::fmt;
 use std::time::Duration;
 use ureq::config::Config;
-use ureq::unversioned::transport::DefaultConnector;
+use ureq::unversioned::transport::{Connector, DefaultConnector};
 
 /// Bytes of an answer that are read.
 const ANSWER_BYTES: u64 = 64 << 10;
@@ -34,23 +35,37 @@ pub fn client(
 }
 
 /// Posts requests as they are; what `Content-Encoding` says of them is the caller's affair.
-#[derive(Debug)]
 pub struct Http {
     target: Target,
-    config: Config,
     agent: ureq::Agent,
+    /// Another agent, as new.
+    renewed: Box<dyn Fn() -> ureq::Agent + Send>,
 }
 
-impl Http {
-    /// The way to `target`, by what [`client`] built.
-    #[must_use]
-    pub fn new(target: Target, config: Config) -> Http {
-        Http { target, agent: agent(&config), config }
+impl fmt::Debug for Http {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Headers are secrets.
+        f.debug_struct("Http").field("agent", &self.agent).finish_non_exhaustive()
     }
 }
 
-fn agent(config: &Config) -> ureq::Agent {
-    ureq::Agent::with_parts(config.clone(), DefaultConnector::default(), Here)
+impl Http {
+    /// The way to `target`, by what [`client`] built. Without TLS.
+    #[must_use]
+    pub fn new(target: Target, config: Config) -> Http {
+        Http::over(target, config, DefaultConnector::default)
+    }
+
+    /// The same over connections of the caller's, which may have TLS.
+    #[must_use]
+    pub fn over<C: Connector>(
+        target: Target,
+        config: Config,
+        connector: impl Fn() -> C + Send + 'static,
+    ) -> Http {
+        let agent = move || ureq::Agent::with_parts(config.clone(), connector(), Here);
+        Http { target, agent: agent(), renewed: Box::new(agent) }
+    }
 }
 
 impl Transport for Http {
@@ -88,6 +103,6 @@ impl Transport for Http {
 
     /// A panic leaves the client's locks poisoned.
     fn renew(&mut self) {
-        self.agent = agent(&self.config);
+        self.agent = (self.renewed)();
     }
 }

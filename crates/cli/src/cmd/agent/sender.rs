@@ -2,6 +2,7 @@
 //! The agent's way to a collector, by HTTP or gRPC, and its thread.
 
 use super::grpc::Grpc;
+use super::https;
 use super::target::{Protocol, Target};
 use super::tls::Tls;
 use crate::failure::warn;
@@ -11,6 +12,7 @@ use ncclscope_metrics::encode::otlp::parse_response;
 use ncclscope_metrics::send::environment::place;
 use ncclscope_metrics::send::{Answer, Http, Sender, Transport};
 use std::io::Write;
+use std::sync::Arc;
 
 const USER_AGENT: &str = concat!("ncclscope-agent/", env!("CARGO_PKG_VERSION"));
 
@@ -52,14 +54,17 @@ struct Post {
 
 impl Post {
     fn new(target: &Target) -> Result<Post, String> {
-        let tls = Tls::read(target)?.http();
-        let config = ncclscope_metrics::send::client(target.timeout, USER_AGENT).tls_config(tls);
+        let tls = Arc::new(Tls::read(target)?.http()?);
+        let config = ncclscope_metrics::send::client(target.timeout, USER_AGENT).build();
         let mut headers = target.headers.clone();
         if target.gzip {
             headers.push(("content-encoding".into(), "gzip".into()));
         }
         let place = ncclscope_metrics::send::Target { url: target.url.clone(), headers };
-        Ok(Post { http: Http::new(place, config.build()), gzip: target.gzip })
+        Ok(Post {
+            http: Http::over(place, config, move || https::connector(Arc::clone(&tls))),
+            gzip: target.gzip,
+        })
     }
 }
 

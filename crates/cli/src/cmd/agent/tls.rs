@@ -2,9 +2,13 @@
 //! TLS on the way to a collector: whom the agent trusts, and what it shows of itself.
 
 use super::target::Target;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
 use std::path::Path;
-use tonic::transport::{Certificate as GrpcCertificate, ClientTlsConfig, Identity as GrpcIdentity};
-use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem};
+use std::sync::Arc;
+use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
 /// What a connection needs, as PEM.
 #[derive(Debug)]
@@ -30,38 +34,43 @@ impl Tls {
         Ok(Tls { given, identity })
     }
 
-    /// For HTTP.
-    pub(super) fn http(&self) -> TlsConfig {
-        let trusted: Vec<_> = match &self.given {
+    /// For HTTP. The line says why not.
+    pub(super) fn http(&self) -> Result<ClientConfig, String> {
+        let trusted = match &self.given {
             Some(pem) => certificates(pem),
-            None => {
-                let system = rustls_native_certs::load_native_certs().certs;
-                system.iter().map(|der| Certificate::from_der(der).to_owned()).collect()
-            }
+            None => rustls_native_certs::load_native_certs().certs,
         };
-        let roots = if trusted.is_empty() {
-            RootCerts::WebPki
+        let mut roots = RootCertStore::empty();
+        if trusted.is_empty() {
+            roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
         } else {
-            RootCerts::new_with_certs(&trusted)
-        };
-        let identity = self.identity.as_ref().and_then(|(chain, key)| {
-            Some(ClientCert::new_with_certs(&certificates(chain), private_key(key)?))
-        });
-        TlsConfig::builder().root_certs(roots).client_cert(identity).build()
+            roots.add_parsable_certificates(trusted);
+        }
+        let wrong = |error: rustls::Error| format!("cannot speak TLS: {error}");
+        let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(wrong)?
+            .with_root_certificates(roots);
+        match self.identity.as_ref().and_then(|(chain, key)| Some((chain, private_key(key)?))) {
+            Some((chain, key)) => {
+                builder.with_client_auth_cert(certificates(chain), key).map_err(wrong)
+            }
+            None => Ok(builder.with_no_client_auth()),
+        }
     }
 
     /// For gRPC.
     pub(super) fn grpc(&self) -> ClientTlsConfig {
         let config = ClientTlsConfig::new();
         let config = match &self.given {
-            Some(pem) => config.ca_certificate(GrpcCertificate::from_pem(pem)),
+            Some(pem) => config.ca_certificate(Certificate::from_pem(pem)),
             None if rustls_native_certs::load_native_certs().certs.is_empty() => {
                 config.with_webpki_roots()
             }
             None => config.with_native_roots(),
         };
         match &self.identity {
-            Some((chain, key)) => config.identity(GrpcIdentity::from_pem(chain, key)),
+            Some((chain, key)) => config.identity(Identity::from_pem(chain, key)),
             None => config,
         }
     }
@@ -80,14 +89,10 @@ fn read_certificates(path: &Path) -> Result<Vec<u8>, String> {
     Ok(pem)
 }
 
-fn certificates(pem: &[u8]) -> Vec<Certificate<'static>> {
-    let items = parse_pem(pem).filter_map(|item| match item {
-        Ok(PemItem::Certificate(certificate)) => Some(certificate),
-        _ => None,
-    });
-    items.collect()
+fn certificates(pem: &[u8]) -> Vec<CertificateDer<'static>> {
+    CertificateDer::pem_slice_iter(pem).filter_map(Result::ok).collect()
 }
 
-fn private_key(pem: &[u8]) -> Option<PrivateKey<'static>> {
-    PrivateKey::from_pem(pem).ok()
+fn private_key(pem: &[u8]) -> Option<PrivateKeyDer<'static>> {
+    PrivateKeyDer::from_pem_slice(pem).ok()
 }
