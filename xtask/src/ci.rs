@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use crate::{Outcome, Usage, process};
 
 /// One check.
-struct Job {
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Job {
     name: &'static str,
     /// The command, its words separated by spaces.
     command: &'static str,
@@ -24,6 +25,19 @@ struct Job {
 
 impl Job {
     const NONE: Job = Job { name: "", command: "", env: &[], again: false };
+
+    /// One that needs nothing of the environment and is run once.
+    pub(crate) const fn new(name: &'static str, command: &'static str) -> Job {
+        Job { name, command, ..Job::NONE }
+    }
+
+    /// What a person types to run it alone.
+    fn alone(&self) -> String {
+        match job(self.name) {
+            Some(_) => format!("cargo xtask ci --only {}", self.name),
+            None => self.command.to_owned(),
+        }
+    }
 }
 
 /// The jobs, in order. A new checker (loom, a sanitizer) is a new row.
@@ -100,8 +114,8 @@ const JOBS: &[Job] = &[
 /// be slow, and less than the 90 minutes after which a submission's CI is ended from outside.
 const LIMIT: Duration = Duration::from_secs(75 * 60);
 
-/// The job whose output holds the tests' summaries.
-const TEST_JOB: &str = "test";
+/// The jobs whose output holds the tests' summaries: all tests, and those of [`crate::check`].
+const TEST_JOBS: [&str; 2] = ["test", "unit"];
 
 /// Runs all jobs, or with `--only JOB` one; `--list` prints them.
 pub(crate) fn run(args: &[String]) -> Outcome {
@@ -109,9 +123,8 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     match words[..] {
         [] => run_jobs(JOBS),
         ["--only", name] => {
-            let job = JOBS.iter().find(|job| job.name == name);
-            let job = job.ok_or_else(|| Usage(format!("ci has no job `{name}`")))?;
-            run_jobs(std::slice::from_ref(job))
+            let job = job(name).ok_or_else(|| Usage(format!("ci has no job `{name}`")))?;
+            run_jobs(&[job])
         }
         ["--list"] => {
             for Job { name, command, .. } in JOBS {
@@ -123,7 +136,13 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     }
 }
 
-fn run_jobs(jobs: &[Job]) -> Outcome {
+/// The job of this name.
+pub(crate) fn job(name: &str) -> Option<Job> {
+    JOBS.iter().find(|job| job.name == name).copied()
+}
+
+/// Runs `jobs` until one fails, and prints what each took.
+pub(crate) fn run_jobs(jobs: &[Job]) -> Outcome {
     let mut rows = Vec::new();
     let mut tally = None;
     let mut failed = None;
@@ -137,12 +156,12 @@ fn run_jobs(jobs: &[Job]) -> Outcome {
             eprintln!("\n== {}, once more", job.name);
             result = run_job(job, left())?.0.flaky();
         }
-        if job.name == TEST_JOB {
+        if TEST_JOBS.contains(&job.name) {
             tally = Tally::read(&output);
         }
         rows.push((job.name, begin.elapsed(), result));
         if !matches!(result, JobResult::Passed | JobResult::Flaky) {
-            failed = Some(job.name);
+            failed = Some(job);
             break;
         }
     }
@@ -150,8 +169,8 @@ fn run_jobs(jobs: &[Job]) -> Outcome {
     for (name, elapsed, result) in rows {
         println!("{name:<8} {:>8.1}  {}", elapsed.as_secs_f64(), result.text());
     }
-    if let Some(name) = failed {
-        println!("\n`{name}` failed; alone: cargo xtask ci --only {name}");
+    if let Some(job) = failed {
+        println!("\n`{}` failed; alone: {}", job.name, job.alone());
     }
     if let Some(tally) = &tally {
         println!("\n{}", tally.line());
@@ -267,7 +286,7 @@ mod tests {
 
     #[test]
     fn the_tests_are_a_job() {
-        assert!(JOBS.iter().any(|job| job.name == TEST_JOB));
+        assert!(job(TEST_JOBS[0]).is_some());
     }
 
     #[test]

@@ -10,6 +10,7 @@
 
 mod bench;
 mod build;
+mod check;
 mod ci;
 mod demo;
 mod evaluate;
@@ -39,6 +40,12 @@ struct Command {
 }
 
 const COMMANDS: &[Command] = &[
+    Command {
+        name: "check",
+        usage: "",
+        about: "Check the format, the lints and the unit tests, in two minutes",
+        run: check::run,
+    },
     Command {
         name: "demo",
         usage: "[-o DIR] [--nccl VERSION] [--gpu]",
@@ -171,7 +178,15 @@ mod tests {
 
     #[test]
     fn unknown_commands_are_usage_errors() {
-        for words in ["", "nonesuch", "ci --only nonesuch", "ci --nonesuch", "nccl", "nccl fetch"] {
+        for words in [
+            "",
+            "nonesuch",
+            "ci --only nonesuch",
+            "ci --nonesuch",
+            "check all",
+            "nccl",
+            "nccl fetch",
+        ] {
             let error = dispatch_words(words).expect_err(words);
             assert!(error.is::<Usage>(), "`{words}`: {error}");
         }

@@ -54,7 +54,8 @@ fn runs(has_nextest: bool, args: &[String]) -> Vec<Vec<String>> {
     doctests.into_iter().chain([main]).collect()
 }
 
-fn has_nextest() -> bool {
+/// Whether the runner nextest is installed.
+pub(crate) fn has_nextest() -> bool {
     let mut version = process::command(&["cargo", "nextest", "--version"]);
     version.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|s| s.success())
 }

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `cargo xtask check`: what a developer runs after each edit, meant to answer in two minutes.
+//!
+//! It runs the first jobs of `cargo xtask ci` and the unit tests. It fetches nothing, builds
+//! nothing in the release profile, and runs no test that starts NCCL, PyTorch or a rank; `cargo
+//! xtask test` does.
+
+use crate::ci::{self, Job};
+use crate::{Outcome, Usage, test};
+
+/// The jobs of `cargo xtask ci` that take seconds on a warm tree.
+const JOBS: [&str; 3] = ["fmt", "tidy", "clippy"];
+
+/// The unit tests: those beside the code, in libraries and programs.
+const NEXTEST: &str = "cargo nextest run --workspace --lib --bins --no-fail-fast";
+const CARGO_TEST: &str = "cargo test --quiet --workspace --lib --bins --no-fail-fast";
+
+/// Runs [`JOBS`], then the unit tests.
+pub(crate) fn run(args: &[String]) -> Outcome {
+    if !args.is_empty() {
+        return Err(Usage("check takes no arguments".into()).into());
+    }
+    let command = if test::has_nextest() { NEXTEST } else { CARGO_TEST };
+    let unit = Job::new("unit", command);
+    let jobs: Vec<Job> = JOBS.iter().copied().filter_map(ci::job).chain([unit]).collect();
+    ci::run_jobs(&jobs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_jobs_are_jobs_of_ci() {
+        assert!(JOBS.iter().all(|name| ci::job(name).is_some()));
+    }
+}
