@@ -228,7 +228,7 @@ pub struct Metrics {
     /// By lane of the proxy thread.
     pub proxies: BTreeMap<u8, Proxy>,
     /// Events that are in no figure, by cause (`lane_full`, `no_lane`, `unwritten`,
-    /// `stale`, `unknown`; `unmatched`, `overflow` and `unfinished` are the [`Collector`]'s
+    /// `stale`, `unknown`; `unmatched`, `overflow` and `unfinished` are the [`crate::Collector`]'s
     /// own) and kind of event (empty where it is not known).
     pub lost: BTreeMap<(&'static str, &'static str), u64>,
     /// Requests with metrics that did not reach the collector, by cause (`queue_full`, `refused`).
