@@ -1,10 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The plugin as an ELF file: what it exports, needs, and how it is linked.
+//! The plugin as an ELF file: what it exports, needs, and how it is linked; and that the C header
+//! declares what it exports.
 
 use fake_nccl::build::plugin;
 use object::elf;
 use object::read::elf::{Dyn, ElfFile64, FileHeader};
 use object::{Object, ObjectSymbol};
+use std::collections::BTreeMap;
+
+const HEADER: &str = include_str!("../../../include/ncclscope.h");
+const API: &str = include_str!("../../../crates/plugin/src/api.rs");
+
+/// The functions that the C header declares, with the number of their parameters.
+fn declared() -> BTreeMap<String, usize> {
+    let mut code = String::new();
+    for part in HEADER.split("/*") {
+        code += part.split_once("*/").map_or(part, |(_comment, code)| code);
+    }
+    let lines = code.split('\n').filter(|line| !line.trim_start().starts_with('#'));
+    let code = lines.collect::<Vec<_>>().join(" ");
+    let declarations = code.split(';').filter_map(|text| text.split_once("ncclscope_"));
+    declarations.map(|(_result, text)| function(text)).collect()
+}
+
+/// The functions that the plugin's source exports, with the number of their parameters.
+fn defined() -> BTreeMap<String, usize> {
+    API.split("extern \"C\" fn ncclscope_").skip(1).map(function).collect()
+}
+
+/// Name and number of parameters of `NAME(PARAMETERS) …`.
+fn function(text: &str) -> (String, usize) {
+    let (name, rest) = text.split_once('(').unwrap();
+    let mut parameters = vec![String::new()];
+    let mut depth = 1;
+    for character in rest.chars() {
+        match character {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            _ => {}
+        }
+        match character {
+            _ if depth == 0 => break,
+            ',' if depth == 1 => parameters.push(String::new()),
+            _ => parameters.last_mut().unwrap().push(character),
+        }
+    }
+    assert_eq!(depth, 0, "{text}: no end of the parameters");
+    parameters.retain(|parameter| !matches!(parameter.trim(), "" | "void"));
+    (name.to_owned(), parameters.len())
+}
+
+#[test]
+fn the_header_declares_what_the_plugin_defines() {
+    assert_eq!(declared(), defined());
+    let counts = ["version", "mark", "set_role", "on_hang", "ask_external_id"];
+    assert_eq!(counts.map(|name| declared()[name]), [0, 1, 2, 2, 1]);
+}
 
 #[test]
 fn exports_needs_and_flags() {
@@ -17,23 +68,8 @@ fn exports_needs_and_flags() {
         .collect();
     exports.sort();
     let tables = (1..=7).map(|v| format!("ncclProfiler_v{v}"));
-    let calls = [
-        "ask_external_id",
-        "dump",
-        "error",
-        "is_started",
-        "mark",
-        "on_hang",
-        "pop_external_id",
-        "push_external_id",
-        "set_role",
-        "set_step",
-        "simulate_hang",
-        "start",
-        "stop",
-        "version",
-    ];
-    let expected: Vec<_> = tables.chain(calls.map(|call| format!("ncclscope_{call}"))).collect();
+    let expected: Vec<_> =
+        tables.chain(declared().into_keys().map(|call| format!("ncclscope_{call}"))).collect();
     assert_eq!(exports, expected);
 
     let endian = file.endian();

@@ -9,6 +9,7 @@ Each host is a file of its own beside this one, compiled by `cc` when its test r
 mod common;
 mod descriptors;
 mod directories;
+mod example;
 mod hangs;
 mod life;
 mod limits;

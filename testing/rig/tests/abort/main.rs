@@ -32,6 +32,7 @@ fn compile(folder: &Path) -> PathBuf {
     let program = folder.join("rank");
     let mut cc = Command::new("cc");
     cc.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-pthread", "-I"]).arg(folder);
+    cc.arg("-I").arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../include"));
     cc.arg("-o").arg(&program).arg(source).arg("-ldl");
     let output = cc.output().expect("a C compiler");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
