@@ -185,9 +185,13 @@ pub(crate) fn ordinary() -> Outcome<PathBuf> {
     READERS.make()
 }
 
-/// The Pythons with PyTorch that are there, as each variable names them.
-pub(crate) fn with_torch() -> Outcome<Vec<(&'static str, PathBuf)>> {
-    let mut there = Vec::new();
+/// A variable that leads tests to Pythons, and these.
+type Named = (&'static str, PathBuf);
+
+/// The Pythons with PyTorch that are there, as each variable names them; the environments that are
+/// not there.
+pub(crate) fn with_torch() -> Outcome<(Vec<Named>, Vec<&'static str>)> {
+    let (mut there, mut missing) = (Vec::new(), Vec::new());
     for (variable, venvs) in TORCHES {
         let mut pythons = Vec::new();
         for venv in venvs {
@@ -195,14 +199,14 @@ pub(crate) fn with_torch() -> Outcome<Vec<(&'static str, PathBuf)>> {
             if venv.works(&python) {
                 pythons.push(python);
             } else {
-                println!("no {}: `cargo xtask torch` makes it; its tests are skipped", venv.folder);
+                missing.push(venv.folder);
             }
         }
         if !pythons.is_empty() {
             there.push((variable, std::env::join_paths(pythons)?.into()));
         }
     }
-    Ok(there)
+    Ok((there, missing))
 }
 
 impl Venv {

@@ -3,7 +3,10 @@
 //!
 //! The tests load real NCCL releases, the plugin as it ships, and readers of other projects. This
 //! page gets those first, so that a test which finds one missing fails instead of passing by. What
-//! it fetches stays in `$HOME/.cache/ncclscope`; a second run fetches nothing.
+//! it fetches stays in `$HOME/.cache/ncclscope`; a second run fetches nothing. The last lines name
+//! what it does not fetch and the machine does not have.
+
+mod left_out;
 
 use std::process::{Command, ExitCode, Stdio};
 
@@ -20,7 +23,8 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     let releases = NCCL_VERSIONS.iter().map(|version| Release::new(version, 12));
     nccl::fetch_all(&releases.collect::<Result<Vec<_>, _>>()?)?;
     let mut environment = vec![("NCCLSCOPE_TEST_PYTHON", python::ordinary()?)];
-    environment.extend(python::with_torch()?);
+    let (torches, missing) = python::with_torch()?;
+    environment.extend(torches);
     build::release()?;
     let has_nextest = has_nextest();
     let mut failed = None;
@@ -32,6 +36,9 @@ pub(crate) fn run(args: &[String]) -> Outcome {
         if !status.success() {
             failed.get_or_insert(status);
         }
+    }
+    for line in left_out::lines(&missing) {
+        println!("{line}");
     }
     Ok(failed.map_or(ExitCode::SUCCESS, process::exit_code))
 }
