@@ -11,13 +11,7 @@ use std::process::Command;
 /// not yet; what it printed.
 fn overload(run: &Path) -> String {
     let profile = Path::new(env!("CARGO_BIN_EXE_ncclscope")).parent().unwrap();
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--package", "ncclscope-plugin", "--package", "fake-nccl"]);
-    cargo.arg("--target-dir").arg(profile.parent().unwrap());
-    if profile.ends_with("release") {
-        cargo.arg("--release");
-    }
-    assert!(cargo.status().unwrap().success(), "the plugin and fake-nccl do not build");
+    built::build(profile, &["--package", "ncclscope-plugin", "--package", "fake-nccl"]).unwrap();
     let mut host = Command::new(profile.join("fake-nccl"));
     host.arg(profile.join("libnccl_profiler_ncclscope.so"));
     host.args(["6", "burst", "--ops", "100000", "--threads", "2"]);
