@@ -146,7 +146,7 @@ fn simulated(
 
 fn row(name: &str, planted: &[Cause], found: &[Cause], score: &Score) -> Value {
     let list = |causes: &[Cause]| -> Vec<Value> {
-        causes.iter().map(|c| json!({"class": c.class, "root_ranks": c.ranks})).collect()
+        causes.iter().map(|c| json!({"class": c.class.code(), "root_ranks": c.ranks})).collect()
     };
     json!({"case": name, "planted": list(planted), "found": list(found), "exact": score.is_exact()})
 }
@@ -184,7 +184,7 @@ fn words(causes: &[Cause]) -> String {
     let one = |cause: &Cause| {
         let ranks: Vec<String> = cause.ranks.iter().take(6).map(u64::to_string).collect();
         let more = if cause.ranks.len() > 6 { ",..." } else { "" };
-        format!("{}[{}{more}]", cause.class, ranks.join(","))
+        format!("{}[{}{more}]", cause.class.code(), ranks.join(","))
     };
     let all: Vec<String> = causes.iter().take(4).map(one).collect();
     if all.is_empty() { "nothing".into() } else { all.join(" ") }
@@ -222,8 +222,9 @@ impl Total {
     #[expect(clippy::cast_precision_loss, reason = "a few verdicts")]
     fn print(&self) {
         println!("\n{:<10} {:>10} {:>10}", "class", "precision", "recall");
-        for (name, tally) in self.faults.values().flat_map(|score| &score.classes) {
-            println!("{name:<10} {:>10} {:>10}", shown(tally.precision()), shown(tally.recall()));
+        for (class, tally) in self.faults.values().flat_map(|score| &score.classes) {
+            let (name, of) = (class.code(), [tally.precision(), tally.recall()].map(shown));
+            println!("{name:<10} {:>10} {:>10}", of[0], of[1]);
         }
         for (group, score) in &self.faults {
             let (classes, ranks) = (score.all_classes(), score.ranks);
@@ -308,7 +309,8 @@ mod tests {
 
     #[test]
     fn a_verdict_on_a_control_fails_and_a_missed_fault_too() {
-        let cause = |class: &str| Cause { class: class.into(), ranks: [1].into() };
+        let cause =
+            |class: &str| Cause { class: class.parse().expect("a class"), ranks: [1].into() };
         let judged = |planted: &[Cause], found: &[Cause]| Judged {
             score: Score::of(planted, found),
             ..Judged::default()

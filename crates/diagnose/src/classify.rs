@@ -6,8 +6,9 @@ use crate::desync::Desync;
 use crate::hang::{Circle, Findings, Wait};
 use crate::job::{Call, Communicator, Entered, Job, Kind, Life, Vector};
 use crate::triage::{self, Cause};
-use crate::verdict::{Class, Confidence, Evidence, Op, Verdict};
+use crate::verdict::{Confidence, Evidence, Op, Verdict};
 use crate::words;
+use ncclscope_findings::FindingClass;
 use ncclscope_operations::stats::to_f64;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -120,7 +121,7 @@ impl<'a> Classifier<'a> {
     /// All verdicts.
     pub(crate) fn verdicts(&self, desyncs: &[Desync]) -> Vec<Verdict> {
         let mut verdicts: Vec<Verdict> = desyncs.iter().map(|one| self.desync(one)).collect();
-        let mut groups: BTreeMap<(Class, Confidence), Vec<u32>> = BTreeMap::new();
+        let mut groups: BTreeMap<(FindingClass, Confidence), Vec<u32>> = BTreeMap::new();
         for &process in &self.findings.late {
             groups.entry((self.late(process), Confidence::Confirmed)).or_default().push(process);
         }
@@ -128,9 +129,10 @@ impl<'a> Classifier<'a> {
         for (process, waits) in &self.findings.unfinished {
             match self.alone(*process, waits) {
                 Some(found) => causes.push(found),
-                None => {
-                    groups.entry((Class::H3c, Confidence::Confirmed)).or_default().push(*process)
-                }
+                None => groups
+                    .entry((FindingClass::GpuDead, Confidence::Confirmed))
+                    .or_default()
+                    .push(*process),
             }
         }
         for ((class, confidence), processes) in groups {
@@ -172,7 +174,7 @@ impl<'a> Classifier<'a> {
     }
 
     /// Why a process that waits for nobody is behind.
-    fn late(&self, process: u32) -> Class {
+    fn late(&self, process: u32) -> FindingClass {
         let one = &self.job.processes[process as usize];
         let is_mismatch = |waited: &Waited| {
             let comm = self.comm(waited.comm);
@@ -180,11 +182,13 @@ impl<'a> Classifier<'a> {
             comm.kind == Kind::Pair && self.has_moved_on(process, by)
         };
         match one.life {
-            Life::Dead => Class::H1b,
-            _ if one.entered.is_some() || self.called.contains_key(&process) => Class::H1d,
-            _ if self.waited.get(&process).is_some_and(is_mismatch) => Class::H2b,
-            Life::Ended => Class::H1b,
-            _ => Class::H1a,
+            Life::Dead => FindingClass::ProcessGone,
+            _ if one.entered.is_some() || self.called.contains_key(&process) => {
+                FindingClass::CallNotEnqueued
+            }
+            _ if self.waited.get(&process).is_some_and(is_mismatch) => FindingClass::P2pMismatch,
+            Life::Ended => FindingClass::ProcessGone,
+            _ => FindingClass::HostStuck,
         }
     }
 
@@ -209,7 +213,7 @@ impl<'a> Classifier<'a> {
     }
 
     /// One verdict about processes that the counts convict.
-    fn counted(&self, class: Class, confidence: Confidence, processes: Vec<u32>) -> Verdict {
+    fn counted(&self, class: FindingClass, confidence: Confidence, processes: Vec<u32>) -> Verdict {
         let mut evidence = Vec::new();
         for &process in &processes {
             if let Some(waited) = self.waited.get(&process) {
@@ -226,11 +230,15 @@ impl<'a> Classifier<'a> {
             verdict.age_s = self.age_s(&comm.vectors[waited.by as usize]);
         }
         verdict.alternatives = match class {
-            Class::H1a => vec!["it waits in something that NCCL does not see, or computes".into()],
-            Class::H3c => vec![
+            FindingClass::HostStuck => {
+                vec!["it waits in something that NCCL does not see, or computes".into()]
+            }
+            FindingClass::GpuDead => vec![
                 "a kernel of NCCL was never started there, and its peers did not need it".into(),
             ],
-            Class::H2b => vec!["it is stuck outside NCCL before its side of the transfer".into()],
+            FindingClass::P2pMismatch => {
+                vec!["it is stuck outside NCCL before its side of the transfer".into()]
+            }
             _ => Vec::new(),
         };
         verdict
@@ -241,7 +249,7 @@ impl<'a> Classifier<'a> {
     }
 
     /// The evidence against one process.
-    fn lines(&self, class: Class, process: u32, waited: Waited) -> Vec<Evidence> {
+    fn lines(&self, class: FindingClass, process: u32, waited: Waited) -> Vec<Evidence> {
         let comm = self.comm(waited.comm);
         let (own, by) = (&comm.vectors[waited.own as usize], &comm.vectors[waited.by as usize]);
         let (rank, who) = (self.job.rank(process), words::rank(self.job, process));
@@ -264,10 +272,12 @@ impl<'a> Classifier<'a> {
         let mut add = |text: String| lines.push(Evidence::of(class, rank, text));
         let one = &self.job.processes[process as usize];
         match class {
-            Class::H1b if one.life == Life::Ended => add(format!("{who} ended in order")),
-            Class::H1b => add(format!("{who} has given no sign of life since")),
-            Class::H1d => add(self.entered(process)),
-            Class::H1a | Class::H2b => {
+            FindingClass::ProcessGone if one.life == Life::Ended => {
+                add(format!("{who} ended in order"))
+            }
+            FindingClass::ProcessGone => add(format!("{who} has given no sign of life since")),
+            FindingClass::CallNotEnqueued => add(self.entered(process)),
+            FindingClass::HostStuck | FindingClass::P2pMismatch => {
                 if let Some(idle) = one.idle_ns {
                     add(format!("{who} last called NCCL {} ago", words::duration(idle)));
                 }
@@ -303,7 +313,7 @@ impl<'a> Classifier<'a> {
 
     fn verdict(
         &self,
-        class: Class,
+        class: FindingClass,
         confidence: Confidence,
         processes: &[u32],
         mut evidence: Vec<Evidence>,
@@ -317,11 +327,11 @@ impl<'a> Classifier<'a> {
             let more = evidence.len() - LINES;
             evidence.truncate(LINES);
             let text = format!("and {more} lines more of the same kind");
-            let rule = class.name();
+            let rule = class.code();
             evidence.push(Evidence { rule, rank: None, peer: None, channel: None, text });
         }
         let who = match root_ranks.as_slice() {
-            [] if class == Class::H1b => "a rank of unknown number".to_owned(),
+            [] if class == FindingClass::ProcessGone => "a rank of unknown number".to_owned(),
             [] => "all members".to_owned(),
             [_] => words::rank(self.job, processes[0]),
             many => format!("ranks {}", words::ranks(many)),
@@ -330,10 +340,12 @@ impl<'a> Classifier<'a> {
             self.job.processes.get(p as usize).is_some_and(|one| one.life == Life::Ended)
         };
         let meaning = match class {
-            Class::H1b if !processes.is_empty() && processes.iter().all(has_ended) => {
+            FindingClass::ProcessGone
+                if !processes.is_empty() && processes.iter().all(has_ended) =>
+            {
                 "gone: the process ended"
             }
-            _ => class.meaning(),
+            _ => class.title(),
         };
         Verdict {
             class,
@@ -397,7 +409,8 @@ impl<'a> Classifier<'a> {
 
     fn circle(&self, circle: &Circle) -> Verdict {
         let Circle { waits: circle, pairs } = circle;
-        let class = if pairs.is_empty() { Class::Deadlock } else { Class::H2b };
+        let class =
+            if pairs.is_empty() { FindingClass::Deadlock } else { FindingClass::P2pMismatch };
         let is_issued = |wait: &Wait| {
             let comm = self.comm(wait.comm);
             let front = comm.vectors[wait.member as usize].front();
@@ -413,7 +426,7 @@ impl<'a> Classifier<'a> {
             if pairs.contains(&wait.comm) {
                 processes.extend(comm.vectors.iter().map(|v| v.process));
                 edge = comm.vectors.iter().map(|v| self.job.rank(v.process)).collect();
-            } else if class == Class::Deadlock {
+            } else if class == FindingClass::Deadlock {
                 processes.push(wait.process);
             }
             let index = vector.front();
@@ -446,7 +459,11 @@ impl<'a> Classifier<'a> {
 
     fn desync(&self, desync: &Desync) -> Verdict {
         let comm = self.comm(desync.comm);
-        let class = if comm.kind == Kind::Pair { Class::H2b } else { Class::H2 };
+        let class = if comm.kind == Kind::Pair {
+            FindingClass::P2pMismatch
+        } else {
+            FindingClass::CallMismatch
+        };
         let mut evidence = Vec::new();
         for (members, call) in &desync.groups {
             let process = |&at: &u32| comm.vectors[at as usize].process;
@@ -459,7 +476,7 @@ impl<'a> Classifier<'a> {
                         call.count.map_or_else(String::new, |count| format!(", count {count}"));
                     let root = call.root.map_or_else(String::new, |root| format!(", root {root}"));
                     match class {
-                        Class::H2b => format!("{} of {}", call.func, call.size),
+                        FindingClass::P2pMismatch => format!("{} of {}", call.func, call.size),
                         _ => format!("{} {}{count}{root}", call.func, call.datatype),
                     }
                 }
@@ -510,7 +527,7 @@ impl<'a> Classifier<'a> {
                 words::rank(self.job, process),
                 words::comm(comm),
             );
-            evidence.push(Evidence::of(Class::H1b, self.job.rank(process), text));
+            evidence.push(Evidence::of(FindingClass::ProcessGone, self.job.rank(process), text));
         }
         if silent.is_empty() {
             return None;
@@ -518,7 +535,8 @@ impl<'a> Classifier<'a> {
         let processes: Vec<u32> = silent.into_iter().collect();
         let victims = self.findings.victims(&[], &comms);
         let confidence = Confidence::Suspect;
-        let mut verdict = self.verdict(Class::H1b, confidence, &processes, evidence, victims);
+        let mut verdict =
+            self.verdict(FindingClass::ProcessGone, confidence, &processes, evidence, victims);
         let comm = self.comm(comms[0]);
         verdict.comm = Some(comm.name.clone());
         let waiter = comm.vectors.iter().zip(0u32..).find(|(v, _)| v.is_inside());
@@ -554,13 +572,17 @@ fn by_roots(verdicts: Vec<Merged>) -> Vec<Merged> {
 /// Paths that share one rank, with different ones at the other end, are that rank's interface.
 fn one_interface(causes: &mut [(Option<u32>, Cause)]) {
     let mut peers: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
-    for (from, to) in causes.iter().filter(|c| c.1.class == Class::N3).filter_map(|c| c.1.edge) {
+    for (from, to) in
+        causes.iter().filter(|c| c.1.class == FindingClass::NetworkStalled).filter_map(|c| c.1.edge)
+    {
         peers.entry(from).or_default().insert(to);
         peers.entry(to).or_default().insert(from);
     }
     let most = peers.iter().filter(|(_, peers)| peers.len() > 1);
     let Some((&shared, _)) = most.max_by_key(|(_, peers)| peers.len()) else { return };
-    for (_, cause) in causes.iter_mut().filter(|(_, cause)| cause.class == Class::N3) {
+    for (_, cause) in
+        causes.iter_mut().filter(|(_, cause)| cause.class == FindingClass::NetworkStalled)
+    {
         if cause.edge.is_some_and(|(from, to)| from == shared || to == shared) {
             cause.roots = vec![shared];
             cause.edge = None;

@@ -27,4 +27,4 @@ mod words;
 
 pub use engine::{Options, diagnose};
 pub use job::Job;
-pub use verdict::{Class, Confidence, Diagnosis, Verdict};
+pub use verdict::{Confidence, Diagnosis, Verdict};

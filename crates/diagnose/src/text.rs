@@ -46,7 +46,7 @@ fn one(verdict: &Verdict, out: &mut String) -> std::fmt::Result {
         Confidence::Confirmed => "",
         Confidence::Suspect => " (suspect)",
     };
-    writeln!(out, "{}{doubt}  {}", verdict.class.name(), verdict.title)?;
+    writeln!(out, "{}{doubt}  {}", verdict.class, verdict.title)?;
     if let Some(comm) = &verdict.comm {
         let op = verdict.op.as_ref().map_or_else(String::new, |op| {
             let func = if op.func.is_empty() { "" } else { ", " };

@@ -9,15 +9,16 @@ whose transfers wait for nobody.
 */
 
 use crate::job::{Communicator, Flight, Job, Link, ThreadState, Vector};
-use crate::verdict::{Class, Confidence, Evidence};
+use crate::verdict::{Confidence, Evidence};
 use crate::words;
+use ncclscope_findings::FindingClass;
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A cause inside an operation.
 #[derive(Clone, Debug)]
 pub(crate) struct Cause {
-    pub(crate) class: Class,
+    pub(crate) class: FindingClass,
     pub(crate) confidence: Confidence,
     /// Processes.
     pub(crate) roots: Vec<u32>,
@@ -34,7 +35,7 @@ const STALLED_NS: u64 = 1_000_000_000;
 #[derive(Clone, Debug, PartialEq)]
 enum Next {
     /// Here it ends.
-    Root(Class, Link),
+    Root(FindingClass, Link),
     /// It waits for these members, each with the transfer that says so.
     Go(Vec<(usize, Link)>),
     /// Nothing is in flight, or nothing is known.
@@ -65,9 +66,12 @@ pub(crate) fn inside(job: &Job, comm: &Communicator, members: &[u32]) -> Vec<Cau
     if !comm.silent.is_empty() {
         // Only what a rank's own transfers tell, whatever those without input do.
         let root = |&at: &usize| match triage.next(at) {
-            Next::Root(class @ (Class::N2 | Class::N3 | Class::N4), link) => {
-                Some(triage.root(at, class, &link))
-            }
+            Next::Root(
+                class @ (FindingClass::ReceiverNotReady
+                | FindingClass::NetworkStalled
+                | FindingClass::FlushStalled),
+                link,
+            ) => Some(triage.root(at, class, &link)),
             _ => None,
         };
         return members.iter().filter_map(root).collect();
@@ -89,9 +93,12 @@ pub(crate) fn inside(job: &Job, comm: &Communicator, members: &[u32]) -> Vec<Cau
 pub(crate) fn alone(job: &Job, comm: &Communicator, member: usize) -> Option<Cause> {
     let triage = Triage::new(job, comm);
     triage.partly_started(member).or_else(|| match triage.next(member) {
-        Next::Root(class @ (Class::N1 | Class::N4 | Class::N5), link) => {
-            Some(triage.root(member, class, &link))
-        }
+        Next::Root(
+            class @ (FindingClass::GpuNotProducing
+            | FindingClass::FlushStalled
+            | FindingClass::GpuNotConsuming),
+            link,
+        ) => Some(triage.root(member, class, &link)),
         _ => None,
     })
 }
@@ -157,7 +164,7 @@ impl<'a> Triage<'a> {
         self.job.rank(self.vector(at).process)
     }
 
-    fn cause(&self, class: Class, at: usize, text: String) -> Cause {
+    fn cause(&self, class: FindingClass, at: usize, text: String) -> Cause {
         Cause {
             class,
             confidence: Confidence::Confirmed,
@@ -182,7 +189,7 @@ impl<'a> Triage<'a> {
                 "{who}: a transfer was given to the proxy thread {still} ago, which has not looked \
                  at it"
             );
-            return Some(self.cause(Class::P1, at, text));
+            return Some(self.cause(FindingClass::ProxyStalled, at, text));
         }
         let moves = self.links(at).iter().any(|link| link.done < link.steps);
         if !moves && !awaited.contains(&self.vector(at).rank) {
@@ -203,7 +210,7 @@ impl<'a> Triage<'a> {
              waited {starved:.0} % of the time for one, with transfers in flight",
             thread.tid, thread.state
         );
-        Some(self.cause(Class::P1, at, text))
+        Some(self.cause(FindingClass::ProxyStalled, at, text))
     }
 
     fn not_started(&self, at: usize) -> Option<Cause> {
@@ -221,7 +228,7 @@ impl<'a> Triage<'a> {
             words::counts(vector),
             self.comm.vectors.len(),
         );
-        let mut cause = self.cause(Class::H3a, at, text);
+        let mut cause = self.cause(FindingClass::KernelNotStarted, at, text);
         cause.alternatives.push("an earlier kernel on the same stream that is not NCCL's".into());
         Some(cause)
     }
@@ -236,7 +243,7 @@ impl<'a> Triage<'a> {
             words::rank(self.job, self.vector(at).process),
             self.vector(at).front(),
         );
-        Some(self.cause(Class::H3b, at, text))
+        Some(self.cause(FindingClass::KernelPartlyStarted, at, text))
     }
 
     /// The member's transfer that belongs to `link` of the member `from`.
@@ -253,25 +260,25 @@ impl<'a> Triage<'a> {
             links.iter().filter(move |l| l.is_send == is_send && l.reached == Some(state))
         };
         if let Some(link) = reached(false, 2).next() {
-            return Next::Root(Class::N4, *link);
+            return Next::Root(FindingClass::FlushStalled, *link);
         }
         // The step began, and the network has not taken the receive.
         if let Some(link) = reached(false, 0).next() {
-            return Next::Root(Class::N2, *link);
+            return Next::Root(FindingClass::ReceiverNotReady, *link);
         }
         let mut to = Vec::new();
         for link in reached(true, 3) {
             let Some(peer) = self.of_rank(link.peer) else {
                 // Whether it arrived, only the other side could tell.
                 if self.comm.silent.is_empty() {
-                    return Next::Root(Class::N3, *link);
+                    return Next::Root(FindingClass::NetworkStalled, *link);
                 }
                 continue;
             };
             match self.other_side(peer, at, link) {
                 // It arrived: the receiver is what the sender waits for.
                 Some(other) if other.reached >= Some(2) => to.push((peer, *link)),
-                _ => return Next::Root(Class::N3, *link),
+                _ => return Next::Root(FindingClass::NetworkStalled, *link),
             }
         }
         let mut waits_for_silent = false;
@@ -296,9 +303,9 @@ impl<'a> Triage<'a> {
         };
         let sends = links.iter().any(|link| link.is_send);
         match (waits(true, 1), waits(false, 3)) {
-            (Some(link), _) => Next::Root(Class::N1, *link),
-            (None, Some(link)) if sends => Next::Root(Class::N1, *link),
-            (None, Some(link)) => Next::Root(Class::N5, *link),
+            (Some(link), _) => Next::Root(FindingClass::GpuNotProducing, *link),
+            (None, Some(link)) if sends => Next::Root(FindingClass::GpuNotProducing, *link),
+            (None, Some(link)) => Next::Root(FindingClass::GpuNotConsuming, *link),
             (None, None) => Next::Nothing,
         }
     }
@@ -330,7 +337,7 @@ impl<'a> Triage<'a> {
         causes
     }
 
-    fn root(&self, at: usize, class: Class, link: &Link) -> Cause {
+    fn root(&self, at: usize, class: FindingClass, link: &Link) -> Cause {
         let process = self.vector(at).process;
         let text = format!("{}: {}", words::rank(self.job, process), link_text(link));
         let mut cause = self.cause(class, at, text);
@@ -339,17 +346,21 @@ impl<'a> Triage<'a> {
             line.channel = Some(link.channel);
             line.peer = other.map(|other| self.job.rank(other));
         }
-        if let Some(other) = other.filter(|_| class != Class::N1) {
+        if let Some(other) = other.filter(|_| class != FindingClass::GpuNotProducing) {
             cause.edge = Some(if link.is_send { (process, other) } else { (other, process) });
         }
-        cause.roots.extend(other.filter(|_| class == Class::N3));
+        cause.roots.extend(other.filter(|_| class == FindingClass::NetworkStalled));
         cause
     }
 
     /// A member that another one waits for, without transfers that say why.
     fn blank(&self, at: usize, &(from, link): &(usize, Link)) -> Cause {
         // A send without a buffer at the other side is clear; a receive may wait for anything.
-        let class = if link.is_send { Class::N2 } else { Class::N1 };
+        let class = if link.is_send {
+            FindingClass::ReceiverNotReady
+        } else {
+            FindingClass::GpuNotProducing
+        };
         let text = format!(
             "{} waits for {}: {}",
             words::rank(self.job, self.vector(from).process),
@@ -383,12 +394,17 @@ impl<'a> Triage<'a> {
                 "and nothing tells more"
             }
         );
-        let line =
-            Evidence { rule: Class::H3d.name(), rank: None, peer: None, channel: None, text };
+        let line = Evidence {
+            rule: FindingClass::KernelNotEnding.code(),
+            rank: None,
+            peer: None,
+            channel: None,
+            text,
+        };
         let roots = self.comm.vectors.iter().filter(|_| all_run).map(|v| v.process).collect();
         let unknown = "a kernel that did not start, or a transfer: the input tells neither";
         Cause {
-            class: Class::H3d,
+            class: FindingClass::KernelNotEnding,
             confidence: if all_run { Confidence::Confirmed } else { Confidence::Suspect },
             roots,
             edge: None,
@@ -409,7 +425,7 @@ impl<'a> Triage<'a> {
             words::counts(vector),
             self.comm.vectors.len(),
         );
-        self.cause(Class::H3c, at, text)
+        self.cause(FindingClass::GpuDead, at, text)
     }
 }
 

@@ -4,7 +4,8 @@
 use ncclscope_diagnose::job::{
     Call, Communicator, Entered, Flight, Job, Kind, Life, Link, Process, ThreadState, Vector,
 };
-use ncclscope_diagnose::{Class, Confidence, Diagnosis, Options, Verdict, diagnose, text};
+use ncclscope_diagnose::{Confidence, Diagnosis, Options, Verdict, diagnose, text};
+use ncclscope_findings::FindingClass;
 use proptest::prelude::*;
 
 const MINUTE: Option<u64> = Some(60_000_000_000);
@@ -43,7 +44,7 @@ fn only(job: &Job) -> Verdict {
 }
 
 #[track_caller]
-fn expect(job: &Job, class: Class, roots: &[u32]) -> Verdict {
+fn expect(job: &Job, class: FindingClass, roots: &[u32]) -> Verdict {
     let verdict = only(job);
     assert_eq!((verdict.class, &verdict.root_ranks[..]), (class, roots), "{verdict:#?}");
     assert!(!verdict.evidence.is_empty());
@@ -60,7 +61,7 @@ fn late() -> Job {
 
 #[test]
 fn h1a_the_rank_that_all_wait_for_through_others_too() {
-    let verdict = expect(&late(), Class::H1a, &[2]);
+    let verdict = expect(&late(), FindingClass::HostStuck, &[2]);
     assert_eq!((verdict.victims, verdict.confidence), (3, Confidence::Confirmed));
     assert_eq!(verdict.op.unwrap().index, 5);
 }
@@ -70,7 +71,7 @@ fn h1b_a_dead_rank_also_if_it_was_in_the_operation() {
     let mut job = late();
     job.processes[2].life = Life::Dead;
     // A stopped process cannot be told from a dead one.
-    let title = expect(&job, Class::H1b, &[2]).title;
+    let title = expect(&job, FindingClass::ProcessGone, &[2]).title;
     assert!(
         title.ends_with(
             "gives no sign of life: dead, or stopped (SIGSTOP, a debugger, a paused container)"
@@ -79,20 +80,20 @@ fn h1b_a_dead_rank_also_if_it_was_in_the_operation() {
     );
     let mut ended = late();
     ended.processes[2].life = Life::Ended;
-    let title = expect(&ended, Class::H1b, &[2]).title;
+    let title = expect(&ended, FindingClass::ProcessGone, &[2]).title;
     assert!(title.ends_with(": gone: the process ended"), "{title}");
     job.comms[0].vectors[2].enqueued = 5;
-    expect(&job, Class::H1b, &[2]);
+    expect(&job, FindingClass::ProcessGone, &[2]);
 }
 
 #[test]
 fn h1d_called_and_not_enqueued() {
     let mut job = late();
     job.comms[0].vectors[2].api = 5;
-    expect(&job, Class::H1d, &[2]);
+    expect(&job, FindingClass::CallNotEnqueued, &[2]);
     let mut job = late();
     job.processes[2].entered = Some(Entered::OpenGroup);
-    let verdict = expect(&job, Class::H1d, &[2]);
+    let verdict = expect(&job, FindingClass::CallNotEnqueued, &[2]);
     assert!(verdict.evidence.iter().any(|line| line.text.contains("ncclGroupEnd")));
 }
 
@@ -106,7 +107,7 @@ fn h2_another_datatype() {
         comm.calls.insert(member, [(5, call)].into());
     }
     job.comms.push(comm);
-    let verdict = expect(&job, Class::H2, &[1]);
+    let verdict = expect(&job, FindingClass::CallMismatch, &[1]);
     assert_eq!(verdict.op.unwrap().index, 5);
 }
 
@@ -122,28 +123,28 @@ fn h2b_a_receive_that_nobody_sends() {
     let mut circle = job(2);
     circle.comms.push(pair((0, 1, 1), (1, 2, 1)));
     circle.comms.push(comm("a", &[(0, 3, None, 2), (1, 2, None, 2)]));
-    let verdict = expect(&circle, Class::H2b, &[0, 1]);
+    let verdict = expect(&circle, FindingClass::P2pMismatch, &[0, 1]);
     assert_eq!(verdict.edge, Some([0, 1]));
     // The same, and the sender has called NCCL since, on what rank 1 has no part in.
     let mut moved = job(2);
     moved.comms.push(pair((0, 1, 1), (1, 2, 1)));
     moved.processes[0].idle_ns = Some(40_000_000_000);
-    expect(&moved, Class::H2b, &[0]);
+    expect(&moved, FindingClass::P2pMismatch, &[0]);
     moved.processes[0].idle_ns = Some(61_000_000_000);
-    expect(&moved, Class::H1a, &[0]);
+    expect(&moved, FindingClass::HostStuck, &[0]);
 }
 
 #[test]
 fn h3a_h3b_the_kernel_that_did_not_start() {
     let mut job = job(3);
     job.comms.push(comm("a", &[(0, 5, Some(5), 4), (1, 5, Some(4), 4), (2, 5, Some(5), 4)]));
-    expect(&job, Class::H3a, &[1]);
+    expect(&job, FindingClass::KernelNotStarted, &[1]);
     job.comms[0].vectors[1].started = Some(5);
     let kernel = Some((2, 1, 0));
     job.comms[0].flights.insert(1, Flight { kernel, ..Flight::default() });
-    expect(&job, Class::H3b, &[1]);
+    expect(&job, FindingClass::KernelPartlyStarted, &[1]);
     job.comms[0].flights.clear();
-    let verdict = expect(&job, Class::H3d, &[0, 1, 2]);
+    let verdict = expect(&job, FindingClass::KernelNotEnding, &[0, 1, 2]);
     assert_eq!(verdict.confidence, Confidence::Confirmed);
 }
 
@@ -151,10 +152,10 @@ fn h3a_h3b_the_kernel_that_did_not_start() {
 fn h3c_the_rank_that_did_not_finish() {
     let mut job = job(3);
     job.comms.push(comm("a", &[(0, 6, None, 5), (1, 6, None, 4), (2, 6, None, 5)]));
-    expect(&job, Class::H3c, &[1]);
+    expect(&job, FindingClass::GpuDead, &[1]);
     // Its own operation elsewhere, where the others wait for it in turn, is no excuse.
     job.comms.push(comm("b", &[(0, 2, None, 2), (1, 3, None, 2)]));
-    expect(&job, Class::H3c, &[1]);
+    expect(&job, FindingClass::GpuDead, &[1]);
 }
 
 #[test]
@@ -168,7 +169,7 @@ fn a_broadcast_may_be_over_for_some() {
     let mut second = comm("b", &[(1, 3, None, 2), (2, 2, None, 2)]);
     second.vectors[0].born_ns = Some(61_000_000_000);
     job.comms.push(second);
-    expect(&job, Class::H1a, &[2]);
+    expect(&job, FindingClass::HostStuck, &[2]);
 }
 
 fn link(is_send: bool, peer: u32, reached: Option<u8>) -> Link {
@@ -191,18 +192,18 @@ fn ring(states: [(Option<u8>, Option<u8>); 3]) -> Job {
 fn n1_to_n4_in_a_ring() {
     // Rank 1's GPU neither takes nor gives: rank 2 waits for it, and so does rank 0 in turn.
     let stuck = ring([(Some(1), Some(1)), (Some(1), Some(3)), (Some(1), Some(1))]);
-    expect(&stuck, Class::N1, &[1]);
+    expect(&stuck, FindingClass::GpuNotProducing, &[1]);
     // Rank 1 posts no receive.
     let unready = ring([(Some(2), Some(1)), (Some(1), Some(0)), (Some(1), Some(1))]);
-    assert_eq!(expect(&unready, Class::N2, &[1]).edge, Some([0, 1]));
+    assert_eq!(expect(&unready, FindingClass::ReceiverNotReady, &[1]).edge, Some([0, 1]));
     // What rank 0 sent does not arrive.
     let wire = ring([(Some(3), Some(1)), (Some(1), Some(1)), (Some(1), Some(1))]);
-    assert_eq!(expect(&wire, Class::N3, &[0, 1]).edge, Some([0, 1]));
+    assert_eq!(expect(&wire, FindingClass::NetworkStalled, &[0, 1]).edge, Some([0, 1]));
     // Neither way: it is rank 1's interface.
     let nic = ring([(Some(3), Some(1)), (Some(3), Some(1)), (Some(1), Some(1))]);
-    expect(&nic, Class::N3, &[1]);
+    expect(&nic, FindingClass::NetworkStalled, &[1]);
     let flush = ring([(Some(3), Some(1)), (Some(1), Some(2)), (Some(1), Some(1))]);
-    assert_eq!(expect(&flush, Class::N4, &[1]).edge, Some([0, 1]));
+    assert_eq!(expect(&flush, FindingClass::FlushStalled, &[1]).edge, Some([0, 1]));
 }
 
 #[test]
@@ -212,7 +213,7 @@ fn n5_the_receiver_of_a_send_does_not_take_it() {
     pair.flights.insert(0, Flight { links: vec![link(true, 1, Some(2))], ..Flight::default() });
     pair.flights.insert(1, Flight { links: vec![link(false, 0, Some(3))], ..Flight::default() });
     job.comms.push(pair);
-    expect(&job, Class::N5, &[1]);
+    expect(&job, FindingClass::GpuNotConsuming, &[1]);
 }
 
 #[test]
@@ -221,7 +222,7 @@ fn p1_by_its_transfers_or_its_thread() {
     let flight = job.comms[0].flights.get_mut(&1).unwrap();
     flight.links[0].in_progress = false;
     flight.links[0].still_ns = 2_000_000_000;
-    expect(&job, Class::P1, &[1]);
+    expect(&job, FindingClass::ProxyStalled, &[1]);
     let mut job = ring([(Some(1), Some(1)), (Some(1), Some(1)), (Some(1), Some(1))]);
     job.processes[2].threads.push(ThreadState {
         tid: 7,
@@ -230,7 +231,7 @@ fn p1_by_its_transfers_or_its_thread() {
         cpu: Some(0.0),
         ..ThreadState::default()
     });
-    expect(&job, Class::P1, &[2]);
+    expect(&job, FindingClass::ProxyStalled, &[2]);
 }
 
 #[test]
@@ -239,12 +240,12 @@ fn deadlock_of_two_orders() {
     let mut job = job(2);
     job.comms.push(comm("a", &[(0, 5, Some(5), 4), (1, 5, Some(4), 4)]));
     job.comms.push(comm("b", &[(0, 9, Some(8), 8), (1, 9, Some(9), 8)]));
-    let verdict = expect(&job, Class::Deadlock, &[0, 1]);
+    let verdict = expect(&job, FindingClass::Deadlock, &[0, 1]);
     assert!(verdict.evidence.len() >= 2);
     // Each blocked before the other's operation was issued.
     job.comms[0] = comm("a", &[(0, 5, None, 4), (1, 4, None, 4)]);
     job.comms[1] = comm("b", &[(0, 8, None, 8), (1, 9, None, 8)]);
-    expect(&job, Class::Deadlock, &[0, 1]);
+    expect(&job, FindingClass::Deadlock, &[0, 1]);
 }
 
 #[test]
@@ -254,13 +255,13 @@ fn a_silent_rank_is_suspected_only_if_nothing_seen_explains_the_waits() {
     let mut known = comm("a", &[(0, 5, None, 4), (1, 5, None, 4)]);
     known.silent.push(3);
     job.comms.push(known);
-    let verdict = expect(&job, Class::H1b, &[3]);
+    let verdict = expect(&job, FindingClass::ProcessGone, &[3]);
     assert_eq!(verdict.confidence, Confidence::Suspect);
     assert_eq!(run(&job).silent_ranks, [3]);
     // Rank 0 is held up elsewhere, before.
     job.comms.push(comm("b", &[(0, 8, None, 7), (2, 7, None, 7)]));
     job.comms[1].vectors[0].born_ns = Some(70_000_000_000);
-    expect(&job, Class::H1a, &[2]);
+    expect(&job, FindingClass::HostStuck, &[2]);
 }
 
 #[test]
@@ -309,7 +310,7 @@ proptest! {
             job.comms.push(comm(&number.to_string(), &members));
         }
         let found = run(&job);
-        let late = found.verdicts.iter().filter(|verdict| verdict.class == Class::H1a);
+        let late = found.verdicts.iter().filter(|verdict| verdict.class == FindingClass::HostStuck);
         for rank in late.flat_map(|verdict| &verdict.root_ranks) {
             let waits = job.comms.iter().any(|comm| {
                 let own = comm.vectors.iter().find(|v| v.process == *rank && v.is_inside());
@@ -333,5 +334,5 @@ fn most_members_behind_one_are_no_dead_gpus() {
     let mut job = job(4);
     let behind = |rank| (rank, 6, Some(5), 4);
     job.comms.push(comm("a", &[behind(0), behind(1), behind(2), (3, 6, Some(6), 5)]));
-    expect(&job, Class::H3d, &[0, 1, 2, 3]);
+    expect(&job, FindingClass::KernelNotEnding, &[0, 1, 2, 3]);
 }

@@ -3,12 +3,14 @@
 //! their GPU, or their host was stuck. The dumps are in `../shared/data`, with their truth.
 
 use ncclscope_diagnose::input::{self, Settings};
-use ncclscope_diagnose::{Class, Confidence, Diagnosis, Job, Options, diagnose};
+use ncclscope_diagnose::{Confidence, Diagnosis, Job, Options, diagnose};
+use ncclscope_findings::FindingClass;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-const CASES: [(&str, Class); 2] = [("gpu_error_2nd", Class::H3c), ("lock_gil_1st", Class::H1a)];
+const CASES: [(&str, FindingClass); 2] =
+    [("gpu_error_2nd", FindingClass::GpuDead), ("lock_gil_1st", FindingClass::HostStuck)];
 const FAULTY: [u32; 2] = [9, 14];
 
 /// The dumps of a case, or nothing and a line that says so.
@@ -64,7 +66,10 @@ fn also_if_they_left_no_dump() {
             assert_eq!(found.silent_ranks, silent);
             for verdict in &found.verdicts {
                 let is_silent = verdict.confidence == Confidence::Suspect;
-                assert_eq!(verdict.class, if is_silent { Class::H1b } else { class });
+                assert_eq!(
+                    verdict.class,
+                    if is_silent { FindingClass::ProcessGone } else { class }
+                );
             }
         }
     }

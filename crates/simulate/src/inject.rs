@@ -83,8 +83,7 @@ impl Site<'_> {
         self.plant_program(fault, target);
         self.plant_machine(fault, target, time);
         self.plant_stance(fault, rank, time);
-        let class = fault.class().to_owned();
-        let verdict = Some(Verdict { class, root_ranks: roots, edge });
+        let verdict = fault.class().map(|class| Verdict { class, root_ranks: roots, edge });
         Ok(Injected { fault, rank, op, time, verdict, slow: None })
     }
 
@@ -399,13 +398,8 @@ impl Site<'_> {
             }
             _ => {}
         }
-        let class = fault.class().to_owned();
-        let slow = (fault.group() == Group::Slow).then_some(Slow {
-            class,
-            root_ranks: roots,
-            edge,
-            factor,
-        });
+        let class = fault.class().filter(|_| fault.group() == Group::Slow);
+        let slow = class.map(|class| Slow { class, root_ranks: roots, edge, factor });
         let time = if matches!(fault, Fault::Drift | Fault::AlgoChange) { middle } else { 0 };
         Ok(Injected { fault, rank, op: 0, time, verdict: None, slow })
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What is wrong with a simulated job, for whoever judges verdicts: `truth.json`.
 
+use ncclscope_findings::FindingClass;
 use serde::{Deserialize, Serialize};
 
 /// The schema's name.
@@ -36,8 +37,8 @@ pub struct Truth {
 /// A right verdict on a hang.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// The class, as the design's section B.3 has it.
-    pub class: String,
+    /// The class.
+    pub class: FindingClass,
     /// Ranks of the job that are the cause: all between which events cannot tell.
     pub root_ranks: Vec<u32>,
     /// The path from one rank to another, where one is the cause.
@@ -49,7 +50,7 @@ pub struct Verdict {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Slow {
     /// The class.
-    pub class: String,
+    pub class: FindingClass,
     /// Ranks of the job that are the cause; none where it is everywhere.
     pub root_ranks: Vec<u32>,
     /// The path from one rank to another, where one is the cause.

@@ -137,7 +137,7 @@ fn plant(
         let first = rank / layout.tp * layout.tp;
         roots = (first..first + layout.tp).collect();
     }
-    verdicts.push(Verdict { class: fault.class().into(), root_ranks: roots, edge: None });
+    verdicts.extend(fault.class().map(|class| Verdict { class, root_ranks: roots, edge: None }));
     Ok(())
 }
 

@@ -15,6 +15,7 @@ use crate::model::{Collective, Job, Part};
 use crate::report::{Confidence, Finding, Limits};
 use crate::robust::{count, median, median_mad, median_of_others};
 use crate::waits::on_clock;
+use ncclscope_findings::FindingClass;
 use ncclscope_operations::human;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -137,13 +138,12 @@ fn drifted(job: &Job, slower: &[Slower]) -> Finding {
         )
     };
     Finding {
-        class: "S2",
         title: format!("transfers became slower during the run, on {} communicators", comms.len()),
         confidence: Confidence::Confirmed,
         factor: median(&mut factors.collect::<Vec<_>>()),
         comms: comms.into_iter().cloned().collect(),
         evidence: slower.iter().map(line).collect(),
-        ..Finding::default()
+        ..Finding::of(FindingClass::TransfersSlowed)
     }
 }
 
@@ -239,14 +239,13 @@ fn compare(job: &Job, classes: &[Kind], span: f64, limits: &Limits) -> Option<Fi
     };
     let comms = slow.iter().map(|&at| job.classes[classes[at].0].comm.clone());
     Some(Finding {
-        class: "S5",
         title: "a path inside a node is slow".into(),
         confidence: Confidence::Suspect,
         root_ranks: suspects.iter().map(|&worker| job.workers[worker].rank).collect(),
         factor: Some(slow.iter().map(|&at| classes[at].2).fold(0.0, f64::max) / usual),
         comms: comms.collect(),
         evidence: slow.iter().map(line).collect(),
-        ..Finding::default()
+        ..Finding::of(FindingClass::SlowNodePath)
     })
 }
 
@@ -285,12 +284,11 @@ fn reconfigured(job: &Job, limits: &Limits) -> Option<Finding> {
     let comms: BTreeSet<&String> =
         changes.values().flatten().map(|&class| &job.classes[class].comm).collect();
     Some(Finding {
-        class: "S6",
         title: "NCCL does collectives in another way than at first".into(),
         confidence: Confidence::Confirmed,
         comms: comms.into_iter().cloned().collect(),
         evidence: changes.iter().map(line).collect(),
-        ..Finding::default()
+        ..Finding::of(FindingClass::AlgorithmChanged)
     })
 }
 

@@ -16,6 +16,7 @@ rails.
 use crate::model::Job;
 use crate::report::{Confidence, Finding, Limits};
 use crate::robust::{count, median_mad, median_of_others};
+use ncclscope_findings::FindingClass;
 use ncclscope_operations::stats::{to_f64, to_u64};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -248,14 +249,13 @@ fn card_finding(job: &Job, card: Card, slow: &[Slow], of: &[usize]) -> Finding {
     };
     let host = if worker.host.is_empty() { String::new() } else { format!(" on {}", worker.host) };
     Finding {
-        class: "S4",
         title: format!("the network card of rank {}{host} is slow: its {side} are", worker.rank),
         confidence: Confidence::Confirmed,
         root_ranks: vec![worker.rank],
         factor: Some(factor(job, slow, of)),
         comms: comms(job, slow, of),
         evidence: evidence(job, slow, of),
-        ..Finding::default()
+        ..Finding::of(FindingClass::SlowNic)
     }
 }
 
@@ -264,21 +264,19 @@ fn pair_finding(job: &Job, cards: &[usize], slow: &[Slow], of: &[usize]) -> Find
     ranks.sort_unstable();
     let names: Vec<String> = ranks.iter().map(ToString::to_string).collect();
     Finding {
-        class: "S4",
         title: format!("the network card of rank {} is slow, to its one peer", names.join(" or ")),
         confidence: Confidence::Suspect,
         root_ranks: ranks,
         factor: Some(factor(job, slow, of)),
         comms: comms(job, slow, of),
         evidence: evidence(job, slow, of),
-        ..Finding::default()
+        ..Finding::of(FindingClass::SlowNic)
     }
 }
 
 fn link_finding(job: &Job, (src, dst): (usize, usize), slow: &[Slow], of: &[usize]) -> Finding {
     let (src, dst) = (job.workers[src].rank, job.workers[dst].rank);
     Finding {
-        class: "S3",
         title: format!("the link from rank {src} to rank {dst} is slow"),
         confidence: Confidence::Confirmed,
         root_ranks: vec![src, dst],
@@ -286,7 +284,7 @@ fn link_finding(job: &Job, (src, dst): (usize, usize), slow: &[Slow], of: &[usiz
         factor: Some(factor(job, slow, of)),
         comms: comms(job, slow, of),
         evidence: evidence(job, slow, of),
-        ..Finding::default()
+        ..Finding::of(FindingClass::SlowLink)
     }
 }
 
@@ -304,7 +302,7 @@ mod tests {
     type Flow = (u32, u32, bool);
 
     /// Class and ranks of what is found among links that each carry as much as the others.
-    fn found(flows: &[Flow]) -> Vec<(&'static str, Vec<u32>)> {
+    fn found(flows: &[Flow]) -> Vec<(FindingClass, Vec<u32>)> {
         let edge = |&(src, dst, is_slow): &Flow| Edge {
             comm: "c".into(),
             src: src as usize,
@@ -333,24 +331,30 @@ mod tests {
     #[test]
     fn a_card_that_is_slow_to_several_peers_is_told_once() {
         let both = [(0, 1, true), (1, 0, true), (0, 2, true), (2, 0, true), (1, 3, false)];
-        assert_eq!(found(&both), [("S4", vec![0])]);
+        assert_eq!(found(&both), [(FindingClass::SlowNic, vec![0])]);
         // A ring: out to the one, in from the other.
-        assert_eq!(found(&[(1, 2, true), (2, 3, true), (3, 4, false)]), [("S4", vec![2])]);
+        assert_eq!(
+            found(&[(1, 2, true), (2, 3, true), (3, 4, false)]),
+            [(FindingClass::SlowNic, vec![2])]
+        );
     }
 
     #[test]
     fn one_slow_link_is_no_card() {
-        assert_eq!(found(&[(0, 1, true), (1, 0, false)]), [("S3", vec![0, 1])]);
+        assert_eq!(found(&[(0, 1, true), (1, 0, false)]), [(FindingClass::SlowLink, vec![0, 1])]);
         // Slow both ways, but both ranks do well with others.
         let path = [(0, 1, true), (1, 0, true), (0, 2, false), (1, 3, false), (3, 1, false)];
-        assert_eq!(found(&path), [("S3", vec![0, 1]), ("S3", vec![1, 0])]);
+        assert_eq!(
+            found(&path),
+            [(FindingClass::SlowLink, vec![0, 1]), (FindingClass::SlowLink, vec![1, 0])]
+        );
     }
 
     #[test]
     fn a_card_with_one_peer_is_that_of_either() {
-        assert_eq!(found(&[(0, 1, true), (1, 0, true)]), [("S4", vec![0, 1])]);
+        assert_eq!(found(&[(0, 1, true), (1, 0, true)]), [(FindingClass::SlowNic, vec![0, 1])]);
         // What goes well between 1 and others speaks for 1.
         let one = [(0, 1, true), (1, 0, true), (1, 2, false), (2, 1, false), (3, 1, false)];
-        assert_eq!(found(&one), [("S4", vec![0])]);
+        assert_eq!(found(&one), [(FindingClass::SlowNic, vec![0])]);
     }
 }

@@ -13,6 +13,7 @@ use crate::robust::count;
 use crate::steps::{Source, Step, Steps};
 use crate::waits::{LastArriver, Waits, last_arrivers};
 use crate::{drift, edges, slow, stalls};
+use ncclscope_findings::FindingClass;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -120,10 +121,11 @@ pub enum Confidence {
 }
 
 /// Something that makes the job slow.
-#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Finding {
-    /// S1 to S7, or N5.
-    pub class: &'static str,
+    /// What it is: in JSON `class`, its code, and `name`.
+    #[serde(flatten, serialize_with = "ncclscope_findings::code_and_name")]
+    pub class: FindingClass,
     /// In words.
     pub title: String,
     /// How sure.
@@ -152,6 +154,26 @@ pub struct Finding {
     pub comms: Vec<String>,
     /// The numbers.
     pub evidence: Vec<String>,
+}
+
+impl Finding {
+    /// One of this class, without ranks or numbers.
+    pub(crate) fn of(class: FindingClass) -> Finding {
+        Finding {
+            class,
+            title: String::new(),
+            confidence: Confidence::default(),
+            root: None,
+            root_ranks: Vec::new(),
+            edge: None,
+            share: None,
+            lost: 0.0,
+            steps: None,
+            factor: None,
+            comms: Vec::new(),
+            evidence: Vec::new(),
+        }
+    }
 }
 
 /// A step.

@@ -13,6 +13,7 @@ use crate::model::{Job, Worker};
 use crate::report::{Confidence, Finding, Limits, Root};
 use crate::robust::{count, median, median_of_others};
 use crate::steps::Step;
+use ncclscope_findings::FindingClass;
 use std::collections::BTreeSet;
 
 /// A kernel that starts this soon after its enqueueing found an idle GPU, ns.
@@ -150,7 +151,6 @@ fn finding(job: &Job, group: &Group, excess: &Excess, blames: &[Blame]) -> Findi
         ),
     ];
     Finding {
-        class: "S1",
         title: format!("{} is slow, and others wait for it", group.root.name()),
         confidence: confidence(job),
         root: Some(group.root),
@@ -159,7 +159,7 @@ fn finding(job: &Job, group: &Group, excess: &Excess, blames: &[Blame]) -> Findi
         lost,
         steps: Some(excess.hits),
         evidence,
-        ..Finding::default()
+        ..Finding::of(FindingClass::SlowRank)
     }
 }
 
@@ -180,7 +180,7 @@ fn host_bound(job: &Job, findings: &mut [Finding]) {
         let (Some(own), Some(others)) = delays else { continue };
         // Below that it is not known how long a start takes.
         if own <= AT_ONCE && others >= AHEAD * AT_ONCE {
-            finding.class = "S7";
+            finding.class = FindingClass::SlowLaunch;
             finding.title = format!("the host of rank {rank} launches too slowly for its GPU");
             finding.confidence = Confidence::Suspect;
             finding.evidence.push(format!(

@@ -12,6 +12,7 @@ while the kernel runs, is the GPU's own. Where a ring goes on inside the host, n
 use crate::model::Job;
 use crate::report::{Confidence, Finding, Limits, Root};
 use crate::robust::median_of_others;
+use ncclscope_findings::FindingClass;
 use ncclscope_operations::human;
 use std::collections::BTreeMap;
 
@@ -63,7 +64,6 @@ fn finding(job: &Job, worker: usize, of: &[(&Stall, f64)], lost: f64) -> Finding
         )
     };
     Finding {
-        class: "N5",
         title: format!("the GPU of {} is slow inside collectives", root.name()),
         confidence: Confidence::Confirmed,
         root: Some(root),
@@ -71,6 +71,6 @@ fn finding(job: &Job, worker: usize, of: &[(&Stall, f64)], lost: f64) -> Finding
         lost,
         comms: of.iter().map(|(stall, _)| stall.comm.clone()).collect(),
         evidence: of.iter().map(line).collect(),
-        ..Finding::default()
+        ..Finding::of(FindingClass::GpuNotConsuming)
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Traces of real jobs, in `../shared/data`: who is slow there is known.
 
+use ncclscope_findings::FindingClass;
 use ncclscope_stragglers::input::{kineto, table};
 use ncclscope_stragglers::report::Root;
 use ncclscope_stragglers::{Job, Limits, Report, analyze};
@@ -61,7 +62,7 @@ fn check(job: &Job, truth: &BTreeMap<i64, Root>) {
     assert!(report.clock.max_residual_ms < 0.5, "{:?}", report.clock);
     assert_eq!(report.clock.groups, 1);
     let classes: Vec<_> = report.summary.iter().map(|f| (f.class, f.root_ranks.clone())).collect();
-    assert_eq!(classes, [("S1", vec![0])], "{:#?}", report.summary);
+    assert_eq!(classes, [(FindingClass::SlowRank, vec![0])], "{:#?}", report.summary);
 }
 
 #[test]

@@ -7,6 +7,7 @@
 #[path = "hang/inside.rs"]
 mod inside;
 
+use ncclscope_findings::{FindingClass, Tool};
 use rig::job::{Job, Running};
 use rig::scenario_file::ScenarioFile;
 use rig::{build, wheel};
@@ -142,23 +143,29 @@ fn who_waits_for_a_missing_rank_says_for_which_and_also_when_asked() {
 
 #[test]
 fn a_stuck_kernel_is_its_own_gpus() {
-    hangs("stuck-kernel.toml", &[(1, "N1: this GPU gives no data for rank 0")]);
+    hangs("stuck-kernel.toml", &[(1, "N1 gpu-not-producing: this GPU gives no data for rank 0")]);
 }
 
 #[test]
 fn a_kernel_that_never_starts_is_told_from_one_that_waits() {
-    let said = [(1, "H3a: its kernel has not started"), (0, "nothing of it has come from rank 1")];
+    let said = [
+        (1, "H3a kernel-not-started: its kernel has not started"),
+        (0, "nothing of it has come from rank 1"),
+    ];
     hangs("kernel-never-starts.toml", &said);
 }
 
 #[test]
 fn a_stalled_link_is_the_senders_wire() {
-    hangs("stalled-link.toml", &[(1, "N3: data to rank 2 was given to the network")]);
+    hangs(
+        "stalled-link.toml",
+        &[(1, "N3 network-stalled: data to rank 2 was given to the network")],
+    );
 }
 
 #[test]
 fn a_dead_proxy_thread_is_named() {
-    hangs("dead-proxy.toml", &[(1, "P1: NCCL's proxy thread")]);
+    hangs("dead-proxy.toml", &[(1, "P1 proxy-stalled: NCCL's proxy thread")]);
 }
 
 /// Seconds in front of which `before` is in `report`.
@@ -266,7 +273,7 @@ fn what_goes_on_again_has_recovered() {
     "#;
     let file = ScenarioFile::parse("paused.toml", text).expect("the text is right");
     let Some(job) = Watched::start(&file, LIMIT) else { return };
-    let reports = job.wait_for(&[(1, "recovered after"), (1, "P1: ")]);
+    let reports = job.wait_for(&[(1, "recovered after"), (1, "P1 proxy-stalled: ")]);
     assert!(reports[&1][0].starts_with("HANG: "), "{reports:#?}");
     let outcome = job.job.wait();
     outcome.expect_success();
@@ -300,12 +307,11 @@ fn the_page_names_a_test_for_each_class() {
     let page = read("docs/hang.md");
     let (_, table) = page.split_once("## Where each verdict was seen").expect("the section");
     let (table, _) = table.split_once("\n## ").expect("another follows");
-    let judge = read("crates/runtime/src/watchdog/judge.rs");
-    for call in ["Verdict::new(\"", "Verdict::edge(\""] {
-        for class in judge.split(call).skip(1).filter_map(|rest| rest.split('"').next()) {
-            let row = if class.starts_with('N') { "| N1 to N5 |" } else { &format!("| {class} |") };
-            assert!(table.contains(row), "no row for {class}");
-        }
+    for class in FindingClass::ALL.into_iter().filter(|class| class.is_reported_by(Tool::Watchdog))
+    {
+        let code = class.code();
+        let row = if code.starts_with('N') { "| N1 to N5 |" } else { &format!("| {code} |") };
+        assert!(table.contains(row), "no row for {code}");
     }
     let tests = ["hang.rs", "hang/inside.rs", "early.rs"].map(|name| {
         let text = read(&format!("testing/rig/tests/{name}"));

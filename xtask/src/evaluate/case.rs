@@ -91,13 +91,13 @@ impl Case {
         let truth: Value = serde_json::from_str(&fs::read_to_string(folder.join("truth.json"))?)?;
         let diagnosis =
             json(Command::new(tool).args(["diagnose", "--format", "json"]).arg(folder))?;
-        let mut found = Cause::list(&diagnosis["verdicts"]);
-        let mut planted = Cause::list(&truth["verdicts"]);
+        let mut found = Cause::list(&diagnosis["verdicts"])?;
+        let mut planted = Cause::list(&truth["verdicts"])?;
         if self.fault.group != Group::Hang {
             let slow =
                 json(Command::new(tool).args(["stragglers", "--format", "json"]).arg(folder))?;
-            found.extend(Cause::list(&slow["summary"]));
-            planted.extend(Cause::list(&truth["slow"]));
+            found.extend(Cause::list(&slow["summary"])?);
+            planted.extend(Cause::list(&truth["slow"])?);
         }
         let seconds = truth["seconds"].as_f64().unwrap_or(0.0);
         Ok(Judged {

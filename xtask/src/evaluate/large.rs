@@ -9,6 +9,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use serde_json::Value;
+
 use super::case::{Folder, json, text};
 use super::score::Cause;
 use crate::Outcome;
@@ -46,8 +48,8 @@ fn diagnose(tool: &Path, folder: &Path) -> Outcome<u64> {
     let before = children_ms()?;
     let found = json(Command::new("sh").args(["-c", DIAGNOSE]).arg(tool).arg(folder))?;
     let time = children_ms()? - before;
-    let truth = serde_json::from_str(&fs::read_to_string(folder.join("truth.json"))?)?;
-    let [found, planted] = [&found, &truth].map(|of| Cause::list(&of["verdicts"]));
+    let truth: Value = serde_json::from_str(&fs::read_to_string(folder.join("truth.json"))?)?;
+    let (found, planted) = (Cause::list(&found["verdicts"])?, Cause::list(&truth["verdicts"])?);
     if found != planted {
         return Err(format!("{}: {found:?} for {planted:?}", folder.display()).into());
     }

@@ -4,24 +4,27 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::AddAssign;
 
+use ncclscope_findings::FindingClass;
 use serde_json::Value;
+
+use crate::Outcome;
 
 /// A cause with the ranks that have it: planted, or found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Cause {
-    pub(super) class: String,
+    pub(super) class: FindingClass,
     pub(super) ranks: BTreeSet<u64>,
 }
 
 impl Cause {
     /// The causes of a list of verdicts, findings or truths.
-    pub(super) fn list(array: &Value) -> Vec<Cause> {
+    pub(super) fn list(array: &Value) -> Outcome<Vec<Cause>> {
         let cause = |row: &Value| {
             let ranks = row["root_ranks"].as_array().into_iter().flatten();
-            Cause {
-                class: row["class"].as_str().unwrap_or("none").to_owned(),
+            Ok(Cause {
+                class: row["class"].as_str().unwrap_or_default().parse()?,
                 ranks: ranks.filter_map(Value::as_u64).collect(),
-            }
+            })
         };
         array.as_array().into_iter().flatten().map(cause).collect()
     }
@@ -69,7 +72,7 @@ fn share(part: u64, rest: u64) -> Option<f64> {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Score {
     /// By class: of what is wrong, the class that was said; of the rest, the one that was planted.
-    pub(super) classes: BTreeMap<String, Tally>,
+    pub(super) classes: BTreeMap<FindingClass, Tally>,
     /// Ranks named, over all causes.
     pub(super) ranks: Tally,
     /// Runs, and those of them of which everything is right.
@@ -86,7 +89,7 @@ impl Score {
         for truth in planted {
             let fits = |cause: &&Cause| cause.class == truth.class;
             let same = left.iter().position(|cause| fits(cause) && cause.ranks == truth.ranks);
-            let tally = score.classes.entry(truth.class.clone()).or_default();
+            let tally = score.classes.entry(truth.class).or_default();
             match same.or_else(|| left.iter().position(fits)) {
                 Some(at) => {
                     left.remove(at);
@@ -96,7 +99,7 @@ impl Score {
             }
         }
         for cause in left {
-            score.classes.entry(cause.class.clone()).or_default().wrong += 1;
+            score.classes.entry(cause.class).or_default().wrong += 1;
         }
         let all = |causes: &[Cause]| -> BTreeSet<u64> {
             causes.iter().flat_map(|cause| cause.ranks.iter().copied()).collect()
@@ -128,8 +131,8 @@ impl Score {
 
 impl AddAssign<&Score> for Score {
     fn add_assign(&mut self, other: &Score) {
-        for (class, &tally) in &other.classes {
-            *self.classes.entry(class.clone()).or_default() += tally;
+        for (&class, &tally) in &other.classes {
+            *self.classes.entry(class).or_default() += tally;
         }
         self.ranks += other.ranks;
         self.runs += other.runs;
@@ -146,8 +149,12 @@ pub(super) fn shown(share: Option<f64>) -> String {
 mod tests {
     use super::*;
 
+    fn named(class: &str) -> FindingClass {
+        class.parse().expect("a class")
+    }
+
     fn cause(class: &str, ranks: &[u64]) -> Cause {
-        Cause { class: class.into(), ranks: ranks.iter().copied().collect() }
+        Cause { class: named(class), ranks: ranks.iter().copied().collect() }
     }
 
     #[test]
@@ -155,7 +162,7 @@ mod tests {
         let planted = [cause("H1a", &[3]), cause("H1a", &[5])];
         let score = Score::of(&planted, &[cause("H1a", &[5]), cause("H1a", &[3])]);
         assert!(score.is_exact() && score.exact == 1);
-        assert_eq!(score.classes["H1a"], Tally { right: 2, wrong: 0, missed: 0 });
+        assert_eq!(score.classes[&named("H1a")], Tally { right: 2, wrong: 0, missed: 0 });
         assert_eq!(score.ranks, Tally { right: 2, wrong: 0, missed: 0 });
         assert!(Score::of(&[], &[]).is_exact(), "a control of which nothing is said");
     }
@@ -163,8 +170,8 @@ mod tests {
     #[test]
     fn each_kind_of_error_counts_where_it_belongs() {
         let score = Score::of(&[cause("H3a", &[1])], &[cause("N1", &[1, 2])]);
-        assert_eq!(score.classes["H3a"], Tally { right: 0, wrong: 0, missed: 1 });
-        assert_eq!(score.classes["N1"], Tally { right: 0, wrong: 1, missed: 0 });
+        assert_eq!(score.classes[&named("H3a")], Tally { right: 0, wrong: 0, missed: 1 });
+        assert_eq!(score.classes[&named("N1")], Tally { right: 0, wrong: 1, missed: 0 });
         assert_eq!(score.ranks, Tally { right: 1, wrong: 1, missed: 0 });
         assert!(!score.is_exact());
         assert_eq!(score.all_classes(), Tally { right: 0, wrong: 1, missed: 1 });
@@ -174,7 +181,7 @@ mod tests {
     #[test]
     fn the_right_class_on_the_wrong_rank_is_not_exact() {
         let score = Score::of(&[cause("H1a", &[1])], &[cause("H1a", &[2])]);
-        assert_eq!(score.classes["H1a"].right, 1);
+        assert_eq!(score.classes[&named("H1a")].right, 1);
         assert_eq!(score.ranks, Tally { right: 0, wrong: 1, missed: 1 });
         assert!(!score.is_exact());
     }
@@ -186,13 +193,16 @@ mod tests {
         sum += &Score::of(&[cause("S1", &[1])], &[]);
         assert_eq!((sum.runs, sum.exact), (2, 1));
         assert_eq!(sum.ranks.recall(), Some(0.5));
-        assert_eq!(sum.classes["S1"].precision(), Some(1.0));
+        assert_eq!(sum.classes[&named("S1")].precision(), Some(1.0));
     }
 
     #[test]
     fn lists_are_read_from_any_of_the_three() {
         let value = serde_json::json!([{"class": "H2", "root_ranks": [4, 2]}, {"class": "S2"}]);
-        assert_eq!(Cause::list(&value), [cause("H2", &[2, 4]), cause("S2", &[])]);
-        assert!(Cause::list(&Value::Null).is_empty());
+        let all = Cause::list(&value).expect("known classes");
+        assert_eq!(all, [cause("H2", &[2, 4]), cause("S2", &[])]);
+        assert!(Cause::list(&Value::Null).expect("none").is_empty());
+        let unknown = serde_json::json!([{"class": "H9", "root_ranks": []}]);
+        assert!(Cause::list(&unknown).is_err(), "a verdict that the evaluation cannot judge");
     }
 }

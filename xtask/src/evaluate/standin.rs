@@ -5,6 +5,8 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use ncclscope_findings::FindingClass as Class;
+
 use super::case::json;
 use super::score::{Cause, Score};
 use crate::nccl::Release;
@@ -16,20 +18,20 @@ const LIMIT_S: &str = "120";
 const HANG_SEC: &str = "3";
 
 /// What each scenario plants: a class and the ranks that have it; a control has neither.
-const TRUTH: &[(&str, &str, &[u64])] = &[
+const TRUTH: &[(&str, Option<Class>, &[u64])] = &[
     // It goes on to its end without the operation, and is gone when the others are judged.
-    ("missing-rank", "H1b", &[1]),
-    ("stuck-kernel", "N1", &[1]),
-    ("kernel-never-starts", "H3a", &[1]),
-    ("stalled-link", "N3", &[1, 2]),
-    ("dead-proxy", "P1", &[1]),
-    ("counters-behind", "", &[]),
-    ("skewed-clock", "", &[]),
-    ("wrapped-clock", "", &[]),
-    ("stopped-proxy", "", &[]),
-    ("slow-link", "S3", &[1, 2]),
-    ("slow-rank", "S1", &[1]),
-    ("slow-kernels", "N5", &[0]),
+    ("missing-rank", Some(Class::ProcessGone), &[1]),
+    ("stuck-kernel", Some(Class::GpuNotProducing), &[1]),
+    ("kernel-never-starts", Some(Class::KernelNotStarted), &[1]),
+    ("stalled-link", Some(Class::NetworkStalled), &[1, 2]),
+    ("dead-proxy", Some(Class::ProxyStalled), &[1]),
+    ("counters-behind", None, &[]),
+    ("skewed-clock", None, &[]),
+    ("wrapped-clock", None, &[]),
+    ("stopped-proxy", None, &[]),
+    ("slow-link", Some(Class::SlowLink), &[1, 2]),
+    ("slow-rank", Some(Class::SlowRank), &[1]),
+    ("slow-kernels", Some(Class::GpuNotConsuming), &[0]),
 ];
 
 /// The scenarios of something slow, on a few steps of whose own nobody is called slow.
@@ -59,7 +61,7 @@ fn one(
     folder: &Path,
     release: &Release,
     scratch: &Path,
-    (scenario, class, ranks): (&'static str, &str, &[u64]),
+    (scenario, class, ranks): (&'static str, Option<Class>, &[u64]),
 ) -> Outcome<Row> {
     let run = super::case::Folder::new(scratch.join(scenario))?;
     let is_slow = SLOW.contains(&scenario);
@@ -83,14 +85,14 @@ fn one(
     let tool = folder.join("ncclscope");
     let mut diagnose = Command::new(&tool);
     diagnose.args(["diagnose", "--format", "json", "--hang-sec", HANG_SEC]).arg(&record);
-    let mut found = Cause::list(&json(&mut diagnose)?["verdicts"]);
+    let mut found = Cause::list(&json(&mut diagnose)?["verdicts"])?;
     if is_slow {
         let mut stragglers = Command::new(&tool);
         stragglers.args(["stragglers", "--format", "json"]).arg(&record);
-        found.extend(Cause::list(&json(&mut stragglers)?["summary"]));
+        found.extend(Cause::list(&json(&mut stragglers)?["summary"])?);
     }
-    let cause = Cause { class: class.to_owned(), ranks: ranks.iter().copied().collect() };
-    let planted = if class.is_empty() { Vec::new() } else { vec![cause] };
+    let ranks = ranks.iter().copied().collect();
+    let planted: Vec<Cause> = class.map(|class| Cause { class, ranks }).into_iter().collect();
     Ok(Row { scenario, score: Score::of(&planted, &found), planted, found })
 }
 

@@ -19,6 +19,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "ncclscope-views",
             "ncclscope-diagnose",
+            "ncclscope-findings",
             "ncclscope-kineto",
             "ncclscope-metrics",
             "ncclscope-operations",
@@ -28,20 +29,30 @@ const ARROWS: &[(&str, &[&str])] = &[
             "ncclscope-trace",
         ],
     ),
-    ("ncclscope-stragglers", &["ncclscope-kineto", "ncclscope-operations", "ncclscope-trace"]),
+    (
+        "ncclscope-stragglers",
+        &["ncclscope-kineto", "ncclscope-findings", "ncclscope-operations", "ncclscope-trace"],
+    ),
     (PLUGIN, &["ncclscope-runtime", "ncclscope-recorder", "ncclscope-abi"]),
     (
         "ncclscope-runtime",
-        &["ncclscope-recorder", "ncclscope-metrics", "ncclscope-operations", "ncclscope-trace"],
+        &[
+            "ncclscope-recorder",
+            "ncclscope-metrics",
+            "ncclscope-findings",
+            "ncclscope-operations",
+            "ncclscope-trace",
+        ],
     ),
     ("ncclscope-views", &["ncclscope-metrics", "ncclscope-operations", "ncclscope-trace"]),
     ("ncclscope-kineto", &["ncclscope-operations", "ncclscope-trace"]),
-    ("ncclscope-simulate", &["ncclscope-trace"]),
-    ("ncclscope-diagnose", &["ncclscope-operations", "ncclscope-trace"]),
+    ("ncclscope-simulate", &["ncclscope-findings", "ncclscope-trace"]),
+    ("ncclscope-diagnose", &["ncclscope-findings", "ncclscope-operations", "ncclscope-trace"]),
     ("ncclscope-report", &["ncclscope-operations", "ncclscope-trace"]),
     ("ncclscope-metrics", &["ncclscope-operations", "ncclscope-trace"]),
     ("ncclscope-operations", &["ncclscope-trace"]),
     ("ncclscope-recorder", &["ncclscope-trace"]),
+    ("ncclscope-findings", &[]),
     ("ncclscope-trace", &[]),
     ("ncclscope-abi", &[]),
     ("built", &[]),
@@ -56,7 +67,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("scripts", &["ncclscope-trace"]),
     ("stepper", &["built", "fake-nccl"]),
     ("bench", &["ncclscope-recorder", "ncclscope-trace"]),
-    ("xtask", &[]),
+    ("xtask", &["ncclscope-findings"]),
 ];
 
 /// Crates that start threads, runtimes or global subscribers, and TLS, which ranks do not speak:

@@ -3,6 +3,7 @@
 
 use crate::args::{Format, Simulate};
 use crate::failure::Failure;
+use ncclscope_findings::FindingClass;
 use ncclscope_simulate::{Error, Fault, Group, Planted, Scenario, Summary};
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -71,7 +72,8 @@ fn list() -> io::Result<()> {
     ] {
         writeln!(out, "{title}:")?;
         for fault in Fault::all().filter(|fault| fault.group() == group) {
-            writeln!(out, "  {:20}{:10}{}", fault.name(), fault.class(), fault.what())?;
+            let class = fault.class().map(|class| class.to_string()).unwrap_or_default();
+            writeln!(out, "  {:20}{class:26}{}", fault.name(), fault.what())?;
         }
     }
     Ok(())
@@ -84,8 +86,9 @@ fn list_json() -> io::Result<()> {
         Group::Control => "control",
     };
     let row = |fault: Fault| {
+        let class = fault.class().map_or("", FindingClass::code);
         serde_json::json!({
-            "name": fault.name(), "group": group(fault.group()), "class": fault.class(),
+            "name": fault.name(), "group": group(fault.group()), "class": class,
             "what": fault.what(),
         })
     };

@@ -24,13 +24,13 @@ fn killed(age_ns: u64) -> Run {
 fn a_rank_that_others_wait_for() {
     let run = killed(60_000_000_000);
     let text = ncclscope(&["diagnose", run.text()]).ends_with(1).stdout;
-    assert!(text.contains("H1a  rank 1 (node-1, pid 1001)"), "{text}");
+    assert!(text.contains("H1a host-stuck  rank 1 (node-1, pid 1001)"), "{text}");
     assert!(text.contains("all processes were killed"), "{text}");
     let json = ncclscope(&["diagnose", run.text(), "--format", "json"]).ends_with(1).stdout;
     let found: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(found["schema"], "ncclscope.diagnosis/1");
     let verdict = &found["verdicts"][0];
-    assert_eq!(verdict["class"], "H1a");
+    assert_eq!((&verdict["class"], &verdict["name"]), (&"H1a".into(), &"host-stuck".into()));
     assert_eq!(verdict["confidence"], "confirmed");
     assert_eq!(verdict["root_ranks"], serde_json::json!([1]));
     assert_eq!(verdict["comm"], "0x1f2e3d4c");

@@ -18,7 +18,10 @@ fn a_job_is_written_and_can_be_reported() {
     let (out, tiny) = (out.to_str().unwrap(), ["--ranks", "4", "--steps", "2"]);
     let args = ["simulate", "-o", out, "--fault", "host-stuck", "--rank", "1", "--seed", "3"];
     let told = ncclscope(&[&args[..], &tiny[..]].concat()).ends_with(0).stdout;
-    assert!(told.contains("the job hangs") && told.contains("planted H1a: ranks [1]"), "{told}");
+    assert!(
+        told.contains("the job hangs") && told.contains("planted H1a host-stuck: ranks [1]"),
+        "{told}"
+    );
     let report = ncclscope(&["report", out]).ends_with(0).stdout;
     assert!(report.contains("4 of 4 ranks recorded"), "{report}");
     let truth = std::fs::read_to_string(format!("{out}/truth.json")).unwrap();

@@ -263,7 +263,7 @@ impl Work {
         let drill = if hang.drill { "1" } else { "0" };
         let more = [
             format!("NCCLSCOPE_HANG_EVENT={}", hang.happened.name()),
-            format!("NCCLSCOPE_HANG_CLASS={}", hang.class),
+            format!("NCCLSCOPE_HANG_CLASS={}", hang.code()),
             format!("NCCLSCOPE_HANG_DRILL={drill}"),
             format!("NCCLSCOPE_HANG_COMM={:#x}", hang.comm),
             format!("NCCLSCOPE_HANG_RANK={}", hang.rank),

@@ -9,6 +9,7 @@ use super::clock::Clock;
 use super::seen::{StepSeen, Thread, Threads};
 use super::vitals::{op_progress, steps_of};
 use crate::probe::LaunchState;
+use ncclscope_findings::FindingClass;
 use ncclscope_operations::progress::{Call, CommView, Launch, OpView, ProxyView};
 use ncclscope_trace::progress::OpProgress;
 use ncclscope_trace::{EventKind, Handle};
@@ -65,8 +66,8 @@ impl Subject {
 /// What is held for the cause.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Verdict {
-    /// The class, such as `H3a`; none where only a comparison of ranks can tell.
-    pub(super) class: Option<&'static str>,
+    /// The class; none where only a comparison of ranks can tell.
+    pub(super) class: Option<FindingClass>,
     /// What is seen, in one sentence.
     pub(super) why: String,
     /// The rank that is waited for, or the other end of the link.
@@ -74,11 +75,11 @@ pub(super) struct Verdict {
 }
 
 impl Verdict {
-    fn new(class: &'static str, why: impl Into<String>) -> Verdict {
+    fn new(class: FindingClass, why: impl Into<String>) -> Verdict {
         Verdict { class: Some(class), why: why.into(), peer: None }
     }
 
-    fn edge(class: &'static str, peer: i32, why: impl Into<String>) -> Verdict {
+    fn edge(class: FindingClass, peer: i32, why: impl Into<String>) -> Verdict {
         Verdict { peer: Some(peer), ..Verdict::new(class, why) }
     }
 
@@ -114,7 +115,10 @@ impl Scene<'_> {
 
     fn op(&self, op: &OpView) -> Verdict {
         if !op.enqueued {
-            return Verdict::new("H1d", "NCCL took it, and has not finished enqueuing it");
+            return Verdict::new(
+                FindingClass::CallNotEnqueued,
+                "NCCL took it, and has not finished enqueuing it",
+            );
         }
         if let Some(verdict) = self.proxy_thread(op) {
             return verdict;
@@ -122,14 +126,14 @@ impl Scene<'_> {
         let state = self.launch_state(op.launch);
         if let LaunchState::Failed { status } = state {
             let why = format!("the CUDA driver reports error {status}: the context is lost");
-            return Verdict::new("H3c", why);
+            return Verdict::new(FindingClass::GpuDead, why);
         }
         let started = op.started.count_ones();
         let is_untold = op.stopped != op.started || op.started == 0 && op.awaits_kernel;
         if matches!(state, LaunchState::Done { .. }) && is_untold {
             let why = "its kernel has ended, by its CUDA event, and NCCL has not reported that: \
                        whoever polls for it (the proxy thread) does not";
-            return Verdict::new("P1", why);
+            return Verdict::new(FindingClass::ProxyStalled, why);
         }
         let is_running = matches!(state, LaunchState::Running { .. });
         if started == 0 && (op.awaits_kernel || state == LaunchState::NotStarted) && !is_running {
@@ -147,7 +151,7 @@ impl Scene<'_> {
                 "its kernel has started on {started} of {wanted} channels: the others find no \
                  place on the GPU, which something else may hold"
             );
-            return Verdict::new("H3b", why);
+            return Verdict::new(FindingClass::KernelPartlyStarted, why);
         }
         self.network(op).unwrap_or_else(|| kernel_alone(op, is_running))
     }
@@ -184,7 +188,7 @@ impl Scene<'_> {
             return None;
         };
         let begun = if not_begun { "; it has not begun this operation" } else { "" };
-        Some(Verdict::new("P1", format!("{why}{begun}")))
+        Some(Verdict::new(FindingClass::ProxyStalled, format!("{why}{begun}")))
     }
 
     /// It ends when it meets an error: then something else was wrong first.
@@ -222,7 +226,7 @@ impl Scene<'_> {
             "its kernel has not started{by}: other work is before it on its stream, or it waits \
              for an event there"
         );
-        Verdict::new("H3a", why)
+        Verdict::new(FindingClass::KernelNotStarted, why)
     }
 
     /// Whether its kernel has started and not ended, or is before others in its stream.
@@ -253,18 +257,18 @@ impl Scene<'_> {
                  link, a NIC, or the other side",
                 it.peer, it.channel
             );
-            return Some(Verdict::edge("N3", it.peer, why));
+            return Some(Verdict::edge(FindingClass::NetworkStalled, it.peer, why));
         }
         if let Some(it) = stuck(false, 2) {
             let why = format!(
                 "data from rank {} arrived on channel {} and is not flushed to the GPU (PCIe)",
                 it.peer, it.channel
             );
-            return Some(Verdict::edge("N4", it.peer, why));
+            return Some(Verdict::edge(FindingClass::FlushStalled, it.peer, why));
         }
         if let Some(it) = stuck(true, 2) {
             let why = format!("rank {} takes no data on channel {}", it.peer, it.channel);
-            return Some(Verdict::edge("N2", it.peer, why));
+            return Some(Verdict::edge(FindingClass::ReceiverNotReady, it.peer, why));
         }
         self.own_gpu(&all, op)
     }
@@ -281,14 +285,14 @@ impl Scene<'_> {
                      kernel stands still",
                     send.peer, send.channel
                 );
-                Some(Verdict::edge("N1", send.peer, why))
+                Some(Verdict::edge(FindingClass::GpuNotProducing, send.peer, why))
             }
             (None, Some(receive), _) => {
                 let why = format!(
                     "this GPU does not take the data that arrived from rank {} on channel {}",
                     receive.peer, receive.channel
                 );
-                Some(Verdict::edge("N5", receive.peer, why))
+                Some(Verdict::edge(FindingClass::GpuNotConsuming, receive.peer, why))
             }
             (_, None, Some(receive)) => {
                 let peer = receive.peer;
@@ -350,7 +354,7 @@ fn entered(call: &Call) -> Verdict {
         }
         (None, None) => "the application has begun a group of calls, and not called ncclGroupEnd",
     };
-    Verdict::new("H1d", why)
+    Verdict::new(FindingClass::CallNotEnqueued, why)
 }
 
 #[cfg(test)]
@@ -415,7 +419,7 @@ mod tests {
             clock: Clock { now: 1_000, hz: 1 },
         };
         let verdict = scene.judge(&Subject::Op(ops.last().unwrap().clone()));
-        (verdict.class.unwrap_or(""), verdict.why)
+        (verdict.class.map_or("", FindingClass::code), verdict.why)
     }
 
     #[track_caller]

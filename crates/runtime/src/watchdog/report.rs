@@ -9,6 +9,7 @@ use super::seen::Thread;
 use super::vitals::op_progress;
 use crate::probe::LaunchState;
 use crate::sys::cuda::Device;
+use ncclscope_findings::FindingClass;
 use ncclscope_operations::progress::{Call, Facts, Launch, OpView, Past};
 use ncclscope_trace::progress::OpProgress;
 use ncclscope_trace::{Comm, State, StrId};
@@ -55,8 +56,8 @@ pub(crate) struct Hang {
     pub(crate) happened: Happened,
     /// A drill: nothing is stuck.
     pub(crate) drill: bool,
-    /// The class; empty where one rank cannot tell.
-    pub(crate) class: &'static str,
+    /// The class; none where one rank cannot tell, and of a drill.
+    class: Option<FindingClass>,
     /// Hash of the communicator; 0 unknown.
     pub(crate) comm: u64,
     /// The process's rank in it; -1 unknown.
@@ -175,7 +176,7 @@ impl Place {
             ticks: clock.now,
             happened: Happened::Hung,
             drill: false,
-            class: "",
+            class: None,
             comm: known.map_or(0, |comm| comm.hash),
             rank: known.map_or(-1, |comm| comm.rank),
             what: String::new(),
@@ -214,7 +215,7 @@ impl Place {
         let why = "this is a drill (ncclscope_simulate_hang): nothing is stuck";
         Hang {
             drill: true,
-            class: "drill",
+            class: None,
             what: format!("a simulated operation on {}", self.on_comm(first)),
             why: why.into(),
             ..hang
@@ -233,7 +234,7 @@ impl Place {
         let (clock, subject) = (scene.clock, &suspect.subject);
         let mut hang = Hang {
             happened,
-            class: verdict.class.unwrap_or(""),
+            class: verdict.class,
             what: self.what(subject),
             why: verdict.why,
             still_ns: suspect.still_ns,
@@ -344,6 +345,11 @@ impl Hang {
         self.fields.retain(|(name, _)| *name != "proxies");
     }
 
+    /// The class's code; empty where one rank cannot tell.
+    pub(crate) fn code(&self) -> &'static str {
+        if self.drill { "drill" } else { self.class.map_or("", FindingClass::code) }
+    }
+
     /// The lines, the most important first.
     pub(crate) fn lines(&self) -> Vec<String> {
         let Hang { what, class, why, place, .. } = self;
@@ -364,7 +370,11 @@ impl Hang {
                 return vec![format!("{drill}after {still}: {what}: {line} ({place})")];
             }
         };
-        let class = if class.is_empty() { String::new() } else { format!("{class}: ") };
+        let class = match class {
+            Some(class) => format!("{class}: "),
+            None if self.drill => format!("{}: ", self.code()),
+            None => String::new(),
+        };
         let limit = match self.limit_ns {
             0 => ", no limit".into(),
             limit => format!(", limit {}", seconds(limit)),
@@ -386,7 +396,8 @@ impl Hang {
             .text("schema", "ncclscope.hang/1")
             .text("event", self.happened.name())
             .raw("drill", self.drill)
-            .maybe("class", Some(self.class).filter(|class| !class.is_empty()))
+            .maybe("class", Some(self.code()).filter(|code| !code.is_empty()))
+            .maybe("name", self.class.map(FindingClass::name))
             .text("what", &self.what)
             .text("why", &self.why)
             .raw("still_s", decimal(self.still_ns))

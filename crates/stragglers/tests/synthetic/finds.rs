@@ -3,6 +3,7 @@
 //! called slow.
 
 use crate::pipeline::{Shape, play};
+use ncclscope_findings::FindingClass;
 use ncclscope_stragglers::edges::Edge;
 use ncclscope_stragglers::input::table::{Operation, job};
 use ncclscope_stragglers::model::Cell;
@@ -48,7 +49,7 @@ fn found(rows: &[Operation]) -> Report {
     analyze(&job(rows), &Limits::default())
 }
 
-fn names(report: &Report) -> Vec<(&str, Root)> {
+fn names(report: &Report) -> Vec<(FindingClass, Root)> {
     report.summary.iter().map(|f| (f.class, f.root.unwrap_or_default())).collect()
 }
 
@@ -81,7 +82,11 @@ fn a_slow_worker_of_any_pipeline_is_named() {
     for shape in SHAPES {
         for slow in shape.cells() {
             let report = found(&rows(shape, 1, &|cell| if cell == slow { 1.6 } else { 1.0 }));
-            assert_eq!(names(&report), [("S1", of(slow))], "{shape:?} {slow:?}: {report:#?}");
+            assert_eq!(
+                names(&report),
+                [(FindingClass::SlowRank, of(slow))],
+                "{shape:?} {slow:?}: {report:#?}"
+            );
             right += report.steps.iter().filter(|step| step.root == Some(of(slow))).count();
             all += report.steps.len();
         }
@@ -98,9 +103,13 @@ fn a_link_out_of_a_late_worker_is_noted_and_not_told() {
         let mut job = job(&rows(shape, 5, &|cell| if cell.dp_rank == 3 { factor } else { 1.0 }));
         job.edges = (0..8).map(|src| ring_edge(src, if src == 3 { 3.0 } else { 1.0 })).collect();
         let report = analyze(&job, &Limits::default());
-        let classes: Vec<&str> = report.summary.iter().map(|f| f.class).collect();
+        let classes: Vec<FindingClass> = report.summary.iter().map(|f| f.class).collect();
         let is_noted = report.notes.iter().any(|note| note.contains("sends after pauses"));
-        let expected = if factor > 1.0 { (vec!["S1"], true) } else { (vec!["S3"], false) };
+        let expected = if factor > 1.0 {
+            (vec![FindingClass::SlowRank], true)
+        } else {
+            (vec![FindingClass::SlowLink], false)
+        };
         assert_eq!((classes, is_noted), expected, "{report:#?}");
     }
 }
@@ -125,7 +134,7 @@ fn a_slow_stage_is_named_as_one() {
         let report = found(&rows(shape, 3, &|cell| if cell.stage == stage { 1.5 } else { 1.0 }));
         let all = names(&report);
         let root = Root { stage: Some(stage), ..Root::default() };
-        assert_eq!(all, [("S1", root)], "{report:#?}");
+        assert_eq!(all, [(FindingClass::SlowRank, root)], "{report:#?}");
         assert_eq!(report.summary[0].root_ranks.len(), 4);
     }
 }
@@ -183,7 +192,7 @@ proptest! {
         let slow = shape.cells().nth(at).unwrap();
         let rows = rows(shape, seed, &|cell| if cell == slow { 1.4 } else { 1.0 });
         let plain = found(&rows);
-        prop_assert_eq!(names(&plain), [("S1", of(slow))]);
+        prop_assert_eq!(names(&plain), [(FindingClass::SlowRank, of(slow))]);
         let mut mixed = with_offsets(rows, seed);
         // Any order: by a hash of each row.
         mixed.sort_by_key(|row| {

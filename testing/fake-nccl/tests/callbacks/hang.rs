@@ -14,19 +14,31 @@ fn watched(version: usize, script: &str) -> Played {
 
 /// Each script with what its report says, and the first version that has its events.
 const HANGS: [(&str, &str, usize); 13] = [
-    ("hang-kernel", "H3a: its kernel has not started", 4),
-    ("hang-channel", "H3b: its kernel has started on 1 of 2 channels", 4),
-    ("hang-sends-nothing", "N1: this GPU gives no data for rank 1 on channel 0", 4),
-    ("hang-peer", "N2: rank 1 takes no data on channel 0", 4),
-    ("hang-wire", "N3: data to rank 1 was given to the network on channel 0", 4),
-    ("hang-flush", "N4: data from rank 1 arrived on channel 0 and is not flushed", 4),
-    ("hang-takes-nothing", "N5: this GPU does not take the data that arrived from rank 1", 4),
+    ("hang-kernel", "H3a kernel-not-started: its kernel has not started", 4),
+    ("hang-channel", "H3b kernel-partly-started: its kernel has started on 1 of 2 channels", 4),
+    (
+        "hang-sends-nothing",
+        "N1 gpu-not-producing: this GPU gives no data for rank 1 on channel 0",
+        4,
+    ),
+    ("hang-peer", "N2 receiver-not-ready: rank 1 takes no data on channel 0", 4),
+    ("hang-wire", "N3 network-stalled: data to rank 1 was given to the network on channel 0", 4),
+    ("hang-flush", "N4 flush-stalled: data from rank 1 arrived on channel 0 and is not flushed", 4),
+    (
+        "hang-takes-nothing",
+        "N5 gpu-not-consuming: this GPU does not take the data that arrived from rank 1",
+        4,
+    ),
     ("hang-upstream", "nothing of it has come from rank 1", 4),
-    ("hang-proxy", "P1: NCCL's proxy thread ", 4),
-    ("hang-launch", "H1d: the CUDA launch of its kernel does not return", 5),
-    ("hang-returns", "H1d: its kernel is launched, and NCCL does not return from the call", 5),
-    ("hang-enqueues", "H1d: NCCL took it, and has not finished enqueuing it", 4),
-    ("hang-group", "H1d: the application has begun a group of calls", 5),
+    ("hang-proxy", "P1 proxy-stalled: NCCL's proxy thread ", 4),
+    ("hang-launch", "H1d call-not-enqueued: the CUDA launch of its kernel does not return", 5),
+    (
+        "hang-returns",
+        "H1d call-not-enqueued: its kernel is launched, and NCCL does not return from the call",
+        5,
+    ),
+    ("hang-enqueues", "H1d call-not-enqueued: NCCL took it, and has not finished enqueuing it", 4),
+    ("hang-group", "H1d call-not-enqueued: the application has begun a group of calls", 5),
 ];
 
 fn check(version: usize, (script, says, _): (&str, &str, usize)) {
@@ -164,7 +176,10 @@ fn proxy_ops_that_nccl_never_stops_cost_nothing_and_hide_no_hang() {
     assert_eq!(lost, 0);
     let hangs = recording.hangs();
     let hung = &hangs[0].1;
-    assert!(hung.contains("N3: data to rank 1 was given to the network"), "{hangs:?}");
+    assert!(
+        hung.contains("N3 network-stalled: data to rank 1 was given to the network"),
+        "{hangs:?}"
+    );
     // What ended on the other communicator just before it, and is over later, excuses nothing.
     for said in ["enqueued ", "has not moved for "] {
         let seconds = seconds_after(hung, said);

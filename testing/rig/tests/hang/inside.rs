@@ -58,7 +58,10 @@ fn inside_a_node_a_kernel_that_is_stuck_and_one_that_waits_for_it_both_run() {
 
 #[test]
 fn inside_a_node_a_kernel_that_never_starts_is_told() {
-    let said = [(0, RUNS), (1, "H3a: its kernel has not started: other work is before it")];
+    let said = [
+        (0, RUNS),
+        (1, "H3a kernel-not-started: its kernel has not started: other work is before it"),
+    ];
     hangs_inside("shm", &kernel("never:launch=3"), &said);
     // Its turn has come, which is all that CUDA events tell.
     let said = [(0, HAS_TURN), (1, HAS_TURN)];
@@ -74,16 +77,16 @@ fn inside_a_node_who_waits_for_a_rank_that_does_nothing_says_so() {
 #[test]
 fn inside_a_node_a_proxy_thread_that_polls_no_kernel_is_named() {
     let stop = "[[fault]]\nkind = \"stopped-proxy\"\nrank = 1\nstep = 4\n";
-    hangs_inside("shm", stop, &[(1, "P1: NCCL's proxy thread")]);
+    hangs_inside("shm", stop, &[(1, "P1 proxy-stalled: NCCL's proxy thread")]);
     // By CUDA events the kernel ended all the same.
     let events = format!("{EVENTS_TOO}{stop}");
-    hangs_inside("shm", &events, &[(1, "P1: ")]);
+    hangs_inside("shm", &events, &[(1, "P1 proxy-stalled: ")]);
 }
 
 /// As where something else holds the rest of the GPU.
 #[test]
 fn inside_a_node_a_kernel_that_finds_no_place_for_some_of_its_blocks_is_told() {
-    let said = "H3b: its kernel has started on 1 of 2 channels";
+    let said = "H3b kernel-partly-started: its kernel has started on 1 of 2 channels";
     let channels = "env = { NCCL_MIN_NCHANNELS = \"2\", NCCL_MAX_NCHANNELS = \"2\" }\n";
     let never = format!("{channels}{}", kernel("never:launch=3,channel=1"));
     hangs_inside("p2p-ipc", &never, &[(0, RUNS), (1, said)]);
@@ -104,9 +107,10 @@ fn inside_a_node_a_kernel_that_finds_no_place_for_some_of_its_blocks_is_told() {
 fn inside_a_node_a_kernel_behind_other_work_of_its_stream_has_not_started() {
     let busy = instead(&format!("{WELL}, \"busy:90000\", {HANGS}"));
     let steps = format!("{WELL}, {HANGS}");
-    let said = "H3a: its kernel has not started: other work is before it";
+    let said = "H3a kernel-not-started: its kernel has not started: other work is before it";
     hang_at(&steps, ("p2p-cumem", &busy), &[(0, RUNS), (1, said)]);
-    let said = "H3a: its kernel has not started, by its CUDA event too: other work is before it";
+    let said = "H3a kernel-not-started: its kernel has not started, by its CUDA \
+                event too: other work is before it";
     let busy = format!("{EVENTS_ALONE}{busy}");
     hang_at(&steps, ("shm", &busy), &[(0, HAS_TURN), (1, said)]);
 }
@@ -126,7 +130,7 @@ fn inside_a_node_a_kernel_that_ends_with_an_error_is_told() {
     let steps = format!("{WELL}, \"start:262144\", \"sleep:90000\"");
     for (topology, events) in [("shm", EVENTS_TOO), ("p2p-cumem", EVENTS_ALONE)] {
         let more = format!("{events}{}", kernel("fail:launch=3"));
-        hang_at(&steps, (topology, &more), &[(1, "H3c: "), (1, "error 719")]);
+        hang_at(&steps, (topology, &more), &[(1, "H3c gpu-dead: "), (1, "error 719")]);
     }
 }
 
@@ -134,7 +138,8 @@ fn inside_a_node_a_kernel_that_ends_with_an_error_is_told() {
 fn inside_a_node_a_kernel_whose_end_nccl_does_not_report_is_told() {
     let steps = format!("{WELL}, {HANGS}, \"sleep:90000\"");
     let more = format!("{EVENTS_TOO}{}", kernel("mute:launch=3"));
-    let said = "P1: its kernel has ended, by its CUDA event, and NCCL has not reported that";
+    let said =
+        "P1 proxy-stalled: its kernel has ended, by its CUDA event, and NCCL has not reported that";
     hang_at(&steps, ("shm", &more), &[(1, said)]);
 }
 
@@ -144,13 +149,14 @@ fn inside_a_node_a_call_that_connects_to_a_rank_that_never_comes_is_told() {
     let file = scenario("p2p-ipc", &format!("{WELL}, \"sendrecv:4096\""), skip);
     // It gets ten times the limit.
     let Some(job) = Watched::start(&file, "1") else { return };
-    job.wait_for(&[(0, "H1d: NCCL prepares it, or connects to other ranks")]);
+    job.wait_for(&[(0, "H1d call-not-enqueued: NCCL prepares it, or connects to other ranks")]);
 }
 
 #[test]
 fn inside_a_node_a_group_that_is_not_ended_is_told() {
     let more = instead(&format!("{WELL}, \"unended:262144\""));
-    let said = "H1d: the application has begun a group of calls, and not called ncclGroupEnd";
+    let said = "H1d call-not-enqueued: the application has begun a group of calls, and not \
+                called ncclGroupEnd";
     hang_at(&format!("{WELL}, {HANGS}"), ("shm", &more), &[(0, RUNS), (1, said)]);
 }
 

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `docs/findings.md`.
+
+use crate::{FindingClass, Tool};
+use std::fmt::Write as _;
+
+const HEAD: &str = "\
+# Findings: all classes
+
+Made from the table in `crates/findings` by `cargo run -p ncclscope-findings --example
+findings-docs`. A class has a name and a code; both mean the same. JSON has the code as `class` and
+the name as `name`. The watchdog ([hang.md](hang.md)) reports what one rank can tell by itself,
+`ncclscope diagnose` ([diagnose.md](diagnose.md)) compares all ranks of a job that hangs, and
+`ncclscope stragglers` ([stragglers.md](stragglers.md)) those of a job that is slow.
+
+";
+
+/// The page of all classes.
+#[must_use]
+pub fn page() -> String {
+    let mut out = HEAD.to_owned();
+    // Writing to a string cannot fail.
+    let _ = classes(&mut out);
+    out
+}
+
+fn classes(out: &mut String) -> std::fmt::Result {
+    writeln!(out, "| code | name | what is wrong | reported by |\n| --- | --- | --- | --- |")?;
+    for class in FindingClass::ALL {
+        let link = format!("[{}](#{})", class.name(), anchor(class));
+        writeln!(out, "| {} | {link} | {} | {} |", class.code(), class.title(), tools(class))?;
+    }
+    for class in FindingClass::ALL {
+        writeln!(out, "\n## {class}\n\n{}\n", class.explanation())?;
+        writeln!(out, "What to do: {}", class.advice())?;
+    }
+    Ok(())
+}
+
+fn tools(class: FindingClass) -> String {
+    let all = [
+        (Tool::Watchdog, "watchdog"),
+        (Tool::Diagnose, "diagnose"),
+        (Tool::Stragglers, "stragglers"),
+    ];
+    let names = all.into_iter().filter(|&(tool, _)| class.is_reported_by(tool));
+    names.map(|(_, name)| name).collect::<Vec<_>>().join(", ")
+}
+
+/// The anchor of the class's heading, as Markdown's viewers make it of `H3a kernel-not-started`.
+pub(crate) fn anchor(class: FindingClass) -> String {
+    class.to_string().to_lowercase().replace(' ', "-")
+}

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Classes in JSON: by their code, with the name beside it where a schema has room for it.
+
+use crate::FindingClass;
+use serde::de::{Deserialize, Deserializer, Error};
+use serde::ser::{Serialize, SerializeStruct, Serializer};
+
+impl Serialize for FindingClass {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.code())
+    }
+}
+
+impl<'de> Deserialize<'de> for FindingClass {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<FindingClass, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}
+
+/// The fields `class` (the code) and `name` of an object that a class belongs to: for
+/// `#[serde(flatten, serialize_with = "code_and_name")]`.
+///
+/// # Errors
+/// Those of the serializer.
+pub fn code_and_name<S: Serializer>(class: &FindingClass, to: S) -> Result<S::Ok, S::Error> {
+    let mut fields = to.serialize_struct("FindingClass", 2)?;
+    fields.serialize_field("class", class.code())?;
+    fields.serialize_field("name", class.name())?;
+    fields.end()
+}

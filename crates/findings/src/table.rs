@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The table of classes.
+
+use crate::FindingClass as C;
+use crate::Tool::{Diagnose, Stragglers, Watchdog};
+use crate::{Row, Tool};
+
+const ALL_RANKS: &[Tool] = &[Diagnose];
+const ONE_RANK: &[Tool] = &[Watchdog, Diagnose];
+const SLOW: &[Tool] = &[Stragglers];
+
+/// One row for each class, in the order of the enum.
+pub(crate) const ROWS: [Row; 23] = [
+    Row {
+        class: C::HostStuck,
+        code: "H1a",
+        name: "host-stuck",
+        title: "did not call NCCL any more: the host is stuck outside NCCL",
+        explanation: "Other ranks are in an operation that this rank never called, and it is in \
+                      no operation itself. Its process runs.",
+        advice: "look at the process's main thread (`py-spy dump`, `gdb`): a data loader, a lock, \
+                 a checkpoint, a GIL that another thread holds.",
+        tools: ALL_RANKS,
+    },
+    Row {
+        class: C::ProcessGone,
+        code: "H1b",
+        name: "process-gone",
+        title: "gives no sign of life: dead, or stopped (SIGSTOP, a debugger, a paused container)",
+        explanation: "Other ranks wait for this rank, and its process has exited, is stopped, or \
+                      writes no heartbeat.",
+        advice: "look for the process on its host: `dmesg` (out of memory, Xid), the exit code in \
+                 the launcher's log, a debugger or a paused container.",
+        tools: ALL_RANKS,
+    },
+    Row {
+        class: C::CallNotEnqueued,
+        code: "H1d",
+        name: "call-not-enqueued",
+        title: "called NCCL, and the operation was never handed to the GPU",
+        explanation: "A call into NCCL does not return, and nothing is in flight behind which it \
+                      could wait; or the application began a group and did not end it.",
+        advice: "look at the calling thread (`py-spy dump`, `gdb`).",
+        tools: ONE_RANK,
+    },
+    Row {
+        class: C::CallMismatch,
+        code: "H2",
+        name: "call-mismatch",
+        title: "called something else than the others",
+        explanation: "The ranks of a communicator called different functions, types, counts or \
+                      roots at the same number. The larger part counts as right.",
+        advice: "compare the code paths of the named ranks and the others: a branch on the rank, \
+                 an uneven batch, an operation that is called conditionally.",
+        tools: ALL_RANKS,
+    },
+    Row {
+        class: C::P2pMismatch,
+        code: "H2b",
+        name: "p2p-mismatch",
+        title: "sends and receives do not match",
+        explanation: "A pair of ranks is part of a circle of waits, or one side went on; or a send \
+                      and its receive have different sizes.",
+        advice: "compare the order, the number and the sizes of sends and receives of the two \
+                 ranks; put those that depend on each other into one group.",
+        tools: ALL_RANKS,
+    },
+    Row {
+        class: C::KernelNotStarted,
+        code: "H3a",
+        name: "kernel-not-started",
+        title: "the kernel did not start: the stream is blocked by other work",
+        explanation: "The operation is enqueued, no channel of its kernel has started, and nothing \
+                      of NCCL's is before it on its stream.",
+        advice: "look for another kernel, or a wait for an event, on that stream.",
+        tools: ONE_RANK,
+    },
+    Row {
+        class: C::KernelPartlyStarted,
+        code: "H3b",
+        name: "kernel-partly-started",
+        title: "the kernel started on some channels only: no free SMs",
+        explanation: "Some channels of the kernel run, and the others find no place on the GPU.",
+        advice: "look for something else that holds the GPU: two persistent kernels at a time.",
+        tools: ONE_RANK,
+    },
+    Row {
+        class: C::GpuDead,
+        code: "H3c",
+        name: "gpu-dead",
+        title: "the GPU did not finish what its peers finished: the GPU or its context is dead",
+        explanation: "The rank is in an operation that its peers finished, or the CUDA driver \
+                      reports an error (with `NCCLSCOPE_CUDA_EVENTS=on`).",
+        advice: "the context is lost: look at `dmesg` for an Xid, and at the GPU's health \
+                 (`nvidia-smi -q`, `dcgmi diag`).",
+        tools: ONE_RANK,
+    },
+    Row {
+        class: C::KernelNotEnding,
+        code: "H3d",
+        name: "kernel-not-ending",
+        title: "the kernel runs everywhere and does not end: NVLink, shared memory or a device",
+        explanation: "All members of the communicator run the operation's kernel, and no network \
+                      transfer explains why it does not end. No event tells which member it is.",
+        advice: "look at NVLink (`nvidia-smi nvlink -e`), `dmesg` for an Xid, and at device code \
+                 that runs beside NCCL's.",
+        tools: ALL_RANKS,
+    },
+    Row {
+        class: C::GpuNotProducing,
+        code: "N1",
+        name: "gpu-not-producing",
+        title: "the GPU produces nothing to send",
+        explanation: "The rank's transfers wait for its own GPU, and nothing that the GPU could \
+                      wait for is missing: it gives no data to send, or it takes none although it \
+                      also has data to pass on. Its kernel stands still.",
+        advice: "look at that GPU: `dmesg` for an Xid, its clocks and its health.",
+        tools: ONE_RANK,
+    },
+    Row {
+        class: C::ReceiverNotReady,
+        code: "N2",
+        name: "receiver-not-ready",
+        title: "is not ready to receive",
+        explanation: "A receive is posted and the rank's own network does not take it, or a sender \
+                      finds no buffer at this rank.",
+        advice: "look at the receiving rank: its proxy thread, its network plugin and NIC.",
+        tools: ONE_RANK,
+    },
+    Row {
+        class: C::NetworkStalled,
+        code: "N3",
+        name: "network-stalled",
+        title: "data left and did not arrive: the wire, a NIC or a switch",
+        explanation: "Data was given to the network and is not delivered. Several paths of one \
+                      rank are its interface. From one rank alone a peer's stalled proxy thread \
+                      looks the same.",
+        advice: "look at the link, the NIC (`ibstat`, `ethtool -S`) and the switch between the \
+                 ranks.",
+        tools: ONE_RANK,
+    },
+    Row {
+        class: C::FlushStalled,
+        code: "N4",
+        name: "flush-stalled",
+        title: "received data is not flushed to the GPU: PCIe, IOMMU",
+        explanation: "Data arrived, and its flush to the GPU's memory does not end.",
+        advice: "look at PCIe (ACS, IOMMU, `lspci -vv`, AER messages in `dmesg`).",
+        tools: ONE_RANK,
+    },
+    Row {
+        class: C::GpuNotConsuming,
+        code: "N5",
+        name: "gpu-not-consuming",
+        title: "the GPU does not take what arrived",
+        explanation: "Data arrived and the GPU, which only receives in this operation, does not \
+                      take it. `stragglers` reports a GPU that takes and passes on data later than \
+                      the others.",
+        advice: "look at that GPU: `dmesg` for an Xid, its clocks, its temperature, what else runs \
+                 on it.",
+        tools: &[Watchdog, Diagnose, Stragglers],
+    },
+    Row {
+        class: C::ProxyStalled,
+        code: "P1",
+        name: "proxy-stalled",
+        title: "the proxy thread makes no progress",
+        explanation: "NCCL's proxy thread has work and uses no processor time, is stopped, or gets \
+                      no processor; or the kernel ended and NCCL does not report it.",
+        advice: "look where the thread waits (the report says it), and how many processors the \
+                 process may use.",
+        tools: ONE_RANK,
+    },
+    Row {
+        class: C::Deadlock,
+        code: "DEADLOCK",
+        name: "deadlock",
+        title: "wait for one another in a circle",
+        explanation: "Each rank waits for the next in another operation or communicator.",
+        advice: "make all ranks use the communicators in the same order.",
+        tools: ALL_RANKS,
+    },
+    Row {
+        class: C::SlowRank,
+        code: "S1",
+        name: "slow-rank",
+        title: "is slow, and others wait for it",
+        explanation: "A rank, a pipeline stage or a data-parallel rank takes longer for its own \
+                      work than the others.",
+        advice: "look at that rank's GPU (clocks, temperature), its host, and its share of the \
+                 work.",
+        tools: SLOW,
+    },
+    Row {
+        class: C::TransfersSlowed,
+        code: "S2",
+        name: "transfers-slowed",
+        title: "transfers became slower during the run",
+        explanation: "The same operations take longer in the last third of the run than in the \
+                      first.",
+        advice: "look for what changed: other jobs on the network, a link that fell back.",
+        tools: SLOW,
+    },
+    Row {
+        class: C::SlowLink,
+        code: "S3",
+        name: "slow-link",
+        title: "the path from one rank to another is slow",
+        explanation: "A byte takes longer on this path than on the others.",
+        advice: "look at the link's speed and errors, and at its route through the switches.",
+        tools: SLOW,
+    },
+    Row {
+        class: C::SlowNic,
+        code: "S4",
+        name: "slow-nic",
+        title: "the network interface is slow",
+        explanation: "Links that carry most of one rank's bytes are slow.",
+        advice: "look at the rank's NIC: its speed, its PCIe link, other users of it.",
+        tools: SLOW,
+    },
+    Row {
+        class: C::SlowNodePath,
+        code: "S5",
+        name: "slow-node-path",
+        title: "a path inside a node is slow",
+        explanation: "A communicator without network is slower than others of its kind.",
+        advice: "look at NVLink and PCIe of the named ranks (`nvidia-smi nvlink -s`, `topo -m`).",
+        tools: SLOW,
+    },
+    Row {
+        class: C::AlgorithmChanged,
+        code: "S6",
+        name: "algorithm-changed",
+        title: "operations run with another algorithm, protocol or number of channels",
+        explanation: "NCCL did most operations of a kind in one way in the first third of the run, \
+                      and in another in the last.",
+        advice: "look for what changed: NCCL's variables, a tuner, the communicator.",
+        tools: SLOW,
+    },
+    Row {
+        class: C::SlowLaunch,
+        code: "S7",
+        name: "slow-launch",
+        title: "the host launches too slowly",
+        explanation: "As S1, and the rank's kernels start as soon as they are launched, while \
+                      those of the others wait on their streams.",
+        advice: "look at the host: its processors, the Python process, synchronizing calls.",
+        tools: SLOW,
+    },
+];

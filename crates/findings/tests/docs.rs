@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The classes and the pages that speak of them.
+
+use ncclscope_findings::{FindingClass, PAGE, Tool, page};
+use std::collections::{BTreeSet, HashSet};
+use std::path::Path;
+
+fn read(path: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The first cells of the tables with this head, up to the next heading: classes.
+fn classes(page: &str, head: &str) -> BTreeSet<FindingClass> {
+    let text = read(page);
+    let after = text.split_once(head).unwrap_or_else(|| panic!("{page}: no {head:?}")).1;
+    let rows = after.split("\n## ").next().unwrap().lines().filter(|line| line.starts_with("| "));
+    let cells = rows.filter_map(|row| row.split('|').nth(1)).map(str::trim);
+    cells
+        .filter(|cell| !matches!(*cell, "---" | "none" | "the same with no class"))
+        .map(|cell| cell.parse().unwrap_or_else(|error| panic!("{page}: {error}")))
+        .collect()
+}
+
+fn reported_by(tool: Tool) -> BTreeSet<FindingClass> {
+    FindingClass::ALL.into_iter().filter(|class| class.is_reported_by(tool)).collect()
+}
+
+#[test]
+fn findings_md_is_up_to_date() {
+    assert!(
+        read(PAGE) == page(),
+        "run: cargo run -p ncclscope-findings --example findings-docs > {PAGE}"
+    );
+}
+
+#[test]
+fn each_class_has_its_anchor() {
+    let text = read(PAGE);
+    let anchor = |line: &str| {
+        let heading = line.strip_prefix("## ")?;
+        Some(format!("{PAGE}#{}", heading.to_lowercase().replace(' ', "-")))
+    };
+    let anchors: Vec<String> = text.lines().filter_map(anchor).collect();
+    let named: Vec<String> = FindingClass::ALL.iter().map(|class| class.documentation()).collect();
+    assert_eq!(anchors, named);
+}
+
+#[test]
+fn the_pages_have_the_classes_of_their_tools_and_no_others() {
+    for (page, head, tool) in [
+        ("docs/hang.md", "| class | what is seen | what to do |\n", Tool::Watchdog),
+        ("docs/diagnose.md", "| class | meaning | found by |\n", Tool::Diagnose),
+        ("docs/stragglers.md", "| class | what | when |\n", Tool::Stragglers),
+    ] {
+        assert_eq!(classes(page, head), reported_by(tool), "{page}");
+    }
+}
+
+#[test]
+fn the_simulator_s_page_names_classes_that_exist() {
+    let text = read("docs/simulate.md");
+    let table = text.split_once("| name | class | what happens |\n").expect("the table").1;
+    let rows = table.lines().skip(1).take_while(|line| line.starts_with('|'));
+    let cells: Vec<&str> =
+        rows.map(|row| row.split('|').nth(2).unwrap().trim()).filter(|&c| c != "-").collect();
+    assert!(cells.len() > 30, "{cells:?}");
+    for cell in cells {
+        assert!(cell.parse::<FindingClass>().is_ok(), "docs/simulate.md: {cell}");
+    }
+}
+
+#[test]
+fn names_and_codes_are_unique_and_read_back() {
+    let mut seen = HashSet::new();
+    for class in FindingClass::ALL {
+        for text in [class.name(), class.code()] {
+            assert!(seen.insert(text), "{text} means two classes");
+            assert_eq!(text.parse(), Ok(class));
+        }
+        let is_of_a_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        assert!(class.name().chars().all(is_of_a_name), "{class}");
+    }
+    let error = "H9".parse::<FindingClass>().unwrap_err();
+    assert_eq!(error.to_string(), r#"no class of findings is called "H9""#);
+}
