@@ -35,6 +35,8 @@ pub struct Writer {
     /// Blocks were written since the clocks' last comparison.
     has_news: bool,
     scratch: Vec<u8>,
+    /// The records of this version are declared in the file.
+    is_declared: bool,
 }
 
 /// Where the next definition goes.
@@ -87,14 +89,16 @@ impl Writer {
             extent: Extent { segment: None, at: DEFINITIONS, end: VITALS, next: None },
             has_news: true,
             scratch: Vec::new(),
+            is_declared: false,
             header,
         };
         // The empty lane table, so that a reader of a fresh file finds all of the fixed parts.
         let begun = writer.file.set_len(DEFINITIONS);
         let begun = begun.and_then(|()| writer.file.write_all_at(&writer.header.encode(), 0));
-        let begun = begun.and_then(|()| writer.declare());
         // Half a header would only puzzle a reader.
         begun.inspect_err(|_| drop(std::fs::remove_file(path)))?;
+        // A full disk may have room later.
+        writer.is_declared = writer.declare().is_ok();
         Ok(writer)
     }
 
@@ -144,6 +148,10 @@ impl Writer {
     /// The system's. The definition is then not in the recording and not counted, and can be tried
     /// again as it is.
     pub fn define(&mut self, definition: &Definition) -> io::Result<()> {
+        if !self.is_declared {
+            self.declare()?;
+            self.is_declared = true;
+        }
         self.scratch.clear();
         definition.encode(&mut self.scratch);
         let bytes = self.scratch.len() as u64;
@@ -324,6 +332,7 @@ impl Writer {
             extent: self.extent,
             has_news: false,
             scratch: Vec::new(),
+            is_declared: self.is_declared,
         };
         Ok(Checkpoint::new((self.files.duplicate)(&self.file)?, at))
     }
