@@ -324,6 +324,6 @@ fn the_page_names_a_test_for_each_class() {
     assert!(names.len() > 20, "{names:?}");
     for name in names {
         let is_test = tests.iter().any(|text| text.contains(&format!("fn {name}()")));
-        assert!(is_test || scripts.contains(&format!("(\"{name}\"")), "there is no {name}");
+        assert!(is_test || scripts.contains(&format!("\"{name}\",")), "there is no {name}");
     }
 }
