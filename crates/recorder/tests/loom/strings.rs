@@ -22,41 +22,46 @@ fn intern(table: &Interner, text: &'static [u8]) -> StrId {
     unsafe { table.intern(text.as_ptr().cast()) }
 }
 
-/// Two texts whose addresses lead to the same entry first, and that entry.
+/// Two different texts whose addresses lead to the same entry first, and that entry.
 fn rivals() -> ([&'static [u8]; 2], usize) {
-    let heap: &'static [u8] = Box::leak(b"ab\0".repeat(CAPACITY + 1).into_boxed_slice());
-    let mut seen = HashMap::new();
+    let heap: &'static [u8] = Box::leak(b"ab\0cd\0".repeat(CAPACITY + 1).into_boxed_slice());
+    let mut seen: HashMap<usize, &[u8]> = HashMap::new();
     for text in heap.chunks(3) {
         // In a table of its own, a text has the entry that its address leads to.
         let entry = usize::from(intern(&Interner::new(), text).0) - 1;
-        if let Some(other) = seen.insert(entry, text) {
-            return ([other, text], entry);
+        match seen.insert(entry, text) {
+            Some(other) if other != text => return ([other, text], entry),
+            _ => {}
         }
     }
     unreachable!("more texts than entries, and all of them apart")
+}
+
+fn word(text: &[u8]) -> &str {
+    std::str::from_utf8(&text[..2]).expect("letters")
 }
 
 fn texts() -> (&'static Interner, impl Fn() + Send + Sync + 'static) {
     let table: &'static Interner = Box::leak(Box::default());
     let ([a, b], entry) = rivals();
     let body = move || {
-        let hashed = move |text| {
+        let hashed = move |text: &'static [u8]| {
             let id = intern(table, text);
-            assert_eq!(table.hash(id), name_hash(b"ab"), "whoever has the number has the hash");
+            assert_eq!(table.hash(id), name_hash(&text[..2]), "the hash comes with the number");
             id
         };
         let first = spawn(move || (hashed(a), intern(table, b)));
         let second = spawn(move || hashed(a));
         let found = |id: StrId| table.get(usize::from(id.0) - 1);
         if let Some((_, text)) = table.get(entry) {
-            assert_eq!(text, "ab", "too early");
+            assert!(text == word(a) || text == word(b), "too early");
         }
         let (of_a, of_b) = first.join().expect("interns");
         // Whom both see first at once has two.
         let also_a = second.join().expect("interns");
         assert!(of_a != of_b && also_a != of_b, "two texts, two numbers");
-        for id in [of_a, of_b, also_a] {
-            assert_eq!(found(id), Some((id, "ab".into())), "complete in the end");
+        for (id, text) in [(of_a, a), (of_b, b), (also_a, a)] {
+            assert_eq!(found(id), Some((id, word(text).into())), "complete in the end");
         }
         assert_eq!(table.misses(), 0);
     };
