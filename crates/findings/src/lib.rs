@@ -2,7 +2,7 @@
 /*!
 The classes of findings: what can be wrong with a job, each with its name, its code, and what to do.
 
-One table ([`table`]) says it for all: the watchdog in a rank, `ncclscope diagnose`, `ncclscope
+One table (`table.rs`) says it for all: the watchdog in a rank, `ncclscope diagnose`, `ncclscope
 stragglers`, the simulator's truth, the evaluation, and docs/findings.md, which is made from it.
 Static data only, so that the plugin can link it. This crate does **not** decide which class a job
 has: the rules are with those that look.
