@@ -6,17 +6,23 @@ Header, 64 bytes little-endian: `magic:u32 crc:u32 len:u32 epoch:u32 seq:u64 lan
 records:u32 first_pos:u64 next_pos:u64 first_ticks:u64 0:u64`. The checksum covers everything after
 itself, `len` bytes from the header's start, padding to eight bytes included.
 
-Payload, for each record: its code, `a|b` of word 0 as exclusive-or with the previous record of the
-same code, `c` and then every further word as the zigzag difference to that record's, LEB128. Word
-1 (ticks) is the difference to the previous record of any code. Words that are two 32-bit halves
-([`crate::record::schema`]) are coded as two numbers. Predictions start at 0 (ticks: `first_ticks`).
+Payload: network steps as [`crate::step_code`] has them, which begin with a byte from `0x7f` on. Of
+each other record its code and then numbers: `a|b` of word 0 as exclusive-or with the previous
+record of the same code, `c` as the zigzag difference to that record's, word 1 (ticks) as that to
+the record before it, be its code what it may, and every further word as that to the previous record
+of the same code. Words that are two 32-bit halves ([`crate::record::schema`]) are two numbers.
+Predictions start at 0 (ticks: `first_ticks`). The numbers follow a mask of those that are not 0,
+which alone are there; all of it is LEB128.
 */
 
-use crate::crc::crc32;
+use crate::bytes::{In, Out, high, low, unzigzag, unzigzag32, zigzag, zigzag32};
 use crate::define::{u16_at, u32_at, u64_at};
 use crate::kind::{EventKind, KINDS};
-use crate::record::{self, MAX_WORDS, Record, schema};
+use crate::record::{self, MAX_WORDS, Record, STEP, schema};
 use crate::schema::{MOST_WORDS, Schema};
+use crate::step::Step;
+use crate::step_code::{CORRECTIONS, Steps};
+use crc32fast::hash as crc32;
 use std::collections::HashMap;
 
 /// "NSB1".
@@ -62,50 +68,72 @@ pub fn kind_of(words: &[u64]) -> Option<EventKind> {
     }
 }
 
+/// Bytes of a block at most: no record takes more than eleven for each of its words. So many more
+/// may be written behind the last one.
+const MAX_BLOCK: usize = HEADER + 11 * MAX_BLOCK_WORDS;
+const BEHIND: usize = 8;
+
 /// Makes blocks. Keeps its buffer between blocks.
 #[derive(Debug, Default)]
 pub struct Encoder {
     out: Vec<u8>,
+    len: usize,
     counts: KindCounts,
 }
 
 impl Encoder {
-    /// Encodes whole records from `words` (at most [`MAX_BLOCK_WORDS`]) into a block, which
-    /// [`Encoder::block`] then holds, and returns how many words went in. Words that no schema
-    /// knows end the block: the second number tells how many were skipped as garbage.
+    /// Encodes whole records from `words` (of which it takes [`MAX_BLOCK_WORDS`] at most) into a
+    /// block, which [`Encoder::block`] then holds, and returns how many words went in. Words that
+    /// no schema knows end the block: the second number tells how many were skipped as garbage.
     pub fn encode(&mut self, mut header: BlockHeader, words: &[u64]) -> (usize, usize) {
-        self.out.clear();
-        self.out.resize(HEADER, 0);
+        let words = words.get(..MAX_BLOCK_WORDS).unwrap_or(words);
+        if self.out.is_empty() {
+            self.out = vec![0; MAX_BLOCK + BEHIND];
+        }
         self.counts = [0; KINDS];
         header.first_ticks = words.get(1).copied().unwrap_or(0);
-        let mut predict = Prediction::new(header.first_ticks);
-        let mut bytes = Bytes { bytes: [0; RECORD], len: 0 };
-        let (mut at, mut garbage, mut records) = (0, 0, 0);
-        while let Some(&head) = words.get(at) {
+        let (mut steps, mut others) =
+            (Steps::new(header.first_ticks), Prediction::new(header.first_ticks));
+        let mut out = Out::new(&mut self.out, HEADER);
+        let (mut at, mut garbage, mut step_count, mut other_count) = (0, 0, 0, 0);
+        while let Some(rest) = words.get(at..)
+            && let Some(&head) = rest.first()
+        {
             let [code, ..] = head.to_le_bytes();
+            if code == STEP
+                && let Some(step) = rest.first_chunk()
+            {
+                steps.encode(step, &mut out);
+                step_count += 1;
+                at += step.len();
+                continue;
+            }
             let Some((len, halves)) = schema(code) else {
-                garbage = words.len() - at;
+                garbage = rest.len();
                 break;
             };
-            let Some(record) = words.get(at..at + len) else { break };
+            let Some(record) = rest.get(..len) else { break };
             if let Some(kind) = kind_of(record) {
                 self.counts[kind.index()] += 1;
             }
-            bytes.len = 0;
-            predict.encode(record, halves, &mut bytes);
-            self.out.extend_from_slice(bytes.bytes.get(..bytes.len).unwrap_or(&[]));
+            others.encode(record, halves, &mut out);
+            other_count += 1;
             at += len;
-            records += 1;
         }
-        header.records = records;
+        self.len = out.at;
+        self.counts[EventKind::ProxyStep.index()] += u64::from(step_count);
+        header.records = step_count + other_count;
         header.next_pos = header.first_pos.wrapping_add((at + garbage) as u64);
         self.seal(&header);
         (at, garbage)
     }
 
     fn seal(&mut self, header: &BlockHeader) {
-        self.out.resize(self.out.len().next_multiple_of(8), 0);
-        let len = u32::try_from(self.out.len()).unwrap_or(u32::MAX);
+        let end = self.len.next_multiple_of(8).min(self.out.len());
+        // What was written there is of a number's word, or of an earlier block.
+        self.out.get_mut(self.len..end).unwrap_or(&mut []).fill(0);
+        self.len = end;
+        let len = u32::try_from(end).unwrap_or(u32::MAX);
         let mut h = [0u8; HEADER];
         let mut put = |at: usize, bytes: &[u8]| {
             if let Some(to) = h.get_mut(at..at + bytes.len()) {
@@ -124,7 +152,19 @@ impl Encoder {
         if let Some(to) = self.out.get_mut(..HEADER) {
             to.copy_from_slice(&h);
         }
-        let crc = crc32(self.out.get(8..).unwrap_or(&[]));
+        self.check();
+    }
+
+    /// The block is of another use of its segment.
+    pub(crate) fn set_epoch(&mut self, epoch: u32) {
+        if let Some(to) = self.out.get_mut(12..16) {
+            to.copy_from_slice(&epoch.to_le_bytes());
+        }
+        self.check();
+    }
+
+    fn check(&mut self) {
+        let crc = crc32(self.out.get(8..self.len).unwrap_or(&[]));
         if let Some(to) = self.out.get_mut(4..8) {
             to.copy_from_slice(&crc.to_le_bytes());
         }
@@ -133,7 +173,7 @@ impl Encoder {
     /// The last block's bytes.
     #[must_use]
     pub fn block(&self) -> &[u8] {
-        &self.out
+        self.out.get(..self.len).unwrap_or(&[])
     }
 
     /// Records of the last block by kind of event.
@@ -185,29 +225,36 @@ fn u32_at_or_zero(bytes: &[u8], at: usize) -> u32 {
 /// the file declares and this version does not know comes as [`Record::Unknown`].
 #[derive(Debug)]
 pub struct Decoder<'a> {
-    payload: &'a [u8],
+    from: In<'a>,
     left: u32,
     schema: &'a Schema,
-    predict: Prediction,
+    steps: Box<Steps>,
+    others: Box<Prediction>,
     /// What is expected of records that are longer than any of this version, or have other codes.
-    others: HashMap<u8, [u64; MOST_WORDS]>,
+    strange: HashMap<u8, [u64; MOST_WORDS]>,
 }
 
 impl<'a> Decoder<'a> {
     /// A decoder of the block that [`parse`] returned.
     #[must_use]
     pub fn new(header: &BlockHeader, payload: &'a [u8], schema: &'a Schema) -> Decoder<'a> {
-        let (left, predict) = (header.records, Prediction::new(header.first_ticks));
-        Decoder { payload, left, schema, predict, others: HashMap::new() }
+        let (from, left) = (In::new(payload), header.records);
+        let steps = Box::new(Steps::new(header.first_ticks));
+        let others = Box::new(Prediction::new(header.first_ticks));
+        Decoder { from, left, schema, steps, others, strange: HashMap::new() }
     }
 
-    #[cold]
-    fn other(&mut self, code: u8, (len, halves): (usize, u32)) -> Option<Record> {
-        let before = self.others.entry(code).or_insert([0; MOST_WORDS]);
-        let ticks = &mut self.predict.ticks;
-        take_words(&mut self.payload, (code, halves), before.get_mut(..len)?, ticks)?;
-        let ticks = before[1];
-        Some(Record::unpack(before).unwrap_or(Record::Unknown { ticks, code }))
+    fn other(&mut self) -> Option<Record> {
+        let code = self.from.byte();
+        let (len, halves) = self.schema.of(code)?;
+        let Prediction { ticks, by_code } = &mut *self.others;
+        let words = match by_code.get_mut(usize::from(code)) {
+            Some(words) if len <= MAX_WORDS => words.get_mut(..len)?,
+            _ => self.strange.entry(code).or_insert([0; MOST_WORDS]).get_mut(..len)?,
+        };
+        take_words(&mut self.from, (code, halves), words, ticks)?;
+        let ticks = words[1];
+        Some(Record::unpack(words).unwrap_or(Record::Unknown { ticks, code }))
     }
 }
 
@@ -216,17 +263,13 @@ impl Iterator for Decoder<'_> {
 
     fn next(&mut self) -> Option<Record> {
         self.left = self.left.checked_sub(1)?;
-        let (&code, payload) = self.payload.split_first()?;
-        self.payload = payload;
-        let (len, halves) = self.schema.of(code)?;
-        if len > MAX_WORDS || usize::from(code) >= record::CODES {
-            return self.other(code, (len, halves));
-        }
-        let before = &mut self.predict.by_code[usize::from(code)];
-        let ticks = &mut self.predict.ticks;
-        take_words(&mut self.payload, (code, halves), before.get_mut(..len)?, ticks)?;
-        let ticks = before[1];
-        Some(Record::unpack(before).unwrap_or(Record::Unknown { ticks, code }))
+        let [first, ..] = self.from.peek(0).to_le_bytes();
+        let record = if first >= CORRECTIONS {
+            Record::Step(Step::of_short(&self.steps.decode(&mut self.from)))
+        } else {
+            self.other()?
+        };
+        (!self.from.is_beyond()).then_some(record)
     }
 }
 
@@ -234,38 +277,72 @@ impl Iterator for Decoder<'_> {
 #[derive(Debug)]
 struct Prediction {
     ticks: u64,
-    by_code: [[u64; MAX_WORDS]; 32],
+    by_code: [[u64; MAX_WORDS]; record::CODES],
 }
 
-const CODE_MASK: u8 = 31;
+/// Bits of word 0 between the code and `c`.
 const AB: u64 = 0xff_ffff;
+/// Numbers of a record: two of word 0, and two of a word at most.
+const NUMBERS: usize = 2 * MAX_WORDS;
 
 impl Prediction {
     fn new(first_ticks: u64) -> Prediction {
-        Prediction { ticks: first_ticks, by_code: [[0; MAX_WORDS]; 32] }
+        Prediction { ticks: first_ticks, by_code: [[0; MAX_WORDS]; record::CODES] }
     }
 
     #[inline(always)]
-    fn encode(&mut self, record: &[u64], halves: u16, to: &mut Bytes) {
+    fn encode(&mut self, record: &[u64], halves: u16, out: &mut Out<'_>) {
         let &[head, ticks, ref words @ ..] = record else { return };
-        let code = head.to_le_bytes()[0];
-        let previous = &mut self.by_code[usize::from(code & CODE_MASK)];
+        let [code, ..] = head.to_le_bytes();
+        let Some(previous) = self.by_code.get_mut(usize::from(code)) else { return };
         let [head_before, _, before @ ..] = previous;
-        to.put(u64::from(code));
-        to.put((head >> 8 ^ *head_before >> 8) & AB);
-        to.put_delta32(head >> 32, *head_before >> 32);
-        to.put_delta(ticks, self.ticks);
+        let mut numbers = Numbers::default();
+        numbers.add((head >> 8 ^ *head_before >> 8) & AB);
+        numbers.add(zigzag32(high(head).wrapping_sub(high(*head_before))).into());
+        numbers.add(zigzag(ticks.wrapping_sub(self.ticks)));
         (*head_before, self.ticks) = (head, ticks);
         let mut halves = halves >> 2;
         for (&word, before) in words.iter().zip(before) {
             if halves & 1 != 0 {
-                to.put_delta32(word, *before);
-                to.put_delta32(word >> 32, *before >> 32);
+                numbers.add(zigzag32(low(word).wrapping_sub(low(*before))).into());
+                numbers.add(zigzag32(high(word).wrapping_sub(high(*before))).into());
             } else {
-                to.put_delta(word, *before);
+                numbers.add(zigzag(word.wrapping_sub(*before)));
             }
             *before = word;
             halves >>= 1;
+        }
+        out.word(code.into(), 1);
+        numbers.put(out);
+    }
+}
+
+/// Numbers of one record, of which those that are 0 take a bit.
+#[derive(Default)]
+struct Numbers {
+    other: [u64; NUMBERS],
+    len: usize,
+    mask: u64,
+}
+
+impl Numbers {
+    #[inline(always)]
+    fn add(&mut self, number: u64) {
+        if let Some(to) = self.other.get_mut(self.len) {
+            *to = number;
+        }
+        self.mask |= u64::from(number != 0) << self.len;
+        self.len += 1;
+    }
+
+    #[inline(always)]
+    fn put(&self, out: &mut Out<'_>) {
+        out.number(self.mask);
+        let mut mask = self.mask;
+        while mask != 0 {
+            let number = self.other.get(mask.trailing_zeros() as usize);
+            out.number(number.copied().unwrap_or(0));
+            mask &= mask - 1;
         }
     }
 }
@@ -273,107 +350,35 @@ impl Prediction {
 /// Takes a record's words behind its code, over those of the one before it with that code.
 #[inline(always)]
 fn take_words(
-    from: &mut &[u8],
+    from: &mut In<'_>,
     (code, halves): (u8, u32),
     words: &mut [u64],
     ticks: &mut u64,
 ) -> Option<()> {
     let [head, time, rest @ ..] = words else { return None };
-    let ab = (take(from)? ^ *head >> 8) & AB;
-    let c = take_delta32(from, *head >> 32)?;
-    *head = u64::from(code) | ab << 8 | c << 32;
-    *ticks = take_delta(from, *ticks)?;
+    let mut mask = from.number();
+    let mut take = || {
+        let number = if mask & 1 != 0 { from.number() } else { 0 };
+        mask >>= 1;
+        number
+    };
+    let ab = (take() ^ *head >> 8) & AB;
+    let c = high(*head).wrapping_add(unzigzag32(low(take())));
+    *head = u64::from(code) | ab << 8 | u64::from(c) << 32;
+    *ticks = ticks.wrapping_add(unzigzag(take()));
     *time = *ticks;
     let mut halves = halves >> 2;
     for word in rest {
         *word = if halves & 1 != 0 {
-            take_delta32(from, *word)? | take_delta32(from, *word >> 32)? << 32
+            let first = low(*word).wrapping_add(unzigzag32(low(take())));
+            let second = high(*word).wrapping_add(unzigzag32(low(take())));
+            u64::from(first) | u64::from(second) << 32
         } else {
-            take_delta(from, *word)?
+            word.wrapping_add(unzigzag(take()))
         };
         halves >>= 1;
     }
     Some(())
-}
-
-/// Bytes that the longest record may take, code and word 0 included.
-const RECORD: usize = 1 + 10 * (2 * MAX_WORDS + 1);
-
-/// A record's bytes as they come.
-struct Bytes {
-    bytes: [u8; RECORD],
-    len: usize,
-}
-
-impl Bytes {
-    /// LEB128. Most values take one byte or two.
-    #[inline(always)]
-    #[expect(clippy::cast_possible_truncation, reason = "seven bits at a time")]
-    fn put(&mut self, value: u64) {
-        if value < 1 << 7 {
-            self.push([value as u8]);
-        } else if value < 1 << 14 {
-            self.push([value as u8 | 0x80, (value >> 7) as u8]);
-        } else if value < 1 << 21 {
-            self.push([value as u8 | 0x80, (value >> 7) as u8 | 0x80, (value >> 14) as u8]);
-        } else {
-            self.put_long(value);
-        }
-    }
-
-    #[inline(always)]
-    fn push<const N: usize>(&mut self, bytes: [u8; N]) {
-        if let Some(to) = self.bytes.get_mut(self.len..self.len + N) {
-            to.copy_from_slice(&bytes);
-        }
-        self.len += N;
-    }
-
-    #[inline(never)]
-    fn put_long(&mut self, mut value: u64) {
-        while value >= 0x80 {
-            self.push([value.to_le_bytes()[0] | 0x80]);
-            value >>= 7;
-        }
-        self.push([value.to_le_bytes()[0]]);
-    }
-
-    #[inline(always)]
-    fn put_delta(&mut self, value: u64, before: u64) {
-        let delta = value.wrapping_sub(before).cast_signed();
-        self.put((delta << 1 ^ delta >> 63).cast_unsigned());
-    }
-
-    #[inline(always)]
-    #[expect(clippy::cast_possible_truncation, reason = "the halves of a word")]
-    fn put_delta32(&mut self, value: u64, before: u64) {
-        let delta = (value as u32).wrapping_sub(before as u32).cast_signed();
-        self.put(u64::from((delta << 1 ^ delta >> 31).cast_unsigned()));
-    }
-}
-
-fn take(from: &mut &[u8]) -> Option<u64> {
-    let mut value = 0u64;
-    for shift in (0..64).step_by(7) {
-        let (&byte, rest) = from.split_first()?;
-        *from = rest;
-        value |= u64::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Some(value);
-        }
-    }
-    None
-}
-
-fn take_delta(from: &mut &[u8], before: u64) -> Option<u64> {
-    let z = take(from)?;
-    Some(before.wrapping_add(z >> 1 ^ (z & 1).wrapping_neg()))
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "the halves of a word")]
-fn take_delta32(from: &mut &[u8], before: u64) -> Option<u64> {
-    let z = take(from)? as u32;
-    Some(u64::from((before as u32).wrapping_add(z >> 1 ^ (z & 1).wrapping_neg())))
 }
 
 #[cfg(test)]
@@ -442,6 +447,39 @@ mod tests {
             prop_assert_eq!(decoded, expected);
         }
 
+        /// Whatever is in a lane, also what no callback writes there.
+        #[test]
+        fn any_words_come_back(
+            records in
+                prop::collection::vec((0..record::CODES, any::<[u64; MAX_WORDS]>(), 0..64), 0..60),
+            ops in 1u64..200,
+        ) {
+            let mut words: Vec<u64> = Vec::new();
+            for (code, mut record, by) in records {
+                let code = u8::try_from(code).unwrap();
+                let Some((len, _)) = schema(code) else { continue };
+                record.iter_mut().for_each(|word| *word >>= by);
+                // Steps mostly, of some operations.
+                let code = if code % 3 == 0 { STEP } else { code };
+                let len = if code == STEP { 5 } else { len };
+                record[0] = record[0] & !0xff | u64::from(code);
+                record[2] = if code == STEP { record[2] % ops * 3 } else { record[2] };
+                words.extend(&record[..len]);
+            }
+            let mut encoder = Encoder::default();
+            prop_assert_eq!(encoder.encode(BlockHeader::default(), &words), (words.len(), 0));
+            let (read, _, payload) = parse(encoder.block()).unwrap();
+            let schema = Schema::default();
+            let mut decoded = Decoder::new(&read, payload, &schema);
+            let mut rest = &words[..];
+            while let Some(&head) = rest.first() {
+                let (len, _) = record::schema(head.to_le_bytes()[0]).unwrap();
+                prop_assert_eq!(decoded.next(), Record::unpack(&rest[..len]));
+                rest = &rest[len..];
+            }
+            prop_assert_eq!(decoded.next(), None);
+        }
+
         #[test]
         fn damage_is_noticed(records in prop::collection::vec(any_record(), 1..20),
                              at: prop::sample::Index, flip in 1u8..) {
@@ -461,7 +499,37 @@ mod tests {
             let header = BlockHeader { records: n, ..BlockHeader::default() };
             let decoded = Decoder::new(&header, &bytes, &Schema::default()).count();
             prop_assert!(decoded <= n as usize);
+            let steps: Vec<u8> = bytes.iter().map(|byte| byte | 0x7f).collect();
+            let decoded = Decoder::new(&header, &steps, &Schema::default()).count();
+            prop_assert!(decoded <= n as usize);
             prop_assert!(parse(&bytes).is_err());
+        }
+    }
+
+    /// No block outgrows the room that there is for it, be its records what they may.
+    #[test]
+    fn the_worst_words_fit_a_block() {
+        let mut state = 1_u64;
+        let mut random = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            state ^ state << 32
+        };
+        for code in 0..record::CODES {
+            let code = u8::try_from(code).unwrap();
+            let Some((len, _)) = schema(code) else { continue };
+            let mut words: Vec<u64> = (0..MAX_BLOCK_WORDS).map(|_| random()).collect();
+            words
+                .chunks_mut(len)
+                .for_each(|record| record[0] = record[0] & !0xff | u64::from(code));
+            let mut encoder = Encoder::default();
+            let (used, _) = encoder.encode(BlockHeader::default(), &words);
+            assert_eq!(used, words.len() / len * len);
+            let (header, _, payload) = parse(encoder.block()).unwrap();
+            let schema = Schema::default();
+            let mut decoded = Decoder::new(&header, payload, &schema);
+            for record in words.chunks_exact(len) {
+                assert_eq!(decoded.next(), Record::unpack(record));
+            }
         }
     }
 

@@ -7,11 +7,11 @@ definitions area; the first byte 0 ends them. A link (`Item::Link`) is followed 
 on in a segment of the block ring, behind its head.
 */
 
-use crate::crc::crc32;
 use crate::error::Error;
 use crate::layout::{BLOCKS, DEFINITIONS, EXTENT_HEAD, Header, SEGMENT};
 use crate::reader::read_up_to;
 use crate::schema::Declaration;
+use crc32fast::hash as crc32;
 use std::fs::File;
 
 /// Number of a string in the recording's string table; 0 is "none".

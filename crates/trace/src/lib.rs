@@ -16,9 +16,9 @@ memory (that is `recorder`), start threads, or interpret events (that is `operat
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::todo))]
 
+mod bytes;
 pub mod clock;
 pub mod codec;
-mod crc;
 mod cursor;
 pub mod define;
 pub mod dump;
@@ -39,6 +39,7 @@ pub mod schema;
 pub mod scratch;
 mod start;
 mod step;
+mod step_code;
 pub mod vectors;
 pub mod version;
 pub mod writer;

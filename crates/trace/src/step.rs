@@ -115,6 +115,15 @@ impl Step {
         sink.put(words)
     }
 
+    /// The step of these words of the short form.
+    #[inline(always)]
+    pub(crate) fn of_short(&[head, ticks, what, early, late]: &[u64; 5]) -> Step {
+        let mut words = [0; MAX_WORDS];
+        [words[0], words[1], words[2], words[3], words[4]] = [head, ticks, what, early, late];
+        Step::unpack(&words, false)
+    }
+
+    #[inline(always)]
     pub(crate) fn unpack(words: &[u64; MAX_WORDS], is_long: bool) -> Step {
         let ticks = words[1];
         if is_long {

@@ -37,7 +37,8 @@ impl Case {
             let handle = Handle::value(5, EventKind::KernelLaunch, 1, n);
             let stream = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
             let detail = Detail::KernelLaunch(KernelLaunch { stream });
-            Start { ticks: n, comm: 0, handle, parent: Handle::NULL, detail }.pack()
+            let parent = Handle(5000 * n);
+            Start { ticks: n, comm: 0, handle, parent, detail }.pack()
         };
         let (from, to) = (self.launches, self.launches + count);
         let words: Vec<u64> = (from..to).flat_map(|n| launch(n).words().to_vec()).collect();

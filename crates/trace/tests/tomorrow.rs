@@ -4,7 +4,7 @@
 
 use ncclscope_trace::layout::{BLOCKS, DEFINITIONS, HEADER_BYTES, Header, RING_BYTES};
 use ncclscope_trace::schema::{Declaration, Field};
-use ncclscope_trace::{Definition, EventKind, Handle, Record, Recording, Writer};
+use ncclscope_trace::{Definition, EventKind, Handle, Record, Recording, Step, Writer};
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -12,6 +12,8 @@ use std::path::Path;
 /// A record that this version does not have, longer than any it has.
 const NEW: u8 = 77;
 const NEW_WORDS: u8 = 14;
+/// What the steps' times are counted from.
+const STEP_TICKS: u64 = 1 << 40;
 
 fn varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
@@ -42,21 +44,57 @@ impl Coder {
                 low.wrapping_sub(u32::try_from(before & 0xffff_ffff).unwrap()).cast_signed();
             u64::from((delta << 1 ^ delta >> 31).cast_unsigned())
         };
-        out.push(code);
-        varint(out, (words[0] >> 8 ^ before[0] >> 8) & 0xff_ffff);
-        varint(out, half(words[0] >> 32, before[0] >> 32));
-        varint(out, zigzag(words[1].wrapping_sub(self.ticks)));
+        let mut numbers = vec![
+            (words[0] >> 8 ^ before[0] >> 8) & 0xff_ffff,
+            half(words[0] >> 32, before[0] >> 32),
+            zigzag(words[1].wrapping_sub(self.ticks)),
+        ];
         self.ticks = words[1];
         for at in 2..words.len() {
             if halves >> at & 1 != 0 {
-                varint(out, half(words[at], before[at]));
-                varint(out, half(words[at] >> 32, before[at] >> 32));
+                numbers.push(half(words[at], before[at]));
+                numbers.push(half(words[at] >> 32, before[at] >> 32));
             } else {
-                varint(out, zigzag(words[at].wrapping_sub(before[at])));
+                numbers.push(zigzag(words[at].wrapping_sub(before[at])));
             }
         }
         before.copy_from_slice(words);
+        out.push(code);
+        let mask = numbers.iter().rev().fold(0, |mask, &number| mask << 1 | u64::from(number != 0));
+        varint(out, mask);
+        numbers.into_iter().filter(|&number| number != 0).for_each(|number| varint(out, number));
     }
+}
+
+/// Three network steps of operation 0x1005 as the page says, by hand; the last one is expected.
+fn steps(ticks: u64) -> (Vec<u8>, Vec<Record>) {
+    let mut out = Vec::new();
+    // Context 5, operation 0x1005 >> 7 above it, number 7, flags 63, 4096 bytes.
+    out.extend([0x7f, 0b10_1111, 5]);
+    let numbers = [zigzag(0x1005 >> 7), zigzag(7), 63, zigzag(4096)];
+    numbers.into_iter().for_each(|number| varint(&mut out, number));
+    // 10 after the ticks, states 1, 1 + 20 and 21 + 300 later, and the end 4 before the last.
+    out.extend(0b1_010_001_010_011_001_u16.to_be_bytes());
+    let numbers = [10, 1, 20, 300, 4_u64.wrapping_neg()].map(zigzag);
+    let at = [0, 8, 12, 20, 32];
+    let bits: u64 = numbers.into_iter().zip(at).map(|(number, at)| number << at).sum();
+    out.extend(&bits.to_le_bytes()[..5]);
+    // After as long again, with the same times, and once more: now the context is expected, too.
+    out.extend([0x7f, 1, 5, 0x80, 0]);
+    out.extend([0x80, 0]);
+    let step = |index: u32| {
+        Record::Step(Step {
+            ticks: ticks + 10 * (u64::from(index) + 1),
+            flags: 63,
+            repeats: 0,
+            step: 7 + index,
+            op_ref: 0x1005,
+            size: 4096,
+            states: [1, 21, 321],
+            end: 317,
+        })
+    };
+    (out, (0..3).map(step).collect())
 }
 
 fn crc32(bytes: &[u8]) -> u32 {
@@ -70,12 +108,23 @@ fn crc32(bytes: &[u8]) -> u32 {
     !crc
 }
 
-fn block(number: u64, lane: u16, records: &[(Vec<u64>, u32)], first_pos: u64) -> Vec<u8> {
+/// A block of records, each its words and which of them are halves.
+fn block(number: u64, lane: u16, records: &[(Vec<u64>, u32)]) -> Vec<u8> {
     let first_ticks = records[0].0[1];
     let mut coder = Coder { before: std::collections::HashMap::new(), ticks: first_ticks };
     let mut payload = Vec::new();
     records.iter().for_each(|(words, halves)| coder.put(&mut payload, words, *halves));
     let words: usize = records.iter().map(|(words, _)| words.len()).sum();
+    around((number, lane), &payload, (records.len(), words), first_ticks)
+}
+
+/// The block of a payload of so many records and words.
+fn around(
+    (number, lane): (u64, u16),
+    payload: &[u8],
+    (records, words): (usize, usize),
+    first_ticks: u64,
+) -> Vec<u8> {
     let mut out = Vec::from(*b"NSB1");
     out.extend([0; 4]);
     let len = (64 + payload.len()).next_multiple_of(8);
@@ -84,8 +133,8 @@ fn block(number: u64, lane: u16, records: &[(Vec<u64>, u32)], first_pos: u64) ->
     out.extend(number.to_le_bytes());
     out.extend(lane.to_le_bytes());
     out.extend([0; 2]);
-    out.extend(u32::try_from(records.len()).unwrap().to_le_bytes());
-    for word in [first_pos, first_pos + words as u64, first_ticks, 0] {
+    out.extend(u32::try_from(records).unwrap().to_le_bytes());
+    for word in [0, words as u64, first_ticks, 0] {
         out.extend(word.to_le_bytes());
     }
     out.extend(payload);
@@ -132,14 +181,17 @@ fn write(path: &Path, longer_stops: bool) -> Vec<Handle> {
         unknown(140),
         stop(150, handles[2], longer_stops),
     ];
-    file.write_all_at(&block(0, 0, &records, 0), BLOCKS).unwrap();
-    file.write_all_at(&block(1, u16::MAX, &[unknown(160)], 0), BLOCKS + 4096).ok();
+    let first = block(0, 0, &records);
+    file.write_all_at(&first, BLOCKS).unwrap();
+    let (payload, steps) = steps(STEP_TICKS);
+    let second = around((1, 1), &payload, (steps.len(), 5 * steps.len()), STEP_TICKS);
+    file.write_all_at(&second, BLOCKS + first.len() as u64).unwrap();
     // The later minor version.
     let mut header = vec![0; HEADER_BYTES];
     file.read_exact_at(&mut header, 0).unwrap();
     header[10..12].copy_from_slice(&99_u16.to_le_bytes());
     header[16..20].copy_from_slice(&1_u32.to_le_bytes());
-    header[48..56].copy_from_slice(&1_u64.to_le_bytes());
+    header[48..56].copy_from_slice(&2_u64.to_le_bytes());
     file.write_all_at(&header, 0).unwrap();
     handles
 }
@@ -157,6 +209,8 @@ fn what_a_later_version_adds_is_passed_over_and_counted_by_name() {
         let expected =
             [known(0, 100), other(110), known(1, 120), other(130), other(140), known(2, 150)];
         assert_eq!(records, expected, "{:?}", recording.problems());
+        let (_, steps) = steps(STEP_TICKS);
+        assert_eq!(recording.records(1).collect::<Vec<_>>(), steps);
         assert_eq!(recording.record_name(NEW), Some("tensor memory"));
         assert_eq!(recording.problems(), [] as [&str; 0]);
     }

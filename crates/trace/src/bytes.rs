@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Numbers as bytes: LEB128, zigzag differences, and words that are written and read without regard to
+alignment.
+
+Both sides work on eight bytes at a time, of which they use some: a byte-wise loop costs more than
+the rest of the coding.
+*/
+
+/// A difference of 64 bits: small numbers for small differences of both signs.
+#[inline(always)]
+pub(crate) const fn zigzag(difference: u64) -> u64 {
+    let signed = difference.cast_signed();
+    (signed << 1 ^ signed >> 63).cast_unsigned()
+}
+
+/// What [`zigzag`] was made of.
+#[inline(always)]
+pub(crate) const fn unzigzag(number: u64) -> u64 {
+    number >> 1 ^ (number & 1).wrapping_neg()
+}
+
+/// A difference of 32 bits, likewise.
+#[inline(always)]
+pub(crate) const fn zigzag32(difference: u32) -> u32 {
+    let signed = difference.cast_signed();
+    (signed << 1 ^ signed >> 31).cast_unsigned()
+}
+
+/// What [`zigzag32`] was made of.
+#[inline(always)]
+pub(crate) const fn unzigzag32(number: u32) -> u32 {
+    number >> 1 ^ (number & 1).wrapping_neg()
+}
+
+/// The low half of a word.
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "it is meant")]
+pub(crate) const fn low(word: u64) -> u32 {
+    word as u32
+}
+
+/// The high half of a word.
+#[inline(always)]
+pub(crate) const fn high(word: u64) -> u32 {
+    low(word >> 32)
+}
+
+/// Bytes that are written. What has no room is left out, but counts as written: the room is the
+/// caller's to provide, and eight bytes more.
+#[derive(Debug)]
+pub(crate) struct Out<'a> {
+    bytes: &'a mut [u8],
+    pub(crate) at: usize,
+}
+
+impl<'a> Out<'a> {
+    /// Writes to `bytes` from `at` on.
+    pub(crate) const fn new(bytes: &'a mut [u8], at: usize) -> Out<'a> {
+        Out { bytes, at }
+    }
+
+    /// The lowest `len` bytes of a word, up to eight of them. Those behind are overwritten.
+    #[inline(always)]
+    pub(crate) fn word(&mut self, word: u64, len: usize) {
+        if let Some(to) = self.bytes.get_mut(self.at..self.at + 8) {
+            to.copy_from_slice(&word.to_le_bytes());
+        }
+        self.at += len;
+    }
+
+    /// Replaces a byte that was written.
+    #[inline(always)]
+    pub(crate) fn set(&mut self, at: usize, byte: u8) {
+        if let Some(to) = self.bytes.get_mut(at) {
+            *to = byte;
+        }
+    }
+
+    /// LEB128. Most values take one byte or two.
+    #[inline(always)]
+    pub(crate) fn number(&mut self, value: u64) {
+        if value < 1 << 7 {
+            self.word(value, 1);
+        } else if value < 1 << 14 {
+            self.word(value & 0x7f | 0x80 | value >> 7 << 8, 2);
+        } else if value < 1 << 21 {
+            let low = value & 0x7f | 0x80 | (value >> 7 & 0x7f | 0x80) << 8;
+            self.word(low | value >> 14 << 16, 3);
+        } else {
+            self.long_number(value);
+        }
+    }
+
+    #[inline(never)]
+    fn long_number(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.word(value & 0x7f | 0x80, 1);
+            value >>= 7;
+        }
+        self.word(value, 1);
+    }
+}
+
+/// Bytes that are read. Behind their end there are zeros.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct In<'a> {
+    bytes: &'a [u8],
+    pub(crate) at: usize,
+}
+
+impl<'a> In<'a> {
+    /// Reads `bytes` from their beginning.
+    pub(crate) const fn new(bytes: &'a [u8]) -> In<'a> {
+        In { bytes, at: 0 }
+    }
+
+    /// More was read than there is.
+    #[inline(always)]
+    pub(crate) const fn is_beyond(&self) -> bool {
+        self.at > self.bytes.len()
+    }
+
+    /// The word `ahead` bytes further, without passing over it.
+    #[inline(always)]
+    pub(crate) fn peek(&self, ahead: usize) -> u64 {
+        let from = self.at.saturating_add(ahead);
+        match self.bytes.get(from..).and_then(<[u8]>::first_chunk) {
+            Some(word) => u64::from_le_bytes(*word),
+            None => self.peek_last(from),
+        }
+    }
+
+    #[cold]
+    fn peek_last(&self, from: usize) -> u64 {
+        let rest = self.bytes.get(from..).unwrap_or(&[]);
+        rest.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte))
+    }
+
+    /// The next byte.
+    #[inline(always)]
+    pub(crate) fn byte(&mut self) -> u8 {
+        let byte = self.bytes.get(self.at).copied().unwrap_or(0);
+        self.at += 1;
+        byte
+    }
+
+    /// LEB128. What a number has beyond 64 bits is ignored.
+    #[inline(always)]
+    pub(crate) fn number(&mut self) -> u64 {
+        let word = self.peek(0);
+        if word & 0x80 == 0 {
+            self.at += 1;
+            return word & 0x7f;
+        }
+        if word & 0x8000 == 0 {
+            self.at += 2;
+            return word & 0x7f | word >> 1 & 0x7f << 7;
+        }
+        self.long_number()
+    }
+
+    #[inline(never)]
+    fn long_number(&mut self) -> u64 {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte();
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                break;
+            }
+        }
+        value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn numbers_come_back(numbers in prop::collection::vec((any::<u64>(), 0..64), 0..20)) {
+            let numbers: Vec<u64> = numbers.iter().map(|&(bits, by)| bits >> by).collect();
+            let mut bytes = vec![0xff; 10 * numbers.len() + 8];
+            let mut out = Out::new(&mut bytes, 0);
+            numbers.iter().for_each(|&number| out.number(number));
+            let end = out.at;
+            let mut from = In::new(&bytes[..end]);
+            for number in numbers {
+                prop_assert_eq!(from.number(), number);
+            }
+            prop_assert!(from.at == end && !from.is_beyond());
+            from.byte();
+            prop_assert!(from.is_beyond());
+        }
+
+        #[test]
+        fn differences_come_back(a in any::<u64>(), b in any::<u64>(), by in 0..64) {
+            let difference = a.wrapping_sub(b) >> by;
+            prop_assert_eq!(unzigzag(zigzag(difference)), difference);
+            prop_assert_eq!(unzigzag32(zigzag32(low(difference))), low(difference));
+            prop_assert_eq!(zigzag(1u64.wrapping_neg()), 1);
+        }
+    }
+}
