@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which kernel times of a process are not their own: see `kernels.rs` and `stamps.rs`.
 
+use crate::facts::Launched;
 use crate::kernels::{Drift, Drifts, of_release};
 use crate::operation::valid_ptimers;
 use crate::ptimer::{GpuClock, group_api_of, launches_by_group};
 use crate::stamps::Stamps;
 use crate::{Event, EventId, Parent, Timeline};
 use ncclscope_trace::record::KernelCh;
-use ncclscope_trace::{Detail, EventKind, Handle, What};
+use ncclscope_trace::{Detail, EventKind, What};
 use std::collections::{HashMap, HashSet};
 
 /// A start that lies this far before its launch is another kernel's, ns: what clocks may be off
@@ -99,7 +100,7 @@ impl Doubts {
             if stop.is_some() && valid_ptimers((kernel.ptimer, stop)).is_none() {
                 jumped.insert(kernel.comm);
             }
-            let times = (kernel.ptimer, stop, kernel.group());
+            let times = (kernel.ptimer, stop, Launched::of(&kernel.operation.start).group);
             stamps.start(place, times, kernel.id, |id| self.stray.push(id));
         }
         jumped
@@ -139,16 +140,6 @@ impl<'t> Kernel<'t> {
         let comm = timeline.comm_of(event)?;
         let operation = timeline.event(operation);
         Some(Kernel { id, event, operation, comm, channel, ptimer })
-    }
-
-    /// The group of its operation, whose operations may share a kernel.
-    fn group(&self) -> Handle {
-        let group = match self.operation.start.detail {
-            Detail::Coll(coll) => coll.group,
-            Detail::P2p(p2p) => p2p.group,
-            _ => Handle::NULL,
-        };
-        if group.is_null() { self.operation.start.parent } else { group }
     }
 }
 

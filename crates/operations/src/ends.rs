@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Whether the stop of a kernel is its end: the one place that says so.
+Whether an operation is over, and whether the stop of a kernel is its end: the one place that says
+so.
 
 NCCL stops a KernelCh when thread 0 of the block is through with its own part, and waits for no
 other thread before (`ncclKernelMain` of `src/device/common.h`). Where other threads of the block do
@@ -17,10 +18,10 @@ what is left, the stop is only the least that the operation took:
 
 After an early stop an operation is over when its network part is, when its CUDA event came, or when
 a later kernel of its communicator started, for these run one after another. Otherwise its end is
-not known: [`Over::Unknown`].
+not known: [`Over::Unknown`]. [`Signs::over`] is the whole rule.
 */
 
-/// Whether an operation is over whose kernel's channels have all stopped.
+/// Whether an operation is over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Over {
     /// It is.
@@ -31,38 +32,65 @@ pub enum Over {
     Unknown,
 }
 
-/// What is known of an operation whose kernel's channels have all stopped early.
+/// What is known of a collective, send or receive.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Early {
-    /// It used the network, and that part has stopped.
+pub struct Signs {
+    /// Its own event stopped: NCCL has handed it over.
+    pub enqueued: bool,
+    /// Children that have not stopped: ProxyOps that move something over the network, kernel
+    /// channels.
+    pub open: usize,
+    /// Channels on which its kernel was seen.
+    pub kernels: usize,
+    /// It used the network.
     pub network: bool,
-    /// Whether the kernel has ended, by CUDA events, where they tell.
+    /// Something of it that NCCL ought to show was not seen yet: its kernel, channels of that, or
+    /// its network part.
+    pub awaits: bool,
+    /// The driver says that its launch has not ended.
+    pub runs: bool,
+    /// Whether its launch has ended by CUDA events, as far as those that came show.
     pub event: Option<bool>,
+    /// The stop of its kernel is not its end.
+    pub stops_early: bool,
     /// A later kernel of the communicator has started.
     pub followed: bool,
     /// A later operation of the communicator has been handed over, and its kernel has not started.
     pub awaited: bool,
+    /// Another rank of this process has not entered it.
+    pub absent: bool,
 }
 
-impl Early {
-    /// Whether it is over.
-    pub fn over(self) -> Over {
+impl Signs {
+    /// Whether it is over: this one rule is that of reports, metrics and the watchdog.
+    #[must_use]
+    pub fn over(&self) -> Over {
+        if !self.enqueued || self.runs || self.open > 0 || self.awaits {
+            return Over::No;
+        }
+        if self.kernels == 0 && !self.network {
+            return if self.event == Some(false) { Over::No } else { Over::Unknown };
+        }
+        if self.kernels > 0 && self.stops_early { self.after_early_stop() } else { Over::Yes }
+    }
+
+    fn after_early_stop(&self) -> Over {
         match self.event {
             Some(true) => Over::Yes,
             _ if self.network || self.followed => Over::Yes,
             Some(false) => Over::No,
-            None if self.awaited => Over::No,
+            None if self.awaited || self.absent => Over::No,
             None => Over::Unknown,
         }
     }
 }
 
 /// Whether the stop of a collective's kernel is its end, by NCCL's names of function and algorithm.
-/// Where NCCL names no algorithm, it is taken for the end; a new one's is not. Not for sends and
-/// receives, whose stop never is.
-pub fn is_stop_end(func: &str, algo: &str, is_symmetric: bool) -> bool {
+/// Where NCCL names no algorithm, it is taken for the end; a new one's is not. Not for symmetric
+/// kernels, whose stop always is, nor for sends and receives, whose stop never is.
+#[must_use]
+pub fn is_stop_end(func: &str, algo: &str) -> bool {
     match algo {
-        _ if is_symmetric => true,
         "" | "unknown" | "RING" | "COLLNET_DIRECT" => true,
         "NVLS" => func == "AllGather",
         _ => false,
@@ -76,24 +104,41 @@ mod tests {
     #[test]
     fn a_stop_is_the_end_where_thread_0_is_the_last() {
         for algo in ["RING", "COLLNET_DIRECT", ""] {
-            assert!(is_stop_end("AllReduce", algo, false), "{algo}");
+            assert!(is_stop_end("AllReduce", algo), "{algo}");
         }
         for algo in ["TREE", "NVLS", "NVLS_TREE", "COLLNET_CHAIN", "PAT", "NEW"] {
-            assert!(!is_stop_end("AllReduce", algo, false), "{algo}");
-            assert!(is_stop_end("AllReduce", algo, true), "symmetric {algo}");
+            assert!(!is_stop_end("AllReduce", algo), "{algo}");
         }
-        assert!(is_stop_end("AllGather", "NVLS", false));
-        assert!(!is_stop_end("ReduceScatter", "NVLS", false));
+        assert!(is_stop_end("AllGather", "NVLS"));
+        assert!(!is_stop_end("ReduceScatter", "NVLS"));
     }
 
     #[test]
     fn after_an_early_stop_something_else_must_show_the_end() {
-        let none = Early::default();
+        let none = Signs { enqueued: true, kernels: 1, stops_early: true, ..Signs::default() };
         assert_eq!(none.over(), Over::Unknown);
-        assert_eq!(Early { network: true, ..none }.over(), Over::Yes);
-        assert_eq!(Early { followed: true, awaited: true, ..none }.over(), Over::Yes);
-        assert_eq!(Early { awaited: true, ..none }.over(), Over::No);
-        assert_eq!(Early { event: Some(false), ..none }.over(), Over::No);
-        assert_eq!(Early { event: Some(true), awaited: true, ..none }.over(), Over::Yes);
+        assert_eq!(Signs { network: true, ..none }.over(), Over::Yes);
+        assert_eq!(Signs { followed: true, awaited: true, ..none }.over(), Over::Yes);
+        assert_eq!(Signs { awaited: true, ..none }.over(), Over::No);
+        assert_eq!(Signs { absent: true, ..none }.over(), Over::No);
+        assert_eq!(Signs { event: Some(false), ..none }.over(), Over::No);
+        assert_eq!(Signs { event: Some(true), awaited: true, ..none }.over(), Over::Yes);
+        assert_eq!(Signs { stops_early: false, awaited: true, ..none }.over(), Over::Yes);
+    }
+
+    #[test]
+    fn what_has_not_stopped_or_is_still_to_come_is_not_over() {
+        let done = Signs { enqueued: true, kernels: 2, network: true, ..Signs::default() };
+        assert_eq!(done.over(), Over::Yes);
+        let open = [
+            Signs { enqueued: false, ..done },
+            Signs { open: 1, ..done },
+            Signs { awaits: true, ..done },
+            Signs { runs: true, ..done },
+        ];
+        assert!(open.iter().all(|signs| signs.over() == Over::No));
+        let childless = Signs { enqueued: true, ..Signs::default() };
+        assert_eq!(childless.over(), Over::Unknown);
+        assert_eq!(Signs { event: Some(false), ..childless }.over(), Over::No);
     }
 }

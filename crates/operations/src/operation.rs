@@ -18,14 +18,15 @@ KernelCh stops before the kernel does (`ends.rs`). Its duration comes from the b
   is the time that the host took to hand it over, **not** the operation's duration.
 */
 
-use crate::bandwidth::size_bytes;
-use crate::ends::{Early, Over, is_stop_end};
+use crate::ends::{Over, Signs};
+use crate::facts::{Facts, Launched};
+use crate::order::KernelOrder;
 use crate::peers::LinkKey;
 use crate::ptimer::group_api_of;
 use crate::stats::to_f64;
 use crate::{Event, EventId, Parent, Timeline};
-use ncclscope_trace::record::{CeColl, Coll, KernelCh, P2p};
-use ncclscope_trace::{Detail, EventKind, Handle, Start, StrId};
+use ncclscope_trace::record::KernelCh;
+use ncclscope_trace::{Detail, EventKind, StrId};
 use std::collections::HashMap;
 
 /// Where an operation's duration is known from, best first.
@@ -116,12 +117,7 @@ pub struct Operation {
 pub fn operations(timeline: &Timeline<'_>) -> Vec<Operation> {
     let context = Context::new(timeline);
     let operations = timeline.events().filter_map(|(id, event)| {
-        Some(match event.start.detail {
-            Detail::Coll(coll) => context.coll(id, event, &coll),
-            Detail::P2p(p2p) => context.p2p(id, event, &p2p),
-            Detail::CeColl(ce) => context.ce_coll(id, event, &ce),
-            _ => return None,
-        })
+        Facts::of(&event.start.detail).map(|facts| context.operation(id, event, &facts))
     });
     operations.collect()
 }
@@ -129,11 +125,9 @@ pub fn operations(timeline: &Timeline<'_>) -> Vec<Operation> {
 /// What the judgement of one operation needs to know of all.
 struct Context<'t, 'r> {
     timeline: &'t Timeline<'r>,
-    /// The latest operation of each communicator whose kernel was seen; empty where kernel events
-    /// were lost, so that a missing one says nothing.
-    last_kernel: HashMap<usize, Launched>,
-    /// The latest operation of each communicator that has a kernel.
-    last: HashMap<usize, Launched>,
+    /// By position of the communicator; empty where kernel events were lost, so that a missing one
+    /// says nothing.
+    orders: HashMap<usize, KernelOrder>,
     /// By group call and communicator; empty where nothing was measured by CUDA events.
     launches: HashMap<(EventId, u16), Launches>,
 }
@@ -147,8 +141,6 @@ pub struct Evidence {
     stop: Option<u64>,
     /// Channels that its kernel works on at least.
     wanted: usize,
-    /// It has no child at all, and its kernel must be outstanding.
-    kernel_missing: bool,
     /// Children that have not stopped.
     open: usize,
     children: usize,
@@ -157,6 +149,8 @@ pub struct Evidence {
     ptimers: Option<(u64, u64)>,
     last_stop: Option<u64>,
     event: LaunchEnd,
+    /// Its kernel, or channels of it, ought to be told of and were not.
+    awaits: bool,
     /// The stop of its kernel is not its end.
     leads: bool,
     /// A later kernel of its communicator has started.
@@ -177,10 +171,16 @@ pub struct LaunchEnd {
 }
 
 impl Evidence {
-    /// Of an operation whose own event started and stopped at these ticks, and whose kernel works
-    /// on at least `wanted` channels.
-    pub fn new(start: u64, stop: Option<u64>, wanted: usize) -> Evidence {
-        Evidence { start, stop, wanted, ..Evidence::default() }
+    /// Of an operation whose own event started and stopped at these ticks; `stops_early` if the
+    /// stop of its kernel is not its end.
+    pub fn new(start: u64, stop: Option<u64>, facts: &Facts, stops_early: bool) -> Evidence {
+        Evidence {
+            start,
+            stop,
+            wanted: facts.wanted.into(),
+            leads: stops_early,
+            ..Evidence::default()
+        }
     }
 
     /// Adds a ProxyOp that moves something, or a part of a copy-engine collective.
@@ -208,16 +208,18 @@ impl Evidence {
         self.event = event;
     }
 
-    /// The stop of its kernel is not its end. Whether a later kernel of its communicator has
-    /// started, and whether a later operation waits for its own.
-    pub fn stops_early(&mut self, followed: bool, awaited: bool) {
-        self.leads = true;
-        (self.followed, self.awaited) = (followed, awaited);
+    /// Adds what the other kernels of its communicator show, after its children and its launch.
+    pub fn add_order(&mut self, order: &KernelOrder, facts: &Facts, own: Launched) {
+        (self.followed, self.awaited) = order.later(own);
+        self.awaits = match self.kernels {
+            0 => self.is_childless() && order.awaits(facts, own),
+            seen => self.event.ended != Some(true) && order.awaits_channels(seen, facts, own),
+        };
     }
 
-    /// To be told last: the kernel of an operation without any child may be outstanding.
-    pub fn await_kernel(&mut self, is_awaited: bool) {
-        self.kernel_missing = is_awaited && self.is_childless() && self.wanted > 0;
+    /// Channels on which its kernel was seen.
+    pub const fn kernels(&self) -> usize {
+        self.kernels
     }
 
     /// Fewer channels of its kernel were seen than it works on; with whether any was.
@@ -232,24 +234,23 @@ impl Evidence {
 
     /// The completion of a collective, send or receive.
     pub fn completion(&self) -> Completion {
-        let Some(own) = self.stop else { return Completion::Open };
-        if self.kernel_missing || self.open != 0 {
-            return Completion::Open;
-        }
-        let Some(stop) = self.last_stop else {
-            let runs = self.event.ended == Some(false);
-            return if runs { Completion::Open } else { Completion::Unseen };
+        let signs = Signs {
+            enqueued: self.stop.is_some(),
+            open: self.open,
+            kernels: self.kernels,
+            network: self.has_network(),
+            awaits: self.awaits,
+            event: self.event.ended,
+            stops_early: self.leads,
+            followed: self.followed,
+            awaited: self.awaited,
+            ..Signs::default()
         };
-        if self.leads && self.kernels > 0 {
-            let event = self.event.ended;
-            let (followed, awaited) = (self.followed, self.awaited);
-            match (Early { network: self.has_network(), event, followed, awaited }).over() {
-                Over::Yes => {}
-                Over::No => return Completion::Open,
-                Over::Unknown => return Completion::Unseen,
-            }
+        match signs.over() {
+            Over::Yes => Completion::Done(self.last_stop.max(self.stop).unwrap_or(self.start)),
+            Over::No => Completion::Open,
+            Over::Unknown => Completion::Unseen,
         }
-        Completion::Done(stop.max(own))
     }
 
     fn has_network(&self) -> bool {
@@ -262,6 +263,15 @@ impl Evidence {
             Some(own) if self.open == 0 => Completion::Done(self.last_stop.unwrap_or(0).max(own)),
             _ => Completion::Open,
         }
+    }
+
+    /// [`Evidence::duration`] of a copy-engine collective.
+    pub fn ce_duration(&self, ns_per_tick: f64) -> (Timing, Option<f64>) {
+        let ns = match self.ce_completion() {
+            Completion::Done(stop) => Some(self.host_ns(stop, ns_per_tick)),
+            _ => None,
+        };
+        (Timing::Enqueue, ns)
     }
 
     /// Where the duration is from, and the duration in ns; `None` while the operation is open.
@@ -308,131 +318,35 @@ pub fn valid_ptimers((start, stop): (u64, Option<u64>)) -> Option<(u64, u64)> {
     stop.filter(|&stop| start != 0 && stop >= start).map(|stop| (start, stop))
 }
 
-/// An operation with a kernel.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Launched {
-    /// Its start, in ticks.
-    pub start: u64,
-    /// Its group: the operations of one group may share a kernel.
-    pub group: Handle,
-}
-
-impl Launched {
-    /// Of an operation that has a kernel of its own or with others.
-    pub fn of(start: &Start) -> Option<Launched> {
-        let group = match start.detail {
-            Detail::Coll(coll) if !coll.symmetric && coll.channels != 0 => coll.group,
-            Detail::P2p(p2p) => p2p.group,
-            _ => return None,
-        };
-        // Up to API v4 the group is the parent.
-        let group = if group.is_null() { start.parent } else { group };
-        Some(Launched { start: start.ticks, group })
-    }
-
-    /// Whether it comes later than an operation, and not in its kernel.
-    pub fn follows(self, other: Launched) -> bool {
-        self.start > other.start && (self.group.is_null() || self.group != other.group)
-    }
-}
-
-/// Keeps the latest of each communicator.
-fn add_latest(latest: &mut HashMap<usize, Launched>, comm: usize, operation: Launched) {
-    let last = latest.entry(comm).or_insert(operation);
-    if operation.start > last.start {
-        *last = operation;
-    }
-}
-
 impl<'t> Context<'t, '_> {
     fn new<'r>(timeline: &'t Timeline<'r>) -> Context<'t, 'r> {
-        let (mut last_kernel, mut last) = (HashMap::new(), HashMap::new());
-        for (_, event) in timeline.events().filter(|_| !lost_kernels(timeline)) {
-            let comm = timeline.comm_of(event).filter(|&comm| !timeline.has_drift(comm));
-            let Some(comm) = comm else { continue };
-            if let (EventKind::KernelCh, Parent::Known(op)) = (event.kind(), event.parent) {
-                let op = timeline.event(op).start;
-                let (start, group) = (op.ticks, op.parent);
-                let op = Launched::of(&op).unwrap_or(Launched { start, group });
-                add_latest(&mut last_kernel, comm, op);
-            } else if let Some(op) = Launched::of(&event.start) {
-                add_latest(&mut last, comm, op);
-            }
-        }
-        Context { timeline, last_kernel, last, launches: launches(timeline) }
+        let orders = if lost_kernels(timeline) { HashMap::new() } else { orders(timeline) };
+        Context { timeline, orders, launches: launches(timeline) }
     }
 
-    fn coll(&self, id: EventId, event: &Event, coll: &Coll) -> Operation {
-        let channels = (coll.channels != 0).then_some(coll.channels);
-        let wanted = if coll.symmetric { 0 } else { usize::from(coll.channels) };
-        Operation {
-            algo: coll.algo,
-            proto: coll.proto,
-            channels,
-            seq: Some(coll.seq),
-            ..self.operation(id, event, coll.func, (coll.datatype, coll.count), wanted)
-        }
-    }
-
-    fn p2p(&self, id: EventId, event: &Event, p2p: &P2p) -> Operation {
-        Operation {
-            channels: (p2p.channels != 0).then_some(p2p.channels),
-            peer: Some(p2p.peer),
-            // A small send uses fewer channels than it may.
-            ..self.operation(id, event, p2p.func, (p2p.datatype, p2p.count), 1)
-        }
-    }
-
-    fn ce_coll(&self, id: EventId, event: &Event, ce: &CeColl) -> Operation {
-        let (start, stop) = (event.start.ticks, event.stop);
-        let mut evidence = Evidence::new(start, stop, 0);
-        let mut open = Vec::new();
-        for &part in self.timeline.children(id) {
-            let stop = self.timeline.event(part).stop;
-            evidence.add_child(stop);
-            if stop.is_none() {
-                open.push(part);
-            }
-        }
-        let completion = evidence.ce_completion();
-        let duration_ns = match completion {
-            Completion::Done(stop) => {
-                Some(evidence.host_ns(stop, self.timeline.clock().ns_per_tick()))
-            }
-            _ => None,
-        };
-        let base = self.operation(id, event, ce.func, (ce.datatype, ce.count), 0);
-        let timing = Timing::Enqueue;
-        Operation { seq: Some(ce.seq), completion, timing, duration_ns, open, ..base }
-    }
-
-    /// An operation whose kernel works on at least `wanted` channels.
-    fn operation(
-        &self,
-        id: EventId,
-        event: &Event,
-        func: StrId,
-        (datatype, count): (StrId, u64),
-        wanted: usize,
-    ) -> Operation {
+    fn operation(&self, id: EventId, event: &Event, facts: &Facts) -> Operation {
         let timeline = self.timeline;
         let comm = timeline.comm_of(event);
         let nranks = comm.map(|comm| timeline.comm(comm).ranks).filter(|&ranks| ranks != 0);
-        let name = timeline.string(func);
-        let (evidence, open) = self.evidence(id, event, wanted);
-        let (timing, duration_ns) = evidence.duration(timeline.clock().ns_per_tick());
+        let (evidence, open) = self.evidence(id, event, facts);
+        let ns_per_tick = timeline.clock().ns_per_tick();
+        let (completion, (timing, duration_ns)) = if facts.is_copy() {
+            (evidence.ce_completion(), evidence.ce_duration(ns_per_tick))
+        } else {
+            (evidence.completion(), evidence.duration(ns_per_tick))
+        };
         Operation {
             event: id,
             comm,
-            func,
-            datatype: self.callers_datatype(event).unwrap_or(datatype),
-            algo: StrId::NONE,
-            proto: StrId::NONE,
-            bytes: size_bytes(name, timeline.string(datatype), count, nranks),
-            channels: None,
-            seq: None,
-            peer: None,
-            completion: evidence.completion(),
+            func: facts.func,
+            datatype: self.callers_datatype(event).unwrap_or(facts.datatype),
+            algo: facts.algo,
+            proto: facts.proto,
+            bytes: facts.bytes(|id| timeline.string(id), nranks),
+            channels: (facts.channels != 0).then_some(facts.channels),
+            seq: facts.seq,
+            peer: facts.peer,
+            completion,
             timing,
             duration_ns,
             has_gpu_times: evidence.kernel_ns().is_some(),
@@ -442,14 +356,16 @@ impl<'t> Context<'t, '_> {
     }
 
     /// What the children say, and which of them are open.
-    fn evidence(&self, id: EventId, event: &Event, wanted: usize) -> (Evidence, Vec<EventId>) {
-        let (start, stop) = (event.start.ticks, event.stop);
-        let mut evidence = Evidence::new(start, stop, wanted);
+    fn evidence(&self, id: EventId, event: &Event, facts: &Facts) -> (Evidence, Vec<EventId>) {
+        let timeline = self.timeline;
+        let stops_early = facts.stops_early(|id| timeline.string(id));
+        let mut evidence = Evidence::new(event.start.ticks, event.stop, facts, stops_early);
         let mut open = Vec::new();
-        let is_doubted = self.timeline.is_kernel_doubted(event);
-        for &id in self.timeline.children(id) {
-            let child = self.timeline.event(id);
+        let is_doubted = timeline.is_kernel_doubted(event);
+        for &id in timeline.children(id) {
+            let child = timeline.event(id);
             match child.start.detail {
+                _ if facts.is_copy() => evidence.add_child(child.stop),
                 Detail::ProxyOp(_) if self.is_network(child) => evidence.add_child(child.stop),
                 Detail::KernelCh(_) if is_doubted => continue,
                 Detail::KernelCh(KernelCh { ptimer, .. }) => {
@@ -462,33 +378,13 @@ impl<'t> Context<'t, '_> {
                 open.push(id);
             }
         }
-        let comm = self.timeline.comm_of(event);
-        let last_kernel = comm.and_then(|comm| self.last_kernel.get(&comm));
-        // The kernels of one communicator run in order: only the last ones can be outstanding.
-        let is_last = last_kernel.is_some_and(|last| start >= last.start);
-        evidence.await_kernel(is_last);
         evidence.add_launch(self.launch_end(event).unwrap_or_default());
-        if self.stops_early(event)
-            && let Some(own) = Launched::of(&event.start)
+        if let Some(comm) = timeline.comm_of(event)
+            && let Some(order) = self.orders.get(&comm)
         {
-            let followed = last_kernel.is_some_and(|last| last.follows(own));
-            let last = comm.and_then(|comm| self.last.get(&comm));
-            let awaited = is_last && last.is_some_and(|last| last.follows(own));
-            evidence.stops_early(followed, awaited);
+            evidence.add_order(order, facts, Launched::of(&event.start));
         }
         (evidence, open)
-    }
-
-    /// Whether the stop of its kernel is not its end.
-    fn stops_early(&self, event: &Event) -> bool {
-        match event.start.detail {
-            Detail::P2p(_) => true,
-            Detail::Coll(coll) => {
-                let [func, algo] = [coll.func, coll.algo].map(|id| self.timeline.string(id));
-                !is_stop_end(func, algo, coll.symmetric)
-            }
-            _ => false,
-        }
     }
 
     /// What CUDA events tell of the launches of this operation's group.
@@ -593,6 +489,43 @@ fn launches(timeline: &Timeline<'_>) -> HashMap<(EventId, u16), Launches> {
         }
     }
     launches
+}
+
+/// What is seen of the kernels of each communicator.
+fn orders(timeline: &Timeline<'_>) -> HashMap<usize, KernelOrder> {
+    let mut orders: HashMap<usize, KernelOrder> = HashMap::new();
+    let operations = || {
+        timeline.events().filter_map(|(id, event)| {
+            let (facts, comm) = (Facts::of(&event.start.detail)?, timeline.comm_of(event)?);
+            Some((id, event, facts, comm))
+        })
+    };
+    let kernels = |id: EventId, event: &Event| {
+        let children = timeline.children(id).iter().map(|&child| timeline.event(child));
+        let count = children.filter(|child| child.kind() == EventKind::KernelCh).count();
+        if timeline.is_kernel_doubted(event) { 0 } else { count }
+    };
+    for (id, event, facts, comm) in operations() {
+        let order = orders.entry(comm).or_insert_with(|| {
+            let mut order = KernelOrder::default();
+            order.api(timeline.comm(comm).api_version);
+            timeline.rank(comm).into_iter().for_each(|rank| order.rank(rank));
+            order.believe_until(timeline.kernels_until(comm));
+            order
+        });
+        let own = Launched::of(&event.start);
+        order.operation(&facts, own);
+        if kernels(id, event) > 0 {
+            order.kernel(own, facts.is_p2p());
+        }
+    }
+    // Which of them is the latest is known only now.
+    for (id, event, facts, comm) in operations() {
+        let Some(order) = orders.get_mut(&comm) else { continue };
+        let is_over = order.later(Launched::of(&event.start)).0;
+        order.saw_channels(kernels(id, event), &facts, is_over);
+    }
+    orders
 }
 
 fn lost_kernels(timeline: &Timeline<'_>) -> bool {

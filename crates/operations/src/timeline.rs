@@ -368,10 +368,10 @@ impl<'a> Timeline<'a> {
         let since = self.comm_of(operation).and_then(|comm| self.doubts.since(comm));
         since.is_some_and(|since| operation.start.ticks >= since)
     }
-    /// Whether no kernel channel of a communicator is believed from some time on.
+    /// From these ticks on no kernel channel of a communicator is believed.
     #[must_use]
-    pub fn has_drift(&self, comm: usize) -> bool {
-        self.doubts.since(comm).is_some()
+    pub(crate) fn kernels_until(&self, comm: usize) -> Option<u64> {
+        self.doubts.since(comm)
     }
     /// Kernel channels whose times were another work's, and were dropped, or that never came
     /// because NCCL waits for another work's.

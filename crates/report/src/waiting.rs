@@ -19,14 +19,17 @@ pub fn waits_for(timeline: &Timeline<'_>, operation: &Operation) -> Vec<String> 
     let open = operation.open.iter().map(|&id| timeline.event(id));
     texts.extend(open.filter_map(|child| open_child(timeline, child)));
     if texts.is_empty() {
-        let children = timeline.children(operation.event).iter();
-        let mut kinds = children.map(|&id| timeline.event(id).kind());
-        texts.push(if kinds.any(|kind| kind == EventKind::KernelCh) {
-            "its kernel has stopped on all channels, which is not its end here: it may wait for \
-             another rank"
-                .into()
-        } else {
-            "the kernel has not started: no KernelCh on any channel".into()
+        let children = timeline.children(operation.event).iter().map(|&id| timeline.event(id));
+        let seen = children.filter(|child| child.kind() == EventKind::KernelCh).count();
+        let wanted = operation.channels.map_or(0, usize::from);
+        texts.push(match seen {
+            0 => "the kernel has not started: no KernelCh on any channel".into(),
+            _ if operation.peer.is_none() && seen < wanted => {
+                format!("its kernel has started on {seen} of {wanted} channels, and stopped there")
+            }
+            _ => "its kernel has stopped on all channels, which is not its end here: it may wait \
+                  for another rank"
+                .into(),
         });
     }
     texts

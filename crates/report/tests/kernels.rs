@@ -160,6 +160,29 @@ fn what_waits_behind_an_early_stop_shows_that_it_is_no_end() {
     assert_eq!(row(&report).count, 3);
 }
 
+/// As where something else holds the rest of the GPU: the watchdog says the same.
+#[test]
+fn a_kernel_that_has_started_on_some_channels_only_is_not_over() {
+    let mut p = process(22_809);
+    let ring = Play { algo: "RING", ..NVLS };
+    (0..2).for_each(|_| all_reduce(&mut p, ring));
+    let (coll, _) = call(&mut p, "RING", "AllReduce");
+    let kernel = Detail::KernelCh(KernelCh { channel: 0, ptimer: p.ptimer() });
+    let kernel = p.start(PROXY, coll, kernel);
+    p.now += MS;
+    p.state(PROXY, kernel, State::KERNEL_CH_STOP, p.ptimer());
+    p.stop(PROXY, kernel);
+    let open = report(&p);
+    assert_eq!((row(&open).count, row(&open).open), (3, 1));
+    let waits = &open.open_operations[0].waits_for;
+    assert_eq!(waits, &["its kernel has started on 1 of 2 channels, and stopped there"]);
+    let in_flight = |p: &Process| metrics(p).ranks.values().map(|rank| rank.in_flight).sum::<u64>();
+    assert_eq!(in_flight(&p), 1);
+    // A later kernel shows that NCCL uses fewer channels than it announces.
+    all_reduce(&mut p, ring);
+    assert_eq!((report(&p).open_operations.len(), in_flight(&p)), (0, 0));
+}
+
 /// From 2.31 on the counts differ after a Broadcast; on 2.28 they do not.
 #[test]
 fn after_a_broadcast_kernels_are_believed_where_nccl_counts_it() {

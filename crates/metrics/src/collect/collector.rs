@@ -17,7 +17,8 @@ use super::load::Load;
 use super::network::Network;
 use super::settle::{Look, Settled};
 use crate::window::{CommKey, Metrics};
-use ncclscope_operations::operation::{Launched, valid_ptimers};
+use ncclscope_operations::Launched;
+use ncclscope_operations::operation::valid_ptimers;
 use ncclscope_operations::stamps::Stamps;
 use ncclscope_trace::handle::LANES;
 use ncclscope_trace::kind::KINDS;
@@ -215,7 +216,8 @@ impl Collector {
 
     /// Lets operations settle.
     fn look(&mut self, look: Look) {
-        let of = (&self.comms, &self.network, &mut self.launches);
+        self.comms.begin_look();
+        let of = (&mut self.comms, &self.network, &mut self.launches);
         let times = self.settled.look(look, &mut self.families, of);
         self.comms.add_gaps(times, &mut self.window, look.ns_per_tick / 1e9);
     }
@@ -334,7 +336,7 @@ impl Collector {
         if !self.comms.is_kernel_told(start.comm, head.map_or(start.ticks, |head| head.ticks)) {
             return self.add_stray();
         }
-        let group = head.and_then(|head| Launched::of(&head)).map(|operation| operation.group);
+        let group = head.map(|head| Launched::of(&head).group);
         let mut stray = Vec::new();
         let begun = (ptimer, None, group.unwrap_or(start.parent));
         self.stamps.start((start.comm, channel), begun, start.handle, |part| stray.push(part));

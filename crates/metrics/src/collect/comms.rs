@@ -8,12 +8,12 @@ forgotten once nothing of it is outstanding.
 */
 
 use crate::window::{CommKey, Metrics, Name, RankKey};
-use ncclscope_operations::ends::is_stop_end;
 use ncclscope_operations::hash::Map;
 use ncclscope_operations::kernels::Drifts;
-use ncclscope_operations::operation::Launched;
+use ncclscope_operations::operation::Evidence;
 use ncclscope_operations::stats::to_f64;
-use ncclscope_trace::{Comm, Detail, Start, StrId};
+use ncclscope_operations::{Facts, KernelOrder, Launched};
+use ncclscope_trace::{Comm, Start, StrId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Communicators that are told apart at a time. A rank of a large job is in some twenty.
@@ -47,10 +47,8 @@ pub(super) struct Comms {
 struct State {
     key: CommKey,
     rank: i32,
-    /// Its latest operation whose kernel was seen.
-    last_kernel: Option<Launched>,
-    /// Its latest operation that has a kernel.
-    last: Option<Launched>,
+    /// What its kernels show.
+    order: KernelOrder,
     /// Start of its first operation, in ticks.
     first: Option<u64>,
     /// NCCL's profiler API has kernel events (v4 and later).
@@ -71,8 +69,7 @@ impl Default for State {
         State {
             key: CommKey::others(),
             rank: -1,
-            last_kernel: None,
-            last: None,
+            order: KernelOrder::default(),
             first: None,
             has_kernels: false,
             last_end: None,
@@ -115,10 +112,6 @@ fn leave(told: &mut BTreeMap<CommKey, u32>, key: &CommKey) -> bool {
         told.remove(key);
     }
     is_last
-}
-
-fn latest(last: Option<Launched>, new: Launched) -> Option<Launched> {
-    last.filter(|last| last.start >= new.start).or(Some(new))
 }
 
 /// Operations of a communicator that are not over.
@@ -175,6 +168,8 @@ impl Comms {
         }
         state.key = key;
         state.has_kernels = comm.api_version >= 4;
+        state.order.api(comm.api_version);
+        state.order.rank(comm.rank);
         if comm.rank >= 0 {
             state.rank = comm.rank;
         }
@@ -264,23 +259,48 @@ impl Comms {
         let state = self.state(comm);
         if state.rank < 0 {
             state.rank = rank;
+            state.order.rank(rank);
         }
     }
 
     /// A kernel of the operation was seen.
     pub(super) fn saw_kernel(&mut self, operation: &Start) {
-        let state = self.state(operation.comm);
-        let group = operation.parent;
-        let own = Launched::of(operation).unwrap_or(Launched { start: operation.ticks, group });
-        state.last_kernel = latest(state.last_kernel, own);
+        let is_p2p = Facts::of(&operation.detail).is_some_and(|facts| facts.is_p2p());
+        self.state(operation.comm).order.kernel(Launched::of(operation), is_p2p);
     }
 
-    /// The kernels of a communicator run in order: only those of operations from the latest on
-    /// whose kernel was seen can be outstanding.
-    pub(super) fn awaits_kernel(&self, comm: u16, start: u64) -> bool {
-        let last = self.comms.get(&comm).and_then(|state| state.last_kernel);
-        let is_told = !self.kernels_lost && self.is_kernel_told(comm, start);
-        is_told && last.is_some_and(|last| start >= last.start)
+    /// A look begins: which kernels are believed may have changed.
+    pub(super) fn begin_look(&mut self) {
+        for (&comm, state) in &mut self.comms {
+            state.order.believe_until(self.drifts.since(comm));
+        }
+    }
+
+    /// What the kernels of a communicator show; `None` where some were lost, so that a missing one
+    /// says nothing.
+    fn order(&self, comm: u16) -> Option<&KernelOrder> {
+        self.comms.get(&comm).map(|state| &state.order).filter(|_| !self.kernels_lost)
+    }
+
+    /// Tells an operation's evidence what the other kernels of its communicator show.
+    pub(super) fn add_order(&self, evidence: &mut Evidence, facts: &Facts, operation: &Start) {
+        if let Some(order) = self.order(operation.comm) {
+            evidence.add_order(order, facts, Launched::of(operation));
+        }
+    }
+
+    /// Whether an operation of which no kernel was seen waits for its own.
+    pub(super) fn awaits_kernel(&self, facts: &Facts, operation: &Start) -> bool {
+        let own = Launched::of(operation);
+        self.order(operation.comm).is_some_and(|order| order.awaits(facts, own))
+    }
+
+    /// The kernel of an operation was seen on so many channels; `is_over` if no more will come.
+    pub(super) fn saw_channels(&mut self, comm: u16, seen: usize, facts: &Facts, is_over: bool) {
+        let is_whole = !self.kernels_lost;
+        if let Some(state) = self.comms.get_mut(&comm) {
+            state.order.saw_channels(seen, facts, is_over && is_whole);
+        }
     }
 
     /// Whether the kernel of an operation that started at `start` ticks is believed.
@@ -292,38 +312,15 @@ impl Comms {
     pub(super) fn saw_operation(&mut self, start: &Start) {
         let state = self.state(start.comm);
         state.first.get_or_insert(start.ticks);
-        if let Some(own) = Launched::of(start) {
-            state.last = latest(state.last, own);
-        }
-    }
-
-    /// Of an operation, whether a later kernel of its communicator has started, and whether a later
-    /// operation waits for its own.
-    pub(super) fn later(&self, operation: &Start) -> (bool, bool) {
-        let own = Launched::of(operation);
-        let has_all = !self.kernels_lost && self.drifts.since(operation.comm).is_none();
-        let state = self.comms.get(&operation.comm).filter(|_| has_all);
-        let (Some(own), Some(state)) = (own, state) else { return (false, false) };
-        let follows = |last: Option<Launched>| last.is_some_and(|last| last.follows(own));
-        let is_last = state.last_kernel.is_some_and(|last| own.start >= last.start);
-        (follows(state.last_kernel), is_last && follows(state.last))
-    }
-
-    /// Whether the stop of an operation's kernel is not its end.
-    pub(super) fn stops_early(&self, operation: &Start) -> bool {
-        match operation.detail {
-            Detail::P2p(_) => true,
-            Detail::Coll(coll) => {
-                !is_stop_end(&self.name(coll.func), &self.name(coll.algo), coll.symmetric)
-            }
-            _ => false,
+        if let Some(facts) = Facts::of(&start.detail) {
+            state.order.operation(&facts, Launched::of(start));
         }
     }
 
     /// When the first operation started, as long as no kernel shows whether NCCL reports them.
     pub(super) fn untried_since(&self, comm: u16) -> Option<u64> {
         let state = self.comms.get(&comm).filter(|state| state.has_kernels)?;
-        if state.last_kernel.is_none() { state.first } else { None }
+        if state.order.has_kernels() { None } else { state.first }
     }
 
     /// Adds the gap before each operation (communicator, start, end in ticks) that settled.

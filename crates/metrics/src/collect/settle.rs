@@ -2,11 +2,11 @@
 /*!
 Which operations are over, and what they came to.
 
-An operation is over when its own event and all of its children stopped, by the same rules as
-offline ([`ncclscope_operations::operation`]). Children start late: ProxyOps after the operation was
-enqueued, the kernel after everything that is before it on the stream. So it settles only when it
-has been over for two looks and [`SETTLE_NS`] without a new child: [`CHILD_NS`] without any child,
-and [`KERNEL_NS`] where NCCL ought to report its kernel and has not yet, or where the kernel's stop
+An operation is over by the rule that reports and the watchdog have
+([`ncclscope_operations::ends`]). Children start late: ProxyOps after the operation was enqueued,
+the kernel after everything that is before it on the stream. So it settles only when it has been
+over for two looks and [`SETTLE_NS`] without a new child: [`CHILD_NS`] without any child, and
+[`KERNEL_NS`] where NCCL ought to report its kernel and has not yet, or where the kernel's stop
 is not its end and nothing else shows that.
 */
 
@@ -15,12 +15,13 @@ use super::family::{Families, Family, Head, PartKind};
 use super::launches::Launches;
 use super::network::{Network, Sent};
 use crate::window::{Metrics, OperationKey, Operations};
-use ncclscope_operations::bandwidth::{bus_factor, size_bytes};
+use ncclscope_operations::Facts;
+use ncclscope_operations::bandwidth::bus_factor;
 use ncclscope_operations::hash::Map;
 use ncclscope_operations::operation::{Completion, Evidence, Timing};
 use ncclscope_operations::stats::to_f64;
+use ncclscope_trace::StrId;
 use ncclscope_trace::kind::KINDS;
-use ncclscope_trace::{Detail, StrId};
 
 /// Time for which an operation must have been over, ns. A record of another lane may be read
 /// 250 ms late.
@@ -49,20 +50,6 @@ struct Class {
     network: bool,
 }
 
-/// What a start record says about its operation.
-#[derive(Clone, Copy, Debug, Default)]
-struct Facts {
-    func: StrId,
-    datatype: StrId,
-    count: u64,
-    algo: StrId,
-    proto: StrId,
-    channels: u8,
-    is_p2p: bool,
-    is_copy: bool,
-    wanted: usize,
-}
-
 /// What settled since the window began, and what is in flight.
 #[derive(Debug, Default)]
 pub(super) struct Settled {
@@ -89,21 +76,19 @@ impl Settled {
         &mut self,
         look: Look,
         families: &mut Families,
-        (comms, network, launches): (&Comms, &Network, &mut Launches),
+        (comms, network, launches): (&mut Comms, &Network, &mut Launches),
     ) -> Vec<(u16, u64, u64)> {
         let ended = comms.ended(|at| look.ns_since(at) >= UNFINISHED_NS);
         self.in_flight.clear();
         families.settle(|families, family| {
             let Some(head) = &family.head else { return false };
-            let facts = Facts::of(&head.start.detail);
+            let Some(facts) = Facts::of(&head.start.detail) else { return true };
             let (mut evidence, sent) = judge(families, family, head, (network, comms), &facts);
             evidence.add_launch(launches.of_call(head.start.parent, !look.is_last));
-            if comms.stops_early(&head.start) {
-                let (followed, awaited) = comms.later(&head.start);
-                evidence.stops_early(followed, awaited);
-            }
+            comms.saw_channels(head.start.comm, evidence.kernels(), &facts, false);
+            comms.add_order(&mut evidence, &facts, &head.start);
             let completion =
-                if facts.is_copy { evidence.ce_completion() } else { evidence.completion() };
+                if facts.is_copy() { evidence.ce_completion() } else { evidence.completion() };
             let has_ended = ended.contains(&head.start.comm);
             if completion == Completion::Open && has_ended {
                 self.unfinished[head.start.handle.kind().index()] += 1;
@@ -114,10 +99,11 @@ impl Settled {
                 family.quiet_since = None;
                 return false;
             }
-            let wait_ns = look.wait_ns(head, &evidence, comms);
+            let wait_ns = look.wait_ns(head, &facts, &evidence, comms);
             let is_over =
                 look.is_last || has_ended || look.was_over_before(family.quiet_since, wait_ns);
             if is_over {
+                comms.saw_channels(head.start.comm, evidence.kernels(), &facts, true);
                 self.add(head, &facts, (&evidence, completion), sent, (comms, look.ns_per_tick));
                 launches.forget(head.start.parent);
             } else if family.quiet_since.is_none_or(|since| since > look.now) {
@@ -131,11 +117,11 @@ impl Settled {
 
 impl Look {
     /// For how long an operation must be over.
-    fn wait_ns(&self, head: &Head, evidence: &Evidence, comms: &Comms) -> f64 {
-        let (comm, start) = (head.start.comm, head.start.ticks);
+    fn wait_ns(&self, head: &Head, facts: &Facts, evidence: &Evidence, comms: &Comms) -> f64 {
+        let comm = head.start.comm;
         let is_new = |first| self.ns_since(first) < KERNEL_NS;
         match evidence.lacks_kernels() {
-            Some(has_some) if has_some || comms.awaits_kernel(comm, start) => KERNEL_NS,
+            Some(has_some) if has_some || comms.awaits_kernel(facts, &head.start) => KERNEL_NS,
             Some(_) if comms.untried_since(comm).is_some_and(is_new) => KERNEL_NS,
             _ if evidence.is_childless() => CHILD_NS,
             // What comes next would show its end.
@@ -166,12 +152,12 @@ fn judge(
     (network, comms): (&Network, &Comms),
     facts: &Facts,
 ) -> (Evidence, Option<Sent>) {
-    let start = head.start.ticks;
-    let mut evidence = Evidence::new(start, head.stop, facts.wanted);
+    let stops_early = facts.stops_early(|id| comms.name(id));
+    let mut evidence = Evidence::new(head.start.ticks, head.stop, facts, stops_early);
     let mut sent: Option<Sent> = None;
     for part in family.parts.iter().filter_map(|&at| families.part(at)) {
         match part.kind {
-            _ if facts.is_copy => evidence.add_child(part.stop),
+            _ if facts.is_copy() => evidence.add_child(part.stop),
             // NCCL starts ProxyOps of shared memory, and never moves or stops them.
             PartKind::Proxy if part.moved || part.place.is_some_and(|p| network.is_known(p)) => {
                 evidence.add_child(part.stop);
@@ -183,42 +169,7 @@ fn judge(
             }
         }
     }
-    evidence.await_kernel(comms.awaits_kernel(head.start.comm, start));
     (evidence, sent)
-}
-
-impl Facts {
-    fn of(detail: &Detail) -> Facts {
-        match *detail {
-            Detail::Coll(c) => Facts {
-                func: c.func,
-                datatype: c.datatype,
-                count: c.count,
-                algo: c.algo,
-                proto: c.proto,
-                channels: c.channels,
-                wanted: if c.symmetric { 0 } else { c.channels.into() },
-                ..Facts::default()
-            },
-            Detail::P2p(p) => Facts {
-                func: p.func,
-                datatype: p.datatype,
-                count: p.count,
-                channels: p.channels,
-                is_p2p: true,
-                wanted: 1,
-                ..Facts::default()
-            },
-            Detail::CeColl(c) => Facts {
-                func: c.func,
-                datatype: c.datatype,
-                count: c.count,
-                is_copy: true,
-                ..Facts::default()
-            },
-            _ => Facts::default(),
-        }
-    }
 }
 
 impl Settled {
@@ -243,20 +194,19 @@ impl Settled {
             _ => head.stop.unwrap_or(head.start.ticks),
         };
         self.times.push((comm, head.start.ticks, end));
-        let (timing, ns) = if facts.is_copy {
-            (Timing::Enqueue, Some(evidence.host_ns(end, ns_per_tick)))
+        let (timing, ns) = if facts.is_copy() {
+            evidence.ce_duration(ns_per_tick)
         } else {
             evidence.duration(ns_per_tick)
         };
-        let (func, datatype) = (comms.name(facts.func), comms.name(facts.datatype));
         let ranks = comms.ranks(comm);
-        let bytes = size_bytes(&func, &datatype, facts.count, ranks).unwrap_or(0);
+        let bytes = facts.bytes(|id| comms.name(id), ranks).unwrap_or(0);
         let class = Class {
             comm: comms.place(comm),
             func: facts.func,
             algo: facts.algo,
             proto: facts.proto,
-            is_p2p: facts.is_p2p,
+            is_p2p: facts.is_p2p(),
             channels: facts.channels,
             size_class: size_class(bytes),
             timing,
@@ -270,7 +220,7 @@ impl Settled {
         if timing.is_whole() && seconds > 0.0 {
             let rate = to_f64(bytes) / seconds;
             sums.algo_bandwidth.add(rate);
-            if let Some(factor) = bus_factor(&func, ranks) {
+            if let Some(factor) = bus_factor(&comms.name(facts.func), ranks) {
                 sums.bus_bandwidth.add(rate * factor);
             }
         }

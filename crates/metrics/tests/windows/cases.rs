@@ -123,7 +123,7 @@ fn start(ticks: u64, handle: Handle, parent: Handle, detail: Detail) -> Record {
 /// A Coll of one channel, with its handle.
 fn coll(ticks: u64, number: u64) -> (Handle, Record) {
     let handle = Handle::value(7, EventKind::Coll, 0, number);
-    let coll = Coll { channels: 1, ..Coll::default() };
+    let coll = Coll { channels: 1, count: 1, ..Coll::default() };
     (handle, start(ticks, handle, Handle::NULL, Detail::Coll(coll)))
 }
 

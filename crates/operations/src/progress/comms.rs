@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Communicators of a process: what was counted on each, and what its operations tell as a rule.
 
-use super::ops::Facts;
 use super::usual::Usual;
+use crate::facts::{Facts, Launched};
 use crate::hash::Map;
 use crate::kernels::Drifts;
-use ncclscope_trace::{Handle, StrId};
+use crate::order::KernelOrder;
+use ncclscope_trace::StrId;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Operations that are over and kept, a communicator.
@@ -36,33 +37,6 @@ impl Sort {
     }
 }
 
-/// Whether kernels work on all channels that NCCL announces.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Channels {
-    /// NCCL tells how many there are.
-    pub(super) is_told: bool,
-    /// Kernels were seen that did, of several channels, and that did not.
-    were_all: bool,
-    were_fewer: bool,
-}
-
-impl Channels {
-    /// A kernel was seen on so many channels.
-    pub(super) fn saw(&mut self, count: u32, wanted: u32) {
-        self.were_all |= wanted > 1 && count >= wanted;
-    }
-
-    /// A kernel that is over was seen on so many channels.
-    pub(super) fn saw_end(&mut self, count: u32, wanted: u32) {
-        self.were_fewer |= count < wanted;
-    }
-
-    /// Whether a kernel that was seen on fewer has not started on the others.
-    pub(super) const fn are_all(self) -> bool {
-        self.is_told && self.were_all && !self.were_fewer
-    }
-}
-
 /// What is known of a communicator.
 #[derive(Debug, Default)]
 pub(super) struct CommState {
@@ -70,7 +44,7 @@ pub(super) struct CommState {
     pub(super) rank: Option<i32>,
     /// 0 unknown.
     pub(super) hash: u64,
-    pub(super) channels: Channels,
+    pub(super) order: KernelOrder,
     pub(super) ended: bool,
     /// Lane of the thread that started its latest ProxyOp.
     pub(super) proxy_lane: Option<usize>,
@@ -81,16 +55,6 @@ pub(super) struct CommState {
     pub(super) p2ps: u64,
     /// Number of the latest collective whose kernel started.
     pub(super) started: u64,
-    /// Start and group of the latest operation whose kernel was seen.
-    pub(super) kernel: Option<(u64, Handle)>,
-    /// From then on, in ticks, kernels say nothing: NCCL takes them for other ones.
-    pub(super) kernels_until: Option<u64>,
-    /// What started before, in ticks, is told of no further child: [`super::Tracker::settled`].
-    settled: u64,
-    /// Start and group of the latest operation that has a kernel.
-    last: Option<(u64, Handle)>,
-    /// Kernels were seen of collectives, and of sends or receives.
-    tells: [bool; 2],
     /// CUDA events told of a launch.
     pub(super) is_timed: bool,
     /// Start of the latest collective that used the network.
@@ -178,47 +142,9 @@ impl CommState {
         self.links.contains_key(&link)
     }
 
-    /// An operation started.
-    pub(super) fn saw_operation(&mut self, facts: &Facts, start: u64, group: Handle) {
-        let is_told = self.tells[usize::from(facts.is_p2p())];
-        let is_told = is_told && self.is_kernel_told(start);
-        if is_told && self.has_kernel(facts) && self.last.is_none_or(|(last, _)| start >= last) {
-            self.last = Some((start, group));
-        }
-    }
-
-    /// Of an operation, whether a later kernel has started, and whether a later operation waits
-    /// for its own: kernels of a communicator run in order, and those of a group are one.
-    pub(super) fn later(&self, start: u64, group: Handle) -> (bool, bool) {
-        let is_later =
-            |(of, in_group): (u64, Handle)| of > start && (group.is_null() || group != in_group);
-        let followed = self.kernel.is_some_and(is_later);
-        let may_come = self.last.filter(|&(of, _)| !self.is_settled(of));
-        (followed, !followed && may_come.is_some_and(is_later))
-    }
-
-    /// Whether no child is told any more of an operation that started at `start`.
-    pub(super) const fn is_settled(&self, start: u64) -> bool {
-        start < self.settled
-    }
-
-    /// Whether the kernel of an operation that started at `start` is believed.
-    pub(super) fn is_kernel_told(&self, start: u64) -> bool {
-        self.kernels_until.is_none_or(|until| start < until)
-    }
-
-    /// False for what moves nothing to another rank, which may have none.
-    fn has_kernel(&self, facts: &Facts) -> bool {
-        let is_own = facts.peer.is_some() && facts.peer == self.rank;
-        facts.wanted != 0 && facts.count != 0 && !is_own
-    }
-
-    /// A kernel of the operation was seen.
-    pub(super) fn saw_kernel(&mut self, start: u64, group: Handle, number: Option<u64>) {
-        self.tells[usize::from(number.is_none())] = true;
-        if self.kernel.is_none_or(|(latest, _)| start >= latest) {
-            self.kernel = Some((start, group));
-        }
+    /// A kernel of the operation was seen; `number` is a collective's.
+    pub(super) fn saw_kernel(&mut self, own: Launched, number: Option<u64>) {
+        self.order.kernel(own, number.is_none());
         self.started = self.started.max(number.unwrap_or(0));
     }
 
@@ -230,23 +156,11 @@ impl CommState {
         }
     }
 
-    /// Kernels of a communicator run in order, and those of a group are one: whether the kernel of
-    /// an operation that shows none can be outstanding.
-    pub(super) fn awaits_kernel(&self, facts: &Facts, start: u64, group: Handle) -> bool {
-        let is_told = self.tells[usize::from(facts.is_p2p())];
-        let may_come = |(latest, of)| start >= latest && (group.is_null() || group != of);
-        self.has_kernel(facts)
-            && is_told
-            && self.is_kernel_told(start)
-            && !self.is_settled(start)
-            && self.kernel.is_some_and(may_come)
-    }
-
     /// Whether the network part of a collective that shows none can be outstanding.
     pub(super) fn awaits_network(&self, start: u64, sort: Option<Sort>) -> bool {
         let is_known = sort.is_some_and(|sort| self.sorts.contains(&sort));
         let is_next = self.networked.is_some_and(|latest| start > latest);
-        is_known && is_next && !self.is_settled(start)
+        is_known && is_next && !self.order.is_settled(start)
     }
 
     /// An operation is over; `is_usual` if what it took says something of others.
@@ -300,9 +214,9 @@ impl CommState {
             kernel_lane: self.kernel_lane,
             oldest: self.look.oldest.map(|(start, ..)| start),
             since: self.look.oldest.map(|(_, _, changed)| changed.max(self.last_end)),
-            has_kernels: self.kernel.is_some(),
+            has_kernels: self.order.has_kernels(),
             is_networked: self.networked.is_some(),
-            has_ends: self.kernel.is_some() || !self.links.is_empty() || self.is_timed,
+            has_ends: self.order.has_kernels() || !self.links.is_empty() || self.is_timed,
             ended: self.ended,
         }
     }
@@ -354,8 +268,8 @@ impl Comms {
         self.last.clear();
         for (&comm, state) in &mut self.states {
             state.look = Look::default();
-            state.kernels_until = drifts.since(comm);
-            state.settled = self.settled;
+            state.order.believe_until(drifts.since(comm));
+            state.order.settle(self.settled);
             if are_whole && state.hash != 0 && !state.ended {
                 let CommState { rank, colls, .. } = *state;
                 let is_networked = state.networked.is_some();

@@ -3,9 +3,8 @@
 What is in flight in one process, kept up to date record by record.
 
 [`Tracker`] takes the words of each lane as the drain thread reads them, and [`Tracker::look`] says,
-now and then, which operations are over. An operation is over when its own event and all of its
-children stopped, by the rules of [`crate::operation`], and not before CUDA events tell the end of
-its kernel where they are on ([`Fate`]); what none of these can see (nothing but the enqueuing is
+now and then, which operations are over: by [`crate::ends`], and not before CUDA events tell the end
+of its kernel where they are on ([`Fate`]). What none of these can see (nothing but the enqueuing is
 told of it) counts as over, so that it is not taken for stuck.
 
 A step costs an array access, everything else at most two hash lookups. Memory is bounded: of more
@@ -26,9 +25,10 @@ mod usual;
 #[cfg(test)]
 mod tests;
 
+pub use crate::facts::Facts;
 pub use calls::{Call, Launch};
 pub use comms::{CommView, Past};
-pub use ops::{Facts, OpView};
+pub use ops::OpView;
 pub use proxies::ProxyView;
 
 use calls::Calls;
@@ -38,10 +38,6 @@ use ncclscope_trace::record::{KernelCh, START, STATE, STEP, STEP_LONG, STOP, Sta
 use ncclscope_trace::{Comm, Detail, EventKind, Handle, Record, State, StrId};
 use ops::Ops;
 use proxies::Proxies;
-
-/// The API version from which on a collective tells the channels that it works on, and not the most
-/// that it may.
-const CHANNELS_SINCE: u32 = 4;
 
 /// What the GPU has done of a kernel launch, where CUDA events tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,7 +109,8 @@ impl Tracker {
         let state = self.comms.get(comm.index);
         state.rank = Some(comm.rank).filter(|&rank| rank >= 0);
         state.hash = comm.hash;
-        state.channels.is_told = comm.api_version >= CHANNELS_SINCE;
+        state.order.api(comm.api_version);
+        state.order.rank(comm.rank);
         self.names.drifts.comm(comm);
     }
 
@@ -196,7 +193,8 @@ impl Tracker {
             }
             Detail::CollApi(call) => {
                 self.names.drifts.call(start, &call);
-                self.comms.get(start.comm).kernels_until = self.names.drifts.since(start.comm);
+                let until = self.names.drifts.since(start.comm);
+                self.comms.get(start.comm).order.believe_until(until);
                 self.calls.start(lane, start);
             }
             _ => self.calls.start(lane, start),

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the names of functions and algorithms say, for records have only their numbers.
 
-use super::ops::Facts;
-use crate::ends::is_stop_end;
+use crate::facts::Facts;
 use crate::hash::Map;
 use crate::kernels::Drifts;
 use ncclscope_trace::StrId;
@@ -23,9 +22,6 @@ impl Names {
 
     /// Whether the stop of an operation's kernel is not its end.
     pub(super) fn stops_early(&self, facts: &Facts) -> bool {
-        let text = |id: StrId| self.texts.get(&id).map_or("", String::as_str);
-        // A symmetric kernel has no number of channels.
-        let is_symmetric = facts.wanted == 0;
-        facts.is_p2p() || !is_stop_end(text(facts.func), text(facts.algo), is_symmetric)
+        facts.stops_early(|id| self.texts.get(&id).map_or("", String::as_str))
     }
 }

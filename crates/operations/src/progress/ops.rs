@@ -5,9 +5,10 @@ use super::comms::{CommState, Comms, Past, Sort};
 use super::names::Names;
 use super::proxies::Proxy;
 use super::{Fate, Launch, ProxyView};
-use crate::ends::{Early, Over};
+use crate::ends::{Over, Signs};
+use crate::facts::{Facts, Launched};
 use crate::hash::Map;
-use ncclscope_trace::{Detail, EventKind, Handle, Start, StrId};
+use ncclscope_trace::{EventKind, Handle, Start};
 use std::collections::hash_map::Entry;
 
 /// Operations in flight, and kernel channels, at most: then the oldest are kept.
@@ -22,38 +23,6 @@ const MAY_MOVE_HALVES: u64 = 4;
 const LACKS_HALVES: u64 = 2;
 /// Seconds after which children whose operation never came are given up.
 const PATIENCE_S: u64 = 10;
-
-/// What an operation is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Facts {
-    /// `Coll`, `P2p` or `CeColl`.
-    pub kind: EventKind,
-    /// NCCL function name.
-    pub func: StrId,
-    /// NCCL datatype name.
-    pub datatype: StrId,
-    /// Elements of that.
-    pub count: u64,
-    /// Algorithm; none for P2p and CeColl.
-    pub algo: StrId,
-    /// Protocol; none for P2p and CeColl.
-    pub proto: StrId,
-    /// Root rank (collectives).
-    pub root: i32,
-    /// The other rank (P2p).
-    pub peer: Option<i32>,
-    /// NCCL's own number of it, of its function.
-    pub seq: Option<u64>,
-    /// Channels that its kernel works on at least; 0 unknown.
-    pub wanted: u8,
-    /// Threads of a block of its kernel; 0 unknown.
-    pub threads: u32,
-    /// Variant of its kernel, where NCCL names one (API v7).
-    pub variant: StrId,
-}
-
-/// Threads of a warp.
-const WARP: u32 = 32;
 
 /// An operation in flight, at the last look.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,7 +75,7 @@ struct Op {
     enqueued: bool,
     started: u64,
     stopped: u64,
-    kernels: u32,
+    kernels: usize,
     open_kernels: u32,
     open_parts: u32,
     open_proxies: u32,
@@ -132,9 +101,15 @@ struct Head {
     comm: u16,
     number: u64,
     facts: Facts,
-    start: u64,
-    group: Handle,
+    own: Launched,
     launch: Option<Launch>,
+}
+
+impl Head {
+    /// Its number among the collectives.
+    fn coll(&self) -> Option<u64> {
+        (!self.facts.is_p2p()).then_some(self.number)
+    }
 }
 
 /// All of them.
@@ -143,52 +118,6 @@ pub(super) struct Ops {
     ops: Map<Handle, Op>,
     /// Kernel channels and copy parts in flight, with their operation and channel.
     children: Map<Handle, (Handle, u8)>,
-}
-
-impl Facts {
-    fn of(detail: &Detail) -> Option<(Facts, Handle)> {
-        let none = Facts {
-            kind: EventKind::Coll,
-            func: StrId::NONE,
-            datatype: StrId::NONE,
-            count: 0,
-            algo: StrId::NONE,
-            proto: StrId::NONE,
-            root: 0,
-            peer: None,
-            seq: None,
-            wanted: 0,
-            threads: 0,
-            variant: StrId::NONE,
-        };
-        Some(match *detail {
-            Detail::Coll(c) => {
-                let wanted = if c.symmetric { 0 } else { c.channels };
-                let (func, datatype, count) = (c.func, c.datatype, c.count);
-                let (algo, proto, root, seq) = (c.algo, c.proto, c.root, Some(c.seq));
-                let (threads, variant) = (u32::from(c.warps) * WARP, c.variant);
-                let facts = Facts { func, datatype, count, algo, proto, root, seq, ..none };
-                (Facts { wanted, threads, variant, ..facts }, c.group)
-            }
-            Detail::P2p(p) => {
-                let (func, datatype, count, peer) = (p.func, p.datatype, p.count, Some(p.peer));
-                let kind = EventKind::P2p;
-                (Facts { kind, func, datatype, count, peer, wanted: 1, ..none }, p.group)
-            }
-            Detail::CeColl(c) => {
-                let (func, datatype, count, root) = (c.func, c.datatype, c.count, c.root);
-                let (kind, seq) = (EventKind::CeColl, Some(c.seq));
-                (Facts { kind, func, datatype, count, root, seq, ..none }, Handle::NULL)
-            }
-            _ => return None,
-        })
-    }
-
-    /// A send or receive.
-    #[must_use]
-    pub const fn is_p2p(&self) -> bool {
-        self.peer.is_some()
-    }
 }
 
 impl Ops {
@@ -214,31 +143,30 @@ impl Ops {
     /// Forgets what started until these ticks.
     pub(super) fn forget(&mut self, until: u64) {
         // What comes before its operation says no more than that this began earlier still.
-        let start = |op: &Op| op.head.as_ref().map_or(op.changed, |head| head.start);
+        let start = |op: &Op| op.head.as_ref().map_or(op.changed, |head| head.own.start);
         self.ops.retain(|_, op| start(op) > until);
         self.children.retain(|_, (parent, _)| self.ops.contains_key(parent));
     }
 
     /// An operation starts. Where there is no room for it, it is only counted.
     pub(super) fn head(&mut self, comms: &mut Comms, start: &Start, launch: Option<Launch>) {
-        let Some((facts, group)) = Facts::of(&start.detail) else { return };
-        // Up to API v4 the group is the parent.
-        let group = if group.is_null() { start.parent } else { group };
+        let Some(facts) = Facts::of(&start.detail) else { return };
+        let own = Launched::of(start);
         let comm = comms.get(start.comm);
         let count = if facts.is_p2p() { &mut comm.p2ps } else { &mut comm.colls };
         *count += 1;
         let number = *count;
-        comm.saw_operation(&facts, start.ticks, group);
+        comm.order.operation(&facts, own);
         if self.is_full() && !self.ops.contains_key(&start.handle) {
             return;
         }
         let op = self.ops.entry(start.handle).or_default();
         op.changed = op.changed.max(start.ticks);
+        let head = Head { comm: start.comm, number, facts, own, launch };
         if op.kernels > 0 {
-            comm.saw_kernel(start.ticks, group, (!facts.is_p2p()).then_some(number));
+            comm.saw_kernel(own, head.coll());
         }
-        let (comm, start) = (start.comm, start.ticks);
-        op.head = Some(Head { comm, number, facts, start, group, launch });
+        op.head = Some(head);
     }
 
     /// An operation was handed over: its own event stopped.
@@ -254,7 +182,8 @@ impl Ops {
             return;
         }
         let head = self.ops.get(&start.parent).and_then(|op| op.head.as_ref());
-        if !comms.get(start.comm).is_kernel_told(head.map_or(start.ticks, |head| head.start)) {
+        let begun = head.map_or(start.ticks, |head| head.own.start);
+        if !comms.get(start.comm).order.is_believed(begun) {
             return;
         }
         let is_followed = self.children.len() < MAX_CHILDREN;
@@ -273,8 +202,7 @@ impl Ops {
         }
         op.changed = op.changed.max(start.ticks);
         if let Some(head) = &op.head {
-            let number = (!head.facts.is_p2p()).then_some(head.number);
-            comms.get(head.comm).saw_kernel(head.start, head.group, number);
+            comms.get(head.comm).saw_kernel(head.own, head.coll());
         }
     }
 
@@ -337,8 +265,7 @@ impl Ops {
         op.lacks_kernels |= kind == EventKind::KernelCh;
         op.lacks_proxies |= kind == EventKind::ProxyOp;
         if let Some(head) = op.head.as_ref().filter(|_| op.lacks_kernels) {
-            let number = (!head.facts.is_p2p()).then_some(head.number);
-            comms.get(head.comm).saw_kernel(head.start, head.group, number);
+            comms.get(head.comm).saw_kernel(head.own, head.coll());
         }
     }
 
@@ -380,7 +307,7 @@ impl Ops {
             let stops_early = names.stops_early(&head.facts);
             op.is_open = op.is_in_flight((head, stops_early), comm, (quiet, hz));
             if op.is_open {
-                comm.add_open(head.number, head.facts.is_p2p(), head.start, op.changed);
+                comm.add_open(head.number, head.facts.is_p2p(), head.own.start, op.changed);
             } else if op.shows_its_end() {
                 comm.saw_end(op.changed);
             }
@@ -391,10 +318,10 @@ impl Ops {
             let settles = !op.is_open && is_quiet;
             if settles {
                 if op.kernels > 0 && !op.lacks_kernels {
-                    comm.channels.saw_end(op.kernels, head.facts.wanted.into());
+                    comm.order.saw_channels(op.kernels, &head.facts, true);
                 }
-                let Head { comm, number, facts, start, .. } = *head;
-                over.push((comm, Past { number, facts, start, end: op.changed }));
+                let Head { comm, number, facts, own, .. } = *head;
+                over.push((comm, Past { number, facts, start: own.start, end: op.changed }));
             }
             !settles && !comm.ended
         });
@@ -410,9 +337,9 @@ impl Ops {
             let Some(head) = &op.head else { continue };
             let comm = comms.get(head.comm);
             if let Some(sort) = Sort::of(&head.facts).filter(|_| op.network) {
-                comm.saw_network(head.start, sort);
+                comm.saw_network(head.own.start, sort);
             }
-            comm.channels.saw(op.kernels, head.facts.wanted.into());
+            comm.order.saw_channels(op.kernels, &head.facts, false);
         }
     }
 
@@ -428,7 +355,7 @@ impl Ops {
                     comm: head.comm,
                     number: head.number,
                     facts: head.facts,
-                    start: head.start,
+                    start: head.own.start,
                     enqueued: op.enqueued,
                     since: op.changed.max(comm.last_end),
                     started: op.started,
@@ -439,7 +366,9 @@ impl Ops {
                     stops_early: names.stops_early(&head.facts),
                     absent: op.absent,
                     launch: head.launch,
-                    is_lossy: op.lacks_kernels || op.lacks_proxies || comm.is_settled(head.start),
+                    is_lossy: op.lacks_kernels
+                        || op.lacks_proxies
+                        || comm.order.is_settled(head.own.start),
                     is_first: comm.over == 0,
                     usual: comm.usual(&head.facts),
                     proxies: Vec::new(),
@@ -452,64 +381,58 @@ impl Ops {
 }
 
 impl Op {
-    /// Whether it is in flight: the rules of the module page.
+    /// Whether it is in flight: the rule of [`crate::ends`].
     fn is_in_flight(
         &self,
         (head, stops_early): (&Head, bool),
         comm: &CommState,
         (quiet, hz): (u64, u64),
     ) -> bool {
-        let children = self.open_kernels + self.open_parts + self.moving;
-        if !self.enqueued || self.runs || children > 0 {
-            return true;
-        }
-        if self.kernels == 0 && !self.network {
-            return self.awaits_kernel(head, comm) || self.awaits_network(head, comm);
-        }
-        // The last channels are told of later; but not all that NCCL announces are always used.
-        let is_late = quiet < hz / 2 * LACKS_HALVES && self.lacks_channels(head, comm);
-        if is_late || self.awaits_channels(head, comm) {
-            return true;
-        }
-        self.kernels > 0 && stops_early && self.after_stops(head, comm) == Over::No
+        let (followed, awaited) = comm.order.later(head.own);
+        let awaits = if self.kernels == 0 && !self.network {
+            self.awaits_kernel(head, comm) || self.awaits_network(head, comm)
+        } else {
+            // The last channels are told of later; but not all that NCCL announces are always used.
+            let is_late = quiet < hz / 2 * LACKS_HALVES && self.lacks_channels(head, comm);
+            is_late || self.awaits_channels(head, comm)
+        };
+        let signs = Signs {
+            enqueued: self.enqueued,
+            open: (self.open_kernels + self.open_parts + self.moving) as usize,
+            kernels: self.kernels,
+            network: self.network,
+            awaits,
+            runs: self.runs,
+            event: if self.ended { Some(true) } else { self.runs.then_some(false) },
+            stops_early,
+            followed,
+            awaited,
+            absent: self.absent.is_some(),
+        };
+        signs.over() == Over::No
     }
 
-    /// Whether it is over though its kernel's stop is not its end.
-    fn after_stops(&self, head: &Head, comm: &CommState) -> Over {
-        let (followed, awaited) = comm.later(head.start, head.group);
-        let event = if self.ended { Some(true) } else { self.runs.then_some(false) };
-        match (Early { network: self.network, event, followed, awaited }).over() {
-            Over::Unknown if self.absent.is_some() => Over::No,
-            over => over,
-        }
-    }
-}
-
-impl Op {
     /// Whether more is known of it than that it was enqueued.
     const fn shows_its_end(&self) -> bool {
         self.kernels > 0 || self.network || self.ended
     }
 
     fn awaits_kernel(&self, head: &Head, comm: &CommState) -> bool {
-        !self.lacks_kernels && comm.awaits_kernel(&head.facts, head.start, head.group)
+        !self.lacks_kernels && comm.order.awaits(&head.facts, head.own)
     }
 
-    /// Whether its kernel was seen on some channels only, and no later one at all.
     fn lacks_channels(&self, head: &Head, comm: &CommState) -> bool {
-        let is_latest = comm.kernel.is_some_and(|(latest, _)| latest <= head.start);
-        let lacks = self.kernels > 0 && self.kernels < u32::from(head.facts.wanted);
-        lacks && is_latest && !self.lacks_kernels
+        !self.lacks_kernels && comm.order.lacks_channels(self.kernels, &head.facts, head.own)
     }
 
     fn awaits_channels(&self, head: &Head, comm: &CommState) -> bool {
-        let is_believed = comm.channels.are_all() && comm.is_kernel_told(head.start);
-        is_believed && !self.ended && self.lacks_channels(head, comm)
+        let may_come = !self.lacks_kernels && !self.ended;
+        may_come && comm.order.awaits_channels(self.kernels, &head.facts, head.own)
     }
 
     fn awaits_network(&self, head: &Head, comm: &CommState) -> bool {
         let sort = Sort::of(&head.facts);
-        !self.network && !self.lacks_proxies && comm.awaits_network(head.start, sort)
+        !self.network && !self.lacks_proxies && comm.awaits_network(head.own.start, sort)
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How long operations of a communicator stand still as a rule, by function and size.
 
-use super::ops::Facts;
+use crate::facts::Facts;
 use crate::histogram::Histogram;
 use crate::stats::{to_f64, to_u64};
 use ncclscope_trace::StrId;

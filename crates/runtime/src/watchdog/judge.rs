@@ -365,20 +365,8 @@ mod tests {
 
     /// An operation inside a node, launched on a stream and enqueued: no network.
     fn op(number: u64, stream: u64) -> OpView {
-        let facts = Facts {
-            kind: EventKind::Coll,
-            func: StrId(1),
-            datatype: StrId::NONE,
-            count: 9,
-            algo: StrId::NONE,
-            proto: StrId::NONE,
-            root: 0,
-            peer: None,
-            seq: None,
-            wanted: 2,
-            threads: 512,
-            variant: StrId::NONE,
-        };
+        let none = Facts::unknown(EventKind::Coll);
+        let facts = Facts { func: StrId(1), count: 9, wanted: 2, threads: 512, ..none };
         let launch = Launch { handle: launch(number), comm: 0, stream, start: 5, stop: Some(6) };
         OpView {
             handle: Handle::value(1, EventKind::Coll, 0, number),
