@@ -4,11 +4,12 @@
 
 use crate::desync::Desync;
 use crate::hang::{Circle, Findings, Wait};
-use crate::job::{Call, Communicator, Entered, Job, Kind, Life, Vector};
+use crate::job::{Call, Communicator, Job, Kind, Life, Vector};
 use crate::triage::{self, Cause};
 use crate::verdict::{Confidence, Evidence, Op, Verdict};
 use crate::words;
 use ncclscope_findings::FindingClass;
+use ncclscope_findings::rank::{Pending, Thread};
 use ncclscope_operations::stats::to_f64;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -77,7 +78,7 @@ impl<'a> Classifier<'a> {
     /// Keeps the processes whose proxy thread is stalled.
     fn note_stalled(&mut self) {
         // Of all members together: most of them wait.
-        let mut awaited: HashMap<u32, BTreeSet<u32>> = HashMap::new();
+        let mut awaited: HashMap<u32, BTreeSet<i32>> = HashMap::new();
         for wait in &self.findings.waits {
             let comm = self.comm(wait.comm);
             let awaited = awaited.entry(wait.comm).or_insert_with(|| triage::awaited(comm));
@@ -281,9 +282,10 @@ impl<'a> Classifier<'a> {
                 if let Some(idle) = one.idle_ns {
                     add(format!("{who} last called NCCL {} ago", words::duration(idle)));
                 }
-                for thread in one.threads.iter().filter(|thread| thread.is_api) {
-                    let place = thread.place.as_deref().unwrap_or("user code");
-                    let (tid, state) = (thread.tid, thread.state);
+                let api = one.threads.iter().filter(|thread| thread.is_api);
+                for Thread { tid, state, place, .. } in api.map(|thread| &thread.thread) {
+                    let place = if place.is_empty() { "user code" } else { place };
+                    let state = if *state == 0 { '?' } else { char::from(*state) };
                     add(format!("{who}: thread {tid} is in state {state}, in {place}"));
                 }
             }
@@ -298,11 +300,8 @@ impl<'a> Classifier<'a> {
     /// Where the call is that did not come back.
     fn entered(&self, process: u32) -> String {
         let who = words::rank(self.job, process);
-        let place = match self.job.processes[process as usize].entered {
-            Some(Entered::OpenGroup) => "a group is open, ncclGroupEnd was not called",
-            Some(Entered::Launch) => "it is blocked in the launch of a kernel",
-            _ => "it is inside NCCL, before a launch (set-up of connections?)",
-        };
+        let entered = self.job.processes[process as usize].entered;
+        let place = entered.unwrap_or(Pending::Inside).text();
         let called = self.called.get(&process).map_or_else(String::new, |&(index, member)| {
             let comm = self.comm(index);
             let counts = words::counts(&comm.vectors[member as usize]);

@@ -23,14 +23,18 @@ impl Default for Options {
     }
 }
 
+impl Options {
+    /// The age from which on an operation of this job counts as stuck, ns.
+    pub(crate) fn hang_ns(&self, job: &Job) -> u64 {
+        let asked = u64::try_from(self.hang.as_nanos()).unwrap_or(u64::MAX);
+        job.min_age_ns.map_or(asked, |least| least.min(asked))
+    }
+}
+
 /// Says why the job hangs; no verdict if it does not.
 #[must_use]
 pub fn diagnose(job: &Job, options: &Options) -> Diagnosis {
-    let mut given = Given {
-        hang_ns: u64::try_from(options.hang.as_nanos()).unwrap_or(u64::MAX),
-        ..Given::default()
-    };
-    given.hang_ns = job.min_age_ns.map_or(given.hang_ns, |least| least.min(given.hang_ns));
+    let mut given = Given { hang_ns: options.hang_ns(job), ..Given::default() };
     let desyncs = desync::find(job, given.hang_ns);
     for desync in &desyncs {
         let comm = &job.comms[desync.comm as usize];

@@ -206,7 +206,7 @@ impl<'a> Search<'a> {
             && (2 * rest().count() + usize::from(!comm.silent.is_empty()) > comm.vectors.len()
                 || flights().any(|flight| {
                     is_one_way(&flight.call.func)
-                        || flight.links.iter().any(|l| l.reached.is_some())
+                        || flight.transfers.iter().any(|l| l.reached.is_some())
                 }))
     }
 

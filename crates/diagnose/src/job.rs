@@ -5,6 +5,7 @@ The state of a job at one moment: how far each process has come in each communic
 Whatever an input does not tell is absent here, never zero. This page knows no input and no rule.
 */
 
+use ncclscope_findings::rank::{Pending, Thread, Transfer};
 use std::collections::BTreeMap;
 
 /// A job.
@@ -53,7 +54,7 @@ pub struct Process {
     /// Counters of it moved within the age limit: it is slow at most.
     pub is_moving: bool,
     /// The application's call that has not come back.
-    pub entered: Option<Entered>,
+    pub entered: Option<Pending>,
     /// Since when the application has not called NCCL, ns.
     pub idle_ns: Option<u64>,
     /// Its threads, if something looked stuck.
@@ -62,23 +63,15 @@ pub struct Process {
     pub reports: Vec<String>,
 }
 
-/// A thread as the system saw it.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// A thread of a process, and what it does there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ThreadState {
-    /// Thread id.
-    pub tid: u32,
-    /// `R`, `S`, `D`…
-    pub state: char,
-    /// Where it waits in the kernel.
-    pub place: Option<String>,
+    /// How the system saw it.
+    pub thread: Thread,
     /// It progresses network transfers.
     pub is_proxy: bool,
     /// It makes the application's calls.
     pub is_api: bool,
-    /// Share of the time in which it had the processor; `None` if seen once only.
-    pub cpu: Option<f64>,
-    /// Share of the time in which it was ready and did not run.
-    pub starved: Option<f64>,
 }
 
 /// What the numbers of a communicator's operations mean.
@@ -170,18 +163,7 @@ pub struct Flight {
     /// Channels of its kernel: (all, started, stopped), where kernels are seen.
     pub kernel: Option<(u32, u32, u32)>,
     /// Its network transfers.
-    pub links: Vec<Link>,
-}
-
-/// Where a call of the application is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Entered {
-    /// A group was opened and not closed (`ncclGroupEnd` was not called).
-    OpenGroup,
-    /// In the launch of the kernel.
-    Launch,
-    /// Somewhere else in NCCL.
-    Inside,
+    pub transfers: Vec<Transfer>,
 }
 
 /// What was called.
@@ -197,54 +179,6 @@ pub struct Call {
     pub root: Option<i32>,
     /// The size as the input gives it, for people.
     pub size: String,
-}
-
-/// One network transfer (ProxyOp) in flight.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Link {
-    /// A send; else a receive.
-    pub is_send: bool,
-    /// Channel.
-    pub channel: u8,
-    /// Rank in the communicator of the other side.
-    pub peer: u32,
-    /// Steps in all.
-    pub steps: u32,
-    /// Steps that were posted.
-    pub posted: u32,
-    /// Send: given by the GPU. Receive: arrived.
-    pub ready: u32,
-    /// Send: given to the network. Receive: flushed.
-    pub transmitted: u32,
-    /// Steps that are over.
-    pub done: u32,
-    /// States that the oldest step in flight reached, 0 to 3; `None` with none in flight.
-    pub reached: Option<u8>,
-    /// How long nothing of it has changed, ns.
-    pub still_ns: u64,
-    /// The proxy thread has looked at it.
-    pub in_progress: bool,
-    /// It belongs to another process (PXN).
-    pub is_foreign: bool,
-}
-
-impl Default for Link {
-    fn default() -> Link {
-        Link {
-            is_send: false,
-            channel: 0,
-            peer: 0,
-            steps: 0,
-            posted: 0,
-            ready: 0,
-            transmitted: 0,
-            done: 0,
-            reached: None,
-            still_ns: 0,
-            in_progress: true,
-            is_foreign: false,
-        }
-    }
 }
 
 impl Job {

@@ -12,6 +12,7 @@ not decide what a rank records, and prints nothing.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::todo))]
 
+mod alone;
 mod classify;
 mod desync;
 mod engine;
@@ -20,11 +21,13 @@ mod graph;
 mod hang;
 pub mod input;
 pub mod job;
+mod state;
 pub mod text;
 mod triage;
 pub mod verdict;
 mod words;
 
+pub use alone::alone;
 pub use engine::{Options, diagnose};
 pub use job::Job;
 pub use verdict::{Confidence, Diagnosis, Verdict};

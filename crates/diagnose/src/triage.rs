@@ -8,10 +8,12 @@ receive for its sender, a send that finds no buffer for its receiver; and that i
 whose transfers wait for nobody.
 */
 
-use crate::job::{Communicator, Flight, Job, Link, ThreadState, Vector};
+use crate::job::{Communicator, Job, Vector};
+use crate::state;
 use crate::verdict::{Confidence, Evidence};
 use crate::words;
-use ncclscope_findings::FindingClass;
+use ncclscope_findings::rank::{Kernel, Transfer};
+use ncclscope_findings::{FindingClass, Local, rules};
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,18 +30,21 @@ pub(crate) struct Cause {
     pub(crate) alternatives: Vec<String>,
 }
 
-/// A proxy thread that has not looked at a transfer for so long is stalled, ns.
-const STALLED_NS: u64 = 1_000_000_000;
-
 /// What a rank's transfers say.
 #[derive(Clone, Debug, PartialEq)]
 enum Next {
     /// Here it ends.
-    Root(FindingClass, Link),
+    Root(FindingClass, Transfer),
     /// It waits for these members, each with the transfer that says so.
-    Go(Vec<(usize, Link)>),
+    Go(Vec<(usize, Transfer)>),
     /// Nothing is in flight, or nothing is known.
     Nothing,
+}
+
+impl Next {
+    fn root(found: Local) -> Option<Next> {
+        Some(Next::Root(found.class?, found.transfer?))
+    }
 }
 
 /// What is looked up for many members is worked out once, when first asked for.
@@ -109,16 +114,16 @@ pub(crate) fn stalled(
     job: &Job,
     comm: &Communicator,
     member: usize,
-    awaited: &BTreeSet<u32>,
+    awaited: &BTreeSet<i32>,
 ) -> Option<Cause> {
     Triage::new(job, comm).stalled(member, awaited)
 }
 
 /// The ranks with which others have transfers under way: so have they, even if their proxy threads
 /// have not told of any, which tell of kernels too.
-pub(crate) fn awaited(comm: &Communicator) -> BTreeSet<u32> {
-    let links = comm.flights.values().flat_map(|flight| &flight.links);
-    links.filter(|link| link.done < link.steps).map(|link| link.peer).collect()
+pub(crate) fn awaited(comm: &Communicator) -> BTreeSet<i32> {
+    let transfers = comm.flights.values().flat_map(|flight| &flight.transfers);
+    transfers.filter(|transfer| transfer.is_open()).map(|transfer| transfer.peer).collect()
 }
 
 impl<'a> Triage<'a> {
@@ -128,7 +133,8 @@ impl<'a> Triage<'a> {
     }
 
     /// The member that is this rank of the communicator.
-    fn of_rank(&self, rank: u32) -> Option<usize> {
+    fn of_rank(&self, rank: i32) -> Option<usize> {
+        let rank = u32::try_from(rank).ok()?;
         let all = || self.comm.vectors.iter().enumerate().map(|(at, v)| (v.rank, at)).collect();
         self.by_rank.get_or_init(all).get(&rank).copied()
     }
@@ -152,12 +158,8 @@ impl<'a> Triage<'a> {
         &self.comm.vectors[at]
     }
 
-    fn flight(&self, at: usize) -> Option<&Flight> {
-        self.comm.flights.get(&u32::try_from(at).ok()?)
-    }
-
-    fn links(&self, at: usize) -> &[Link] {
-        self.flight(at).map_or(&[], |flight| &flight.links)
+    fn transfers(&self, at: usize) -> &[Transfer] {
+        state::transfers(self.comm, at)
     }
 
     fn rank(&self, at: usize) -> u32 {
@@ -175,50 +177,22 @@ impl<'a> Triage<'a> {
         }
     }
 
-    fn stalled(&self, at: usize, awaited: &BTreeSet<u32>) -> Option<Cause> {
+    fn stalled(&self, at: usize, awaited: &BTreeSet<i32>) -> Option<Cause> {
+        let is_awaited = i32::try_from(self.vector(at).rank).is_ok_and(|it| awaited.contains(&it));
+        let state = state::with_proxy(self.job, self.comm, at, is_awaited);
+        let found = rules::proxy_stalled(&state)?;
         let who = words::rank(self.job, self.vector(at).process);
-        let waiting = self.links(at).iter().filter(|link| !link.in_progress);
-        let oldest = waiting.map(|link| link.still_ns).max();
-        let works = |thread: &ThreadState| thread.is_proxy && thread.cpu.is_some_and(|c| c > 0.01);
-        let process = self.job.processes.get(self.vector(at).process as usize)?;
-        let is_at_work = process.threads.iter().any(works);
-        // A thread that works has others before this one on the same connection.
-        if let Some(still) = oldest.filter(|&still| still >= STALLED_NS && !is_at_work) {
-            let still = words::duration(still);
-            let text = format!(
-                "{who}: a transfer was given to the proxy thread {still} ago, which has not looked \
-                 at it"
-            );
-            return Some(self.cause(FindingClass::ProxyStalled, at, text));
-        }
-        let moves = self.links(at).iter().any(|link| link.done < link.steps);
-        if !moves && !awaited.contains(&self.vector(at).rank) {
-            return None;
-        }
-        let thread = process.threads.iter().find(|thread| {
-            // A proxy thread with transfers in flight polls: it must use its processor. One that
-            // gets little of it is slow, and does not hang.
-            let is_frozen = thread.cpu.is_some_and(|cpu| cpu < 0.001);
-            thread.is_proxy && !thread.is_api && is_frozen
-        })?;
-        let place =
-            thread.place.as_deref().map_or_else(String::new, |place| format!(" in {place}"));
-        let cpu = thread.cpu.unwrap_or(0.0) * 100.0;
-        let starved = thread.starved.unwrap_or(0.0) * 100.0;
-        let text = format!(
-            "{who}: proxy thread {} is in state {}{place}, used {cpu:.0} % of a processor and \
-             waited {starved:.0} % of the time for one, with transfers in flight",
-            thread.tid, thread.state
-        );
-        Some(self.cause(FindingClass::ProxyStalled, at, text))
+        let more = match (&found.thread, &found.transfer) {
+            (Some(thread), _) => words::usage(thread),
+            (None, Some(transfer)) => words::transfer(transfer),
+            (None, None) => String::new(),
+        };
+        Some(self.cause(FindingClass::ProxyStalled, at, format!("{who}: {}; {more}", found.why)))
     }
 
     fn not_started(&self, at: usize) -> Option<Cause> {
-        let vector = self.vector(at);
-        if vector.has_started() != Some(false) {
-            return None;
-        }
-        let started = self.running();
+        rules::kernel_not_started(&state::inside(self.comm, at))?;
+        let (vector, started) = (self.vector(at), self.running());
         let text = format!(
             "{}: operation {} is enqueued and its kernel has not started on any channel{} ({}); \
              {started} of {} members run it",
@@ -234,86 +208,65 @@ impl<'a> Triage<'a> {
     }
 
     fn partly_started(&self, at: usize) -> Option<Cause> {
-        let (all, started, stopped) = self.flight(at)?.kernel?;
-        if started == 0 || started >= all {
-            return None;
-        }
+        let state = state::inside(self.comm, at);
+        rules::kernel_partly_started(&state)?;
+        let Kernel { channels, started, stopped, .. } = state.kernel;
         let text = format!(
-            "{}: the kernel of operation {} runs on {started} of {all} channels ({stopped} ended)",
+            "{}: the kernel of operation {} runs on {started} of {channels} channels ({stopped} \
+             ended)",
             words::rank(self.job, self.vector(at).process),
             self.vector(at).front(),
         );
         Some(self.cause(FindingClass::KernelPartlyStarted, at, text))
     }
 
-    /// The member's transfer that belongs to `link` of the member `from`.
-    fn other_side(&self, at: usize, from: usize, link: &Link) -> Option<&Link> {
-        let rank = self.vector(from).rank;
-        self.links(at).iter().find(|other| {
-            other.is_send != link.is_send && other.peer == rank && other.channel == link.channel
+    /// The member's transfer that belongs to `one` of the member `from`.
+    fn other_side(&self, at: usize, from: usize, one: &Transfer) -> Option<&Transfer> {
+        let rank = i32::try_from(self.vector(from).rank).ok()?;
+        self.transfers(at).iter().find(|other| {
+            other.is_send != one.is_send && other.peer == rank && other.channel == one.channel
         })
     }
 
     fn next(&self, at: usize) -> Next {
-        let links = self.links(at);
-        let reached = |is_send: bool, state: u8| {
-            links.iter().filter(move |l| l.is_send == is_send && l.reached == Some(state))
-        };
-        if let Some(link) = reached(false, 2).next() {
-            return Next::Root(FindingClass::FlushStalled, *link);
-        }
-        // The step began, and the network has not taken the receive.
-        if let Some(link) = reached(false, 0).next() {
-            return Next::Root(FindingClass::ReceiverNotReady, *link);
+        let state = state::inside(self.comm, at);
+        let own = rules::flush_stalled(&state).or_else(|| rules::receive_not_taken(&state));
+        if let Some(root) = own.and_then(Next::root) {
+            return root;
         }
         let mut to = Vec::new();
-        for link in reached(true, 3) {
-            let Some(peer) = self.of_rank(link.peer) else {
+        let sent = |it: &&Transfer| it.is_send && it.reached == Some(3);
+        for transfer in state.transfers.iter().filter(sent) {
+            let Some(peer) = self.of_rank(transfer.peer) else {
                 // Whether it arrived, only the other side could tell.
                 if self.comm.silent.is_empty() {
-                    return Next::Root(FindingClass::NetworkStalled, *link);
+                    return Next::Root(FindingClass::NetworkStalled, *transfer);
                 }
                 continue;
             };
-            match self.other_side(peer, at, link) {
+            match self.other_side(peer, at, transfer) {
                 // It arrived: the receiver is what the sender waits for.
-                Some(other) if other.reached >= Some(2) => to.push((peer, *link)),
-                _ => return Next::Root(FindingClass::NetworkStalled, *link),
+                Some(other) if other.reached >= Some(2) => to.push((peer, *transfer)),
+                _ => return Next::Root(FindingClass::NetworkStalled, *transfer),
             }
         }
+        if let Some(root) = rules::gpu_stands_still(&state).and_then(Next::root) {
+            return root;
+        }
         let mut waits_for_silent = false;
-        for link in reached(true, 2).chain(reached(false, 1)) {
-            match self.of_rank(link.peer) {
-                Some(peer) => to.push((peer, *link)),
+        for transfer in state.transfers.iter().filter(|it| it.waits_for_peer()) {
+            match self.of_rank(transfer.peer) {
+                Some(peer) => to.push((peer, *transfer)),
                 None => waits_for_silent = !self.comm.silent.is_empty(),
             }
         }
-        if !to.is_empty() || waits_for_silent {
-            return Next::Go(to);
-        }
-        self.own_gpu(at)
-    }
-
-    /// The transfers wait for the rank's own GPU. Where it also sends, one that takes nothing has
-    /// nothing to give either.
-    fn own_gpu(&self, at: usize) -> Next {
-        let links = self.links(at);
-        let waits = |is_send, state| {
-            links.iter().find(move |l| l.is_send == is_send && l.reached == Some(state))
-        };
-        let sends = links.iter().any(|link| link.is_send);
-        match (waits(true, 1), waits(false, 3)) {
-            (Some(link), _) => Next::Root(FindingClass::GpuNotProducing, *link),
-            (None, Some(link)) if sends => Next::Root(FindingClass::GpuNotProducing, *link),
-            (None, Some(link)) => Next::Root(FindingClass::GpuNotConsuming, *link),
-            (None, None) => Next::Nothing,
-        }
+        if to.is_empty() && !waits_for_silent { Next::Nothing } else { Next::Go(to) }
     }
 
     fn follow_links(&self, members: &[usize]) -> Vec<Cause> {
         let next: Vec<(usize, Next)> = members.iter().map(|&at| (at, self.next(at))).collect();
         // Of each member the first that waits for it.
-        let mut waiters: BTreeMap<usize, (usize, Link)> = BTreeMap::new();
+        let mut waiters: BTreeMap<usize, (usize, Transfer)> = BTreeMap::new();
         for &(from, ref one) in &next {
             let Next::Go(to) = one else { continue };
             for &(at, link) in to {
@@ -337,9 +290,9 @@ impl<'a> Triage<'a> {
         causes
     }
 
-    fn root(&self, at: usize, class: FindingClass, link: &Link) -> Cause {
+    fn root(&self, at: usize, class: FindingClass, link: &Transfer) -> Cause {
         let process = self.vector(at).process;
-        let text = format!("{}: {}", words::rank(self.job, process), link_text(link));
+        let text = format!("{}: {}", words::rank(self.job, process), words::transfer(link));
         let mut cause = self.cause(class, at, text);
         let other = self.of_rank(link.peer).map(|at| self.vector(at).process);
         if let Some(line) = cause.evidence.first_mut() {
@@ -354,7 +307,7 @@ impl<'a> Triage<'a> {
     }
 
     /// A member that another one waits for, without transfers that say why.
-    fn blank(&self, at: usize, &(from, link): &(usize, Link)) -> Cause {
+    fn blank(&self, at: usize, &(from, link): &(usize, Transfer)) -> Cause {
         // A send without a buffer at the other side is clear; a receive may wait for anything.
         let class = if link.is_send {
             FindingClass::ReceiverNotReady
@@ -365,13 +318,13 @@ impl<'a> Triage<'a> {
             "{} waits for {}: {}",
             words::rank(self.job, self.vector(from).process),
             words::rank(self.job, self.vector(at).process),
-            link_text(&link)
+            words::transfer(&link)
         );
         let mut cause = self.cause(class, at, text);
         if link.is_send {
             cause.edge = Some((self.vector(from).process, self.vector(at).process));
         }
-        if self.flight(at).is_none_or(|flight| flight.links.is_empty()) {
+        if self.transfers(at).is_empty() {
             cause.confidence = Confidence::Suspect;
             cause.alternatives.push("its transfers are not in the input".into());
         }
@@ -427,24 +380,4 @@ impl<'a> Triage<'a> {
         );
         self.cause(FindingClass::GpuDead, at, text)
     }
-}
-
-/// `channel 0, send to rank 1: 3 of 8 steps done, the oldest in SendWait for 12 s`.
-fn link_text(link: &Link) -> String {
-    const SEND: [&str; 4] = ["its start", "SendGPUWait", "SendPeerWait", "SendWait"];
-    const RECEIVE: [&str; 4] = ["its start", "RecvWait", "RecvFlushWait", "RecvGPUWait"];
-    let way = if link.is_send { "send to" } else { "receive from" };
-    let names = if link.is_send { SEND } else { RECEIVE };
-    let state = link.reached.and_then(|reached| names.get(usize::from(reached)));
-    let state =
-        state.map_or_else(|| "none in flight".to_owned(), |state| format!("the oldest in {state}"));
-    let pxn = if link.is_foreign { ", for another process (PXN)" } else { "" };
-    format!(
-        "channel {}, {way} rank {} of the communicator: {} of {} steps done, {state} for {}{pxn}",
-        link.channel,
-        link.peer,
-        link.done,
-        link.steps,
-        words::duration(link.still_ns)
-    )
 }

@@ -2,6 +2,7 @@
 //! Pieces of sentences: ranks, operations, ages.
 
 use crate::job::{Call, Communicator, Job, Kind, Vector};
+use ncclscope_findings::rank::{Thread, Transfer};
 use ncclscope_operations::human;
 use ncclscope_operations::stats::to_f64;
 
@@ -74,6 +75,33 @@ pub(crate) fn since(job: &Job, age_ns: Option<u64>) -> String {
         Some(age) => format!(" for {}", duration(age)),
         None => String::new(),
     }
+}
+
+/// `channel 0, send to rank 1: 3 of 8 steps done, the oldest in SendWait for 12 s`.
+pub(crate) fn transfer(link: &Transfer) -> String {
+    const SEND: [&str; 4] = ["its start", "SendGPUWait", "SendPeerWait", "SendWait"];
+    const RECEIVE: [&str; 4] = ["its start", "RecvWait", "RecvFlushWait", "RecvGPUWait"];
+    let way = if link.is_send { "send to" } else { "receive from" };
+    let names = if link.is_send { SEND } else { RECEIVE };
+    let state = link.reached.and_then(|reached| names.get(usize::from(reached)));
+    let state =
+        state.map_or_else(|| "none in flight".to_owned(), |state| format!("the oldest in {state}"));
+    let pxn = if link.is_foreign { ", for another process (PXN)" } else { "" };
+    format!(
+        "channel {}, {way} rank {} of the communicator: {} of {} steps done, {state} for {}{pxn}",
+        link.channel,
+        link.peer,
+        link.done,
+        link.steps,
+        duration(link.still_ns)
+    )
+}
+
+/// `it used 0 % of a processor and waited 3 % of the time for one`.
+pub(crate) fn usage(thread: &Thread) -> String {
+    let share = |ns: u64| to_f64(ns) / to_f64(thread.span_ns.max(1)) * 100.0;
+    let (used, waited) = (share(thread.cpu_ns), share(thread.delay_ns));
+    format!("it used {used:.0} % of a processor and waited {waited:.0} % of the time for one")
 }
 
 /// `1.5 s`.

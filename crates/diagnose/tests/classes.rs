@@ -2,10 +2,11 @@
 //! Each class on the smallest job that shows it, and what must not be called a hang.
 
 use ncclscope_diagnose::job::{
-    Call, Communicator, Entered, Flight, Job, Kind, Life, Link, Process, ThreadState, Vector,
+    Call, Communicator, Flight, Job, Kind, Life, Process, ThreadState, Vector,
 };
 use ncclscope_diagnose::{Confidence, Diagnosis, Options, Verdict, diagnose, text};
 use ncclscope_findings::FindingClass;
+use ncclscope_findings::rank::{Pending, Thread, Transfer};
 use proptest::prelude::*;
 
 const MINUTE: Option<u64> = Some(60_000_000_000);
@@ -92,7 +93,7 @@ fn h1d_called_and_not_enqueued() {
     job.comms[0].vectors[2].api = 5;
     expect(&job, FindingClass::CallNotEnqueued, &[2]);
     let mut job = late();
-    job.processes[2].entered = Some(Entered::OpenGroup);
+    job.processes[2].entered = Some(Pending::OpenGroup);
     let verdict = expect(&job, FindingClass::CallNotEnqueued, &[2]);
     assert!(verdict.evidence.iter().any(|line| line.text.contains("ncclGroupEnd")));
 }
@@ -172,17 +173,17 @@ fn a_broadcast_may_be_over_for_some() {
     expect(&job, FindingClass::HostStuck, &[2]);
 }
 
-fn link(is_send: bool, peer: u32, reached: Option<u8>) -> Link {
-    Link { is_send, peer, reached, steps: 8, done: 1, posted: 2, ..Link::default() }
+fn link(is_send: bool, peer: i32, reached: Option<u8>) -> Transfer {
+    Transfer { is_send, peer, reached, steps: 8, done: 1, posted: 2, ..Transfer::default() }
 }
 
 /// A ring of three in which each rank's transfers are (send state, receive state).
 fn ring(states: [(Option<u8>, Option<u8>); 3]) -> Job {
     let mut job = job(3);
     let mut comm = comm("a", &[(0, 5, Some(5), 4), (1, 5, Some(5), 4), (2, 5, Some(5), 4)]);
-    for ((send, receive), rank) in states.into_iter().zip(0u32..) {
-        let links = vec![link(true, (rank + 1) % 3, send), link(false, (rank + 2) % 3, receive)];
-        comm.flights.insert(rank, Flight { links, ..Flight::default() });
+    for (((send, receive), rank), next) in states.into_iter().zip(0u32..).zip(1..) {
+        let transfers = vec![link(true, next % 3, send), link(false, (next + 1) % 3, receive)];
+        comm.flights.insert(rank, Flight { transfers, ..Flight::default() });
     }
     job.comms.push(comm);
     job
@@ -210,8 +211,9 @@ fn n1_to_n4_in_a_ring() {
 fn n5_the_receiver_of_a_send_does_not_take_it() {
     let mut job = job(2);
     let mut pair = pair((0, 5, 4), (1, 5, 4));
-    pair.flights.insert(0, Flight { links: vec![link(true, 1, Some(2))], ..Flight::default() });
-    pair.flights.insert(1, Flight { links: vec![link(false, 0, Some(3))], ..Flight::default() });
+    pair.flights.insert(0, Flight { transfers: vec![link(true, 1, Some(2))], ..Flight::default() });
+    pair.flights
+        .insert(1, Flight { transfers: vec![link(false, 0, Some(3))], ..Flight::default() });
     job.comms.push(pair);
     expect(&job, FindingClass::GpuNotConsuming, &[1]);
 }
@@ -220,16 +222,14 @@ fn n5_the_receiver_of_a_send_does_not_take_it() {
 fn p1_by_its_transfers_or_its_thread() {
     let mut job = ring([(Some(1), Some(1)), (None, None), (Some(1), Some(1))]);
     let flight = job.comms[0].flights.get_mut(&1).unwrap();
-    flight.links[0].in_progress = false;
-    flight.links[0].still_ns = 2_000_000_000;
+    flight.transfers[0].in_progress = false;
+    flight.transfers[0].still_ns = 2_000_000_000;
     expect(&job, FindingClass::ProxyStalled, &[1]);
     let mut job = ring([(Some(1), Some(1)), (Some(1), Some(1)), (Some(1), Some(1))]);
     job.processes[2].threads.push(ThreadState {
-        tid: 7,
-        state: 'D',
+        thread: Thread { tid: 7, state: b'D', span_ns: 1_000_000_000, ..Thread::default() },
         is_proxy: true,
-        cpu: Some(0.0),
-        ..ThreadState::default()
+        is_api: false,
     });
     expect(&job, FindingClass::ProxyStalled, &[2]);
 }

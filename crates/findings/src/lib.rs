@@ -4,17 +4,22 @@ The classes of findings: what can be wrong with a job, each with its name, its c
 
 One table (`table.rs`) says it for all: the watchdog in a rank, `ncclscope diagnose`, `ncclscope
 stragglers`, the simulator's truth, the evaluation, and docs/findings.md, which is made from it.
-Static data only, so that the plugin can link it. This crate does **not** decide which class a job
-has: the rules are with those that look.
+The rules that one rank can answer ([`rules`], over a [`RankState`]) are here too, so that the
+watchdog and `ncclscope diagnose` say the same of the same rank. This crate does **not** compare
+ranks, and reads nothing: those that look fill the state. The plugin links it.
 */
 #![forbid(unsafe_code)]
 
 mod page;
+pub mod rank;
+pub mod rules;
 #[cfg(feature = "serde")]
 mod serial;
 mod table;
 
 pub use page::page;
+pub use rank::RankState;
+pub use rules::{Local, judge};
 #[cfg(feature = "serde")]
 pub use serial::code_and_name;
 

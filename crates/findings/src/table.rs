@@ -112,8 +112,8 @@ pub(crate) const ROWS: [Row; 23] = [
         name: "gpu-not-producing",
         title: "the GPU produces nothing to send",
         explanation: "The rank's transfers wait for its own GPU, and nothing that the GPU could \
-                      wait for is missing: it gives no data to send, or it takes none although it \
-                      also has data to pass on. Its kernel stands still.",
+                      wait for on that channel is missing: it gives no data to send, or it takes \
+                      none although it also has data to pass on there. Its kernel stands still.",
         advice: "look at that GPU: `dmesg` for an Xid, its clocks and its health.",
         tools: ONE_RANK,
     },
@@ -122,8 +122,8 @@ pub(crate) const ROWS: [Row; 23] = [
         code: "N2",
         name: "receiver-not-ready",
         title: "is not ready to receive",
-        explanation: "A receive is posted and the rank's own network does not take it, or a sender \
-                      finds no buffer at this rank.",
+        explanation: "A receive is posted, the kernel runs, and the rank's own network does not \
+                      take it; or a sender finds no buffer at this rank.",
         advice: "look at the receiving rank: its proxy thread, its network plugin and NIC.",
         tools: ONE_RANK,
     },
@@ -153,9 +153,9 @@ pub(crate) const ROWS: [Row; 23] = [
         code: "N5",
         name: "gpu-not-consuming",
         title: "the GPU does not take what arrived",
-        explanation: "Data arrived and the GPU, which only receives in this operation, does not \
-                      take it. `stragglers` reports a GPU that takes and passes on data later than \
-                      the others.",
+        explanation: "Data arrived and the GPU, which has nothing left to send on that channel, \
+                      does not take it. `stragglers` reports a GPU that takes and passes on data \
+                      later than the others.",
         advice: "look at that GPU: `dmesg` for an Xid, its clocks, its temperature, what else runs \
                  on it.",
         tools: &[Watchdog, Diagnose, Stragglers],

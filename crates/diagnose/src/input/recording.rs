@@ -10,9 +10,10 @@ Ages are up to the latest time known of the process; `assemble` adds what went o
 */
 
 use super::Settings;
-use crate::job::{Call, Entered, Flight, Job, Link, ThreadState};
+use crate::job::{Call, Flight, Job, ThreadState};
+use ncclscope_findings::rank::{self, Pending, Transfer};
 use ncclscope_operations::operation::Completion;
-use ncclscope_operations::stats::to_f64;
+use ncclscope_operations::stats::to_u64;
 use ncclscope_operations::steps::StepExt;
 use ncclscope_operations::timeline::comm_name;
 use ncclscope_operations::{Event, Operation, Timeline, human, operations};
@@ -24,6 +25,8 @@ use ncclscope_trace::{Detail, EventKind, Recording, State, What};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::PathBuf;
 
+/// Two looks at a thread this far apart tell whether it works: ns.
+const APART_NS: u64 = 100_000_000;
 /// Calls of a communicator that are kept for comparison.
 const CALLS: usize = 64;
 
@@ -42,7 +45,7 @@ pub(super) struct Snapshot {
     pub(super) is_closed: bool,
     pub(super) is_copy: bool,
     pub(super) comms: Vec<Member>,
-    pub(super) entered: Option<Entered>,
+    pub(super) entered: Option<Pending>,
     pub(super) threads: Vec<ThreadState>,
     pub(super) reports: Vec<String>,
 }
@@ -329,17 +332,17 @@ impl<'a> Reader<'a> {
 
     fn flight(&self, op: &Operation) -> Flight {
         let children = self.timeline.children(op.event);
-        let links = children.iter().filter_map(|&id| {
+        let transfers = children.iter().filter_map(|&id| {
             let event = self.timeline.event(id);
             let counts = event.stop.is_some() || op.open.contains(&id);
-            counts.then(|| self.link(event)).flatten()
+            counts.then(|| self.transfer(event)).flatten()
         });
         // A kernel of which nothing is seen may only be one without events.
         let kernel = self.kernel(op).filter(|kernel| kernel.1 > 0);
-        Flight { kernel, links: links.collect(), ..Flight::default() }
+        Flight { kernel, transfers: transfers.collect(), ..Flight::default() }
     }
 
-    fn link(&self, event: &Event) -> Option<Link> {
+    fn transfer(&self, event: &Event) -> Option<Transfer> {
         let Detail::ProxyOp(op) = event.start.detail else { return None };
         let told = self.links.get(&event.start.handle.0).filter(|_| event.stop.is_none());
         let steps = event.steps.as_deref();
@@ -359,10 +362,10 @@ impl<'a> Reader<'a> {
         let since = told.map(|told| told.since).max(began);
         let since = since.or(event.stop).or(event.first_state).unwrap_or(event.start.ticks);
         let reached = oldest.map(|step| u8::try_from(states(step)).unwrap_or(3));
-        Some(Link {
+        Some(Transfer {
             is_send: op.is_send,
             channel: op.channel,
-            peer: u32::try_from(op.peer).ok()?,
+            peer: op.peer,
             steps: op.steps,
             posted: told.map_or(posted, |told| told.posted),
             ready: told.map_or(ready, |told| told.ready),
@@ -398,19 +401,19 @@ impl<'a> Reader<'a> {
     }
 
     /// What the latest call is doing, if it has not come back.
-    fn entered(&self) -> Option<Entered> {
+    fn entered(&self) -> Option<Pending> {
         let of = |kind: EventKind| self.timeline.events().filter(move |(_, e)| e.kind() == kind);
         let (_, group) = of(EventKind::GroupApi).max_by_key(|(_, event)| event.start.ticks)?;
         if group.stop.is_some() {
             return None;
         }
-        let is_launch = |e: &Event| e.stop.is_none() && e.start.ticks >= group.start.ticks;
-        Some(if of(EventKind::KernelLaunch).any(|(_, event)| is_launch(event)) {
-            Entered::Launch
-        } else if self.has_group_end(group) {
-            Entered::Inside
-        } else {
-            Entered::OpenGroup
+        let launches = of(EventKind::KernelLaunch).map(|(_, event)| event);
+        let launches = launches.filter(|event| event.start.ticks >= group.start.ticks);
+        Some(match launches.max_by_key(|event| event.start.ticks) {
+            Some(launch) if launch.stop.is_none() => Pending::Launch,
+            Some(_) => Pending::Launched,
+            None if self.has_group_end(group) => Pending::Inside,
+            None => Pending::OpenGroup,
         })
     }
 
@@ -481,17 +484,18 @@ impl<'a> Reader<'a> {
             // The latest ten seconds or so.
             let before = samples.iter().rev().nth(10).or_else(|| samples.first()).copied()?;
             let clock = self.timeline.clock();
-            let wall = clock.duration_ns(last.ticks.saturating_sub(before.ticks));
-            let share = |ns: u64| (wall > 1e8).then(|| to_f64(ns) / wall);
-            Some(ThreadState {
+            let wall = to_u64(clock.duration_ns(last.ticks.saturating_sub(before.ticks)));
+            let thread = rank::Thread {
                 tid,
-                state: if last.state == 0 { '?' } else { char::from(last.state) },
-                place: self.recording.string(last.place).map(str::to_owned),
-                is_proxy: last.kinds & proxy != 0,
-                is_api: last.kinds & (api | plan) != 0,
-                cpu: share(last.cpu_ns.saturating_sub(before.cpu_ns)),
-                starved: share(last.run_delay_ns.saturating_sub(before.run_delay_ns)),
-            })
+                state: last.state,
+                place: self.recording.string(last.place).unwrap_or_default().to_owned(),
+                // Over less time nothing can be told.
+                span_ns: Some(wall).filter(|&wall| wall >= APART_NS).unwrap_or(0),
+                cpu_ns: last.cpu_ns.saturating_sub(before.cpu_ns),
+                delay_ns: last.run_delay_ns.saturating_sub(before.run_delay_ns),
+            };
+            let is_proxy = last.kinds & proxy != 0;
+            Some(ThreadState { thread, is_proxy, is_api: last.kinds & (api | plan) != 0 })
         };
         samples.into_iter().filter_map(state).collect()
     }

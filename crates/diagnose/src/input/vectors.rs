@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tables of vectors (`*.vectors`): jobs of which only counters are known.
 
-use crate::job::{Communicator, Flight, Job, Life, Link, Process, Vector};
+use crate::job::{Communicator, Flight, Job, Life, Process, Vector};
+use ncclscope_findings::rank::Transfer;
 use ncclscope_trace::progress::progress_flags as partial;
 use ncclscope_trace::vectors::{self, Edge, vector_flags};
 use std::collections::HashMap;
@@ -68,16 +69,16 @@ fn add(comm: &mut Communicator, vector: &vectors::Vector, process: u32) {
     if vector.hash_at != 0 {
         comm.hashes.push((at, u64::from(vector.hash_at), vector.hash));
     }
-    if let Ok(peer) = u32::try_from(vector.peer) {
+    if vector.peer >= 0 {
         let Edge { channel, is_send, reached } = Edge::of(vector.edge);
-        let link = Link {
+        let transfer = Transfer {
             is_send,
             channel,
-            peer,
+            peer: vector.peer,
             reached,
             still_ns: u64::from(vector.age_ms) * 1_000_000,
-            ..Link::default()
+            ..Transfer::default()
         };
-        comm.flights.insert(at, Flight { links: vec![link], ..Flight::default() });
+        comm.flights.insert(at, Flight { transfers: vec![transfer], ..Flight::default() });
     }
 }

@@ -4,8 +4,8 @@ How far the process has come, and whether it is stuck: asked by the drain thread
 
 The counts of every communicator that changed, and what is in flight, go to the recording
 ([`vitals`]). An operation in which nothing has changed for longer than the limit is stuck
-([`detect`], in time that was seen to pass: [`still`]): then [`judge`] says which of the local
-classes of docs/hang.md it is, [`report`] puts that into words, and [`act`] does what the user wants
+([`detect`], in time that was seen to pass: [`still`]): then [`judge`] shows it to the rules of
+`ncclscope_findings`, [`report`] puts their answer into words, and [`act`] does what the user wants
 done about it. A drill ([`drill`]) goes the same way with records of its own.
 
 It must never fire for what is no hang. Nothing in flight is none; a communicator's first operation

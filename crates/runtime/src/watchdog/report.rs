@@ -4,12 +4,12 @@
 use super::clock::Clock;
 use super::detect::Suspect;
 use super::json::Json;
-use super::judge::{Scene, Subject, Verdict};
+use super::judge::{Scene, Subject};
 use super::seen::Thread;
 use super::vitals::op_progress;
 use crate::probe::LaunchState;
 use crate::sys::cuda::Device;
-use ncclscope_findings::FindingClass;
+use ncclscope_findings::{FindingClass, Local};
 use ncclscope_operations::progress::{Call, Facts, Launch, OpView, Past};
 use ncclscope_trace::progress::OpProgress;
 use ncclscope_trace::{Comm, State, StrId};
@@ -227,7 +227,7 @@ impl Place {
         &self,
         scene: &Scene<'_>,
         suspect: &Suspect,
-        verdict: Verdict,
+        verdict: Local,
         happened: Happened,
         past: impl Iterator<Item = &'a Past>,
     ) -> Hang {

@@ -2,6 +2,7 @@
 //! What is looked at besides the records: steps in flight, and the system's view of the threads.
 
 use crate::sys::threads::{self, Seen};
+use ncclscope_findings::rank;
 use ncclscope_recorder::{Recorder, slots};
 use ncclscope_trace::record::{STEP_SHIFT, Step, step_flags};
 use ncclscope_trace::{EventKind, progress};
@@ -11,8 +12,6 @@ use std::collections::BTreeMap;
 const APART_NS: u64 = 100_000_000;
 /// The first of two looks is at most so old: ns.
 const OLDEST_NS: u64 = 10_000_000_000;
-/// Over less time nobody can tell that a thread gets no processor: ns.
-const TURN_NS: u64 = 1_000_000_000;
 /// Threads that are looked at.
 const MOST: usize = 64;
 
@@ -154,22 +153,16 @@ impl Thread {
         self.now.state == threads::GONE
     }
 
-    /// It was stopped, by a debugger or a signal.
-    pub(super) fn is_stopped(&self) -> bool {
-        matches!(self.now.state, b'T' | b't')
-    }
-
-    /// It used less than a hundredth of the time, and was not kept from more.
-    pub(super) fn is_still(&self) -> bool {
-        let Thread { span_ns, delay_ns, cpu_ns, .. } = *self;
-        span_ns > 0 && cpu_ns < span_ns / 100 && delay_ns < span_ns / 10
-    }
-
-    /// It was ready nearly all the time, and never ran. One that gets a turn now and then is slow,
-    /// not stuck.
-    pub(super) fn is_starved(&self) -> bool {
-        let Thread { span_ns, delay_ns, cpu_ns, .. } = *self;
-        span_ns >= TURN_NS && delay_ns > span_ns / 10 * 9 && cpu_ns < span_ns / 1000
+    /// As the rules judge it.
+    pub(super) fn observed(&self) -> rank::Thread {
+        rank::Thread {
+            tid: self.now.tid,
+            state: self.now.state,
+            place: self.now.place.clone(),
+            span_ns: self.span_ns,
+            cpu_ns: self.cpu_ns,
+            delay_ns: self.delay_ns,
+        }
     }
 
     /// Whether a report should name it: of other threads it is ordinary to end.

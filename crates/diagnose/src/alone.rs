@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What one rank's recording shows by itself, as the watchdog in that rank sees it.
+
+use crate::engine::Options;
+use crate::job::{Communicator, Job};
+use crate::state;
+use ncclscope_findings::rank::RankState;
+use ncclscope_findings::{Local, rules};
+
+/// What the process shows by itself, as its own watchdog sees it: of each communicator in which it
+/// is stuck in an operation, or else of the call that it is in.
+#[must_use]
+pub fn alone(job: &Job, process: u32, options: &Options) -> Vec<Local> {
+    let hang_ns = options.hang_ns(job);
+    let of = |comm: &Communicator| comm.vectors.iter().position(|v| v.process == process);
+    let members: Vec<(&Communicator, usize)> =
+        job.comms.iter().filter_map(|comm| Some((comm, of(comm)?))).collect();
+    let is_inside = |(comm, at): &&(&Communicator, usize)| comm.vectors[*at].is_inside();
+    let runs = |&(comm, at): &(&Communicator, usize)| {
+        let vector = &comm.vectors[at];
+        (vector.has_started() == Some(true)).then_some((vector.front(), vector.born_ns))
+    };
+    let judge = |&(comm, at): &(&Communicator, usize)| {
+        let born = comm.vectors[at].born_ns;
+        let mut running = members.iter().filter(is_inside).filter_map(runs);
+        let before = running.find(|(_, other)| *other >= born);
+        let state = state::with_proxy(job, comm, at, false);
+        let behind = before.map(|(number, _)| number);
+        rules::judge(&RankState { behind, have_peers_entered: false, ..state })
+    };
+    if members.iter().any(|member| is_inside(&member)) {
+        let is_old = |(comm, at): &&(&Communicator, usize)| {
+            comm.vectors[*at].age_ns.is_some_and(|age| age >= hang_ns)
+        };
+        return members.iter().filter(is_inside).filter(is_old).map(judge).collect();
+    }
+    let pending = members.iter().find_map(|(comm, at)| state::pending(job, &comm.vectors[*at]));
+    let call =
+        |pending| rules::judge(&RankState { pending: Some(pending), ..RankState::default() });
+    pending.map(call).into_iter().collect()
+}
