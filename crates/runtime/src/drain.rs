@@ -91,8 +91,8 @@ trait Sink {
     fn comm(&mut self, comm: &Comm);
     /// A communicator was finalized.
     fn comm_end(&mut self, index: u16, ticks: u64);
-    /// Words of a lane, whole records.
-    fn words(&mut self, lane: usize, words: &[u64]);
+    /// Words of a lane from a position on, whole records.
+    fn words(&mut self, lane: usize, from: u64, words: &[u64]);
 }
 
 /// Why a window of metrics ends.
@@ -236,7 +236,7 @@ impl Drain {
         }
         self.under_way.clear();
         self.make_room();
-        self.feed.flush(&self.read);
+        self.feed.flush();
         self.lines.extend(self.meter.iter_mut().flat_map(Meter::take_lines));
         fullest
     }
@@ -269,7 +269,8 @@ impl Drain {
         self.pass(true)
     }
 
-    /// Makes room in crowded lanes, where the file's thread has done nothing for a while.
+    /// Makes room in crowded lanes, where the file's thread has done nothing for a while: what was
+    /// read of them waits for it in the queue, too.
     fn make_room(&mut self) {
         let (done, now) = (self.feed.done(), clock::now_ns());
         if done != self.done.0 {
@@ -277,11 +278,11 @@ impl Drain {
         }
         let is_stuck = now.saturating_sub(self.done.1) > STUCK_NS;
         for index in std::mem::take(&mut self.crowded) {
-            let region = &self.recorder.region;
             if is_stuck
-                && let (Some(header), Some(ring)) = (region.lane_header(index), region.ring(index))
+                && let Some(header) = self.recorder.region.lane_header(index)
+                && let Some(&read) = self.read.get(index)
             {
-                self.feed.rescue(index, header, ring);
+                header.take_until(read);
             }
         }
     }
@@ -326,11 +327,11 @@ impl Drain {
         match order {
             Order::Flush(done) => {
                 self.close_window(WindowEnd::Now);
-                self.feed.finish(Job::Sync { hz, done: Some(done) }, &self.read);
+                self.feed.finish(Job::Sync { hz, done: Some(done) });
             }
             Order::Dump(done) => {
                 let rest = self.under_way.rest(&self.read);
-                self.feed.finish(Job::Checkpoint { hz, rest, done }, &self.read);
+                self.feed.finish(Job::Checkpoint { hz, rest, done });
             }
             _ => {}
         }
@@ -396,7 +397,7 @@ impl Drain {
             let mut words = std::mem::take(&mut self.words);
             words.clear();
             header.copy(ring, start..end, &mut words);
-            self.sinks().for_each(|sink| sink.words(index, &words));
+            self.sinks().for_each(|sink| sink.words(index, start, &words));
             self.under_way.words(index, &words);
             self.words = words;
             self.read[index] = end;
@@ -457,8 +458,8 @@ impl Drain {
         for doubt in self.clocks.doubts() {
             self.feed.define(Definition::Note(doubt));
         }
-        self.feed.finish(Job::Sync { hz: self.clocks.hz(), done: None }, &self.read);
-        self.feed.flush(&self.read);
+        self.feed.finish(Job::Sync { hz: self.clocks.hz(), done: None });
+        self.feed.flush();
     }
 
     /// Ends the window of metrics.
@@ -500,8 +501,8 @@ impl Drain {
         self.compare_clocks();
         self.close_window(WindowEnd::Last);
         let rest = self.under_way.rest(&self.read);
-        self.feed.finish(Job::Close { hz: self.clocks.hz(), rest, done }, &self.read);
-        self.feed.flush(&self.read);
+        self.feed.finish(Job::Close { hz: self.clocks.hz(), rest, done });
+        self.feed.flush();
         self.meter.as_ref().map(Meter::farewell)
     }
 
@@ -541,7 +542,7 @@ impl Sink for Meter {
         Meter::comm_end(self, index, ticks);
     }
 
-    fn words(&mut self, lane: usize, words: &[u64]) {
+    fn words(&mut self, lane: usize, _from: u64, words: &[u64]) {
         Meter::words(self, lane, words);
     }
 }
@@ -559,7 +560,7 @@ impl Sink for Watchdog {
         self.end_comm(index);
     }
 
-    fn words(&mut self, lane: usize, words: &[u64]) {
+    fn words(&mut self, lane: usize, _from: u64, words: &[u64]) {
         Watchdog::words(self, lane, words);
     }
 }

@@ -29,7 +29,6 @@ mod reply;
 mod runtime;
 mod socket;
 pub mod sys;
-mod tracks;
 mod watchdog;
 mod window;
 

@@ -2,10 +2,10 @@
 /*!
 The recording's file: all that is written to it, by one thread of its own.
 
-Records stay in their lanes until they are written: the drain thread says up to where it has read
-each lane, and the thread here copies from there. Where the file system is slow, so that a lane runs
-full, the drain thread moves the lane's records into the queue ([`Recording::rescue`]); what finds
-no room there is counted. All else comes as [`Job`]s, in their order.
+All of it comes as [`Job`]s, in their order: blocks of records, which the drain thread encodes while
+it has them at hand, and what else there is. Records keep their place in their lanes until they are
+written, so that a kill loses none. Where the file system is slow, so that a lane runs full, the
+drain thread gives their place back before; what finds no room in the queue is counted.
 
 Where no thread can be started, who hands jobs over does them with [`Recording::work`].
 */
@@ -20,9 +20,8 @@ use crate::sys;
 use crate::sys::descriptor::{self, Identity};
 use crate::sys::lock::Lock;
 use crate::sys::wake::Wake;
-use crate::tracks::Tracks;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use ncclscope_recorder::lane::{LaneHeader, Ring};
+use ncclscope_trace::codec::Block;
 use ncclscope_trace::dump::{Checkpoint, Rest};
 use ncclscope_trace::lanes_file::Owner;
 use ncclscope_trace::layout::Header;
@@ -33,12 +32,9 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Bytes of records outside their lanes that wait for the file at most: half a second at the
-/// highest rate of steps that a 400 Gb/s network can have, minutes of an ordinary job.
+/// Bytes of records that wait for the file at most: four seconds at the highest rate of steps that
+/// a 400 Gb/s network can have, many minutes of an ordinary job.
 const QUEUE_BYTES: usize = 16 << 20;
-/// Words that are written of a lane before it is the next one's turn: the block ring, where it goes
-/// around, then holds the latest of all lanes.
-const PIECE: u64 = 1 << 13;
 /// Definitions that wait for a file system that takes them again.
 const WAITING: usize = 1 << 16;
 
@@ -58,8 +54,8 @@ pub(crate) struct Opening {
 /// Something to write.
 #[derive(Debug)]
 pub(crate) enum Job {
-    /// Whole records of a lane (or the one of ours), from a position on.
-    Words { lane: u16, from: u64, words: Vec<u64> },
+    /// Records of a lane, or of ours.
+    Block { lane: u16, block: Box<Block> },
     /// Records of how the process fares.
     Vitals(Vec<u64>),
     /// A comparison of the clocks.
@@ -83,7 +79,6 @@ pub(crate) type Dumped = io::Result<(Checkpoint, Vec<Rest>)>;
 #[derive(Debug)]
 pub(crate) struct Recording {
     jobs: Handover<Job>,
-    tracks: Tracks,
     /// Pieces of work done.
     done: AtomicU64,
     file: Lock<Stage>,
@@ -114,7 +109,6 @@ struct Open {
     waiting: VecDeque<Definition>,
     waiting_lost: u64,
     has_failed: bool,
-    words: Vec<u64>,
 }
 
 impl Recording {
@@ -122,7 +116,6 @@ impl Recording {
     pub(crate) fn new(opening: Opening) -> Recording {
         Recording {
             jobs: Handover::new(QUEUE_BYTES),
-            tracks: Tracks::new(),
             done: AtomicU64::new(0),
             file: Lock::new(Stage::Opening(Box::new(opening))),
             has_thread: AtomicBool::new(false),
@@ -190,69 +183,16 @@ impl Recording {
         let mut stage = self.file.lock();
         let Stage::Open(open) = &mut *stage else { return false };
         open.define_waiting();
-        loop {
-            while let Some(job) = self.jobs.next() {
-                let is_last = matches!(job, Job::Close { .. });
-                if !matches!(job, Job::Words { .. } | Job::Vitals(_) | Job::Define(_)) {
-                    self.write_lanes(open, runtime);
-                }
-                let lane = if let Job::Words { lane, .. } = job { Some(lane) } else { None };
-                open.run(job, runtime);
-                lane.into_iter().for_each(|lane| self.tracks.written(usize::from(lane)));
-                self.done.fetch_add(1, Ordering::Relaxed);
-                if is_last {
-                    *stage = Stage::Over;
-                    return false;
-                }
-            }
-            if !self.write_lanes(open, runtime) {
-                return true;
+        while let Some(job) = self.jobs.next() {
+            let is_last = matches!(job, Job::Close { .. });
+            open.run(job, runtime);
+            self.done.fetch_add(1, Ordering::Relaxed);
+            if is_last {
+                *stage = Stage::Over;
+                return false;
             }
         }
-    }
-
-    /// Writes what is ready in the lanes now: where records come faster than the file takes them,
-    /// jobs have their turn too. False if there was nothing.
-    fn write_lanes(&self, open: &mut Open, runtime: &'static Runtime) -> bool {
-        let region = &runtime.recorder().region;
-        let heads = self.tracks.heads();
-        let mut words = std::mem::take(&mut open.words);
-        let (mut has_written, mut is_more) = (false, true);
-        while std::mem::take(&mut is_more) {
-            for (lane, &head) in heads.iter().enumerate() {
-                if let (Some(header), Some(ring)) = (region.lane_header(lane), region.ring(lane))
-                    && let Ok(number) = u16::try_from(lane)
-                    && let Some(range) =
-                        self.tracks.take(lane, (header, ring), (head, PIECE), &mut words)
-                {
-                    let result = open.writer().append(number, range.start, &words);
-                    open.keep(result, runtime);
-                    header.take_until(range.end);
-                    self.done.fetch_add(1, Ordering::Relaxed);
-                    (has_written, is_more) = (true, true);
-                }
-            }
-        }
-        open.words = words;
-        has_written
-    }
-
-    /// The drain thread has read each lane up to these positions.
-    pub(crate) fn ready(&self, read: &[u64]) {
-        self.tracks.ready(read);
-    }
-
-    /// Makes room in a lane that is read and not written: its records go to the queue. Those for
-    /// which there is no room there are given back.
-    pub(crate) fn rescue(&self, lane: u16, from: (&LaneHeader, &Ring)) -> Result<(), Job> {
-        let Some((from, words)) = self.tracks.rescue(usize::from(lane), from) else {
-            return Ok(());
-        };
-        let result = self.put(Job::Words { lane, from, words });
-        if result.is_err() {
-            self.tracks.written(usize::from(lane));
-        }
-        result
+        true
     }
 
     /// There is no file, and will be none: nothing is kept for it, and no answer waited for.
@@ -264,7 +204,8 @@ impl Recording {
     /// Hands a job over; given back if the file lies too far behind.
     pub(crate) fn put(&self, job: Job) -> Result<(), Job> {
         let weight = match &job {
-            Job::Words { words, .. } | Job::Vitals(words) => size_of_val(words.as_slice()),
+            Job::Block { block, .. } => block.len(),
+            Job::Vitals(words) => size_of_val(words.as_slice()),
             _ => 0,
         };
         let result = self.jobs.put(job, weight);
@@ -315,7 +256,6 @@ impl Open {
         let owner = Owner::new(header.pid, header.process, path.clone());
         lanes.iter().try_for_each(|lanes| lanes.belongs_to(&owner))?;
         let waiting = VecDeque::new();
-        let words = Vec::new();
         Ok(Open {
             writer,
             file,
@@ -326,7 +266,6 @@ impl Open {
             waiting,
             waiting_lost: 0,
             has_failed: false,
-            words,
         })
     }
 
@@ -347,9 +286,11 @@ impl Open {
 
     fn run(&mut self, job: Job, runtime: &'static Runtime) {
         match job {
-            Job::Words { lane, from, words } => {
-                let result = self.writer().append(lane, from, &words);
+            Job::Block { lane, mut block } => {
+                let result = self.writer().append_block(&mut block);
                 self.keep(result, runtime);
+                let header = runtime.recorder().region.lane_header(lane.into());
+                header.into_iter().for_each(|header| header.take_until(block.end));
             }
             Job::Vitals(words) => {
                 let result = self.writer().append_vitals(&words);

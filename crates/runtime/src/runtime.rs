@@ -25,10 +25,9 @@ use crate::sys::lock::{Guard, Lock};
 use crate::watchdog::{Hang, Happened, act};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use ncclscope_recorder::{Recorder, gate};
-use ncclscope_trace::codec::kind_of;
+use ncclscope_trace::codec::KindCounts;
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::layout::Header;
-use ncclscope_trace::record::schema;
 use state::{Phase, State};
 use std::path::Path;
 use std::sync::Once;
@@ -343,17 +342,10 @@ impl Runtime {
         self.lock().wake_drain();
     }
 
-    /// Counts whole records that found no way into the file.
-    pub(crate) fn lose_unwritten(&self, words: &[u64]) {
-        let mut rest = words;
-        while let Some(&head) = rest.first()
-            && let Some((len, _)) = schema(head.to_le_bytes()[0])
-            && let Some((record, after)) = rest.split_at_checked(len)
-        {
-            if let Some(kind) = kind_of(record) {
-                self.unwritten[kind.index()].fetch_add(1, Ordering::Relaxed);
-            }
-            rest = after;
+    /// Counts records that found no way into the file.
+    pub(crate) fn lose_unwritten(&self, records: &KindCounts) {
+        for (sum, count) in self.unwritten.iter().zip(records) {
+            sum.fetch_add(*count, Ordering::Relaxed);
         }
     }
 

@@ -31,7 +31,7 @@ pub const MAGIC: u32 = u32::from_le_bytes(*b"NSB1");
 pub const HEADER: usize = 64;
 /// Lane number of blocks that hold the recording's own records (clock comparisons).
 pub const META_LANE: u16 = u16::MAX;
-/// Words that [`Encoder::encode`] takes at most, so that a block stays below 192 KiB.
+/// Words of a block at most, so that it stays below 192 KiB.
 pub const MAX_BLOCK_WORDS: usize = 16 * 1024;
 
 /// The header of a block, but for magic, checksum and length.
@@ -73,25 +73,67 @@ pub fn kind_of(words: &[u64]) -> Option<EventKind> {
 const MAX_BLOCK: usize = HEADER + 11 * MAX_BLOCK_WORDS;
 const BEHIND: usize = 8;
 
-/// Makes blocks. Keeps its buffer between blocks.
+/// A block that has no place in a recording yet.
+#[derive(Clone, Debug, Default)]
+pub struct Block {
+    bytes: Vec<u8>,
+    /// Records in it by kind of event.
+    pub counts: KindCounts,
+    /// Words that no schema knows, which are left out: they end a block.
+    pub garbage: u64,
+    /// Lane position behind it.
+    pub end: u64,
+}
+
+impl Block {
+    /// The block as the one of this number, in the use of a segment that `epoch` numbers.
+    pub fn placed(&mut self, number: u64, epoch: u32) -> &[u8] {
+        put(&mut self.bytes, 12, &epoch.to_le_bytes());
+        put(&mut self.bytes, 16, &number.to_le_bytes());
+        let crc = crc32(self.bytes.get(8..).unwrap_or(&[]));
+        put(&mut self.bytes, 4, &crc.to_le_bytes());
+        &self.bytes
+    }
+
+    /// How many bytes it has.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "it has a header")]
+    pub const fn len(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+/// Makes blocks.
 #[derive(Debug, Default)]
 pub struct Encoder {
     out: Vec<u8>,
-    len: usize,
-    counts: KindCounts,
 }
 
 impl Encoder {
-    /// Encodes whole records from `words` (of which it takes [`MAX_BLOCK_WORDS`] at most) into a
-    /// block, which [`Encoder::block`] then holds, and returns how many words went in. Words that
-    /// no schema knows end the block: the second number tells how many were skipped as garbage.
-    pub fn encode(&mut self, mut header: BlockHeader, words: &[u64]) -> (usize, usize) {
-        let words = words.get(..MAX_BLOCK_WORDS).unwrap_or(words);
+    /// Makes a block of the beginning of `words`, whole records of `lane` from position `from` on,
+    /// and passes over them. `None` when nothing is left; a record that is cut off at the end is
+    /// passed over.
+    pub fn encode(&mut self, lane: u16, from: &mut u64, words: &mut &[u64]) -> Option<Block> {
+        if words.is_empty() {
+            return None;
+        }
+        let part = words.get(..MAX_BLOCK_WORDS).unwrap_or(words);
+        let first_ticks = part.get(1).copied().unwrap_or(0);
+        let header = BlockHeader { lane, first_pos: *from, first_ticks, ..BlockHeader::default() };
+        let (block, used) = self.block(header, part);
+        // One that is cut in mid-record only shows up as unused words.
+        let skip = if part.len() == words.len() { part.len() } else { used.max(1) };
+        *words = words.get(skip..).unwrap_or(&[]);
+        *from = from.wrapping_add(skip as u64);
+        Some(block)
+    }
+
+    /// A block of whole records, and how many words it covers.
+    fn block(&mut self, mut header: BlockHeader, words: &[u64]) -> (Block, usize) {
         if self.out.is_empty() {
             self.out = vec![0; MAX_BLOCK + BEHIND];
         }
-        self.counts = [0; KINDS];
-        header.first_ticks = words.get(1).copied().unwrap_or(0);
+        let mut counts = [0; KINDS];
         let (mut steps, mut others) =
             (Steps::new(header.first_ticks), Prediction::new(header.first_ticks));
         let mut out = Out::new(&mut self.out, HEADER);
@@ -114,72 +156,38 @@ impl Encoder {
             };
             let Some(record) = rest.get(..len) else { break };
             if let Some(kind) = kind_of(record) {
-                self.counts[kind.index()] += 1;
+                counts[kind.index()] += 1;
             }
             others.encode(record, halves, &mut out);
             other_count += 1;
             at += len;
         }
-        self.len = out.at;
-        self.counts[EventKind::ProxyStep.index()] += u64::from(step_count);
+        let end = out.at;
+        counts[EventKind::ProxyStep.index()] += u64::from(step_count);
         header.records = step_count + other_count;
         header.next_pos = header.first_pos.wrapping_add((at + garbage) as u64);
-        self.seal(&header);
-        (at, garbage)
+        let mut bytes = self.out.get(..end).unwrap_or(&[]).to_vec();
+        bytes.resize(end.next_multiple_of(8), 0);
+        put_header(&mut bytes, &header);
+        (Block { bytes, counts, garbage: garbage as u64, end: header.next_pos }, at + garbage)
     }
+}
 
-    fn seal(&mut self, header: &BlockHeader) {
-        let end = self.len.next_multiple_of(8).min(self.out.len());
-        // What was written there is of a number's word, or of an earlier block.
-        self.out.get_mut(self.len..end).unwrap_or(&mut []).fill(0);
-        self.len = end;
-        let len = u32::try_from(end).unwrap_or(u32::MAX);
-        let mut h = [0u8; HEADER];
-        let mut put = |at: usize, bytes: &[u8]| {
-            if let Some(to) = h.get_mut(at..at + bytes.len()) {
-                to.copy_from_slice(bytes);
-            }
-        };
-        put(0, &MAGIC.to_le_bytes());
-        put(8, &len.to_le_bytes());
-        put(12, &header.epoch.to_le_bytes());
-        put(16, &header.seq.to_le_bytes());
-        put(24, &header.lane.to_le_bytes());
-        put(28, &header.records.to_le_bytes());
-        put(32, &header.first_pos.to_le_bytes());
-        put(40, &header.next_pos.to_le_bytes());
-        put(48, &header.first_ticks.to_le_bytes());
-        if let Some(to) = self.out.get_mut(..HEADER) {
-            to.copy_from_slice(&h);
-        }
-        self.check();
-    }
+fn put_header(block: &mut [u8], header: &BlockHeader) {
+    let len = u32::try_from(block.len()).unwrap_or(u32::MAX);
+    put(block, 0, &[0; HEADER]);
+    put(block, 0, &MAGIC.to_le_bytes());
+    put(block, 8, &len.to_le_bytes());
+    put(block, 24, &header.lane.to_le_bytes());
+    put(block, 28, &header.records.to_le_bytes());
+    put(block, 32, &header.first_pos.to_le_bytes());
+    put(block, 40, &header.next_pos.to_le_bytes());
+    put(block, 48, &header.first_ticks.to_le_bytes());
+}
 
-    /// The block is of another use of its segment.
-    pub(crate) fn set_epoch(&mut self, epoch: u32) {
-        if let Some(to) = self.out.get_mut(12..16) {
-            to.copy_from_slice(&epoch.to_le_bytes());
-        }
-        self.check();
-    }
-
-    fn check(&mut self) {
-        let crc = crc32(self.out.get(8..self.len).unwrap_or(&[]));
-        if let Some(to) = self.out.get_mut(4..8) {
-            to.copy_from_slice(&crc.to_le_bytes());
-        }
-    }
-
-    /// The last block's bytes.
-    #[must_use]
-    pub fn block(&self) -> &[u8] {
-        self.out.get(..self.len).unwrap_or(&[])
-    }
-
-    /// Records of the last block by kind of event.
-    #[must_use]
-    pub fn counts(&self) -> &KindCounts {
-        &self.counts
+fn put(to: &mut [u8], at: usize, bytes: &[u8]) {
+    if let Some(to) = to.get_mut(at..at + bytes.len()) {
+        to.copy_from_slice(bytes);
     }
 }
 
@@ -430,16 +438,26 @@ mod tests {
         ]
     }
 
+    /// One block of all words, which lie in lane 2 from position 70 on.
+    fn block_of(words: &[u64]) -> Block {
+        let (mut from, mut rest) = (70, words);
+        let block = Encoder::default().encode(2, &mut from, &mut rest).unwrap_or_else(|| {
+            let header = BlockHeader { lane: 2, first_pos: 70, ..BlockHeader::default() };
+            Encoder::default().block(header, &[]).0
+        });
+        assert_eq!((from, rest), (70 + words.len() as u64, &[][..]));
+        block
+    }
+
     proptest! {
         #[test]
         fn decode_is_the_inverse_of_encode(records in prop::collection::vec(any_record(), 0..60)) {
             let words: Vec<u64> = records.iter().flat_map(|r| r.words().to_vec()).collect();
-            let header = BlockHeader { seq: 3, lane: 2, first_pos: 70, ..BlockHeader::default() };
-            let mut encoder = Encoder::default();
-            prop_assert_eq!(encoder.encode(header, &words), (words.len(), 0));
-            let (read, len, payload) = parse(encoder.block()).unwrap();
-            prop_assert_eq!(len, encoder.block().len());
-            prop_assert_eq!((read.seq, read.lane), (3, 2));
+            let mut block = block_of(&words);
+            let bytes = block.placed(3, 9);
+            let (read, len, payload) = parse(bytes).unwrap();
+            prop_assert_eq!(len, bytes.len());
+            prop_assert_eq!((read.seq, read.epoch, read.lane), (3, 9, 2));
             prop_assert_eq!(read.next_pos, 70 + words.len() as u64);
             let decoded: Vec<Record> = Decoder::new(&read, payload, &Schema::default()).collect();
             let expected: Vec<Record> =
@@ -466,9 +484,8 @@ mod tests {
                 record[2] = if code == STEP { record[2] % ops * 3 } else { record[2] };
                 words.extend(&record[..len]);
             }
-            let mut encoder = Encoder::default();
-            prop_assert_eq!(encoder.encode(BlockHeader::default(), &words), (words.len(), 0));
-            let (read, _, payload) = parse(encoder.block()).unwrap();
+            let mut block = block_of(&words);
+            let (read, _, payload) = parse(block.placed(0, 0)).unwrap();
             let schema = Schema::default();
             let mut decoded = Decoder::new(&read, payload, &schema);
             let mut rest = &words[..];
@@ -484,9 +501,7 @@ mod tests {
         fn damage_is_noticed(records in prop::collection::vec(any_record(), 1..20),
                              at: prop::sample::Index, flip in 1u8..) {
             let words: Vec<u64> = records.iter().flat_map(|r| r.words().to_vec()).collect();
-            let mut encoder = Encoder::default();
-            encoder.encode(BlockHeader::default(), &words);
-            let mut bytes = encoder.block().to_vec();
+            let mut bytes = block_of(&words).placed(0, 0).to_vec();
             let at = at.index(bytes.len());
             bytes[at] ^= flip;
             prop_assert!(parse(&bytes).is_err());
@@ -521,10 +536,9 @@ mod tests {
             words
                 .chunks_mut(len)
                 .for_each(|record| record[0] = record[0] & !0xff | u64::from(code));
-            let mut encoder = Encoder::default();
-            let (used, _) = encoder.encode(BlockHeader::default(), &words);
-            assert_eq!(used, words.len() / len * len);
-            let (header, _, payload) = parse(encoder.block()).unwrap();
+            let mut block = block_of(&words);
+            assert_eq!(block.end, 70 + (words.len() / len * len) as u64);
+            let (header, _, payload) = parse(block.placed(0, 0)).unwrap();
             let schema = Schema::default();
             let mut decoded = Decoder::new(&header, payload, &schema);
             for record in words.chunks_exact(len) {
@@ -537,7 +551,7 @@ mod tests {
     fn unknown_words_end_a_block() {
         let mut words = Record::stop(5, Handle(9)).words().to_vec();
         words.extend([0xff, 1, 2]);
-        let mut encoder = Encoder::default();
-        assert_eq!(encoder.encode(BlockHeader::default(), &words), (3, 3));
+        let block = block_of(&words);
+        assert_eq!((block.garbage, block.end), (3, 76));
     }
 }

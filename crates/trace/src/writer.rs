@@ -2,7 +2,7 @@
 //! Appends to a recording. Used by one thread: the writer thread, or a simulator.
 
 use crate::clock::ClockSync;
-use crate::codec::{BlockHeader, Encoder, KindCounts, MAX_BLOCK_WORDS, META_LANE};
+use crate::codec::{Block, Encoder, KindCounts, META_LANE};
 use crate::define::{Definition, LINK_BYTES, link};
 use crate::dump::Checkpoint;
 use crate::files::Files;
@@ -213,6 +213,15 @@ impl Writer {
         self.append_to(To::Events, lane, first_pos, words)
     }
 
+    /// Appends a block.
+    ///
+    /// # Errors
+    /// The system's; its records are then counted as unwritten.
+    pub fn append_block(&mut self, block: &mut Block) -> io::Result<()> {
+        self.has_news = true;
+        self.write_block(To::Events, block)
+    }
+
     /// Appends whole records of how the process fares ([`crate::Vital`]), as one block if they fit.
     /// They have a ring of their own, so that they never overwrite events.
     ///
@@ -257,19 +266,9 @@ impl Writer {
         mut words: &[u64],
     ) -> io::Result<()> {
         let mut result = Ok(());
-        while !words.is_empty() {
-            let part = words.get(..MAX_BLOCK_WORDS).unwrap_or(words);
-            let (used, garbage) = self.encode(to, lane, first_pos, part);
-            let written = self.write_block(to);
-            if result.is_ok() {
-                result = written;
-            }
-            // A part that was cut in mid-record only shows up as unused words.
-            let skip = if part.len() == words.len() { part.len() } else { used + garbage };
-            self.header.garbage_words += garbage as u64;
-            let Some(rest) = words.get(skip.max(1)..) else { break };
-            words = rest;
-            first_pos = first_pos.wrapping_add(skip.max(1) as u64);
+        while let Some(mut block) = self.encoder.encode(lane, &mut first_pos, &mut words) {
+            let written = self.write_block(to, &mut block);
+            result = result.and(written);
         }
         result
     }
@@ -281,38 +280,27 @@ impl Writer {
         }
     }
 
-    /// Encodes for the current segment, or for the next one where it does not fit.
-    fn encode(&mut self, to: To, lane: u16, first_pos: u64, words: &[u64]) -> (usize, usize) {
-        let (seq, epoch) = self.ring(to).next_block();
-        let header = BlockHeader { epoch, seq, lane, first_pos, ..BlockHeader::default() };
-        let sizes = self.encoder.encode(header, words);
-        let bytes = self.encoder.block().len();
-        if self.ring(to).has_room(bytes) {
-            return sizes;
-        }
-        let held = self.ring(to).advance();
-        if to == To::Events {
-            self.overwrote(&held);
-        }
-        let (_, epoch) = self.ring(to).next_block();
-        self.encoder.set_epoch(epoch);
-        sizes
-    }
-
     /// Counts what a segment held as overwritten.
     pub(crate) fn overwrote(&mut self, (blocks, records): &Held) {
         self.header.overwritten_blocks += blocks;
         add(&mut self.header.overwritten, records);
     }
 
-    fn write_block(&mut self, to: To) -> io::Result<()> {
-        let at = self.ring(to).at();
-        if let Err(error) = self.file.write_all_at(self.encoder.block(), at) {
-            add(&mut self.header.unwritten, self.encoder.counts());
+    /// Writes a block to the current segment, or to the next one where it does not fit.
+    fn write_block(&mut self, to: To, block: &mut Block) -> io::Result<()> {
+        self.header.garbage_words += block.garbage;
+        if !self.ring(to).has_room(block.len()) {
+            let held = self.ring(to).advance();
+            if to == To::Events {
+                self.overwrote(&held);
+            }
+        }
+        let (at, (number, epoch)) = (self.ring(to).at(), self.ring(to).next_block());
+        if let Err(error) = self.file.write_all_at(block.placed(number, epoch), at) {
+            add(&mut self.header.unwritten, &block.counts);
             return Err(error);
         }
-        let (bytes, counts) = (self.encoder.block().len(), *self.encoder.counts());
-        self.ring(to).wrote(bytes, &counts);
+        self.ring(to).wrote(block.len(), &block.counts);
         (self.header.next_block, _) = self.events.next_block();
         Ok(())
     }

@@ -6,7 +6,7 @@
 //! measures, and what must not grow, `cargo xtask bench --instructions`.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use ncclscope_recorder::trace::codec::{BlockHeader, Encoder, MAX_BLOCK_WORDS};
+use ncclscope_recorder::trace::codec::Encoder;
 use ncclscope_recorder::trace::kind::KINDS;
 use ncclscope_recorder::trace::record::{Coll, Detail, KernelCh, ProxyOp};
 use ncclscope_recorder::trace::{Handle, State};
@@ -134,11 +134,8 @@ fn drain(c: &mut Criterion) {
         b.iter(|| {
             header.peek(ring, &mut words);
             let mut rest = words.as_slice();
-            while !rest.is_empty() {
-                let part = &rest[..rest.len().min(MAX_BLOCK_WORDS)];
-                let (used, _) = encoder.encode(BlockHeader::default(), part);
-                black_box(encoder.block());
-                rest = &rest[used..];
+            while let Some(mut block) = encoder.encode(0, &mut 0, &mut rest) {
+                black_box(block.placed(0, 0));
             }
         });
     });

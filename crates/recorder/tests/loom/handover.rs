@@ -1,20 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the runtime's threads hand to one another: the queue, and the lanes on their way into the
-//! file. The product's own files, with loom's lock in the place of the system's.
+//! What the runtime's threads hand to one another. The product's own file, with loom's lock in the
+//! place of the system's.
 
-use crate::sys::lock::Lock;
-use crate::{World, fails, holds, numbers, put};
+use crate::holds;
 use loom::sync::Arc;
 use loom::thread::spawn;
 use ncclscope_recorder::model::Model;
 
 #[path = "../../../runtime/src/handover.rs"]
 mod queue;
-#[path = "../../../runtime/src/tracks.rs"]
-mod tracks;
 
 use queue::Handover;
-use tracks::Tracks;
 
 /// Two threads hand over two items each, of which three fit; a third takes.
 #[test]
@@ -37,68 +33,4 @@ fn what_is_handed_over_arrives_once_in_its_order_or_is_given_back() {
             assert!(of.is_sorted_by(|a, b| a < b), "in the order of its thread: {taken:?}");
         }
     });
-}
-
-/// Words from a position on, in the order in which they were written.
-type File = Arc<Lock<Vec<(u64, Vec<u64>)>>>;
-
-/// A producer, the drain thread that reads and rescues, and the file's thread. `told` is when the
-/// drain thread says that what it rescued is written.
-fn lane_into_file(told: Told) -> (World, impl Fn() + Send + Sync + 'static) {
-    let world = World::whole(1);
-    let body = move || {
-        let (tracks, file) = (Arc::new(Tracks::new()), File::new(Lock::new(Vec::new())));
-        let read = move || [world.header(0).head()];
-        let producer = spawn(move || assert!(put(world.lane(0), 0) && put(world.lane(0), 1)));
-        let writer = {
-            let (tracks, file) = (Arc::clone(&tracks), Arc::clone(&file));
-            spawn(move || write(world, &tracks, &file))
-        };
-        tracks.ready(&read());
-        if let Some(rescued) = tracks.rescue(0, (world.header(0), world.ring(0))) {
-            (told == Told::Before).then(|| tracks.written(0));
-            tracks.ready(&read());
-            file.lock().push(rescued);
-            (told == Told::After).then(|| tracks.written(0));
-        }
-        producer.join().expect("pushes");
-        writer.join().expect("writes");
-        tracks.ready(&read());
-        write(world, &tracks, &file);
-        let file = file.lock();
-        let starts: Vec<u64> = file.iter().map(|(from, _)| *from).collect();
-        assert!(starts.is_sorted(), "out of order: {starts:?}");
-        let words: Vec<u64> = file.iter().flat_map(|(_, words)| words).copied().collect();
-        assert_eq!(numbers(&words), [0, 1], "not each is written once");
-        assert_eq!([world.header(0).tail()], read(), "a place is lost to the producer");
-    };
-    (world, body)
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Told {
-    Before,
-    After,
-}
-
-/// What the file's thread does.
-fn write(world: World, tracks: &Tracks, file: &File) {
-    let (lane, mut words) = ((world.header(0), world.ring(0)), Vec::new());
-    let end = tracks.heads().first().copied().unwrap_or(0);
-    if let Some(range) = tracks.take(0, lane, (end, 100), &mut words) {
-        file.lock().push((range.start, words));
-        lane.0.take_until(range.end);
-    }
-}
-
-#[test]
-fn a_lanes_words_are_written_once_and_in_order() {
-    let (world, body) = lane_into_file(Told::After);
-    holds("lane into file", world.model().preemptions(3), body);
-}
-
-#[test]
-fn mutant_what_is_rescued_counts_as_written_at_once() {
-    let (world, body) = lane_into_file(Told::Before);
-    fails("out of order", world.model().preemptions(3), body);
 }

@@ -4,7 +4,7 @@
 use super::{META, Sink};
 use crate::recording::{Job, Recording};
 use crate::runtime::Runtime;
-use ncclscope_recorder::lane::{LaneHeader, Ring};
+use ncclscope_trace::codec::Encoder;
 use ncclscope_trace::{ClockSync, Comm, Definition, StrId};
 use std::sync::Arc;
 
@@ -12,6 +12,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(super) struct Feed {
     recording: Arc<Recording>,
+    encoder: Encoder,
     /// Records of ours, written as one block at the end of the round.
     meta: Vec<u64>,
     /// What is in the file is to be kept, for something is stuck.
@@ -22,7 +23,13 @@ pub(super) struct Feed {
 
 impl Feed {
     pub(super) fn new(recording: Arc<Recording>) -> Feed {
-        Feed { recording, meta: Vec::new(), is_frozen: false, is_fresh: false }
+        Feed {
+            recording,
+            encoder: Encoder::default(),
+            meta: Vec::new(),
+            is_frozen: false,
+            is_fresh: false,
+        }
     }
 
     /// A record of ours.
@@ -65,22 +72,15 @@ impl Feed {
     /// Hands a job over. Records for which there is no room are counted as unwritten.
     pub(super) fn put(&mut self, job: Job) {
         self.is_fresh = true;
-        count_lost(self.recording.put(job));
+        if let Err(Job::Block { block, .. }) = self.recording.put(job) {
+            Runtime::get().lose_unwritten(&block.counts);
+        }
     }
 
-    /// Hands over a job that is about all before it: records of ours, and each lane up to `read`.
-    /// The file's thread may come to it at once.
-    pub(super) fn finish(&mut self, job: Job, read: &[u64]) {
+    /// Hands over a job that is about all before it.
+    pub(super) fn finish(&mut self, job: Job) {
         self.hand_over_meta();
-        self.recording.ready(read);
         self.put(job);
-    }
-
-    /// Makes room in a lane that the file's thread does not come to write.
-    pub(super) fn rescue(&mut self, lane: usize, header: &LaneHeader, ring: &Ring) {
-        let Ok(lane) = u16::try_from(lane) else { return };
-        self.is_fresh = true;
-        count_lost(self.recording.rescue(lane, (header, ring)));
     }
 
     /// Grows with each piece of work that the file's thread has done.
@@ -88,27 +88,26 @@ impl Feed {
         self.recording.done()
     }
 
-    /// The round is over, each lane is read up to `read`: the file's thread may write.
-    pub(super) fn flush(&mut self, read: &[u64]) {
+    /// The round is over: the file's thread may write.
+    pub(super) fn flush(&mut self) {
         self.hand_over_meta();
         if std::mem::take(&mut self.is_fresh) {
-            self.recording.ready(read);
             self.recording.wake(Runtime::get());
         }
     }
 
     fn hand_over_meta(&mut self) {
-        if !self.meta.is_empty() {
-            let words = std::mem::take(&mut self.meta);
-            self.put(Job::Words { lane: META, from: 0, words });
-        }
+        let mut meta = std::mem::take(&mut self.meta);
+        self.blocks(META, 0, &meta);
+        meta.clear();
+        self.meta = meta;
     }
-}
 
-/// Counts the records that found no room as unwritten.
-fn count_lost(result: Result<(), Job>) {
-    if let Err(Job::Words { words, .. }) = result {
-        Runtime::get().lose_unwritten(&words);
+    /// Records of a lane from a position on.
+    fn blocks(&mut self, lane: u16, mut from: u64, mut words: &[u64]) {
+        while let Some(block) = self.encoder.encode(lane, &mut from, &mut words) {
+            self.put(Job::Block { lane, block: Box::new(block) });
+        }
     }
 }
 
@@ -125,8 +124,9 @@ impl Sink for Feed {
         self.define(Definition::CommEnd { index, ticks });
     }
 
-    fn words(&mut self, _lane: usize, _words: &[u64]) {
-        // They stay in their lane until they are written.
-        self.is_fresh = true;
+    fn words(&mut self, lane: usize, from: u64, words: &[u64]) {
+        if let Ok(lane) = u16::try_from(lane) {
+            self.blocks(lane, from, words);
+        }
     }
 }
