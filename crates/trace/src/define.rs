@@ -8,7 +8,7 @@ on in a segment of the block ring, behind its head.
 */
 
 use crate::error::Error;
-use crate::layout::{BLOCKS, DEFINITIONS, EXTENT_HEAD, Header, SEGMENT};
+use crate::layout::{BLOCKS, DEFINITIONS, EXTENT_HEAD, Header, SEGMENT, VITALS};
 use crate::reader::read_up_to;
 use crate::schema::Declaration;
 use crc32fast::hash as crc32;
@@ -147,8 +147,8 @@ pub(crate) struct Definitions {
 impl Definitions {
     /// Those of a file with that header; none was read.
     pub(crate) fn new(header: &Header) -> Definitions {
-        let (at, end) = (DEFINITIONS, header.definitions_end());
-        Definitions { segments: header.segments, at, end, read: [0; 2], links: 0 }
+        let segments = header.segments;
+        Definitions { segments, at: DEFINITIONS, end: VITALS, read: [0; 2], links: 0 }
     }
 
     /// Hands on those that are new, out of at most `at_once` bytes, which is more than any has.

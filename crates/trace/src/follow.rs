@@ -18,7 +18,9 @@ use crate::error::Error;
 use crate::files::open_regular;
 use crate::handle::LANES;
 use crate::lanes_file::Owner;
-use crate::layout::{BLOCKS, HEADER_BYTES, Header, LANE_STRIDE, LANE_TABLE, SEGMENT, VITALS};
+use crate::layout::{
+    BLOCKS, HEADER_BYTES, Header, LANE_STRIDE, LANE_TABLE, SEGMENT, VITAL_SEGMENTS, VITALS,
+};
 use crate::progress::Vital;
 use crate::reader::{Recording, read_up_to};
 use crate::record::Record;
@@ -98,7 +100,7 @@ impl Follower {
             definitions: Definitions::new(&header),
             schema: Schema::default(),
             blocks: Cursor::new(BLOCKS, header.segments),
-            vitals: Cursor::new(VITALS, header.vital_segments()),
+            vitals: Cursor::new(VITALS, VITAL_SEGMENTS),
             header,
             syncs: Vec::new(),
             last_ticks: 0,
@@ -223,9 +225,7 @@ impl Follower {
         let mut batch = Batch::default();
         let (cursor, is_irregular, most) = match ring {
             Ring::Events => (&mut self.blocks, self.header.is_irregular(), SEGMENT),
-            Ring::Vitals => {
-                (&mut self.vitals, false, SEGMENT * u64::from(self.header.vital_segments()))
-            }
+            Ring::Vitals => (&mut self.vitals, false, SEGMENT * u64::from(VITAL_SEGMENTS)),
         };
         while (batch.bytes.len() as u64) < most {
             let (header, bytes) = match cursor.next(&self.file, is_irregular) {

@@ -154,13 +154,6 @@ impl Handle {
         (self.0 >> (GENERATION_SHIFT - 5)) as u32 & !0x1f
     }
 
-    /// [`Handle::step_tag`] before format 1.3, when slots had one bit less and generations 27.
-    #[must_use]
-    #[expect(clippy::cast_possible_truncation, reason = "32 bits of it")]
-    pub const fn step_tag_before(self) -> u32 {
-        (self.0 >> (GENERATION_SHIFT - 6)) as u32 & !0x1f
-    }
-
     /// The generation of a slot handle.
     #[must_use]
     #[inline(always)]

@@ -83,7 +83,7 @@ impl Home {
         out
     }
 
-    /// `None` where all is zero: an earlier version wrote the page.
+    /// `None` where all is zero: the system did not tell.
     fn decode(bytes: &[u8]) -> Option<Home> {
         let boot = bytes.get(24..40)?.try_into().ok()?;
         let home = Home {
@@ -216,7 +216,7 @@ pub fn adopt(lanes: &Path, user: u32) -> io::Result<Adopted> {
     }
     let Some(owner) = Owner::of(&file) else {
         // It was created just now, and its owner is about to take the lock; or that died before
-        // it did, or an earlier version's before it had a recording.
+        // it did.
         if !has_waited(&file)? {
             return Ok(Adopted::Alive);
         }

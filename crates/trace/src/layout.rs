@@ -13,10 +13,9 @@ Where the parts of a recording lie, and its header.
 
 Both rings are written segment by segment and start over when they are full; what is overwritten in
 the block ring is counted in the header by kind of event. Definitions that find no room go on in a
-segment of the block ring. Before 1.3 there was no ring of vitals, and definitions went up to the
-block ring. The live memory of the rank's callbacks is a file of its
-own ([`crate::lanes_file`]); after a SIGKILL it holds what was not yet in blocks, and is put behind
-them as the scratch.
+segment of the block ring. The live memory of the rank's callbacks is a file of its own
+([`crate::lanes_file`]); after a SIGKILL it holds what was not yet in blocks, and is put behind them
+as the scratch.
 */
 
 use crate::clock::ClockSource;
@@ -90,7 +89,7 @@ pub struct Header {
     pub next_block: u64,
     /// Bytes of definitions in front of the ring of vitals.
     pub definitions: u64,
-    /// Bytes of definitions in segments of the block ring (1.3).
+    /// Bytes of definitions in segments of the block ring.
     pub more_definitions: u64,
     /// Activation mask that the plugin asked NCCL for.
     pub mask: u32,
@@ -98,9 +97,9 @@ pub struct Header {
     pub host: String,
     /// Records overwritten in the block ring, by kind.
     pub overwritten: [u64; KINDS],
-    /// Blocks overwritten in the block ring (1.3).
+    /// Blocks overwritten in the block ring.
     pub overwritten_blocks: u64,
-    /// How often the block ring was frozen ([`crate::Writer::freeze_events`]; 1.3).
+    /// How often the block ring was frozen ([`crate::Writer::freeze_events`]).
     pub freezes: u32,
     /// Records that could not be written (no space, I/O error), by kind.
     pub unwritten: [u64; KINDS],
@@ -289,22 +288,10 @@ impl Header {
         if header.segments == 0 || header.segments > MOST_SEGMENTS {
             return Err(Error::Corrupt("impossible number of segments"));
         }
-        if header.definitions > header.definitions_end() - DEFINITIONS {
+        if header.definitions > VITALS - DEFINITIONS {
             return Err(Error::Corrupt("more definitions than there is room for"));
         }
         Ok(header)
-    }
-
-    /// Where the first part of the definitions ends at most.
-    #[must_use]
-    pub fn definitions_end(&self) -> u64 {
-        if self.vital_segments() == 0 { BLOCKS } else { VITALS }
-    }
-
-    /// Segments of the ring of vitals.
-    #[must_use]
-    pub fn vital_segments(&self) -> u32 {
-        if self.version.minor < 3 { 0 } else { VITAL_SEGMENTS }
     }
 
     /// Blocks of a later segment may be older than those of an earlier one, apart from the place
@@ -385,10 +372,10 @@ mod tests {
         says(&good[..100], "truncated");
         says(b"{\"traceEvents\":[]}", "not an ncclscope recording");
         let mut newer = good;
-        newer[8] = 2;
+        newer[8] = 3;
         says(&newer, "newer");
         let mut older = good;
-        older[8] = 0;
+        older[8..12].copy_from_slice(&[1, 0, 4, 0]);
         says(&older, "older");
         let mut impossible = good;
         impossible[36..40].fill(0xff);

@@ -16,7 +16,7 @@ use crate::handle::LANES;
 use crate::lanes_file::{self, Owner};
 use crate::layout::{
     BLOCKS, HEADER_BYTES, Header, LANE_STRIDE, LANE_TABLE, RING_BYTES, SEGMENT, SLAB_BYTES, SLABS,
-    SLOT_BYTES, VITALS,
+    SLOT_BYTES, VITAL_SEGMENTS, VITALS,
 };
 use crate::mark::Mark;
 use crate::progress::Vital;
@@ -226,7 +226,7 @@ impl Recording {
 
     fn index_blocks(&mut self) -> Result<(), Error> {
         // The vitals' blocks have numbers of their own.
-        self.index_ring(VITALS, self.header.vital_segments())?;
+        self.index_ring(VITALS, VITAL_SEGMENTS)?;
         self.block_numbers.clear();
         self.index_ring(BLOCKS, self.header.segments)?;
         for lane in &mut self.lanes {
@@ -376,7 +376,7 @@ impl Recording {
                 self.header.host
             );
         } else {
-            text += "its lanes were in no file, so up to the last drain period (40 ms) is missing";
+            text += "its lanes were in no file, so the last 10 to 80 ms are missing";
         }
         text
     }

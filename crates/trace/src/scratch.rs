@@ -54,7 +54,7 @@ pub mod slot {
     pub const HANDLE: usize = 0;
     /// When it started, in ticks.
     pub const START: usize = 8;
-    /// Bit 0 send; from bit 16 on the communicator (1.3).
+    /// Bit 0 send; from bit 16 on the communicator.
     pub const FLAGS: usize = 16;
     /// Index of the next free slot plus one (owner only).
     pub const NEXT: usize = 20;
@@ -191,9 +191,10 @@ pub fn slot_steps(slot: &[u8], now: u64) -> Vec<Step> {
         let at = slot::STEPS + index * slot::STEP_BYTES;
         let u32_ = |o: usize| u32_at(slot, at + o).unwrap_or(0);
         let tag = u32_(slot::STEP_TAG);
-        let bits = [handle.step_tag(), handle.step_tag_before()].map(|of| tag ^ of);
-        let bits = bits.into_iter().find(|bits| *bits < 32 && bits & slot::LIVE != 0);
-        let Some(bits) = bits else { continue };
+        let bits = tag ^ handle.step_tag();
+        if bits >= 32 || bits & slot::LIVE == 0 {
+            continue;
+        }
         let packed = u64_at(slot, at + slot::STEP_START).unwrap_or(0);
         let age = now.wrapping_sub(packed) & STEP_TIME_MASK;
         let seen = bits.to_le_bytes()[0] & !1;

@@ -17,7 +17,7 @@ pub struct FormatVersion {
 }
 
 /// What this crate writes.
-pub const CURRENT: FormatVersion = FormatVersion { major: 1, minor: 4 };
+pub const CURRENT: FormatVersion = FormatVersion { major: 2, minor: 0 };
 
 impl FormatVersion {
     /// Whether this crate can read a file of this version.

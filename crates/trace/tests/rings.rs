@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the parts of a recording do to each other: definitions, events, vitals; frozen and not.
 
-use ncclscope_trace::layout::{BLOCKS, DEFINITIONS, Header, SEGMENT, VITALS};
+use ncclscope_trace::layout::{DEFINITIONS, Header, SEGMENT, VITALS};
 use ncclscope_trace::progress::Progress;
 use ncclscope_trace::record::KernelLaunch;
 use ncclscope_trace::{
@@ -345,40 +345,6 @@ fn after_a_thaw_the_oldest_goes_first() {
     let read = launches(&case.path);
     assert!(read.iter().copied().eq(case.overwritten()..case.launches));
     assert!(read == launches(&case.copy()));
-}
-
-#[test]
-fn a_recording_of_an_earlier_minor_version_is_read() {
-    let mut case = case(LEAST);
-    case.launch(10);
-    case.writer.sync_header().unwrap();
-    let file = OpenOptions::new().write(true).open(&case.path).unwrap();
-    // Then definitions went up to the block ring.
-    let mut bytes = Vec::new();
-    let mut index = 0;
-    while bytes.len() < 900_000 {
-        comm(index).encode(&mut bytes);
-        index += 1;
-    }
-    file.write_all_at(&bytes, DEFINITIONS).unwrap();
-    let length = bytes.len() as u64;
-    assert!(DEFINITIONS + length < BLOCKS);
-    file.write_all_at(&length.to_le_bytes(), 56).unwrap();
-    file.write_all_at(&2u16.to_le_bytes(), 10).unwrap();
-    let recording = Recording::open(&case.path).unwrap();
-    assert_eq!(recording.header().version.minor, 2);
-    assert_eq!(recording.comms().len(), usize::from(index));
-    assert_eq!(recording.records(1).count(), 10);
-    let mut told = (0, 0);
-    let mut follower = Follower::open(&case.path).unwrap();
-    follower
-        .poll(|news| match news {
-            News::Definition(_) => told.0 += 1,
-            News::Record(..) => told.1 += 1,
-            News::Vital(_) => {}
-        })
-        .unwrap();
-    assert_eq!(told, (usize::from(index), 10));
 }
 
 #[test]

@@ -156,6 +156,7 @@ fn bad_inputs_are_one_clear_line_and_code_3() {
         (good[..100].to_vec(), "truncated"),
         (b"hello".to_vec(), "not an ncclscope recording"),
         ([&good[..8], &[9], &good[9..]].concat(), "newer than this ncclscope"),
+        ([&good[..8], &[1, 0, 4, 0], &good[12..]].concat(), "version 1.4 is older than this"),
     ] {
         std::fs::write(&file, bytes).unwrap();
         fails_with(report(&file), 3, word);
