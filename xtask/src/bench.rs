@@ -85,7 +85,7 @@ fn target() -> Outcome<PathBuf> {
 
 fn measure(loads: &Loads) -> Outcome {
     let driver = Driver::compile(&target()?)?;
-    crate::build::release()?;
+    crate::build::products(crate::build::Profile::Dist)?;
     let mut runs = Runs::default();
     for round in 1..=loads.rounds {
         for load in loads::LOADS {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Release builds of what other tasks and the tests run as files: the product as it ships, and the
-//! machinery that stands in for a GPU.
+//! Builds of what other tasks and the tests run as files: the product, and the machinery that
+//! stands in for a GPU.
 
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
@@ -17,16 +17,55 @@ const PACKAGES: &[&str] =
 const PLUGIN_BUILT: &str = "libnccl_profiler_ncclscope.so";
 const PLUGIN_NAMED: &str = "libnccl-profiler-ncclscope.so";
 
+/// The plugin as it ships. The settings repeat `[profile.dist]` of Cargo.toml: they also build
+/// commits that do not have it.
+pub(crate) const SHIPPED_PLUGIN: &[&str] = &[
+    "--package",
+    "ncclscope-plugin",
+    "--profile",
+    "dist",
+    "--config",
+    "profile.dist.inherits=\"release\"",
+    "--config",
+    "profile.dist.lto=\"fat\"",
+    "--config",
+    "profile.dist.codegen-units=1",
+];
+
+/// A Cargo profile of optimised code.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Profile {
+    /// Quick to link.
+    Release,
+    /// As it ships.
+    Dist,
+}
+
 /// Builds [`PACKAGES`] and returns the folder that holds them.
-pub(crate) fn release() -> Outcome<PathBuf> {
+pub(crate) fn products(profile: Profile) -> Outcome<PathBuf> {
+    let profile = match profile {
+        Profile::Release => "release",
+        Profile::Dist => "dist",
+    };
     let packages = PACKAGES.iter().flat_map(|package| ["-p", package]);
-    process::check(process::command(&["cargo", "build", "--release"]).args(packages))?;
-    let folder = target()?.join("release");
+    process::check(process::command(&["cargo", "build", "--profile", profile]).args(packages))?;
+    let folder = target()?.join(profile);
     let named = folder.join(PLUGIN_NAMED);
     if !named.is_symlink() {
         symlink(PLUGIN_BUILT, named)?;
     }
     Ok(folder)
+}
+
+/// Builds, in the tests' profile and with their features, the libraries, programs and examples that
+/// tests run or load, and the plugin as it ships where `shipped`. Returns the target folder.
+pub(crate) fn for_tests(shipped: bool) -> Outcome<PathBuf> {
+    let words = ["cargo", "build", "--workspace", "--lib", "--bins", "--examples"];
+    process::check(&mut process::command(&words))?;
+    if shipped {
+        process::check(process::command(&["cargo", "build"]).args(SHIPPED_PLUGIN))?;
+    }
+    target()
 }
 
 /// The target folder, which the environment or a configuration may have moved.

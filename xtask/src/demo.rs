@@ -54,7 +54,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     let options = parse(args)?;
     prepare(&options)?;
     let release = Release::new(&options.version, 12)?;
-    let tools = build::release()?;
+    let tools = build::products(build::Profile::Release)?;
     let nccl = release.fetch()?;
     let ncclscope = tools.join("ncclscope");
     let folder = options.folder.as_os_str();

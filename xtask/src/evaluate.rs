@@ -78,7 +78,7 @@ fn parse(args: &[String]) -> Result<Options, Usage> {
 /// Runs the task.
 pub(crate) fn run(args: &[String]) -> Outcome {
     let options = parse(args)?;
-    let folder = build::release()?;
+    let folder = build::products(build::Profile::Release)?;
     let tool = folder.join("ncclscope");
     let scratch = Folder::new(PathBuf::from("target/evaluate"))?;
     let mut good = true;

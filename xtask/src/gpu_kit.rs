@@ -65,7 +65,7 @@ fn parse(args: &[String]) -> Result<Options, Usage> {
 pub(crate) fn run(args: &[String]) -> Outcome {
     let options = parse(args)?;
     let release = Release::new(&options.version, 12)?;
-    pack(&build::release()?)?;
+    pack(&build::products(build::Profile::Dist)?)?;
     if options.dry_run { dry_run(&options, &release.fetch()?) } else { Ok(ExitCode::SUCCESS) }
 }
 
@@ -149,7 +149,7 @@ pub(crate) fn event_costs(args: &[String]) -> Outcome {
     let releases = releases.collect::<Result<Vec<_>, _>>()?;
     nccl::fetch_all(&releases)?;
     let libraries = releases.iter().map(Release::library).collect::<Outcome<Vec<_>>>()?;
-    let mut command = Command::new(build::release()?.join("gpu-kit"));
+    let mut command = Command::new(build::products(build::Profile::Release)?.join("gpu-kit"));
     let status = process::status(command.arg("event-costs").args(libraries))?;
     Ok(process::exit_code(status))
 }

@@ -64,7 +64,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     } else {
         plan::cells(&wheels, &options.topologies, scenario.as_ref())?
     };
-    let tools = Tools { folder: build::release()? };
+    let tools = Tools { folder: build::products(build::Profile::Release)? };
     nccl::fetch_all(&wheels.iter().map(|wheel| wheel.release.clone()).collect::<Vec<_>>())?;
     let outcomes = pool::run(&cells, options.jobs, |cell| cell.run(&tools));
     print!("{}", table(&cells, &outcomes));

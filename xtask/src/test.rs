@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `cargo xtask test`: everything the tests need, then the tests.
 //!
-//! The tests load real NCCL releases, the plugin as it ships, and readers of other projects. This
-//! page gets those first, so that a test which finds one missing fails instead of passing by. What
-//! it fetches stays in `$HOME/.cache/ncclscope`; a second run fetches nothing. The last lines name
-//! what it does not fetch and the machine does not have.
+//! The tests load real NCCL releases, programs and libraries of this repository, and readers of
+//! other projects. This page gets those first, once: no test builds anything (`testing/built`), and
+//! a test which finds something missing fails instead of passing by. What it fetches stays in
+//! `$HOME/.cache/ncclscope`; a second run fetches nothing. The last lines name what it does not
+//! fetch and the machine does not have.
 
 mod left_out;
 
@@ -25,7 +26,8 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     let mut environment = vec![("NCCLSCOPE_TEST_PYTHON", python::ordinary()?)];
     let (torches, missing) = python::with_torch()?;
     environment.extend(torches);
-    build::release()?;
+    let target = build::for_tests(picks(args, "stepper"))?;
+    environment.push(("XTASK_BUILT", target));
     let has_nextest = has_nextest();
     let mut failed = None;
     for words in runs(has_nextest, args) {
@@ -46,9 +48,8 @@ pub(crate) fn run(args: &[String]) -> Outcome {
 /// The arguments of each cargo run, the main runner last, so that its summary closes the output.
 fn runs(has_nextest: bool, args: &[String]) -> Vec<Vec<String>> {
     let words = |text: &str| text.split_whitespace().map(String::from).collect::<Vec<_>>();
-    let picks_packages = args.iter().any(|arg| arg.starts_with("-p") || arg == "--package");
     let mut main = words(if has_nextest { "nextest run" } else { "test" });
-    if !picks_packages {
+    if !picks_packages(args) {
         main.push("--workspace".into());
     }
     if args.is_empty() {
@@ -59,6 +60,15 @@ fn runs(has_nextest: bool, args: &[String]) -> Vec<Vec<String>> {
     let doctests =
         (has_nextest && args.is_empty()).then(|| words("test --doc --workspace --no-fail-fast"));
     doctests.into_iter().chain([main]).collect()
+}
+
+fn picks_packages(args: &[String]) -> bool {
+    args.iter().any(|arg| arg.starts_with("-p") || arg == "--package")
+}
+
+/// Whether `args` may run tests of `package`.
+fn picks(args: &[String], package: &str) -> bool {
+    !picks_packages(args) || args.iter().any(|arg| arg.contains(package))
 }
 
 /// Whether the runner nextest is installed.
@@ -92,6 +102,15 @@ mod tests {
         assert_eq!(some, ["nextest run --workspace -E test(hang)"]);
         assert_eq!(run_lines(true, &["-p", "xtask"]), ["nextest run -p xtask"]);
         assert_eq!(run_lines(false, &["--", "lane"]), ["test --workspace -- lane"]);
+    }
+
+    #[test]
+    fn packages_that_are_not_picked_need_nothing() {
+        let picks = |words: &str| {
+            picks(&words.split_whitespace().map(String::from).collect::<Vec<_>>(), "stepper")
+        };
+        assert!(picks("") && picks("-E test(v4)") && picks("-p stepper"));
+        assert!(!picks("-p rig hang"));
     }
 
     #[test]

@@ -1,30 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Libraries that the tests of this crate need as files, in the running test's profile.
 
+use built::Artefact;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
 /// The plugin.
 ///
 /// # Panics
-/// If it does not build. So does [`allocator`].
+/// If it is not there and does not build. So does [`allocator`].
 #[must_use]
 pub fn plugin() -> PathBuf {
-    static BUILT: LazyLock<PathBuf> = LazyLock::new(|| build(&["--package", "ncclscope-plugin"]));
-    BUILT.join("libnccl_profiler_ncclscope.so")
+    static PLUGIN: LazyLock<PathBuf> = LazyLock::new(|| path(built::PLUGIN));
+    PLUGIN.clone()
 }
 
 /// The library to preload that `examples/allocator.rs` is.
 #[must_use]
 pub fn allocator() -> PathBuf {
-    static BUILT: LazyLock<PathBuf> =
-        LazyLock::new(|| build(&["--package", "fake-nccl", "--example", "allocator"]));
-    BUILT.join("examples/liballocator.so")
+    static ALLOCATOR: LazyLock<PathBuf> = LazyLock::new(|| path(built::ALLOCATOR));
+    ALLOCATOR.clone()
 }
 
-/// Builds once, and gives the directory with what was built.
-fn build(words: &[&str]) -> PathBuf {
-    let directory = built::directory().expect("a build directory");
-    built::build(&directory, words).expect("it builds");
-    directory
+fn path(artefact: Artefact) -> PathBuf {
+    artefact.path().expect("it is built")
 }

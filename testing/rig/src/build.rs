@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Builds the stand-in and the rank program where the running test was built.
+//! Where the stand-in, the rank program and the product lie, in the running test's profile.
 
+use built::Artefact;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
@@ -13,39 +14,43 @@ pub struct Artifacts {
     pub rank: PathBuf,
 }
 
-/// Makes sure that the stand-in and the rank program exist and are up to date, once per process.
-///
-/// They are built with Cargo into the directory and in the profile of the running executable.
-/// Without a Cargo, as on a machine that only got the files, those beside the executable are used
-/// as they are.
+/// The stand-in and the rank program, in the profile of the running executable, beside it.
 ///
 /// # Errors
-/// A text: the build failed, with the compiler's words, or the files are not there.
+/// A text: see [`built::Artefact::path`].
 pub fn artifacts() -> Result<&'static Artifacts, String> {
     static ARTIFACTS: OnceLock<Result<Artifacts, String>> = OnceLock::new();
-    ARTIFACTS.get_or_init(make).as_ref().map_err(Clone::clone)
+    let find = || Ok(Artifacts { cuda: built::STAND_IN.path()?, rank: built::RANK.path()? });
+    ARTIFACTS.get_or_init(find).as_ref().map_err(Clone::clone)
 }
 
-/// Builds `package` (its libraries and programs) as [`artifacts`] does and returns the directory
-/// that holds them.
+/// The plugin.
 ///
-/// # Errors
-/// As [`artifacts`].
-pub fn package(package: &str) -> Result<PathBuf, String> {
-    let directory = built::directory()?;
-    built::build(&directory, &["--package", package])?;
-    Ok(directory)
+/// # Panics
+/// If it is not there and does not build. So do the other functions that return a path.
+#[must_use]
+pub fn plugin() -> PathBuf {
+    path(built::PLUGIN)
 }
 
-fn make() -> Result<Artifacts, String> {
-    let directory = built::directory()?;
-    built::build(&directory, &["--package", "cpu-cuda", "--package", "rig"])?;
-    let artifacts =
-        Artifacts { cuda: directory.join("libcpu_cuda.so"), rank: directory.join("rank") };
-    for file in [&artifacts.cuda, &artifacts.rank] {
-        if !file.is_file() {
-            return Err(format!("{} is missing and there is no cargo", file.display()));
-        }
-    }
-    Ok(artifacts)
+/// The command-line tool.
+#[must_use]
+pub fn tool() -> PathBuf {
+    path(built::TOOL)
+}
+
+/// The program that holds recordings to the invariants.
+#[must_use]
+pub fn check() -> PathBuf {
+    path(built::CHECK)
+}
+
+/// The program that starts ranks, see [`crate::job`].
+#[must_use]
+pub fn job() -> PathBuf {
+    path(built::JOB)
+}
+
+fn path(artefact: Artefact) -> PathBuf {
+    artefact.path().expect("it is built")
 }

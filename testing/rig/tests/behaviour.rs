@@ -23,10 +23,7 @@ struct Product {
 
 impl Product {
     fn build() -> Self {
-        let plugin = build::package("ncclscope-plugin").expect("the plugin builds");
-        let cli = build::package("ncclscope-cli").expect("the tool builds");
-        let plugin = plugin.join("libnccl_profiler_ncclscope.so");
-        Self { cli: cli.join("ncclscope"), plugin }
+        Self { cli: build::tool(), plugin: build::plugin() }
     }
 
     fn job(&self, nccl: &Path, folder: &Path) -> Job {

@@ -77,10 +77,7 @@ impl Setting {
 
 fn ours() -> &'static Path {
     static PLUGIN: std::sync::OnceLock<PathBuf> = std::sync::OnceLock::new();
-    PLUGIN.get_or_init(|| {
-        let folder = build::package("ncclscope-plugin").expect("the plugin builds");
-        folder.join("libnccl_profiler_ncclscope.so")
-    })
+    PLUGIN.get_or_init(build::plugin)
 }
 
 /// An event without what two runs of the same job differ in: how often a peer was not ready, and
@@ -141,7 +138,7 @@ fn a_plugin_gets_what_it_gets_alone_in_the_version_of_the_release() {
 }
 
 fn cli() -> PathBuf {
-    build::package("ncclscope-cli").expect("the tool builds").join("ncclscope")
+    build::tool()
 }
 
 /// What ours makes of a newer NCCL's events for an older plugin is what NCCL makes of them.

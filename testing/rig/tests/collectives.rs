@@ -223,14 +223,12 @@ fn a_stuck_kernel_holds_both_ranks() {
 fn a_slow_gpu_clock_reaches_the_profiler() {
     let Some(nccl) = wheel::find_or_skip("2.30.7") else { return };
     let folder = tempfile::tempdir().expect("a folder");
-    build::package("ncclscope-plugin").expect("the plugin builds");
-    let tools = build::package("ncclscope-cli").expect("the tool builds");
     let job = faulty(&nccl, "delay:us=20000;skew:rank=1,ppm=-999000")
-        .env("NCCL_PROFILER_PLUGIN", tools.join("libnccl_profiler_ncclscope.so"))
+        .env("NCCL_PROFILER_PLUGIN", build::plugin())
         .env("NCCLSCOPE_DIR", folder.path())
         .steps(["allreduce:300001", "allreduce:300001"]);
     check("2.30.7", &job.run().expect("ranks start"), 2);
-    let mut report = Command::new(tools.join("ncclscope"));
+    let mut report = Command::new(build::tool());
     report.arg("report").arg(folder.path()).args(["--format", "json"]);
     let report = report.output().expect("the tool runs");
     let report: serde_json::Value = serde_json::from_slice(&report.stdout).expect("JSON");

@@ -26,13 +26,8 @@ struct Stage {
 
 impl Stage {
     fn new() -> Stage {
-        build::package("ncclscope-plugin").expect("the plugin builds");
-        let folder = build::package("ncclscope-cli").expect("the tool builds");
-        Stage {
-            cli: folder.join("ncclscope"),
-            plugin: folder.join("libnccl_profiler_ncclscope.so"),
-            dir: tempfile::tempdir().unwrap(),
-        }
+        let dir = tempfile::tempdir().unwrap();
+        Stage { cli: build::tool(), plugin: build::plugin(), dir }
     }
 
     fn place(&self, name: &str) -> PathBuf {

@@ -33,8 +33,6 @@ impl Setting {
     fn new(release: &str) -> Option<Setting> {
         let nccl = wheel::find_or_skip(release)?;
         let cuda = &build::artifacts().expect("the stand-in builds").cuda;
-        build::package("ncclscope-plugin").expect("the plugin builds");
-        let folder = build::package("ncclscope-cli").expect("the tool builds");
         let dir = tempfile::tempdir().expect("a folder");
         // The driver is what is loaded under this name.
         let driver = dir.path().join("driver");
@@ -44,11 +42,11 @@ impl Setting {
         let job = job
             .topology(Topology::P2pIpc)
             .env("LD_LIBRARY_PATH", driver)
-            .env("NCCL_PROFILER_PLUGIN", folder.join("libnccl_profiler_ncclscope.so"))
+            .env("NCCL_PROFILER_PLUGIN", build::plugin())
             .env("NCCLSCOPE_DIR", dir.path().join("run"))
             .env("NCCLSCOPE_CONTROL", dir.path().join("control"))
             .env("NCCLSCOPE_KERNEL", "on");
-        Some(Setting { cli: folder.join("ncclscope"), dir, job })
+        Some(Setting { cli: build::tool(), dir, job })
     }
 
     /// With CUDA events and a watchdog whose limit is 2 s.

@@ -14,12 +14,12 @@ fn ranks_that_keep_their_communicators_end_in_order() {
     for release in ["2.28.9", "2.32.3"] {
         let Some(nccl) = wheel::find_or_skip(release) else { continue };
         build::artifacts().expect("the stand-in builds");
-        let plugin = build::package("ncclscope-plugin").expect("the plugin builds");
+        let plugin = build::plugin();
         for round in 0..ROUNDS {
             let record = tempfile::tempdir().expect("a folder");
             let job = Job::new(&nccl).expect("the stand-in builds").topology(Topology::Ring4);
             let job = job
-                .env("NCCL_PROFILER_PLUGIN", plugin.join("libnccl_profiler_ncclscope.so"))
+                .env("NCCL_PROFILER_PLUGIN", &plugin)
                 .env("NCCLSCOPE_DIR", record.path())
                 .arg("--no-destroy")
                 .steps(["allreduce:1048576"; 4]);

@@ -41,14 +41,13 @@ impl Watched {
     /// Starts a job.
     fn of(job: Job, limit: &str) -> Watched {
         let cuda = &build::artifacts().expect("the stand-in builds").cuda;
-        let plugin = build::package("ncclscope-plugin").expect("the plugin builds");
         let record = tempfile::tempdir().expect("a folder");
         // The driver is what is loaded under this name.
         let driver = tempfile::tempdir().expect("a folder");
         std::os::unix::fs::symlink(cuda, driver.path().join("libcuda.so.1")).expect("a link");
         let job = job
             .env("LD_LIBRARY_PATH", driver.path())
-            .env("NCCL_PROFILER_PLUGIN", plugin.join("libnccl_profiler_ncclscope.so"))
+            .env("NCCL_PROFILER_PLUGIN", build::plugin())
             .env("NCCLSCOPE_DIR", record.path())
             .env("NCCLSCOPE_CONTROL", record.path().join("control"))
             .env("NCCLSCOPE_HANG_SEC", limit)
@@ -125,7 +124,7 @@ fn hangs(name: &str, said: &[(usize, &str)]) -> Option<Watched> {
 #[test]
 fn who_waits_for_a_missing_rank_says_for_which_and_also_when_asked() {
     // Before the job, which does not wait for it.
-    let cli = build::package("ncclscope-cli").expect("the tool builds").join("ncclscope");
+    let cli = build::tool();
     let said = [(0, "nothing of it has come from rank 1")];
     let Some(job) = hangs("missing-rank.toml", &said) else { return };
     let (said, code) = why(&cli, &job.record.path().join("control"));
@@ -180,7 +179,7 @@ fn seconds(report: &str, before: &str) -> f64 {
 #[test]
 fn two_devices_of_one_process_hang_with_nothing_but_cuda_events() {
     let Some(nccl) = wheel::find_or_skip(RELEASE) else { return };
-    let cli = build::package("ncclscope-cli").expect("the tool builds").join("ncclscope");
+    let cli = build::tool();
     let job = Job::new(&nccl).expect("the stand-in builds").hosts(1).devices(2).threads();
     let job = job
         .env("NCCLSCOPE_KERNEL", "off")
@@ -229,7 +228,7 @@ fn two_devices_of_one_process_hang_with_nothing_but_cuda_events() {
 #[test]
 fn what_cannot_be_seen_is_said() {
     let Some(nccl) = wheel::find_or_skip(RELEASE) else { return };
-    let cli = build::package("ncclscope-cli").expect("the tool builds").join("ncclscope");
+    let cli = build::tool();
     let job = Job::new(&nccl).expect("the stand-in builds").hosts(1).devices(2).threads();
     let job = job.env("NCCLSCOPE_KERNEL", "off").env("NCCLSCOPE_LOG", "stderr").steps([
         "init",

@@ -11,9 +11,10 @@ use std::process::{Command, Output};
 
 const NAME: &str = "libnccl-profiler-ncclscope.so";
 
-/// The tool, and folders with the plugin under several names.
+/// The tool, the program `job`, and folders with the plugin under several names.
 struct Place {
     tool: PathBuf,
+    job: PathBuf,
     built: PathBuf,
     folder: tempfile::TempDir,
 }
@@ -21,11 +22,10 @@ struct Place {
 impl Place {
     fn new() -> Place {
         build::artifacts().expect("the stand-in builds");
-        let built = build::package("ncclscope-plugin").expect("the plugin builds");
-        let tool = build::package("ncclscope-cli").expect("the tool builds");
         let place = Place {
-            tool,
-            built: built.join("libnccl_profiler_ncclscope.so"),
+            tool: build::tool(),
+            job: build::job(),
+            built: build::plugin(),
             folder: tempfile::tempdir().expect("a folder"),
         };
         for name in [NAME, "plugin.so"] {
@@ -54,7 +54,7 @@ impl Place {
 
     /// `ncclscope run` of two ranks, as its user has it.
     fn run(&self, nccl: &Path, record: &Path, variables: &[(&str, &str)]) -> Output {
-        let mut command = Command::new(self.tool.join("ncclscope"));
+        let mut command = Command::new(&self.tool);
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("NCCL") {
                 command.env_remove(name);
@@ -64,11 +64,7 @@ impl Place {
         command.args(["run", "-o"]).arg(record).arg("--").args(["env"]);
         command
             .args(variables.iter().map(|(name, value)| OsString::from(format!("{name}={value}"))));
-        command
-            .arg(self.tool.join("job"))
-            .arg("--nccl")
-            .arg(nccl)
-            .args(["allreduce:4096", "sleep:300"]);
+        command.arg(&self.job).arg("--nccl").arg(nccl).args(["allreduce:4096", "sleep:300"]);
         let output = command.env("NCCLSCOPE_PLUGIN", &self.built).output();
         let output = output.expect("the tool starts");
         assert!(output.status.success(), "{output:?}");
@@ -92,7 +88,7 @@ fn each_release_looks_for_a_plugin_in_its_own_way() {
     let place = Place::new();
     let (folder, path) = (place.folder.path().to_str().expect("text"), place.path(NAME));
     let (odd, links) = (place.path("plugin.so"), place.path("links"));
-    let mut link = Command::new(place.tool.join("ncclscope"));
+    let mut link = Command::new(&place.tool);
     link.args(["plugin-path", "--link", &links]).env("NCCLSCOPE_PLUGIN", &place.built);
     assert!(link.status().expect("the tool starts").success());
     let list = ("LD_LIBRARY_PATH", folder);

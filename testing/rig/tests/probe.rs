@@ -26,18 +26,11 @@ impl Setting {
     fn new(release: &str) -> Option<Setting> {
         let nccl = wheel::find_or_skip(release)?;
         let cuda = &build::artifacts().expect("the stand-in builds").cuda;
-        build::package("ncclscope-plugin").expect("the plugin builds");
-        let folder = build::package("ncclscope-cli").expect("the tool builds");
         let dir = tempfile::tempdir().unwrap();
         // The driver is what is loaded under this name.
         std::fs::create_dir(dir.path().join("driver")).unwrap();
         std::os::unix::fs::symlink(cuda, dir.path().join("driver/libcuda.so.1")).unwrap();
-        Some(Setting {
-            cli: folder.join("ncclscope"),
-            plugin: folder.join("libnccl_profiler_ncclscope.so"),
-            nccl,
-            dir,
-        })
+        Some(Setting { cli: build::tool(), plugin: build::plugin(), nccl, dir })
     }
 
     fn folder(&self) -> PathBuf {

@@ -23,13 +23,7 @@ struct Product {
 impl Product {
     fn build() -> Product {
         build::artifacts().expect("the stand-in builds");
-        build::package("ncclscope-plugin").expect("the plugin builds");
-        let folder = build::package("ncclscope-cli").expect("the tool builds");
-        Product {
-            cli: folder.join("ncclscope"),
-            plugin: folder.join("libnccl_profiler_ncclscope.so"),
-            job: folder.join("job"),
-        }
+        Product { cli: build::tool(), plugin: build::plugin(), job: build::job() }
     }
 
     fn cli(&self, args: &[&OsStr]) -> Output {

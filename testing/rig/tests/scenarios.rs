@@ -37,11 +37,10 @@ fn run(name: &str, judge: impl Fn(&Report)) {
         let Some(nccl) = wheel::find_or_skip(version) else { continue };
         let name = format!("{name} {version}");
         build::artifacts().expect("the stand-in builds");
-        let plugin = build::package("ncclscope-plugin").expect("the plugin builds");
-        let plugin = plugin.join("libnccl_profiler_ncclscope.so");
         let record = tempfile::tempdir().expect("a folder");
         let job = file.apply(Job::new(&nccl).expect("the stand-in builds"));
-        let job = job.env("NCCL_PROFILER_PLUGIN", plugin).env("NCCLSCOPE_DIR", record.path());
+        let job =
+            job.env("NCCL_PROFILER_PLUGIN", build::plugin()).env("NCCLSCOPE_DIR", record.path());
         let outcome = job.run().expect("ranks start");
         let checked = file.check(&outcome);
         assert!(checked.is_ok(), "{name}: {}", checked.unwrap_err());
@@ -50,16 +49,14 @@ fn run(name: &str, judge: impl Fn(&Report)) {
 }
 
 fn report(record: &Path) -> Value {
-    let cli = build::package("ncclscope-cli").expect("the tool builds").join("ncclscope");
-    common::report(&cli, record)
+    common::report(&build::tool(), record)
 }
 
 impl Report {
     /// Process, thread and start of each kernel's slice in an export that the GPU's timer places.
     fn kernel_times(&self) -> Vec<String> {
-        let cli = build::package("ncclscope-cli").expect("the tool builds").join("ncclscope");
         let trace = self.record.join("trace.json");
-        let mut export = Command::new(cli);
+        let mut export = Command::new(build::tool());
         let output = export.arg("export").arg(&self.record).arg("-o").arg(&trace).output();
         assert!(output.expect("the tool starts").status.success(), "{}", self.name);
         let trace = std::fs::read(&trace).expect("the tool wrote it");

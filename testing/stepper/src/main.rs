@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `stepper [PLUGIN] [--version N]... [--hot]`: steps through callbacks; see the library.
 //!
-//! Without PLUGIN it builds and takes the one of this repository; with `--hot` the plugin is only
-//! stepped while all is well. Prints the columns of [`stepper::contract::table`]; exit status 1
-//! where the contract is broken.
+//! Without PLUGIN it takes the one of this repository as it ships, in `TARGET/dist`; with `--hot`
+//! the plugin is only stepped while all is well. Prints the columns of
+//! [`stepper::contract::table`]; exit status 1 where the contract is broken.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool talks")]
 

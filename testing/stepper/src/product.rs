@@ -1,26 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The plugin as it ships, built beside the running program.
+//! The plugin as it ships, and one that breaks the contract.
 
 use std::path::{Path, PathBuf};
 
-/// Builds the plugin in the release profile, into the target folder of the program `stepper`.
+/// The plugin as it ships, in the target folder of the program `stepper`.
 ///
 /// # Errors
-/// Cargo's words.
+/// It is not there and does not build: see [`built::Artefact::path_in`].
 pub fn plugin(stepper: &Path) -> Result<PathBuf, String> {
-    let directory = target(stepper)?.join("release");
-    built::build(&directory, &["--package", "ncclscope-plugin"])?;
-    Ok(directory.join("libnccl_profiler_ncclscope.so"))
+    built::PLUGIN.path_in(&target(stepper)?.join("dist"))
 }
 
-/// Builds the plugin that breaks the contract on purpose.
+/// The plugin that breaks the contract on purpose.
 ///
 /// # Errors
-/// Cargo's words.
+/// It is not there and does not build: see [`built::Artefact::path_in`].
 pub fn planted(stepper: &Path) -> Result<PathBuf, String> {
-    let directory = target(stepper)?.join("debug");
-    built::build(&directory, &["--package", "stepper", "--example", "planted"])?;
-    Ok(directory.join("examples/libplanted.so"))
+    built::PLANTED.path_in(&target(stepper)?.join("debug"))
 }
 
 /// `TARGET` of `TARGET/PROFILE/stepper`.

@@ -25,8 +25,8 @@ const FLOORS: std::ops::RangeInclusive<u8> = 0..=3;
 pub(super) struct Driver {
     /// `TARGET/bench`.
     folder: PathBuf,
-    /// `TARGET/release`.
-    release: PathBuf,
+    /// `TARGET/dist`.
+    dist: PathBuf,
 }
 
 impl Driver {
@@ -36,7 +36,7 @@ impl Driver {
     /// Where the sources are not to be found, and what `gcc` says.
     pub(super) fn compile(target: &Path) -> Outcome<Driver> {
         let sources = sources()?;
-        let driver = Driver { folder: target.join("bench"), release: target.join("release") };
+        let driver = Driver { folder: target.join("bench"), dist: target.join("dist") };
         std::fs::create_dir_all(&driver.folder)?;
         let words = ["gcc", "-O2", "-pthread"];
         let mut gcc = process::command(&words);
@@ -68,7 +68,7 @@ impl Driver {
     fn plugin(&self, plugin: Plugin) -> PathBuf {
         match plugin {
             Plugin::Floor(mode) => self.folder.join(format!("floor-{mode}.so")),
-            Plugin::Ours => self.release.join("libnccl_profiler_ncclscope.so"),
+            Plugin::Ours => self.dist.join("libnccl_profiler_ncclscope.so"),
             Plugin::Refusing => self.folder.join("refusing.so"),
             Plugin::Shut => self.folder.join("shut.so"),
         }
@@ -98,7 +98,7 @@ impl Driver {
         let is_ours = matches!(subject.plugin, Plugin::Ours);
         match load.also {
             Also::Report if is_ours => {
-                result["report"] = observe::report(&self.release, &recordings)?;
+                result["report"] = observe::report(&self.dist, &recordings)?;
             }
             Also::Bytes if is_ours => result["bytes"] = observe::bytes(&recordings)?.into(),
             Also::Idle => result["idle_ns"] = idle.into(),

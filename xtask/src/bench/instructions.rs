@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `cargo xtask bench --instructions`: the callbacks' instructions, against the parent commit's.
 //!
-//! `testing/stepper` steps through the release plugin of the working tree, and of another commit,
-//! which is built in a worktree of its own. It also holds the working tree's to the contract of the
-//! callbacks. See docs/rfcs/0002-instruction-gate.md.
+//! `testing/stepper` steps through the plugin of the working tree, as it ships, and through that of
+//! another commit, built in a worktree of its own. It also holds the working tree's to the contract
+//! of the callbacks. See docs/rfcs/0002-instruction-gate.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use super::target;
+use crate::build::SHIPPED_PLUGIN;
 use crate::{Outcome, process};
 
-/// The shared object of a release build.
-const PLUGIN: &str = "release/libnccl_profiler_ncclscope.so";
+/// The shared object as it ships.
+const PLUGIN: &str = "dist/libnccl_profiler_ncclscope.so";
 /// A median may grow by this share and by this many instructions: whichever is more.
 const GROWTH: (u64, u64) = (2, 2);
 /// What a clean tree is compared with.
@@ -30,7 +31,7 @@ type Medians = BTreeMap<(String, String), u64>;
 /// from it, else with its parent.
 pub(super) fn run(against: Option<&str>) -> Outcome {
     let target = target()?;
-    build(Path::new("."), &target, &["--release", "-p", "ncclscope-plugin"])?;
+    build(Path::new("."), &target, SHIPPED_PLUGIN)?;
     build(Path::new("."), &target, &["-p", "stepper"])?;
     let stepper = target.join("debug/stepper");
     let (ours, holds) = match step(&stepper, &target.join(PLUGIN), &[])? {
@@ -127,7 +128,7 @@ fn other(target: &Path, revision: &str) -> Outcome<PathBuf> {
     remove(&tree)?;
     let mut add = process::command(&["git", "worktree", "add", "--quiet", "--detach"]);
     process::stdout(add.arg(&tree).arg(commit.trim()))?;
-    let built = build(&tree, &folder, &["--release", "-p", "ncclscope-plugin"]);
+    let built = build(&tree, &folder, SHIPPED_PLUGIN);
     remove(&tree)?;
     built.map(|()| folder.join(PLUGIN)).map_err(|_| "it does not build".into())
 }

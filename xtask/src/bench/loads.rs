@@ -20,7 +20,7 @@ pub(super) struct Subject {
 pub(super) enum Plugin {
     /// `floor.c` with this `MODE`.
     Floor(u8),
-    /// The release build of this repository.
+    /// The one of this repository, as it ships.
     Ours,
     /// Refuses every event, and does nothing else (`shut.c`).
     Refusing,

@@ -53,8 +53,8 @@ pub(super) fn bytes(folder: &Path) -> Outcome<u64> {
 ///
 /// # Errors
 /// What the tool says.
-pub(super) fn report(release: &Path, recordings: &Path) -> Outcome<Value> {
-    let tool = release.join("ncclscope");
+pub(super) fn report(dist: &Path, recordings: &Path) -> Outcome<Value> {
+    let tool = dist.join("ncclscope");
     let mut command = process::command(&[&tool.to_string_lossy(), "report", "--format", "json"]);
     let report: Value = serde_json::from_str(&process::stdout(command.arg(recordings))?)?;
     Ok(accounted(&report))

@@ -19,7 +19,7 @@ const LIMIT_S: &str = "180";
 /// and why.
 const UNABLE: &[(&str, &str, &str)] = &[];
 
-/// The programs, as `build::release` makes them.
+/// The programs, as `build::products` makes them.
 pub(super) struct Tools {
     pub(super) folder: PathBuf,
 }

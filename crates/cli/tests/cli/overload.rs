@@ -7,13 +7,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-/// Plays more operations than there is time and room for to the plugin, both built now if they are
-/// not yet; what it printed.
+/// Plays more operations than there is time and room for to the plugin; what it printed.
 fn overload(run: &Path) -> String {
-    let profile = Path::new(env!("CARGO_BIN_EXE_ncclscope")).parent().unwrap();
-    built::build(profile, &["--package", "ncclscope-plugin", "--package", "fake-nccl"]).unwrap();
-    let mut host = Command::new(profile.join("fake-nccl"));
-    host.arg(profile.join("libnccl_profiler_ncclscope.so"));
+    let mut host = Command::new(built::FAKE_NCCL.path().unwrap());
+    host.arg(built::PLUGIN.path().unwrap());
     host.args(["6", "burst", "--ops", "100000", "--threads", "2"]);
     host.env("NCCLSCOPE_DIR", run).env("NCCLSCOPE_RING_MB", "1");
     let text = Outcome::of(&mut host).ends_with(0).stdout;

@@ -58,14 +58,13 @@ fn ends_in_time(mut rank: Child, start: Instant) -> Option<(i32, u64)> {
 #[test]
 fn a_stuck_job_is_ended_by_the_recipe() {
     let cuda = &build::artifacts().expect("the stand-in builds").cuda;
-    let plugin = build::package("ncclscope-plugin").expect("the plugin builds");
+    let plugin = build::plugin();
     for version in ["2.27.3", "2.28.9", "2.32.3"] {
         let Some(nccl) = wheel::find_or_skip(version) else { continue };
         let folder = tempfile::tempdir().expect("a folder");
         let program = compile(folder.path());
         let named = folder.path().join("libnccl-profiler-ncclscope.so");
-        let built = plugin.join("libnccl_profiler_ncclscope.so");
-        std::os::unix::fs::symlink(built, &named).expect("a link");
+        std::os::unix::fs::symlink(&plugin, &named).expect("a link");
         let start = Instant::now();
         let ranks: Vec<_> = (0..2)
             .map(|rank| {

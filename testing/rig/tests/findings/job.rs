@@ -13,31 +13,26 @@ use std::time::Duration;
 
 /// The parts of the product and the tests' programs, built.
 pub(crate) struct Tools {
-    folder: PathBuf,
     pub(crate) plugin: PathBuf,
+    tool: PathBuf,
+    check: PathBuf,
 }
 
-/// Builds them, once per process.
+/// Finds them, once per process.
 pub(crate) fn tools() -> &'static Tools {
     static TOOLS: OnceLock<Tools> = OnceLock::new();
-    TOOLS.get_or_init(|| {
-        for package in ["ncclscope-plugin", "ncclscope-cli"] {
-            build::package(package).expect("it builds");
-        }
-        let folder = build::package("invariants").expect("it builds");
-        let plugin = folder.join("libnccl_profiler_ncclscope.so");
-        Tools { folder, plugin }
+    TOOLS.get_or_init(|| Tools {
+        plugin: build::plugin(),
+        tool: build::tool(),
+        check: build::check(),
     })
 }
 
-impl Tools {
-    /// What a program of ours prints; it must end well.
-    fn run(&self, program: &str, args: &[&OsStr]) -> Output {
-        let mut command = Command::new(self.folder.join(program));
-        let output = command.args(args).output().expect("the program starts");
-        assert!(output.status.success(), "{program}: {output:?}");
-        output
-    }
+/// What a program of ours prints; it must end well.
+fn run(program: &Path, args: &[&OsStr]) -> Output {
+    let output = Command::new(program).args(args).output().expect("the program starts");
+    assert!(output.status.success(), "{}: {output:?}", program.display());
+    output
 }
 
 /// The library of a release. One that `cargo xtask test` does not fetch may be missing: the test
@@ -92,24 +87,25 @@ pub(crate) fn record(version: &str, configure: impl Fn(Job) -> Job, steps: &[&st
 
 impl Run {
     fn read(folder: &Path) -> Run {
-        let run = |program, args: &[&str], more: &[&Path]| {
+        let Tools { tool, check, .. } = tools();
+        let text = |program: &Path, args: &[&str], more: &[&Path]| {
             let args = args.iter().map(OsStr::new).chain(more.iter().map(|path| path.as_os_str()));
-            let output = tools().run(program, &args.collect::<Vec<_>>()).stdout;
+            let output = run(program, &args.collect::<Vec<_>>()).stdout;
             String::from_utf8(output).expect("it prints text")
         };
         let json = |text: &str| serde_json::from_str(text).expect("it prints JSON");
-        let page = run("ncclscope", &["report"], &[folder]);
-        let report = run("ncclscope", &["report", "--format", "json"], &[folder]);
+        let page = text(tool, &["report"], &[folder]);
+        let report = text(tool, &["report", "--format", "json"], &[folder]);
         // Losses are counted, and each test looks at the counts.
         let checks = ["--json", "--lost-ok", "--ranks", "2", "--nodes", "2"];
         let file = folder.join("trace.json");
-        run("ncclscope", &["export", "--to", "chrome", "-o"], &[&file, folder]);
+        text(tool, &["export", "--to", "chrome", "-o"], &[&file, folder]);
         let trace = std::fs::read_to_string(&file).expect("the trace is there");
         Run {
             report: json(&report),
             text: page.split_whitespace().collect::<Vec<_>>().join(" "),
             trace: Trace::parse(&trace),
-            checked: json(&run("check", &checks, &[folder])),
+            checked: json(&text(check, &checks, &[folder])),
         }
     }
 

@@ -310,9 +310,7 @@ fn tool(cli: &Path, folder: &Path, args: &[&str]) -> Vec<u8> {
 /// The plugin and the tool.
 fn product() -> (PathBuf, PathBuf) {
     build::artifacts().expect("the stand-in builds");
-    let plugin = build::package("ncclscope-plugin").expect("the plugin builds");
-    let cli = build::package("ncclscope-cli").expect("the tool builds");
-    (plugin.join("libnccl_profiler_ncclscope.so"), cli.join("ncclscope"))
+    (build::plugin(), build::tool())
 }
 
 #[test]

@@ -85,9 +85,7 @@ fn sums(requests: &[&Value], name: &str, by: &[&str]) -> BTreeMap<Vec<String>, u
 
 /// The plugin and the tool.
 fn product() -> (PathBuf, PathBuf) {
-    let plugin = build::package("ncclscope-plugin").expect("the plugin builds");
-    let cli = build::package("ncclscope-cli").expect("the tool builds");
-    (plugin.join("libnccl_profiler_ncclscope.so"), cli.join("ncclscope"))
+    (build::plugin(), build::tool())
 }
 
 #[test]

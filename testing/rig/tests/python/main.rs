@@ -10,13 +10,13 @@ use std::process::Command;
 /// Runs a file of `python/tests` with `python`.
 #[track_caller]
 fn run(python: &Path, file: &str, variables: &[(&str, &Path)]) -> String {
-    build::package("ncclscope-cli").expect("the tool builds");
-    let plugin = build::package("ncclscope-plugin").expect("the plugin builds");
+    // The package finds the tool beside the plugin.
+    let _tool = build::tool();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../python");
     let mut command = Command::new(python);
     command.arg(root.join("tests").join(file)).env("PYTHONPATH", root.join("src"));
     command.env("PYTHONDONTWRITEBYTECODE", "1");
-    command.env("NCCLSCOPE_PLUGIN", plugin.join("libnccl_profiler_ncclscope.so"));
+    command.env("NCCLSCOPE_PLUGIN", build::plugin());
     let output = command.envs(variables.iter().copied()).output().expect("the interpreter starts");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr);
