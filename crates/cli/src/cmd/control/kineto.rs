@@ -89,7 +89,7 @@ impl Capture {
                     count += 1;
                 }
                 Err(error) => problems.push(format!(
-                    "process {pid} was told to profile, and {} is not to be had: {error}",
+                    "process {pid} was asked to profile but did not write {}: {error}",
                     file.display()
                 )),
             }
