@@ -6,10 +6,10 @@ use crate::desync::Desync;
 use crate::hang::{Circle, Findings, Wait};
 use crate::job::{Call, Communicator, Job, Kind, Life, Vector};
 use crate::triage::{self, Cause};
-use crate::verdict::{Confidence, Evidence, Op, Verdict};
+use crate::verdict::{Evidence, Op, Verdict};
 use crate::words;
-use ncclscope_findings::FindingClass;
 use ncclscope_findings::rank::{Pending, Thread};
+use ncclscope_findings::{Confidence, FindingClass};
 use ncclscope_operations::stats::to_f64;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 

@@ -1,18 +1,54 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Who waits for whom, and who waits for nobody.
+The wait graph: who waits for whom, and who waits for nobody.
 
-Nodes of the graph are the processes, and for each communicator
+**What a wait is.** A communicator's collectives are numbered, and the *n*-th is the same on all
+members. A member is *in* operation *k* when NCCL has enqueued *k* and it is not complete, while
+*k - 1* is. It *waits* when that has lasted for the age limit, or when the input was made because of
+a hang. Operation *k* needs all members, so a member in *k* waits for each member that has not come
+to *k*. Sends and receives have no common number: those of each ordered pair of ranks are counted as
+a communicator of two members of their own.
 
-- one node for each operation that members are in (or were last), which leads to those members and
-  to the node of the operation before: whoever is in a later operation waits for all of them, and
-  that takes one edge each instead of one for each pair;
-- one node if *all* its members are in the same operation. It leads to the members that are really
-  held up elsewhere: by an older operation, or by a kernel that runs there while this one does not.
+**Nodes.** Each process is a node. So is, for each communicator in which a member waits,
 
-A process in several operations waits in each, but not in one whose kernel has not started while
-another one's runs. The components without a way out are the causes: a process that others wait for;
-one that did not finish what its peers finished; an operation that everybody is in; or a circle.
+- each operation that a member is in, or was in last (a *front*);
+- and one node *inside* where all members are in the same operation, or where all that are not
+  through with it are. Then no member of the communicator is late, and the cause lies elsewhere or
+  in the operation itself.
+
+**Edges.** An edge leads from what is held up to what holds it up. A waiting process leads to the
+node of the highest front below its own. That node leads to the members that stand there, and to the
+node of the next lower front. So a process reaches all members behind it, with one edge for each
+member and one for each front, where one edge for each pair would be quadratic: 131,072 ranks wait
+in one communicator. A process in the lowest front leads to *inside*, which leads to those members
+only that something else holds up: an older operation in another communicator, or a kernel that runs
+there while this one has not started. A process that is in several operations has an edge from each,
+but not from one whose kernel is queued while another one's runs: that one only waits for its turn.
+A process that is known to have called something else (H2, found before) has no edges there, and all
+others of the communicator lead to it, because their numbers no longer mean the same.
+
+**Roots.** A path along edges asks "and why does that one not come?". It ends in a strongly
+connected component that no edge leaves. There are four sorts:
+
+- a process alone, which waits for nothing: it is *late*. It never called, or the call is stuck;
+- a process alone in an operation that its peers finished: *unfinished*. Its own GPU holds it up;
+- a node *inside*, alone: the operation does not end although all that it needs are in it. Kernels
+  and transfers say why;
+- several processes: a *circle*. One that is unfinished, or called something else, explains it. If
+  there is none it is a deadlock, or a pair of sends and receives that do not match.
+
+A root is *confirmed* when its own counts convict it, which needs its own input. A root whose
+counters still move is slow, not stuck: it is noted and no verdict. What was in flight in a process
+when it died counts as not issued, since it is what the others wait for.
+
+**Silence.** A rank without input shows nothing: it may be dead, late, or wait like the others. No
+edge leads to it, because that would be a guess. A communicator whose seen members all wait in one
+operation is explained by its silent members only where nothing seen explains it: no member is held
+up elsewhere and no confirmed cause is in the operation. That is a *suspicion*. For the same reason
+"most did not finish what some did" accuses no GPU where members are silent
+([`Search::is_silence`]), and an operation that most members are in may be *inside* although silent
+ones may not have entered. A process that *had* input and stopped giving it is another matter: its
+last counts hold, and three missed heartbeats make it gone.
 
 Nothing is said here about *why* (that is `classify` and `triage`).
 */

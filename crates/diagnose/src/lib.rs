@@ -30,4 +30,4 @@ mod words;
 pub use alone::alone;
 pub use engine::{Options, diagnose};
 pub use job::Job;
-pub use verdict::{Confidence, Diagnosis, Verdict};
+pub use verdict::{Diagnosis, Verdict};

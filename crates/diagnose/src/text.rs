@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A diagnosis for people.
 
-use crate::verdict::{Confidence, Diagnosis, Verdict};
+use crate::verdict::{Diagnosis, Verdict};
 use crate::words;
+use ncclscope_findings::Confidence;
 use std::fmt::Write;
 
 /// The lines of a diagnosis.

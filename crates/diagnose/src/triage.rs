@@ -10,10 +10,10 @@ whose transfers wait for nobody.
 
 use crate::job::{Communicator, Job, Vector};
 use crate::state;
-use crate::verdict::{Confidence, Evidence};
+use crate::verdict::Evidence;
 use crate::words;
-use ncclscope_findings::rank::{Kernel, Transfer};
-use ncclscope_findings::{FindingClass, Local, rules};
+use ncclscope_findings::rank::Transfer;
+use ncclscope_findings::{Confidence, FindingClass, Local, rules};
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,11 +62,12 @@ struct Triage<'a> {
 pub(crate) fn inside(job: &Job, comm: &Communicator, members: &[u32]) -> Vec<Cause> {
     let triage = Triage::new(job, comm);
     let members: Vec<usize> = members.iter().map(|&at| at as usize).collect();
-    for find in [Triage::not_started, Triage::partly_started] {
-        let causes: Vec<Cause> = members.iter().filter_map(|&at| find(&triage, at)).collect();
-        if !causes.is_empty() {
-            return causes;
-        }
+    let mut causes: Vec<Cause> = members.iter().filter_map(|&at| triage.kernel(at)).collect();
+    // What did not start at all holds up what started in part.
+    let first = causes.iter().map(|cause| cause.class).min();
+    causes.retain(|cause| Some(cause.class) == first);
+    if !causes.is_empty() {
+        return causes;
     }
     if !comm.silent.is_empty() {
         // Only what a rank's own transfers tell, whatever those without input do.
@@ -97,7 +98,8 @@ pub(crate) fn inside(job: &Job, comm: &Communicator, members: &[u32]) -> Vec<Cau
 /// dead, if its kernel or its transfers tell.
 pub(crate) fn alone(job: &Job, comm: &Communicator, member: usize) -> Option<Cause> {
     let triage = Triage::new(job, comm);
-    triage.partly_started(member).or_else(|| match triage.next(member) {
+    let kernel = triage.kernel(member).filter(|it| it.class == FindingClass::KernelPartlyStarted);
+    kernel.or_else(|| match triage.next(member) {
         Next::Root(
             class @ (FindingClass::GpuNotProducing
             | FindingClass::FlushStalled
@@ -190,34 +192,20 @@ impl<'a> Triage<'a> {
         Some(self.cause(FindingClass::ProxyStalled, at, format!("{who}: {}; {more}", found.why)))
     }
 
-    fn not_started(&self, at: usize) -> Option<Cause> {
-        rules::kernel_not_started(&state::inside(self.comm, at))?;
-        let (vector, started) = (self.vector(at), self.running());
+    /// What the member's kernel tells.
+    fn kernel(&self, at: usize) -> Option<Cause> {
+        let found = rules::kernel(&state::inside(self.comm, at))?;
+        let (vector, running) = (self.vector(at), self.running());
         let text = format!(
-            "{}: operation {} is enqueued and its kernel has not started on any channel{} ({}); \
-             {started} of {} members run it",
+            "{}: in operation {}{}, {} ({}; {running} of {} members run it)",
             words::rank(self.job, vector.process),
             vector.front(),
             words::since(self.job, vector.age_ns),
+            found.why,
             words::counts(vector),
             self.comm.vectors.len(),
         );
-        let mut cause = self.cause(FindingClass::KernelNotStarted, at, text);
-        cause.alternatives.push("an earlier kernel on the same stream that is not NCCL's".into());
-        Some(cause)
-    }
-
-    fn partly_started(&self, at: usize) -> Option<Cause> {
-        let state = state::inside(self.comm, at);
-        rules::kernel_partly_started(&state)?;
-        let Kernel { channels, started, stopped, .. } = state.kernel;
-        let text = format!(
-            "{}: the kernel of operation {} runs on {started} of {channels} channels ({stopped} \
-             ended)",
-            words::rank(self.job, self.vector(at).process),
-            self.vector(at).front(),
-        );
-        Some(self.cause(FindingClass::KernelPartlyStarted, at, text))
+        Some(self.cause(found.class?, at, text))
     }
 
     /// The member's transfer that belongs to `one` of the member `from`.

@@ -1,18 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What a diagnosis says, and its JSON form `ncclscope.diagnosis/1`.
 
-use ncclscope_findings::FindingClass;
+use ncclscope_findings::{Confidence, FindingClass};
 use serde::Serialize;
-
-/// How sure a verdict is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Confidence {
-    /// The counts of the ranks say so.
-    Confirmed,
-    /// It would explain what is seen, and part of the evidence is missing.
-    Suspect,
-}
 
 /// One line of evidence.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]

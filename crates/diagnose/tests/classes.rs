@@ -4,9 +4,9 @@
 use ncclscope_diagnose::job::{
     Call, Communicator, Flight, Job, Kind, Life, Process, ThreadState, Vector,
 };
-use ncclscope_diagnose::{Confidence, Diagnosis, Options, Verdict, diagnose, text};
-use ncclscope_findings::FindingClass;
+use ncclscope_diagnose::{Diagnosis, Options, Verdict, diagnose, text};
 use ncclscope_findings::rank::{Pending, Thread, Transfer};
+use ncclscope_findings::{Confidence, FindingClass};
 use proptest::prelude::*;
 
 const MINUTE: Option<u64> = Some(60_000_000_000);

@@ -3,8 +3,8 @@
 //! their GPU, or their host was stuck. The dumps are in `../shared/data`, with their truth.
 
 use ncclscope_diagnose::input::{self, Settings};
-use ncclscope_diagnose::{Confidence, Diagnosis, Job, Options, diagnose};
-use ncclscope_findings::FindingClass;
+use ncclscope_diagnose::{Diagnosis, Job, Options, diagnose};
+use ncclscope_findings::{Confidence, FindingClass};
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -13,16 +13,15 @@ ranks, and reads nothing: those that look fill the state. The plugin links it.
 mod page;
 pub mod rank;
 pub mod rules;
-#[cfg(feature = "serde")]
 mod serial;
 mod table;
 
 pub use page::page;
 pub use rank::RankState;
 pub use rules::{Local, judge};
-#[cfg(feature = "serde")]
 pub use serial::code_and_name;
 
+use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
 
@@ -55,6 +54,18 @@ pub enum FindingClass {
     SlowNodePath,
     AlgorithmChanged,
     SlowLaunch,
+}
+
+/// How sure a finding is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Confidence {
+    /// It is measured, or the counts of the ranks say so.
+    Confirmed,
+    /// It would explain what is seen: part of the evidence is missing, or something else would
+    /// explain it as well.
+    #[default]
+    Suspect,
 }
 
 /// A part of ncclscope that reports findings.

@@ -2,7 +2,7 @@
 /*!
 The rules that one rank can answer: why its operation does not end, by its own state alone.
 
-Each rule is a function of a [`RankState`]. [`judge`] asks them in the order of [`RULES`] and the
+Each rule is a function of a [`RankState`]. [`judge`] asks them in the order of `RULES` and the
 first that speaks is right: what is earlier explains what is later (without a proxy thread no kernel
 and no transfer is seen to move; a kernel that did not start gives no data). The watchdog applies
 all of them to what is in flight in its process. `diagnose` knows of each rank what the others show,
@@ -61,22 +61,24 @@ impl Local {
 }
 
 /// A rule: what it sees in a state, if it sees anything.
-pub type Rule = fn(&RankState) -> Option<Local>;
+type Rule = fn(&RankState) -> Option<Local>;
 
 /// All rules, in their order.
-pub const RULES: &[Rule] = &[
+const RULES: &[Rule] = &[
     call_not_enqueued,
     proxy_stalled,
     proxy_gone,
     gpu_lost,
     end_not_reported,
     behind_another,
-    kernel_not_started,
-    kernel_partly_started,
+    kernel,
     network,
 ];
 
-/// Those of [`RULES`] that the transfers answer.
+/// Those of `RULES` that the kernel answers.
+const KERNEL: &[Rule] = &[kernel_not_started, kernel_partly_started];
+
+/// Those of `RULES` that the transfers answer.
 const NETWORK: &[Rule] = &[
     flush_stalled,
     receive_not_taken,
@@ -94,8 +96,7 @@ pub fn judge(state: &RankState) -> Local {
 }
 
 /// H1d: a call that does not return, with nothing in flight behind which it could wait.
-#[must_use]
-pub fn call_not_enqueued(state: &RankState) -> Option<Local> {
+fn call_not_enqueued(state: &RankState) -> Option<Local> {
     Some(Local::of(FindingClass::CallNotEnqueued, state.pending?.text()))
 }
 
@@ -156,8 +157,7 @@ pub fn proxy_stalled(state: &RankState) -> Option<Local> {
 }
 
 /// It ends when it meets an error: then something else was wrong first.
-#[must_use]
-pub fn proxy_gone(state: &RankState) -> Option<Local> {
+fn proxy_gone(state: &RankState) -> Option<Local> {
     let first = state.proxy_threads.first().filter(|_| state.awaits_proxy)?;
     if !state.proxy_threads.iter().all(Thread::is_gone) {
         return None;
@@ -173,16 +173,14 @@ pub fn proxy_gone(state: &RankState) -> Option<Local> {
 }
 
 /// H3c: the CUDA driver says so.
-#[must_use]
-pub fn gpu_lost(state: &RankState) -> Option<Local> {
+fn gpu_lost(state: &RankState) -> Option<Local> {
     let Launch::Failed { status } = state.launch else { return None };
     let why = format!("the CUDA driver reports error {status}: the context is lost");
     Some(Local::of(FindingClass::GpuDead, why))
 }
 
 /// P1: the GPU is through, and the proxy thread does not say so.
-#[must_use]
-pub fn end_not_reported(state: &RankState) -> Option<Local> {
+fn end_not_reported(state: &RankState) -> Option<Local> {
     let kernel = &state.kernel;
     let is_untold = kernel.stopped != kernel.started || kernel.has_started == Some(false);
     let why = "its kernel has ended, by its CUDA event, and NCCL has not reported that: its proxy \
@@ -191,8 +189,7 @@ pub fn end_not_reported(state: &RankState) -> Option<Local> {
 }
 
 /// It did not start, and only waits for its turn.
-#[must_use]
-pub fn behind_another(state: &RankState) -> Option<Local> {
+fn behind_another(state: &RankState) -> Option<Local> {
     let before = state.behind.filter(|_| has_not_started(state))?;
     let why = format!(
         "its kernel has not started: it is behind operation {before} of another communicator on \
@@ -202,8 +199,7 @@ pub fn behind_another(state: &RankState) -> Option<Local> {
 }
 
 /// H3a: something that is not NCCL's is before it on its stream.
-#[must_use]
-pub fn kernel_not_started(state: &RankState) -> Option<Local> {
+fn kernel_not_started(state: &RankState) -> Option<Local> {
     if !has_not_started(state) {
         return None;
     }
@@ -222,8 +218,7 @@ fn has_not_started(state: &RankState) -> bool {
 }
 
 /// H3b: some blocks find no place.
-#[must_use]
-pub fn kernel_partly_started(state: &RankState) -> Option<Local> {
+fn kernel_partly_started(state: &RankState) -> Option<Local> {
     let kernel = &state.kernel;
     let (started, channels) = (kernel.started, kernel.channels);
     if !kernel.needs_all || started == 0 || started >= channels {
@@ -236,9 +231,14 @@ pub fn kernel_partly_started(state: &RankState) -> Option<Local> {
     Some(Local::of(FindingClass::KernelPartlyStarted, why))
 }
 
-/// N1 to N5, by the oldest steps in flight.
+/// H3a and H3b, by the channels of the kernel that started.
 #[must_use]
-pub fn network(state: &RankState) -> Option<Local> {
+pub fn kernel(state: &RankState) -> Option<Local> {
+    KERNEL.iter().find_map(|rule| rule(state))
+}
+
+/// N1 to N5, by the oldest steps in flight.
+fn network(state: &RankState) -> Option<Local> {
     NETWORK.iter().find_map(|rule| rule(state))
 }
 
@@ -276,8 +276,7 @@ pub fn receive_not_taken(state: &RankState) -> Option<Local> {
 
 /// A rank of which nothing has come need not have entered: then it takes no data either, which is
 /// no fault of the path to it.
-#[must_use]
-pub fn nothing_came(state: &RankState) -> Option<Local> {
+fn nothing_came(state: &RankState) -> Option<Local> {
     if state.have_peers_entered {
         return None;
     }
@@ -292,8 +291,7 @@ pub fn nothing_came(state: &RankState) -> Option<Local> {
 }
 
 /// N3: under way for too long. Whether it arrived, only the other side could tell.
-#[must_use]
-pub fn network_stalled(state: &RankState) -> Option<Local> {
+fn network_stalled(state: &RankState) -> Option<Local> {
     let it = at(state, true, 3).next()?;
     let why = format!(
         "data to rank {} was given to the network on channel {} and is not delivered: the link, a \
@@ -304,8 +302,7 @@ pub fn network_stalled(state: &RankState) -> Option<Local> {
 }
 
 /// N2, of the other rank: it has no buffer for what is to be sent.
-#[must_use]
-pub fn peer_not_ready(state: &RankState) -> Option<Local> {
+fn peer_not_ready(state: &RankState) -> Option<Local> {
     let it = at(state, true, 2).next()?;
     let why = format!("rank {} takes no data on channel {}", it.peer, it.channel);
     Some(Local::of(FindingClass::ReceiverNotReady, why).by(it))

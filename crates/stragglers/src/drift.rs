@@ -12,10 +12,10 @@ algorithm, protocol or number of channels than before.
 
 use crate::clock::Clocks;
 use crate::model::{Collective, Job, Part};
-use crate::report::{Confidence, Finding, Limits};
+use crate::report::{Finding, Limits};
 use crate::robust::{count, median, median_mad, median_of_others};
 use crate::waits::on_clock;
-use ncclscope_findings::FindingClass;
+use ncclscope_findings::{Confidence, FindingClass};
 use ncclscope_operations::human;
 use std::collections::{BTreeMap, BTreeSet};
 

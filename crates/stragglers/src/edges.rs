@@ -14,9 +14,9 @@ rails.
 */
 
 use crate::model::Job;
-use crate::report::{Confidence, Finding, Limits};
+use crate::report::{Finding, Limits};
 use crate::robust::{count, median_mad, median_of_others};
-use ncclscope_findings::FindingClass;
+use ncclscope_findings::{Confidence, FindingClass};
 use ncclscope_operations::stats::{to_f64, to_u64};
 use std::collections::{BTreeMap, BTreeSet};
 

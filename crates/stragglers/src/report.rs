@@ -13,7 +13,7 @@ use crate::robust::count;
 use crate::steps::{Source, Step, Steps};
 use crate::waits::{LastArriver, Waits, last_arrivers};
 use crate::{drift, edges, slow, stalls};
-use ncclscope_findings::FindingClass;
+use ncclscope_findings::{Confidence, FindingClass};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -107,17 +107,6 @@ impl Root {
         let words = words.iter().filter_map(|(word, n)| n.map(|n| format!("{word} {n}")));
         words.collect::<Vec<_>>().join(", ")
     }
-}
-
-/// How sure a finding is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Confidence {
-    /// Measured.
-    Confirmed,
-    /// It fits, but something else would as well.
-    #[default]
-    Suspect,
 }
 
 /// Something that makes the job slow.

@@ -10,10 +10,10 @@ it more than for these, and that this comes again.
 
 use crate::blame::Blame;
 use crate::model::{Job, Worker};
-use crate::report::{Confidence, Finding, Limits, Root};
+use crate::report::{Finding, Limits, Root};
 use crate::robust::{count, median, median_of_others};
 use crate::steps::Step;
-use ncclscope_findings::FindingClass;
+use ncclscope_findings::{Confidence, FindingClass};
 use std::collections::BTreeSet;
 
 /// A kernel that starts this soon after its enqueueing found an idle GPU, ns.

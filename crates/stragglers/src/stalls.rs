@@ -10,9 +10,9 @@ while the kernel runs, is the GPU's own. Where a ring goes on inside the host, n
 */
 
 use crate::model::Job;
-use crate::report::{Confidence, Finding, Limits, Root};
+use crate::report::{Finding, Limits, Root};
 use crate::robust::median_of_others;
-use ncclscope_findings::FindingClass;
+use ncclscope_findings::{Confidence, FindingClass};
 use ncclscope_operations::human;
 use std::collections::BTreeMap;
 
