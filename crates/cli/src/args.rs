@@ -346,7 +346,7 @@ pub(crate) struct Agent {
     pub(crate) once: bool,
 }
 
-/// What series are told apart by, if asked for.
+/// Optional labels of series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Label {
     /// The rank that reports

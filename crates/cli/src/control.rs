@@ -125,7 +125,7 @@ fn pid_of(socket: &Path) -> Option<u32> {
 
 /// Why a process did not do what it was asked for.
 enum Refused {
-    /// Nobody listens.
+    /// No process listens.
     Gone,
     /// What it said, or what happened instead.
     Said(String),
@@ -166,7 +166,7 @@ impl Process {
         self.field("recorded") == "yes"
     }
 
-    /// The latest training step that it was told.
+    /// The latest training step that was reported to it.
     pub(crate) fn step(&self) -> Option<u64> {
         self.field("step").parse().ok()
     }

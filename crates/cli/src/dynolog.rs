@@ -131,7 +131,7 @@ impl Daemon {
                 }
                 Ok(None) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // Nobody came, or there is an error that the next round would meet again.
+                // No process asked, or there is an error that the next round would meet again.
                 Err(_) => {
                     return std::thread::sleep(until.saturating_duration_since(Instant::now()));
                 }

@@ -17,7 +17,7 @@ pub(crate) const ENVIRONMENT: u8 = 4;
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: u8,
-    /// None: there is nobody to tell, as the reader of our output is gone.
+    /// None: the reader of our output is gone.
     message: Option<String>,
 }
 
@@ -75,7 +75,7 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// Prints a line on standard error. If that is impossible there is nobody left to tell.
+/// Prints a line on standard error. A failure to print is ignored.
 pub(crate) fn tell(line: impl Display) {
     let _ = writeln!(io::stderr(), "ncclscope: {line}");
 }

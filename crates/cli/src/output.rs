@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Standard output: JSON, and headings that stand out where somebody looks.
+//! Standard output: JSON, and headings that stand out on a terminal.
 
 use serde::Serialize;
 use std::io::{self, IsTerminal, Write};

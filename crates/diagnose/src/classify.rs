@@ -90,7 +90,7 @@ impl<'a> Classifier<'a> {
         }
     }
 
-    /// Keeps, for each cause, the communicator in which somebody has waited longest for it.
+    /// Keeps, for each cause, the communicator in which a rank has waited longest for it.
     fn note_waited(&mut self, index: u32, causes: &BTreeSet<u32>) {
         let comm = &self.job.comms[index as usize];
         let is_in = |v: &Vector| v.is_inside() && !self.job.is_gone(v);
@@ -174,7 +174,7 @@ impl<'a> Classifier<'a> {
         Op { index, func: call.func, datatype: call.datatype, size: call.size }
     }
 
-    /// Why a process that waits for nobody is behind.
+    /// Why a process that does not wait is behind.
     fn late(&self, process: u32) -> FindingClass {
         let one = &self.job.processes[process as usize];
         let is_mismatch = |waited: &Waited| {

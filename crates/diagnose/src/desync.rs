@@ -166,7 +166,7 @@ mod tests {
         let desync = &found(comm(&[&wrong, &right, &right]))[0];
         assert_eq!((desync.index, desync.is_exact), (2, true));
         assert_eq!(desync.accused, [0]);
-        // One against one: nobody is right.
+        // One against one: no majority.
         assert_eq!(found(comm(&[&wrong, &right]))[0].accused, [0, 1]);
     }
 

@@ -80,7 +80,7 @@ pub fn diagnose(job: &Job, options: &Options) -> Diagnosis {
     }
 }
 
-/// Nobody waits in NCCL.
+/// No rank waits in NCCL.
 fn quiet(job: &Job) -> String {
     let is_idle = |idle: &u64| *idle >= 30_000_000_000;
     let idle = job.processes.iter().filter_map(|process| process.idle_ns);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-The wait graph: who waits for whom, and who waits for nobody.
+The wait graph: which process waits for which, and which do not wait.
 
 **What a wait is.** A communicator's collectives are numbered, and the *n*-th is the same on all
 members. A member is *in* operation *k* when NCCL has enqueued *k* and it is not complete, while
@@ -79,9 +79,9 @@ pub(crate) struct Circle {
 /// What stands at the end of the waits.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
-    /// Processes that others wait for and that wait for nobody.
+    /// Processes that others wait for and that do not wait.
     pub(crate) late: Vec<u32>,
-    /// Processes that did not finish what peers finished, and wait for nobody; with where.
+    /// Processes that did not finish what peers finished and do not wait; with where.
     pub(crate) unfinished: Vec<(u32, Vec<Wait>)>,
     /// Communicators all of whose members are in the same operation, or all that are not through
     /// with it; and those members.
@@ -538,7 +538,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Who is in an operation with somebody that is held up is held up too.
+    /// A member of an operation in which another member is held up is held up too.
     fn spread(&self, weak: &[Option<u64>], is_held: &mut [bool]) -> bool {
         let mut has_changed = false;
         for (comm, standing) in self.job.comms.iter().zip(&self.standings) {

@@ -4,7 +4,7 @@ Why a job hangs: which ranks, which cause, and the evidence for it.
 
 [`input`] turns what is there (recordings, PyTorch's Flight Recorder, a table of vectors) into a
 [`Job`]: how far each rank has come in each communicator. [`diagnose`] follows who waits for whom to
-those that wait for nobody, and says of each why. The rules are those of `docs/diagnose.md`.
+those that do not wait, and says of each why. The rules are those of `docs/diagnose.md`.
 
 This crate does **not** look for what is slow (a job whose counters move is not judged here), does
 not decide what a rank records, and prints nothing.

@@ -5,7 +5,7 @@ Why an operation does not end that all its members are in: kernels, then network
 A stalled proxy thread is asked for before, because without it no kernel and no transfer is seen to
 move. Then come kernels that did not start. Then each rank's transfers say whom it waits for: a
 receive for its sender, a send that finds no buffer for its receiver; and that is followed to a rank
-whose transfers wait for nobody.
+whose transfers do not wait.
 */
 
 use crate::job::{Communicator, Job, Vector};

@@ -293,7 +293,7 @@ fn nobody_in_nccl_is_no_verdict() {
 }
 
 proptest! {
-    /// Whatever the counts: roots by lateness wait for nobody, and order says nothing.
+    /// Whatever the counts: roots by lateness do not wait, and order says nothing.
     #[test]
     fn roots_wait_for_nobody_and_order_does_not_matter(
         comms in proptest::collection::vec(

@@ -203,13 +203,13 @@ pub type HangListener = unsafe extern "C" fn(json: *const c_char, user: *mut c_v
 /// The listener's own pointer, which we only hand back.
 struct User(*mut c_void);
 
-// SAFETY: nobody here looks at what it leads to; who gave it promised that any thread may have it.
+// SAFETY: no code here reads what it leads to; its giver promised that any thread may have it.
 unsafe impl Send for User {}
 // SAFETY: as above.
 unsafe impl Sync for User {}
 
-/// The watchdog tells `callback` of each operation that is stuck, and of its end; NULL: nobody any
-/// more, but a call that is under way goes on. It is called on a thread of the plugin's that does
+/// The watchdog calls `callback` for each operation that is stuck, and at its end. NULL ends the
+/// calls; a call that is under way goes on. It is called on a thread of the plugin's that does
 /// nothing else: it may take its time, and call the other functions here.
 ///
 /// # Safety

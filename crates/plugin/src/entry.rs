@@ -322,7 +322,7 @@ fn from_pointer(handle: *mut c_void) -> Handle {
     Handle(handle.addr() as u64)
 }
 
-/// A handle as the pointer that NCCL takes it for; nobody dereferences it.
+/// A handle as the pointer that NCCL takes it for; it is never dereferenced.
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "`abi` compiles for 64-bit machines only")]
 fn to_pointer(handle: Handle) -> *mut c_void {

@@ -15,7 +15,8 @@ pub(crate) fn guard(body: impl FnOnce()) -> NcclResult {
     NcclResult::SUCCESS
 }
 
-/// As [`guard`] for what may leave the work to somebody else, who gets it after a panic too.
+/// As [`guard`], for code that may leave the work to another function, which runs after a panic
+/// too.
 #[inline(always)]
 pub(crate) fn attempt<T>(body: impl FnOnce() -> Option<T>) -> Option<T> {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_panic| {

@@ -17,7 +17,7 @@ use ncclscope_abi::{
 #[repr(transparent)]
 pub struct Switch<Table>(UnsafeCell<Exported<Table>>);
 
-// SAFETY: nobody reads it before the library is loaded, and nobody writes it after.
+// SAFETY: no code reads it before the library is loaded, and none writes it after.
 unsafe impl<Table: Sync> Sync for Switch<Table> {}
 
 /// The tables, and what is put into all of them for a chain.
@@ -45,7 +45,7 @@ macro_rules! tables {
                 recordEventState: chained_record::<$v>,
                 finalize: chained_finalize::<$v>,
             });
-            // SAFETY: nobody reads the table yet.
+            // SAFETY: no code reads the table yet.
             unsafe { $symbol.0.get().write(table) };)*
         }
 
@@ -60,7 +60,7 @@ macro_rules! tables {
                 recordEventState: record::<$v>,
                 finalize,
             });
-            // SAFETY: nobody reads the table yet.
+            // SAFETY: no code reads the table yet.
             unsafe { $symbol.0.get().write(table) };)*
         }
     };
@@ -76,7 +76,7 @@ tables! {
     ncclProfiler_v7, NcclProfilerV7, V7, init_v5;
 }
 
-/// Run by the loader, before whoever loads the library can look at its tables.
+/// Run by the loader, before the program that loads the library can look at its tables.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static AT_LOAD: extern "C" fn() = at_load;

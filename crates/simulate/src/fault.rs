@@ -66,7 +66,7 @@ pub enum Group {
     Hang,
     /// It slows the job down.
     Slow,
-    /// Nothing is wrong: whoever finds something errs.
+    /// Nothing is wrong: any finding is an error.
     Control,
 }
 
@@ -144,7 +144,7 @@ const TABLE: [Row; 48] = [
         "p2p-unmatched",
         Hang,
         Some(C::P2pMismatch),
-        "a rank receives what nobody sends",
+        "a rank receives and no rank sends",
     ),
     (
         F::P2pSize,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Times of the model: nanoseconds since the job began, by a clock that nobody in it has.
+//! Times of the model: nanoseconds since the job began, by a clock that no process in it has.
 
 /// Nanoseconds since the job began.
 pub(crate) type Time = u64;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is wrong with a simulated job, for whoever judges verdicts: `truth.json`.
+//! What is wrong with a simulated job, for the evaluation of verdicts: `truth.json`.
 
 use ncclscope_findings::FindingClass;
 use serde::{Deserialize, Serialize};

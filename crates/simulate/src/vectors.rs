@@ -127,7 +127,7 @@ fn plant(
     let place = usize::try_from(mix(drawn, 1, 1) % ROUND.len() as u64).unwrap_or(0);
     let at = match fault {
         F::OrderSwap => ROUND.len() + SWAPPED,
-        // Somebody has to agree on what is right.
+        // Two ranks at least must agree on what is right.
         F::WrongType => ROUND.len() * 2 - 1,
         _ => ROUND.len() + place,
     };

@@ -22,7 +22,7 @@ pub struct Blame {
     /// For what it did by itself.
     pub own: Vec<f64>,
     /// For transfers that it took part in and that all were ready for: a slow link's fault, or
-    /// nobody's.
+    /// no worker's.
     pub transfer: Vec<f64>,
     /// All of the step's waiting.
     pub total: f64,
@@ -67,7 +67,7 @@ pub fn blame(job: &Job, clocks: &Clocks, steps: &Steps, waits: &Waits) -> Vec<Bl
 
 /// Each worker's own time in each step: what the input shows of it; else what is left of the step,
 /// from the worker's last operation of the step before to that of this one. What follows the last
-/// operation of all is nobody's, as nothing shows what it is.
+/// operation of all is charged to no worker, as nothing shows what it is.
 fn own_time(blames: &mut [Blame], job: &Job, clocks: &Clocks, steps: &Steps, waits: &Waits) {
     if !job.own.is_empty() {
         for ((part, _), &step) in job.own.iter().zip(&steps.of_own) {
@@ -123,7 +123,7 @@ impl Charge<'_> {
         self.seen.pop();
     }
 
-    /// Charges time in which a worker waited for nobody.
+    /// Charges time in which a worker did not wait.
     fn work_of(&mut self, worker: usize, line: &Timeline, from: f64, to: f64) {
         if to <= from {
             return;

@@ -13,7 +13,7 @@ by beyond an error of their GPUs' is no clock's fault, but that of a rank that i
 and receives count only where no collective joins two groups of workers, as between the stages of a
 pipeline; there batches with one partner each go before all others.
 
-This module does not change times; [`Clocks::time`] does, for whoever asks.
+This module does not change times; [`Clocks::time`] does.
 */
 
 use crate::model::{Ends, Job, Part};

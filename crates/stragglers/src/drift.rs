@@ -3,7 +3,7 @@
 What became slower, or is slower than its like: S2, S5 and S6.
 
 The shortest time that any member spent in a collective is its transfer: that member came last and
-waited for nobody. So these times need no clocks, and lateness is not in them. They are compared
+waited for no one. So these times need no clocks, and lateness is not in them. They are compared
 within one communicator, function, size, algorithm, protocol and number of channels: the end of the
 run with its beginning (S2); and, for communicators without network, with others of the same size
 (S5), where ranks that are in all the slow ones and in no healthy one are suspects. S6 is another
@@ -165,7 +165,7 @@ fn inside(
     for (&(class, shape), list) in samples {
         let of = &job.classes[class];
         let mut values: Vec<f64> = list.iter().map(|sample| sample.1).collect();
-        // Of an unknown size nobody can say that it is the same.
+        // Two unknown sizes may differ.
         let is_other = of.bytes.is_none() || networked.contains(of.comm.as_str());
         if is_other || (values.len() as u64) < limits.min_samples {
             continue;
@@ -182,7 +182,7 @@ fn inside(
     merged(found.collect())
 }
 
-/// One finding of all, if somebody is suspect in all of them.
+/// One finding for all, if a rank is suspect in all of them.
 fn merged(found: Vec<Finding>) -> Vec<Finding> {
     let common = found.iter().map(|f| f.root_ranks.iter().copied().collect::<BTreeSet<u32>>());
     let common = common.reduce(|a, b| a.intersection(&b).copied().collect()).unwrap_or_default();

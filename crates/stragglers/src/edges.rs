@@ -190,7 +190,7 @@ fn worst_card(job: &Job, slow: &[Slow], left: &BTreeSet<usize>) -> Option<(Card,
     scored.max_by_key(|(card, covered)| (covered.len(), card.side == Side::Both))
 }
 
-/// Two ranks that are slow to each other both ways, and to nobody else: whose card it is, nothing
+/// Two ranks that are slow to each other both ways, and to no other rank: whose card it is, nothing
 /// tells if neither of them has other links; else it is that of the one that has none.
 fn worst_pair(
     job: &Job,

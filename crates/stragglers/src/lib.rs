@@ -5,9 +5,10 @@ settings that hold it up.
 
 [`input`] makes a [`Job`] of recordings, of PyTorch's traces, or of a table of operations.
 [`analyze`] puts the workers on one clock ([`clock`]), says who waited for whom ([`waits`]), hands
-the blame on to whom nobody held up ([`blame`]), and looks for slow links ([`edges`]), for GPUs that
-are slow inside collectives ([`stalls`]), and for what became slower ([`drift`]). [`Report`] is the
-JSON schema `ncclscope.stragglers/1`; the rules and their limits are in `docs/stragglers.md`.
+the blame to workers that waited for no other ([`blame`]), and looks for slow links ([`edges`]), for
+GPUs that are slow inside collectives ([`stalls`]), and for what became slower ([`drift`]).
+[`Report`] is the JSON schema `ncclscope.stragglers/1`; the rules and their limits are in
+`docs/stragglers.md`.
 
 This crate does **not** judge hangs, print, or know what a rank computes: work that no operation
 shows counts as the rank's own.

@@ -37,7 +37,7 @@ pub struct Worker {
 /// Whether the members of an operation end it together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ends {
-    /// Nobody can end before all have arrived, and all end within some network latencies.
+    /// No member can end before all have arrived, and all end within some network latencies.
     Together,
     /// Members may end long apart (Broadcast, Reduce), or something else is in their times.
     Apart,
@@ -115,7 +115,7 @@ pub struct Job {
     pub collectives: Vec<Collective>,
     /// The sends and receives.
     pub batches: Vec<Batch>,
-    /// Work that nobody else takes part in; only for the length of steps.
+    /// Work without other participants; only for the length of steps.
     pub own: Vec<(Part, Option<i64>)>,
     /// What went over network links.
     pub edges: Vec<Edge>,
@@ -130,7 +130,7 @@ pub struct Job {
     /// Workers whose oldest operations were overwritten, and when the first that is whole arrived,
     /// ns by the worker's own clock. Steps that began before are left out.
     pub whole_from: BTreeMap<usize, f64>,
-    /// Workers of whose operations some are missing, nobody knows when: they are not called slow.
+    /// Workers with missing operations at unknown times: they are not reported as slow.
     pub gappy: BTreeSet<usize>,
     /// What the reader should know of the input.
     pub notes: Vec<String>,

@@ -23,7 +23,7 @@ const ARRIVERS: usize = 1000;
 /// What it takes to say something. The defaults are those of the design.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Limits {
-    /// S1: the share of a step that somebody's own time is longer by.
+    /// S1: the share of a step by which a worker's own time is longer.
     pub min_lost: f64,
     /// S1: and at least so long, ns.
     pub min_lateness_ns: f64,
@@ -122,7 +122,7 @@ pub struct Finding {
     /// Who, for S1, S7 and N5.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub root: Option<Root>,
-    /// The global ranks meant; empty where it is nobody's in particular.
+    /// The global ranks concerned; empty if there are none in particular.
     pub root_ranks: Vec<u32>,
     /// Sender and receiver of a slow link.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -171,7 +171,7 @@ pub struct StepRow {
     /// Its number.
     pub step: i64,
     /// Where most of its waiting leads back to: stage and data-parallel rank each for itself.
-    /// `None` where nobody waited longer than the clocks are sure of.
+    /// `None` if no wait exceeds the error of the clocks.
     pub root: Option<Root>,
     /// Share of its waiting that the root is blamed for.
     pub share: f64,
@@ -367,7 +367,7 @@ fn quiet(job: &Job, clocks: &Clocks, steps: usize, limits: &Limits) -> Vec<Strin
     }
     if steps < limits.min_steps {
         quiet.push(format!(
-            "nobody is called slow on the word of so few steps ({steps}): at least {} are needed",
+            "{steps} steps are too few to call a rank slow: at least {} are needed",
             limits.min_steps
         ));
     }

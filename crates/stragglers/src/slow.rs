@@ -2,11 +2,10 @@
 /*!
 Slow ranks, stages and data-parallel ranks: S1, and S7 where a slow rank's host is behind it.
 
-Blame alone names nobody: in a healthy pipeline each stage waits for the others while it fills and
-drains, and the healthy members of a slow replica work while other replicas wait. So what counts is
-that somebody has more time of its own in a step than the others of its kind, that others wait for
-it more than for these, and that this comes again.
-*/
+Blame alone does not decide: in a healthy pipeline each stage waits for the others while it fills
+and drains, and the healthy members of a slow replica work while other replicas wait. So what counts
+is that a worker has more time of its own in a step than the others of its kind, that others wait
+for it more than for these, and that this comes again. */
 
 use crate::blame::Blame;
 use crate::model::{Job, Worker};

@@ -4,7 +4,7 @@ Who waited for whom, and when.
 
 In a collective all wait for the last to arrive; the rest is transfer. Sends and receives that began
 as one wait for the latest partner; those of unknown partners count as transfers. Where the members'
-ends tell that the clocks are less sure than the arrivals are apart, nobody is said to have waited.
+ends show that the clocks' error exceeds the spread of the arrivals, no wait is counted.
 
 This module does not say whose fault a wait is: that is [`crate::blame`].
 */
@@ -132,7 +132,7 @@ impl Waits {
         let partners = batch.partners.iter().map(|&p| on_clock(&job.batches[p].part, clocks));
         let last = partners.max_by(|a, b| a.start.total_cmp(&b.start));
         let part = on_clock(&batch.part, clocks);
-        // Where nobody knows the partner it may have waited or not, but it did not work.
+        // With an unknown partner it may have waited or not, but it did not work.
         self.add(&part, &last.unwrap_or(part), clocks.error, step);
     }
 
@@ -185,7 +185,7 @@ pub(crate) fn spread(values: impl Iterator<Item = f64>) -> f64 {
     (high - low).max(0.0)
 }
 
-/// Who came last to a collective, without looking at clocks: whoever took the shortest, as all end
+/// The last to arrive at a collective, without clocks: the one that took the shortest, as all end
 /// it together.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct LastArriver {

@@ -148,7 +148,7 @@ def on_hang(function: Optional[Callable[[dict[str, Any]], None]]) -> None:
 
     It gets the report as a dictionary (``docs/hang.md``; ``event`` is ``hung`` or ``recovered``) on
     a thread of the plugin's. A thread that keeps Python's lock for itself keeps it from running.
-    ``None``: nobody is told any more.
+    ``None``: the calls end.
     """
     plugin = library()
     if function is None:

@@ -83,7 +83,7 @@ class Session:
             self.slices,
             is_off_at_first(),
         )
-        # From here on ids are told, and nobody need be asked.
+        # From here on ids are pushed, and the function is not needed.
         plugin.ask_external_id(None)
         self.c.ncclscope_kineto_attach(ctypes.byref(hooks))
 

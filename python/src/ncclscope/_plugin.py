@@ -253,12 +253,12 @@ class Library:
         self._on_hang(ctypes.cast(callback, ctypes.c_void_p), None)
 
     def ask_external_id(self, function: Optional[int]) -> None:
-        """API calls ask the C function at this address, which gives a u64; None: nobody."""
+        """API calls ask the C function at this address, which gives a u64; None: no longer."""
         self._ask(function)
 
 
 def is_off_at_first() -> bool:
-    """Whether nothing is recorded until somebody says so."""
+    """Whether nothing is recorded until a request to start."""
     return os.environ.get("NCCLSCOPE_START", "").strip().lower() == "off"
 
 

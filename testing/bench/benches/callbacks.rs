@@ -19,7 +19,7 @@ const CHUNK: u64 = 2000;
 /// Steps in the lane that is drained.
 const STEPS: u32 = 20_000;
 
-/// A recorder with whole lanes in private memory, and nobody who drains them.
+/// A recorder with whole lanes in private memory, which no thread drains.
 ///
 /// It stays: a thread's lane belongs to the first recorder that the thread used.
 fn recorder() -> &'static Recorder {

@@ -66,7 +66,7 @@ impl Memory {
         if fd < 0 {
             return Err(Error::MEMORY_ALLOCATION);
         }
-        // SAFETY: memfd_create just returned this descriptor and nobody else has it.
+        // SAFETY: memfd_create just returned this descriptor and no other code has it.
         let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
         file.set_len(size as u64).map_err(|_| Error::MEMORY_ALLOCATION)?;
         Ok(Self::new(file.into(), size, location))

@@ -3,9 +3,9 @@
 //!
 //! A stream counts what was submitted and what is complete; waiting for a stream means waiting for
 //! a count. The legacy default stream of a device and its blocking streams wait for each other
-//! (CUDA Runtime API manual, "Stream synchronization behavior"): whoever submits first queues a
-//! wait for the other side's count. The per-thread default stream is treated as the legacy one,
-//! which only adds order. Captures are in `capture.rs`: here work always runs.
+//! (CUDA Runtime API manual, "Stream synchronization behavior"): the stream that submits first
+//! queues a wait for the other side's count. The per-thread default stream is treated as the legacy
+//! one, which only adds order. Captures are in `capture.rs`: here work always runs.
 
 use crate::capture::Member;
 use crate::counts;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
 A host's allocator, to be preloaded: it serves the whole process, plugin included, and ends it with
-a line where somebody allocates, or frees, inside a callback.
+a line for each allocation, or release, inside a callback.
 
 One allocation a thread is let off: the dynamic linker's, of the plugin's thread-local memory, when
 the thread first touches it (glibc's `__tls_get_addr`).

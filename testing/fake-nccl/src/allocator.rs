@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tells whoever watches over callbacks where one begins and ends: a preloaded allocator
+//! Tells the preloaded checker where a callback begins and ends: a preloaded allocator
 //! (`examples/allocator.rs`), or RealtimeSanitizer.
 
 use core::ffi::{CStr, c_char, c_void};

@@ -18,7 +18,7 @@ static LINES: AtomicU64 = AtomicU64::new(0);
 #[must_use]
 pub fn real() -> Entry {
     let function: Printf = print;
-    // SAFETY: whoever gets it calls it as `ncclDebugLog`, whose arguments `print` has.
+    // SAFETY: its caller calls it as `ncclDebugLog`, whose arguments `print` has.
     unsafe { core::mem::transmute::<Printf, Entry>(function) }
 }
 

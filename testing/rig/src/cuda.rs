@@ -111,7 +111,7 @@ impl Cuda {
         if handle.is_null() {
             return Err(format!("{}: cannot run on the stand-in", path.display()));
         }
-        // SAFETY: the handle is of `dlopen` and nobody else closes it.
+        // SAFETY: the handle is of `dlopen` and no other code closes it.
         Ok(unsafe { Library::from_raw(handle) })
     }
 
@@ -258,7 +258,7 @@ impl Drop for Stream<'_> {
         if self.handle.is_null() {
             return;
         }
-        // SAFETY: nobody else has the handle; a failure at the end changes nothing.
+        // SAFETY: no other code has the handle; a failure at the end changes nothing.
         unsafe { (self.cuda.functions.cudaStreamDestroy)(self.handle) };
     }
 }
@@ -286,7 +286,7 @@ impl Graph<'_> {
 
 impl Drop for Graph<'_> {
     fn drop(&mut self) {
-        // SAFETY: nobody else has the handle; a failure at the end changes nothing.
+        // SAFETY: no other code has the handle; a failure at the end changes nothing.
         unsafe { (self.cuda.functions.cudaGraphExecDestroy)(self.exec) };
     }
 }
@@ -349,7 +349,7 @@ impl<'a> Floats<'a> {
 impl Drop for Floats<'_> {
     fn drop(&mut self) {
         if self.owned {
-            // SAFETY: nobody else has the address; a failure at the end changes nothing.
+            // SAFETY: no other code has the address; a failure at the end changes nothing.
             unsafe { (self.cuda.functions.cudaFree)(self.address) };
         }
     }

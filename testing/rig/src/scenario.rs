@@ -75,7 +75,7 @@ pub struct Rank<'a> {
     done: usize,
     /// Steps with data begun so far, which every rank counts alike.
     step: usize,
-    /// Buffers of operations that nobody waits for.
+    /// Buffers of operations without a wait.
     pending: Vec<(Floats<'a>, Floats<'a>)>,
 }
 

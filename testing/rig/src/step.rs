@@ -52,7 +52,7 @@ pub enum Step {
     InitNonblocking,
     /// `destroy:I`: destroys communicator I of the list, the first being 0.
     Destroy(usize),
-    /// `start:COUNT`: an AllReduce that nobody waits for.
+    /// `start:COUNT`: an AllReduce without a wait.
     Start(usize),
     /// `alone:RxCOUNT`: an AllReduce that rank R alone enters.
     Alone(usize, usize),

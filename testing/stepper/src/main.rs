@@ -92,7 +92,7 @@ fn step(Options { plugin, versions, hot }: Options) -> Result<ExitCode, String> 
     Ok(if broken == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Where ptrace is not allowed nothing is known, which is only well if nobody asked for it.
+/// Where ptrace is not allowed nothing is known, which is only acceptable if it was not asked for.
 fn skip() -> Result<ExitCode, String> {
     let why = trace::Error::Forbidden;
     if std::env::var_os("NCCLSCOPE_REQUIRE_PTRACE").is_some() {

@@ -34,7 +34,7 @@ pub(crate) fn step(tid: pid_t) -> io::Result<()> {
     request(libc::PTRACE_SINGLESTEP, tid, 0, 0)
 }
 
-/// Stops a thread that nobody traces, until [`release`]; fails if it ends instead.
+/// Stops a thread that is not traced, until [`release`]; fails if it ends instead.
 pub(crate) fn hold(tid: pid_t) -> io::Result<()> {
     request(libc::PTRACE_SEIZE, tid, 0, 0)?;
     request(libc::PTRACE_INTERRUPT, tid, 0, 0)?;

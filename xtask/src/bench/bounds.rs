@@ -170,8 +170,8 @@ fn whole(runs: &Runs, load: &Load, subject: &Subject, floor: &Subject) -> Figure
     Figure { series: ours.over(&floors), parts: vec![("ns", ours), ("ns of the floor", floors)] }
 }
 
-/// What a callback takes while the drain thread measures and the sender finds nobody, to the same
-/// without metrics.
+/// What a callback takes while the drain thread measures and the sender finds no collector, to the
+/// same without metrics.
 fn metrics(runs: &Runs, thread: Thread) -> Figure {
     let [with, without] = [METRICS, OURS].map(|one| runs.cost(METERED, thread, one));
     Figure { series: with.over(&without), parts: vec![("ns", with), ("ns without", without)] }

@@ -42,7 +42,7 @@ pub(super) const NULL: &Subject = &floor("floor-null", 0);
 pub(super) const TSC: &Subject = &floor("floor-tsc", 1);
 /// Reads the system's clock.
 pub(super) const CLOCK: &Subject = &floor("floor-clock", 2);
-/// Reads the counter and writes 32 bytes to a ring that nobody reads.
+/// Reads the counter and writes 32 bytes to a ring that no thread reads.
 pub(super) const RING: &Subject = &floor("floor-ring", 3);
 /// The plugin as it is.
 pub(super) const OURS: &Subject = &ours("ncclscope", &[]);
@@ -138,7 +138,7 @@ pub(super) const BULK2: &Load = &load(
     "--threads 2 --bulk --colls 350 --warmup 50",
     &[NULL, TSC, CLOCK, RING, OURS, MONOTONIC],
 );
-/// What NCCL calls where nobody wants network steps.
+/// What NCCL calls if network steps are off.
 pub(super) const SUMMARY: &Load = &load(
     "summary",
     "--threads 2 --bulk --colls 350 --warmup 50 --mask 0xf4f",
@@ -179,7 +179,7 @@ pub(super) const SATURATED: &Load = &Load {
     also: Also::Report,
     ..load("saturated", "--threads 2 --bulk --colls 10000 --settle-ms 300", &[NULL, TSC, TRACE])
 };
-/// What NCCL calls where nobody wants events: nothing.
+/// What NCCL calls if all events are off: nothing.
 pub(super) const UNASKED: &Load = &load("off", "--threads 2 --bulk --colls 1000", &[OFF]);
 /// What the plugin does when it is called while its gate is shut, or recording is stopped.
 pub(super) const CLOSED: &Load = &Load {

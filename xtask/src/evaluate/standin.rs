@@ -34,7 +34,7 @@ const TRUTH: &[(&str, Option<Class>, &[u64])] = &[
     ("slow-kernels", Some(Class::GpuNotConsuming), &[0]),
 ];
 
-/// The scenarios of something slow, on a few steps of whose own nobody is called slow.
+/// The scenarios of something slow, in whose few steps no rank is called slow.
 const SLOW: [&str; 3] = ["slow-link", "slow-rank", "slow-kernels"];
 
 /// What they do in place of these.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! One cell: a job under `ncclscope run`, then the check of what it recorded; and, of a job without
-//! a fault, that nobody finds one.
+//! a fault, that none is found.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

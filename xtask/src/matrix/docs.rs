@@ -53,10 +53,10 @@ on without KernelCh, which these releases can emit ([`NCCLSCOPE_KERNEL`](env.md)
 behind this page passed `check` of `testing/invariants`. The words are in [the
 glossary](glossary.md).
 
-Threads are told by what they emit: *api* is the thread that calls NCCL (or NCCL's own that
-launches for it), *callback* is CUDA's host-callback thread, *proxy* is NCCL's proxy progress
+Threads are identified by the events that they emit: *api* is the thread that calls NCCL (or NCCL's
+own that launches for it), *callback* is CUDA's host-callback thread, *proxy* is NCCL's proxy progress
 thread, *kernel* is its profiler thread, or a proxy thread that had no network to serve. Releases
-without API events do not tell *callback* from *api*.
+without API events do not distinguish *callback* from *api*.
 ";
 
 /// Writes the page.

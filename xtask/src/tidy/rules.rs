@@ -96,7 +96,7 @@ pub(super) fn check(source: &Source) -> Vec<Violation> {
     found
 }
 
-/// Whether a module file has no `//!` page. Tests are told by the names of their functions.
+/// Whether a module file has no `//!` page. Tests are known by the names of their functions.
 fn lacks_page(source: &Source) -> bool {
     let is_module = source.path.contains("/src/") && !is_test_file(&source.path);
     is_module && !source.text.lines().any(|line| line.starts_with("//!") || line.starts_with("/*!"))

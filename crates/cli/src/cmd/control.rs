@@ -213,7 +213,7 @@ fn is_over(
     Ok(true)
 }
 
-/// What the plugin is told of a window.
+/// The options of a window as the plugin reads them.
 fn options(window: &Window) -> Result<String, Failure> {
     let mut words = Vec::new();
     if let Some(length) = window.length {
@@ -279,7 +279,7 @@ fn chosen(target: &Target) -> Result<Vec<Process>, Failure> {
     }
 }
 
-/// Asks each process that is meant; whoever refuses is named, and the others do it.
+/// Asks each selected process; one that refuses is named, and the others do it.
 fn each(
     target: &Target,
     ask: impl Fn(&Process) -> Result<(), String>,

@@ -61,7 +61,7 @@ fn tell_missing_arrows(written: &Written) {
     if arrows.linked != 0 && arrows.alone + arrows.unknowable != 0 {
         tell(format_args!(
             "{} of {} network steps have no arrow to the other rank: it did not record {} of them, \
-             and of {} nobody can tell which is which (events were lost or left out, or the \
+             and {} cannot be matched (events were lost or left out, or the \
              communicator's hash is not known)",
             arrows.alone + arrows.unknowable,
             arrows.linked + arrows.alone + arrows.unknowable,

@@ -14,7 +14,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Somebody or something is slow.
+/// Something is slow.
 const FINDINGS: u8 = 1;
 /// Lists of the text are cut here; JSON has all.
 const LIST_MAX: usize = 20;
@@ -163,7 +163,7 @@ fn add_finding(text: &mut String, finding: &Finding) {
 fn steps(text: &mut String, steps: &[StepRow]) {
     let mut roots: BTreeMap<String, (usize, f64, f64)> = BTreeMap::new();
     for step in steps {
-        let name = step.root.map_or_else(|| "nobody".to_owned(), |root| root.name());
+        let name = step.root.map_or_else(|| "none".to_owned(), |root| root.name());
         let sum = roots.entry(name).or_default();
         *sum = (sum.0 + 1, sum.1 + step.share, sum.2 + step.waiting);
     }
@@ -196,7 +196,7 @@ fn arrivers(text: &mut String, report: &Report) {
         return;
     }
     section(text, "LAST TO ARRIVE");
-    let last = |root: Option<&Root>| root.map_or_else(|| "nobody for sure".into(), Root::name);
+    let last = |root: Option<&Root>| root.map_or_else(|| "uncertain".into(), Root::name);
     let mut table;
     if rows.len() <= LIST_MAX {
         let left = ["function", "comm", "last"].map(|name| (name, Align::Left));

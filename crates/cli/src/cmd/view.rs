@@ -3,7 +3,7 @@
 `ncclscope view`: recordings in the browser, in the Perfetto UI.
 
 The UI is a page that cannot fetch from here; but a page of ours can open it in a window and hand it
-the trace. So a server on this machine, at an address that nobody can guess, serves that page and
+the trace. So a server on this machine, at an address that cannot be guessed, serves that page and
 the trace, until the page says that it did so. The UI keeps the trace in the browser, and sends it
 nowhere.
 */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-The report as text, for somebody whose job hangs or is slow: what is wrong comes first, what is
+The report as text, for a user whose job hangs or is slow: what is wrong comes first, what is
 still open next, then the tables, and at the end what this run cannot tell.
 */
 

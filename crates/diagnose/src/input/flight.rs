@@ -6,7 +6,7 @@ Dumps of PyTorch's Flight Recorder, one file for each rank, as pickle or JSON.
 belong to the process; `pg_config` has the groups by name. Both in numerical order go together,
 which is checked against the entries, of which there may be none. A group that sends and receives
 counts those in `pg_status` too: its collectives are then taken from the entries, and its sends and
-receives become [`Kind::Sequence`], which explains waits and convicts nobody while there is
+receives become [`Kind::Sequence`], which explains waits and names no cause while there is
 anything better.
 
 The format is that of PyTorch's `torch/distributed/flight_recorder`.

@@ -25,7 +25,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What the readers are told.
+/// Options of the readers.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     /// An operation younger than this is not held for stuck in a job that runs.

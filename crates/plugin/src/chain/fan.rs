@@ -85,7 +85,7 @@ impl Fan {
         };
         let (needed, needs_parent) = match (event, &view.descr) {
             (Some(event), _) => (rule::needed(native, event), rule::needs_parent(native, event)),
-            // Of a type that nobody knows the bit is all there is.
+            // Of an unknown type only the bit is known.
             (None, Descr::Unknown(bits)) => (u32::try_from(*bits).unwrap_or(0), false),
             (None, _) => (0, false),
         };

@@ -11,7 +11,7 @@ Where the handles of all plugins for one event lie, and the handle that NCCL get
 
 A line is found by its index alone and belongs to a handle only if its stamp says so: any bits are
 safe, and a handle means nothing once its line serves another event. Lines are taken in a circle,
-those of open events last, so that a line is the longer nobody's the later it is taken again. A
+those of open events last, so that a line stays unused for as long as possible. A
 ProxyOp brings the lines of its steps along (NCCL keeps eight handles of steps for one operation,
 and forgets the older handle of a step that it starts again), so that steps, which are started on
 every poll, take none from others.
@@ -162,7 +162,7 @@ impl Slab {
     }
 
     /// Keeps an event's handles, and returns the handle for NCCL; 0 in the case, which takes more
-    /// threads at once than there are lines, that none is to be had.
+    /// threads at once than there are lines, that none is free.
     #[inline]
     pub(super) fn keep(
         &self,

@@ -48,7 +48,7 @@ impl Union {
         }
     }
 
-    /// Tells NCCL what changed since it was last told; what somebody else has written stays.
+    /// Passes on to NCCL what changed since the last time; bits that others have written stay.
     /// `false` if there is no communicator.
     pub(super) fn update(&self, wanted: i32) -> bool {
         let Some(mut state) = self.lock() else { return false };
@@ -81,7 +81,7 @@ mod tests {
     fn only_what_changes_is_written() {
         static MASK: AtomicI32 = AtomicI32::new(0);
         let union = Union::default();
-        assert!(!union.update(1), "nobody to tell");
+        assert!(!union.update(1), "there is no mask to write");
         // SAFETY: a static.
         unsafe { union.join(MASK.as_ptr(), 0b0110) };
         MASK.fetch_or(0b1000_0000, Ordering::Relaxed);

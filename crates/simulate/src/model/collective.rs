@@ -197,7 +197,8 @@ impl Fabric<'_> {
             if is_led || member.part == Part::Sink {
                 continue;
             }
-            // Who passes on what nobody began has a step all the same, which nothing fills.
+            // A rank that passes on what no rank began has a step all the same, which nothing
+            // fills.
             let mut fill = NEVER;
             if step < member.steps as usize && member.part != Part::Relay {
                 let data = if step == 0 { 0 } else { read[at] };
@@ -321,7 +322,7 @@ impl Fabric<'_> {
         let starts: Vec<Time> = members.iter().map(|m| self.kernel_start(m, channel)).collect();
         let steps = members.iter().map(|member| member.steps).max().unwrap_or(0) as usize;
         let mut last = starts.clone();
-        // Up: whoever comes later in `parents` is nearer to the leaves.
+        // Up: a rank that comes later in `parents` is nearer to the leaves.
         let mut ready = vec![vec![0; steps]; members.len()];
         for &(at, parent) in parents.iter().rev() {
             let Some(parent) = parent else { continue };
@@ -458,7 +459,7 @@ mod tests {
         assert!(send[2] > send[3] && send[3] < 30, "{send:?}");
         assert_eq!((recv[2], recv[4]), (send[3], send[3]));
         assert!(recv[1] > recv[2], "the receiver has posted: {recv:?}");
-        // Nobody else has data under way.
+        // No other rank has data under way.
         for from in [0, 2, 3] {
             let (send, recv) = reached(flow(&outcome, from));
             assert_eq!(send[2], send[3], "{from}");

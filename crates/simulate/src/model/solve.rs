@@ -4,8 +4,8 @@ When everything takes place, for all ranks.
 
 A rank has a host, which calls and runs ahead of its GPU, and one stream, on which operations are
 done in their order. An operation begins on a rank when its stream is free and it is launched; it is
-worked out when all that take part have begun, or cannot. Where nothing more becomes known, somebody
-never comes: first to those whom nobody else keeps.
+worked out when all that take part have begun, or cannot. Where nothing more becomes known, a rank
+never comes: first to those that no other rank holds up.
 */
 
 use super::collective::{Connections, Fabric, Member, Outcome, Part};

@@ -11,7 +11,7 @@ use crate::time::{NEVER, SECOND, Time, before};
 use ncclscope_trace::record::{ApiCall, Coll as CollDetail, GroupApi, KernelCh, KernelLaunch, P2p};
 use ncclscope_trace::{Detail, Handle, State, StrId};
 
-/// From an event in a kernel to the progress thread that tells of it, ns.
+/// From an event in a kernel to its report by the progress thread, ns.
 const POLL_NS: u64 = 2_000;
 /// The application's stream.
 const STREAM: u64 = 0x7f3a_1000_0000;
@@ -28,7 +28,7 @@ pub(crate) struct Life<'a> {
     pub(crate) coll: Option<Coll>,
     pub(crate) called: Time,
     pub(crate) enqueued: Time,
-    /// When the first channel's kernel start was told.
+    /// When the first channel's kernel start was reported.
     pub(crate) started: Time,
     /// When the last child stopped.
     pub(crate) done: Time,

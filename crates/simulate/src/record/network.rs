@@ -26,7 +26,7 @@ pub(crate) struct Side<'a> {
     pub(crate) proxy_stop: Time,
 }
 
-/// A proxy operation that was recorded: what progress is told from.
+/// A proxy operation that was recorded: the source of its progress.
 #[derive(Debug)]
 pub(crate) struct Open<'a> {
     side: Side<'a>,
@@ -101,7 +101,7 @@ impl<'a> Side<'a> {
         if sized <= tape.end {
             flags |= step_flags::SIZED;
         }
-        // What did not stop is told when the recording ends.
+        // What did not stop is written when the recording ends.
         let ends = times[4].min(tape.end);
         if times[4] <= tape.end {
             flags |= step_flags::STOPPED;
@@ -122,7 +122,7 @@ impl<'a> Side<'a> {
 }
 
 impl Open<'_> {
-    /// What the drain thread tells of it at `time`; `None` if it is not in flight then.
+    /// What the drain thread writes of it at `time`; `None` if it is not in flight then.
     pub(crate) fn progress(&self, tape: &Tape, time: Time) -> Option<OpProgress> {
         if time < self.start || time >= self.stop {
             return None;

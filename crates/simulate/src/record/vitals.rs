@@ -10,11 +10,11 @@ use ncclscope_trace::progress::{
     CHECKPOINT_EVERY, Checkpoints, Progress, Thread, name_hash, progress_flags, roll,
 };
 
-/// Communicators without change are told of every so many seconds.
+/// Communicators without change are written at this interval, in seconds.
 const IDLE_EVERY: u64 = 30;
 /// Something in flight for so long looks stuck: threads are looked at.
 const STUCK_AFTER: u64 = 5 * SECOND;
-/// Proxy operations told of at a time, the oldest first.
+/// Proxy operations written at a time, the oldest first.
 const PROXIES: usize = 64;
 
 /// A thread's processor time and place while the rank is stuck.
@@ -121,7 +121,7 @@ fn pass(
     }
 }
 
-/// Writes what the drain thread tells of a rank, second by second; and at the end, of a process
+/// Writes what the drain thread writes of a rank, second by second; and at the end, of a process
 /// that closes its recording.
 pub(crate) fn record(scribe: &mut Scribe<'_>, lives: &[Life<'_>], closed: bool) {
     let comms = scribe.job.layout.of_rank[scribe.rank as usize].len();
@@ -249,7 +249,7 @@ fn threads(scribe: &mut Scribe<'_>, time: Time) {
             tid: scribe.pid + if lane == API { 0 } else { 31 },
             state: if time < stance.since { b'R' } else { stance.state },
             place,
-            // Whoever waits for a GPU or a network spins.
+            // A thread that waits for a GPU or a network spins.
             cpu_ns: if stance.state == b'R' { time } else { time.min(stance.since) },
             run_delay_ns: time / 1_000,
             kinds,

@@ -163,7 +163,7 @@ impl Process<'_> {
     }
 }
 
-/// Events of some kinds were not recorded, at times that nobody knows.
+/// Events of some kinds were not recorded, at unknown times.
 fn is_lossy(recording: &Recording, kinds: &[EventKind]) -> bool {
     let header = recording.header();
     kinds.iter().map(|kind| kind.index()).any(|kind| {

@@ -11,7 +11,7 @@ use crate::model::Ends;
 /// With whom a worker does an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum With {
-    /// Nobody that the table shows: its own time.
+    /// No other worker: it is own work.
     Nobody,
     /// All data-parallel ranks of its stage.
     Stage(Ends),

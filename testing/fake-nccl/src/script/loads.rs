@@ -29,7 +29,8 @@ pub(super) fn channels(stage: &Stage<'_>) {
     });
 }
 
-/// `ops` events that nobody stops, of every kind there is; prints how many KiB the process grew.
+/// `ops` events that are never stopped, of every kind there is; prints how many KiB the process
+/// grew.
 #[expect(clippy::print_stdout, reason = "the process's output")]
 pub(super) fn unmatched(stage: &Stage<'_>) {
     let mut player = stage.player();

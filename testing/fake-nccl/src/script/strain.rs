@@ -233,7 +233,7 @@ fn everything(stage: &Stage<'_>) {
     }
 }
 
-/// Allocations where none may be, for whoever watches over callbacks. One a thread may be, the
+/// Allocations where none may be, for the checker of callbacks. One a thread may be, the
 /// dynamic linker's.
 pub(super) fn allocates(stage: &Stage<'_>) {
     for _ in 0..2 {

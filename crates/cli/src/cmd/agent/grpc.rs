@@ -3,7 +3,7 @@
 OTLP over gRPC (OTLP specification 1.9, "OTLP/gRPC"). The requests are encoded already.
 
 Each request has a runtime and a connection of its own: there is one in seconds, and between them
-nobody would answer the collector's pings, follow a changed address, or notice that it went away.
+nothing would answer the collector's pings, follow a changed address, or notice that it went away.
 */
 
 use super::sender::taken;

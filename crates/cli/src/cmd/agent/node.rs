@@ -2,7 +2,7 @@
 /*!
 The processes of this node, and what they did together.
 
-A process that is over keeps its figures for [`LINGER`], so that whoever reads them finds its last
+A process that is over keeps its figures for [`LINGER`], so that a scrape finds its last
 window; then its counts go into a sum, so that no counter of the node ever falls. What belongs to
 communicators that no process has any more is forgotten: the series ends, as one does whose process
 ends.
@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long a process is told of after it ended: longer than anybody scrapes.
+/// How long a process is exported after its end: longer than any scrape interval.
 pub(super) const LINGER: Duration = Duration::from_secs(300);
 /// Directories below a given one that are looked into: a run directory for each job.
 const DEPTH: usize = 2;
@@ -153,7 +153,7 @@ impl Node {
                 Ok(process) if self.host.as_deref().is_some_and(|host| host != process.host()) => {
                     self.passed.insert(path);
                 }
-                // What it holds is told of by its original. Whoever names its directory wants it.
+                // Its original holds the same. It is read if its directory is named explicitly.
                 Ok(process) if process.is_copy() && !self.names_directory_of(&path) => {
                     self.passed.insert(path);
                 }

@@ -71,7 +71,7 @@ impl Output {
         }
     }
 
-    /// All that the node did, as Prometheus's text; `failed` exports to a collector are told too.
+    /// All that the node did, as Prometheus's text; `failed` exports to a collector are included.
     pub(super) fn prometheus(&mut self, node: &Node, failed: u64) -> String {
         let total = node.total();
         let mut text = match self.compat {

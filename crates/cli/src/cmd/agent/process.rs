@@ -18,7 +18,7 @@ pub(super) const SILENT_AFTER: Duration = Duration::from_secs(30);
 /// How often a process writes how far it has come.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
-/// How long a communicator is told of after it is gone, and how many of a process are at most.
+/// How long a communicator is exported after it is gone, and the maximum per process.
 const COMM_LINGER: Duration = Duration::from_secs(120);
 const COMMS_LINGER: usize = 64;
 
@@ -108,7 +108,7 @@ impl Process {
         Ok(())
     }
 
-    /// Ends the window. `last`: nobody will ask again, so that what is over settles at once, as
+    /// Ends the window. `last`: this is the last call, so that what is over settles at once, as
     /// with a process that is over; that one leaves nothing in flight.
     pub(super) fn close(&mut self, now: Instant, last: bool) {
         if self.over.is_some() {
@@ -123,7 +123,7 @@ impl Process {
         } else {
             self.collector.close(ticks, &clock)
         };
-        // Each cause is told also where nothing was lost: a series that is not there says nothing.
+        // Each cause is exported even if nothing was lost: a missing series says nothing.
         for cause in CAUSES {
             window.lost.entry((cause, "")).or_default();
         }
@@ -142,7 +142,7 @@ impl Process {
         }
     }
 
-    /// Communicators that it is told of: those that live, and those that went away a while ago; all
+    /// Communicators that are exported: those that live, and those that went away a while ago; all
     /// of them once it is over itself.
     pub(super) fn comms(&self) -> BTreeSet<&CommKey> {
         if self.over.is_none() {

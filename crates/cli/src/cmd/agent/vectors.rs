@@ -3,7 +3,7 @@
 How far each process has come, as the vectors that `ncclscope diagnose` takes of very many ranks.
 
 They are what the ranks' drain threads write once a second ([`ncclscope_trace::progress`]), put
-together and served at `/vectors`: whoever looks after a job takes them from all its nodes. This
+together and served at `/vectors`: a tool takes them from all nodes of a job. This
 module does not judge them.
 */
 
@@ -55,7 +55,7 @@ impl Reach {
     }
 
     /// The vectors of its communicators, at `now` ticks, of which a second has `hz`. What does not
-    /// change is told seldom, and ages all the same.
+    /// change is exported seldom, and ages all the same.
     pub(super) fn vectors(&self, is_silent: bool, now: u64, hz: u64) -> Vec<Vector> {
         let known = self.latest.values().filter_map(|p| Some((p, self.comms.get(&p.comm)?)));
         let is_busy = |progress: &Progress| {
@@ -147,7 +147,7 @@ mod tests {
         let [first, second] = [found[0], found[1]];
         assert_eq!((first.comm, first.process, first.rank, first.nranks), (0x10, 5, 5, 8));
         let counts = [first.api, first.enqueued, first.started, first.done, first.age_ms];
-        assert_eq!(counts, [7, 6, 5, 4, 9 + 30], "it was told 30 ms ago");
+        assert_eq!(counts, [7, 6, 5, 4, 9 + 30], "it was written 30 ms ago");
         assert_eq!(second.age_ms, 0, "nothing is in flight");
         assert_eq!((first.peer, first.edge), (4, 1 << 8 | 3 << 9 | 1 << 11));
         assert_eq!(first.flags, vector_flags::SILENT);

@@ -105,7 +105,7 @@ impl Capture {
     }
 }
 
-/// Somebody else is the daemon, most likely.
+/// Most likely another process is the daemon.
 fn taken(error: &io::Error) -> Failure {
     Failure::environment(match error.kind() {
         ErrorKind::AddrInUse => {

@@ -31,7 +31,7 @@ struct Waiting {
     blind: Vec<String>,
 }
 
-/// Asks each process; whoever refuses is named, and the others are told of.
+/// Asks each process; one that refuses is named, and the others are printed.
 pub(super) fn tell(chosen: &[Process], format: Format) -> Result<ExitCode, Failure> {
     let mut processes = Vec::new();
     for (process, why) in chosen.iter().zip(at_once(chosen, Process::why)) {

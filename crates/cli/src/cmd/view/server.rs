@@ -3,7 +3,7 @@
 Serves one trace, and the page that hands it over, to a browser of this machine.
 
 The address holds 128 random bits; without them there is nothing here, so that neither another user
-of the machine nor a page of somebody else's gets at the trace.
+of the machine nor a foreign web page gets at the trace.
 */
 
 use crate::http::{self, Request};
