@@ -17,6 +17,7 @@ pub(crate) mod thread;
 mod under_way;
 
 use crate::handover::Handover;
+use crate::identity::Known;
 use crate::memory::Memory;
 use crate::meter::{Farewell, Losses, Meter};
 use crate::recording::{Dumped, Job, Recording};
@@ -29,7 +30,7 @@ use feed::Feed;
 use ncclscope_recorder::{Recorder, board, clock, interner, lane};
 use ncclscope_trace::codec::META_LANE;
 use ncclscope_trace::kind::KINDS;
-use ncclscope_trace::{Comm, Definition, Mark, StrId, What};
+use ncclscope_trace::{Comm, Definition, Identity, Mark, StrId, What};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -128,8 +129,8 @@ pub(crate) struct Drain {
     roles: BTreeMap<u64, String>,
     strings_known: Vec<bool>,
     texts: Texts,
-    /// The process's rank, and how many there are.
-    place: Option<(u32, u32)>,
+    /// Which process this is.
+    identity: Known,
     feed: Feed,
     meter: Option<Meter>,
     watchdog: Watchdog,
@@ -165,7 +166,7 @@ impl Drain {
             roles: BTreeMap::new(),
             strings_known: vec![false; interner::CAPACITY],
             texts: Texts::default(),
-            place: None,
+            identity: Known::default(),
             feed,
             meter: None,
             watchdog,
@@ -181,10 +182,14 @@ impl Drain {
         self.meter = Some(meter);
     }
 
-    /// The process's rank, and the number of them, as its launcher says.
-    pub(crate) fn set_place(&mut self, rank: u32, world: u32) {
-        self.place = Some((rank, world));
-        self.feed.define(Definition::Global { rank, world });
+    /// Which process this is, as far as it is known at the beginning.
+    pub(crate) fn identify(&mut self, identity: Identity) {
+        let facts = self.identity.begin(identity);
+        self.define(facts);
+    }
+
+    fn define(&mut self, definitions: Vec<Definition>) {
+        definitions.into_iter().for_each(|definition| self.feed.define(definition));
     }
 
     /// A communicator that was defined without its hash (API v1 to v3) has this one.
@@ -293,7 +298,11 @@ impl Drain {
         let mut later = Vec::new();
         for order in self.orders.take() {
             match order {
-                Order::Comm(comm) => self.comm(comm),
+                Order::Comm(comm) => {
+                    let facts = self.identity.comm(&comm, self.comms.values());
+                    self.define(facts);
+                    self.comm(comm);
+                }
                 Order::Learned { index, hash, rank } => {
                     self.learn(index, hash, rank);
                 }
@@ -308,7 +317,11 @@ impl Drain {
                 }
                 Order::Role { hash, text } => self.role(hash, &text),
                 Order::Note(text) => self.feed.define(Definition::Note(text)),
-                Order::Device { index, device } => self.watchdog.device(index, device),
+                Order::Device { index, device } => {
+                    let facts = self.identity.device(&device);
+                    self.define(facts);
+                    self.watchdog.device(index, device);
+                }
                 Order::Drill(length) => self.watchdog.begin_drill(length),
                 Order::Flush(_) | Order::Dump(_) => {
                     flush = true;
@@ -510,9 +523,7 @@ impl Drain {
     pub(crate) fn introduce(&mut self) {
         let recorder = self.recorder;
         let feed = &mut self.feed;
-        if let Some((rank, world)) = self.place {
-            feed.define(Definition::Global { rank, world });
-        }
+        self.identity.definitions().into_iter().for_each(|fact| feed.define(fact));
         let known = (0..self.strings_known.len()).filter(|&index| self.strings_known[index]);
         for (id, text) in known.filter_map(|index| recorder.strings.get(index)) {
             feed.string(id, &text);

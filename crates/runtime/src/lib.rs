@@ -17,6 +17,7 @@ pub mod context;
 mod directory;
 mod drain;
 mod handover;
+mod identity;
 mod lanes;
 mod library;
 mod log;

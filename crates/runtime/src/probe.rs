@@ -61,7 +61,7 @@ static PROBE: Probe = Probe::new();
 /// Whether the environment asks for events.
 #[must_use]
 pub fn is_wanted() -> bool {
-    std::env::var(VARIABLE).is_ok_and(|value| config::cuda_events(&value) == Ok(true))
+    std::env::var(VARIABLE).is_ok_and(|value| config::switch(&value) == Ok(true))
 }
 
 /// What the GPU has done of a kernel launch.

@@ -62,8 +62,10 @@ fn holds_invariants(group: Group) {
                 assert_eq!(timeline.orphan_steps(), 0, "{}", fault.name());
                 assert_eq!(timeline.unmatched_ends().iter().sum::<u64>(), 0, "{}", fault.name());
             }
-            let (rank, world) = recording.global_rank().unwrap();
-            assert!(rank < 16 && world == 16);
+            let identity = recording.identity();
+            assert!(identity.rank.is_some_and(|rank| rank < 16) && identity.world_size == Some(16));
+            let device = identity.device_pci.as_deref();
+            assert!(device.is_some() && identity.job.is_some() && identity.other.is_empty());
         }
     }
 }

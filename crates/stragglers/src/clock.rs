@@ -148,8 +148,8 @@ impl Pairs {
 
     fn links(self, job: &Job, middle: f64) -> Vec<Link> {
         let same_host = |a: usize, b: usize| {
-            let host = &job.workers[a].host;
-            !host.is_empty() && *host == job.workers[b].host
+            let machine = &job.workers[a].machine;
+            !machine.is_empty() && *machine == job.workers[b].machine
         };
         let pairs = self.0.into_iter();
         let links = pairs.filter_map(|((a, b), samples)| {
@@ -265,8 +265,8 @@ impl Graph {
     /// Joins the workers of each host that nothing joins yet: they have one clock.
     fn join_hosts(&mut self, job: &Job) -> Vec<Link> {
         let (mut links, mut first) = (Vec::new(), BTreeMap::new());
-        for (b, worker) in job.workers.iter().enumerate().filter(|(_, w)| !w.host.is_empty()) {
-            let a = *first.entry(&worker.host).or_insert(b);
+        for (b, worker) in job.workers.iter().enumerate().filter(|(_, w)| !w.machine.is_empty()) {
+            let a = *first.entry(&worker.machine).or_insert(b);
             let (low, high) = (self.find(a).min(self.find(b)), self.find(a).max(self.find(b)));
             if low != high {
                 self.0[high] = low;

@@ -32,6 +32,8 @@ pub struct Worker {
     pub dp_rank: Option<u32>,
     /// Its host; empty unknown.
     pub host: String,
+    /// What tells its host, whose clock it has, from others of the name; empty unknown.
+    pub machine: String,
 }
 
 /// Whether the members of an operation end it together.
@@ -140,14 +142,16 @@ impl Worker {
     /// One of no known place.
     #[must_use]
     pub fn new(rank: u32, host: impl Into<String>) -> Worker {
-        Worker { rank, cell: None, stage: None, dp_rank: None, host: host.into() }
+        let host: String = host.into();
+        Worker { rank, cell: None, stage: None, dp_rank: None, machine: host.clone(), host }
     }
 
     /// One that is known by its place.
     #[must_use]
     pub fn at(rank: u32, cell: Cell) -> Worker {
         let (stage, dp_rank) = (Some(cell.stage), Some(cell.dp_rank));
-        Worker { rank, cell: Some(cell), stage, dp_rank, host: String::new() }
+        let (host, machine) = (String::new(), String::new());
+        Worker { rank, cell: Some(cell), stage, dp_rank, host, machine }
     }
 }
 

@@ -81,13 +81,12 @@ pub enum Definition {
         /// Its lines.
         text: String,
     },
-    /// The process's place in its job, as the launcher told it (`RANK`, `OMPI_COMM_WORLD_RANK`,
-    /// `SLURM_PROCID`, `PMI_RANK`).
-    Global {
-        /// Rank of the process.
-        rank: u32,
-        /// Number of processes, 0 unknown.
-        world: u32,
+    /// A fact about the process ([`crate::identity`]). The latest value of a key holds.
+    Identity {
+        /// What it is about.
+        key: String,
+        /// The fact; empty: there is none any more.
+        value: String,
     },
     /// A record as this file has it.
     Record(Declaration),
@@ -99,9 +98,9 @@ const COMM_END: u8 = 3;
 const NOTE: u8 = 4;
 const ROLE: u8 = 5;
 const HANG: u8 = 6;
-const GLOBAL: u8 = 7;
 const LINK: u8 = 8;
 const RECORD: u8 = 9;
+const IDENTITY: u8 = 10;
 /// Bytes around a definition's body.
 const FRAME: usize = 9;
 /// Bytes of a link.
@@ -229,10 +228,12 @@ impl Definition {
                 body.extend(beginning(text, TEXT_BYTES).as_bytes());
                 HANG
             }
-            Definition::Global { rank, world } => {
-                body.extend(rank.to_le_bytes());
-                body.extend(world.to_le_bytes());
-                GLOBAL
+            Definition::Identity { key, value } => {
+                let key = beginning(key, NAME_BYTES);
+                body.push(u8::try_from(key.len()).unwrap_or(u8::MAX));
+                body.extend(key.as_bytes());
+                body.extend(beginning(value, TEXT_BYTES).as_bytes());
+                IDENTITY
             }
             Definition::Record(declaration) => {
                 declaration.encode(&mut body);
@@ -281,7 +282,11 @@ fn definition(tag: u8, body: &[u8]) -> Option<Definition> {
         NOTE => Definition::Note(text(0)),
         ROLE => Definition::Role { hash: u64_at(body, 0)?, text: text(8) },
         HANG => Definition::Hang { ticks: u64_at(body, 0)?, text: text(8) },
-        GLOBAL => Definition::Global { rank: u32_at(body, 0)?, world: u32_at(body, 4)? },
+        IDENTITY => {
+            let end = 1 + usize::from(*body.first()?);
+            let key = String::from_utf8_lossy(body.get(1..end)?).into_owned();
+            Definition::Identity { key, value: text(end) }
+        }
         RECORD => Definition::Record(Declaration::decode(body)?),
         // Of a later minor version.
         other => Definition::Note(format!("definition of unknown tag {other}")),
@@ -359,7 +364,8 @@ mod tests {
             Definition::Note("lanes are private".into()),
             Definition::Role { hash: 0xfeed_beef, text: "tp".into() },
             Definition::Hang { ticks: 7, text: "one line\nand another".into() },
-            Definition::Global { rank: 3, world: 16 },
+            Definition::Identity { key: "rank".into(), value: "3".into() },
+            Definition::Identity { key: "weather".into(), value: String::new() },
             Definition::Record(crate::schema::declarations().nth(3).expect("there are more")),
         ]
     }

@@ -17,6 +17,7 @@ use crate::define::{Definition, Definitions};
 use crate::error::Error;
 use crate::files::open_regular;
 use crate::handle::LANES;
+use crate::identity::Identity;
 use crate::lanes_file::Owner;
 use crate::layout::{
     BLOCKS, HEADER_BYTES, Header, LANE_STRIDE, LANE_TABLE, SEGMENT, VITAL_SEGMENTS, VITALS,
@@ -50,6 +51,7 @@ pub struct Follower {
     header: Header,
     lanes: Vec<LaneHeader>,
     definitions: Definitions,
+    identity: Identity,
     schema: Schema,
     blocks: Cursor,
     vitals: Cursor,
@@ -61,7 +63,7 @@ pub struct Follower {
 /// Something new in a recording.
 #[derive(Clone, Debug, PartialEq)]
 pub enum News {
-    /// A definition, but for those of records. It comes before the records that need it.
+    /// A definition, but for those of records and of the process's identity. It comes before the records that need it.
     Definition(Definition),
     /// A record of a lane, in the lane's order.
     Record(usize, Record),
@@ -98,6 +100,7 @@ impl Follower {
             file,
             lanes: Vec::new(),
             definitions: Definitions::new(&header),
+            identity: Identity::of(&header),
             schema: Schema::default(),
             blocks: Cursor::new(BLOCKS, header.segments),
             vitals: Cursor::new(VITALS, VITAL_SEGMENTS),
@@ -166,6 +169,12 @@ impl Follower {
     #[must_use]
     pub fn header(&self) -> &Header {
         &self.header
+    }
+
+    /// Which process it is of, as far as was read.
+    #[must_use]
+    pub fn identity(&self) -> &Identity {
+        &self.identity
     }
 
     /// The headers of the lanes, likewise.
@@ -244,6 +253,7 @@ impl Follower {
     fn read_definitions(&mut self, news: &mut impl FnMut(News)) -> Result<(), Error> {
         let mut tell = |definition| match definition {
             Definition::Record(declaration) => self.schema.declare(&declaration),
+            Definition::Identity { key, value } => self.identity.set(&key, &value),
             other => news(News::Definition(other)),
         };
         while self.definitions.read(&self.file, DEFINITIONS_AT_ONCE, &mut tell)? {}

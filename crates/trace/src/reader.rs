@@ -13,6 +13,7 @@ use crate::define::{Comm, Definition, Definitions, StrId};
 use crate::error::Error;
 use crate::files::open_regular;
 use crate::handle::LANES;
+use crate::identity::Identity;
 use crate::lanes_file::{self, Owner};
 use crate::layout::{
     BLOCKS, HEADER_BYTES, Header, LANE_STRIDE, LANE_TABLE, RING_BYTES, SEGMENT, SLAB_BYTES, SLABS,
@@ -43,7 +44,7 @@ pub struct Recording {
     marks: Vec<Mark>,
     vitals: Vec<Vital>,
     hangs: Vec<(u64, String)>,
-    global: Option<(u32, u32)>,
+    identity: Identity,
     roles: HashMap<u64, String>,
     schema: Schema,
     declared: HashMap<u8, Declaration>,
@@ -108,7 +109,6 @@ impl Recording {
         let mut recording = Recording {
             path: path.to_owned(),
             file,
-            header,
             strings: HashMap::new(),
             comms: Vec::new(),
             comm_ends: HashMap::new(),
@@ -118,7 +118,8 @@ impl Recording {
             marks: Vec::new(),
             vitals: Vec::new(),
             hangs: Vec::new(),
-            global: None,
+            identity: Identity::of(&header),
+            header,
             roles: HashMap::new(),
             schema: Schema::default(),
             declared: HashMap::new(),
@@ -216,7 +217,7 @@ impl Recording {
                 self.roles.insert(hash, text);
             }
             Definition::Hang { ticks, text } => self.hangs.push((ticks, text)),
-            Definition::Global { rank, world } => self.global = Some((rank, world)),
+            Definition::Identity { key, value } => self.identity.set(&key, &value),
             Definition::Record(declaration) => {
                 self.schema.declare(&declaration);
                 self.declared.insert(declaration.code, declaration);
@@ -484,10 +485,10 @@ impl Recording {
         &self.hangs
     }
 
-    /// The process's rank in its job and the number of ranks (0 unknown), as the launcher told it.
+    /// Which process it is of.
     #[must_use]
-    pub fn global_rank(&self) -> Option<(u32, u32)> {
-        self.global
+    pub fn identity(&self) -> &Identity {
+        &self.identity
     }
 
     /// What the file's writer calls its records with this code.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `docs/trace-format.md` has the records as they are declared.
+//! `docs/trace-format.md` has the records and the keys of the identity as they are declared.
 
+use ncclscope_trace::identity::KEYS;
 use ncclscope_trace::record::{FieldLayout, Meaning, START, layout};
 use std::fmt::Write as _;
 use std::path::Path;
@@ -40,11 +41,28 @@ fn table() -> String {
     table
 }
 
+fn keys() -> String {
+    let mut table = String::from("| key | value | meaning | from |\n| --- | --- | --- | --- |\n");
+    for key in KEYS {
+        let _ = writeln!(table, "| {} | {} |{} | {} |", key.name, key.unit, key.doc, key.source);
+    }
+    table
+}
+
+fn page() -> String {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/trace-format.md");
+    std::fs::read_to_string(page).expect("the page")
+}
+
+#[test]
+fn the_page_has_the_keys_of_the_identity() {
+    let table = keys();
+    assert!(page().contains(&table), "docs/trace-format.md must have this table:\n{table}");
+}
+
 #[test]
 fn the_page_has_the_records_as_they_are_declared() {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/trace-format.md");
-    let text = std::fs::read_to_string(page).expect("the page");
     let table = table();
-    assert!(text.contains(&table), "docs/trace-format.md must have this table:\n{table}");
+    assert!(page().contains(&table), "docs/trace-format.md must have this table:\n{table}");
     assert!(layout(START).is_some_and(|(name, _)| name == "Group"));
 }

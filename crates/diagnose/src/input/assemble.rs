@@ -25,7 +25,7 @@ type Placed<'a> = (u32, &'a Member, u64);
 
 /// The job of these processes.
 pub(super) fn job(mut snapshots: Vec<Snapshot>, settings: &Settings) -> Job {
-    snapshots.sort_by(|a, b| (&a.host, a.pid).cmp(&(&b.host, b.pid)));
+    snapshots.sort_by_cached_key(|snapshot| snapshot.identity.process());
     let ranks = ranks(&snapshots);
     let mut order: Vec<usize> = (0..snapshots.len()).collect();
     order.sort_by_key(|&at| (ranks[at], at));
@@ -89,14 +89,17 @@ fn is_alive(snapshot: &Snapshot) -> bool {
         let made = made.duration_since(std::time::UNIX_EPOCH).ok()?;
         Some(u64::try_from(made.as_nanos()).unwrap_or(u64::MAX) > snapshot.end_ns)
     };
-    here.trim() == snapshot.host && has_started_since() == Some(false)
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let is_here = snapshot.identity.boot_id.as_deref().is_none_or(|id| id == boot.trim());
+    here.trim() == snapshot.host && is_here && has_started_since() == Some(false)
 }
 
 /// The rank of each process in the job: as its launcher said, else in the communicator of all.
 fn ranks(snapshots: &[Snapshot]) -> Vec<u32> {
-    let told: BTreeSet<u32> = snapshots.iter().filter_map(|snapshot| snapshot.global).collect();
+    let told: BTreeSet<u32> =
+        snapshots.iter().filter_map(|snapshot| snapshot.identity.rank).collect();
     if told.len() == snapshots.len() {
-        return snapshots.iter().filter_map(|snapshot| snapshot.global).collect();
+        return snapshots.iter().filter_map(|snapshot| snapshot.identity.rank).collect();
     }
     let mut widest: BTreeMap<(u32, u64), BTreeMap<usize, u32>> = BTreeMap::new();
     for (at, snapshot) in snapshots.iter().enumerate() {
@@ -117,24 +120,24 @@ fn ranks(snapshots: &[Snapshot]) -> Vec<u32> {
 
 /// The latest time known of each host.
 struct Ends {
-    by_host: HashMap<String, u64>,
+    by_machine: HashMap<String, u64>,
     latest: u64,
 }
 
 impl Ends {
     fn new(snapshots: &[Snapshot]) -> Ends {
-        let mut by_host: HashMap<String, u64> = HashMap::new();
+        let mut by_machine: HashMap<String, u64> = HashMap::new();
         for snapshot in snapshots {
-            let end = by_host.entry(snapshot.host.clone()).or_default();
+            let end = by_machine.entry(snapshot.identity.machine().to_owned()).or_default();
             *end = snapshot.end_ns.max(*end);
         }
-        let latest = by_host.values().copied().max().unwrap_or(0);
-        Ends { by_host, latest }
+        let latest = by_machine.values().copied().max().unwrap_or(0);
+        Ends { by_machine, latest }
     }
 
     /// Up to when the process's ages count: for one that goes on, the latest time of its host.
     fn now(&self, snapshot: &Snapshot) -> u64 {
-        let host = self.by_host.get(&snapshot.host).copied().unwrap_or(0);
+        let host = self.by_machine.get(snapshot.identity.machine()).copied().unwrap_or(0);
         if snapshot.is_closed || host > snapshot.end_ns + SILENCE_NS {
             snapshot.end_ns
         } else {
@@ -143,7 +146,7 @@ impl Ends {
     }
 
     fn life(&self, snapshot: &Snapshot, hang_ns: u64) -> Life {
-        let host = self.by_host.get(&snapshot.host).copied().unwrap_or(0);
+        let host = self.by_machine.get(snapshot.identity.machine()).copied().unwrap_or(0);
         let is_behind = host > snapshot.end_ns + SILENCE_NS
             || self.latest > snapshot.end_ns + SILENCE_NS + CLOCKS_NS;
         // One that waited already when it went is not what the others wait for.

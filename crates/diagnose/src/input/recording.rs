@@ -21,7 +21,7 @@ use ncclscope_trace::progress::{
     CHECKPOINT_EVERY, OpProgress, Progress, Thread, Vital, count_matters, progress_flags as flags,
 };
 use ncclscope_trace::record::{ApiCall, Coll};
-use ncclscope_trace::{Detail, EventKind, Recording, State, What};
+use ncclscope_trace::{Detail, EventKind, Identity, Recording, State, What};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::PathBuf;
 
@@ -35,7 +35,7 @@ const CALLS: usize = 64;
 pub(super) struct Snapshot {
     pub(super) host: String,
     pub(super) pid: u32,
-    pub(super) global: Option<u32>,
+    pub(super) identity: Identity,
     /// The latest time known, by the host's clock, ns.
     pub(super) end_ns: u64,
     /// When its application last called NCCL, or something of it last became complete.
@@ -156,7 +156,7 @@ impl<'a> Reader<'a> {
         Snapshot {
             host: header.host.clone(),
             pid: header.pid,
-            global: self.recording.global_rank().map(|(rank, _)| rank),
+            identity: self.recording.identity().clone(),
             end_ns: at(self.recording.last_ticks()),
             change_ns: at(change),
             beat_ns: at(beat),

@@ -83,6 +83,10 @@ pub struct Config {
     /// What of [`Config::dir`] lies in a place that all users share, where nothing was said: it
     /// must be this user's.
     pub private: Option<PathBuf>,
+    /// `NCCLSCOPE_JOB`: what the job is called.
+    pub job: Option<String>,
+    /// `NCCLSCOPE_COMMAND`: the recording has the command line.
+    pub command: bool,
     /// `NCCLSCOPE_START`.
     pub start: FirstWindow,
     /// `NCCLSCOPE_SIGNAL`: what signals ask for.
@@ -135,12 +139,14 @@ impl Config {
             mode,
             dir: expand(&dir, &text, host, pid),
             private,
+            job: reader.optional("JOB", |text| Ok(text.to_owned())),
+            command: reader.value("COMMAND", switch, true),
             start: reader.value("START", start, FirstWindow::On(Request::default())),
             signals: reader.value("SIGNAL", signals, Vec::new()),
             control: reader.value("CONTROL", control, Some(default_control())),
             events: reader.value("EVENTS", events, DEFAULT_EVENTS),
             kernel: reader.value("KERNEL", kernel, Kernel::Auto),
-            cuda_events: reader.value("CUDA_EVENTS", cuda_events, false),
+            cuda_events: reader.value("CUDA_EVENTS", switch, false),
             ring_bytes: reader.value("RING_MB", ring, default_ring),
             lanes: reader.value("LANES", lanes, Some(DEFAULT_LANES.into())),
             counter: reader.value("CLOCK", clock, true),
@@ -211,9 +217,9 @@ fn directory(
     (private.join("%j").into_os_string(), Some(private))
 }
 
-/// The job's id of Slurm or torchrun, which says `none` where it has none.
+/// The job's id: the user's, Slurm's or torchrun's, which says `none` where it has none.
 pub(crate) fn job(get: &dyn Fn(&str) -> Option<String>) -> Option<String> {
-    let names = ["SLURM_JOB_ID", "TORCHELASTIC_RUN_ID"];
+    let names = ["NCCLSCOPE_JOB", "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID"];
     names.iter().find_map(|name| get(name).filter(|job| !matches!(job.as_str(), "" | "none")))
 }
 
@@ -324,8 +330,8 @@ fn kernel(text: &str) -> Result<Kernel, &'static str> {
     }
 }
 
-/// `NCCLSCOPE_CUDA_EVENTS`.
-pub(crate) fn cuda_events(text: &str) -> Result<bool, &'static str> {
+/// On or off.
+pub(crate) fn switch(text: &str) -> Result<bool, &'static str> {
     match text.to_ascii_lowercase().as_str() {
         "on" | "1" => Ok(true),
         "off" | "0" => Ok(false),

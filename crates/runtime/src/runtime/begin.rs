@@ -6,6 +6,7 @@ use super::resource::resource;
 use super::state::Phase;
 use crate::config::{self, Config, FirstWindow, Mode};
 use crate::drain::{self, Drain, Order};
+use crate::identity::{Wishes, of_process};
 use crate::lanes;
 use crate::log::Severity;
 use crate::memory::Memory;
@@ -18,6 +19,7 @@ use crate::window::{Now, Request};
 use crate::{probe, sys};
 use core::sync::atomic::Ordering;
 use ncclscope_recorder::{clock, gate, registry};
+use ncclscope_trace::identity::{self, Identity};
 use ncclscope_trace::layout::Header;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
@@ -115,23 +117,29 @@ impl Runtime {
             unused.iter().for_each(|lanes| lanes.remove());
             return None;
         }
-        let place = job_place();
-        let rank = place.map(|(rank, _)| rank);
+        let wishes = Wishes { job: config.job.as_deref(), command: config.command };
+        let identity = Identity {
+            host: Some(host.to_owned()),
+            pid: Some(pid),
+            nonce: Some(format!("{nonce:08x}")),
+            nccl: identity::nccl_version(nccl_version),
+            ..of_process(wishes)
+        };
         let (limit, actions) = (config.hang_after, config.hang_actions.clone());
         self.watches.store(limit.is_some(), Ordering::Relaxed);
-        let mut watchdog = Watchdog::new(Place::new(host, pid, rank), limit, actions);
+        let mut watchdog = Watchdog::new(Place::new(host, pid, identity.rank), limit, actions);
         if config.cuda_events {
             watchdog.cuda_events();
         }
         let mut drain = Drain::new(&self.recorder, &self.orders, memory, recording, watchdog);
-        place.into_iter().for_each(|(rank, world)| drain.set_place(rank, world));
         if let Some(target) = config.otlp.clone() {
-            let resource = resource(&target, host, pid, nccl_version);
+            let resource = resource(&target, &identity);
             match Meter::start(target, config.labels, resource) {
                 Ok(meter) => drain.measure(meter),
                 Err(error) => self.problem(&format!("no metrics: {error}")),
             }
         }
+        drain.identify(identity);
         Some(drain)
     }
 
@@ -235,16 +243,6 @@ impl Runtime {
             no_socket(&dir, error);
         }
     }
-}
-
-/// The process's rank, and how many there are, where a launcher told it.
-fn job_place() -> Option<(u32, u32)> {
-    let number = |names: &[&str]| {
-        names.iter().find_map(|name| std::env::var(name).ok()?.parse::<u32>().ok())
-    };
-    let rank = number(&["RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_RANK"])?;
-    let world = number(&["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS", "PMI_SIZE"]);
-    Some((rank, world.unwrap_or(0)))
 }
 
 fn read_environment(host: &str, pid: u32) -> (Config, Vec<String>) {

@@ -216,6 +216,8 @@ pub(crate) struct Device {
     pub(crate) pci: Option<String>,
     /// As `nvidia-smi -L` names it, such as `GPU-4f2ac7d9-…`.
     pub(crate) uuid: Option<String>,
+    /// The latest CUDA that the driver supports, such as 12080.
+    pub(crate) driver: Option<i32>,
 }
 
 type GetDevice = unsafe extern "C" fn(*mut c_int) -> c_int;
@@ -228,6 +230,8 @@ struct Identity {
     device: GetDevice,
     pci: Option<GetPci>,
     uuid: Option<GetUuid>,
+    /// `cuDriverGetVersion` has the form of `cuCtxGetDevice`.
+    version: Option<GetDevice>,
 }
 
 impl Device {
@@ -266,6 +270,7 @@ impl Identity {
             device: device(symbol(c"cuCtxGetDevice")?),
             pci: symbol(c"cuDeviceGetPCIBusId").map(pci),
             uuid: uuid_symbol.map(uuid),
+            version: symbol(c"cuDriverGetVersion").map(device),
         })
     }
 
@@ -286,7 +291,13 @@ impl Identity {
             checked(unsafe { uuid(&raw mut bytes, index) }).ok()?;
             Some(uuid_text(bytes))
         });
-        Some(Device { index, pci, uuid })
+        let driver = self.version.and_then(|version| {
+            let mut code = 0;
+            // SAFETY: the place is valid to write to.
+            checked(unsafe { version(&raw mut code) }).ok()?;
+            Some(code)
+        });
+        Some(Device { index, pci, uuid, driver })
     }
 }
 
@@ -483,10 +494,10 @@ mod tests {
         unsafe extern "C" fn refuses(_out: *mut c_int) -> c_int {
             201
         }
-        let all = Identity { device, pci: Some(pci), uuid: Some(uuid) };
+        let all = Identity { device, pci: Some(pci), uuid: Some(uuid), version: None };
         let text = "CUDA device 3 0000:3b:00.0 GPU-00112233-4455-6677-8899-aabbccddeeff";
         assert_eq!(all.current().unwrap().to_string(), text);
-        let bare = Identity { device, pci: None, uuid: None };
+        let bare = Identity { device, pci: None, uuid: None, version: None };
         assert_eq!(bare.current().unwrap().to_string(), "CUDA device 3");
         assert_eq!(Identity { device: refuses, ..all }.current(), None, "no context");
         // SAFETY: nothing is called.

@@ -12,6 +12,7 @@ use crate::model::program::Op;
 use crate::model::solve::Solution;
 use crate::scenario::Scenario;
 use crate::time::{SECOND, Time, before};
+use ncclscope_trace::identity::{Identity, nccl_version};
 use ncclscope_trace::kind::DEFAULT_EVENTS;
 use ncclscope_trace::layout::Header;
 use ncclscope_trace::{ClockSource, Comm, Definition, Mark, StrId, What, Writer};
@@ -32,6 +33,32 @@ pub(crate) struct Job<'a> {
     pub(crate) end: Time,
     /// The job came to its end: ranks close their recordings.
     pub(crate) closed: bool,
+}
+
+/// What each rank has: NCCL 2.30.7, which speaks version 6 of the profiler API.
+const NCCL: u32 = 23_007;
+const API: u32 = 6;
+
+/// Which process a rank is. All of it follows from the scenario, so that recordings do.
+fn identity(job: &Job<'_>, rank: u32) -> Identity {
+    let (host, local) = (job.layout.host(rank), rank % job.layout.per_host.max(1));
+    let seed = job.scenario.seed;
+    Identity {
+        job: Some(format!("simulated-{seed}")),
+        run: Some(format!("simulated-{seed}")),
+        boot_id: Some(format!("00000000-0000-4000-8000-{host:012x}")),
+        start_ticks: Some(100_000 + u64::from(local)),
+        nonce: Some(format!("{:08x}", 1 + rank)),
+        rank: Some(rank),
+        local_rank: Some(local),
+        node_rank: Some(host),
+        world_size: Some(job.layout.ranks),
+        device: Some(local),
+        device_pci: Some(format!("0000:{:02x}:00.0", 0x10 + local % 0xe0)),
+        nccl: nccl_version(NCCL),
+        profiler_api: Some(API),
+        ..Identity::default()
+    }
 }
 
 /// Writes the recording of a rank into `dir`.
@@ -99,9 +126,10 @@ fn write(
     let ring = u64::from(job.scenario.job.ring_mib.max(1)) << 20;
     let needed = if job.scenario.job.ring_mib == 0 { 64 << 20 } else { ring };
     let mut writer = Writer::create(path, header, needed)?;
-    let (rank, world) = (scribe.rank, job.layout.ranks);
-    writer.define(&Definition::Global { rank, world })?;
-    for (index, own) in job.layout.of_rank[rank as usize].iter().enumerate() {
+    for fact in identity(job, scribe.rank).since(&Identity::default()) {
+        writer.define(&fact)?;
+    }
+    for (index, own) in job.layout.of_rank[scribe.rank as usize].iter().enumerate() {
         let group = &job.layout.groups[own.group];
         let index = u16::try_from(index).unwrap_or(u16::MAX);
         let is_old = job.layout.renewed.is_some_and(|count| own.group < count);
@@ -115,8 +143,8 @@ fn write(
             ranks: u32::try_from(group.members.len()).unwrap_or(u32::MAX),
             rank: i32::try_from(own.rank).unwrap_or(-1),
             ticks: scribe.tape.clocks.ticks(begins) + u64::from(index),
-            api_version: 6,
-            nccl_version: 23_007,
+            api_version: API,
+            nccl_version: NCCL,
         };
         writer.define(&Definition::Comm(comm))?;
         let text = own.role.name().to_owned();

@@ -39,11 +39,10 @@ pub fn job(recordings: &[Recording]) -> Job {
 }
 
 /// The global rank of each recording: as its launcher told; else its rank in a communicator of all;
-/// else its position by host and process.
+/// else its position by process.
 #[must_use]
 pub fn ranks(recordings: &[Recording]) -> Vec<u32> {
-    let told: Vec<Option<u32>> =
-        recordings.iter().map(|r| r.global_rank().map(|(rank, _)| rank)).collect();
+    let told: Vec<Option<u32>> = recordings.iter().map(|r| r.identity().rank).collect();
     if let Some(ranks) = distinct(told) {
         return ranks;
     }
@@ -56,7 +55,7 @@ pub fn ranks(recordings: &[Recording]) -> Vec<u32> {
         return ranks;
     }
     let mut order: Vec<usize> = (0..recordings.len()).collect();
-    order.sort_by_key(|&at| (recordings[at].header().host.clone(), recordings[at].header().pid));
+    order.sort_by_key(|&at| recordings[at].identity().process());
     let mut ranks = vec![0; recordings.len()];
     for (rank, at) in (0u32..).zip(order) {
         ranks[at] = rank;
@@ -181,6 +180,7 @@ impl Build {
         for (worker, (recording, rank)) in recordings.iter().zip(ranks(recordings)).enumerate() {
             let host = recording.header().host.clone();
             let mut placed = Worker::new(rank, host);
+            placed.machine = recording.identity().machine().to_owned();
             for comm in recording.comms() {
                 build.members.insert((comm_id(comm), comm.rank), worker);
                 let role = recording.role(comm).or(comm.name.as_deref());

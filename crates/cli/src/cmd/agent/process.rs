@@ -99,6 +99,7 @@ impl Process {
                 }
             }
         })?;
+        self.reach.place(self.follower.identity().rank);
         if self.follower.last_ticks() != self.last_ticks {
             self.last_ticks = self.follower.last_ticks();
             self.last_news = Instant::now();

@@ -23,6 +23,11 @@ pub(super) struct Reach {
 }
 
 impl Reach {
+    /// The process has this rank in its job, if that is known.
+    pub(super) fn place(&mut self, rank: Option<u32>) {
+        self.global = rank;
+    }
+
     /// Takes a definition.
     pub(super) fn define(&mut self, definition: &Definition) {
         match definition {
@@ -34,7 +39,6 @@ impl Reach {
                 self.latest.remove(index);
                 self.ops.remove(index);
             }
-            Definition::Global { rank, .. } => self.global = Some(*rank),
             _ => {}
         }
     }
@@ -153,7 +157,7 @@ mod tests {
         assert_eq!(first.flags, vector_flags::SILENT);
         assert_eq!(second.flags, vector_flags::SILENT | vector_flags::BUSY_ELSEWHERE);
         assert_eq!(second.peer, -1);
-        reach.define(&Definition::Global { rank: 42, world: 64 });
+        reach.place(Some(42));
         assert_eq!(reach.vectors(false, 50, 1_000)[0].process, 42);
     }
 }

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Which process this is: what launchers, the kernel, NCCL and the CUDA driver say.
+
+Of the environment only the variables that are named here are read. Begun on a thread of ours, at
+the first communicator; what `init` tells comes later.
+*/
+
+use crate::sys::cuda::Device;
+use ncclscope_trace::identity::{Identity, nccl_version};
+use ncclscope_trace::{Comm, Definition};
+use std::fs;
+use std::io::Read;
+
+/// Bytes of the command line that are kept.
+const COMMAND_BYTES: u64 = 1 << 10;
+/// Living communicators, the oldest first, in which another rank of this process is looked for.
+const OLDEST: usize = 64;
+
+/// A variable's value; `None` where it is not set, or empty.
+type Get<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// What a launcher calls a process's place: its rank, local rank, node and number of processes.
+type Launcher = [&'static str; 4];
+
+/// The launchers. One that was started by another comes before it. Open MPI's node rank is no
+/// number of a node.
+const LAUNCHERS: [Launcher; 7] = [
+    ["RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE"],
+    ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "", "OMPI_COMM_WORLD_SIZE"],
+    ["MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_LOCAL_RANK", "", "MV2_COMM_WORLD_SIZE"],
+    ["PMI_RANK", "MPI_LOCALRANKID", "", "PMI_SIZE"],
+    ["SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS"],
+    ["PMIX_RANK", "", "", ""],
+    ["JAX_PROCESS_ID", "", "", "JAX_NUM_PROCESSES"],
+];
+
+/// What the user says about it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wishes<'a> {
+    /// `NCCLSCOPE_JOB`.
+    pub(crate) job: Option<&'a str>,
+    /// `NCCLSCOPE_COMMAND`.
+    pub(crate) command: bool,
+}
+
+/// What the environment and the kernel say of this process.
+pub(crate) fn of_process(wishes: Wishes<'_>) -> Identity {
+    let get = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    let stat = fs::read_to_string("/proc/self/stat");
+    Identity {
+        boot_id: boot.ok().map(|text| text.trim().to_owned()),
+        start_ticks: stat.ok().and_then(|stat| start_ticks(&stat)),
+        command: wishes.command.then(command).flatten(),
+        ..of_environment(wishes.job, &get)
+    }
+}
+
+fn of_environment(job: Option<&str>, get: Get<'_>) -> Identity {
+    let number = |name: &str| get(name)?.parse::<u32>().ok();
+    let launcher = LAUNCHERS.iter().find(|[rank, ..]| number(rank).is_some());
+    let place = |at: usize| number(launcher?[at]);
+    let in_kubernetes = get("KUBERNETES_SERVICE_HOST").is_some();
+    let of_kubernetes = || {
+        let name = get("JOB_NAME").filter(|_| in_kubernetes)?;
+        Some(get("JOB_UID").map_or_else(|| name.clone(), |uid| format!("{name}/{uid}")))
+    };
+    Identity {
+        job: job
+            .map(str::to_owned)
+            .or_else(|| slurm(get))
+            .or_else(|| torchelastic(get))
+            .or_else(of_kubernetes),
+        run: run(get),
+        rank: place(0),
+        local_rank: place(1),
+        node_rank: place(2),
+        world_size: place(3),
+        slurm_job: get("SLURM_JOB_ID"),
+        k8s_pod: get("K8S_POD_NAME").or_else(|| get("POD_NAME")),
+        k8s_node: get("K8S_NODE_NAME").or_else(|| get("NODE_NAME")),
+        k8s_namespace: get("K8S_NAMESPACE").or_else(|| get("POD_NAMESPACE")),
+        ..Identity::default()
+    }
+}
+
+/// Slurm's job, with its step.
+fn slurm(get: Get<'_>) -> Option<String> {
+    let job = get("SLURM_JOB_ID")?;
+    Some(get("SLURM_STEP_ID").map_or_else(|| job.clone(), |step| format!("{job}.{step}")))
+}
+
+/// torchrun's run id; `none` says that it has none.
+fn torchelastic(get: Get<'_>) -> Option<String> {
+    get("TORCHELASTIC_RUN_ID").filter(|id| id != "none")
+}
+
+/// What the ranks of one launch share, and no other has. A batch job alone, without a step, may
+/// launch many.
+fn run(get: Get<'_>) -> Option<String> {
+    let with = |id: String, name: &str| match get(name) {
+        Some(count) => format!("{id}#{count}"),
+        None => id,
+    };
+    let step = slurm(get).filter(|_| get("SLURM_STEP_ID").is_some());
+    let parts = [
+        step.map(|id| with(id, "SLURM_RESTART_COUNT")),
+        torchelastic(get).map(|id| with(id, "TORCHELASTIC_RESTART_COUNT")),
+        get("PMIX_NAMESPACE").or_else(|| get("PMI_JOBID")),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| parts.join("/"))
+}
+
+/// When a process began, in the kernel's clock ticks after boot, by its `stat`. The second field,
+/// the name, may hold anything.
+fn start_ticks(stat: &str) -> Option<u64> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_whitespace().nth(22 - 3)?.parse().ok()
+}
+
+fn command() -> Option<String> {
+    let mut bytes = Vec::new();
+    let file = fs::File::open("/proc/self/cmdline").ok()?;
+    file.take(COMMAND_BYTES).read_to_end(&mut bytes).ok()?;
+    let words: Vec<_> = bytes.split(|&byte| byte == 0).map(String::from_utf8_lossy).collect();
+    let text = words.join(" ");
+    Some(text.trim_end().to_owned()).filter(|text| !text.is_empty())
+}
+
+/// Which process this is, as it becomes known.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    identity: Identity,
+    has_several_devices: bool,
+}
+
+impl Known {
+    /// What is known at the beginning.
+    pub(crate) fn begin(&mut self, identity: Identity) -> Vec<Definition> {
+        self.change(|known| *known = identity)
+    }
+
+    /// All that is known.
+    pub(crate) fn definitions(&self) -> Vec<Definition> {
+        self.identity.since(&Identity::default())
+    }
+
+    /// A communicator comes besides `others`, the oldest of which are first.
+    pub(crate) fn comm<'a>(
+        &mut self,
+        comm: &Comm,
+        others: impl Iterator<Item = &'a Comm>,
+    ) -> Vec<Definition> {
+        // Only the first ones tell: a process with several ranks begins with them.
+        let is_other = |it: &Comm| it.hash == comm.hash && it.rank != comm.rank;
+        let has_several =
+            self.identity.rank.is_some() && comm.hash != 0 && others.take(OLDEST).any(is_other);
+        self.change(|known| {
+            if has_several {
+                (known.rank, known.local_rank) = (None, None);
+            }
+            known.nccl = known.nccl.take().or_else(|| nccl_version(comm.nccl_version));
+            known.profiler_api.get_or_insert(comm.api_version);
+        })
+    }
+
+    /// A communicator is on this device.
+    pub(crate) fn device(&mut self, device: &Device) -> Vec<Definition> {
+        let index = u32::try_from(device.index).ok();
+        self.has_several_devices |= self.identity.device.is_some() && self.identity.device != index;
+        let only = Some(device).filter(|_| !self.has_several_devices);
+        self.change(|known| {
+            known.device = only.and(index);
+            known.device_pci = only.and_then(|only| only.pci.clone());
+            known.device_uuid = only.and_then(|only| only.uuid.clone());
+            known.cuda = known.cuda.take().or_else(|| device.driver.map(cuda_version));
+        })
+    }
+
+    fn change(&mut self, change: impl FnOnce(&mut Identity)) -> Vec<Definition> {
+        let before = self.identity.clone();
+        change(&mut self.identity);
+        self.identity.since(&before)
+    }
+}
+
+/// CUDA's version from its code: 12080 is 12.8.
+fn cuda_version(code: i32) -> String {
+    format!("{}.{}", code / 1_000, code % 1_000 / 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(variables: &[(&str, &str)]) -> Identity {
+        let get = |name: &str| {
+            let found = variables.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| (*value).to_owned())
+        };
+        of_environment(None, &get)
+    }
+
+    #[test]
+    fn one_launcher_tells_the_whole_place() {
+        // srun starts torchrun, which starts the rank.
+        let found = of(&[
+            ("SLURM_JOB_ID", "4711"),
+            ("SLURM_STEP_ID", "0"),
+            ("SLURM_PROCID", "1"),
+            ("SLURM_LOCALID", "0"),
+            ("SLURM_NTASKS", "2"),
+            ("RANK", "11"),
+            ("LOCAL_RANK", "3"),
+            ("GROUP_RANK", "1"),
+            ("WORLD_SIZE", "16"),
+            ("TORCHELASTIC_RUN_ID", "none"),
+        ]);
+        let place = [found.rank, found.local_rank, found.node_rank, found.world_size];
+        assert_eq!(place, [Some(11), Some(3), Some(1), Some(16)]);
+        assert_eq!((found.job.as_deref(), found.run.as_deref()), (Some("4711.0"), Some("4711.0")));
+        let found = of(&[("OMPI_COMM_WORLD_RANK", "2"), ("SLURM_LOCALID", "9"), ("RANK", "x")]);
+        assert_eq!((found.rank, found.local_rank), (Some(2), None));
+        assert_eq!(of(&[]), Identity::default());
+    }
+
+    #[test]
+    fn a_run_is_named_only_by_what_one_launch_has() {
+        let run = |variables: &[(&str, &str)]| of(variables).run;
+        assert_eq!(run(&[("SLURM_JOB_ID", "7")]), None, "a batch script may launch many");
+        let torch = [("TORCHELASTIC_RUN_ID", "a1"), ("TORCHELASTIC_RESTART_COUNT", "2")];
+        assert_eq!(run(&torch).as_deref(), Some("a1#2"));
+        let mpi = [("SLURM_JOB_ID", "7"), ("PMIX_NAMESPACE", "prterun-n1-99@1")];
+        assert_eq!(run(&mpi).as_deref(), Some("prterun-n1-99@1"));
+    }
+
+    #[test]
+    fn a_job_of_kubernetes_is_taken_only_there() {
+        let mut variables = vec![("JOB_NAME", "train"), ("JOB_UID", "c0de")];
+        assert_eq!(of(&variables).job, None, "other systems use the name, too");
+        variables.push(("KUBERNETES_SERVICE_HOST", "10.0.0.1"));
+        assert_eq!(of(&variables).job.as_deref(), Some("train/c0de"));
+    }
+
+    #[test]
+    fn this_process_is_found() {
+        let wishes = Wishes { job: Some("mine"), command: false };
+        let found = of_process(wishes);
+        assert_eq!((found.job.as_deref(), found.command), (Some("mine"), None));
+        assert_eq!(found.boot_id.map(|id| id.len()), Some(36));
+        assert!(found.start_ticks.is_some_and(|ticks| ticks > 0));
+        let text = of_process(Wishes { command: true, ..wishes }).command.expect("a command");
+        assert!(!text.is_empty() && text.len() <= 3 << 10);
+        assert_eq!(
+            start_ticks("7 (a) b) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 99"),
+            Some(99)
+        );
+    }
+
+    #[test]
+    fn a_process_with_several_ranks_has_no_rank_of_its_own() {
+        let mut known = Known::default();
+        known.begin(Identity { rank: Some(0), world_size: Some(2), ..Identity::default() });
+        let comm = |rank| Comm { hash: 9, rank, nccl_version: 22_809, ..Comm::default() };
+        known.comm(&comm(0), [].iter());
+        let told = known.comm(&comm(1), [comm(0)].iter());
+        assert_eq!(told, [Definition::Identity { key: "rank".into(), value: String::new() }]);
+        let Identity { rank, world_size, nccl, .. } = known.identity;
+        assert_eq!((rank, world_size, nccl.as_deref()), (None, Some(2), Some("2.28.9")));
+    }
+
+    #[test]
+    fn a_device_is_told_only_if_it_is_the_only_one() {
+        let device = |index| Device { index, pci: None, uuid: None, driver: Some(12_080) };
+        let mut known = Known::default();
+        assert_eq!(known.device(&device(0)).len(), 2);
+        assert_eq!(known.device(&device(0)), []);
+        assert_eq!(known.identity.cuda.as_deref(), Some("12.8"));
+        for index in [1, 0, 1] {
+            known.device(&device(index));
+            assert_eq!(known.identity.device, None);
+        }
+    }
+}
