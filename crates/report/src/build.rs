@@ -3,7 +3,7 @@
 
 use crate::losses::Losses;
 use crate::rows::{OperationRows, PeerRows, age_ns};
-use crate::schema::{Clock, EventCounts, OpenOperation, RankRow, Report, SCHEMA};
+use crate::schema::{Clock, EventCounts, Fact, OpenOperation, ProcessRow, RankRow, Report, SCHEMA};
 use crate::unknowable::Limits;
 use crate::waiting::waits_for;
 use crate::windows::{Window, windows};
@@ -12,6 +12,7 @@ use ncclscope_operations::operation::{Completion, Operation, operations};
 use ncclscope_operations::threads::roles;
 use ncclscope_operations::timeline::comm_name;
 use ncclscope_operations::{Event, GpuClock, Timeline};
+use ncclscope_trace::identity::{is_number, nccl_version};
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::{EventKind, Recording};
 use std::collections::BTreeMap;
@@ -20,6 +21,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Default)]
 pub struct ReportBuilder {
     ranks: Vec<RankRow>,
+    processes: Vec<ProcessRow>,
     operations: OperationRows,
     open: Vec<OpenOperation>,
     peers: PeerRows,
@@ -40,6 +42,7 @@ impl ReportBuilder {
         let errors: Vec<Option<u64>> =
             clocks.iter().flatten().map(|clock| clock.error_ns()).collect();
         self.add_ranks(&timeline, &clocks);
+        self.processes.push(process_row(recording));
         self.operations.add(&timeline, &operations);
         self.peers.add(&timeline);
         self.add_open(&timeline, &operations);
@@ -57,12 +60,14 @@ impl ReportBuilder {
             let key = |row: &RankRow| (row.comm.is_none(), row.comm.clone(), row.rank, row.pid);
             key(a).cmp(&key(b)).then_with(|| a.host.cmp(&b.host))
         });
+        self.processes.sort_by(|a, b| a.file.cmp(&b.file));
         self.open.sort_by(|a, b| b.age_ns.cmp(&a.age_ns).then(a.rank.cmp(&b.rank)));
         self.notes.sort();
         self.notes.dedup();
         Report {
             schema: SCHEMA,
             ranks: self.ranks,
+            processes: self.processes,
             operations: self.operations.finish(),
             open_operations: self.open,
             peers: self.peers.finish(),
@@ -184,6 +189,14 @@ fn empty_row(recording: &Recording) -> RankRow {
     }
 }
 
+fn process_row(recording: &Recording) -> ProcessRow {
+    let facts = recording.identity().entries().into_iter().map(|(key, text)| {
+        let number = || text.parse().ok().filter(|_| is_number(key));
+        (key.to_owned(), number().map_or_else(|| Fact::Text(text.clone()), Fact::Number))
+    });
+    ProcessRow { file: file_name(recording), identity: facts.collect() }
+}
+
 fn fill_counts(row: &mut RankRow, counts: &Counts, dropped: &[u64; KINDS]) {
     for kind in EventKind::ALL {
         let count = counts.kind(kind);
@@ -232,10 +245,4 @@ fn dropped(recording: &Recording) -> [u64; KINDS] {
 pub(crate) fn file_name(recording: &Recording) -> String {
     let name = recording.path().file_name().unwrap_or_default();
     name.to_string_lossy().into_owned()
-}
-
-/// NCCL's version from its code: 22809 is 2.28.9.
-fn nccl_version(code: u32) -> Option<String> {
-    let (major, minor, patch) = (code / 10_000, code / 100 % 100, code % 100);
-    (code != 0).then(|| format!("{major}.{minor}.{patch}"))
 }

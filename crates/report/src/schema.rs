@@ -21,6 +21,8 @@ pub struct Report {
     pub schema: &'static str,
     /// One row for each process and communicator.
     pub ranks: Vec<RankRow>,
+    /// One row for each process.
+    pub processes: Vec<ProcessRow>,
     /// One row for each communicator, function, size, algorithm, protocol and channel count.
     pub operations: Vec<OperationRow>,
     /// Operations and API calls that were not over at the end of their recording.
@@ -77,6 +79,26 @@ pub struct RankRow {
     pub end_ns: Option<u64>,
     /// The recording's file name.
     pub file: String,
+}
+
+/// A process: the facts of its recording's identity (docs/trace-format.md), by their keys. What is
+/// not known is left out.
+#[derive(Clone, Debug, Serialize)]
+pub struct ProcessRow {
+    /// The recording's file name.
+    pub file: String,
+    /// Numbers are numbers, all else is text.
+    pub identity: BTreeMap<String, Fact>,
+}
+
+/// A fact about a process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Fact {
+    /// A number.
+    Number(u64),
+    /// A text.
+    Text(String),
 }
 
 /// Counts of one kind of event.
