@@ -42,7 +42,6 @@ impl ReportBuilder {
         let errors: Vec<Option<u64>> =
             clocks.iter().flatten().map(|clock| clock.error_ns()).collect();
         self.add_ranks(&timeline, &clocks);
-        self.processes.push(process_row(recording));
         self.operations.add(&timeline, &operations);
         self.peers.add(&timeline);
         self.add_open(&timeline, &operations);
@@ -81,6 +80,7 @@ impl ReportBuilder {
 
     fn add_ranks(&mut self, timeline: &Timeline<'_>, clocks: &[Option<GpuClock>]) {
         let recording = timeline.recording();
+        self.processes.push(process_row(recording));
         let mut dropped = dropped(recording);
         for (at, comm) in recording.comms().iter().enumerate() {
             let known = |number: u32| (number != 0).then_some(number);

@@ -430,3 +430,23 @@ fn windows_and_samples_are_named() {
     let of_one = [(EPOCH_NS + 1, Some(EPOCH_NS + 2), 1), (EPOCH_NS + 3, None, 1)];
     assert_eq!(windows, of_one.repeat(2));
 }
+
+#[test]
+fn each_process_says_which_one_it_is() {
+    let report = report(&two_ranks(|p| {
+        p.identity.set("job", "4711.0");
+        p.identity.set("rank", &p.comm.rank.to_string());
+        p.identity.set("weather", "rain");
+        p.collective(Call::ALL_REDUCE);
+    }));
+    let found = serde_json::to_value(&report.processes).unwrap();
+    let row = |rank: u32| {
+        let (host, pid) = (format!("node-{rank}"), 1_000 + rank);
+        let file = format!("{host}-{pid}.nscope");
+        let identity = serde_json::json!({
+            "job": "4711.0", "host": host, "pid": pid, "rank": rank, "weather": "rain",
+        });
+        serde_json::json!({ "file": file, "identity": identity })
+    };
+    assert_eq!(found, serde_json::json!([row(0), row(1)]));
+}

@@ -84,7 +84,8 @@ pub struct View {
     /// Process number in the trace. Several ranks may share a process, and several hosts a process
     /// number, so it is not the process's own; it is at least 2^30, and no track's number.
     pub pid: u32,
-    /// `rank 0 (host 4711)`: the rank in the largest communicator.
+    /// `rank 0 (host 4711, GPU 3)`: the rank in the job; where that is not known, in the largest
+    /// communicator.
     pub name: String,
 }
 
@@ -209,12 +210,17 @@ impl<'t, 'r> Scene<'t, 'r> {
     fn view(&self, groups: Vec<Group>) -> View {
         let recording = self.timeline.recording();
         let (header, comms) = (recording.header(), recording.comms());
-        let place = format!("({} {})", header.host, header.pid);
+        let identity = recording.identity();
+        let device = identity.device.map_or_else(String::new, |index| format!(", GPU {index}"));
+        let place = format!("({} {}{device})", header.host, header.pid);
         let ranks = |at: &usize| (comms[*at].ranks, std::cmp::Reverse(*at));
         let largest = groups.iter().filter_map(|group| group.comm).max_by_key(ranks);
-        let mut name = match largest {
-            None => format!("no communicator {place}"),
-            Some(at) => format!("rank {} {place}", self.rank_text(at)),
+        // All communicators of one rank: it may have one in the job.
+        let of_job = identity.rank.filter(|_| groups.len() > 1 || comms.len() <= 1);
+        let mut name = match (of_job, largest) {
+            (Some(rank), _) => format!("rank {rank} {place}"),
+            (None, None) => format!("no communicator {place}"),
+            (None, Some(at)) => format!("rank {} {place}", self.rank_text(at)),
         };
         let mut id = Hash::new("rank").number(self.uuid);
         if let ([group], true) = (&*groups, comms.len() > 1) {

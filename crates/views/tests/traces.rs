@@ -35,6 +35,19 @@ fn nanos(micros: &Value) -> u64 {
 }
 
 #[test]
+fn a_process_is_named_by_its_rank_in_the_job_and_its_device() {
+    let recordings = run(|p| {
+        p.identity.rank = Some(40 + p.comm.rank.cast_unsigned());
+        p.identity.device = Some(3);
+        p.collective(Call::ALL_REDUCE);
+    });
+    let (_, events) = chrome_events(&recordings);
+    let processes = events.iter().filter(|event| event["name"] == "process_name");
+    let names: Vec<&str> = processes.map(|e| e["args"]["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["rank 40 (node-0 1000, GPU 3)", "rank 41 (node-1 1001, GPU 3)"]);
+}
+
+#[test]
 fn chrome_shows_a_process_for_each_rank_with_its_tracks() {
     let recordings = run(|p| p.collective(Call::ALL_REDUCE));
     let (json, events) = chrome_events(&recordings);

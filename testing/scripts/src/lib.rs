@@ -15,8 +15,8 @@ use ncclscope_trace::record::{
 };
 use ncclscope_trace::scratch::lane;
 use ncclscope_trace::{
-    ClockSource, ClockSync, Comm, Definition, Detail, EventKind, Handle, Mark, Record, Start,
-    State, Step, StrId, Writer,
+    ClockSource, ClockSync, Comm, Definition, Detail, EventKind, Handle, Identity, Mark, Record,
+    Start, State, Step, StrId, Writer,
 };
 use std::io;
 use std::path::{Path, PathBuf};
@@ -43,6 +43,8 @@ pub struct Process {
     pub marks: Vec<Mark>,
     /// What its communicator is for.
     pub role: Option<&'static str>,
+    /// Which process it is.
+    pub identity: Identity,
     lanes: Vec<Vec<u64>>,
     kinds: Vec<u32>,
     lost: Vec<(usize, EventKind, u64)>,
@@ -127,6 +129,7 @@ impl Process {
             now: 10_000,
             marks: Vec::new(),
             role: None,
+            identity: Identity::default(),
             lanes: vec![Vec::new(); 2],
             kinds: vec![0; 2],
             lost: Vec::new(),
@@ -357,6 +360,9 @@ impl Process {
     pub fn write(&self, dir: &Path) -> io::Result<PathBuf> {
         let path = dir.join(format!("{}-{}.nscope", self.header.host, self.header.pid));
         let mut writer = Writer::create(&path, self.header.clone(), 64 << 20)?;
+        for fact in self.identity.since(&Identity::default()) {
+            writer.define(&fact)?;
+        }
         writer.define(&Definition::Comm(self.comm.clone()))?;
         if let Some(role) = self.role {
             let (hash, text) = (self.comm.hash, role.to_owned());

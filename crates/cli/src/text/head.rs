@@ -4,7 +4,7 @@
 use super::Page;
 use crate::time::Moment;
 use ncclscope_report::Report;
-use ncclscope_report::schema::Lost;
+use ncclscope_report::schema::{Fact, Lost};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,6 +24,12 @@ pub(super) fn write(page: &mut Page, report: &Report, run: Option<&Value>) {
     let api: BTreeSet<String> =
         report.ranks.iter().filter_map(|row| row.api_version).map(|v| format!("v{v}")).collect();
     page.line(&format!("  processes   {} on {}", processes.len(), some(&hosts)));
+    for key in ["job", "run"] {
+        let values = facts(report, key);
+        if !values.is_empty() {
+            page.line(&format!("  {key:<12}{}", some(&values)));
+        }
+    }
     let nccl = if versions.is_empty() { "of unknown version".into() } else { some(&versions) };
     let api: BTreeSet<&str> = api.iter().map(String::as_str).collect();
     let api = if api.is_empty() { "unknown".into() } else { some(&api) };
@@ -41,6 +47,14 @@ pub(super) fn write(page: &mut Page, report: &Report, run: Option<&Value>) {
     }
     communicators(page, report);
     page.line(&format!("  lost        {}", summary(&report.lost)));
+}
+
+/// What processes say under a key of their identity.
+fn facts<'a>(report: &'a Report, key: &str) -> BTreeSet<&'a str> {
+    let values = report.processes.iter().filter_map(|process| process.identity.get(key));
+    values
+        .filter_map(|fact| if let Fact::Text(text) = fact { Some(&**text) } else { None })
+        .collect()
 }
 
 fn summary(lost: &Lost) -> String {

@@ -19,9 +19,11 @@ fn text_says_what_happened() {
     let run = Run::new(|p| {
         p.collective(Call::ALL_REDUCE);
         p.send_recv(1 - p.comm.rank, 1 << 10);
+        p.identity.job = Some("4711.0".into());
     });
     let text = ncclscope(&["report", run.text()]).ends_with(0).stdout;
     let expected = [
+        "job         4711.0",
         "processes   2 on node-0, node-1",
         "NCCL        2.28.9, profiler API v5",
         "comm        0x1f2e3d4c \"world\": 2 of 2 ranks recorded",
