@@ -45,3 +45,13 @@ fn a_rank_that_is_always_late_is_no_clock_that_is_behind() {
     let apart = clocks.offset(1).ns - clocks.offset(0).ns;
     assert!((apart - LATE).abs() < 1000.0, "{apart} ns");
 }
+
+#[test]
+fn hosts_of_one_name_have_clocks_of_their_own() {
+    let mut job = job(["node", "node"], Ends::Together);
+    job.workers[0].machine = "boot of the one".into();
+    job.workers[1].machine = "boot of the other".into();
+    let clocks = Clocks::fit(&job);
+    let apart = clocks.offset(1).ns - clocks.offset(0).ns;
+    assert!((apart - LATE).abs() < 1000.0, "{apart} ns");
+}
