@@ -8,6 +8,7 @@ report that silently lacks a rank would be worse than one that fails a script.
 */
 
 use crate::failure::{BAD_INPUT, Failure, warn};
+use ncclscope_report::parallel::in_order;
 use ncclscope_trace::Recording;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::{self, IsTerminal, Write};
@@ -60,16 +61,17 @@ impl Input {
             run: run.and_then(|bytes| serde_json::from_slice(&bytes).ok()),
             bad: 0,
         };
-        for (index, file) in files.iter().enumerate() {
+        let open = |file: &PathBuf| Recording::open(file);
+        in_order(files, open, |index, recording| {
             progress(index, files.len());
-            match Recording::open(file) {
+            match recording {
                 Ok(recording) => input.recordings.push(recording),
                 Err(error) => {
-                    warn(format_args!("cannot read {}: {error}", file.display()));
+                    warn(format_args!("cannot read {}: {error}", files[index].display()));
                     input.bad += 1;
                 }
             }
-        }
+        });
         input
     }
 

@@ -7,6 +7,9 @@ use ncclscope_trace::record::step_flags;
 use ncclscope_trace::{EventKind, State, Step};
 use std::collections::BTreeMap;
 
+/// States that NCCL has so far.
+const STATES: usize = 32;
+
 /// Counts of one kind of event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KindCount {
@@ -24,7 +27,9 @@ pub struct KindCount {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     kinds: [KindCount; KINDS],
-    states: BTreeMap<State, u64>,
+    /// Of the states whose numbers are known.
+    states: [u64; STATES],
+    later_states: BTreeMap<State, u64>,
 }
 
 impl Counts {
@@ -41,12 +46,16 @@ impl Counts {
 
     /// States that occurred, with how often.
     pub fn states(&self) -> impl Iterator<Item = (State, u64)> + '_ {
-        self.states.iter().map(|(&state, &count)| (state, count))
+        let known = (0..).map(State).zip(self.states).filter(|&(_, count)| count != 0);
+        known.chain(self.later_states.iter().map(|(&state, &count)| (state, count)))
     }
 
     /// Counts a state.
     pub fn add_state(&mut self, state: State, times: u64) {
-        *self.states.entry(state).or_default() += times;
+        match self.states.get_mut(usize::from(state.0)) {
+            Some(count) => *count += times,
+            None => *self.later_states.entry(state).or_default() += times,
+        }
     }
 
     /// Counts a step with the states it went through. A state that NCCL repeated while it polled

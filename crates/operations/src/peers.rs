@@ -8,7 +8,7 @@ from a straight line through the network times of sends over their sizes. With t
 transport a send is over when the kernel took the data, so they describe the local side then.
 */
 
-use crate::stats::{LinearFit, to_f64};
+use crate::stats::LinearFit;
 use crate::steps::StepExt;
 use ncclscope_trace::record::{ProxyOp, step_flags};
 use ncclscope_trace::{Step, TickMap};
@@ -36,7 +36,9 @@ pub struct Link {
     pub sized: u64,
     /// Bytes of the sized steps.
     pub bytes: u64,
-    /// Time spent in the three states of its steps, ns (see [`crate::steps::states`]).
+    /// Ticks spent in the three states of its steps (see [`crate::steps::states`]).
+    waits: [u64; 3],
+    /// The same in ns, once all steps are added.
     pub waits_ns: [f64; 3],
     /// Network time of a send (µs) over its size (bytes).
     pub fit: LinearFit,
@@ -44,44 +46,62 @@ pub struct Link {
 
 impl Link {
     fn add(&mut self, step: &Step, clock: &TickMap) {
-        let waits = step.waits().map(|ticks| clock.duration_ns(ticks));
+        let waits = step.waits();
         self.transfers += 1;
-        for (sum, wait) in self.waits_ns.iter_mut().zip(waits) {
-            *sum += wait;
+        for (sum, wait) in self.waits.iter_mut().zip(waits) {
+            *sum = sum.saturating_add(wait);
         }
         if step.has(step_flags::SIZED) {
             self.sized += 1;
             self.bytes += u64::from(step.size);
             if step.has(step_flags::IS_SEND) && step.has(step_flags::THIRD) {
-                self.fit.add(to_f64(u64::from(step.size)), waits[2] / 1e3);
+                let us = clock.duration_ns(waits[2]) / 1e3;
+                self.fit.add(f64::from(step.size), us);
             }
         }
     }
 }
 
-/// The links of a process.
+/// The links of a process, each with a number, so that a step costs no lookup.
 #[derive(Clone, Debug, Default)]
-pub struct Links(BTreeMap<LinkKey, Link>);
+pub struct Links {
+    numbers: BTreeMap<LinkKey, usize>,
+    links: Vec<Link>,
+}
 
 impl Links {
-    /// Adds a step of an operation. Steps that did not stop only make the link known.
-    pub fn add(&mut self, comm: usize, op: &ProxyOp, step: &Step, clock: &TickMap) {
+    /// The number of the link of an operation, over which a step went.
+    pub fn number(&mut self, comm: usize, op: &ProxyOp) -> usize {
         let key = LinkKey { comm, rank: op.rank, peer: op.peer, is_send: op.is_send };
-        let link = self.0.entry(key).or_default();
-        if step.has(step_flags::STOPPED) {
+        *self.numbers.entry(key).or_insert_with(|| {
+            self.links.push(Link::default());
+            self.links.len() - 1
+        })
+    }
+
+    /// Adds a step of an operation. Steps that did not stop only make the link known.
+    pub fn add(&mut self, number: usize, step: &Step, clock: &TickMap) {
+        if let Some(link) = self.links.get_mut(number).filter(|_| step.has(step_flags::STOPPED)) {
             link.add(step, clock);
+        }
+    }
+
+    /// All steps are added.
+    pub fn finish(&mut self, clock: &TickMap) {
+        for link in &mut self.links {
+            link.waits_ns = link.waits.map(|ticks| clock.duration_ns(ticks));
         }
     }
 
     /// Whether any step went over this link.
     #[must_use]
     pub fn contains(&self, key: &LinkKey) -> bool {
-        self.0.contains_key(key)
+        self.numbers.contains_key(key)
     }
 
     /// The links in the order of their keys.
     pub fn iter(&self) -> impl Iterator<Item = (&LinkKey, &Link)> {
-        self.0.iter()
+        self.numbers.iter().map(|(key, &number)| (key, &self.links[number]))
     }
 }
 
@@ -103,9 +123,10 @@ mod tests {
             // 16 µs and 1 ns for each byte, in units of 16 ns.
             let end = u64::from(16_000 + size) >> 4;
             let step = Step { flags, size, end: end + 2, states: [0, 0, 2], ..Step::default() };
-            links.add(0, &op, &step, &clock);
+            let number = links.number(0, &op);
+            links.add(number, &step, &clock);
         }
-        links.add(0, &op, &Step { flags: step_flags::FIRST, ..Step::default() }, &clock);
+        links.add(0, &Step { flags: step_flags::FIRST, ..Step::default() }, &clock);
         let (key, link) = links.iter().next().unwrap();
         assert_eq!((key.rank, key.peer, key.is_send), (1, 0, true));
         assert_eq!((link.transfers, link.sized, link.bytes), (3, 3, 6000));

@@ -39,9 +39,9 @@ impl LinearFit {
     /// Adds a point.
     pub fn add(&mut self, x: f64, y: f64) {
         self.count += 1.0;
-        let (dx, dy) = (x - self.mean_x, y - self.mean_y);
-        self.mean_x += dx / self.count;
-        self.mean_y += dy / self.count;
+        let (dx, dy, share) = (x - self.mean_x, y - self.mean_y, 1.0 / self.count);
+        self.mean_x += dx * share;
+        self.mean_y += dy * share;
         self.var_x += dx * (x - self.mean_x);
         self.var_y += dy * (y - self.mean_y);
         self.cov += dx * (y - self.mean_y);

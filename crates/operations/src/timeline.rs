@@ -10,6 +10,7 @@ handle is this process's and its start is in the recording.
 
 use crate::counts::Counts;
 use crate::doubts::Doubts;
+use crate::hash::Map;
 use crate::peers::Links;
 use crate::steps::OpSteps;
 use ncclscope_trace::handle::LANES;
@@ -18,7 +19,7 @@ use ncclscope_trace::record::KernelCh;
 use ncclscope_trace::{
     Comm, Detail, EventKind, Handle, Record, Recording, Start, State, Step, StrId, TickMap,
 };
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 /// Number of an event in its [`Timeline`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -80,9 +81,9 @@ impl Event {
 pub struct Timeline<'a> {
     recording: &'a Recording,
     clock: TickMap,
-    positions: HashMap<u16, usize>,
+    positions: Map<u16, usize>,
     events: Vec<Event>,
-    by_handle: HashMap<Handle, EventId>,
+    by_handle: Map<Handle, EventId>,
     first_child: Vec<u32>,
     children: Vec<EventId>,
     counts: Vec<Counts>,
@@ -92,10 +93,21 @@ pub struct Timeline<'a> {
     links: Links,
     keep_steps: bool,
     steps: Vec<(EventId, Step)>,
-    external_ids: HashMap<EventId, u64>,
-    launches_ns: HashMap<EventId, u64>,
+    external_ids: Map<EventId, u64>,
+    launches_ns: Map<EventId, u64>,
     doubts: Doubts,
     unknown: BTreeMap<u8, u64>,
+    records: u64,
+}
+
+/// A ProxyOp of the lane that is read.
+#[derive(Clone, Copy, Debug)]
+struct OpenOp {
+    id: EventId,
+    /// Position of its communicator.
+    comm: Option<usize>,
+    /// Number of its link, from its first step on.
+    link: Option<usize>,
 }
 
 impl<'a> Timeline<'a> {
@@ -109,7 +121,7 @@ impl<'a> Timeline<'a> {
             clock: recording.tick_map(),
             positions: comms.iter().enumerate().map(|(at, comm)| (comm.index, at)).collect(),
             events: Vec::new(),
-            by_handle: HashMap::new(),
+            by_handle: Map::default(),
             first_child: Vec::new(),
             children: Vec::new(),
             counts: vec![Counts::default(); comms.len()],
@@ -119,10 +131,11 @@ impl<'a> Timeline<'a> {
             links: Links::default(),
             keep_steps,
             steps: Vec::new(),
-            external_ids: HashMap::new(),
-            launches_ns: HashMap::new(),
+            external_ids: Map::default(),
+            launches_ns: Map::default(),
             doubts: Doubts::default(),
             unknown: recording.unknown_records().clone(),
+            records: 0,
         };
         let mut ends = Vec::new();
         for lane in 0..LANES {
@@ -131,6 +144,7 @@ impl<'a> Timeline<'a> {
         for end in ends {
             timeline.join_end(&end);
         }
+        timeline.links.finish(&timeline.clock);
         timeline.link_parents();
         let doubts = Doubts::of(&timeline);
         timeline.doubt(doubts);
@@ -141,17 +155,19 @@ impl<'a> Timeline<'a> {
     /// ends of other lanes' events go to `ends`.
     fn read_lane(&mut self, lane: usize, ends: &mut Vec<Record>) {
         // An operation's short name may be used again: the latest start before the step counts.
-        let mut ops = HashMap::new();
+        let mut ops: Map<u32, OpenOp> = Map::default();
         for record in self.recording.records(lane) {
+            self.records += 1;
             match record {
                 Record::Start(start) => {
                     let id = self.add_start(start, lane);
                     if start.handle.kind() == EventKind::ProxyOp {
-                        ops.insert(start.handle.op_ref(), id);
+                        let comm = self.comm_of(self.event(id));
+                        ops.insert(start.handle.op_ref(), OpenOp { id, comm, link: None });
                     }
                 }
                 Record::Step(step) => {
-                    self.add_step(ops.get(&step.op_ref).copied(), &step);
+                    self.add_step(ops.get_mut(&step.op_ref), &step);
                 }
                 Record::Stop { .. } | Record::State { .. } => {
                     if !self.join_known(&record) {
@@ -182,21 +198,21 @@ impl<'a> Timeline<'a> {
         id
     }
 
-    fn add_step(&mut self, op: Option<EventId>, step: &Step) {
+    fn add_step(&mut self, op: Option<&mut OpenOp>, step: &Step) {
         let Some(op) = op else {
             self.orphan_steps += 1;
             self.unattributed.add_step(step);
             return;
         };
-        let event = &self.events[op.index()];
-        let comm = self.comm_of(event);
-        if let (Some(comm), Detail::ProxyOp(detail)) = (comm, event.start.detail) {
-            self.links.add(comm, &detail, step, &self.clock);
+        let event = &mut self.events[op.id.index()];
+        event.steps.get_or_insert_default().add(step);
+        if let (Some(comm), Detail::ProxyOp(detail)) = (op.comm, event.start.detail) {
+            let link = *op.link.get_or_insert_with(|| self.links.number(comm, &detail));
+            self.links.add(link, step, &self.clock);
         }
-        self.counts_mut(comm).add_step(step);
-        self.events[op.index()].steps.get_or_insert_default().add(step);
+        self.counts_mut(op.comm).add_step(step);
         if self.keep_steps {
-            self.steps.push((op, *step));
+            self.steps.push((op.id, *step));
         }
     }
 
@@ -305,6 +321,12 @@ impl<'a> Timeline<'a> {
             Some(counts) => counts,
             None => &mut self.unattributed,
         }
+    }
+
+    /// How many records were read, steps included.
+    #[must_use]
+    pub fn records(&self) -> u64 {
+        self.records
     }
 
     /// Records that this version does not know: the name and number of each sort.

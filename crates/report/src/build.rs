@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Puts the report together, one process at a time, so that only one timeline is in memory.
+//! Puts the report together, process by process: no more timelines are in memory than there are
+//! cores.
 
 use crate::losses::Losses;
+use crate::parallel::in_order;
 use crate::rows::{OperationRows, PeerRows, age_ns};
 use crate::schema::{Clock, EventCounts, Fact, OpenOperation, ProcessRow, RankRow, Report, SCHEMA};
 use crate::unknowable::Limits;
@@ -32,24 +34,54 @@ pub struct ReportBuilder {
     limits: Limits,
 }
 
+/// What a recording's records say, each of which is decoded once.
+#[derive(Debug)]
+struct Process<'a> {
+    timeline: Timeline<'a>,
+    operations: Vec<Operation>,
+    /// By position of the communicator.
+    clocks: Vec<Option<GpuClock>>,
+}
+
+impl Process<'_> {
+    fn read(recording: &Recording) -> Process<'_> {
+        let timeline = Timeline::read(recording, false);
+        let operations = operations(&timeline);
+        let comms = 0..recording.comms().len();
+        let clocks = comms.map(|comm| GpuClock::of_comm(&timeline, comm)).collect();
+        Process { timeline, operations, clocks }
+    }
+}
+
 impl ReportBuilder {
     /// Adds a process.
     pub fn add(&mut self, recording: &Recording) {
-        let timeline = Timeline::read(recording, false);
-        let operations = operations(&timeline);
-        let clocks: Vec<Option<GpuClock>> =
-            (0..recording.comms().len()).map(|comm| GpuClock::of_comm(&timeline, comm)).collect();
+        self.add_process(&Process::read(recording));
+    }
+
+    /// Adds the processes of a run, which are read on all cores; `added` is called with the number
+    /// of each that is done.
+    pub fn add_all(&mut self, recordings: &[Recording], mut added: impl FnMut(usize)) {
+        in_order(recordings, Process::read, |at, process| {
+            self.add_process(&process);
+            added(at);
+        });
+    }
+
+    fn add_process(&mut self, process: &Process<'_>) {
+        let Process { timeline, operations, clocks } = process;
+        let recording = timeline.recording();
         let errors: Vec<Option<u64>> =
             clocks.iter().flatten().map(|clock| clock.error_ns()).collect();
-        self.add_ranks(&timeline, &clocks);
-        self.operations.add(&timeline, &operations);
-        self.peers.add(&timeline);
-        self.add_open(&timeline, &operations);
-        self.losses.add(recording);
+        self.add_ranks(timeline, clocks);
+        self.operations.add(timeline, operations);
+        self.peers.add(timeline);
+        self.add_open(timeline, operations);
+        self.losses.add(recording, || timeline.records());
         self.losses.add_stray(timeline.stray_kernels());
         self.windows.extend(windows(recording));
-        self.add_problems(&timeline);
-        self.limits.add(&timeline, &operations, &errors);
+        self.add_problems(timeline);
+        self.limits.add(timeline, operations, &errors);
     }
 
     /// The report.

@@ -2,9 +2,9 @@
 /*!
 What the recordings of a run say, as `ncclscope report` prints it.
 
-[`ReportBuilder`] merges the processes of a run, one at a time; the structures of [`schema`] are
-the JSON schema `ncclscope.report/1`. [`losses`] says what is missing and what to set, [`windows`]
-when recording was on, [`unknowable`] what cannot be known.
+[`ReportBuilder`] reads the processes of a run on all cores ([`parallel`]) and merges them in their
+order; the structures of [`schema`] are the JSON schema `ncclscope.report/1`. [`losses`] says what
+is missing and what to set, [`windows`] when recording was on, [`unknowable`] what cannot be known.
 
 This crate does **not** read files (that is `trace`), find an operation's end (that is
 `operations`), print, or give verdicts about why something is slow. A rank links none of it.
@@ -13,6 +13,7 @@ This crate does **not** read files (that is `trace`), find an operation's end (t
 
 mod build;
 pub mod losses;
+pub mod parallel;
 mod rows;
 pub mod schema;
 pub mod unknowable;

@@ -2,7 +2,8 @@
 /*!
 What recordings lack, why, and what to set so that the next ones do not.
 
-Headers tell it all, but for how large a ring would have been large enough.
+Headers tell it all, but for how large a ring would have been large enough: that needs the number of
+records that are there.
 */
 
 use crate::schema::{Loss, Lost};
@@ -38,8 +39,9 @@ impl Losses {
         self.lost.stray_kernel_times += kernels;
     }
 
-    /// Adds a process.
-    pub fn add(&mut self, recording: &Recording) {
+    /// Adds a process; `records` counts what its recording holds, and is asked only where records
+    /// were overwritten.
+    pub fn add(&mut self, recording: &Recording, records: impl FnOnce() -> u64) {
         let (lost, header) = (&mut self.lost, recording.header());
         for lane in recording.lanes() {
             lost.total += add_kinds(&mut lost.by_kind, &lane.header.lost);
@@ -59,7 +61,7 @@ impl Losses {
         lost.total += header.comms_lost + header.garbage_words;
         self.mask |= header.mask;
         self.ring = self.ring.max(ring_bytes(recording).div_ceil(MIB));
-        self.ring_needed = self.ring_needed.max(ring_needed(recording));
+        self.ring_needed = self.ring_needed.max(ring_needed(recording, records));
     }
 
     /// What is lost, told with its remedies.
@@ -216,13 +218,12 @@ fn ring_bytes(recording: &Recording) -> u64 {
 
 /// MiB of a ring that had held all records, rounded up to a power of two; 0 if the ring did. Those
 /// that are gone are taken to be as long as those that are there.
-fn ring_needed(recording: &Recording) -> u64 {
+fn ring_needed(recording: &Recording, records: impl FnOnce() -> u64) -> u64 {
     let gone: u64 = recording.header().overwritten.iter().sum();
     if gone == 0 {
         return 0;
     }
-    let lanes = 0..recording.lanes().len();
-    let kept = lanes.map(|lane| recording.records(lane).count() as u64).sum::<u64>().max(1);
+    let kept = records().max(1);
     let bytes = u128::from(ring_bytes(recording)) * u128::from(kept + gone) / u128::from(kept);
     let mib = u64::try_from(bytes.div_ceil(u128::from(MIB))).unwrap_or(RING_MIB_MAX);
     mib.min(RING_MIB_MAX).next_power_of_two()

@@ -31,10 +31,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 /// The report about recordings.
 pub(crate) fn build(input: &Input) -> Report {
     let mut builder = ReportBuilder::default();
-    for (index, recording) in input.recordings.iter().enumerate() {
-        progress(index, input.recordings.len());
-        builder.add(recording);
-    }
+    let all = input.recordings.len();
+    builder.add_all(&input.recordings, |index| progress(index, all));
     builder.finish()
 }
 

@@ -14,7 +14,9 @@ pub(super) fn checks(directory: &Path) -> Vec<Check> {
     let mut losses = Losses::default();
     let mut read = 0;
     for recording in files.iter().filter_map(|file| Recording::open(file).ok()) {
-        losses.add(&recording);
+        let lanes = 0..recording.lanes().len();
+        let count = |lane| recording.records(lane).count() as u64;
+        losses.add(&recording, || lanes.map(count).sum());
         read += 1;
     }
     let losses = losses.finish().losses;
