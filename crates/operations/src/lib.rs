@@ -2,10 +2,56 @@
 /*!
 From records to operations: what ranks and tools share.
 
+# What an operation is
+
+A collective, a send, a receive, or a collective by copy engines: one Coll, P2p or CeColl event of
+one rank. [`Facts`] describes it, from its start record alone. A process may be several ranks of one
+communicator; each of them has a communicator index of its own, by which everything here is kept.
+
+# How children find their parent
+
+NCCL gives each event the handle of its parent, and a stop or a state the handle of its event. So
+events are joined by handle, in whatever order their records are read: the parent is one thread's,
+the ProxyOps and kernel channels (KernelCh) are another's, and each thread has a lane of its own. A
+network step has no handle: it names the slot of its ProxyOp, which started on the same lane. Where
+the operation came by two events (API call and Coll), the parent of the Coll is the call. The
+operations of one [group](Launched) may share a kernel.
+
+# When it is over
+
+NCCL stops the operation's own event when the operation is *enqueued*. It is over when all of its
+children have stopped, and nothing shows that more is to come; [`ends::Signs`] is that rule, for
+reports, metrics and the watchdog alike. Three things make it long. ProxyOps of shared memory and
+peer access start and never stop, so that one counts only where it, or its link, ever moved. The
+stop of a kernel is not its end for most algorithms ([`ends`]). And a kernel that has not started
+has no record: that it is outstanding follows from the kernels of the same communicator, which run
+one after another ([`KernelOrder`]). Where nothing shows the end, an operation is neither over nor
+open: it is not known ([`Completion::Unseen`]), and no report and no watchdog calls it stuck.
+
+Who reads while records come must also wait: a lane is read up to 250 ms late, and a ProxyOp may
+start long after its operation was enqueued. [`progress`] waits half a second to two seconds, for it
+only tells what is stuck; the windows of the metrics wait up to ten, for what they count as over
+stays counted.
+
+# What losses do
+
+An event without a record must not look like an operation that hangs. A missing kernel says nothing
+where any kernel record was lost; in a rank, where each loss is noted with its parent, nothing of
+that operation ([`progress::Missed`]). A child whose operation is missing is counted, and so is a
+stop without a start. Kernels whose times are another work's, after NCCL's counts part ([`kernels`])
+or its ring was overtaken ([`stamps`]), lose their times, and after the former they say nothing.
+
+# What bounds memory
+
+[`Timeline`] holds every event of one recording but its steps, and so grows with the recording's
+operations, though not with what they moved. [`progress`] holds what is in flight, of more than
+8,192 operations the oldest: what hangs is among them. The metrics' collector holds what has not
+settled, of more than 65,536 operations the newest, and counts the others.
+
 [`Timeline`] joins the records of one process into events with parents and children.
-[`operation`] finds each operation's end, which is the stop of its last child, and where its
-duration is known from. [`GpuClock`] places GPU time stamps on the host's clock. [`progress`] keeps
-track of what is in flight while records come.
+[`operation`] finds each operation's end and where its duration is known from. [`GpuClock`] places
+GPU time stamps on the host's clock. [`progress`] keeps track of what is in flight while records
+come.
 
 This crate does **not** read files (that is `trace`), print, or give verdicts about why something
 is slow.
