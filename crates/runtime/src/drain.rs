@@ -30,7 +30,8 @@ use feed::Feed;
 use ncclscope_recorder::{Recorder, board, clock, interner, lane};
 use ncclscope_trace::codec::META_LANE;
 use ncclscope_trace::kind::KINDS;
-use ncclscope_trace::{Comm, Definition, Identity, Mark, StrId, What};
+use ncclscope_trace::record::schema;
+use ncclscope_trace::{Comm, Definition, Identity, Mark, Record, StrId, What};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,7 +85,7 @@ pub(crate) const fn no_orders() -> Orders {
     Handover::new(ORDER_BYTES)
 }
 
-/// Where records go.
+/// What hears of a process besides its records.
 trait Sink {
     /// A string of the process's table.
     fn string(&mut self, id: StrId, text: &str);
@@ -92,8 +93,18 @@ trait Sink {
     fn comm(&mut self, comm: &Comm);
     /// A communicator was finalized.
     fn comm_end(&mut self, index: u16, ticks: u64);
-    /// Words of a lane from a position on, whole records.
-    fn words(&mut self, lane: usize, from: u64, words: &[u64]);
+}
+
+/// The records of whole words of a lane, decoded once for all that want them.
+fn records(words: &[u64]) -> impl Iterator<Item = Record> {
+    let mut rest = words;
+    let mut next = move || {
+        let (len, _) = schema(rest.first()?.to_le_bytes()[0])?;
+        let (record, after) = rest.split_at_checked(len)?;
+        rest = after;
+        Some(Record::unpack(record))
+    };
+    std::iter::from_fn(move || next()).flatten()
 }
 
 /// Why a window of metrics ends.
@@ -410,7 +421,17 @@ impl Drain {
             let mut words = std::mem::take(&mut self.words);
             words.clear();
             header.copy(ring, start..end, &mut words);
-            self.sinks().for_each(|sink| sink.words(index, start, &words));
+            self.feed.words(index, start, &words);
+            match &mut self.meter {
+                Some(meter) => {
+                    for record in records(&words) {
+                        self.watchdog.record(index, &record);
+                        meter.record(index, &record);
+                    }
+                }
+                // It needs less of a step than all of its record.
+                None => self.watchdog.words(index, &words),
+            }
             self.under_way.words(index, &words);
             self.words = words;
             self.read[index] = end;
@@ -552,10 +573,6 @@ impl Sink for Meter {
     fn comm_end(&mut self, index: u16, ticks: u64) {
         Meter::comm_end(self, index, ticks);
     }
-
-    fn words(&mut self, lane: usize, _from: u64, words: &[u64]) {
-        Meter::words(self, lane, words);
-    }
 }
 
 impl Sink for Watchdog {
@@ -569,10 +586,6 @@ impl Sink for Watchdog {
 
     fn comm_end(&mut self, index: u16, _ticks: u64) {
         self.end_comm(index);
-    }
-
-    fn words(&mut self, lane: usize, _from: u64, words: &[u64]) {
-        Watchdog::words(self, lane, words);
     }
 }
 

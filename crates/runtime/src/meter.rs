@@ -15,7 +15,6 @@ use ncclscope_metrics::send::{Answer, Http, Lost, Sender, Target, Transport, cli
 use ncclscope_metrics::{Collector, CommKey, Metrics};
 use ncclscope_recorder::clock;
 use ncclscope_trace::kind::KINDS;
-use ncclscope_trace::record::schema;
 use ncclscope_trace::{Comm, Record, StrId, TickMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -172,17 +171,9 @@ impl Meter {
         self.collector.comm_end(index, ticks);
     }
 
-    /// Words of a lane, whole records.
-    pub(crate) fn words(&mut self, lane: usize, words: &[u64]) {
-        let mut rest = words;
-        while let Some(&head) = rest.first() {
-            let Some((len, _)) = schema(head.to_le_bytes()[0]) else { return };
-            let Some((record, after)) = rest.split_at_checked(len) else { return };
-            if let Some(record) = Record::unpack(record) {
-                self.collector.record(lane, &record);
-            }
-            rest = after;
-        }
+    /// A record of a lane, in the lane's order.
+    pub(crate) fn record(&mut self, lane: usize, record: &Record) {
+        self.collector.record(lane, record);
     }
 
     /// True when the window's time is over, or it is full.
@@ -343,7 +334,7 @@ mod tests {
         let (handle, parent) = (Handle::value(7, EventKind::Coll, 0, number), Handle::NULL);
         let detail = Detail::Coll(Coll::default());
         let start = Start { ticks: number, comm: 0, handle, parent, detail };
-        meter.words(0, start.pack().words());
+        meter.record(0, &Record::Start(start));
     }
 
     #[test]

@@ -142,18 +142,22 @@ impl Tracker {
                 // By far the most frequent: three of its words say all that counts here.
                 STEP => self.proxies.step(lane, record),
                 STEP_LONG => self.proxies.long_step(lane, record),
-                STOP | STATE | START.. => self.other(lane, record),
+                STOP | STATE | START.. => {
+                    Record::unpack(record).iter().for_each(|record| self.record(lane, record));
+                }
                 _ => {}
             }
             rest = after;
         }
     }
 
-    fn other(&mut self, lane: usize, record: &[u64]) {
-        match Record::unpack(record) {
-            Some(Record::Start(start)) => self.start(lane, &start),
-            Some(Record::Stop { ticks, handle }) => self.stop(ticks, handle),
-            Some(Record::State { ticks, handle, state, .. }) => self.state(ticks, handle, state),
+    /// A record of a lane, in the lane's order, that was decoded for others, too.
+    pub fn record(&mut self, lane: usize, record: &Record) {
+        match *record {
+            Record::Step(step) => self.proxies.stepped(lane, &step),
+            Record::Start(start) => self.start(lane, &start),
+            Record::Stop { ticks, handle } => self.stop(ticks, handle),
+            Record::State { ticks, handle, state, .. } => self.state(ticks, handle, state),
             _ => {}
         }
     }

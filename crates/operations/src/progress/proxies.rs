@@ -9,7 +9,7 @@ stops. One counts only when it, or an earlier one of the same link, moved.
 use super::comms::{Comms, Link};
 use crate::hash::Map;
 use ncclscope_trace::record::{ProxyOp, STEP_SHIFT};
-use ncclscope_trace::{Handle, Record, Start};
+use ncclscope_trace::{Handle, Record, Start, Step};
 
 /// A ProxyOp, as long as its slot is its own.
 #[derive(Clone, Copy, Debug)]
@@ -108,8 +108,14 @@ impl Proxies {
     #[cold]
     pub(super) fn long_step(&mut self, lane: usize, words: &[u64]) {
         if let Some(Record::Step(step)) = Record::unpack(words) {
-            self.ended(lane, step.op_ref, step.ticks.saturating_add(step.end << STEP_SHIFT));
+            self.stepped(lane, &step);
         }
+    }
+
+    /// A step stopped.
+    #[inline]
+    pub(super) fn stepped(&mut self, lane: usize, step: &Step) {
+        self.ended(lane, step.op_ref, step.ticks.saturating_add(step.end << STEP_SHIFT));
     }
 
     #[inline]

@@ -103,7 +103,13 @@ impl Feed {
         self.meta = meta;
     }
 
-    /// Records of a lane from a position on.
+    /// Words of a lane from a position on, whole records.
+    pub(super) fn words(&mut self, lane: usize, from: u64, words: &[u64]) {
+        if let Ok(lane) = u16::try_from(lane) {
+            self.blocks(lane, from, words);
+        }
+    }
+
     fn blocks(&mut self, lane: u16, mut from: u64, mut words: &[u64]) {
         while let Some(block) = self.encoder.encode(lane, &mut from, &mut words) {
             self.put(Job::Block { lane, block: Box::new(block) });
@@ -122,11 +128,5 @@ impl Sink for Feed {
 
     fn comm_end(&mut self, index: u16, ticks: u64) {
         self.define(Definition::CommEnd { index, ticks });
-    }
-
-    fn words(&mut self, lane: usize, from: u64, words: &[u64]) {
-        if let Ok(lane) = u16::try_from(lane) {
-            self.blocks(lane, from, words);
-        }
     }
 }

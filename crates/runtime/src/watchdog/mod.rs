@@ -44,7 +44,7 @@ use ncclscope_recorder::missed::{self, Miss};
 use ncclscope_recorder::{Recorder, clock as ticks, gate, slots};
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::progress::Vital;
-use ncclscope_trace::{Comm, EventKind, Handle, StrId};
+use ncclscope_trace::{Comm, EventKind, Handle, Record, StrId};
 pub(crate) use report::{Hang, Happened, Place};
 use seen::{StepSeen, Threads};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -189,6 +189,11 @@ impl Watchdog {
     /// Words of a lane, whole records.
     pub(crate) fn words(&mut self, lane: usize, words: &[u64]) {
         self.detector.tracker.words(lane, words);
+    }
+
+    /// A record of a lane, where others want it whole.
+    pub(crate) fn record(&mut self, lane: usize, record: &Record) {
+        self.detector.tracker.record(lane, record);
     }
 
     /// Something was reported that has not ended.
