@@ -10,25 +10,23 @@ use crate::pftrace::{Exporter, Written};
 use ncclscope_trace::Recording;
 use serde_json::json;
 use std::io::{self, Write};
-
-/// Of a tar: everything is padded to blocks.
-const BLOCK: usize = 512;
+use tar::{Builder, EntryType, Header};
 
 /// Writes the recordings of a run as an archive, with one process's trace in memory at a time.
 ///
 /// # Errors
-/// Those of `out`; [`io::ErrorKind::InvalidInput`] for a trace of 8 GiB or more.
+/// Those of `out`.
 pub fn write(recordings: &[Recording], out: &mut impl Write) -> io::Result<Written> {
-    member(out, "perfetto_manifest.json", manifest(recordings).as_bytes())?;
+    let mut archive = Builder::new(out);
+    add(&mut archive, "perfetto_manifest.json", manifest(recordings).as_bytes())?;
     let mut exporter = Exporter::new(&[]);
     let mut written = Written::default();
     for (index, recording) in recordings.iter().enumerate() {
         let mut trace = Vec::new();
         written.add(exporter.process(recording, &mut trace)?);
-        member(out, &file_name(index, recording), &trace)?;
+        add(&mut archive, &file_name(index, recording), &trace)?;
     }
-    // Two empty blocks end a tar.
-    out.write_all(&[0; 2 * BLOCK])?;
+    archive.finish()?;
     Ok(written)
 }
 
@@ -59,29 +57,12 @@ fn manifest(recordings: &[Recording]) -> String {
     json!({"perfetto_manifest": inner}).to_string()
 }
 
-/// A file of the archive, in POSIX's ustar form.
-fn member(out: &mut impl Write, name: &str, contents: &[u8]) -> io::Result<()> {
-    let mut header = [0; BLOCK];
-    let mut put = |at: usize, text: &str| {
-        header[at..at + text.len()].copy_from_slice(text.as_bytes());
-    };
-    let size = format!("{:011o}", contents.len());
-    if size.len() != 11 {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "a trace of 8 GiB or more"));
-    }
-    put(0, name);
-    put(100, "0000644"); // mode
-    put(108, "0000000"); // user
-    put(116, "0000000"); // group
-    put(124, &size);
-    put(136, "00000000000"); // time: the same archive from the same recordings
-    put(148, "        "); // the checksum counts as spaces
-    put(156, "0"); // a file
-    put(257, "ustar\0");
-    put(263, "00");
-    let sum: u32 = header.iter().map(|&byte| u32::from(byte)).sum();
-    header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
-    out.write_all(&header)?;
-    out.write_all(contents)?;
-    out.write_all(&[0; BLOCK][..contents.len().next_multiple_of(BLOCK) - contents.len()])
+/// Adds a file to the archive.
+fn add(archive: &mut Builder<impl Write>, name: &str, contents: &[u8]) -> io::Result<()> {
+    // No owner and no time: the same archive from the same recordings.
+    let mut header = Header::new_ustar();
+    header.set_entry_type(EntryType::Regular);
+    header.set_mode(0o644);
+    header.set_size(contents.len() as u64);
+    archive.append_data(&mut header, name, contents)
 }

@@ -3,19 +3,13 @@
 //!
 //! The wheels are not stripped: `.symtab` names every function of the CUDA runtime that is linked
 //! into them, and `.rodata` holds the version line. The file is mapped, so of its 400 MB only the
-//! pages that are read are touched. Layout of ELF-64: System V gABI, chapters 4 and 5.
+//! pages that are read are touched.
 
 use memmap2::Mmap;
+use object::{File, Object, ObjectSection, ObjectSymbol, SymbolKind};
 use std::ffi::{CStr, OsStr, c_void};
-use std::fs::File;
-use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-
-/// Section type `SHT_SYMTAB`.
-const SYMTAB: u32 = 2;
-/// Bytes of an `Elf64_Sym`.
-const SYMBOL_SIZE: usize = 24;
 
 /// The loaded libnccl image.
 #[derive(Debug)]
@@ -25,9 +19,6 @@ pub struct Image {
     /// Load base: run-time address minus address in the file.
     pub base: usize,
     map: Mmap,
-    symtab: Range<usize>,
-    strtab: Range<usize>,
-    rodata: Range<usize>,
 }
 
 /// One entry of `.symtab`.
@@ -60,35 +51,31 @@ impl Image {
     /// A text that says why the file cannot be used.
     pub fn open(path: &Path, base: usize) -> Result<Self, String> {
         let fail = |what: &str| format!("{}: {what}", path.display());
-        let file = File::open(path).map_err(|e| fail(&e.to_string()))?;
+        let file = std::fs::File::open(path).map_err(|e| fail(&e.to_string()))?;
         // SAFETY: a library file that is loaded is not rewritten in place; loader and this map
         // would both break.
         let map = unsafe { Mmap::map(&file) }.map_err(|e| fail(&e.to_string()))?;
-        let sections = Sections::parse(&map).ok_or_else(|| fail("not an ELF-64 file"))?;
-        let symtab = sections.by_kind(SYMTAB).ok_or_else(|| fail("stripped: no .symtab"))?;
-        let strtab = sections.at(symtab.link).ok_or_else(|| fail("no .strtab"))?;
-        let rodata = sections.by_name(".rodata").ok_or_else(|| fail("no .rodata"))?;
-        let (symtab, strtab, rodata) = (symtab.bytes, strtab.bytes, rodata.bytes);
-        Ok(Self { path: path.to_path_buf(), base, map, symtab, strtab, rodata })
+        let parsed = File::parse(&*map).map_err(|error| fail(&error.to_string()))?;
+        if parsed.symbol_table().is_none() {
+            return Err(fail("stripped: no .symtab"));
+        }
+        Ok(Self { path: path.to_path_buf(), base, map })
     }
 
     /// Every entry of `.symtab` with a name in UTF-8.
     pub fn symbols(&self) -> impl Iterator<Item = Symbol<'_>> {
-        let entries = self.map[self.symtab.clone()].chunks_exact(SYMBOL_SIZE);
-        entries.filter_map(|entry| self.symbol(entry))
+        let file = File::parse(&*self.map).ok();
+        let symbols = file.map(|file| file.symbols().filter_map(|s| self.symbol(&s)).collect());
+        symbols.unwrap_or_else(Vec::new).into_iter()
     }
 
-    /// Decodes `Elf64_Sym`: name u32, info u8, other u8, section u16, value u64, size u64.
-    fn symbol(&self, entry: &[u8]) -> Option<Symbol<'_>> {
-        let name = usize::try_from(u32_at(entry, 0)?).ok()?;
-        let name = CStr::from_bytes_until_nul(self.map[self.strtab.clone()].get(name..)?).ok()?;
-        let info = entry[4];
+    fn symbol<'data>(&self, symbol: &impl ObjectSymbol<'data>) -> Option<Symbol<'data>> {
         Some(Symbol {
-            name: name.to_str().ok()?,
-            addr: self.base.wrapping_add(usize_at(entry, 8)?),
-            size: u64_at(entry, 16)?,
-            is_func: info & 15 == 2,
-            is_local: info >> 4 == 0,
+            name: symbol.name().ok()?,
+            addr: self.base.wrapping_add(usize::try_from(symbol.address()).ok()?),
+            size: symbol.size(),
+            is_func: symbol.kind() == SymbolKind::Text,
+            is_local: symbol.is_local(),
         })
     }
 
@@ -103,7 +90,8 @@ impl Image {
     }
 
     fn versions(&self) -> Option<Versions> {
-        find_versions(&self.map[self.rodata.clone()])
+        let file = File::parse(&*self.map).ok()?;
+        find_versions(file.section_by_name(".rodata")?.data().ok()?)
     }
 }
 
@@ -133,76 +121,6 @@ fn parse_versions(text: &str) -> Option<Versions> {
     let (major, minor) = cuda.split_once('.')?;
     let digits = minor.find(|c: char| !c.is_ascii_digit()).unwrap_or(minor.len());
     Some((nccl, (major.parse().ok()?, minor[..digits].parse().ok()?)))
-}
-
-/// The section headers of a file.
-struct Sections<'a> {
-    file: &'a [u8],
-    headers: Vec<&'a [u8]>,
-    names: Range<usize>,
-}
-
-struct Section {
-    bytes: Range<usize>,
-    link: usize,
-}
-
-impl<'a> Sections<'a> {
-    fn parse(file: &'a [u8]) -> Option<Self> {
-        // Magic, class 64, little-endian.
-        if !file.starts_with(b"\x7fELF\x02\x01") {
-            return None;
-        }
-        let start = usize_at(file, 40)?;
-        let (size, count, names) = (u16_at(file, 58)?, u16_at(file, 60)?, u16_at(file, 62)?);
-        let table = file.get(start..start.checked_add(size * count)?)?;
-        let headers = table.chunks_exact(size.max(1)).collect();
-        let mut sections = Self { file, headers, names: 0..0 };
-        sections.names = sections.at(names)?.bytes;
-        Some(sections)
-    }
-
-    fn at(&self, index: usize) -> Option<Section> {
-        self.section(self.headers.get(index)?)
-    }
-
-    /// `Elf64_Shdr`: name u32, type u32, flags, addr, offset @24, size @32, link u32 @40.
-    fn section(&self, header: &[u8]) -> Option<Section> {
-        let offset = usize_at(header, 24)?;
-        let bytes = offset..offset.checked_add(usize_at(header, 32)?)?;
-        self.file.get(bytes.clone())?;
-        Some(Section { bytes, link: usize::try_from(u32_at(header, 40)?).ok()? })
-    }
-
-    fn by_kind(&self, kind: u32) -> Option<Section> {
-        let header = self.headers.iter().find(|h| u32_at(h, 4) == Some(kind))?;
-        self.section(header)
-    }
-
-    fn by_name(&self, name: &str) -> Option<Section> {
-        let is_it = |header: &&&[u8]| {
-            let at = u32_at(header, 0).and_then(|at| usize::try_from(at).ok());
-            let text = at.and_then(|at| self.file[self.names.clone()].get(at..));
-            text.is_some_and(|t| t.starts_with(name.as_bytes()) && t.get(name.len()) == Some(&0))
-        };
-        self.section(self.headers.iter().find(is_it)?)
-    }
-}
-
-fn u16_at(data: &[u8], at: usize) -> Option<usize> {
-    Some(usize::from(u16::from_le_bytes(data.get(at..at + 2)?.try_into().ok()?)))
-}
-
-fn u32_at(data: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(data.get(at..at + 4)?.try_into().ok()?))
-}
-
-fn u64_at(data: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_le_bytes(data.get(at..at + 8)?.try_into().ok()?))
-}
-
-fn usize_at(data: &[u8], at: usize) -> Option<usize> {
-    usize::try_from(u64_at(data, at)?).ok()
 }
 
 /// Path and load base of the first loaded library whose file name begins with `libnccl.so`.
@@ -264,6 +182,6 @@ mod tests {
     #[test]
     fn other_files_are_refused() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
-        assert!(Image::open(&path, 0).unwrap_err().contains("not an ELF-64 file"));
+        assert!(Image::open(&path, 0).unwrap_err().contains("Unknown file magic"));
     }
 }
