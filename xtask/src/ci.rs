@@ -49,7 +49,12 @@ const JOBS: &[Job] = &[
         ..Job::NONE
     },
     Job { name: "tidy", command: "cargo xtask tidy", ..Job::NONE },
-    Job { name: "test", command: "cargo xtask test", ..Job::NONE },
+    Job {
+        name: "test",
+        command: "cargo xtask test",
+        env: &[("NCCLSCOPE_REQUIRE_NAMESPACES", "1")],
+        ..Job::NONE
+    },
     // The plugin under abuse; hosts in C bring the sanitizer, too. Left to `test` are
     // - memory that does not grow: the sanitizer keeps what was freed,
     // - a counter that must not be read: the sanitizer's allocator reads the time,

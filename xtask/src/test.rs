@@ -29,10 +29,13 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     let target = build::for_tests(picks(args, "stepper"))?;
     environment.push(("XTASK_BUILT", target));
     let has_nextest = has_nextest();
+    let cores = std::thread::available_parallelism()?;
     let mut failed = None;
     for words in runs(has_nextest, args) {
         let mut runner = Command::new("cargo");
         runner.args(words).env("NCCLSCOPE_REQUIRE_NCCL", "1");
+        // Half of them wait: see .config/nextest.toml. An argument of the runner overrides it.
+        runner.env("NEXTEST_TEST_THREADS", (2 * cores.get()).to_string());
         runner.envs(environment.iter().map(|(name, python)| (name, python)));
         let status = process::status(&mut runner)?;
         if !status.success() {
