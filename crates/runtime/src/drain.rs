@@ -98,13 +98,13 @@ trait Sink {
 /// The records of whole words of a lane, decoded once for all that want them.
 fn records(words: &[u64]) -> impl Iterator<Item = Record> {
     let mut rest = words;
-    let mut next = move || {
+    let next = move || {
         let (len, _) = schema(rest.first()?.to_le_bytes()[0])?;
         let (record, after) = rest.split_at_checked(len)?;
         rest = after;
         Some(Record::unpack(record))
     };
-    std::iter::from_fn(move || next()).flatten()
+    std::iter::from_fn(next).flatten()
 }
 
 /// Why a window of metrics ends.
