@@ -87,7 +87,7 @@ fn of_recording(recording: &Recording, expect: &Expect) -> Facts {
     let mut facts = Facts {
         rank: timeline.rank(0).unwrap_or(i32::MAX),
         hangs: recording.hangs().iter().map(|(_, text)| text.clone()).collect(),
-        losses: losses(recording),
+        losses: losses(recording, &timeline),
         ..Facts::default()
     };
     let verdict = invariants::check(recording, expect);
@@ -101,9 +101,9 @@ fn of_recording(recording: &Recording, expect: &Expect) -> Facts {
     facts
 }
 
-fn losses(recording: &Recording) -> Vec<String> {
+fn losses(recording: &Recording, timeline: &Timeline<'_>) -> Vec<String> {
     let mut losses = Losses::default();
-    losses.add(recording);
+    losses.add(recording, || timeline.records());
     losses.finish().losses.into_iter().map(|loss| loss.what).collect()
 }
 
