@@ -21,7 +21,7 @@ use crate::kind::{EventKind, KINDS};
 use crate::record::{self, MAX_WORDS, Record, STEP, schema};
 use crate::schema::{MOST_WORDS, Schema};
 use crate::step::Step;
-use crate::step_code::{CORRECTIONS, Steps};
+use crate::step_code::{CORRECTIONS, STEP_WORDS, Steps};
 use crc32fast::hash as crc32;
 use std::collections::HashMap;
 
@@ -142,12 +142,13 @@ impl Encoder {
             && let Some(&head) = rest.first()
         {
             let [code, ..] = head.to_le_bytes();
-            if code == STEP
-                && let Some(step) = rest.first_chunk()
-            {
-                steps.encode(step, &mut out);
-                step_count += 1;
-                at += step.len();
+            if code == STEP {
+                let run = steps.encode_run(rest, &mut out);
+                if run == 0 {
+                    break;
+                }
+                step_count += run;
+                at += run * STEP_WORDS;
                 continue;
             }
             let Some((len, halves)) = schema(code) else {
@@ -163,8 +164,8 @@ impl Encoder {
             at += len;
         }
         let end = out.at;
-        counts[EventKind::ProxyStep.index()] += u64::from(step_count);
-        header.records = step_count + other_count;
+        counts[EventKind::ProxyStep.index()] += step_count as u64;
+        header.records = u32::try_from(step_count + other_count).unwrap_or(u32::MAX);
         header.next_pos = header.first_pos.wrapping_add((at + garbage) as u64);
         let mut bytes = self.out.get(..end).unwrap_or(&[]).to_vec();
         bytes.resize(end.next_multiple_of(8), 0);

@@ -44,7 +44,9 @@ mod correct {
 }
 
 /// A step's words, as [`crate::record`] lays them out.
-pub(crate) type Words = [u64; 5];
+pub(crate) type Words = [u64; STEP_WORDS];
+/// How many these are.
+pub(crate) const STEP_WORDS: usize = 5;
 
 /// Bits of an operation that tell contexts apart.
 const CONTEXT_BITS: u32 = 7;
@@ -115,9 +117,25 @@ impl Steps {
         (self.latest, self.start) = (index, start);
     }
 
+    /// Writes the steps that words begin with, and says how many there are: a loop of its own, for
+    /// among the code for other records it has too few registers.
+    #[inline(never)]
+    pub(crate) fn encode_run(&mut self, words: &[u64], out: &mut Out<'_>) -> usize {
+        let (steps, _) = words.as_chunks();
+        let mut count = 0;
+        for step in steps {
+            if step[0].to_le_bytes()[0] != STEP {
+                break;
+            }
+            self.encode(step, out);
+            count += 1;
+        }
+        count
+    }
+
     /// Writes a step.
     #[inline(always)]
-    pub(crate) fn encode(&mut self, words: &Words, out: &mut Out<'_>) {
+    fn encode(&mut self, words: &Words, out: &mut Out<'_>) {
         let &[head, start, what, early, late] = words;
         let index = what.to_le_bytes()[0] & CONTEXT_MASK;
         let latest = self.latest;
@@ -275,21 +293,18 @@ const fn size(number: u32) -> u32 {
 /// Writes numbers below [`MOST`].
 #[inline(always)]
 fn put_numbers(numbers: &[u32; 5], out: &mut Out<'_>) {
-    let (mut control, mut bits, mut widths) = (1, 0, [0; 5]);
+    let (mut control, mut bits, mut widths) = (1, 16, [0; 5]);
+    let mut word = 0;
     for (width, &number) in widths.iter_mut().zip(numbers) {
         let size = size(number);
         control = control << 3 | size;
         *width = 4 * size;
+        word |= u64::from(number) << (bits & 63);
         bits += *width;
     }
     let control = u64::from(control >> 8 | (control & 0xff) << 8);
-    if bits < 48 {
-        let (mut word, mut at) = (control, 16);
-        for (&number, width) in numbers.iter().zip(widths) {
-            word |= u64::from(number) << at;
-            at += width;
-        }
-        out.word(word, 2 + bits.div_ceil(8) as usize);
+    if bits <= 64 {
+        out.word(control | word, bits.div_ceil(8) as usize);
         return;
     }
     out.word(control, 2);
