@@ -44,12 +44,22 @@ pub(crate) struct Wishes<'a> {
     pub(crate) command: bool,
 }
 
-/// What the environment and the kernel say of this process.
-pub(crate) fn of_process(wishes: Wishes<'_>) -> Identity {
+/// What the environment and the kernel say of this process, and what the caller knows: host name
+/// and process id, its number, and NCCL's version code.
+pub(crate) fn of_process(
+    wishes: Wishes<'_>,
+    (host, pid): (&str, u32),
+    nonce: u32,
+    nccl: u32,
+) -> Identity {
     let get = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id");
     let stat = fs::read_to_string("/proc/self/stat");
     Identity {
+        host: Some(host.to_owned()),
+        pid: Some(pid),
+        nonce: Some(format!("{nonce:08x}")),
+        nccl: nccl_version(nccl),
         boot_id: boot.ok().map(|text| text.trim().to_owned()),
         start_ticks: stat.ok().and_then(|stat| start_ticks(&stat)),
         command: wishes.command.then(command).flatten(),
@@ -247,11 +257,15 @@ mod tests {
     #[test]
     fn this_process_is_found() {
         let wishes = Wishes { job: Some("mine"), command: false };
-        let found = of_process(wishes);
+        let found = of_process(wishes, ("n1", 7), 0xab, 23_007);
+        assert_eq!((found.host.as_deref(), found.pid), (Some("n1"), Some(7)));
+        let texts = [found.nonce.as_deref(), found.nccl.as_deref()];
+        assert_eq!(texts, [Some("000000ab"), Some("2.30.7")]);
         assert_eq!((found.job.as_deref(), found.command), (Some("mine"), None));
         assert_eq!(found.boot_id.map(|id| id.len()), Some(36));
         assert!(found.start_ticks.is_some_and(|ticks| ticks > 0));
-        let text = of_process(Wishes { command: true, ..wishes }).command.expect("a command");
+        let with = Wishes { command: true, ..wishes };
+        let text = of_process(with, ("n1", 7), 1, 0).command.expect("a command");
         assert!(!text.is_empty() && text.len() <= 3 << 10);
         assert_eq!(
             start_ticks("7 (a) b) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 99"),

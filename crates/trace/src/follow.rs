@@ -63,7 +63,8 @@ pub struct Follower {
 /// Something new in a recording.
 #[derive(Clone, Debug, PartialEq)]
 pub enum News {
-    /// A definition, but for those of records and of the process's identity. It comes before the records that need it.
+    /// A definition, but for those of records and of the process's identity. It comes before the
+    /// records that need it.
     Definition(Definition),
     /// A record of a lane, in the lane's order.
     Record(usize, Record),

@@ -78,10 +78,14 @@ macro_rules! identity {
 identity! {
     /// The job: of Slurm with its step (`4711.0`), of torchelastic (its run id), of Kubernetes
     /// (`NAME/UID`), or as the user says.
-    job: String, "text", "`NCCLSCOPE_JOB`, `SLURM_JOB_ID` and `SLURM_STEP_ID`, `TORCHELASTIC_RUN_ID`, `JOB_NAME` and `JOB_UID` in Kubernetes";
+    job: String, "text",
+        "`NCCLSCOPE_JOB`, `SLURM_JOB_ID` and `SLURM_STEP_ID`, `TORCHELASTIC_RUN_ID`, \
+         `JOB_NAME` and `JOB_UID` in Kubernetes";
     /// The launch that this process's ranks share. Without it, tools tell runs apart by the hashes
     /// of communicators.
-    run: String, "text", "`TORCHELASTIC_RUN_ID` and `TORCHELASTIC_RESTART_COUNT`, `PMIX_NAMESPACE`, `PMI_JOBID`, each after Slurm's job, step and `SLURM_RESTART_COUNT`";
+    run: String, "text",
+        "`TORCHELASTIC_RUN_ID` and `TORCHELASTIC_RESTART_COUNT`, `PMIX_NAMESPACE`, \
+         `PMI_JOBID`, each after Slurm's job, step and `SLURM_RESTART_COUNT`";
     /// Host name, up to its first dot.
     host: String, "text", "the header";
     /// The kernel's boot: hosts of one name differ in it.
@@ -93,13 +97,19 @@ identity! {
     /// A number that other processes are unlikely to have.
     nonce: String, "8 hexadecimal digits", "the kernel's random numbers";
     /// The process's rank in its job. Unknown where the process has several ranks.
-    rank: u32, "number", "`RANK`, `OMPI_COMM_WORLD_RANK`, `MV2_COMM_WORLD_RANK`, `PMI_RANK`, `SLURM_PROCID`, `PMIX_RANK`, `JAX_PROCESS_ID`: the first that is set";
+    rank: u32, "number",
+        "`RANK`, `OMPI_COMM_WORLD_RANK`, `MV2_COMM_WORLD_RANK`, `PMI_RANK`, `SLURM_PROCID`, \
+         `PMIX_RANK`, `JAX_PROCESS_ID`: the first that is set";
     /// Its number among the job's processes on its node.
-    local_rank: u32, "number", "the same launcher's: `LOCAL_RANK`, `OMPI_COMM_WORLD_LOCAL_RANK`, `MV2_COMM_WORLD_LOCAL_RANK`, `MPI_LOCALRANKID`, `SLURM_LOCALID`";
+    local_rank: u32, "number",
+        "the same launcher's: `LOCAL_RANK`, `OMPI_COMM_WORLD_LOCAL_RANK`, \
+         `MV2_COMM_WORLD_LOCAL_RANK`, `MPI_LOCALRANKID`, `SLURM_LOCALID`";
     /// The node's number in the job.
     node_rank: u32, "number", "the same launcher's: `GROUP_RANK`, `SLURM_NODEID`";
     /// Processes of the job.
-    world_size: u32, "number", "the same launcher's: `WORLD_SIZE`, `OMPI_COMM_WORLD_SIZE`, `MV2_COMM_WORLD_SIZE`, `PMI_SIZE`, `SLURM_NTASKS`, `JAX_NUM_PROCESSES`";
+    world_size: u32, "number",
+        "the same launcher's: `WORLD_SIZE`, `OMPI_COMM_WORLD_SIZE`, `MV2_COMM_WORLD_SIZE`, \
+         `PMI_SIZE`, `SLURM_NTASKS`, `JAX_NUM_PROCESSES`";
     /// CUDA device, as the process counts them. Unknown where communicators are on several.
     device: u32, "number", "the CUDA driver, at `init`";
     /// Its domain, bus, device and function.

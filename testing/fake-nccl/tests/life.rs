@@ -192,6 +192,38 @@ fn a_bad_environment_is_one_line_and_the_job_goes_on() {
 }
 
 #[test]
+fn a_recording_says_which_process_it_is_of() {
+    let torchrun = [
+        ("RANK", "11"),
+        ("LOCAL_RANK", "3"),
+        ("GROUP_RANK", "1"),
+        ("WORLD_SIZE", "16"),
+        ("TORCHELASTIC_RUN_ID", "a1b2"),
+        ("NCCLSCOPE_JOB", "night"),
+    ];
+    for (command, is_there) in [("on", true), ("off", false)] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut env = torchrun.to_vec();
+        env.push(("NCCLSCOPE_COMMAND", command));
+        assert!(survived(&play(dir.path(), 5, 1, "return", &env)));
+        let [recording] = &recordings(dir.path())[..] else { panic!("one recording") };
+        let found = recording.identity();
+        let place = [found.rank, found.local_rank, found.node_rank, found.world_size];
+        assert_eq!(place, [Some(11), Some(3), Some(1), Some(16)]);
+        let names = [found.job.as_deref(), found.run.as_deref()];
+        assert_eq!(names, [Some("night"), Some("a1b2")]);
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+        assert_eq!(found.boot_id.as_deref(), Some(boot.trim()));
+        let header = recording.header();
+        assert_eq!((found.pid, found.host.as_deref()), (Some(header.pid), Some(&*header.host)));
+        assert!(found.start_ticks.is_some() && found.nonce.is_some(), "{found:?}");
+        assert_eq!((found.profiler_api, &found.other[..]), (Some(5), &[][..]));
+        let has_command = found.command.as_deref().is_some_and(|text| text.contains("allreduce"));
+        assert_eq!(has_command, is_there, "{found:?}");
+    }
+}
+
+#[test]
 fn mode_off_asks_for_nothing_and_writes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let output = play(dir.path(), 6, 5, "finalize", &[("NCCLSCOPE_MODE", "off")]);

@@ -77,8 +77,8 @@ pub const VARIABLES: &[Variable] = &[
         "a directory; `%h` host, `%p` process id, `%j` job id",
         "`$SLURM_TMPDIR`, else `/tmp/ncclscope-UID/%j`",
         "Where recordings go, one `HOST-PID.nscope` a process. Made if it is missing. The job id \
-         is `NCCLSCOPE_JOB`, Slurm's or torchrun's, else the user's name: its first 100 bytes. The default is \
-         refused where it is not a directory of this user that others cannot write to; \
+         is `NCCLSCOPE_JOB`, Slurm's or torchrun's, else the user's name: its first 100 bytes. The \
+         default is refused where it is not a directory of this user that others cannot write to; \
          then `/tmp/ncclscope-UID.NUMBER/%j` is made, and a line says so. \
          Inspector's is not taken with `NCCL_INSPECTOR_PROM_DUMP=1`: then it is a directory of \
          textfiles.",

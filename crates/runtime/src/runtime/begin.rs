@@ -19,7 +19,6 @@ use crate::window::{Now, Request};
 use crate::{probe, sys};
 use core::sync::atomic::Ordering;
 use ncclscope_recorder::{clock, gate, registry};
-use ncclscope_trace::identity::{self, Identity};
 use ncclscope_trace::layout::Header;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
@@ -118,13 +117,7 @@ impl Runtime {
             return None;
         }
         let wishes = Wishes { job: config.job.as_deref(), command: config.command };
-        let identity = Identity {
-            host: Some(host.to_owned()),
-            pid: Some(pid),
-            nonce: Some(format!("{nonce:08x}")),
-            nccl: identity::nccl_version(nccl_version),
-            ..of_process(wishes)
-        };
+        let identity = of_process(wishes, (host, pid), nonce, nccl_version);
         let (limit, actions) = (config.hang_after, config.hang_actions.clone());
         self.watches.store(limit.is_some(), Ordering::Relaxed);
         let mut watchdog = Watchdog::new(Place::new(host, pid, identity.rank), limit, actions);
