@@ -25,7 +25,7 @@ const SPARE: usize = 4;
 /// Lanes that wait for threads where those of threads that end come back later only.
 const SPARE_WITHOUT_KEY: usize = 24;
 /// So many lanes in use are worth a look at whether their threads live.
-const MANY_LANES: usize = LANES / 4;
+const MANY_LANES: usize = 16;
 
 /// The family of no handle.
 const NOBODYS: u64 = u64::MAX;
@@ -379,13 +379,13 @@ impl Recorder {
         if op == Handle::REFUSED {
             return op;
         }
+        // A thread without a lane has lost it for that reason, which is counted here.
+        let Some(lane) = self.lane(EventKind::ProxyStep) else { return Handle::NULL };
         let refused = &self.lost_without_slot[EventKind::ProxyOp.index()];
         if op.is_null() && refused.load(Ordering::Relaxed) != 0 {
             return self.lose_without_slot(EventKind::ProxyStep);
         }
-        if let Some(lane) = self.lane(EventKind::ProxyStep) {
-            lane.header().lose(EventKind::ProxyStep);
-        }
+        lane.header().lose(EventKind::ProxyStep);
         Handle::NULL
     }
 

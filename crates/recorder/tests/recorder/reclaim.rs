@@ -5,6 +5,7 @@ use crate::{drain, on_thread, op, small_recorder};
 use ncclscope_recorder::Recorder;
 use ncclscope_trace::handle::SLOTS;
 use ncclscope_trace::layout::{SLAB_SLOTS, SLABS};
+use ncclscope_trace::record::Detail;
 use ncclscope_trace::{EventKind, Handle, Record};
 
 fn start(recorder: &Recorder, comm: u16) -> Handle {
@@ -116,6 +117,33 @@ fn slots_of_a_thread_that_is_gone_go_to_lanes_that_need_them() {
 
 /// 16 ProxyOps a collective that are never stopped, and ordinary ones beside them: for as long as
 /// it is known in time which are over.
+#[test]
+fn a_step_of_a_thread_without_a_lane_is_lost_for_that_reason() {
+    let recorder = small_recorder();
+    let lanes = recorder.region.rings();
+    let barrier = &std::sync::Barrier::new(lanes + 1);
+    std::thread::scope(|scope| {
+        for number in 0..lanes {
+            scope.spawn(move || {
+                let _has_a_lane = recorder.start(1, Handle::NULL, &Detail::Group);
+                barrier.wait();
+                if number == 0 {
+                    fill(recorder, 1);
+                }
+                barrier.wait();
+                barrier.wait();
+            });
+        }
+        barrier.wait();
+        barrier.wait();
+        on_thread(|| assert!(recorder.start_step(Handle::NULL, 0).is_null()));
+        barrier.wait();
+    });
+    assert_ne!(refused(recorder), 0);
+    let step = EventKind::ProxyStep.index();
+    assert_eq!((recorder.lost_without_lane()[step], recorder.lost_without_slot()[step]), (1, 0));
+}
+
 #[test]
 fn leaks_without_end_refuse_nothing() {
     let recorder = small_recorder();
