@@ -14,7 +14,7 @@ then its first round ends there. Many threads can so be expected at little cost.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use ncclscope_trace::EventKind;
-use ncclscope_trace::kind::KINDS;
+use ncclscope_trace::kind::{KINDS, MOST_KINDS};
 use ncclscope_trace::layout::{LANE_STRIDE, RING_BYTES};
 use ncclscope_trace::record::Sink;
 use ncclscope_trace::scratch::lane as offsets;
@@ -88,7 +88,9 @@ pub struct LaneHeader {
     hidden: AtomicU64,
     _4: [u64; 5],
     lost: [AtomicU64; KINDS],
+    _5: [u64; MOST_KINDS - KINDS],
     lost_ends: [AtomicU64; KINDS],
+    _6: [u64; MOST_KINDS - KINDS],
 }
 
 const _: () = {
@@ -103,6 +105,7 @@ const _: () = {
     assert!(offset_of!(LaneHeader, tail) == offsets::TAIL);
     assert!(offset_of!(LaneHeader, hidden) == offsets::HIDDEN);
     assert!(offset_of!(LaneHeader, lost) == offsets::LOST);
+    assert!(offset_of!(LaneHeader, lost_ends) == offsets::LOST_ENDS);
     assert!(offset_of!(LaneHeader, lost_ends) == offsets::LOST_ENDS);
 };
 

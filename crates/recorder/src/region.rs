@@ -8,7 +8,9 @@ One address range is reserved once; pieces of it are made usable ("committed") a
 the memory is full), or private. Neither ever maps over addresses that are not reserved: a shared
 piece is mapped elsewhere and moved there, a private one is given its access.
 A ring is committed in two pieces: its beginning when a thread may come for its lane, the rest when
-the lane is worth it, and its pages are made present after that.
+the lane is worth it, and its pages are made present after that. The lane table is committed in
+pieces, too: 16 headers when the first of their lanes is. The rest of it reads as zeros, for any bits
+may come as a handle, and its lane is looked at: no thread holds that lane then.
 */
 
 use crate::lane::{LaneHeader, Ring, STARTER_BYTES};
@@ -23,6 +25,9 @@ use std::io;
 use std::os::fd::AsRawFd;
 
 const TABLE_BYTES: usize = LANES * LANE_STRIDE;
+/// Lanes whose headers are committed together.
+const TABLE_LANES: usize = 16;
+const TABLE_PIECE: usize = TABLE_LANES * LANE_STRIDE;
 const RINGS_AT: usize = TABLE_BYTES;
 const SLABS_AT: usize = RINGS_AT + LANES * RING_BYTES;
 const TOTAL: usize = SLABS_AT + SLABS * SLAB_BYTES;
@@ -32,7 +37,7 @@ const _: () = assert!(
         && lanes_file::TABLE + SLABS_AT as u64 == lanes_file::SLABS_AT
 );
 // Pieces are mapped page by page.
-const _: () = assert!(SLAB_BYTES.is_multiple_of(4096) && TABLE_BYTES.is_multiple_of(4096));
+const _: () = assert!(SLAB_BYTES.is_multiple_of(4096) && TABLE_PIECE.is_multiple_of(4096));
 
 /// Lanes and slots of the process; all zero until [`Region::reserve`].
 #[derive(Debug)]
@@ -56,7 +61,8 @@ impl Region {
         }
     }
 
-    /// Reserves the addresses and commits the lane table, shared with the lanes file or private.
+    /// Reserves the addresses and commits the lane table's beginning, shared with the lanes file or
+    /// private.
     /// Call once.
     ///
     /// # Errors
@@ -77,7 +83,14 @@ impl Region {
             return Err(io::Error::last_os_error());
         }
         let base = base.cast::<u8>();
-        let error = match commit(base, 0, TABLE_BYTES, file, true) {
+        // SAFETY: the reservation's beginning, which holds nothing yet.
+        if unsafe { libc::mprotect(base.cast::<c_void>(), TABLE_BYTES, libc::PROT_READ) } != 0 {
+            let error = io::Error::last_os_error();
+            // SAFETY: exactly what was mapped above; its address is given to none yet.
+            unsafe { libc::munmap(base.cast::<c_void>(), TOTAL) };
+            return Err(error);
+        }
+        let error = match commit(base, 0, TABLE_PIECE, file, true) {
             Ok(shared) if shared == file.is_some() => {
                 self.base.store(base, Ordering::Release);
                 return Ok(());
@@ -121,6 +134,9 @@ impl Region {
     pub fn grow(&self, rings: usize, slabs: usize, file: Option<&File>) -> io::Result<()> {
         for lane in self.rings()..rings.min(LANES) {
             let at = RINGS_AT + lane * RING_BYTES;
+            if lane != 0 && lane.is_multiple_of(TABLE_LANES) {
+                self.commit(lane * LANE_STRIDE, TABLE_PIECE, file, true)?;
+            }
             let shared = self.commit(at, STARTER_BYTES, file, true)?;
             self.lane_header(lane).into_iter().for_each(|header| header.begin_small(shared));
             self.rings.fetch_add(1, Ordering::Release);
@@ -196,9 +212,10 @@ impl Region {
         if base.is_null() || lane >= LANES {
             return None;
         }
-        // SAFETY: within the lane table, which `reserve` committed before it stored `base`.
+        // SAFETY: within the lane table, which `reserve` made readable before it stored `base`; only
+        // usable lanes, whose headers are committed, are written to.
         let at = unsafe { base.add(lane * LANE_STRIDE) };
-        // SAFETY: aligned to 512, initialised (zero is valid for atomics), and mapped for the rest
+        // SAFETY: aligned to 64, initialised (zero is valid for atomics), and mapped for the rest
         // of the process; all access is atomic.
         Some(unsafe { &*at.cast::<LaneHeader>() })
     }

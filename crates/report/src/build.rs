@@ -190,6 +190,11 @@ impl ReportBuilder {
         for (name, count) in timeline.unknown_records() {
             add(format!("{count} records `{name}` are of a later version; they are not shown"));
         }
+        for (name, count) in recording.losses_of_later_kinds() {
+            add(format!(
+                "{count} events, stops and states of `{name}`, of a later version, are lost"
+            ));
+        }
         self.notes.extend(recording.notes().iter().cloned());
     }
 }

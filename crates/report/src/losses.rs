@@ -81,7 +81,7 @@ impl Losses {
             self.ring + 1,
             (self.ring / 4).max(1)
         );
-        let threads = "a process has 64 lanes, and new ones some milliseconds after its first \
+        let threads = "a process has 256 lanes, and new ones some milliseconds after its first \
                        events: let the threads that call NCCL live on rather than start new ones";
         let slots = "32,768 ProxyOps of a process can be in flight; the oldest are kept. Fewer \
                      operations ahead of the GPU, or fewer channels (NCCL_MAX_CTAS, \

@@ -9,6 +9,7 @@ recording itself.
 
 use crate::codec;
 use crate::files::{Files, open_regular};
+use crate::lanes_file;
 use crate::layout::{DEFINITIONS, HEADER_BYTES, Header, LANE_TABLE};
 use crate::reader::read_up_to;
 use crate::writer::Writer;
@@ -98,9 +99,8 @@ impl Checkpoint {
     fn copy(self, to: File, rest: &[Rest]) -> io::Result<()> {
         let Checkpoint { from, mut at } = self;
         at.file = to;
-        let head = usize::try_from(DEFINITIONS + at.header.definitions).unwrap_or(HEADER_BYTES);
-        let bytes = read(&from, LANE_TABLE, head - HEADER_BYTES)?;
-        at.file.write_all_at(&bytes, LANE_TABLE)?;
+        let head = DEFINITIONS + at.header.definitions;
+        lanes_file::copy(&from, LANE_TABLE, head - LANE_TABLE, &at.file, LANE_TABLE)?;
         for segment in at.events.definitions().collect::<Vec<_>>() {
             let begin = at.events.place(segment);
             let len = usize::try_from(at.definitions_end(segment) - begin).unwrap_or(0);

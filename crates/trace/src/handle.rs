@@ -3,12 +3,12 @@
 Event handles: 64 bits that decode by arithmetic and are never dereferenced.
 
 ```text
- 63      54 53  50 49  44 43                                             0
-+----------+------+------+-----------------------------------------------+
-| process  | kind | lane | sequence (44)                                 |  value handle
-+----------+------+------+----------------------------+------------+-----+
-| process  | kind | lane | generation (26)            | slot (15)  | i(3)|  slot handle
-+----------+------+------+----------------------------+------------+-----+
+ 63      54 53    48 47    40 39                                         0
++----------+--------+--------+-------------------------------------------+
+| process  | kind   | lane   | sequence (40)                             |  value handle
++----------+--------+--------+------------------------+------------+-----+
+| process  | kind   | lane   | generation (22)        | slot (15)  | i(3)|  slot handle
++----------+--------+--------+------------------------+------------+-----+
 ```
 
 A *value handle* names an event that has no state in the producer: the sequence number of its lane.
@@ -18,22 +18,22 @@ use of the same one. The process bits tell a handle of this process from one tha
 from another (PXN). A handle is never 0, since the process bits are not.
 */
 
-use crate::kind::EventKind;
+use crate::kind::{EventKind, MOST_KINDS};
 use std::fmt;
 
 /// Number of lanes a handle can name.
-pub const LANES: usize = 64;
+pub const LANES: usize = 256;
 /// Number of ProxyOp slots a handle can name.
 pub const SLOTS: usize = 1 << 15;
 /// Steps of one ProxyOp that NCCL keeps in flight at most: `NCCL_STEPS` of NCCL's
 /// `src/include/device.h`.
 pub const STEPS_IN_FLIGHT: usize = 8;
 /// Generations of a slot before they repeat.
-pub const GENERATIONS: u64 = 1 << 26;
+pub const GENERATIONS: u64 = 1 << 22;
 
 const PROCESS_SHIFT: u32 = 54;
-const KIND_SHIFT: u32 = 50;
-const LANE_SHIFT: u32 = 44;
+const KIND_SHIFT: u32 = 48;
+const LANE_SHIFT: u32 = 40;
 const SEQUENCE_MASK: u64 = (1 << LANE_SHIFT) - 1;
 const GENERATION_SHIFT: u32 = 18;
 const SLOT_SHIFT: u32 = 3;
@@ -112,7 +112,15 @@ impl Handle {
         self.0 >> PROCESS_SHIFT
     }
 
-    /// The kind of event.
+    /// The number of the kind: [`crate::kind::KINDS`] or more for a kind of a later version.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "six bits of it")]
+    pub const fn kind_number(self) -> u8 {
+        (self.0 >> KIND_SHIFT) as u8 & (MOST_KINDS as u8 - 1)
+    }
+
+    /// The kind of event, of the kinds that this version knows: readers hand on no stop and no state
+    /// of another.
     #[must_use]
     #[inline(always)]
     pub const fn kind(self) -> EventKind {
@@ -146,7 +154,7 @@ impl Handle {
     }
 
     /// What tells the steps of a slot's operations apart, in the upper 27 of 32 bits: the
-    /// generation, and the lowest bit of the lane, which is cheaper to keep than to leave out.
+    /// generation, and the lowest bits of the lane, which are cheaper to keep than to leave out.
     #[must_use]
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "32 bits of it")]
@@ -232,7 +240,7 @@ mod tests {
         fn any_bits_that_look_like_ours_are_made_of_their_fields(bits: u64) {
             let h = Handle(bits);
             let op = |h: Handle| Handle::slot_op(h.process(), h.lane(), h.generation(), h.slot());
-            let bits = bits & !(0xf << KIND_SHIFT);
+            let bits = bits & !(0x3f << KIND_SHIFT);
             let of = |kind: EventKind| Handle(bits | (kind as u64) << KIND_SHIFT);
             let step = of(EventKind::ProxyStep);
             let index = u32::try_from(step.step_index()).unwrap();
@@ -240,7 +248,8 @@ mod tests {
             prop_assert_eq!(step.op_of().step_of(index), step);
             let own = of(EventKind::ProxyOp);
             prop_assert_eq!(own == op(own), own.step_index() == 0);
-            prop_assert_eq!(h.family(), Handle::family_of(h.process(), h.kind()));
+            let known = of(h.kind());
+            prop_assert_eq!(known.family(), Handle::family_of(h.process(), h.kind()));
         }
 
         #[test]

@@ -5,13 +5,16 @@ use std::fmt;
 
 /// Number of event kinds; kinds are `0..KINDS`.
 pub const KINDS: usize = 16;
+/// Kinds that a recording of any version has room for: in handles, in the codes of starts and in the
+/// counters by kind.
+pub const MOST_KINDS: usize = 64;
 /// The events that NCCL is asked for unless told otherwise (`NCCLSCOPE_EVENTS=default`), as its
 /// activation mask: all but ProxyCtrl (it floods up to NCCL 2.26) and KernelPhase.
 pub const DEFAULT_EVENTS: u32 =
     0xffff & !(EventKind::ProxyCtrl.bit() | EventKind::KernelPhase.bit());
 
 /// What an event traces. The value is the bit index of NCCL's activation mask
-/// (NCCL `src/include/plugin/nccl_profiler.h`), and the type nibble of a [`crate::Handle`].
+/// (NCCL `src/include/plugin/nccl_profiler.h`), and the kind in a [`crate::Handle`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 #[expect(missing_docs, reason = "the names are NCCL's and are explained in docs/glossary.md")]

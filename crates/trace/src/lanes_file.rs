@@ -11,7 +11,7 @@ back, and the next store to such a page waits for the file system. Its owner hol
          home @4032: device:u64 inode:u64 mounts:u64 boot:u8[16], orphan since:u64@4072 (in s),
          1 if there is no recording yet: u8@4080
 4 KiB    lane table, as in the recording                         (crate::scratch)
-36 KiB   64 lane rings of 1 MiB, then 64 slot slabs of 80 KiB, as in the recording's scratch
+324 KiB  256 lane rings of 1 MiB, then 128 slot slabs of 80 KiB, as in the recording's scratch
 ```
 */
 
@@ -261,7 +261,7 @@ fn has_waited(file: &File) -> io::Result<bool> {
 fn keep(file: &File, owner: &Owner, lanes: &Path, recording: &File) -> io::Result<Found> {
     let mut page = Vec::new();
     recording.take(HEADER_BYTES as u64).read_to_end(&mut page)?;
-    let Ok(mut header) = Header::decode(&page) else { return Ok(Found::Unknown) };
+    let Ok(header) = Header::decode(&page) else { return Ok(Found::Unknown) };
     if !owner.wrote(&header) {
         return Ok(Found::Gone);
     }
@@ -282,15 +282,14 @@ fn keep(file: &File, owner: &Owner, lanes: &Path, recording: &File) -> io::Resul
         copy(file, at, used, recording, header.ring_offset(lane))?;
     }
     copy(file, SLABS_AT, (SLABS * SLAB_BYTES) as u64, recording, header.slab_offset(0))?;
-    header.lanes_shared = true;
-    header.lanes_file = None;
-    recording.write_all_at(&header.encode(), 0)?;
+    Header::take_lanes_in(&mut page);
+    recording.write_all_at(&page, 0)?;
     Ok(Found::Its(Adopted::Kept))
 }
 
 /// Copies up to `len` bytes, leaving out pieces (of a slab's size, so that no slot is cut) that are
 /// all zero.
-fn copy(from: &File, at: u64, len: u64, to: &File, to_at: u64) -> io::Result<()> {
+pub(crate) fn copy(from: &File, at: u64, len: u64, to: &File, to_at: u64) -> io::Result<()> {
     let mut piece = vec![0; SLAB_BYTES];
     let mut done = 0;
     while done < len {

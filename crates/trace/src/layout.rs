@@ -4,10 +4,10 @@ Where the parts of a recording lie, and its header.
 
 ```text
 0        header, 4 KiB
-4 KiB    lane table: 64 lane headers of 512 bytes          (crate::scratch)
-64 KiB   definitions, append-only                          (crate::define)
-256 KiB  ring of vitals: three segments of 256 KiB         (crate::codec)
-1 MiB    block ring: segments of 256 KiB                   (crate::codec)
+4 KiB    lane table: 256 lane headers of 1,280 bytes       (crate::scratch)
+384 KiB  definitions, append-only                          (crate::define)
+576 KiB  ring of vitals: three segments of 256 KiB         (crate::codec)
+1,344 KiB block ring: segments of 256 KiB                  (crate::codec)
 ...      scratch: lane rings of 1 MiB, slot slabs of 80 KiB, if `lanes_shared`
 ```
 
@@ -22,8 +22,9 @@ use crate::clock::ClockSource;
 use crate::define::{u16_at, u32_at, u64_at};
 use crate::error::Error;
 use crate::handle::{LANES, SLOTS};
-use crate::kind::KINDS;
+use crate::kind::{KINDS, MOST_KINDS};
 use crate::version::{CURRENT, FormatVersion};
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -35,15 +36,16 @@ pub const HEADER_BYTES: usize = 4096;
 /// Where the lane table begins.
 pub const LANE_TABLE: u64 = 4096;
 /// Bytes of a lane header.
-pub const LANE_STRIDE: usize = 512;
+pub const LANE_STRIDE: usize = 1280;
 /// Where the definitions begin.
-pub const DEFINITIONS: u64 = 64 << 10;
+pub const DEFINITIONS: u64 = 384 << 10;
 /// Where the ring of vitals begins, and the first part of the definitions ends at most.
-pub const VITALS: u64 = 256 << 10;
+pub const VITALS: u64 = 576 << 10;
 /// Segments of the ring of vitals.
 pub const VITAL_SEGMENTS: u32 = 3;
 /// Where the block ring begins.
-pub const BLOCKS: u64 = 1 << 20;
+pub const BLOCKS: u64 = VITALS + VITAL_SEGMENTS as u64 * SEGMENT;
+const _: () = assert!(LANE_TABLE + (LANES * LANE_STRIDE) as u64 <= DEFINITIONS);
 /// Bytes of a segment of the block ring.
 pub const SEGMENT: u64 = 256 << 10;
 /// Segments of a block ring at most.
@@ -125,6 +127,8 @@ pub struct Header {
     pub without_lane: [u64; KINDS],
     /// ProxyOps lost because all slots were taken, and their steps, by kind.
     pub without_slot: [u64; KINDS],
+    /// What the four above have for kinds of a later version, by the kind's number. Only read.
+    pub later_kinds: BTreeMap<u8, u64>,
 }
 
 impl Default for Header {
@@ -159,22 +163,24 @@ impl Default for Header {
             left_out: 0,
             without_lane: [0; KINDS],
             without_slot: [0; KINDS],
+            later_kinds: BTreeMap::new(),
         }
     }
 }
 
+const LANES_SHARED: usize = 20;
 const FREEZES: usize = 228;
 const MORE_DEFINITIONS: usize = 232;
 const OVERWRITTEN_BLOCKS: usize = 240;
 const HOST: usize = 256;
 const HOST_MAX: usize = 255;
 const OVERWRITTEN: usize = 512;
-const UNWRITTEN: usize = OVERWRITTEN + 8 * KINDS;
-const WITHOUT_LANE: usize = UNWRITTEN + 8 * KINDS;
-const WITHOUT_SLOT: usize = WITHOUT_LANE + 8 * KINDS;
-const LANES_FILE: usize = 1024;
+const UNWRITTEN: usize = OVERWRITTEN + 8 * MOST_KINDS;
+const WITHOUT_LANE: usize = UNWRITTEN + 8 * MOST_KINDS;
+const WITHOUT_SLOT: usize = WITHOUT_LANE + 8 * MOST_KINDS;
+const LANES_FILE: usize = WITHOUT_SLOT + 8 * MOST_KINDS;
 const LANES_FILE_MAX: usize = 1023;
-const _: () = assert!(WITHOUT_SLOT + 8 * KINDS <= LANES_FILE);
+const _: () = assert!(LANES_FILE + LANES_FILE_MAX < HEADER_BYTES);
 
 impl Header {
     /// Events that the plugin had no memory for, by kind: lanes or slots.
@@ -196,7 +202,7 @@ impl Header {
         put(8, &self.version.major.to_le_bytes());
         put(10, &self.version.minor.to_le_bytes());
         put(16, &u32::from(self.closed).to_le_bytes());
-        put(20, &u32::from(self.lanes_shared).to_le_bytes());
+        put(LANES_SHARED, &u32::from(self.lanes_shared).to_le_bytes());
         put(24, &self.pid.to_le_bytes());
         put(28, &self.process.to_le_bytes());
         put(32, &u32::from(self.clock == ClockSource::Tsc).to_le_bytes());
@@ -257,7 +263,7 @@ impl Header {
         let header = Header {
             version,
             closed: u32_(16) != 0,
-            lanes_shared: u32_(20) != 0,
+            lanes_shared: u32_(LANES_SHARED) != 0,
             lanes_file: lanes.map(|path| OsStr::from_bytes(path).into()),
             pid: u32_(24),
             process: u32_(28),
@@ -284,6 +290,7 @@ impl Header {
             copy: u32_(136) != 0,
             without_lane: std::array::from_fn(|k| u64_(WITHOUT_LANE + 8 * k)),
             without_slot: std::array::from_fn(|k| u64_(WITHOUT_SLOT + 8 * k)),
+            later_kinds: later_kinds(bytes, &[OVERWRITTEN, UNWRITTEN, WITHOUT_LANE, WITHOUT_SLOT]),
         };
         if header.segments == 0 || header.segments > MOST_SEGMENTS {
             return Err(Error::Corrupt("impossible number of segments"));
@@ -292,6 +299,15 @@ impl Header {
             return Err(Error::Corrupt("more definitions than there is room for"));
         }
         Ok(header)
+    }
+
+    /// Says in the bytes of a header that the lanes are in the recording. All else stays as the
+    /// writer left it, whose version may be a later one.
+    pub(crate) fn take_lanes_in(page: &mut [u8]) {
+        page.iter_mut().skip(LANES_FILE).take(LANES_FILE_MAX).for_each(|byte| *byte = 0);
+        if let Some(flag) = page.get_mut(LANES_SHARED..LANES_SHARED + 4) {
+            flag.copy_from_slice(&1_u32.to_le_bytes());
+        }
     }
 
     /// Blocks of a later segment may be older than those of an earlier one, apart from the place
@@ -318,6 +334,16 @@ impl Header {
     pub fn slab_offset(&self, slab: usize) -> u64 {
         self.scratch_offset() + (LANES * RING_BYTES + slab * SLAB_BYTES) as u64
     }
+}
+
+/// What counters by kind, which begin at `places`, have for kinds that this version does not know.
+pub(crate) fn later_kinds(bytes: &[u8], places: &[usize]) -> BTreeMap<u8, u64> {
+    let count = |kind: usize| -> u64 {
+        places.iter().filter_map(|at| u64_at(bytes, at + 8 * kind)).fold(0, u64::saturating_add)
+    };
+    let numbers =
+        (KINDS..MOST_KINDS).filter_map(|kind| Some((u8::try_from(kind).ok()?, count(kind))));
+    numbers.filter(|&(_, count)| count != 0).collect()
 }
 
 #[cfg(test)]

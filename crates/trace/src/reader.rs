@@ -21,7 +21,7 @@ use crate::layout::{
 };
 use crate::mark::Mark;
 use crate::progress::Vital;
-use crate::record::{Record, Step};
+use crate::record::{Record, START, Step};
 use crate::schema::{Declaration, Schema};
 use crate::scratch::{LaneHeader, latest_start, ring_records, slot_steps};
 use std::collections::{BTreeMap, HashMap};
@@ -501,6 +501,19 @@ impl Recording {
     #[must_use]
     pub fn unknown_records(&self) -> &BTreeMap<u8, u64> {
         &self.unknown
+    }
+
+    /// Records that were lost of kinds of events that this version does not know, by the name that
+    /// the file has for the kind's starts, or its number.
+    #[must_use]
+    pub fn losses_of_later_kinds(&self) -> BTreeMap<String, u64> {
+        let lanes = self.lanes.iter().flat_map(|lane| &lane.header.later_kinds);
+        let mut losses = BTreeMap::new();
+        for (&kind, count) in self.header.later_kinds.iter().chain(lanes) {
+            let name = self.record_name(START + kind).map(String::from);
+            *losses.entry(name.unwrap_or_else(|| format!("kind {kind}"))).or_default() += count;
+        }
+        losses
     }
 
     /// What a communicator is for, if the application told.

@@ -44,7 +44,7 @@ pub const CHECKPOINTS: u8 = 8;
 pub const OP_PROGRESS: u8 = 9;
 /// Code of [`crate::progress::Thread`].
 pub const THREAD: u8 = 10;
-/// Codes `START + kind` are start records.
+/// Codes `START + kind` are start records, for up to [`crate::kind::MOST_KINDS`] kinds.
 pub const START: u8 = 0x10;
 
 /// Durations in step records are in ticks shifted right by this (6 ns at 2.6 GHz, 26 s of range).
@@ -104,6 +104,13 @@ pub const fn schema(code: u8) -> Option<(usize, u16)> {
         (0, _) => None,
         known => Some(known),
     }
+}
+
+/// The word of a stop or a state that has the handle.
+const HANDLE_WORD: usize = 2;
+
+fn is_of_later_kind(handle: Handle) -> bool {
+    usize::from(handle.kind_number()) >= KINDS
 }
 
 record_fields! {
@@ -204,7 +211,8 @@ pub enum Record {
     Mark(Mark),
     /// How far the process has come.
     Vital(Vital),
-    /// A record of a later version: it has a name in [`crate::Recording::record_name`].
+    /// A record of a later version: it has a name in [`crate::Recording::record_name`]. A stop or a
+    /// state of an event of a later kind has the code of that event's start.
     Unknown {
         /// When, in ticks.
         ticks: u64,
@@ -299,6 +307,9 @@ impl Record {
         all.get_mut(..len)?.copy_from_slice(words.get(..len)?);
         let ticks = all[1];
         Some(match code {
+            STOP | STATE if is_of_later_kind(Handle(all[HANDLE_WORD])) => {
+                Record::Unknown { ticks, code: START + Handle(all[HANDLE_WORD]).kind_number() }
+            }
             STOP => Record::Stop { ticks, handle: StopFields::get(&all).handle },
             STATE => {
                 let StateFields { state, small, handle, arg } = StateFields::get(&all);

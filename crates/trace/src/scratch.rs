@@ -5,11 +5,11 @@ The scratch as a reader sees it: lane headers, rings and ProxyOp slots.
 The recorder writes these with atomic stores into shared memory; the byte offsets here are the one
 definition that both sides use.
 
-Lane header (512 bytes): `state:u32@0 (0: never used) kinds:u32@4 (mask of event kinds seen)
+Lane header (1,280 bytes): `state:u32@0 (0: never used) kinds:u32@4 (mask of event kinds seen)
 thread:u32@8`, the producer's line
 `head:u64@64 (words ever pushed) sequence:u64@72`, the consumer's line `tail:u64@192 (words taken)
-hidden:u64@208 (words at the ring's end that are in no file)`, and the losses `u64[16]@256` by kind:
-events that were not recorded at all, and `u64[16]@384`: stops and states of recorded events that
+hidden:u64@208 (words at the ring's end that are in no file)`, and the losses `u64[64]@256` by kind:
+events that were not recorded at all, and `u64[64]@768`: stops and states of recorded events that
 were not.
 
 Slot (320 bytes): header `handle:u64@0 (0: free) start:u64@8 flags:u32@16 …`, then eight steps of 32
@@ -22,9 +22,10 @@ use crate::codec::KindCounts;
 use crate::define::{u32_at, u64_at};
 use crate::handle::{Handle, STEPS_IN_FLIGHT};
 use crate::kind::{EventKind, KINDS};
-use crate::layout::{LANE_STRIDE, RING_BYTES, SLOT_BYTES};
+use crate::layout::{LANE_STRIDE, RING_BYTES, SLOT_BYTES, later_kinds};
 use crate::record::{Record, STEP_SHIFT, Step, step_flags};
 use crate::schema::Schema;
+use std::collections::BTreeMap;
 
 /// Offsets within a lane header.
 pub mod lane {
@@ -45,7 +46,7 @@ pub mod lane {
     /// Events lost, by kind.
     pub const LOST: usize = 256;
     /// Stops and states lost, by kind.
-    pub const LOST_ENDS: usize = 384;
+    pub const LOST_ENDS: usize = LOST + 8 * crate::kind::MOST_KINDS;
 }
 
 /// Offsets within a slot and its steps.
@@ -99,6 +100,8 @@ pub struct LaneHeader {
     pub lost: KindCounts,
     /// Stops and states of recorded events that were not recorded, by kind.
     pub lost_ends: KindCounts,
+    /// What both have for kinds of a later version, by the kind's number.
+    pub later_kinds: BTreeMap<u8, u64>,
 }
 
 impl LaneHeader {
@@ -123,6 +126,7 @@ impl LaneHeader {
             hidden: u64_at(bytes, lane::HIDDEN)?,
             lost: counts(lane::LOST),
             lost_ends: counts(lane::LOST_ENDS),
+            later_kinds: later_kinds(bytes, &[lane::LOST, lane::LOST_ENDS]),
         })
     }
 }

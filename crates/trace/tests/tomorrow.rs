@@ -2,18 +2,23 @@
 //! A recording of a later version, made by hand from docs/trace-format.md: what this version knows
 //! is read, and the rest is counted by name.
 
-use ncclscope_trace::layout::{BLOCKS, DEFINITIONS, HEADER_BYTES, Header, RING_BYTES};
+use ncclscope_trace::layout::{BLOCKS, DEFINITIONS, HEADER_BYTES, Header, LANE_STRIDE, RING_BYTES};
+use ncclscope_trace::record::KernelCh;
 use ncclscope_trace::schema::{Declaration, Field};
-use ncclscope_trace::{Definition, EventKind, Handle, Record, Recording, Step, Writer};
-use std::fs::OpenOptions;
+use ncclscope_trace::{
+    Definition, Detail, EventKind, Handle, Record, Recording, Start, State, Step, Writer,
+};
+use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// A record that this version does not have, longer than any it has.
-const NEW: u8 = 77;
+const NEW: u8 = 100;
 const NEW_WORDS: u8 = 14;
 /// What the steps' times are counted from.
 const STEP_TICKS: u64 = 1 << 40;
+/// A kind of events that this version does not have.
+const KIND: u8 = 17;
 
 fn varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
@@ -186,14 +191,73 @@ fn write(path: &Path, longer_stops: bool) -> Vec<Handle> {
     let (payload, steps) = steps(STEP_TICKS);
     let second = around((1, 1), &payload, (steps.len(), 5 * steps.len()), STEP_TICKS);
     file.write_all_at(&second, BLOCKS + first.len() as u64).unwrap();
-    // The later minor version.
+    end(&file, 2);
+    handles
+}
+
+/// Closes the recording, of so many blocks, as a later minor version.
+fn end(file: &File, blocks: u64) {
     let mut header = vec![0; HEADER_BYTES];
     file.read_exact_at(&mut header, 0).unwrap();
     header[10..12].copy_from_slice(&99_u16.to_le_bytes());
     header[16..20].copy_from_slice(&1_u32.to_le_bytes());
-    header[48..56].copy_from_slice(&2_u64.to_le_bytes());
+    header[48..56].copy_from_slice(&blocks.to_le_bytes());
     file.write_all_at(&header, 0).unwrap();
-    handles
+}
+
+/// Adds to the counter of kind `kind` in counters that begin at `at`.
+fn count(bytes: &mut [u8], at: usize, kind: u8, number: u64) {
+    let at = at + 8 * usize::from(kind);
+    bytes[at..at + 8].copy_from_slice(&number.to_le_bytes());
+}
+
+#[test]
+fn events_of_a_later_kind_are_passed_over_and_their_losses_have_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("later.nscope");
+    let mut writer =
+        Writer::create(&path, Header { process: 7, ..Header::default() }, RING_BYTES as u64)
+            .unwrap();
+    let (code, name) = (16 + KIND, "TmaCopy".into());
+    let new = Declaration { code, name, words: 4, halves: 0, fields: vec![] };
+    writer.define(&Definition::Record(new)).unwrap();
+    let mut lane = [0; LANE_STRIDE];
+    lane[0] = 2;
+    count(&mut lane, 256, KIND, 5);
+    count(&mut lane, 768, KIND, 6);
+    count(&mut lane, 256, 40, 1);
+    writer.write_lane(255, &lane).unwrap();
+    writer.sync_header().unwrap();
+    let later = Handle(7 << 54 | u64::from(KIND) << 48 | 255 << 40 | 9);
+    let handle = Handle::value(7, EventKind::KernelCh, 255, 1);
+    let detail = Detail::KernelCh(KernelCh { channel: 1, ptimer: 2 });
+    let child = Start { ticks: 120, comm: 1, handle, parent: later, detail };
+    let records = [
+        (vec![code.into(), 100, later.0, 0], 0),
+        (child.pack().words().to_vec(), 0),
+        stop(130, later, false),
+        (Record::state(140, later, State(99), 1, 2).words().to_vec(), 0),
+        stop(150, handle, false),
+    ];
+    let file = OpenOptions::new().write(true).read(true).open(&path).unwrap();
+    file.write_all_at(&block(0, 255, &records), BLOCKS).unwrap();
+    let overwritten = 7_u64;
+    file.write_all_at(&overwritten.to_le_bytes(), 512 + 8 * u64::from(KIND)).unwrap();
+    end(&file, 1);
+    let recording = Recording::open(&path).unwrap();
+    let other = |ticks| Record::Unknown { ticks, code };
+    let expected = [
+        other(100),
+        Record::Start(child),
+        other(130),
+        other(140),
+        Record::Stop { ticks: 150, handle },
+    ];
+    assert_eq!(recording.records(255).collect::<Vec<_>>(), expected);
+    assert_eq!(recording.record_name(code), Some("TmaCopy"));
+    let losses: Vec<_> = recording.losses_of_later_kinds().into_iter().collect();
+    assert_eq!(losses, [("TmaCopy".to_owned(), 5 + 6 + 7), ("kind 40".to_owned(), 1)]);
+    assert_eq!(recording.problems(), [] as [&str; 0]);
 }
 
 #[test]

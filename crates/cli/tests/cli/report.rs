@@ -101,7 +101,7 @@ NOT RECORDED
        processor core for the plugin's own thread (ncclscope/drain), and NCCLSCOPE_DIR on a local
        disk or in memory, let it write faster
   - events not recorded, for their threads had no lane: Coll 4
-    -> a process has 64 lanes, and new ones some milliseconds after its first events: let the
+    -> a process has 256 lanes, and new ones some milliseconds after its first events: let the
        threads that call NCCL live on rather than start new ones
   - records not written, for the disk was full or failed: P2p 10
     -> make room for 65 MiB a process, or choose another directory with NCCLSCOPE_DIR (`ncclscope

@@ -8,7 +8,7 @@ mod reference;
 
 use ncclscope_recorder::lane::STARTER_WORDS;
 use ncclscope_recorder::{Recorder, registry};
-use ncclscope_trace::handle::GENERATIONS;
+use ncclscope_trace::handle::{GENERATIONS, LANES};
 use ncclscope_trace::layout::RING_BYTES;
 use ncclscope_trace::record::{Detail, ProxyOp, schema, step_flags};
 use ncclscope_trace::{EventKind, Handle, Record, State};
@@ -166,6 +166,32 @@ fn more_threads_than_lanes_are_counted_and_lanes_come_back() {
     });
     assert_eq!(refused, 2);
     assert_eq!(recorder.lost_without_lane()[EventKind::Group.index()], 2);
+}
+
+#[test]
+fn each_of_as_many_threads_as_there_are_lanes_has_one() {
+    let recorder = small_recorder();
+    assert_eq!(lanes_of_a_crowd(recorder), (0..LANES).collect::<std::collections::BTreeSet<_>>());
+    assert_eq!(recorder.lost_without_lane(), [0; 16]);
+}
+
+/// Readies all lanes, and starts an event on as many threads at once; returns their lanes.
+fn lanes_of_a_crowd(recorder: &'static Recorder) -> std::collections::BTreeSet<usize> {
+    registry::install();
+    let last = || recorder.region.held(LANES - 1, 1);
+    assert!(last().is_none(), "a handle may have any bits, and no thread holds that lane");
+    recorder.region.grow(LANES, 1, None).unwrap();
+    let barrier = std::sync::Barrier::new(LANES);
+    std::thread::scope(|scope| {
+        let start = || {
+            let handle = recorder.start(0, Handle::NULL, &Detail::Group);
+            barrier.wait();
+            assert!(!handle.is_null());
+            handle.lane()
+        };
+        let threads: Vec<_> = (0..LANES).map(|_| scope.spawn(start)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
 }
 
 #[test]
