@@ -9,8 +9,8 @@ the memory is full), or private. Neither ever maps over addresses that are not r
 piece is mapped elsewhere and moved there, a private one is given its access.
 A ring is committed in two pieces: its beginning when a thread may come for its lane, the rest when
 the lane is worth it, and its pages are made present after that. The lane table is committed in
-pieces, too: 16 headers when the first of their lanes is. The rest of it reads as zeros, for any bits
-may come as a handle, and its lane is looked at: no thread holds that lane then.
+pieces, too: 16 headers when the first of their lanes is. The rest of it reads as zeros, for any
+bits may come as a handle, and its lane is looked at: no thread holds that lane then.
 */
 
 use crate::lane::{LaneHeader, Ring, STARTER_BYTES};
@@ -212,8 +212,8 @@ impl Region {
         if base.is_null() || lane >= LANES {
             return None;
         }
-        // SAFETY: within the lane table, which `reserve` made readable before it stored `base`; only
-        // usable lanes, whose headers are committed, are written to.
+        // SAFETY: within the lane table, which `reserve` made readable before it stored `base`;
+        // only usable lanes, whose headers are committed, are written to.
         let at = unsafe { base.add(lane * LANE_STRIDE) };
         // SAFETY: aligned to 64, initialised (zero is valid for atomics), and mapped for the rest
         // of the process; all access is atomic.

@@ -119,8 +119,8 @@ impl Handle {
         (self.0 >> KIND_SHIFT) as u8 & (MOST_KINDS as u8 - 1)
     }
 
-    /// The kind of event, of the kinds that this version knows: readers hand on no stop and no state
-    /// of another.
+    /// The kind of event, of the kinds that this version knows: readers hand on no stop and no
+    /// state of another.
     #[must_use]
     #[inline(always)]
     pub const fn kind(self) -> EventKind {

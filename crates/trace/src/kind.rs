@@ -5,8 +5,8 @@ use std::fmt;
 
 /// Number of event kinds; kinds are `0..KINDS`.
 pub const KINDS: usize = 16;
-/// Kinds that a recording of any version has room for: in handles, in the codes of starts and in the
-/// counters by kind.
+/// Kinds that a recording of any version has room for: in handles, in the codes of starts and in
+/// the counters by kind.
 pub const MOST_KINDS: usize = 64;
 /// The events that NCCL is asked for unless told otherwise (`NCCLSCOPE_EVENTS=default`), as its
 /// activation mask: all but ProxyCtrl (it floods up to NCCL 2.26) and KernelPhase.
