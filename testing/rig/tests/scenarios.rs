@@ -46,7 +46,8 @@ fn run(name: &str, judge: impl Fn(&Report)) {
         build::artifacts().expect("the stand-in builds");
         let record = tempfile::tempdir().expect("a folder");
         let job = file.apply(Job::new(&nccl).expect("the stand-in builds"));
-        let job = job.env("NCCL_PROFILER_PLUGIN", build::plugin()).env("NCCLSCOPE_DIR", record.path());
+        let job = job.env("NCCL_PROFILER_PLUGIN", build::plugin());
+        let job = job.env("NCCLSCOPE_DIR", record.path());
         let job = job.env("NCCLSCOPE_HANG_SEC", LIMIT_S);
         let job = if file.ends == Ends::Hang { job.arg("--hang-s").arg(HANG_S) } else { job };
         let outcome = job.run().expect("ranks start");

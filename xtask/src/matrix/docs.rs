@@ -55,8 +55,8 @@ glossary](glossary.md).
 
 Threads are identified by the events that they emit: *api* is the thread that calls NCCL (or NCCL's
 own that launches for it), *callback* is CUDA's host-callback thread, *proxy* is NCCL's proxy
-progress thread, *kernel* is its profiler thread, or a proxy thread that had no network to serve. Releases
-without API events do not distinguish *callback* from *api*.
+progress thread, *kernel* is its profiler thread, or a proxy thread that had no network to serve.
+Releases without API events do not distinguish *callback* from *api*.
 ";
 
 /// Writes the page.
