@@ -49,9 +49,9 @@ fn each_class_has_its_anchor() {
 #[test]
 fn the_pages_have_the_classes_of_their_tools_and_no_others() {
     for (page, head, tool) in [
-        ("docs/hang.md", "| class | what is seen | what to do |\n", Tool::Watchdog),
-        ("docs/diagnose.md", "| class | meaning | found by |\n", Tool::Diagnose),
-        ("docs/stragglers.md", "| class | what | when |\n", Tool::Stragglers),
+        ("docs/hang.md", "| class | evidence | what to do |\n", Tool::Watchdog),
+        ("docs/diagnose.md", "| class | meaning | evidence |\n", Tool::Diagnose),
+        ("docs/stragglers.md", "| class | cause | condition |\n", Tool::Stragglers),
     ] {
         assert_eq!(classes(page, head), reported_by(tool), "{page}");
     }

@@ -239,7 +239,7 @@ impl Collector {
         for lane in std::mem::take(&mut self.families.abandoned) {
             self.load(lane).abandon(now);
         }
-        for (lane, load) in (0..).zip(&mut self.loads) {
+        for (lane, load) in (0..=u8::MAX).zip(&mut self.loads) {
             if let Some(proxy) = load.take(now, seconds_per_tick) {
                 self.window.proxies.insert(lane, proxy);
             }

@@ -84,8 +84,8 @@ mod tests {
             lines[0].ends_with("no room for a recording; recording and the watchdog are off"),
             "{lines:?}"
         );
-        // 65 MiB hold the recording, and not all lanes.
-        let (config, lines) = settled(Some(65 << 20));
+        // 66 MiB hold the recording, and not all lanes.
+        let (config, lines) = settled(Some(66 << 20));
         assert_eq!((config.ring_bytes, config.lanes), (64 << 20, None));
         assert!(!lines[0].contains("are kept"), "{lines:?}");
     }
