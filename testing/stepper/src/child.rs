@@ -24,7 +24,7 @@ const HOLD: u64 = 100;
 /// How often the hot phase plays everything.
 const ROUNDS: usize = 3;
 /// More threads than there are lanes.
-const CROWD: usize = 80;
+const CROWD: usize = 272;
 /// The child ends after this, whatever hangs.
 const SECONDS: u32 = 300;
 /// Longer than the drain thread sleeps.

@@ -10,6 +10,8 @@ const PREFIX: &str = "NCCLSCOPE_";
 const KNOWN: &[&str] = &[
     "MODE",
     "DIR",
+    "JOB",
+    "COMMAND",
     "START",
     "CONTROL",
     "SIGNAL",

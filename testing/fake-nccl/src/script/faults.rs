@@ -180,14 +180,14 @@ pub(super) fn unknown(stage: &Stage<'_>) {
 }
 
 /// Handles and contexts that never were ours: pointers, all ones, ours with a bit flipped.
-/// Bits 44 to 49 (the plugin's lane) stay: a step's state is taken by slot and generation alone,
+/// Bits 40 to 47 (the plugin's lane) stay: a step's state is taken by slot and generation alone,
 /// which saves a cache line and NCCL never gets wrong; the chaos script flips them too.
 pub(super) fn wild(stage: &Stage<'_>) {
     let mut player = stage.player();
     let live = one_of_each(&mut player);
     for _ in 0..stage.ops {
         for handle in
-            live.iter().flat_map(|&h| (0..44).chain(50..64).map(move |shift| h ^ 1 << shift))
+            live.iter().flat_map(|&h| (0..40).chain(48..64).map(move |shift| h ^ 1 << shift))
         {
             if live.contains(&handle) {
                 continue;

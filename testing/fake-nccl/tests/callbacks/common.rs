@@ -122,6 +122,8 @@ pub(crate) struct Found {
     /// State records: handle, state, small argument, argument.
     pub(crate) states: Vec<(Handle, State, u32, u64)>,
     pub(crate) orphans: usize,
+    /// Stops and states of handles whose bits are those of a kind that NCCL does not have yet.
+    pub(crate) of_later_kinds: u64,
 }
 
 impl Found {
@@ -155,10 +157,8 @@ impl Found {
                         Some(&op) => found.steps.push((op, step)),
                         None => found.orphans += 1,
                     },
-                    Record::ClockSync(_)
-                    | Record::Mark(_)
-                    | Record::Vital(_)
-                    | Record::Unknown { .. } => {}
+                    Record::Unknown { .. } => found.of_later_kinds += 1,
+                    Record::ClockSync(_) | Record::Mark(_) | Record::Vital(_) => {}
                 }
             }
         }
@@ -194,7 +194,7 @@ impl Found {
             seen as u64 + u64::from(s.repeats)
         };
         let steps: u64 = self.steps.iter().map(|(_, s)| marks(s)).sum();
-        (stops + self.states.len()) as u64 + steps
+        (stops + self.states.len()) as u64 + steps + self.of_later_kinds
     }
 }
 

@@ -24,7 +24,7 @@ fn a_small_limit_leaves_the_host_alone_and_is_one_line() {
         assert_eq!(stderr.lines().count(), 1, "{case}: {stderr}");
         assert!(stderr.contains("(ulimit -f): "), "{case}: {stderr}");
         if kib == 65536 {
-            assert!(stderr.contains("63.0 MiB of records are kept"), "{case}: {stderr}");
+            assert!(stderr.contains("62.5 MiB of records are kept"), "{case}: {stderr}");
             assert_eq!(stderr.contains("no lanes file"), lanes == "on", "{case}: {stderr}");
             assert_eq!(played.operations(), 4_000, "{case}");
         } else {
