@@ -34,8 +34,8 @@ int main(int argc, char **argv) {
     wait_ms(1500);
     stuck = enqueue(3);
     void *kernel = event(comm, 64, stuck, 0);
-    pthread_t threads[90], crowd;
-    for (int i = 0; i < 90; i++) {
+    pthread_t threads[270], crowd;
+    for (int i = 0; i < 270; i++) {
         if (pthread_create(&threads[i], NULL, hold, NULL) != 0) fail("thread");
         wait_ms(20);
     }
@@ -50,7 +50,7 @@ int main(int argc, char **argv) {
         wait_ms(2500);
     }
     is_over = 1;
-    for (int i = 0; i < 90; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < 270; i++) pthread_join(threads[i], NULL);
     nccl->finalize(comm);
     puts("survived");
     return 0;
