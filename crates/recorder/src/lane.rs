@@ -112,6 +112,15 @@ const _: () = {
 /// Bit of the state while a thread holds the lane.
 const HELD: u32 = 1;
 
+/// How often a lane was released, in the whole process. It is a hint and no model orders it: a
+/// thread that reads an old number looks for a lane one event later.
+static RELEASES: core::sync::atomic::AtomicU32 = core::sync::atomic::AtomicU32::new(0);
+
+/// A number that changes whenever a lane is released.
+pub(crate) fn releases() -> u32 {
+    RELEASES.load(core::sync::atomic::Ordering::Acquire)
+}
+
 impl LaneHeader {
     /// Takes a free lane for the calling thread, which is `holder`.
     #[must_use]
@@ -189,6 +198,7 @@ impl LaneHeader {
         self.holder.store(0, Ordering::Relaxed);
         let state = self.state.load(Ordering::Relaxed);
         self.state.store(state.wrapping_add(1), Ordering::Release);
+        RELEASES.fetch_add(1, core::sync::atomic::Ordering::Release);
     }
 
     /// True while a thread holds the lane.

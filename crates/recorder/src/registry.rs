@@ -9,7 +9,7 @@ that would allocate too. There a new thread takes the lane of the one whose cont
 and the drain thread gives back those of threads that the system does not know any more.
 */
 
-use crate::lane::{Lane, LaneHeader, Ring};
+use crate::lane::{self, Lane, LaneHeader, Ring};
 use crate::region::Region;
 use crate::sync::{AtomicU32, Ordering, per_thread};
 use core::cell::Cell;
@@ -26,6 +26,11 @@ per_thread! {
     static HELD: Cell<Option<Held>> = const { Cell::new(None) };
 }
 
+per_thread! {
+    /// When this thread last found all lanes taken: [`offers`] from before it looked. It looks
+    /// again when that differs, since the headers of all lanes are too many to read at each event.
+    static TAKEN: Cell<Option<(u32, usize)>> = const { Cell::new(None) };
+}
 /// The key's number plus one; 0 while there is none.
 static KEY: AtomicU32 = AtomicU32::new(0);
 /// glibc keeps values of the first 32 keys in the thread itself; later ones it allocates for.
@@ -60,6 +65,11 @@ unsafe extern "C" fn thread_ends(header: *mut c_void) {
     HELD.set(None);
     // SAFETY: the value of the key is only ever set by `claim`, to a lane header that stays mapped.
     unsafe { &*header.cast::<LaneHeader>() }.release();
+}
+
+/// What changes when there may be a lane for a thread that found none.
+fn offers(region: &Region) -> (u32, usize) {
+    (lane::releases(), region.rings())
 }
 
 /// The calling thread's lane; `None` when all are taken.
@@ -161,7 +171,14 @@ fn find(region: &Region, this: u64) -> Option<(usize, &'static LaneHeader)> {
 #[cold]
 #[inline(never)]
 fn claim(region: &Region) -> bool {
-    let Some((index, header)) = find(region, thread()) else { return false };
+    let offers = offers(region);
+    if TAKEN.get() == Some(offers) {
+        return false;
+    }
+    let Some((index, header)) = find(region, thread()) else {
+        TAKEN.set(Some(offers));
+        return false;
+    };
     let Some(ring) = region.ring(index) else { return false };
     header.set_thread(thread_id());
     let key = KEY.load(Ordering::Acquire);

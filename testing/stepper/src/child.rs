@@ -269,7 +269,7 @@ impl Stage<'_> {
     /// Every lane has its thread, and one more thread comes.
     fn crowd(&self) {
         // As many as make the plugin expect that many threads.
-        let contexts: Vec<_> = (1..48).map(|hash| self.plugin.init(hash, 2, 0)).collect();
+        let contexts: Vec<_> = (1..300).map(|hash| self.plugin.init(hash, 2, 0)).collect();
         let (here, end) = (Barrier::new(CROWD + 1), Barrier::new(CROWD + 1));
         thread::scope(|scope| {
             for _ in 0..CROWD {

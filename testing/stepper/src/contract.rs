@@ -15,9 +15,12 @@ pub const STACK: u64 = 2048;
 pub fn bound(phase: Phase, kind: Kind) -> u64 {
     match (phase, kind.event, kind.call) {
         (Phase::Off, ..) => 35,
-        // The thread looks for a lane; with each callback, where there is none for it.
+        // The thread looks for a lane.
         (Phase::First, ..) => 1400,
-        (Phase::Crowd, ..) => 2300,
+        // Its first callback looks at all lanes; there is none for it, and it looks again when one
+        // is released.
+        (Phase::Crowd, "Group" | "GroupApi", Call::Start) => 8700,
+        (Phase::Crowd, ..) => hot(kind) + 100,
         // It ends eight steps that are still in flight.
         (Phase::Repeat, "ProxyOp", Call::Stop) => 1100,
         // It ends the step in whose place it comes.
