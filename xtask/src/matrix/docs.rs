@@ -2,8 +2,8 @@
 //! Writes `docs/nccl-events.md` from the cells' recordings.
 //!
 //! Nothing in it depends on time, process numbers or the order of cells, so that measuring again
-//! without a change gives the same file. What is said around the tables is computed too: a sentence
-//! names the releases for which it was seen to hold.
+//! without a change gives the same file. The sentences around the tables are computed, too: each
+//! names the releases for which the measurements show it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,17 +46,17 @@ const HEAD: &str = "\
 
 <!-- Written by `cargo xtask matrix --docs`: change xtask/src/matrix, not this page. -->
 
-Which release emits which events, from which thread, on which topology. Measured with NVIDIA's own
-libnccl out of its wheels on the CPU stand-in ([how](../README.md#how-it-is-tested-without-a-gpu)),
-with the plugin's default activation mask: every kind but ProxyCtrl and KernelPhase, and from 2.31
-on without KernelCh, which these releases can emit ([`NCCLSCOPE_KERNEL`](env.md)). Every recording
-behind this page passed `check` of `testing/invariants`. The words are in [the
-glossary](glossary.md).
+This page shows which release emits which events, from which thread, on which topology. It was
+measured with NVIDIA's own libnccl from its wheels on the CPU stand-in
+([how](../README.md#how-it-is-tested-without-a-gpu)), with the plugin's default activation mask: every
+kind except ProxyCtrl and KernelPhase, and from 2.31 on without KernelCh, which these releases can emit
+([`NCCLSCOPE_KERNEL`](env.md)). Every recording behind this page passed `check` of
+`testing/invariants`. [The glossary](glossary.md) explains the terms.
 
-Threads are identified by the events that they emit: *api* is the thread that calls NCCL (or NCCL's
-own that launches for it), *callback* is CUDA's host-callback thread, *proxy* is NCCL's proxy
-progress thread, *kernel* is its profiler thread, or a proxy thread that had no network to serve.
-Releases without API events do not distinguish *callback* from *api*.
+The events that a thread emits identify it: *api* is the thread that calls NCCL (or NCCL's own thread
+that launches for it), *callback* is CUDA's host-callback thread, *proxy* is NCCL's proxy progress
+thread, and *kernel* is its profiler thread, or a proxy thread that has no network to serve. Releases
+without API events do not distinguish *callback* from *api*.
 ";
 
 /// Writes the page.
@@ -130,7 +130,7 @@ impl<'a> Measured<'a> {
 
     fn threads(&self) -> String {
         let mut text = format!(
-            "## From which thread\n\nAll workloads below on `{DOCS_TOPOLOGY}` together; – is not \
+            "## From which thread\n\nAll workloads below on `{DOCS_TOPOLOGY}` together; – means not \
              emitted.\n\n"
         );
         let kinds = self.kinds();
@@ -150,8 +150,8 @@ impl<'a> Measured<'a> {
 
     fn strategies(&self) -> String {
         let mut text = String::from(
-            "## By initialisation strategy\n\nFrom which thread which events come, however the \
-             communicators are made and used; – is not emitted.\n\n",
+            "## By initialisation strategy\n\nThe threads that emit each event, for each way to \
+             create and use communicators; – means not emitted.\n\n",
         );
         let rows = STRATEGIES.iter().flat_map(|&(strategy, topology, workload)| {
             self.releases.iter().filter_map(move |release| {
@@ -241,7 +241,7 @@ impl<'a> Measured<'a> {
         }
         let mut text = String::from("## What never stops\n\n");
         if found.is_empty() {
-            return text + "Nothing: every event that started in these runs stopped.\n";
+            return text + "No event: every event that started in these runs stopped.\n";
         }
         text += &row(["event", "topology", "why", "releases"]);
         text += &rule(4);
@@ -253,7 +253,7 @@ impl<'a> Measured<'a> {
     }
 
     fn answers(&self) -> String {
-        let mut text = String::from("## Questions that this answers\n");
+        let mut text = String::from("## Questions that this page answers\n");
         for (question, answer) in self.questions() {
             text += &format!("\n**{question}** {answer}\n");
         }
@@ -269,12 +269,12 @@ impl<'a> Measured<'a> {
             ),
             (
                 "Does it matter how ranks found each other (MPI, a launcher, own sockets)?",
-                "No. NCCL knows a unique id, a rank and a number of ranks; everything above was \
-                 measured with an id passed through a file."
+                "No. NCCL gets a unique id, a rank and a number of ranks; all measurements above \
+                 passed the id through a file."
                     .into(),
             ),
             ("Do several tasks on a node change what is emitted?", self.several_tasks()),
-            ("How often is `init` called?", self.inits()),
+            ("How often does NCCL call `init`?", self.inits()),
             ("When has a collective ended?", self.ends()),
             ("Is every collective seen?", self.invisible()),
             ("What does a captured graph emit?", self.graph()),
@@ -288,7 +288,7 @@ impl<'a> Measured<'a> {
             by_api.entry(self.api(release)).or_default().push(release);
         }
         let parts = by_api.iter().map(|(api, releases)| format!("v{api}: {}", releases.join(", ")));
-        format!("The newest that it knows. {}.", parts.collect::<Vec<_>>().join("; "))
+        format!("The newest that it supports. {}.", parts.collect::<Vec<_>>().join("; "))
     }
 
     /// Kinds with their threads.
@@ -308,10 +308,9 @@ impl<'a> Measured<'a> {
             verdict.is_some_and(|v| v.files == 1 && v.comms == 4)
         });
         format!(
-            "The same kinds from the same sorts of thread as on one host with a process for each \
-             device: {same}. What differs is the process: with a thread for each device one \
-             process has all the communicators, and `init` is called once for each of them: \
-             {one_file}."
+            "Both emit the same kinds of events from the same kinds of threads, on one host: \
+             {same}. The processes differ: with one device per thread one process has all the \
+             communicators, and NCCL calls `init` once for each of them: {one_file}."
         )
     }
 
@@ -345,17 +344,18 @@ impl<'a> Measured<'a> {
             })
         });
         format!(
-            "Not when its Coll event stops: that says that it was handed over. Children were seen \
-             to start after their operation had stopped on {late}. The end is that of the last \
-             ProxyOp, or of the last KernelCh where that is not early ([probe.md](probe.md))."
+            "Not when its Coll event stops: the stop means only that NCCL has enqueued it. \
+             Children started after their operation had stopped on {late}. The collective ends \
+             with the last ProxyOp, or with the last KernelCh if that does not stop early \
+             ([probe.md](probe.md))."
         )
     }
 
     fn invisible(&self) -> String {
         let hidden = self.those(|r| self.count(r, "broadcast", "Coll").started == 0);
         format!(
-            "Not always: an `ncclBroadcast` has no event below its API call on {hidden} (it has a \
-             queue of its own there, which NCCL's profiler code does not walk)."
+            "Not always: an `ncclBroadcast` has no event below its API call on {hidden} (NCCL \
+             keeps it in a separate queue there, which its profiler code does not traverse)."
         )
     }
 
@@ -367,10 +367,10 @@ impl<'a> Measured<'a> {
         });
         let callback = self.those(|r| self.count(r, "graph", "Coll").threads.contains("callback"));
         format!(
-            "The API events once, at capture; Group and Coll, with their network and kernel \
-             events, at each launch: {replays}. From the callback thread: {callback}. The \
-             parent of such a Coll is the API call of the capture, which stopped long before: \
-             {late}."
+            "It emits the API events once, at capture, and Group and Coll, with their network and \
+             kernel events, at each launch: {replays}. These come from the callback thread: \
+             {callback}. The parent of such a Coll is the API call of the capture, which stopped \
+             long before: {late}."
         )
     }
 
@@ -381,7 +381,7 @@ impl<'a> Measured<'a> {
             split.zip(one).is_some_and(|(split, one)| split.comms == 2 * one.comms)
         });
         format!(
-            "Yes. It is one more `init`, with a context of its own, also where it shares its \
+            "Yes. NCCL calls `init` for it, with a context of its own, also if it shares its \
              parent's resources: {own}. Its events come from the threads of its parent."
         )
     }
@@ -449,7 +449,7 @@ mod tests {
         assert!(page.contains(graph), "{page}");
         assert!(page.contains("on every topology above: no release."), "{page}");
         assert!(page.contains("no event below its API call on 2.30.7 "), "{page}");
-        assert!(page.contains("Nothing: every event"), "{page}");
+        assert!(page.contains("No event: every event"), "{page}");
         assert!(page.contains("v5: 2.28.9, 2.30.7."), "{page}");
     }
 

@@ -71,7 +71,7 @@ fn open_reason(model: &Model<'_>, expect: &Expect, event: &Event) -> Option<&'st
     }
     // The transport computes the finished step outside its loop (2.24.3 to 2.26).
     let is_affected = matches!(model.api(event), 2 | 3) && !op.is_send;
-    is_affected.then_some("NCCL stops not every receive (NVIDIA/nccl#1658)")
+    is_affected.then_some("NCCL does not stop every receive (NVIDIA/nccl#1658)")
 }
 
 /// From v2 on an operation announces as many steps as it does.
