@@ -48,15 +48,15 @@ const HEAD: &str = "\
 
 This page shows which release emits which events, from which thread, on which topology. It was
 measured with NVIDIA's own libnccl from its wheels on the CPU stand-in
-([how](../README.md#how-it-is-tested-without-a-gpu)), with the plugin's default activation mask: every
-kind except ProxyCtrl and KernelPhase, and from 2.31 on without KernelCh, which these releases can emit
-([`NCCLSCOPE_KERNEL`](env.md)). Every recording behind this page passed `check` of
+([how](../README.md#how-it-is-tested-without-a-gpu)), with the plugin's default activation mask:
+every kind except ProxyCtrl and KernelPhase, and from 2.31 on without KernelCh, which these releases
+can emit ([`NCCLSCOPE_KERNEL`](env.md)). Every recording behind this page passed `check` of
 `testing/invariants`. [The glossary](glossary.md) explains the terms.
 
-The events that a thread emits identify it: *api* is the thread that calls NCCL (or NCCL's own thread
-that launches for it), *callback* is CUDA's host-callback thread, *proxy* is NCCL's proxy progress
-thread, and *kernel* is its profiler thread, or a proxy thread that has no network to serve. Releases
-without API events do not distinguish *callback* from *api*.
+The events that a thread emits identify it: *api* is the thread that calls NCCL (or NCCL's own
+thread that launches for it), *callback* is CUDA's host-callback thread, *proxy* is NCCL's proxy
+progress thread, and *kernel* is its profiler thread, or a proxy thread that has no network to
+serve. Releases without API events do not distinguish *callback* from *api*.
 ";
 
 /// Writes the page.
@@ -130,8 +130,8 @@ impl<'a> Measured<'a> {
 
     fn threads(&self) -> String {
         let mut text = format!(
-            "## From which thread\n\nAll workloads below on `{DOCS_TOPOLOGY}` together; – means not \
-             emitted.\n\n"
+            "## From which thread\n\nAll workloads below on `{DOCS_TOPOLOGY}` together; – means \
+             not emitted.\n\n"
         );
         let kinds = self.kinds();
         text += &row(["release", "API"].into_iter().chain(kinds.iter().copied()));
