@@ -41,7 +41,7 @@ class Finding(unittest.TestCase):
     def test_the_variable_names_the_plugin(self) -> None:
         self.assertEqual(ncclscope.plugin_path(), Path(PLUGIN))
         with mock.patch.dict(os.environ, NCCLSCOPE_PLUGIN="/nowhere.so"):
-            with self.assertRaisesRegex(ncclscope.Error, "/nowhere.so, which is no file"):
+            with self.assertRaisesRegex(ncclscope.Error, "/nowhere.so, which is not a file"):
                 ncclscope.plugin_path()
 
     def test_what_is_no_whole_plugin_of_this_machine_is_refused(self) -> None:
@@ -50,10 +50,10 @@ class Finding(unittest.TestCase):
         cases = (
             (whole[:-1], f"is cut off after {len(whole) - 1} of {len(whole)} bytes"),
             (whole[:70], "is cut off after 70 of 120 bytes"),
-            (whole.replace(b"ncclProfiler", b"snd_pcm_open"), "is no NCCL profiler plugin"),
+            (whole.replace(b"ncclProfiler", b"snd_pcm_open"), "is not an NCCL profiler plugin"),
             (other, "is for another kind of machine"),
-            (b"#!/bin/sh\n" * 9, "is no shared library"),
-            (b"", "is no shared library"),
+            (b"#!/bin/sh\n" * 9, "is not a shared library"),
+            (b"", "is not a shared library"),
         )
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder, "plugin.so")
@@ -210,7 +210,7 @@ class Calling(unittest.TestCase):
         said = self.refuses(
             "ncclscope.stop()", NCCL_PROFILER_PLUGIN=f"/lib/x86_64-linux-gnu/{libc}"
         )
-        self.assertIn("is no plugin of ncclscope", said)
+        self.assertIn("is not a plugin of ncclscope", said)
 
     def test_before_the_first_communicator(self) -> None:
         env = {"NCCL_PROFILER_PLUGIN": PLUGIN}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """See into NCCL from Python.
 
-The plugin records what NCCL does in this process. These functions say when, through the plugin
-that NCCL loaded, or that it will load with the first communicator:
+The plugin records what NCCL does in this process. These functions control when. They call the
+plugin that NCCL loaded, or that NCCL will load with the first communicator:
 
     import ncclscope
 
@@ -10,11 +10,12 @@ that NCCL loaded, or that it will load with the first communicator:
         train_some_steps()
     ncclscope.dump("/tmp/steps")   # a copy of the recording, for the tool
 
-NCCL must find the plugin when the first communicator is made: by the variables that
-``python -m ncclscope --env`` prints, or after `load`. For PyTorch's profiler see `ncclscope.torch`.
+NCCL must find the plugin when the process creates its first communicator: through the variables
+that ``python -m ncclscope --env`` prints, or after `load`. For PyTorch's profiler see
+`ncclscope.torch`.
 
-All functions may be called from any thread, and act on the whole process. Each raises `Error`
-where the plugin cannot do it.
+All functions may be called from any thread, and act on the whole process. A function raises `Error`
+if the plugin cannot do what it asks for.
 """
 
 from __future__ import annotations
@@ -58,11 +59,12 @@ def version() -> str:
 
 
 def load(output: Union[str, os.PathLike[str], None] = None) -> None:
-    """Has NCCL load the plugin in this process, and in those that it starts from here on.
+    """Makes NCCL load the plugin in this process, and in processes that it starts afterwards.
 
-    For where no variable could be set before Python began; to be called before the first
-    communicator is made, as NCCL looks for a plugin once. ``output`` is the directory of the
-    recordings, which is made. What ``NCCL_PROFILER_PLUGIN`` named before is chained.
+    Use it if the variables cannot be set before Python starts. Call it before the process creates
+    its first communicator, because NCCL looks for a plugin only then. ``output`` is the directory
+    of the recordings, which is created. A plugin that ``NCCL_PROFILER_PLUGIN`` already names is
+    chained.
     """
     _plugin.load(output)
 
@@ -74,12 +76,12 @@ def start(
     at: Optional[float] = None,
     sample: int = 1,
 ) -> None:
-    """Records operations from now on, in place of any window before.
+    """Records operations from now on, and replaces an earlier window.
 
-    ``seconds`` or ``steps`` (training steps, see `set_step`; from the next one on) end the window
-    by themselves. ``at`` begins it at a time, in seconds since 1970, the same on all hosts.
-    ``sample`` records every so many-th operation. Before the first communicator the window waits
-    for that.
+    The window ends after ``seconds``, or after ``steps`` training steps (see `set_step`) from the
+    next one on. ``at`` is the time at which it begins, in seconds since 1970, the same on all
+    hosts. With ``sample=N`` it has every Nth operation. Before the first communicator, the window
+    waits for that communicator.
     """
     words = []
     if seconds is not None:
@@ -91,23 +93,23 @@ def start(
     if sample != 1:
         words.append(f"sample={sample}")
     if seconds is not None and steps is not None:
-        raise Error(BAD, "seconds and steps are two ends of one window: choose one")
+        raise Error(BAD, "seconds and steps both end the window: choose one")
     library().start(" ".join(words))
 
 
 def stop() -> None:
-    """Leaves out operations that are issued from here on."""
+    """Stops recording operations that are issued from now on."""
     library().stop()
 
 
 def is_started() -> bool:
-    """Whether operations that begin now are recorded."""
+    """True while new operations are recorded."""
     return library().is_started()
 
 
 @contextmanager
 def window(*, sample: int = 1) -> Iterator[None]:
-    """Records what is issued in the ``with`` block; if it is recorded anyway, changes nothing."""
+    """Records what the ``with`` block issues; changes nothing if recording is already on."""
     plugin = library()
     is_ours = plugin.begin("window")
     if is_ours and sample != 1:
@@ -122,43 +124,43 @@ def window(*, sample: int = 1) -> Iterator[None]:
 def dump(path: Union[str, os.PathLike[str], None] = None) -> None:
     """Copies the recording as it is now.
 
-    ``path`` is a file that ends in ``.nscope`` and does not exist, or a directory, which is made.
-    Without one the copy is in a new directory beside the recording.
+    ``path`` is a file that ends in ``.nscope`` and does not exist, or a directory, which is
+    created. Without ``path`` the copy goes to a new directory beside the recording.
     """
     library().dump(None if path is None else os.path.abspath(path))
 
 
 def mark(name: str) -> None:
-    """Puts a name into the recording, as of now."""
+    """Records a named mark at the current time."""
     library().mark(name)
 
 
 def set_step(step: int) -> None:
-    """Training step number ``step`` begins."""
+    """Reports that training step ``step`` begins."""
     library().set_step(step)
 
 
 def set_role(comm_hash: int, role: str) -> None:
-    """The communicator with this hash (``ncclscope ls`` shows it) is for ``role``, such as tp."""
+    """Sets the role of a communicator, such as tp; ``ncclscope ls`` shows its hash."""
     library().set_role(comm_hash, role)
 
 
 def on_hang(function: Optional[Callable[[dict[str, Any]], None]]) -> None:
-    """Has ``function`` told when an operation of NCCL's is stuck, and when that is over.
+    """Calls ``function`` when an operation of NCCL is stuck, and again when that is over.
 
-    It gets the report as a dictionary (``docs/hang.md``; ``event`` is ``hung`` or ``recovered``) on
-    a thread of the plugin's. A thread that keeps Python's lock for itself keeps it from running.
-    ``None``: the calls end.
+    ``function`` gets the report as a dictionary (``docs/hang.md``; ``event`` is ``hung`` or
+    ``recovered``) on a thread of the plugin. It cannot run while another thread holds Python's
+    lock. With ``None`` the calls end.
     """
     plugin = library()
     if function is None:
         plugin.on_hang(None)
         return
     plugin.on_hang(lambda text: function(json.loads(text)))
-    # No thread may come into Python after its end.
+    # No thread may enter Python after it has ended.
     atexit.register(plugin.on_hang, None)
 
 
 def simulate_hang(seconds: float) -> None:
-    """A drill: an operation that is not there stands still, and the watchdog finds it."""
+    """A drill: a made-up operation stands still, and the watchdog reports it."""
     library().simulate_hang(seconds)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m ncclscope``: where the plugin and the tool are, and how NCCL finds the plugin."""
+"""``python -m ncclscope``: prints the paths of plugin and tool, and the variables for NCCL."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def main() -> int:
     what.add_argument("--plugin-path", action="store_true", help="print the plugin's path")
     what.add_argument("--tool-path", action="store_true", help="print the path of the tool")
     what.add_argument("--env", action="store_true", help="print export lines for a shell")
-    parser.add_argument("-o", "--output", metavar="DIR", help="--env: where recordings go")
+    parser.add_argument("-o", "--output", metavar="DIR", help="--env: directory of the recordings")
     args = parser.parse_args()
     if args.output is not None and not args.env:
-        parser.error("-o is for --env")
+        parser.error("-o needs --env")
     try:
         if args.tool_path:
             print(tool_path(str(plugin_path())))
@@ -37,7 +37,7 @@ def main() -> int:
 
 
 def print_environment(output: Optional[str]) -> None:
-    """Lines for a shell, which may be another machine's: its own loader's path is kept."""
+    """Prints lines for a shell, which may run on another machine and keeps its own loader path."""
     kept = chain()
     for name, value in {**variables(before=""), **kept}.items():
         rest = f'"${{{name}:+:${name}}}"' if name == "LD_LIBRARY_PATH" else ""

@@ -12,36 +12,36 @@ from ._plugin import SYSTEM, Error
 
 Hang = dict[str, Any]
 
-#: What the end of Python waits for an abort, in seconds.
+#: How long the exit of Python waits for an abort, in seconds.
 EXIT_S = 30
-#: What the abort of the others waits for that of the group that hangs, in seconds.
+#: How long the abort of other groups waits for that of the group that hangs, in seconds.
 FIRST_S = 3
 
 
 class Hung(RuntimeError):
-    """An operation of NCCL's was stuck, and its communicators were aborted.
+    """An operation of NCCL was stuck, and the communicators were aborted.
 
-    The text is the first line of the watchdog's report. What the operation was to give is invalid.
+    The text is the first line of the watchdog's report. The results of the operation are invalid.
     """
 
     #: The watchdog's report (``docs/hang.md``).
     report: Optional[Hang] = None
 
     def __init__(self, *args: object) -> None:
-        # It is raised in another thread, which takes a class and no arguments.
+        # Raising an exception in another thread takes a class and no arguments.
         report = type(self).report
         super().__init__(*(args or (report["text"][:1] if report is not None else ())))
 
 
 class Guard:
-    """Waits for a report, and aborts."""
+    """Waits for a report, then aborts the process groups."""
 
     def __init__(self, thread: int, inner: Optional[Callable[[Hang], None]]) -> None:
         self._thread = thread
         self._inner = inner
         self._report: Optional[Hang] = None
         self._is_told = threading.Event()
-        # One of our own: the plugin's goes on watching, and aborting takes its time.
+        # A thread of its own: aborting takes long, and the plugin's thread must continue to watch.
         self._own = threading.Thread(target=self._wait, name="ncclscope-abort", daemon=True)
 
     def start(self) -> None:
@@ -49,12 +49,12 @@ class Guard:
         atexit.register(self._end)
 
     def _end(self) -> None:
-        """Before Python ends: a thread that comes back into it then ends the process in disorder."""
+        """Runs before Python ends: a thread that returns to Python later crashes the process."""
         if self._is_told.is_set():
             self._own.join(EXIT_S)
 
     def told(self, hang: Hang) -> None:
-        """What `ncclscope.on_hang` calls."""
+        """The listener of `ncclscope.on_hang`."""
         if hang["event"] == "hung" and not hang["drill"] and self._report is None:
             self._report = hang
             self._is_told.set()
@@ -64,18 +64,18 @@ class Guard:
     def _wait(self) -> None:
         self._is_told.wait()
         Hung.report = self._report
-        # Before the abort lets the thread go on with what was not computed.
+        # Before the abort: the thread must not continue with results that were not computed.
         raise_in(self._thread, Hung)
         abort_groups((self._report or {}).get("comm_name"))
 
 
 def raise_in(thread: int, what: type[BaseException]) -> None:
-    """Raises an exception in another thread, as soon as that runs Python again."""
+    """Raises an exception in another thread as soon as that thread runs Python again."""
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(what))
 
 
 def backends(first: Optional[str]) -> list[Any]:
-    """The NCCL backends of this process's groups, each once; that of the group ``first`` first."""
+    """The NCCL backends of this process's groups, each once, beginning with group ``first``."""
     import torch
     from torch.distributed import distributed_c10d
 
@@ -94,9 +94,10 @@ def backends(first: Optional[str]) -> list[Any]:
 def abort_groups(first: Optional[str]) -> None:
     """Aborts all groups, ``first`` first.
 
-    The abort of one communicator waits for the GPU, and so for the kernel that is stuck in another
-    one (pytorch#119797). Torch 2.15 makes one call into NCCL at a time, so that it must begin with
-    that one, which has the group's name; others make them together.
+    The abort of one communicator waits for the GPU, and therefore for the kernel that is stuck in
+    another communicator (pytorch#119797). Torch 2.15 makes one call into NCCL at a time, so that it
+    must begin with the stuck communicator, which has the group's name; other releases abort all at
+    the same time.
     """
     threads = [threading.Thread(target=b.abort, daemon=True) for b in backends(first)]
     for thread in threads:
@@ -108,10 +109,10 @@ def abort_groups(first: Optional[str]) -> None:
 
 
 def check_torch() -> None:
-    """Raises where this torch cannot abort."""
+    """Raises `Error` if this torch cannot abort a process group."""
     import torch.distributed as dist
 
     if not dist.is_available() or not dist.is_nccl_available():
         raise Error(SYSTEM, "this torch has no NCCL")
     if not hasattr(dist.ProcessGroupNCCL, "abort"):
-        raise Error(SYSTEM, "this torch cannot abort a process group: it takes 2.6 or later")
+        raise Error(SYSTEM, "this torch cannot abort a process group: use 2.6 or later")

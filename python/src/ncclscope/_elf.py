@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a file is a whole profiler plugin for this machine. The loader maps what the headers say,
-and a file that ends before it kills the job."""
+"""Checks whether a file is a complete profiler plugin for this machine. The loader maps what the
+headers describe, and a file that is shorter kills the job."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _LOAD = 1
 
 
 def fault(path: Path) -> Optional[str]:
-    """What is wrong with the file, as the end of a sentence about it."""
+    """Describes what is wrong with the file, as the end of a sentence about it."""
     try:
         with open(path, "rb") as file, open("/proc/self/exe", "rb") as own:
             length = os.fstat(file.fileno()).st_size
             if length < 64:
-                return "is no shared library: it has no ELF header"
+                return "is not a shared library: it has no ELF header"
             with mmap.mmap(file.fileno(), length, access=mmap.ACCESS_READ) as data:
                 return _fault_of(data, length, own.read(20))
     except OSError as error:
@@ -29,10 +29,10 @@ def fault(path: Path) -> Optional[str]:
 
 def _fault_of(data: mmap.mmap, length: int, own: bytes) -> Optional[str]:
     if data[:4] != own[:4]:
-        return "is no shared library: it has no ELF header"
-    # The width, the order of bytes, and the machine.
+        return "is not a shared library: it has no ELF header"
+    # The word width, the byte order and the machine.
     if (data[4:6], data[18:20]) != (own[4:6], own[18:20]):
-        return "is for another kind of machine than this one"
+        return "is for another kind of machine"
     (start,) = struct.unpack_from("=Q", data, 32)
     size, count = struct.unpack_from("=HH", data, 54)
     end = start + size * count
@@ -40,10 +40,10 @@ def _fault_of(data: mmap.mmap, length: int, own: bytes) -> Optional[str]:
         headers = (struct.unpack_from("=IIQQQQ", data, start + i * size) for i in range(count))
         ends = [at + bytes_ for kind, _, at, _, _, bytes_ in headers if kind == _LOAD]
         if not ends:
-            return "is no shared library: the loader would load nothing of it"
+            return "is not a shared library: it has no segment to load"
         end = max(ends)
     if end > length:
         return f"is cut off after {length} of {end} bytes: copy it again"
     if not re.search(rb"\0ncclProfiler_v[1-9]", data):
-        return "is no NCCL profiler plugin: it has no symbol ncclProfiler_v1 to _v7"
+        return "is not an NCCL profiler plugin: it has no symbol ncclProfiler_v1 to _v7"
     return None

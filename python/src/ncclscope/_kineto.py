@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NCCL's lanes in the traces that Kineto writes: while it collects, and after the fact.
+"""NCCL's tracks in the traces that Kineto writes: while it collects, and afterwards.
 
-Both show the same lanes, those of ``ncclscope merge``. A session of ours inside Kineto
-(kineto_session.cpp) asks for them when a profile ends; where there can be none, the file that was
-written is merged with the recording.
+Both show the same tracks, those of ``ncclscope merge``. Our session inside Kineto
+(kineto_session.cpp) requests them when a profile ends; if there can be no session, the written file
+is merged with the recording.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from . import _tool
 from ._plugin import OFF, SYSTEM, Error, Library, is_off_at_first, library
 
 SOURCE = Path(__file__).with_name("kineto_session.cpp")
-# A rank's recording that is larger holds up the end of a profile for too long.
+# A larger recording would delay the end of a profile for too long.
 LARGEST = 2 << 30
 
 _Slices = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)
@@ -46,7 +46,7 @@ class _Hooks(ctypes.Structure):
 
 
 class Session:
-    """Our profiler inside Kineto. There is one for the process, from the first attachment on."""
+    """Our profiler inside Kineto. The process has one, from the first attachment on."""
 
     def __init__(self) -> None:
         self.c = ctypes.CDLL(str(build()))
@@ -83,19 +83,19 @@ class Session:
             self.slices,
             is_off_at_first(),
         )
-        # From here on ids are pushed, and the function is not needed.
+        # The session pushes ids from now on, so that the function is not needed.
         plugin.ask_external_id(None)
         self.c.ncclscope_kineto_attach(ctypes.byref(hooks))
 
     def tell(self, start_ns: int, end_ns: int) -> None:
-        """Tells Kineto the lanes of a time: called by it, so that nothing may be raised."""
+        """Passes the tracks of a time range to Kineto, which calls this: it must not raise."""
         try:
             self.tell_events(lanes(start_ns, end_ns), start_ns)
         except Error as error:
             if error.code != OFF:
-                warnings.warn(f"no NCCL lanes in this profile: {error}", stacklevel=1)
+                warnings.warn(f"no NCCL tracks in this profile: {error}", stacklevel=1)
         except Exception as error:  # noqa: BLE001
-            warnings.warn(f"no NCCL lanes in this profile: {error!r}", stacklevel=1)
+            warnings.warn(f"no NCCL tracks in this profile: {error!r}", stacklevel=1)
 
     def tell_events(self, events: list[dict[str, Any]], base_ns: int) -> None:
         if not events:
@@ -122,17 +122,17 @@ class Session:
 
 
 def _strings(args: dict[str, Any]) -> Any:
-    """Names and values in turn, for C."""
+    """Alternating names and values, for C."""
     words: list[Optional[bytes]] = []
     for name, value in args.items():
-        # How a slice was joined to a kernel: there are no kernels here.
+        # These describe how a slice was joined to a kernel; there are no kernels here.
         if not name.startswith("join_"):
             words += [name.encode(), json.dumps(value).encode()]
     return (ctypes.c_char_p * (len(words) + 1))(*words, None)
 
 
 def lanes(start_ns: int, end_ns: int) -> list[dict[str, Any]]:
-    """What the recording has of a time (ns since 1970), as events of a trace that begins there."""
+    """The recorded events of a time range (ns since 1970), relative to its start."""
     times = {"ts": 0, "dur": (end_ns - start_ns) / 1000}
     span = {"ph": "X", "cat": "Trace", "name": "window", "pid": "Spans", "tid": "window", **times}
     trace: dict[str, Any] = {"schemaVersion": 1, "baseTimeNanoseconds": start_ns}
@@ -149,7 +149,7 @@ def lanes(start_ns: int, end_ns: int) -> list[dict[str, Any]]:
 
 
 def merge(trace: Path, merged: Path, folder: str) -> None:
-    """Writes a trace with the lanes of this process's recording."""
+    """Writes a trace with the tracks of this process's recording."""
     plugin = library()
     recording = Path(folder, "now.nscope")
     plugin.dump(str(recording))
@@ -157,7 +157,7 @@ def merge(trace: Path, merged: Path, folder: str) -> None:
     if size > LARGEST:
         raise Error(
             SYSTEM,
-            f"the recording has {size >> 20} MiB: put it into the profile afterwards, with "
+            f"the recording has {size >> 20} MiB: merge it into the profile afterwards, with "
             "ncclscope merge --kineto",
         )
     tool = _tool.tool_path(plugin.path)
@@ -165,7 +165,7 @@ def merge(trace: Path, merged: Path, folder: str) -> None:
 
 
 def _ranks() -> Optional[tuple[int, int]]:
-    """This process's rank and their number, as torch.distributed has them."""
+    """This process's rank and the number of ranks, from torch.distributed."""
     import torch.distributed as dist
 
     if dist.is_available() and dist.is_initialized():
@@ -174,13 +174,13 @@ def _ranks() -> Optional[tuple[int, int]]:
 
 
 def build() -> Path:
-    """The session for the torch that is here; compiled the first time (`~/.cache/ncclscope`)."""
+    """The session for the installed torch; compiled the first time (`~/.cache/ncclscope`)."""
     import torch
 
     root = Path(torch.__file__).parent
     include = root / "include"
     if not (include / "kineto/libkineto.h").is_file():
-        raise Error(SYSTEM, f"torch {torch.__version__} comes without the headers of Kineto")
+        raise Error(SYSTEM, f"torch {torch.__version__} does not contain the headers of Kineto")
     compiler = os.environ.get("CXX") or next(filter(shutil.which, ("c++", "g++", "clang++")), None)
     if compiler is None:
         raise Error(SYSTEM, "there is no C++ compiler: install g++, or name one in CXX")
@@ -196,7 +196,7 @@ def build() -> Path:
     file = cache / f"kineto-{torch.__version__}-{key}.so"
     if not file.is_file():
         cache.mkdir(parents=True, exist_ok=True)
-        # Ranks of a host may be at it at once: each makes its own, and the last one stays.
+        # Ranks of a host may compile at the same time: each makes its own, and the last one stays.
         new = file.with_suffix(f".{os.getpid()}.{threading.get_ident()}.tmp")
         command = [compiler, *flags, str(SOURCE), "-ltorch_cpu", "-lc10", "-o", str(new)]
         try:
@@ -205,11 +205,11 @@ def build() -> Path:
             raise Error(SYSTEM, f"cannot run {compiler}: {error}") from None
         if done.returncode != 0:
             said = done.stderr.decode(errors="replace").strip().splitlines()
-            first = next((line for line in said if "error" in line), "no word of why")
+            first = next((line for line in said if "error" in line), "the compiler gave no reason")
             raise Error(
                 SYSTEM,
-                f"the headers of Kineto in torch {torch.__version__} are not those that "
-                f"ncclscope knows: {first}",
+                f"ncclscope does not compile with the headers of Kineto in torch "
+                f"{torch.__version__}: {first}",
             )
         os.replace(new, file)
     return file

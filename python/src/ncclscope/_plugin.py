@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plugin: where it lies, the copy that NCCL loaded, and its C functions (docs/control.md)."""
+"""The plugin: its path, the copy that NCCL loaded, and its C functions (docs/control.md)."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from typing import Any, Callable, Optional, Union
 
 from . import _elf
 
-#: Nothing is recorded in this process.
+#: This process does not record, or not yet.
 OFF = 1
-#: An argument makes no sense.
+#: An argument is invalid.
 BAD = 2
-#: The system refused.
+#: A system call failed.
 SYSTEM = 3
 
 NAMES = ("libnccl-profiler-ncclscope.so", "libnccl_profiler_ncclscope.so")
-#: What NCCL loads where no variable names a plugin.
+#: The file that NCCL loads if no variable names a plugin.
 DEFAULT = "libnccl-profiler.so"
-# NCCL cuts a longer value silently (src/plugin/plugin_open.cc:37@v2.30.7-1).
+# NCCL silently truncates a longer value (src/plugin/plugin_open.cc:37@v2.30.7-1).
 VALUE_MAX = 254
 
 
 class Error(Exception):
-    """The plugin, or something around it, could not do what was asked of it."""
+    """A function of the plugin or of this package failed."""
 
     def __init__(self, code: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -36,23 +36,23 @@ class Error(Exception):
 
 
 def plugin_path() -> Path:
-    """The plugin that NCCL is to load.
+    """The path of the plugin that NCCL should load.
 
-    ``NCCLSCOPE_PLUGIN``, else the one in this package, else the one that the tool on ``PATH``
-    uses, else the newest that was built in the repository of this package.
+    This is the file that ``NCCLSCOPE_PLUGIN`` names, else the one in this package, else the one
+    that the tool on ``PATH`` uses, else the newest build in the repository of this package.
     """
     named = os.environ.get("NCCLSCOPE_PLUGIN")
     if named:
         if not os.path.isfile(named):
-            raise Error(SYSTEM, f"NCCLSCOPE_PLUGIN names {named}, which is no file")
+            raise Error(SYSTEM, f"NCCLSCOPE_PLUGIN names {named}, which is not a file")
         found: Optional[Path] = Path(named)
     else:
         found = next(filter(None, map(_in_directories, _places())), None)
     if found is None:
         raise Error(
             SYSTEM,
-            f"cannot find {NAMES[0]}: install a wheel that has it, put ncclscope on PATH, or name "
-            "the file in NCCLSCOPE_PLUGIN",
+            f"cannot find {NAMES[0]}: install a wheel that contains it, put ncclscope on PATH, or "
+            "name the file in NCCLSCOPE_PLUGIN",
         )
     found = Path(os.path.abspath(found))
     fault = _elf.fault(found)
@@ -62,7 +62,7 @@ def plugin_path() -> Path:
 
 
 def _places() -> list[list[Path]]:
-    """Directories where the plugin may be; of those in one list the newest plugin is taken."""
+    """Directories that may contain the plugin; from one list the newest plugin is used."""
     package = Path(__file__).parent
     places = [[package]]
     tool = shutil.which("ncclscope")
@@ -82,8 +82,8 @@ def _in_directories(directories: list[Path]) -> Optional[Path]:
 
 
 def variables(before: Optional[str] = None) -> dict[str, str]:
-    """What makes every release of NCCL load the plugin: a bare name, and its folder at the head of
-    the loader's path (``docs/loading.md``), which is ``before``, else this process's."""
+    """Variables with which every release of NCCL loads the plugin: a bare name, and its directory
+    at the head of the loader's path (``docs/loading.md``): ``before``, else this process's."""
     path = plugin_path()
     folder, name = path.parent, path.name
     if name != NAMES[0] or not _can_be_listed(folder):
@@ -98,11 +98,11 @@ def variables(before: Optional[str] = None) -> dict[str, str]:
 
 
 def chain() -> dict[str, str]:
-    """What keeps the plugin of another tool that ``NCCL_PROFILER_PLUGIN`` names: ours calls it too
-    (``docs/chain.md``). ``NCCLSCOPE_CHAIN`` stays as it is where it is set."""
+    """Variables that keep another tool's plugin that ``NCCL_PROFILER_PLUGIN`` names: ours calls it
+    too (``docs/chain.md``). ``NCCLSCOPE_CHAIN`` is not changed if it is set."""
     told = os.environ.get("NCCL_PROFILER_PLUGIN") or ""
     ours = ("", "ncclscope", DEFAULT, *NAMES)
-    # NCCL takes each beginning of this word for it, and `none` names no file.
+    # NCCL accepts any prefix of this word, and `none` names no file.
     is_word = told.lower() == "none" or "STATIC_PLUGIN".startswith(told.upper())
     is_ours = os.path.basename(told) in ours or told == os.environ.get("NCCLSCOPE_PLUGIN")
     if is_word or is_ours or os.environ.get("NCCLSCOPE_CHAIN"):
@@ -115,14 +115,14 @@ def _by_path(path: Path) -> dict[str, str]:
     if length > VALUE_MAX:
         raise Error(
             SYSTEM,
-            f"the plugin's path has {length} bytes, and NCCL cuts it at {VALUE_MAX}: copy "
+            f"the plugin's path has {length} bytes, and NCCL truncates it to {VALUE_MAX}: copy "
             f"{NAMES[0]} to a shorter path and name it in NCCLSCOPE_PLUGIN",
         )
     return {"NCCL_PROFILER_PLUGIN": str(path)}
 
 
 def _can_be_listed(folder: Path) -> bool:
-    """Whether the loader reads the folder as one entry, and finds no other library in it."""
+    """True if the loader reads the directory as one entry, and finds no other library in it."""
     if any(letter in str(folder) for letter in ":;$"):
         return False
     try:
@@ -133,7 +133,7 @@ def _can_be_listed(folder: Path) -> bool:
 
 
 def _folder_of_its_own(path: Path) -> Optional[Path]:
-    """A folder of the user's with nothing but a link to the plugin."""
+    """A directory of the user that contains only a link to the plugin."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
     folder = Path(cache, "ncclscope/plugin", digest)
@@ -141,7 +141,7 @@ def _folder_of_its_own(path: Path) -> Optional[Path]:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         about = folder.lstat()
-        # What others can write would be loaded into the job.
+        # The job would load a file that other users can write.
         if about.st_uid != os.geteuid() or about.st_mode & 0o022:
             return None
         new.symlink_to(path)
@@ -164,7 +164,7 @@ class Library:
             self.c = ctypes.CDLL(path, mode=mode)
             self._find()
         except (OSError, AttributeError) as error:
-            raise Error(SYSTEM, f"{path} is no plugin of ncclscope: {error}") from None
+            raise Error(SYSTEM, f"{path} is not a plugin of ncclscope: {error}") from None
 
     def _find(self) -> None:
         self.c.ncclscope_version.restype = ctypes.c_char_p
@@ -195,7 +195,7 @@ class Library:
         return call
 
     def address(self, name: str) -> int:
-        """Where a function of the plugin is, for other C code."""
+        """The address of a function of the plugin, for other C code."""
         return ctypes.cast(getattr(self.c, name), ctypes.c_void_p).value or 0
 
     def version(self) -> str:
@@ -211,14 +211,14 @@ class Library:
         return bool(self.c.ncclscope_is_started())
 
     def begin(self, name: str) -> bool:
-        """Begins a window and marks it; false if it is not this window's to end."""
+        """Begins a window and marks it; false if the caller must not end the window."""
         if self.is_started():
             return False
         try:
             self.mark(name)
         except Error as error:
-            # There is no communicator yet. Where the first one begins a recording by itself, the
-            # end of this window would keep it from doing so.
+            # There is no communicator yet. If the first one starts a recording by itself, the end
+            # of this window would prevent that.
             if error.code != OFF or not is_off_at_first():
                 return False
         self.start("")
@@ -248,23 +248,23 @@ class Library:
             function(json.decode(errors="replace"))
 
         callback = _HangListener(called)
-        # The plugin may be calling the one before just now: none is ever freed.
+        # The plugin may be calling the previous listener at this moment: none is ever freed.
         _listeners.append(callback)
         self._on_hang(ctypes.cast(callback, ctypes.c_void_p), None)
 
     def ask_external_id(self, function: Optional[int]) -> None:
-        """API calls ask the C function at this address, which gives a u64; None: no longer."""
+        """API calls get their id, a u64, from the C function at this address; None: no longer."""
         self._ask(function)
 
 
 def is_off_at_first() -> bool:
-    """Whether nothing is recorded until a request to start."""
+    """True if nothing is recorded until a request to start."""
     return os.environ.get("NCCLSCOPE_START", "").strip().lower() == "off"
 
 
 def _text(text: str) -> bytes:
     if "\0" in text:
-        raise Error(BAD, f"{text!r}: a zero byte ends a text")
+        raise Error(BAD, f"{text!r}: a text must not contain a zero byte")
     return text.encode()
 
 
@@ -279,7 +279,7 @@ _opened: Optional[Library] = None
 
 
 def library() -> Library:
-    """The plugin that NCCL loaded; before it has, the one that it will load."""
+    """The plugin that NCCL loaded; before that, the one that it will load."""
     global _found, _opened
     if _found is not None:
         return _found
@@ -287,7 +287,7 @@ def library() -> Library:
     if _opened is not None and told == _opened.path:
         return _opened
     for path in _loaded(told):
-        # Of several copies NCCL's is the one that was not opened here.
+        # Of several copies, NCCL's is the one that this module did not open.
         if _opened is None or not os.path.samefile(path, _opened.path):
             try:
                 _found = Library(path, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
@@ -300,7 +300,7 @@ def library() -> Library:
 
 
 def _loaded(told: str) -> list[str]:
-    """Files in memory that have the plugin's name, or the name that NCCL was told."""
+    """Mapped files that have the plugin's name, or the name in NCCL's variable."""
     names = {*NAMES, os.path.basename(told) or NAMES[0]}
     found: dict[str, None] = {}
     with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
@@ -312,7 +312,7 @@ def _loaded(told: str) -> list[str]:
 
 
 def _to_be_loaded(told: str) -> Library:
-    """Opens what NCCL will: the same file has the same state."""
+    """Opens the file that NCCL will open: the same file has the same state."""
     if told.lower() == "none":
         raise Error(OFF, f"NCCL loads no plugin: NCCL_PROFILER_PLUGIN is {told}")
     if "/" in told:
@@ -324,22 +324,22 @@ def _to_be_loaded(told: str) -> Library:
         except Error:
             continue
     if told == NAMES[0]:
-        # The loader's path was reset. NCCL finds what is loaded by its SONAME.
+        # The loader's path was reset. NCCL finds a loaded library by its SONAME.
         return Library(str(plugin_path()))
     raise Error(
         OFF,
-        "NCCL loads no plugin: before the first communicator is made, call ncclscope.load() or set "
-        "the variables that `python -m ncclscope --env` prints",
+        "NCCL loads no plugin: before the first communicator, call ncclscope.load() or set the "
+        "variables that `python -m ncclscope --env` prints",
     )
 
 
 def load(output: Union[str, os.PathLike[str], None] = None) -> Library:
     """See `ncclscope.load`."""
     if not _loaded(NAMES[0]):
-        # What is loaded has the name, by its SONAME, whatever the loader's path was at the start.
+        # A loaded library is found by its SONAME, whatever the loader's path was at the start.
         Library(str(plugin_path()))
     os.environ.update(chain())
-    # The path is for processes that this one starts.
+    # The path is for processes that this process starts.
     os.environ.update(variables())
     os.environ["NCCL_PROFILER_PLUGIN"] = NAMES[0]
     if output is not None:

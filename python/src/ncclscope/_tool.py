@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tool ``ncclscope``, for what needs a recording read."""
+"""The tool ``ncclscope``, which reads recordings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def tool_path(plugin: str) -> Path:
 
 
 def run(tool: Path, *args: str) -> None:
-    """Runs the tool; what it says where it fails becomes an `Error`."""
+    """Runs the tool; if it fails, raises its message as an `Error`."""
     try:
         done = subprocess.run(
             [str(tool), *args],
@@ -39,4 +39,4 @@ def run(tool: Path, *args: str) -> None:
         raise Error(SYSTEM, f"cannot run {tool}: {error}") from None
     if done.returncode != 0:
         said = done.stderr.decode(errors="replace").strip()
-        raise Error(SYSTEM, said or f"{tool} ended with {done.returncode}")
+        raise Error(SYSTEM, said or f"{tool} exited with {done.returncode}")

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A profiler beside torch's own ones: Kineto tells it when a profile begins and ends and which
-// operator each thread is in, and takes its slices into the same trace. Python compiles this file
-// against the headers of the torch that is installed (ncclscope/_kineto.py), because Kineto's
-// classes differ from release to release.
+// A profiler beside those of torch: Kineto tells it when a profile begins and ends and which
+// operator each thread runs, and adds its slices to the same trace. Python compiles this file
+// against the headers of the installed torch (ncclscope/_kineto.py), because Kineto's classes
+// differ between releases.
 //
-// The slices come from Python: `slices` is called when Kineto collects, and calls
-// `ncclscope_kineto_lane` and `ncclscope_kineto_slice` until it has told all.
+// The slices come from Python: when Kineto collects, this file calls `slices`, which calls
+// `ncclscope_kineto_lane` and `ncclscope_kineto_slice` for all of them.
 
 #include <time.h>
 
@@ -34,10 +34,10 @@ struct Hooks {
   void (*pop)();
   // Both times in ns since 1970.
   void (*slices)(int64_t start, int64_t end);
-  // Nothing is recorded from the first communicator on.
+  // The first communicator does not start a recording.
   int is_off_at_first;
 
-  // As `Library.begin` in _plugin.py.
+  // The same as `Library.begin` in _plugin.py.
   bool begin() const {
     if (is_started() != 0 || (mark("torch.profiler") != 0 && is_off_at_first == 0)) {
       return false;
@@ -46,7 +46,7 @@ struct Hooks {
   }
 };
 
-// Never freed: a thread may still look at it.
+// Never freed: a thread may still read it.
 std::atomic<const Hooks*> hooks{nullptr};
 
 int64_t now() {
@@ -62,7 +62,7 @@ struct Lane {
   std::string name;
 };
 
-// What Python tells of one profile.
+// The data that Python passes for one profile.
 struct Told {
   std::unique_ptr<libkineto::CpuTraceBuffer> buffer =
       std::make_unique<libkineto::CpuTraceBuffer>();
@@ -73,9 +73,9 @@ struct Told {
   std::string label;
 };
 
-// The profile that Python tells about, on the thread that asks it.
+// The profile that Python fills, on the thread that calls `slices`.
 thread_local Told* told = nullptr;
-// Kineto's unit of time in ns: microseconds, once.
+// Kineto's unit of time in ns; older releases use microseconds.
 thread_local int64_t unit = 1;
 
 class Session : public libkineto::IActivityProfilerSession {
@@ -84,7 +84,7 @@ class Session : public libkineto::IActivityProfilerSession {
     const Hooks* hook = hooks.load();
     begin_ = now();
     end_ = 0;
-    // What is recorded anyway goes on, and is not stopped at the end.
+    // A recording that is already on continues, and is not stopped at the end.
     is_ours_ = hook != nullptr && hook->begin();
   }
 
@@ -140,7 +140,7 @@ class Session : public libkineto::IActivityProfilerSession {
     std::vector<libkineto::ResourceInfo> lanes;
     if (told_) {
       for (const Lane& lane : told_->lanes) {
-        // By name: their order is not the same in all releases.
+        // Set by name: the order of the fields differs between releases.
         libkineto::ResourceInfo info{0, 0, 0, lane.name};
         info.id = lane.id;
         info.sortIndex = lane.id;
@@ -163,7 +163,7 @@ class Session : public libkineto::IActivityProfilerSession {
     pop();
   }
 
-  // Annotations of the user's; they nest with operators.
+  // Annotations of the user, which nest with operators.
   void pushUserCorrelationId(uint64_t id) override {
     push(id);
   }
@@ -222,7 +222,7 @@ class Profiler : public libkineto::IActivityProfiler {
 
 extern "C" {
 
-// Registers the profiler the first time; `given` is copied. NULL: the profiler does nothing more.
+// Registers the profiler the first time and copies `given`. NULL disables the profiler.
 void ncclscope_kineto_attach(const Hooks* given) {
   hooks.store(given == nullptr ? nullptr : new Hooks(*given));
   static std::once_flag once;
@@ -233,7 +233,7 @@ void ncclscope_kineto_attach(const Hooks* given) {
   }
 }
 
-// The process whose lanes follow.
+// Sets the process of the lanes that follow.
 void ncclscope_kineto_process(
     int64_t id,
     int64_t sort_index,
@@ -247,15 +247,15 @@ void ncclscope_kineto_process(
   }
 }
 
-// A lane; its id is not 0.
+// Adds a lane; its id is not 0.
 void ncclscope_kineto_lane(int64_t id, const char* name) {
   if (told != nullptr) {
     told->lanes.push_back({id, name});
   }
 }
 
-// A slice of a lane; times in ns since 1970. `args` are names and values in turn, the values in
-// JSON, with a NULL at the end.
+// Adds a slice to a lane; times are in ns since 1970. `args` alternates names and values, the
+// values in JSON, and ends with NULL.
 void ncclscope_kineto_slice(
     int64_t lane,
     int64_t start,

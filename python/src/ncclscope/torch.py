@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NCCL's inside in the traces of ``torch.profiler``.
+"""NCCL's events in the traces of ``torch.profiler``.
 
-Once before the first profile:
+Call once before the first profile:
 
     import ncclscope.torch
     ncclscope.torch.kineto_attach()
 
-From then on every ``with torch.profiler.profile(...)`` has the lanes of NCCL in its trace, in a
+From then on the trace of every ``with torch.profiler.profile(...)`` has the tracks of NCCL, in a
 process row of their own, and their API calls carry the ``External id`` of the operator that made
-them. For a profiler that should have them whatever this torch can do:
+them. To add the tracks to one profiler with any supported torch:
 
     prof = ncclscope.torch.profile_hook(torch.profiler.profile(...))
     with prof:
@@ -48,12 +48,12 @@ _lock = threading.Lock()
 
 
 def kineto_attach(*, required: bool = False) -> bool:
-    """Makes every profile from now on show NCCL, as its own session inside Kineto.
+    """Adds NCCL's events to every later profile, through a session of our own inside Kineto.
 
-    A window of the plugin begins and ends with each profile, unless it records anyway. The first
-    time on a machine this compiles a small file against the headers in torch (some seconds, kept
-    in ``~/.cache/ncclscope``). Where that cannot be, it says why in a warning and returns false, or
-    raises `ncclscope.Error` if it is ``required``; `profile_hook` works there, too.
+    A window of the plugin begins and ends with each profile, unless recording is already on. The
+    first call on a machine compiles a small file against the headers in torch (some seconds, stored
+    in ``~/.cache/ncclscope``). If that fails, the function warns with the reason and returns false,
+    or raises `ncclscope.Error` with ``required``; `profile_hook` works in this case, too.
     """
     global _session
     try:
@@ -67,7 +67,7 @@ def kineto_attach(*, required: bool = False) -> bool:
             if isinstance(error, Error):
                 raise
             raise Error(SYSTEM, str(error)) from error
-        warnings.warn(f"NCCL is not shown live in profiles: {error}", stacklevel=2)
+        warnings.warn(f"profiles do not show NCCL live: {error}", stacklevel=2)
         return False
     return True
 
@@ -75,11 +75,11 @@ def kineto_attach(*, required: bool = False) -> bool:
 def abort_on_hang(listener: Optional[Callable[[dict[str, Any]], None]] = None) -> None:
     """Makes a job that hangs in NCCL raise `Hung` instead of waiting.
 
-    When the plugin's watchdog reports a stuck operation (``NCCLSCOPE_HANG_SEC``), all NCCL process
-    groups of this process are aborted, and the thread that called this, as a rule the main one,
-    gets `Hung`: at once, or as soon as the call into torch or CUDA that it is in returns, which the
-    abort brings about. Drills abort nothing. ``listener`` gets every report, as from
-    `ncclscope.on_hang`, whose listener this takes the place of. Needs torch 2.6 or later.
+    When the plugin's watchdog reports a stuck operation (``NCCLSCOPE_HANG_SEC``), this aborts all
+    NCCL process groups of this process and raises `Hung` in the thread that called this function,
+    usually the main one: at once, or as soon as its current call into torch or CUDA returns, which
+    the abort causes. Drills abort nothing. ``listener`` gets every report, as with
+    `ncclscope.on_hang`, whose listener this function replaces. It needs torch 2.6 or later.
     """
     _abort.check_torch()
     guard = _abort.Guard(threading.get_ident(), listener)
@@ -88,10 +88,10 @@ def abort_on_hang(listener: Optional[Callable[[dict[str, Any]], None]] = None) -
 
 
 def ask_external_ids() -> bool:
-    """Makes NCCL's API calls carry torch's External ids where no session of ours is in Kineto.
+    """Makes NCCL's API calls carry torch's External ids without a session of ours in Kineto.
 
-    Torch tells the current one from 2.15 on, while its "cuspy" profiler runs; false with an earlier
-    one. Not to be called beside `kineto_attach`.
+    Torch provides the current id from 2.15 on, while its "cuspy" profiler runs; with an earlier
+    torch this returns false. Do not call it together with `kineto_attach`.
     """
     torch_cpu = _torch_library()
     name = "_ZN5torch8profiler4impl22cuspyCurrentExternalIdEv"
@@ -115,8 +115,8 @@ def _torch_library() -> Optional[ctypes.CDLL]:
 class WindowObserver:
     """Begins and ends a window of the plugin with each profile.
 
-    It is what ``torch.profiler.profile(execution_trace_observer=...)`` takes; ``inner`` is another
-    one that is told, too. What is recorded anyway goes on.
+    ``torch.profiler.profile(execution_trace_observer=...)`` takes it; ``inner`` is another
+    observer, which gets the same calls. A recording that is already on continues.
     """
 
     def __init__(self, inner: Any = None) -> None:
@@ -128,12 +128,12 @@ class WindowObserver:
         try:
             self._is_ours = library().begin("torch.profiler")
         except Error as error:
-            warnings.warn(f"NCCL is not recorded in this profile: {error}", stacklevel=2)
+            warnings.warn(f"this profile does not record NCCL: {error}", stacklevel=2)
         if self._inner is not None:
             self._inner.start()
 
     def stop(self) -> None:
-        """It ends."""
+        """The profile ends."""
         if self._inner is not None:
             self._inner.stop()
         if self._is_ours:
@@ -142,22 +142,22 @@ class WindowObserver:
                 library().stop()
             except Error as error:
                 if error.code != OFF:
-                    warnings.warn(f"NCCL is still recorded: {error}", stacklevel=2)
+                    warnings.warn(f"the recording of NCCL continues: {error}", stacklevel=2)
 
     def cleanup(self) -> None:
-        """The profiler is not used any more."""
+        """The profiler is no longer used."""
         self.stop()
         if self._inner is not None:
             self._inner.cleanup()
 
 
 def profile_hook(prof: _Profiler, *, live: bool = True) -> _Profiler:
-    """Makes a ``torch.profiler.profile`` show NCCL in the traces that it exports.
+    """Adds NCCL's events to the traces that a ``torch.profiler.profile`` exports.
 
-    With ``live`` and where `kineto_attach` can be, that is all it does. Else the plugin's windows
-    follow the profiles, and ``export_chrome_trace`` merges each file that it wrote with the
-    recording; ``tensorboard_trace_handler`` calls it, too. Call this before the profile begins;
-    returns ``prof``.
+    With ``live``, if `kineto_attach` succeeds, this does nothing more. Otherwise the plugin's
+    windows follow the profiles, and ``export_chrome_trace``, which ``tensorboard_trace_handler``
+    also calls, merges each file that it wrote with the recording. Call this before the profile
+    begins; it returns ``prof``.
     """
     if live and kineto_attach():
         return prof
@@ -174,7 +174,7 @@ def profile_hook(prof: _Profiler, *, live: bool = True) -> _Profiler:
 
 
 def _follow(prof: Any) -> None:
-    """Wraps what begins and ends a profile, of a torch that has no observers (1.13)."""
+    """Wraps the start and the end of a profile in a torch that has no observers (1.13)."""
     observer = WindowObserver()
     begin, end = prof.start_trace, prof.stop_trace
 
@@ -187,7 +187,7 @@ def _follow(prof: Any) -> None:
         end()
 
     prof.start_trace, prof.stop_trace = start_trace, stop_trace
-    # The schedule's table holds the methods as they were.
+    # The schedule's table holds the original methods.
     for actions in getattr(prof, "action_map", {}).values():
         for at, action in enumerate(actions):
             if action == begin:
@@ -197,7 +197,7 @@ def _follow(prof: Any) -> None:
 
 
 def _merging(export: Callable[..., Any]) -> Callable[..., Any]:
-    """An export that puts the lanes of NCCL into the file that it wrote."""
+    """An export that adds the tracks of NCCL to the file that it wrote."""
 
     @functools.wraps(export)
     def export_chrome_trace(path: Any, *args: Any, **kwargs: Any) -> Any:
@@ -206,14 +206,14 @@ def _merging(export: Callable[..., Any]) -> Callable[..., Any]:
             merge_into(path)
         except Error as error:
             if error.code != OFF:
-                warnings.warn(f"no NCCL lanes in {path}: {error}", stacklevel=2)
+                warnings.warn(f"no NCCL tracks in {path}: {error}", stacklevel=2)
         return result
 
     return export_chrome_trace
 
 
 def merge_into(trace: Any) -> None:
-    """Puts the lanes of this process's recording into a trace that torch.profiler wrote."""
+    """Adds the tracks of this process's recording to a trace that torch.profiler wrote."""
     file = Path(os.path.abspath(trace))
     with tempfile.TemporaryDirectory(prefix=".ncclscope-", dir=file.parent) as folder:
         merged = Path(folder, file.name)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What Kineto's headers name of {fmt}, for a torch that comes with the one but not the other (2.7).
-// It writes each argument in place of the next `{}`.
+// The parts of {fmt} that Kineto's headers use, for a torch that contains these headers but not
+// {fmt} (2.7). `format` writes each argument in place of the next `{}`.
 #pragma once
 
 #include <cstddef>
