@@ -2,17 +2,17 @@
 /*
  * The functions of libnccl-profiler-ncclscope.so that an application may call (docs/control.md).
  *
- * NCCL loads the plugin for itself (RTLD_LOCAL), so that a program does not link with it: it looks a
- * function up in the loaded file, with the type that this header declares:
+ * NCCL loads the plugin with RTLD_LOCAL. A program therefore does not link with it, but looks the
+ * functions up in the loaded file, with the types that this header declares:
  *
  *     void* plugin = dlopen("libnccl-profiler-ncclscope.so", RTLD_NOW | RTLD_NOLOAD);
  *     NCCLSCOPE_FIND(plugin, ncclscope_start);
  *     if (ncclscope_start != NULL && ncclscope_start("for=5s") == NCCLSCOPE_OK) ...
  *
  * All functions act on the whole process, on all of its communicators, unless they say otherwise.
- * They may be called from any thread, but not from a signal handler and not from a callback of
- * NCCL's. They leave errno as it is. Strings are UTF-8, end with a null byte, and are read during
- * the call only. In a child made by fork, functions that return a result return NCCLSCOPE_OFF.
+ * They may be called from any thread, but neither from a signal handler nor from a callback of
+ * NCCL. They preserve errno. Strings are UTF-8, end with a null byte, and are read only during the
+ * call. In a forked child, functions that return a result return NCCLSCOPE_OFF.
  */
 #ifndef NCCLSCOPE_H
 #define NCCLSCOPE_H
@@ -25,14 +25,14 @@ extern "C" {
 
 /* The results of functions that return int and are not documented otherwise. */
 #define NCCLSCOPE_OK 0     /* done */
-#define NCCLSCOPE_OFF 1    /* nothing is recorded in this process, or not yet */
-#define NCCLSCOPE_BAD 2    /* an argument makes no sense */
-#define NCCLSCOPE_SYSTEM 3 /* the system refused */
+#define NCCLSCOPE_OFF 1    /* this process does not record, or not yet */
+#define NCCLSCOPE_BAD 2    /* an argument is invalid */
+#define NCCLSCOPE_SYSTEM 3 /* a system call failed */
 
 /*
  * Declares a local variable named after a function of this header, with that function's type, and
- * looks it up in `plugin`, a handle of dlopen's. It is NULL if the plugin has no such function.
- * Needs <dlfcn.h> and the __typeof__ of GCC and Clang.
+ * looks it up in `plugin`, a handle from dlopen. It is NULL if the plugin has no such function.
+ * It needs <dlfcn.h> and the __typeof__ of GCC and Clang.
  */
 #define NCCLSCOPE_FIND(plugin, function) \
     __typeof__(&function) function = (__typeof__(function))dlsym(plugin, #function)
@@ -41,78 +41,79 @@ extern "C" {
 const char* ncclscope_version(void);
 
 /*
- * Why the calling thread's last call of a function with a result failed: one sentence of at most 255
- * bytes, empty if the call succeeded. Never NULL; valid until the thread's next call.
+ * The reason why the calling thread's last call of a function with a result failed: one sentence of
+ * at most 255 bytes, empty if the call succeeded. Never NULL; valid until the thread's next call.
  */
 const char* ncclscope_error(void);
 
 /*
- * Records the operations that are issued from now on, or those that `options` choose. NULL or "":
- * all, with no end. Options are words with a space between them: "for=5s" (ms, s, m, h),
+ * Records the operations that are issued from now on, or those that `options` select. NULL or "":
+ * all operations, without an end. Options are words separated by spaces: "for=5s" (ms, s, m, h),
  * "steps=10" (training steps, see ncclscope_set_step), "at=SECONDS" (since 1970, host clock, at
- * most a week away), "sample=16" or "sample=1/16" (every 16th operation). Before the first
- * communicator the request waits for it. A later request replaces this one.
+ * most a week ahead), "sample=16" or "sample=1/16" (every 16th operation). A request before the
+ * first communicator takes effect with it. A later request replaces this one.
  * NCCLSCOPE_BAD: a word is unknown, or the string is longer than 4095 bytes.
  */
 int ncclscope_start(const char* options);
 
-/* Leaves out the operations that are issued from here on. */
+/* Stops recording operations that are issued from now on. */
 int ncclscope_stop(void);
 
-/* 1 while operations that begin are recorded, else 0. */
+/* 1 while new operations are recorded, else 0. */
 int ncclscope_is_started(void);
 
 /*
- * Copies the recording as it is now, and returns when the copy is there; recording goes on. `path`
- * is a new file that ends in ".nscope", or a directory; NULL is a new directory beside the
- * recording. NCCLSCOPE_BAD: the path is longer than 4095 bytes. NCCLSCOPE_SYSTEM: the file is
- * there already, or cannot be written.
+ * Copies the recording as it is now, and returns when the copy is complete; recording continues.
+ * `path` is a new file that ends in ".nscope", or a directory; NULL is a new directory beside the
+ * recording. NCCLSCOPE_BAD: the path is longer than 4095 bytes. NCCLSCOPE_SYSTEM: the file already
+ * exists, or cannot be written.
  */
 int ncclscope_dump(const char* path);
 
-/* Puts `name` into the recording, as of now. NCCLSCOPE_BAD: NULL. Of a long one the beginning is
- * kept. */
+/* Records a mark `name` at the current time; a long name is truncated. NCCLSCOPE_BAD: `name` is
+ * NULL. */
 int ncclscope_mark(const char* name);
 
-/* A training step begins; `step` is its number. */
+/* Reports that a training step begins; `step` is its number. */
 int ncclscope_set_step(uint64_t step);
 
 /*
- * Names what a communicator is for: "tp", "dp", ... `comm_hash` is NCCL's commHash, which
- * `ncclscope ls` prints. NCCLSCOPE_BAD: `role` is NULL. Of a long one the beginning is kept.
+ * Sets the role of a communicator: "tp", "dp", ... `comm_hash` is NCCL's commHash, which
+ * `ncclscope ls` prints; a long role is truncated. NCCLSCOPE_BAD: `role` is NULL.
  */
 int ncclscope_set_role(uint64_t comm_hash, const char* role);
 
 /*
- * An operator of the application begins on the calling thread: NCCL's API calls on this thread are
- * recorded with `id` until the matching ncclscope_pop_external_id. Operators may nest; one that is
- * nested more than 64 deep counts as the one around it.
+ * Reports that an operator of the application begins on the calling thread: NCCL's API calls on
+ * this thread are recorded with `id` until the matching ncclscope_pop_external_id. Operators may
+ * nest; an operator that is nested more than 64 deep counts as the operator around it.
  */
 void ncclscope_push_external_id(uint64_t id);
 
-/* The operator that began last on the calling thread ends. */
+/* Reports that the operator that began last on the calling thread ends. */
 void ncclscope_pop_external_id(void);
 
 /*
- * API calls ask `function` for the operator of their thread (0: none) instead of using
- * ncclscope_push_external_id; NULL: back to that. It is called on the thread of the API call, must
- * neither wait nor call NCCL, and must stay callable for the life of the process.
+ * Makes API calls ask `function` for the id of their thread's operator (0: none) instead of using
+ * ncclscope_push_external_id; NULL: they no longer do. The plugin calls `function` on the thread of
+ * the API call. It must neither wait nor call NCCL, and must stay callable for the life of the
+ * process.
  */
 void ncclscope_ask_external_id(uint64_t (*function)(void));
 
 /*
  * The watchdog calls `callback` for each operation that hangs, and again when it has recovered;
- * NULL: no more calls, though one that is under way continues. `json` is the report
- * (docs/hang.md), read it during the call; `user` is passed on as it is. It is called on a thread
- * of the plugin that does nothing else, so it may wait and call the functions of this header, but
- * not NCCL. `callback` and `user` must stay usable for the life of the process.
+ * NULL: no more calls, but a call in progress continues. `json` is the report (docs/hang.md), valid
+ * during the call; `user` is passed unchanged. The call comes on a thread of the plugin that does
+ * nothing else, so that `callback` may wait and call the functions of this header, but not NCCL.
+ * `callback` and `user` must stay usable for the life of the process.
  */
 int ncclscope_on_hang(void (*callback)(const char* json, void* user), void* user);
 
 /*
- * A drill: for `seconds`, up to an hour, an operation that does not exist stands still. The watchdog
- * reports it after one second, or after half of `seconds` if that is less, with "drill":true, and
- * then that it has recovered. NCCLSCOPE_BAD: `seconds` is not more than 0, or more than 3600; or
+ * A drill: for `seconds`, up to an hour, a made-up operation stands still. The watchdog reports it
+ * after one second, or after half of `seconds` if that is less, with "drill":true, and later
+ * reports that it has recovered. NCCLSCOPE_BAD: `seconds` is not greater than 0, or greater than 3600; or
  * NCCLSCOPE_HANG_SEC is 0.
  */
 int ncclscope_simulate_hang(double seconds);

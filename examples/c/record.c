@@ -2,8 +2,8 @@
 /*
  * Records some training steps, copies the recording, and prints what hangs.
  *
- * Call these once a communicator exists: NCCL has loaded the plugin by then, and it is found by its
- * SONAME. Build with `-I include`, and with `-ldl` where the C library needs it.
+ * Call these functions once a communicator exists: NCCL has loaded the plugin by then, and dlopen
+ * finds it by its SONAME. Build with `-I include`, and with `-ldl` if the C library needs it.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -42,7 +42,7 @@ static int record_steps(void* plugin, uint64_t steps, void (*train)(uint64_t ste
     return result;
 }
 
-/* On a thread of the plugin's: one line of JSON (docs/hang.md) for each hang, and for its end. */
+/* Runs on a thread of the plugin. Prints a line of JSON (docs/hang.md) per hang, and per end. */
 static void print_hang(const char* json, void* file)
 {
     fprintf((FILE*)file, "%s\n", json);
