@@ -113,8 +113,8 @@ int ncclscope_on_hang(void (*callback)(const char* json, void* user), void* user
 /*
  * A drill: for `seconds`, up to an hour, a made-up operation stands still. The watchdog reports it
  * after one second, or after half of `seconds` if that is less, with "drill":true, and later
- * reports that it has recovered. NCCLSCOPE_BAD: `seconds` is not greater than 0, or greater than 3600; or
- * NCCLSCOPE_HANG_SEC is 0.
+ * reports that it has recovered. NCCLSCOPE_BAD: `seconds` is not greater than 0, or greater than
+ * 3600; or NCCLSCOPE_HANG_SEC is 0.
  */
 int ncclscope_simulate_hang(double seconds);
 
