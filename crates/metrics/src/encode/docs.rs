@@ -7,32 +7,37 @@ use std::fmt::Write;
 
 const INTRODUCTION: &str = "# Metrics
 
-Made from the table in `crates/metrics/src/encode/names.rs` (`cargo run -p ncclscope-metrics \
---example metrics-docs`); do not edit.
+This page is generated from the table in `crates/metrics/src/encode/names.rs` (`cargo run -p \
+ncclscope-metrics --example metrics-docs`); do not edit it.
 
-Histograms are base-2 exponential ones in OTLP. Prometheus' text format has none: there they are
-classic ones, whose `le` are powers of two and whose counts are exact unless the values are more
-than a factor of 2^160 apart. Absent attributes are absent labels in Prometheus.
+In OTLP histograms are base-2 exponential histograms. The Prometheus text format has none, so that
+they are classic histograms there, whose `le` are powers of two and whose counts are exact unless
+the values differ by more than a factor of 2^160. Absent attributes are absent labels in Prometheus.
 
 An operation counts in the window in which it ended, with all its children; it is never split, and
-one that does not end holds up no other. Its duration is that of its last child's end, and
-`nccl.timing` says from which clock. There are five: `kernel`, the GPU's timer in the kernel
-channels; `cuda_event`, two CUDA events around the kernel's launch, where one launch was for one
-operation ([NCCLSCOPE_CUDA_EVENTS](probe.md)); `proxy`, the host's clock until the last network
-operation stopped; `kernel_lead`, the GPU's timer until one thread of the kernel was through, which
-is the least that it took (TREE, NVLS and other algorithms, sends and receives, without a network
-part); `enqueue`, the host's clock while the operation was enqueued. Bandwidths are only given where
-the clock says something about them (not `kernel_lead` and `enqueue`). Network figures without
-ranks are sums over all links or channels, and the regression is over all their sends.
+an operation that does not end delays no other. Its duration ends with its last child, and
+`nccl.timing` names the clock of the duration:
 
-A rank tells 64 communicators apart at a time. What any other one does is in the series whose
-`nccl.communicator.hash` is `0000000000000000`, and stays there when the communicator gets a series
-of its own. It tells 2,048 links and as many channels apart; what goes over further ones is in the
-same series, with rank and peer -1. The series of a communicator that was finalized end, as those
-of a process do that ends: after its last operations were exported by a rank, and two minutes
-later in the agent. Rates over all communicators are right at any time; the sum of the totals is
-that of those that are there.
-Operations that had not ended 15 s after their communicator are lost as `unfinished`.
+- `kernel`: the GPU's timer in the kernel channels
+- `cuda_event`: two CUDA events around the kernel's launch, if one launch was for one operation
+  ([NCCLSCOPE_CUDA_EVENTS](probe.md))
+- `proxy`: the host's clock until the last network operation stopped
+- `kernel_lead`: the GPU's timer until one thread of the kernel finished, which is a lower bound
+  (TREE, NVLS and other algorithms, sends and receives, without a network part)
+- `enqueue`: the host's clock while the operation was enqueued
+
+Bandwidths exist only if the clock measures the operation (not `kernel_lead` and `enqueue`). Network
+figures without ranks are sums over all links or channels, and the regression is over all their
+sends.
+
+A rank tells 64 communicators apart at a time. All others share the series whose
+`nccl.communicator.hash` is `0000000000000000`; their share stays there when such a communicator
+later gets a series of its own. A rank tells 2,048 links and as many channels apart; the rest is in
+the same series, with rank and peer -1. The series of a finalized communicator end, and so do those
+of an exited process: in a rank after it has exported the last operations, and in the agent two
+minutes later. Rates over all communicators are always right; the sum of the totals covers only the
+communicators that still have series. Operations that had not ended 15 s after their communicator
+count as lost (`unfinished`).
 ";
 
 const HEAD: &str = "
@@ -43,10 +48,11 @@ const HEAD: &str = "
 const ATTRIBUTES_HEAD: &str = "
 ## Attributes
 
-`nccl.rank`, `nccl.peer.rank`, `nccl.channel.id` and `nccl.proxy.lane` multiply series by the size
-of the job: they are only there if asked for. Beyond the cap on series, what is new goes into one
-series of its metric, with `otel.metric.overflow`, and `ncclscope.series.dropped` counts it. What
-is in there stays there, also when its communicator or process is gone.
+`nccl.rank`, `nccl.peer.rank`, `nccl.channel.id` and `nccl.proxy.lane` multiply the series by the
+size of the job: they are present only on request (`NCCLSCOPE_LABELS`, `--labels` of the agent).
+Beyond the cap on series, new series are summed in one overflow series per metric, with
+`otel.metric.overflow`, and `ncclscope.series.dropped` counts them. The sum stays there after their
+communicator or process has ended.
 
 | attribute | what |
 | --- | --- |
@@ -59,7 +65,7 @@ const COMPAT: &str = "
 `nccl_collective_exec_time_microseconds`, `nccl_p2p_bus_bandwidth_gbs` and
 `nccl_p2p_exec_time_microseconds`, with its labels `version`, `slurm_job_id`, `node`, `gpu`,
 `comm_name`, `n_nodes`, `nranks`, `collective` or `p2p_operation`, `message_size` and `algo_proto`.
-Operations of which only the enqueue time is known are left out. `message_size` is the range of the
+Operations of which only the enqueue time is known are omitted. `message_size` is the range of the
 mean size within a power of two.
 
 `NCCLSCOPE_PROM_COMPAT=mosaic` gives the names of Open Mosaic's profiler, as Prometheus shows them
@@ -68,13 +74,14 @@ behind an OpenTelemetry collector: `nccl_profiler_collective_bytes_total`,
 `_bucket` of `nccl_profiler_{collective,p2p}_{time_microseconds,num_transfers_count}`,
 `nccl_profiler_{collective,p2p}_transfer_{size_bytes,time_microseconds}`, `nccl_profiler_p2p_bytes`,
 `nccl_profiler_rank_{latency_microseconds,rate}` and
-`nccl_profiler_transfer_{size_bytes,time_microseconds,latency_microseconds}`. Only the send side
-counts, as there. Each operation and transfer is one value, where Mosaic has one average for each of
-its windows; sum by count is the same. Where only a sum is known, its values are in the bucket of
-their mean. Latency and rate are states: their `_count` is 1, to be used without `rate()`. Of the
-transfers of a channel, `dest_rank` and the latency are there where the rank sends to one peer only.
+`nccl_profiler_transfer_{size_bytes,time_microseconds,latency_microseconds}`. As in Mosaic, only the
+send side counts. Each operation and transfer is one value, where Mosaic has one average per window;
+the sum divided by the count is the same. If only a sum is known, its values are in the bucket of
+their mean. Latency and rate are states: their `_count` is 1, so that they are used without
+`rate()`. The transfers of a channel have `dest_rank` and the latency only if the rank sends to one
+peer.
 
-Both stop at the cap, and then `ncclscope_series_over_cap` says how many series are missing.
+Both stop at the cap; `ncclscope_series_over_cap` then is the number of missing series.
 ";
 
 /// The page.
