@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One of two ranks of torch's own NCCL, of which one's kernel gets stuck: RANK DIR. Run by
-test_abort.py."""
+"""One of two ranks of torch's own NCCL; the kernel of one of them gets stuck: RANK DIR.
+test_abort.py runs it."""
 
 import ctypes
 import importlib.util
@@ -14,7 +14,7 @@ FLOATS = 1 << 20
 
 
 def open_nccl() -> None:
-    """Torch's own NCCL, on the stand-in, before torch loads it."""
+    """Opens torch's own NCCL on the stand-in, before torch loads it."""
     spec = importlib.util.find_spec("nvidia")
     assert spec is not None and spec.submodule_search_locations
     [nccl, *_] = [
@@ -30,7 +30,7 @@ def open_nccl() -> None:
 def main() -> None:
     rank, folder = int(sys.argv[1]), Path(sys.argv[2])
     open_nccl()
-    # Of the stand-in's age.
+    # Torch warns that the stand-in's driver is old.
     warnings.simplefilter("ignore")
     import torch
     import torch.distributed as dist

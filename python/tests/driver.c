@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What torch asks of libcuda.so.1 itself, where the stand-in is all the CUDA there is.
+// The functions of libcuda.so.1 that torch itself calls, if the stand-in is the only CUDA.
 int cuDevicePrimaryCtxGetState(int device, unsigned* flags, int* is_active)
 {
     (void)device;

@@ -24,14 +24,14 @@ def loaded(name: str) -> Optional[str]:
 
 
 class Rank:
-    """Loads NCCL, and meets the others in a file."""
+    """Loads NCCL, and exchanges the id with the other ranks through a file."""
 
     def __init__(self, cuda: str, nccl: str, rank: int, ranks: int, meeting: Path) -> None:
-        # Torch has a CUDA runtime in the global scope, which must not be taken for the stand-in.
+        # Torch has a CUDA runtime in the global scope, which NCCL must not use for the stand-in.
         self.cuda = ctypes.CDLL(cuda, mode=os.RTLD_NOW | os.RTLD_DEEPBIND)
         open_nccl = self.cuda.cpucuda_open_nccl
         open_nccl.restype = ctypes.c_void_p
-        # The stand-in takes the one that is there: torch's own, where torch comes with it.
+        # Opens the loaded NCCL, which is torch's own if torch contains one.
         nccl = loaded("libnccl.so") or nccl
         handle = open_nccl(nccl.encode())
         assert handle, f"{nccl} cannot run on the stand-in"

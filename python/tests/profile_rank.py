@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One of two ranks that profile themselves: MODE RANK DIR. Run by test_torch.py."""
+"""One of two ranks that profile themselves: MODE RANK DIR. test_torch.py runs it."""
 
 import ctypes
 import json
@@ -28,7 +28,7 @@ NOTED = 77
 
 
 class Operator:
-    """An operator of torch that calls NCCL, as those of torch.distributed do."""
+    """An operator of torch that calls NCCL, like those of torch.distributed."""
 
     def __init__(self, rank: Rank) -> None:
         self.rank = rank
@@ -44,7 +44,7 @@ class Operator:
 
 @contextmanager
 def told() -> Iterator[None]:
-    """Torch's own note of an External id, as its "cuspy" profiler writes it."""
+    """Torch's own record of an External id, as its "cuspy" profiler writes it."""
     torch_cpu = ncclscope.torch._torch_library()
     space = "_ZN5torch8profiler4impl"
     if not hasattr(torch_cpu, f"{space}21cuspyNoteExternalPushEm"):
@@ -61,7 +61,7 @@ def reduce(count: int) -> None:
 
 
 def plain(out: Path) -> None:
-    """A profile that knows nothing of ncclscope."""
+    """A profile without any ncclscope code."""
     assert ncclscope.torch.kineto_attach(required=True)
     reduce(BEFORE)
     with profile(activities=CPU) as prof:
@@ -71,14 +71,14 @@ def plain(out: Path) -> None:
     assert not ncclscope.is_started()
     reduce(AFTER)
     prof.export_chrome_trace(str(out / "plain.json"))
-    # A window that the application began is not the profile's to end.
+    # The profile must not end a window that the application began.
     with ncclscope.window():
         with profile(activities=CPU) as prof:
             reduce(INSIDE + 1)
         reduce(AFTER + 1)
         assert ncclscope.is_started()
     prof.export_chrome_trace(str(out / "again.json"))
-    # Nothing at all, once the last operation's proxy is done.
+    # Nothing is recorded once the proxy of the last operation is done.
     time.sleep(0.3)
     with profile(activities=CPU) as prof:
         torch.ones(10) + 1
@@ -86,11 +86,11 @@ def plain(out: Path) -> None:
 
 
 def hook(out: Path, live: bool) -> None:
-    """Two profiles of a schedule, and what `profile_hook` does with them."""
+    """Two profiles of a schedule, with `profile_hook`."""
     seen = []
 
     def ready(prof: Any) -> None:
-        # Before it is exported: what comes after the profile is not in it.
+        # Before the export: the trace must not hold events after the profile.
         reduce(AFTER)
         seen.append(ncclscope.is_started())
         prof.export_chrome_trace(str(out / f"hook{len(seen)}.json"))
@@ -110,18 +110,18 @@ def hook(out: Path, live: bool) -> None:
 
 
 def on_demand(folder: Path) -> None:
-    """Works until it is told to stop, and lets itself be profiled."""
+    """Works until it gets a request to stop, and accepts on-demand profiles."""
     is_told = torch.zeros(1)
     while not is_told.item():
         reduce(INSIDE)
         time.sleep(0.05)
-        # All end after the same operation.
+        # All ranks end after the same operation.
         is_told = torch.tensor([float((folder / "stop").exists())])
         dist.all_reduce(is_told, dist.ReduceOp.MAX)
 
 
 def early() -> None:
-    """Windows before the first communicator, which begins its recording as ever."""
+    """Windows before the first communicator, which starts its recording as usual."""
     ncclscope.torch.kineto_attach()
     with profile(activities=CPU), ncclscope.window():
         torch.ones(10) + 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real NCCL in a Python process that began without any variable, and `ncclscope.load`.
+"""Real NCCL in a Python process that started without any variable, and `ncclscope.load`.
 
 NCCLSCOPE_PLUGIN and NCCLSCOPE_TEST_CUDA (the stand-in) name files, NCCLSCOPE_TEST_NCCL several,
 apart by colons.
@@ -27,7 +27,7 @@ CODE = """if True:
 
 class Loading(unittest.TestCase):
     def recordings(self, nccl: str, how: str) -> int:
-        """How many a process of one rank makes."""
+        """The number of recordings that a process of one rank writes."""
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("NCCL_", "LD_"))}
         kept.update(NCCL_SOCKET_IFNAME="lo", NCCL_IB_DISABLE="1", NCCL_RAS_ENABLE="0")
         kept.update(NCCL_CUMEM_ENABLE="0", PYTHONPATH=os.pathsep.join(sys.path))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The package without torch and without NCCL. NCCLSCOPE_PLUGIN names the plugin, and the tool lies
+"""The package without torch and without NCCL. NCCLSCOPE_PLUGIN names the plugin, which has the tool
 beside it."""
 
 import ctypes
@@ -20,7 +20,7 @@ PLUGIN = os.environ["NCCLSCOPE_PLUGIN"]
 
 
 def python(*args: str, **env: str) -> "subprocess.CompletedProcess[str]":
-    """Runs a Python that has the package, with these variables alone of ours and NCCL's."""
+    """Runs a Python that has the package; of ours and NCCL's variables only these are set."""
     kept = {name: text for name, text in os.environ.items() if not name.startswith("NCCL")}
     return subprocess.run(
         [sys.executable, *args], env={**kept, **env}, capture_output=True, text=True, check=False
@@ -28,7 +28,7 @@ def python(*args: str, **env: str) -> "subprocess.CompletedProcess[str]":
 
 
 def made_up_plugin() -> bytes:
-    """What passes for a plugin as long as nothing loads it."""
+    """A file that looks like a plugin as long as nothing loads it."""
     symbol = b"\0ncclProfiler_v1\0"
     with open(sys.executable, "rb") as own:
         head = own.read(32)
@@ -109,7 +109,7 @@ class Finding(unittest.TestCase):
 
 
 class Loading(unittest.TestCase):
-    """What every release of NCCL takes: a bare name, and a folder of the loader's path."""
+    """Variables for every release of NCCL: a bare name, and a directory in the loader's path."""
 
     def of(self, folder: Path, name: str = _plugin.NAMES[0], **env: str) -> tuple[str, str]:
         folder.mkdir(exist_ok=True)
@@ -153,7 +153,7 @@ class Loading(unittest.TestCase):
 
 
 class Calling(unittest.TestCase):
-    """Each in a process of its own: what is loaded stays."""
+    """Each test has a process of its own, because a loaded library stays."""
 
     def says(self, code: str, **env: str) -> str:
         done = python("-c", f"import ncclscope, ctypes, os\n{code}", **env)
@@ -179,7 +179,7 @@ class Calling(unittest.TestCase):
         self.assertIn(f"{ncclscope.OFF} there is no communicator yet", said)
 
     def test_a_loaders_path_that_was_reset_does_no_harm(self) -> None:
-        # As in a process whose launcher kept the one variable and dropped the other.
+        # The launcher kept one variable and dropped the other.
         env = {"NCCL_PROFILER_PLUGIN": _plugin.NAMES[0], "NCCLSCOPE_PLUGIN": PLUGIN}
         code = f"ncclscope.is_started(); print(ctypes.CDLL({_plugin.NAMES[0]!r})._name)"
         self.assertEqual(self.says(code, **env), _plugin.NAMES[0])
@@ -187,13 +187,13 @@ class Calling(unittest.TestCase):
     def test_a_process_that_had_no_variable_loads_it(self) -> None:
         code = f"""if True:
             ncclscope.load("runs")
-            # What NCCL does, each release.
+            # The calls that NCCL makes, by release.
             c = ctypes.CDLL(os.environ["NCCL_PROFILER_PLUGIN"])
             same = c.ncclscope_stop, ncclscope._plugin.library().c.ncclscope_stop
             one, other = (ctypes.cast(f, ctypes.c_void_p).value for f in same)
             print(one == other, os.environ["NCCLSCOPE_DIR"] == os.path.abspath("runs"))
             print(os.environ.get("NCCLSCOPE_CHAIN"))
-            # And one that it starts, by the loader's path.
+            # A process that it starts uses the loader's path.
             import subprocess, sys
             c = "import ctypes; ctypes.CDLL({_plugin.NAMES[0]!r}); print('child')"
             subprocess.run([sys.executable, "-c", c], check=True)

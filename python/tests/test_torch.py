@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real torch, real NCCL on the CPU stand-in, the plugin: what its profiles show.
+"""Profiles of real torch with real NCCL on the CPU stand-in and the plugin.
 
 NCCLSCOPE_PLUGIN, NCCLSCOPE_TEST_CUDA (the stand-in) and NCCLSCOPE_TEST_NCCL name files. NCCL is
-torch's own where torch comes with one.
+torch's own if torch contains one.
 """
 
 import importlib.metadata
@@ -33,12 +33,12 @@ from ncclscope._tool import tool_path
 HERE = Path(__file__).parent
 RELEASE = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
 HAS_HEADERS = (Path(torch.__file__).parent / "include/kineto/libkineto.h").is_file()
-#: Process numbers of lanes begin here.
+#: The process numbers of our tracks begin here.
 FIRST_PID = 1 << 30
 
 
 def nccl_release() -> tuple[int, ...]:
-    """That of torch's own NCCL, else of the file that is given."""
+    """The version of torch's own NCCL, else of the given file."""
     for name in ("nvidia-nccl-cu13", "nvidia-nccl-cu12"):
         try:
             return tuple(int(part) for part in importlib.metadata.version(name).split("."))
@@ -47,7 +47,7 @@ def nccl_release() -> tuple[int, ...]:
     return (2, 30, 7)
 
 
-#: NCCL tells of calls of its API.
+#: NCCL reports the calls of its API.
 HAS_CALLS = nccl_release() >= (2, 28)
 
 NCCL = {
@@ -69,7 +69,7 @@ Trace = dict[str, Any]
 
 @contextmanager
 def running(mode: str, folder: Path, **env: str) -> Iterator[list["subprocess.Popen[bytes]"]]:
-    """Two ranks, which must end well."""
+    """Two ranks, which must succeed."""
     kept = {name: text for name, text in os.environ.items() if not name.startswith("NCCL_")}
     kept.update(NCCL, **variables(), NCCLSCOPE_START="off")
     kept.update(NCCLSCOPE_DIR=str(folder / "run"), NCCLSCOPE_CONTROL=str(folder / "control"))
@@ -90,13 +90,13 @@ def running(mode: str, folder: Path, **env: str) -> Iterator[list["subprocess.Po
 
 
 def job(mode: str, folder: Path, **env: str) -> None:
-    """Runs two ranks to their end."""
+    """Runs two ranks until they exit."""
     with running(mode, folder, **env):
         pass
 
 
 def load(file: Path) -> Trace:
-    # An f64 has not enough digits for ns since the trace's base.
+    # An f64 does not have enough digits for ns since the trace's base.
     trace: Trace = json.loads(file.read_text(), parse_float=Decimal)
     return trace
 
@@ -106,7 +106,7 @@ def slices(trace: Trace) -> list[dict[str, Any]]:
 
 
 def ours(trace: Trace) -> list[dict[str, Any]]:
-    """The slices of lanes; each has args, if only empty ones."""
+    """The slices of all tracks; each has args, which may be empty."""
     found = [e for e in slices(trace) if isinstance(e["pid"], int) and e["pid"] >= FIRST_PID]
     for event in found:
         event.setdefault("args", {})
@@ -114,7 +114,7 @@ def ours(trace: Trace) -> list[dict[str, Any]]:
 
 
 def operations(trace: Trace) -> list[int]:
-    """Floats of each operation that is shown."""
+    """The number of floats of each operation in the trace."""
     found = [event["args"]["bytes"] // 4 for event in ours(trace) if "nccl_seq" in event["args"]]
     return sorted(found)
 
@@ -131,7 +131,7 @@ def annotation(trace: Trace, name: str) -> dict[str, Any]:
 
 
 class Lanes(unittest.TestCase):
-    """What holds for the lanes of any trace."""
+    """Checks the tracks of any trace."""
 
     def check_lanes(self, trace: Trace, rank: Optional[int]) -> None:
         lanes = defaultdict(list)
@@ -175,7 +175,7 @@ class Lanes(unittest.TestCase):
         self.assertTrue(start < first <= last < end, (start, first, last, end))
 
     def external_id(self, trace: Trace, count: int) -> object:
-        """That of the API call; its operator's for comparison is `operator_id`."""
+        """The External id of the API call; `operator_id` is that of its operator, to compare."""
         calls = [event for event in ours(trace) if event["args"].get("count") == count]
         return calls[0]["args"].get("External id") if calls else None
 
@@ -260,7 +260,7 @@ class Hook(Lanes):
                 self.assertIn(warns, "".join(said))
                 for cycle in (1, 2):
                     trace = load(folder / str(rank) / f"hook{cycle}.json")
-                    # The second step of each cycle of two.
+                    # The second step of each cycle of two steps.
                     count = INSIDE + 2 * cycle - 1
                     self.assertEqual(operations(trace), [count])
                     self.check_lanes(trace, rank if "distributedInfo" in trace else None)
@@ -302,7 +302,7 @@ class OnDemand(Lanes):
                 self.assertEqual(done.returncode, 0, done.stderr)
                 trace = load(Path(merged))
                 self.check_lanes(trace, None)
-                # One window: what torch saw is what the plugin saw, but at its ends.
+                # One window: torch and the plugin saw the same, except at its ends.
                 operators = [e for e in slices(trace) if e["name"] == "nccl_test::reduce"]
                 self.assertGreater(len(operators), 5)
                 self.assertLess(abs(len(operators) - len(operations(trace))), 4)
@@ -314,7 +314,7 @@ class OnDemand(Lanes):
         return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
 
     def check_refusals(self, folder: Path) -> None:
-        """Beside a daemon that runs, and before processes can have asked."""
+        """A daemon runs, or the processes have not asked yet."""
         shot = ("snapshot", "--all", "--kineto", "-o", str(folder / "none"))
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as daemon:
             daemon.bind(str(folder / "dynolog"))
@@ -327,7 +327,7 @@ class OnDemand(Lanes):
         self.assertFalse((folder / "none").exists())
 
     def wait_for(self, folder: Path, pids: list[int]) -> None:
-        """Until the ranks have a communicator."""
+        """Waits until the ranks have a communicator."""
         for _ in range(600):
             done = self.tool(folder, "ls", "--format", "json")
             listed = json.loads(done.stdout)["processes"]
@@ -344,12 +344,12 @@ class Early(unittest.TestCase):
 
 
 def with_kernels(trace: Trace, rank: int) -> Trace:
-    """The trace with a GPU's kernels: a reduction, half of which a product of matrices covers."""
-    # Whole microseconds: HTA has no others.
+    """The trace with GPU kernels: a reduction, half of which a matrix product overlaps."""
+    # Whole microseconds: HTA supports no fractions.
     start = int(annotation(trace, f"reduce {INSIDE}")["ts"]) + 1
     kernels = (("ncclDevKernel_AllReduce_Sum_f32_RING_LL()", 20, 0), ("gemm", 7, 50))
     for number, (name, stream, offset) in enumerate(kernels):
-        # Large numbers: HTA takes the type of its indices from those of correlations.
+        # Large numbers: HTA derives the type of its indices from the correlations.
         ids = {"External id": 900, "correlation": 70_001 + number}
         here = {"ph": "X", "ts": start + offset, "dur": Decimal(100)}
         call = {"cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 1, "tid": 1}
@@ -362,7 +362,7 @@ def with_kernels(trace: Trace, rank: int) -> Trace:
 
 
 def overlap(folder: str) -> list[tuple[int, float]]:
-    """HTA's overlap of communication and computation, by rank, in per cent."""
+    """HTA's overlap of communication and computation by rank, in per cent."""
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
     from hta.trace_analysis import TraceAnalysis
