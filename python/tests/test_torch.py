@@ -274,7 +274,7 @@ class Hook(Lanes):
         self.check_hook("after", "")
 
     def test_with_a_session_or_else_without(self) -> None:
-        self.check_hook("live", "" if HAS_HEADERS else "comes without the headers of Kineto")
+        self.check_hook("live", "" if HAS_HEADERS else "does not contain the headers of Kineto")
 
 
 @unittest.skipIf(RELEASE < (2,), f"torch {torch.__version__} asks no daemon")
