@@ -16,7 +16,6 @@ clock, start threads, or speak TLS or gRPC: a rank links it, and the agent adds 
 pub mod collect;
 pub mod encode;
 mod merge;
-pub mod proto;
 pub mod send;
 mod window;
 

@@ -9,7 +9,7 @@ that files may be put behind one another.
 */
 
 use crate::ident::{Hash, Map};
-use ncclscope_metrics::proto::Message;
+use ncclscope_protobuf::Message;
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
 

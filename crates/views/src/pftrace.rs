@@ -16,9 +16,9 @@ use crate::packets::{Interned, Numbers, Sequence};
 use crate::parallel::in_batches;
 use crate::scene::{Group, Name, Scene, Slice, View, What};
 use crate::tracks::{Track, marks, tracks};
-use ncclscope_metrics::proto::Message;
 use ncclscope_operations::stats::to_f64;
 use ncclscope_operations::{EventId, Timeline};
+use ncclscope_protobuf::Message;
 use ncclscope_trace::{Detail, Recording};
 use std::io::{self, Write};
 

@@ -26,6 +26,7 @@ const FORBID_UNSAFE: &[&str] = &[
     "crates/trace/",
     "crates/metrics/",
     "crates/operations/",
+    "crates/protobuf/",
     "crates/report/",
     "crates/views/",
     "crates/kineto/",
@@ -43,6 +44,7 @@ const NO_PANIC: &[&str] = &[
     "crates/recorder/src/",
     "crates/metrics/src/",
     "crates/operations/src/",
+    "crates/protobuf/src/",
     "crates/runtime/src/",
     "crates/plugin/src/",
 ];

@@ -9,8 +9,8 @@ Field numbers are those of `opentelemetry/proto/metrics/v1/metrics.proto` and of
 use super::attributes::Attribute;
 use super::point::{Family, Point};
 use super::value::{Kind, Value};
-use crate::proto::Message;
 use ncclscope_operations::Histogram;
+use ncclscope_protobuf::Message;
 
 /// `AggregationTemporality`.
 const DELTA: u64 = 1;
