@@ -55,6 +55,7 @@ Nothing is said here about *why* (that is `classify` and `triage`).
 
 use crate::graph::Graph;
 use crate::job::{Communicator, Job, Kind, Life, Vector};
+use ncclscope_operations::function::is_rooted;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Range;
 
@@ -230,18 +231,16 @@ impl<'a> Search<'a> {
     /// not every function makes all members wait for all, and data may have passed some by. So it
     /// is where functions are such, transfers tell more, or the rest is the larger part.
     fn is_rest(&self, comm: &Communicator, standing: &Standing) -> bool {
-        const ONE_WAY: [&str; 4] = ["Broadcast", "Reduce", "Gather", "Scatter"];
         let lowest = standing.fronts[0];
         let in_lowest = |v: &Vector| self.job.front(v) == lowest && v.done < lowest;
         let rest = || comm.vectors.iter().zip(0u32..).filter(|(v, _)| in_lowest(v));
         let flights = || rest().filter_map(|(_, at)| comm.flights.get(&at));
-        let is_one_way = |func: &str| ONE_WAY.iter().any(|one| one.eq_ignore_ascii_case(func));
         comm.kind == Kind::Collectives
             && standing.finished >= lowest
             && rest().all(|(vector, _)| vector.is_inside() && !self.job.is_gone(vector))
             && (2 * rest().count() + usize::from(!comm.silent.is_empty()) > comm.vectors.len()
                 || flights().any(|flight| {
-                    is_one_way(&flight.call.func)
+                    is_rooted(&flight.call.func)
                         || flight.transfers.iter().any(|l| l.reached.is_some())
                 }))
     }

@@ -6,78 +6,44 @@ The names are those of `record_param_comms` in Kineto's traces (pytorch
 `torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp`, `ParamCommsUtils.hpp`), the functions NCCL's.
 */
 
+use ncclscope_operations::function::Kind;
 use serde_json::{Map, Value};
 
-/// What a NCCL kernel does.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Kind {
-    /// AllReduce.
-    AllReduce,
-    /// AllGather.
-    AllGather,
-    /// ReduceScatter.
-    ReduceScatter,
-    /// Broadcast.
-    Broadcast,
-    /// Reduce.
-    Reduce,
-    /// Sends and receives, and what is made of them.
-    SendRecv,
+/// What a kernel does, by its name; `None` for NCCL's generic kernels.
+#[must_use]
+pub fn kind_of_kernel(name: &str) -> Option<Kind> {
+    // ReduceScatter before Reduce, which it contains.
+    let names = [
+        ("AllReduce", Kind::AllReduce),
+        ("AllGather", Kind::AllGather),
+        ("ReduceScatter", Kind::ReduceScatter),
+        ("Broadcast", Kind::Broadcast),
+        ("SendRecv", Kind::SendRecv),
+        ("Reduce", Kind::Reduce),
+    ];
+    names.into_iter().find(|(text, _)| name.contains(text)).map(|(_, kind)| kind)
 }
 
-impl Kind {
-    /// Of a kernel's name; `None` for NCCL's generic kernels.
-    #[must_use]
-    pub fn of_kernel(name: &str) -> Option<Kind> {
-        // ReduceScatter before Reduce, which it contains.
-        let names = [
-            ("AllReduce", Kind::AllReduce),
-            ("AllGather", Kind::AllGather),
-            ("ReduceScatter", Kind::ReduceScatter),
-            ("Broadcast", Kind::Broadcast),
-            ("SendRecv", Kind::SendRecv),
-            ("Reduce", Kind::Reduce),
-        ];
-        names.into_iter().find(|(text, _)| name.contains(text)).map(|(_, kind)| kind)
-    }
-
-    /// Of NCCL's name of a function.
-    #[must_use]
-    pub fn of_function(name: &str) -> Option<Kind> {
-        Some(match name {
-            "AllReduce" => Kind::AllReduce,
-            "AllGather" => Kind::AllGather,
-            "ReduceScatter" => Kind::ReduceScatter,
-            "Broadcast" | "Bcast" => Kind::Broadcast,
-            "Reduce" => Kind::Reduce,
-            "Send" | "Recv" | "SendRecv" | "AlltoAll" | "AllToAll" | "Gather" | "Scatter" => {
-                Kind::SendRecv
-            }
-            _ => return None,
-        })
-    }
-
-    /// Of PyTorch's "Collective name", or what follows `nccl:` in an annotation.
-    #[must_use]
-    pub fn of_collective(name: &str) -> Option<Kind> {
-        let plain: String =
-            name.chars().filter(char::is_ascii_alphabetic).collect::<String>().to_lowercase();
-        // Longer names before those that they contain.
-        let names = [
-            ("allreduce", Kind::AllReduce),
-            ("allgather", Kind::AllGather),
-            ("reducescatter", Kind::ReduceScatter),
-            ("broadcast", Kind::Broadcast),
-            ("barrier", Kind::AllReduce),
-            ("reduce", Kind::Reduce),
-            ("alltoall", Kind::SendRecv),
-            ("gather", Kind::SendRecv),
-            ("scatter", Kind::SendRecv),
-            ("send", Kind::SendRecv),
-            ("recv", Kind::SendRecv),
-        ];
-        names.into_iter().find(|(text, _)| plain.contains(text)).map(|(_, kind)| kind)
-    }
+/// What PyTorch's "Collective name" is, or what follows `nccl:` in an annotation.
+#[must_use]
+pub fn kind_of_collective(name: &str) -> Option<Kind> {
+    let plain: String =
+        name.chars().filter(char::is_ascii_alphabetic).collect::<String>().to_lowercase();
+    // Longer names before those that they contain.
+    let names = [
+        ("allreduce", Kind::AllReduce),
+        ("allgather", Kind::AllGather),
+        ("reducescatter", Kind::ReduceScatter),
+        ("broadcast", Kind::Broadcast),
+        ("barrier", Kind::AllReduce),
+        ("reduce", Kind::Reduce),
+        ("alltoall", Kind::SendRecv),
+        ("gather", Kind::SendRecv),
+        ("scatter", Kind::SendRecv),
+        ("send", Kind::SendRecv),
+        ("recv", Kind::SendRecv),
+    ];
+    names.into_iter().find(|(text, _)| plain.contains(text)).map(|(_, kind)| kind)
 }
 
 /// A process group of PyTorch.
@@ -123,7 +89,7 @@ impl Facts {
                     ranks: serde_json::from_str(text("Process Group Ranks")).unwrap_or_default(),
                 })
             }),
-            kind: Kind::of_collective(collective),
+            kind: kind_of_collective(collective),
             bytes: size(collective, args),
             seq: number("Seq"),
         }
@@ -134,7 +100,7 @@ impl Facts {
 fn size(collective: &str, args: &Map<String, Value>) -> Option<u64> {
     let count = |key: &str| args.get(key).and_then(Value::as_u64).filter(|&n| n != 0);
     let (sent, received) = (count("In msg nelems"), count("Out msg nelems"));
-    let elements = match Kind::of_collective(collective)? {
+    let elements = match kind_of_collective(collective)? {
         _ if collective.contains("barrier") => None,
         Kind::AllGather => received,
         Kind::SendRecv if collective.contains("send") => sent,
@@ -164,7 +130,7 @@ mod tests {
 
     #[test]
     fn kinds_by_all_names() {
-        let kernel = |name| Kind::of_kernel(name);
+        let kernel = kind_of_kernel;
         assert_eq!(
             kernel("ncclDevKernel_ReduceScatter_Sum_f32_RING_LL"),
             Some(Kind::ReduceScatter)
@@ -172,7 +138,7 @@ mod tests {
         assert_eq!(kernel("ncclKernel_Reduce_RING_LL_Sum_float"), Some(Kind::Reduce));
         assert_eq!(kernel("ncclSymkDevKernel_AllReduce_RSxLD_AGxST"), Some(Kind::AllReduce));
         assert_eq!(kernel("ncclDevKernel_Generic_1"), None);
-        let collective = |name| Kind::of_collective(name);
+        let collective = kind_of_collective;
         assert_eq!(collective("_reduce_scatter_base"), Some(Kind::ReduceScatter));
         assert_eq!(collective("all_gather_into_tensor_coalesced"), Some(Kind::AllGather));
         assert_eq!(collective("_reduce_oop"), Some(Kind::Reduce));

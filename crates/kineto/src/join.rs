@@ -11,10 +11,11 @@ Pairs the NCCL kernels of a trace with those of a recording, each at most once.
 */
 
 use crate::align::align;
-use crate::facts::{Group, Kind};
-use crate::launches::Launch;
+use crate::facts::Group;
 use crate::offset::{self, Offset};
 use crate::trace::{Kernel, Trace};
+use ncclscope_operations::function::Kind;
+use ncclscope_operations::launches::Launch;
 use ncclscope_trace::Comm;
 
 /// What a pair was found by.

@@ -6,8 +6,8 @@ Slices of a lane nest or are apart, always: readers drop slices that cross, or s
 What overlaps goes to a further lane of the same name.
 */
 
-use crate::launches::{gpu_times, signed};
 use crate::rank::Rank;
+use ncclscope_operations::launches::{gpu_times, signed};
 use ncclscope_operations::steps::{StepExt, states};
 use ncclscope_operations::{Completion, Event, EventId, GpuClock, tracks};
 use ncclscope_trace::record::{KernelCh, KernelPhase, step_flags};

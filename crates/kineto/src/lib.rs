@@ -3,9 +3,9 @@
 Recordings into PyTorch's own profiles: traces that Kineto wrote as Chrome JSON.
 
 [`Trace::scan`] reads a trace once, in constant memory but for its NCCL kernels and their CPU
-operations. [`identity::choose`] finds the recording of the same process. [`launches()`] says which
-kernels a recording shows NCCL to have launched. [`join()`] pairs both, each at most once, and says
-by which key and how sure it is. [`write()`] writes the trace again, byte for byte, with the lanes
+operations. [`identity::choose`] finds the recording of the same process. [`join()`] pairs the
+kernels with the launches of the recording, each at most once, and says by which key and how sure it
+is. [`write()`] writes the trace again, byte for byte, with the lanes
 of the recording behind its last event; [`merged`] writes those of several ranks as one.
 
 This crate does **not** read recordings (that is `trace`), make operations of them (that is
@@ -22,7 +22,6 @@ pub mod identity;
 pub mod join;
 pub mod json;
 mod lanes;
-pub mod launches;
 pub mod merged;
 pub mod offset;
 pub mod rank;
@@ -30,7 +29,6 @@ pub mod trace;
 pub mod write;
 
 pub use join::join;
-pub use launches::{Launch, launches};
 pub use rank::Rank;
 pub use trace::Trace;
 pub use write::write;

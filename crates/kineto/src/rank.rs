@@ -3,8 +3,8 @@
 
 use crate::join::{Joined, Pair, join};
 use crate::lanes::Clock;
-use crate::launches::{Launch, launches};
 use crate::trace::Trace;
+use ncclscope_operations::launches::{Launch, launches};
 use ncclscope_operations::timeline::comm_name;
 use ncclscope_operations::{GpuClock, Operation, Timeline, operations};
 use std::collections::HashMap;

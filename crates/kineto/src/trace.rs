@@ -8,7 +8,7 @@ number, and the operation around it.
 */
 
 use crate::event::{self, Event, Needles};
-use crate::facts::{Facts, Group, Kind};
+use crate::facts::{Facts, Group, kind_of_kernel};
 use crate::file;
 use crate::json::{Error, Insert, Part, Scanner};
 use serde_json::Value;
@@ -234,7 +234,7 @@ impl Found {
     fn kernel(&mut self, event: Event, (start_ns, end_ns): (i64, i64)) {
         let mut facts = self.facts(&event);
         // The name says what runs.
-        let kind = Kind::of_kernel(&event.name);
+        let kind = kind_of_kernel(&event.name);
         facts = together(&Facts { kind, ..Facts::default() }, &facts);
         let correlation = event.number("correlation");
         self.kernels.push(Kernel {
@@ -377,6 +377,7 @@ impl Nesting {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ncclscope_operations::function::Kind;
 
     #[test]
     fn the_size_of_what_is_made_of_others_is_not_theirs() {

@@ -10,8 +10,9 @@ mod tools;
 mod truth;
 
 use ncclscope_kineto::join::{Confidence, Joined, Key};
-use ncclscope_kineto::{Launch, Rank, Trace};
+use ncclscope_kineto::{Rank, Trace};
 use ncclscope_operations::Timeline;
+use ncclscope_operations::launches::Launch;
 use ncclscope_trace::{Detail, Recording};
 use recording::{Played, Recorder};
 use std::collections::BTreeSet;

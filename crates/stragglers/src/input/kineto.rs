@@ -13,7 +13,7 @@ use super::Error;
 use crate::model::{Class, Collective, Ends, Job, Part, Worker};
 use flate2::read::MultiGzDecoder;
 use ncclscope_kineto::Trace;
-use ncclscope_kineto::facts::Kind;
+use ncclscope_operations::function::{Kind, is_rooted};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Read};
@@ -135,7 +135,7 @@ fn add(
         if let Some(ranks) = ranks {
             sizes.insert(comm.clone(), ranks);
         }
-        let func = facts.kind.map_or("unknown", name);
+        let func = facts.kind.map_or(UNKNOWN, Kind::name);
         let nth = counts.entry((comm.clone(), func, facts.seq)).or_default();
         // An AllToAll's members may send parts of any size.
         let bytes = facts.bytes.filter(|_| func != SEND_RECV);
@@ -151,18 +151,9 @@ fn add(
     }
 }
 
-const SEND_RECV: &str = "SendRecv";
-
-fn name(kind: Kind) -> &'static str {
-    match kind {
-        Kind::AllReduce => "AllReduce",
-        Kind::AllGather => "AllGather",
-        Kind::ReduceScatter => "ReduceScatter",
-        Kind::Broadcast => "Broadcast",
-        Kind::Reduce => "Reduce",
-        Kind::SendRecv => SEND_RECV,
-    }
-}
+const SEND_RECV: &str = Kind::SendRecv.name();
+/// A kernel whose name does not say what it does.
+const UNKNOWN: &str = "unknown";
 
 fn build(job: &mut Job, groups: BTreeMap<Key, Vec<Part>>, sizes: &BTreeMap<String, u32>) {
     let pairwise = pairwise(&groups);
@@ -175,8 +166,8 @@ fn build(job: &mut Job, groups: BTreeMap<Key, Vec<Part>>, sizes: &BTreeMap<Strin
         let members = sizes.get(&key.comm).copied().unwrap_or(0);
         let class = Class { comm: key.comm, func: key.func.into(), bytes: key.bytes, members };
         let class = Job::intern(&mut job.classes, class);
-        let is_rooted = matches!(key.func, "Broadcast" | "Reduce" | "unknown");
-        let ends = if is_rooted { Ends::Apart } else { Ends::Together };
+        let may_end_apart = is_rooted(key.func) || key.func == UNKNOWN;
+        let ends = if may_end_apart { Ends::Apart } else { Ends::Together };
         job.collectives.push(Collective { class, shape: 0, step: None, ends, parts });
     }
     // Without numbers the order of keys is not that of time.

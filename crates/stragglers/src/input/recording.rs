@@ -12,7 +12,8 @@ use super::gpu_waits::{GpuWaits, Span};
 use crate::edges::Edge;
 use crate::model::{Batch, Class, Collective, Ends, Job, Launch, Part, Worker};
 use crate::stalls::Stall;
-use ncclscope_kineto::launches::{self, launches};
+use ncclscope_operations::function::is_rooted;
+use ncclscope_operations::launches::{self, launches};
 use ncclscope_operations::stats::{to_f64, to_u64};
 use ncclscope_operations::steps::StepExt;
 use ncclscope_operations::timeline::comm_name;
@@ -389,8 +390,7 @@ impl Build {
             if parts.is_empty() {
                 continue;
             }
-            let is_rooted =
-                matches!(class.func.as_str(), "Broadcast" | "Reduce" | "Gather" | "Scatter");
+            let is_rooted = is_rooted(&class.func);
             let has_ends = parts.iter().all(|part| part.3);
             let next = classes.len();
             let class = *classes.entry(class).or_insert(next);

@@ -7,8 +7,8 @@ NCCL starts one Group event for each plan, and a plan is one kernel (`src/enqueu
 Copy-engine collectives have no kernel.
 */
 
-use crate::facts::Kind;
-use ncclscope_operations::{Completion, Event, EventId, GpuClock, Operation, Parent, Timeline};
+use crate::function::Kind;
+use crate::{Completion, Event, EventId, GpuClock, Operation, Parent, Timeline};
 use ncclscope_trace::record::{KernelCh, KernelPhase};
 use ncclscope_trace::{Detail, EventKind, Handle};
 use std::collections::HashMap;
@@ -141,7 +141,7 @@ fn add_kernel(
 }
 
 /// The GPU's time stamps of a kernel channel or phase, ns, where they make sense.
-pub(crate) fn gpu_times(event: &Event) -> Option<(u64, u64)> {
+pub fn gpu_times(event: &Event) -> Option<(u64, u64)> {
     let (Detail::KernelCh(KernelCh { ptimer, .. })
     | Detail::KernelPhase(KernelPhase { ptimer, .. })) = event.start.detail
     else {
@@ -152,6 +152,6 @@ pub(crate) fn gpu_times(event: &Event) -> Option<(u64, u64)> {
 }
 
 /// Times since 1970 fit for 270 years.
-pub(crate) fn signed(ns: u64) -> i64 {
+pub fn signed(ns: u64) -> i64 {
     i64::try_from(ns).unwrap_or(i64::MAX)
 }
