@@ -208,7 +208,7 @@ def check_step_arrow(trace, source, target):
     assert source["args"]["step"] == target["args"]["step"], (source, target)
     names = [trace.tracks[s["track"]].name for s in (source, target)]
     to, sent_on = re.fullmatch(r"Proxy send to rank (\d+), channel (\d+)", names[0]).groups()
-    of, got_on = re.fullmatch(r"Proxy recv from rank (\d+), channel (\d+)", names[1]).groups()
+    of, got_on = re.fullmatch(r"Proxy receive from rank (\d+), channel (\d+)", names[1]).groups()
     assert sent_on == got_on, names
     processes = [trace.process_of_slice(s) for s in (source, target)]
     assert processes[0] != processes[1], processes
@@ -229,7 +229,7 @@ def check_arrows(trace):
             assert trace.process_of_slice(source) == trace.process_of_slice(target)
             kinds[f"{source['category']} to {target['category']}"] += 1
             continue
-        is_receive = [" recv from " in trace.tracks[s["track"]].name for s in ends]
+        is_receive = [" receive from " in trace.tracks[s["track"]].name for s in ends]
         assert sorted(is_receive) == [False, True], "an arrow with one end"
         source, target = ends if is_receive[1] else reversed(ends)
         # The clocks of two hosts differ, and a simulation has none; Perfetto shows them reversed.

@@ -21,7 +21,6 @@ pub mod file;
 pub mod identity;
 pub mod join;
 pub mod json;
-mod lanes;
 pub mod merged;
 pub mod offset;
 pub mod rank;

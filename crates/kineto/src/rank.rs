@@ -1,47 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A recording as a trace is to show it.
+//! A recording as a profile is to show it: joined to its kernels, and on its clock.
 
 use crate::join::{Joined, Pair, join};
-use crate::lanes::Clock;
 use crate::trace::Trace;
 use ncclscope_operations::launches::{Launch, launches};
-use ncclscope_operations::timeline::comm_name;
-use ncclscope_operations::{GpuClock, Operation, Timeline, operations};
+use ncclscope_operations::{Operation, Timeline};
+use ncclscope_views::{Axis, Scene};
 use std::collections::HashMap;
 
 /// A recording, joined to the trace of the same process.
 #[derive(Debug)]
 pub struct Rank<'t, 'r> {
     trace: &'t Trace,
-    timeline: &'t Timeline<'r>,
-    operations: Vec<Operation>,
+    scene: Scene<'t, 'r>,
     launches: Vec<Launch>,
     joined: Joined,
-    clock: Clock,
-    window: (i64, i64),
-    pairs: HashMap<usize, Pair>,
+    pairs: HashMap<u32, Pair>,
 }
 
 impl<'t, 'r> Rank<'t, 'r> {
     /// Joins a recording, whose timeline was read with its steps, to a trace.
     #[must_use]
     pub fn new(trace: &'t Trace, timeline: &'t Timeline<'r>) -> Rank<'t, 'r> {
-        let operations = operations(timeline);
-        let launches = launches(timeline, &operations);
-        let comms = timeline.recording().comms();
-        let joined = join(trace, &launches, comms);
-        let gpus = (0..comms.len()).map(|comm| GpuClock::of_comm(timeline, comm)).collect();
-        let gpu_ns = gpu_offset(trace, &launches, &joined);
-        let mut window = trace.window;
+        let scene = Scene::new(timeline);
+        let launches = launches(timeline, scene.operations());
+        let joined = join(trace, &launches, timeline.recording().comms());
+        let host_ns = joined.offset.ns;
+        let (mut first, mut last) = trace.window;
         let mut pairs = HashMap::new();
         for pair in &joined.pairs {
             let launch = &launches[pair.launch];
-            window.0 = window.0.min(launch.call_ns.saturating_add(joined.offset.ns));
-            window.1 = window.1.max(launch.end_ns.saturating_add(joined.offset.ns));
-            pairs.extend(launch.operations.iter().map(|&operation| (operation, *pair)));
+            first = first.min(launch.call_ns.saturating_add(host_ns));
+            last = last.max(launch.end_ns.saturating_add(host_ns));
+            let operations = launch.operations.iter().filter_map(|&at| u32::try_from(at).ok());
+            pairs.extend(operations.map(|operation| (operation, *pair)));
         }
-        let clock = Clock { host_ns: joined.offset.ns, gpu_ns, gpus };
-        Rank { trace, timeline, operations, launches, joined, clock, window, pairs }
+        let gpu_ns = gpu_offset(trace, &launches, &joined);
+        // A recording may be of hours: what the trace has no time of is left out.
+        let window = (unsigned(first), unsigned(last));
+        let scene = scene.on(Axis { host_ns, gpu_ns, window });
+        Rank { trace, scene, launches, joined, pairs }
     }
 
     /// The trace.
@@ -49,15 +47,15 @@ impl<'t, 'r> Rank<'t, 'r> {
     pub fn trace(&self) -> &'t Trace {
         self.trace
     }
-    /// The recording's events.
+    /// The recording's slices, on the trace's clock.
     #[must_use]
-    pub fn timeline(&self) -> &'t Timeline<'r> {
-        self.timeline
+    pub fn scene(&self) -> &Scene<'t, 'r> {
+        &self.scene
     }
     /// The recording's operations.
     #[must_use]
     pub fn operations(&self) -> &[Operation] {
-        &self.operations
+        self.scene.operations()
     }
     /// The recording's kernels.
     #[must_use]
@@ -77,24 +75,9 @@ impl<'t, 'r> Rank<'t, 'r> {
         self.joined.pairs.is_empty() && (!self.trace.kernels.is_empty() || !overlaps)
     }
 
-    pub(crate) fn clock(&self) -> &Clock {
-        &self.clock
-    }
-
     /// The pair that an operation belongs to.
-    pub(crate) fn pair_of(&self, operation: usize) -> Option<&Pair> {
+    pub(crate) fn pair_of(&self, operation: u32) -> Option<&Pair> {
         self.pairs.get(&operation)
-    }
-
-    /// Whether something lies in the trace's time; a recording may be of hours.
-    pub(crate) fn is_shown(&self, start: i64, end: i64) -> bool {
-        start <= self.window.1 && end >= self.window.0
-    }
-
-    /// What a communicator is called: as the application does, else by its hash.
-    pub(crate) fn comm_name(&self, comm: usize) -> String {
-        let comm = self.timeline.comm(comm);
-        comm.name.clone().unwrap_or_else(|| comm_name(comm))
     }
 }
 
@@ -108,4 +91,9 @@ fn gpu_offset(trace: &Trace, launches: &[Launch], joined: &Joined) -> i64 {
     let mut differences: Vec<i64> = differences.collect();
     differences.sort_unstable();
     differences.get(differences.len() / 2).copied().unwrap_or(joined.offset.ns)
+}
+
+/// Times since 1970.
+fn unsigned(ns: i64) -> u64 {
+    u64::try_from(ns).unwrap_or(0)
 }

@@ -5,16 +5,20 @@ Writes a trace again, with the lanes of a recording behind its last event.
 Everything that was there is copied byte for byte. The lanes have a process number of their own, no
 slice of theirs is a `kernel` or has a `stream`, and thread numbers begin at 1: tools that add up
 GPU time by those find what they found before, and no lane is taken for a process's main thread.
+Which lanes there are, and what lies on them, is the picture of all traces: [`ncclscope_views::scene`].
 */
 
 use crate::args::args;
 use crate::event::LANES;
 use crate::file;
 use crate::json::Error;
-use crate::lanes::{Lane, Slice, What, lanes, places};
 use crate::rank::Rank;
-use ncclscope_trace::Detail;
-use serde_json::{Value, json};
+use ncclscope_operations::EventId;
+use ncclscope_trace::EventKind;
+use ncclscope_views::scene::{Name, Slice, What};
+use ncclscope_views::tracks;
+use serde_json::{Map, Value, json};
+use std::collections::HashMap;
 use std::io::{self, Read, Write};
 
 /// Lanes' process numbers start here: above what Linux gives to processes, and no device's.
@@ -120,19 +124,24 @@ pub(crate) fn write_lanes<W: Write>(
     events.metadata("process_labels", (pid, 0), &json!({"labels": summary(rank)}))?;
     let sort = json!({"sort_index": place.sort_index});
     events.metadata("process_sort_index", (pid, 0), &sort)?;
-    let lanes = lanes(rank);
-    let mut slices = 0;
-    for (tid, Lane { name, slices: lane }) in (1..).zip(&lanes) {
-        events.metadata("thread_name", (pid, tid), &json!({"name": name}))?;
+    let (scene, mut slices, mut places) = (rank.scene(), 0, Places::new());
+    let view = scene.whole();
+    for (tid, track) in (1..).zip(tracks::of_view(scene, &view)) {
+        events.metadata("thread_name", (pid, tid), &json!({"name": track.name}))?;
         events.metadata("thread_sort_index", (pid, tid), &json!({"sort_index": tid}))?;
-        for slice in lane {
-            events.put(place.slice(rank, tid, slice).as_bytes())?;
+        for slice in &track.slices {
+            slices += place.slice(rank, tid, slice, events)?;
+            if matches!(slice.what, What::Event(_) | What::Operation(_)) {
+                places.insert(slice.what, (tid, *slice));
+            }
         }
-        slices += lane.len() as u64;
     }
-    place.arrows(rank, &lanes, events)?;
+    place.arrows(rank, &places, events)?;
     Ok(slices)
 }
+
+/// The lane and the slice of what an arrow may lead to.
+type Places = HashMap<What, (usize, Slice)>;
 
 /// How well it went, for a reader of the trace.
 fn summary(rank: &Rank<'_, '_>) -> String {
@@ -141,27 +150,46 @@ fn summary(rank: &Rank<'_, '_>) -> String {
 }
 
 impl Place<'_> {
-    fn slice(&self, rank: &Rank<'_, '_>, tid: usize, slice: &Slice) -> String {
-        format!(
-            "{{\"ph\":\"X\",\"cat\":\"{}\",\"name\":{},\"pid\":{},\"tid\":{tid},\"ts\":{},\
-             \"dur\":{},\"args\":{}}}",
-            category(rank, slice.what),
-            Value::from(rank.name(slice.what)),
-            self.pid,
-            self.micros(slice.start),
-            micros(self.grid(slice.end) - self.grid(slice.start)),
-            Value::Object(args(rank, slice.what)),
-        )
+    /// Writes a slice with those that lie in it, and returns how many.
+    fn slice<W: Write>(
+        &self,
+        rank: &Rank<'_, '_>,
+        tid: usize,
+        slice: &Slice,
+        events: &mut Events<'_, W>,
+    ) -> io::Result<u64> {
+        let scene = rank.scene();
+        let category = scene.category(slice.what);
+        let mut put = |name: Name, (start, end): (u64, u64), args: Map<String, Value>| {
+            let (start, end) = (signed(start), signed(end));
+            let text = format!(
+                "{{\"ph\":\"X\",\"cat\":\"nccl_{category}\",\"name\":{},\"pid\":{},\"tid\":{tid},\
+                 \"ts\":{},\"dur\":{},\"args\":{}}}",
+                Value::from(scene.name_text(name)),
+                self.pid,
+                self.micros(start),
+                micros(self.grid(end) - self.grid(start)),
+                Value::Object(args),
+            );
+            events.put(text.as_bytes())
+        };
+        put(scene.name(slice.what), (slice.start, slice.end), args(rank, slice))?;
+        let What::Step(step) = slice.what else { return Ok(1) };
+        let mut slices = 1;
+        for (state, start, end) in scene.step_states(step, slice).into_iter().flatten() {
+            put(Name::State(state), (start, end), Map::new())?;
+            slices += 1;
+        }
+        Ok(slices)
     }
 
     /// Arrows between each joined kernel and what was inside it. An arrow leaves what began first.
     fn arrows<W: Write>(
         &mut self,
         rank: &Rank<'_, '_>,
-        lanes: &[Lane],
+        places: &Places,
         events: &mut Events<'_, W>,
     ) -> io::Result<()> {
-        let places = places(lanes);
         let mut id = self.first_id;
         for pair in &rank.joined().pairs {
             let kernel = &rank.trace().kernels[pair.kernel];
@@ -169,18 +197,19 @@ impl Place<'_> {
             let at_kernel = (&device, &kernel.tid, kernel.start_ns);
             let mut targets: Vec<What> = Vec::new();
             for &operation in &rank.launches()[pair.launch].operations {
-                targets.push(What::Operation(operation));
-                targets.extend(rank.inner_events(operation).into_iter().map(What::Event));
+                targets.extend(u32::try_from(operation).ok().map(What::Operation));
+                targets.extend(inner_events(rank, operation).into_iter().map(What::Event));
             }
-            for (lane, slice) in targets.iter().filter_map(|target| places.get(target)) {
+            for (tid, slice) in targets.iter().filter_map(|target| places.get(target)) {
                 id += 1;
-                let (pid, tid) = (Value::from(self.pid), Value::from(lane + 1));
-                // Into the slice where both are: an operation begins before its kernel.
-                let inside = slice.start.max(kernel.start_ns);
-                let ends = if inside < slice.end || slice.start >= kernel.start_ns {
+                let (pid, tid) = (Value::from(self.pid), Value::from(*tid));
+                let (start, end) = (signed(slice.start), signed(slice.end));
+                // Into the slice where both are: an operation may begin before its kernel.
+                let inside = start.max(kernel.start_ns);
+                let ends = if inside < end || start >= kernel.start_ns {
                     [at_kernel, (&pid, &tid, inside)]
                 } else {
-                    [(&pid, &tid, slice.start), at_kernel]
+                    [(&pid, &tid, start), at_kernel]
                 };
                 for (phase, end) in ["s", "f"].into_iter().zip(ends) {
                     events.put(self.arrow(phase, id, end).as_bytes())?;
@@ -214,20 +243,28 @@ impl Place<'_> {
     }
 }
 
-fn category(rank: &Rank<'_, '_>, what: What) -> &'static str {
-    match what {
-        What::Operation(_) => "nccl_operation",
-        What::Step(_) | What::Wait(..) => "nccl_network",
-        What::Event(id) => match rank.timeline().event(id).start.detail {
-            Detail::KernelCh(_) | Detail::KernelPhase(_) => "nccl_channel",
-            Detail::ProxyOp(_) => "nccl_network",
-            _ => "nccl_api",
-        },
+/// The kernel channels of an operation, or where there are none, its network operations.
+fn inner_events(rank: &Rank<'_, '_>, operation: usize) -> Vec<EventId> {
+    let timeline = rank.scene().timeline();
+    let children = timeline.children(rank.operations()[operation].event);
+    let of = |kind| {
+        let is = |id: &EventId| timeline.event(*id).kind() == kind;
+        children.iter().copied().filter(is).collect::<Vec<_>>()
+    };
+    let kernels = of(EventKind::KernelCh);
+    if !kernels.is_empty() {
+        return kernels;
     }
+    let has_steps = |id: &EventId| timeline.event(*id).steps.is_some();
+    of(EventKind::ProxyOp).into_iter().filter(has_steps).collect()
 }
 
-/// Microseconds with three decimals, as Kineto writes them; nothing is negative.
+/// Times since 1970 fit for 270 years.
+fn signed(ns: u64) -> i64 {
+    i64::try_from(ns).unwrap_or(i64::MAX)
+}
+
+/// Microseconds with three decimals; nothing is negative.
 pub(crate) fn micros(ns: i64) -> String {
-    let ns = ns.max(0);
-    format!("{}.{:03}", ns / 1000, ns % 1000)
+    ncclscope_views::chrome::micros(u64::try_from(ns).unwrap_or(0))
 }

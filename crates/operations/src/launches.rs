@@ -141,7 +141,7 @@ fn add_kernel(
 }
 
 /// The GPU's time stamps of a kernel channel or phase, ns, where they make sense.
-pub fn gpu_times(event: &Event) -> Option<(u64, u64)> {
+fn gpu_times(event: &Event) -> Option<(u64, u64)> {
     let (Detail::KernelCh(KernelCh { ptimer, .. })
     | Detail::KernelPhase(KernelPhase { ptimer, .. })) = event.start.detail
     else {
@@ -152,6 +152,6 @@ pub fn gpu_times(event: &Event) -> Option<(u64, u64)> {
 }
 
 /// Times since 1970 fit for 270 years.
-pub fn signed(ns: u64) -> i64 {
+fn signed(ns: u64) -> i64 {
     i64::try_from(ns).unwrap_or(i64::MAX)
 }

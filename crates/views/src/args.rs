@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a slice says when one clicks on it.
+//! The arguments of a slice: what a viewer shows when one clicks on it. Their names are the table
+//! [`crate::names::ARGUMENTS`].
 
+use crate::names::is_argument;
 use crate::scene::{Scene, Slice, What};
+use ncclscope_operations::function::is_rooted;
+use ncclscope_operations::stats::to_u64;
 use ncclscope_operations::{Completion, Event, Operation};
 use ncclscope_trace::record::{
-    CeBatch, CeSync, GroupApi, KernelCh, KernelLaunch, KernelPhase, NetPlugin, ProxyOp, step_flags,
+    ApiCall, CeBatch, CeColl, CeSync, GroupApi, KernelCh, KernelLaunch, KernelPhase, NetPlugin,
+    ProxyOp, step_flags,
 };
-use ncclscope_trace::{Detail, Step, What as Mark};
+use ncclscope_trace::{Detail, Step, StrId, What as Mark};
+use serde_json::{Map, Value};
 
 /// A value.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,137 +27,198 @@ pub enum Arg<'a> {
 
 /// Tells the names and values of a slice to `say`, in the order in which they are shown. Names end
 /// in their unit. What is unknown is left out.
-pub fn args<'r>(scene: &Scene<'_, 'r>, slice: &Slice, say: &mut impl FnMut(&'static str, Arg<'r>)) {
+pub fn args<'s>(
+    scene: &'s Scene<'_, '_>,
+    slice: &Slice,
+    say: &mut impl FnMut(&'static str, Arg<'s>),
+) {
+    let mut said = Said(|name, value| {
+        debug_assert!(is_argument(name), "{name} is not in the table of names");
+        say(name, value);
+    });
     match slice.what {
-        What::Operation(index) => operation_args(scene, scene.operation(index), say),
-        What::Step(index) => step_args(&scene.timeline().steps()[index as usize].1, say),
+        What::Operation(index) => said.operation(scene, scene.operation(index)),
+        What::Step(index) => said.step(&scene.timeline().steps()[index as usize].1),
         What::Event(id) => {
-            event_args(scene, scene.timeline().event(id), say);
+            said.event(scene, scene.timeline().event(id));
             if let Some(external) = scene.timeline().external_id(id) {
-                say("external_id", Arg::Uint(external));
+                said.uint("external_id", external);
             }
             if let Some(ns) = scene.timeline().launch_ns(id) {
-                say("cuda_event_ns", Arg::Uint(ns));
+                said.uint("cuda_event_ns", ns);
             }
         }
         What::Mark(index) => {
             let mark = scene.timeline().recording().marks()[index as usize];
             if matches!(mark.what, Mark::Step | Mark::Start) {
-                say("value", Arg::Uint(mark.value));
+                said.uint("value", mark.value);
             }
         }
     }
-    if slice.open {
-        say("open", Arg::Uint(1));
-    }
+    said.flag("open", slice.open);
 }
 
-fn operation_args<'r>(
-    scene: &Scene<'_, 'r>,
-    operation: &Operation,
-    say: &mut impl FnMut(&'static str, Arg<'r>),
-) {
-    let timeline = scene.timeline();
-    if let Some(seq) = operation.seq {
-        say("seq", Arg::Uint(seq));
+/// The arguments of a slice as JSON.
+#[must_use]
+pub fn json_args(scene: &Scene<'_, '_>, slice: &Slice) -> Map<String, Value> {
+    let mut values = Map::new();
+    args(scene, slice, &mut |name, value| {
+        let value = match value {
+            Arg::Uint(value) => value.into(),
+            Arg::Int(value) => value.into(),
+            Arg::Text(text) => text.into(),
+        };
+        values.insert(name.into(), value);
+    });
+    values
+}
+
+struct Said<F>(F);
+
+impl<'s, F: FnMut(&'static str, Arg<'s>)> Said<F> {
+    fn uint(&mut self, name: &'static str, value: impl Into<u64>) {
+        (self.0)(name, Arg::Uint(value.into()));
     }
-    if let Some(bytes) = operation.bytes {
-        say("bytes", Arg::Uint(bytes));
+
+    fn int(&mut self, name: &'static str, value: i32) {
+        (self.0)(name, Arg::Int(value.into()));
     }
-    let strings =
-        [("datatype", operation.datatype), ("algo", operation.algo), ("proto", operation.proto)];
-    for (name, id) in strings {
-        if let Some(text) = timeline.recording().string(id) {
-            say(name, Arg::Text(text));
+
+    /// A number of which 0 says nothing.
+    fn known(&mut self, name: &'static str, value: impl Into<u64>) {
+        let value = value.into();
+        if value != 0 {
+            self.uint(name, value);
         }
     }
-    if let Some(channels) = operation.channels {
-        say("channels", Arg::Uint(channels.into()));
-    }
-    if let Some(peer) = operation.peer {
-        say("peer", Arg::Int(peer.into()));
-    }
-    if let Some(ns) = operation.duration_ns {
-        say("timing", Arg::Text(operation.timing.name()));
-        say("duration_ns", Arg::Uint(ncclscope_operations::stats::to_u64(ns)));
-    }
-    if operation.completion == Completion::Unseen {
-        say("end", Arg::Text("unseen"));
-    }
-}
 
-fn step_args<'r>(step: &Step, say: &mut impl FnMut(&'static str, Arg<'r>)) {
-    say("step", Arg::Uint(step.step.into()));
-    if step.has(step_flags::SIZED) {
-        say("bytes", Arg::Uint(step.size.into()));
+    fn flag(&mut self, name: &'static str, is_set: bool) {
+        self.known(name, is_set);
     }
-    if step.repeats != 0 {
-        say("polls", Arg::Uint(step.repeats.into()));
-    }
-}
 
-fn event_args<'r>(
-    scene: &Scene<'_, 'r>,
-    event: &Event,
-    say: &mut impl FnMut(&'static str, Arg<'r>),
-) {
-    let timeline = scene.timeline();
-    match event.start.detail {
-        Detail::CollApi(call) | Detail::P2pApi(call) => {
-            say("count", Arg::Uint(call.count));
-            say("datatype", Arg::Text(timeline.string(call.datatype)));
-            say("stream", Arg::Uint(call.stream));
-            if call.graph {
-                say("graph_captured", Arg::Uint(1));
+    fn string(&mut self, scene: &'s Scene<'_, '_>, name: &'static str, id: StrId) {
+        if let Some(text) = scene.timeline().recording().string(id) {
+            (self.0)(name, Arg::Text(text));
+        }
+    }
+
+    fn root(&mut self, scene: &'s Scene<'_, '_>, func: StrId, root: i32) {
+        if is_rooted(scene.timeline().string(func)) {
+            self.int("root", root);
+        }
+    }
+
+    fn operation(&mut self, scene: &'s Scene<'_, '_>, operation: &Operation) {
+        if let Some(seq) = operation.seq {
+            self.uint("nccl_seq", seq);
+        }
+        if let Some(bytes) = operation.bytes {
+            self.uint("bytes", bytes);
+        }
+        self.string(scene, "datatype", operation.datatype);
+        self.string(scene, "algorithm", operation.algo);
+        self.string(scene, "protocol", operation.proto);
+        self.known("channels", operation.channels.unwrap_or(0));
+        if let Some(peer) = operation.peer {
+            self.int("peer", peer);
+        }
+        match scene.timeline().event(operation.event).start.detail {
+            Detail::Coll(coll) => {
+                self.root(scene, coll.func, coll.root);
+                self.known("warps", coll.warps);
+                self.string(scene, "variant", coll.variant);
+                self.flag("symmetric", coll.symmetric);
+                self.known("user_tag", coll.user_tag);
             }
-            if call.user_tag != 0 {
-                say("user_tag", Arg::Uint(call.user_tag));
+            Detail::P2p(p2p) => self.known("user_tag", p2p.user_tag),
+            Detail::CeColl(ce) => {
+                self.root(scene, ce.func, ce.root);
+                self.known("user_tag", ce.user_tag);
+            }
+            _ => {}
+        }
+        if let Some(comm) = operation.comm {
+            (self.0)("communicator", Arg::Text(scene.comm_name(comm)));
+            if let Some(rank) = scene.rank(comm) {
+                self.int("rank", rank);
+            }
+            self.known("ranks", scene.timeline().comm(comm).ranks);
+        }
+        if let Some(ns) = operation.duration_ns {
+            (self.0)("timing", Arg::Text(operation.timing.name()));
+            self.uint("duration_ns", to_u64(ns));
+        }
+        if operation.completion == Completion::Unseen {
+            (self.0)("end", Arg::Text("unseen"));
+        }
+    }
+
+    fn step(&mut self, step: &Step) {
+        self.uint("step", step.step);
+        if step.has(step_flags::SIZED) {
+            self.uint("bytes", step.size);
+        }
+        self.known("polls", step.repeats);
+    }
+
+    fn event(&mut self, scene: &'s Scene<'_, '_>, event: &Event) {
+        match event.start.detail {
+            Detail::CollApi(call) => {
+                self.call(scene, &call);
+                self.root(scene, call.func, call.root);
+            }
+            Detail::P2pApi(call) => self.call(scene, &call),
+            Detail::GroupApi(GroupApi { depth, .. }) => self.int("depth", depth),
+            Detail::KernelLaunch(KernelLaunch { stream }) => self.uint("cuda_stream", stream),
+            Detail::ProxyOp(op) => self.proxy(event, &op),
+            Detail::KernelCh(KernelCh { ptimer, .. })
+            | Detail::KernelPhase(KernelPhase { ptimer, .. }) => {
+                if let Some((stop, _)) = event.ptimer_stop.filter(|(stop, _)| *stop >= ptimer)
+                    && ptimer != 0
+                {
+                    self.uint("gpu_ns", stop - ptimer);
+                }
+            }
+            Detail::CeColl(CeColl { stream, sync, .. }) => {
+                self.uint("cuda_stream", stream);
+                self.string(scene, "synchronization", sync);
+            }
+            Detail::CeSync(CeSync { ranks, .. }) => self.uint("ranks", ranks),
+            Detail::CeBatch(CeBatch { ops, bytes, .. }) => {
+                self.uint("copies", ops);
+                self.uint("bytes", bytes);
+            }
+            Detail::NetPlugin(net) => self.net(&net),
+            Detail::Coll(_) | Detail::P2p(_) | Detail::Group | Detail::ProxyCtrl => {}
+        }
+    }
+
+    fn call(&mut self, scene: &'s Scene<'_, '_>, call: &ApiCall) {
+        self.uint("count", call.count);
+        self.string(scene, "datatype", call.datatype);
+        self.uint("cuda_stream", call.stream);
+        self.flag("graph_captured", call.graph);
+        self.known("user_tag", call.user_tag);
+    }
+
+    fn proxy(&mut self, event: &Event, op: &ProxyOp) {
+        self.uint("steps", op.steps);
+        if let Some(steps) = &event.steps {
+            self.known("bytes", steps.bytes);
+            if steps.stopped != op.steps {
+                self.uint("steps_done", steps.stopped);
             }
         }
-        Detail::GroupApi(GroupApi { depth, .. }) => say("depth", Arg::Int(depth.into())),
-        Detail::KernelLaunch(KernelLaunch { stream }) => say("stream", Arg::Uint(stream)),
-        Detail::ProxyOp(op) => proxy_args(event, &op, say),
-        Detail::KernelCh(KernelCh { ptimer, .. })
-        | Detail::KernelPhase(KernelPhase { ptimer, .. }) => {
-            if let Some((stop, _)) = event.ptimer_stop.filter(|(stop, _)| *stop >= ptimer)
-                && ptimer != 0
-            {
-                say("gpu_ns", Arg::Uint(stop - ptimer));
-            }
+        if op.foreign {
+            self.uint("pid", op.pid);
+            self.int("rank", op.rank);
         }
-        Detail::CeSync(CeSync { ranks, .. }) => say("ranks", Arg::Uint(ranks.into())),
-        Detail::CeBatch(CeBatch { ops, bytes, .. }) => {
-            say("copies", Arg::Uint(ops.into()));
-            say("bytes", Arg::Uint(bytes));
-        }
-        Detail::NetPlugin(net) => net_args(&net, say),
-        Detail::Coll(_)
-        | Detail::P2p(_)
-        | Detail::CeColl(_)
-        | Detail::Group
-        | Detail::ProxyCtrl => {}
     }
-}
 
-fn proxy_args<'r>(event: &Event, op: &ProxyOp, say: &mut impl FnMut(&'static str, Arg<'r>)) {
-    say("steps", Arg::Uint(op.steps.into()));
-    if let Some(steps) = &event.steps {
-        if steps.bytes != 0 {
-            say("bytes", Arg::Uint(steps.bytes));
-        }
-        if steps.stopped != op.steps {
-            say("steps_done", Arg::Uint(steps.stopped.into()));
-        }
+    fn net(&mut self, net: &NetPlugin) {
+        self.uint("device", net.device);
+        self.uint("qp", net.qp);
+        self.uint("op", net.op);
+        self.uint("bytes", net.bytes);
     }
-    if op.foreign {
-        say("pid", Arg::Uint(op.pid.into()));
-        say("rank", Arg::Int(op.rank.into()));
-    }
-}
-
-fn net_args<'r>(net: &NetPlugin, say: &mut impl FnMut(&'static str, Arg<'r>)) {
-    say("device", Arg::Uint(net.device.into()));
-    say("qp", Arg::Uint(net.qp.into()));
-    say("op", Arg::Uint(net.op.into()));
-    say("bytes", Arg::Uint(net.bytes));
 }

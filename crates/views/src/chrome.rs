@@ -9,14 +9,15 @@ microseconds with three decimals after `baseTimeNanoseconds`, as Kineto writes t
 would not fit the 53 bits of a JSON number.
 */
 
-use crate::args::{Arg, args};
+use crate::args::json_args;
 use crate::counters::{Counter, Unit, counters};
 use crate::flows::{StepLinks, flows};
 use crate::matching::StepIndex;
 use crate::parallel::read_ahead;
-use crate::pftrace::{Written, category};
-use crate::scene::{Name, Scene, Slice, View, What};
-use crate::tracks::{Track, marks, tracks};
+use crate::pftrace::Written;
+use crate::scene::{Name, Scene, Slice, What};
+use crate::tracks::{self, Track};
+use crate::view::View;
 use ncclscope_operations::stats::to_f64;
 use ncclscope_trace::Recording;
 use serde_json::{Map, Value, json};
@@ -74,21 +75,12 @@ impl<W: Write> Writer<'_, W> {
         let labels: Vec<&str> = view.groups.iter().map(|group| &*group.name).collect();
         self.metadata("process_labels", view, 0, &json!({"labels": labels.join(", ")}))?;
         let mut slices = 0;
-        let mut tids = 1u32..;
-        for (tid, track) in tids.by_ref().zip(marks(scene)) {
-            slices += self.track(scene, (view, tid), &track.name, &track, links)?;
+        for (tid, track) in (1u32..).zip(tracks::of_view(scene, view)) {
+            slices += self.track(scene, (view, tid), &track, links)?;
         }
         for group in &view.groups {
-            let prefix = match &*view.groups {
-                [_] => String::new(),
-                _ => format!("{}: ", group.name),
-            };
-            for (tid, track) in tids.by_ref().zip(tracks(scene, group)) {
-                let name = format!("{prefix}{}", track.name);
-                slices += self.track(scene, (view, tid), &name, &track, links)?;
-            }
             for counter in counters(scene, group) {
-                self.counter(view, &prefix, &counter)?;
+                self.counter(view, &view.prefix(group), &counter)?;
             }
         }
         Ok(slices)
@@ -98,11 +90,10 @@ impl<W: Write> Writer<'_, W> {
         &mut self,
         scene: &Scene<'_, '_>,
         (view, tid): (&View, u32),
-        name: &str,
         track: &Track,
         links: &mut StepLinks<'_, '_, '_>,
     ) -> io::Result<u64> {
-        self.metadata("thread_name", view, tid, &json!({"name": name}))?;
+        self.metadata("thread_name", view, tid, &json!({"name": track.name}))?;
         self.metadata("thread_sort_index", view, tid, &json!({"sort_index": tid}))?;
         let mut slices = 0;
         for slice in &track.slices {
@@ -127,17 +118,9 @@ impl<W: Write> Writer<'_, W> {
         place: (&View, u32),
         slice: &Slice,
     ) -> io::Result<u64> {
-        let mut values = Map::new();
-        args(scene, slice, &mut |name, value| {
-            let value = match value {
-                Arg::Uint(value) => value.into(),
-                Arg::Int(value) => value.into(),
-                Arg::Text(text) => text.into(),
-            };
-            values.insert(name.into(), value);
-        });
         let name = scene.name_text(scene.name(slice.what));
-        let category = category(scene, slice.what);
+        let category = scene.category(slice.what);
+        let values = json_args(scene, slice);
         self.complete(place, (&name, category), (slice.start, slice.end), values)?;
         let What::Step(step) = slice.what else { return Ok(1) };
         let mut slices = 1;
@@ -233,7 +216,8 @@ impl<W: Write> Writer<'_, W> {
     }
 }
 
-/// Microseconds with three decimals.
-fn micros(ns: u64) -> String {
+/// Microseconds with three decimals, as Kineto writes them.
+#[must_use]
+pub fn micros(ns: u64) -> String {
     format!("{}.{:03}", ns / 1000, ns % 1000)
 }

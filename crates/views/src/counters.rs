@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Curves over time: what is in the network, and how fast operations are.
 
-use crate::scene::{Group, Scene};
-use ncclscope_operations::Completion;
+use crate::scene::Scene;
+use crate::view::Group;
 use ncclscope_operations::bandwidth::bus_factor;
 use ncclscope_operations::stats::{to_f64, to_u64};
 use ncclscope_operations::steps::StepExt;
@@ -50,28 +50,27 @@ fn in_flight(scene: &Scene<'_, '_>, group: &Group) -> Vec<Part> {
     let parts = timeline.steps().iter().filter_map(|(op, step)| {
         let start = step.state_ticks()[2].filter(|_| step.flags & whole == whole)?;
         let is_ours = timeline.comm_of(timeline.event(*op)) == group.comm;
-        let ns = |ticks| timeline.ns(ticks);
-        is_ours.then(|| (ns(start), ns(step.end_ticks()), u64::from(step.size)))
+        let times = || (scene.ns(start), scene.ns(step.end_ticks()));
+        is_ours.then(times).map(|(start, end)| (start, end, u64::from(step.size)))
     });
     parts.collect()
 }
 
-/// The bus bandwidth of the operations under way, over the time in which they say they ran.
+/// The bus bandwidth of the operations under way.
 fn bus_bandwidth(scene: &Scene<'_, '_>, group: &Group) -> Vec<Part> {
     let timeline = scene.timeline();
     let Some(comm) = group.comm else { return Vec::new() };
     let nranks = Some(timeline.comm(comm).ranks).filter(|&ranks| ranks != 0);
-    let operations = scene.operations().iter().filter(|o| o.comm == group.comm);
-    let parts = operations.filter_map(|operation| {
-        let Completion::Done(end) = operation.completion else { return None };
+    let operations = (0..).zip(scene.operations()).filter(|(_, o)| o.comm == group.comm);
+    let parts = operations.filter_map(|(index, operation)| {
         let ns = operation.duration_ns.filter(|&ns| ns > 0.0)?;
         if !operation.timing.is_whole() {
             return None;
         }
         let factor = bus_factor(timeline.string(operation.func), nranks)?;
         let rate = to_f64(operation.bytes?) * factor * 1e9 / ns;
-        let end = timeline.ns(end);
-        Some((end.saturating_sub(to_u64(ns)), end, to_u64(rate)))
+        let slice = scene.operation_slice(index);
+        Some((slice.start, slice.end, to_u64(rate)))
     });
     parts.collect()
 }

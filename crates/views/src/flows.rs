@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Arrows between slices: from an API call to its operation, from an operation to its kernels and its
-ProxyOps, and from a send step to the peer's receive step.
+Arrows between slices: from an API call to its operation, from an operation (or its call) to its
+kernels and its ProxyOps, and from a send step to the peer's receive step.
 
 An arrow leaves a slice's start and points at a later slice's start; those between steps are at
 their states: where the data goes to the network, and where it has arrived.
@@ -26,20 +26,11 @@ pub struct Flows {
 /// The arrows at an operation or an event.
 #[must_use]
 pub fn flows(scene: &Scene<'_, '_>, what: What) -> Flows {
-    let (id, kind) = match what {
-        What::Operation(at) => (scene.operation(at).event, None),
-        What::Event(id) => (id, Some(scene.timeline().event(id).kind())),
-        What::Step(_) | What::Mark(_) => return Flows::default(),
-    };
-    match kind {
-        None => Flows { out: out_of(scene, id), into_start: into(scene, id) },
-        Some(EventKind::CollApi | EventKind::P2pApi) => {
-            Flows { out: out_of(scene, id), into_start: None }
-        }
-        Some(EventKind::ProxyOp | EventKind::KernelCh) => {
-            Flows { out: Vec::new(), into_start: into(scene, id) }
-        }
-        Some(_) => Flows::default(),
+    let mut targets = targets(scene, what);
+    targets.retain(|&target| source_of(scene, target) == Some(what));
+    Flows {
+        out: targets.into_iter().map(|target| flow_id(scene, target)).collect(),
+        into_start: source_of(scene, what).map(|_| flow_id(scene, what)),
     }
 }
 
@@ -117,50 +108,60 @@ impl<'s, 't, 'r> StepLinks<'s, 't, 'r> {
     }
 }
 
-/// Arrows from a call to its operations and their kernels, or from an operation to its ProxyOps.
-fn out_of(scene: &Scene<'_, '_>, id: EventId) -> Vec<u64> {
+/// What arrows may lead to from here: from a call its operations and their kernels and ProxyOps,
+/// from an operation, or from its enqueueing, the latter two.
+fn targets(scene: &Scene<'_, '_>, what: What) -> Vec<What> {
     let timeline = scene.timeline();
-    let mut targets: Vec<EventId> = timeline.children(id).to_vec();
-    if is_call(timeline.event(id)) {
-        for &operation in timeline.children(id) {
-            targets.extend(timeline.children(operation));
+    let parts = |id| timeline.children(id).iter().map(|&part| What::Event(part));
+    match what {
+        What::Operation(at) => parts(scene.operation(at).event).collect(),
+        What::Event(id) if is_call(timeline.event(id)) => {
+            let operations = timeline.children(id).iter();
+            let of = |&id| scene.operation_at(id).map(What::Operation).into_iter().chain(parts(id));
+            operations.flat_map(of).collect()
         }
+        What::Event(id) if scene.operation_at(id).is_some() => parts(id).collect(),
+        _ => Vec::new(),
     }
-    targets.retain(|&target| source_of(scene, target) == Some(id));
-    targets.into_iter().map(|target| flow_id(scene, target)).collect()
 }
 
-fn into(scene: &Scene<'_, '_>, id: EventId) -> Option<u64> {
-    source_of(scene, id).map(|_| flow_id(scene, id))
+fn flow_id(scene: &Scene<'_, '_>, target: What) -> u64 {
+    let handle = event_of(scene, target).map_or(0, |id| scene.timeline().event(id).start.handle.0);
+    Hash::new("flow").number(scene.uuid()).number(handle).id()
 }
 
-fn flow_id(scene: &Scene<'_, '_>, target: EventId) -> u64 {
-    let handle = scene.timeline().event(target).start.handle;
-    Hash::new("flow").number(scene.uuid()).number(handle.0).id()
+fn event_of(scene: &Scene<'_, '_>, what: What) -> Option<EventId> {
+    match what {
+        What::Operation(at) => Some(scene.operation(at).event),
+        What::Event(id) => Some(id),
+        What::Step(_) | What::Mark(_) => None,
+    }
 }
 
 fn is_call(event: &Event) -> bool {
     matches!(event.kind(), EventKind::CollApi | EventKind::P2pApi)
 }
 
-/// The event that an arrow to `id` comes from. A kernel may start before the host gets to record
-/// its operation: then its arrow comes from the call. No arrow points back in time.
-fn source_of(scene: &Scene<'_, '_>, id: EventId) -> Option<EventId> {
+/// What an arrow to `what` comes from. A kernel may start before the host gets to record its
+/// operation, and ProxyOps start before the kernel: then the arrow comes from the call, or where
+/// NCCL does not report calls, from where the operation is enqueued. No arrow points back in time.
+fn source_of(scene: &Scene<'_, '_>, what: What) -> Option<What> {
     let timeline = scene.timeline();
-    let event = timeline.event(id);
-    let Parent::Known(parent) = event.parent else { return None };
-    let operation = || scene.operation_of(parent).map(|operation| operation.event);
     let call_of = |id: EventId| match timeline.event(id).parent {
-        Parent::Known(call) if is_call(timeline.event(call)) => Some(call),
+        Parent::Known(call) if is_call(timeline.event(call)) => Some(What::Event(call)),
         _ => None,
     };
-    let sources = match event.kind() {
-        EventKind::Coll | EventKind::P2p | EventKind::CeColl => [call_of(id), None],
-        EventKind::ProxyOp => [operation(), None],
-        EventKind::KernelCh => [operation(), call_of(parent)],
-        _ => [None, None],
+    let sources = match what {
+        What::Operation(at) => [call_of(scene.operation(at).event), None, None],
+        What::Event(id) => {
+            let event = timeline.event(id);
+            let is_part = matches!(event.kind(), EventKind::ProxyOp | EventKind::KernelCh);
+            let Parent::Known(parent) = event.parent else { return None };
+            let operation = scene.operation_at(parent).filter(|_| is_part)?;
+            [Some(What::Operation(operation)), call_of(parent), Some(What::Event(parent))]
+        }
+        What::Step(_) | What::Mark(_) => return None,
     };
-    let start = scene.start_ns(event);
-    let is_before = |id: &EventId| scene.start_ns(timeline.event(*id)) <= start;
-    sources.into_iter().flatten().find(is_before)
+    let start = scene.start_of(what);
+    sources.into_iter().flatten().find(|&source| scene.start_of(source) <= start)
 }

@@ -2,11 +2,11 @@
 /*!
 Recordings to traces that other tools show: Perfetto's pftrace and Chrome's JSON.
 
-All traces show one process for each rank, with the same tracks ([`tracks`]): API calls, groups,
-operations with their real end, one track for each channel's kernel, and one for each peer,
-direction and channel of the proxy; with curves ([`counters`]) and arrows ([`flows`]), also between
-ranks ([`matching`]). [`chrome`] and [`pftrace`] only serialise; they stream, with one process's
-events in memory at a time. [`archive`] holds a pftrace for each process.
+[`scene`] makes the picture: which slices there are, on which tracks ([`tracks`]), with which names
+([`names`]) and arguments ([`args`]). All formats show it: [`chrome`] and [`pftrace`] only serialise,
+and so do the lanes in PyTorch's profiles (`ncclscope-kineto`). Both add curves ([`counters`]) and
+arrows ([`flows`]), also between ranks ([`matching`]). They stream, with one process's events in
+memory at a time. [`archive`] holds a pftrace for each process.
 
 This crate does **not** read files, decide what an operation's end is (that is `operations`), or
 print.
@@ -20,11 +20,14 @@ pub mod counters;
 pub mod flows;
 mod ident;
 pub mod matching;
+pub mod names;
 mod pack;
 mod packets;
 mod parallel;
 pub mod pftrace;
 pub mod scene;
 pub mod tracks;
+pub mod view;
 
-pub use scene::{Scene, View};
+pub use scene::{Axis, Scene};
+pub use view::View;

@@ -14,12 +14,13 @@ use crate::ident::Hash;
 use crate::matching::StepIndex;
 use crate::packets::{Interned, Numbers, Sequence};
 use crate::parallel::in_batches;
-use crate::scene::{Group, Name, Scene, Slice, View, What};
+use crate::scene::{Name, Scene, Slice, What};
 use crate::tracks::{Track, marks, tracks};
+use crate::view::{Group, View};
+use ncclscope_operations::Timeline;
 use ncclscope_operations::stats::to_f64;
-use ncclscope_operations::{EventId, Timeline};
 use ncclscope_protobuf::Message;
-use ncclscope_trace::{Detail, Recording};
+use ncclscope_trace::Recording;
 use std::io::{self, Write};
 
 /// `TrackDescriptor.ChildTracksOrdering.EXPLICIT`.
@@ -125,7 +126,7 @@ struct Rank<'a, 's, 't, 'r, W> {
     slices: u64,
 }
 
-impl<'r, W: Write> Rank<'_, '_, '_, 'r, W> {
+impl<W: Write> Rank<'_, '_, '_, '_, W> {
     fn write(&mut self) -> io::Result<()> {
         let view = self.view;
         let mut sequence = Sequence::of_tracks(self.numbers, view.uuid, self.out);
@@ -177,6 +178,7 @@ impl<'r, W: Write> Rank<'_, '_, '_, 'r, W> {
 
     fn track(&mut self, track: &Track, place: Place) -> io::Result<()> {
         let Rank { scene, links, numbers, out, .. } = self;
+        let scene = *scene;
         let Some(first) = track.slices.first() else { return Ok(()) };
         let mut sequence = Sequence::of_events(numbers, place.uuid, first.start, *out)?;
         sequence.describe(|descriptor| place.describe(descriptor, &track.name))?;
@@ -258,24 +260,19 @@ impl Place {
     }
 }
 
-fn put_name<'r>(
-    scene: &Scene<'_, 'r>,
-    name: Name,
-    event: &mut Message,
-    interned: &mut Interned<'r>,
-) {
+fn put_name(scene: &Scene<'_, '_>, name: Name, event: &mut Message, interned: &mut Interned<'_>) {
     event.uint(10, interned.name(name.number(), || scene.name_text(name))); // name_iid
 }
 
 /// Name, category, arguments and correlation.
-fn put_slice<'r>(
-    scene: &Scene<'_, 'r>,
+fn put_slice<'s>(
+    scene: &'s Scene<'_, '_>,
     slice: &Slice,
     event: &mut Message,
-    interned: &mut Interned<'r>,
+    interned: &mut Interned<'s>,
 ) {
     put_name(scene, scene.name(slice.what), event, interned);
-    event.uint(3, interned.category(category(scene, slice.what))); // category_iids
+    event.uint(3, interned.category(scene.category(slice.what))); // category_iids
     args(scene, slice, &mut |name, value| {
         event.message(4, |annotation| {
             annotation.uint(1, interned.arg_name(name)); // name_iid
@@ -303,25 +300,5 @@ fn put_flows(scene: &Scene<'_, '_>, slice: &Slice, event: &mut Message) {
     }
     if let Some(flow) = flows.into_start {
         event.fixed64(48, flow); // terminating_flow_ids
-    }
-}
-
-/// What to filter by: the family of a slice. States have none, as they have no arguments.
-pub(crate) fn category(scene: &Scene<'_, '_>, what: What) -> &'static str {
-    let of_event = |id: EventId| match scene.timeline().event(id).start.detail {
-        Detail::GroupApi(_) | Detail::CollApi(_) | Detail::P2pApi(_) | Detail::KernelLaunch(_) => {
-            "api"
-        }
-        Detail::Group | Detail::Coll(_) | Detail::P2p(_) => "group",
-        Detail::CeColl(_) | Detail::CeSync(_) | Detail::CeBatch(_) => "copy_engine",
-        Detail::KernelCh(_) | Detail::KernelPhase(_) => "kernel",
-        Detail::ProxyOp(_) | Detail::ProxyCtrl => "proxy",
-        Detail::NetPlugin(_) => "net",
-    };
-    match what {
-        What::Operation(_) => "operation",
-        What::Step(_) => "step",
-        What::Event(id) => of_event(id),
-        What::Mark(_) => "mark",
     }
 }

@@ -1,23 +1,72 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One process as a trace shows it: its events with names and times, one view for each rank.
+/*!
+How records become tracks and slices: one process as every trace shows it.
+
+# Records to slices
+
+[`Timeline`] has joined the records of a process to events by their handles. Each becomes a
+[`Slice`], a stretch of time with a name ([`Name`]), a category ([`Scene::category`]) and arguments
+([`crate::args`]):
+
+| slice | from | to |
+| --- | --- | --- |
+| an event | its start record | its own stop record |
+| a kernel channel or phase | the GPU's time stamp of its start | that of its end, on the host's clock |
+| an operation | see below | |
+| a network step | its start | its end; inside it lie its states, the three waits |
+| a mark | its time | the same; a training step lasts to the next one |
+
+What has not stopped lasts to the end of the recording, and says `open`.
+
+A Coll event ends when NCCL has *enqueued* the operation, which says nothing of how long it took. So
+it is on the track "Groups" as what it is, and the operation has a slice of its own, on "Operations",
+whose length is the duration in `report` ([`Operation::duration_ns`]):
+
+- Where the GPU's timer measured it (timing `kernel`, `kernel_lead`), the slice begins with the first
+  kernel channel, and so lies over the channels' slices exactly.
+- Where CUDA events did (`cuda_event`), it ends when the last part of the operation did, but it does
+  not begin before NCCL enqueued it.
+- By the host's clock (`proxy`, `enqueue`) it begins when NCCL enqueued it.
+- Where there is no duration, it lasts from its start to what is known of its end.
+
+# Slices to tracks
+
+A slice's event says on which track it lies ([`crate::tracks`]): by level (calls, groups, operations)
+and, below, by channel and peer. Viewers drop slices of a track that cross, or show wrong durations,
+so that slices that cross are spread over several tracks of one name; the steps of a network
+operation stay under their own.
+
+# Ranks
+
+A process of the trace is a rank ([`Scene::views`]), with a group of tracks for each communicator
+that it has a part in.
+
+# Time
+
+All times are nanoseconds on the axis of the trace ([`Axis`]). For a trace of ours that is
+`CLOCK_REALTIME`. In a profile that PyTorch wrote, it is the profile's clock: the host's times move by
+what the join found, the GPU's by what its own kernels show, and what lies outside the profile is not
+shown.
+*/
 
 use crate::ident::{Hash, Map};
 use crate::matching::Names;
+use ncclscope_operations::operation::valid_ptimers;
+use ncclscope_operations::stats::to_u64;
 use ncclscope_operations::steps::{StepExt, states};
 use ncclscope_operations::timeline::comm_name;
 use ncclscope_operations::{
-    Completion, Event, EventId, GpuClock, Operation, Parent, Timeline, operations,
+    Completion, Event, EventId, GpuClock, Operation, Parent, Timeline, Timing, operations,
 };
 use ncclscope_trace::record::{KernelCh, KernelPhase, step_flags};
 use ncclscope_trace::{Comm, Detail, EventKind, State, StrId, What as Mark};
-use std::collections::{HashMap, HashSet};
 
 /// What a slice shows.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum What {
     /// An event, from its start to its own stop.
     Event(EventId),
-    /// An operation, from its start to its completion: index of [`Scene::operation`].
+    /// An operation: index of [`Scene::operation`].
     Operation(u32),
     /// A network step: index of [`Timeline::steps`].
     Step(u32),
@@ -26,7 +75,7 @@ pub enum What {
     Mark(u32),
 }
 
-/// A stretch of time on a track; `CLOCK_REALTIME` in ns.
+/// A stretch of time on a track; ns on the trace's axis.
 #[derive(Clone, Copy, Debug)]
 pub struct Slice {
     /// Its start.
@@ -37,6 +86,24 @@ pub struct Slice {
     pub what: What,
     /// It was not over; `end` is the end of the recording.
     pub open: bool,
+}
+
+/// Where times lie in a trace, and which of them it shows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Axis {
+    /// Added to the host's times (`CLOCK_REALTIME`), ns.
+    pub host_ns: i64,
+    /// Added to the GPU's times as the recording places them on the host's clock, ns.
+    pub gpu_ns: i64,
+    /// First and last time that is shown.
+    pub window: (u64, u64),
+}
+
+impl Default for Axis {
+    /// `CLOCK_REALTIME`, and all of it.
+    fn default() -> Axis {
+        Axis { host_ns: 0, gpu_ns: 0, window: (0, u64::MAX) }
+    }
 }
 
 /// The states of a step in their order: name, start and end in ns.
@@ -74,32 +141,6 @@ impl Name {
     }
 }
 
-/// A rank: one process of the trace.
-#[derive(Clone, Debug)]
-pub struct View {
-    /// Its communicators; several come as groups of tracks.
-    pub groups: Vec<Group>,
-    /// Unique over all recordings.
-    pub uuid: u64,
-    /// Process number in the trace. Several ranks may share a process, and several hosts a process
-    /// number, so it is not the process's own; it is at least 2^30, and no track's number.
-    pub pid: u32,
-    /// `rank 0 (host 4711, GPU 3)`: the rank in the job; where that is not known, in the largest
-    /// communicator.
-    pub name: String,
-}
-
-/// A rank's part in one communicator.
-#[derive(Clone, Debug)]
-pub struct Group {
-    /// Position of the communicator; `None` for events of no known one.
-    pub comm: Option<usize>,
-    /// Unique over all recordings.
-    pub uuid: u64,
-    /// `world 0x1f2e3d4c: rank 0 of 2`.
-    pub name: String,
-}
-
 /// A process, ready to be shown.
 #[derive(Debug)]
 pub struct Scene<'t, 'r> {
@@ -109,12 +150,17 @@ pub struct Scene<'t, 'r> {
     clocks: Vec<Option<GpuClock>>,
     steps_by_op: Map<EventId, Vec<u32>>,
     names: Names,
+    /// What each communicator is called, and this rank in it.
+    members: Vec<(String, Option<i32>)>,
+    /// The GPU's time at which each operation's first kernel channel began; 0 not known.
+    first_ptimers: Vec<u64>,
+    axis: Axis,
     end_ns: u64,
     uuid: u64,
 }
 
 impl<'t, 'r> Scene<'t, 'r> {
-    /// The scene of a timeline, which was read with its steps.
+    /// The scene of a timeline, which was read with its steps, by `CLOCK_REALTIME`.
     #[must_use]
     pub fn new(timeline: &'t Timeline<'r>) -> Scene<'t, 'r> {
         let operations = operations(timeline);
@@ -130,6 +176,9 @@ impl<'t, 'r> Scene<'t, 'r> {
             by_event,
             clocks: (0..comms.len()).map(|comm| GpuClock::of_comm(timeline, comm)).collect(),
             names: Names::new(timeline, &operations),
+            members: (0..).zip(comms).map(|(at, comm)| member(timeline, at, comm)).collect(),
+            first_ptimers: operations.iter().map(|o| first_ptimer(timeline, o)).collect(),
+            axis: Axis::default(),
             operations,
             steps_by_op,
             end_ns: timeline.ns(recording.last_ticks()),
@@ -141,6 +190,27 @@ impl<'t, 'r> Scene<'t, 'r> {
                 .number(comms.first().map_or(0, |comm| comm.hash))
                 .id(),
         }
+    }
+
+    /// The same on another axis.
+    #[must_use]
+    pub fn on(self, axis: Axis) -> Scene<'t, 'r> {
+        let mut scene = Scene { axis, ..self };
+        scene.end_ns = scene.ns(scene.timeline.recording().last_ticks());
+        scene
+    }
+
+    /// The time of the host's ticks.
+    #[must_use]
+    pub fn ns(&self, ticks: u64) -> u64 {
+        self.timeline.ns(ticks).saturating_add_signed(self.axis.host_ns)
+    }
+
+    /// Whether the trace shows the time of a slice.
+    #[must_use]
+    pub fn is_shown(&self, slice: &Slice) -> bool {
+        let (first, last) = self.axis.window;
+        slice.start <= last && slice.end >= first
     }
 
     /// The timeline.
@@ -158,10 +228,25 @@ impl<'t, 'r> Scene<'t, 'r> {
     pub fn operation(&self, index: u32) -> &Operation {
         &self.operations[index as usize]
     }
+    /// The index of the operation whose own event this is.
+    #[must_use]
+    pub fn operation_at(&self, event: EventId) -> Option<u32> {
+        self.by_event.get(&event).copied()
+    }
     /// The operation whose own event this is.
     #[must_use]
     pub fn operation_of(&self, event: EventId) -> Option<&Operation> {
-        self.by_event.get(&event).map(|&at| self.operation(at))
+        self.operation_at(event).map(|at| self.operation(at))
+    }
+    /// What a communicator is called: as the application does, else by its hash.
+    #[must_use]
+    pub fn comm_name(&self, position: usize) -> &str {
+        &self.members[position].0
+    }
+    /// The rank in a communicator.
+    #[must_use]
+    pub fn rank(&self, position: usize) -> Option<i32> {
+        self.members[position].1
     }
     /// Unique over all recordings.
     #[must_use]
@@ -180,87 +265,12 @@ impl<'t, 'r> Scene<'t, 'r> {
         self.names.proxy_ops.get(&op).copied()
     }
 
-    /// The ranks of the process. It is one, with all its communicators, unless a communicator has
-    /// several members here (several devices in one process), or the API version names none (v1 to
-    /// v3): then nobody can tell which communicators belong together, and each is a rank.
-    #[must_use]
-    pub fn views(&self) -> Vec<View> {
-        let timeline = self.timeline;
-        let comms = timeline.recording().comms();
-        let mut groups: Vec<Group> = (0..comms.len()).map(|at| self.group(Some(at))).collect();
-        if comms.is_empty() || timeline.events().any(|(_, e)| timeline.comm_of(e).is_none()) {
-            groups.push(self.group(None));
-        }
-        if has_one_device(comms) {
-            return vec![self.view(groups)];
-        }
-        let mut views: Vec<View> = groups.into_iter().map(|group| self.view(vec![group])).collect();
-        // One that was made again may have the name of the first.
-        let mut seen: HashMap<String, u32> = HashMap::new();
-        for view in &mut views {
-            let times = seen.entry(view.name.clone()).or_default();
-            *times += 1;
-            if *times > 1 {
-                view.name.push_str(&format!(" #{times}"));
-            }
-        }
-        views
-    }
-
-    fn view(&self, groups: Vec<Group>) -> View {
-        let recording = self.timeline.recording();
-        let (header, comms) = (recording.header(), recording.comms());
-        let identity = recording.identity();
-        let device = identity.device.map_or_else(String::new, |index| format!(", GPU {index}"));
-        let place = format!("({} {}{device})", header.host, header.pid);
-        let ranks = |at: &usize| (comms[*at].ranks, std::cmp::Reverse(*at));
-        let largest = groups.iter().filter_map(|group| group.comm).max_by_key(ranks);
-        // All communicators of one rank: it may have one in the job.
-        let of_job = identity.rank.filter(|_| groups.len() > 1 || comms.len() <= 1);
-        let mut name = match (of_job, largest) {
-            (Some(rank), _) => format!("rank {rank} {place}"),
-            (None, None) => format!("no communicator {place}"),
-            (None, Some(at)) => format!("rank {} {place}", self.rank_text(at)),
-        };
-        let mut id = Hash::new("rank").number(self.uuid);
-        if let ([group], true) = (&*groups, comms.len() > 1) {
-            id = id.number(group.uuid);
-            if let Some(at) = group.comm {
-                name.push(' ');
-                name.push_str(comms[at].name.as_deref().unwrap_or(&comm_name(&comms[at])));
-            }
-        }
-        View { groups, uuid: id.id(), pid: id.id32() & 0x3fff_ffff | 0x4000_0000, name }
-    }
-
-    fn group(&self, comm: Option<usize>) -> Group {
-        let id = Hash::new("communicator").number(self.uuid);
-        let Some(at) = comm else {
-            return Group { comm, uuid: id.id(), name: "no known communicator".into() };
-        };
-        let comm = &self.timeline.recording().comms()[at];
-        let known = |number: u32| if number == 0 { "?".into() } else { number.to_string() };
-        let name = format!(
-            "{}{}: rank {} of {}",
-            comm.name.as_ref().map_or(String::new(), |name| format!("{name} ")),
-            comm_name(comm),
-            self.rank_text(at),
-            known(comm.ranks)
-        );
-        let uuid = id.number(comm.hash).number(u64::from(comm.index) + 1).id();
-        Group { comm: Some(at), uuid, name }
-    }
-
-    fn rank_text(&self, comm: usize) -> String {
-        self.timeline.rank(comm).map_or_else(|| "?".into(), |rank| rank.to_string())
-    }
-
     /// The slice of an event. KernelCh and KernelPhase lie where the GPU's timer says, if it does.
     #[must_use]
     pub fn event_slice(&self, id: EventId) -> Slice {
         let event = self.timeline.event(id);
         let start = self.start_ns(event);
-        let stop = self.gpu_stop_ns(event).or_else(|| event.stop.map(|t| self.timeline.ns(t)));
+        let stop = self.gpu_stop_ns(event).or_else(|| event.stop.map(|ticks| self.ns(ticks)));
         let what = What::Event(id);
         let open = event.stop.is_none();
         Slice { start, end: stop.unwrap_or(self.end_ns).max(start), what, open }
@@ -269,7 +279,7 @@ impl<'t, 'r> Scene<'t, 'r> {
     /// When an event started.
     #[must_use]
     pub fn start_ns(&self, event: &Event) -> u64 {
-        self.gpu_ns(event, ptimer(event)).unwrap_or_else(|| self.timeline.ns(event.start.ticks))
+        self.gpu_ns(event, ptimer(event)).unwrap_or_else(|| self.ns(event.start.ticks))
     }
 
     fn gpu_stop_ns(&self, event: &Event) -> Option<u64> {
@@ -281,23 +291,35 @@ impl<'t, 'r> Scene<'t, 'r> {
 
     fn gpu_ns(&self, event: &Event, ptimer: u64) -> Option<u64> {
         let clock = self.clocks.get(self.timeline.comm_of(event)?)?.as_ref()?;
-        (ptimer != 0).then(|| clock.host_ns(ptimer))
+        (ptimer != 0).then(|| clock.host_ns(ptimer).saturating_add_signed(self.axis.gpu_ns))
     }
 
-    /// The slice of an operation: to its completion, or to its own stop where that is not seen.
+    /// The slice of an operation. It lasts as long as `report` says; see the module page.
     #[must_use]
     pub fn operation_slice(&self, index: u32) -> Slice {
         let operation = self.operation(index);
         let event = self.timeline.event(operation.event);
-        let start = self.timeline.ns(event.start.ticks);
-        let end = match operation.completion {
+        let (what, start) = (What::Operation(index), self.ns(event.start.ticks));
+        let last = match operation.completion {
             Completion::Done(ticks) => Some(ticks),
             Completion::Unseen => event.stop,
             Completion::Open => None,
         };
+        let end = last.map_or(self.end_ns, |ticks| self.ns(ticks)).max(start);
         let open = operation.completion == Completion::Open;
-        let end = end.map_or(self.end_ns, |ticks| self.timeline.ns(ticks));
-        Slice { start, end: end.max(start), what: What::Operation(index), open }
+        let Some(length) = operation.duration_ns.map(to_u64) else {
+            return Slice { start, end, what, open };
+        };
+        let before_end = || end.saturating_sub(length).max(start);
+        let start = match operation.timing {
+            Timing::Proxy | Timing::Enqueue => start,
+            Timing::Event => before_end(),
+            Timing::Kernel | Timing::KernelLead => {
+                let ptimer = self.first_ptimers[index as usize];
+                self.gpu_ns(event, ptimer).unwrap_or_else(before_end)
+            }
+        };
+        Slice { start, end: start.saturating_add(length), what, open }
     }
 
     /// The states of the step `index`, with start and end in ns, inside its `slice`. Those that
@@ -326,10 +348,41 @@ impl<'t, 'r> Scene<'t, 'r> {
     #[must_use]
     pub fn step_slice(&self, index: u32) -> Slice {
         let (_, step) = &self.timeline.steps()[index as usize];
-        let start = self.timeline.ns(step.ticks);
+        let (start, end) = (self.ns(step.ticks), self.ns(step.end_ticks()));
         let open = !step.has(step_flags::STOPPED);
-        let end = self.timeline.ns(step.end_ticks());
         Slice { start, end: end.max(start), what: What::Step(index), open }
+    }
+
+    /// When something starts; as [`Slice::start`].
+    #[must_use]
+    pub fn start_of(&self, what: What) -> u64 {
+        match what {
+            What::Event(id) => self.start_ns(self.timeline.event(id)),
+            What::Operation(index) => self.operation_slice(index).start,
+            What::Step(index) => self.ns(self.timeline.steps()[index as usize].1.ticks),
+            What::Mark(index) => self.ns(self.timeline.recording().marks()[index as usize].ticks),
+        }
+    }
+
+    /// What to filter by: the family of a slice. The states of a step are of the step's.
+    #[must_use]
+    pub fn category(&self, what: What) -> &'static str {
+        match what {
+            What::Operation(_) => "operation",
+            What::Step(_) => "step",
+            What::Mark(_) => "mark",
+            What::Event(id) => match self.timeline.event(id).start.detail {
+                Detail::GroupApi(_)
+                | Detail::CollApi(_)
+                | Detail::P2pApi(_)
+                | Detail::KernelLaunch(_) => "api",
+                Detail::Group | Detail::Coll(_) | Detail::P2p(_) => "group",
+                Detail::CeColl(_) | Detail::CeSync(_) | Detail::CeBatch(_) => "copy_engine",
+                Detail::KernelCh(_) | Detail::KernelPhase(_) => "kernel",
+                Detail::ProxyOp(_) | Detail::ProxyCtrl => "proxy",
+                Detail::NetPlugin(_) => "net",
+            },
+        }
     }
 
     /// A slice's name.
@@ -356,12 +409,12 @@ impl<'t, 'r> Scene<'t, 'r> {
         let mut steps: Vec<u64> = steps.map(|mark| mark.ticks).collect();
         steps.sort_unstable();
         (0u32..).zip(marks).map(move |(index, mark)| {
-            let (start, what) = (self.timeline.ns(mark.ticks), What::Mark(index));
+            let (start, what) = (self.ns(mark.ticks), What::Mark(index));
             if mark.what != Mark::Step {
                 return Slice { start, end: start, what, open: false };
             }
             let next = steps.get(steps.partition_point(|&ticks| ticks <= mark.ticks));
-            let end = next.map_or(self.end_ns, |&ticks| self.timeline.ns(ticks));
+            let end = next.map_or(self.end_ns, |&ticks| self.ns(ticks));
             Slice { start, end: end.max(start), what, open: next.is_none() }
         })
     }
@@ -416,10 +469,22 @@ impl<'t, 'r> Scene<'t, 'r> {
     }
 }
 
-/// All communicators of the process must be of one device: no two are parts of the same.
-fn has_one_device(comms: &[Comm]) -> bool {
-    let mut seen = HashSet::new();
-    comms.len() <= 1 || comms.iter().all(|comm| comm.hash != 0 && seen.insert(comm.hash))
+fn member(timeline: &Timeline<'_>, position: usize, comm: &Comm) -> (String, Option<i32>) {
+    let name = comm.name.clone().unwrap_or_else(|| comm_name(comm));
+    (name, timeline.rank(position))
+}
+
+/// The GPU's time at which the first kernel channel of an operation began; 0 not known.
+fn first_ptimer(timeline: &Timeline<'_>, operation: &Operation) -> u64 {
+    let children = timeline.children(operation.event).iter().map(|&id| timeline.event(id));
+    let starts = children.filter_map(|child| match child.start.detail {
+        Detail::KernelCh(KernelCh { ptimer, .. }) => {
+            let times = (ptimer, child.ptimer_stop.map(|(stop, _)| stop));
+            valid_ptimers(times).map(|(start, _)| start)
+        }
+        _ => None,
+    });
+    starts.min().unwrap_or(0)
 }
 
 fn ptimer(event: &Event) -> u64 {

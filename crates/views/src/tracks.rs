@@ -2,7 +2,8 @@
 //! Which tracks a rank has in a communicator, and what lies on them.
 
 use crate::pack;
-use crate::scene::{Group, Scene, Slice, What};
+use crate::scene::{Scene, Slice, What};
+use crate::view::{Group, View};
 use ncclscope_operations::Event;
 use ncclscope_trace::Detail;
 use ncclscope_trace::record::{KernelCh, KernelPhase};
@@ -60,7 +61,7 @@ impl Row {
             Row::CopyEngine => "Copy engine".into(),
             Row::Kernel { channel } => format!("Kernel channel {channel}"),
             Row::Proxy { peer, is_send, channel, foreign } => {
-                let way = if is_send { "send to" } else { "recv from" };
+                let way = if is_send { "send to" } else { "receive from" };
                 let whose = foreign.map_or(String::new(), |pid| format!(" for process {pid}"));
                 format!("Proxy {way} rank {peer}, channel {channel}{whose}")
             }
@@ -73,22 +74,31 @@ impl Row {
 /// The tracks of a process: what the application, or who controls the recording, said.
 #[must_use]
 pub fn marks(scene: &Scene<'_, '_>) -> Vec<Track> {
-    let packed = pack::nested(scene.marks().collect()).into_iter();
+    let shown = scene.marks().filter(|slice| scene.is_shown(slice)).collect();
+    let packed = pack::nested(shown).into_iter();
     packed.map(|slices| Track { name: "Steps and marks".into(), slices }).collect()
 }
 
 /// The tracks of a rank in a communicator, row by row: a row's steps are in memory while its tracks
 /// are taken.
-pub fn tracks<'s>(scene: &'s Scene<'_, '_>, group: &Group) -> impl Iterator<Item = Track> + 's {
+pub fn tracks<'s>(
+    scene: &'s Scene<'_, '_>,
+    group: &Group,
+) -> impl Iterator<Item = Track> + use<'s> {
     let mut rows: BTreeMap<Row, Vec<Slice>> = BTreeMap::new();
+    let mut put = |row: Row, slice: Slice| {
+        if scene.is_shown(&slice) {
+            rows.entry(row).or_default().push(slice);
+        }
+    };
     let timeline = scene.timeline();
     for (index, operation) in (0..).zip(scene.operations()) {
         if operation.comm == group.comm {
-            rows.entry(Row::Operations).or_default().push(scene.operation_slice(index));
+            put(Row::Operations, scene.operation_slice(index));
         }
     }
     for (id, event) in timeline.events().filter(|(_, e)| timeline.comm_of(e) == group.comm) {
-        rows.entry(Row::of(event)).or_default().push(scene.event_slice(id));
+        put(Row::of(event), scene.event_slice(id));
     }
     rows.into_iter().flat_map(|(row, slices)| {
         let packed = match row {
@@ -99,6 +109,16 @@ pub fn tracks<'s>(scene: &'s Scene<'_, '_>, group: &Group) -> impl Iterator<Item
     })
 }
 
+/// All tracks of a rank, for formats without groups of tracks: their names tell communicators apart.
+pub fn of_view<'s>(scene: &'s Scene<'_, '_>, view: &'s View) -> impl Iterator<Item = Track> + 's {
+    let of_group = move |group: &'s Group| {
+        let prefix = view.prefix(group);
+        tracks(scene, group)
+            .map(move |track| Track { name: format!("{prefix}{}", track.name), ..track })
+    };
+    marks(scene).into_iter().chain(view.groups.iter().flat_map(of_group))
+}
+
 /// The steps of ProxyOps, each with the index of its ProxyOp.
 fn steps(scene: &Scene<'_, '_>, ops: &[Slice]) -> Vec<(usize, Slice)> {
     let of = |(at, op): (usize, &Slice)| {
@@ -106,7 +126,25 @@ fn steps(scene: &Scene<'_, '_>, ops: &[Slice]) -> Vec<(usize, Slice)> {
             What::Event(id) => scene.steps_of(id),
             _ => &[],
         };
-        steps.iter().map(move |&step| (at, scene.step_slice(step)))
+        let slices = steps.iter().map(|&step| scene.step_slice(step));
+        slices.filter(|slice| scene.is_shown(slice)).map(move |slice| (at, slice))
     };
     ops.iter().enumerate().flat_map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::TRACKS;
+
+    #[test]
+    fn tracks_have_the_names_of_the_table() {
+        let proxy = |is_send| Row::Proxy { peer: 3, is_send, channel: 5, foreign: None };
+        let kernel = Row::Kernel { channel: 5 };
+        let (first, last) = ([Row::Operations, Row::Api, Row::Groups, Row::CopyEngine], Row::Net);
+        let rows = first.into_iter().chain([kernel, proxy(true), proxy(false), Row::Control, last]);
+        let names = rows.map(|row| row.name().replace('3', "R").replace('5', "C"));
+        let names: Vec<String> = ["Steps and marks".to_owned()].into_iter().chain(names).collect();
+        assert_eq!(names, TRACKS.iter().map(|(name, ..)| *name).collect::<Vec<_>>());
+    }
 }

@@ -64,10 +64,10 @@ fn chrome_shows_a_process_for_each_rank_with_its_tracks() {
         "Kernel channel 0",
         "Kernel channel 1",
         "Operations",
-        "Proxy recv from rank 0, channel 0",
-        "Proxy recv from rank 0, channel 1",
-        "Proxy recv from rank 1, channel 0",
-        "Proxy recv from rank 1, channel 1",
+        "Proxy receive from rank 0, channel 0",
+        "Proxy receive from rank 0, channel 1",
+        "Proxy receive from rank 1, channel 0",
+        "Proxy receive from rank 1, channel 1",
         "Proxy send to rank 0, channel 0",
         "Proxy send to rank 0, channel 1",
         "Proxy send to rank 1, channel 0",
@@ -89,6 +89,14 @@ fn chrome_shows_a_process_for_each_rank_with_its_tracks() {
         assert_eq!(of(state).len(), 16, "{state}");
     }
     assert_eq!(of("KernelCh AllReduce").len(), 4);
+}
+
+/// `docs/traces.md` holds the tables of names.
+#[test]
+fn the_page_of_names_is_up_to_date() {
+    let page = std::fs::read_to_string("../../docs/traces.md").unwrap();
+    let tables = ncclscope_views::names::tables();
+    assert!(page.contains(&tables), "docs/traces.md must have these tables:\n{tables}");
 }
 
 #[test]

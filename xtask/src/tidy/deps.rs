@@ -45,7 +45,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("ncclscope-views", &["ncclscope-operations", "ncclscope-protobuf", "ncclscope-trace"]),
-    ("ncclscope-kineto", &["ncclscope-operations", "ncclscope-trace"]),
+    ("ncclscope-kineto", &["ncclscope-views", "ncclscope-operations", "ncclscope-trace"]),
     ("ncclscope-simulate", &["ncclscope-findings", "ncclscope-trace"]),
     ("ncclscope-diagnose", &["ncclscope-findings", "ncclscope-operations", "ncclscope-trace"]),
     ("ncclscope-report", &["ncclscope-operations", "ncclscope-trace"]),

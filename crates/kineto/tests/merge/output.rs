@@ -127,13 +127,12 @@ fn the_trace_is_kept_and_the_lanes_come_behind_its_events() {
     let lanes: BTreeSet<&str> = of("thread_name").into_iter().collect();
     let expected = [
         "API calls",
+        "Groups",
         "Kernel channel 0",
         "Kernel channel 1",
         "Operations",
-        "Send to rank 1, channel 0",
-        "Send to rank 1, channel 0, waits",
-        "Send to rank 1, channel 1",
-        "Send to rank 1, channel 1, waits",
+        "Proxy send to rank 1, channel 0",
+        "Proxy send to rank 1, channel 1",
     ];
     assert_eq!(lanes.into_iter().collect::<Vec<_>>(), expected);
 }
@@ -158,7 +157,7 @@ fn operations_say_what_they_were_joined_by_and_channels_lie_in_their_kernel() {
         assert_eq!(args["kernel_external_id"], it.external_id);
         assert_eq!(args["process_group_description"], "default_pg");
         let is_inside = |event: &&&Value| {
-            event["cat"] == "nccl_channel" && {
+            event["cat"] == "nccl_kernel" && {
                 let (start, length) = (base + truth::ns(&event["ts"]), truth::ns(&event["dur"]));
                 let whole = it.kernel.1 - it.kernel.0;
                 (start - it.kernel.0).abs() < 5_000 && (length - whole).abs() < 5_000

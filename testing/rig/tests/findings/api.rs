@@ -69,7 +69,7 @@ fn finding_05_replays_of_a_graph_come_from_another_thread_and_name_the_captured_
             let captured: Vec<_> = calls.filter(|call| call.args["graph_captured"] == 1).collect();
             let [call] = captured.as_slice() else { panic!("{} captures", captured.len()) };
             let replays = rank.below(call, "Operations");
-            let numbers: Vec<_> = replays.iter().map(|replay| replay.number("seq")).collect();
+            let numbers: Vec<_> = replays.iter().map(|replay| replay.number("nccl_seq")).collect();
             assert_eq!(numbers, [4, 5, 6], "rank {}", rank.rank);
             for replay in &replays {
                 assert_eq!(replay.number("bytes"), 4 * 4096);
@@ -125,7 +125,7 @@ fn finding_07_a_broadcast_of_2_28_counts_bytes_and_has_the_right_size() {
         let [operation] = rank.operations("Broadcast")[..] else { panic!("one operation") };
         assert_eq!(operation.number("bytes"), 4 * COUNT);
         // From the root, which is rank 1, goes all of it over the network once.
-        let sent = rank.below(operation, "Proxy send");
+        let sent = rank.below(call, "Proxy send");
         let bytes: u64 = sent.iter().map(|op| op.number("bytes")).sum();
         assert_eq!(bytes, if rank.rank == 1 { 4 * COUNT } else { 0 }, "rank {}", rank.rank);
     }

@@ -56,7 +56,7 @@ fn finding_03_many_operations_in_flight_fit_and_the_trace_is_json() {
     for rank in &run.trace.ranks {
         for call in rank.named("CollApi AllReduce") {
             assert_eq!(call.args["datatype"], "ncclFloat32");
-            assert!(call.number("stream") > 0, "a number, not a hexadecimal word");
+            assert!(call.number("cuda_stream") > 0, "a number, not a hexadecimal word");
         }
     }
     let calls = run.trace.ranks.iter().map(|rank| rank.named("CollApi AllReduce").len());

@@ -24,7 +24,7 @@ fn finding_08_a_send_and_a_receive_of_one_kernel_are_not_counted_twice() {
                 // The stop is that of one of them: their ends are the network's.
                 assert_eq!(operation.args["timing"], "proxy");
                 longest = longest.max(operation.number("duration_ns"));
-                let way = if func == "Send" { "Proxy send" } else { "Proxy recv" };
+                let way = if func == "Send" { "Proxy send" } else { "Proxy receive" };
                 let proxies = rank.below(operation, "Proxy");
                 assert!(proxies.iter().all(|proxy| proxy.track.starts_with(way)), "{func}");
                 let bytes: u64 = proxies.iter().map(|proxy| proxy.number("bytes")).sum();

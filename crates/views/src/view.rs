@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Who a process is: its ranks and communicators, with their names and numbers in a trace.
+
+use crate::ident::Hash;
+use crate::scene::Scene;
+use ncclscope_operations::timeline::comm_name;
+use ncclscope_trace::Comm;
+use std::collections::{HashMap, HashSet};
+
+/// A rank: one process of the trace.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// Its communicators; several come as groups of tracks.
+    pub groups: Vec<Group>,
+    /// Unique over all recordings.
+    pub uuid: u64,
+    /// Process number in the trace. Several ranks may share a process, and several hosts a process
+    /// number, so it is not the process's own; it is at least 2^30, and no track's number.
+    pub pid: u32,
+    /// `rank 0 (host 4711, GPU 3)`: the rank in the job; where that is not known, in the largest
+    /// communicator.
+    pub name: String,
+}
+
+impl View {
+    /// What the names of a communicator's tracks begin with, in formats without groups of tracks:
+    /// nothing where there is one communicator.
+    #[must_use]
+    pub fn prefix(&self, group: &Group) -> String {
+        if self.groups.len() > 1 { format!("{}: ", group.name) } else { String::new() }
+    }
+}
+
+/// A rank's part in one communicator.
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// Position of the communicator; `None` for events of no known one.
+    pub comm: Option<usize>,
+    /// Unique over all recordings.
+    pub uuid: u64,
+    /// `world 0x1f2e3d4c: rank 0 of 2`.
+    pub name: String,
+}
+
+impl Scene<'_, '_> {
+    /// The ranks of the process. It is one, with all its communicators, unless a communicator has
+    /// several members here (several devices in one process), or the API version names none (v1 to
+    /// v3): then nothing tells which communicators belong together, and each is a rank.
+    #[must_use]
+    pub fn views(&self) -> Vec<View> {
+        let groups = self.groups();
+        if has_one_device(self.comms()) {
+            return vec![self.view(groups)];
+        }
+        let mut views: Vec<View> = groups.into_iter().map(|group| self.view(vec![group])).collect();
+        // A communicator that was made again may have the name of the first.
+        let mut seen: HashMap<String, u32> = HashMap::new();
+        for view in &mut views {
+            let times = seen.entry(view.name.clone()).or_default();
+            *times += 1;
+            if *times > 1 {
+                view.name.push_str(&format!(" #{times}"));
+            }
+        }
+        views
+    }
+
+    /// The process as one view, however many ranks it has.
+    #[must_use]
+    pub fn whole(&self) -> View {
+        self.view(self.groups())
+    }
+
+    fn groups(&self) -> Vec<Group> {
+        let (timeline, comms) = (self.timeline(), self.comms());
+        let mut groups: Vec<Group> = (0..comms.len()).map(|at| self.group(Some(at))).collect();
+        if comms.is_empty() || timeline.events().any(|(_, e)| timeline.comm_of(e).is_none()) {
+            groups.push(self.group(None));
+        }
+        groups
+    }
+
+    fn comms(&self) -> &[Comm] {
+        self.timeline().recording().comms()
+    }
+
+    fn view(&self, groups: Vec<Group>) -> View {
+        let recording = self.timeline().recording();
+        let (header, comms) = (recording.header(), recording.comms());
+        let identity = recording.identity();
+        let device = identity.device.map_or_else(String::new, |index| format!(", GPU {index}"));
+        let place = format!("({} {}{device})", header.host, header.pid);
+        let ranks = |at: &usize| (comms[*at].ranks, std::cmp::Reverse(*at));
+        let largest = groups.iter().filter_map(|group| group.comm).max_by_key(ranks);
+        // All communicators of one rank: it may have one in the job.
+        let of_job = identity.rank.filter(|_| groups.len() > 1 || comms.len() <= 1);
+        let mut name = match (of_job, largest) {
+            (Some(rank), _) => format!("rank {rank} {place}"),
+            (None, None) => format!("no communicator {place}"),
+            (None, Some(at)) => format!("rank {} {place}", self.rank_text(at)),
+        };
+        let mut id = Hash::new("rank").number(self.uuid());
+        if let ([group], true) = (&*groups, comms.len() > 1) {
+            id = id.number(group.uuid);
+            if let Some(at) = group.comm {
+                name.push(' ');
+                name.push_str(self.comm_name(at));
+            }
+        }
+        View { groups, uuid: id.id(), pid: id.id32() & 0x3fff_ffff | 0x4000_0000, name }
+    }
+
+    fn group(&self, comm: Option<usize>) -> Group {
+        let id = Hash::new("communicator").number(self.uuid());
+        let Some(at) = comm else {
+            return Group { comm, uuid: id.id(), name: "no known communicator".into() };
+        };
+        let comm = &self.comms()[at];
+        let known = |number: u32| if number == 0 { "?".into() } else { number.to_string() };
+        let name = format!(
+            "{}{}: rank {} of {}",
+            comm.name.as_ref().map_or(String::new(), |name| format!("{name} ")),
+            comm_name(comm),
+            self.rank_text(at),
+            known(comm.ranks)
+        );
+        let uuid = id.number(comm.hash).number(u64::from(comm.index) + 1).id();
+        Group { comm: Some(at), uuid, name }
+    }
+
+    fn rank_text(&self, comm: usize) -> String {
+        self.rank(comm).map_or_else(|| "?".into(), |rank| rank.to_string())
+    }
+}
+
+/// All communicators of the process must be of one device: no two are parts of the same.
+fn has_one_device(comms: &[Comm]) -> bool {
+    let mut seen = HashSet::new();
+    comms.len() <= 1 || comms.iter().all(|comm| comm.hash != 0 && seen.insert(comm.hash))
+}
