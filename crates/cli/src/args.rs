@@ -2,6 +2,7 @@
 //! The command line.
 
 use clap::{Parser, Subcommand, ValueEnum};
+use ncclscope_control::quantity;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -106,8 +107,8 @@ pub(crate) struct Diagnose {
 }
 
 fn hang_seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse().ok().filter(|s| (0.1..=86_400.0).contains(s));
-    seconds.map(Duration::from_secs_f64).ok_or_else(|| "expected seconds from 0.1 to 86400".into())
+    let seconds = quantity::seconds(text, 0.1..=86_400.0);
+    seconds.ok_or_else(|| "expected seconds from 0.1 to 86400".into())
 }
 
 /// Arguments of `export`.
@@ -240,25 +241,13 @@ fn when(text: &str) -> Result<When, String> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     match text.strip_prefix('+') {
         Some(later) => length(later).map(|later| When(now + later)),
-        None => {
-            let seconds = text.parse().map_err(|_| expected())?;
-            Duration::try_from_secs_f64(seconds).map(When).map_err(|_| expected())
-        }
+        None => quantity::duration(text).map(When).ok_or_else(expected),
     }
 }
 
 fn length(text: &str) -> Result<Duration, String> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_lowercase());
-    let factor = match text.get(digits.len()..).unwrap_or("") {
-        "ms" => 0.001,
-        "" | "s" => 1.0,
-        "m" => 60.0,
-        "h" => 3600.0,
-        _ => f64::NAN,
-    };
-    let seconds = digits.parse::<f64>().map(|number| number * factor).ok();
-    let length = seconds.and_then(|s| Duration::try_from_secs_f64(s).ok());
-    length.filter(|d| !d.is_zero()).ok_or_else(|| "expected a time such as 10s, 500ms or 2m".into())
+    let length = quantity::duration(text).filter(|d| !d.is_zero());
+    length.ok_or_else(|| "expected a time such as 10s, 500ms or 2m".into())
 }
 
 /// Arguments of `start`.

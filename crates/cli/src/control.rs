@@ -2,6 +2,7 @@
 //! The processes of this host that are recorded, and talking to them: one line there, one back, as
 //! `docs/control.md` says.
 
+use ncclscope_control::window::RecordingWindow;
 use std::collections::BTreeMap;
 use std::fs::Metadata;
 use std::io::{self, Read, Write};
@@ -177,9 +178,9 @@ impl Process {
         Ok(())
     }
 
-    /// Begins a window; `options` as the plugin's C function takes them.
-    pub(crate) fn start(&self, options: &str) -> Result<(), String> {
-        self.ask(&format!("start\t{options}"), PATIENCE).map(drop)
+    /// Begins a window.
+    pub(crate) fn start(&self, window: RecordingWindow) -> Result<(), String> {
+        self.ask(&format!("start\t{window}"), PATIENCE).map(drop)
     }
 
     /// Ends it.

@@ -12,9 +12,10 @@ users is `docs/control.md`.
 use crate::external::{self, Ask};
 use core::cell::Cell;
 use core::ffi::{CStr, c_char, c_int, c_void};
+use ncclscope_control::window::RecordingWindow;
 use ncclscope_recorder::gate;
 use ncclscope_runtime::sys::{self, shield::Shield};
-use ncclscope_runtime::{Refusal, Request, Runtime};
+use ncclscope_runtime::{Refusal, Runtime};
 use std::borrow::Cow;
 use std::ffi::CString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -140,7 +141,7 @@ pub unsafe extern "C" fn ncclscope_start(options: *const c_char) -> c_int {
     answer(|| {
         // SAFETY: the caller's promise is the same.
         let options = unsafe { whole(options, "options") }?.unwrap_or_default();
-        Runtime::get().start(Request::parse(&options).map_err(Refusal::Bad)?)
+        Runtime::get().start(RecordingWindow::parse(&options).map_err(Refusal::Bad)?)
     })
 }
 

@@ -38,4 +38,3 @@ pub use log::{Logger, Severity};
 pub use runtime::{CommInfo, Refusal, Runtime, Status};
 pub use sys::mask::ActivationMask;
 pub use watchdog::act::{OnHang, listen as on_hang};
-pub use window::{End, Request};

@@ -17,7 +17,7 @@ use crate::runtime::{Refusal, Runtime};
 use crate::sys::child::Own;
 use crate::sys::{self, descriptor::Kept, peer};
 use crate::watchdog::Why;
-use crate::window::Request;
+use ncclscope_control::window::RecordingWindow;
 use std::collections::VecDeque;
 use std::fs;
 use std::io::{self, Read, Write};
@@ -271,7 +271,7 @@ fn answer(request: &str, runtime: &'static Runtime, job: &str) -> Result<String,
     match verb {
         "status" => status(runtime, job),
         "start" => {
-            runtime.start(Request::parse(rest).map_err(Refusal::Bad)?)?;
+            runtime.start(RecordingWindow::parse(rest).map_err(Refusal::Bad)?)?;
             status(runtime, job)
         }
         "stop" => {

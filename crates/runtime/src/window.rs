@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-When operations are recorded: from when on, until when, and every how many-th.
-
-A request is words of the form `NAME=VALUE`: `for=500ms`, `steps=10`, `at=1790857026.5`,
-`sample=16`. What it means is worked out here; who opens and shuts the gate is [`crate::Runtime`].
+When a window of recording opens and closes. What a window is, and how it is written, is
+[`ncclscope_control::window`]'s; the gate is opened and shut by [`crate::Runtime`].
 
 Lengths go by the monotonic clock. The time of day, which may be set at any time, only says what
 moment `at` is, when the request comes.
 */
 
+use ncclscope_control::window::{RecordingWindow, WindowEnd};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// How long after a window's end its operations may start children of their own: see
@@ -16,115 +15,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const SETTLES_AFTER: Duration = Duration::from_secs(10);
 /// A window does not begin later than this from now: a mistaken unit, most likely.
 const FURTHEST: Duration = Duration::from_secs(7 * 86_400);
-
-/// What somebody wants recorded.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Request {
-    /// When it begins, `CLOCK_REALTIME` in ns; `None` at once, or, with [`End::Steps`], with the
-    /// next training step.
-    pub at: Option<u64>,
-    /// When it ends.
-    pub end: End,
-    /// Every how many-th operation is recorded; 1 is each.
-    pub sample: u32,
-}
-
-/// When a window ends.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum End {
-    /// When somebody says so.
-    Open,
-    /// So long after it began.
-    After(Duration),
-    /// So many training steps after it began.
-    Steps(u64),
-}
-
-impl Default for Request {
-    fn default() -> Request {
-        Request { at: None, end: End::Open, sample: 1 }
-    }
-}
-
-impl Request {
-    /// Reads a request; an empty one is [`Request::default`].
-    ///
-    /// # Errors
-    /// A sentence that names the word and what it may be.
-    pub fn parse(text: &str) -> Result<Request, String> {
-        let mut request = Request::default();
-        for word in text.split_ascii_whitespace() {
-            let (name, value) = word.split_once('=').unwrap_or((word, ""));
-            let bad = |expected: &str| format!("{word}: expected {expected}");
-            match name {
-                "for" => {
-                    let length = duration(value).filter(|d| !d.is_zero());
-                    let length = length.ok_or_else(|| bad("for=10s, for=500ms or for=2m"))?;
-                    request.end = End::After(length);
-                }
-                "steps" => {
-                    let steps = value.parse().ok().filter(|&n| n > 0);
-                    request.end = End::Steps(steps.ok_or_else(|| bad("steps=10"))?);
-                }
-                "at" => {
-                    let at = duration(value).and_then(|d| u64::try_from(d.as_nanos()).ok());
-                    let at =
-                        at.ok_or_else(|| bad("at=SECONDS since 1970, such as 1790857026.5"))?;
-                    request.at = Some(at);
-                }
-                "sample" => {
-                    let value = value.strip_prefix("1/").unwrap_or(value);
-                    let sample = value.parse().ok().filter(|&n| n > 0);
-                    request.sample = sample.ok_or_else(|| bad("sample=16 or sample=1/16"))?;
-                }
-                _ => return Err(bad("for=, steps=, at= or sample=")),
-            }
-        }
-        Ok(request)
-    }
-}
-
-/// `10s`, `1.5s`, `500ms`, `2m`, `1h`; a bare number is seconds.
-fn duration(text: &str) -> Option<Duration> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_lowercase());
-    let unit = text.get(digits.len()..)?;
-    let number: Decimal = digits.parse().ok()?;
-    let ns_per_unit = match unit {
-        "ms" => 1_000_000,
-        "" | "s" => 1_000_000_000,
-        "m" => 60_000_000_000,
-        "h" => 3_600_000_000_000,
-        _ => return None,
-    };
-    number.times(ns_per_unit).map(Duration::from_nanos)
-}
-
-/// A decimal number as it is written: times since 1970 have more digits than an `f64`.
-struct Decimal {
-    whole: u64,
-    billionths: u64,
-}
-
-impl std::str::FromStr for Decimal {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Decimal, ()> {
-        let (whole, rest) = text.split_once('.').unwrap_or((text, ""));
-        let is_number = |t: &str| t.bytes().all(|b| b.is_ascii_digit());
-        if whole.is_empty() || rest.len() > 9 || !is_number(whole) || !is_number(rest) {
-            return Err(());
-        }
-        let billionths = format!("{rest:0<9}").parse().map_err(drop)?;
-        Ok(Decimal { whole: whole.parse().map_err(drop)?, billionths })
-    }
-}
-
-impl Decimal {
-    fn times(&self, factor: u64) -> Option<u64> {
-        let part = u128::from(self.billionths) * u128::from(factor) / 1_000_000_000;
-        self.whole.checked_mul(factor)?.checked_add(u64::try_from(part).ok()?)
-    }
-}
 
 /// A moment by both clocks, ns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -136,7 +26,6 @@ pub(crate) struct Now {
 }
 
 impl Now {
-    /// Asks both.
     pub(crate) fn read() -> Now {
         let realtime = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let monotonic = ncclscope_recorder::clock::now_ns();
@@ -175,7 +64,7 @@ pub(crate) struct Schedule {
 struct Waiting {
     /// `None`: with the next training step.
     begin: Option<i64>,
-    end: End,
+    end: WindowEnd,
     sample: u32,
 }
 
@@ -190,26 +79,26 @@ impl Schedule {
         Schedule { waiting: None, end: None, settle: None, step: 0 }
     }
 
-    /// Takes a request in place of any before it.
+    /// Takes a window in place of any before it.
     pub(crate) fn request(
         &mut self,
-        request: Request,
+        window: RecordingWindow,
         now: Now,
     ) -> Result<Option<Turn>, &'static str> {
-        let begin = match (request.at, request.end) {
+        let begin = match (window.at, window.end) {
             (Some(at), _) => Some(now.monotonic_of(at)),
-            (None, End::Steps(_)) => None,
+            (None, WindowEnd::Steps(_)) => None,
             (None, _) => Some(now.monotonic),
         };
         let latest = now.monotonic.saturating_add(ns(FURTHEST));
         if begin.is_some_and(|begin| begin > latest) {
             return Err("at= is more than a week away");
         }
-        self.waiting = Some(Waiting { begin, end: request.end, sample: request.sample });
+        self.waiting = Some(Waiting { begin, end: window.end, sample: window.sample });
         Ok(begin.and_then(|_| self.due(now)))
     }
 
-    /// Somebody says stop.
+    /// A request to stop.
     pub(crate) fn stop(&mut self, now: Now) -> Turn {
         self.waiting = None;
         self.end = None;
@@ -268,9 +157,9 @@ impl Schedule {
     fn begin(&mut self, window: Waiting, since: i64) -> Turn {
         self.waiting = None;
         self.end = match window.end {
-            End::Open => None,
-            End::After(length) => Some(Moment::At(since.saturating_add(ns(length)))),
-            End::Steps(steps) => Some(Moment::Step(self.step.saturating_add(steps))),
+            WindowEnd::Open => None,
+            WindowEnd::After(length) => Some(Moment::At(since.saturating_add(ns(length)))),
+            WindowEnd::Steps(steps) => Some(Moment::Step(self.step.saturating_add(steps))),
         };
         self.settle = None;
         Turn::Start { sample: window.sample }
@@ -300,28 +189,8 @@ mod tests {
 
     fn asked(text: &str, now: Now) -> (Schedule, Option<Turn>) {
         let mut schedule = Schedule::new();
-        let turn = schedule.request(Request::parse(text).unwrap(), now).unwrap();
+        let turn = schedule.request(RecordingWindow::parse(text).unwrap(), now).unwrap();
         (schedule, turn)
-    }
-
-    #[test]
-    fn words_are_understood() {
-        let request = |text| Request::parse(text).unwrap();
-        assert_eq!(request(""), Request::default());
-        let ms = |n| End::After(Duration::from_millis(n));
-        assert_eq!(request("for=10s").end, ms(10_000));
-        assert_eq!(request("for=1.5").end, ms(1500));
-        assert_eq!(request("for=500ms").end, ms(500));
-        assert_eq!(request("for=0.25h").end, ms(900_000));
-        assert_eq!(
-            request("steps=3 sample=1/16"),
-            Request { at: None, end: End::Steps(3), sample: 16 }
-        );
-        assert_eq!(request("at=1790857026.000000001").at, Some(1_790_857_026_000_000_001));
-        for bad in ["for", "for=0", "for=-1s", "for=5d", "steps=0", "sample=0", "at=soon", "x=1"] {
-            let line = Request::parse(bad).unwrap_err();
-            assert!(line.starts_with(bad), "{line}");
-        }
     }
 
     #[test]
@@ -341,7 +210,7 @@ mod tests {
         assert_eq!((turn, wait(&schedule, 5 * S)), (None, Some(5 * S)));
         assert_eq!(schedule.due(at(11 * S)), START);
         assert_eq!(wait(&schedule, 11 * S), Some(S));
-        assert!(Schedule::new().request(Request::parse("at=10000000").unwrap(), at(S)).is_err());
+        assert!(Schedule::new().request(RecordingWindow::parse("at=10000000").unwrap(), at(S)).is_err());
         // Long before the machine came up.
         let (mut past, turn) = asked("at=1 for=2s", at(5 * S));
         assert_eq!((turn, past.due(at(5 * S))), (START, Some(Turn::Stop)));
@@ -385,10 +254,10 @@ mod tests {
     #[test]
     fn a_later_word_wins() {
         let (mut schedule, _) = asked("for=2s", at(0));
-        assert_eq!(schedule.request(Request::default(), at(S)), Ok(START));
+        assert_eq!(schedule.request(RecordingWindow::default(), at(S)), Ok(START));
         assert_eq!(schedule.due(at(60 * S)), None, "it has no end any more");
         assert_eq!(schedule.stop(at(61 * S)), Turn::Stop);
-        assert_eq!(schedule.request(Request::default(), at(62 * S)), Ok(START));
+        assert_eq!(schedule.request(RecordingWindow::default(), at(62 * S)), Ok(START));
         assert_eq!(schedule.due(at(100 * S)), None, "what was started again does not settle");
     }
 }

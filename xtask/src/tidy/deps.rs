@@ -17,6 +17,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "ncclscope-cli",
         &[
+            "ncclscope-control",
             "ncclscope-views",
             "ncclscope-diagnose",
             "ncclscope-findings",
@@ -33,10 +34,11 @@ const ARROWS: &[(&str, &[&str])] = &[
         "ncclscope-stragglers",
         &["ncclscope-kineto", "ncclscope-findings", "ncclscope-operations", "ncclscope-trace"],
     ),
-    (PLUGIN, &["ncclscope-runtime", "ncclscope-recorder", "ncclscope-abi"]),
+    (PLUGIN, &["ncclscope-runtime", "ncclscope-recorder", "ncclscope-control", "ncclscope-abi"]),
     (
         "ncclscope-runtime",
         &[
+            "ncclscope-control",
             "ncclscope-recorder",
             "ncclscope-metrics",
             "ncclscope-findings",
@@ -52,6 +54,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("ncclscope-metrics", &["ncclscope-operations", "ncclscope-protobuf", "ncclscope-trace"]),
     ("ncclscope-operations", &["ncclscope-trace"]),
     ("ncclscope-recorder", &["ncclscope-trace"]),
+    ("ncclscope-control", &[]),
     ("ncclscope-findings", &[]),
     ("ncclscope-protobuf", &[]),
     ("ncclscope-trace", &[]),

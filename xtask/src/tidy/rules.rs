@@ -23,6 +23,7 @@ const UNSAFE_PATHS: &[&str] = &[
 
 /// Crates whose roots must forbid `unsafe`.
 const FORBID_UNSAFE: &[&str] = &[
+    "crates/control/",
     "crates/trace/",
     "crates/metrics/",
     "crates/operations/",
@@ -40,6 +41,7 @@ const FORBID_UNSAFE: &[&str] = &[
 /// Code that runs inside the job: it must not panic.
 const NO_PANIC: &[&str] = &[
     "crates/abi/src/",
+    "crates/control/src/",
     "crates/trace/src/",
     "crates/recorder/src/",
     "crates/metrics/src/",

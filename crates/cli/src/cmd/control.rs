@@ -7,6 +7,7 @@ use crate::failure::{ENVIRONMENT, Failure, tell, warn};
 use crate::output;
 use crate::table::{Align, Table};
 use crate::time::Moment;
+use ncclscope_control::window::{RecordingWindow, WindowEnd};
 use serde::Serialize;
 use std::io::{self, Write};
 use std::path::Path;
@@ -123,8 +124,8 @@ impl Row<'_> {
 }
 
 pub(crate) fn start(args: &Start) -> Result<ExitCode, Failure> {
-    let options = options(&args.window)?;
-    each(&args.target, |process| process.start(&options))
+    let window = requested(&args.window)?;
+    each(&args.target, |process| process.start(window))
 }
 
 pub(crate) fn stop(args: &Stop) -> Result<ExitCode, Failure> {
@@ -151,10 +152,10 @@ pub(crate) fn snapshot(args: &Snapshot) -> Result<ExitCode, Failure> {
         true => Capture::begin(&chosen, &args.window).map(|(it, window)| (Some(it), window))?,
         false => (None, args.window),
     };
-    let options = options(&window)?;
+    let requested = requested(&window)?;
     let ours: Vec<bool> = chosen.iter().map(|process| !process.is_recorded()).collect();
     for (process, _) in chosen.iter().zip(&ours).filter(|(_, ours)| **ours) {
-        process.start(&options).map_err(Failure::environment)?;
+        process.start(requested).map_err(Failure::environment)?;
     }
     let first = chosen.iter().map(Process::step).collect::<Vec<_>>();
     let end = Instant::now() + args.timeout.unwrap_or(Duration::from_secs(3600));
@@ -213,26 +214,18 @@ fn is_over(
     Ok(true)
 }
 
-/// The options of a window as the plugin reads them.
-fn options(window: &Window) -> Result<String, Failure> {
-    let mut words = Vec::new();
-    if let Some(length) = window.length {
-        words.push(format!("for={}ms", length.as_millis().max(1)));
-    }
-    if let Some(steps) = window.steps {
-        words.push(format!("steps={steps}"));
-    }
-    if let Some(at) = window.at {
-        let since = at.since_1970();
-        words.push(format!("at={}.{:09}", since.as_secs(), since.subsec_nanos()));
-    }
-    if let Some(sample) = window.sample {
-        words.push(format!("sample={sample}"));
-    }
-    if window.length.is_some() && window.steps.is_some() {
-        return Err(Failure::usage("--for and --steps are two ends of one window: choose one"));
-    }
-    Ok(words.join(" "))
+/// The window as processes are asked for it.
+fn requested(window: &Window) -> Result<RecordingWindow, Failure> {
+    let end = match (window.length, window.steps) {
+        (None, None) => WindowEnd::Open,
+        (Some(length), None) => WindowEnd::After(length),
+        (None, Some(steps)) => WindowEnd::Steps(steps),
+        (Some(_), Some(_)) => {
+            return Err(Failure::usage("--for and --steps are two ends of one window: choose one"));
+        }
+    };
+    let at = window.at.map(|at| u64::try_from(at.since_1970().as_nanos()).unwrap_or(u64::MAX));
+    Ok(RecordingWindow { at, end, sample: window.sample.unwrap_or(1) })
 }
 
 /// The processes that answer, of `only` these unless that is empty, and what is wrong with others.

@@ -3,6 +3,7 @@
 //! done then.
 
 use crate::sys::signal;
+use ncclscope_control::quantity;
 use std::time::Duration;
 
 /// Longer than the pauses of a training job that are no hang (a checkpoint, an evaluation), shorter
@@ -33,12 +34,10 @@ impl Default for HangActions {
 /// Seconds; `None` is never.
 pub(super) fn limit(text: &str) -> Result<Option<Duration>, &'static str> {
     const EXPECTED: &str = "seconds from 0.1 to 1000000, or 0 for never";
-    let seconds: f64 = text.parse().map_err(|_| EXPECTED)?;
-    match seconds {
-        0.0 => Ok(None),
-        LEAST_S..=MOST_S => Ok(Some(Duration::from_secs_f64(seconds))),
-        _ => Err(EXPECTED),
+    if text.parse() == Ok(0.0) {
+        return Ok(None);
     }
+    quantity::seconds(text, LEAST_S..=MOST_S).map(Some).ok_or(EXPECTED)
 }
 
 /// Words with commas; a command is the rest of the text, and may have commas itself.

@@ -12,6 +12,8 @@ mod reader;
 mod settle;
 mod table;
 
+use ncclscope_control::quantity;
+use ncclscope_control::window::RecordingWindow;
 use ncclscope_metrics::encode::Labels;
 use ncclscope_operations::kernels;
 use ncclscope_trace::EventKind;
@@ -24,10 +26,10 @@ use std::time::Duration;
 use crate::drain::beginning;
 use crate::own;
 use crate::sys::signal::{self, Wish};
-use crate::window::Request;
 pub use hang::HangActions;
 pub use ncclscope_trace::kind::DEFAULT_EVENTS;
 pub use otlp::Otlp;
+use quantity::MIB;
 use reader::Reader;
 pub use table::{NOT_TAKEN, PREFIX, VARIABLES, Variable, markdown};
 
@@ -68,7 +70,7 @@ pub enum LogTo {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FirstWindow {
     /// What the request says.
-    On(Request),
+    On(RecordingWindow),
     /// Nothing.
     Off,
 }
@@ -117,7 +119,6 @@ pub struct Config {
     pub hang_actions: HangActions,
 }
 
-const MIB: u64 = 1 << 20;
 const DEFAULT_LANES: &str = "/dev/shm";
 
 impl Config {
@@ -141,7 +142,7 @@ impl Config {
             private,
             job: reader.optional("JOB", |text| Ok(text.to_owned())),
             command: reader.value("COMMAND", switch, true),
-            start: reader.value("START", start, FirstWindow::On(Request::default())),
+            start: reader.value("START", start, FirstWindow::On(RecordingWindow::default())),
             signals: reader.value("SIGNAL", signals, Vec::new()),
             control: reader.value("CONTROL", control, Some(default_control())),
             events: reader.value("EVENTS", events, DEFAULT_EVENTS),
@@ -286,15 +287,15 @@ pub fn default_control() -> PathBuf {
 fn start(text: &str) -> Result<FirstWindow, &'static str> {
     const EXPECTED: &str = "on, off, or a window such as steps=10, for=30s, sample=1/16";
     match text {
-        "on" => Ok(FirstWindow::On(Request::default())),
+        "on" => Ok(FirstWindow::On(RecordingWindow::default())),
         "off" => Ok(FirstWindow::Off),
-        window => Request::parse(window).map(FirstWindow::On).map_err(|_| EXPECTED),
+        window => RecordingWindow::parse(window).map(FirstWindow::On).map_err(|_| EXPECTED),
     }
 }
 
 fn events(text: &str) -> Result<u32, &'static str> {
     const EXPECTED: &str = "a mask (79, 0x4f) or names such as default,-KernelCh,ProxyCtrl";
-    if let Some(number) = number(text) {
+    if let Some(number) = quantity::number(text) {
         return u32::try_from(number).ok().filter(|n| n >> 16 == 0).ok_or(EXPECTED);
     }
     // Taking something away starts from the default, naming something from nothing.
@@ -312,13 +313,6 @@ fn events(text: &str) -> Result<u32, &'static str> {
         mask = if take_away { mask & !bits } else { mask | bits };
     }
     Ok(mask)
-}
-
-fn number(text: &str) -> Option<u64> {
-    match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
-        Some(hex) => u64::from_str_radix(hex, 16).ok(),
-        None => text.parse().ok(),
-    }
 }
 
 fn kernel(text: &str) -> Result<Kernel, &'static str> {
@@ -341,9 +335,7 @@ pub(crate) fn switch(text: &str) -> Result<bool, &'static str> {
 
 fn ring(text: &str) -> Result<u64, &'static str> {
     const EXPECTED: &str = "MiB from 1 to 262144";
-    let most = RING_LIMITS.end() / MIB;
-    let mib = number(text).filter(|n| (1..=most).contains(n)).ok_or(EXPECTED)?;
-    Ok(mib * MIB)
+    quantity::mebibytes(text, &RING_LIMITS).ok_or(EXPECTED)
 }
 
 fn lanes(text: &str) -> Result<Option<PathBuf>, &'static str> {

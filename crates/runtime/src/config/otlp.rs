@@ -6,6 +6,7 @@
 
 use super::aliases::Found;
 use super::reader::Reader;
+use ncclscope_control::quantity;
 use ncclscope_metrics::send::environment::{
     self, Get, TEMPORALITY, TIMEOUT, milliseconds, place, shown, signal, with_path,
 };
@@ -90,8 +91,7 @@ impl Otlp {
 }
 
 fn seconds(text: &str) -> Result<Duration, &'static str> {
-    let seconds = text.parse::<f64>().ok().filter(|s| (LEAST_WINDOW..=86_400.0).contains(s));
-    seconds.map(Duration::from_secs_f64).ok_or("seconds from 0.1 to 86400")
+    quantity::seconds(text, LEAST_WINDOW..=86_400.0).ok_or("seconds from 0.1 to 86400")
 }
 
 fn events(text: &str) -> Result<u32, &'static str> {

@@ -15,9 +15,10 @@ use crate::recording::{Opening, Recording};
 use crate::socket::Socket;
 use crate::sys::wake::Wake;
 use crate::watchdog::{Place, Watchdog};
-use crate::window::{Now, Request};
+use crate::window::Now;
 use crate::{probe, sys};
 use core::sync::atomic::Ordering;
+use ncclscope_control::window::RecordingWindow;
 use ncclscope_recorder::{clock, gate, registry};
 use ncclscope_trace::layout::Header;
 use std::panic::AssertUnwindSafe;
@@ -205,7 +206,7 @@ impl Runtime {
         let FirstWindow::On(request) = state.early.take().unwrap_or(configured) else { return };
         let turn = state.schedule.request(request, Now::read()).or_else(|why| {
             self.tell(format!("NCCLSCOPE_START: {why}; the default holds"));
-            state.schedule.request(Request::default(), Now::read())
+            state.schedule.request(RecordingWindow::default(), Now::read())
         });
         self.turn(state, turn.unwrap_or(None));
     }

@@ -14,8 +14,9 @@ use crate::sys::{
     signal::{self, Wish},
 };
 use crate::watchdog::Why;
-use crate::window::{Now, Request, Schedule, Turn};
+use crate::window::{Now, Schedule, Turn};
 use core::sync::atomic::Ordering;
+use ncclscope_control::window::RecordingWindow;
 use ncclscope_recorder::{clock, gate};
 use ncclscope_trace::{EventKind, What};
 use std::fmt;
@@ -83,20 +84,19 @@ pub struct Status {
 }
 
 impl Runtime {
-    /// Records what `request` says, from now on or later. Before the first communicator it waits
-    /// for that.
+    /// Records the operations of `window`. Before the first communicator it waits for that.
     ///
     /// # Errors
     /// [`Refusal`].
-    pub fn start(&'static self, request: Request) -> Result<(), Refusal> {
+    pub fn start(&'static self, window: RecordingWindow) -> Result<(), Refusal> {
         let mut state = self.live()?;
         let bad = |why: &str| Refusal::Bad(why.to_owned());
         if matches!(state.phase, Phase::New) {
-            Schedule::new().request(request, Now::read()).map_err(bad)?;
-            state.early = Some(FirstWindow::On(request));
+            Schedule::new().request(window, Now::read()).map_err(bad)?;
+            state.early = Some(FirstWindow::On(window));
             return Ok(());
         }
-        let turn = state.schedule.request(request, Now::read()).map_err(bad)?;
+        let turn = state.schedule.request(window, Now::read()).map_err(bad)?;
         self.turn(&mut state, turn);
         // It sleeps until what it knows to be next.
         state.wake_drain();
@@ -261,7 +261,7 @@ impl Runtime {
             match wish {
                 // Refused only where there is nothing to record.
                 Wish::Toggle if self.is_started() => drop(self.stop()),
-                Wish::Toggle => drop(self.start(Request::default())),
+                Wish::Toggle => drop(self.start(RecordingWindow::default())),
                 Wish::Dump => {
                     let dump = || self.tell_of(&self.dump(None));
                     let begun = sys::spawn_quiet("ncclscope/dump", dump);
