@@ -2,7 +2,12 @@
 //! The processes of this host that are recorded, and talking to them: one line there, one back, as
 //! `docs/control.md` says.
 
+use ncclscope_control::directories::of_user;
+use ncclscope_control::table::CONTROL;
+use ncclscope_control::value::SocketDirectory;
+use ncclscope_control::variable::environment;
 use ncclscope_control::window::RecordingWindow;
+use rustix::process::geteuid;
 use std::collections::BTreeMap;
 use std::fs::Metadata;
 use std::io::{self, Read, Write};
@@ -28,16 +33,12 @@ pub(crate) struct Process {
 
 type Fields = BTreeMap<String, String>;
 
-/// Where control sockets lie: where the plugin puts them.
+/// Where control sockets lie: where the plugin puts them, by default where it puts none.
 pub(crate) fn directory() -> PathBuf {
-    match std::env::var("NCCLSCOPE_CONTROL") {
-        Ok(dir) if dir.starts_with('/') => dir.into(),
-        _ => default_directory(),
+    match CONTROL.value(&environment) {
+        SocketDirectory::At(dir) => dir,
+        SocketDirectory::OfUser | SocketDirectory::Off => of_user(geteuid().as_raw()),
     }
-}
-
-fn default_directory() -> PathBuf {
-    format!("/tmp/ncclscope-{}", rustix::process::geteuid().as_raw()).into()
 }
 
 /// The processes that answer, by id, and what went wrong with others. Of `only` these, unless that
@@ -57,7 +58,7 @@ fn within(
     let (mut found, mut problems) = (Vec::new(), Vec::new());
     match std::fs::symlink_metadata(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((found, problems)),
-        looked => trusted(&looked?, rustix::process::geteuid().as_raw())?,
+        looked => trusted(&looked?, geteuid().as_raw())?,
     }
     let mut sockets = Vec::new();
     for entry in std::fs::read_dir(dir)? {
@@ -217,11 +218,6 @@ impl Process {
 
 #[cfg(test)]
 mod tests {
-    #[test]
-    fn sockets_are_looked_for_where_the_plugin_puts_them() {
-        assert_eq!(super::default_directory(), ncclscope_runtime::config::default_control());
-    }
-
     #[test]
     fn a_directory_that_others_have_a_hand_in_is_not_looked_into() {
         use std::os::unix::fs::{MetadataExt, PermissionsExt};

@@ -11,6 +11,7 @@ to; where it would, the plugin gets a link in a folder of its own, in the user's
 
 use crate::failure::Failure;
 use crate::plugin::{self, NAME};
+use ncclscope_control::table::{self, CHAIN};
 use std::ffi::{OsStr, OsString};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
@@ -22,8 +23,6 @@ use std::path::{Path, PathBuf};
 pub(crate) const PLUGIN: &str = "NCCL_PROFILER_PLUGIN";
 /// Where the dynamic loader looks first.
 pub(crate) const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
-/// The plugins that ours loads behind itself.
-const CHAIN: &str = "NCCLSCOPE_CHAIN";
 /// NCCL keeps the value in 255 bytes with a final zero, and cuts a longer one silently
 /// (NCCL `src/plugin/plugin_open.cc:37@v2.30.7-1`).
 const VALUE_MAX: usize = 254;
@@ -54,10 +53,11 @@ impl Loading {
             ));
         }
         let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-        loading.chain = set(PLUGIN).filter(|other| set(CHAIN).is_none() && is_another(other));
+        loading.chain = set(PLUGIN).filter(|other| set(CHAIN.name).is_none() && is_another(other));
         if let Some(other) = &loading.chain {
             crate::failure::tell(format_args!(
-                "{PLUGIN} names {other}: it gets every callback too ({CHAIN})"
+                "{PLUGIN} names {other}: it gets every callback too ({})",
+                CHAIN.name
             ));
         }
         Ok(loading)
@@ -98,7 +98,7 @@ impl Loading {
             let before = std::env::var_os(LIBRARY_PATH).unwrap_or_default();
             variables.push((LIBRARY_PATH, at_the_head(folder, &before)));
         }
-        variables.extend(self.chain.as_ref().map(|chain| (CHAIN, chain.into())));
+        variables.extend(self.chain.as_ref().map(|chain| (CHAIN.name, chain.into())));
         variables
     }
 }
@@ -175,7 +175,7 @@ fn is_another(value: &str) -> bool {
     !value.eq_ignore_ascii_case("none")
         && !is_static(value)
         && !ours.iter().any(|ours| name == *ours)
-        && std::env::var_os("NCCLSCOPE_PLUGIN").is_none_or(|ours| ours != value)
+        && std::env::var_os(table::PLUGIN.name).is_none_or(|ours| ours != value)
 }
 
 /// NCCL takes each prefix of this word for it (`src/plugin/plugin_open.cc`).

@@ -14,6 +14,7 @@ pub(crate) use elf::fault;
 
 use crate::failure::Failure;
 use crate::nccl::find_all;
+use ncclscope_control::table::PLUGIN;
 use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -44,13 +45,14 @@ pub(crate) fn is_ours(path: &Path) -> bool {
 }
 
 fn locate() -> Result<PathBuf, Failure> {
-    if let Some(path) = std::env::var_os("NCCLSCOPE_PLUGIN").filter(|path| !path.is_empty()) {
+    if let Some(path) = std::env::var_os(PLUGIN.name).filter(|path| !path.is_empty()) {
         let path = PathBuf::from(path);
         if path.is_file() {
             return Ok(path);
         }
         return Err(Failure::environment(format!(
-            "NCCLSCOPE_PLUGIN names {}, which is no file",
+            "{} names {}, which is no file",
+            PLUGIN.name,
             path.display()
         )));
     }

@@ -35,9 +35,9 @@ const LAUNCHERS: [Launcher; 7] = [
     ["JAX_PROCESS_ID", "", "", "JAX_NUM_PROCESSES"],
 ];
 
-/// What the user says about it.
+/// What the user decides about it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wishes<'a> {
+pub(crate) struct IdentityOptions<'a> {
     /// `NCCLSCOPE_JOB`.
     pub(crate) job: Option<&'a str>,
     /// `NCCLSCOPE_COMMAND`.
@@ -47,7 +47,7 @@ pub(crate) struct Wishes<'a> {
 /// What the environment and the kernel say of this process, and what the caller knows: host name
 /// and process id, its number, and NCCL's version code.
 pub(crate) fn of_process(
-    wishes: Wishes<'_>,
+    options: IdentityOptions<'_>,
     (host, pid): (&str, u32),
     nonce: u32,
     nccl: u32,
@@ -62,8 +62,8 @@ pub(crate) fn of_process(
         nccl: nccl_version(nccl),
         boot_id: boot.ok().map(|text| text.trim().to_owned()),
         start_ticks: stat.ok().and_then(|stat| start_ticks(&stat)),
-        command: wishes.command.then(command).flatten(),
-        ..of_environment(wishes.job, &get)
+        command: options.command.then(command).flatten(),
+        ..of_environment(options.job, &get)
     }
 }
 
@@ -256,15 +256,15 @@ mod tests {
 
     #[test]
     fn this_process_is_found() {
-        let wishes = Wishes { job: Some("mine"), command: false };
-        let found = of_process(wishes, ("n1", 7), 0xab, 23_007);
+        let options = IdentityOptions { job: Some("mine"), command: false };
+        let found = of_process(options, ("n1", 7), 0xab, 23_007);
         assert_eq!((found.host.as_deref(), found.pid), (Some("n1"), Some(7)));
         let texts = [found.nonce.as_deref(), found.nccl.as_deref()];
         assert_eq!(texts, [Some("000000ab"), Some("2.30.7")]);
         assert_eq!((found.job.as_deref(), found.command), (Some("mine"), None));
         assert_eq!(found.boot_id.map(|id| id.len()), Some(36));
         assert!(found.start_ticks.is_some_and(|ticks| ticks > 0));
-        let with = Wishes { command: true, ..wishes };
+        let with = IdentityOptions { command: true, ..options };
         let text = of_process(with, ("n1", 7), 1, 0).command.expect("a command");
         assert!(!text.is_empty() && text.len() <= 3 << 10);
         assert_eq!(

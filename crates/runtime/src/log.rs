@@ -8,10 +8,10 @@ that is alive, and its NCCL stays loaded for as long. Who lets it go is the thre
 host has closed NCCL meanwhile, that unloads it, and it waits for a thread that loads a library.
 */
 
-use crate::config::LogTo;
 use crate::library::Library;
 use crate::sys;
 use crate::sys::lock::Lock;
+use ncclscope_control::value::LogTo;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

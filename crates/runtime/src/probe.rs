@@ -21,7 +21,6 @@ Nothing here is recorded in a stream that captures a graph. This module does **n
 sees: that is `operations`'s and the watchdog's.
 */
 
-use crate::config;
 use crate::context::COMMS;
 use crate::sys;
 use crate::sys::cuda::{CudaError, Driver};
@@ -29,14 +28,14 @@ use crate::sys::lock::{Guard, Lock};
 use crate::sys::wake::Wake;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 use core::sync::atomic::{Ordering, Ordering::Relaxed};
+use ncclscope_control::table::CUDA_EVENTS;
+use ncclscope_control::variable::environment;
 use ncclscope_recorder::{Recorder, clock, gate};
 use ncclscope_trace::{EventKind, Handle, State};
 use std::collections::HashMap;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// The variable.
-pub const VARIABLE: &str = "NCCLSCOPE_CUDA_EVENTS";
 /// CUDA contexts, which are devices, that one process can have events for.
 const POOLS: usize = 16;
 /// Launches in flight of one context; CUDA itself lets about as many wait.
@@ -61,7 +60,7 @@ static PROBE: Probe = Probe::new();
 /// Whether the environment asks for events.
 #[must_use]
 pub fn is_wanted() -> bool {
-    std::env::var(VARIABLE).is_ok_and(|value| config::switch(&value) == Ok(true))
+    CUDA_EVENTS.value(&environment)
 }
 
 /// What the GPU has done of a kernel launch.
@@ -207,7 +206,7 @@ fn abandon(slot: &Slot) {
 /// # Errors
 /// A line that says why there are no events.
 pub(crate) fn begin(recorder: &'static Recorder) -> Result<(), String> {
-    let off = |why: &str| format!("{VARIABLE}=on: {why}: no CUDA events");
+    let off = |why: &str| format!("{}=on: {why}: no CUDA events", CUDA_EVENTS.name);
     let driver = Driver::loaded().map_err(|why| off(&why))?;
     // Nobody else can have set it: the process begins once.
     let _ = PROBE.driver.set(driver);
@@ -224,7 +223,8 @@ pub(crate) fn begin(recorder: &'static Recorder) -> Result<(), String> {
 /// A line that says why its launches are not measured.
 pub(crate) fn join(comm: u16, api_version: u32) -> Result<(), String> {
     let Some(driver) = PROBE.driver.get().filter(|_| is_on()) else { return Ok(()) };
-    let off = |why: &str| format!("{VARIABLE}=on: {why}: no CUDA events of this communicator");
+    let off =
+        |why: &str| format!("{}=on: {why}: no CUDA events of this communicator", CUDA_EVENTS.name);
     if api_version < LAUNCHES_SINCE {
         return Err(off("this NCCL does not tell its launches (2.28 does)"));
     }

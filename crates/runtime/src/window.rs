@@ -210,7 +210,9 @@ mod tests {
         assert_eq!((turn, wait(&schedule, 5 * S)), (None, Some(5 * S)));
         assert_eq!(schedule.due(at(11 * S)), START);
         assert_eq!(wait(&schedule, 11 * S), Some(S));
-        assert!(Schedule::new().request(RecordingWindow::parse("at=10000000").unwrap(), at(S)).is_err());
+        assert!(
+            Schedule::new().request(RecordingWindow::parse("at=10000000").unwrap(), at(S)).is_err()
+        );
         // Long before the machine came up.
         let (mut past, turn) = asked("at=1 for=2s", at(5 * S));
         assert_eq!((turn, past.due(at(5 * S))), (START, Some(Turn::Stop)));

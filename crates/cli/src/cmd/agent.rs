@@ -22,6 +22,7 @@ mod vectors;
 use crate::args::{Agent as Args, Label};
 use crate::failure::{Failure, tell, warn};
 use crate::input::allow_open_files;
+use ncclscope_control::table;
 use ncclscope_metrics::encode::Labels;
 use ncclscope_metrics::send::environment::place;
 use ncclscope_metrics::send::{Sender, part_of};
@@ -47,7 +48,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let directories = directories(args);
     let host = host_name();
     let labels = labels(&args.labels);
-    let compat = output::compat(variable("NCCLSCOPE_PROM_COMPAT").as_deref())?;
+    let compat = output::compat(variable(table::PROM_COMPAT.name).as_deref())?;
     let mut output = Output::new(labels, compat, args.max_series, &host);
     allow_open_files();
     if args.once {
@@ -122,7 +123,7 @@ fn directories(args: &Args) -> Vec<PathBuf> {
     if !args.dir.is_empty() {
         return args.dir.clone();
     }
-    vec![std::env::var_os("NCCLSCOPE_DIR").map_or_else(|| ".".into(), PathBuf::from)]
+    vec![std::env::var_os(table::DIR.name).map_or_else(|| ".".into(), PathBuf::from)]
 }
 
 fn labels(asked: &[Label]) -> Labels {

@@ -5,6 +5,7 @@ use crate::args::{Env, Shell};
 use crate::failure::Failure;
 use crate::loading::{LIBRARY_PATH, Loading};
 use crate::output;
+use ncclscope_control::table::DIR;
 use std::ffi::OsStr;
 use std::io::Write;
 use std::process::ExitCode;
@@ -16,7 +17,7 @@ pub(crate) fn run(args: &Env) -> Result<ExitCode, Failure> {
         std::fs::create_dir_all(directory).map_err(|e| Failure::write(directory, &e))?;
         let directory =
             std::path::absolute(directory).map_err(|e| Failure::write(directory, &e))?;
-        variables.push(("NCCLSCOPE_DIR", directory.into()));
+        variables.push((DIR.name, directory.into()));
     }
     match args.shell {
         Shell::Bash => {

@@ -17,6 +17,9 @@ use crate::failure::{ENVIRONMENT, Failure, tell, warn};
 use crate::input::{Input, recordings_in};
 use crate::loading::Loading;
 use crate::time::Moment;
+use ncclscope_control::directories::above_placeholders;
+use ncclscope_control::table::{DIR, MODE};
+use ncclscope_control::variable::environment;
 use ncclscope_trace::Recording;
 use ncclscope_trace::lanes_file::{self, Adopted};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
@@ -80,7 +83,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     let Some(seen) = seen else { return Ok(ExitCode::from(code)) };
     if recordings_in(&directory).is_ok_and(|files| files.is_empty()) {
-        let mode = args.mode.clone().or_else(|| std::env::var("NCCLSCOPE_MODE").ok());
+        let mode = args.mode.clone().or_else(|| environment(MODE.name));
         let said = nccl_says(begun);
         let (seen, directory) = (&seen, &*directory);
         warn(Case { seen, loading: &loading, directory, mode, said, code }.text());
@@ -98,8 +101,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 /// whether it was not there.
 fn prepare(args: &Args) -> Result<(PathBuf, bool), Failure> {
     let directory = args.output.clone().unwrap_or_else(|| {
-        let place = std::env::var_os("NCCLSCOPE_DIR").unwrap_or_default();
-        above_patterns(Path::new(&place)).join(format!("ncclscope-run-{}", Moment::now().compact()))
+        let place = std::env::var_os(DIR.name).unwrap_or_default();
+        above_placeholders(Path::new(&place))
+            .join(format!("ncclscope-run-{}", Moment::now().compact()))
     });
     let failed = |e: std::io::Error| Failure::write(&directory, &e);
     let is_new = std::fs::symlink_metadata(&directory).is_err();
@@ -111,11 +115,6 @@ fn prepare(args: &Args) -> Result<(PathBuf, bool), Failure> {
         )));
     }
     Ok((std::path::absolute(&directory).map_err(failed)?, is_new))
-}
-
-/// `NCCLSCOPE_DIR` up to what stands for a host, a process or a job: a run has one directory.
-fn above_patterns(place: &Path) -> PathBuf {
-    place.iter().take_while(|part| !part.as_bytes().contains(&b'%')).collect()
 }
 
 fn save(directory: &Path, file: &RunFile) -> std::io::Result<()> {
@@ -135,9 +134,9 @@ fn execute(
         return Err(Failure::environment("no command"));
     };
     let mut command = Command::new(program);
-    command.args(rest).envs(loading.variables()).env("NCCLSCOPE_DIR", directory);
+    command.args(rest).envs(loading.variables()).env(DIR.name, directory);
     if let Some(mode) = &args.mode {
-        command.env("NCCLSCOPE_MODE", mode);
+        command.env(MODE.name, mode);
     }
     // Before the command starts, so that no signal ends us in between. Handlers of ours are
     // reset in the command, as always at exec.

@@ -2,6 +2,7 @@
 //! What kernel channel events make NCCL do more in a CUDA graph, by release.
 
 use super::Check;
+use ncclscope_control::value::KernelEvents;
 use ncclscope_operations::kernels;
 
 /// The releases that have kernel channel events, and poll for them on a thread of their own.
@@ -11,11 +12,11 @@ const CRASHES: u32 = 23003;
 
 /// Of a release (23007 is 2.30.7) with a value of `NCCLSCOPE_KERNEL`; nothing where these events
 /// are off.
-pub(super) fn check(version: u32, kernel: Option<&str>) -> Option<Check> {
+pub(super) fn check(version: u32, kernel: KernelEvents) -> Option<Check> {
     let is_on = match kernel {
-        Some("off") => false,
-        Some("on") => version >= POLLS.start,
-        _ => version >= POLLS.start && kernels::of_release(version).by_default,
+        KernelEvents::Off => false,
+        KernelEvents::On => version >= POLLS.start,
+        KernelEvents::Auto => version >= POLLS.start && kernels::of_release(version).by_default,
     };
     if !is_on {
         return None;
@@ -41,24 +42,25 @@ pub(super) fn check(version: u32, kernel: Option<&str>) -> Option<Check> {
 
 #[cfg(test)]
 mod tests {
+    use super::KernelEvents::{Auto, Off, On};
     use super::*;
 
     #[test]
     fn only_where_kernel_events_are_on() {
-        assert!(check(22501, None).is_none() && check(22501, Some("on")).is_none());
-        assert!(check(23102, None).is_none() && check(22809, Some("off")).is_none());
+        assert!(check(22501, Auto).is_none() && check(22501, On).is_none());
+        assert!(check(23102, Auto).is_none() && check(22809, Off).is_none());
         for version in [22605, 22809, 23007] {
-            let check = check(version, None).unwrap();
+            let check = check(version, Auto).unwrap();
             assert!(check.detail.contains("host function") && check.detail.contains("polls"));
             assert!(check.advice.unwrap().contains("NCCLSCOPE_KERNEL=off"));
         }
-        let newest = check(23203, Some("on")).unwrap();
+        let newest = check(23203, On).unwrap();
         assert!(newest.detail.contains("host function") && !newest.detail.contains("polls"));
     }
 
     #[test]
     fn the_release_that_crashes_is_named_where_it_is_asked_for() {
-        assert!(check(23003, None).is_none());
-        assert!(check(23003, Some("on")).unwrap().detail.contains("#2112"));
+        assert!(check(23003, Auto).is_none());
+        assert!(check(23003, On).unwrap().detail.contains("#2112"));
     }
 }

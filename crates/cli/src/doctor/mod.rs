@@ -11,6 +11,7 @@ mod variables;
 use crate::args::Doctor;
 use crate::nccl::find_all;
 use crate::plugin;
+use ncclscope_control::table::DIR;
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -59,7 +60,7 @@ pub(crate) fn checks(args: &Doctor) -> Vec<Check> {
     let mut checks = plugin_checks();
     let libraries = nccl::find(args.nccl.as_deref());
     checks.extend(nccl::checks(&libraries));
-    let from_env = || std::env::var_os("NCCLSCOPE_DIR").map(PathBuf::from);
+    let from_env = || std::env::var_os(DIR.name).map(PathBuf::from);
     let directory = args.output.clone().or_else(from_env).unwrap_or_else(|| ".".into());
     checks.push(machine::directory(&directory));
     checks.push(machine::shared_memory());

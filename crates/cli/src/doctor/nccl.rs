@@ -3,6 +3,9 @@
 
 use super::{Check, graphs};
 use crate::nccl::{LIBRARY, Release};
+use ncclscope_control::table::KERNEL;
+use ncclscope_control::value::KernelEvents;
+use ncclscope_control::variable::environment;
 use ncclscope_operations::kernels;
 use std::collections::BTreeSet;
 use std::io;
@@ -62,8 +65,7 @@ fn check(library: &Library) -> Vec<Check> {
         )],
         Some(api) => {
             let detail = format!("{text} at {shown}: profiler API v{api}");
-            let kernel = std::env::var("NCCLSCOPE_KERNEL").ok();
-            let graphs = graphs::check(release.number(), kernel.as_deref());
+            let graphs = graphs::check(release.number(), KERNEL.value(&environment));
             let events = kernel_events(api, kernels::of_release(release.number()));
             [Check::ok("NCCL", detail), events].into_iter().chain(graphs).collect()
         }
@@ -74,7 +76,7 @@ fn check(library: &Library) -> Vec<Check> {
 fn kernel_events(api: u32, release: &kernels::Release) -> Check {
     let name = "kernel events";
     let blind = "without them no duration is the GPU's, and operations within a node show no end";
-    let is_off = std::env::var("NCCLSCOPE_KERNEL").is_ok_and(|value| value == "off");
+    let is_off = KERNEL.value(&environment) == KernelEvents::Off;
     match api {
         _ if is_off => Check::warn(name, format!("NCCLSCOPE_KERNEL is off: {blind}"), "unset it"),
         1 | 2 => Check::warn(name, format!("this release has none: {blind}"), "use NCCL 2.27"),

@@ -7,8 +7,6 @@ use std::time::Duration;
 
 /// How long a request may take unless told otherwise.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
-/// Bytes of a text that are shown.
-const SHOWN: usize = 200;
 /// Says which temporality a collector prefers; see [`is_delta`].
 pub const TEMPORALITY: &str = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE";
 
@@ -60,19 +58,6 @@ pub fn place(url: &str) -> &str {
     // Otherwise it is a name and a password that has a slash in it.
     let is_port = port.ends_with(']') || port.bytes().all(|byte| byte.is_ascii_digit());
     if is_port { place } else { "a URL without a place" }
-}
-
-/// What of a text from outside goes into a line: its first 200 bytes, control characters escaped.
-#[must_use]
-pub fn shown(text: &str) -> String {
-    let mut out = String::new();
-    for char in text.chars() {
-        if out.len() >= SHOWN {
-            return out + "...";
-        }
-        if char.is_control() { out.extend(char.escape_default()) } else { out.push(char) }
-    }
-    out
 }
 
 /// Headers of each request.
@@ -165,15 +150,6 @@ fn decode(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_is_shown_is_short_and_stays_on_its_line() {
-        assert_eq!(shown("größer"), "größer");
-        assert_eq!(shown("a\nb\x1b[2J\u{85}"), "a\\nb\\u{1b}[2J\\u{85}");
-        assert_eq!(shown(&"x".repeat(200)), "x".repeat(200));
-        assert_eq!(shown(&"x".repeat(1 << 20)), "x".repeat(200) + "...");
-        assert!(shown(&"\u{1}".repeat(1 << 20)).len() < 220);
-    }
 
     #[test]
     fn a_place_has_no_secrets() {

@@ -12,9 +12,9 @@ request, not the thread.
 #[cfg(test)]
 mod tests;
 
-use super::environment::shown;
 use super::pace::{LONGEST_ASKED, Pace, part_of};
 use super::transport::{Answer, Transport};
+use ncclscope_control::text::shown;
 use std::collections::{BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};

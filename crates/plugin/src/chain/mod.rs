@@ -30,13 +30,14 @@ use fan::Fan;
 use member::Member;
 use ncclscope_abi::older::Parents;
 use ncclscope_abi::{CommInfo, EventState, InitArgs, NcclResult, Version};
+use ncclscope_control::table::{CHAIN, LOG};
+use ncclscope_control::value::LogTo;
+use ncclscope_control::variable::environment;
 use ncclscope_runtime::{Severity, sys};
 use slab::{Slab, Touched};
 use std::sync::OnceLock;
 use union::Union;
 
-/// The variable.
-const VARIABLE: &str = "NCCLSCOPE_CHAIN";
 /// Plugins behind ours at most.
 const MOST: usize = slab::PLUGINS - 1;
 /// How long what a plugin writes into its mask later may wait for NCCL.
@@ -49,7 +50,7 @@ static FAN: OnceLock<Option<Fan>> = OnceLock::new();
 
 /// Whether there is anything to chain.
 pub(crate) fn is_wanted() -> bool {
-    std::env::var_os(VARIABLE).is_some_and(|paths| !paths.is_empty())
+    !CHAIN.value(&environment).is_empty()
 }
 
 fn get() -> Option<&'static Fan> {
@@ -107,13 +108,12 @@ fn settle_ours<V: Version>(fan: &Fan) {
 
 /// Loads what the variable names, for an NCCL whose API version is `native`.
 fn load(native: u8, comm: Option<&CommInfo>) -> Option<Fan> {
-    let paths = std::env::var(VARIABLE).unwrap_or_default();
-    let paths: Vec<&str> = paths.split(',').map(str::trim).filter(|p| !p.is_empty()).collect();
+    let paths = CHAIN.value(&environment);
     let nonce = sys::nonce() | 1;
     let slab = match Slab::new(nonce) {
         Ok(slab) => slab,
         Err(error) => {
-            tell(comm, true, &format!("{VARIABLE}: no plugin is chained: {error}"));
+            tell(comm, true, &format!("no plugin is chained: {error}"));
             return None;
         }
     };
@@ -126,7 +126,7 @@ fn load(native: u8, comm: Option<&CommInfo>) -> Option<Fan> {
         };
         match loaded {
             Ok(member) => {
-                tell(comm, false, &format!("{VARIABLE}: {path} (v{}) is chained", member.version));
+                tell(comm, false, &format!("{path} (v{}) is chained", member.version));
                 members.push(member);
             }
             Err(why) => leave_out(comm, path, &why),
@@ -134,7 +134,7 @@ fn load(native: u8, comm: Option<&CommInfo>) -> Option<Fan> {
     }
     if sys::spawn_quiet("ncclscope/chain", watch).is_err() {
         let line = "no thread could be started: masks that change are not passed on";
-        tell(comm, true, &format!("{VARIABLE}: {line}"));
+        tell(comm, true, line);
     }
     let (mask, union) = (AtomicI32::new(0), Union::default());
     Some(Fan { mask, union, members, comms: Comms::new(nonce), slab })
@@ -154,24 +154,24 @@ fn watch() {
 }
 
 fn leave_out(comm: Option<&CommInfo>, path: &str, why: &str) {
-    tell(comm, true, &format!("{VARIABLE}: {path} is left out: {why}"));
+    tell(comm, true, &format!("{path} is left out: {why}"));
 }
 
 /// One line where `NCCLSCOPE_LOG` wants it: NCCL's log, and a problem on standard error, too, which
 /// is all there is for API v1 to v3: they have no logger.
 fn tell(comm: Option<&CommInfo>, is_problem: bool, line: &str) {
-    let wanted = std::env::var("NCCLSCOPE_LOG").unwrap_or_default().to_ascii_lowercase();
-    if wanted == "off" {
+    let log = LOG.value(&environment);
+    if log == LogTo::Off {
         return;
     }
     // Messages of loaders have several.
-    let line = format!("ncclscope: {}", line.replace('\n', "; "));
+    let line = format!("ncclscope: {}: {}", CHAIN.name, line.replace('\n', "; "));
     let logger = comm.and_then(|comm| comm.logfn).map(init::logger);
     if let Some(logger) = &logger {
         let severity = if is_problem { Severity::Problem } else { Severity::Info };
         logger.say(severity, &line);
     }
-    if is_problem && (wanted != "nccl" || logger.is_none()) {
+    if is_problem && (log == LogTo::Stderr || logger.is_none()) {
         sys::write_stderr(&format!("{line}\n"));
     }
 }

@@ -4,11 +4,12 @@
 //! Names and rules are those of the specification, "OpenTelemetry Protocol Exporter" and
 //! "Environment Variable Specification" (1.50).
 
-use super::aliases::Found;
-use super::reader::Reader;
-use ncclscope_control::quantity;
+use ncclscope_control::reader::Reader;
+use ncclscope_control::table::{OTLP, WINDOW, WINDOW_EVENTS};
+use ncclscope_control::text::shown;
+use ncclscope_control::value::{EXPORT_INTERVALS, MetricsTarget};
 use ncclscope_metrics::send::environment::{
-    self, Get, TEMPORALITY, TIMEOUT, milliseconds, place, shown, signal, with_path,
+    self, Get, TEMPORALITY, TIMEOUT, milliseconds, place, signal, with_path,
 };
 use std::time::Duration;
 
@@ -37,15 +38,10 @@ const DEFAULT_BASE: &str = "http://localhost:4318";
 const INTERVAL: Duration = Duration::from_secs(60);
 const EXPORT_INTERVAL: &str = "OTEL_METRIC_EXPORT_INTERVAL";
 
-/// The shortest window, s.
-pub(super) const LEAST_WINDOW: f64 = 0.1;
-const SHORTEST: Duration = Duration::from_millis(100);
-const LONGEST: Duration = Duration::from_secs(86_400);
-
 impl Otlp {
     /// What the environment says; `None` where metrics go nowhere.
     pub(super) fn read(reader: &mut Reader<'_>) -> Option<Otlp> {
-        let environment = reader.get;
+        let environment = reader.environment();
         let get =
             |name: &str| environment(name).map(|v| v.trim().to_owned()).filter(|v| !v.is_empty());
         let url = url(&get, reader)?;
@@ -60,11 +56,13 @@ impl Otlp {
         let timeout = milliseconds(signal(&get, "TIMEOUT")).unwrap_or(TIMEOUT);
         let standard = get(EXPORT_INTERVAL).map(|value| (EXPORT_INTERVAL.to_owned(), value));
         let standard = milliseconds(standard).unwrap_or(INTERVAL);
-        let interval = standard.clamp(SHORTEST, LONGEST);
+        let [shortest, longest] = [EXPORT_INTERVALS.start(), EXPORT_INTERVALS.end()]
+            .map(|seconds| Duration::from_secs_f64(*seconds));
+        let interval = standard.clamp(shortest, longest);
         if interval != standard {
             let (ms, held) = (standard.as_millis(), interval.as_millis());
             let line = format!("{EXPORT_INTERVAL}={ms}: {held} ms hold (100 to 86400000 ms)");
-            reader.lines.push(line);
+            reader.tell(line);
         }
         let delta = get(TEMPORALITY).is_some_and(|value| {
             environment::is_delta(&value).unwrap_or_else(|| {
@@ -73,45 +71,34 @@ impl Otlp {
             })
         });
         for (name, count) in environment::left_out(&get) {
-            reader.lines.push(format!("{name}: {count} without a = or a name are left out"));
+            reader.tell(format!("{name}: {count} without a = or a name are left out"));
         }
         if signal(&get, "COMPRESSION").is_some_and(|(_, value)| value != "none") {
-            reader.lines.push("OTEL_EXPORTER_OTLP_COMPRESSION: requests are not compressed".into());
+            reader.tell("OTEL_EXPORTER_OTLP_COMPRESSION: requests are not compressed".into());
         }
         Some(Otlp {
             url,
             headers: environment::headers(&get),
             timeout,
-            interval: reader.value("WINDOW", seconds, interval),
-            window_events: reader.value("WINDOW_EVENTS", events, 0),
+            interval: reader.value(&WINDOW).flatten().unwrap_or(interval),
+            window_events: reader.value(&WINDOW_EVENTS).unwrap_or_default(),
             delta,
             resource: environment::resource(&get),
         })
     }
 }
 
-fn seconds(text: &str) -> Result<Duration, &'static str> {
-    quantity::seconds(text, LEAST_WINDOW..=86_400.0).ok_or("seconds from 0.1 to 86400")
-}
-
-fn events(text: &str) -> Result<u32, &'static str> {
-    let count = text.parse().ok().filter(|&count: &u32| count == 0 || count >= 1000);
-    count.ok_or("events, 0 or from 1000")
-}
-
 fn url(get: Get<'_>, reader: &mut Reader<'_>) -> Option<String> {
-    let asked = reader.find("OTLP");
-    let own = asked.as_ref().map(|found| found.name.clone());
-    let (name, url) = match asked {
-        Some(Found { name, value }) if value == "off" || value == "0" => {
-            reader.took("OTLP", &name);
+    let asked = OTLP.find(reader.environment());
+    let own = asked.as_ref().map(|found| found.name);
+    let target = asked.and_then(|found| OTLP.parse(&found.value).ok());
+    let (name, url) = match (own, target) {
+        (Some(own), Some(MetricsTarget::Off)) => {
+            reader.take(OTLP.name, own);
             return None;
         }
-        Some(Found { name, value }) if value != "on" && value != "1" => (name, with_path(&value)),
-        asked => {
-            let standard = environment::endpoint(get).map(|(name, url)| (name.to_owned(), url));
-            standard.or_else(|| Some((asked?.name, with_path(DEFAULT_BASE))))?
-        }
+        (Some(own), Some(MetricsTarget::Url(url))) => (own, with_path(&url)),
+        _ => environment::endpoint(get).or_else(|| Some((own?, with_path(DEFAULT_BASE))))?,
     };
     // Our variable means ranks; the others may be meant for the application alone.
     if own.is_none() && environment::is_off(get) {
@@ -123,7 +110,7 @@ fn url(get: Get<'_>, reader: &mut Reader<'_>) -> Option<String> {
     let exporter = exporter.map(|other| (other, "otlp"));
     let other = exporter.or_else(|| protocol.map(|other| (other, "http/protobuf")));
     if let Some(((variable, value), speaks)) = other {
-        reader.lines.push(format!(
+        reader.tell(format!(
             "{variable}={}: ranks speak {speaks} only; no metrics are exported (set \
              NCCLSCOPE_OTLP, or let `ncclscope agent` do it)",
             shown(&value)
@@ -131,14 +118,14 @@ fn url(get: Get<'_>, reader: &mut Reader<'_>) -> Option<String> {
         return None;
     }
     if !url.starts_with("http://") {
-        reader.lines.push(format!(
+        reader.tell(format!(
             "{name} (to {}): ranks speak http:// only; no metrics are exported (for https let \
              `ncclscope agent` do it)",
             shown(place(&url))
         ));
         return None;
     }
-    own.iter().for_each(|own| reader.took("OTLP", own));
+    own.iter().for_each(|own| reader.take(OTLP.name, own));
     Some(url)
 }
 
@@ -151,7 +138,10 @@ mod tests {
             vars.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
         let get = move |name: &str| vars.iter().find(|(n, _)| n == name).map(|(_, v)| v.clone());
         let mut reader = Reader::new(&get);
-        (Otlp::read(&mut reader), reader.lines)
+        let otlp = Otlp::read(&mut reader);
+        let mut lines = reader.into_lines(&[]);
+        lines.retain(|line| !line.contains("were taken"));
+        (otlp, lines)
     }
 
     fn url(vars: &[(&str, &str)]) -> Option<String> {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What becomes of a configuration where the process is: limits, and the current directory.
 
-use super::{Config, Mode};
+use super::Config;
+use ncclscope_control::value::Mode;
 use ncclscope_trace::layout::RING_LIMITS;
 use ncclscope_trace::{lanes_file, layout};
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The texts that are not NCCL's: of marks, and of places in the kernel. Each has a number.
 
+pub(crate) use ncclscope_control::text::beginning;
 use ncclscope_trace::StrId;
 
 /// Texts have numbers behind those of NCCL's strings.
@@ -47,12 +48,6 @@ impl Texts {
 
 fn id(index: usize) -> StrId {
     StrId(FIRST + u16::try_from(index).unwrap_or(0))
-}
-
-/// The first `bytes` of a text, less what would cut a character.
-pub(crate) fn beginning(text: &str, bytes: usize) -> &str {
-    let fits = (0..=bytes.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
-    fits.and_then(|end| text.get(..end)).unwrap_or("")
 }
 
 #[cfg(test)]

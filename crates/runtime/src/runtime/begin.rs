@@ -4,9 +4,9 @@
 use super::Runtime;
 use super::resource::resource;
 use super::state::Phase;
-use crate::config::{self, Config, FirstWindow, Mode};
+use crate::config::{self, Config};
 use crate::drain::{self, Drain, Order};
-use crate::identity::{Wishes, of_process};
+use crate::identity::{IdentityOptions, of_process};
 use crate::lanes;
 use crate::log::Severity;
 use crate::memory::Memory;
@@ -18,6 +18,8 @@ use crate::watchdog::{Place, Watchdog};
 use crate::window::Now;
 use crate::{probe, sys};
 use core::sync::atomic::Ordering;
+use ncclscope_control::table;
+use ncclscope_control::value::{FirstWindow, Mode};
 use ncclscope_control::window::RecordingWindow;
 use ncclscope_recorder::{clock, gate, registry};
 use ncclscope_trace::layout::Header;
@@ -36,7 +38,7 @@ impl Runtime {
         sys::register(super::life::in_child, super::life::at_exit);
         let (host, pid) = (sys::host_name(), sys::pid());
         let (config, lines) = read_environment(&host, pid);
-        self.log.send_to(config.log);
+        self.log.send_to(config.get(&table::LOG));
         lines.iter().for_each(|line| self.problem(line));
         if config.mode == Mode::Off {
             self.log.say(Severity::Info, "nothing is recorded");
@@ -51,7 +53,7 @@ impl Runtime {
             self.lock().phase = Phase::Off;
             return;
         }
-        if config.hang_actions.exec.is_some() {
+        if config.get(&table::HANG_ACTION).exec.is_some() {
             sys::exec::keep_environment();
         }
         self.nonce.store(sys::nonce() | 1, Ordering::Relaxed);
@@ -74,7 +76,7 @@ impl Runtime {
         pid: u32,
         nccl_version: u32,
     ) -> Option<Drain> {
-        clock::choose(config.counter);
+        clock::choose(config.get(&table::CLOCK));
         let nonce = self.nonce.load(Ordering::Relaxed);
         let process = nonce % 1023 + 1;
         self.recorder.set_process(u64::from(process));
@@ -117,18 +119,19 @@ impl Runtime {
             unused.iter().for_each(|lanes| lanes.remove());
             return None;
         }
-        let wishes = Wishes { job: config.job.as_deref(), command: config.command };
-        let identity = of_process(wishes, (host, pid), nonce, nccl_version);
-        let (limit, actions) = (config.hang_after, config.hang_actions.clone());
+        let job = config.get(&table::JOB);
+        let options = IdentityOptions { job: job.as_deref(), command: config.get(&table::COMMAND) };
+        let identity = of_process(options, (host, pid), nonce, nccl_version);
+        let (limit, actions) = (config.get(&table::HANG_SEC), config.get(&table::HANG_ACTION));
         self.watches.store(limit.is_some(), Ordering::Relaxed);
         let mut watchdog = Watchdog::new(Place::new(host, pid, identity.rank), limit, actions);
-        if config.cuda_events {
+        if config.get(&table::CUDA_EVENTS) {
             watchdog.cuda_events();
         }
         let mut drain = Drain::new(&self.recorder, &self.orders, memory, recording, watchdog);
         if let Some(target) = config.otlp.clone() {
             let resource = resource(&target, &identity);
-            match Meter::start(target, config.labels, resource) {
+            match Meter::start(target, config.labels(), resource) {
                 Ok(meter) => drain.measure(meter),
                 Err(error) => self.problem(&format!("no metrics: {error}")),
             }
@@ -182,20 +185,20 @@ impl Runtime {
             }
             state.phase = Phase::Running;
             gate::open();
-            self.first_window(&mut state, config.start);
+            self.first_window(&mut state, config.get(&table::START));
         }
-        if config.cuda_events
+        if config.get(&table::CUDA_EVENTS)
             && let Err(line) = probe::begin(&self.recorder)
         {
             self.problem(&line);
         }
-        for (wish, signal) in &config.signals {
-            if !sys::signal::listen(*signal, *wish) {
+        for (request, signal) in config.get(&table::SIGNAL) {
+            if !sys::signal::listen(signal, request) {
                 let line = format!("signal {signal} is in use by the process: it is left alone");
                 self.problem(&line);
             }
         }
-        if let Some(dir) = config.control.clone() {
+        if let Some(dir) = config.socket_directory() {
             self.listen(dir);
         }
     }
@@ -205,7 +208,7 @@ impl Runtime {
         gate::stop();
         let FirstWindow::On(request) = state.early.take().unwrap_or(configured) else { return };
         let turn = state.schedule.request(request, Now::read()).or_else(|why| {
-            self.tell(format!("NCCLSCOPE_START: {why}; the default holds"));
+            self.tell(format!("{}: {why}; the default holds", table::START.name));
             state.schedule.request(RecordingWindow::default(), Now::read())
         });
         self.turn(state, turn.unwrap_or(None));

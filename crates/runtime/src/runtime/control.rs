@@ -4,18 +4,16 @@
 
 use super::Runtime;
 use super::state::{Phase, State};
-use crate::config::FirstWindow;
 use crate::drain::Order;
 use crate::log::Severity;
 use crate::own;
 use crate::sys::lock::Lock;
-use crate::sys::{
-    self,
-    signal::{self, Wish},
-};
+use crate::sys::{self, signal};
 use crate::watchdog::Why;
 use crate::window::{Now, Schedule, Turn};
 use core::sync::atomic::Ordering;
+use ncclscope_control::signal::SignalRequest;
+use ncclscope_control::value::FirstWindow;
 use ncclscope_control::window::RecordingWindow;
 use ncclscope_recorder::{clock, gate};
 use ncclscope_trace::{EventKind, What};
@@ -257,12 +255,12 @@ impl Runtime {
     /// Does what signals asked for since the last time. For the drain thread, which does not wait
     /// for a copy.
     pub(crate) fn heed_signals(&'static self) {
-        for wish in signal::take() {
-            match wish {
+        for request in signal::take() {
+            match request {
                 // Refused only where there is nothing to record.
-                Wish::Toggle if self.is_started() => drop(self.stop()),
-                Wish::Toggle => drop(self.start(RecordingWindow::default())),
-                Wish::Dump => {
+                SignalRequest::Toggle if self.is_started() => drop(self.stop()),
+                SignalRequest::Toggle => drop(self.start(RecordingWindow::default())),
+                SignalRequest::Dump => {
                     let dump = || self.tell_of(&self.dump(None));
                     let begun = sys::spawn_quiet("ncclscope/dump", dump);
                     if let Err(error) = begun {

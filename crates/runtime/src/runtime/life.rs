@@ -4,7 +4,7 @@
 use super::state::Phase;
 use super::{CommInfo, Runtime};
 use crate::context::{COMMS, NO_COMM, context};
-use crate::drain::{Drain, Order, beginning};
+use crate::drain::{Drain, Order};
 use crate::log::{Logger, is_over};
 use crate::meter::Farewell;
 use crate::reply::{Reply, elsewhere};
@@ -12,6 +12,7 @@ use crate::sys::cuda::Device;
 use crate::sys::mask::ActivationMask;
 use crate::{lanes, probe, sys};
 use core::sync::atomic::Ordering;
+use ncclscope_control::text::beginning;
 use ncclscope_recorder::{board, clock, gate};
 use ncclscope_trace::Comm;
 use std::time::{Duration, Instant};

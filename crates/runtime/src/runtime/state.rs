@@ -2,11 +2,11 @@
 //! What the runtime knows of the process: memory only, behind a lock that host threads take.
 
 use super::CommInfo;
-use crate::config::FirstWindow;
 use crate::socket::Socket;
 use crate::sys::mask::{ActivationMask, Masks};
 use crate::sys::wake::Wake;
 use crate::window::Schedule;
+use ncclscope_control::value::FirstWindow;
 use ncclscope_recorder::gate;
 use ncclscope_trace::EventKind;
 use std::collections::BTreeMap;

@@ -3,47 +3,23 @@
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU8, Ordering};
+use ncclscope_control::signal::SignalRequest;
 
-/// What a signal asks for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Wish {
-    /// Start recording where it is stopped, and stop it where it is started.
-    Toggle = 1,
-    /// Copy the recording.
-    Dump = 2,
-}
-
-/// The wishes that came and were not taken yet.
+/// The requests that came and were not taken yet.
 static CAME: AtomicU8 = AtomicU8::new(0);
-/// The signals of the two wishes; the handler finds its own there.
+/// The signals of the two requests; the handler finds its own there.
 static SIGNALS: [AtomicU8; 2] = [const { AtomicU8::new(0) }; 2];
 
 extern "C" fn came(signal: c_int) {
-    for (of, wish) in SIGNALS.iter().zip([Wish::Toggle, Wish::Dump]) {
+    for (of, request) in SIGNALS.iter().zip([SignalRequest::Toggle, SignalRequest::Dump]) {
         if c_int::from(of.load(Ordering::Relaxed)) == signal {
-            CAME.fetch_or(wish as u8, Ordering::Relaxed);
+            CAME.fetch_or(request as u8, Ordering::Relaxed);
         }
     }
 }
 
-/// The number of a signal that a user may give a meaning: `USR1`, `USR2`, `RTMIN+N`.
-#[must_use]
-pub(crate) fn number(name: &str) -> Option<u8> {
-    let name = name.strip_prefix("SIG").unwrap_or(name);
-    let number = match name {
-        "USR1" => libc::SIGUSR1,
-        "USR2" => libc::SIGUSR2,
-        _ => {
-            let first = libc::SIGRTMIN();
-            let more: c_int = name.strip_prefix("RTMIN+")?.parse().ok()?;
-            first.checked_add(more).filter(|n| (first..=libc::SIGRTMAX()).contains(n))?
-        }
-    };
-    u8::try_from(number).ok()
-}
-
-/// From here on `signal` asks for `wish`. False if the process does something else with it.
-pub(crate) fn listen(signal: u8, wish: Wish) -> bool {
+/// From here on `signal` asks for `request`. False if the process does something else with it.
+pub(crate) fn listen(signal: u8, request: SignalRequest) -> bool {
     // SAFETY: zero is a valid value of this plain C struct.
     let mut now: libc::sigaction = unsafe { core::mem::zeroed() };
     // SAFETY: `now` is valid to write to; nothing is changed.
@@ -51,7 +27,7 @@ pub(crate) fn listen(signal: u8, wish: Wish) -> bool {
     if asked != 0 || now.sa_sigaction != libc::SIG_DFL {
         return false;
     }
-    if let Some(place) = SIGNALS.get(wish as usize - 1) {
+    if let Some(place) = SIGNALS.get(request as usize - 1) {
         place.store(signal, Ordering::Relaxed);
     }
     now.sa_sigaction = came as extern "C" fn(c_int) as usize;
@@ -61,13 +37,15 @@ pub(crate) fn listen(signal: u8, wish: Wish) -> bool {
     unsafe { libc::sigaction(signal.into(), &raw const now, core::ptr::null_mut()) == 0 }
 }
 
-/// The wishes that came since the last time.
-pub(crate) fn take() -> impl Iterator<Item = Wish> {
+/// The requests that came since the last time.
+pub(crate) fn take() -> impl Iterator<Item = SignalRequest> {
     let came = match CAME.load(Ordering::Relaxed) {
         0 => 0,
         _ => CAME.swap(0, Ordering::Relaxed),
     };
-    [Wish::Toggle, Wish::Dump].into_iter().filter(move |wish| came & *wish as u8 != 0)
+    [SignalRequest::Toggle, SignalRequest::Dump]
+        .into_iter()
+        .filter(move |request| came & *request as u8 != 0)
 }
 
 /// Whether a signal ends the process: nothing handles it, or what does is meant to say goodbye.
@@ -91,15 +69,23 @@ pub(crate) fn send_to_self(signal: u8) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use ncclscope_control::signal::number_to_send;
 
     #[test]
-    fn names_are_numbers() {
-        assert_eq!(number("USR1"), u8::try_from(libc::SIGUSR1).ok());
-        assert_eq!(number("SIGUSR2"), u8::try_from(libc::SIGUSR2).ok());
-        assert_eq!(number("RTMIN+2"), u8::try_from(libc::SIGRTMIN() + 2).ok());
-        for bad in ["KILL", "SEGV", "10", "RTMIN", "RTMIN+99", "RTMIN+-1", ""] {
-            assert_eq!(number(bad), None, "{bad}");
+    fn numbers_are_those_of_the_c_library() {
+        let names = [
+            ("USR1", libc::SIGUSR1),
+            ("SIGUSR2", libc::SIGUSR2),
+            ("RTMIN+0", libc::SIGRTMIN()),
+            ("RTMIN+30", libc::SIGRTMAX()),
+            ("ABRT", libc::SIGABRT),
+            ("TERM", libc::SIGTERM),
+            ("INT", libc::SIGINT),
+            ("QUIT", libc::SIGQUIT),
+            ("KILL", libc::SIGKILL),
+        ];
+        for (name, number) in names {
+            assert_eq!(number_to_send(name), u8::try_from(number).ok(), "{name}");
         }
     }
 }

@@ -4,6 +4,8 @@
 use super::node::{Count, Node};
 use super::target::Target;
 use crate::failure::Failure;
+use ncclscope_control::table::PROM_COMPAT;
+use ncclscope_control::value::PrometheusNames;
 use ncclscope_metrics::Metrics;
 use ncclscope_metrics::encode::otlp::{self, Export};
 use ncclscope_metrics::encode::{Cap, Labels, Limiter, compat, families, prom};
@@ -15,32 +17,19 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// The file in the directory of the node exporter's textfile collector.
 pub(super) const TEXTFILE: &str = "ncclscope.prom";
 
-/// Other projects whose names are given instead of ours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Compat {
-    /// NVIDIA's Inspector.
-    Inspector,
-    /// Open Mosaic's profiler.
-    Mosaic,
-}
-
-/// Reads `NCCLSCOPE_PROM_COMPAT`.
-pub(super) fn compat(value: Option<&str>) -> Result<Option<Compat>, Failure> {
-    match value {
-        None => Ok(None),
-        Some("inspector") => Ok(Some(Compat::Inspector)),
-        Some("mosaic") => Ok(Some(Compat::Mosaic)),
-        Some(other) => Err(Failure::usage(format!(
-            "NCCLSCOPE_PROM_COMPAT={other}: expected inspector or mosaic"
-        ))),
-    }
+/// Reads a value of `NCCLSCOPE_PROM_COMPAT`.
+pub(super) fn compat(value: Option<&str>) -> Result<Option<PrometheusNames>, Failure> {
+    let Some(value) = value else { return Ok(None) };
+    PROM_COMPAT.parse(value).map_err(|expected| {
+        Failure::usage(format!("{}={value}: expected {expected}", PROM_COMPAT.name))
+    })
 }
 
 /// Makes what is exported.
 #[derive(Debug)]
 pub(super) struct Output {
     labels: Labels,
-    compat: Option<Compat>,
+    compat: Option<PrometheusNames>,
     host: String,
     max_series: usize,
     prometheus: Limiter,
@@ -54,7 +43,7 @@ impl Output {
     /// Exports for `host`, at most `max_series` series to each kind of reader.
     pub(super) fn new(
         labels: Labels,
-        compat: Option<Compat>,
+        compat: Option<PrometheusNames>,
         max_series: usize,
         host: &str,
     ) -> Output {
@@ -79,10 +68,12 @@ impl Output {
                 let families = families(&total, self.labels);
                 prom::encode(&self.prometheus.apply(families, false), &[])
             }
-            Some(Compat::Inspector) => {
+            Some(PrometheusNames::Inspector) => {
                 compat::inspector(&node.windows(&self.host), self.max_series)
             }
-            Some(Compat::Mosaic) => compat::mosaic(&node.totals(&self.host), self.max_series),
+            Some(PrometheusNames::Mosaic) => {
+                compat::mosaic(&node.totals(&self.host), self.max_series)
+            }
         };
         own(&mut text, node.count(), &total, failed);
         text

@@ -10,6 +10,7 @@ first recording it ends, so that a run in order costs a few looks.
 use super::recordings_in;
 use crate::loading::{LIBRARY_PATH, PLUGIN};
 use crate::plugin;
+use ncclscope_control::variable::PREFIX;
 use rustix::process::geteuid;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
@@ -142,7 +143,7 @@ fn environment(bytes: &[u8]) -> HashMap<String, String> {
     let pair = |entry: &[u8]| {
         let entry = String::from_utf8_lossy(entry);
         let (name, value) = entry.split_once('=')?;
-        let is_wanted = [PLUGIN, LIBRARY_PATH].contains(&name) || name.starts_with("NCCLSCOPE_");
+        let is_wanted = [PLUGIN, LIBRARY_PATH].contains(&name) || name.starts_with(PREFIX);
         is_wanted.then(|| (name.to_owned(), value.to_owned()))
     };
     bytes.split(|&byte| byte == 0).filter_map(pair).collect()

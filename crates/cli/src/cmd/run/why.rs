@@ -5,6 +5,8 @@ use super::watch::Seen;
 use crate::loading::{LIBRARY_PATH, Loading, PLUGIN};
 use crate::nccl::Release;
 use crate::plugin;
+use ncclscope_control::table::{DIR, MODE};
+use ncclscope_control::value::Mode;
 use rustix::process::geteuid;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -70,11 +72,11 @@ impl Case<'_> {
     /// A process that has the plugin.
     fn loaded(&self, pid: u32, seen: &Seen) -> String {
         let name = &seen.name;
-        match seen.environment.get("NCCLSCOPE_DIR") {
+        match seen.environment.get(DIR.name) {
             Some(other) if Path::new(other) != self.directory => {
                 format!("{name} (pid {pid}) has NCCLSCOPE_DIR={other}")
             }
-            _ if is_off(seen.environment.get("NCCLSCOPE_MODE").map(String::as_str)) => {
+            _ if is_off(seen.environment.get(MODE.name).map(String::as_str)) => {
                 format!("{name} (pid {pid}) has NCCLSCOPE_MODE=off")
             }
             _ if !plugin::is_ours(&self.loading.path) => {
@@ -152,7 +154,7 @@ fn is_open_to(file: &Path, user: u32) -> bool {
 }
 
 fn is_off(mode: Option<&str>) -> bool {
-    mode.is_some_and(|mode| mode.trim().eq_ignore_ascii_case("off"))
+    mode.is_some_and(|mode| MODE.parse(mode.trim()) == Ok(Mode::Off))
 }
 
 /// NCCL's line that it found no plugin, from the files that `NCCL_DEBUG_FILE` names (`%h` is the

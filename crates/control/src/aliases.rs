@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Values of other profilers' variables in our words: Open Mosaic's (`NCCL_PROFILER_OTEL_*`), NVIDIA's
+Inspector's (`NCCL_INSPECTOR_*`, its README in NVIDIA/nccl@3254c695), its example plugin's.
+
+Which variable is an alias of which is [`crate::table`]'s to say; [`NOT_TAKEN`] lists those that are
+none. Ours comes first wherever both are set.
+*/
+
+use crate::value::EXPORT_INTERVALS;
+use crate::variable::{Get, trimmed};
+
+/// The longest window, s: what is left goes at the end of the process.
+const AT_THE_END: &str = "86400";
+
+/// A switch of the whole plugin: 0 is off, 1 is flight.
+pub(crate) fn mode(value: String, _: Get<'_>) -> Option<String> {
+    Some(match value.as_str() {
+        "0" => "off".into(),
+        "1" => "flight".into(),
+        _ => value,
+    })
+}
+
+/// A switch that is off.
+pub(crate) fn off(value: String, _: Get<'_>) -> Option<String> {
+    (value == "0").then(|| "off".into())
+}
+
+/// A switch that is on.
+pub(crate) fn on(value: String, _: Get<'_>) -> Option<String> {
+    (value == "1").then(|| "on".into())
+}
+
+/// Inspector's directory, which has no placeholders.
+pub(crate) fn directory(path: String, get: Get<'_>) -> Option<String> {
+    // With textfiles it is the node exporter's directory, where recordings have no business.
+    let has_textfiles = trimmed(get, "NCCL_INSPECTOR_PROM_DUMP").is_some_and(|value| value == "1");
+    (!has_textfiles).then(|| path.replace('%', "%%"))
+}
+
+/// Milliseconds in seconds.
+pub(crate) fn milliseconds(ms: String, _: Get<'_>) -> Option<String> {
+    Some(match ms.parse::<u32>() {
+        Ok(ms) => (f64::from(ms) / 1e3).to_string(),
+        Err(_) => ms,
+    })
+}
+
+/// Inspector's microseconds between two exports in seconds; -1 is at the end only.
+pub(crate) fn export_interval(us: String, _: Get<'_>) -> Option<String> {
+    Some(match (us.as_str(), us.parse::<u32>()) {
+        ("-1", _) => AT_THE_END.into(),
+        // 0 is as often as possible.
+        (_, Ok(us)) => (f64::from(us) / 1e6).max(*EXPORT_INTERVALS.start()).to_string(),
+        (_, Err(_)) => us,
+    })
+}
+
+/// Variables of other profilers that mean nothing here, or something else; and why.
+pub const NOT_TAKEN: [(&str, &str); 22] = [
+    ("NCCL_INSPECTOR_COLL_POOL_SIZE", "memory is `NCCLSCOPE_RING_MB`, and in bytes"),
+    ("NCCL_INSPECTOR_COMM_POOL_SIZE", "as above"),
+    ("NCCL_INSPECTOR_P2P_POOL_SIZE", "as above"),
+    ("NCCL_INSPECTOR_POOL_GROW", "as above"),
+    ("NCCL_INSPECTOR_PROXY_OP_POOL_SIZE", "as above"),
+    ("NCCL_INSPECTOR_PROXY_STEP_POOL_SIZE", "as above"),
+    ("NCCL_INSPECTOR_DUMP_COLL_RING_SIZE", "as above"),
+    ("NCCL_INSPECTOR_DUMP_P2P_RING_SIZE", "as above"),
+    ("NCCL_INSPECTOR_DUMP_PROXY_RING_SIZE", "as above"),
+    ("NCCL_INSPECTOR_DUMP_PROXY_STEPS", "which events there are is `NCCLSCOPE_EVENTS`"),
+    ("NCCL_INSPECTOR_ENABLE_P2P", "as above: `default,-P2p`"),
+    ("NCCL_INSPECTOR_ENABLE_PROXY", "as above; they are on by default"),
+    ("NCCL_INSPECTOR_DUMP_MIN_SIZE_BYTES", "operations of all sizes count"),
+    ("NCCL_INSPECTOR_DUMP_THREAD_ENABLE", "without a drain thread nothing would be recorded"),
+    ("NCCL_INSPECTOR_DUMP_VERBOSE", "a recording always has each event with its times"),
+    ("NCCL_INSPECTOR_OTEL_VERBOSE", "a series for each operation is what recordings are for"),
+    (
+        "NCCL_INSPECTOR_PROM_DUMP",
+        "ranks write no textfiles: `ncclscope agent` does, with `NCCLSCOPE_PROM_COMPAT=inspector` \
+         under Inspector's names",
+    ),
+    ("NCCL_INSPECTOR_PROM_DUMP_STATS", "the agent always says what was lost"),
+    (
+        "NCCL_INSPECTOR_REQUIRE_KERNEL_TIMING",
+        "each figure says which clock it is from (`nccl.timing`)",
+    ),
+    (
+        "NCCL_PROFILER_LINEAR_REGRESSION_MODE",
+        "both lines are exported (`nccl.fit.mode`); `NCCLSCOPE_PROM_COMPAT=mosaic` gives `AVG`",
+    ),
+    (
+        "NCCL_PROFILER_OTEL_SCALEUP_NETWORK_PCT",
+        "times are measured: none is taken for a share of another",
+    ),
+    (
+        "NCCL_PROFILER_OTEL_TELEMETRY_BATCH_TIMEOUT_MS",
+        "nothing is held back for a batch; how long a request may take is \
+         `OTEL_EXPORTER_OTLP_TIMEOUT`",
+    ),
+];

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Directories and file names that the plugin and the tool agree on: where recordings, copies, control
+sockets and lanes lie, and what they are called.
+
+Nothing here is made or opened.
+*/
+
+use std::ffi::{OsStr, OsString};
+use std::fs::Metadata;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Where lanes files lie unless `NCCLSCOPE_LANES` names another directory.
+pub const LANES: &str = "/dev/shm";
+/// How names of recordings end.
+const RECORDING: &str = ".nscope";
+const SOCKET: &str = ".sock";
+
+/// The user's own directory in a place that all users share: control sockets lie in it, recordings
+/// that have no other place below it.
+#[must_use]
+pub fn of_user(user: u32) -> PathBuf {
+    format!("/tmp/ncclscope-{user}").into()
+}
+
+/// Whether a directory belongs to `user`, and no other user can write to it. Its name can be
+/// guessed: another user may have made it first, or a link that leads somewhere. `found` describes
+/// what has the name, links not followed.
+///
+/// # Errors
+/// Why not.
+pub fn is_private(found: &Metadata, user: u32) -> Result<(), String> {
+    if found.is_symlink() {
+        Err("it is a symbolic link".into())
+    } else if !found.is_dir() {
+        Err("it is not a directory".into())
+    } else if found.uid() != user {
+        Err(format!("it belongs to another user (uid {})", found.uid()))
+    } else if found.mode() & 0o022 != 0 {
+        Err(format!("other users can write to it (mode {:o})", found.mode() & 0o7777))
+    } else {
+        Ok(())
+    }
+}
+
+/// What stands for the placeholders of `NCCLSCOPE_DIR`.
+#[derive(Clone, Copy, Debug)]
+pub struct Placeholders<'a> {
+    /// `%h`.
+    pub host: &'a str,
+    /// `%p`.
+    pub pid: u32,
+    /// `%j`.
+    pub job: &'a str,
+}
+
+/// A directory with its placeholders replaced; `%%` is a per cent sign.
+#[must_use]
+pub fn expand(pattern: &OsStr, by: Placeholders<'_>) -> PathBuf {
+    let mut out = Vec::new();
+    let mut bytes = pattern.as_bytes().iter().copied();
+    while let Some(byte) = bytes.next() {
+        if byte != b'%' {
+            out.push(byte);
+            continue;
+        }
+        match bytes.next() {
+            Some(b'h') => out.extend(by.host.bytes()),
+            Some(b'p') => out.extend(by.pid.to_string().bytes()),
+            Some(b'j') => out.extend(by.job.bytes()),
+            Some(b'%') | None => out.push(b'%'),
+            Some(other) => out.extend([b'%', other]),
+        }
+    }
+    OsString::from_vec(out).into()
+}
+
+/// A directory up to its first placeholder: what all ranks of a run have in common.
+#[must_use]
+pub fn above_placeholders(pattern: &Path) -> PathBuf {
+    pattern.iter().take_while(|part| !part.as_bytes().contains(&b'%')).collect()
+}
+
+/// `PID-NONCE.sock`; the nonce is a number that no other process has.
+#[must_use]
+pub fn socket_name(pid: u32, nonce: u32) -> String {
+    format!("{pid}-{nonce:08x}{SOCKET}")
+}
+
+/// The process whose control socket this is; `None` for other files.
+#[must_use]
+pub fn pid_of_socket(socket: &Path) -> Option<u32> {
+    let name = socket.file_name()?.to_str()?.strip_suffix(SOCKET)?;
+    name.split_once('-')?.0.parse().ok()
+}
+
+/// `HOST-PID.nscope`. Where a process of that name left one, the next one has a number behind it.
+#[must_use]
+pub fn recording_name(host: &str, pid: u32) -> String {
+    format!("{host}-{pid}{RECORDING}")
+}
+
+/// Whether a file of this name is a recording.
+#[must_use]
+pub fn is_recording(name: &str) -> bool {
+    let is_number = |rest: &str| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit());
+    name.ends_with(RECORDING)
+        || name.rsplit_once(".nscope.").is_some_and(|(_, rest)| is_number(rest))
+}
+
+/// Whether a copy is asked for under this very name, and not in the directory of that name.
+#[must_use]
+pub fn is_recording_file(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "nscope")
+}
+
+/// The directory of the `count`th copy of a process in this second: `dump-SECONDS`, which all ranks
+/// have in common, then `dump-SECONDS.2` and so on.
+#[must_use]
+pub fn dump_name(seconds: u64, count: u32) -> String {
+    if count <= 1 { format!("dump-{seconds}") } else { format!("dump-{seconds}.{count}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_recordings() {
+        assert!(is_recording("node-1-77.nscope") && is_recording("h-1.nscope.12"));
+        assert!(is_recording(&recording_name("h", 1)));
+        assert!(!is_recording("run.json") && !is_recording("h-1.nscope.bak"));
+        assert!(!is_recording("h-1.nscope."));
+        assert!(is_recording_file(Path::new("/x/a.nscope")) && !is_recording_file(Path::new("/x")));
+        assert!(!is_recording_file(Path::new("h-1.nscope.12")));
+    }
+
+    #[test]
+    fn names_of_sockets() {
+        assert_eq!(socket_name(4711, 0x1f), "4711-0000001f.sock");
+        assert_eq!(pid_of_socket(Path::new("/x/4711-0000001f.sock")), Some(4711));
+        for other in ["4711.sock", "x-1.sock", "4711-1.nscope", "/"] {
+            assert_eq!(pid_of_socket(Path::new(other)), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn placeholders() {
+        let by = Placeholders { host: "node1", pid: 42, job: "7" };
+        let expand = |text: &str| expand(text.as_ref(), by);
+        assert_eq!(expand("/x/%j/%h-%p-%%-%q"), PathBuf::from("/x/7/node1-42-%-%q"));
+        assert_eq!(expand("/x/100%"), PathBuf::from("/x/100%"));
+        assert_eq!(above_placeholders(Path::new("/x/run/%j/%h")), PathBuf::from("/x/run"));
+        assert_eq!(above_placeholders(Path::new("a/b")), PathBuf::from("a/b"));
+    }
+
+    #[test]
+    fn a_directory_is_its_users_alone_or_not_used() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = std::env::temp_dir().join(format!("control-{}", std::process::id()));
+        std::fs::create_dir(&dir).unwrap();
+        let (link, file) = (dir.join("link"), dir.join("file"));
+        std::os::unix::fs::symlink("/", &link).unwrap();
+        std::fs::write(&file, "").unwrap();
+        let of = |path: &Path| std::fs::symlink_metadata(path).unwrap();
+        let user = of(&dir).uid();
+        let says = |mode, user| {
+            std::fs::set_permissions(&dir, PermissionsExt::from_mode(mode)).unwrap();
+            is_private(&of(&dir), user)
+        };
+        assert_eq!(says(0o755, user), Ok(()));
+        let foreign = format!("it belongs to another user (uid {user})");
+        assert_eq!(says(0o755, user + 1), Err(foreign));
+        assert_eq!(says(0o775, user), Err("other users can write to it (mode 775)".into()));
+        assert_eq!(is_private(&of(&link), user), Err("it is a symbolic link".into()));
+        assert_eq!(is_private(&of(&file), user), Err("it is not a directory".into()));
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}

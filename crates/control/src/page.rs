@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `docs/env.md`, made from the table of variables.
+
+use crate::aliases::NOT_TAKEN;
+use crate::table::VARIABLES;
+use crate::variable::ReadBy;
+
+/// What NCCL does more for events; `cargo xtask event-costs` makes the table in it.
+const EVENT_COSTS: &str = include_str!("event-costs.md");
+
+/// The page.
+#[must_use]
+pub fn markdown() -> String {
+    let mut out = String::from(
+        "# Environment variables\n\nMade from the table in `crates/control/src/table.rs` \
+         (`cargo run -p ncclscope-control --example env-docs`); do not edit.\n\nA value that \
+         cannot be used is reported in one line, and the default holds. An empty value counts as \
+         unset.\n\nA name after \"also\" is another profiler's variable that means the same. Ours \
+         comes first, and one line in the log lists the others that were taken.\n",
+    );
+    let sections: [(&[ReadBy], &str); 3] = [
+        (&[ReadBy::Plugin, ReadBy::PluginOnDemand], "Read by the plugin"),
+        (&[ReadBy::Tool], "Read by the tool"),
+        (&[ReadBy::Tests], "Read by the project's tests"),
+    ];
+    for (read_by, title) in sections {
+        out.push_str(&format!(
+            "\n## {title}\n\n| variable | values | default | meaning |\n| --- | --- | --- | --- |\n"
+        ));
+        for variable in VARIABLES.iter().filter(|it| read_by.contains(&it.read_by())) {
+            let names: Vec<String> =
+                variable.names().iter().map(|name| format!("`{name}`")).collect();
+            let [values, unset, meaning] = variable.row();
+            let names = names.join(", also ");
+            out.push_str(&format!("| {names} | {values} | {unset} | {meaning} |\n"));
+        }
+    }
+    out.push_str(EVENT_COSTS);
+    out.push_str(
+        "\n## Other profilers' variables that are not taken\n\nThey mean something else, or \
+         nothing here. One line in the log names those that are set.\n\n| variable | why not \
+         |\n| --- | --- |\n",
+    );
+    for (name, why) in NOT_TAKEN {
+        out.push_str(&format!("| `{name}` | {why} |\n"));
+    }
+    out
+}

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Reads variables in a rank, and collects what the user is told about them. A line has the beginning
+of a value only, and no control characters, whatever the environment holds.
+*/
+
+use crate::aliases::NOT_TAKEN;
+use crate::table::{DIR, VARIABLES};
+use crate::text::shown;
+use crate::variable::{Found, Get, PREFIX, ReadBy, Variable};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+
+/// Variables of one kind whose names are listed.
+const NAMED: usize = 8;
+
+/// The values of the plugin's variables, as the environment had them when they were read.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Settings {
+    /// Texts that the variable's parser takes, by the variable's name.
+    texts: BTreeMap<&'static str, String>,
+}
+
+impl Settings {
+    /// A variable's value: its default where it was not set, or could not be used.
+    #[must_use]
+    pub fn get<T>(&self, variable: &Variable<T>) -> T {
+        let text = self.texts.get(variable.name);
+        let value = text.and_then(|text| variable.parse(text).ok());
+        value.unwrap_or_else(|| variable.default())
+    }
+}
+
+/// Reads variables one by one.
+pub struct Reader<'a> {
+    get: Get<'a>,
+    /// About values that cannot be used.
+    lines: Vec<String>,
+    /// Aliases that were taken, each with our name.
+    taken: Vec<(&'static str, &'static str)>,
+}
+
+impl core::fmt::Debug for Reader<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Reader").field("lines", &self.lines).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Reader<'a> {
+    /// Reads from `get`.
+    #[must_use]
+    pub fn new(get: Get<'a>) -> Reader<'a> {
+        Reader { get, lines: Vec::new(), taken: Vec::new() }
+    }
+
+    /// The environment that it reads.
+    pub fn environment(&self) -> Get<'a> {
+        self.get
+    }
+
+    /// All variables of the plugin but those that it reads on demand.
+    pub fn settings(&mut self) -> Settings {
+        let mut texts = BTreeMap::new();
+        for variable in VARIABLES.iter().filter(|it| it.read_by() == ReadBy::Plugin) {
+            let Some(found) = variable.find(self.get) else { continue };
+            match variable.check(&found.value) {
+                Ok(()) => {
+                    self.take(variable.name(), found.name);
+                    texts.insert(variable.name(), found.value);
+                }
+                Err(expected) => self.refuse(found.name, &found.value, expected),
+            }
+        }
+        Settings { texts }
+    }
+
+    /// The value of one variable; `None` where it is not set, or cannot be used.
+    pub fn value<T>(&mut self, variable: &Variable<T>) -> Option<T> {
+        let Found { name, value } = variable.find(self.get)?;
+        match variable.parse(&value) {
+            Ok(parsed) => {
+                self.take(variable.name, name);
+                Some(parsed)
+            }
+            Err(expected) => {
+                self.refuse(name, &value, expected);
+                None
+            }
+        }
+    }
+
+    /// Notes that our variable `own` has its value from `name`.
+    pub fn take(&mut self, own: &'static str, name: &'static str) {
+        if name != own {
+            self.taken.push((name, own));
+        }
+    }
+
+    /// Says that a value cannot be used.
+    pub fn refuse(&mut self, name: &str, value: &str, expected: &str) {
+        self.tell(format!("{}; the default holds", refusal(name, value, expected)));
+    }
+
+    /// Adds a line for the user.
+    pub fn tell(&mut self, line: String) {
+        self.lines.push(line);
+    }
+
+    /// A line for each variable that is read and whose value is not UTF-8; the name of a directory
+    /// may have any bytes.
+    pub fn check_text(&mut self, names: &[String], get: &dyn Fn(&str) -> Option<OsString>) {
+        let is_read = |name: &&String| {
+            name.starts_with(PREFIX) || is_alias(name) || name.starts_with("OTEL_")
+        };
+        let is_text = |name: &&String| get(name).is_none_or(|value| value.to_str().is_some());
+        let names = names.iter().filter(is_read).filter(|name| *name != DIR.name);
+        let mut odd = names.filter(|name| !is_text(name));
+        for name in odd.by_ref().take(NAMED) {
+            let name = shown(name);
+            self.lines.push(format!("{name}: its value is not UTF-8; the default holds"));
+        }
+        let more = odd.count();
+        if more > 0 {
+            self.lines.push(format!("{more} more variables have values that are not UTF-8"));
+        }
+    }
+
+    /// All lines. Those of `names` that look like ours and are none have one, and so have those of
+    /// other profilers.
+    #[must_use]
+    pub fn into_lines(mut self, names: &[String]) -> Vec<String> {
+        self.lines.extend(unknown_line(names));
+        if !self.taken.is_empty() {
+            let taken: Vec<String> =
+                self.taken.iter().map(|(alias, own)| format!("{alias} as {own}")).collect();
+            let taken = taken.join(", ");
+            self.lines.push(format!("variables of other profilers were taken: {taken}"));
+        }
+        let in_vain = names.iter().filter(|name| NOT_TAKEN.iter().any(|(not, _)| not == name));
+        let mut in_vain: Vec<&str> = in_vain.map(String::as_str).collect();
+        in_vain.sort_unstable();
+        if !in_vain.is_empty() {
+            let names = in_vain.join(", ");
+            let line =
+                format!("variables of other profilers were not taken: {names} (docs/env.md)");
+            self.lines.push(line);
+        }
+        self.lines
+    }
+}
+
+/// What is wrong with a value.
+pub(crate) fn refusal(name: &str, value: &str, expected: &str) -> String {
+    format!("{name}={}: expected {expected}", shown(value))
+}
+
+/// Those of `names` that look like ours and are none, in order.
+pub(crate) fn unknown(names: &[String]) -> Vec<&str> {
+    let is_known = |name: &str| VARIABLES.iter().any(|variable| variable.name() == name);
+    let mut unknown: Vec<&str> = names.iter().map(String::as_str).collect();
+    unknown.retain(|name| name.starts_with(PREFIX) && !is_known(name));
+    unknown.sort_unstable();
+    unknown
+}
+
+fn unknown_line(names: &[String]) -> Option<String> {
+    let unknown = unknown(names);
+    let named: Vec<String> = unknown.iter().take(NAMED).map(|name| shown(name)).collect();
+    let named = named.join(", ");
+    let line = match unknown.len() {
+        0 => return None,
+        1 => format!("unknown variable {named} is ignored"),
+        2..=NAMED => format!("unknown variables {named} are ignored"),
+        all => format!("unknown variables {named} and {} others are ignored", all - NAMED),
+    };
+    Some(line + " (see docs/env.md)")
+}
+
+fn is_alias(name: &str) -> bool {
+    VARIABLES.iter().any(|variable| variable.name() != name && variable.names().contains(&name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::{EVENTS, HANG_SEC, KERNEL, MODE};
+    use crate::value::{KernelEvents, Mode};
+
+    fn read(vars: &[(&str, &str)]) -> (Settings, Vec<String>) {
+        let get = |name: &str| vars.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
+        let names: Vec<String> = vars.iter().map(|(name, _)| (*name).to_owned()).collect();
+        let mut reader = Reader::new(&get);
+        let settings = reader.settings();
+        (settings, reader.into_lines(&names))
+    }
+
+    #[test]
+    fn settings_have_values_and_defaults() {
+        let (settings, lines) = read(&[("NCCLSCOPE_KERNEL", " off "), ("NCCLSCOPE_MODE", "")]);
+        assert_eq!((settings.get(&KERNEL), settings.get(&MODE)), (KernelEvents::Off, Mode::Flight));
+        assert!(lines.is_empty(), "{lines:?}");
+    }
+
+    #[test]
+    fn a_bad_value_is_a_line_and_the_default_holds() {
+        let (settings, lines) = read(&[("NCCLSCOPE_MODE", "fast"), ("NCCLSCOPE_MOOD", "good")]);
+        assert_eq!(settings, Settings::default());
+        let expected = "off, or flight, trace, metrics, hang (several with commas)";
+        let bad = format!("NCCLSCOPE_MODE=fast: expected {expected}; the default holds");
+        let unknown = "unknown variable NCCLSCOPE_MOOD is ignored (see docs/env.md)";
+        assert_eq!(lines, [&bad, unknown]);
+    }
+
+    #[test]
+    fn one_line_says_which_aliases_were_taken_and_one_which_were_not() {
+        let (settings, lines) = read(&[
+            ("NCCL_PROFILE_EVENT_MASK", "6"),
+            ("NCCL_KERNEL_TIMEOUT_MS", "2500"),
+            ("NCCL_INSPECTOR_ENABLE", "yes"),
+            ("NCCLSCOPE_EVENTS", "Coll"),
+            ("NCCL_INSPECTOR_DUMP_VERBOSE", "1"),
+        ]);
+        assert_eq!(settings.get(&EVENTS), 2, "ours comes first");
+        assert_eq!(settings.get(&HANG_SEC).unwrap().as_millis(), 2500);
+        assert_eq!(lines.len(), 3, "{lines:?}");
+        assert!(lines[0].starts_with("NCCL_INSPECTOR_ENABLE=yes: expected "), "{lines:?}");
+        let taken = "variables of other profilers were taken: NCCL_KERNEL_TIMEOUT_MS as \
+                     NCCLSCOPE_HANG_SEC";
+        assert_eq!(lines[1], taken);
+        assert!(lines[2].ends_with("not taken: NCCL_INSPECTOR_DUMP_VERBOSE (docs/env.md)"));
+    }
+}

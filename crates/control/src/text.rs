@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Texts from outside, which may be long, or hold control characters.
+
+/// Bytes of a text that are shown.
+const SHOWN: usize = 200;
+
+/// What of a text from outside goes into a line: its first 200 bytes, control characters escaped.
+#[must_use]
+pub fn shown(text: &str) -> String {
+    let mut out = String::new();
+    for char in text.chars() {
+        if out.len() >= SHOWN {
+            return out + "...";
+        }
+        if char.is_control() { out.extend(char.escape_default()) } else { out.push(char) }
+    }
+    out
+}
+
+/// The first `bytes` of a text, less what would cut a character.
+#[must_use]
+pub fn beginning(text: &str, bytes: usize) -> &str {
+    let fits = (0..=bytes.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
+    fits.and_then(|end| text.get(..end)).unwrap_or("")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_shown_is_short_and_stays_on_its_line() {
+        assert_eq!(shown("größer"), "größer");
+        assert_eq!(shown("a\nb\x1b[2J\u{85}"), "a\\nb\\u{1b}[2J\\u{85}");
+        assert_eq!(shown(&"x".repeat(200)), "x".repeat(200));
+        assert_eq!(shown(&"x".repeat(1 << 20)), "x".repeat(200) + "...");
+        assert!(shown(&"\u{1}".repeat(1 << 20)).len() < 220);
+    }
+
+    #[test]
+    fn a_beginning_cuts_no_character() {
+        assert_eq!((beginning("größer", 3), beginning("größer", 4)), ("gr", "grö"));
+        assert_eq!((beginning("ab", 9), beginning("", 9)), ("ab", ""));
+    }
+}

@@ -1,8 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-//! Prints `docs/env.md`: `cargo run -p ncclscope-runtime --example env-docs > docs/env.md`.
-
-#![expect(clippy::print_stdout, reason = "it is a program")]
-
-fn main() {
-    print!("{}", ncclscope_runtime::config::markdown());
-}
