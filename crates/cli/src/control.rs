@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The processes of this host that are recorded, and talking to them: one line there, one back, as
-//! `docs/control.md` says.
+//! The processes of this host that are recorded, and talking to them, in the words of
+//! [`ncclscope_control::message`].
 
 use ncclscope_control::directories::of_user;
+use ncclscope_control::message::{LONGEST_REPLY, ProcessStatus, Recorded, Reply, Request};
 use ncclscope_control::table::CONTROL;
 use ncclscope_control::value::SocketDirectory;
 use ncclscope_control::variable::environment;
 use ncclscope_control::window::RecordingWindow;
 use rustix::process::geteuid;
-use std::collections::BTreeMap;
 use std::fs::Metadata;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
@@ -19,19 +19,16 @@ use std::time::Duration;
 /// How long a process may take to answer, and to copy its recording.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PATIENCE_FOR_A_DUMP: Duration = Duration::from_secs(120);
-/// Bytes of an answer.
-const LONGEST: u64 = 64 << 10;
 
 /// A process that answered.
 #[derive(Clone, Debug)]
 pub(crate) struct Process {
     /// Its id.
     pub(crate) pid: u32,
+    /// What it records.
+    pub(crate) status: ProcessStatus,
     socket: PathBuf,
-    fields: Fields,
 }
-
-type Fields = BTreeMap<String, String>;
 
 /// Where control sockets lie: where the plugin puts them, by default where it puts none.
 pub(crate) fn directory() -> PathBuf {
@@ -66,15 +63,14 @@ fn within(
         sockets.extend(pid_of(&socket).map(|pid| (pid, socket)));
     }
     sockets.retain(|(pid, _)| only.is_empty() || only.contains(pid));
-    let status = |(_, socket): &(u32, PathBuf)| ask(socket, "status", patience);
-    let answers = at_once(&sockets, status);
-    for ((pid, socket), answer) in sockets.into_iter().zip(answers) {
-        match answer {
-            Ok(fields) => found.push(Process { pid, socket, fields }),
-            Err(Refused::Gone) => {
+    let replies = at_once(&sockets, |(_, socket)| status(socket, patience));
+    for ((pid, socket), reply) in sockets.into_iter().zip(replies) {
+        match reply {
+            Ok(status) => found.push(Process { pid, status, socket }),
+            Err(NotDone::Gone) => {
                 let _ = std::fs::remove_file(&socket);
             }
-            Err(Refused::Said(why)) => problems.push((pid, why)),
+            Err(NotDone::Because(why)) => problems.push((pid, why)),
         }
     }
     found.sort_by_key(|process| process.pid);
@@ -126,93 +122,96 @@ fn pid_of(socket: &Path) -> Option<u32> {
 }
 
 /// Why a process did not do what it was asked for.
-enum Refused {
+enum NotDone {
     /// No process listens.
     Gone,
-    /// What it said, or what happened instead.
-    Said(String),
+    /// What it answered, or what happened instead.
+    Because(String),
 }
 
-fn ask(socket: &Path, request: &str, patience: Duration) -> Result<Fields, Refused> {
-    let said = |error: io::Error| match error.kind() {
-        io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => Refused::Gone,
-        io::ErrorKind::WouldBlock => Refused::Said(silent(socket)),
-        _ => Refused::Said(error.to_string()),
+fn ask(socket: &Path, request: &Request, patience: Duration) -> Result<Reply, NotDone> {
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => NotDone::Gone,
+        io::ErrorKind::WouldBlock => NotDone::Because(silent(socket)),
+        _ => NotDone::Because(error.to_string()),
     };
-    let mut stream = UnixStream::connect(socket).map_err(said)?;
-    stream.set_read_timeout(Some(patience)).map_err(said)?;
-    stream.write_all(format!("{request}\n").as_bytes()).map_err(said)?;
-    let mut answer = String::new();
-    stream.take(LONGEST).read_to_string(&mut answer).map_err(said)?;
-    let answer = answer.trim_end_matches('\n');
-    let (word, rest) = answer.split_once('\t').unwrap_or((answer, ""));
-    match word {
-        "ok" => Ok(rest.split('\t').filter_map(|field| field.split_once('=')).map(own).collect()),
-        "error" => Err(Refused::Said(rest.to_owned())),
-        _ => Err(Refused::Said("it closed the connection".into())),
+    let mut stream = UnixStream::connect(socket).map_err(failed)?;
+    stream.set_read_timeout(Some(patience)).map_err(failed)?;
+    stream.write_all(format!("{}\n", request.encode()).as_bytes()).map_err(failed)?;
+    let mut line = String::new();
+    stream.take(LONGEST_REPLY as u64).read_to_string(&mut line).map_err(failed)?;
+    match Reply::decode(request, &line) {
+        Ok(Reply::Refused(why)) => Err(NotDone::Because(why)),
+        Ok(reply) => Ok(reply),
+        Err(what) => Err(NotDone::Because(what.to_owned())),
     }
 }
 
-fn own((name, value): (&str, &str)) -> (String, String) {
-    (name.to_owned(), value.to_owned())
+fn status(socket: &Path, patience: Duration) -> Result<ProcessStatus, NotDone> {
+    match ask(socket, &Request::Status, patience)? {
+        Reply::Status(status) => Ok(status),
+        _ => Err(NotDone::Because(NO_SUCH_REPLY.to_owned())),
+    }
 }
+
+/// [`Reply::decode`] gives no other kind of reply than the request's.
+const NO_SUCH_REPLY: &str = "its reply is one to another request";
 
 impl Process {
-    /// What it said of itself; empty if it did not.
-    pub(crate) fn field(&self, name: &str) -> &str {
-        self.fields.get(name).map_or("", String::as_str)
-    }
-
     /// Whether operations that begin now are recorded.
     pub(crate) fn is_recorded(&self) -> bool {
-        self.field("recorded") == "yes"
+        self.status.recorded == Recorded::Yes
     }
 
-    /// The latest training step that was reported to it.
-    pub(crate) fn step(&self) -> Option<u64> {
-        self.field("step").parse().ok()
-    }
-
-    /// Asks again how it is.
+    /// Asks again what it records.
     pub(crate) fn refresh(&mut self) -> Result<(), String> {
-        self.fields = self.ask("status", PATIENCE)?;
+        self.status = status(&self.socket, PATIENCE).map_err(|why| self.problem(why))?;
         Ok(())
     }
 
     /// Begins a window.
     pub(crate) fn start(&self, window: RecordingWindow) -> Result<(), String> {
-        self.ask(&format!("start\t{window}"), PATIENCE).map(drop)
+        self.ask(&Request::Start(window), PATIENCE).map(drop)
     }
 
     /// Ends it.
     pub(crate) fn stop(&self) -> Result<(), String> {
-        self.ask("stop", PATIENCE).map(drop)
+        self.ask(&Request::Stop, PATIENCE).map(drop)
     }
 
     /// Makes it copy its recording to a directory, or beside the recording; the file.
     pub(crate) fn dump(&self, dir: Option<&Path>) -> Result<PathBuf, String> {
-        let dir = dir.map(|dir| format!("\t{}", dir.display())).unwrap_or_default();
-        let fields = self.ask(&format!("dump{dir}"), PATIENCE_FOR_A_DUMP)?;
-        Ok(fields.get("file").cloned().unwrap_or_default().into())
+        let request = Request::Dump(dir.map(Path::to_owned));
+        match self.ask(&request, PATIENCE_FOR_A_DUMP)? {
+            Reply::Dumped(file) => Ok(file),
+            _ => Err(self.wrong(NO_SUCH_REPLY)),
+        }
     }
 
-    /// What it waits for: operations and calls in flight, each as the plugin tells it; how many
+    /// What it waits for: operations and calls in flight, each as the plugin writes it; how many
     /// more there are; and what hangs it cannot see.
     pub(crate) fn why(&self) -> Result<(Vec<serde_json::Value>, u64, Vec<String>), String> {
-        let fields = self.ask("why", PATIENCE)?;
-        let field = |name: &str| fields.get(name).map_or("[]", String::as_str);
-        let wrong = |error| format!("process {}: a wrong answer: {error}", self.pid);
-        let hangs = serde_json::from_str(field("hangs")).map_err(wrong)?;
-        // An older plugin does not say it.
-        let more = fields.get("more").and_then(|more| more.parse().ok()).unwrap_or(0);
-        Ok((hangs, more, serde_json::from_str(field("blind")).map_err(wrong)?))
+        let Reply::InFlight(in_flight) = self.ask(&Request::Why, PATIENCE)? else {
+            return Err(self.wrong(NO_SUCH_REPLY));
+        };
+        let hangs = serde_json::from_str(&in_flight.hangs).map_err(|error| self.wrong(error))?;
+        let blind = serde_json::from_str(&in_flight.blind).map_err(|error| self.wrong(error))?;
+        Ok((hangs, in_flight.more, blind))
     }
 
-    fn ask(&self, request: &str, patience: Duration) -> Result<Fields, String> {
-        ask(&self.socket, request, patience).map_err(|refused| match refused {
-            Refused::Gone => format!("process {} has ended", self.pid),
-            Refused::Said(why) => format!("process {}: {why}", self.pid),
-        })
+    fn ask(&self, request: &Request, patience: Duration) -> Result<Reply, String> {
+        ask(&self.socket, request, patience).map_err(|why| self.problem(why))
+    }
+
+    fn problem(&self, why: NotDone) -> String {
+        match why {
+            NotDone::Gone => format!("process {} has ended", self.pid),
+            NotDone::Because(why) => format!("process {}: {why}", self.pid),
+        }
+    }
+
+    fn wrong(&self, why: impl std::fmt::Display) -> String {
+        format!("process {}: a wrong answer: {why}", self.pid)
     }
 }
 

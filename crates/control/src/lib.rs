@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
 What the plugin and the tool say to each other, each thing once: environment variables with their
-parsers, directories and file names, quantities and recording windows as users write them.
+parsers, requests to a process and its replies, directories and file names, quantities and recording windows as users write them.
 
 It is linked into every rank: it starts nothing, and keeps no state. It does **not** act on what it
 reads; the runtime and the tool do.
 
-Modules, each of which uses those before it: `text`, `quantity`, `window`, `signal`, `directories`,
+Modules, each of which uses those before it: `text`, `quantity`, `window`, `message`, `signal`, `directories`,
 `value` (values and parsers), `variable` (what a variable is), `aliases`, `table` (the variables),
 `reader` (in a rank), `doctor` and `page` (in the tool).
 */
@@ -16,6 +16,7 @@ Modules, each of which uses those before it: `text`, `quantity`, `window`, `sign
 pub mod aliases;
 pub mod directories;
 pub mod doctor;
+pub mod message;
 pub mod page;
 pub mod quantity;
 pub mod reader;

@@ -35,6 +35,6 @@ mod window;
 
 pub use config::Config;
 pub use log::{Logger, Severity};
-pub use runtime::{CommInfo, Refusal, Runtime, Status};
+pub use runtime::{CommInfo, Refusal, Runtime};
 pub use sys::mask::ActivationMask;
 pub use watchdog::act::{OnHang, listen as on_hang};

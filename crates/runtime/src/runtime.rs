@@ -14,7 +14,7 @@ mod life;
 mod resource;
 mod state;
 
-pub use control::{Refusal, Status};
+pub use control::Refusal;
 
 use crate::context::comm_of;
 use crate::drain::{Drain, Order, Orders, no_orders};

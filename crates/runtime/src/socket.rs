@@ -2,13 +2,12 @@
 /*!
 The control socket: a process answers what is asked of it from outside.
 
-A request is one line, fields apart by tabs: `status`, `start OPTIONS`, `stop`, `dump [PATH]`,
-`why`, `mark TEXT`, `step NUMBER`, `role HASH NAME`. The answer is one line too, `ok` and fields of
-the form `NAME=VALUE`, or `error` and a sentence; then the connection ends.
+What requests and replies are, and how they are written, is [`ncclscope_control::message`]'s. After a
+reply the connection ends.
 
 The socket lies in a directory that only its user can enter; connections of other users, but root,
-are closed unread. A request has an end in length and in time, and there are few at once: whoever
-floods the socket waits longer than the others, and keeps nobody from recording. The thread sleeps
+are closed unread. A request is limited in length and in time, and there are few at once: a flood of
+requests delays requests, and never the recording. The thread sleeps
 until a client connects, but for a look every ten seconds.
 */
 
@@ -17,7 +16,7 @@ use crate::runtime::{Refusal, Runtime};
 use crate::sys::child::Own;
 use crate::sys::{self, descriptor::Kept, peer};
 use crate::watchdog::Why;
-use ncclscope_control::window::RecordingWindow;
+use ncclscope_control::message::{InFlight, LONGEST_REQUEST, Reply, Request};
 use std::collections::VecDeque;
 use std::fs;
 use std::io::{self, Read, Write};
@@ -31,8 +30,6 @@ use std::time::{Duration, Instant};
 const CLIENTS: usize = 16;
 /// Connections taken before those that are there are looked at again.
 const AT_ONCE: usize = 64;
-/// Bytes of a request.
-const LONGEST: usize = 4096;
 /// How often the thread looks whether the socket is still its own, and where it was made: where the
 /// host has given its number to a socket of its own, or a cleaner of `/tmp` has removed it, nothing
 /// else would wake it.
@@ -115,11 +112,13 @@ struct Client {
     until: Instant,
 }
 
-/// What becomes of a connection.
-enum Next {
-    Wait,
-    Answer(Vec<u8>),
-    Close,
+/// What a look at a connection found.
+enum Received {
+    /// Nothing whole yet.
+    Part,
+    Request(Vec<u8>),
+    /// The end of the connection, or what is no request.
+    End,
 }
 
 impl Server {
@@ -207,9 +206,9 @@ impl Server {
         let mut client = Client { stream, request: Vec::new(), until };
         // Most requests are there already: they need not fear for their place.
         match client.read() {
-            Next::Wait => self.clients.push_back(client),
-            Next::Answer(request) => client.answer(&request, Runtime::get(), &self.job),
-            Next::Close => {}
+            Received::Part => self.clients.push_back(client),
+            Received::Request(request) => client.answer(&request, Runtime::get(), &self.job),
+            Received::End => {}
         }
     }
 
@@ -217,122 +216,70 @@ impl Server {
         for _ in 0..self.clients.len() {
             let Some(mut client) = self.clients.pop_front() else { return };
             match client.read() {
-                Next::Wait if client.until > Instant::now() => self.clients.push_back(client),
-                Next::Wait | Next::Close => {}
-                Next::Answer(request) => client.answer(&request, runtime, &self.job),
+                Received::Part if client.until > Instant::now() => self.clients.push_back(client),
+                Received::Part | Received::End => {}
+                Received::Request(request) => client.answer(&request, runtime, &self.job),
             }
         }
     }
 }
 
 impl Client {
-    fn read(&mut self) -> Next {
+    fn read(&mut self) -> Received {
         let mut part = [0; 512];
         loop {
-            let Some(mut stream) = self.stream.get() else { return Next::Close };
+            let Some(mut stream) = self.stream.get() else { return Received::End };
             match stream.read(&mut part) {
-                Ok(0) => return Next::Close,
+                Ok(0) => return Received::End,
                 Ok(n) => self.request.extend_from_slice(part.get(..n).unwrap_or(&[])),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Next::Wait,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Received::Part,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return Next::Close,
+                Err(_) => return Received::End,
             }
             if let Some(end) = self.request.iter().position(|&byte| byte == b'\n') {
                 self.request.truncate(end);
-                return Next::Answer(std::mem::take(&mut self.request));
+                return Received::Request(std::mem::take(&mut self.request));
             }
-            if self.request.len() > LONGEST {
-                return Next::Close;
+            if self.request.len() > LONGEST_REQUEST {
+                return Received::End;
             }
         }
     }
 
-    fn answer(&mut self, request: &[u8], runtime: &'static Runtime, job: &str) {
-        let line = match std::str::from_utf8(request) {
-            Ok(request) => answer(request, runtime, job),
-            Err(_) => Err(Refusal::Bad("the request is not UTF-8".into())),
-        };
-        let line = match line {
-            Ok(fields) if fields.is_empty() => "ok\n".into(),
-            Ok(fields) => format!("ok\t{fields}\n"),
-            Err(refusal) => format!("error\t{refusal}\n"),
-        };
-        // It fits the socket's buffer; who does not read it has asked in vain.
+    fn answer(&mut self, line: &[u8], runtime: &'static Runtime, job: &str) {
+        let line = std::str::from_utf8(line).map_err(|_| "the request is not UTF-8".to_owned());
+        let request = line.and_then(Request::decode).map_err(Refusal::Bad);
+        let reply = request.and_then(|request| carry_out(request, runtime, job));
+        let reply = reply.unwrap_or_else(|refusal| Reply::Refused(refusal.to_string()));
+        // It fits the socket's buffer; a client that does not read loses it.
         if let Some(mut stream) = self.stream.get() {
-            let _ = stream.write_all(line.as_bytes());
+            let _ = stream.write_all(reply.encode().as_bytes());
         }
     }
 }
 
-/// Does what a request says; the answer's fields.
-fn answer(request: &str, runtime: &'static Runtime, job: &str) -> Result<String, Refusal> {
-    let bad = |expected: &str| Refusal::Bad(format!("{request:?}: expected {expected}"));
-    let (verb, rest) = request.split_once('\t').unwrap_or((request, ""));
-    match verb {
-        "status" => status(runtime, job),
-        "start" => {
-            runtime.start(RecordingWindow::parse(rest).map_err(Refusal::Bad)?)?;
-            status(runtime, job)
-        }
-        "stop" => {
-            runtime.stop()?;
-            status(runtime, job)
-        }
-        "dump" => {
-            let path = (!rest.is_empty()).then(|| Path::new(rest));
-            if path.is_some_and(Path::is_relative) {
-                return Err(bad("an absolute path"));
-            }
-            Ok(format!("file={}", runtime.dump(path)?.display()))
-        }
-        "why" => {
+fn carry_out(request: Request, runtime: &'static Runtime, job: &str) -> Result<Reply, Refusal> {
+    match request {
+        Request::Status => {}
+        Request::Start(window) => runtime.start(window)?,
+        Request::Stop => runtime.stop()?,
+        Request::Dump(to) => return runtime.dump(to.as_deref()).map(Reply::Dumped),
+        Request::Why => {
             let Why { hangs, count, blind } = runtime.why()?;
-            let (list, more) = (hangs.join(","), count - hangs.len());
-            let blind = crate::watchdog::texts(&blind);
-            Ok(format!("in_flight={count}\thangs=[{list}]\tblind={blind}\tmore={more}"))
+            return Ok(Reply::InFlight(InFlight {
+                count: count as u64,
+                more: count.saturating_sub(hangs.len()) as u64,
+                hangs: format!("[{}]", hangs.join(",")),
+                blind: crate::watchdog::texts(&blind),
+            }));
         }
-        "mark" if !rest.is_empty() => runtime.mark(rest).map(|()| String::new()),
-        "step" => {
-            let step = rest.parse().map_err(|_| bad("step and a number"))?;
-            runtime.set_step(step).map(|()| String::new())
+        Request::Mark(text) => return runtime.mark(&text).map(|()| Reply::Done),
+        Request::Step(step) => return runtime.set_step(step).map(|()| Reply::Done),
+        Request::Role { hash, name } => {
+            return runtime.set_role(hash, &name).map(|()| Reply::Done);
         }
-        "role" => {
-            let (hash, name) = rest.split_once('\t').ok_or_else(|| bad("role, hash and name"))?;
-            let digits = hash.trim_start_matches("0x");
-            let hash = u64::from_str_radix(digits, 16).map_err(|_| bad("a hash such as 0x1f"))?;
-            runtime.set_role(hash, name).map(|()| String::new())
-        }
-        _ => Err(bad("status, start, stop, dump, why, mark, step or role")),
     }
-}
-
-fn status(runtime: &'static Runtime, job: &str) -> Result<String, Refusal> {
-    let status = runtime.status()?;
-    let recorded = match (status.started, status.waiting) {
-        (_, true) => "waiting",
-        (true, false) => "yes",
-        (false, false) => "no",
-    };
-    let comms: Vec<String> = status
-        .comms
-        .iter()
-        .take(32)
-        .map(|(hash, rank, ranks)| format!("{hash:#x}:{rank}/{ranks}"))
-        .collect();
-    let step = status.step.map(|step| step.to_string());
-    let fields = [
-        ("pid", sys::pid().to_string()),
-        ("recorded", recorded.into()),
-        ("job", job.to_owned()),
-        ("nccl", status.nccl_version.to_string()),
-        ("step", step.unwrap_or_default()),
-        ("comms", comms.join(",")),
-        ("more", status.comms.len().saturating_sub(32).to_string()),
-        ("recording", status.recording.display().to_string()),
-    ];
-    let clean = |text: &str| text.replace(['\t', '\n'], " ");
-    let fields = fields.iter().map(|(name, value)| format!("{name}={}", clean(value)));
-    Ok(fields.collect::<Vec<_>>().join("\t"))
+    Ok(Reply::Status(runtime.status(job)?))
 }
 
 #[cfg(test)]

@@ -7,8 +7,10 @@ use crate::failure::{ENVIRONMENT, Failure, tell, warn};
 use crate::output;
 use crate::table::{Align, Table};
 use crate::time::Moment;
+use ncclscope_control::message::Recorded;
 use ncclscope_control::window::{RecordingWindow, WindowEnd};
 use serde::Serialize;
+use std::borrow::Cow;
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
@@ -38,17 +40,17 @@ struct Row<'a> {
     job: Option<&'a str>,
     nccl_version: Option<u32>,
     step: Option<u64>,
-    comms: Vec<Comm<'a>>,
+    comms: Vec<Comm>,
     /// Communicators beyond those listed.
     more_comms: u64,
-    recording: &'a str,
+    recording: Cow<'a, str>,
 }
 
 #[derive(Serialize)]
-struct Comm<'a> {
-    comm: &'a str,
-    rank: i64,
-    nranks: u64,
+struct Comm {
+    comm: String,
+    rank: i32,
+    nranks: u32,
 }
 
 pub(crate) fn list(args: &List) -> Result<ExitCode, Failure> {
@@ -74,7 +76,7 @@ pub(crate) fn list(args: &List) -> Result<ExitCode, Failure> {
             row.job.unwrap_or("-").to_owned(),
             row.step.map_or_else(|| "-".into(), |step| step.to_string()),
             row.comms_text(),
-            row.recording.to_owned(),
+            row.recording.clone().into_owned(),
         ]);
     }
     let mut out = io::stdout().lock();
@@ -94,21 +96,21 @@ pub(crate) fn list(args: &List) -> Result<ExitCode, Failure> {
 
 impl Row<'_> {
     fn of(process: &Process) -> Row<'_> {
-        let some = |name| Some(process.field(name)).filter(|text| !text.is_empty());
-        let comms = process.field("comms").split(',').filter_map(|text| {
-            let (comm, ranks) = text.split_once(':')?;
-            let (rank, nranks) = ranks.split_once('/')?;
-            Some(Comm { comm, rank: rank.parse().ok()?, nranks: nranks.parse().ok()? })
+        let status = &process.status;
+        let comms = status.comms.iter().map(|member| Comm {
+            comm: format!("{:#x}", member.hash),
+            rank: member.rank,
+            nranks: member.ranks,
         });
         Row {
             pid: process.pid,
-            recorded: process.field("recorded"),
-            job: some("job"),
-            nccl_version: some("nccl").and_then(|v| v.parse().ok()).filter(|&v| v != 0),
-            step: process.step(),
+            recorded: status.recorded.word(),
+            job: Some(status.job.as_str()).filter(|job| !job.is_empty()),
+            nccl_version: Some(status.nccl_version).filter(|&version| version != 0),
+            step: status.step,
             comms: comms.collect(),
-            more_comms: process.field("more").parse().unwrap_or(0),
-            recording: process.field("recording"),
+            more_comms: status.more_comms,
+            recording: status.recording.to_string_lossy(),
         }
     }
 
@@ -157,7 +159,7 @@ pub(crate) fn snapshot(args: &Snapshot) -> Result<ExitCode, Failure> {
     for (process, _) in chosen.iter().zip(&ours).filter(|(_, ours)| **ours) {
         process.start(requested).map_err(Failure::environment)?;
     }
-    let first = chosen.iter().map(Process::step).collect::<Vec<_>>();
+    let first = chosen.iter().map(|process| process.status.step).collect::<Vec<_>>();
     let end = Instant::now() + args.timeout.unwrap_or(Duration::from_secs(3600));
     let over = end_of(&window);
     while !is_over(&mut chosen, &ours, &first, over, window.steps)? {
@@ -196,13 +198,13 @@ fn is_over(
     for (index, process) in chosen.iter_mut().enumerate() {
         process.refresh().map_err(Failure::environment)?;
         let is_over = if ours.get(index).copied().unwrap_or(false) {
-            process.field("recorded") == "no"
+            process.status.recorded == Recorded::No
         } else if let Some(over) = over {
             SystemTime::now() >= over
         } else {
             // The step under way at first was not seen whole.
             let before = first.get(index).copied().flatten();
-            match (process.step(), steps) {
+            match (process.status.step, steps) {
                 (Some(now), Some(steps)) => before.is_none_or(|b| now > b.saturating_add(steps)),
                 _ => false,
             }
@@ -243,7 +245,7 @@ fn chosen(target: &Target) -> Result<Vec<Process>, Failure> {
     let is_meant = |process: &Process| {
         target.all
             || target.pid.contains(&process.pid)
-            || target.job.as_deref().is_some_and(|job| process.field("job") == job)
+            || target.job.as_deref().is_some_and(|job| process.status.job == job)
     };
     let is_told = target.all || target.job.is_some() || !target.pid.is_empty();
     let chosen: Vec<Process> = found.into_iter().filter(|p| !is_told || is_meant(p)).collect();
@@ -313,8 +315,8 @@ mod tests {
     #[test]
     fn an_unknown_number_of_ranks_is_left_out() {
         let text = |nranks| {
-            let comms = vec![Comm { comm: "0x1f", rank: 3, nranks }];
-            let (recorded, recording) = ("yes", "");
+            let comms = vec![Comm { comm: "0x1f".into(), rank: 3, nranks }];
+            let (recorded, recording) = ("yes", "".into());
             let (job, nccl_version, step, more_comms) = (None, None, None, 1);
             Row { pid: 1, recorded, job, nccl_version, step, comms, more_comms, recording }
                 .comms_text()

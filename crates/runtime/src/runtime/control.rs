@@ -12,6 +12,7 @@ use crate::sys::{self, signal};
 use crate::watchdog::Why;
 use crate::window::{Now, Schedule, Turn};
 use core::sync::atomic::Ordering;
+use ncclscope_control::message::{CommMember, ProcessStatus, Recorded};
 use ncclscope_control::signal::SignalRequest;
 use ncclscope_control::value::FirstWindow;
 use ncclscope_control::window::RecordingWindow;
@@ -62,23 +63,6 @@ impl fmt::Display for Refusal {
             Refusal::Bad(why) | Refusal::System(why) => f.write_str(why),
         }
     }
-}
-
-/// What a process says of itself, for a list of processes.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Status {
-    /// Operations that begin now are recorded.
-    pub started: bool,
-    /// A window waits for its time or its step.
-    pub waiting: bool,
-    /// The recording.
-    pub recording: PathBuf,
-    /// Communicators that are alive: hash, rank, ranks.
-    pub comms: Vec<(u64, i32, u32)>,
-    /// NCCL's version code; 0 unknown.
-    pub nccl_version: u32,
-    /// The latest training step that was told.
-    pub step: Option<u64>,
 }
 
 impl Runtime {
@@ -189,20 +173,27 @@ impl Runtime {
             .map_err(|error| Refusal::System(format!("cannot write {}: {error}", file.display())))
     }
 
-    /// What the process says of itself.
+    /// What the process records; `job` is the id of its job.
     ///
     /// # Errors
     /// [`Refusal::Off`].
-    pub fn status(&self) -> Result<Status, Refusal> {
+    pub(crate) fn status(&self, job: &str) -> Result<ProcessStatus, Refusal> {
         let state = self.running()?;
-        let comms = state.comms.values().map(|comm| (comm.hash, comm.rank, comm.ranks));
-        Ok(Status {
-            started: gate::is_started(),
-            waiting: state.schedule.waits(),
-            recording: state.recording.clone().unwrap_or_default(),
+        let comms = state.comms.values();
+        let comms = comms.map(|it| CommMember { hash: it.hash, rank: it.rank, ranks: it.ranks });
+        Ok(ProcessStatus {
+            pid: sys::pid(),
+            recorded: match (gate::is_started(), state.schedule.waits()) {
+                (_, true) => Recorded::Waiting,
+                (true, false) => Recorded::Yes,
+                (false, false) => Recorded::No,
+            },
+            job: job.to_owned(),
             nccl_version: state.nccl_version,
-            comms: comms.collect(),
             step: state.step,
+            comms: comms.collect(),
+            more_comms: 0,
+            recording: state.recording.clone().unwrap_or_default(),
         })
     }
 
