@@ -2,7 +2,7 @@
 //! The processes of this host that are recorded, and talking to them, in the words of
 //! [`ncclscope_control::message`].
 
-use ncclscope_control::directories::of_user;
+use ncclscope_control::directories::{is_private, of_user, pid_of_socket};
 use ncclscope_control::message::{LONGEST_REPLY, ProcessStatus, Recorded, Reply, Request};
 use ncclscope_control::table::CONTROL;
 use ncclscope_control::value::SocketDirectory;
@@ -55,12 +55,12 @@ fn within(
     let (mut found, mut problems) = (Vec::new(), Vec::new());
     match std::fs::symlink_metadata(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((found, problems)),
-        looked => trusted(&looked?, geteuid().as_raw())?,
+        found => trusted(&found?, geteuid().as_raw())?,
     }
     let mut sockets = Vec::new();
     for entry in std::fs::read_dir(dir)? {
         let socket = entry?.path();
-        sockets.extend(pid_of(&socket).map(|pid| (pid, socket)));
+        sockets.extend(pid_of_socket(&socket).map(|pid| (pid, socket)));
     }
     sockets.retain(|(pid, _)| only.is_empty() || only.contains(pid));
     let replies = at_once(&sockets, |(_, socket)| status(socket, patience));
@@ -92,7 +92,8 @@ pub(crate) fn at_once<T: Sync, A: Send>(all: &[T], ask: impl Fn(&T) -> A + Sync)
 
 /// What a process does that does not answer, as far as this host tells (`proc_pid_stat(5)`).
 fn silent(socket: &Path) -> String {
-    let stat = pid_of(socket).and_then(|pid| std::fs::read(format!("/proc/{pid}/stat")).ok());
+    let stat =
+        pid_of_socket(socket).and_then(|pid| std::fs::read(format!("/proc/{pid}/stat")).ok());
     let stat = String::from_utf8_lossy(&stat.unwrap_or_default()).into_owned();
     match stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()) {
         Some(state @ ('T' | 't')) => format!("it does not answer: it is stopped (state {state})"),
@@ -101,24 +102,11 @@ fn silent(socket: &Path) -> String {
     }
 }
 
-/// The plugin puts no socket where others may have a hand in, so what is there is not the plugin's.
-/// Root looks at other users' too.
+/// The plugin puts its socket into a private directory only: anything elsewhere is not the plugin's.
+/// Root looks at those of other users, too.
 fn trusted(dir: &Metadata, user: u32) -> io::Result<()> {
-    let why = if !dir.is_dir() {
-        "it is not a directory".into()
-    } else if dir.mode() & 0o022 != 0 {
-        format!("other users can write to it (mode {:o})", dir.mode() & 0o7777)
-    } else if dir.uid() != user && user != 0 {
-        format!("it belongs to another user (uid {})", dir.uid())
-    } else {
-        return Ok(());
-    };
-    Err(io::Error::other(why))
-}
-
-fn pid_of(socket: &Path) -> Option<u32> {
-    let name = socket.file_name()?.to_str()?.strip_suffix(".sock")?;
-    name.split_once('-')?.0.parse().ok()
+    let owner = if user == 0 { dir.uid() } else { user };
+    is_private(dir, owner).map_err(io::Error::other)
 }
 
 /// Why a process did not do what it was asked for.
@@ -218,7 +206,7 @@ impl Process {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn a_directory_that_others_have_a_hand_in_is_not_looked_into() {
+    fn a_directory_that_others_can_write_to_is_not_read() {
         use std::os::unix::fs::{MetadataExt, PermissionsExt};
         let folder = tempfile::tempdir().unwrap();
         let mode = |mode| {
@@ -236,11 +224,11 @@ mod tests {
         let link = folder.path().join("link");
         std::os::unix::fs::symlink("/", &link).unwrap();
         let link = std::fs::symlink_metadata(link).unwrap();
-        assert_eq!(why(&link, link.uid()), "it is not a directory");
+        assert_eq!(why(&link, link.uid()), "it is a symbolic link");
     }
 
     #[test]
-    fn those_that_do_not_answer_hold_up_no_other_and_are_named() {
+    fn processes_that_do_not_answer_delay_no_other_and_are_named() {
         use rustix::process::{Pid, Signal, kill_process};
         use std::io::{Read, Write};
         use std::os::unix::net::UnixListener;

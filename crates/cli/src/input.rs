@@ -8,6 +8,7 @@ report that silently lacks a rank would be worse than one that fails a script.
 */
 
 use crate::failure::{BAD_INPUT, Failure, warn};
+use ncclscope_control::directories::is_recording;
 use ncclscope_report::parallel::in_order;
 use ncclscope_trace::Recording;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -101,13 +102,6 @@ pub(crate) fn recordings_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// `HOST-PID.nscope`, or with a number behind it where a process number came again.
-fn is_recording(name: &str) -> bool {
-    let is_number = |rest: &str| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit());
-    name.ends_with(".nscope")
-        || name.rsplit_once(".nscope.").is_some_and(|(_, rest)| is_number(rest))
-}
-
 /// Shows on a terminal how far we are; silent for what is quick.
 pub(crate) fn progress(done: usize, all: usize) {
     if all >= 16 && io::stderr().is_terminal() {
@@ -116,17 +110,5 @@ pub(crate) fn progress(done: usize, all: usize) {
             "\r\x1b[K{}",
             if done + 1 < all { format!("reading {} of {all}", done + 1) } else { String::new() }
         );
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_of_recordings() {
-        assert!(is_recording("node-1-77.nscope") && is_recording("h-1.nscope.12"));
-        assert!(!is_recording("run.json") && !is_recording("h-1.nscope.bak"));
-        assert!(!is_recording("h-1.nscope."));
     }
 }

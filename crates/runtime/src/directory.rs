@@ -2,6 +2,7 @@
 //! Where recordings lie, and the names they get there.
 
 use crate::sys::descriptor::FILES;
+use ncclscope_control::directories::recording_name;
 use ncclscope_trace::layout::Header;
 use ncclscope_trace::{Writer, create_directories};
 use std::io;
@@ -17,7 +18,7 @@ pub(crate) fn create(
     nonce: u32,
 ) -> io::Result<(Writer, PathBuf)> {
     create_directories(dir)?;
-    let name = format!("{}-{}.nscope", header.host, header.pid);
+    let name = recording_name(&header.host, header.pid);
     let further = (nonce..=u32::MAX).chain(1..nonce).map(|number| format!("{name}.{number}"));
     // Each further name is free unless chance, and not the number of recordings, has it otherwise.
     for name in [name.clone()].into_iter().chain(further.take(16)) {

@@ -1,22 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-The directory of this user in a place that all users share: control sockets, and recordings that
-have no other place.
-
-Its name can be guessed, so that another user may have made it first, or a link that leads
-somewhere. What is not a directory of this user that others cannot write to is never used.
+Directories that only this user can write to, in places that all users share: control sockets, and
+recordings that have no other place.
 */
 
 use crate::sys::peer;
+use ncclscope_control::directories::{is_private, of_user};
 use std::fs;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-/// `/tmp/ncclscope-UID`: control sockets lie in it, recordings below it.
+/// This user's directory: control sockets lie in it, recordings below it.
 #[must_use]
 pub(crate) fn directory() -> PathBuf {
-    format!("/tmp/ncclscope-{}", peer::user()).into()
+    of_user(peer::user())
 }
 
 /// Makes `dir` with this mode, or looks whether what is there is this user's.
@@ -28,22 +26,10 @@ pub(crate) fn ready(dir: &Path, mode: u32) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
-    let found = fs::symlink_metadata(dir)?;
-    let why = if found.is_symlink() {
-        "it is a symbolic link".into()
-    } else if !found.is_dir() {
-        "it is not a directory".into()
-    } else if found.uid() != peer::user() {
-        format!("it belongs to another user (uid {})", found.uid())
-    } else if found.mode() & 0o022 != 0 {
-        format!("other users can write to it (mode {:o})", found.mode() & 0o7777)
-    } else {
-        return Ok(());
-    };
-    Err(io::Error::other(why))
+    is_private(&fs::symlink_metadata(dir)?, peer::user()).map_err(io::Error::other)
 }
 
-/// A directory beside `dir` that cannot be guessed, where `dir` itself is not to be had.
+/// Makes a directory beside `dir` whose name cannot be guessed, where `dir` itself is not private.
 ///
 /// # Errors
 /// The system's.
@@ -55,8 +41,8 @@ pub(crate) fn instead_of(dir: &Path) -> io::Result<PathBuf> {
     Ok(own)
 }
 
-/// Where recordings go that are to go to `dir`, which lies in `base` or is it: no other user has a
-/// hand in that. Also a line for the user, where it is another place.
+/// Where recordings go that are to go to `dir`, which lies in `base` or is it: a place that no other
+/// user can write to. Also a line for the user, where it is another place.
 ///
 /// # Errors
 /// A line that says why there is none.
@@ -78,7 +64,7 @@ pub(crate) fn place(base: &Path, dir: &Path) -> Result<(PathBuf, Option<String>)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
     fn mode(path: &Path) -> u32 {
         fs::symlink_metadata(path).unwrap().mode() & 0o7777
@@ -109,7 +95,7 @@ mod tests {
         assert_eq!(why(&link), "it is a symbolic link");
         fs::write(&file, "").unwrap();
         assert_eq!(why(&file), "it is not a directory");
-        // Only root can give one away; what anybody else finds in the root directory is root's.
+        // Only root can give one away; for other users what lies in the root directory is root's.
         let given = folder.path().join("given");
         fs::create_dir(&given).unwrap();
         let foreign = if std::os::unix::fs::chown(&given, Some(1002), None).is_ok() {

@@ -16,6 +16,7 @@ use crate::runtime::{Refusal, Runtime};
 use crate::sys::child::Own;
 use crate::sys::{self, descriptor::Kept, peer};
 use crate::watchdog::Why;
+use ncclscope_control::directories::socket_name;
 use ncclscope_control::message::{InFlight, LONGEST_REQUEST, Reply, Request};
 use std::collections::VecDeque;
 use std::fs;
@@ -50,13 +51,13 @@ impl Drop for Socket {
 }
 
 impl Socket {
-    /// Makes `DIR/PID-NONCE.sock`.
+    /// Makes the socket of this process in `dir`.
     ///
     /// # Errors
     /// The system's, or that the directory is not this user's alone.
     pub(crate) fn open(dir: &Path, nonce: u32, job: String) -> io::Result<(Socket, Server)> {
         own::ready(dir, 0o700)?;
-        let path = dir.join(format!("{}-{nonce:08x}.sock", sys::pid()));
+        let path = dir.join(socket_name(sys::pid(), nonce));
         let listener = listen(&path)?;
         let socket = Socket { path: path.clone() };
         let server = Server {

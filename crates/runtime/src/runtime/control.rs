@@ -12,6 +12,7 @@ use crate::sys::{self, signal};
 use crate::watchdog::Why;
 use crate::window::{Now, Schedule, Turn};
 use core::sync::atomic::Ordering;
+use ncclscope_control::directories::{dump_name, is_recording_file};
 use ncclscope_control::message::{CommMember, ProcessStatus, Recorded};
 use ncclscope_control::signal::SignalRequest;
 use ncclscope_control::value::FirstWindow;
@@ -159,7 +160,7 @@ impl Runtime {
             copy.map_err(|error| Refusal::System(format!("cannot copy the recording: {error}")))?;
         let nonce = self.nonce.load(Ordering::Relaxed);
         let written = ncclscope_trace::create_directories(&dir).and_then(|()| match to {
-            Some(file) if is_file_name(file) => {
+            Some(file) if is_recording_file(file) => {
                 checkpoint.write(file, &rest).map(|()| file.to_owned())
             }
             Some(_) => checkpoint.write_into(&dir, &name, nonce, &rest),
@@ -342,7 +343,7 @@ fn dump_place(recording: &Path, to: Option<&Path>) -> (PathBuf, String) {
     let name_of = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let folder_of = |path: &Path| path.parent().unwrap_or_else(|| Path::new("")).to_owned();
     match to {
-        Some(file) if is_file_name(file) => (folder_of(file), name_of(file)),
+        Some(file) if is_recording_file(file) => (folder_of(file), name_of(file)),
         Some(dir) => (dir.to_owned(), name_of(recording)),
         None => (folder_of(recording), name_of(recording)),
     }
@@ -353,21 +354,16 @@ fn dump_place(recording: &Path, to: Option<&Path>) -> (PathBuf, String) {
 fn new_directory(beside: &Path) -> io::Result<PathBuf> {
     static LAST: Lock<(u64, u32)> = Lock::new((0, 0));
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let dir = beside.join(dump_name(&mut LAST.lock(), seconds));
+    let dir = beside.join(next_dump(&mut LAST.lock(), seconds));
     // Who can read the recordings can read this.
     let mode = std::fs::metadata(beside)?.mode() & 0o055 | 0o700;
     own::ready(&dir, mode).map(|()| dir.clone()).or_else(|_| own::instead_of(&dir))
 }
 
-/// `dump-SECONDS`, which all ranks have in common, and for further dumps of one process in that
-/// second `dump-SECONDS.2` and so on. `last` is the second of the latest, and how many it had.
-fn dump_name(last: &mut (u64, u32), seconds: u64) -> String {
+/// The name of the next copy. `last` is the second of the latest one, and how many it had.
+fn next_dump(last: &mut (u64, u32), seconds: u64) -> String {
     *last = if last.0 == seconds { (seconds, last.1 + 1) } else { (seconds, 1) };
-    if last.1 == 1 { format!("dump-{seconds}") } else { format!("dump-{seconds}.{}", last.1) }
-}
-
-fn is_file_name(path: &Path) -> bool {
-    path.extension().is_some_and(|e| e == "nscope")
+    dump_name(seconds, last.1)
 }
 
 #[cfg(test)]
@@ -383,7 +379,7 @@ mod tests {
         assert_eq!(file("a.nscope"), ("".into(), "a.nscope".into()));
         assert_eq!(dump_place(recording, None), ("/run".into(), "h-7.nscope".into()));
         let mut last = (0, 0);
-        let names = [7, 7, 7, 8].map(|seconds| dump_name(&mut last, seconds));
+        let names = [7, 7, 7, 8].map(|seconds| next_dump(&mut last, seconds));
         assert_eq!(names, ["dump-7", "dump-7.2", "dump-7.3", "dump-8"]);
     }
 }
