@@ -1,30 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which of NCCL's threads a lane belonged to, told by the kinds of event it saw.
 
-use ncclscope_trace::{EventKind, Recording};
+use ncclscope_trace::Recording;
+use ncclscope_trace::kind::Part;
 
-const fn mask<const N: usize>(kinds: [EventKind; N]) -> u32 {
-    let (mut mask, mut i) = (0, 0);
-    while i < N {
-        mask |= kinds[i].bit();
-        i += 1;
-    }
-    mask
-}
-
-const API: u32 = mask([
-    EventKind::GroupApi,
-    EventKind::CollApi,
-    EventKind::P2pApi,
-    EventKind::KernelLaunch,
-    EventKind::CeColl,
-    EventKind::CeSync,
-    EventKind::CeBatch,
-]);
-const PLAN: u32 = mask([EventKind::Group, EventKind::Coll, EventKind::P2p]);
-const PROXY: u32 = mask([EventKind::ProxyOp, EventKind::ProxyStep, EventKind::ProxyCtrl]);
-const KERNEL: u32 = mask([EventKind::KernelCh, EventKind::KernelPhase]);
-const NET: u32 = mask([EventKind::NetPlugin]);
+const API: u32 = Part::Api.kinds() | Part::CopyEngine.kinds();
+const PLAN: u32 = Part::Plan.kinds();
+const PROXY: u32 = Part::Proxy.kinds() | Part::Control.kinds();
+const KERNEL: u32 = Part::Kernel.kinds();
+const NET: u32 = Part::Net.kinds();
 
 /// The role of the thread (or threads, one after another) that used a lane, from the kinds of
 /// event started on it. `has_api` tells that the process has API events at all.
@@ -56,6 +40,7 @@ pub fn roles(recording: &Recording) -> Vec<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ncclscope_trace::EventKind;
 
     #[test]
     fn roles_by_kinds() {

@@ -11,6 +11,7 @@ not fill this ring.
 */
 
 use crate::sync::{AtomicU64, Ordering};
+use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::{EventKind, Handle};
 
 /// Events that are remembered.
@@ -19,7 +20,8 @@ pub const CELLS: usize = if cfg!(loom) { 2 } else { 1024 };
 const CODE_SHIFT: u32 = 54;
 const CODE_BITS: u32 = 5;
 /// The code of a stop; that of a start is the event's kind and 1, so that no word is 0.
-const STOP: u64 = 17;
+const STOP: u64 = (1 << CODE_BITS) - 1;
+const _: () = assert!(KINDS < STOP as usize);
 const LAP_SHIFT: u32 = CODE_SHIFT + CODE_BITS;
 /// A cell tells so many uses of itself apart.
 const LAPS: u64 = if cfg!(loom) { 2 } else { 32 };
@@ -136,7 +138,7 @@ fn miss(word: u64, process: u64) -> Miss {
     };
     match word >> CODE_SHIFT & ((1 << CODE_BITS) - 1) {
         STOP => Miss::Stop(handle),
-        code => Miss::Start(EventKind::from_nibble(code - 1), handle),
+        code => Miss::Start(EventKind::from_low_bits(code - 1), handle),
     }
 }
 

@@ -12,9 +12,6 @@ use ncclscope_trace::layout::{MOST_SEGMENTS, SEGMENT};
 use ncclscope_trace::{EventKind, Recording};
 use std::collections::BTreeMap;
 
-/// Events that no other event hangs from: a recording without them still tells each operation.
-const SPARE: [EventKind; 4] =
-    [EventKind::ProxyCtrl, EventKind::KernelPhase, EventKind::NetPlugin, EventKind::ProxyStep];
 /// A kind with this share of what is lost, as a divisor, is worth sparing.
 const WORTH_SPARING: u64 = 4;
 /// What `NCCLSCOPE_RING_MB` takes at most.
@@ -181,7 +178,8 @@ impl Losses {
         let is_heavy = |kind: &EventKind| {
             lost.get(kind.name()).is_some_and(|count| count * WORTH_SPARING >= all)
         };
-        let spared = SPARE.iter().filter(|kind| is_heavy(kind)).fold(0, |m, kind| m | kind.bit());
+        let spared = EventKind::ALL.iter().filter(|kind| kind.is_spare() && is_heavy(kind));
+        let spared = spared.fold(0, |mask, kind| mask | kind.bit());
         let mut settings = Vec::new();
         if spared != 0 {
             settings.push(format!("NCCLSCOPE_EVENTS={}", events(self.mask & !spared)));

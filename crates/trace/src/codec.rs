@@ -63,7 +63,9 @@ pub fn kind_of(words: &[u64]) -> Option<EventKind> {
     match code {
         record::STOP | record::STATE => Some(crate::Handle(*words.get(2)?).kind()),
         record::STEP | record::STEP_LONG => Some(EventKind::ProxyStep),
-        code if code >= record::START => Some(EventKind::from_nibble(u64::from(code))),
+        code if code >= record::START => {
+            Some(EventKind::from_low_bits(u64::from(code - record::START)))
+        }
         _ => None,
     }
 }

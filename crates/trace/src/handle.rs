@@ -124,7 +124,7 @@ impl Handle {
     #[must_use]
     #[inline(always)]
     pub const fn kind(self) -> EventKind {
-        EventKind::from_nibble(self.0 >> KIND_SHIFT)
+        EventKind::from_low_bits(self.0 >> KIND_SHIFT)
     }
 
     /// The lane that made the handle.
@@ -223,7 +223,7 @@ mod tests {
         fn value_handles_decode(
             process in 1u64..1024, lane in 0..LANES, sequence: u64, kind in 0u64..16
         ) {
-            let kind = EventKind::from_nibble(kind);
+            let kind = EventKind::from_low_bits(kind);
             let h = Handle::value(process, kind, lane, sequence);
             prop_assert_eq!((h.process(), h.kind(), h.lane()), (process, kind, lane));
             prop_assert!(!h.is_null());
@@ -279,7 +279,7 @@ mod tests {
             // Readers join steps to operations by the low bits.
             let is_far = by.is_multiple_of(1 << 17);
             prop_assert_eq!(op(generation).op_ref() == op(generation + by).op_ref(), is_far);
-            let kind = EventKind::from_nibble(kind);
+            let kind = EventKind::from_low_bits(kind);
             let value = |sequence| Handle::value(process, kind, lane, sequence);
             prop_assert_eq!(value(by + (1 << LANE_SHIFT)), value(by));
             prop_assert!(value(by) != value(by - 1));

@@ -1,68 +1,173 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Event kinds and states, by NCCL's numbers and names.
+//! Event kinds and states, by NCCL's numbers and names, and what is the same for all events of a
+//! kind.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
-/// Number of event kinds; kinds are `0..KINDS`.
-pub const KINDS: usize = 16;
+/// The versions of NCCL's profiler API that recordings know.
+pub const API_VERSIONS: RangeInclusive<u32> = 1..=7;
 /// Kinds that a recording of any version has room for: in handles, in the codes of starts and in
 /// the counters by kind.
 pub const MOST_KINDS: usize = 64;
+/// All events, as NCCL's activation mask (`NCCLSCOPE_EVENTS=all`).
+pub const ALL_EVENTS: u32 = mask_of(0);
 /// The events that NCCL is asked for unless told otherwise (`NCCLSCOPE_EVENTS=default`), as its
 /// activation mask: all but ProxyCtrl (it floods up to NCCL 2.26) and KernelPhase.
-pub const DEFAULT_EVENTS: u32 =
-    0xffff & !(EventKind::ProxyCtrl.bit() | EventKind::KernelPhase.bit());
+pub const DEFAULT_EVENTS: u32 = ALL_EVENTS & !mask_of(OFF);
+/// Events that only add detail, and from which no other event hangs: a recording without them still
+/// tells each operation.
+pub const SPARE_EVENTS: u32 = mask_of(SPARE);
 
-/// What an event traces. The value is the bit index of NCCL's activation mask
-/// (NCCL `src/include/plugin/nccl_profiler.h`), and the kind in a [`crate::Handle`].
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-#[repr(u8)]
-#[expect(missing_docs, reason = "the names are NCCL's and are explained in docs/glossary.md")]
-pub enum EventKind {
-    Group = 0,
-    Coll = 1,
-    P2p = 2,
-    ProxyOp = 3,
-    ProxyStep = 4,
-    ProxyCtrl = 5,
-    KernelCh = 6,
-    NetPlugin = 7,
-    GroupApi = 8,
-    CollApi = 9,
-    P2pApi = 10,
-    KernelLaunch = 11,
-    CeColl = 12,
-    CeSync = 13,
-    CeBatch = 14,
-    KernelPhase = 15,
+/// What holds of a kind, in the list of kinds.
+const NONE: u8 = 0;
+/// Of [`SPARE_EVENTS`].
+const SPARE: u8 = 1;
+/// Not of [`DEFAULT_EVENTS`].
+const OFF: u8 = 2;
+
+/// Declares [`EventKind`] from one list: variant, number, first version of NCCL's profiler API,
+/// part, what else holds of it. docs/howto/event-kind.md says how to add one.
+macro_rules! event_kinds {
+    ($($name:ident = $number:literal, since $since:literal, $part:ident, $flags:expr;)*) => {
+        /// What an event traces. The value is the bit index of NCCL's activation mask
+        /// (NCCL `src/include/plugin/nccl_profiler.h`), and the kind in a [`crate::Handle`].
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+        #[repr(u8)]
+        #[expect(missing_docs, reason = "the names are NCCL's and are explained in docs/glossary.md")]
+        pub enum EventKind { $($name = $number,)* }
+
+        /// Number of event kinds; kinds are `0..KINDS`.
+        pub const KINDS: usize = [$($number),*].len();
+
+        impl EventKind {
+            /// Every kind, in the order of the numbers.
+            pub const ALL: [EventKind; KINDS] = [$(EventKind::$name),*];
+        }
+
+        const INFO: [KindInfo; KINDS] = [$(KindInfo {
+            name: stringify!($name),
+            since: $since,
+            part: Part::$part,
+            flags: $flags,
+        }),*];
+    };
 }
 
-impl EventKind {
-    /// Every kind, in the order of the numbers.
-    pub const ALL: [EventKind; KINDS] = [
-        EventKind::Group,
-        EventKind::Coll,
-        EventKind::P2p,
-        EventKind::ProxyOp,
-        EventKind::ProxyStep,
-        EventKind::ProxyCtrl,
-        EventKind::KernelCh,
-        EventKind::NetPlugin,
-        EventKind::GroupApi,
-        EventKind::CollApi,
-        EventKind::P2pApi,
-        EventKind::KernelLaunch,
-        EventKind::CeColl,
-        EventKind::CeSync,
-        EventKind::CeBatch,
-        EventKind::KernelPhase,
-    ];
+event_kinds! {
+    Group = 0, since 1, Plan, NONE;
+    Coll = 1, since 1, Plan, NONE;
+    P2p = 2, since 1, Plan, NONE;
+    ProxyOp = 3, since 1, Proxy, NONE;
+    ProxyStep = 4, since 1, Proxy, SPARE;
+    ProxyCtrl = 5, since 1, Control, SPARE | OFF;
+    KernelCh = 6, since 3, Kernel, NONE;
+    NetPlugin = 7, since 3, Net, SPARE;
+    GroupApi = 8, since 5, Api, NONE;
+    CollApi = 9, since 5, Api, NONE;
+    P2pApi = 10, since 5, Api, NONE;
+    KernelLaunch = 11, since 5, Api, NONE;
+    CeColl = 12, since 6, CopyEngine, NONE;
+    CeSync = 13, since 6, CopyEngine, NONE;
+    CeBatch = 14, since 6, CopyEngine, NONE;
+    KernelPhase = 15, since 7, Kernel, SPARE | OFF;
+}
 
-    /// The kind with this number, modulo [`KINDS`]: four bits always name a kind.
+/// What is the same for all events of a kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KindInfo {
+    /// NCCL's name, without the `ncclProfile` prefix.
+    pub name: &'static str,
+    /// The first version of NCCL's profiler API that has the kind.
+    pub since: u32,
+    /// Whose work it shows.
+    pub part: Part,
+    flags: u8,
+}
+
+/// Whose work an event shows.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Part {
+    /// The application's calls.
+    Api,
+    /// What NCCL enqueues for them.
+    Plan,
+    /// Copy engines.
+    CopyEngine,
+    /// Kernels on the GPU.
+    Kernel,
+    /// The proxy thread, for an operation.
+    Proxy,
+    /// The proxy thread, for itself.
+    Control,
+    /// The network plugin.
+    Net,
+}
+
+impl Part {
+    /// The kinds of events that show it, as an activation mask.
+    #[must_use]
+    pub const fn kinds(self) -> u32 {
+        let (mut mask, mut i) = (0, 0);
+        while i < KINDS {
+            if INFO[i].part as u8 == self as u8 {
+                mask |= EventKind::ALL[i].bit();
+            }
+            i += 1;
+        }
+        mask
+    }
+
+    /// The category of its events in traces.
+    #[must_use]
+    pub const fn category(self) -> &'static str {
+        match self {
+            Part::Api => "api",
+            Part::Plan => "group",
+            Part::CopyEngine => "copy_engine",
+            Part::Kernel => "kernel",
+            Part::Proxy | Part::Control => "proxy",
+            Part::Net => "net",
+        }
+    }
+}
+
+/// The kinds of which all of `flags` hold, as an activation mask.
+const fn mask_of(flags: u8) -> u32 {
+    let (mut mask, mut i) = (0, 0);
+    while i < KINDS {
+        if INFO[i].flags & flags == flags {
+            mask |= EventKind::ALL[i].bit();
+        }
+        i += 1;
+    }
+    mask
+}
+
+/// Every kind, and the first one up to a power of two: no bits index past the end.
+const PADDED: [EventKind; KINDS.next_power_of_two()] = {
+    let mut all = [EventKind::ALL[0]; KINDS.next_power_of_two()];
+    let mut i = 0;
+    while i < KINDS {
+        all[i] = EventKind::ALL[i];
+        i += 1;
+    }
+    all
+};
+
+impl EventKind {
+    /// The kind whose number these bits begin with: as many as the greatest number needs, so that
+    /// they always name a kind.
     #[must_use]
     #[inline(always)]
-    pub const fn from_nibble(nibble: u64) -> EventKind {
-        EventKind::ALL[(nibble & 15) as usize]
+    pub const fn from_low_bits(bits: u64) -> EventKind {
+        PADDED[bits as usize & (PADDED.len() - 1)]
+    }
+
+    /// What is the same for all events of the kind.
+    #[must_use]
+    pub const fn info(self) -> &'static KindInfo {
+        &INFO[self as usize]
     }
 
     /// The number, usable as an index of an array of [`KINDS`] elements.
@@ -81,24 +186,19 @@ impl EventKind {
     /// NCCL's name, without the `ncclProfile` prefix.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        match self {
-            EventKind::Group => "Group",
-            EventKind::Coll => "Coll",
-            EventKind::P2p => "P2p",
-            EventKind::ProxyOp => "ProxyOp",
-            EventKind::ProxyStep => "ProxyStep",
-            EventKind::ProxyCtrl => "ProxyCtrl",
-            EventKind::KernelCh => "KernelCh",
-            EventKind::NetPlugin => "NetPlugin",
-            EventKind::GroupApi => "GroupApi",
-            EventKind::CollApi => "CollApi",
-            EventKind::P2pApi => "P2pApi",
-            EventKind::KernelLaunch => "KernelLaunch",
-            EventKind::CeColl => "CeColl",
-            EventKind::CeSync => "CeSync",
-            EventKind::CeBatch => "CeBatch",
-            EventKind::KernelPhase => "KernelPhase",
-        }
+        self.info().name
+    }
+
+    /// Whose work it shows.
+    #[must_use]
+    pub const fn part(self) -> Part {
+        self.info().part
+    }
+
+    /// Whether it is of [`SPARE_EVENTS`].
+    #[must_use]
+    pub const fn is_spare(self) -> bool {
+        self.bit() & SPARE_EVENTS != 0
     }
 
     /// The kind of that name, in any case.
@@ -206,8 +306,22 @@ mod tests {
             assert_eq!(kind.bit(), 1 << index);
             assert_eq!(EventKind::from_name(kind.name()), Some(kind));
         }
+        for bits in 0..256 {
+            assert_eq!(EventKind::from_low_bits(bits).index(), (bits % 16) as usize);
+        }
         assert_eq!(EventKind::from_name("proxystep"), Some(EventKind::ProxyStep));
         assert_eq!(EventKind::from_name("Kernel"), None);
+    }
+
+    #[test]
+    fn masks_follow_the_list() {
+        assert_eq!((ALL_EVENTS, DEFAULT_EVENTS), (0xffff, 0x7fdf));
+        let spare = EventKind::ALL.into_iter().filter(|kind| kind.is_spare());
+        use EventKind::{KernelPhase, NetPlugin, ProxyCtrl, ProxyStep};
+        assert!(spare.eq([ProxyStep, ProxyCtrl, NetPlugin, KernelPhase]));
+        assert_eq!(Part::Plan.kinds(), 0b111);
+        let versions = EventKind::ALL.map(|kind| kind.info().since);
+        assert!(versions.is_sorted() && versions.iter().all(|since| API_VERSIONS.contains(since)));
     }
 
     #[test]

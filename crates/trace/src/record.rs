@@ -69,7 +69,7 @@ pub const fn layout(code: u8) -> Option<(&'static str, Layout)> {
         OP_PROGRESS => ("operation in flight", OpProgress::LAYOUT),
         THREAD => ("thread", Thread::LAYOUT),
         START.. if (code as usize) < CODES => {
-            let kind = EventKind::from_nibble(code as u64);
+            let kind = EventKind::from_low_bits((code - START) as u64);
             match Detail::layout(kind) {
                 Some(layout) => (kind.name(), layout),
                 None => return None,

@@ -2,7 +2,7 @@
 //! The start of an event, with what NCCL says of it by its kind.
 
 use crate::define::StrId;
-use crate::fields::{Field, Layout, record_fields};
+use crate::fields::{Field, FieldLayout, Layout, record_fields};
 use crate::handle::Handle;
 use crate::kind::EventKind;
 use crate::record::{MAX_WORDS, Pack, Packed, START, Sink, head};
@@ -22,40 +22,115 @@ pub struct Start {
     pub detail: Detail,
 }
 
-/// The fields of a start by kind of event; names and meaning are NCCL's
-/// (`ncclProfilerEventDescr_v7_t`, NCCL `src/include/plugin/profiler/profiler_v7.h`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Detail {
+/// Declares [`Detail`] from one list: the kind of event, and its fields if it has any.
+macro_rules! details {
+    ($($(#[$doc:meta])* $kind:ident $(($fields:ident))?;)*) => {
+        /// The fields of a start by kind of event; names and meaning are NCCL's
+        /// (`ncclProfilerEventDescr_v7_t`, NCCL `src/include/plugin/profiler/profiler_v7.h`).
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Detail {
+            $($(#[$doc])* $kind $(($fields))?,)*
+        }
+
+        impl Detail {
+            /// The kind of event.
+            #[must_use]
+            #[inline(always)]
+            pub const fn kind(&self) -> EventKind {
+                match self { $(Detail::$kind { .. } => EventKind::$kind,)* }
+            }
+
+            /// The words of a start of this kind; `None` for steps, which have a record of their
+            /// own.
+            pub(crate) const fn layout(kind: EventKind) -> Option<Layout> {
+                match kind {
+                    $(EventKind::$kind => Some(layout_of!($($fields)?)),)*
+                    EventKind::ProxyStep => None,
+                }
+            }
+
+            fn of(kind: EventKind, words: &[u64; MAX_WORDS]) -> Detail {
+                match kind {
+                    $(EventKind::$kind => Detail::$kind $(($fields::get(words)))?,)*
+                    EventKind::ProxyStep => Detail::ProxyCtrl,
+                }
+            }
+        }
+
+        impl StartHead {
+            /// Gives the words of the start of `detail` to `sink`.
+            #[inline(always)]
+            pub fn put<S: Sink>(&self, detail: &Detail, sink: S) -> S::Out {
+                match detail {
+                    $(Detail::$kind $((fields @ any!($fields)))? => {
+                        put!(self, $kind, sink $(, fields: $fields)?)
+                    })*
+                }
+            }
+        }
+    };
+}
+
+/// The layout of the fields, or of a start that has none.
+macro_rules! layout_of {
+    () => {
+        BARE
+    };
+    ($fields:ident) => {
+        $fields::LAYOUT
+    };
+}
+
+/// A pattern.
+macro_rules! any {
+    ($fields:ident) => {
+        _
+    };
+}
+
+/// Gives the words of a start to a sink: the head's, and what the fields add.
+macro_rules! put {
+    ($head:expr, $kind:ident, $sink:expr) => {
+        $sink.put($head.before(EventKind::$kind, [0; BARE.words]))
+    };
+    ($head:expr, $kind:ident, $sink:expr, $it:ident: $fields:ident) => {{
+        let mut words = [0; _];
+        $it.set(&mut words);
+        $sink.put($head.before(EventKind::$kind, words))
+    }};
+}
+
+details! {
     /// A plan is handed to the proxy: parent of Coll and P2p.
-    Group,
+    Group;
     /// A collective is handed over; its end is **not** this event's stop.
-    Coll(Coll),
+    Coll(Coll);
     /// A send or receive is handed over.
-    P2p(P2p),
+    P2p(P2p);
     /// One channel's network work of an operation.
-    ProxyOp(ProxyOp),
+    ProxyOp(ProxyOp);
     /// The proxy progress thread's own activity.
-    ProxyCtrl,
+    ProxyCtrl;
     /// A channel's activity inside the kernel.
-    KernelCh(KernelCh),
+    KernelCh(KernelCh);
     /// Work of the network plugin for a step.
-    NetPlugin(NetPlugin),
+    NetPlugin(NetPlugin);
     /// A group of API calls, implicit or explicit.
-    GroupApi(GroupApi),
+    GroupApi(GroupApi);
     /// An API call of a collective.
-    CollApi(ApiCall),
+    CollApi(ApiCall);
     /// An API call of a send or receive.
-    P2pApi(ApiCall),
+    P2pApi(ApiCall);
     /// The launch of a plan's kernel.
-    KernelLaunch(KernelLaunch),
+    KernelLaunch(KernelLaunch);
     /// A copy-engine collective.
-    CeColl(CeColl),
+    CeColl(CeColl);
     /// A synchronisation of a copy-engine collective.
-    CeSync(CeSync),
+    CeSync(CeSync);
     /// A batch of copies of a copy-engine collective.
-    CeBatch(CeBatch),
+    CeBatch(CeBatch);
     /// A phase of a symmetric kernel (v7).
-    KernelPhase(KernelPhase),
+    KernelPhase(KernelPhase);
 }
 
 record_fields! {
@@ -278,71 +353,6 @@ record_fields! {
 /// A start that is nothing but that, and what it has in front of its fields.
 const BARE: Layout = Layout { words: 3, halves: 0, fields: &[] };
 
-impl Detail {
-    /// The kind of event.
-    #[must_use]
-    #[inline(always)]
-    pub const fn kind(&self) -> EventKind {
-        match self {
-            Detail::Group => EventKind::Group,
-            Detail::Coll(_) => EventKind::Coll,
-            Detail::P2p(_) => EventKind::P2p,
-            Detail::ProxyOp(_) => EventKind::ProxyOp,
-            Detail::ProxyCtrl => EventKind::ProxyCtrl,
-            Detail::KernelCh(_) => EventKind::KernelCh,
-            Detail::NetPlugin(_) => EventKind::NetPlugin,
-            Detail::GroupApi(_) => EventKind::GroupApi,
-            Detail::CollApi(_) => EventKind::CollApi,
-            Detail::P2pApi(_) => EventKind::P2pApi,
-            Detail::KernelLaunch(_) => EventKind::KernelLaunch,
-            Detail::CeColl(_) => EventKind::CeColl,
-            Detail::CeSync(_) => EventKind::CeSync,
-            Detail::CeBatch(_) => EventKind::CeBatch,
-            Detail::KernelPhase(_) => EventKind::KernelPhase,
-        }
-    }
-
-    /// The words of a start of this kind; `None` for steps, which have a record of their own.
-    pub(crate) const fn layout(kind: EventKind) -> Option<Layout> {
-        Some(match kind {
-            EventKind::Group | EventKind::ProxyCtrl => BARE,
-            EventKind::ProxyStep => return None,
-            EventKind::Coll => Coll::LAYOUT,
-            EventKind::P2p => P2p::LAYOUT,
-            EventKind::ProxyOp => ProxyOp::LAYOUT,
-            EventKind::KernelCh => KernelCh::LAYOUT,
-            EventKind::NetPlugin => NetPlugin::LAYOUT,
-            EventKind::GroupApi => GroupApi::LAYOUT,
-            EventKind::CollApi | EventKind::P2pApi => ApiCall::LAYOUT,
-            EventKind::KernelLaunch => KernelLaunch::LAYOUT,
-            EventKind::CeColl => CeColl::LAYOUT,
-            EventKind::CeSync => CeSync::LAYOUT,
-            EventKind::CeBatch => CeBatch::LAYOUT,
-            EventKind::KernelPhase => KernelPhase::LAYOUT,
-        })
-    }
-
-    fn of(kind: EventKind, words: &[u64; MAX_WORDS]) -> Detail {
-        match kind {
-            EventKind::Group => Detail::Group,
-            EventKind::ProxyCtrl | EventKind::ProxyStep => Detail::ProxyCtrl,
-            EventKind::Coll => Detail::Coll(Coll::get(words)),
-            EventKind::P2p => Detail::P2p(P2p::get(words)),
-            EventKind::ProxyOp => Detail::ProxyOp(ProxyOp::get(words)),
-            EventKind::KernelCh => Detail::KernelCh(KernelCh::get(words)),
-            EventKind::NetPlugin => Detail::NetPlugin(NetPlugin::get(words)),
-            EventKind::GroupApi => Detail::GroupApi(GroupApi::get(words)),
-            EventKind::CollApi => Detail::CollApi(ApiCall::get(words)),
-            EventKind::P2pApi => Detail::P2pApi(ApiCall::get(words)),
-            EventKind::KernelLaunch => Detail::KernelLaunch(KernelLaunch::get(words)),
-            EventKind::CeColl => Detail::CeColl(CeColl::get(words)),
-            EventKind::CeSync => Detail::CeSync(CeSync::get(words)),
-            EventKind::CeBatch => Detail::CeBatch(CeBatch::get(words)),
-            EventKind::KernelPhase => Detail::KernelPhase(KernelPhase::get(words)),
-        }
-    }
-}
-
 impl Start {
     /// The record's words.
     #[must_use]
@@ -357,8 +367,17 @@ impl Start {
         StartHead { ticks, comm, handle, parent }.put(detail, sink)
     }
 
+    /// The fields that the kind of event adds, as they are declared, with their bits.
+    pub fn fields(&self) -> impl Iterator<Item = (&'static FieldLayout, u64)> {
+        let (packed, layout) = (self.pack(), Detail::layout(self.detail.kind()).unwrap_or(BARE));
+        layout.fields.iter().map(move |field| {
+            let bits = packed.words().get(field.word).map_or(0, |word| word >> field.shift);
+            (field, bits & u64::MAX >> (u64::BITS - field.bits))
+        })
+    }
+
     pub(crate) fn unpack(words: &[u64; MAX_WORDS]) -> Start {
-        let kind = EventKind::from_nibble(words[0]);
+        let kind = EventKind::from_low_bits(words[0].wrapping_sub(START.into()));
         let has_parent = Detail::layout(kind).is_some_and(|layout| layout.words > 3);
         Start {
             ticks: words[1],
@@ -383,38 +402,7 @@ pub struct StartHead {
     pub parent: Handle,
 }
 
-/// Gives the words of a start to a sink: the head's, and what the fields add.
-macro_rules! put {
-    ($head:expr, $kind:ident, $fields:expr, $sink:expr) => {{
-        let mut words = [0; _];
-        $fields.set(&mut words);
-        $sink.put($head.before(EventKind::$kind, words))
-    }};
-}
-
 impl StartHead {
-    /// Gives the words of the start of `detail` to `sink`.
-    #[inline(always)]
-    pub fn put<S: Sink>(&self, detail: &Detail, sink: S) -> S::Out {
-        match detail {
-            Detail::Group => sink.put(self.before(EventKind::Group, [0; 3])),
-            Detail::ProxyCtrl => sink.put(self.before(EventKind::ProxyCtrl, [0; 3])),
-            Detail::Coll(it) => put!(self, Coll, it, sink),
-            Detail::P2p(it) => put!(self, P2p, it, sink),
-            Detail::ProxyOp(it) => put!(self, ProxyOp, it, sink),
-            Detail::KernelCh(it) => put!(self, KernelCh, it, sink),
-            Detail::NetPlugin(it) => put!(self, NetPlugin, it, sink),
-            Detail::GroupApi(it) => put!(self, GroupApi, it, sink),
-            Detail::CollApi(it) => put!(self, CollApi, it, sink),
-            Detail::P2pApi(it) => put!(self, P2pApi, it, sink),
-            Detail::KernelLaunch(it) => put!(self, KernelLaunch, it, sink),
-            Detail::CeColl(it) => put!(self, CeColl, it, sink),
-            Detail::CeSync(it) => put!(self, CeSync, it, sink),
-            Detail::CeBatch(it) => put!(self, CeBatch, it, sink),
-            Detail::KernelPhase(it) => put!(self, KernelPhase, it, sink),
-        }
-    }
-
     /// Adds what every start record begins with; the parent where there is room for it.
     #[inline(always)]
     fn before<const N: usize>(&self, kind: EventKind, mut words: [u64; N]) -> [u64; N] {
