@@ -135,7 +135,7 @@ pub type InitV4 = unsafe extern "C" fn(
     logfn: Option<DebugLogger>,
 ) -> NcclResult;
 
-/// `init` of versions 5 to 7: the same facts in another order, the hash (as `commId`) first.
+/// `init` from version 5 on: the same facts in another order, the hash (as `commId`) first.
 pub type InitV5 = unsafe extern "C" fn(
     context: *mut *mut c_void,
     commId: u64,
@@ -192,7 +192,7 @@ pub struct Profiler<Init, Descr, Args> {
 unsafe impl<Init: Sync, Descr, Args> Sync for Profiler<Init, Descr, Args> {}
 
 /// A function table and four NULL pointers behind it, the form to export: forks of NCCL look for
-/// more members past the end of version 7's table, and must find none there.
+/// more members past the end of the newest version's table, and must find none there.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Exported<Table> {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Event types, masks of them, and event states: the numbers that never changed their meaning from
-//! version 1 to 7. NCCL `src/include/plugin/nccl_profiler.h`@v2.30.7-1, libnccl 2.32.3.
+//! Event types, masks of them, and event states: the numbers that no version gave another meaning.
+//! NCCL `src/include/plugin/nccl_profiler.h`@v2.30.7-1, libnccl 2.32.3.
 
 use core::ffi::c_int;
 use core::fmt;
 use core::ops::{BitAnd, BitOr};
 
-/// Declares [`EventType`] from one list: variant, bit number, documentation.
+/// Declares [`EventType`] from one list: variant, bit number, first API version, documentation.
 macro_rules! event_types {
-    ($($(#[$doc:meta])* $name:ident = $bit:literal,)*) => {
+    ($($(#[$doc:meta])* $name:ident = $bit:literal, since $since:literal;)*) => {
         /// What an event is about. The discriminant is the bit's number.
         ///
         /// NCCL passes the bit itself, as 8 bits in versions 1 to 4 and as 64 bits from version 5,
@@ -16,11 +16,13 @@ macro_rules! event_types {
         /// with [`EventType::from_bits`] only.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
-        pub enum EventType { $($(#[$doc])* $name = $bit,)* }
+        pub enum EventType {
+            $($(#[$doc])* #[doc = concat!("Since version ", stringify!($since), ".")] $name = $bit,)*
+        }
 
         impl EventType {
             /// Every type, in the order of their bits.
-            pub const ALL: [Self; 16] = [$(Self::$name,)*];
+            pub const ALL: [Self; [$($bit),*].len()] = [$(Self::$name,)*];
 
             /// The type that `bits` names; `None` if it is not exactly one known bit.
             #[inline(always)]
@@ -37,43 +39,49 @@ macro_rules! event_types {
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => stringify!($name),)* }
             }
+
+            /// The lowest API version that has the type.
+            #[must_use]
+            pub const fn since(self) -> u8 {
+                match self { $(Self::$name => $since,)* }
+            }
         }
     };
 }
 
 event_types! {
-    /// One launch plan; the parent of Coll and P2p up to NCCL 2.27. Since version 1.
-    Group = 0,
-    /// A collective, from enqueueing to handing its work over. Since version 1.
-    Coll = 1,
-    /// A send or receive, from enqueueing to handing its work over. Since version 1.
-    P2p = 2,
-    /// Network work of one operation on one channel. Since version 1.
-    ProxyOp = 3,
-    /// One network transfer of a proxy operation. Since version 1.
-    ProxyStep = 4,
-    /// The proxy progress thread's own doings: idle, asleep, appending. Since version 1.
-    ProxyCtrl = 5,
-    /// One channel's activity inside the kernel. Since version 3.
-    KernelCh = 6,
-    /// An event of the network plugin. Since version 3.
-    NetPlugin = 7,
-    /// A group of API calls, implicit ones included. Since version 5.
-    GroupApi = 8,
-    /// A call to a collective's API function. Since version 5.
-    CollApi = 9,
-    /// A call to `ncclSend` or `ncclRecv`. Since version 5.
-    P2pApi = 10,
-    /// The CUDA launch of one plan. Since version 5.
-    KernelLaunch = 11,
-    /// A collective by copy engines. Since version 6.
-    CeColl = 12,
-    /// A synchronisation within a copy engine collective. Since version 6.
-    CeSync = 13,
-    /// A batch of copies within a copy engine collective. Since version 6.
-    CeBatch = 14,
-    /// A phase inside a channel of a symmetric kernel. Since version 7.
-    KernelPhase = 15,
+    /// One launch plan; the parent of Coll and P2p up to NCCL 2.27.
+    Group = 0, since 1;
+    /// A collective, from enqueueing to handing its work over.
+    Coll = 1, since 1;
+    /// A send or receive, from enqueueing to handing its work over.
+    P2p = 2, since 1;
+    /// Network work of one operation on one channel.
+    ProxyOp = 3, since 1;
+    /// One network transfer of a proxy operation.
+    ProxyStep = 4, since 1;
+    /// The proxy progress thread's own doings: idle, asleep, appending.
+    ProxyCtrl = 5, since 1;
+    /// One channel's activity inside the kernel.
+    KernelCh = 6, since 3;
+    /// An event of the network plugin.
+    NetPlugin = 7, since 3;
+    /// A group of API calls, implicit ones included.
+    GroupApi = 8, since 5;
+    /// A call to a collective's API function.
+    CollApi = 9, since 5;
+    /// A call to `ncclSend` or `ncclRecv`.
+    P2pApi = 10, since 5;
+    /// The CUDA launch of one plan.
+    KernelLaunch = 11, since 5;
+    /// A collective by copy engines.
+    CeColl = 12, since 6;
+    /// A synchronisation within a copy engine collective.
+    CeSync = 13, since 6;
+    /// A batch of copies within a copy engine collective.
+    CeBatch = 14, since 6;
+    /// A phase inside a channel of a symmetric kernel.
+    KernelPhase = 15, since 7;
 }
 
 impl EventType {
@@ -82,18 +90,6 @@ impl EventType {
     #[must_use]
     pub const fn bit(self) -> u64 {
         1 << self as u8
-    }
-
-    /// The lowest API version that has the type.
-    #[must_use]
-    pub const fn since(self) -> u8 {
-        match self as u8 {
-            0..=5 => 1,
-            6 | 7 => 3,
-            8..=11 => 5,
-            12..=14 => 6,
-            _ => 7,
-        }
     }
 }
 
@@ -106,7 +102,7 @@ impl EventMask {
     /// Nothing: NCCL starts no event.
     pub const NONE: Self = Self(0);
     /// Every [`EventType`].
-    pub const ALL: Self = Self(0xffff);
+    pub const ALL: Self = Self((1 << EventType::ALL.len()) - 1);
     /// Bit 16, proxy diagnostics: known to RCCL 2.31 only, never to NCCL.
     pub const RCCL_PROXY_DIAGNOSTICS: Self = Self(1 << 16);
 
@@ -209,10 +205,18 @@ impl fmt::Debug for EventMask {
 #[repr(transparent)]
 pub struct EventState(pub c_int);
 
-/// Declares the states from one list: constant, value, NCCL's name, documentation.
+/// Declares the states from one list: constant, value, NCCL's name, first API version,
+/// documentation.
 macro_rules! event_states {
-    ($($(#[$doc:meta])* $konst:ident = $value:literal, $name:literal;)*) => {
+    ($($(#[$doc:meta])* $konst:ident = $value:literal, $name:literal, since $since:literal;)*) => {
         impl EventState {
+            /// How many states are known; their values are `0..COUNT`.
+            pub const COUNT: c_int = {
+                let mut count = 0;
+                $(count = if $value < count { count } else { $value + 1 };)*
+                count
+            };
+
             $($(#[$doc])* pub const $konst: Self = Self($value);)*
 
             /// NCCL's name of the state, without its prefix `ncclProfiler` and suffix `_v4`;
@@ -221,80 +225,81 @@ macro_rules! event_states {
             pub const fn name(self) -> Option<&'static str> {
                 match self { $(Self::$konst => Some($name),)* _ => None }
             }
+
+            /// The lowest API version that has the state; `None` if the number is no known state.
+            #[must_use]
+            pub const fn since(self) -> Option<u8> {
+                match self { $(Self::$konst => Some($since),)* _ => None }
+            }
         }
     };
 }
 
 event_states! {
     /// ProxyOp, send: buffers posted to the GPU. NCCL 2.23 to 2.26, like all of 0 to 7.
-    PROXY_OP_SEND_POSTED = 0, "ProxyOpSendPosted";
+    PROXY_OP_SEND_POSTED = 0, "ProxyOpSendPosted", since 1;
     /// ProxyOp, send: waits for the receiver's clear-to-send; may repeat.
-    PROXY_OP_SEND_REM_FIFO_WAIT = 1, "ProxyOpSendRemFifoWait";
+    PROXY_OP_SEND_REM_FIFO_WAIT = 1, "ProxyOpSendRemFifoWait", since 1;
     /// ProxyOp, send: handed to the network.
-    PROXY_OP_SEND_TRANSMITTED = 2, "ProxyOpSendTransmitted";
+    PROXY_OP_SEND_TRANSMITTED = 2, "ProxyOpSendTransmitted", since 1;
     /// ProxyOp, send: the network is done.
-    PROXY_OP_SEND_DONE = 3, "ProxyOpSendDone";
+    PROXY_OP_SEND_DONE = 3, "ProxyOpSendDone", since 1;
     /// ProxyOp, receive: buffers posted to the network.
-    PROXY_OP_RECV_POSTED = 4, "ProxyOpRecvPosted";
+    PROXY_OP_RECV_POSTED = 4, "ProxyOpRecvPosted", since 1;
     /// ProxyOp, receive: data has arrived.
-    PROXY_OP_RECV_RECEIVED = 5, "ProxyOpRecvReceived";
+    PROXY_OP_RECV_RECEIVED = 5, "ProxyOpRecvReceived", since 1;
     /// ProxyOp, receive: data flushed and handed to the GPU.
-    PROXY_OP_RECV_TRANSMITTED = 6, "ProxyOpRecvTransmitted";
+    PROXY_OP_RECV_TRANSMITTED = 6, "ProxyOpRecvTransmitted", since 1;
     /// ProxyOp, receive: the GPU is done.
-    PROXY_OP_RECV_DONE = 7, "ProxyOpRecvDone";
+    PROXY_OP_RECV_DONE = 7, "ProxyOpRecvDone", since 1;
     /// ProxyStep, send: waits for the GPU to deliver data.
-    PROXY_STEP_SEND_GPU_WAIT = 8, "ProxyStepSendGPUWait";
+    PROXY_STEP_SEND_GPU_WAIT = 8, "ProxyStepSendGPUWait", since 1;
     /// ProxyStep, send: waits for the network; carries the transfer's size from version 4.
-    PROXY_STEP_SEND_WAIT = 9, "ProxyStepSendWait";
+    PROXY_STEP_SEND_WAIT = 9, "ProxyStepSendWait", since 1;
     /// ProxyStep, receive: waits for data from the network.
-    PROXY_STEP_RECV_WAIT = 10, "ProxyStepRecvWait";
+    PROXY_STEP_RECV_WAIT = 10, "ProxyStepRecvWait", since 1;
     /// ProxyStep, receive: waits for the flush; carries the transfer's size from version 4.
-    PROXY_STEP_RECV_FLUSH_WAIT = 11, "ProxyStepRecvFlushWait";
+    PROXY_STEP_RECV_FLUSH_WAIT = 11, "ProxyStepRecvFlushWait", since 1;
     /// ProxyStep, receive: waits for the GPU to take the data.
-    PROXY_STEP_RECV_GPU_WAIT = 12, "ProxyStepRecvGPUWait";
+    PROXY_STEP_RECV_GPU_WAIT = 12, "ProxyStepRecvGPUWait", since 1;
     /// ProxyCtrl: the progress thread found nothing to do.
-    PROXY_CTRL_IDLE = 13, "ProxyCtrlIdle";
+    PROXY_CTRL_IDLE = 13, "ProxyCtrlIdle", since 1;
     /// ProxyCtrl: the progress thread has work.
-    PROXY_CTRL_ACTIVE = 14, "ProxyCtrlActive";
+    PROXY_CTRL_ACTIVE = 14, "ProxyCtrlActive", since 1;
     /// ProxyCtrl: the progress thread goes to sleep.
-    PROXY_CTRL_SLEEP = 15, "ProxyCtrlSleep";
+    PROXY_CTRL_SLEEP = 15, "ProxyCtrlSleep", since 1;
     /// ProxyCtrl: the progress thread was woken.
-    PROXY_CTRL_WAKEUP = 16, "ProxyCtrlWakeup";
+    PROXY_CTRL_WAKEUP = 16, "ProxyCtrlWakeup", since 1;
     /// ProxyCtrl: begins to take over posted operations.
-    PROXY_CTRL_APPEND = 17, "ProxyCtrlAppend";
+    PROXY_CTRL_APPEND = 17, "ProxyCtrlAppend", since 1;
     /// ProxyCtrl: has taken over posted operations; carries how many.
-    PROXY_CTRL_APPEND_END = 18, "ProxyCtrlAppendEnd";
-    /// ProxyOp: first progress made. From version 4.
-    PROXY_OP_IN_PROGRESS = 19, "ProxyOpInProgress";
-    /// ProxyStep, send: waits for the receiver's clear-to-send; may repeat. From version 4.
-    PROXY_STEP_SEND_PEER_WAIT = 20, "ProxyStepSendPeerWait";
-    /// NetPlugin: an update, typed by the network plugin. From version 4.
-    NET_PLUGIN_UPDATE = 21, "NetPluginUpdate";
-    /// KernelCh: the channel is done; carries GPU time. From version 4.
-    KERNEL_CH_STOP = 22, "KernelChStop";
-    /// GroupApi: `ncclGroupStart` has returned. From version 5; arguments may be NULL or unset.
-    GROUP_START_API_STOP = 23, "GroupStartApiStop";
-    /// GroupApi: `ncclGroupEnd` was entered. From version 5; arguments may be NULL or unset.
-    GROUP_END_API_START = 24, "GroupEndApiStart";
-    /// CeColl: in the enum from version 6, never recorded by NCCL up to 2.30.7.
-    CE_COLL_START = 25, "CeCollStart";
-    /// CeColl: in the enum from version 6, never recorded by NCCL up to 2.30.7.
-    CE_COLL_COMPLETE = 26, "CeCollComplete";
-    /// CeSync: in the enum from version 6, never recorded by NCCL up to 2.30.7.
-    CE_SYNC_START = 27, "CeSyncStart";
-    /// CeSync: in the enum from version 6, never recorded by NCCL up to 2.30.7.
-    CE_SYNC_COMPLETE = 28, "CeSyncComplete";
-    /// CeBatch: in the enum from version 6, never recorded by NCCL up to 2.30.7.
-    CE_BATCH_START = 29, "CeBatchStart";
-    /// CeBatch: in the enum from version 6, never recorded by NCCL up to 2.30.7.
-    CE_BATCH_COMPLETE = 30, "CeBatchComplete";
-    /// KernelPhase: the phase is over; carries GPU time. From version 7.
-    KERNEL_PHASE_STOP = 31, "KernelPhaseStop";
-}
-
-impl EventState {
-    /// How many states are known; their values are `0..COUNT`.
-    pub const COUNT: c_int = 32;
+    PROXY_CTRL_APPEND_END = 18, "ProxyCtrlAppendEnd", since 1;
+    /// ProxyOp: first progress made.
+    PROXY_OP_IN_PROGRESS = 19, "ProxyOpInProgress", since 4;
+    /// ProxyStep, send: waits for the receiver's clear-to-send; may repeat.
+    PROXY_STEP_SEND_PEER_WAIT = 20, "ProxyStepSendPeerWait", since 4;
+    /// NetPlugin: an update, typed by the network plugin.
+    NET_PLUGIN_UPDATE = 21, "NetPluginUpdate", since 4;
+    /// KernelCh: the channel is done; carries GPU time.
+    KERNEL_CH_STOP = 22, "KernelChStop", since 4;
+    /// GroupApi: `ncclGroupStart` has returned. Arguments may be NULL or unset.
+    GROUP_START_API_STOP = 23, "GroupStartApiStop", since 5;
+    /// GroupApi: `ncclGroupEnd` was entered. Arguments may be NULL or unset.
+    GROUP_END_API_START = 24, "GroupEndApiStart", since 5;
+    /// CeColl: in the enum, never recorded by NCCL up to 2.30.7.
+    CE_COLL_START = 25, "CeCollStart", since 6;
+    /// CeColl: in the enum, never recorded by NCCL up to 2.30.7.
+    CE_COLL_COMPLETE = 26, "CeCollComplete", since 6;
+    /// CeSync: in the enum, never recorded by NCCL up to 2.30.7.
+    CE_SYNC_START = 27, "CeSyncStart", since 6;
+    /// CeSync: in the enum, never recorded by NCCL up to 2.30.7.
+    CE_SYNC_COMPLETE = 28, "CeSyncComplete", since 6;
+    /// CeBatch: in the enum, never recorded by NCCL up to 2.30.7.
+    CE_BATCH_START = 29, "CeBatchStart", since 6;
+    /// CeBatch: in the enum, never recorded by NCCL up to 2.30.7.
+    CE_BATCH_COMPLETE = 30, "CeBatchComplete", since 6;
+    /// KernelPhase: the phase is over; carries GPU time.
+    KERNEL_PHASE_STOP = 31, "KernelPhaseStop", since 7;
 }
 
 impl fmt::Debug for EventState {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The C ABI between NCCL and a profiler plugin, versions 1 to 7, and one normalised view of it.
+//! The C ABI between NCCL and a profiler plugin, in all its versions, and one normalised view of it.
 //!
 //! # What this crate owns
+//! * The list of versions ([`for_each_version`]), from which everything comes that has one item for
+//!   each version, here and in the plugin.
 //! * The C layouts: [`v1`] … [`v7`] hold the event descriptor, the state arguments and the function
 //!   table of one version each; an arm that a version took over unchanged is re-exported from the
 //!   version that introduced it.
@@ -42,6 +44,46 @@
 #[cfg(not(all(target_pointer_width = "64", target_endian = "little")))]
 compile_error!("NCCL runs on 64-bit little-endian machines; the layouts here are theirs");
 
+/// The versions, oldest first: gives `$given` and one row for each to the macro `$rows`.
+/// docs/howto/api-version.md says how to add one.
+///
+/// A row has the type that stands for the version, its number, its module, its function table, the
+/// symbol that NCCL looks up, the form of its `init`, the NCCL releases that speak it natively, and
+/// for each type of event the arm of the descriptor's union that it selects.
+#[macro_export]
+macro_rules! for_each_version {
+    ($rows:ident $(, $($given:tt)*)?) => {
+        $rows! {
+            $($($given)*)?
+            (V1 = 1, v1, NcclProfilerV1, ncclProfiler_v1, init_v1, "2.23",
+                [Coll = coll, P2p = p2p, ProxyOp = proxyOp, ProxyStep = proxyStep])
+            (V2 = 2, v2, NcclProfilerV2, ncclProfiler_v2, init_v1, "2.24 and 2.25",
+                [Coll = coll, P2p = p2p, ProxyOp = proxyOp, ProxyStep = proxyStep])
+            (V3 = 3, v3, NcclProfilerV3, ncclProfiler_v3, init_v1, "2.26",
+                [Coll = coll, P2p = p2p, ProxyOp = proxyOp, ProxyStep = proxyStep,
+                 KernelCh = kernelCh, NetPlugin = netPlugin])
+            (V4 = 4, v4, NcclProfilerV4, ncclProfiler_v4, init_v4, "2.27",
+                [Coll = coll, P2p = p2p, ProxyOp = proxyOp, ProxyStep = proxyStep,
+                 KernelCh = kernelCh, NetPlugin = netPlugin])
+            (V5 = 5, v5, NcclProfilerV5, ncclProfiler_v5, init_v5, "2.28",
+                [Coll = coll, P2p = p2p, ProxyOp = proxyOp, ProxyStep = proxyStep,
+                 KernelCh = kernelCh, NetPlugin = netPlugin, GroupApi = groupApi,
+                 CollApi = collApi, P2pApi = p2pApi, KernelLaunch = kernelLaunch])
+            (V6 = 6, v6, NcclProfilerV6, ncclProfiler_v6, init_v5, "2.29 and 2.30",
+                [Coll = coll, P2p = p2p, ProxyOp = proxyOp, ProxyStep = proxyStep,
+                 KernelCh = kernelCh, NetPlugin = netPlugin, GroupApi = groupApi,
+                 CollApi = collApi, P2pApi = p2pApi, KernelLaunch = kernelLaunch,
+                 CeColl = ceColl, CeSync = ceCollSync, CeBatch = ceCollBatch])
+            (V7 = 7, v7, NcclProfilerV7, ncclProfiler_v7, init_v5, "2.31 and 2.32",
+                [Coll = coll, P2p = p2p, ProxyOp = proxyOp, ProxyStep = proxyStep,
+                 KernelCh = kernelCh, NetPlugin = netPlugin, GroupApi = groupApi,
+                 CollApi = collApi, P2pApi = p2pApi, KernelLaunch = kernelLaunch,
+                 CeColl = ceColl, CeSync = ceCollSync, CeBatch = ceCollBatch,
+                 KernelPhase = kernelPhase])
+        }
+    };
+}
+
 pub mod codes;
 #[macro_use]
 pub mod common;
@@ -67,11 +109,12 @@ pub use common::{
 pub use cstr::Str;
 pub use descr::{Descr, EventView};
 pub use event::{EventMask, EventState, EventType};
-pub use v1::NcclProfilerV1;
-pub use v2::NcclProfilerV2;
-pub use v3::NcclProfilerV3;
-pub use v4::NcclProfilerV4;
-pub use v5::NcclProfilerV5;
-pub use v6::NcclProfilerV6;
-pub use v7::NcclProfilerV7;
-pub use version::{StateArg, V1, V2, V3, V4, V5, V6, V7, Version, Viewer};
+pub use version::{StateArg, VERSIONS, Version, Viewer};
+
+macro_rules! names {
+    ($(($v:ident = $number:literal, $module:ident, $table:ident, $($more:tt)*))*) => {
+        pub use version::{$($v),*};
+        $(pub use $module::$table;)*
+    };
+}
+for_each_version!(names);

@@ -57,6 +57,35 @@ pub trait Older: Copy + Parents {
     unsafe fn describe(view: &EventView) -> Option<Self>;
 }
 
+/// Calls `start` with the event of `view` as a descriptor of `version`, which is older than the
+/// newest, with these parents; `None` if that version lacks the type.
+///
+/// # Safety
+/// As [`Older::describe`].
+#[inline]
+pub unsafe fn describe<T>(
+    version: u8,
+    view: &EventView,
+    (parent, group): (*mut c_void, *mut c_void),
+    start: impl FnOnce(*mut c_void) -> T,
+) -> Option<T> {
+    macro_rules! by_version {
+        ($($number:literal => $module:ident),*) => {
+            match version {
+                $($number => {
+                    // SAFETY: the caller's promise is the same.
+                    let mut descr = unsafe { $module::EventDescr::describe(view) }?;
+                    descr.set_parent(parent);
+                    descr.set_group(group);
+                    Some(start((&raw mut descr).cast()))
+                })*
+                _ => None,
+            }
+        };
+    }
+    by_version!(1 => v1, 2 => v2, 3 => v3, 4 => v4, 5 => v5, 6 => v6)
+}
+
 /// A [`Older::describe`] by one expression for each type of event. Types of events that a version
 /// lacks have none.
 macro_rules! older {

@@ -2,6 +2,7 @@
 //! From a version's own layout to the normalised view.
 
 use core::num::NonZeroU64;
+use core::ops::RangeInclusive;
 
 use crate::common::{InitV1, InitV4, InitV5};
 use crate::descr::EventView;
@@ -56,7 +57,7 @@ impl Viewer for Whole {
 
 /// One version of the ABI, as a type: what a callback that is written once is generic over.
 pub trait Version: sealed::Sealed + Copy + 'static {
-    /// The version: 1 to 7.
+    /// The version, one of [`VERSIONS`].
     const NUMBER: u8;
     /// The event types the version defines.
     const EVENTS: EventMask = events_until(Self::NUMBER);
@@ -165,10 +166,40 @@ macro_rules! selected {
     }};
 }
 
+/// The type of an `init`, by the name of its form.
+macro_rules! init_type {
+    (init_v1) => {
+        InitV1
+    };
+    (init_v4) => {
+        InitV4
+    };
+    (init_v5) => {
+        InitV5
+    };
+}
+
+/// A [`Version`] for each row of [`for_each_version`].
+macro_rules! versions {
+    ($(($name:ident = $number:literal, $module:ident, $table:ident, $symbol:ident, $init:ident,
+        $releases:literal, [$($arms:tt)*]))*) => {
+        /// The numbers of the versions.
+        pub const VERSIONS: RangeInclusive<u8> = 1..=NEWEST;
+
+        const NEWEST: u8 = {
+            let mut newest = 0;
+            $(assert!($number == newest + 1, "versions come in order"); newest = $number;)*
+            newest
+        };
+        $(version! { $name, $number, $module, $init, $releases, [$($arms)*] })*
+    };
+}
+
 /// The body of a [`Version`]: which event type selects which arm of the union.
 macro_rules! version {
-    ($(#[$doc:meta])* $name:ident = $module:ident, $number:literal, $init:ty, [$($arms:tt)*]) => {
-        $(#[$doc])*
+    ($name:ident, $number:literal, $module:ident, $init:ident, $releases:literal,
+     [$($arms:tt)*]) => {
+        #[doc = concat!("Version ", stringify!($number), ", native in NCCL ", $releases, ".")]
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub struct $name;
 
@@ -178,7 +209,7 @@ macro_rules! version {
             const NUMBER: u8 = $number;
             type Descr = crate::$module::EventDescr;
             type StateArgs = crate::$module::StateArgs;
-            type Init = $init;
+            type Init = init_type!($init);
 
             #[inline(always)]
             unsafe fn show<W: Viewer>(descr: *const Self::Descr, viewer: W) -> W::Out {
@@ -213,47 +244,4 @@ macro_rules! version {
     };
 }
 
-version! {
-    /// Version 1, native in NCCL 2.23.
-    V1 = v1, 1, InitV1,
-    [Coll = coll, P2p = p2p, ProxyOp = proxyOp, ProxyStep = proxyStep]
-}
-version! {
-    /// Version 2, native in NCCL 2.24 and 2.25.
-    V2 = v2, 2, InitV1,
-    [Coll = coll, P2p = p2p, ProxyOp = proxyOp, ProxyStep = proxyStep]
-}
-version! {
-    /// Version 3, native in NCCL 2.26.
-    V3 = v3, 3, InitV1,
-    [Coll = coll, P2p = p2p, ProxyOp = proxyOp, ProxyStep = proxyStep, KernelCh = kernelCh,
-     NetPlugin = netPlugin]
-}
-version! {
-    /// Version 4, native in NCCL 2.27.
-    V4 = v4, 4, InitV4,
-    [Coll = coll, P2p = p2p, ProxyOp = proxyOp, ProxyStep = proxyStep, KernelCh = kernelCh,
-     NetPlugin = netPlugin]
-}
-version! {
-    /// Version 5, native in NCCL 2.28.
-    V5 = v5, 5, InitV5,
-    [Coll = coll, P2p = p2p, ProxyOp = proxyOp, ProxyStep = proxyStep, KernelCh = kernelCh,
-     NetPlugin = netPlugin, GroupApi = groupApi, CollApi = collApi, P2pApi = p2pApi,
-     KernelLaunch = kernelLaunch]
-}
-version! {
-    /// Version 6, native in NCCL 2.29 and 2.30.
-    V6 = v6, 6, InitV5,
-    [Coll = coll, P2p = p2p, ProxyOp = proxyOp, ProxyStep = proxyStep, KernelCh = kernelCh,
-     NetPlugin = netPlugin, GroupApi = groupApi, CollApi = collApi, P2pApi = p2pApi,
-     KernelLaunch = kernelLaunch, CeColl = ceColl, CeSync = ceCollSync, CeBatch = ceCollBatch]
-}
-version! {
-    /// Version 7, native in NCCL 2.31 and 2.32.
-    V7 = v7, 7, InitV5,
-    [Coll = coll, P2p = p2p, ProxyOp = proxyOp, ProxyStep = proxyStep, KernelCh = kernelCh,
-     NetPlugin = netPlugin, GroupApi = groupApi, CollApi = collApi, P2pApi = p2pApi,
-     KernelLaunch = kernelLaunch, CeColl = ceColl, CeSync = ceCollSync, CeBatch = ceCollBatch,
-     KernelPhase = kernelPhase]
-}
+for_each_version!(versions);

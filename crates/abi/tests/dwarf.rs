@@ -3,7 +3,7 @@
 //!
 //! Releases are looked for in `$NCCLSCOPE_NCCL_DIR/cu12-RELEASE/libnccl.so.2`, and without that
 //! variable below `$HOME/.cache/ncclscope/nccl`. One that is not there is skipped aloud; release
-//! 2.32.3, which holds all seven versions, must be there if `NCCLSCOPE_REQUIRE_NCCL=1`.
+//! 2.32.3, which holds all versions, must be there if `NCCLSCOPE_REQUIRE_NCCL=1`.
 
 mod layout;
 #[path = "dwarf/reader.rs"]
@@ -19,9 +19,8 @@ use std::path::{Path, PathBuf};
 use layout::{NET_TYPES, layouts};
 use ncclscope_abi::common::{Finalize, Profiler, RecordEventState, StartEvent, StopEvent};
 use ncclscope_abi::{
-    DebugLogger, EventState, EventType, LogFlags, LogLevel, NcclProfilerV1, NcclProfilerV2,
-    NcclProfilerV3, NcclProfilerV4, NcclProfilerV5, NcclProfilerV6, NcclProfilerV7, NcclResult,
-    codes,
+    DebugLogger, EventState, EventType, LogFlags, LogLevel, NcclResult, VERSIONS, codes,
+    for_each_version,
 };
 use reader::find;
 
@@ -167,16 +166,13 @@ fn functions<I: Parameters, D, A>(
 }
 
 /// [`functions`] of every version's table.
-fn function_tables() -> [BTreeMap<String, String>; 7] {
-    [
-        functions(PhantomData::<NcclProfilerV1>),
-        functions(PhantomData::<NcclProfilerV2>),
-        functions(PhantomData::<NcclProfilerV3>),
-        functions(PhantomData::<NcclProfilerV4>),
-        functions(PhantomData::<NcclProfilerV5>),
-        functions(PhantomData::<NcclProfilerV6>),
-        functions(PhantomData::<NcclProfilerV7>),
-    ]
+fn function_tables() -> Vec<BTreeMap<String, String>> {
+    macro_rules! tables {
+        ($(($v:ident = $number:literal, $module:ident, $table:ident, $($row:tt)*))*) => {
+            vec![$(functions(PhantomData::<ncclscope_abi::$table>)),*]
+        };
+    }
+    for_each_version!(tables)
 }
 
 /// Compares every type up to API version `newest` with the library's, both ways: a field that only
@@ -184,7 +180,8 @@ fn function_tables() -> [BTreeMap<String, String>; 7] {
 fn compare_types(library: &Path, newest: u8) {
     let mut layouts = layouts();
     layouts.retain(|name, _| {
-        let newer = (newest + 1..=7).any(|version| name.ends_with(&format!("_v{version}_t")));
+        let newer =
+            (newest + 1..=*VERSIONS.end()).any(|version| name.ends_with(&format!("_v{version}_t")));
         !newer
     });
     let names: Vec<_> = layouts.keys().copied().collect();
@@ -205,7 +202,7 @@ fn compare_types(library: &Path, newest: u8) {
 }
 
 #[test]
-fn release_2_32_3_has_all_seven_versions_as_we_have_them() {
+fn release_2_32_3_has_versions_1_to_7_as_we_have_them() {
     if let Some(library) = library("2.32.3", true) {
         compare_types(&library, 7);
     }
@@ -214,7 +211,7 @@ fn release_2_32_3_has_all_seven_versions_as_we_have_them() {
 #[test]
 fn release_2_32_3_passes_parameters_in_the_order_we_take_them() {
     if let Some(library) = library("2.32.3", true) {
-        let names: Vec<_> = (1..=7).map(|version| format!("ncclProfiler_v{version}_t")).collect();
+        let names: Vec<_> = VERSIONS.map(|version| format!("ncclProfiler_v{version}_t")).collect();
         let wanted: Vec<_> = names.iter().map(String::as_str).collect();
         let found = find(&library, &wanted, &[]);
         for (name, ours) in names.iter().zip(function_tables()) {

@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use std::ptr;
 
 use ncclscope_abi::net::NetData;
-use ncclscope_abi::{EventState, StateArg, V1, V2, V3, V4, V5, V6, V7, Version};
+use ncclscope_abi::{EventState, StateArg, V3, V4, V6, V7, Version, for_each_version};
 
 /// Two words, which is the size of the larger union. The first holds a number too large for 32
 /// bits, over garbage in the second.
@@ -38,6 +38,13 @@ fn late(state: i32, version: u8) -> StateArg {
     }
 }
 
+/// Runs a test that is generic over the version for all of them.
+macro_rules! check_all {
+    ($check:ident $(($v:ident = $($row:tt)*))*) => {
+        $($check::<ncclscope_abi::$v>();)*
+    };
+}
+
 /// Past the known states on both sides.
 const STATES: std::ops::Range<i32> = -2..100;
 
@@ -50,13 +57,7 @@ fn each_state_yields_what_it_defines_and_nothing_else() {
             assert_eq!(arg, expected, "v{}, state {state}", V::NUMBER);
         }
     }
-    check::<V1>();
-    check::<V2>();
-    check::<V3>();
-    check::<V4>();
-    check::<V5>();
-    check::<V6>();
-    check::<V7>();
+    for_each_version!(check_all, check);
 }
 
 #[test]
@@ -66,13 +67,7 @@ fn null_arguments_are_none_in_every_state() {
             assert_eq!(state_arg::<V>(state, ptr::null()), StateArg::None);
         }
     }
-    check::<V1>();
-    check::<V2>();
-    check::<V3>();
-    check::<V4>();
-    check::<V5>();
-    check::<V6>();
-    check::<V7>();
+    for_each_version!(check_all, check);
 }
 
 #[test]

@@ -8,7 +8,9 @@ use std::num::NonZeroU64;
 use std::ptr;
 
 use ncclscope_abi::net::{NetData, NetDescr, NetPluginId};
-use ncclscope_abi::{Descr, EventType, EventView, Str, V1, V2, V3, V4, V5, V6, V7, Version, descr};
+use ncclscope_abi::{
+    Descr, EventType, EventView, Str, V1, V2, V3, V4, V5, V6, V7, Version, descr, for_each_version,
+};
 
 const GARBAGE: u8 = 0xa5;
 const PARENT: u64 = 0xdead_beef_0000_0001;
@@ -86,16 +88,10 @@ fn text(s: Str) -> Option<&'static CStr> {
     unsafe { s.to_cstr() }
 }
 
-/// Runs a test that is generic over the version for all seven.
-macro_rules! for_all_versions {
-    ($check:ident) => {
-        $check::<V1>();
-        $check::<V2>();
-        $check::<V3>();
-        $check::<V4>();
-        $check::<V5>();
-        $check::<V6>();
-        $check::<V7>();
+/// Runs a test that is generic over the version for all of them.
+macro_rules! check_all {
+    ($check:ident $(($v:ident = $($row:tt)*))*) => {
+        $($check::<ncclscope_abi::$v>();)*
     };
 }
 
@@ -179,7 +175,7 @@ fn events_that_never_changed() {
         let step = Raw::<V>::of(EventType::ProxyStep).put(24, 12_i32);
         assert_eq!(step.descr(), Descr::ProxyStep(descr::ProxyStep { step: 12 }));
     }
-    for_all_versions!(check);
+    for_each_version!(check_all, check);
 }
 
 #[test]
@@ -201,7 +197,7 @@ fn types_that_a_version_lacks_are_unknown_and_those_it_has_are_not() {
             assert_eq!(Raw::<V>::new(bits).descr(), Descr::Unknown(bits));
         }
     }
-    for_all_versions!(check);
+    for_each_version!(check_all, check);
     for bits in [65536, 1 << 40, u64::MAX] {
         assert_eq!(Raw::<V5>::new(bits).descr(), Descr::Unknown(bits));
         assert_eq!(Raw::<V7>::new(bits).descr(), Descr::Unknown(bits));

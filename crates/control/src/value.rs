@@ -198,7 +198,7 @@ pub(crate) fn socket_directory(text: &str) -> Parsed<SocketDirectory> {
 pub(crate) fn events(text: &str) -> Parsed<u32> {
     const EXPECTED: &str = "a mask (79, 0x4f) or names such as default,-KernelCh,ProxyCtrl";
     if let Some(number) = quantity::number(text) {
-        return u32::try_from(number).ok().filter(|n| n >> 16 == 0).ok_or(EXPECTED);
+        return u32::try_from(number).ok().filter(|n| n & !ALL_EVENTS == 0).ok_or(EXPECTED);
     }
     // Taking something away starts from the default, naming something from nothing.
     let mut mask = if text.starts_with('-') { DEFAULT_EVENTS } else { 0 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-`libnccl-profiler-ncclscope.so`: the seven function tables that NCCL looks for, `ncclProfiler_v1`
-to `ncclProfiler_v7`, over one implementation.
+`libnccl-profiler-ncclscope.so`: the function tables that NCCL looks for, `ncclProfiler_v1` and so
+on, one for each version of `abi`, over one implementation.
 
 The rules at this boundary: `init` never fails; `*eHandle` is always written; nothing that NCCL
 hands back is dereferenced; no panic crosses; a callback neither allocates nor blocks nor calls the

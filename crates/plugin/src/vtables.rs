@@ -5,12 +5,13 @@
 use crate::{chain, entry, init, probe};
 use core::cell::UnsafeCell;
 use core::ffi::{c_char, c_int, c_void};
+use ncclscope_abi as abi;
 use ncclscope_abi::older::Parents;
 use ncclscope_abi::{
-    CommInfo, DebugLogger, EventState, Exported, InitArgs, NcclProfilerV1, NcclProfilerV2,
-    NcclProfilerV3, NcclProfilerV4, NcclProfilerV5, NcclProfilerV6, NcclProfilerV7, NcclResult,
-    Str, V1, V2, V3, V4, V5, V6, V7, Version,
+    CommInfo, DebugLogger, EventState, EventType, Exported, InitArgs, NcclResult, Str, Version,
 };
+use ncclscope_recorder::trace::EventKind;
+use ncclscope_recorder::trace::kind::API_VERSIONS;
 
 /// An exported table. It changes once, if at all: when the library is loaded.
 #[derive(Debug)]
@@ -20,30 +21,32 @@ pub struct Switch<Table>(UnsafeCell<Exported<Table>>);
 // SAFETY: no code reads it before the library is loaded, and none writes it after.
 unsafe impl<Table: Sync> Sync for Switch<Table> {}
 
-/// The tables, and what is put into all of them for a chain.
+/// The tables, and what is put into all of them for a chain or for CUDA events.
 macro_rules! tables {
-    ($($symbol:ident, $table:ident, $v:ident, $init:ident;)*) => {
+    ($(($v:ident = $number:literal, $module:ident, $table:ident, $symbol:ident, $init:ident,
+        $($more:tt)*))*) => {
         $(#[doc = concat!("What NCCL looks up as `", stringify!($symbol), "`.")]
         #[unsafe(no_mangle)]
-        pub static $symbol: Switch<$table> = Switch(UnsafeCell::new(Exported::new($table {
-            name: init::NAME.as_ptr(),
-            init: $init::<$v, Alone>,
-            startEvent: start::<$v>,
-            stopEvent: stop,
-            recordEventState: record::<$v>,
-            finalize,
-        })));)*
+        pub static $symbol: Switch<abi::$table> =
+            Switch(UnsafeCell::new(Exported::new(abi::$table {
+                name: init::NAME.as_ptr(),
+                init: $init::<abi::$v, Alone>,
+                startEvent: start::<abi::$v>,
+                stopEvent: stop,
+                recordEventState: record::<abi::$v>,
+                finalize,
+            })));)*
 
         /// # Safety
         /// The library is being loaded.
         unsafe fn chain() {
-            $(let table = Exported::new($table {
+            $(let table = Exported::new(abi::$table {
                 name: init::NAME.as_ptr(),
-                init: $init::<$v, Chained>,
-                startEvent: chained_start::<$v>,
+                init: $init::<abi::$v, Chained>,
+                startEvent: chained_start::<abi::$v>,
                 stopEvent: chained_stop,
-                recordEventState: chained_record::<$v>,
-                finalize: chained_finalize::<$v>,
+                recordEventState: chained_record::<abi::$v>,
+                finalize: chained_finalize::<abi::$v>,
             });
             // SAFETY: no code reads the table yet.
             unsafe { $symbol.0.get().write(table) };)*
@@ -52,12 +55,12 @@ macro_rules! tables {
         /// # Safety
         /// The library is being loaded.
         unsafe fn probed() {
-            $(let table = Exported::new($table {
+            $(let table = Exported::new(abi::$table {
                 name: init::NAME.as_ptr(),
-                init: $init::<$v, Alone>,
-                startEvent: probe::start::<$v>,
+                init: $init::<abi::$v, Alone>,
+                startEvent: probe::start::<abi::$v>,
                 stopEvent: probe::stop,
-                recordEventState: record::<$v>,
+                recordEventState: record::<abi::$v>,
                 finalize,
             });
             // SAFETY: no code reads the table yet.
@@ -66,15 +69,20 @@ macro_rules! tables {
     };
 }
 
-tables! {
-    ncclProfiler_v1, NcclProfilerV1, V1, init_v1;
-    ncclProfiler_v2, NcclProfilerV2, V2, init_v1;
-    ncclProfiler_v3, NcclProfilerV3, V3, init_v1;
-    ncclProfiler_v4, NcclProfilerV4, V4, init_v4;
-    ncclProfiler_v5, NcclProfilerV5, V5, init_v5;
-    ncclProfiler_v6, NcclProfilerV6, V6, init_v5;
-    ncclProfiler_v7, NcclProfilerV7, V7, init_v5;
-}
+abi::for_each_version!(tables);
+
+// What a recording can hold is what the ABI knows.
+const _: () = {
+    assert!(*API_VERSIONS.start() == *abi::VERSIONS.start() as u32);
+    assert!(*API_VERSIONS.end() == *abi::VERSIONS.end() as u32);
+    assert!(EventKind::ALL.len() == EventType::ALL.len());
+    let mut i = 0;
+    while i < EventKind::ALL.len() {
+        assert!(EventKind::ALL[i].bit() as u64 == EventType::ALL[i].bit());
+        assert!(EventKind::ALL[i].info().since == EventType::ALL[i].since() as u32);
+        i += 1;
+    }
+};
 
 /// Run by the loader, before the program that loads the library can look at its tables.
 #[used]

@@ -70,7 +70,7 @@ macro_rules! one {
     };
 }
 
-/// One type of all seven versions. The first line holds its size, the others a field each: path,
+/// One type of all versions. The first line holds its size, the others a field each: path,
 /// size, offset in version 1, 2, … A field whose size depends on the version has a line per size.
 macro_rules! all {
     ($out:ident, $c:literal, $ty:ident, $inner:tt,
@@ -257,8 +257,9 @@ fn state_args(out: &mut Layouts) {
 
 /// Function tables: one form, whose version only decides the types of the functions.
 macro_rules! tables {
-    ($out:ident, $($c:literal = $ty:ty;)*) => {$(
-        one! { $out, $c, $ty, 48, [],
+    ($out:ident $(($v:ident = $number:literal, $module:ident, $table:ident, $symbol:ident,
+        $($row:tt)*))*) => {$(
+        one! { $out, concat!(stringify!($symbol), "_t"), ncclscope_abi::$table, 48, [],
             name, 8: 0;
             init, 8: 8;
             startEvent, 8: 16;
@@ -271,15 +272,7 @@ macro_rules! tables {
 
 /// Function tables.
 fn function_tables(out: &mut Layouts) {
-    tables! { out,
-        "ncclProfiler_v1_t" = v1::NcclProfilerV1;
-        "ncclProfiler_v2_t" = v2::NcclProfilerV2;
-        "ncclProfiler_v3_t" = v3::NcclProfilerV3;
-        "ncclProfiler_v4_t" = v4::NcclProfilerV4;
-        "ncclProfiler_v5_t" = v5::NcclProfilerV5;
-        "ncclProfiler_v6_t" = v6::NcclProfilerV6;
-        "ncclProfiler_v7_t" = v7::NcclProfilerV7;
-    }
+    ncclscope_abi::for_each_version!(tables, out);
 }
 
 /// What network plugins attach. Not in a libnccl that was built without `NET_PROFILER=1`.

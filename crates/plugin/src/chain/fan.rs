@@ -37,7 +37,7 @@ struct Origin<'a> {
     parent: Option<Entry>,
     group: Option<Entry>,
     /// Each plugin's mask.
-    masks: [u16; PLUGINS],
+    masks: [u32; PLUGINS],
     /// The bits of which a mask needs one.
     needed: u32,
     /// The plugin needs a handle for the parent, too.
@@ -47,14 +47,13 @@ struct Origin<'a> {
 }
 
 impl Fan {
-    /// The mask of each plugin as it is now. Types end at bit 15.
+    /// The mask of each plugin as it is now.
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "types end at bit 15")]
-    fn masks(&self) -> [u16; PLUGINS] {
+    fn masks(&self) -> [u32; PLUGINS] {
         let mut masks = [0; PLUGINS];
         let words = self.members.iter().map(|member| &member.mask);
         for (mask, word) in masks.iter_mut().zip(core::iter::once(&self.mask).chain(words)) {
-            *mask = word.load(Ordering::Relaxed).cast_unsigned() as u16;
+            *mask = word.load(Ordering::Relaxed).cast_unsigned();
         }
         masks
     }
@@ -97,7 +96,7 @@ impl Origin<'_> {
     /// Whether NCCL would start the event for a plugin.
     #[inline]
     fn takes(&self, plugin: usize) -> bool {
-        let mask = self.masks.get(plugin).copied().map_or(0, u32::from);
+        let mask = self.masks.get(plugin).copied().unwrap_or(0);
         mask & self.needed != 0
             && (!self.needs_parent || handle_of(self.parent.as_ref(), plugin) != 0)
     }

@@ -121,7 +121,7 @@ impl Member {
             // SAFETY: the pointers are valid; the mask stays.
             unsafe { init(context, mask, name, comm_id, n_nodes, n_ranks, rank, logfn) }
         } else {
-            // SAFETY: versions 5 to 7 have this signature.
+            // SAFETY: versions from 5 on have this signature.
             let init = unsafe { core::mem::transmute::<unsafe extern "C" fn(), InitV5>(init) };
             // SAFETY: the pointers are valid; the mask stays.
             unsafe { init(context, comm_id, mask, name, n_nodes, n_ranks, rank, logfn) }

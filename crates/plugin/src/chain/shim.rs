@@ -3,8 +3,8 @@
 //! older one what NCCL's own conversion makes of it.
 
 use core::ffi::c_void;
-use ncclscope_abi::older::{Older, Parents};
-use ncclscope_abi::{Descr, EventState, EventView, Version, v1, v2, v3, v4, v5, v6};
+use ncclscope_abi::older::{self, Parents};
+use ncclscope_abi::{Descr, EventState, EventView, Version, v1, v4};
 
 /// What an event's parents are to one plugin.
 #[derive(Clone, Copy)]
@@ -39,35 +39,8 @@ pub(super) unsafe fn describe<V: Version<Descr: Parents>, T>(
     if plugin <= 4 && V::NUMBER >= 5 && matches!(view.descr, Descr::Coll(_) | Descr::P2p(_)) {
         links.parent = links.group;
     }
-    match plugin {
-        // SAFETY: the caller's promise is the same, here and below.
-        1 => unsafe { older::<v1::EventDescr, T>(view, links, start) },
-        // SAFETY: as above.
-        2 => unsafe { older::<v2::EventDescr, T>(view, links, start) },
-        // SAFETY: as above.
-        3 => unsafe { older::<v3::EventDescr, T>(view, links, start) },
-        // SAFETY: as above.
-        4 => unsafe { older::<v4::EventDescr, T>(view, links, start) },
-        // SAFETY: as above.
-        5 => unsafe { older::<v5::EventDescr, T>(view, links, start) },
-        // SAFETY: as above.
-        _ => unsafe { older::<v6::EventDescr, T>(view, links, start) },
-    }
-}
-
-/// # Safety
-/// As [`Older::describe`].
-#[inline]
-unsafe fn older<D: Older, T>(
-    view: &EventView,
-    links: Links,
-    start: impl FnOnce(*mut c_void) -> T,
-) -> Option<T> {
     // SAFETY: the caller's promise is the same.
-    let mut descr = unsafe { D::describe(view) }?;
-    descr.set_parent(links.parent);
-    descr.set_group(links.group);
-    Some(start((&raw mut descr).cast()))
+    unsafe { older::describe(plugin, view, (links.parent, links.group), start) }
 }
 
 /// Calls `record` with the arguments of `state` as version `plugin` has them, unless that one lacks
@@ -87,13 +60,8 @@ pub(super) unsafe fn state(
     if plugin >= native || native <= 3 {
         return record(args);
     }
-    let known = match plugin {
-        ..=3 => (8..=18).contains(&state.0),
-        4 => (8..=22).contains(&state.0),
-        5 => (8..=24).contains(&state.0),
-        _ => state != EventState::KERNEL_PHASE_STOP,
-    };
-    if !known {
+    // What only versions 1 to 3 had, or what came after the plugin's version.
+    if state.0 < 8 || state.since().is_none_or(|since| since > plugin) {
         return;
     }
     let has_args = matches!(state.0, 8..=18 | 20..=22) && !args.is_null();

@@ -17,7 +17,7 @@ and forgets the older handle of a step that it starts again), so that steps, whi
 every poll, take none from others.
 */
 
-use core::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 use ncclscope_abi::EventType;
 
 /// Plugins that an event may have handles of: ours, and those behind it.
@@ -51,10 +51,14 @@ struct Line {
     stamp: AtomicU32,
     info: AtomicU32,
     handles: [AtomicU64; PLUGINS],
+    /// The lower bits of the masks, and those above.
     masks: [AtomicU16; PLUGINS],
+    high: [AtomicU8; PLUGINS],
 }
 
 const _: () = assert!(size_of::<Line>() == 64);
+// That is the room for a plugin's mask.
+const _: () = assert!(EventType::ALL.len() <= 24);
 
 /// What an event's line holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +71,7 @@ pub(super) struct Entry {
     /// Each plugin's handle; 0 where it gave none.
     pub(super) handles: [u64; PLUGINS],
     /// Each plugin's mask as it was when the operation began.
-    pub(super) masks: [u16; PLUGINS],
+    pub(super) masks: [u32; PLUGINS],
     /// Bits of the plugins that gave a handle for the operation of a step.
     pub(super) has_op: u32,
 }
@@ -142,7 +146,10 @@ impl Slab {
             stamp,
             event: EventType::from_bits(1u64.checked_shl(info & 0xff).unwrap_or(0)),
             handles: line.handles.each_ref().map(|h| h.load(Ordering::Relaxed)),
-            masks: line.masks.each_ref().map(|m| m.load(Ordering::Relaxed)),
+            masks: core::array::from_fn(|i| {
+                let low = u32::from(line.masks[i].load(Ordering::Relaxed));
+                low | u32::from(line.high[i].load(Ordering::Relaxed)) << u16::BITS
+            }),
             has_op: info >> HAS_OP & 0xff,
         };
         fence(Ordering::Acquire);
@@ -168,7 +175,7 @@ impl Slab {
         &self,
         event: Option<EventType>,
         handles: [u64; PLUGINS],
-        masks: [u16; PLUGINS],
+        masks: [u32; PLUGINS],
     ) -> u64 {
         let taken = if event == Some(EventType::ProxyOp) {
             self.take(&self.next_op, |n| EVENTS + n % OPS * OP_LINES)
@@ -214,13 +221,14 @@ impl Slab {
     }
 
     #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "the parts of a mask")]
     fn write(
         &self,
         index: u32,
         stamp: u32,
         event: Option<EventType>,
         handles: [u64; PLUGINS],
-        masks: [u16; PLUGINS],
+        masks: [u32; PLUGINS],
         has_op: u32,
     ) -> u64 {
         let Some(line) = self.lines.get(index as usize) else { return 0 };
@@ -229,8 +237,9 @@ impl Slab {
         for (place, handle) in line.handles.iter().zip(handles) {
             place.store(handle, Ordering::Relaxed);
         }
-        for (place, mask) in line.masks.iter().zip(masks) {
-            place.store(mask, Ordering::Relaxed);
+        for ((low, high), mask) in line.masks.iter().zip(&line.high).zip(masks) {
+            low.store(mask as u16, Ordering::Relaxed);
+            high.store((mask >> u16::BITS) as u8, Ordering::Relaxed);
         }
         let number = event.map_or(0xff, |event| event as u32);
         line.info.store(number | has_op << HAS_OP | OPEN, Ordering::Relaxed);
@@ -264,9 +273,10 @@ mod tests {
     #[test]
     fn a_handle_leads_to_its_event_and_no_other_bits_do() {
         let slab = Slab::new(0xdead_0001).unwrap();
-        let first = slab.keep(GROUP, handles(7), [1, 2, 3, 4, 5]);
+        let masks = [1, 2, 3, 0xffff, 0xab_cdef];
+        let first = slab.keep(GROUP, handles(7), masks);
         let entry = slab.read(first).unwrap();
-        assert_eq!((entry.handles, entry.masks), (handles(7), [1, 2, 3, 4, 5]));
+        assert_eq!((entry.handles, entry.masks), (handles(7), masks));
         assert_eq!(entry.event, GROUP);
         for garbage in [0, 1, first + 1, first ^ 1 << 33, first | 0xffff_ffff, u64::MAX] {
             assert_eq!(slab.read(garbage), None, "{garbage:x}");

@@ -529,11 +529,9 @@ impl Stuck {
 
 /// Events and ends that were lost, but those whose loss cannot look like a hang.
 fn losses(recorder: &Recorder) -> u64 {
-    use EventKind::{KernelPhase, NetPlugin, ProxyCtrl, ProxyStep};
-    let counts =
-        |kind: &EventKind| !matches!(kind, ProxyStep | ProxyCtrl | NetPlugin | KernelPhase);
     let sum = |lost: [u64; KINDS]| -> u64 {
-        EventKind::ALL.iter().filter(|kind| counts(kind)).map(|kind| lost[kind.index()]).sum()
+        let kinds = EventKind::ALL.into_iter().filter(|kind| !kind.is_spare());
+        kinds.map(|kind| lost[kind.index()]).sum()
     };
     let lanes = recorder.lanes().map(|(_, lane)| sum(lane.lost()) + sum(lane.lost_ends()));
     lanes.sum::<u64>() + sum(recorder.lost_without_lane())
