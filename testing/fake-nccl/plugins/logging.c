@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
-A profiler plugin of one API version (`-DAPI=1` to `7`) that writes every callback, one a line, with
-all that the descriptor says: for comparing what it gets alone with what it gets behind another.
+A profiler plugin of one API version (`-DAPI=1`, `2`, ...) that writes every callback, one a line,
+with all that the descriptor says: for comparing what it gets alone with what it gets behind another.
 
 Its handles are addresses of its own events, which it keeps forever and dereferences: a handle that
 is not its own is `BAD`. Names instead of addresses: events are numbered as they come; buffers and
@@ -55,11 +55,14 @@ static void line(void) { fputc('\n', file); fflush(file); }
 enum kind { END, I8, I32, I64, PTR, STR, BIT, TIME, PID, LINK };
 struct field { const char *name; int at; enum kind kind; };
 
-/* Offsets of fields by API version, -1 where there is none: profiler_v1.h to profiler_v7.h. */
-#define AT(v1, v2, v3, v4, v5, v6, v7) ((int[]){v1, v2, v3, v4, v5, v6, v7}[API - 1])
-#define ALL(at) AT(at, at, at, at, at, at, at)
-#define FROM4(at) AT(-1, -1, -1, at, at, at, at)
-#define ONLY7(at) AT(-1, -1, -1, -1, -1, -1, at)
+/* Offsets of fields by API version from 1 on, -1 where there is none (profiler_v*.h); versions
+after the last one have the same as that. */
+static int offset(const int *by_version, int count) {
+  return by_version[(API < count ? API : count) - 1];
+}
+#define AT(...) offset((int[]){__VA_ARGS__}, sizeof (int[]){__VA_ARGS__} / sizeof(int))
+#define FROM4(at) AT(-1, -1, -1, at)
+#define FROM7(at) AT(-1, -1, -1, -1, -1, -1, at)
 #define NAME (API == 1 ? I8 : STR)
 
 static void fields(unsigned type, const struct field **found) {
@@ -69,33 +72,33 @@ static void fields(unsigned type, const struct field **found) {
   if (!done) {
     done = 1;
     struct field c[] = {
-        {"name", AT(24, 24, 24, -1, -1, -1, -1), PTR},
-        {"hash", AT(32, 32, 32, -1, -1, -1, -1), I64},
-        {"seq", AT(40, 40, 40, 24, 24, 24, 24), I64},
-        {"func", AT(48, 48, 48, 32, 32, 32, 32), NAME},
-        {"send", AT(56, 56, 56, 40, 40, 40, 40), PTR},
-        {"recv", AT(64, 64, 64, 48, 48, 48, 48), PTR},
-        {"count", AT(72, 72, 72, 56, 56, 56, 56), I64},
-        {"root", AT(80, 80, 80, 64, 64, 64, 64), I32},
-        {"type", AT(84, 88, 88, 72, 72, 72, 72), NAME},
-        {"traffic", AT(96, 96, -1, -1, -1, -1, -1), I64},
-        {"channels", AT(104, 104, 96, 80, 80, 80, 80), I8},
-        {"warps", AT(105, 105, 97, 81, 81, 81, 81), I8},
-        {"algo", AT(106, 112, 104, 88, 88, 88, 88), NAME},
-        {"proto", AT(107, 120, 112, 96, 96, 96, 96), NAME},
-        {"group", AT(-1, -1, -1, -1, 104, 104, 104), LINK}, {"variant", ONLY7(112), STR},
-        {"symmetric", ONLY7(120), BIT}, {"tag", ONLY7(128), I64}};
+        {"name", AT(24, 24, 24, -1), PTR},
+        {"hash", AT(32, 32, 32, -1), I64},
+        {"seq", AT(40, 40, 40, 24), I64},
+        {"func", AT(48, 48, 48, 32), NAME},
+        {"send", AT(56, 56, 56, 40), PTR},
+        {"recv", AT(64, 64, 64, 48), PTR},
+        {"count", AT(72, 72, 72, 56), I64},
+        {"root", AT(80, 80, 80, 64), I32},
+        {"type", AT(84, 88, 88, 72), NAME},
+        {"traffic", AT(96, 96, -1), I64},
+        {"channels", AT(104, 104, 96, 80), I8},
+        {"warps", AT(105, 105, 97, 81), I8},
+        {"algo", AT(106, 112, 104, 88), NAME},
+        {"proto", AT(107, 120, 112, 96), NAME},
+        {"group", AT(-1, -1, -1, -1, 104), LINK}, {"variant", FROM7(112), STR},
+        {"symmetric", FROM7(120), BIT}, {"tag", FROM7(128), I64}};
     /* Channels of a P2p are garbage in version 4 from NCCL 2.28 on. */
     struct field p[] = {
-        {"name", AT(24, 24, 24, -1, -1, -1, -1), PTR},
-        {"hash", AT(32, 32, 32, -1, -1, -1, -1), I64},
-        {"func", AT(40, 40, 40, 24, 24, 24, 24), NAME},
-        {"buff", AT(48, 48, 48, 32, 32, 32, 32), PTR},
-        {"type", AT(56, 56, 56, 40, 40, 40, 40), NAME},
-        {"count", AT(64, 64, 64, 48, 48, 48, 48), I64},
-        {"peer", AT(72, 72, 72, 56, 56, 56, 56), I32},
-        {"channels", AT(-1, -1, -1, -1, 60, 60, 60), I8},
-        {"group", AT(-1, -1, -1, -1, 64, 64, 64), LINK}, {"tag", ONLY7(72), I64}};
+        {"name", AT(24, 24, 24, -1), PTR},
+        {"hash", AT(32, 32, 32, -1), I64},
+        {"func", AT(40, 40, 40, 24), NAME},
+        {"buff", AT(48, 48, 48, 32), PTR},
+        {"type", AT(56, 56, 56, 40), NAME},
+        {"count", AT(64, 64, 64, 48), I64},
+        {"peer", AT(72, 72, 72, 56), I32},
+        {"channels", AT(-1, -1, -1, -1, 60), I8},
+        {"group", AT(-1, -1, -1, -1, 64), LINK}, {"tag", FROM7(72), I64}};
     struct field o[] = {{"pid", 24, PID}, {"channel", 28, I8}, {"peer", 32, I32},
         {"steps", 36, I32}, {"chunk", 40, I32}, {"send", 44, I32}};
     struct field s[] = {{"step", 24, I32}};
@@ -104,15 +107,15 @@ static void fields(unsigned type, const struct field **found) {
     struct field ga[] = {{"graph", 24, BIT}, {"depth", 28, I32}};
     struct field ca[] = {{"func", 24, STR}, {"count", 32, I64}, {"type", 40, STR},
     {"root", 48, I32},
-        {"stream", 56, PTR}, {"graph", 64, BIT}, {"tag", ONLY7(72), I64}};
+        {"stream", 56, PTR}, {"graph", 64, BIT}, {"tag", FROM7(72), I64}};
     struct field pa[] = {{"func", 24, STR}, {"count", 32, I64}, {"type", 40, STR},
-        {"stream", 48, PTR}, {"graph", 56, BIT}, {"tag", ONLY7(64), I64}};
+        {"stream", 48, PTR}, {"graph", 56, BIT}, {"tag", FROM7(64), I64}};
     struct field l[] = {{"stream", 24, PTR}};
     struct field e[] = {{"seq", 24, I64}, {"func", 32, STR}, {"send", 40, PTR}, {"recv", 48, PTR},
         {"count", 56, I64}, {"root", 64, I32}, {"type", 72, STR}, {"sync", 80, STR},
         {"intra", 88, BIT},
         {"batch", 92, I32}, {"batches", 96, I32}, {"ceseq", 100, I32}, {"stream", 104, PTR},
-        {"tag", ONLY7(112), I64}};
+        {"tag", FROM7(112), I64}};
     struct field y[] = {{"complete", 24, BIT}, {"ranks", 28, I32}};
     struct field b[] = {{"ops", 24, I32}, {"bytes", 32, I64}, {"intra", 40, BIT}};
     struct field h[] = {{"channel", 24, I8}, {"phase", 25, I8}, {"name", 32, STR},

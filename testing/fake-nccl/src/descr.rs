@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A descriptor, byte by byte: garbage but for what is put in.
 
-use crate::offsets::{NO, PARENT, RANK, Row, SIZE, TYPE_BYTES};
+use crate::offsets::{MOST_BYTES, NO, PARENT, RANK, Row, SIZE, TYPE_BYTES};
 use core::ffi::CStr;
 
 /// What surrounds the fields that a descriptor sets: garbage, as under NCCL's shims.
@@ -11,7 +11,7 @@ pub const GARBAGE: u8 = 0xa5;
 #[derive(Debug)]
 #[repr(C, align(8))]
 pub struct Descr {
-    bytes: [u8; 136],
+    bytes: [u8; MOST_BYTES],
     v: usize,
     bit: u64,
     parent: u64,
@@ -19,11 +19,11 @@ pub struct Descr {
 }
 
 impl Descr {
-    /// Garbage with the fields that all events have; `version` is 1 to 7.
+    /// Garbage with the fields that all events have; `version` is of [`crate::VERSIONS`].
     #[must_use]
     pub fn new(version: usize, bit: u64, parent: u64, rank: i32) -> Descr {
         let v = version - 1;
-        let mut descr = Descr { bytes: [GARBAGE; 136], v, bit, parent, number: 0 };
+        let mut descr = Descr { bytes: [GARBAGE; MOST_BYTES], v, bit, parent, number: 0 };
         let bytes = bit.to_le_bytes();
         descr.put(0, &bytes[..TYPE_BYTES[v]]);
         descr.put(PARENT, &parent.to_le_bytes());

@@ -27,8 +27,16 @@ pub mod plugin;
 pub mod replay;
 pub mod script;
 
+use std::ops::RangeInclusive;
+
+/// The versions of the API.
+pub const VERSIONS: RangeInclusive<usize> = 1..=COUNT;
+/// How many there are.
+pub const COUNT: usize = *ncclscope_abi::VERSIONS.end() as usize;
+
 pub use control::Control;
 pub use log::Log;
+pub use ncclscope_abi::EventType;
 pub use play::Player;
 pub use plugin::{Plugin, Profiler};
 pub use script::Stage;

@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// Kinds of events with a counter each; [`OTHER`] counts types that are none.
-pub const KINDS: usize = 17;
+pub const KINDS: usize = OTHER + 1;
 /// Index of types that are no single known bit.
-pub const OTHER: usize = 16;
+pub const OTHER: usize = ncclscope_abi::EventType::ALL.len();
 
 static NEXT_THREAD: AtomicUsize = AtomicUsize::new(0);
 thread_local! {

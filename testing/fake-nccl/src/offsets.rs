@@ -1,17 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Byte offsets of descriptor fields by API version, from NCCL's headers
-//! (`src/include/plugin/profiler/profiler_v1.h` to `profiler_v7.h`). Written apart from the `abi`
+//! (`src/include/plugin/profiler/profiler_v*.h`). Written apart from the `abi`
 //! crate, so that a slip in one shows against the other.
 
-/// A field's offset in v1 to v7; `NO` where the version has none.
-pub type Row = [usize; 7];
+use crate::COUNT;
+
+/// A field's offset in each version; `NO` where the version has none.
+pub type Row = [usize; COUNT];
 /// The version has no such field.
 pub const NO: usize = usize::MAX;
 
+/// The offsets from v1 on; versions after the last one have the same as that.
+const fn row<const N: usize>(offsets: [usize; N]) -> Row {
+    let mut row = [NO; COUNT];
+    let mut i = 0;
+    while i < COUNT {
+        row[i] = offsets[if i < N { i } else { N - 1 }];
+        i += 1;
+    }
+    row
+}
+
 /// Bytes of the whole descriptor.
-pub const SIZE: Row = [120, 128, 120, 104, 112, 112, 136];
+pub const SIZE: Row = row([120, 128, 120, 104, 112, 112, 136]);
+/// Bytes of the longest one.
+pub const MOST_BYTES: usize = {
+    let (mut most, mut i) = (0, 0);
+    while i < COUNT {
+        most = if SIZE[i] > most { SIZE[i] } else { most };
+        i += 1;
+    }
+    most
+};
 /// Bytes of `type`.
-pub const TYPE_BYTES: Row = [1, 1, 1, 1, 8, 8, 8];
+pub const TYPE_BYTES: Row = row([1, 1, 1, 1, 8]);
 /// `parentObj` in every version.
 pub const PARENT: usize = 8;
 /// `rank` in every version.
@@ -19,62 +41,62 @@ pub const RANK: usize = 16;
 
 /// Fields of Coll.
 pub mod coll {
-    use super::{NO, Row};
+    use super::{NO, Row, row};
     /// Communicator's name.
-    pub const NAME: Row = [24, 24, 24, NO, NO, NO, NO];
+    pub const NAME: Row = row([24, 24, 24, NO]);
     /// Communicator's hash.
-    pub const COMM_HASH: Row = [32, 32, 32, NO, NO, NO, NO];
+    pub const COMM_HASH: Row = row([32, 32, 32, NO]);
     /// Sequence number.
-    pub const SEQ: Row = [40, 40, 40, 24, 24, 24, 24];
+    pub const SEQ: Row = row([40, 40, 40, 24]);
     /// Function: a code in v1, then a string.
-    pub const FUNC: Row = [48, 48, 48, 32, 32, 32, 32];
+    pub const FUNC: Row = row([48, 48, 48, 32]);
     /// Elements.
-    pub const COUNT: Row = [72, 72, 72, 56, 56, 56, 56];
+    pub const COUNT: Row = row([72, 72, 72, 56]);
     /// Root rank.
-    pub const ROOT: Row = [80, 80, 80, 64, 64, 64, 64];
+    pub const ROOT: Row = row([80, 80, 80, 64]);
     /// Datatype: a code in v1, then a string.
-    pub const DATATYPE: Row = [84, 88, 88, 72, 72, 72, 72];
+    pub const DATATYPE: Row = row([84, 88, 88, 72]);
     /// Channels.
-    pub const CHANNELS: Row = [104, 104, 96, 80, 80, 80, 80];
+    pub const CHANNELS: Row = row([104, 104, 96, 80]);
     /// Warps.
-    pub const WARPS: Row = [105, 105, 97, 81, 81, 81, 81];
+    pub const WARPS: Row = row([105, 105, 97, 81]);
     /// Algorithm: a code in v1, then a string.
-    pub const ALGO: Row = [106, 112, 104, 88, 88, 88, 88];
+    pub const ALGO: Row = row([106, 112, 104, 88]);
     /// Protocol: a code in v1, then a string.
-    pub const PROTO: Row = [107, 120, 112, 96, 96, 96, 96];
+    pub const PROTO: Row = row([107, 120, 112, 96]);
     /// Traffic in bytes.
-    pub const TRAFFIC: Row = [96, 96, NO, NO, NO, NO, NO];
+    pub const TRAFFIC: Row = row([96, 96, NO]);
     /// Handle of the group.
-    pub const GROUP: Row = [NO, NO, NO, NO, 104, 104, 104];
+    pub const GROUP: Row = row([NO, NO, NO, NO, 104]);
     /// Kernel variant.
-    pub const VARIANT: Row = [NO, NO, NO, NO, NO, NO, 112];
+    pub const VARIANT: Row = row([NO, NO, NO, NO, NO, NO, 112]);
     /// Symmetric kernel.
-    pub const SYMMETRIC: Row = [NO, NO, NO, NO, NO, NO, 120];
+    pub const SYMMETRIC: Row = row([NO, NO, NO, NO, NO, NO, 120]);
     /// User's tag.
-    pub const USER_TAG: Row = [NO, NO, NO, NO, NO, NO, 128];
+    pub const USER_TAG: Row = row([NO, NO, NO, NO, NO, NO, 128]);
 }
 
 /// Fields of P2p.
 pub mod p2p {
-    use super::{NO, Row};
+    use super::{NO, Row, row};
     /// Communicator's name.
-    pub const NAME: Row = [24, 24, 24, NO, NO, NO, NO];
+    pub const NAME: Row = row([24, 24, 24, NO]);
     /// Communicator's hash.
-    pub const COMM_HASH: Row = [32, 32, 32, NO, NO, NO, NO];
+    pub const COMM_HASH: Row = row([32, 32, 32, NO]);
     /// Function: a code in v1, then a string.
-    pub const FUNC: Row = [40, 40, 40, 24, 24, 24, 24];
+    pub const FUNC: Row = row([40, 40, 40, 24]);
     /// Datatype: a code in v1, then a string.
-    pub const DATATYPE: Row = [56, 56, 56, 40, 40, 40, 40];
+    pub const DATATYPE: Row = row([56, 56, 56, 40]);
     /// Elements.
-    pub const COUNT: Row = [64, 64, 64, 48, 48, 48, 48];
+    pub const COUNT: Row = row([64, 64, 64, 48]);
     /// The other rank.
-    pub const PEER: Row = [72, 72, 72, 56, 56, 56, 56];
+    pub const PEER: Row = row([72, 72, 72, 56]);
     /// Channels; garbage in v4 from NCCL 2.28 on, which is what is played there.
-    pub const CHANNELS: Row = [NO, NO, NO, NO, 60, 60, 60];
+    pub const CHANNELS: Row = row([NO, NO, NO, NO, 60]);
     /// Handle of the group.
-    pub const GROUP: Row = [NO, NO, NO, NO, 64, 64, 64];
+    pub const GROUP: Row = row([NO, NO, NO, NO, 64]);
     /// User's tag.
-    pub const USER_TAG: Row = [NO, NO, NO, NO, NO, NO, 72];
+    pub const USER_TAG: Row = row([NO, NO, NO, NO, NO, NO, 72]);
 }
 
 /// Fields of CollApi (v5 on).
@@ -91,7 +113,7 @@ pub mod coll_api {
     pub const STREAM: usize = 56;
     /// Captured into a graph; one byte.
     pub const GRAPH: usize = 64;
-    /// User's tag (v7).
+    /// User's tag (v7 on).
     pub const USER_TAG: usize = 72;
 }
 
@@ -107,7 +129,7 @@ pub mod p2p_api {
     pub const STREAM: usize = 48;
     /// Captured into a graph; one byte.
     pub const GRAPH: usize = 56;
-    /// User's tag (v7).
+    /// User's tag (v7 on).
     pub const USER_TAG: usize = 64;
 }
 
@@ -196,7 +218,7 @@ pub mod ce_coll {
     pub const CE_SEQ: usize = 100;
     /// Stream.
     pub const STREAM: usize = 104;
-    /// User's tag (v7).
+    /// User's tag (v7 on).
     pub const USER_TAG: usize = 112;
 }
 
@@ -218,7 +240,7 @@ pub mod ce_batch {
     pub const INTRA_SYNC: usize = 40;
 }
 
-/// Fields of KernelPhase (v7).
+/// Fields of KernelPhase (v7 on).
 pub mod kernel_phase {
     /// Channel.
     pub const CHANNEL: usize = 24;

@@ -8,11 +8,11 @@ parent=#ID(KIND) rank=N FIELD=VALUE…`, `stop #ID KIND`, `state #ID KIND state=
 Fields that the file does not have stay zero; process ids become ours.
 */
 
-use crate::Plugin;
 use crate::descr::Descr;
 use crate::offsets::{NO, Row, coll, coll_api, group_api, kernel_ch, p2p, p2p_api, proxy_op};
 use crate::play::bit;
 use crate::plugin::Args;
+use crate::{COUNT, Plugin};
 use core::ffi::CStr;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::CString;
@@ -295,28 +295,28 @@ fn places(bit: u64) -> &'static [(&'static str, Row, usize)] {
             ("nCh", p2p::CHANNELS, 1),
         ],
         bit::PROXY_OP => &[
-            ("ch", [proxy_op::CHANNEL; 7], 1),
-            ("peer", [proxy_op::PEER; 7], 4),
-            ("nSteps", [proxy_op::STEPS; 7], 4),
-            ("chunk", [proxy_op::CHUNK; 7], 4),
-            ("isSend", [proxy_op::IS_SEND; 7], 4),
+            ("ch", [proxy_op::CHANNEL; COUNT], 1),
+            ("peer", [proxy_op::PEER; COUNT], 4),
+            ("nSteps", [proxy_op::STEPS; COUNT], 4),
+            ("chunk", [proxy_op::CHUNK; COUNT], 4),
+            ("isSend", [proxy_op::IS_SEND; COUNT], 4),
         ],
         bit::KERNEL_CH => {
-            &[("ch", [kernel_ch::CHANNEL; 7], 1), ("pTimer", [kernel_ch::PTIMER; 7], 8)]
+            &[("ch", [kernel_ch::CHANNEL; COUNT], 1), ("pTimer", [kernel_ch::PTIMER; COUNT], 8)]
         }
         bit::GROUP_API => {
-            &[("graph", [group_api::GRAPH; 7], 1), ("depth", [group_api::DEPTH; 7], 4)]
+            &[("graph", [group_api::GRAPH; COUNT], 1), ("depth", [group_api::DEPTH; COUNT], 4)]
         }
         bit::COLL_API => &[
-            ("func", [coll_api::FUNC; 7], TEXT),
-            ("count", [coll_api::COUNT; 7], 8),
-            ("dt", [coll_api::DATATYPE; 7], TEXT),
-            ("root", [coll_api::ROOT; 7], 4),
+            ("func", [coll_api::FUNC; COUNT], TEXT),
+            ("count", [coll_api::COUNT; COUNT], 8),
+            ("dt", [coll_api::DATATYPE; COUNT], TEXT),
+            ("root", [coll_api::ROOT; COUNT], 4),
         ],
         bit::P2P_API => &[
-            ("func", [p2p_api::FUNC; 7], TEXT),
-            ("count", [p2p_api::COUNT; 7], 8),
-            ("dt", [p2p_api::DATATYPE; 7], TEXT),
+            ("func", [p2p_api::FUNC; COUNT], TEXT),
+            ("count", [p2p_api::COUNT; COUNT], 8),
+            ("dt", [p2p_api::DATATYPE; COUNT], TEXT),
         ],
         _ => &[],
     }

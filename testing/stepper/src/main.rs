@@ -46,7 +46,9 @@ fn options(words: &[&str]) -> Result<Options, String> {
             "--hot" => options.hot = true,
             "--version" => {
                 let number = words.next().and_then(|number| number.parse().ok());
-                let version = number.filter(|n| (1..=7).contains(n)).ok_or("--version 1 to 7")?;
+                let version = number
+                    .filter(|n| fake_nccl::VERSIONS.contains(n))
+                    .ok_or("--version: not one of the API's")?;
                 options.versions.push(version);
             }
             _ if options.plugin.is_none() && !word.starts_with('-') => {
@@ -56,7 +58,7 @@ fn options(words: &[&str]) -> Result<Options, String> {
         }
     }
     if options.versions.is_empty() {
-        options.versions = (1..=7).collect();
+        options.versions = fake_nccl::VERSIONS.collect();
     }
     Ok(options)
 }

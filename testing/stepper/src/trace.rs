@@ -4,6 +4,7 @@
 use crate::instruction::{Class, classify};
 use crate::phase::{Addresses, FORBIDDEN, Part, Phase};
 use crate::{child, sys};
+use fake_nccl::EventType;
 use libc::{c_int, pid_t, user_regs_struct};
 use std::collections::HashMap;
 use std::fmt;
@@ -370,24 +371,5 @@ fn ended(status: c_int) -> String {
 
 /// NCCL's name of an event's type.
 fn event(bit: u64) -> &'static str {
-    const NAMES: [&str; 16] = [
-        "Group",
-        "Coll",
-        "P2p",
-        "ProxyOp",
-        "ProxyStep",
-        "ProxyCtrl",
-        "KernelCh",
-        "NetPlugin",
-        "GroupApi",
-        "CollApi",
-        "P2pApi",
-        "KernelLaunch",
-        "CeColl",
-        "CeSync",
-        "CeBatch",
-        "KernelPhase",
-    ];
-    let name = bit.is_power_of_two().then(|| NAMES.get(bit.trailing_zeros() as usize));
-    name.flatten().copied().unwrap_or("other")
+    EventType::from_bits(bit).map_or("other", EventType::name)
 }

@@ -37,7 +37,8 @@ fn logging(version: usize) -> &'static Path {
     static BUILT: OnceLock<(TempDir, Vec<PathBuf>)> = OnceLock::new();
     let (_, paths) = BUILT.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
-        let paths = (1..=7).map(|version| plugins::build(version, folder.path())).collect();
+        let paths =
+            fake_nccl::VERSIONS.map(|version| plugins::build(version, folder.path())).collect();
         (folder, paths)
     });
     &paths[version - 1]

@@ -16,7 +16,7 @@ fn of_first(found: &Found) -> usize {
 
 #[test]
 fn the_library_may_go_and_come_again() {
-    for version in 1..=7 {
+    for version in fake_nccl::VERSIONS {
         // The log is the last round's; the recording is of all three.
         let played = play(version, "allreduce", false, &["--ops", "5", "--end", "reload"]);
         let found = Found::read(&played.recording);
@@ -130,7 +130,7 @@ fn an_end_without_destroy_leaves_a_recording() {
 
 #[test]
 fn the_main_thread_may_end_before_the_others() {
-    for version in 1..=7 {
+    for version in fake_nccl::VERSIONS {
         let dir = tempfile::tempdir().unwrap();
         let options = ["--ops", "5", "--end", "main-gone"];
         survive(
@@ -176,7 +176,7 @@ fn deep(dir: &Path, length: usize) -> PathBuf {
 
 #[test]
 fn a_path_may_be_long() {
-    for version in 1..=7 {
+    for version in fake_nccl::VERSIONS {
         let dir = tempfile::tempdir().unwrap();
         let run = deep(dir.path(), 600);
         survive(&mut command(version, "allreduce", &run, &["--ops", "5"]), "a long path");
@@ -188,7 +188,7 @@ fn a_path_may_be_long() {
 
 #[test]
 fn a_path_that_is_too_long_is_one_line() {
-    for version in 1..=7 {
+    for version in fake_nccl::VERSIONS {
         let dir = tempfile::tempdir().unwrap();
         for run in [dir.path().join("x".repeat(300)), deep(dir.path(), 5000)] {
             let output = command(version, "allreduce", &run, &[]).output().unwrap();
@@ -203,7 +203,7 @@ fn a_path_that_is_too_long_is_one_line() {
 
 #[test]
 fn names_of_communicators_may_be_missing_or_long() {
-    for version in 1..=7 {
+    for version in fake_nccl::VERSIONS {
         // A longer one is cut: it would take the room of other definitions.
         for (name, length) in [("null", 0), ("0", 0), ("255", 255), ("256", 255), ("5000", 255)] {
             let options = ["--ops", "2", "--name", name];

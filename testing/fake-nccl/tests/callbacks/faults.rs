@@ -20,7 +20,7 @@ fn run(version: usize, script: &str, ops: usize, folded: Folded) -> (u64, u64, F
 
 #[test]
 fn null_is_taken_wherever_a_pointer_goes() {
-    for version in 1..=7 {
+    for version in fake_nccl::VERSIONS {
         // The one step is told its first and third state twice.
         let folded = Folded { states: 2, ..Folded::default() };
         let (stale, unknown, found) = run(version, "nulls", 1, folded);
@@ -48,7 +48,7 @@ fn a_process_that_must_not_read_the_counter_goes_on_without_a_recording() {
 
 #[test]
 fn names_may_be_missing() {
-    for version in 1..=7 {
+    for version in fake_nccl::VERSIONS {
         let (_, _, found) = run(version, "nameless", OPS, Folded::default());
         for coll in found.all(K::Coll) {
             let Detail::Coll(d) = coll.detail else { unreachable!() };
@@ -69,7 +69,7 @@ fn names_may_be_missing() {
 
 #[test]
 fn a_second_stop_and_a_state_after_it_change_no_step_and_no_operation() {
-    for version in 1..=7 {
+    for version in fake_nccl::VERSIONS {
         let (stale, unknown, found) = run(version, "twice", OPS, Folded::default());
         // Of the slots: two second stops and the step's state. The rest tells by its handle.
         assert_eq!((stale, unknown), (3 * OPS as u64, 0), "v{version}");
@@ -85,7 +85,7 @@ fn a_second_stop_and_a_state_after_it_change_no_step_and_no_operation() {
 
 #[test]
 fn events_after_finalize_are_recorded_with_their_communicator() {
-    for version in 1..=7 {
+    for version in fake_nccl::VERSIONS {
         let (played, found) =
             exact(version, "late", &["--ops", "5", "--end", "exit"], Folded::default());
         assert_eq!(played.recording.header().stale, 0, "v{version}");
@@ -106,7 +106,7 @@ fn events_after_finalize_are_recorded_with_their_communicator() {
 
 #[test]
 fn unknown_types_and_states_are_counted_and_nothing_else() {
-    for version in 1..=7 {
+    for version in fake_nccl::VERSIONS {
         let (stale, unknown, found) = run(version, "unknown", OPS, Folded::default());
         // Five types; the four states that are no byte, and the step's other three.
         let expected = (5 + 4 * kinds(version) + 3) * OPS as u64;
@@ -117,7 +117,7 @@ fn unknown_types_and_states_are_counted_and_nothing_else() {
 
 #[test]
 fn handles_that_never_were_touch_nothing() {
-    for version in 1..=7 {
+    for version in fake_nccl::VERSIONS {
         let (stale, unknown, found) = run(version, "wild", 1, Folded::default());
         assert!(stale > 0, "v{version}");
         assert_eq!(unknown, 0, "v{version}");
@@ -133,7 +133,7 @@ fn handles_that_never_were_touch_nothing() {
 
 #[test]
 fn a_step_started_at_every_poll_is_one_step() {
-    for version in 1..=7 {
+    for version in fake_nccl::VERSIONS {
         let folded = Folded { starts: 8 * 1000, ..Folded::default() };
         let (stale, _, found) = run(version, "restarts", 1000, folded);
         assert_eq!((stale, found.steps.len()), (0, 8), "v{version}");
@@ -156,7 +156,7 @@ fn waiting_for_the_peer_is_stamped_once_and_counted() {
 
 #[test]
 fn steps_that_are_never_stopped_end_with_the_next_or_their_operation() {
-    for version in 1..=7 {
+    for version in fake_nccl::VERSIONS {
         let (stale, _, found) = run(version, "unstopped", 100, Folded::default());
         assert_eq!((stale, found.steps.len()), (0, 100), "v{version}");
         assert!(found.steps.iter().all(|(_, s)| !s.has(step_flags::STOPPED)), "v{version}");

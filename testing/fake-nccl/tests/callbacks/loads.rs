@@ -13,7 +13,7 @@ fn open_ops(found: &Found) -> usize {
 
 #[test]
 fn all_channels_there_are_can_be_open_at_once() {
-    for version in 1..=7 {
+    for version in fake_nccl::VERSIONS {
         for channels in [64, 256] {
             let ops = channels.to_string();
             let (played, found) = exact(version, "channels", &["--ops", &ops], Folded::default());
@@ -50,7 +50,7 @@ fn a_million_events_that_nobody_stops_cost_no_memory() {
 
 #[test]
 fn what_is_open_at_finalize_stays_open_in_the_recording() {
-    for version in 1..=7 {
+    for version in fake_nccl::VERSIONS {
         let played = play(version, "open", false, &["--ops", "1000"]);
         let found = Found::read(&played.recording);
         let open = open_ops(&found);
@@ -65,7 +65,7 @@ fn what_is_open_at_finalize_stays_open_in_the_recording() {
 
 #[test]
 fn communicators_may_be_initialised_all_at_once() {
-    for version in 1..=7 {
+    for version in fake_nccl::VERSIONS {
         let options = ["--ops", "4", "--threads", "64", "--logger", "real"];
         let played = play(version, "inits", false, &options);
         // Threads may come before the drain thread has their lanes ready: what they lose then is

@@ -35,7 +35,7 @@ fn once_each(found: &Found, but: &[K]) {
 
 #[test]
 fn an_allreduce_is_whole_in_every_version() {
-    for version in 1..=7 {
+    for version in fake_nccl::VERSIONS {
         let found = run(
             version,
             "allreduce",
@@ -56,7 +56,7 @@ fn an_allreduce_is_whole_in_every_version() {
 
 #[test]
 fn send_and_receive_of_a_pair_share_the_kernel_and_not_the_parent() {
-    for version in 1..=7 {
+    for version in fake_nccl::VERSIONS {
         let found = run(
             version,
             "sendrecv",
@@ -117,7 +117,7 @@ fn kernel_channels_alone_are_an_operation() {
 
 #[test]
 fn a_group_of_two_communicators_keeps_each_ones_plans() {
-    for version in 1..=7 {
+    for version in fake_nccl::VERSIONS {
         let found = run(
             version,
             "grouped",
@@ -171,7 +171,7 @@ fn a_nested_group_is_two_of_which_one_ends_early() {
 
 #[test]
 fn replays_of_a_graph_keep_the_parent_of_the_capture() {
-    for version in 1..=7 {
+    for version in fake_nccl::VERSIONS {
         let (_, found) = exact(version, "graph", &["--ops", &OPS.to_string()], Folded::default());
         once_each(&found, &[]);
         let colls = found.all(K::Coll);
@@ -188,7 +188,7 @@ fn replays_of_a_graph_keep_the_parent_of_the_capture() {
 
 #[test]
 fn work_of_another_process_is_nobodys_child_here() {
-    for version in 1..=7 {
+    for version in fake_nccl::VERSIONS {
         let (_, found) = exact(version, "pxn", &["--ops", &OPS.to_string()], Folded::default());
         once_each(&found, &[]);
         let (mut foreign, mut own) = (0, 0);
@@ -296,7 +296,7 @@ fn network_events_say_what_the_plugin_attached_and_survive_double_stops() {
 
 #[test]
 fn the_progress_threads_own_events_are_recorded_when_they_come() {
-    for version in 1..=7 {
+    for version in fake_nccl::VERSIONS {
         let found = run(version, "ctrl", &[(K::ProxyCtrl, 6, 1)]);
         once_each(&found, &[]);
         for &(_, state, small, arg) in &found.states {
