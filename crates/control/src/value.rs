@@ -11,7 +11,7 @@ use crate::quantity;
 use crate::signal::{self, SignalRequest};
 use crate::window::RecordingWindow;
 use ncclscope_trace::EventKind;
-use ncclscope_trace::kind::DEFAULT_EVENTS;
+use ncclscope_trace::kind::{ALL_EVENTS, DEFAULT_EVENTS};
 use ncclscope_trace::layout::RING_LIMITS;
 use std::path::PathBuf;
 use std::time::Duration;

@@ -8,7 +8,7 @@ use ncclscope_operations::function::is_rooted;
 use ncclscope_operations::stats::to_u64;
 use ncclscope_operations::{Completion, Event, Operation};
 use ncclscope_trace::record::{
-    ApiCall, CeBatch, CeColl, CeSync, GroupApi, KernelCh, KernelLaunch, KernelPhase, NetPlugin,
+    ApiCall, CeBatch, CeColl, GroupApi, KernelCh, KernelLaunch, KernelPhase, Meaning, NetPlugin,
     ProxyOp, step_flags,
 };
 use ncclscope_trace::{Detail, Step, StrId, What as Mark};
@@ -183,13 +183,30 @@ impl<'s, F: FnMut(&'static str, Arg<'s>)> Said<F> {
                 self.uint("cuda_stream", stream);
                 self.string(scene, "synchronization", sync);
             }
-            Detail::CeSync(CeSync { ranks, .. }) => self.uint("ranks", ranks),
             Detail::CeBatch(CeBatch { ops, bytes, .. }) => {
                 self.uint("copies", ops);
                 self.uint("bytes", bytes);
             }
             Detail::NetPlugin(net) => self.net(&net),
             Detail::Coll(_) | Detail::P2p(_) | Detail::Group | Detail::ProxyCtrl => {}
+            // Any other kind says its fields as its record declares them.
+            _ => self.fields(scene, event),
+        }
+    }
+
+    fn fields(&mut self, scene: &'s Scene<'_, '_>, event: &Event) {
+        for (field, bits) in event.start.fields() {
+            match field.meaning {
+                Meaning::Flag => self.flag(field.name, bits != 0),
+                Meaning::Signed => {
+                    self.int(field.name, u32::try_from(bits).unwrap_or(0).cast_signed());
+                }
+                Meaning::Text => {
+                    let id = u16::try_from(bits).map_or(StrId::NONE, StrId);
+                    self.string(scene, field.name, id);
+                }
+                Meaning::Unsigned | Meaning::Handle => self.uint(field.name, bits),
+            }
         }
     }
 

@@ -80,6 +80,7 @@ pub const ARGUMENTS: &[(&str, &str, &str)] = &[
     ("pid", "foreign transfers", "process that the transfer belongs to (PXN)"),
     ("step", "ProxyStep", "number of the transfer"),
     ("polls", "ProxyStep", "how often NCCL looked again"),
+    ("complete", "CeSync", "1: the closing synchronization"),
     ("copies", "CeBatch", "copies"),
     ("synchronization", "CeColl", "NCCL's name of the strategy"),
     ("device", "network plugin", "device index (InfiniBand), or descriptor of the socket"),

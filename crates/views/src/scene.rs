@@ -371,17 +371,7 @@ impl<'t, 'r> Scene<'t, 'r> {
             What::Operation(_) => "operation",
             What::Step(_) => "step",
             What::Mark(_) => "mark",
-            What::Event(id) => match self.timeline.event(id).start.detail {
-                Detail::GroupApi(_)
-                | Detail::CollApi(_)
-                | Detail::P2pApi(_)
-                | Detail::KernelLaunch(_) => "api",
-                Detail::Group | Detail::Coll(_) | Detail::P2p(_) => "group",
-                Detail::CeColl(_) | Detail::CeSync(_) | Detail::CeBatch(_) => "copy_engine",
-                Detail::KernelCh(_) | Detail::KernelPhase(_) => "kernel",
-                Detail::ProxyOp(_) | Detail::ProxyCtrl => "proxy",
-                Detail::NetPlugin(_) => "net",
-            },
+            What::Event(id) => self.timeline.event(id).kind().part().category(),
         }
     }
 

@@ -4,8 +4,9 @@
 use crate::pack;
 use crate::scene::{Scene, Slice, What};
 use crate::view::{Group, View};
-use ncclscope_operations::Event;
+use ncclscope_operations::{Event, Parent, Timeline};
 use ncclscope_trace::Detail;
+use ncclscope_trace::kind::Part;
 use ncclscope_trace::record::{KernelCh, KernelPhase};
 use std::collections::BTreeMap;
 
@@ -32,24 +33,35 @@ enum Row {
 }
 
 impl Row {
-    fn of(event: &Event) -> Row {
+    fn of(timeline: &Timeline<'_>, event: &Event) -> Row {
+        let parent = || match event.parent {
+            Parent::Known(parent) => Row::of_channel(timeline.event(parent)),
+            _ => None,
+        };
+        match event.kind().part() {
+            Part::Api => Row::Api,
+            Part::Plan => Row::Groups,
+            Part::CopyEngine => Row::CopyEngine,
+            Part::Kernel | Part::Proxy => {
+                Row::of_channel(event).or_else(parent).unwrap_or(Row::Control)
+            }
+            Part::Control => Row::Control,
+            Part::Net => Row::Net,
+        }
+    }
+
+    /// The row of the channel that the event names.
+    fn of_channel(event: &Event) -> Option<Row> {
         match event.start.detail {
-            Detail::GroupApi(_)
-            | Detail::CollApi(_)
-            | Detail::P2pApi(_)
-            | Detail::KernelLaunch(_) => Row::Api,
-            Detail::Group | Detail::Coll(_) | Detail::P2p(_) => Row::Groups,
-            Detail::CeColl(_) | Detail::CeSync(_) | Detail::CeBatch(_) => Row::CopyEngine,
             Detail::KernelCh(KernelCh { channel, .. })
-            | Detail::KernelPhase(KernelPhase { channel, .. }) => Row::Kernel { channel },
-            Detail::ProxyOp(op) => Row::Proxy {
+            | Detail::KernelPhase(KernelPhase { channel, .. }) => Some(Row::Kernel { channel }),
+            Detail::ProxyOp(op) => Some(Row::Proxy {
                 peer: op.peer,
                 is_send: op.is_send,
                 channel: op.channel,
                 foreign: op.foreign.then_some(op.pid),
-            },
-            Detail::ProxyCtrl => Row::Control,
-            Detail::NetPlugin(_) => Row::Net,
+            }),
+            _ => None,
         }
     }
 
@@ -98,7 +110,7 @@ pub fn tracks<'s>(
         }
     }
     for (id, event) in timeline.events().filter(|(_, e)| timeline.comm_of(e) == group.comm) {
-        put(Row::of(event), scene.event_slice(id));
+        put(Row::of(timeline, event), scene.event_slice(id));
     }
     rows.into_iter().flat_map(|(row, slices)| {
         let packed = match row {
