@@ -17,7 +17,11 @@ macro_rules! event_types {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         pub enum EventType {
-            $($(#[$doc])* #[doc = concat!("Since version ", stringify!($since), ".")] $name = $bit,)*
+            $(
+                $(#[$doc])*
+                #[doc = concat!("Since version ", stringify!($since), ".")]
+                $name = $bit,
+            )*
         }
 
         impl EventType {

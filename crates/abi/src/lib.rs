@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The C ABI between NCCL and a profiler plugin, in all its versions, and one normalised view of it.
+//! The C ABI between NCCL and a profiler plugin, in all its versions, and one normalised view.
 //!
 //! # What this crate owns
 //! * The list of versions ([`for_each_version`]), from which everything comes that has one item for

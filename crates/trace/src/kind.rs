@@ -34,7 +34,10 @@ macro_rules! event_kinds {
         /// (NCCL `src/include/plugin/nccl_profiler.h`), and the kind in a [`crate::Handle`].
         #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
         #[repr(u8)]
-        #[expect(missing_docs, reason = "the names are NCCL's and are explained in docs/glossary.md")]
+        #[expect(
+            missing_docs,
+            reason = "the names are NCCL's and are explained in docs/glossary.md"
+        )]
         pub enum EventKind { $($name = $number,)* }
 
         /// Number of event kinds; kinds are `0..KINDS`.
