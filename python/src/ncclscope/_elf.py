@@ -45,5 +45,5 @@ def _fault_of(data: mmap.mmap, length: int, own: bytes) -> Optional[str]:
     if end > length:
         return f"is cut off after {length} of {end} bytes: copy it again"
     if not re.search(rb"\0ncclProfiler_v[1-9]", data):
-        return "is not an NCCL profiler plugin: it has no symbol ncclProfiler_v1 to _v7"
+        return "is not an NCCL profiler plugin: it has no symbol ncclProfiler_v*"
     return None

@@ -12,6 +12,7 @@ use crate::args::Doctor;
 use crate::nccl::find_all;
 use crate::plugin;
 use ncclscope_control::table::DIR;
+use ncclscope_trace::kind::API_VERSIONS;
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -80,7 +81,8 @@ fn plugin_checks() -> Vec<Check> {
     };
     let mut checks = vec![Check::ok("plugin", path.display().to_string())];
     checks.push(loading::own(&path));
-    let names: Vec<String> = (1..=7).map(|version| format!("ncclProfiler_v{version}")).collect();
+    let names: Vec<String> =
+        API_VERSIONS.map(|version| format!("ncclProfiler_v{version}")).collect();
     let patterns: Vec<Vec<u8>> = names.iter().map(|name| format!("\0{name}\0").into()).collect();
     match find_all(&path, &patterns) {
         Err(error) => checks.push(Check::fail(
@@ -96,7 +98,9 @@ fn plugin_checks() -> Vec<Check> {
                 .map(|(name, _)| name.as_str())
                 .collect();
             checks.push(if missing.is_empty() {
-                Check::ok("plugin symbols", "ncclProfiler_v1 to ncclProfiler_v7")
+                let (first, last) = (API_VERSIONS.start(), API_VERSIONS.end());
+                let detail = format!("ncclProfiler_v{first} to ncclProfiler_v{last}");
+                Check::ok("plugin symbols", detail)
             } else {
                 let detail = format!("lacks {}", missing.join(", "));
                 Check::fail("plugin symbols", detail, "this is not ncclscope's plugin: reinstall")

@@ -21,7 +21,7 @@ pub(crate) fn fault(path: &Path) -> Option<String> {
     match find_all(path, &[b"\0ncclProfiler_v".to_vec()]) {
         Err(error) => Some(format!("cannot be read: {error}")),
         Ok(found) if found.iter().flatten().all(String::is_empty) => {
-            Some("is no NCCL profiler plugin: it has no symbol ncclProfiler_v1 to _v7".into())
+            Some("is no NCCL profiler plugin: it has no symbol ncclProfiler_v*".into())
         }
         // The tool, which knows those names, may lie beside the plugin.
         Ok(_) if is_program => Some("is no NCCL profiler plugin: it is a program".into()),
