@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Relative links of Markdown pages: the file and the heading they point at must exist.
+//! Relative links of Markdown pages: the file and the heading they point at must exist; and the
+//! files that pages of docs/howto name without a link.
 
 use std::collections::BTreeSet;
 
@@ -32,7 +33,46 @@ fn check_with(
         };
         found.extend(problem.map(|problem| Violation::new(path, line, problem)));
     }
+    if path.starts_with("docs/howto/") {
+        found.extend(unknown_files(path, text, paths));
+    }
     found
+}
+
+/// The files that a page names as code and that the repository does not have. A name without its
+/// folder is that of any file, as it is below a link that tells the folder.
+fn unknown_files(path: &str, text: &str, paths: &BTreeSet<String>) -> Vec<Violation> {
+    let top = |word: &str| {
+        let folder = word.split_once('/').map(|(folder, _)| format!("{folder}/"));
+        folder.is_some_and(|folder| paths.iter().any(|path| path.starts_with(&folder)))
+    };
+    let exists = |word: &str| {
+        let folder = format!("{}/", word.trim_end_matches('/'));
+        let end = format!("/{word}");
+        paths.contains(word)
+            || paths.iter().any(|path| path.starts_with(&folder))
+            || !top(word) && paths.iter().any(|path| path.ends_with(&end))
+    };
+    let mut found = Vec::new();
+    for (line, text) in prose(text) {
+        let code = text.split('`').skip(1).step_by(2);
+        for word in code.flat_map(|code| code.split(' ')).filter(|word| top(word) || is_file(word))
+        {
+            if !exists(word) {
+                let message = format!("`{word}`: no such file in the repository");
+                found.push(Violation::new(path, line, message));
+            }
+        }
+    }
+    found
+}
+
+/// Whether a word of code looks like a file of the kinds that the repository has.
+fn is_file(word: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
+    let ending = word.rsplit_once('.').map_or("", |(_, ending)| ending);
+    word.chars().all(plain)
+        && ["c", "h", "json", "md", "prom", "py", "rs", "toml"].contains(&ending)
 }
 
 /// The relative links of a page, each with its line: `[text](link)` and `[name]: link`.
@@ -126,6 +166,19 @@ mod tests {
         ] {
             assert!(broken(text).is_empty(), "{text}");
         }
+    }
+
+    #[test]
+    fn files_that_how_to_pages_name() {
+        let paths = ["crates/a/src/lib.rs", "docs/a.md"].map(String::from).into_iter().collect();
+        let lines = |text: &str| -> Vec<usize> {
+            let found = check_with("docs/howto/x.md", text, &paths, |_| String::new());
+            found.iter().map(|violation| violation.line).collect()
+        };
+        let text = "`crates/a/src/lib.rs`, `lib.rs`, `src/`, `crates/a`, `make > docs/a.md`, `a/b`";
+        assert!(lines(text).is_empty());
+        assert_eq!(lines("`crates/b`\n`src/lib.py`\n`run > docs/b.md`\nb.rs"), [1, 2, 3]);
+        assert!(broken("`docs/b.md`").is_empty(), "of other pages only links are looked at");
     }
 
     #[test]
