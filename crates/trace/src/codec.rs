@@ -396,7 +396,7 @@ fn take_words(
 mod tests {
     use super::*;
     use crate::record::{Coll, Detail, KernelCh, Packed, Start, Step};
-    use crate::{Handle, State, StrId};
+    use crate::{Handle, State};
     use proptest::prelude::*;
 
     fn any_record() -> impl Strategy<Value = Packed> {
@@ -411,27 +411,13 @@ mod tests {
                     Step { ticks, flags, repeats, step, op_ref, size, states, end: end >> 20 }
                         .pack()
                 }),
-            (ticks.clone(), any::<[u64; 7]>(), any::<[u16; 5]>(), any::<(i32, u8, bool)>())
-                .prop_map(|(ticks, w, s, (root, channels, symmetric))| {
-                    let coll = Coll {
-                        func: StrId(s[0]),
-                        datatype: StrId(s[1]),
-                        algo: StrId(s[2]),
-                        proto: StrId(s[3]),
-                        seq: w[0],
-                        count: w[1],
-                        root,
-                        channels,
-                        warps: channels,
-                        rank: root,
-                        group: Handle(w[2]),
-                        variant: StrId(s[4]),
-                        symmetric,
-                        user_tag: w[3],
-                    };
-                    let (handle, parent) = (Handle(w[4]), Handle(w[5]));
-                    Start { ticks, comm: s[4], handle, parent, detail: Detail::Coll(coll) }.pack()
-                }),
+            (ticks.clone(), any::<[u64; MAX_WORDS]>(), any::<u16>()).prop_map(
+                |(ticks, words, comm)| {
+                    let (handle, parent) = (Handle(words[2]), Handle(words[3]));
+                    let detail = Detail::Coll(Coll::get(&words));
+                    Start { ticks, comm, handle, parent, detail }.pack()
+                }
+            ),
             (ticks, any::<[u64; 3]>(), any::<(u16, u8)>()).prop_map(
                 |(ticks, w, (comm, channel))| {
                     let detail = Detail::KernelCh(KernelCh { channel, ptimer: w[0] });
