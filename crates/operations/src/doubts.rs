@@ -2,172 +2,273 @@
 //! Which kernel times of a process are not their own: see `kernels.rs` and `stamps.rs`.
 
 use crate::facts::Launched;
+use crate::hash::{Map, Mix};
 use crate::kernels::{Drift, Drifts, of_release};
 use crate::operation::valid_ptimers;
-use crate::ptimer::{GpuClock, group_api_of, launches_by_group};
-use crate::stamps::Stamps;
-use crate::{Event, EventId, Parent, Timeline};
+use crate::ptimer::{ClockFit, group_api_of, launches_by_group};
+use crate::stamps::{Stamps, Verdict};
+use crate::timeline::marks;
+use crate::{EventId, GpuClock, Parent, Timeline};
 use ncclscope_trace::record::KernelCh;
-use ncclscope_trace::{Detail, EventKind, What};
-use std::collections::{HashMap, HashSet};
+use ncclscope_trace::{Detail, EventKind, Handle, Recording, What};
+use std::collections::HashSet;
+use std::hash::BuildHasherDefault;
 
 /// A start that lies this far before its launch is another kernel's, ns: what clocks may be off
 /// over hours.
 const BEFORE_LAUNCH_NS: u64 = 2_000_000;
+/// A kernel that has not stopped for so long holds up the comparison of later ones no more, ns.
+const STUCK_NS: f64 = 10e9;
 
-/// What is found.
+/// What is found, event by event.
 #[derive(Debug, Default)]
 pub(crate) struct Doubts {
-    /// KernelCh with the times of another work.
-    pub(crate) stray: Vec<EventId>,
-    /// KernelCh that did not come for that reason.
-    pub(crate) missing: u64,
-    /// By position of the communicator, since when its kernels are not believed, in ticks.
-    since: HashMap<usize, u64>,
+    drifts: Drifts,
+    /// API calls may be missing.
+    lacks_calls: bool,
+    /// NCCL was asked for kernel channels.
+    is_asked: bool,
+    stamps: Stamps<Handle>,
+    /// By position of the communicator.
+    comms: Vec<CommDoubts>,
+    /// Kernel channels that NCCL announced for collectives whose kernels are not believed, and
+    /// those of them that came.
+    announced: u64,
+    came: u64,
+    /// Kernel channels with the times of another work.
+    stray: u64,
+}
+
+/// What is found of a communicator's kernels.
+#[derive(Debug, Default)]
+struct CommDoubts {
+    /// Counts may part for what is not recorded.
+    may_drift: bool,
+    /// Since when its kernels are not believed, in ticks.
+    since: Option<u64>,
+    /// The GPU's timer went back.
+    jumped: bool,
+    /// Starts with a known launch.
+    starts: ClockFit,
 }
 
 /// A KernelCh of a known operation.
 #[derive(Clone, Copy)]
-struct Kernel<'t> {
+struct Kernel {
     id: EventId,
-    event: &'t Event,
-    operation: &'t Event,
+    operation: EventId,
     comm: usize,
     channel: u8,
     ptimer: u64,
 }
 
 impl Doubts {
-    pub(crate) fn of(timeline: &Timeline<'_>) -> Doubts {
-        let mut kernels: Vec<Kernel<'_>> =
-            timeline.events().filter_map(|(id, event)| Kernel::of(timeline, id, event)).collect();
-        kernels.sort_by_key(|kernel| kernel.event.start.ticks);
-        let mut doubts = Doubts { since: drifts(timeline), ..Doubts::default() };
-        doubts.add_missing(timeline, &kernels);
-        kernels.retain(|kernel| {
-            let is_doubted = doubts.is_after_drift(kernel.comm, kernel.operation);
-            if is_doubted {
-                doubts.stray.push(kernel.id);
-            }
-            !is_doubted
+    pub(crate) fn new(recording: &Recording) -> Doubts {
+        let mut drifts = Drifts::default();
+        recording.comms().iter().for_each(|comm| drifts.comm(comm));
+        let comms = recording.comms().iter().map(|comm| CommDoubts {
+            may_drift: of_release(comm.nccl_version).drift != Drift::Never,
+            ..CommDoubts::default()
         });
-        let jumped = doubts.add_disorder(&kernels);
-        // A clock that was set cannot be placed on the host's.
-        kernels.retain(|kernel| !jumped.contains(&kernel.comm));
-        doubts.add_early(timeline, &kernels);
-        doubts.stray.sort_unstable();
-        doubts.stray.dedup();
-        doubts
+        Doubts {
+            drifts,
+            lacks_calls: lacks_calls(recording),
+            is_asked: recording.header().mask & EventKind::KernelCh.bit() != 0,
+            comms: comms.collect(),
+            ..Doubts::default()
+        }
+    }
+
+    /// Kernel channels whose times were another work's, or that never came for that reason.
+    pub(crate) const fn stray_kernels(&self) -> u64 {
+        self.stray + self.announced.saturating_sub(self.came)
     }
 
     /// Since when a communicator's kernels are not believed, in ticks.
     pub(crate) fn since(&self, comm: usize) -> Option<u64> {
-        self.since.get(&comm).copied()
+        self.comms.get(comm)?.since
     }
 
-    fn is_after_drift(&self, comm: usize, operation: &Event) -> bool {
-        self.since(comm).is_some_and(|since| operation.start.ticks >= since)
+    fn is_after_drift(&self, comm: usize, ticks: u64) -> bool {
+        self.since(comm).is_some_and(|since| ticks >= since)
     }
 
-    /// Counts what never came of operations whose kernels are not believed.
-    fn add_missing(&mut self, timeline: &Timeline<'_>, kernels: &[Kernel<'_>]) {
-        let is_asked = timeline.recording().header().mask & EventKind::KernelCh.bit() != 0;
-        if self.since.is_empty() || !is_asked {
+    /// Takes note of the events before `until` ticks, all of which have been read; `None`: of all.
+    pub(crate) fn note(&mut self, timeline: &mut Timeline<'_>, until: Option<u64>) {
+        let is_read = |ticks: u64| until.is_none_or(|until| ticks < until);
+        let mut noted = Vec::new();
+        for (id, event) in timeline.events() {
+            if event.has(marks::NOTED) || !is_read(event.start.ticks) {
+                continue;
+            }
+            if let Detail::CollApi(call) = event.start.detail {
+                self.drifts.string(call.func, timeline.string(call.func));
+                self.drifts.call(&event.start, &call);
+            }
+            noted.push(id);
+        }
+        self.find_drifts(timeline.recording());
+        for &id in &noted {
+            self.announce(timeline, id);
+            timeline.mark(id, marks::NOTED);
+        }
+        self.compare(timeline, until);
+    }
+
+    /// Since when the kernels of each communicator are not believed, by the calls.
+    fn find_drifts(&mut self, recording: &Recording) {
+        for (doubts, comm) in self.comms.iter_mut().zip(recording.comms()) {
+            // A Broadcast may be among the calls that are not there.
+            let is_any = of_release(comm.nccl_version).drift == Drift::Broadcast;
+            let all = (self.lacks_calls && is_any && comm.ranks != 1).then_some(0);
+            doubts.since = all.or_else(|| self.drifts.since(comm.index));
+        }
+    }
+
+    /// Counts the kernel channels of an operation whose kernels are not believed.
+    fn announce(&mut self, timeline: &Timeline<'_>, id: EventId) {
+        let event = timeline.event(id);
+        let Detail::Coll(coll) = event.start.detail else { return };
+        let Some(comm) = timeline.comm_of(event) else { return };
+        if self.is_asked && !coll.symmetric && self.is_after_drift(comm, event.start.ticks) {
+            self.announced += u64::from(coll.channels);
+        }
+    }
+
+    /// Compares the times of each kernel with those before it on its channel.
+    fn compare(&mut self, timeline: &mut Timeline<'_>, until: Option<u64>) {
+        let mut kernels: Vec<(u64, Kernel)> = Vec::new();
+        let mut rest = Vec::new();
+        for (id, event) in timeline.events() {
+            let is_new = event.has(marks::LINKED) && !event.has(marks::COMPARED);
+            let is_read = until.is_none_or(|until| event.start.ticks < until);
+            if event.kind() != EventKind::KernelCh || !is_new || !is_read {
+                continue;
+            }
+            match Kernel::of(timeline, id) {
+                Some(kernel) => kernels.push((event.start.ticks, kernel)),
+                None => rest.push(id),
+            }
+        }
+        rest.iter().for_each(|&id| timeline.mark(id, marks::COMPARED | marks::PASSED));
+        kernels.sort_by_key(|&(start, _)| start);
+        let launches = launches_by_group(timeline);
+        let mut waits: HashSet<(usize, u8), BuildHasherDefault<Mix>> = HashSet::default();
+        for (start, kernel) in kernels {
+            let place = (kernel.comm, kernel.channel);
+            let runs = until.is_some_and(|until| {
+                let age = until.saturating_sub(start);
+                let is_stuck = timeline.clock().duration_ns(age) >= STUCK_NS;
+                timeline.event(kernel.id).stop.is_none() && !is_stuck
+            });
+            // The kernels of a channel run in order.
+            if !waits.contains(&place) && !runs {
+                self.compare_one(timeline, &kernel, &launches);
+            } else {
+                waits.insert(place);
+            }
+        }
+    }
+
+    fn compare_one(
+        &mut self,
+        timeline: &mut Timeline<'_>,
+        kernel: &Kernel,
+        launches: &Map<EventId, u64>,
+    ) {
+        timeline.mark(kernel.id, marks::COMPARED);
+        let operation = timeline.event(kernel.operation).start;
+        if self.is_after_drift(kernel.comm, operation.ticks) {
+            self.came += u64::from(self.is_asked && matches!(operation.detail, Detail::Coll(_)));
+            return self.drop_times(timeline, kernel.id);
+        }
+        let event = timeline.event(kernel.id);
+        let (start, handle) = (event.start.ticks, event.start.handle);
+        let stop = event.ptimer_stop.map(|(stop, _)| stop);
+        let launch = group_api_of(timeline, event).is_some_and(|g| launches.contains_key(&g));
+        let doubts = &mut self.comms[kernel.comm];
+        if stop.is_some() && valid_ptimers((kernel.ptimer, stop)).is_none() {
+            doubts.jumped = true;
+        }
+        if kernel.ptimer == 0 {
+            timeline.mark(kernel.id, marks::PASSED);
+        } else if doubts.may_drift && launch {
+            doubts.starts.add((kernel.ptimer, timeline.ns(start)));
+        }
+        let (mut stray, mut passed) = (Vec::new(), Vec::new());
+        let Ok(comm) = u16::try_from(kernel.comm) else { return };
+        let times = (kernel.ptimer, stop, Launched::of(&operation).group);
+        let tell = |handle, verdict| match verdict {
+            Verdict::Stray => stray.push(handle),
+            Verdict::Passed => passed.push(handle),
+        };
+        self.stamps.start((comm, kernel.channel), times, handle, tell);
+        for handle in stray {
+            if let Some(id) = timeline.find(handle) {
+                self.drop_times(timeline, id);
+            }
+        }
+        for handle in passed {
+            if let Some(id) = timeline.find(handle) {
+                timeline.mark(id, marks::PASSED);
+            }
+        }
+    }
+
+    fn drop_times(&mut self, timeline: &mut Timeline<'_>, kernel: EventId) {
+        if !timeline.event(kernel).has(marks::STRAY) {
+            self.stray += 1;
+            timeline.drop_times(kernel);
+        }
+    }
+
+    /// Finds starts that lie before their launch, where counts may part for what is not recorded:
+    /// by the GPU's clock as far as it is known.
+    pub(crate) fn flag_early(&mut self, timeline: &mut Timeline<'_>) {
+        if !self.comms.iter().any(|comm| comm.may_drift && !comm.starts.is_empty()) {
             return;
         }
-        for (_, event) in timeline.events() {
-            let Detail::Coll(coll) = event.start.detail else { continue };
-            let Some(comm) = timeline.comm_of(event) else { continue };
-            if !coll.symmetric && self.is_after_drift(comm, event) {
-                self.missing += u64::from(coll.channels);
-            }
-        }
-        let seen = kernels.iter().filter(|kernel| {
-            matches!(kernel.operation.start.detail, Detail::Coll(_))
-                && self.is_after_drift(kernel.comm, kernel.operation)
-        });
-        self.missing = self.missing.saturating_sub(seen.count() as u64);
-    }
-
-    /// Finds times that are not in the order of their callbacks. Returns the communicators whose
-    /// GPU's timer went back.
-    fn add_disorder(&mut self, kernels: &[Kernel<'_>]) -> HashSet<usize> {
-        let (mut stamps, mut jumped) = (Stamps::default(), HashSet::new());
-        for kernel in kernels {
-            let Ok(comm) = u16::try_from(kernel.comm) else { continue };
-            let place = (comm, kernel.channel);
-            let stop = kernel.event.ptimer_stop.map(|(stop, _)| stop);
-            if stop.is_some() && valid_ptimers((kernel.ptimer, stop)).is_none() {
-                jumped.insert(kernel.comm);
-            }
-            let times = (kernel.ptimer, stop, Launched::of(&kernel.operation.start).group);
-            stamps.start(place, times, kernel.id, |id| self.stray.push(id));
-        }
-        jumped
-    }
-
-    /// Finds starts that lie before their launch, where counts may part for what is not recorded.
-    fn add_early(&mut self, timeline: &Timeline<'_>, kernels: &[Kernel<'_>]) {
-        let may_drift =
-            |comm: usize| of_release(timeline.comm(comm).nccl_version).drift != Drift::Never;
         let launches = launches_by_group(timeline);
-        let mut by_comm: HashMap<usize, Vec<(&Kernel<'_>, u64)>> = HashMap::new();
-        for kernel in kernels.iter().filter(|k| k.ptimer != 0 && may_drift(k.comm)) {
-            let group = group_api_of(timeline, kernel.event);
-            if let Some(&ticks) = group.and_then(|group| launches.get(&group)) {
-                by_comm.entry(kernel.comm).or_default().push((kernel, timeline.ns(ticks)));
+        let clocks: Vec<Option<GpuClock>> =
+            self.comms.iter_mut().map(|comm| comm.starts.clock()).collect();
+        for id in timeline.ids() {
+            if !timeline.event(id).has(marks::COMPARED) {
+                continue;
             }
-        }
-        for kernels in by_comm.into_values() {
-            let callbacks = kernels
-                .iter()
-                .map(|(kernel, _)| (kernel.ptimer, timeline.ns(kernel.event.start.ticks)));
-            let Some(clock) = GpuClock::fit(callbacks.collect(), &[]) else { continue };
-            let early = kernels.iter().filter(|(kernel, launch)| {
-                clock.host_ns(kernel.ptimer).saturating_add(BEFORE_LAUNCH_NS) < *launch
-            });
-            self.stray.extend(early.map(|(kernel, _)| kernel.id));
+            let Some(kernel) = Kernel::of(timeline, id).filter(|kernel| kernel.ptimer != 0) else {
+                continue;
+            };
+            let CommDoubts { may_drift, jumped, .. } = self.comms[kernel.comm];
+            let group = group_api_of(timeline, timeline.event(id));
+            let launch = group.and_then(|group| launches.get(&group));
+            // A clock that was set cannot be placed on the host's.
+            if let (Some(clock), Some(&launch)) = (clocks[kernel.comm], launch)
+                && may_drift
+                && !jumped
+                && clock.host_ns(kernel.ptimer).saturating_add(BEFORE_LAUNCH_NS)
+                    < timeline.ns(launch)
+            {
+                self.drop_times(timeline, id);
+            }
         }
     }
 }
 
-impl<'t> Kernel<'t> {
-    fn of(timeline: &'t Timeline<'_>, id: EventId, event: &'t Event) -> Option<Kernel<'t>> {
+impl Kernel {
+    fn of(timeline: &Timeline<'_>, id: EventId) -> Option<Kernel> {
+        let event = timeline.event(id);
         let Detail::KernelCh(KernelCh { channel, ptimer }) = event.start.detail else {
             return None;
         };
         let Parent::Known(operation) = event.parent else { return None };
         let comm = timeline.comm_of(event)?;
-        let operation = timeline.event(operation);
-        Some(Kernel { id, event, operation, comm, channel, ptimer })
+        Some(Kernel { id, operation, comm, channel, ptimer })
     }
-}
-
-/// Since when the kernels of each communicator are not believed, by the calls.
-fn drifts(timeline: &Timeline<'_>) -> HashMap<usize, u64> {
-    let recording = timeline.recording();
-    let mut drifts = Drifts::default();
-    recording.comms().iter().for_each(|comm| drifts.comm(comm));
-    for (_, event) in timeline.events() {
-        if let Detail::CollApi(call) = event.start.detail {
-            drifts.string(call.func, timeline.string(call.func));
-            drifts.call(&event.start, &call);
-        }
-    }
-    let lacks_calls = lacks_calls(timeline);
-    let since = recording.comms().iter().enumerate().filter_map(|(at, comm)| {
-        // A Broadcast may be among the calls that are not there.
-        let is_any = of_release(comm.nccl_version).drift == Drift::Broadcast;
-        let all = (lacks_calls && is_any && comm.ranks != 1).then_some(0);
-        Some((at, all.or_else(|| drifts.since(comm.index))?))
-    });
-    since.collect()
 }
 
 /// Whether API calls may be missing.
-fn lacks_calls(timeline: &Timeline<'_>) -> bool {
-    let (kind, recording) = (EventKind::CollApi, timeline.recording());
-    let header = recording.header();
+fn lacks_calls(recording: &Recording) -> bool {
+    let (kind, header) = (EventKind::CollApi, recording.header());
     let by_cause = [header.without_lane, header.overwritten, header.unwritten];
     header.mask & kind.bit() == 0
         || header.left_out != 0

@@ -64,6 +64,12 @@ impl Facts {
         }
     }
 
+    /// Whether events of a kind are operations.
+    #[must_use]
+    pub const fn is_operation(kind: EventKind) -> bool {
+        matches!(kind, EventKind::Coll | EventKind::P2p | EventKind::CeColl)
+    }
+
     /// The operation that a start record begins; `None` for an event that is no operation.
     #[must_use]
     pub fn of(detail: &Detail) -> Option<Facts> {

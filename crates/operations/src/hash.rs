@@ -36,6 +36,15 @@ impl Hasher for Mix {
         self.write_u64(x.cast_unsigned().into());
     }
 
+    fn write_usize(&mut self, x: usize) {
+        self.write_u64(x as u64);
+    }
+
+    // What tells the variants of an enum apart.
+    fn write_isize(&mut self, x: isize) {
+        self.write_u64(x.cast_unsigned() as u64);
+    }
+
     fn write_u64(&mut self, x: u64) {
         let product = (self.0 ^ x).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         // The map takes its place from the low bits, which a multiplication mixes least.

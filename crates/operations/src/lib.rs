@@ -67,6 +67,7 @@ pub mod function;
 pub mod hash;
 pub mod histogram;
 pub mod human;
+pub mod joiner;
 pub mod kernels;
 pub mod launches;
 pub mod operation;

@@ -20,6 +20,7 @@ KernelCh stops before the kernel does (`ends.rs`). Its duration comes from the b
 
 use crate::ends::{Over, Signs};
 use crate::facts::{Facts, Launched};
+use crate::hash::Map;
 use crate::order::KernelOrder;
 use crate::peers::LinkKey;
 use crate::ptimer::group_api_of;
@@ -27,7 +28,6 @@ use crate::stats::to_f64;
 use crate::{Event, EventId, Parent, Timeline};
 use ncclscope_trace::record::KernelCh;
 use ncclscope_trace::{Detail, EventKind, StrId};
-use std::collections::HashMap;
 
 /// Where an operation's duration is known from, best first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -45,6 +45,10 @@ pub enum Timing {
 }
 
 impl Timing {
+    /// All of them, best first.
+    pub const ALL: [Timing; 5] =
+        [Timing::Kernel, Timing::Event, Timing::Proxy, Timing::KernelLead, Timing::Enqueue];
+
     /// The name in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -115,21 +119,36 @@ pub struct Operation {
 /// The operations of a timeline, in the order of [`Timeline::events`].
 #[must_use]
 pub fn operations(timeline: &Timeline<'_>) -> Vec<Operation> {
-    let context = Context::new(timeline);
+    let mut judge = Judge::new(timeline);
+    judge.note(timeline);
+    judge.note_all_channels(timeline);
     let operations = timeline.events().filter_map(|(id, event)| {
-        Facts::of(&event.start.detail).map(|facts| context.operation(id, event, &facts))
+        let facts = Facts::of(&event.start.detail)?;
+        Some(judge.operation(timeline, (id, event), &facts).operation)
     });
     operations.collect()
 }
 
-/// What the judgement of one operation needs to know of all.
-struct Context<'t, 'r> {
-    timeline: &'t Timeline<'r>,
-    /// By position of the communicator; empty where kernel events were lost, so that a missing one
-    /// says nothing.
-    orders: HashMap<usize, KernelOrder>,
+/// What the judgement of one operation needs to know of the others.
+#[derive(Debug)]
+pub(crate) struct Judge {
+    /// By position of the communicator; `None` where kernel events were lost, so that a missing
+    /// one says nothing.
+    orders: Option<Map<usize, KernelOrder>>,
     /// By group call and communicator; empty where nothing was measured by CUDA events.
-    launches: HashMap<(EventId, u16), Launches>,
+    launches: Map<(EventId, u16), Launches>,
+    /// When the last launch of each communicator began that was measured.
+    measured: Map<u16, u64>,
+}
+
+/// An operation as it looks now, and whether that can change.
+#[derive(Debug)]
+pub(crate) struct Judged {
+    pub(crate) operation: Operation,
+    /// Its kernel, or channels of it, may still be reported: it is the latest of its communicator.
+    pub(crate) may_lack_kernels: bool,
+    /// Whether its launches have ended, by CUDA events.
+    pub(crate) event: Option<bool>,
 }
 
 /// What is known of an operation's end: the rules of the module page.
@@ -318,28 +337,38 @@ pub fn valid_ptimers((start, stop): (u64, Option<u64>)) -> Option<(u64, u64)> {
     stop.filter(|&stop| start != 0 && stop >= start).map(|stop| (start, stop))
 }
 
-impl<'t> Context<'t, '_> {
-    fn new<'r>(timeline: &'t Timeline<'r>) -> Context<'t, 'r> {
-        let orders = if lost_kernels(timeline) { HashMap::new() } else { orders(timeline) };
-        Context { timeline, orders, launches: launches(timeline) }
+impl Judge {
+    pub(crate) fn new(timeline: &Timeline<'_>) -> Judge {
+        let orders = (!lost_kernels(timeline)).then(Map::default);
+        Judge { orders, launches: Map::default(), measured: Map::default() }
     }
 
-    fn operation(&self, id: EventId, event: &Event, facts: &Facts) -> Operation {
-        let timeline = self.timeline;
+    /// Takes note of what the timeline holds. What was noted before may come again.
+    pub(crate) fn note(&mut self, timeline: &Timeline<'_>) {
+        self.note_orders(timeline);
+        self.note_launches(timeline);
+    }
+
+    pub(crate) fn operation(
+        &self,
+        timeline: &Timeline<'_>,
+        (id, event): (EventId, &Event),
+        facts: &Facts,
+    ) -> Judged {
         let comm = timeline.comm_of(event);
         let nranks = comm.map(|comm| timeline.comm(comm).ranks).filter(|&ranks| ranks != 0);
-        let (evidence, open) = self.evidence(id, event, facts);
+        let (evidence, open) = self.evidence(timeline, (id, event), facts);
         let ns_per_tick = timeline.clock().ns_per_tick();
         let (completion, (timing, duration_ns)) = if facts.is_copy() {
             (evidence.ce_completion(), evidence.ce_duration(ns_per_tick))
         } else {
             (evidence.completion(), evidence.duration(ns_per_tick))
         };
-        Operation {
+        let operation = Operation {
             event: id,
             comm,
             func: facts.func,
-            datatype: self.callers_datatype(event).unwrap_or(facts.datatype),
+            datatype: callers_datatype(timeline, event).unwrap_or(facts.datatype),
             algo: facts.algo,
             proto: facts.proto,
             bytes: facts.bytes(|id| timeline.string(id), nranks),
@@ -352,12 +381,20 @@ impl<'t> Context<'t, '_> {
             has_gpu_times: evidence.kernel_ns().is_some(),
             stops_early: evidence.leads,
             open,
-        }
+        };
+        let order = comm.and_then(|comm| self.orders.as_ref()?.get(&comm));
+        let tells = order.is_some_and(KernelOrder::has_kernels);
+        let may_lack_kernels = tells && !evidence.followed && evidence.lacks_kernels().is_some();
+        Judged { operation, may_lack_kernels, event: evidence.event.ended }
     }
 
     /// What the children say, and which of them are open.
-    fn evidence(&self, id: EventId, event: &Event, facts: &Facts) -> (Evidence, Vec<EventId>) {
-        let timeline = self.timeline;
+    fn evidence(
+        &self,
+        timeline: &Timeline<'_>,
+        (id, event): (EventId, &Event),
+        facts: &Facts,
+    ) -> (Evidence, Vec<EventId>) {
         let stops_early = facts.stops_early(|id| timeline.string(id));
         let mut evidence = Evidence::new(event.start.ticks, event.stop, facts, stops_early);
         let mut open = Vec::new();
@@ -366,7 +403,7 @@ impl<'t> Context<'t, '_> {
             let child = timeline.event(id);
             match child.start.detail {
                 _ if facts.is_copy() => evidence.add_child(child.stop),
-                Detail::ProxyOp(_) if self.is_network(child) => evidence.add_child(child.stop),
+                Detail::ProxyOp(_) if is_network(timeline, child) => evidence.add_child(child.stop),
                 Detail::KernelCh(_) if is_doubted => continue,
                 Detail::KernelCh(KernelCh { ptimer, .. }) => {
                     let stop = child.ptimer_stop.map(|(stop, _)| stop);
@@ -378,9 +415,9 @@ impl<'t> Context<'t, '_> {
                 open.push(id);
             }
         }
-        evidence.add_launch(self.launch_end(event).unwrap_or_default());
-        if let Some(comm) = timeline.comm_of(event)
-            && let Some(order) = self.orders.get(&comm)
+        evidence.add_launch(self.launch_end(timeline, event).unwrap_or_default());
+        if let (Some(orders), Some(comm)) = (&self.orders, timeline.comm_of(event))
+            && let Some(order) = orders.get(&comm)
         {
             evidence.add_order(order, facts, Launched::of(&event.start));
         }
@@ -388,37 +425,119 @@ impl<'t> Context<'t, '_> {
     }
 
     /// What CUDA events tell of the launches of this operation's group.
-    fn launch_end(&self, event: &Event) -> Option<LaunchEnd> {
+    fn launch_end(&self, timeline: &Timeline<'_>, event: &Event) -> Option<LaunchEnd> {
         if self.launches.is_empty() {
             return None;
         }
-        let group = group_api_of(self.timeline, event)?;
+        let group = group_api_of(timeline, event)?;
         Some(self.launches.get(&(group, event.start.comm))?.end())
     }
 
-    /// False for the ProxyOps of shared memory, peer access and CollNet: NCCL starts them, never
-    /// moves them on and never stops them (from 2.27 on).
-    fn is_network(&self, op: &Event) -> bool {
-        if op.stop.is_some() || op.first_state.is_some() || op.steps.is_some() {
-            return true;
+    /// What the operations that are there show of their communicator's kernels.
+    fn note_orders(&mut self, timeline: &Timeline<'_>) {
+        let Some(orders) = &mut self.orders else { return };
+        for (id, event) in timeline.events() {
+            let Some(facts) = Facts::of(&event.start.detail) else { continue };
+            let Some(comm) = timeline.comm_of(event) else { continue };
+            let order = orders.entry(comm).or_insert_with(|| {
+                let mut order = KernelOrder::default();
+                order.api(timeline.comm(comm).api_version);
+                order
+            });
+            timeline.rank(comm).into_iter().for_each(|rank| order.rank(rank));
+            order.believe_until(timeline.kernels_until(comm));
+            let own = Launched::of(&event.start);
+            order.operation(&facts, own);
+            let kernels = kernels(timeline, id, event);
+            if kernels > 0 {
+                order.kernel(own, facts.is_p2p());
+            }
+            order.saw_channels(kernels, &facts, false);
         }
-        let (Detail::ProxyOp(detail), Some(comm)) = (op.start.detail, self.timeline.comm_of(op))
-        else {
-            return false;
-        };
-        let (rank, peer, is_send) = (detail.rank, detail.peer, detail.is_send);
-        self.timeline.links().contains(&LinkKey { comm, rank, peer, is_send })
     }
 
-    /// AllGather and Broadcast count bytes in their Coll event; the API call tells more.
-    fn callers_datatype(&self, event: &Event) -> Option<StrId> {
-        let Parent::Known(parent) = event.parent else { return None };
-        match self.timeline.event(parent).start.detail {
-            Detail::CollApi(call) | Detail::P2pApi(call) => {
-                (call.datatype != StrId::NONE).then_some(call.datatype)
-            }
-            _ => None,
+    /// Takes note of the channels of an operation of which no more will come.
+    pub(crate) fn note_channels(&mut self, timeline: &Timeline<'_>, id: EventId) {
+        let (event, Some(orders)) = (timeline.event(id), &mut self.orders) else { return };
+        let Some(facts) = Facts::of(&event.start.detail) else { return };
+        let Some(order) = timeline.comm_of(event).and_then(|comm| orders.get_mut(&comm)) else {
+            return;
+        };
+        let is_over = order.later(Launched::of(&event.start)).0;
+        order.saw_channels(kernels(timeline, id, event), &facts, is_over);
+    }
+
+    /// [`Judge::note_channels`] of all operations, once it is known which is the latest.
+    pub(crate) fn note_all_channels(&mut self, timeline: &Timeline<'_>) {
+        timeline.ids().for_each(|id| self.note_channels(timeline, id));
+    }
+
+    fn note_launches(&mut self, timeline: &Timeline<'_>) {
+        self.launches.clear();
+        if !timeline.has_cuda_events() {
+            return;
         }
+        let (launches, all_measured) = (&mut self.launches, &mut self.measured);
+        for (id, event) in timeline.events() {
+            let is_launch = event.kind() == EventKind::KernelLaunch;
+            let is_p2p = event.kind() == EventKind::P2p;
+            let is_operation = is_p2p || event.kind() == EventKind::Coll;
+            let (comm, start) = (event.start.comm, event.start.ticks);
+            if (is_launch || is_operation)
+                && let Some(group) = group_api_of(timeline, event)
+            {
+                let entry: &mut Launches = launches.entry((group, comm)).or_default();
+                entry.launches += u32::from(is_launch);
+                entry.operations += u32::from(is_operation);
+                entry.p2ps += u32::from(is_p2p);
+                if is_launch {
+                    entry.first = Some(entry.first.map_or(start, |first| first.min(start)));
+                }
+                if let Some(ns) = timeline.launch_ns(id) {
+                    (entry.ns, entry.measured) = (Some(ns), entry.measured + 1);
+                    let last = all_measured.entry(comm).or_insert(start);
+                    *last = start.max(*last);
+                }
+            }
+        }
+        // A process that ended in order had time for all of them.
+        if !timeline.recording().header().closed {
+            for ((_, comm), entry) in launches {
+                let is_later = |&last: &u64| entry.first.is_some_and(|first| first > last);
+                entry.runs = entry.measured == 0 && all_measured.get(comm).is_some_and(is_later);
+            }
+        }
+    }
+}
+
+/// Channels on which the kernel of an operation was seen, if they are believed.
+fn kernels(timeline: &Timeline<'_>, id: EventId, event: &Event) -> usize {
+    let children = timeline.children(id).iter().map(|&child| timeline.event(child));
+    let count = children.filter(|child| child.kind() == EventKind::KernelCh).count();
+    if timeline.is_kernel_doubted(event) { 0 } else { count }
+}
+
+/// False for the ProxyOps of shared memory, peer access and CollNet: NCCL starts them, never
+/// moves them on and never stops them (from 2.27 on).
+fn is_network(timeline: &Timeline<'_>, op: &Event) -> bool {
+    if op.stop.is_some() || op.first_state.is_some() || op.steps.is_some() {
+        return true;
+    }
+    let (Detail::ProxyOp(detail), Some(comm)) = (op.start.detail, timeline.comm_of(op)) else {
+        return false;
+    };
+    let (rank, peer, is_send) = (detail.rank, detail.peer, detail.is_send);
+    timeline.links().contains(&LinkKey { comm, rank, peer, is_send })
+}
+
+/// AllGather and Broadcast count bytes in their Coll event; the API call tells more.
+fn callers_datatype(timeline: &Timeline<'_>, event: &Event) -> Option<StrId> {
+    let Parent::Known(parent) = event.parent else { return None };
+    match timeline.event(parent).start.detail {
+        Detail::CollApi(call) | Detail::P2pApi(call) => {
+            (call.datatype != StrId::NONE).then_some(call.datatype)
+        }
+        _ => None,
     }
 }
 
@@ -450,82 +569,6 @@ impl Launches {
             ended,
         }
     }
-}
-
-fn launches(timeline: &Timeline<'_>) -> HashMap<(EventId, u16), Launches> {
-    let mut launches = HashMap::new();
-    if !timeline.has_cuda_events() {
-        return launches;
-    }
-    // When the last launch of each communicator began that was measured.
-    let mut measured: HashMap<u16, u64> = HashMap::new();
-    for (id, event) in timeline.events() {
-        let is_launch = event.kind() == EventKind::KernelLaunch;
-        let is_p2p = event.kind() == EventKind::P2p;
-        let is_operation = is_p2p || event.kind() == EventKind::Coll;
-        let (comm, start) = (event.start.comm, event.start.ticks);
-        if let Some(group) = group_api_of(timeline, event)
-            && (is_launch || is_operation)
-        {
-            let entry: &mut Launches = launches.entry((group, comm)).or_default();
-            entry.launches += u32::from(is_launch);
-            entry.operations += u32::from(is_operation);
-            entry.p2ps += u32::from(is_p2p);
-            if is_launch {
-                entry.first = Some(entry.first.map_or(start, |first| first.min(start)));
-            }
-            if let Some(ns) = timeline.launch_ns(id) {
-                (entry.ns, entry.measured) = (Some(ns), entry.measured + 1);
-                let last = measured.entry(comm).or_insert(start);
-                *last = start.max(*last);
-            }
-        }
-    }
-    // A process that ended in order had time for all of them.
-    if !timeline.recording().header().closed {
-        for ((_, comm), entry) in &mut launches {
-            let is_later = |&last: &u64| entry.first.is_some_and(|first| first > last);
-            entry.runs = entry.measured == 0 && measured.get(comm).is_some_and(is_later);
-        }
-    }
-    launches
-}
-
-/// What is seen of the kernels of each communicator.
-fn orders(timeline: &Timeline<'_>) -> HashMap<usize, KernelOrder> {
-    let mut orders: HashMap<usize, KernelOrder> = HashMap::new();
-    let operations = || {
-        timeline.events().filter_map(|(id, event)| {
-            let (facts, comm) = (Facts::of(&event.start.detail)?, timeline.comm_of(event)?);
-            Some((id, event, facts, comm))
-        })
-    };
-    let kernels = |id: EventId, event: &Event| {
-        let children = timeline.children(id).iter().map(|&child| timeline.event(child));
-        let count = children.filter(|child| child.kind() == EventKind::KernelCh).count();
-        if timeline.is_kernel_doubted(event) { 0 } else { count }
-    };
-    for (id, event, facts, comm) in operations() {
-        let order = orders.entry(comm).or_insert_with(|| {
-            let mut order = KernelOrder::default();
-            order.api(timeline.comm(comm).api_version);
-            timeline.rank(comm).into_iter().for_each(|rank| order.rank(rank));
-            order.believe_until(timeline.kernels_until(comm));
-            order
-        });
-        let own = Launched::of(&event.start);
-        order.operation(&facts, own);
-        if kernels(id, event) > 0 {
-            order.kernel(own, facts.is_p2p());
-        }
-    }
-    // Which of them is the latest is known only now.
-    for (id, event, facts, comm) in operations() {
-        let Some(order) = orders.get_mut(&comm) else { continue };
-        let is_over = order.later(Launched::of(&event.start)).0;
-        order.saw_channels(kernels(id, event), &facts, is_over);
-    }
-    orders
 }
 
 fn lost_kernels(timeline: &Timeline<'_>) -> bool {

@@ -8,11 +8,11 @@ cannot start before its launch: that bounds the offset from below, and the least
 the line and those bounds is how far the line can be off. Durations never use the mapped values.
 */
 
+use crate::hash::Map;
 use crate::stats::{to_f64, to_i64, to_u64};
 use crate::{Event, EventId, Parent, Timeline};
 use ncclscope_trace::record::KernelCh;
 use ncclscope_trace::{Detail, EventKind};
-use std::collections::HashMap;
 
 /// Shorter recordings say nothing about drift: the line is level.
 const DRIFT_SPAN_NS: f64 = 10e9;
@@ -36,46 +36,23 @@ impl GpuClock {
     /// The clock of the GPU that a communicator's kernels ran on; `None` without time stamps.
     #[must_use]
     pub fn of_comm(timeline: &Timeline<'_>, comm: usize) -> Option<GpuClock> {
-        let (mut callbacks, mut launches) = (Vec::new(), Vec::new());
-        let launch_of = launches_by_group(timeline);
+        let (mut fit, launches) = (ClockFit::default(), launches_by_group(timeline));
         for (_, event) in timeline.events() {
-            let Detail::KernelCh(KernelCh { ptimer, .. }) = event.start.detail else { continue };
-            if timeline.comm_of(event) != Some(comm) {
-                continue;
-            }
-            if ptimer != 0 {
-                callbacks.push((ptimer, timeline.ns(event.start.ticks)));
-                if let Some(&ticks) = group_api_of(timeline, event).and_then(|g| launch_of.get(&g))
-                {
-                    launches.push((ptimer, timeline.ns(ticks)));
-                }
-            }
-            if let Some((ptimer, ticks)) = event.ptimer_stop
-                && ptimer != 0
-            {
-                callbacks.push((ptimer, timeline.ns(ticks)));
+            if event.kind() == EventKind::KernelCh && timeline.comm_of(event) == Some(comm) {
+                fit.add_kernel(timeline, event, &launches);
             }
         }
-        GpuClock::fit(callbacks, &launches)
+        fit.clock()
     }
 
     /// The line under `callbacks`, with its error from `launches`, which are pairs of a kernel's
     /// pTimer and a host time before it.
     #[must_use]
-    pub fn fit(mut callbacks: Vec<Pair>, launches: &[Pair]) -> Option<GpuClock> {
-        callbacks.sort_unstable();
-        let &(base, host) = callbacks.first()?;
-        let offset = difference(host, base);
-        let mut clock = GpuClock { base, offset, at_base: 0.0, drift: 0.0, error_ns: None };
-        let points: Vec<(f64, f64)> = callbacks.iter().map(|&pair| clock.relative(pair)).collect();
-        (clock.at_base, clock.drift) = line_under(&points);
-        let slack = launches.iter().map(|&pair| {
-            let (x, y) = clock.relative(pair);
-            clock.at_base + clock.drift * x - y
-        });
-        // A negative distance contradicts the line, by that much.
-        clock.error_ns = slack.min_by(f64::total_cmp).map(|slack| to_u64(slack.abs()));
-        Some(clock)
+    pub fn fit(callbacks: Vec<Pair>, launches: &[Pair]) -> Option<GpuClock> {
+        let mut fit = ClockFit::default();
+        callbacks.into_iter().for_each(|pair| fit.add(pair));
+        launches.iter().for_each(|&pair| fit.launches.add(pair));
+        fit.clock()
     }
 
     fn relative(&self, (gpu, host): Pair) -> (f64, f64) {
@@ -99,13 +76,129 @@ impl GpuClock {
     }
 }
 
+/// What a [`GpuClock`] is fitted to, in little memory whatever the number of points: a line under
+/// all points touches only those of their hull.
+#[derive(Debug)]
+pub(crate) struct ClockFit {
+    callbacks: Hull,
+    launches: Hull,
+    count: u64,
+    /// Of the callbacks' pTimers.
+    sum: u128,
+}
+
+impl Default for ClockFit {
+    fn default() -> ClockFit {
+        let hull = |is_lower| Hull { is_lower, points: Vec::new(), fill: HULL_FILL };
+        ClockFit { callbacks: hull(true), launches: hull(false), count: 0, sum: 0 }
+    }
+}
+
+impl ClockFit {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Adds a callback.
+    pub(crate) fn add(&mut self, (ptimer, host): Pair) {
+        self.callbacks.add((ptimer, host));
+        self.count += 1;
+        self.sum += u128::from(ptimer);
+    }
+
+    /// Adds a KernelCh; `launches` has when the first kernel of each group was launched, in ticks.
+    pub(crate) fn add_kernel(
+        &mut self,
+        timeline: &Timeline<'_>,
+        event: &Event,
+        launches: &Map<EventId, u64>,
+    ) {
+        let Detail::KernelCh(KernelCh { ptimer, .. }) = event.start.detail else { return };
+        if ptimer != 0 {
+            self.add((ptimer, timeline.ns(event.start.ticks)));
+            if let Some(&ticks) = group_api_of(timeline, event).and_then(|g| launches.get(&g)) {
+                self.launches.add((ptimer, timeline.ns(ticks)));
+            }
+        }
+        if let Some((ptimer, ticks)) = event.ptimer_stop
+            && ptimer != 0
+        {
+            self.add((ptimer, timeline.ns(ticks)));
+        }
+    }
+
+    /// The clock so far; `None` without any callback.
+    pub(crate) fn clock(&mut self) -> Option<GpuClock> {
+        let callbacks = self.callbacks.points();
+        let &(base, host) = callbacks.first()?;
+        let offset = difference(host, base);
+        let mut clock = GpuClock { base, offset, at_base: 0.0, drift: 0.0, error_ns: None };
+        let points: Vec<(f64, f64)> = callbacks.iter().map(|&pair| clock.relative(pair)).collect();
+        let mean = self.sum / u128::from(self.count.max(1));
+        let mean = to_f64(u64::try_from(mean).unwrap_or(u64::MAX).saturating_sub(base));
+        (clock.at_base, clock.drift) = line_under(&points, mean);
+        let slack = self.launches.points().iter().map(|&pair| {
+            let (x, y) = clock.relative(pair);
+            clock.at_base + clock.drift * x - y
+        });
+        // A negative distance contradicts the line, by that much.
+        clock.error_ns = slack.min_by(f64::total_cmp).map(|slack| to_u64(slack.abs()));
+        Some(clock)
+    }
+}
+
+/// Points that are added between two looks for those on the hull.
+const HULL_FILL: usize = 1024;
+
+/// The lower or upper convex hull of points (pTimer, host − pTimer).
+#[derive(Debug)]
+struct Hull {
+    is_lower: bool,
+    points: Vec<Pair>,
+    fill: usize,
+}
+
+impl Hull {
+    fn add(&mut self, pair: Pair) {
+        self.points.push(pair);
+        if self.points.len() >= self.fill {
+            self.points();
+            self.fill = self.points.len() + HULL_FILL;
+        }
+    }
+
+    /// Those on the hull, sorted by pTimer.
+    fn points(&mut self) -> &[Pair] {
+        let turn = if self.is_lower { 1 } else { -1 };
+        let y = |(gpu, host): Pair| i128::from(difference(host, gpu)) * turn;
+        self.points.sort_unstable_by_key(|&pair| (pair.0, y(pair)));
+        self.points.dedup_by_key(|pair| pair.0);
+        let mut kept = 0;
+        for next in 0..self.points.len() {
+            let p = self.points[next];
+            while kept >= 2 {
+                let (a, b) = (self.points[kept - 2], self.points[kept - 1]);
+                let x = |from: Pair, to: Pair| i128::from(to.0 - from.0);
+                if x(a, b) * (y(p) - y(a)) > (y(b) - y(a)) * x(a, p) {
+                    break;
+                }
+                kept -= 1;
+            }
+            self.points[kept] = p;
+            kept += 1;
+        }
+        self.points.truncate(kept);
+        &self.points
+    }
+}
+
 fn difference(a: u64, b: u64) -> i64 {
     a.wrapping_sub(b).cast_signed()
 }
 
 /// When the first kernel of each GroupApi event was launched, in ticks.
-pub(crate) fn launches_by_group(timeline: &Timeline<'_>) -> HashMap<EventId, u64> {
-    let mut launches = HashMap::new();
+pub(crate) fn launches_by_group(timeline: &Timeline<'_>) -> Map<EventId, u64> {
+    let mut launches = Map::default();
     for (_, event) in timeline.events() {
         if let (EventKind::KernelLaunch, Parent::Known(group)) = (event.kind(), event.parent) {
             let first = launches.entry(group).or_insert(event.start.ticks);
@@ -128,16 +221,14 @@ pub(crate) fn group_api_of(timeline: &Timeline<'_>, event: &Event) -> Option<Eve
     None
 }
 
-/// The line (value at 0, slope) under all points, sorted by x, that is nearest to them on average:
-/// the edge of their lower convex hull at the mean x.
-fn line_under(points: &[(f64, f64)]) -> (f64, f64) {
-    let lowest = points.iter().map(|p| p.1).fold(f64::INFINITY, f64::min);
-    let span = points.last().map_or(0.0, |last| last.0);
+/// The line (value at 0, slope) under all points that is nearest to them on average: the edge of
+/// their lower convex hull at the mean x. `hull` is sorted by x.
+fn line_under(hull: &[(f64, f64)], mean: f64) -> (f64, f64) {
+    let lowest = hull.iter().map(|p| p.1).fold(f64::INFINITY, f64::min);
+    let span = hull.last().map_or(0.0, |last| last.0);
     if span < DRIFT_SPAN_NS {
         return (lowest, 0.0);
     }
-    let hull = lower_hull(points);
-    let mean = points.iter().map(|p| p.0).sum::<f64>() / to_f64(points.len() as u64);
     let edge = hull.windows(2).find(|edge| edge[1].0 >= mean);
     match edge {
         Some(&[(x0, y0), (x1, y1)]) if x1 > x0 && ((y1 - y0) / (x1 - x0)).abs() <= DRIFT_MAX => {
@@ -146,19 +237,6 @@ fn line_under(points: &[(f64, f64)]) -> (f64, f64) {
         }
         _ => (lowest, 0.0),
     }
-}
-
-fn lower_hull(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
-    let mut hull: Vec<(f64, f64)> = Vec::new();
-    for &p in points {
-        while let &[.., a, b] = hull.as_slice()
-            && (b.0 - a.0) * (p.1 - a.1) <= (b.1 - a.1) * (p.0 - a.0)
-        {
-            hull.pop();
-        }
-        hull.push(p);
-    }
-    hull
 }
 
 #[cfg(test)]

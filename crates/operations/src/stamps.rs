@@ -19,6 +19,16 @@ use ncclscope_trace::Handle;
 /// Starts that are kept of a channel: what is overtaken is at most the ring behind.
 const KEPT: usize = 128;
 
+/// What becomes known of a kernel's times.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// They are another work's.
+    Stray,
+    /// No kernel that comes can show that they are another work's: the ring is no longer than what
+    /// came since.
+    Passed,
+}
+
 /// A kernel's start on a channel.
 #[derive(Clone, Copy, Debug)]
 struct Begun<T> {
@@ -59,13 +69,14 @@ impl<T> Default for Stamps<T> {
 
 impl<T: Copy> Stamps<T> {
     /// A kernel of `group` started on a channel at `ptimer` and stopped at `stop`, if that is
-    /// known; `stray` gets those before it whose times cannot be their own.
+    /// known; `tell` gets those before it, and itself, of which it is now known whether their times
+    /// are their own. A kernel without times is none of them.
     pub fn start(
         &mut self,
         place: (u16, u8),
         (ptimer, stop, group): (u64, Option<u64>, Handle),
         id: T,
-        mut stray: impl FnMut(T),
+        mut tell: impl FnMut(T, Verdict),
     ) {
         if ptimer == 0 {
             return;
@@ -74,7 +85,7 @@ impl<T: Copy> Stamps<T> {
         channel.before_jump.retain(|before| {
             let is_given_twice = before.ptimer == ptimer && before.group != group;
             if is_given_twice {
-                stray(before.id);
+                tell(before.id, Verdict::Stray);
             }
             !is_given_twice
         });
@@ -86,29 +97,29 @@ impl<T: Copy> Stamps<T> {
         while let Some(before) = begun.last()
             && is_anothers(before)
         {
-            stray(before.id);
+            tell(before.id, Verdict::Stray);
             begun.pop();
         }
-        push(begun, Begun { ptimer, stop, group, id });
+        push(begun, Begun { ptimer, stop, group, id }, &mut tell);
         if stop.is_some_and(|stop| stop < ptimer) {
-            channel.jump();
+            channel.jump(&mut tell);
         }
     }
 }
 
 impl<T> Channel<T> {
     /// The timer went back, or a start is another work's: what was before says nothing of order.
-    fn jump(&mut self) {
+    fn jump(&mut self, tell: &mut impl FnMut(T, Verdict)) {
         for begun in self.begun.drain(..) {
-            push(&mut self.before_jump, begun);
+            push(&mut self.before_jump, begun, tell);
         }
     }
 }
 
 /// Appends to what is kept.
-fn push<T>(kept: &mut Vec<Begun<T>>, begun: Begun<T>) {
+fn push<T>(kept: &mut Vec<Begun<T>>, begun: Begun<T>, tell: &mut impl FnMut(T, Verdict)) {
     if kept.len() >= KEPT {
-        kept.drain(..KEPT / 2);
+        kept.drain(..KEPT / 2).for_each(|passed| tell(passed.id, Verdict::Passed));
     }
     kept.push(begun);
 }
@@ -129,7 +140,12 @@ mod tests {
         let (mut stamps, mut stray) = (Stamps::default(), Vec::new());
         for (at, (group, ptimer, stop)) in works.into_iter().enumerate() {
             let group = Handle::value(1, EventKind::Group, 0, group);
-            stamps.start((0, 0), (ptimer, stop, group), at, |id| stray.push(id));
+            let times = (ptimer, stop, group);
+            stamps.start((0, 0), times, at, |id, verdict| {
+                if verdict == Verdict::Stray {
+                    stray.push(id);
+                }
+            });
         }
         stray.sort_unstable();
         stray
@@ -191,11 +207,16 @@ mod tests {
     #[test]
     fn memory_is_bounded() {
         let starts: Vec<(u64, u64)> = (1..10_000).map(|n| (n, n * 10)).collect();
-        let mut stamps = Stamps::default();
+        let (mut stamps, mut passed) = (Stamps::default(), 0);
         for (group, ptimer) in starts {
             let group = Handle::value(1, EventKind::Group, 0, group);
-            stamps.start((0, 0), (ptimer, None, group), (), |()| panic!("all is in order"));
+            stamps.start((0, 0), (ptimer, None, group), ptimer, |id, verdict| {
+                assert_eq!(verdict, Verdict::Passed, "all is in order");
+                passed += 1;
+                assert_eq!(id, passed * 10);
+            });
         }
-        assert!(stamps.channels[&(0, 0)].begun.len() <= KEPT);
+        let kept = stamps.channels[&(0, 0)].begun.len();
+        assert!(kept <= KEPT && passed == 9_999 - kept as u64);
     }
 }

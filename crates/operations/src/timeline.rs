@@ -3,9 +3,12 @@
 The events of one process, joined from its records.
 
 A start, its stop and its states may lie in different lanes, because NCCL's threads share events;
-they are joined by handle after all lanes are read. Steps are folded into their ProxyOp, which
+they are joined by handle, whatever their order. Steps are folded into their ProxyOp, which
 started on the same lane, unless the caller asks to keep them. A parent counts as known only if its
 handle is this process's and its start is in the recording.
+
+[`Timeline::read`] holds all events of a recording. The joiner ([`crate::joiner`]) uses the same
+type as its state: it forgets events ([`Timeline::forget`]) when nothing more is expected of them.
 */
 
 use crate::counts::Counts;
@@ -26,8 +29,12 @@ use std::collections::BTreeMap;
 pub struct EventId(u32);
 
 impl EventId {
-    fn index(self) -> usize {
+    pub(crate) fn index(self) -> usize {
         self.0 as usize
+    }
+
+    pub(crate) fn of_index(index: usize) -> EventId {
+        EventId(u32::try_from(index).unwrap_or(u32::MAX))
     }
 }
 
@@ -42,6 +49,22 @@ pub enum Parent {
     Unknown,
 }
 
+/// What was done with an event, as bits of [`Event::marks`].
+pub(crate) mod marks {
+    /// Its parent was looked up.
+    pub(crate) const LINKED: u8 = 1;
+    /// It has, or had, children.
+    pub(crate) const HAS_CHILDREN: u8 = 2;
+    /// The doubts have taken note of it.
+    pub(crate) const NOTED: u8 = 4;
+    /// The times of this KernelCh were compared with those before it.
+    pub(crate) const COMPARED: u8 = 8;
+    /// No later kernel can show that the times of this KernelCh are another's.
+    pub(crate) const PASSED: u8 = 16;
+    /// The times of this KernelCh are another's.
+    pub(crate) const STRAY: u8 = 32;
+}
+
 /// One event other than a step.
 #[derive(Clone, Debug)]
 pub struct Event {
@@ -53,6 +76,7 @@ pub struct Event {
     pub parent: Parent,
     /// The lane it started on.
     pub lane: u8,
+    pub(crate) marks: u8,
     /// When it changed state for the first time, in ticks: a ProxyOp's first progress, the return
     /// of ncclGroupStart, the end of a KernelCh.
     pub first_state: Option<u64>,
@@ -74,6 +98,16 @@ impl Event {
     pub fn is_foreign(&self) -> bool {
         matches!(self.start.detail, Detail::ProxyOp(op) if op.foreign)
     }
+
+    pub(crate) const fn has(&self, mark: u8) -> bool {
+        self.marks & mark != 0
+    }
+
+    /// When something was last recorded of it, in ticks, its steps apart.
+    pub(crate) fn last_change(&self) -> u64 {
+        let state = self.first_state.max(self.ptimer_stop.map(|(_, ticks)| ticks));
+        self.stop.max(state).unwrap_or(0).max(self.start.ticks)
+    }
 }
 
 /// The events of one process.
@@ -81,9 +115,16 @@ impl Event {
 pub struct Timeline<'a> {
     recording: &'a Recording,
     clock: TickMap,
-    positions: Map<u16, usize>,
+    /// Position of each communicator by its index; `NO_COMM` for none.
+    positions: Vec<u32>,
+    /// This process's rank by position, as far as it is known.
+    ranks: Vec<Option<i32>>,
     events: Vec<Event>,
     by_handle: Map<Handle, EventId>,
+    /// The ProxyOps that steps belong to.
+    ops: OpenOps,
+    /// Stops and states of events that were not read yet.
+    early_ends: Vec<Record>,
     first_child: Vec<u32>,
     children: Vec<EventId>,
     counts: Vec<Counts>,
@@ -95,19 +136,69 @@ pub struct Timeline<'a> {
     steps: Vec<(EventId, Step)>,
     external_ids: Map<EventId, u64>,
     launches_ns: Map<EventId, u64>,
+    has_cuda_events: bool,
     doubts: Doubts,
     unknown: BTreeMap<u8, u64>,
     records: u64,
 }
 
-/// A ProxyOp of the lane that is read.
+const NO_COMM: u32 = u32::MAX;
+
+/// A ProxyOp to which steps may be added.
 #[derive(Clone, Copy, Debug)]
 struct OpenOp {
+    lane: u8,
+    op_ref: u32,
     id: EventId,
     /// Position of its communicator.
-    comm: Option<usize>,
+    comm: Option<u32>,
     /// Number of its link, from its first step on.
     link: Option<usize>,
+}
+
+/// ProxyOps by the slot that a step names. A slot is used again after its ProxyOp stopped, but the
+/// last steps may be in a lane that is read later: both are kept then.
+#[derive(Debug, Default)]
+struct OpenOps {
+    slots: Vec<Option<OpenOp>>,
+    displaced: Map<(u8, u32), OpenOp>,
+}
+
+impl OpenOps {
+    /// The slot's number is in the low bits.
+    const fn slot(op_ref: u32) -> usize {
+        Handle((op_ref as u64) << 3).slot()
+    }
+
+    /// Adds a ProxyOp; `has_stopped` tells whether another one was seen to stop.
+    fn insert(&mut self, op: OpenOp, has_stopped: impl Fn(EventId) -> bool) {
+        let slot = OpenOps::slot(op.op_ref);
+        if slot >= self.slots.len() {
+            self.slots.resize(slot + 1, None);
+        }
+        if let Some(before) = self.slots[slot].replace(op)
+            && (before.lane != op.lane || !has_stopped(before.id))
+        {
+            self.displaced.insert((before.lane, before.op_ref), before);
+        }
+    }
+
+    /// The latest ProxyOp of this short name that a lane started.
+    fn get(&mut self, lane: u8, op_ref: u32) -> Option<&mut OpenOp> {
+        match self.slots.get_mut(OpenOps::slot(op_ref)) {
+            Some(Some(op)) if op.lane == lane && op.op_ref == op_ref => Some(op),
+            _ if self.displaced.is_empty() => None,
+            _ => self.displaced.get_mut(&(lane, op_ref)),
+        }
+    }
+
+    /// Numbers the events anew.
+    fn renumber(&mut self, new: impl Fn(EventId) -> Option<EventId>) {
+        for slot in &mut self.slots {
+            *slot = slot.and_then(|op| Some(OpenOp { id: new(op.id)?, ..op }));
+        }
+        self.displaced.retain(|_, op| new(op.id).map(|id| op.id = id).is_some());
+    }
 }
 
 impl<'a> Timeline<'a> {
@@ -115,13 +206,33 @@ impl<'a> Timeline<'a> {
     /// are most of a recording.
     #[must_use]
     pub fn read(recording: &'a Recording, keep_steps: bool) -> Timeline<'a> {
+        let mut timeline = Timeline::new(recording, keep_steps);
+        for lane in 0..LANES {
+            for record in recording.records(lane) {
+                timeline.record(lane, &record);
+            }
+        }
+        timeline.join(None);
+        timeline
+    }
+
+    /// A timeline without any event.
+    pub(crate) fn new(recording: &'a Recording, keep_steps: bool) -> Timeline<'a> {
         let comms = recording.comms();
-        let mut timeline = Timeline {
+        let indices = comms.iter().map(|comm| usize::from(comm.index) + 1).max().unwrap_or(0);
+        let mut positions = vec![NO_COMM; indices];
+        for (at, comm) in (0..).zip(comms) {
+            positions[usize::from(comm.index)] = at;
+        }
+        Timeline {
             recording,
             clock: recording.tick_map(),
-            positions: comms.iter().enumerate().map(|(at, comm)| (comm.index, at)).collect(),
+            positions,
+            ranks: comms.iter().map(|comm| Some(comm.rank).filter(|&rank| rank >= 0)).collect(),
             events: Vec::new(),
             by_handle: Map::default(),
+            ops: OpenOps::default(),
+            early_ends: Vec::new(),
             first_child: Vec::new(),
             children: Vec::new(),
             counts: vec![Counts::default(); comms.len()],
@@ -133,142 +244,154 @@ impl<'a> Timeline<'a> {
             steps: Vec::new(),
             external_ids: Map::default(),
             launches_ns: Map::default(),
-            doubts: Doubts::default(),
+            has_cuda_events: false,
+            doubts: Doubts::new(recording),
             unknown: recording.unknown_records().clone(),
             records: 0,
-        };
-        let mut ends = Vec::new();
-        for lane in 0..LANES {
-            timeline.read_lane(lane, &mut ends);
         }
-        for end in ends {
-            timeline.join_end(&end);
-        }
-        timeline.links.finish(&timeline.clock);
-        timeline.link_parents();
-        let doubts = Doubts::of(&timeline);
-        timeline.doubt(doubts);
-        timeline
     }
 
-    /// Reads a lane's starts and steps, and joins what ends events that it knows by then; the
-    /// ends of other lanes' events go to `ends`.
-    fn read_lane(&mut self, lane: usize, ends: &mut Vec<Record>) {
-        // An operation's short name may be used again: the latest start before the step counts.
-        let mut ops: Map<u32, OpenOp> = Map::default();
-        for record in self.recording.records(lane) {
-            self.records += 1;
-            match record {
-                Record::Start(start) => {
-                    let id = self.add_start(start, lane);
-                    if start.handle.kind() == EventKind::ProxyOp {
-                        let comm = self.comm_of(self.event(id));
-                        ops.insert(start.handle.op_ref(), OpenOp { id, comm, link: None });
-                    }
+    /// Takes a record of a lane. Those of one lane come in their order.
+    #[inline]
+    pub(crate) fn record(&mut self, lane: usize, record: &Record) {
+        self.records += 1;
+        match record {
+            Record::Step(step) => self.add_step(lane, step),
+            Record::Start(start) => self.add_start(start, lane),
+            Record::Stop { .. } | Record::State { .. } => {
+                if !self.join_known(record) {
+                    self.early_ends.push(*record);
                 }
-                Record::Step(step) => {
-                    self.add_step(ops.get_mut(&step.op_ref), &step);
-                }
-                Record::Stop { .. } | Record::State { .. } => {
-                    if !self.join_known(&record) {
-                        ends.push(record);
-                    }
-                }
-                Record::Unknown { code, .. } => *self.unknown.entry(code).or_default() += 1,
-                Record::ClockSync(_) | Record::Mark(_) | Record::Vital(_) => {}
+            }
+            Record::Unknown { code, .. } => *self.unknown.entry(*code).or_default() += 1,
+            Record::ClockSync(_) | Record::Mark(_) | Record::Vital(_) => {}
+        }
+    }
+
+    /// Joins what was read: ends that came before their events, parents with children, and
+    /// whether kernels' times are their own. Every record that was pushed before `until` ticks
+    /// has been read; `None`: all have.
+    pub(crate) fn join(&mut self, until: Option<u64>) {
+        for end in std::mem::take(&mut self.early_ends) {
+            if self.join_known(&end) {
+                continue;
+            }
+            if until.is_some_and(|until| end.ticks() >= until) {
+                self.early_ends.push(end);
+            } else if let Record::Stop { handle, .. } | Record::State { handle, .. } = end {
+                self.unmatched_ends[handle.kind().index()] += 1;
             }
         }
+        if until.is_none() {
+            self.links.finish(&self.clock);
+        }
+        self.link_parents(until);
+        self.index_children();
+        let mut doubts = std::mem::take(&mut self.doubts);
+        doubts.note(self, until);
+        doubts.flag_early(self);
+        self.doubts = doubts;
     }
 
-    fn add_start(&mut self, start: Start, lane: usize) -> EventId {
-        let id = EventId(u32::try_from(self.events.len()).unwrap_or(u32::MAX));
-        let event = Event {
-            start,
+    fn add_start(&mut self, start: &Start, lane: usize) {
+        let id = EventId::of_index(self.events.len());
+        let lane = u8::try_from(lane).unwrap_or(u8::MAX);
+        let comm = self.position(start);
+        if let Some(rank) = comm.and_then(|comm| self.ranks.get_mut(comm))
+            && rank.is_none()
+        {
+            *rank = match start.detail {
+                Detail::Coll(coll) => Some(coll.rank),
+                Detail::ProxyOp(op) => Some(op.rank),
+                _ => None,
+            };
+        }
+        let kind = start.detail.kind();
+        self.counts_mut(comm).kind_mut(kind).started += 1;
+        if kind == EventKind::ProxyOp {
+            let (op_ref, comm) = (start.handle.op_ref(), comm.and_then(|at| at.try_into().ok()));
+            let events = &self.events;
+            let has_stopped = |id: EventId| events[id.index()].stop.is_some();
+            self.ops.insert(OpenOp { lane, op_ref, id, comm, link: None }, has_stopped);
+        }
+        self.by_handle.insert(start.handle, id);
+        self.events.push(Event {
+            start: *start,
             stop: None,
             parent: Parent::None,
-            lane: u8::try_from(lane).unwrap_or(u8::MAX),
+            lane,
+            marks: 0,
             first_state: None,
             ptimer_stop: None,
             steps: None,
-        };
-        let comm = self.comm_of(&event);
-        self.counts_mut(comm).kind_mut(event.kind()).started += 1;
-        self.events.push(event);
-        self.by_handle.insert(start.handle, id);
-        id
+        });
     }
 
-    fn add_step(&mut self, op: Option<&mut OpenOp>, step: &Step) {
-        let Some(op) = op else {
+    #[inline]
+    fn add_step(&mut self, lane: usize, step: &Step) {
+        let lane = u8::try_from(lane).unwrap_or(u8::MAX);
+        let Some(op) = self.ops.get(lane, step.op_ref) else {
             self.orphan_steps += 1;
             self.unattributed.add_step(step);
             return;
         };
         let event = &mut self.events[op.id.index()];
         event.steps.get_or_insert_default().add(step);
-        if let (Some(comm), Detail::ProxyOp(detail)) = (op.comm, event.start.detail) {
-            let link = *op.link.get_or_insert_with(|| self.links.number(comm, &detail));
+        let comm = op.comm.map(|comm| comm as usize);
+        if let (Some(comm), Detail::ProxyOp(detail)) = (comm, &event.start.detail) {
+            let links = &mut self.links;
+            let link = *op.link.get_or_insert_with(|| links.number(comm, detail));
             self.links.add(link, step, &self.clock);
         }
-        self.counts_mut(op.comm).add_step(step);
         if self.keep_steps {
             self.steps.push((op.id, *step));
         }
-    }
-
-    fn join_end(&mut self, end: &Record) {
-        if !self.join_known(end) {
-            let handle = match end {
-                Record::Stop { handle, .. } | Record::State { handle, .. } => *handle,
-                _ => return,
-            };
-            self.unmatched_ends[handle.kind().index()] += 1;
-        }
+        self.counts_mut(comm).add_step(step);
     }
 
     /// Joins a stop or state with its event; false if the event is not known.
     fn join_known(&mut self, end: &Record) -> bool {
-        match *end {
-            Record::Stop { ticks, handle } => {
-                let Some(&id) = self.by_handle.get(&handle) else { return false };
-                let event = &mut self.events[id.index()];
-                let (kind, first) = (event.kind(), event.stop.is_none());
-                // Of two stops in different lanes the earlier one is the event's.
-                event.stop = Some(event.stop.map_or(ticks, |stop| stop.min(ticks)));
-                let comm = self.comm_of(&self.events[id.index()]);
-                let count = self.counts_mut(comm).kind_mut(kind);
-                count.stopped += u64::from(first);
-                count.stale += u64::from(!first);
-                true
+        let (handle, ticks) = match *end {
+            Record::Stop { ticks, handle } | Record::State { ticks, handle, .. } => (handle, ticks),
+            _ => return true,
+        };
+        let Some(&id) = self.by_handle.get(&handle) else { return false };
+        let event = &mut self.events[id.index()];
+        let Record::State { state, arg, .. } = *end else {
+            let (kind, first) = (event.kind(), event.stop.is_none());
+            // Of two stops in different lanes the earlier one is the event's.
+            event.stop = Some(event.stop.map_or(ticks, |stop| stop.min(ticks)));
+            let comm = self.comm_of(&self.events[id.index()]);
+            let count = self.counts_mut(comm).kind_mut(kind);
+            count.stopped += u64::from(first);
+            count.stale += u64::from(!first);
+            return true;
+        };
+        if state == State::EXTERNAL_ID {
+            self.external_ids.insert(id, arg);
+        } else if state == State::CUDA_EVENT {
+            self.launches_ns.insert(id, arg);
+            self.has_cuda_events = true;
+        } else {
+            event.first_state = Some(event.first_state.map_or(ticks, |t| t.min(ticks)));
+            if state == State::KERNEL_CH_STOP || state == State::KERNEL_PHASE_STOP {
+                event.ptimer_stop = Some((arg, ticks));
             }
-            Record::State { ticks, handle, state, arg, .. } => {
-                let Some(&id) = self.by_handle.get(&handle) else { return false };
-                if state == State::EXTERNAL_ID {
-                    self.external_ids.insert(id, arg);
-                    return true;
-                }
-                if state == State::CUDA_EVENT {
-                    self.launches_ns.insert(id, arg);
-                    return true;
-                }
-                let event = &mut self.events[id.index()];
-                event.first_state = Some(event.first_state.map_or(ticks, |t| t.min(ticks)));
-                if state == State::KERNEL_CH_STOP || state == State::KERNEL_PHASE_STOP {
-                    event.ptimer_stop = Some((arg, ticks));
-                }
-                let comm = self.comm_of(&self.events[id.index()]);
-                self.counts_mut(comm).add_state(state, 1);
-                true
-            }
-            _ => true,
+            let comm = self.comm_of(&self.events[id.index()]);
+            self.counts_mut(comm).add_state(state, 1);
         }
+        true
     }
 
-    fn link_parents(&mut self) {
+    /// Finds the parents of new events. One that is not there may still be unread if its child
+    /// started at `until` or later.
+    fn link_parents(&mut self, until: Option<u64>) {
         let process = u64::from(self.recording.header().process);
-        let mut first_child = vec![0u32; self.events.len() + 1];
         for index in 0..self.events.len() {
             let event = &self.events[index];
+            if event.has(marks::LINKED) {
+                continue;
+            }
             let handle = event.start.parent;
             let parent = match self.by_handle.get(&handle) {
                 _ if handle.is_null() || event.is_foreign() => Parent::None,
@@ -276,43 +399,104 @@ impl<'a> Timeline<'a> {
                 _ => Parent::Unknown,
             };
             match parent {
-                Parent::Known(id) => first_child[id.index() + 1] += 1,
+                Parent::Known(id) => self.events[id.index()].marks |= marks::HAS_CHILDREN,
+                Parent::Unknown if until.is_some_and(|until| event.start.ticks >= until) => {
+                    continue;
+                }
                 Parent::Unknown => {
                     let (comm, kind) = (self.comm_of(event), event.kind());
                     self.counts_mut(comm).kind_mut(kind).unknown_parent += 1;
                 }
                 Parent::None => {}
             }
-            self.events[index].parent = parent;
+            let event = &mut self.events[index];
+            (event.parent, event.marks) = (parent, event.marks | marks::LINKED);
         }
-        for index in 1..first_child.len() {
+    }
+
+    fn index_children(&mut self) {
+        let first_child = &mut self.first_child;
+        first_child.clear();
+        first_child.resize(self.events.len() + 2, 0);
+        let known = || {
+            self.events.iter().enumerate().filter_map(|(index, event)| match event.parent {
+                Parent::Known(parent) => Some((index, parent.index())),
+                _ => None,
+            })
+        };
+        // Places are counted two further on, so that filling them in leaves each one at its start.
+        for (_, parent) in known() {
+            first_child[parent + 2] += 1;
+        }
+        for index in 2..first_child.len() {
             first_child[index] += first_child[index - 1];
         }
-        let mut next = first_child.clone();
-        self.children = vec![EventId(0); first_child.last().map_or(0, |&n| n as usize)];
-        for (id, event) in self.ids().zip(&self.events) {
+        self.children.clear();
+        self.children.resize(first_child.last().map_or(0, |&n| n as usize), EventId(0));
+        for (index, parent) in known() {
+            let place = &mut first_child[parent + 1];
+            self.children[*place as usize] = EventId::of_index(index);
+            *place += 1;
+        }
+    }
+
+    /// Forgets the events that `goes` is true for, by their index. The others are numbered anew.
+    pub(crate) fn forget(&mut self, goes: &[bool]) {
+        let mut next = 0;
+        let numbers: Vec<u32> = goes
+            .iter()
+            .map(|&goes| {
+                let number = if goes { NO_COMM } else { next };
+                next += u32::from(!goes);
+                number
+            })
+            .collect();
+        let new = |id: EventId| Some(EventId(numbers[id.index()])).filter(|id| id.0 != NO_COMM);
+        let mut at = 0;
+        self.events.retain_mut(|event| {
+            at += 1;
             if let Parent::Known(parent) = event.parent {
-                let place = &mut next[parent.index()];
-                self.children[*place as usize] = id;
-                *place += 1;
+                event.parent = new(parent).map_or(Parent::Unknown, Parent::Known);
             }
+            !goes[at - 1]
+        });
+        self.by_handle.clear();
+        for (index, event) in self.events.iter().enumerate() {
+            self.by_handle.insert(event.start.handle, EventId::of_index(index));
         }
-        self.first_child = first_child;
+        self.ops.renumber(new);
+        for values in [&mut self.external_ids, &mut self.launches_ns] {
+            let kept = values.iter().filter_map(|(&id, &value)| Some((new(id)?, value)));
+            *values = kept.collect();
+        }
+        self.first_child.clear();
+        self.children.clear();
     }
 
-    /// Takes the times of kernels away that are not their own.
-    fn doubt(&mut self, doubts: Doubts) {
-        for id in &doubts.stray {
-            let event = &mut self.events[id.index()];
-            if let Detail::KernelCh(KernelCh { ptimer, .. }) = &mut event.start.detail {
-                *ptimer = 0;
-            }
-            event.ptimer_stop = None;
+    /// Drops the times of a KernelCh, which are not its own.
+    pub(crate) fn drop_times(&mut self, kernel: EventId) {
+        let event = &mut self.events[kernel.index()];
+        if let Detail::KernelCh(KernelCh { ptimer, .. }) = &mut event.start.detail {
+            *ptimer = 0;
         }
-        self.doubts = doubts;
+        event.ptimer_stop = None;
+        event.marks |= marks::STRAY | marks::PASSED;
     }
 
-    fn ids(&self) -> impl Iterator<Item = EventId> + use<> {
+    pub(crate) fn mark(&mut self, id: EventId, mark: u8) {
+        self.events[id.index()].marks |= mark;
+    }
+
+    pub(crate) fn find(&self, handle: Handle) -> Option<EventId> {
+        self.by_handle.get(&handle).copied()
+    }
+
+    /// How many events it holds.
+    pub(crate) fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    pub(crate) fn ids(&self) -> impl Iterator<Item = EventId> + use<> {
         (0..u32::try_from(self.events.len()).unwrap_or(u32::MAX)).map(EventId)
     }
 
@@ -358,9 +542,13 @@ impl<'a> Timeline<'a> {
     /// The events that name `id` as their parent, in the order of [`Timeline::events`].
     #[must_use]
     pub fn children(&self, id: EventId) -> &[EventId] {
-        let from = self.first_child[id.index()] as usize;
-        let to = self.first_child[id.index() + 1] as usize;
-        &self.children[from..to]
+        let place = |index: usize| self.first_child.get(index).map_or(0, |&at| at as usize);
+        self.children.get(place(id.index())..place(id.index() + 1)).unwrap_or(&[])
+    }
+    /// Whether any event names `id` as its parent, though it may be forgotten by now.
+    #[must_use]
+    pub fn has_children(&self, id: EventId) -> bool {
+        self.event(id).has(marks::HAS_CHILDREN)
     }
     /// The steps with their ProxyOp, if they were asked for.
     #[must_use]
@@ -381,7 +569,7 @@ impl<'a> Timeline<'a> {
     /// Whether any launch was measured by CUDA events.
     #[must_use]
     pub fn has_cuda_events(&self) -> bool {
-        !self.launches_ns.is_empty()
+        self.has_cuda_events
     }
     /// Whether the kernel channels of an operation are another one's, so that they say nothing
     /// ([`crate::kernels`]).
@@ -399,14 +587,21 @@ impl<'a> Timeline<'a> {
     /// because NCCL waits for another work's.
     #[must_use]
     pub fn stray_kernels(&self) -> u64 {
-        self.doubts.stray.len() as u64 + self.doubts.missing
+        self.doubts.stray_kernels()
     }
     /// The position in [`Recording::comms`] of an event's communicator. `None` where its
     /// definition is missing, and for another process's operation.
     #[must_use]
     pub fn comm_of(&self, event: &Event) -> Option<usize> {
-        if event.is_foreign() { None } else { self.positions.get(&event.start.comm).copied() }
+        self.position(&event.start)
     }
+
+    fn position(&self, start: &Start) -> Option<usize> {
+        let is_foreign = matches!(start.detail, Detail::ProxyOp(op) if op.foreign);
+        let position = self.positions.get(usize::from(start.comm));
+        position.filter(|&&at| at != NO_COMM && !is_foreign).map(|&at| at as usize)
+    }
+
     /// The communicator at a position.
     #[must_use]
     pub fn comm(&self, position: usize) -> &'a Comm {
@@ -415,15 +610,7 @@ impl<'a> Timeline<'a> {
     /// The process's rank in a communicator: as `init` told, or as its events say (API v1 to v3).
     #[must_use]
     pub fn rank(&self, position: usize) -> Option<i32> {
-        let told = self.comm(position).rank;
-        if told >= 0 {
-            return Some(told);
-        }
-        self.events.iter().find_map(|event| match event.start.detail {
-            Detail::Coll(coll) if self.comm_of(event) == Some(position) => Some(coll.rank),
-            Detail::ProxyOp(op) if self.comm_of(event) == Some(position) => Some(op.rank),
-            _ => None,
-        })
+        self.ranks[position]
     }
     /// The counts of the communicator at a position.
     #[must_use]

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Puts the report together, process by process: no more timelines are in memory than there are
-//! cores.
+//! Puts the report together, process by process. Of each the operations are added up as they end.
 
 use crate::losses::Losses;
 use crate::parallel::in_order;
-use crate::rows::{OperationRows, PeerRows, age_ns};
+use crate::rows::{OperationRows, PeerRows, ProcessRows, age_ns};
 use crate::schema::{Clock, EventCounts, Fact, OpenOperation, ProcessRow, RankRow, Report, SCHEMA};
-use crate::unknowable::Limits;
+use crate::unknowable::{Limits, ProcessLimits};
 use crate::waiting::waits_for;
 use crate::windows::{Window, windows};
 use ncclscope_operations::counts::Counts;
-use ncclscope_operations::operation::{Completion, Operation, operations};
+use ncclscope_operations::joiner::{Consumer, Joined, join};
+use ncclscope_operations::operation::{Completion, Operation};
 use ncclscope_operations::threads::roles;
 use ncclscope_operations::timeline::comm_name;
-use ncclscope_operations::{Event, GpuClock, Timeline};
+use ncclscope_operations::{Event, EventId, GpuClock, Timeline};
 use ncclscope_trace::identity::{is_number, nccl_version};
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::{EventKind, Recording};
@@ -37,51 +37,80 @@ pub struct ReportBuilder {
 /// What a recording's records say, each of which is decoded once.
 #[derive(Debug)]
 struct Process<'a> {
-    timeline: Timeline<'a>,
-    operations: Vec<Operation>,
-    /// By position of the communicator.
-    clocks: Vec<Option<GpuClock>>,
+    joined: Joined<'a>,
+    seen: Seen,
+}
+
+/// What comes of a recording's operations, as they end.
+#[derive(Debug, Default)]
+struct Seen {
+    operations: ProcessRows,
+    open: Vec<OpenOperation>,
+    limits: ProcessLimits,
 }
 
 impl Process<'_> {
     fn read(recording: &Recording) -> Process<'_> {
-        let timeline = Timeline::read(recording, false);
-        let operations = operations(&timeline);
-        let comms = 0..recording.comms().len();
-        let clocks = comms.map(|comm| GpuClock::of_comm(&timeline, comm)).collect();
-        Process { timeline, operations, clocks }
+        let mut seen = Seen::default();
+        let joined = join(recording, &mut seen);
+        Process { joined, seen }
+    }
+}
+
+impl Consumer for Seen {
+    fn operation(&mut self, timeline: &Timeline<'_>, operation: &Operation) {
+        self.operations.add(timeline, operation);
+        self.limits.add_operation(timeline, operation);
+        if operation.completion == Completion::Open {
+            let event = timeline.event(operation.event);
+            let mut open = open_row(timeline, event, timeline.string(operation.func));
+            open.bytes = operation.bytes;
+            open.seq = operation.seq;
+            open.peer = operation.peer;
+            open.waits_for = waits_for(timeline, operation);
+            self.open.push(open);
+        }
+    }
+
+    fn event(&mut self, timeline: &Timeline<'_>, id: EventId, event: &Event) {
+        self.limits.add_event(timeline, id, event);
+        if event.kind() == EventKind::GroupApi && event.stop.is_none() {
+            let mut open = open_row(timeline, event, EventKind::GroupApi.name());
+            open.waits_for = vec!["a thread is inside this NCCL call".into()];
+            self.open.push(open);
+        }
     }
 }
 
 impl ReportBuilder {
     /// Adds a process.
     pub fn add(&mut self, recording: &Recording) {
-        self.add_process(&Process::read(recording));
+        self.add_process(Process::read(recording));
     }
 
     /// Adds the processes of a run, which are read on all cores; `added` is called with the number
     /// of each that is done.
     pub fn add_all(&mut self, recordings: &[Recording], mut added: impl FnMut(usize)) {
         in_order(recordings, Process::read, |at, process| {
-            self.add_process(&process);
+            self.add_process(process);
             added(at);
         });
     }
 
-    fn add_process(&mut self, process: &Process<'_>) {
-        let Process { timeline, operations, clocks } = process;
+    fn add_process(&mut self, process: Process<'_>) {
+        let Process { joined: Joined { timeline, clocks, cut_short }, seen } = process;
         let recording = timeline.recording();
         let errors: Vec<Option<u64>> =
             clocks.iter().flatten().map(|clock| clock.error_ns()).collect();
-        self.add_ranks(timeline, clocks);
-        self.operations.add(timeline, operations);
-        self.peers.add(timeline);
-        self.add_open(timeline, operations);
+        self.add_ranks(&timeline, &clocks);
+        self.operations.add(&timeline, seen.operations);
+        self.peers.add(&timeline);
+        self.open.extend(seen.open);
         self.losses.add(recording, || timeline.records());
         self.losses.add_stray(timeline.stray_kernels());
         self.windows.extend(windows(recording));
-        self.add_problems(timeline);
-        self.limits.add(timeline, operations, &errors);
+        self.add_problems(&timeline);
+        self.limits.add(&timeline, &seen.limits, &errors, cut_short);
     }
 
     /// The report.
@@ -139,25 +168,6 @@ impl ReportBuilder {
             let mut row = empty_row(recording);
             fill_counts(&mut row, rest, &dropped);
             self.ranks.push(row);
-        }
-    }
-
-    fn add_open(&mut self, timeline: &Timeline<'_>, operations: &[Operation]) {
-        for operation in operations.iter().filter(|o| o.completion == Completion::Open) {
-            let event = timeline.event(operation.event);
-            let mut open = open_row(timeline, event, timeline.string(operation.func));
-            open.bytes = operation.bytes;
-            open.seq = operation.seq;
-            open.peer = operation.peer;
-            open.waits_for = waits_for(timeline, operation);
-            self.open.push(open);
-        }
-        for (_, event) in timeline.events() {
-            if event.kind() == EventKind::GroupApi && event.stop.is_none() {
-                let mut open = open_row(timeline, event, EventKind::GroupApi.name());
-                open.waits_for = vec!["a thread is inside this NCCL call".into()];
-                self.open.push(open);
-            }
         }
     }
 

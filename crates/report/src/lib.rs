@@ -12,6 +12,7 @@ This crate does **not** read files (that is `trace`), find an operation's end (t
 #![forbid(unsafe_code)]
 
 mod build;
+mod distribution;
 pub mod losses;
 pub mod parallel;
 mod rows;

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Operations and links of all ranks, merged into the report's rows.
 
+use crate::distribution::Distribution;
 use crate::schema::{Durations, OperationRow, PeerRow, PeerWaits};
 use ncclscope_operations::Timeline;
 use ncclscope_operations::bandwidth::{algbw_gbs, bus_factor};
 use ncclscope_operations::operation::{Completion, Operation, Timing};
 use ncclscope_operations::peers::{Link, LinkKey};
-use ncclscope_operations::stats::{quantiles, to_u64};
+use ncclscope_operations::hash::Map;
+use ncclscope_operations::stats::to_u64;
 use ncclscope_operations::timeline::comm_name;
 use ncclscope_trace::StrId;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 struct Key {
@@ -21,15 +23,87 @@ struct Key {
     channels: Option<u8>,
 }
 
+/// Operations that are alike.
 #[derive(Debug, Default)]
-struct Merged {
+struct Sums {
     datatype: String,
     nranks: Option<u32>,
+    timings: BTreeMap<Timing, u64>,
+    durations: BTreeMap<Timing, Distribution>,
+}
+
+#[derive(Debug, Default)]
+struct Merged {
+    sums: Sums,
     count: u64,
     open: u64,
     ranks: u64,
-    timings: BTreeMap<Timing, u64>,
-    durations: BTreeMap<Timing, Vec<f64>>,
+}
+
+/// [`Key`] by the numbers of one recording, with the position of the communicator: one process may
+/// hold several ranks of it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct ProcessKey {
+    comm: Option<usize>,
+    func: StrId,
+    bytes: Option<u64>,
+    algo: StrId,
+    proto: StrId,
+    channels: Option<u8>,
+}
+
+/// The operations of one process that are alike.
+#[derive(Debug)]
+struct ProcessSums {
+    key: ProcessKey,
+    datatype: StrId,
+    /// Lane and start of the operation that the datatype is of.
+    first: (u8, u64),
+    open: u64,
+    /// By [`Timing`].
+    timings: [(u64, Distribution); Timing::ALL.len()],
+}
+
+/// Operations of one process, in memory that does not grow with their number.
+#[derive(Debug, Default)]
+pub(crate) struct ProcessRows {
+    places: Map<ProcessKey, usize>,
+    sums: Vec<ProcessSums>,
+    latest: usize,
+}
+
+impl ProcessRows {
+    /// Adds an operation.
+    pub(crate) fn add(&mut self, timeline: &Timeline<'_>, operation: &Operation) {
+        let event = timeline.event(operation.event);
+        let first = (event.lane, event.start.ticks);
+        let key = ProcessKey {
+            comm: operation.comm,
+            func: operation.func,
+            bytes: operation.bytes,
+            algo: operation.algo,
+            proto: operation.proto,
+            channels: operation.channels,
+        };
+        if self.sums.get(self.latest).is_none_or(|sums| sums.key != key) {
+            self.latest = *self.places.entry(key).or_insert_with(|| {
+                let timings = Default::default();
+                let datatype = operation.datatype;
+                self.sums.push(ProcessSums { key, datatype, first, open: 0, timings });
+                self.sums.len() - 1
+            });
+        }
+        let sums = &mut self.sums[self.latest];
+        if first < sums.first {
+            (sums.first, sums.datatype) = (first, operation.datatype);
+        }
+        let (count, durations) = &mut sums.timings[operation.timing as usize];
+        *count += 1;
+        if let Some(ns) = operation.duration_ns {
+            durations.add(ns);
+        }
+        sums.open += u64::from(operation.completion == Completion::Open);
+    }
 }
 
 /// Rows of operations.
@@ -38,25 +112,26 @@ pub(crate) struct OperationRows(BTreeMap<Key, Merged>);
 
 impl OperationRows {
     /// Adds the operations of one process.
-    pub(crate) fn add(&mut self, timeline: &Timeline<'_>, operations: &[Operation]) {
-        // By position of the communicator too: one process may hold several ranks of it.
-        let mut mine: HashMap<(Option<usize>, Key), (u64, u64)> = HashMap::new();
-        for operation in operations {
-            let key = key(timeline, operation);
-            let merged = self.0.entry(key.clone()).or_default();
-            if merged.datatype.is_empty() {
-                merged.datatype = timeline.string(operation.datatype).into();
-                merged.nranks = nranks(timeline, operation.comm);
+    pub(crate) fn add(&mut self, timeline: &Timeline<'_>, rows: ProcessRows) {
+        let mut by_rank: BTreeMap<(Option<usize>, Key), (u64, u64)> = BTreeMap::new();
+        for row in rows.sums {
+            let key = key(timeline, &row.key);
+            let sums = &mut self.0.entry(key.clone()).or_default().sums;
+            if sums.datatype.is_empty() {
+                sums.datatype = timeline.string(row.datatype).into();
+                sums.nranks = nranks(timeline, row.key.comm);
             }
-            *merged.timings.entry(operation.timing).or_default() += 1;
-            if let Some(ns) = operation.duration_ns {
-                merged.durations.entry(operation.timing).or_default().push(ns);
+            let (all, open) = by_rank.entry((row.key.comm, key)).or_default();
+            *open += row.open;
+            for (timing, (count, durations)) in Timing::ALL.into_iter().zip(row.timings) {
+                if count != 0 {
+                    *all += count;
+                    *sums.timings.entry(timing).or_default() += count;
+                    sums.durations.entry(timing).or_default().merge(durations);
+                }
             }
-            let (count, open) = mine.entry((operation.comm, key)).or_default();
-            *count += 1;
-            *open += u64::from(operation.completion == Completion::Open);
         }
-        for ((_, key), (count, open)) in mine {
+        for ((_, key), (count, open)) in by_rank {
             let merged = self.0.entry(key).or_default();
             merged.count = merged.count.max(count);
             merged.open = merged.open.max(open);
@@ -73,41 +148,42 @@ fn nranks(timeline: &Timeline<'_>, comm: Option<usize>) -> Option<u32> {
     comm.map(|comm| timeline.comm(comm).ranks).filter(|&ranks| ranks != 0)
 }
 
-fn key(timeline: &Timeline<'_>, operation: &Operation) -> Key {
+fn key(timeline: &Timeline<'_>, key: &ProcessKey) -> Key {
     let text = |id: StrId| timeline.recording().string(id).map(str::to_owned);
-    let comm = operation.comm.map(|comm| comm_name(timeline.comm(comm)));
+    let comm = key.comm.map(|comm| comm_name(timeline.comm(comm)));
     Key {
         comm: comm.unwrap_or_else(|| "unknown".into()),
-        func: timeline.string(operation.func).into(),
-        bytes: operation.bytes,
-        algo: text(operation.algo),
-        proto: text(operation.proto),
-        channels: operation.channels,
+        func: timeline.string(key.func).into(),
+        bytes: key.bytes,
+        algo: text(key.algo),
+        proto: text(key.proto),
+        channels: key.channels,
     }
 }
 
-fn row(key: Key, mut merged: Merged) -> OperationRow {
+fn row(key: Key, merged: Merged) -> OperationRow {
+    let Merged { mut sums, count, open, ranks } = merged;
     // The source that most have; of equals, the better one.
     let most =
-        merged.timings.iter().max_by_key(|&(timing, count)| (*count, std::cmp::Reverse(*timing)));
+        sums.timings.iter().max_by_key(|&(timing, count)| (*count, std::cmp::Reverse(*timing)));
     let timing = most.map_or(Timing::Enqueue, |(timing, _)| *timing);
-    let quantiles = merged.durations.get_mut(&timing).and_then(|values| quantiles(values));
+    let quantiles = sums.durations.get_mut(&timing).and_then(Distribution::quantiles);
     let algbw =
         quantiles.filter(|_| timing.is_whole()).and_then(|[_, p50, ..]| algbw_gbs(key.bytes?, p50));
-    let factor = bus_factor(&key.func, merged.nranks);
+    let factor = bus_factor(&key.func, sums.nranks);
     OperationRow {
         comm: key.comm,
         func: key.func,
         bytes: key.bytes,
-        datatype: merged.datatype,
+        datatype: sums.datatype,
         algo: key.algo,
         proto: key.proto,
         channels: key.channels,
-        count: merged.count,
-        open: merged.open,
-        ranks: merged.ranks,
+        count,
+        open,
+        ranks,
         timing: timing.name(),
-        timings: merged.timings.iter().map(|(timing, count)| (timing.name(), *count)).collect(),
+        timings: sums.timings.iter().map(|(timing, count)| (timing.name(), *count)).collect(),
         duration_ns: quantiles.map(|q| {
             let [min, p50, p99, max] = q.map(to_u64);
             Durations { min, p50, p99, max }

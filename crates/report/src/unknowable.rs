@@ -8,8 +8,8 @@ the report says so rather than leave a gap to be read as "nothing happened".
 
 use ncclscope_operations::operation::{Completion, Operation, Timing};
 use ncclscope_operations::timeline::comm_name;
-use ncclscope_operations::{Parent, Timeline, human};
-use ncclscope_trace::{Detail, EventKind, What};
+use ncclscope_operations::{Event, EventId, Parent, Timeline, human};
+use ncclscope_trace::{Detail, EventKind, StrId, What};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A worse GPU clock is worth a sentence, ns.
@@ -52,22 +52,75 @@ pub struct Limits {
     /// Operations of which only an early stop of the kernel is known.
     early: BTreeMap<String, u64>,
     silent: BTreeMap<String, u64>,
+    /// Operations that were not followed to their end, for want of room.
+    cut_short: u64,
+}
+
+/// The same of one process, counted as its operations come.
+#[derive(Debug, Default)]
+pub(crate) struct ProcessLimits {
+    event_timed: bool,
+    foreign: u64,
+    copy_engine: u64,
+    graph_calls: u64,
+    /// By position of the communicator.
+    unseen: BTreeMap<Option<usize>, u64>,
+    early: BTreeMap<Option<usize>, u64>,
+    /// By function.
+    silent: BTreeMap<StrId, u64>,
+}
+
+impl ProcessLimits {
+    pub(crate) fn add_operation(&mut self, timeline: &Timeline<'_>, operation: &Operation) {
+        if timeline.event(operation.event).kind() == EventKind::CeColl {
+            self.copy_engine += 1;
+        } else if operation.timing == Timing::Event {
+            self.event_timed = true;
+        } else if operation.timing == Timing::KernelLead {
+            *self.early.entry(operation.comm).or_default() += 1;
+        } else if operation.completion == Completion::Unseen {
+            *self.unseen.entry(operation.comm).or_default() += 1;
+        }
+    }
+
+    pub(crate) fn add_event(&mut self, timeline: &Timeline<'_>, id: EventId, event: &Event) {
+        let call = match event.start.detail {
+            Detail::ProxyOp(op) => {
+                self.foreign += u64::from(op.foreign);
+                return;
+            }
+            Detail::CollApi(call) => call,
+            _ => return,
+        };
+        // Before its group ends, a call has nothing below it yet.
+        let is_over = match event.parent {
+            Parent::Known(group) => timeline.event(group).stop.is_some(),
+            _ => false,
+        };
+        let is_sampled = timeline.recording().header().left_out != 0;
+        if call.graph {
+            self.graph_calls += 1;
+        } else if is_over && !is_sampled && !timeline.has_children(id) {
+            *self.silent.entry(call.func).or_default() += 1;
+        }
+    }
 }
 
 impl Limits {
-    /// Adds a process. `gpu_errors` are of its communicators with GPU time stamps.
-    pub fn add(
+    /// Adds a process. `gpu_errors` are of its communicators with GPU time stamps, `cut_short`
+    /// counts operations that were not followed to their end.
+    pub(crate) fn add(
         &mut self,
         timeline: &Timeline<'_>,
-        operations: &[Operation],
+        process: &ProcessLimits,
         gpu_errors: &[Option<u64>],
+        cut_short: u64,
     ) {
         let header = timeline.recording().header();
         self.hosts.insert(header.host.clone());
         let marks = timeline.recording().marks();
         self.pauses += marks.iter().filter(|mark| mark.what == What::Stop).count() as u64;
         self.left_out += header.left_out;
-        let is_sampled = header.left_out != 0;
         let comms = timeline.recording().comms();
         self.api_versions.extend(comms.iter().map(|comm| comm.api_version));
         self.device_api |= comms.iter().any(|c| c.nccl_version == 0 || c.nccl_version >= NCCL_2_28);
@@ -86,40 +139,23 @@ impl Limits {
             self.steps += link.transfers;
             self.steps_unsized += link.transfers - link.sized;
         }
-        for operation in operations {
-            self.add_operation(timeline, operation);
-        }
-        self.add_calls(timeline, is_sampled);
-    }
-
-    fn add_operation(&mut self, timeline: &Timeline<'_>, operation: &Operation) {
-        if timeline.event(operation.event).kind() == EventKind::CeColl {
-            self.copy_engine += 1;
-        } else if operation.timing == Timing::Event {
-            self.event_timed = true;
-        } else if operation.timing == Timing::KernelLead {
-            let comm = operation.comm.map(|comm| comm_name(timeline.comm(comm)));
-            *self.early.entry(comm.unwrap_or_else(|| "unknown".into())).or_default() += 1;
-        } else if operation.completion == Completion::Unseen {
-            let comm = operation.comm.map(|comm| comm_name(timeline.comm(comm)));
-            *self.unseen.entry(comm.unwrap_or_else(|| "unknown".into())).or_default() += 1;
-        }
-    }
-
-    fn add_calls(&mut self, timeline: &Timeline<'_>, is_sampled: bool) {
-        for (id, event) in timeline.events() {
-            self.foreign += u64::from(event.is_foreign());
-            let Detail::CollApi(call) = event.start.detail else { continue };
-            // Before its group ends, a call has nothing below it yet.
-            let is_over = match event.parent {
-                Parent::Known(group) => timeline.event(group).stop.is_some(),
-                _ => false,
-            };
-            if call.graph {
-                self.graph_calls += 1;
-            } else if is_over && !is_sampled && timeline.children(id).is_empty() {
-                *self.silent.entry(timeline.string(call.func).to_owned()).or_default() += 1;
+        self.cut_short += cut_short;
+        self.event_timed |= process.event_timed;
+        self.foreign += process.foreign;
+        self.copy_engine += process.copy_engine;
+        self.graph_calls += process.graph_calls;
+        let name = |comm: Option<usize>| {
+            comm.map_or_else(|| "unknown".into(), |comm| comm_name(timeline.comm(comm)))
+        };
+        for (sums, counts) in
+            [(&mut self.unseen, &process.unseen), (&mut self.early, &process.early)]
+        {
+            for (&comm, count) in counts {
+                *sums.entry(name(comm)).or_default() += count;
             }
+        }
+        for (&func, count) in &process.silent {
+            *self.silent.entry(timeline.string(func).to_owned()).or_default() += count;
         }
     }
 
@@ -252,6 +288,13 @@ impl Limits {
     }
 
     fn details(&self, out: &mut Vec<String>) {
+        if self.cut_short != 0 {
+            out.push(format!(
+                "{} operations are counted as open, because too many were in flight to follow each \
+                 to its end.",
+                self.cut_short
+            ));
+        }
         if self.ctrl_off {
             out.push("ProxyCtrl events were off: when proxy threads slept is not known.".into());
         }

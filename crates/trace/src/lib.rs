@@ -55,6 +55,6 @@ pub use identity::Identity;
 pub use kind::{EventKind, State};
 pub use mark::{Mark, What};
 pub use progress::Vital;
-pub use reader::{LaneRecords, Recording};
+pub use reader::{LaneRecords, Recording, Visitor};
 pub use record::{Detail, Record, Start, Step};
 pub use writer::Writer;

@@ -437,6 +437,58 @@ impl Recording {
         }
     }
 
+    /// Gives every record to `visitor`, each decoded once: of all lanes, roughly in the order in
+    /// which they were pushed.
+    ///
+    /// The lane whose next block begins first is read first, so that of a recording of any length
+    /// one block is in memory, and [`Visitor::reached`] can say up to when nothing is unread.
+    pub fn visit(&self, visitor: &mut impl Visitor) {
+        let mut lanes: Vec<(usize, LaneParts<'_>)> = Vec::new();
+        for (index, lane) in self.lanes.iter().enumerate() {
+            let parts = LaneParts { lane, next: 0 };
+            lanes.extend(parts.begins().map(|_| (index, parts)));
+        }
+        let (mut bytes, mut reached) = (Vec::new(), 0);
+        loop {
+            let next = lanes.iter().enumerate().filter_map(|(at, (_, parts))| {
+                parts.begins().map(|begins| (begins, at))
+            });
+            let Some((begins, at)) = next.min() else { break };
+            if begins > reached {
+                reached = begins;
+                visitor.reached(reached);
+            }
+            let (lane, parts) = &mut lanes[at];
+            self.visit_part(*lane, *parts, &mut bytes, visitor);
+            parts.next += 1;
+        }
+    }
+
+    fn visit_part(
+        &self,
+        lane: usize,
+        parts: LaneParts<'_>,
+        bytes: &mut Vec<u8>,
+        visitor: &mut impl Visitor,
+    ) {
+        let Some(block) = parts.lane.blocks.get(parts.next) else {
+            let (recovered, in_flight) = (&parts.lane.recovered, &parts.lane.in_flight);
+            recovered.iter().for_each(|record| visitor.record(lane, record));
+            in_flight.iter().for_each(|step| visitor.record(lane, &Record::Step(*step)));
+            return;
+        };
+        bytes.resize(block.len, 0);
+        if self.file.read_exact_at(bytes, block.at).is_err() {
+            return;
+        }
+        if let Ok((header, _, payload)) = codec::parse(bytes)
+            && header == block.header
+        {
+            let records = Decoder::new(&header, payload, &self.schema);
+            records.for_each(|record| visitor.record(lane, &record));
+        }
+    }
+
     /// The file's path.
     #[must_use]
     pub fn path(&self) -> &Path {
@@ -540,6 +592,36 @@ impl Recording {
     #[must_use]
     pub fn tick_map(&self) -> TickMap {
         TickMap::new(self.syncs.clone(), self.header.hz)
+    }
+}
+
+/// Takes the records of a recording: see [`Recording::visit`].
+pub trait Visitor {
+    /// A record. Those of one lane come in the order in which they were pushed.
+    fn record(&mut self, lane: usize, record: &Record);
+    /// Every record that was pushed before these ticks has been given.
+    fn reached(&mut self, ticks: u64);
+}
+
+/// What is still to be read of a lane: its blocks one by one, then what was in no block.
+#[derive(Clone, Copy)]
+struct LaneParts<'a> {
+    lane: &'a Lane,
+    next: usize,
+}
+
+impl LaneParts<'_> {
+    /// The ticks of the first record of the next part; `None` where all is read.
+    fn begins(&self) -> Option<u64> {
+        let Lane { blocks, recovered, in_flight, .. } = self.lane;
+        match self.next.checked_sub(blocks.len()) {
+            None => blocks.get(self.next).map(|block| block.header.first_ticks),
+            Some(0) => {
+                let first = recovered.first().map(Record::ticks);
+                first.or_else(|| in_flight.first().map(|step| step.ticks))
+            }
+            Some(_) => None,
+        }
     }
 }
 

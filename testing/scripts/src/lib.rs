@@ -8,7 +8,7 @@ proxy progress thread. Times are made up, and the same in each run.
 #![forbid(unsafe_code)]
 
 use ncclscope_trace::codec::META_LANE;
-use ncclscope_trace::handle::STEPS_IN_FLIGHT;
+use ncclscope_trace::handle::{SLOTS, STEPS_IN_FLIGHT};
 use ncclscope_trace::layout::{Header, LANE_STRIDE};
 use ncclscope_trace::record::{
     ApiCall, Coll, GroupApi, KernelCh, KernelLaunch, P2p, Packed, ProxyOp, STEP_SHIFT, step_flags,
@@ -158,7 +158,8 @@ impl Process {
         self.sequence += 1;
         let (process, kind) = (u64::from(self.header.process), detail.kind());
         let handle = if kind == EventKind::ProxyOp {
-            Handle::slot_op(process, lane, self.sequence, 0)
+            let slot = usize::try_from(self.sequence).unwrap_or(0) % SLOTS;
+            Handle::slot_op(process, lane, self.sequence, slot)
         } else {
             Handle::value(process, kind, lane, self.sequence)
         };

@@ -19,7 +19,7 @@ use super::settle::{Look, Settled};
 use crate::window::{CommKey, Metrics};
 use ncclscope_operations::Launched;
 use ncclscope_operations::operation::valid_ptimers;
-use ncclscope_operations::stamps::Stamps;
+use ncclscope_operations::stamps::{Stamps, Verdict};
 use ncclscope_trace::handle::LANES;
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::record::{KernelCh, ProxyOp};
@@ -339,7 +339,11 @@ impl Collector {
         let group = head.map(|head| Launched::of(&head).group);
         let mut stray = Vec::new();
         let begun = (ptimer, None, group.unwrap_or(start.parent));
-        self.stamps.start((start.comm, channel), begun, start.handle, |part| stray.push(part));
+        self.stamps.start((start.comm, channel), begun, start.handle, |part, verdict| {
+            if verdict == Verdict::Stray {
+                stray.push(part);
+            }
+        });
         for handle in stray {
             if let Some(part) = self.families.part_mut(handle) {
                 part.kind = PartKind::Kernel { channel, ptimer: 0 };
