@@ -98,7 +98,10 @@ pub struct Joined<'a> {
 /// Reads a recording, and gives each operation to `consumer` as soon as nothing more is expected
 /// of it: the module page has the rule.
 pub fn join<'a>(recording: &'a Recording, consumer: &mut impl Consumer) -> Joined<'a> {
-    join_within(recording, Room { sweep: SWEEP, live: LIVE }, consumer)
+    let room = Room { sweep: SWEEP, live: LIVE };
+    let mut joiner = Joiner::new(recording, room, consumer);
+    recording.visit(&mut joiner);
+    joiner.finish()
 }
 
 /// What the joiner may keep.
@@ -106,25 +109,6 @@ pub fn join<'a>(recording: &'a Recording, consumer: &mut impl Consumer) -> Joine
 struct Room {
     sweep: usize,
     live: usize,
-}
-
-fn join_within<'a>(
-    recording: &'a Recording,
-    room: Room,
-    consumer: &mut impl Consumer,
-) -> Joined<'a> {
-    let timeline = Timeline::new(recording, false);
-    let mut clocks = Vec::new();
-    clocks.resize_with(recording.comms().len(), ClockFit::default);
-    let judge = Judge::new(&timeline);
-    let next = room.sweep;
-    let mut joiner =
-        Joiner { timeline, judge, consumer, clocks, room, next, reached: 0, cut_short: 0 };
-    recording.visit(&mut joiner);
-    joiner.sweep(None);
-    let Joiner { timeline, mut clocks, cut_short, .. } = joiner;
-    let clocks = clocks.iter_mut().map(ClockFit::clock).collect();
-    Joined { timeline, clocks, cut_short }
 }
 
 struct Joiner<'a, 'c, C> {
@@ -136,7 +120,6 @@ struct Joiner<'a, 'c, C> {
     room: Room,
     /// How many events the next sweep waits for.
     next: usize,
-    reached: u64,
     cut_short: u64,
 }
 
@@ -147,14 +130,27 @@ impl<C: Consumer> Visitor for Joiner<'_, '_, C> {
     }
 
     fn reached(&mut self, ticks: u64) {
-        self.reached = ticks;
         if self.timeline.len() >= self.next {
             self.sweep(Some(ticks));
         }
     }
 }
 
-impl<C: Consumer> Joiner<'_, '_, C> {
+impl<'a, 'c, C: Consumer> Joiner<'a, 'c, C> {
+    fn new(recording: &'a Recording, room: Room, consumer: &'c mut C) -> Joiner<'a, 'c, C> {
+        let timeline = Timeline::new(recording, false);
+        let mut clocks = Vec::new();
+        clocks.resize_with(recording.comms().len(), ClockFit::default);
+        let judge = Judge::new(&timeline);
+        Joiner { timeline, judge, consumer, clocks, room, next: room.sweep, cut_short: 0 }
+    }
+
+    fn finish(mut self) -> Joined<'a> {
+        self.sweep(None);
+        let clocks = self.clocks.iter_mut().map(ClockFit::clock).collect();
+        Joined { timeline: self.timeline, clocks, cut_short: self.cut_short }
+    }
+
     /// Hands over what nothing more is expected of; `None`: everything.
     fn sweep(&mut self, until: Option<u64>) {
         self.timeline.join(until);
@@ -350,5 +346,149 @@ impl State<'_, '_> {
             _ => 0.0,
         };
         (quiet_ns >= wait_ns).then_some(judged)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operations;
+    use proptest::prelude::*;
+    use scripts::{Call, Fault, Process};
+
+    /// What a consumer is told of an operation, by the handle of its event.
+    #[derive(Debug, Default)]
+    struct Told {
+        operations: Vec<(u64, String)>,
+        /// Events by kind, and those that have children.
+        events: std::collections::BTreeMap<&'static str, (u64, u64)>,
+    }
+
+    impl Consumer for Told {
+        fn operation(&mut self, timeline: &Timeline<'_>, operation: &Operation) {
+            let handle = |id: EventId| timeline.event(id).start.handle.0;
+            let mut open: Vec<u64> = operation.open.iter().map(|&id| handle(id)).collect();
+            open.sort_unstable();
+            let (of, zero) = (operation.event, EventId::of_index(0));
+            let told = Operation { event: zero, open: Vec::new(), ..operation.clone() };
+            self.operations.push((handle(of), format!("{told:?} {open:?}")));
+        }
+
+        fn event(&mut self, timeline: &Timeline<'_>, id: EventId, event: &Event) {
+            let (all, parents) = self.events.entry(event.kind().name()).or_default();
+            *all += 1;
+            *parents += u64::from(timeline.has_children(id));
+        }
+    }
+
+    fn counted(timeline: &Timeline<'_>, clocks: &[Option<GpuClock>]) -> String {
+        let counts: Vec<_> = (0..clocks.len()).map(|at| timeline.counts(at)).collect();
+        let rest = (timeline.unattributed(), timeline.unmatched_ends(), timeline.orphan_steps());
+        let links: Vec<_> = timeline.links().iter().collect();
+        let stray = timeline.stray_kernels();
+        format!("{counts:?} {rest:?} {links:?} {stray} {:?} {clocks:?}", timeline.rank(0))
+    }
+
+    /// Gives the records in the order of time, and says after each that this time is reached.
+    fn feed(recording: &Recording, joiner: &mut Joiner<'_, '_, Told>) {
+        let mut lanes = [0, 1].map(|lane| recording.records(lane).peekable());
+        loop {
+            let next = lanes.iter_mut().enumerate();
+            let next = next.filter_map(|(lane, records)| Some((records.peek()?.ticks(), lane)));
+            let Some((ticks, lane)) = next.min() else { break };
+            joiner.reached(ticks);
+            let record = lanes[lane].next().unwrap();
+            joiner.record(lane, &record);
+            let (held, Room { sweep, live }) = (joiner.timeline.len(), joiner.room);
+            assert!(held <= 2 * live.max(sweep) + sweep, "{held} events");
+        }
+    }
+
+    /// What is told of everything at once, and of the records one by one.
+    fn both(process: &Process, room: Room) -> [(Told, String); 2] {
+        let dir = tempfile::tempdir().unwrap();
+        let recording = Recording::open(&process.write(dir.path()).unwrap()).unwrap();
+        let timeline = Timeline::read(&recording, false);
+        let mut whole = Told::default();
+        operations(&timeline).iter().for_each(|one| whole.operation(&timeline, one));
+        timeline.events().for_each(|(id, event)| whole.event(&timeline, id, event));
+        let clocks = vec![GpuClock::of_comm(&timeline, 0)];
+        let counts = counted(&timeline, &clocks);
+
+        let mut parts = Told::default();
+        let mut joiner = Joiner::new(&recording, room, &mut parts);
+        feed(&recording, &mut joiner);
+        let joined = joiner.finish();
+        assert_eq!((joined.cut_short, joined.timeline.len()), (0, 0));
+        whole.operations.sort();
+        parts.operations.sort();
+        [(whole, counts), (parts, counted(&joined.timeline, &joined.clocks))]
+    }
+
+    fn play(process: &mut Process, (what, steps, pause): (u8, u32, u64)) {
+        let fault = match what {
+            0 | 1 => Fault::NoKernel,
+            2 => Fault::Local,
+            3 => Fault::Enqueued,
+            _ => Fault::None,
+        };
+        let channels = 1 + what % 3;
+        let func = ["AllReduce", "AllGather", "Broadcast"][usize::from(what / 3 % 3)];
+        match what {
+            9 => process.send_recv(1, 100),
+            _ => process.collective(Call { func, steps, channels, fault, ..Call::ALL_REDUCE }),
+        }
+        process.now += pause;
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40))]
+        #[test]
+        fn what_is_handed_over_early_is_what_it_is_at_the_end(
+            plays in proptest::collection::vec((0u8..10, 0u32..4, 0u64..600_000_000), 1..60),
+            (sweep, version, hangs) in (1usize..40, 0usize..3, any::<bool>()),
+        ) {
+            let mut process = Process::new(0, 2);
+            (process.comm.api_version, process.comm.nccl_version) =
+                [(5, 22_809), (4, 22_304), (6, 23_007)][version];
+            plays.iter().for_each(|&one| play(&mut process, one));
+            if hangs {
+                process.collective(Call { fault: Fault::Hang, ..Call::ALL_REDUCE });
+            }
+            let [(whole, counts), (parts, counts_of_parts)] =
+                both(&process, Room { sweep, live: LIVE });
+            prop_assert_eq!(whole.operations, parts.operations);
+            prop_assert_eq!(whole.events, parts.events);
+            prop_assert_eq!(counts, counts_of_parts);
+        }
+    }
+
+    #[test]
+    fn a_long_recording_needs_no_more_room_than_what_is_in_flight() {
+        let mut process = Process::new(0, 2);
+        for _ in 0..2_000 {
+            process.collective(Call::ALL_REDUCE);
+            process.now += 5_000_000;
+        }
+        let [whole, parts] = both(&process, Room { sweep: 64, live: 4_000 });
+        assert_eq!(whole.0.operations, parts.0.operations);
+        assert_eq!(whole.1, parts.1);
+    }
+
+    #[test]
+    fn what_finds_no_room_is_handed_over_as_it_is() {
+        let mut process = Process::new(0, 2);
+        // Calls that NCCL never comes back from: nothing of them ends.
+        for _ in 0..500 {
+            process.collective(Call { fault: Fault::Hang, ..Call::ALL_REDUCE });
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let recording = Recording::open(&process.write(dir.path()).unwrap()).unwrap();
+        let mut told = Told::default();
+        let mut joiner = Joiner::new(&recording, Room { sweep: 50, live: 200 }, &mut told);
+        feed(&recording, &mut joiner);
+        let joined = joiner.finish();
+        assert!(joined.cut_short > 400, "{}", joined.cut_short);
+        assert_eq!(told.operations.len(), 500);
     }
 }

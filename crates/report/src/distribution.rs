@@ -95,7 +95,8 @@ impl Buckets {
     fn merge(&mut self, other: &Buckets) {
         (self.min, self.max) = (self.min.min(other.min), self.max.max(other.max));
         self.total += other.total;
-        for (bucket, &count) in (other.offset..).zip(&other.counts).filter(|(_, count)| **count != 0)
+        for (bucket, &count) in
+            (other.offset..).zip(&other.counts).filter(|(_, count)| **count != 0)
         {
             *self.count(bucket) += count;
         }

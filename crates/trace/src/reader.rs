@@ -450,9 +450,10 @@ impl Recording {
         }
         let (mut bytes, mut reached) = (Vec::new(), 0);
         loop {
-            let next = lanes.iter().enumerate().filter_map(|(at, (_, parts))| {
-                parts.begins().map(|begins| (begins, at))
-            });
+            let next = lanes
+                .iter()
+                .enumerate()
+                .filter_map(|(at, (_, parts))| parts.begins().map(|begins| (begins, at)));
             let Some((begins, at)) = next.min() else { break };
             if begins > reached {
                 reached = begins;

@@ -360,7 +360,10 @@ impl Process {
     /// The system's.
     pub fn write(&self, dir: &Path) -> io::Result<PathBuf> {
         let path = dir.join(format!("{}-{}.nscope", self.header.host, self.header.pid));
-        let mut writer = Writer::create(&path, self.header.clone(), 64 << 20)?;
+        // Room for all of it, as blocks are never longer than the lanes.
+        let words: usize = self.lanes.iter().map(Vec::len).sum();
+        let room = (64 << 20).max(8 * words as u64);
+        let mut writer = Writer::create(&path, self.header.clone(), room)?;
         for fact in self.identity.since(&Identity::default()) {
             writer.define(&fact)?;
         }
