@@ -7,16 +7,16 @@ use ncclscope_diagnose::{Options, diagnose, input};
 use ncclscope_trace::vectors::{self, Vector};
 use std::time::Instant;
 
-/// Ranks of a communicator of each kind, from one host to the whole job.
+/// The size of a communicator of each kind, from one host to the whole job.
 const SIZES: [u32; 10] = [8, 8, 16, 16, 32, 64, 128, 1024, 8192, u32::MAX];
 const LATE: u32 = 4_321;
 
 /// How a job hangs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Shape {
-    /// One rank has not come; kernels run in the communicator of all.
+    /// One rank is late; kernels run in the communicator of all ranks.
     OneLate,
-    /// All ranks are in their operations, with their kernels, and nothing tells why.
+    /// All ranks are in their operations, their kernels run, and nothing shows why they do not end.
     AllInside,
     /// All ranks are in their operations, and no kernel has started.
     NoneStarted,
@@ -31,7 +31,7 @@ fn job(ranks: u32, shape: Shape) -> Vec<Vector> {
             let (block, rank) = (process / size, process % size);
             let waits = is_stuck && (shape != Shape::OneLate || process != LATE % ranks);
             let runs = match shape {
-                // What is not the whole job's is queued behind it.
+                // Kernels of smaller communicators are queued behind that of the whole job.
                 Shape::OneLate => size == ranks,
                 Shape::AllInside => true,
                 Shape::NoneStarted => false,

@@ -1,50 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Ranks that called something else than the others (H2).
+Ranks that made a different call than the others (H2).
 
-The calls that are still known are compared number by number; where they no longer are, the rolling
-hashes at equal numbers. The larger part counts as right, whatever its ranks; of two equal parts
-neither does. Counts are compared only where the function wants them equal. Of a send and its
-receive the sizes are compared, where either of them does not end: neither side is right (H2b).
+Calls that are still recorded are compared number by number; for older calls, the rolling hashes at
+equal numbers are compared. The largest group of equal calls counts as right; if the two largest
+have the same size, none does. Element counts are compared only where the function requires them to
+be equal. Of a send and its receive the sizes are compared if one of them does not end: neither side
+counts as right (H2b).
 */
 
-use crate::job::{Call, Communicator, Job, Kind, Vector};
+use crate::job::{Call, CommKind, Communicator, Job, Vector};
 use ncclscope_operations::human;
 use std::collections::{BTreeMap, HashMap};
 
-/// Members that differ from the larger part.
+/// A mismatch between the calls of a communicator's members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Desync {
-    /// The communicator.
     pub(crate) comm: u32,
     /// The first number at which they differ, or how many operations the differing hashes cover.
     pub(crate) index: u64,
     /// Whether `index` is exact.
     pub(crate) is_exact: bool,
-    /// Groups of members (positions in [`Communicator::vectors`]) with what they called: smallest
-    /// group first.
+    /// Groups of members (positions in [`Communicator::vectors`]) and the call that each group
+    /// made: smallest group first.
     pub(crate) groups: Vec<(Vec<u32>, Option<Call>)>,
-    /// Members that are held for wrong.
+    /// Members that count as wrong.
     pub(crate) accused: Vec<u32>,
 }
 
-/// Every communicator whose members did not call the same. It need not hang for that: results may
-/// be wrong instead. In a dump, whose names and sizes are an application's, ranks must wait; sends
-/// and receives must wait for `hang_ns`.
+/// All mismatches. A mismatch need not hang: the results may be wrong instead. In a dump, whose
+/// names and sizes are the application's, a mismatch counts only if ranks wait; sends and receives
+/// must wait for `hang_ns`.
 pub(crate) fn find(job: &Job, hang_ns: u64) -> Vec<Desync> {
     let one = |(comm, index): (&Communicator, u32)| match comm.kind {
-        Kind::Collectives => {
+        CommKind::Collectives => {
             let counts = !job.is_dump || comm.vectors.iter().any(Vector::is_inside);
-            counts.then(|| in_comm(comm, index)).flatten()
+            counts.then(|| call_mismatch(comm, index)).flatten()
         }
-        Kind::Pair => sizes(comm, index, hang_ns),
-        Kind::Sequence => None,
+        CommKind::Pair => size_mismatch(comm, index, hang_ns),
+        CommKind::Sequence => None,
     };
     job.comms.iter().zip(0u32..).filter_map(one).collect()
 }
 
-/// A send and its receive, one of which does not end, and whose sizes differ.
-fn sizes(comm: &Communicator, index: u32, hang_ns: u64) -> Option<Desync> {
+/// A send and its receive with different sizes, one of which does not end.
+fn size_mismatch(comm: &Communicator, index: u32, hang_ns: u64) -> Option<Desync> {
     let is_stuck = |v: &&Vector| v.is_inside() && v.age_ns.is_some_and(|age| age >= hang_ns);
     let at = comm.vectors.iter().filter(is_stuck).map(Vector::front).min()?;
     let size = |member: u32| {
@@ -65,9 +65,9 @@ fn sizes(comm: &Communicator, index: u32, hang_ns: u64) -> Option<Desync> {
     })
 }
 
-fn in_comm(comm: &Communicator, index: u32) -> Option<Desync> {
+fn call_mismatch(comm: &Communicator, index: u32) -> Option<Desync> {
     let by_calls = first_difference(comm);
-    let by_hash = by_hash(comm);
+    let by_hash = first_hash_difference(comm);
     let (at, is_exact, mut groups) = match (by_calls, by_hash) {
         (Some((at, groups)), _) => (at, true, groups),
         (None, Some((at, groups))) => (at, false, groups),
@@ -82,22 +82,22 @@ fn in_comm(comm: &Communicator, index: u32) -> Option<Desync> {
     Some(Desync { comm: index, index: at, is_exact, groups, accused })
 }
 
-type Groups = Vec<(Vec<u32>, Option<Call>)>;
+type CallGroups = Vec<(Vec<u32>, Option<Call>)>;
 
-/// What is compared of a call.
-type Key<'a> = (&'a str, &'a str, Option<u64>, Option<i32>);
+/// The arguments that are compared.
+type CallKey<'a> = (&'a str, &'a str, Option<u64>, Option<i32>);
 
-fn key(call: &Call) -> Key<'_> {
+fn call_key(call: &Call) -> CallKey<'_> {
     (&call.func, &call.datatype, call.count, call.root)
 }
 
-fn first_difference(comm: &Communicator) -> Option<(u64, Groups)> {
+fn first_difference(comm: &Communicator) -> Option<(u64, CallGroups)> {
     let mut seen: BTreeMap<u64, (u32, &Call)> = BTreeMap::new();
     let mut first: Option<u64> = None;
     for (&member, calls) in &comm.calls {
         for (&at, call) in calls.range(..first.unwrap_or(u64::MAX)) {
             let (_, other) = seen.entry(at).or_insert((member, call));
-            if key(other) != key(call) {
+            if call_key(other) != call_key(call) {
                 first = Some(at);
                 break;
             }
@@ -108,7 +108,7 @@ fn first_difference(comm: &Communicator) -> Option<(u64, Groups)> {
     for (&member, calls) in &comm.calls {
         let Some(call) = calls.get(&at) else { continue };
         let same = |(_, other): &&mut (Vec<u32>, Option<Call>)| {
-            other.as_ref().is_some_and(|other| key(other) == key(call))
+            other.as_ref().is_some_and(|other| call_key(other) == call_key(call))
         };
         match groups.iter_mut().find(same) {
             Some((members, _)) => members.push(member),
@@ -118,7 +118,7 @@ fn first_difference(comm: &Communicator) -> Option<(u64, Groups)> {
     Some((at, groups))
 }
 
-fn by_hash(comm: &Communicator) -> Option<(u64, Groups)> {
+fn first_hash_difference(comm: &Communicator) -> Option<(u64, CallGroups)> {
     let mut first: HashMap<u64, u64> = HashMap::new();
     let mut lowest: Option<u64> = None;
     for &(_, at, hash) in &comm.hashes {
@@ -193,7 +193,7 @@ mod tests {
             let receiver =
                 Vector { rank: 1, enqueued: 4, done: 2, age_ns: Some(age), ..Vector::default() };
             Communicator {
-                kind: Kind::Pair,
+                kind: CommKind::Pair,
                 vectors: vec![sender, receiver],
                 sizes: [(0, vec![(3, sent), (4, 8)]), (1, vec![(3, received), (4, 8)])].into(),
                 ..Communicator::default()

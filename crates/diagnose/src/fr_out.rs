@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-The operations in flight in the form of PyTorch's Flight Recorder, so that its own tools read what
-ncclscope saw.
+The operations in flight in the format of PyTorch's Flight Recorder, so that PyTorch's tools can
+read them.
 
-[`dumps`] are what PyTorch writes to `_dump_RANK`. Its `fr_trace` reads them as pickles only, which
-[`pickle`] makes of them; [`all`] is one JSON of all ranks, for everybody else.
+[`dumps`] are what PyTorch writes to `_dump_RANK`. PyTorch's `fr_trace` reads them only as pickles,
+which [`pickle`] writes; [`all`] is one JSON value of all ranks, for other tools.
 */
 
-use crate::job::{Communicator, Job, Kind, Life, Vector};
+use crate::job::{CommKind, Communicator, Job, ProcessStatus, Vector};
 use serde_json::{Map, Value, json};
 
 /// Each rank's dump.
 pub fn dumps(job: &Job) -> impl Iterator<Item = (u32, Value)> {
-    let seen = job.processes.iter().zip(0u32..).filter(|(one, _)| one.life != Life::Silent);
+    let seen =
+        job.processes.iter().zip(0u32..).filter(|(one, _)| one.status != ProcessStatus::Silent);
     seen.map(|(_, at)| (job.rank(at), dump(job, at)))
 }
 
@@ -68,10 +69,9 @@ fn put_text(text: &str, out: &mut Vec<u8>) {
     out.extend(text.as_bytes());
 }
 
-/// One rank's dump.
 fn dump(job: &Job, process: u32) -> Value {
     let (mut config, mut status, mut entries) = (Map::new(), Map::new(), Vec::new());
-    let comms = job.comms.iter().filter(|comm| comm.kind == Kind::Collectives);
+    let comms = job.comms.iter().filter(|comm| comm.kind == CommKind::Collectives);
     for (id, comm) in comms.enumerate() {
         let Some(at) = comm.vectors.iter().position(|v| v.process == process) else { continue };
         let vector = &comm.vectors[at];

@@ -2,7 +2,8 @@
 /*!
 The state of a job at one moment: how far each process has come in each communicator.
 
-Whatever an input does not tell is absent here, never zero. This page knows no input and no rule.
+What an input does not contain is `None` or empty here, never zero. This module depends on no input
+format and on no rule.
 */
 
 use ncclscope_findings::rank::{Pending, Thread, Transfer};
@@ -11,62 +12,62 @@ use std::collections::BTreeMap;
 /// A job.
 #[derive(Clone, Debug, Default)]
 pub struct Job {
-    /// What it was read from, in words.
+    /// The kind of input, as text.
     pub source: String,
     /// The processes; vectors refer to them by position.
     pub processes: Vec<Process>,
     /// The communicators, and the pairs of ranks that send and receive.
     pub comms: Vec<Communicator>,
-    /// The input was made because of a hang (a dump at a time-out), so that whatever is in flight
-    /// counts, however young it looks.
+    /// The input was written because of a hang (a dump at a timeout): everything in flight counts
+    /// as stuck, whatever its age.
     pub is_dump: bool,
-    /// An age from which on an operation counts as stuck, below the one that was asked for.
+    /// An age from which an operation counts as stuck, if lower than the requested one.
     pub min_age_ns: Option<u64>,
-    /// Sentences about what the input cannot tell.
+    /// Sentences about what the input does not show.
     pub notes: Vec<String>,
 }
 
-/// Whether a process is there.
+/// Whether a process still runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Life {
-    /// It runs, or did at the end of what is known of the job.
+pub enum ProcessStatus {
+    /// It runs, or ran at the end of the recorded time.
     #[default]
     Running,
-    /// Its last sign of life is older than that of others.
+    /// Its records stop earlier than those of the others.
     Dead,
-    /// It ended in order while others were still at work.
+    /// It exited normally while others were still at work.
     Ended,
-    /// There is no input of it.
+    /// There is no input from it.
     Silent,
 }
 
 /// A process of the job.
 #[derive(Clone, Debug, Default)]
 pub struct Process {
-    /// Its rank in the job; `None` where only its place in a communicator is known.
+    /// Its rank in the job; `None` where only its rank in a communicator is known.
     pub rank: Option<u32>,
-    /// Its host.
+    /// Host name.
     pub host: Option<String>,
-    /// Its process id.
+    /// Process id.
     pub pid: Option<u32>,
-    /// Whether it is there.
-    pub life: Life,
-    /// Counters of it moved within the age limit: it is slow at most.
+    /// Whether it still runs.
+    pub status: ProcessStatus,
+    /// Its counters advanced within the age limit: it is slow, not stuck.
     pub is_moving: bool,
-    /// The application's call that has not come back.
+    /// The application's call that has not returned.
     pub entered: Option<Pending>,
-    /// Since when the application has not called NCCL, ns.
+    /// Time since the application last called NCCL, ns.
     pub idle_ns: Option<u64>,
-    /// Its threads, if something looked stuck.
+    /// Its threads; recorded only when something looked stuck.
     pub threads: Vec<ThreadState>,
-    /// What its own watchdog said, one line each.
+    /// The reports of its own watchdog, one line each.
     pub reports: Vec<String>,
 }
 
-/// A thread of a process, and what it does there.
+/// A thread of a process, and its role.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ThreadState {
-    /// How the system saw it.
+    /// The kernel's accounting of it.
     pub thread: Thread,
     /// It progresses network transfers.
     pub is_proxy: bool,
@@ -76,39 +77,39 @@ pub struct ThreadState {
 
 /// What the numbers of a communicator's operations mean.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Kind {
-    /// Collectives: the n-th is the same on all members.
+pub enum CommKind {
+    /// Collectives: the n-th is the same operation on all members.
     #[default]
     Collectives,
-    /// Sends of the first member to the second one, which receives: the n-th belong together.
+    /// Sends from the first member to the second: the n-th send belongs to the n-th receive.
     Pair,
-    /// Sends and receives of a group of two in the order of their calls: as a rule, not always, the
-    /// n-th belong together.
+    /// Sends and receives of a group of two in call order: the n-th usually, not always, belong
+    /// together.
     Sequence,
 }
 
 /// A communicator, or a pair of ranks of one.
 #[derive(Clone, Debug, Default)]
 pub struct Communicator {
-    /// What it is called in reports.
+    /// Its name in reports.
     pub name: String,
-    /// What the application uses it for.
+    /// What the application uses it for, such as `tp`.
     pub role: Option<String>,
-    /// What its numbers mean.
-    pub kind: Kind,
-    /// Ranks that it has, whether or not there is a vector of them; 0 unknown.
+    /// How its operations are numbered.
+    pub kind: CommKind,
+    /// Its number of ranks, with or without a vector; 0: unknown.
     pub nranks: u32,
-    /// What is known of its members, by rank.
+    /// The progress of its members, by rank.
     pub vectors: Vec<Vector>,
-    /// The processes of its members without a vector.
+    /// The processes of members without a vector.
     pub silent: Vec<u32>,
-    /// The operation that a member is in, by position in `vectors`.
-    pub flights: BTreeMap<u32, Flight>,
+    /// The operation that a member is in; the key is its position in `vectors`.
+    pub flights: BTreeMap<u32, InFlightOp>,
     /// Rolling hashes: (position in `vectors`, number of operations, hash).
     pub hashes: Vec<(u32, u64, u64)>,
     /// The latest calls of members, by position in `vectors` and then by number.
     pub calls: BTreeMap<u32, BTreeMap<u64, Call>>,
-    /// Number and bytes of the latest sends or receives of a pair, by position in `vectors`.
+    /// (number, bytes) of the latest sends or receives of a pair, by position in `vectors`.
     pub sizes: BTreeMap<u32, Vec<(u64, u64)>>,
 }
 
@@ -123,15 +124,15 @@ pub struct Vector {
     pub api: u64,
     /// Operations that NCCL enqueued.
     pub enqueued: u64,
-    /// Operations up to the latest whose kernel started, if that is seen.
+    /// Operations up to the latest whose kernel started, where kernels are recorded.
     pub started: Option<u64>,
     /// Operations before the first that is not complete.
     pub done: u64,
-    /// How long nothing of the operation that it is in has moved, ns.
+    /// Time since the operation that it is in last advanced, ns.
     pub age_ns: Option<u64>,
-    /// How long ago that operation was issued, ns.
+    /// Time since that operation was issued, ns.
     pub born_ns: Option<u64>,
-    /// The counts end with what was enqueued: completion is not seen.
+    /// Completion is not recorded: `done` says nothing.
     pub is_blind: bool,
 }
 
@@ -157,52 +158,54 @@ impl Vector {
 
 /// An operation in flight.
 #[derive(Clone, Debug, Default)]
-pub struct Flight {
-    /// What it is.
+pub struct InFlightOp {
+    /// The call that issued it.
     pub call: Call,
-    /// Channels of its kernel: (all, started, stopped), where kernels are seen.
+    /// Channels of its kernel: (all, started, stopped), where kernels are recorded.
     pub kernel: Option<(u32, u32, u32)>,
     /// Its network transfers.
     pub transfers: Vec<Transfer>,
 }
 
-/// What was called.
+/// The arguments of a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Call {
     /// NCCL's function name.
     pub func: String,
     /// Datatype.
     pub datatype: String,
-    /// Elements, where ranks must agree on them.
+    /// Elements, where all ranks must pass the same number.
     pub count: Option<u64>,
-    /// Root rank, where it has one.
+    /// Root rank, where the function has one.
     pub root: Option<i32>,
-    /// The size as the input gives it, for people.
+    /// The size as the input gives it, as text.
     pub size: String,
 }
 
 impl Job {
-    /// The rank of a process for people and programs: in its job, else its position.
+    /// The rank of a process: in its job where known, else its position.
     #[must_use]
     pub fn rank(&self, process: u32) -> u32 {
         self.processes.get(process as usize).and_then(|p| p.rank).unwrap_or(process)
     }
 
-    /// The rank of a process, if it can be told: of one without input it may be unknown.
+    /// The rank of a process, if known: that of a process without input may not be.
     #[must_use]
     pub fn known_rank(&self, process: u32) -> Option<u32> {
         let one = self.processes.get(process as usize)?;
-        one.rank.or_else(|| (one.life != Life::Silent).then_some(process))
+        one.rank.or_else(|| (one.status != ProcessStatus::Silent).then_some(process))
     }
 
-    /// The process finishes nothing any more.
+    /// The process has exited or is dead: it completes nothing more.
     pub(crate) fn is_gone(&self, vector: &Vector) -> bool {
         let process = self.processes.get(vector.process as usize);
-        process.is_some_and(|process| matches!(process.life, Life::Dead | Life::Ended))
+        process.is_some_and(|process| {
+            matches!(process.status, ProcessStatus::Dead | ProcessStatus::Ended)
+        })
     }
 
-    /// The operation that a member is in, or the last one that it issued. What a process was in
-    /// when it went counts as not issued.
+    /// The operation that a member is in, or the last one that it issued. An operation that was in
+    /// flight when its process died counts as not issued.
     pub(crate) fn front(&self, vector: &Vector) -> u64 {
         if self.is_gone(vector) { vector.done } else { vector.front() }
     }

@@ -2,32 +2,38 @@
 /*!
 Why a job hangs: which ranks, which cause, and the evidence for it.
 
-[`input`] turns what is there (recordings, PyTorch's Flight Recorder, a table of vectors) into a
-[`Job`]: how far each rank has come in each communicator. [`diagnose`] follows who waits for whom to
-those that do not wait, and says of each why. The rules are those of `docs/diagnose.md`.
+[`input`] reads recordings, PyTorch's Flight Recorder dumps or a table of vectors into a [`Job`]:
+how far each rank has come in each communicator. [`diagnose`] then works in four stages. The rules
+are those of `docs/diagnose.md`.
 
-This crate does **not** look for what is slow (a job whose counters move is not judged here), does
-not decide what a rank records, and prints nothing.
+1. `desync` compares the calls of the ranks: ranks that called something different are at fault.
+2. `wait_graph` follows the waits between ranks to the ranks and operations that wait for nothing.
+3. `stuck_operation` explains, by kernels and transfers, an operation that all members are in and
+   that does not end.
+4. `classify` turns the causes into verdicts with evidence.
+
+This crate does **not** look for slow ranks (it ignores a job whose counters advance), does not
+decide what a rank records, and prints nothing.
 */
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::todo))]
 
-mod alone;
 mod classify;
 mod desync;
 mod engine;
 pub mod fr_out;
 mod graph;
-mod hang;
 pub mod input;
 pub mod job;
+mod local;
 mod state;
+mod stuck_operation;
 pub mod text;
-mod triage;
 pub mod verdict;
+mod wait_graph;
 mod words;
 
-pub use alone::alone;
 pub use engine::{Options, diagnose};
 pub use job::Job;
+pub use local::local_findings;
 pub use verdict::{Diagnosis, Verdict};

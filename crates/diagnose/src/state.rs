@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What one rank shows, as the state that the rules of `ncclscope_findings` judge.
+//! The state of one rank, as the rules of `ncclscope_findings` take it.
 
-use crate::job::{Communicator, Flight, Job, Kind, Vector};
+use crate::job::{CommKind, Communicator, InFlightOp, Job, Vector};
 use ncclscope_findings::rank::{Kernel, Pending, RankState, Thread, Transfer};
 
-/// The transfers of a member.
 pub(crate) fn transfers(comm: &Communicator, member: usize) -> &[Transfer] {
     flight(comm, member).map_or(&[], |flight| &flight.transfers)
 }
 
-fn flight(comm: &Communicator, member: usize) -> Option<&Flight> {
+fn flight(comm: &Communicator, member: usize) -> Option<&InFlightOp> {
     comm.flights.get(&u32::try_from(member).ok()?)
 }
 
-/// The state of a member's kernel and transfers, for rules that ask of nothing else. The others are
-/// in the operation too.
+/// The state of a member's kernel and transfers, for rules that need nothing else. All other
+/// members are in the operation too.
 pub(crate) fn inside(comm: &Communicator, member: usize) -> RankState {
     let (channels, started, stopped) =
         flight(comm, member).and_then(|flight| flight.kernel).unwrap_or_default();
@@ -24,14 +23,15 @@ pub(crate) fn inside(comm: &Communicator, member: usize) -> RankState {
         stopped,
         has_started: comm.vectors[member].has_started(),
         // A small send uses fewer channels than it may.
-        needs_all: comm.kind == Kind::Collectives,
+        needs_all: comm.kind == CommKind::Collectives,
         stops_early: false,
     };
     let transfers = transfers(comm, member).to_vec();
     RankState { kernel, transfers, have_peers_entered: true, ..RankState::default() }
 }
 
-/// The same with the proxy thread, which has work also if `is_awaited`.
+/// [`inside`] with the proxy threads. `is_awaited`: another rank has a transfer with this one, so
+/// its proxy thread has work even if it has no transfer of its own.
 pub(crate) fn with_proxy(
     job: &Job,
     comm: &Communicator,
@@ -46,7 +46,7 @@ pub(crate) fn with_proxy(
     RankState { proxy_threads, awaits_proxy, ..state }
 }
 
-/// Where the process's call is that did not come back, if one did not.
+/// Where the process's unreturned call is, if there is one.
 pub(crate) fn pending(job: &Job, vector: &Vector) -> Option<Pending> {
     let entered = job.processes[vector.process as usize].entered;
     entered.or_else(|| (vector.api > vector.enqueued).then_some(Pending::Inside))

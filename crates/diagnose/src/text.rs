@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A diagnosis for people.
+//! A diagnosis as text.
 
 use crate::verdict::{Diagnosis, Verdict};
 use crate::words;
 use ncclscope_findings::Confidence;
 use std::fmt::Write;
 
-/// The lines of a diagnosis.
+/// The text of a diagnosis, one finding per paragraph.
 #[must_use]
 pub fn render(diagnosis: &Diagnosis) -> String {
     let mut out = String::new();
@@ -27,7 +27,7 @@ fn lines(diagnosis: &Diagnosis, out: &mut String) -> std::fmt::Result {
         one(verdict, out)?;
     }
     if !silent_ranks.is_empty() {
-        writeln!(out, "\nNo input of rank {}", words::ranks(silent_ranks))?;
+        writeln!(out, "\nNo input from rank {}", words::ranks(silent_ranks))?;
     }
     if !notes.is_empty() {
         writeln!(out)?;

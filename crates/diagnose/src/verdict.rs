@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a diagnosis says, and its JSON form `ncclscope.diagnosis/1`.
+//! The result of a diagnosis, and its JSON form `ncclscope.diagnosis/1`.
 
 use ncclscope_findings::{Confidence, FindingClass};
 use serde::Serialize;
@@ -7,12 +7,12 @@ use serde::Serialize;
 /// One line of evidence.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Evidence {
-    /// The rule that used it, by class.
+    /// The code of the class whose rule used it.
     pub rule: &'static str,
     /// The rank that it is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
-    /// The rank at the other side.
+    /// The rank at the other end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub peer: Option<u32>,
     /// The channel.
@@ -23,7 +23,6 @@ pub struct Evidence {
 }
 
 impl Evidence {
-    /// A line about a rank.
     pub(crate) fn of(rule: FindingClass, rank: u32, text: String) -> Evidence {
         Evidence { rule: rule.code(), rank: Some(rank), peer: None, channel: None, text }
     }
@@ -40,22 +39,22 @@ pub struct Op {
     /// Datatype.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub datatype: String,
-    /// Size, for people.
+    /// Size with its unit, as text.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub size: String,
 }
 
-/// One cause, with the ranks that it is found in.
+/// One cause, and the ranks that it was found in.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
     /// The cause: in JSON `class`, its code, and `name`.
     #[serde(flatten, serialize_with = "ncclscope_findings::code_and_name")]
     pub class: FindingClass,
-    /// In one sentence.
+    /// The verdict in one sentence.
     pub title: String,
     /// How sure.
     pub confidence: Confidence,
-    /// The ranks (of the job, where the input tells them), ascending.
+    /// The ranks at fault, ascending: ranks in the job where the input has them.
     pub root_ranks: Vec<u32>,
     /// From which rank to which, for a network path.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -69,16 +68,16 @@ pub struct Verdict {
     /// How long the oldest operation that waits for them has been in flight, seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub age_s: Option<f64>,
-    /// Ranks that wait because of them, through others too.
+    /// How many ranks wait because of them, directly or through other ranks.
     pub victims: usize,
-    /// What the verdict rests on.
+    /// The evidence for it.
     pub evidence: Vec<Evidence>,
-    /// What else would look the same.
+    /// Other causes that would look the same.
     pub alternatives: Vec<String>,
 }
 
 impl Verdict {
-    /// It rests on nothing but that all members are in an operation, or that calls were made in
+    /// The only evidence is that all members are in an operation, or that ranks made their calls in
     /// different orders.
     pub(crate) fn is_vague(&self) -> bool {
         self.confidence == Confidence::Suspect
@@ -86,21 +85,21 @@ impl Verdict {
     }
 }
 
-/// All that is found.
+/// The result of a diagnosis.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Diagnosis {
     /// `ncclscope.diagnosis/1`.
     pub schema: &'static str,
-    /// What it was made from.
+    /// The kind of input.
     pub source: String,
-    /// Ranks seen.
+    /// Ranks with input.
     pub ranks: usize,
-    /// The causes: confirmed ones first.
+    /// The causes, confirmed ones first.
     pub verdicts: Vec<Verdict>,
-    /// Ranks of which there is no input.
+    /// Ranks without input.
     pub silent_ranks: Vec<u32>,
-    /// Ranks that wait for others.
+    /// How many ranks wait for others.
     pub waiting: usize,
-    /// What the reader should know besides.
+    /// Further remarks, one sentence each.
     pub notes: Vec<String>,
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Pieces of sentences: ranks, operations, ages.
 
-use crate::job::{Call, Communicator, Job, Kind, Vector};
+use crate::job::{Call, CommKind, Communicator, Job, Vector};
 use ncclscope_findings::rank::{Thread, Transfer};
 use ncclscope_operations::human;
 use ncclscope_operations::stats::to_f64;
@@ -44,8 +44,8 @@ pub(crate) fn ranks(ranks: &[u32]) -> String {
 pub(crate) fn comm(comm: &Communicator) -> String {
     let role = comm.role.as_ref().map_or_else(String::new, |role| format!(" ({role})"));
     match comm.kind {
-        Kind::Pair | Kind::Sequence => format!("sends and receives of {}{role}", comm.name),
-        Kind::Collectives => format!("communicator {}{role}", comm.name),
+        CommKind::Pair | CommKind::Sequence => format!("sends and receives of {}{role}", comm.name),
+        CommKind::Collectives => format!("communicator {}{role}", comm.name),
     }
 }
 
@@ -68,9 +68,9 @@ pub(crate) fn counts(vector: &Vector) -> String {
     )
 }
 
-/// ` for 12 s`, if known.
+/// ` for 12 s`, where the age is known.
 pub(crate) fn since(job: &Job, age_ns: Option<u64>) -> String {
-    // The ages of a dump count from its own newest operation.
+    // The ages in a dump are relative to its newest operation, not to now.
     match age_ns.filter(|_| !job.is_dump) {
         Some(age) => format!(" for {}", duration(age)),
         None => String::new(),
@@ -97,11 +97,11 @@ pub(crate) fn transfer(link: &Transfer) -> String {
     )
 }
 
-/// `it used 0 % of a processor and waited 3 % of the time for one`.
+/// `it used 0 % of a CPU core and waited for one 3 % of the time`.
 pub(crate) fn usage(thread: &Thread) -> String {
     let share = |ns: u64| to_f64(ns) / to_f64(thread.span_ns.max(1)) * 100.0;
     let (used, waited) = (share(thread.cpu_ns), share(thread.delay_ns));
-    format!("it used {used:.0} % of a processor and waited {waited:.0} % of the time for one")
+    format!("it used {used:.0} % of a CPU core and waited for one {waited:.0} % of the time")
 }
 
 /// `1.5 s`.

@@ -2,7 +2,7 @@
 //! Each class on the smallest job that shows it, and what must not be called a hang.
 
 use ncclscope_diagnose::job::{
-    Call, Communicator, Flight, Job, Kind, Life, Process, ThreadState, Vector,
+    Call, CommKind, Communicator, InFlightOp, Job, Process, ProcessStatus, ThreadState, Vector,
 };
 use ncclscope_diagnose::{Diagnosis, Options, Verdict, diagnose, text};
 use ncclscope_findings::rank::{Pending, Thread, Transfer};
@@ -61,7 +61,7 @@ fn late() -> Job {
 }
 
 #[test]
-fn h1a_the_rank_that_all_wait_for_through_others_too() {
+fn h1a_the_rank_that_all_wait_for_directly_or_through_others() {
     let verdict = expect(&late(), FindingClass::HostStuck, &[2]);
     assert_eq!((verdict.victims, verdict.confidence), (3, Confidence::Confirmed));
     assert_eq!(verdict.op.unwrap().index, 5);
@@ -70,7 +70,7 @@ fn h1a_the_rank_that_all_wait_for_through_others_too() {
 #[test]
 fn h1b_a_dead_rank_also_if_it_was_in_the_operation() {
     let mut job = late();
-    job.processes[2].life = Life::Dead;
+    job.processes[2].status = ProcessStatus::Dead;
     // A stopped process cannot be told from a dead one.
     let title = expect(&job, FindingClass::ProcessGone, &[2]).title;
     assert!(
@@ -80,9 +80,9 @@ fn h1b_a_dead_rank_also_if_it_was_in_the_operation() {
         "{title}"
     );
     let mut ended = late();
-    ended.processes[2].life = Life::Ended;
+    ended.processes[2].status = ProcessStatus::Ended;
     let title = expect(&ended, FindingClass::ProcessGone, &[2]).title;
-    assert!(title.ends_with(": gone: the process ended"), "{title}");
+    assert!(title.ends_with(": gone: the process exited"), "{title}");
     job.comms[0].vectors[2].enqueued = 5;
     expect(&job, FindingClass::ProcessGone, &[2]);
 }
@@ -114,19 +114,19 @@ fn h2_another_datatype() {
 
 fn pair(src: (u32, u64, u64), dst: (u32, u64, u64)) -> Communicator {
     let mut pair = comm("p", &[(src.0, src.1, None, src.2), (dst.0, dst.1, None, dst.2)]);
-    pair.kind = Kind::Pair;
+    pair.kind = CommKind::Pair;
     pair
 }
 
 #[test]
-fn h2b_a_receive_that_nobody_sends() {
+fn h2b_a_receive_without_a_send() {
     // Rank 1 receives a second time; rank 0 has gone on to a collective that rank 1 must join.
     let mut circle = job(2);
     circle.comms.push(pair((0, 1, 1), (1, 2, 1)));
     circle.comms.push(comm("a", &[(0, 3, None, 2), (1, 2, None, 2)]));
     let verdict = expect(&circle, FindingClass::P2pMismatch, &[0, 1]);
     assert_eq!(verdict.edge, Some([0, 1]));
-    // The same, and the sender has called NCCL since, on what rank 1 has no part in.
+    // The same, and the sender has called NCCL since, on a communicator without rank 1.
     let mut moved = job(2);
     moved.comms.push(pair((0, 1, 1), (1, 2, 1)));
     moved.processes[0].idle_ns = Some(40_000_000_000);
@@ -142,7 +142,7 @@ fn h3a_h3b_the_kernel_that_did_not_start() {
     expect(&job, FindingClass::KernelNotStarted, &[1]);
     job.comms[0].vectors[1].started = Some(5);
     let kernel = Some((2, 1, 0));
-    job.comms[0].flights.insert(1, Flight { kernel, ..Flight::default() });
+    job.comms[0].flights.insert(1, InFlightOp { kernel, ..InFlightOp::default() });
     expect(&job, FindingClass::KernelPartlyStarted, &[1]);
     job.comms[0].flights.clear();
     let verdict = expect(&job, FindingClass::KernelNotEnding, &[0, 1, 2]);
@@ -154,18 +154,18 @@ fn h3c_the_rank_that_did_not_finish() {
     let mut job = job(3);
     job.comms.push(comm("a", &[(0, 6, None, 5), (1, 6, None, 4), (2, 6, None, 5)]));
     expect(&job, FindingClass::GpuDead, &[1]);
-    // Its own operation elsewhere, where the others wait for it in turn, is no excuse.
+    // Its operation in another communicator, where the others wait for it, does not excuse it.
     job.comms.push(comm("b", &[(0, 2, None, 2), (1, 3, None, 2)]));
     expect(&job, FindingClass::GpuDead, &[1]);
 }
 
 #[test]
 fn a_broadcast_may_be_over_for_some() {
-    // Rank 1 is in the Broadcast that rank 0 is through with, and held up by rank 2 elsewhere.
+    // Rank 1 is in the Broadcast that rank 0 has finished, and rank 2 holds it up elsewhere.
     let mut job = job(3);
     let mut first = comm("a", &[(0, 6, None, 5), (1, 6, None, 4)]);
     let call = Call { func: "Broadcast".into(), ..Call::default() };
-    first.flights.insert(1, Flight { call, ..Flight::default() });
+    first.flights.insert(1, InFlightOp { call, ..InFlightOp::default() });
     job.comms.push(first);
     let mut second = comm("b", &[(1, 3, None, 2), (2, 2, None, 2)]);
     second.vectors[0].born_ns = Some(61_000_000_000);
@@ -183,7 +183,7 @@ fn ring(states: [(Option<u8>, Option<u8>); 3]) -> Job {
     let mut comm = comm("a", &[(0, 5, Some(5), 4), (1, 5, Some(5), 4), (2, 5, Some(5), 4)]);
     for (((send, receive), rank), next) in states.into_iter().zip(0u32..).zip(1..) {
         let transfers = vec![link(true, next % 3, send), link(false, (next + 1) % 3, receive)];
-        comm.flights.insert(rank, Flight { transfers, ..Flight::default() });
+        comm.flights.insert(rank, InFlightOp { transfers, ..InFlightOp::default() });
     }
     job.comms.push(comm);
     job
@@ -191,16 +191,16 @@ fn ring(states: [(Option<u8>, Option<u8>); 3]) -> Job {
 
 #[test]
 fn n1_to_n4_in_a_ring() {
-    // Rank 1's GPU neither takes nor gives: rank 2 waits for it, and so does rank 0 in turn.
+    // Rank 1's GPU neither takes nor produces data: rank 2 waits for it, and rank 0 for rank 2.
     let stuck = ring([(Some(1), Some(1)), (Some(1), Some(3)), (Some(1), Some(1))]);
     expect(&stuck, FindingClass::GpuNotProducing, &[1]);
     // Rank 1 posts no receive.
     let unready = ring([(Some(2), Some(1)), (Some(1), Some(0)), (Some(1), Some(1))]);
     assert_eq!(expect(&unready, FindingClass::ReceiverNotReady, &[1]).edge, Some([0, 1]));
-    // What rank 0 sent does not arrive.
+    // Data that rank 0 sent does not arrive.
     let wire = ring([(Some(3), Some(1)), (Some(1), Some(1)), (Some(1), Some(1))]);
     assert_eq!(expect(&wire, FindingClass::NetworkStalled, &[0, 1]).edge, Some([0, 1]));
-    // Neither way: it is rank 1's interface.
+    // In both directions: rank 1's network interface.
     let nic = ring([(Some(3), Some(1)), (Some(3), Some(1)), (Some(1), Some(1))]);
     expect(&nic, FindingClass::NetworkStalled, &[1]);
     let flush = ring([(Some(3), Some(1)), (Some(1), Some(2)), (Some(1), Some(1))]);
@@ -211,9 +211,12 @@ fn n1_to_n4_in_a_ring() {
 fn n5_the_receiver_of_a_send_does_not_take_it() {
     let mut job = job(2);
     let mut pair = pair((0, 5, 4), (1, 5, 4));
-    pair.flights.insert(0, Flight { transfers: vec![link(true, 1, Some(2))], ..Flight::default() });
     pair.flights
-        .insert(1, Flight { transfers: vec![link(false, 0, Some(3))], ..Flight::default() });
+        .insert(0, InFlightOp { transfers: vec![link(true, 1, Some(2))], ..InFlightOp::default() });
+    pair.flights.insert(
+        1,
+        InFlightOp { transfers: vec![link(false, 0, Some(3))], ..InFlightOp::default() },
+    );
     job.comms.push(pair);
     expect(&job, FindingClass::GpuNotConsuming, &[1]);
 }
@@ -251,7 +254,7 @@ fn deadlock_of_two_orders() {
 #[test]
 fn a_silent_rank_is_suspected_only_if_nothing_seen_explains_the_waits() {
     let mut job = job(4);
-    job.processes[3].life = Life::Silent;
+    job.processes[3].status = ProcessStatus::Silent;
     let mut known = comm("a", &[(0, 5, None, 4), (1, 5, None, 4)]);
     known.silent.push(3);
     job.comms.push(known);
@@ -265,7 +268,7 @@ fn a_silent_rank_is_suspected_only_if_nothing_seen_explains_the_waits() {
 }
 
 #[test]
-fn what_moves_is_not_stuck() {
+fn a_rank_whose_counters_advance_is_not_stuck() {
     let mut slow = late();
     slow.processes[2].is_moving = true;
     let found = run(&slow);
@@ -275,27 +278,27 @@ fn what_moves_is_not_stuck() {
         vector.age_ns = vector.age_ns.map(|_| 29_000_000_000);
     }
     assert!(run(&young).verdicts.is_empty());
-    // The same in a dump that was made because of a hang.
+    // The same in a dump that was written because of a hang.
     young.is_dump = true;
     assert_eq!(run(&young).verdicts.len(), 1);
 }
 
 #[test]
-fn nobody_in_nccl_is_no_verdict() {
+fn a_job_outside_nccl_gets_no_verdict() {
     let mut job = job(2);
     job.comms.push(comm("a", &[(0, 5, None, 5), (1, 5, None, 5)]));
     job.processes.iter_mut().for_each(|process| process.idle_ns = MINUTE);
     let found = run(&job);
     assert!(found.verdicts.is_empty() && found.notes[0].starts_with("OUTSIDE_NCCL"), "{found:#?}");
-    // A rank that is ahead in what it called and has finished is not waited for.
+    // No rank waits for one that is ahead and has finished.
     job.comms.push(comm("b", &[(0, 5, None, 5), (1, 4, None, 4)]));
     assert!(run(&job).verdicts.is_empty());
 }
 
 proptest! {
-    /// Whatever the counts: roots by lateness do not wait, and order says nothing.
+    /// For any counts: late ranks do not wait, and the order of input does not matter.
     #[test]
-    fn roots_wait_for_nobody_and_order_does_not_matter(
+    fn late_ranks_do_not_wait_and_order_does_not_matter(
         comms in proptest::collection::vec(
             proptest::collection::vec((0u32..8, 0u64..4, 0u64..4), 2..5), 1..6),
     ) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Two real jobs of 16 ranks that hung, as PyTorch's Flight Recorder saw them: ranks 9 and 14 lost
-//! their GPU, or their host was stuck. The dumps are in `../shared/data`, with their truth.
+//! Two real jobs of 16 ranks that hung, in PyTorch's Flight Recorder dumps: ranks 9 and 14 lost
+//! their GPU, or their host was stuck. The dumps are in `../shared/data`, with the true causes.
 
-use ncclscope_diagnose::input::{self, Settings};
+use ncclscope_diagnose::input::{self, InputOptions};
 use ncclscope_diagnose::{Diagnosis, Job, Options, diagnose};
 use ncclscope_findings::{Confidence, FindingClass};
 use std::collections::BTreeSet;
@@ -13,14 +13,14 @@ const CASES: [(&str, FindingClass); 2] =
     [("gpu_error_2nd", FindingClass::GpuDead), ("lock_gil_1st", FindingClass::HostStuck)];
 const FAULTY: [u32; 2] = [9, 14];
 
-/// The dumps of a case, or nothing and a line that says so.
+/// The dumps of a case; prints a line if they are not there.
 fn dumps(case: &str, without: &[u32]) -> Option<Vec<PathBuf>> {
     let shared = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/flight-recorder");
     let directory = shared.join(case);
     if !directory.is_dir() {
-        // Past the test harness, which captures what is printed by macro.
+        // The test harness captures what macros print, so this writes to stderr directly.
         let mut out = std::io::stderr();
-        writeln!(out, "skipped: {} is not there", directory.display()).unwrap();
+        writeln!(out, "skipped: {} not found", directory.display()).unwrap();
         return None;
     }
     let left = (0..16).filter(|rank| !without.contains(rank));
@@ -28,7 +28,7 @@ fn dumps(case: &str, without: &[u32]) -> Option<Vec<PathBuf>> {
 }
 
 fn job(case: &str, without: &[u32]) -> Option<Job> {
-    let input = input::open(&dumps(case, without)?, &Settings::default()).unwrap();
+    let input = input::open(&dumps(case, without)?, &InputOptions::default()).unwrap();
     assert_eq!(input.warnings, [""; 0]);
     Some(input.job)
 }
@@ -75,7 +75,7 @@ fn also_if_they_left_no_dump() {
     }
 }
 
-/// Any one rank may be missing: who is confirmed is at fault, and few are suspected wrongly.
+/// Any one rank may be missing: confirmed ranks are at fault, and few are wrongly suspected.
 #[test]
 fn one_rank_without_a_dump_accuses_no_healthy_one_that_is_seen() {
     for (case, _) in CASES {
@@ -111,7 +111,7 @@ fn json_dumps_say_the_same() {
             let to = directory.path().join(format!("nccl_trace_rank_{rank}"));
             std::fs::write(to, dump.to_string()).unwrap();
         }
-        let input = input::open(&[directory.path().to_owned()], &Settings::default()).unwrap();
+        let input = input::open(&[directory.path().to_owned()], &InputOptions::default()).unwrap();
         let found = diagnose(&input.job, &Options::default());
         assert_eq!(found.verdicts[0].class, class);
         assert_eq!(roots(&found, None), FAULTY);
@@ -119,14 +119,14 @@ fn json_dumps_say_the_same() {
 }
 
 #[test]
-fn an_input_that_is_none_gets_one_clear_error() {
+fn a_file_of_no_known_kind_gets_one_clear_error() {
     let directory = tempfile::tempdir().unwrap();
-    let open = |path: &Path| input::open(&[path.to_owned()], &Settings::default()).unwrap_err();
+    let open = |path: &Path| input::open(&[path.to_owned()], &InputOptions::default()).unwrap_err();
     assert!(open(directory.path()).contains("nothing to diagnose"));
     let evil = directory.path().join("_dump_0");
     std::fs::write(&evil, b"\x80\x02cos\nsystem\nX\x02\x00\x00\x00id\x85R.").unwrap();
     assert!(open(&evil).contains("run code"));
     std::fs::write(&evil, b"hello").unwrap();
-    assert!(open(&evil).contains("is no recording"));
+    assert!(open(&evil).contains("is not a recording"));
     assert!(open(&directory.path().join("missing")).contains("cannot read"));
 }

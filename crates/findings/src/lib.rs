@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-The classes of findings: what can be wrong with a job, each with its name, its code, and what to do.
+The classes of findings: what can be wrong with a job, each with its name, its code, and advice.
 
-One table (`table.rs`) says it for all: the watchdog in a rank, `ncclscope diagnose`, `ncclscope
-stragglers`, the simulator's truth, the evaluation, and docs/findings.md, which is made from it.
-The rules that one rank can answer ([`rules`], over a [`RankState`]) are here too, so that the
-watchdog and `ncclscope diagnose` say the same of the same rank. This crate does **not** compare
-ranks, and reads nothing: those that look fill the state. The plugin links it.
+One table (`table.rs`) is used by all: the watchdog in a rank, `ncclscope diagnose`, `ncclscope
+stragglers`, the simulator's truth, the evaluation, and docs/findings.md, which is generated from
+it. The rules that need the state of one rank only ([`rules`], over a [`RankState`]) are here too,
+so that the watchdog and `ncclscope diagnose` report the same for the same rank. This crate does
+**not** compare ranks and does no I/O: callers fill in the state. The plugin links it.
 */
 #![forbid(unsafe_code)]
 
@@ -18,14 +18,14 @@ mod table;
 
 pub use page::page;
 pub use rank::RankState;
-pub use rules::{Local, judge};
+pub use rules::{RankFinding, apply_rules};
 pub use serial::code_and_name;
 
 use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
 
-/// What is wrong with a job, or with a part of it.
+/// What is wrong with a job or a part of it.
 ///
 /// The order is that of verdicts of equal confidence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -60,10 +60,10 @@ pub enum FindingClass {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Confidence {
-    /// It is measured, or the counts of the ranks say so.
+    /// Measurements or the counts of the ranks prove it.
     Confirmed,
-    /// It would explain what is seen: part of the evidence is missing, or something else would
-    /// explain it as well.
+    /// It would explain the observations, but part of the evidence is missing, or something else
+    /// would explain them as well.
     #[default]
     Suspect,
 }
@@ -71,11 +71,11 @@ pub enum Confidence {
 /// A part of ncclscope that reports findings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tool {
-    /// The watchdog in each rank: one rank's own evidence is enough.
+    /// The watchdog in each rank: the evidence of one rank is enough.
     Watchdog,
     /// `ncclscope diagnose`: compares all ranks.
     Diagnose,
-    /// `ncclscope stragglers`: compares all ranks of a job that is slow.
+    /// `ncclscope stragglers`: compares all ranks of a slow job.
     Stragglers,
 }
 
@@ -99,7 +99,7 @@ impl FindingClass {
         let mut at = 0;
         while at < all.len() {
             all[at] = table::ROWS[at].class;
-            // The discriminant is the row's place: `row` relies on it.
+            // The discriminant is the row's index: `row` relies on it.
             assert!(all[at] as usize == at, "the table has the order of the enum");
             at += 1;
         }
@@ -128,7 +128,7 @@ impl FindingClass {
         self.row().title
     }
 
-    /// What is seen, and what that means.
+    /// What is observed, and what that means.
     #[must_use]
     pub const fn explanation(self) -> &'static str {
         self.row().explanation
@@ -146,7 +146,7 @@ impl FindingClass {
         self.row().tools.contains(&tool)
     }
 
-    /// The page and anchor that tell more, from the repository's root.
+    /// The page and anchor that explain it, from the repository's root.
     #[must_use]
     pub fn documentation(self) -> String {
         format!("{PAGE}#{}", page::anchor(self))
@@ -156,7 +156,7 @@ impl FindingClass {
 /// The page of all classes, from the repository's root.
 pub const PAGE: &str = "docs/findings.md";
 
-/// Code and name, for people: `H3a kernel-not-started`.
+/// Code and name: `H3a kernel-not-started`.
 impl fmt::Display for FindingClass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.code(), self.name())

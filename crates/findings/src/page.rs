@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 const HEAD: &str = "\
 # Findings: all classes
 
-Made from the table in `crates/findings` by `cargo run -p ncclscope-findings --example
+Generated from the table in `crates/findings` by `cargo run -p ncclscope-findings --example
 findings-docs`. A class has a name and a code; both mean the same. JSON has the code as `class` and
 the name as `name`. The watchdog ([hang.md](hang.md)) reports what one rank can tell by itself,
 `ncclscope diagnose` ([diagnose.md](diagnose.md)) compares all ranks of a job that hangs, and
@@ -47,7 +47,7 @@ fn tools(class: FindingClass) -> String {
     names.map(|(_, name)| name).collect::<Vec<_>>().join(", ")
 }
 
-/// The anchor of the class's heading, as Markdown's viewers make it of `H3a kernel-not-started`.
+/// The anchor that Markdown viewers make of the class's heading `H3a kernel-not-started`.
 pub(crate) fn anchor(class: FindingClass) -> String {
     class.to_string().to_lowercase().replace(' ', "-")
 }

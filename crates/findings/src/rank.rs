@@ -1,39 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-What one rank shows of an operation that does not end: its call, its kernel, its transfers and the
-proxy thread that moves them.
+The state of an operation that does not end, on one rank: its call, its kernel, its transfers and
+the proxy thread that moves them.
 
-Plain data, which the watchdog fills from what is in flight in its process, and `diagnose` from what
-a rank recorded. What a source does not tell has the value that lets no rule speak: `None`, an empty
-list, [`Launch::Unknown`]. This module does **not** judge: that is [`crate::rules`].
+Plain data, which the watchdog fills in from the operations in flight in its process, and `diagnose`
+from a recording. What a source does not know has a value that matches no rule: `None`, an empty
+list, [`Launch::Unknown`]. This module does **not** apply rules: that is [`crate::rules`].
 */
 
-/// What one rank shows of one operation of a communicator, and of the network of that operation.
+/// The state of one operation of a communicator on one rank, with its network transfers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RankState {
-    /// NCCL has the call, and has not handed the operation over.
+    /// The call has entered NCCL, and NCCL has not enqueued the operation.
     pub pending: Option<Pending>,
     /// Its kernel, by NCCL's events.
     pub kernel: Kernel,
     /// Its kernel, by the CUDA events around the launch.
     pub launch: Launch,
-    /// The number of an operation of another communicator that has the stream before it.
+    /// The number of an operation of another communicator that is ahead of it on the stream.
     pub behind: Option<u64>,
     /// Its transfers.
     pub transfers: Vec<Transfer>,
-    /// The threads that may be the one that moves its transfers.
+    /// The candidates for the proxy thread that moves its transfers.
     pub proxy_threads: Vec<Thread>,
-    /// That thread has work: of a transfer, or of a part that it has not begun.
+    /// The proxy thread has work: an open transfer, or one that it has not begun.
     pub awaits_proxy: bool,
     /// A rank of the same process that has not entered the operation.
     pub absent: Option<i32>,
     /// The other rank of a send or receive.
     pub peer: Option<i32>,
-    /// All other members are known to be in the operation. One rank alone never knows that.
+    /// All other members are known to be in the operation. One rank alone cannot know that.
     pub have_peers_entered: bool,
 }
 
-/// Where a call is that did not come back.
+/// The stage of a call that has not returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pending {
     /// A group was opened and not closed (`ncclGroupEnd` was not called).
@@ -48,36 +48,36 @@ pub enum Pending {
     Enqueuing,
 }
 
-/// The kernel of an operation, as NCCL tells of it.
+/// The kernel of an operation, by NCCL's events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kernel {
-    /// Channels that it works on.
+    /// Channels that it uses.
     pub channels: u32,
     /// Channels on which it started.
     pub started: u32,
     /// Channels on which it ended.
     pub stopped: u32,
-    /// It has started on some channel; `None` where nothing would tell.
+    /// It has started on some channel; `None` if kernels are not recorded.
     pub has_started: Option<bool>,
-    /// It does not end before it has run on all of its channels.
+    /// It cannot end before it has started on all of its channels.
     pub needs_all: bool,
-    /// Its stop is not its end.
+    /// Its stop event comes before its end.
     pub stops_early: bool,
 }
 
-/// What CUDA events tell of a kernel's launch.
+/// The state of a kernel by the CUDA events around its launch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Launch {
-    /// Nothing.
+    /// There are no CUDA events.
     #[default]
     Unknown,
-    /// The stream has not come to it.
+    /// The stream has not reached it.
     NotStarted,
-    /// The stream has come to it, and it has not ended.
+    /// The stream has reached it, and it has not ended.
     Running,
     /// The driver reports an error.
     Failed {
-        /// The driver's number of it.
+        /// The driver's error code.
         status: i32,
     },
     /// It has ended.
@@ -87,29 +87,29 @@ pub enum Launch {
 /// A network transfer (ProxyOp).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transfer {
-    /// A send; else a receive.
+    /// A send, else a receive.
     pub is_send: bool,
     /// Channel.
     pub channel: u8,
-    /// Rank in the communicator of the other side.
+    /// The other side's rank in the communicator.
     pub peer: i32,
-    /// Steps in all.
+    /// Number of steps.
     pub steps: u32,
-    /// Steps that were posted.
+    /// Posted steps.
     pub posted: u32,
-    /// Send: given by the GPU. Receive: arrived.
+    /// Steps that the GPU has filled (send) or that have arrived (receive).
     pub ready: u32,
-    /// Send: given to the network. Receive: flushed.
+    /// Steps that were given to the network (send) or flushed (receive).
     pub transmitted: u32,
-    /// Steps that are over.
+    /// Completed steps.
     pub done: u32,
-    /// States that the oldest step in flight reached, 0 to 3; `None` with none in flight. 0: it is
-    /// posted. Send: 1 the GPU fills it, 2 the receiver has no buffer, 3 it is under way. Receive:
-    /// 1 it may come, 2 it is flushed to the GPU, 3 the GPU takes it.
+    /// The state of the oldest step in flight, 0 to 3; `None` if no step is in flight. 0: it is
+    /// posted. Send: 1 the GPU fills it, 2 it waits for a buffer of the receiver, 3 it is in
+    /// transit. Receive: 1 it waits for data, 2 data is flushed to the GPU, 3 the GPU reads it.
     pub reached: Option<u8>,
-    /// How long nothing of it has changed, ns.
+    /// Time since its last change, ns.
     pub still_ns: u64,
-    /// The proxy thread has looked at it.
+    /// The proxy thread has begun it.
     pub in_progress: bool,
     /// It belongs to another process (PXN).
     pub is_foreign: bool,
@@ -135,7 +135,7 @@ impl Default for Transfer {
 }
 
 impl Transfer {
-    /// Not all of its steps are over.
+    /// Some of its steps are not complete.
     #[must_use]
     pub const fn is_open(&self) -> bool {
         self.done < self.steps
@@ -148,23 +148,23 @@ impl Transfer {
     }
 }
 
-/// Over less time no difference tells that a thread gets no processor: ns.
+/// The shortest time over which a thread that never ran counts as starved, ns.
 const TURN_NS: u64 = 1_000_000_000;
 
-/// A thread as the system saw it at two moments.
+/// The kernel's accounting of a thread between two moments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Thread {
     /// Thread id.
     pub tid: u32,
-    /// `R`, `S`, `D`…; 0: it is gone.
+    /// `R`, `S`, `D`…; 0: it does not exist any more.
     pub state: u8,
-    /// Where it waits in the kernel; empty where that is not known.
+    /// The kernel function in which it waits; empty if unknown.
     pub place: String,
-    /// Between the two moments, ns; 0 where there was one only.
+    /// Time between the two moments, ns; 0 if there was only one.
     pub span_ns: u64,
-    /// Processor time that it used in between, ns.
+    /// CPU time that it used, ns.
     pub cpu_ns: u64,
-    /// Time in which it was ready and did not run, ns.
+    /// Time in which it was runnable and did not run, ns.
     pub delay_ns: u64,
 }
 
@@ -181,15 +181,15 @@ impl Thread {
         matches!(self.state, b'T' | b't')
     }
 
-    /// It used less than a hundredth of the time, and was not kept from more. A proxy thread with
-    /// transfers in flight polls: it uses all that it gets.
+    /// It used less than 1 % of the time although it could have run. A proxy thread with transfers
+    /// in flight polls, so it uses all the CPU time it gets.
     #[must_use]
     pub const fn is_still(&self) -> bool {
         let Thread { span_ns, delay_ns, cpu_ns, .. } = *self;
         span_ns > 0 && cpu_ns < span_ns / 100 && delay_ns < span_ns / 10
     }
 
-    /// It was ready nearly all the time, and never ran. One that gets a turn now and then is slow,
+    /// It was runnable nearly all the time, and never ran. A thread that runs now and then is slow,
     /// not stuck.
     #[must_use]
     pub const fn is_starved(&self) -> bool {
@@ -197,7 +197,7 @@ impl Thread {
         span_ns >= TURN_NS && delay_ns > span_ns / 10 * 9 && cpu_ns < span_ns / 1000
     }
 
-    /// It used more than a hundredth of the time.
+    /// It used more than 1 % of the time.
     #[must_use]
     pub const fn is_at_work(&self) -> bool {
         self.cpu_ns > self.span_ns / 100

@@ -1,69 +1,69 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-The rules that one rank can answer: why its operation does not end, by its own state alone.
+The rules for one rank: why its operation does not end, by its own state alone.
 
-Each rule is a function of a [`RankState`]. [`judge`] asks them in the order of `RULES` and the
-first that speaks is right: what is earlier explains what is later (without a proxy thread no kernel
-and no transfer is seen to move; a kernel that did not start gives no data). The watchdog applies
-all of them to what is in flight in its process. `diagnose` knows of each rank what the others show,
-so it asks single rules of the ranks that its wait graph leads to.
+Each rule is a function of a [`RankState`]. [`apply_rules`] applies them in the order of `RULES`,
+and the first match counts, because an earlier cause explains the later ones: without a proxy thread
+no kernel and no transfer is seen to advance, and a kernel that did not start produces no data. The
+watchdog applies all rules to the operations in flight in its process. `diagnose` compares the
+ranks, so it applies single rules to the ranks that its wait graph leads to.
 
-An answer that has a class names the cause. One without a class names what the rank waits for: the
-cause is not visible from one rank.
+A finding with a class names the cause. One without a class names what the rank waits for: the cause
+is not visible from one rank.
 
-How the oldest step of a transfer speaks, with the class where this rank is the cause:
+What the state of the oldest step of a transfer means, with the class if this rank is the cause:
 
 | | the step is posted | 1 | 2 | 3 |
 | --- | --- | --- | --- | --- |
-| send | N1 | N1: the GPU gives nothing | N2: the receiver has no buffer | N3: under way |
+| send | N1 | N1: the GPU produces nothing | N2: the receiver has no buffer | N3: in transit |
 | receive | N2: the network takes no receive | waits for the sender | N4: not flushed | N1, N5 |
 
-A GPU works on the channels one by one, and on one channel in step: it takes no data while it waits
-for other data there, or cannot pass on what it has. So N1 and N5 hold where no transfer of the same
-channel waits for another rank. Data that arrived and is not taken is N1 where the GPU also has
-something to pass on (a send of that channel has steps left), because what is missing for others is
-what it does not give; else it only receives, and that is N5.
+A GPU's kernel treats channels independently of each other, but the transfers of one channel in
+order: it takes no data while it waits for other data of that channel, or cannot pass on what it
+has. So N1 and N5 hold only if no transfer of the same channel waits for another rank. Data that
+arrived and is not taken is N1 if the GPU also has data to pass on (a send of that channel has steps
+left), because the other ranks miss that data; if it only receives, it is N5.
 */
 
 use crate::FindingClass;
 use crate::rank::{Launch, Pending, RankState, Thread, Transfer};
 
-/// A transfer that the proxy thread has not looked at for so long is not under way, ns.
+/// A transfer that the proxy thread has not begun after this time counts as stalled, ns.
 const UNSEEN_NS: u64 = 1_000_000_000;
 
-/// What one rank shows of the cause.
+/// The finding of one rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Local {
-    /// The class; none where one rank cannot tell.
+pub struct RankFinding {
+    /// The class; `None` if the cause is not visible from one rank.
     pub class: Option<FindingClass>,
-    /// What is seen, in one sentence.
+    /// The observation, in one sentence.
     pub why: String,
-    /// The rank that is waited for, or the other end of the link.
+    /// The rank that it waits for, or the other end of the link.
     pub peer: Option<i32>,
-    /// The transfer that says so.
+    /// The transfer that shows it.
     pub transfer: Option<Transfer>,
-    /// The thread that says so.
+    /// The thread that shows it.
     pub thread: Option<Thread>,
 }
 
-impl Local {
-    fn of(class: FindingClass, why: impl Into<String>) -> Local {
-        Local { class: Some(class), ..Local::open(None, why) }
+impl RankFinding {
+    fn of(class: FindingClass, why: impl Into<String>) -> RankFinding {
+        RankFinding { class: Some(class), ..RankFinding::open(None, why) }
     }
 
-    fn open(peer: Option<i32>, why: impl Into<String>) -> Local {
-        Local { class: None, why: why.into(), peer, transfer: None, thread: None }
+    fn open(peer: Option<i32>, why: impl Into<String>) -> RankFinding {
+        RankFinding { class: None, why: why.into(), peer, transfer: None, thread: None }
     }
 
-    fn by(self, transfer: &Transfer) -> Local {
-        Local { peer: Some(transfer.peer), transfer: Some(*transfer), ..self }
+    fn by(self, transfer: &Transfer) -> RankFinding {
+        RankFinding { peer: Some(transfer.peer), transfer: Some(*transfer), ..self }
     }
 }
 
-/// A rule: what it sees in a state, if it sees anything.
-type Rule = fn(&RankState) -> Option<Local>;
+/// A rule: the finding in a state, if the rule matches.
+type Rule = fn(&RankState) -> Option<RankFinding>;
 
-/// All rules, in their order.
+/// All rules, in order of precedence.
 const RULES: &[Rule] = &[
     call_not_enqueued,
     proxy_stalled,
@@ -75,10 +75,10 @@ const RULES: &[Rule] = &[
     network,
 ];
 
-/// Those of `RULES` that the kernel answers.
+/// The rules over the kernel.
 const KERNEL: &[Rule] = &[kernel_not_started, kernel_partly_started];
 
-/// Those of `RULES` that the transfers answer.
+/// The rules over the transfers.
 const NETWORK: &[Rule] = &[
     flush_stalled,
     receive_not_taken,
@@ -88,25 +88,25 @@ const NETWORK: &[Rule] = &[
     gpu_stands_still,
 ];
 
-/// What the state shows by itself.
+/// Applies all rules to the state of one rank.
 #[must_use]
-pub fn judge(state: &RankState) -> Local {
+pub fn apply_rules(state: &RankState) -> RankFinding {
     let found = RULES.iter().find_map(|rule| rule(state));
     found.or_else(|| waits_on_network(state)).unwrap_or_else(|| kernel_alone(state))
 }
 
-/// H1d: a call that does not return, with nothing in flight behind which it could wait.
-fn call_not_enqueued(state: &RankState) -> Option<Local> {
-    Some(Local::of(FindingClass::CallNotEnqueued, state.pending?.text()))
+/// H1d: a call does not return, and no operation in flight holds it up.
+fn call_not_enqueued(state: &RankState) -> Option<RankFinding> {
+    Some(RankFinding::of(FindingClass::CallNotEnqueued, state.pending?.text()))
 }
 
 impl Pending {
-    /// Where the call is, in a sentence.
+    /// The stage of the call, in a sentence.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
             Pending::OpenGroup => {
-                "the application has begun a group of calls, and not called ncclGroupEnd"
+                "the application has begun a group of calls, and has not called ncclGroupEnd"
             }
             Pending::Inside => {
                 "NCCL prepares it, or connects to other ranks, and has launched nothing yet"
@@ -118,21 +118,21 @@ impl Pending {
     }
 }
 
-/// P1: the thread that moves the network's data does not work.
+/// P1: the thread that moves network data does not progress.
 #[must_use]
-pub fn proxy_stalled(state: &RankState) -> Option<Local> {
+pub fn proxy_stalled(state: &RankState) -> Option<RankFinding> {
     let unseen = state.transfers.iter().filter(|transfer| !transfer.in_progress);
     let unseen = unseen.max_by_key(|transfer| transfer.still_ns);
-    // A thread that works has others before this one on the same connection.
+    // A thread that works may have other transfers before this one on the same connection.
     let is_at_work = state.proxy_threads.iter().any(Thread::is_at_work);
     if let Some(transfer) = unseen.filter(|it| it.still_ns >= UNSEEN_NS && !is_at_work) {
         let why = "a transfer was given to the proxy thread, which has not looked at it";
-        return Some(Local::of(FindingClass::ProxyStalled, why).by(transfer));
+        return Some(RankFinding::of(FindingClass::ProxyStalled, why).by(transfer));
     }
     if !state.awaits_proxy {
         return None;
     }
-    // Without anything to do it sleeps, which is no fault.
+    // Without work the thread sleeps, which is normal.
     let (thread, why) = state.proxy_threads.iter().find_map(|thread| {
         let tid = thread.tid;
         let why = if thread.is_gone() {
@@ -140,11 +140,11 @@ pub fn proxy_stalled(state: &RankState) -> Option<Local> {
         } else if thread.is_stopped() {
             format!("NCCL's proxy thread {tid} is stopped, by a debugger or a signal")
         } else if thread.is_starved() {
-            format!("NCCL's proxy thread {tid} gets no processor")
+            format!("NCCL's proxy thread {tid} gets no CPU time")
         } else if thread.is_still() {
             let place = if thread.place.is_empty() { "the kernel" } else { &thread.place };
             let state = char::from(thread.state);
-            format!("NCCL's proxy thread {tid} has work and does none: {state}, in {place}")
+            format!("NCCL's proxy thread {tid} has work and does not run: {state}, in {place}")
         } else {
             return None;
         };
@@ -152,12 +152,12 @@ pub fn proxy_stalled(state: &RankState) -> Option<Local> {
     })?;
     let is_begun = !state.transfers.is_empty();
     let begun = if is_begun { "" } else { "; it has not begun this operation" };
-    let found = Local::of(FindingClass::ProxyStalled, format!("{why}{begun}"));
-    Some(Local { thread: Some(thread.clone()), ..found })
+    let found = RankFinding::of(FindingClass::ProxyStalled, format!("{why}{begun}"));
+    Some(RankFinding { thread: Some(thread.clone()), ..found })
 }
 
-/// It ends when it meets an error: then something else was wrong first.
-fn proxy_gone(state: &RankState) -> Option<Local> {
+/// The proxy thread exits after an error: something else went wrong first.
+fn proxy_gone(state: &RankState) -> Option<RankFinding> {
     let first = state.proxy_threads.first().filter(|_| state.awaits_proxy)?;
     if !state.proxy_threads.iter().all(Thread::is_gone) {
         return None;
@@ -167,39 +167,40 @@ fn proxy_gone(state: &RankState) -> Option<Local> {
         first.tid
     );
     Some(match network(state) {
-        Some(found) => Local { why: format!("{}; {why}", found.why), ..found },
-        None => Local::open(None, why),
+        Some(found) => RankFinding { why: format!("{}; {why}", found.why), ..found },
+        None => RankFinding::open(None, why),
     })
 }
 
-/// H3c: the CUDA driver says so.
-fn gpu_lost(state: &RankState) -> Option<Local> {
+/// H3c: the CUDA driver reports an error.
+fn gpu_lost(state: &RankState) -> Option<RankFinding> {
     let Launch::Failed { status } = state.launch else { return None };
     let why = format!("the CUDA driver reports error {status}: the context is lost");
-    Some(Local::of(FindingClass::GpuDead, why))
+    Some(RankFinding::of(FindingClass::GpuDead, why))
 }
 
-/// P1: the GPU is through, and the proxy thread does not say so.
-fn end_not_reported(state: &RankState) -> Option<Local> {
+/// P1: the kernel has ended, and the proxy thread does not report it.
+fn end_not_reported(state: &RankState) -> Option<RankFinding> {
     let kernel = &state.kernel;
     let is_untold = kernel.stopped != kernel.started || kernel.has_started == Some(false);
     let why = "its kernel has ended, by its CUDA event, and NCCL has not reported that: its proxy \
                thread, which polls for it, does not";
-    (state.launch == Launch::Done && is_untold).then(|| Local::of(FindingClass::ProxyStalled, why))
+    (state.launch == Launch::Done && is_untold)
+        .then(|| RankFinding::of(FindingClass::ProxyStalled, why))
 }
 
-/// It did not start, and only waits for its turn.
-fn behind_another(state: &RankState) -> Option<Local> {
+/// The kernel did not start because an operation of another communicator is ahead of it.
+fn behind_another(state: &RankState) -> Option<RankFinding> {
     let before = state.behind.filter(|_| has_not_started(state))?;
     let why = format!(
         "its kernel has not started: it is behind operation {before} of another communicator on \
          the same stream"
     );
-    Some(Local::open(None, why))
+    Some(RankFinding::open(None, why))
 }
 
-/// H3a: something that is not NCCL's is before it on its stream.
-fn kernel_not_started(state: &RankState) -> Option<Local> {
+/// H3a: other work, not NCCL's, is before the kernel on its stream.
+fn kernel_not_started(state: &RankState) -> Option<RankFinding> {
     if !has_not_started(state) {
         return None;
     }
@@ -208,41 +209,41 @@ fn kernel_not_started(state: &RankState) -> Option<Local> {
         "its kernel has not started{by}: other work is before it on its stream, or it waits for an \
          event there"
     );
-    Some(Local::of(FindingClass::KernelNotStarted, why))
+    Some(RankFinding::of(FindingClass::KernelNotStarted, why))
 }
 
-/// A kernel whose turn has come may still wait for a place on the GPU.
+/// A kernel that the stream has reached may still wait for free SMs: that does not count.
 fn has_not_started(state: &RankState) -> bool {
     let is_told = state.kernel.has_started == Some(false) || state.launch == Launch::NotStarted;
     state.kernel.started == 0 && is_told && state.launch != Launch::Running
 }
 
-/// H3b: some blocks find no place.
-fn kernel_partly_started(state: &RankState) -> Option<Local> {
+/// H3b: some blocks find no free SM.
+fn kernel_partly_started(state: &RankState) -> Option<RankFinding> {
     let kernel = &state.kernel;
     let (started, channels) = (kernel.started, kernel.channels);
     if !kernel.needs_all || started == 0 || started >= channels {
         return None;
     }
     let why = format!(
-        "its kernel has started on {started} of {channels} channels: the others find no place on \
-         the GPU, which something else may hold"
+        "its kernel has started on {started} of {channels} channels: the others find no free SM, \
+         which other work may occupy"
     );
-    Some(Local::of(FindingClass::KernelPartlyStarted, why))
+    Some(RankFinding::of(FindingClass::KernelPartlyStarted, why))
 }
 
-/// H3a and H3b, by the channels of the kernel that started.
+/// H3a and H3b, by the number of channels on which the kernel started.
 #[must_use]
-pub fn kernel(state: &RankState) -> Option<Local> {
+pub fn kernel(state: &RankState) -> Option<RankFinding> {
     KERNEL.iter().find_map(|rule| rule(state))
 }
 
 /// N1 to N5, by the oldest steps in flight.
-fn network(state: &RankState) -> Option<Local> {
+fn network(state: &RankState) -> Option<RankFinding> {
     NETWORK.iter().find_map(|rule| rule(state))
 }
 
-/// The transfers whose oldest step in flight has come so far.
+/// The transfers whose oldest step in flight is in this state.
 fn at(state: &RankState, is_send: bool, reached: u8) -> impl Iterator<Item = &Transfer> {
     let is_it = move |it: &&Transfer| it.is_send == is_send && it.reached == Some(reached);
     state.transfers.iter().filter(is_it)
@@ -250,20 +251,20 @@ fn at(state: &RankState, is_send: bool, reached: u8) -> impl Iterator<Item = &Tr
 
 /// N4: PCIe.
 #[must_use]
-pub fn flush_stalled(state: &RankState) -> Option<Local> {
+pub fn flush_stalled(state: &RankState) -> Option<RankFinding> {
     let it = at(state, false, 2).next()?;
     let why = format!(
         "data from rank {} arrived on channel {} and is not flushed to the GPU (PCIe)",
         it.peer, it.channel
     );
-    Some(Local::of(FindingClass::FlushStalled, why).by(it))
+    Some(RankFinding::of(FindingClass::FlushStalled, why).by(it))
 }
 
-/// N2: the step began, and the rank's own network has not taken the receive. With buffers of the
-/// application NCCL begins it before the kernel runs: so it counts only where the GPU is known to
+/// N2: the step began, and the rank's own network has not taken the receive. With registered user
+/// buffers NCCL begins the step before the kernel runs, so this counts only if the GPU is known to
 /// work on the operation.
 #[must_use]
-pub fn receive_not_taken(state: &RankState) -> Option<Local> {
+pub fn receive_not_taken(state: &RankState) -> Option<RankFinding> {
     let has_moved = |it: &Transfer| it.done > 0 || it.is_send && it.ready > 0;
     let runs = state.kernel.has_started.unwrap_or_else(|| state.transfers.iter().any(has_moved));
     let it = at(state, false, 0).next().filter(|_| runs)?;
@@ -271,50 +272,50 @@ pub fn receive_not_taken(state: &RankState) -> Option<Local> {
         "the network of this rank does not take the receive from rank {} on channel {}",
         it.peer, it.channel
     );
-    Some(Local::of(FindingClass::ReceiverNotReady, why).by(it))
+    Some(RankFinding::of(FindingClass::ReceiverNotReady, why).by(it))
 }
 
-/// A rank of which nothing has come need not have entered: then it takes no data either, which is
-/// no fault of the path to it.
-fn nothing_came(state: &RankState) -> Option<Local> {
+/// No data has come from a rank. It may not have entered the operation; it then takes no data
+/// either, which is not a fault of the path to it.
+fn nothing_came(state: &RankState) -> Option<RankFinding> {
     if state.have_peers_entered {
         return None;
     }
     let is_silent = |it: &&Transfer| !it.is_send && matches!(it.reached, Some(0 | 1));
     let it = state.transfers.iter().filter(is_silent).find(|it| it.ready == 0)?;
     let why = format!(
-        "nothing of it has come from rank {}, which may never have entered, or have its own \
-         trouble: compare the ranks with ncclscope diagnose",
+        "no data has come from rank {}, which may never have entered, or may be stuck itself: \
+         compare the ranks with ncclscope diagnose",
         it.peer
     );
-    Some(Local::open(None, why).by(it))
+    Some(RankFinding::open(None, why).by(it))
 }
 
-/// N3: under way for too long. Whether it arrived, only the other side could tell.
-fn network_stalled(state: &RankState) -> Option<Local> {
+/// N3: data is in transit for too long. Only the other side knows whether it arrived.
+fn network_stalled(state: &RankState) -> Option<RankFinding> {
     let it = at(state, true, 3).next()?;
     let why = format!(
         "data to rank {} was given to the network on channel {} and is not delivered: the link, a \
          NIC, or the other side",
         it.peer, it.channel
     );
-    Some(Local::of(FindingClass::NetworkStalled, why).by(it))
+    Some(RankFinding::of(FindingClass::NetworkStalled, why).by(it))
 }
 
-/// N2, of the other rank: it has no buffer for what is to be sent.
-fn peer_not_ready(state: &RankState) -> Option<Local> {
+/// N2 of the other rank: it has no buffer for the data.
+fn peer_not_ready(state: &RankState) -> Option<RankFinding> {
     let it = at(state, true, 2).next()?;
     let why = format!("rank {} takes no data on channel {}", it.peer, it.channel);
-    Some(Local::of(FindingClass::ReceiverNotReady, why).by(it))
+    Some(RankFinding::of(FindingClass::ReceiverNotReady, why).by(it))
 }
 
 /// N1 and N5: the transfers of a channel wait for this GPU, and it waits for no other rank there.
 #[must_use]
-pub fn gpu_stands_still(state: &RankState) -> Option<Local> {
+pub fn gpu_stands_still(state: &RankState) -> Option<RankFinding> {
     let is_free = |it: &&Transfer| !of_channel(state, it.channel).any(|it| it.waits_elsewhere());
     let unsent = |it: &&Transfer| it.is_send && matches!(it.reached, Some(0 | 1));
     if let Some(it) = state.transfers.iter().filter(unsent).find(is_free) {
-        return Some(gpu_not_producing(it, "gives no data for"));
+        return Some(gpu_not_producing(it, "produces no data for"));
     }
     let unread: Vec<&Transfer> = at(state, false, 3).filter(is_free).collect();
     let passes_on =
@@ -327,15 +328,15 @@ pub fn gpu_stands_still(state: &RankState) -> Option<Local> {
         "this GPU does not take the data that arrived from rank {} on channel {}",
         it.peer, it.channel
     );
-    Some(Local::of(FindingClass::GpuNotConsuming, why).by(it))
+    Some(RankFinding::of(FindingClass::GpuNotConsuming, why).by(it))
 }
 
-fn gpu_not_producing(it: &Transfer, does: &str) -> Local {
+fn gpu_not_producing(it: &Transfer, does: &str) -> RankFinding {
     let why = format!(
         "this GPU {does} rank {} on channel {}, and waits for none: its kernel stands still",
         it.peer, it.channel
     );
-    Local::of(FindingClass::GpuNotProducing, why).by(it)
+    RankFinding::of(FindingClass::GpuNotProducing, why).by(it)
 }
 
 fn of_channel(state: &RankState, channel: u8) -> impl Iterator<Item = &Transfer> {
@@ -343,14 +344,14 @@ fn of_channel(state: &RankState, channel: u8) -> impl Iterator<Item = &Transfer>
 }
 
 impl Transfer {
-    /// Its step is in the hands of another rank, or of the network.
+    /// Its step waits for another rank or for the network.
     const fn waits_elsewhere(&self) -> bool {
         matches!((self.is_send, self.reached), (false, Some(0..=2)) | (true, Some(2 | 3)))
     }
 }
 
-/// Its transfers explain nothing: whom they wait for.
-fn waits_on_network(state: &RankState) -> Option<Local> {
+/// No rule matches: names the rank that the transfers wait for.
+fn waits_on_network(state: &RankState) -> Option<RankFinding> {
     let silent = state.transfers.iter().find(|it| !it.is_send && matches!(it.reached, Some(0 | 1)));
     if let Some(it) = silent {
         let done = state.transfers.iter().map(|it| it.done).max().unwrap_or(0);
@@ -359,40 +360,44 @@ fn waits_on_network(state: &RankState) -> Option<Local> {
              ncclscope diagnose",
             it.peer
         );
-        return Some(Local::open(None, why).by(it));
+        return Some(RankFinding::open(None, why).by(it));
     }
     let idle = state.transfers.first()?;
-    let why = "its network operations are begun, and no step of them is in flight";
+    let why = "its network operations have begun, and none of their steps is in flight";
     let is_idle = state.transfers.iter().all(|it| it.reached.is_none());
-    is_idle.then(|| Local::open(None, why).by(idle))
+    is_idle.then(|| RankFinding::open(None, why).by(idle))
 }
 
-/// Without network steps. CUDA events tell that the kernel's turn has come, not that it has begun.
-fn kernel_alone(state: &RankState) -> Local {
+/// No rule matches and there are no network steps. CUDA events show that the stream has reached the
+/// kernel, not that the kernel has started.
+fn kernel_alone(state: &RankState) -> RankFinding {
     let RankState { kernel, peer, .. } = state;
     let is_running = state.launch == Launch::Running;
     let has_ended = kernel.started != 0 && kernel.started == kernel.stopped;
     if let Some(rank) = state.absent.filter(|_| kernel.started != 0 || is_running) {
         let why = format!("it waits for rank {rank}, which is in this process and has not entered");
-        return Local::open(Some(rank), why);
+        return RankFinding::open(Some(rank), why);
     }
     if has_ended && kernel.stops_early {
-        let why = "one thread of its kernel is through, which is not the kernel's end here; what \
-                   the others wait for cannot be seen from here: another rank that has not \
-                   entered, or the path inside the node; compare the ranks with ncclscope diagnose";
-        return Local::open(*peer, why);
+        let why = "the first part of its kernel has ended; what the rest waits for cannot be seen \
+                   from here: another rank that has not entered, or the path inside the node; \
+                   compare the ranks with ncclscope diagnose";
+        return RankFinding::open(*peer, why);
     }
     if has_ended {
-        return Local::open(None, "its kernel has ended, and something of it is not reported");
+        return RankFinding::open(
+            None,
+            "its kernel has ended, and NCCL has not reported all of it",
+        );
     }
     let runs = match kernel.started {
         0 if is_running => "its kernel has not ended since its turn came",
         _ => "its kernel runs",
     };
-    let place = if kernel.started == 0 { ", or a place on the GPU" } else { "" };
+    let place = if kernel.started == 0 { ", or a free SM" } else { "" };
     let why = format!(
         "{runs}, and what it waits for cannot be seen from here: another rank that has not \
          entered, the path inside the node{place}; compare the ranks with ncclscope diagnose"
     );
-    Local::open(*peer, why)
+    RankFinding::open(*peer, why)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Classes in JSON: by their code, with the name beside it where a schema has room for it.
+//! Classes in JSON: the code, and also the name where a schema has a field for it.
 
 use crate::FindingClass;
 use serde::de::{Deserialize, Deserializer, Error};

@@ -15,7 +15,7 @@ pub(crate) const ROWS: [Row; 23] = [
         class: C::HostStuck,
         code: "H1a",
         name: "host-stuck",
-        title: "did not call NCCL any more: the host is stuck outside NCCL",
+        title: "stopped calling NCCL: the host is stuck outside NCCL",
         explanation: "Other ranks are in an operation that this rank never called, and it is in \
                       no operation itself. Its process runs.",
         advice: "look at the process's main thread (`py-spy dump`, `gdb`): a data loader, a lock, \
@@ -37,9 +37,9 @@ pub(crate) const ROWS: [Row; 23] = [
         class: C::CallNotEnqueued,
         code: "H1d",
         name: "call-not-enqueued",
-        title: "called NCCL, and the operation was never handed to the GPU",
-        explanation: "A call into NCCL does not return, and nothing is in flight behind which it \
-                      could wait; or the application began a group and did not end it.",
+        title: "called NCCL, and NCCL never enqueued the operation",
+        explanation: "A call into NCCL does not return, and no operation in flight holds it up; or \
+                      the application began a group and did not end it.",
         advice: "look at the calling thread (`py-spy dump`, `gdb`).",
         tools: ONE_RANK,
     },
@@ -47,9 +47,10 @@ pub(crate) const ROWS: [Row; 23] = [
         class: C::CallMismatch,
         code: "H2",
         name: "call-mismatch",
-        title: "called something else than the others",
-        explanation: "The ranks of a communicator called different functions, types, counts or \
-                      roots at the same number. The larger part counts as right.",
+        title: "made a different call than the others",
+        explanation: "The ranks of a communicator called different functions, or passed different \
+                      types, counts or roots, at the same operation number. The largest group \
+                      counts as right.",
         advice: "compare the code paths of the named ranks and the others: a branch on the rank, \
                  an uneven batch, an operation that is called conditionally.",
         tools: ALL_RANKS,
@@ -59,8 +60,8 @@ pub(crate) const ROWS: [Row; 23] = [
         code: "H2b",
         name: "p2p-mismatch",
         title: "sends and receives do not match",
-        explanation: "A pair of ranks is part of a circle of waits, or one side went on; or a send \
-                      and its receive have different sizes.",
+        explanation: "A pair of ranks closes a cycle of waits, or one side continued without its \
+                      transfer; or a send and its receive have different sizes.",
         advice: "compare the order, the number and the sizes of sends and receives of the two \
                  ranks; put those that depend on each other into one group.",
         tools: ALL_RANKS,
@@ -70,8 +71,8 @@ pub(crate) const ROWS: [Row; 23] = [
         code: "H3a",
         name: "kernel-not-started",
         title: "the kernel did not start: the stream is blocked by other work",
-        explanation: "The operation is enqueued, no channel of its kernel has started, and nothing \
-                      of NCCL's is before it on its stream.",
+        explanation: "The operation is enqueued, no channel of its kernel has started, and no \
+                      NCCL operation is before it on its stream.",
         advice: "look for another kernel, or a wait for an event, on that stream.",
         tools: ONE_RANK,
     },
@@ -80,8 +81,8 @@ pub(crate) const ROWS: [Row; 23] = [
         code: "H3b",
         name: "kernel-partly-started",
         title: "the kernel started on some channels only: no free SMs",
-        explanation: "Some channels of the kernel run, and the others find no place on the GPU.",
-        advice: "look for something else that holds the GPU: two persistent kernels at a time.",
+        explanation: "Some channels of the kernel run, and the others find no free SM.",
+        advice: "look for other work that occupies the GPU, such as a second persistent kernel.",
         tools: ONE_RANK,
     },
     Row {
@@ -111,9 +112,9 @@ pub(crate) const ROWS: [Row; 23] = [
         code: "N1",
         name: "gpu-not-producing",
         title: "the GPU produces nothing to send",
-        explanation: "The rank's transfers wait for its own GPU, and nothing that the GPU could \
-                      wait for on that channel is missing: it gives no data to send, or it takes \
-                      none although it also has data to pass on there. Its kernel stands still.",
+        explanation: "The rank's transfers wait for its own GPU, which waits for no other rank on \
+                      that channel: it produces no data to send, or it takes no data although it \
+                      also has data to pass on there. Its kernel does not progress.",
         advice: "look at that GPU: `dmesg` for an Xid, its clocks and its health.",
         tools: ONE_RANK,
     },
@@ -132,9 +133,9 @@ pub(crate) const ROWS: [Row; 23] = [
         code: "N3",
         name: "network-stalled",
         title: "data left and did not arrive: the wire, a NIC or a switch",
-        explanation: "Data was given to the network and is not delivered. Several paths of one \
-                      rank are its interface. From one rank alone a peer's stalled proxy thread \
-                      looks the same.",
+        explanation: "Data was given to the network and is not delivered. If several paths of one \
+                      rank stall, its interface is at fault. From one rank alone, a peer's stalled \
+                      proxy thread looks the same.",
         advice: "look at the link, the NIC (`ibstat`, `ethtool -S`) and the switch between the \
                  ranks.",
         tools: ONE_RANK,
@@ -165,9 +166,9 @@ pub(crate) const ROWS: [Row; 23] = [
         code: "P1",
         name: "proxy-stalled",
         title: "the proxy thread makes no progress",
-        explanation: "NCCL's proxy thread has work and uses no processor time, is stopped, or gets \
-                      no processor; or the kernel ended and NCCL does not report it.",
-        advice: "look where the thread waits (the report says it), and how many processors the \
+        explanation: "NCCL's proxy thread has work and uses no CPU time, is stopped, or gets no \
+                      CPU time; or the kernel ended and NCCL does not report it.",
+        advice: "look where the thread waits (the report says it), and how many CPU cores the \
                  process may use.",
         tools: ONE_RANK,
     },
@@ -175,7 +176,7 @@ pub(crate) const ROWS: [Row; 23] = [
         class: C::Deadlock,
         code: "DEADLOCK",
         name: "deadlock",
-        title: "wait for one another in a circle",
+        title: "wait for each other in a cycle",
         explanation: "Each rank waits for the next in another operation or communicator.",
         advice: "make all ranks use the communicators in the same order.",
         tools: ALL_RANKS,
@@ -198,7 +199,7 @@ pub(crate) const ROWS: [Row; 23] = [
         title: "transfers became slower during the run",
         explanation: "The same operations take longer in the last third of the run than in the \
                       first.",
-        advice: "look for what changed: other jobs on the network, a link that fell back.",
+        advice: "look for what changed: other jobs on the network, a link with reduced speed.",
         tools: SLOW,
     },
     Row {
@@ -224,7 +225,7 @@ pub(crate) const ROWS: [Row; 23] = [
         code: "S5",
         name: "slow-node-path",
         title: "a path inside a node is slow",
-        explanation: "A communicator without network is slower than others of its kind.",
+        explanation: "A communicator without network traffic is slower than comparable ones.",
         advice: "look at NVLink and PCIe of the named ranks (`nvidia-smi nvlink -s`, `topo -m`).",
         tools: SLOW,
     },
@@ -233,8 +234,8 @@ pub(crate) const ROWS: [Row; 23] = [
         code: "S6",
         name: "algorithm-changed",
         title: "operations run with another algorithm, protocol or number of channels",
-        explanation: "NCCL did most operations of a kind in one way in the first third of the run, \
-                      and in another in the last.",
+        explanation: "NCCL ran most operations of a class with one algorithm, protocol and number \
+                      of channels in the first third of the run, and with another in the last.",
         advice: "look for what changed: NCCL's variables, a tuner, the communicator.",
         tools: SLOW,
     },
@@ -245,7 +246,7 @@ pub(crate) const ROWS: [Row; 23] = [
         title: "the host launches too slowly",
         explanation: "As S1, and the rank's kernels start as soon as they are launched, while \
                       those of the others wait on their streams.",
-        advice: "look at the host: its processors, the Python process, synchronizing calls.",
+        advice: "look at the host: its CPU load, the Python process, synchronizing calls.",
         tools: SLOW,
     },
 ];

@@ -2,7 +2,7 @@
 //! What one rank's state says of the cause.
 
 use ncclscope_findings::rank::{Kernel, Launch, Pending, RankState, Thread, Transfer};
-use ncclscope_findings::{FindingClass, Local, judge};
+use ncclscope_findings::{FindingClass, RankFinding, apply_rules};
 
 fn transfer(is_send: bool, channel: u8, reached: impl Into<Option<u8>>) -> Transfer {
     let reached = reached.into();
@@ -25,8 +25,8 @@ fn with(transfers: &[Transfer]) -> RankState {
 }
 
 #[track_caller]
-fn expect(state: &RankState, class: Option<FindingClass>, says: &str) -> Local {
-    let found = judge(state);
+fn expect(state: &RankState, class: Option<FindingClass>, says: &str) -> RankFinding {
+    let found = apply_rules(state);
     assert!(found.class == class && found.why.contains(says), "{found:?}");
     found
 }
@@ -35,8 +35,8 @@ fn expect(state: &RankState, class: Option<FindingClass>, says: &str) -> Local {
 fn the_oldest_step_tells_on_whose_side_a_transfer_stands_still() {
     use FindingClass::{FlushStalled, GpuNotProducing, NetworkStalled, ReceiverNotReady};
     let one = |transfer| with(&[transfer]);
-    expect(&one(send(0, 0)), Some(GpuNotProducing), "gives no data");
-    expect(&one(send(0, 1)), Some(GpuNotProducing), "gives no data for rank 1 on channel 0");
+    expect(&one(send(0, 0)), Some(GpuNotProducing), "produces no data");
+    expect(&one(send(0, 1)), Some(GpuNotProducing), "produces no data for rank 1 on channel 0");
     let peer = expect(&one(send(0, 2)), Some(ReceiverNotReady), "rank 1 takes no data").peer;
     assert_eq!(peer, Some(1));
     expect(&one(send(0, 3)), Some(NetworkStalled), "is not delivered");
@@ -49,7 +49,7 @@ fn data_that_is_not_taken_is_n1_where_the_gpu_has_data_to_pass_on() {
     use FindingClass::{GpuNotConsuming, GpuNotProducing};
     let passes_on = with(&[receive(0, 3), send(0, None)]);
     expect(&passes_on, Some(GpuNotProducing), "has data to pass on and takes none");
-    expect(&with(&[receive(0, 3), send(0, 1)]), Some(GpuNotProducing), "gives no data");
+    expect(&with(&[receive(0, 3), send(0, 1)]), Some(GpuNotProducing), "produces no data");
     // All of it is sent, or that is another channel's.
     let sent = Transfer { done: 8, ..send(0, None) };
     expect(&with(&[receive(0, 3), sent]), Some(GpuNotConsuming), "does not take");
@@ -75,7 +75,7 @@ fn a_receive_that_the_own_network_does_not_take_is_n2_once_the_kernel_runs() {
         RankState { kernel, ..with(transfers) }
     };
     let untouched = Transfer { done: 0, ready: 0, ..receive(0, 0) };
-    expect(&unseen(&[untouched]), None, "nothing of it has come");
+    expect(&unseen(&[untouched]), None, "no data has come");
     expect(&unseen(&[untouched, send(0, 1)]), not_ready, says);
 }
 
@@ -83,7 +83,7 @@ fn a_receive_that_the_own_network_does_not_take_is_n2_once_the_kernel_runs() {
 fn a_rank_that_may_not_have_entered_is_no_fault_of_the_path_to_it() {
     let nothing = Transfer { done: 0, ready: 0, ..receive(0, 1) };
     let alone = with(&[send(0, 3), nothing]);
-    expect(&alone, None, "nothing of it has come from rank 1");
+    expect(&alone, None, "no data has come from rank 1");
     let all_in = RankState { have_peers_entered: true, ..alone };
     expect(&all_in, Some(FindingClass::NetworkStalled), "is not delivered");
 }
@@ -98,20 +98,20 @@ fn a_proxy_thread_with_work_must_use_what_it_gets() {
         RankState { proxy_threads: vec![proxy], awaits_proxy: true, ..base }
     };
     let stalled = Some(FindingClass::ProxyStalled);
-    expect(&thread(b'D', S / 100, S / 2), stalled, "has work and does none: D, in futex_wait");
+    expect(&thread(b'D', S / 100, S / 2), stalled, "has work and does not run: D, in futex_wait");
     expect(&thread(b'T', 9 * S, 0), stalled, "is stopped");
-    expect(&thread(b'R', 0, 10 * S), stalled, "gets no processor");
+    expect(&thread(b'R', 0, 10 * S), stalled, "gets no CPU time");
     let busy = Some(FindingClass::GpuNotProducing);
     for (cpu, delay) in [(9 * S, 0), (S, 9 * S), (S / 100, 5 * S)] {
-        expect(&thread(b'R', cpu, delay), busy, "gives no data");
+        expect(&thread(b'R', cpu, delay), busy, "produces no data");
     }
     expect(&thread(0, 0, 0), busy, "its kernel stands still; NCCL's proxy thread 7 has ended");
     let idle = RankState { awaits_proxy: false, ..thread(b'S', 0, 0) };
-    expect(&idle, busy, "gives no data");
+    expect(&idle, busy, "produces no data");
     let unseen = Transfer { in_progress: false, still_ns: S, ..send(0, None) };
     expect(&with(&[unseen]), stalled, "which has not looked at it");
     let late = Transfer { still_ns: S - 1, ..unseen };
-    expect(&with(&[late]), None, "no step of them is in flight");
+    expect(&with(&[late]), None, "none of their steps is in flight");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a root rank shows by itself is the class that all ranks together give, or nothing: the
-//! watchdog and `diagnose` never contradict each other.
+//! A root rank by itself shows the class that all ranks together give, or none: the watchdog and
+//! `diagnose` never contradict each other.
 
 use ncclscope_diagnose::{Options, diagnose, input};
 use ncclscope_findings::{FindingClass, Tool};
@@ -15,7 +15,7 @@ fn roots(fault: Fault) -> Vec<(FindingClass, BTreeSet<Option<FindingClass>>)> {
     (scenario.job.ranks, scenario.job.steps, scenario.job.hold_s) = (16, 3, 12);
     let dir = tempfile::tempdir().unwrap();
     run(&scenario, dir.path()).unwrap();
-    let read = input::open(&[dir.path().into()], &input::Settings::default()).unwrap();
+    let read = input::open(&[dir.path().into()], &input::InputOptions::default()).unwrap();
     let job = read.job;
     let process = |rank: u32| {
         let count = u32::try_from(job.processes.len()).unwrap();
@@ -25,7 +25,8 @@ fn roots(fault: Fault) -> Vec<(FindingClass, BTreeSet<Option<FindingClass>>)> {
     let verdicts = diagnose(&job, &options).verdicts;
     let roots =
         verdicts.iter().flat_map(|one| one.root_ranks.iter().map(|&rank| (one.class, rank)));
-    let alone = |rank| ncclscope_diagnose::alone(&job, process(rank), &options).into_iter();
+    let alone =
+        |rank| ncclscope_diagnose::local_findings(&job, process(rank), &options).into_iter();
     roots.map(|(class, rank)| (class, alone(rank).map(|local| local.class).collect())).collect()
 }
 
@@ -40,7 +41,7 @@ fn a_root_rank_shows_the_class_of_the_verdict_or_none() {
             seen.extend(alone.into_iter().flatten());
         }
     }
-    // Of what one rank can tell, all but what only CUDA events show.
+    // All classes that one rank can show, except those that need CUDA events.
     let mut local: BTreeSet<FindingClass> = FindingClass::ALL.into_iter().collect();
     local.retain(|class| class.is_reported_by(Tool::Watchdog) && *class != FindingClass::GpuDead);
     assert_eq!(seen, local);

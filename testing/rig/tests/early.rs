@@ -115,7 +115,7 @@ fn expect_whole_times(report: &Value, func: &str) {
 fn a_tree_all_reduce_whose_peer_is_late_is_in_flight_after_its_stop() {
     let Some(setting) = Setting::watched(RELEASE) else { return };
     let setting = Setting { job: setting.job.clone().env("NCCL_ALGO", "Tree"), ..setting };
-    let report = setting.late("allreduce:4096", "one thread of its kernel is through");
+    let report = setting.late("allreduce:4096", "the first part of its kernel has ended");
     expect_whole_times(&report, "AllReduce");
     assert_eq!(report["operations"][0]["algo"], "TREE", "{report}");
 }
@@ -126,14 +126,14 @@ fn a_stop_before_anything_is_done_ends_nothing() {
     let Some(setting) = Setting::watched(RELEASE) else { return };
     let job = setting.job.clone().env("NCCL_ALGO", "Tree").env("CPU_CUDA_FAULTS", "early");
     let report =
-        Setting { job, ..setting }.late("allreduce:300001", "one thread of its kernel is through");
+        Setting { job, ..setting }.late("allreduce:300001", "the first part of its kernel has ended");
     expect_whole_times(&report, "AllReduce");
 }
 
 #[test]
 fn a_receive_whose_peer_is_late_is_in_flight_after_the_send_beside_it() {
     let Some(setting) = Setting::watched(RELEASE) else { return };
-    let report = setting.late("sendrecv:4096", "one thread of its kernel is through");
+    let report = setting.late("sendrecv:4096", "the first part of its kernel has ended");
     for func in ["Send", "Recv"] {
         expect_whole_times(&report, func);
     }

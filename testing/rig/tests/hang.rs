@@ -125,7 +125,7 @@ fn hangs(name: &str, said: &[(usize, &str)]) -> Option<Watched> {
 fn who_waits_for_a_missing_rank_says_for_which_and_also_when_asked() {
     // Before the job, which does not wait for it.
     let cli = build::tool();
-    let said = [(0, "nothing of it has come from rank 1")];
+    let said = [(0, "no data has come from rank 1")];
     let Some(job) = hangs("missing-rank.toml", &said) else { return };
     let (said, code) = why(&cli, &job.record.path().join("control"));
     assert_eq!(code, Some(1), "{said}");
@@ -142,14 +142,14 @@ fn who_waits_for_a_missing_rank_says_for_which_and_also_when_asked() {
 
 #[test]
 fn a_stuck_kernel_is_its_own_gpus() {
-    hangs("stuck-kernel.toml", &[(1, "N1 gpu-not-producing: this GPU gives no data for rank 0")]);
+    hangs("stuck-kernel.toml", &[(1, "N1 gpu-not-producing: this GPU produces no data for rank 0")]);
 }
 
 #[test]
 fn a_kernel_that_never_starts_is_told_from_one_that_waits() {
     let said = [
         (1, "H3a kernel-not-started: its kernel has not started"),
-        (0, "nothing of it has come from rank 1"),
+        (0, "no data has come from rank 1"),
     ];
     hangs("kernel-never-starts.toml", &said);
 }

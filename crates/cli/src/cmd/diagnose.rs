@@ -4,7 +4,7 @@
 use crate::args::{Diagnose as Args, Format};
 use crate::failure::{BAD_INPUT, Failure, warn};
 use crate::output;
-use ncclscope_diagnose::input::{self, Input, Settings};
+use ncclscope_diagnose::input::{self, Input, InputOptions};
 use ncclscope_diagnose::{Job, Options, diagnose, fr_out, text};
 use std::io::Write;
 use std::path::Path;
@@ -15,7 +15,7 @@ const FINDINGS: u8 = 1;
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     crate::input::allow_open_files();
-    let settings = Settings { hang: args.hang_sec };
+    let settings = InputOptions { hang: args.hang_sec };
     let Input { job, ras, warnings } =
         input::open(&args.inputs, &settings).map_err(Failure::input)?;
     for line in &warnings {

@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Puts what single processes had come to together to a job: who is alive, which ranks are missing,
-and which sends belong to which receives.
+Combines the snapshots of single processes into a job: which processes are alive, which ranks are
+missing, and which sends belong to which receives.
 
-Clocks of hosts are not aligned. Ages are therefore up to the latest time known on the same host,
-and a process counts as gone only if its host saw others for longer, or if it is far behind all
-hosts.
+The clocks of hosts are not aligned. Ages therefore count up to the latest recorded time of the same
+host, and a process counts as gone only if other processes on its host recorded for longer, or if it
+is far behind all hosts.
 */
 
-use super::Settings;
-use super::recording::{Member, Side, Snapshot};
-use crate::job::{Communicator, Job, Kind, Life, Process, Vector};
+use super::InputOptions;
+use super::recording::{Member, PairSide, Snapshot};
+use crate::job::{CommKind, Communicator, Job, Process, ProcessStatus, Vector};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// Three periods without a record: no sign of life.
+/// A process that writes no record for three heartbeat periods counts as gone.
 const SILENCE_NS: u64 = 3_500_000_000;
-/// Between hosts: their clocks may differ by so much besides.
+/// Added to that between hosts, whose clocks may differ by so much.
 const CLOCKS_NS: u64 = 2_000_000_000;
-/// What is in flight in a job that was killed counts from this age on.
+/// In a killed job, operations in flight for this long count as stuck.
 const KILLED_NS: u64 = 2_000_000_000;
 
-/// A member of a communicator: process, what it had come to, and up to when its ages count.
-type Placed<'a> = (u32, &'a Member, u64);
+/// A member of a communicator: its process, its progress, and the time up to which its ages count.
+type PlacedMember<'a> = (u32, &'a Member, u64);
 
 /// The job of these processes.
-pub(super) fn job(mut snapshots: Vec<Snapshot>, settings: &Settings) -> Job {
+pub(super) fn job(mut snapshots: Vec<Snapshot>, settings: &InputOptions) -> Job {
     snapshots.sort_by_cached_key(|snapshot| snapshot.identity.process());
     let ranks = ranks(&snapshots);
     let mut order: Vec<usize> = (0..snapshots.len()).collect();
@@ -36,11 +36,11 @@ pub(super) fn job(mut snapshots: Vec<Snapshot>, settings: &Settings) -> Job {
         hang_ns = KILLED_NS;
         job.min_age_ns = Some(KILLED_NS);
         job.notes.push(
-            "all processes were killed: what was in flight for 2 s or more counts as stuck".into(),
+            "all processes were killed: operations in flight for 2 s or more count as stuck".into(),
         );
     }
-    let ends = Ends::new(&snapshots);
-    let mut groups: BTreeMap<(u64, String), Vec<Placed<'_>>> = BTreeMap::new();
+    let ends = HostEnds::new(&snapshots);
+    let mut groups: BTreeMap<(u64, String), Vec<PlacedMember<'_>>> = BTreeMap::new();
     for (&at, process) in order.iter().zip(0u32..) {
         let snapshot = &snapshots[at];
         let now = ends.now(snapshot);
@@ -48,22 +48,23 @@ pub(super) fn job(mut snapshots: Vec<Snapshot>, settings: &Settings) -> Job {
             rank: Some(ranks[at]),
             host: Some(snapshot.host.clone()),
             pid: Some(snapshot.pid),
-            life: ends.life(snapshot, hang_ns),
+            status: ends.status(snapshot, hang_ns),
             is_moving: snapshot.end_ns.saturating_sub(snapshot.change_ns) < hang_ns / 10 * 9,
-            idle_ns: (snapshot.beat_ns != 0).then(|| now.saturating_sub(snapshot.beat_ns)),
+            idle_ns: (snapshot.last_call_ns != 0)
+                .then(|| now.saturating_sub(snapshot.last_call_ns)),
             entered: snapshot.entered,
             threads: snapshot.threads.clone(),
             reports: snapshot.reports.clone(),
         });
         for member in &snapshot.comms {
-            // Without a hash (API v1 to v3) names tell communicators apart as well as can be.
+            // Without a hash (API v1 to v3) only names tell communicators apart.
             groups
                 .entry((member.hash, member.name.clone()))
                 .or_default()
                 .push((process, member, now));
         }
     }
-    let groups: Vec<Vec<Placed<'_>>> = groups
+    let groups: Vec<Vec<PlacedMember<'_>>> = groups
         .into_values()
         .map(|mut members| {
             members.sort_by_key(|(process, member, _)| (member.rank, *process));
@@ -94,11 +95,11 @@ fn is_alive(snapshot: &Snapshot) -> bool {
     here.trim() == snapshot.host && is_here && has_started_since() == Some(false)
 }
 
-/// The rank of each process in the job: as its launcher said, else in the communicator of all.
+/// The rank of each process in the job: from its launcher, else from the communicator of all ranks.
 fn ranks(snapshots: &[Snapshot]) -> Vec<u32> {
-    let told: BTreeSet<u32> =
+    let launched: BTreeSet<u32> =
         snapshots.iter().filter_map(|snapshot| snapshot.identity.rank).collect();
-    if told.len() == snapshots.len() {
+    if launched.len() == snapshots.len() {
         return snapshots.iter().filter_map(|snapshot| snapshot.identity.rank).collect();
     }
     let mut widest: BTreeMap<(u32, u64), BTreeMap<usize, u32>> = BTreeMap::new();
@@ -118,24 +119,24 @@ fn ranks(snapshots: &[Snapshot]) -> Vec<u32> {
     }
 }
 
-/// The latest time known of each host.
-struct Ends {
+/// The latest recorded time of each host.
+struct HostEnds {
     by_machine: HashMap<String, u64>,
     latest: u64,
 }
 
-impl Ends {
-    fn new(snapshots: &[Snapshot]) -> Ends {
+impl HostEnds {
+    fn new(snapshots: &[Snapshot]) -> HostEnds {
         let mut by_machine: HashMap<String, u64> = HashMap::new();
         for snapshot in snapshots {
             let end = by_machine.entry(snapshot.identity.machine().to_owned()).or_default();
             *end = snapshot.end_ns.max(*end);
         }
         let latest = by_machine.values().copied().max().unwrap_or(0);
-        Ends { by_machine, latest }
+        HostEnds { by_machine, latest }
     }
 
-    /// Up to when the process's ages count: for one that goes on, the latest time of its host.
+    /// The time up to which a process's ages count: while it runs, the latest time of its host.
     fn now(&self, snapshot: &Snapshot) -> u64 {
         let host = self.by_machine.get(snapshot.identity.machine()).copied().unwrap_or(0);
         if snapshot.is_closed || host > snapshot.end_ns + SILENCE_NS {
@@ -145,11 +146,11 @@ impl Ends {
         }
     }
 
-    fn life(&self, snapshot: &Snapshot, hang_ns: u64) -> Life {
+    fn status(&self, snapshot: &Snapshot, hang_ns: u64) -> ProcessStatus {
         let host = self.by_machine.get(snapshot.identity.machine()).copied().unwrap_or(0);
         let is_behind = host > snapshot.end_ns + SILENCE_NS
             || self.latest > snapshot.end_ns + SILENCE_NS + CLOCKS_NS;
-        // One that waited already when it went is not what the others wait for.
+        // The others do not wait for a process that was itself waiting when it died.
         let waited = |member: &Member| {
             let oldest = member.pairs.values().filter_map(|side| side.since_ns).min();
             let since = member.since_ns.filter(|_| member.done < member.enqueued);
@@ -157,9 +158,9 @@ impl Ends {
             since.is_some_and(|since| snapshot.end_ns.saturating_sub(since) >= hang_ns)
         };
         if snapshot.is_copy || !is_behind || snapshot.comms.iter().any(waited) {
-            return Life::Running;
+            return ProcessStatus::Running;
         }
-        if snapshot.is_closed { Life::Ended } else { Life::Dead }
+        if snapshot.is_closed { ProcessStatus::Ended } else { ProcessStatus::Dead }
     }
 }
 
@@ -177,7 +178,7 @@ fn vector(process: u32, member: &Member, now: u64) -> Vector {
     }
 }
 
-fn add_group(members: &[Placed<'_>], job: &mut Job) {
+fn add_group(members: &[PlacedMember<'_>], job: &mut Job) {
     let Some((_, first, _)) = members.first() else { return };
     let mut comm = Communicator {
         name: first.name.clone(),
@@ -196,10 +197,10 @@ fn add_group(members: &[Placed<'_>], job: &mut Job) {
     job.comms.push(comm);
 }
 
-/// Sends and receives: those of which either side has some in flight, or the sides differ.
-fn add_pairs(members: &[Placed<'_>], parent: usize, silent: &SilentRanks, job: &mut Job) {
-    type Sided<'a> = [Option<(u32, &'a Member, u64, Side)>; 2];
-    let mut pairs: BTreeMap<(u32, u32), Sided<'_>> = BTreeMap::new();
+/// Adds the pairs of ranks with a send or receive in flight, or whose two sides differ.
+fn add_pairs(members: &[PlacedMember<'_>], parent: usize, silent: &SilentRanks, job: &mut Job) {
+    type PairSides<'a> = [Option<(u32, &'a Member, u64, PairSide)>; 2];
+    let mut pairs: BTreeMap<(u32, u32), PairSides<'_>> = BTreeMap::new();
     for &(process, member, now) in members {
         for (&(is_send, peer), side) in &member.pairs {
             let key = if is_send { (member.rank, peer) } else { (peer, member.rank) };
@@ -208,7 +209,8 @@ fn add_pairs(members: &[Placed<'_>], parent: usize, silent: &SilentRanks, job: &
         }
     }
     for ((src, dst), sides) in pairs {
-        let issued = |side: &Option<(_, _, _, Side)>| side.as_ref().map_or(0, |side| side.3.issued);
+        let issued =
+            |side: &Option<(_, _, _, PairSide)>| side.as_ref().map_or(0, |side| side.3.issued);
         let is_open = sides.iter().flatten().any(|side| side.3.open > 0);
         if !is_open && issued(&sides[0]) == issued(&sides[1]) {
             continue;
@@ -218,7 +220,7 @@ fn add_pairs(members: &[Placed<'_>], parent: usize, silent: &SilentRanks, job: &
         let mut comm = Communicator {
             name: format!("rank {src} to rank {dst} of {}", job.comms[parent].name),
             role: job.comms[parent].role.clone(),
-            kind: if counts { Kind::Pair } else { Kind::Sequence },
+            kind: if counts { CommKind::Pair } else { CommKind::Sequence },
             nranks: 2,
             ..Communicator::default()
         };
@@ -247,31 +249,31 @@ fn add_pairs(members: &[Placed<'_>], parent: usize, silent: &SilentRanks, job: &
 /// Processes without input, by communicator (position in [`Job::comms`]) and rank in it.
 type SilentRanks = BTreeMap<(usize, u32), u32>;
 
-/// Adds the processes of which there is no input, as far as communicators tell of them.
+/// Adds the processes without input that the communicators imply.
 pub(super) fn add_silent(job: &mut Job) -> SilentRanks {
     let known = job.processes.iter().zip(0u32..);
     let mut known: BTreeMap<u32, u32> = known.filter_map(|(p, at)| Some((p.rank?, at))).collect();
     let mut silent = SilentRanks::new();
-    let lines = Lines::new(job);
+    let layouts = RankLayouts::new(job);
     for at in 0..job.comms.len() {
         let comm = &job.comms[at];
         let is_whole = comm.vectors.len() >= comm.nranks as usize;
-        if comm.kind != Kind::Collectives || is_whole || !comm.silent.is_empty() {
+        if comm.kind != CommKind::Collectives || is_whole || !comm.silent.is_empty() {
             continue;
         }
         let there: BTreeSet<u32> = comm.vectors.iter().map(|vector| vector.rank).collect();
         let missing: Vec<u32> = (0..comm.nranks).filter(|rank| !there.contains(rank)).collect();
-        let line = lines.of(job, comm);
+        let layout = layouts.of(job, comm);
         for rank in missing {
-            let global = line.and_then(|line| line.at(rank)).or(lines.only_missing);
+            let global = layout.and_then(|layout| layout.at(rank)).or(layouts.only_missing);
             let process = match global.and_then(|global| known.get(&global).copied()) {
-                // It is there, and not in this communicator: not the rank that is meant.
-                Some(at) if job.processes[at as usize].life != Life::Silent => continue,
+                // That process has input and is not in this communicator: the guess is wrong.
+                Some(at) if job.processes[at as usize].status != ProcessStatus::Silent => continue,
                 Some(at) => at,
                 None => {
                     let new = u32::try_from(job.processes.len()).unwrap_or(u32::MAX);
-                    let life = Life::Silent;
-                    job.processes.push(Process { rank: global, life, ..Process::default() });
+                    let status = ProcessStatus::Silent;
+                    job.processes.push(Process { rank: global, status, ..Process::default() });
                     if let Some(global) = global {
                         known.insert(global, new);
                     }
@@ -285,58 +287,62 @@ pub(super) fn add_silent(job: &mut Job) -> SilentRanks {
     silent
 }
 
-/// How ranks of communicators lie in the job.
-struct Lines {
-    /// Distance in the job of neighbours in a communicator, by its number of ranks and role, where
-    /// all such communicators agree.
+/// Which ranks of the job the ranks of a communicator are. A missing member has no input that says
+/// its rank in the job. Launchers usually form groups of ranks at a constant distance, so the
+/// distance between known members tells; if only one is known, the distance in other communicators
+/// of the same size and role does.
+struct RankLayouts {
+    /// The distance in the job between neighbours in a communicator, by its number of ranks and its
+    /// role, where all such communicators agree.
     steps: BTreeMap<(u32, Option<String>), Option<i64>>,
-    /// The one rank of the job that is missing, if it is one.
+    /// The missing rank of the job, if only one is missing.
     only_missing: Option<u32>,
 }
 
-impl Lines {
-    fn new(job: &Job) -> Lines {
+impl RankLayouts {
+    fn new(job: &Job) -> RankLayouts {
         let mut steps: BTreeMap<(u32, Option<String>), Option<i64>> = BTreeMap::new();
         let mut ranks = 0;
-        for comm in job.comms.iter().filter(|comm| comm.kind == Kind::Collectives) {
+        for comm in job.comms.iter().filter(|comm| comm.kind == CommKind::Collectives) {
             ranks = ranks.max(comm.nranks);
-            if let Some(line) = line(job, comm) {
-                let step = steps.entry((comm.nranks, comm.role.clone())).or_insert(Some(line.step));
-                *step = step.filter(|step| *step == line.step);
+            if let Some(layout) = layout(job, comm) {
+                let step =
+                    steps.entry((comm.nranks, comm.role.clone())).or_insert(Some(layout.step));
+                *step = step.filter(|step| *step == layout.step);
             }
         }
         let known: BTreeSet<u32> =
             job.processes.iter().filter_map(|process| process.rank).collect();
         let mut missing = (0..ranks).filter(|rank| !known.contains(rank));
         let only_missing = missing.next().filter(|_| missing.next().is_none());
-        Lines { steps, only_missing }
+        RankLayouts { steps, only_missing }
     }
 
-    fn of(&self, job: &Job, comm: &Communicator) -> Option<Line> {
+    fn of(&self, job: &Job, comm: &Communicator) -> Option<RankLayout> {
         let by_others = || {
             let step = (*self.steps.get(&(comm.nranks, comm.role.clone()))?)?;
             let [one] = comm.vectors.as_slice() else { return None };
             let rank = i64::from(job.processes[one.process as usize].rank?);
-            Some(Line { start: rank - step * i64::from(one.rank), step })
+            Some(RankLayout { start: rank - step * i64::from(one.rank), step })
         };
-        line(job, comm).or_else(by_others)
+        layout(job, comm).or_else(by_others)
     }
 }
 
-/// Ranks of the job by ranks of a communicator, where they lie on a line.
+/// Ranks of the job as a linear function of the ranks of a communicator.
 #[derive(Clone, Copy)]
-struct Line {
+struct RankLayout {
     start: i64,
     step: i64,
 }
 
-impl Line {
+impl RankLayout {
     fn at(self, rank: u32) -> Option<u32> {
         u32::try_from(self.start + self.step * i64::from(rank)).ok()
     }
 }
 
-fn line(job: &Job, comm: &Communicator) -> Option<Line> {
+fn layout(job: &Job, comm: &Communicator) -> Option<RankLayout> {
     let global = |vector: &Vector| Some(i64::from(job.processes[vector.process as usize].rank?));
     let points: Vec<(i64, i64)> =
         comm.vectors.iter().filter_map(|v| Some((i64::from(v.rank), global(v)?))).collect();
@@ -345,6 +351,6 @@ fn line(job: &Job, comm: &Communicator) -> Option<Line> {
         return None;
     }
     let step = (y1 - y0) / (x1 - x0);
-    let line = Line { start: y0 - step * x0, step };
-    points.iter().all(|&(x, y)| line.start + line.step * x == y).then_some(line)
+    let layout = RankLayout { start: y0 - step * x0, step };
+    points.iter().all(|&(x, y)| layout.start + layout.step * x == y).then_some(layout)
 }

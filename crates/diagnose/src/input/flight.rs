@@ -2,22 +2,22 @@
 /*!
 Dumps of PyTorch's Flight Recorder, one file for each rank, as pickle or JSON.
 
-`pg_status` has the latest numbers enqueued and completed of each process group, under numbers that
-belong to the process; `pg_config` has the groups by name. Both in numerical order go together,
-which is checked against the entries, of which there may be none. A group that sends and receives
+`pg_status` has the latest enqueued and completed number of each process group, by an id that is
+local to the process; `pg_config` has the groups by name. Sorted by number, the two lists
+correspond; this is checked against the entries, if there are any. A group with sends and receives
 counts those in `pg_status` too: its collectives are then taken from the entries, and its sends and
-receives become [`Kind::Sequence`], which explains waits and names no cause while there is
-anything better.
+receives become [`CommKind::Sequence`], which explains waits but names a cause only if nothing
+better does.
 
 The format is that of PyTorch's `torch/distributed/flight_recorder`.
 */
 
-use crate::job::{Call, Communicator, Flight, Job, Kind, Life, Process, Vector};
+use crate::job::{Call, CommKind, Communicator, InFlightOp, Job, Process, ProcessStatus, Vector};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
-/// Ranks and their dumps.
+/// The dumps, by rank.
 #[derive(Debug, Default)]
 pub struct Dumps {
     ranks: BTreeMap<u32, Dump>,
@@ -64,15 +64,15 @@ impl Dumps {
     /// Adds the dump of a file whose name ends in the rank's number.
     ///
     /// # Errors
-    /// One sentence, for a file that is no dump, or whose rank is unknown or was there already.
+    /// One sentence, if the file is not a dump, or if its rank is unknown or already added.
     pub fn add(&mut self, path: &Path, value: Value) -> Result<(), String> {
         if !is_dump(&value) {
-            return Err("it is no Flight Recorder dump: `version` or `entries` is missing".into());
+            return Err("not a Flight Recorder dump: `version` or `entries` is missing".into());
         }
         let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let digits = stem.len() - stem.trim_end_matches(|c: char| c.is_ascii_digit()).len();
         let rank = stem[stem.len() - digits..].parse();
-        let rank = rank.map_err(|_| "its name must end in the number of the rank")?;
+        let rank = rank.map_err(|_| "the file name must end in the rank's number")?;
         if self.ranks.insert(rank, Dump::new(&value)).is_some() {
             return Err(format!("there are two dumps of rank {rank}"));
         }
@@ -93,7 +93,11 @@ impl Dumps {
         let ranks: Vec<u32> = ranks.into_iter().collect();
         let process = |rank: &u32| Process {
             rank: Some(*rank),
-            life: if self.ranks.contains_key(rank) { Life::Running } else { Life::Silent },
+            status: if self.ranks.contains_key(rank) {
+                ProcessStatus::Running
+            } else {
+                ProcessStatus::Silent
+            },
             ..Process::default()
         };
         let mut job = Job {
@@ -103,13 +107,13 @@ impl Dumps {
             ..Job::default()
         };
         for ((name, members), desc) in groups.into_iter().filter(|((_, m), _)| m.len() > 1) {
-            let place = Place { dumps: self, ranks: &ranks, name, members, desc };
-            place.add_to(&mut job.comms);
+            let builder = GroupBuilder { dumps: self, ranks: &ranks, name, members, desc };
+            builder.add_to(&mut job.comms);
         }
         let has_kernels = job.comms.iter().flat_map(|c| &c.vectors).any(|v| v.started.is_some());
         if !has_kernels {
             job.notes.push(
-                "these dumps do not tell whether kernels started (TORCH_NCCL_ENABLE_TIMING is off)"
+                "these dumps do not show whether kernels started (TORCH_NCCL_ENABLE_TIMING is off)"
                     .into(),
             );
         }
@@ -135,12 +139,12 @@ impl Dump {
     /// Finds the name of each group of `pg_status`.
     fn join_status(&mut self, value: &Value) {
         let Some(status) = value["pg_status"].as_object() else { return };
-        let mut told: HashMap<&str, &str> = HashMap::new();
+        let mut by_entry: HashMap<&str, &str> = HashMap::new();
         let entries = value["entries"].as_array().into_iter().flatten();
         let ids: Vec<(String, &str)> = entries
             .filter_map(|e| Some((e["pg_id"].as_u64()?.to_string(), group_name(e)?)))
             .collect();
-        told.extend(ids.iter().map(|(id, name)| (id.as_str(), *name)));
+        by_entry.extend(ids.iter().map(|(id, name)| (id.as_str(), *name)));
         let mut ids: Vec<&String> = status.keys().collect();
         let mut names: Vec<String> = self.groups.keys().cloned().collect();
         ids.sort_by_key(|id| (id.parse::<u64>().unwrap_or(u64::MAX), id.as_str()));
@@ -148,10 +152,10 @@ impl Dump {
         let in_order: HashMap<&str, &String> =
             ids.iter().map(|id| id.as_str()).zip(&names).collect();
         let agrees = ids.len() == names.len()
-            && told.iter().all(|(id, name)| in_order.get(id).is_some_and(|n| n == name));
+            && by_entry.iter().all(|(id, name)| in_order.get(id).is_some_and(|n| n == name));
         for (id, numbers) in status {
             let by_order = in_order.get(id.as_str()).filter(|_| agrees).map(|name| name.as_str());
-            let Some(name) = told.get(id.as_str()).copied().or(by_order) else { continue };
+            let Some(name) = by_entry.get(id.as_str()).copied().or(by_order) else { continue };
             if let Some(group) = self.groups.get_mut(name) {
                 let number =
                     |key: &str| numbers[key].as_i64().and_then(|number| u64::try_from(number).ok());
@@ -193,7 +197,7 @@ impl Entry {
         })
     }
 
-    /// From which to which rank of the group data goes.
+    /// Whether it is a send, the rank in the group, and the rank of the other side.
     fn direction(&self) -> Option<(bool, u32, u32)> {
         let (verb, way) = self.name.split_once(' ')?;
         let (here, there) = way.split_once("->").or_else(|| way.split_once("<-"))?;
@@ -207,7 +211,7 @@ fn call(name: &str, value: &Value) -> Call {
         shape.as_array().into_iter().flatten().filter_map(Value::as_u64).product()
     };
     let input: u64 = value["input_sizes"].as_array().into_iter().flatten().map(numel).sum();
-    // Where ranks may rightly give different sizes they are not compared.
+    // Sizes that may differ between ranks are not compared.
     let alike = ["all_reduce", "allreduce", "broadcast", "_base", "into_tensor", "barrier"];
     let is_alike = alike.iter().any(|part| name.contains(part)) || name == "reduce";
     let datatype = value["input_dtypes"][0].as_str().unwrap_or_default().to_owned();
@@ -227,7 +231,7 @@ fn group_name(entry: &Value) -> Option<&str> {
     }
 }
 
-/// A list of ranks, or its text.
+/// Reads a list of ranks, or the text of one.
 fn ranks(value: &Value) -> Vec<u32> {
     let parsed;
     let list = match value {
@@ -241,8 +245,8 @@ fn ranks(value: &Value) -> Vec<u32> {
     numbers.filter_map(|rank| u32::try_from(rank).ok()).collect()
 }
 
-/// One group while its communicators are made.
-struct Place<'a> {
+/// Builds the communicators of one process group.
+struct GroupBuilder<'a> {
     dumps: &'a Dumps,
     /// Ranks of the job in the order of its processes.
     ranks: &'a [u32],
@@ -251,12 +255,12 @@ struct Place<'a> {
     desc: &'a str,
 }
 
-impl Place<'_> {
+impl GroupBuilder<'_> {
     fn add_to(&self, comms: &mut Vec<Communicator>) {
         let sends = self.known().any(|(.., dump)| dump.of(self.name).any(|entry| entry.is_p2p));
         if sends && self.members.len() == 2 {
             let mut pair = self.communicator(true);
-            pair.kind = Kind::Sequence;
+            pair.kind = CommKind::Sequence;
             comms.push(pair);
         } else if sends {
             comms.extend(self.pairs());
@@ -264,7 +268,7 @@ impl Place<'_> {
         comms.push(self.communicator(!sends));
     }
 
-    /// Members with a dump: rank in the group, rank in the job, dump.
+    /// Members with a dump: (rank in the group, rank in the job, dump).
     fn known(&self) -> impl Iterator<Item = (u32, u32, &Dump)> {
         let members = self.members.iter().zip(0..);
         members.filter_map(|(&job, rank)| Some((rank, job, self.dumps.ranks.get(&job)?)))
@@ -283,7 +287,7 @@ impl Place<'_> {
         }
     }
 
-    /// The collectives of the group; with `use_status` by the numbers of `pg_status`.
+    /// The collectives of the group, numbered by `pg_status` if `use_status`, else by the entries.
     fn communicator(&self, use_status: bool) -> Communicator {
         let mut comm = self.named();
         let silent = self.members.iter().filter(|rank| !self.dumps.ranks.contains_key(rank));
@@ -293,7 +297,7 @@ impl Place<'_> {
             let at = u32::try_from(comm.vectors.len()).unwrap_or(u32::MAX);
             let mut calls: BTreeMap<u64, Call> = BTreeMap::new();
             for entry in dump.of(self.name).filter(|entry| !entry.is_p2p) {
-                // Operations of one coalesced call share their number.
+                // Operations of one coalesced call share one number.
                 let call = calls.entry(entry.seq).or_default();
                 match call.func.is_empty() {
                     true => *call = entry.call.clone(),
@@ -302,7 +306,7 @@ impl Place<'_> {
             }
             if vector.is_inside() {
                 let call = calls.get(&vector.front()).cloned().unwrap_or_default();
-                comm.flights.insert(at, Flight { call, ..Flight::default() });
+                comm.flights.insert(at, InFlightOp { call, ..InFlightOp::default() });
             }
             comm.calls.insert(at, calls);
             comm.vectors.push(vector);
@@ -334,8 +338,8 @@ impl Place<'_> {
         })
     }
 
-    /// Sends and receives in flight between two of more members: whether the other side has come
-    /// so far cannot be told from the dumps, only whether it is in the same transfer.
+    /// Sends and receives in flight between two members of a larger group. The dumps do not show
+    /// how far the other side is, only whether it is in the same transfer.
     fn pairs(&self) -> Vec<Communicator> {
         let mut open: BTreeMap<(u32, u32), [Option<u64>; 2]> = BTreeMap::new();
         for (_, _, dump) in self.known() {
@@ -349,7 +353,7 @@ impl Place<'_> {
         }
         let member = |rank: u32| self.members.get(rank as usize).copied();
         let pairs = open.into_iter().filter_map(|((src, dst), ages)| {
-            let mut comm = Communicator { kind: Kind::Sequence, ..self.named() };
+            let mut comm = Communicator { kind: CommKind::Sequence, ..self.named() };
             for (rank, age_ns) in [src, dst].into_iter().zip(ages) {
                 let job = member(rank)?;
                 if !self.dumps.ranks.contains_key(&job) {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-From files to a [`Job`]: each kind of input is known by what is in it.
+From files to a [`Job`]: the kind of a file is detected by its content.
 
 | content | input |
 | --- | --- |
 | `NCCLSCOP` | a recording of ncclscope ([`recording`]) |
 | `NCCLVECT` | a table of vectors ([`vectors`]) |
 | a pickle, or JSON with `entries` | a dump of PyTorch's Flight Recorder ([`flight`]) |
-| JSON with `communicators` | what `ncclras -f json` prints: evidence besides ([`ras`]) |
+| JSON with `communicators` | output of `ncclras -f json`: additional evidence ([`ras`]) |
 
-Files of a directory that are none of these are passed over.
+In a directory, other files are ignored.
 */
 
 mod assemble;
@@ -27,20 +27,20 @@ use std::time::Duration;
 
 /// Options of the readers.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
-    /// An operation younger than this is not held for stuck in a job that runs.
+pub struct InputOptions {
+    /// In a job that still runs, an operation in flight for less than this is not stuck.
     pub hang: Duration,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings { hang: Duration::from_secs(30) }
+impl Default for InputOptions {
+    fn default() -> InputOptions {
+        InputOptions { hang: Duration::from_secs(30) }
     }
 }
 
 /// The kind of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Content {
+enum FileKind {
     Recording,
     Vectors,
     Pickle,
@@ -50,7 +50,7 @@ enum Content {
 
 /// Files by kind.
 #[derive(Debug, Default)]
-struct Found {
+struct InputFiles {
     recordings: Vec<PathBuf>,
     vectors: Vec<PathBuf>,
     pickles: Vec<PathBuf>,
@@ -58,23 +58,23 @@ struct Found {
     warnings: Vec<String>,
 }
 
-/// What was read, with a line for each file that could not be.
+/// The job, and a line for each file that cannot be read.
 #[derive(Debug)]
 pub struct Input {
     /// The job.
     pub job: Job,
-    /// What RAS says, if it was asked.
+    /// The output of RAS, if given.
     pub ras: Option<ras::Ras>,
-    /// Files that could not be read, and why.
+    /// One line for each file that cannot be read.
     pub warnings: Vec<String>,
 }
 
 /// Reads files and directories.
 ///
 /// # Errors
-/// One sentence, if nothing can be read, or kinds are mixed that do not belong together.
-pub fn open(paths: &[PathBuf], settings: &Settings) -> Result<Input, String> {
-    let mut found = Found::default();
+/// One sentence, if nothing can be read, or if the kinds of input do not belong together.
+pub fn open(paths: &[PathBuf], settings: &InputOptions) -> Result<Input, String> {
+    let mut found = InputFiles::default();
     for path in paths {
         let metadata = std::fs::metadata(path)
             .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
@@ -82,7 +82,7 @@ pub fn open(paths: &[PathBuf], settings: &Settings) -> Result<Input, String> {
             found.directory(path)?;
         } else if !found.add(path)? {
             return Err(format!(
-                "{} is no recording, Flight Recorder dump, RAS JSON or table of vectors",
+                "{} is not a recording, Flight Recorder dump, RAS JSON or table of vectors",
                 path.display()
             ));
         }
@@ -90,8 +90,8 @@ pub fn open(paths: &[PathBuf], settings: &Settings) -> Result<Input, String> {
     read(found, paths, settings)
 }
 
-fn read(found: Found, paths: &[PathBuf], settings: &Settings) -> Result<Input, String> {
-    let Found { recordings, vectors, pickles, json, mut warnings } = found;
+fn read(found: InputFiles, paths: &[PathBuf], settings: &InputOptions) -> Result<Input, String> {
+    let InputFiles { recordings, vectors, pickles, json, mut warnings } = found;
     let mut dumps = flight::Dumps::default();
     for path in &pickles {
         let dump = load(path).and_then(|bytes| pickle::read(&bytes));
@@ -115,8 +115,8 @@ fn read(found: Found, paths: &[PathBuf], settings: &Settings) -> Result<Input, S
     let kinds = [!recordings.is_empty(), !vectors.is_empty(), !dumps.is_empty()];
     if kinds.iter().filter(|&&kind| kind).count() > 1 {
         return Err(
-            "recordings, tables of vectors and Flight Recorder dumps are mixed here: give \
-                    the files of one kind"
+            "the input mixes recordings, tables of vectors and Flight Recorder dumps: give files \
+                    of one kind only"
                 .into(),
         );
     }
@@ -144,12 +144,12 @@ fn nothing(paths: &[PathBuf], warnings: &[String]) -> String {
     )
 }
 
-impl Found {
+impl InputFiles {
     fn directory(&mut self, directory: &Path) -> Result<(), String> {
-        let told = |error| format!("cannot read {}: {error}", directory.display());
+        let cannot_read = |error| format!("cannot read {}: {error}", directory.display());
         let mut files = Vec::new();
-        for entry in std::fs::read_dir(directory).map_err(told)? {
-            let path = entry.map_err(told)?.path();
+        for entry in std::fs::read_dir(directory).map_err(cannot_read)? {
+            let path = entry.map_err(cannot_read)?.path();
             if path.is_file() {
                 files.push(path);
             }
@@ -163,40 +163,40 @@ impl Found {
         Ok(())
     }
 
-    /// Takes a file to the others of its kind; false if it is of no kind that is read.
+    /// Adds a file to those of its kind; false if it is of no known kind.
     fn add(&mut self, path: &Path) -> Result<bool, String> {
-        let told = |error| format!("cannot read {}: {error}", path.display());
+        let cannot_read = |error| format!("cannot read {}: {error}", path.display());
         let mut first = Vec::new();
-        File::open(path).and_then(|f| f.take(64).read_to_end(&mut first)).map_err(told)?;
-        let list = match content(&first) {
-            Content::Recording => &mut self.recordings,
-            Content::Vectors => &mut self.vectors,
-            Content::Pickle => &mut self.pickles,
-            Content::Json => &mut self.json,
-            // A recording that was cut to nothing is worth a line, not silence.
-            Content::Other
+        File::open(path).and_then(|f| f.take(64).read_to_end(&mut first)).map_err(cannot_read)?;
+        let list = match file_kind(&first) {
+            FileKind::Recording => &mut self.recordings,
+            FileKind::Vectors => &mut self.vectors,
+            FileKind::Pickle => &mut self.pickles,
+            FileKind::Json => &mut self.json,
+            // Another empty file is ignored, but an empty recording is worth a warning.
+            FileKind::Other
                 if first.is_empty() && path.extension().is_some_and(|e| e == "nscope") =>
             {
                 return Err(format!("cannot read {}: it is empty", path.display()));
             }
-            Content::Other => return Ok(false),
+            FileKind::Other => return Ok(false),
         };
         list.push(path.to_owned());
         Ok(true)
     }
 }
 
-fn content(first: &[u8]) -> Content {
+fn file_kind(first: &[u8]) -> FileKind {
     if first.starts_with(&ncclscope_trace::layout::MAGIC) {
-        Content::Recording
+        FileKind::Recording
     } else if ncclscope_trace::vectors::is_table(first) {
-        Content::Vectors
+        FileKind::Vectors
     } else if pickle::looks_like(first) {
-        Content::Pickle
+        FileKind::Pickle
     } else if first.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'{') {
-        Content::Json
+        FileKind::Json
     } else {
-        Content::Other
+        FileKind::Other
     }
 }
 

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-What NCCL's RAS prints as JSON (`ncclras -f json`, NCCL 2.28 on): which ranks of each communicator
-answer, which are missing or dead, and how often each function was launched.
+The JSON output of NCCL's RAS (`ncclras -f json`, since NCCL 2.28): which ranks of each communicator
+respond, which are missing or dead, and how often each function was launched.
 
-RAS counts launches, not completions, so that it adds to other inputs, and alone tells little more
-than who is missing. NCCL 2.28 puts a comma too many into its output, which is overlooked.
+RAS counts launches, not completions: it supplements other inputs, and alone shows little more than
+which ranks are missing. NCCL 2.28 prints a superfluous comma, which is ignored.
 */
 
-use crate::job::{Communicator, Job, Life, Process, Vector};
+use crate::job::{Communicator, Job, Process, ProcessStatus, Vector};
 use crate::verdict::{Diagnosis, Evidence};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// One rank of a communicator, as RAS has it.
+/// One rank of a communicator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Member {
     rank: u32,
@@ -25,7 +25,7 @@ struct Member {
     error: u64,
 }
 
-/// What RAS says.
+/// The output of RAS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ras {
     comms: Vec<(String, u32, Vec<Member>)>,
@@ -37,17 +37,17 @@ pub fn is_ras(value: &Value) -> bool {
     value["communicators"].is_array() && value["nccl_version"].is_string()
 }
 
-/// Reads JSON, also with commas before closing brackets.
+/// Parses JSON, and accepts commas before closing brackets.
 ///
 /// # Errors
-/// A sentence with the place.
+/// A sentence with the position.
 pub fn parse(bytes: &[u8]) -> Result<Value, String> {
     serde_json::from_slice(bytes)
         .or_else(|error| serde_json::from_slice(&without_commas(bytes)).map_err(|_| error))
-        .map_err(|error| format!("it is no JSON: {error}"))
+        .map_err(|error| format!("not valid JSON: {error}"))
 }
 
-/// Leaves out commas that stand before a closing bracket, outside of texts.
+/// Removes commas before a closing bracket, outside of strings.
 fn without_commas(bytes: &[u8]) -> Vec<u8> {
     let (mut out, mut in_text, mut is_escaped) = (Vec::with_capacity(bytes.len()), false, false);
     for (at, &byte) in bytes.iter().enumerate() {
@@ -71,7 +71,7 @@ fn number(value: &Value) -> Option<u32> {
 }
 
 impl Ras {
-    /// What RAS's output says.
+    /// Reads the parsed output of RAS.
     #[must_use]
     pub fn new(value: &Value) -> Ras {
         let mut comms = Vec::new();
@@ -87,7 +87,7 @@ impl Ras {
         Ras { comms }
     }
 
-    /// A job of which only RAS tells: launches count as enqueued, and no completion is known.
+    /// A job from RAS alone: launches count as enqueued, and completions are unknown.
     #[must_use]
     pub fn job(&self) -> Job {
         let mut job = Job { source: "NCCL RAS".into(), is_dump: true, ..Job::default() };
@@ -108,7 +108,8 @@ impl Ras {
                 process.rank = Some(member.rank);
             }
             if member.is_dead || member.is_missing {
-                process.life = if member.is_dead { Life::Dead } else { Life::Silent };
+                process.status =
+                    if member.is_dead { ProcessStatus::Dead } else { ProcessStatus::Silent };
             }
         }
         for (name, size, members) in &self.comms {
@@ -123,7 +124,7 @@ impl Ras {
                     comm.vectors.push(launched(process, member));
                 }
             }
-            // Who launched most waits for those who did not: all that launches can tell.
+            // A rank that launched more waits for one that launched less: launches show no more.
             let least = comm.vectors.iter().map(|v| v.enqueued).min().unwrap_or(0);
             for vector in &mut comm.vectors {
                 vector.done = least.min(vector.enqueued);
@@ -131,13 +132,13 @@ impl Ras {
             job.comms.push(comm);
         }
         job.notes.push(
-            "RAS counts launches only: what is stuck in a kernel or in the network is not seen"
+            "RAS counts only launches: it does not show what is stuck in a kernel or in the network"
                 .into(),
         );
         job
     }
 
-    /// Adds what RAS says about the ranks of verdicts, found by host and process id.
+    /// Adds RAS's view of the ranks at fault, which are found by process id, to the evidence.
     pub fn add_to(&self, diagnosis: &mut Diagnosis, job: &Job) {
         for verdict in &mut diagnosis.verdicts {
             for &rank in &verdict.root_ranks {
@@ -157,7 +158,7 @@ impl Ras {
             let what = if member.is_dead { "dead" } else { "missing" };
             let pid = member.pid.map_or_else(String::new, |pid| format!(", pid {pid}"));
             diagnosis.notes.push(format!(
-                "RAS holds rank {} of communicator {name} ({}{pid}) for {what}",
+                "RAS considers rank {} of communicator {name} ({}{pid}) {what}",
                 member.rank, member.host
             ));
         }
@@ -192,7 +193,7 @@ impl Member {
     fn text(&self) -> Option<String> {
         if self.is_missing {
             let what = if self.is_dead { "dead" } else { "missing" };
-            return Some(format!("NCCL RAS holds it for {what}"));
+            return Some(format!("NCCL RAS considers it {what}"));
         }
         (self.error != 0).then(|| format!("NCCL RAS: its async error is {}", self.error))
     }
@@ -224,10 +225,10 @@ mod tests {
         assert_eq!(value["communicators"][0]["ranks"][1]["host"], "a,]");
         let job = Ras::new(&value).job();
         assert_eq!(job.processes.len(), 3);
-        assert_eq!(job.processes[2].life, Life::Dead);
+        assert_eq!(job.processes[2].status, ProcessStatus::Dead);
         let comm = &job.comms[0];
         assert_eq!((comm.vectors[0].enqueued, comm.vectors[0].done), (8, 7));
         assert_eq!(comm.silent, [2]);
-        assert!(parse(b"{\"a\": ").unwrap_err().contains("no JSON"));
+        assert!(parse(b"{\"a\": ").unwrap_err().contains("not valid JSON"));
     }
 }

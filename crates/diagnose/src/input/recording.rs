@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Recordings of ncclscope: what one process had come to at its end, or by now.
+Recordings of ncclscope: the progress of one process at the end of its recording, or now.
 
-The counts are those of the last [`Progress`] record, which go back to the communicator's first
-operation, and the events after it. Operations are numbered from the end. Where recording was
-stopped or sampled, or events were lost, the record's own counts hold, and calls are not compared.
+The counts are those of the last [`Progress`] record, which count from the communicator's first
+operation, plus the events after it. Operations are numbered backwards from the last. Where
+recording was stopped or sampled, or events were lost, only the counts of the record are used, and
+calls are not compared.
 
-Ages are up to the latest time known of the process; `assemble` adds what went on after.
+Ages count up to the latest recorded time of the process; `assemble` adds the time after it.
 */
 
-use super::Settings;
-use crate::job::{Call, Flight, Job, ThreadState};
+use super::InputOptions;
+use crate::job::{Call, InFlightOp, Job, ThreadState};
 use ncclscope_findings::rank::{self, Pending, Transfer};
 use ncclscope_operations::operation::Completion;
 use ncclscope_operations::stats::to_u64;
@@ -25,23 +26,23 @@ use ncclscope_trace::{Detail, EventKind, Identity, Recording, State, What};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::PathBuf;
 
-/// Two looks at a thread this far apart tell whether it works: ns.
-const APART_NS: u64 = 100_000_000;
-/// Calls of a communicator that are kept for comparison.
-const CALLS: usize = 64;
+/// Two samples of a thread must be at least this far apart to show whether it works, ns.
+const MIN_SAMPLE_GAP_NS: u64 = 100_000_000;
+/// How many of the latest calls of a communicator are kept for comparison.
+const MAX_CALLS: usize = 64;
 
-/// What a process had come to.
+/// The progress of one process.
 #[derive(Debug, Default)]
 pub(super) struct Snapshot {
     pub(super) host: String,
     pub(super) pid: u32,
     pub(super) identity: Identity,
-    /// The latest time known, by the host's clock, ns.
+    /// The latest recorded time, by the host's clock, ns.
     pub(super) end_ns: u64,
-    /// When its application last called NCCL, or something of it last became complete.
+    /// When the application last called NCCL, or an event last completed.
     pub(super) change_ns: u64,
-    /// When its application last called NCCL.
-    pub(super) beat_ns: u64,
+    /// When the application last called NCCL.
+    pub(super) last_call_ns: u64,
     pub(super) is_closed: bool,
     pub(super) is_copy: bool,
     pub(super) comms: Vec<Member>,
@@ -62,51 +63,51 @@ pub(super) struct Member {
     pub(super) enqueued: u64,
     pub(super) started: Option<u64>,
     pub(super) done: u64,
-    /// When the operation it is in last moved, ns.
+    /// When the operation that it is in last advanced, ns.
     pub(super) since_ns: Option<u64>,
     /// When that operation was issued, ns.
     pub(super) born_ns: Option<u64>,
     pub(super) is_blind: bool,
-    /// Kernels of the communicator are seen.
+    /// Kernels of the communicator are recorded.
     pub(super) sees_kernels: bool,
-    pub(super) flight: Option<Flight>,
+    pub(super) flight: Option<InFlightOp>,
     pub(super) hashes: Vec<(u64, u64)>,
     pub(super) calls: BTreeMap<u64, Call>,
-    /// Sends (true) and receives by the other rank.
-    pub(super) pairs: BTreeMap<(bool, u32), Side>,
-    /// All sends and receives are in the recording: they can be counted.
+    /// Sends and receives, by (is a send, rank of the other side).
+    pub(super) pairs: BTreeMap<(bool, u32), PairSide>,
+    /// All sends and receives are in the recording, so that they can be counted.
     pub(super) counts_pairs: bool,
 }
 
 /// One side of the sends from a rank to another.
 #[derive(Debug, Default, Clone)]
-pub(super) struct Side {
+pub(super) struct PairSide {
     pub(super) issued: u64,
     pub(super) done: u64,
     pub(super) open: u64,
     pub(super) since_ns: Option<u64>,
     pub(super) born_ns: Option<u64>,
-    pub(super) flight: Flight,
-    /// Number and bytes of the latest.
+    pub(super) flight: InFlightOp,
+    /// (number, bytes) of the latest.
     pub(super) sizes: VecDeque<(u64, u64)>,
 }
 
-/// Sizes that are kept: a side is not further ahead of the other as a rule.
-const SIZES: usize = 8;
+/// How many sizes are kept: one side is rarely further ahead of the other.
+const MAX_SIZES: usize = 8;
 
-/// The job that recordings show.
+/// The job that the recordings show.
 ///
 /// # Errors
-/// One sentence, if none can be read.
+/// One sentence, if no recording can be read.
 pub fn job(
     paths: &[PathBuf],
-    settings: &Settings,
+    settings: &InputOptions,
     warnings: &mut Vec<String>,
 ) -> Result<Job, String> {
     let mut snapshots = Vec::new();
     for path in paths {
         match Recording::open(path) {
-            Ok(recording) => snapshots.push(Reader::new(&recording).snapshot()),
+            Ok(recording) => snapshots.push(SnapshotReader::new(&recording).snapshot()),
             Err(error) => warnings.push(format!("cannot read {}: {error}", path.display())),
         }
     }
@@ -116,24 +117,24 @@ pub fn job(
     Ok(super::assemble::job(snapshots, settings))
 }
 
-struct Reader<'a> {
+struct SnapshotReader<'a> {
     recording: &'a Recording,
     timeline: Timeline<'a>,
     operations: Vec<Operation>,
-    /// Transfers in flight, as the drain thread saw them last.
-    links: HashMap<u64, OpProgress>,
+    /// Transfers in flight, by handle, as the drain thread last recorded them.
+    in_progress_ops: HashMap<u64, OpProgress>,
     is_partial: bool,
 }
 
-impl<'a> Reader<'a> {
-    fn new(recording: &'a Recording) -> Reader<'a> {
+impl<'a> SnapshotReader<'a> {
+    fn new(recording: &'a Recording) -> SnapshotReader<'a> {
         let timeline = Timeline::read(recording, false);
         let mut operations = operations(&timeline);
         operations.sort_by_key(|operation| timeline.event(operation.event).start.ticks);
-        let mut links = HashMap::new();
+        let mut in_progress_ops = HashMap::new();
         for vital in recording.vitals() {
             if let Vital::Op(op) = vital {
-                links.insert(op.handle.0, *op);
+                in_progress_ops.insert(op.handle.0, *op);
             }
         }
         let header = recording.header();
@@ -143,14 +144,14 @@ impl<'a> Reader<'a> {
             lost + lanes.map(|l| l.lost.iter().chain(&l.lost_ends).sum::<u64>()).sum::<u64>();
         let is_stopped = recording.marks().iter().any(|mark| mark.what == What::Stop);
         let is_partial = lost != 0 || header.left_out != 0 || is_stopped;
-        Reader { recording, timeline, operations, links, is_partial }
+        SnapshotReader { recording, timeline, operations, in_progress_ops, is_partial }
     }
 
     fn snapshot(&self) -> Snapshot {
         let header = self.recording.header();
-        let beat = self.beat();
+        let last_call = self.last_call();
         let stops = self.timeline.events().filter_map(|(_, event)| event.stop);
-        let change = stops.max().unwrap_or(0).max(beat);
+        let change = stops.max().unwrap_or(0).max(last_call);
         let at = |ticks: u64| if ticks == 0 { 0 } else { self.timeline.ns(ticks) };
         let reports = self.recording.hangs().iter().rev();
         Snapshot {
@@ -159,11 +160,11 @@ impl<'a> Reader<'a> {
             identity: self.recording.identity().clone(),
             end_ns: at(self.recording.last_ticks()),
             change_ns: at(change),
-            beat_ns: at(beat),
+            last_call_ns: at(last_call),
             is_closed: header.closed && !header.copy,
             is_copy: header.copy,
             comms: (0..self.recording.comms().len()).filter_map(|at| self.member(at)).collect(),
-            entered: self.entered(),
+            entered: self.pending_call(),
             threads: self.threads(),
             reports: reports
                 .filter_map(|(_, text)| Some(text.lines().next()?.to_owned()))
@@ -172,7 +173,7 @@ impl<'a> Reader<'a> {
     }
 
     /// When the application last called NCCL.
-    fn beat(&self) -> u64 {
+    fn last_call(&self) -> u64 {
         let progress = self.recording.vitals().iter().filter_map(|vital| match vital {
             Vital::Progress(progress) => Some(progress.beat),
             _ => None,
@@ -205,24 +206,24 @@ impl<'a> Reader<'a> {
             rank,
             ..Member::default()
         };
-        self.count(position, &progress, &mut member);
+        self.fill_counts(position, &progress, &mut member);
         if self.recording.comm_end(comm.index).is_some() || progress.flags & flags::ENDED != 0 {
-            // Whatever seems open was aborted with it.
+            // Operations that seem open were aborted with the communicator.
             (member.done, member.is_blind) = (member.enqueued, true);
         }
-        self.pairs(position, &mut member);
-        self.hashes(comm.index, &progress, &mut member);
+        self.fill_pairs(position, &mut member);
+        self.fill_hashes(comm.index, &progress, &mut member);
         Some(member)
     }
 
-    fn of(&self, position: usize) -> impl Iterator<Item = (&Operation, &Event)> {
+    fn operations_of(&self, position: usize) -> impl Iterator<Item = (&Operation, &Event)> {
         let events = self.operations.iter().map(|op| (op, self.timeline.event(op.event)));
         events.filter(move |(op, _)| op.comm == Some(position))
     }
 
-    fn count(&self, position: usize, progress: &Progress, member: &mut Member) {
+    fn fill_counts(&self, position: usize, progress: &Progress, member: &mut Member) {
         let colls: Vec<(&Operation, &Event)> =
-            self.of(position).filter(|(op, _)| op.peer.is_none()).collect();
+            self.operations_of(position).filter(|(op, _)| op.peer.is_none()).collect();
         let is_new = |event: &Event| event.start.ticks > progress.ticks;
         let new = |list: &[(&Operation, &Event)]| {
             list.iter().filter(|(_, event)| is_new(event)).count() as u64
@@ -252,7 +253,7 @@ impl<'a> Reader<'a> {
         }
         let latest = member.started;
         let is_open = |&(number, (op, _)): &(u64, &(&Operation, &Event))| {
-            // A kernel that ran on some channels only is not over; the last one's may be to come.
+            // A kernel that ran only on some channels is not over: others may still start.
             let lacks = self.kernel(op).is_some_and(|(all, some, _)| 0 < some && some < all);
             op.completion == Completion::Open || lacks && latest == Some(number)
         };
@@ -264,20 +265,20 @@ impl<'a> Reader<'a> {
             member.since_ns = Some(self.since(op, event));
             member.born_ns = Some(self.timeline.ns(event.start.ticks));
             let call = self.call(op, event);
-            member.flight = Some(Flight { call, ..self.flight(op) });
+            member.flight = Some(InFlightOp { call, ..self.flight(op) });
         }
         let numbered = (member.api + 1 - calls.len() as u64..).zip(&calls);
-        let kept = calls.len().saturating_sub(CALLS);
+        let kept = calls.len().saturating_sub(MAX_CALLS);
         let from_api = numbered.skip(kept).map(|(at, (_, call))| (at, self.api_call(call)));
         member.calls = from_api.collect();
         if calls.is_empty() {
-            let kept = colls.len().saturating_sub(CALLS);
+            let kept = colls.len().saturating_sub(MAX_CALLS);
             let list = (first..).zip(&colls).skip(kept);
             member.calls = list.map(|(at, (op, event))| (at, self.call(op, event))).collect();
         }
     }
 
-    /// The calls of collectives that are in the recording, in their order.
+    /// The recorded calls of collectives, in order.
     fn api_calls(&self, position: usize) -> Vec<(&Event, ApiCall)> {
         let events = self.timeline.events().filter_map(|(_, event)| match event.start.detail {
             Detail::CollApi(call) if self.timeline.comm_of(event) == Some(position) => {
@@ -319,7 +320,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Channels of the operation's kernel: all, started, stopped.
+    /// Channels of the operation's kernel: (all, started, stopped).
     fn kernel(&self, op: &Operation) -> Option<(u32, u32, u32)> {
         let children = self.timeline.children(op.event).iter().map(|&id| self.timeline.event(id));
         let (mut started, mut stopped) = (0, 0);
@@ -330,21 +331,22 @@ impl<'a> Reader<'a> {
         Some((u32::from(op.channels?).max(started), started, stopped))
     }
 
-    fn flight(&self, op: &Operation) -> Flight {
+    fn flight(&self, op: &Operation) -> InFlightOp {
         let children = self.timeline.children(op.event);
         let transfers = children.iter().filter_map(|&id| {
             let event = self.timeline.event(id);
             let counts = event.stop.is_some() || op.open.contains(&id);
             counts.then(|| self.transfer(event)).flatten()
         });
-        // A kernel of which nothing is seen may only be one without events.
+        // A kernel without any event may just not be recorded.
         let kernel = self.kernel(op).filter(|kernel| kernel.1 > 0);
-        Flight { kernel, transfers: transfers.collect(), ..Flight::default() }
+        InFlightOp { kernel, transfers: transfers.collect(), ..InFlightOp::default() }
     }
 
     fn transfer(&self, event: &Event) -> Option<Transfer> {
         let Detail::ProxyOp(op) = event.start.detail else { return None };
-        let told = self.links.get(&event.start.handle.0).filter(|_| event.stop.is_none());
+        let latest =
+            self.in_progress_ops.get(&event.start.handle.0).filter(|_| event.stop.is_none());
         let steps = event.steps.as_deref();
         let open = steps.map_or(&[][..], |steps| &steps.open);
         let states = |step: &ncclscope_trace::Step| {
@@ -359,7 +361,7 @@ impl<'a> Reader<'a> {
         let (ready, transmitted) = (done + past(2), done + past(3));
         let oldest = open.iter().min_by_key(|step| step.step);
         let began = oldest.map(|step| step.current().map_or(step.ticks, |(_, since)| since));
-        let since = told.map(|told| told.since).max(began);
+        let since = latest.map(|latest| latest.since).max(began);
         let since = since.or(event.stop).or(event.first_state).unwrap_or(event.start.ticks);
         let reached = oldest.map(|step| u8::try_from(states(step)).unwrap_or(3));
         Some(Transfer {
@@ -367,11 +369,11 @@ impl<'a> Reader<'a> {
             channel: op.channel,
             peer: op.peer,
             steps: op.steps,
-            posted: told.map_or(posted, |told| told.posted),
-            ready: told.map_or(ready, |told| told.ready),
-            transmitted: told.map_or(transmitted, |told| told.transmitted),
-            done: told.map_or(done, |told| told.done),
-            reached: told.and_then(|told| told.reached).or(reached),
+            posted: latest.map_or(posted, |latest| latest.posted),
+            ready: latest.map_or(ready, |latest| latest.ready),
+            transmitted: latest.map_or(transmitted, |latest| latest.transmitted),
+            done: latest.map_or(done, |latest| latest.done),
+            reached: latest.and_then(|latest| latest.reached).or(reached),
             still_ns: self.age(since),
             in_progress: event.first_state.is_some()
                 || steps.is_some()
@@ -381,16 +383,16 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// When anything of an operation last moved, ns.
+    /// When an operation last advanced, ns.
     fn since(&self, op: &Operation, event: &Event) -> u64 {
         let mut latest = event.start.ticks;
         for &id in self.timeline.children(op.event) {
             let child = self.timeline.event(id);
             latest = latest.max(child.start.ticks).max(child.stop.unwrap_or(0));
-            let told = self.links.get(&child.start.handle.0).map_or(0, |told| told.since);
+            let op = self.in_progress_ops.get(&child.start.handle.0);
             let open = child.steps.as_deref().map_or(&[][..], |steps| &steps.open);
             let states = open.iter().filter_map(|step| step.current()).map(|(_, since)| since);
-            latest = latest.max(told).max(states.max().unwrap_or(0));
+            latest = latest.max(op.map_or(0, |op| op.since)).max(states.max().unwrap_or(0));
         }
         self.timeline.ns(latest)
     }
@@ -400,8 +402,8 @@ impl<'a> Reader<'a> {
         end.saturating_sub(self.timeline.ns(ticks))
     }
 
-    /// What the latest call is doing, if it has not come back.
-    fn entered(&self) -> Option<Pending> {
+    /// Where the latest call is, if it has not returned.
+    fn pending_call(&self) -> Option<Pending> {
         let of = |kind: EventKind| self.timeline.events().filter(move |(_, e)| e.kind() == kind);
         let (_, group) = of(EventKind::GroupApi).max_by_key(|(_, event)| event.start.ticks)?;
         if group.stop.is_some() {
@@ -425,10 +427,10 @@ impl<'a> Reader<'a> {
         })
     }
 
-    fn pairs(&self, position: usize, member: &mut Member) {
+    fn fill_pairs(&self, position: usize, member: &mut Member) {
         let header = self.recording.header();
         member.counts_pairs = !self.is_partial && header.overwritten.iter().all(|&n| n == 0);
-        for (op, event) in self.of(position) {
+        for (op, event) in self.operations_of(position) {
             let Some(peer) = op.peer.and_then(|peer| u32::try_from(peer).ok()) else { continue };
             if peer == member.rank {
                 continue;
@@ -437,14 +439,14 @@ impl<'a> Reader<'a> {
             let side = member.pairs.entry((is_send, peer)).or_default();
             side.issued += 1;
             side.sizes.extend(op.bytes.map(|bytes| (side.issued, bytes)));
-            if side.sizes.len() > SIZES {
+            if side.sizes.len() > MAX_SIZES {
                 side.sizes.pop_front();
             }
             if op.completion == Completion::Open {
                 if side.open == 0 {
                     side.since_ns = Some(self.since(op, event));
                     side.born_ns = Some(self.timeline.ns(event.start.ticks));
-                    side.flight = Flight { call: self.call(op, event), ..self.flight(op) };
+                    side.flight = InFlightOp { call: self.call(op, event), ..self.flight(op) };
                 }
                 side.open += 1;
             } else if side.open == 0 {
@@ -453,7 +455,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn hashes(&self, index: u16, progress: &Progress, member: &mut Member) {
+    fn fill_hashes(&self, index: u16, progress: &Progress, member: &mut Member) {
         if progress.api != 0 {
             member.hashes.push((progress.api, progress.hash));
         }
@@ -481,7 +483,7 @@ impl<'a> Reader<'a> {
         let plan = EventKind::Coll.bit() | EventKind::P2p.bit() | EventKind::Group.bit();
         let state = |(tid, samples): (u32, Vec<Thread>)| {
             let last = *samples.last()?;
-            // The latest ten seconds or so.
+            // About the latest ten seconds.
             let before = samples.iter().rev().nth(10).or_else(|| samples.first()).copied()?;
             let clock = self.timeline.clock();
             let wall = to_u64(clock.duration_ns(last.ticks.saturating_sub(before.ticks)));
@@ -489,8 +491,8 @@ impl<'a> Reader<'a> {
                 tid,
                 state: last.state,
                 place: self.recording.string(last.place).unwrap_or_default().to_owned(),
-                // Over less time nothing can be told.
-                span_ns: Some(wall).filter(|&wall| wall >= APART_NS).unwrap_or(0),
+                // A shorter time shows nothing.
+                span_ns: Some(wall).filter(|&wall| wall >= MIN_SAMPLE_GAP_NS).unwrap_or(0),
                 cpu_ns: last.cpu_ns.saturating_sub(before.cpu_ns),
                 delay_ns: last.run_delay_ns.saturating_sub(before.run_delay_ns),
             };

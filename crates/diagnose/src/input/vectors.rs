@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tables of vectors (`*.vectors`): jobs of which only counters are known.
+//! Tables of vectors (`*.vectors`): jobs of which only the counters are known.
 
-use crate::job::{Communicator, Flight, Job, Life, Process, Vector};
+use crate::job::{Communicator, InFlightOp, Job, Process, ProcessStatus, Vector};
 use ncclscope_findings::rank::Transfer;
 use ncclscope_trace::progress::progress_flags as partial;
 use ncclscope_trace::vectors::{self, Edge, vector_flags};
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-/// The job that tables describe.
+/// The job that the tables describe.
 ///
 /// # Errors
-/// One sentence, for a table that cannot be read.
+/// One sentence, if a table cannot be read.
 pub fn job(paths: &[PathBuf]) -> Result<Job, String> {
     let mut all = Vec::new();
     for path in paths {
@@ -35,7 +35,7 @@ pub fn build(all: &[vectors::Vector]) -> Job {
     for vector in all {
         let process = sorted.binary_search(&vector.process).unwrap_or(0);
         if vector.flags & vector_flags::SILENT != 0 {
-            job.processes[process].life = Life::Dead;
+            job.processes[process].status = ProcessStatus::Dead;
         }
         let at = *positions.entry(vector.comm).or_insert_with(|| {
             job.comms.push(Communicator {
@@ -79,6 +79,6 @@ fn add(comm: &mut Communicator, vector: &vectors::Vector, process: u32) {
             still_ns: u64::from(vector.age_ms) * 1_000_000,
             ..Transfer::default()
         };
-        comm.flights.insert(at, Flight { transfers: vec![transfer], ..Flight::default() });
+        comm.flights.insert(at, InFlightOp { transfers: vec![transfer], ..InFlightOp::default() });
     }
 }

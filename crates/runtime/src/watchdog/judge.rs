@@ -6,7 +6,7 @@ use super::seen::{StepSeen, Thread, Threads};
 use super::vitals::op_progress;
 use crate::probe::LaunchState;
 use ncclscope_findings::rank::{self, Kernel, Pending, RankState, Transfer};
-use ncclscope_findings::{self as findings, Local};
+use ncclscope_findings::{self as findings, RankFinding};
 use ncclscope_operations::progress::{Call, CommView, Launch, OpView, ProxyView};
 use ncclscope_trace::{EventKind, Handle};
 use std::collections::HashMap;
@@ -71,8 +71,8 @@ pub(super) struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    pub(super) fn judge(&self, subject: &Subject) -> Local {
-        findings::judge(&match subject {
+    pub(super) fn judge(&self, subject: &Subject) -> RankFinding {
+        findings::apply_rules(&match subject {
             Subject::Op(op) => self.state(op),
             Subject::Call(call) => entered(call),
         })
@@ -278,7 +278,7 @@ mod tests {
         expect(&[kernel(3, 1)], &[(1, RUNS)], "", "its kernel runs");
         expect(&[kernel(3, 3)], &[], "", "its kernel has ended, and something of it");
         let early = OpView { stops_early: true, ..kernel(3, 3) };
-        expect(&[early], &[(1, RUNS)], "", "one thread of its kernel is through, which is not");
+        expect(&[early], &[(1, RUNS)], "", "the first part of its kernel has ended");
         let absent = OpView { absent: Some(5), ..kernel(3, 3) };
         expect(&[absent], &[], "", "it waits for rank 5, which is in this process");
         let untold = "its kernel has ended, by its CUDA event, and NCCL has not reported that";

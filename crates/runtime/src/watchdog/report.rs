@@ -9,7 +9,7 @@ use super::seen::Thread;
 use super::vitals::op_progress;
 use crate::probe::LaunchState;
 use crate::sys::cuda::Device;
-use ncclscope_findings::{FindingClass, Local};
+use ncclscope_findings::{FindingClass, RankFinding};
 use ncclscope_operations::progress::{Call, Facts, Launch, OpView, Past};
 use ncclscope_trace::progress::OpProgress;
 use ncclscope_trace::{Comm, State, StrId};
@@ -227,7 +227,7 @@ impl Place {
         &self,
         scene: &Scene<'_>,
         suspect: &Suspect,
-        verdict: Local,
+        verdict: RankFinding,
         happened: Happened,
         past: impl Iterator<Item = &'a Past>,
     ) -> Hang {

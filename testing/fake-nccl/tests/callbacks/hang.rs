@@ -18,7 +18,7 @@ const HANGS: [(&str, &str, usize); 13] = [
     ("hang-channel", "H3b kernel-partly-started: its kernel has started on 1 of 2 channels", 4),
     (
         "hang-sends-nothing",
-        "N1 gpu-not-producing: this GPU gives no data for rank 1 on channel 0",
+        "N1 gpu-not-producing: this GPU produces no data for rank 1 on channel 0",
         4,
     ),
     ("hang-peer", "N2 receiver-not-ready: rank 1 takes no data on channel 0", 4),
@@ -29,7 +29,7 @@ const HANGS: [(&str, &str, usize); 13] = [
         "N5 gpu-not-consuming: this GPU does not take the data that arrived from rank 1",
         4,
     ),
-    ("hang-upstream", "nothing of it has come from rank 1", 4),
+    ("hang-upstream", "no data has come from rank 1", 4),
     ("hang-proxy", "P1 proxy-stalled: NCCL's proxy thread ", 4),
     ("hang-launch", "H1d call-not-enqueued: the CUDA launch of its kernel does not return", 5),
     (

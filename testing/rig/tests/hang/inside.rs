@@ -155,7 +155,7 @@ fn inside_a_node_a_call_that_connects_to_a_rank_that_never_comes_is_told() {
 #[test]
 fn inside_a_node_a_group_that_is_not_ended_is_told() {
     let more = instead(&format!("{WELL}, \"unended:262144\""));
-    let said = "H1d call-not-enqueued: the application has begun a group of calls, and not \
+    let said = "H1d call-not-enqueued: the application has begun a group of calls, and has not \
                 called ncclGroupEnd";
     hang_at(&format!("{WELL}, {HANGS}"), ("shm", &more), &[(0, RUNS), (1, said)]);
 }

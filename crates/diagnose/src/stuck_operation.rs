@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Why an operation does not end that all its members are in: kernels, then network transfers.
+Why an operation that all members are in does not end: by its kernels, then its network transfers.
 
-A stalled proxy thread is asked for before, because without it no kernel and no transfer is seen to
-move. Then come kernels that did not start. Then each rank's transfers say whom it waits for: a
-receive for its sender, a send that finds no buffer for its receiver; and that is followed to a rank
-whose transfers do not wait.
+The caller checks for a stalled proxy thread first, because without the proxy thread no kernel and
+no transfer is seen to advance. Here, kernels that did not start come first. Then the transfers show
+for which rank each rank waits: a receive waits for its sender, and a send without a free buffer
+waits for its receiver. Following these waits leads to a rank whose transfers wait for no other
+rank.
 */
 
 use crate::job::{Communicator, Job, Vector};
@@ -13,7 +14,7 @@ use crate::state;
 use crate::verdict::Evidence;
 use crate::words;
 use ncclscope_findings::rank::Transfer;
-use ncclscope_findings::{Confidence, FindingClass, Local, rules};
+use ncclscope_findings::{Confidence, FindingClass, RankFinding, rules};
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,132 +23,133 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(crate) struct Cause {
     pub(crate) class: FindingClass,
     pub(crate) confidence: Confidence,
-    /// Processes.
+    /// Processes at fault.
     pub(crate) roots: Vec<u32>,
-    /// From which to which process, for a network path.
+    /// The sending and the receiving process of a network path.
     pub(crate) edge: Option<(u32, u32)>,
     pub(crate) evidence: Vec<Evidence>,
     pub(crate) alternatives: Vec<String>,
 }
 
-/// What a rank's transfers say.
+/// Where the search goes from a rank, by its transfers.
 #[derive(Clone, Debug, PartialEq)]
-enum Next {
-    /// Here it ends.
+enum NextHop {
+    /// The rank itself is the cause.
     Root(FindingClass, Transfer),
-    /// It waits for these members, each with the transfer that says so.
-    Go(Vec<(usize, Transfer)>),
-    /// Nothing is in flight, or nothing is known.
-    Nothing,
+    /// It waits for these members, each with the transfer that shows it.
+    WaitsFor(Vec<(usize, Transfer)>),
+    /// No transfer is in flight, or none is recorded.
+    Unknown,
 }
 
-impl Next {
-    fn root(found: Local) -> Option<Next> {
-        Some(Next::Root(found.class?, found.transfer?))
+impl NextHop {
+    fn from_finding(found: RankFinding) -> Option<NextHop> {
+        Some(NextHop::Root(found.class?, found.transfer?))
     }
 }
 
-/// What is looked up for many members is worked out once, when first asked for.
-struct Triage<'a> {
+/// One communicator, with lookups that are computed on first use because many members need them.
+struct StuckOperation<'a> {
     job: &'a Job,
     comm: &'a Communicator,
     by_rank: OnceCell<BTreeMap<u32, usize>>,
-    /// Members whose kernels run.
-    running: OnceCell<usize>,
-    /// What each member has done, ascending.
+    /// Number of members whose kernels run.
+    running_kernels: OnceCell<usize>,
+    /// `done` of each member, ascending.
     done: OnceCell<Vec<u64>>,
 }
 
-/// The causes of an operation that these members are in and do not come out of.
-pub(crate) fn inside(job: &Job, comm: &Communicator, members: &[u32]) -> Vec<Cause> {
-    let triage = Triage::new(job, comm);
+/// The causes why the operation that these members are in does not end.
+pub(crate) fn causes_inside(job: &Job, comm: &Communicator, members: &[u32]) -> Vec<Cause> {
+    let stuck = StuckOperation::new(job, comm);
     let members: Vec<usize> = members.iter().map(|&at| at as usize).collect();
-    let mut causes: Vec<Cause> = members.iter().filter_map(|&at| triage.kernel(at)).collect();
-    // What did not start at all holds up what started in part.
+    let mut causes: Vec<Cause> = members.iter().filter_map(|&at| stuck.kernel_cause(at)).collect();
+    // A kernel that did not start at all holds up those that started in part.
     let first = causes.iter().map(|cause| cause.class).min();
     causes.retain(|cause| Some(cause.class) == first);
     if !causes.is_empty() {
         return causes;
     }
     if !comm.silent.is_empty() {
-        // Only what a rank's own transfers tell, whatever those without input do.
-        let root = |&at: &usize| match triage.next(at) {
-            Next::Root(
+        // Only causes that a rank's own transfers prove, whatever the silent members do.
+        let root = |&at: &usize| match stuck.next(at) {
+            NextHop::Root(
                 class @ (FindingClass::ReceiverNotReady
                 | FindingClass::NetworkStalled
                 | FindingClass::FlushStalled),
                 link,
-            ) => Some(triage.root(at, class, &link)),
+            ) => Some(stuck.cause_by_transfer(at, class, &link)),
             _ => None,
         };
         return members.iter().filter_map(root).collect();
     }
-    let causes = triage.follow_links(&members);
+    let causes = stuck.follow_links(&members);
     if !causes.is_empty() {
         return causes;
     }
-    let is_rest = |&&at: &&usize| triage.through(triage.vector(at).front()) > 0;
+    let is_rest = |&&at: &&usize| stuck.finished(stuck.vector(at).front()) > 0;
     let left: Vec<Cause> =
-        members.iter().filter(is_rest).map(|&at| triage.left_behind(at)).collect();
-    // Not so many GPUs die at once: something between them.
+        members.iter().filter(is_rest).map(|&at| stuck.left_behind(at)).collect();
+    // More than half of the GPUs do not die at once: the cause is between them.
     let are_many = left.len() > 1 && 2 * left.len() > comm.vectors.len();
-    if left.is_empty() || are_many { vec![triage.unexplained(&members)] } else { left }
+    if left.is_empty() || are_many { vec![stuck.unexplained(&members)] } else { left }
 }
 
-/// What holds up a member whose peers are through with the operation: other than that its GPU is
-/// dead, if its kernel or its transfers tell.
-pub(crate) fn alone(job: &Job, comm: &Communicator, member: usize) -> Option<Cause> {
-    let triage = Triage::new(job, comm);
-    let kernel = triage.kernel(member).filter(|it| it.class == FindingClass::KernelPartlyStarted);
-    kernel.or_else(|| match triage.next(member) {
-        Next::Root(
+/// The cause that holds up a member whose peers have finished the operation, if its kernel or its
+/// transfers show a cause other than a dead GPU.
+pub(crate) fn cause_at_one(job: &Job, comm: &Communicator, member: usize) -> Option<Cause> {
+    let stuck = StuckOperation::new(job, comm);
+    let kernel =
+        stuck.kernel_cause(member).filter(|it| it.class == FindingClass::KernelPartlyStarted);
+    kernel.or_else(|| match stuck.next(member) {
+        NextHop::Root(
             class @ (FindingClass::GpuNotProducing
             | FindingClass::FlushStalled
             | FindingClass::GpuNotConsuming),
             link,
-        ) => Some(triage.root(member, class, &link)),
+        ) => Some(stuck.cause_by_transfer(member, class, &link)),
         _ => None,
     })
 }
 
-/// The process's proxy thread makes no progress, as one of its communicators shows, whose
-/// [`awaited`] ranks are these.
-pub(crate) fn stalled(
+/// The process's proxy thread does not progress, by its state in one of its communicators, whose
+/// [`awaited_ranks`] ranks these are.
+pub(crate) fn proxy_stalled(
     job: &Job,
     comm: &Communicator,
     member: usize,
-    awaited: &BTreeSet<i32>,
+    awaited_ranks: &BTreeSet<i32>,
 ) -> Option<Cause> {
-    Triage::new(job, comm).stalled(member, awaited)
+    StuckOperation::new(job, comm).proxy_stalled(member, awaited_ranks)
 }
 
-/// The ranks with which others have transfers under way: so have they, even if their proxy threads
-/// have not told of any, which tell of kernels too.
-pub(crate) fn awaited(comm: &Communicator) -> BTreeSet<i32> {
+/// The ranks that other ranks have open transfers with. They have work too, even if their own proxy
+/// threads, through which NCCL reports transfers and kernels, have not reported any.
+pub(crate) fn awaited_ranks(comm: &Communicator) -> BTreeSet<i32> {
     let transfers = comm.flights.values().flat_map(|flight| &flight.transfers);
     transfers.filter(|transfer| transfer.is_open()).map(|transfer| transfer.peer).collect()
 }
 
-impl<'a> Triage<'a> {
-    fn new(job: &'a Job, comm: &'a Communicator) -> Triage<'a> {
-        let (by_rank, running, done) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
-        Triage { job, comm, by_rank, running, done }
+impl<'a> StuckOperation<'a> {
+    fn new(job: &'a Job, comm: &'a Communicator) -> StuckOperation<'a> {
+        let (by_rank, running_kernels, done) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
+        StuckOperation { job, comm, by_rank, running_kernels, done }
     }
 
-    /// The member that is this rank of the communicator.
-    fn of_rank(&self, rank: i32) -> Option<usize> {
+    /// The member with this rank in the communicator.
+    fn member_of_rank(&self, rank: i32) -> Option<usize> {
         let rank = u32::try_from(rank).ok()?;
         let all = || self.comm.vectors.iter().enumerate().map(|(at, v)| (v.rank, at)).collect();
         self.by_rank.get_or_init(all).get(&rank).copied()
     }
 
-    fn running(&self) -> usize {
+    fn running_kernels(&self) -> usize {
         let runs = |v: &&Vector| v.has_started() == Some(true);
-        *self.running.get_or_init(|| self.comm.vectors.iter().filter(runs).count())
+        *self.running_kernels.get_or_init(|| self.comm.vectors.iter().filter(runs).count())
     }
 
-    /// How many members are through with an operation.
-    fn through(&self, operation: u64) -> usize {
+    /// How many members have finished an operation.
+    fn finished(&self, operation: u64) -> usize {
         let done = self.done.get_or_init(|| {
             let mut done: Vec<u64> = self.comm.vectors.iter().map(|v| v.done).collect();
             done.sort_unstable();
@@ -179,8 +181,9 @@ impl<'a> Triage<'a> {
         }
     }
 
-    fn stalled(&self, at: usize, awaited: &BTreeSet<i32>) -> Option<Cause> {
-        let is_awaited = i32::try_from(self.vector(at).rank).is_ok_and(|it| awaited.contains(&it));
+    fn proxy_stalled(&self, at: usize, awaited_ranks: &BTreeSet<i32>) -> Option<Cause> {
+        let is_awaited =
+            i32::try_from(self.vector(at).rank).is_ok_and(|it| awaited_ranks.contains(&it));
         let state = state::with_proxy(self.job, self.comm, at, is_awaited);
         let found = rules::proxy_stalled(&state)?;
         let who = words::rank(self.job, self.vector(at).process);
@@ -192,12 +195,12 @@ impl<'a> Triage<'a> {
         Some(self.cause(FindingClass::ProxyStalled, at, format!("{who}: {}; {more}", found.why)))
     }
 
-    /// What the member's kernel tells.
-    fn kernel(&self, at: usize) -> Option<Cause> {
+    /// The cause that the member's kernel shows.
+    fn kernel_cause(&self, at: usize) -> Option<Cause> {
         let found = rules::kernel(&state::inside(self.comm, at))?;
-        let (vector, running) = (self.vector(at), self.running());
+        let (vector, running_kernels) = (self.vector(at), self.running_kernels());
         let text = format!(
-            "{}: in operation {}{}, {} ({}; {running} of {} members run it)",
+            "{}: in operation {}{}, {} ({}; {running_kernels} of {} members run it)",
             words::rank(self.job, vector.process),
             vector.front(),
             words::since(self.job, vector.age_ns),
@@ -208,7 +211,7 @@ impl<'a> Triage<'a> {
         Some(self.cause(found.class?, at, text))
     }
 
-    /// The member's transfer that belongs to `one` of the member `from`.
+    /// The member's transfer that is the other end of `one` of the member `from`.
     fn other_side(&self, at: usize, from: usize, one: &Transfer) -> Option<&Transfer> {
         let rank = i32::try_from(self.vector(from).rank).ok()?;
         self.transfers(at).iter().find(|other| {
@@ -216,47 +219,47 @@ impl<'a> Triage<'a> {
         })
     }
 
-    fn next(&self, at: usize) -> Next {
+    fn next(&self, at: usize) -> NextHop {
         let state = state::inside(self.comm, at);
         let own = rules::flush_stalled(&state).or_else(|| rules::receive_not_taken(&state));
-        if let Some(root) = own.and_then(Next::root) {
+        if let Some(root) = own.and_then(NextHop::from_finding) {
             return root;
         }
         let mut to = Vec::new();
         let sent = |it: &&Transfer| it.is_send && it.reached == Some(3);
         for transfer in state.transfers.iter().filter(sent) {
-            let Some(peer) = self.of_rank(transfer.peer) else {
-                // Whether it arrived, only the other side could tell.
+            let Some(peer) = self.member_of_rank(transfer.peer) else {
+                // Only the other side knows whether the data arrived.
                 if self.comm.silent.is_empty() {
-                    return Next::Root(FindingClass::NetworkStalled, *transfer);
+                    return NextHop::Root(FindingClass::NetworkStalled, *transfer);
                 }
                 continue;
             };
             match self.other_side(peer, at, transfer) {
-                // It arrived: the receiver is what the sender waits for.
+                // It arrived: the sender waits for the receiver.
                 Some(other) if other.reached >= Some(2) => to.push((peer, *transfer)),
-                _ => return Next::Root(FindingClass::NetworkStalled, *transfer),
+                _ => return NextHop::Root(FindingClass::NetworkStalled, *transfer),
             }
         }
-        if let Some(root) = rules::gpu_stands_still(&state).and_then(Next::root) {
+        if let Some(root) = rules::gpu_stands_still(&state).and_then(NextHop::from_finding) {
             return root;
         }
         let mut waits_for_silent = false;
         for transfer in state.transfers.iter().filter(|it| it.waits_for_peer()) {
-            match self.of_rank(transfer.peer) {
+            match self.member_of_rank(transfer.peer) {
                 Some(peer) => to.push((peer, *transfer)),
                 None => waits_for_silent = !self.comm.silent.is_empty(),
             }
         }
-        if to.is_empty() && !waits_for_silent { Next::Nothing } else { Next::Go(to) }
+        if to.is_empty() && !waits_for_silent { NextHop::Unknown } else { NextHop::WaitsFor(to) }
     }
 
     fn follow_links(&self, members: &[usize]) -> Vec<Cause> {
-        let next: Vec<(usize, Next)> = members.iter().map(|&at| (at, self.next(at))).collect();
-        // Of each member the first that waits for it.
+        let next: Vec<(usize, NextHop)> = members.iter().map(|&at| (at, self.next(at))).collect();
+        // For each member, the first member that waits for it.
         let mut waiters: BTreeMap<usize, (usize, Transfer)> = BTreeMap::new();
         for &(from, ref one) in &next {
-            let Next::Go(to) = one else { continue };
+            let NextHop::WaitsFor(to) = one else { continue };
             for &(at, link) in to {
                 let first = waiters.entry(at).or_insert((from, link));
                 if from < first.0 {
@@ -267,22 +270,24 @@ impl<'a> Triage<'a> {
         let mut causes = Vec::new();
         for &(at, ref one) in &next {
             match one {
-                Next::Root(class, link) => causes.push(self.root(at, *class, link)),
-                // Others wait for it, and its transfers say nothing.
-                Next::Nothing => {
-                    causes.extend(waiters.get(&at).map(|waiter| self.blank(at, waiter)));
+                NextHop::Root(class, link) => causes.push(self.cause_by_transfer(at, *class, link)),
+                // Others wait for it, and its own transfers show nothing.
+                NextHop::Unknown => {
+                    causes.extend(
+                        waiters.get(&at).map(|waiter| self.cause_without_transfers(at, waiter)),
+                    );
                 }
-                Next::Go(_) => {}
+                NextHop::WaitsFor(_) => {}
             }
         }
         causes
     }
 
-    fn root(&self, at: usize, class: FindingClass, link: &Transfer) -> Cause {
+    fn cause_by_transfer(&self, at: usize, class: FindingClass, link: &Transfer) -> Cause {
         let process = self.vector(at).process;
         let text = format!("{}: {}", words::rank(self.job, process), words::transfer(link));
         let mut cause = self.cause(class, at, text);
-        let other = self.of_rank(link.peer).map(|at| self.vector(at).process);
+        let other = self.member_of_rank(link.peer).map(|at| self.vector(at).process);
         if let Some(line) = cause.evidence.first_mut() {
             line.channel = Some(link.channel);
             line.peer = other.map(|other| self.job.rank(other));
@@ -294,9 +299,10 @@ impl<'a> Triage<'a> {
         cause
     }
 
-    /// A member that another one waits for, without transfers that say why.
-    fn blank(&self, at: usize, &(from, link): &(usize, Transfer)) -> Cause {
-        // A send without a buffer at the other side is clear; a receive may wait for anything.
+    /// The cause at a member that another one waits for and whose own transfers show nothing.
+    fn cause_without_transfers(&self, at: usize, &(from, link): &(usize, Transfer)) -> Cause {
+        // A send without a buffer at the other side is unambiguous; a receive may wait for
+        // anything.
         let class = if link.is_send {
             FindingClass::ReceiverNotReady
         } else {
@@ -319,7 +325,7 @@ impl<'a> Triage<'a> {
         cause
     }
 
-    /// Nothing says more than that everybody is in the operation.
+    /// All members are in the operation, and nothing shows more.
     fn unexplained(&self, members: &[usize]) -> Cause {
         let vectors = || members.iter().map(|&at| self.vector(at));
         let run = vectors().filter(|v| v.has_started() == Some(true)).count();
@@ -332,7 +338,7 @@ impl<'a> Triage<'a> {
             if all_run {
                 "its kernel runs on each, and no network transfer is in flight"
             } else {
-                "and nothing tells more"
+                "and the input shows no more"
             }
         );
         let line = Evidence {
@@ -343,7 +349,7 @@ impl<'a> Triage<'a> {
             text,
         };
         let roots = self.comm.vectors.iter().filter(|_| all_run).map(|v| v.process).collect();
-        let unknown = "a kernel that did not start, or a transfer: the input tells neither";
+        let unknown = "a kernel that did not start, or a transfer: the input shows neither";
         Cause {
             class: FindingClass::KernelNotEnding,
             confidence: if all_run { Confidence::Confirmed } else { Confidence::Suspect },
@@ -354,12 +360,12 @@ impl<'a> Triage<'a> {
         }
     }
 
-    /// Others are through with the operation, and nothing but that tells why these are not.
+    /// Others have finished the operation, and nothing shows why this member has not.
     fn left_behind(&self, at: usize) -> Cause {
         let vector = self.vector(at);
-        let through = self.through(vector.front());
+        let finished = self.finished(vector.front());
         let text = format!(
-            "{}: in operation {}{} ({}), which {through} of {} members finished",
+            "{}: in operation {}{} ({}), which {finished} of {} members finished",
             words::rank(self.job, vector.process),
             vector.front(),
             words::since(self.job, vector.age_ns),

@@ -1,0 +1,598 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+The wait graph: which process waits for which, and where the waits end.
+
+**What a wait is.** A communicator's collectives are numbered, and the *n*-th is the same on all
+members. A member is *in* operation *k* when NCCL has enqueued *k*, which is not complete while the
+one before is. It *waits* when that has lasted for the age limit, or when the input was written
+because of a hang. Operation *k* needs all members, so a member in *k* waits for each member that
+has not entered *k*. Sends and receives have no common number: those of each ordered pair of ranks
+form a communicator of their own with two members.
+
+**Nodes.** Each process is a node. So is, for each communicator in which a member waits,
+
+- each operation that a member is in, or was in last (a *front*);
+- one node *inside*, if all members are in the same operation, or all members that have not finished
+  it are. Then no member of the communicator is late: the cause is elsewhere, or in the operation
+  itself.
+
+**Edges.** An edge leads from a waiting node to what it waits for. A waiting process leads to the
+node of the highest front below its own. That node leads to the members that stand there, and to the
+node of the next lower front. So a process reaches all members behind it, with one edge for each
+member and one for each front, where one edge for each pair would be quadratic: 131,072 ranks wait
+in one communicator. A process in the lowest front leads to *inside*, which leads only to those
+members that something else holds up: an older operation in another communicator, or a kernel that
+runs there while this one has not started. A process that is in several operations has an edge from
+each, except from an operation whose kernel is queued behind another one's: that one only waits for
+its turn. A process that called something different (H2, found by `desync`) has no edges in that
+communicator, and all other members lead to it, because their operation numbers no longer mean the
+same.
+
+**Roots.** Each edge of a path asks "and why does that one not come?". The path ends in a strongly
+connected component that no edge leaves. There are four kinds:
+
+- one process that waits for nothing: it is *late*. It never called, or its call does not return;
+- one process in an operation that its peers finished: *unfinished*. Its own GPU holds it up;
+- one node *inside*: the operation does not end although all members are in it. Kernels and
+  transfers show why;
+- several processes: a *cycle*. A process in it that is unfinished, or called something different,
+  explains it. Otherwise it is a deadlock, or a pair of sends and receives that do not match.
+
+A root is *confirmed* when its own counts prove it, which needs its own input. A root whose counters
+still advance is slow, not stuck: it becomes a note, not a verdict. An operation that was in flight
+in a process when it died counts as not issued, since the others wait for it.
+
+**Silence.** A rank without input may be dead, late, or wait like the others. No edge leads to it,
+because that would be a guess. If all members with input wait in one operation, the silent members
+explain that only if nothing else does: no member is held up elsewhere, and no confirmed cause is in
+the operation. They are then *suspects*. For the same reason "most did not finish what some did"
+accuses no GPU where members are silent ([`GraphSearch::may_be_silent_fault`]), and an operation
+that most members are in may be *inside* although silent ones may not have entered. A process whose
+input *stopped* is a different case: its last counts hold, and after three missed heartbeats it
+counts as gone.
+
+This module does **not** say why a root does not progress: that is `classify` and `stuck_operation`.
+*/
+
+use crate::graph::Graph;
+use crate::job::{CommKind, Communicator, Job, ProcessStatus, Vector};
+use ncclscope_operations::function::is_rooted;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::ops::Range;
+
+/// A process in an operation of a communicator, by positions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Wait {
+    pub(crate) process: u32,
+    pub(crate) comm: u32,
+    pub(crate) member: u32,
+}
+
+/// Processes that wait for each other.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WaitCycle {
+    pub(crate) waits: Vec<Wait>,
+    /// Send/receive pairs (communicators) that close the cycle: without any one of them there is no
+    /// cycle. If no single pair closes it, all pairs that are part of it.
+    pub(crate) pairs: Vec<u32>,
+}
+
+/// The roots of the wait graph.
+#[derive(Debug, Default)]
+pub(crate) struct WaitRoots {
+    /// Processes that others wait for and that wait for nothing.
+    pub(crate) late: Vec<u32>,
+    /// Processes that have not finished an operation that peers finished, with those operations.
+    pub(crate) unfinished: Vec<(u32, Vec<Wait>)>,
+    /// Communicators with an operation that all members are in, or all that have not finished it,
+    /// and those members.
+    pub(crate) inside: Vec<(u32, Vec<u32>)>,
+    pub(crate) cycles: Vec<WaitCycle>,
+    /// Processes without input that would explain the waits of a communicator: (process, comm).
+    pub(crate) silent: Vec<(u32, u32)>,
+    /// Late processes whose counters still advance: slow, not stuck.
+    pub(crate) moving: Vec<u32>,
+    /// All waits, sorted.
+    pub(crate) waits: Vec<Wait>,
+    reversed: Graph,
+    inside_nodes: Vec<u32>,
+}
+
+/// Parameters of the search.
+#[derive(Debug, Default)]
+pub(crate) struct SearchParams {
+    /// (communicator, process) pairs that called something different: their numbers mean nothing.
+    pub(crate) accused: BTreeSet<(u32, u32)>,
+    /// The age from which an operation in flight counts as a wait, ns.
+    pub(crate) hang_ns: u64,
+}
+
+/// The relative progress of a communicator's members, and the communicator's nodes.
+#[derive(Debug, Default)]
+struct CommProgress {
+    /// The distinct fronts of its members, ascending.
+    fronts: Vec<u64>,
+    /// The latest operation that a member finished.
+    finished: u64,
+    waiting: Vec<u32>,
+    /// The first of its nodes: one for each of `fronts`, in order.
+    first_node: u32,
+    /// The node of the operation that all members are in.
+    inside: Option<u32>,
+    /// See [`GraphSearch::may_be_silent_fault`].
+    may_be_silent_fault: bool,
+}
+
+struct GraphSearch<'a> {
+    job: &'a Job,
+    params: &'a SearchParams,
+    /// Also trust the numbers of sends and receives in call order ([`CommKind::Sequence`]), which
+    /// are usually right: nothing better explains the waits.
+    trust_sequences: bool,
+    comm_progress: Vec<CommProgress>,
+    waits: Vec<Wait>,
+    unfinished: BTreeMap<u32, Vec<Wait>>,
+    edges: Vec<(u32, u32)>,
+    nodes: u32,
+}
+
+/// Builds the graph and finds its roots.
+pub(crate) fn find(job: &Job, params: &SearchParams) -> WaitRoots {
+    let found = GraphSearch::new(job, params, false).run();
+    let is_empty = found.late.is_empty()
+        && found.unfinished.is_empty()
+        && found.inside.is_empty()
+        && found.cycles.is_empty()
+        && found.silent.is_empty();
+    let has_sequences = job.comms.iter().any(|comm| comm.kind == CommKind::Sequence);
+    if is_empty && has_sequences { GraphSearch::new(job, params, true).run() } else { found }
+}
+
+fn to_u32(length: usize) -> u32 {
+    u32::try_from(length).unwrap_or(u32::MAX)
+}
+
+impl<'a> GraphSearch<'a> {
+    fn new(job: &'a Job, params: &'a SearchParams, trust_sequences: bool) -> GraphSearch<'a> {
+        GraphSearch {
+            job,
+            params,
+            trust_sequences,
+            comm_progress: Vec::new(),
+            waits: Vec::new(),
+            unfinished: BTreeMap::new(),
+            edges: Vec::new(),
+            nodes: to_u32(job.processes.len()),
+        }
+    }
+
+    fn run(mut self) -> WaitRoots {
+        self.collect_waits();
+        self.waits.sort_unstable();
+        for at in 0..self.waits.len() {
+            self.add_wait_edges(self.waits[at]);
+        }
+        for comm in 0..self.comm_progress.len() {
+            self.add_comm_edges(comm);
+        }
+        self.find_roots()
+    }
+
+    fn has_reliable_numbers(&self, comm: &Communicator) -> bool {
+        comm.kind != CommKind::Sequence || self.trust_sequences
+    }
+
+    fn is_over_age_limit(&self, vector: &Vector) -> bool {
+        self.job.is_dump || vector.age_ns.is_some_and(|age| age >= self.params.hang_ns)
+    }
+
+    fn collect_waits(&mut self) {
+        for (index, comm) in self.job.comms.iter().enumerate() {
+            let mut progress = CommProgress::default();
+            if self.has_reliable_numbers(comm) {
+                let waits =
+                    |v: &Vector| v.is_inside() && self.is_over_age_limit(v) && !self.job.is_gone(v);
+                let waiting = comm.vectors.iter().zip(0..).filter(|(v, _)| waits(v));
+                progress.waiting = waiting.map(|(_, at)| at).collect();
+            }
+            if !progress.waiting.is_empty() {
+                progress.fronts = comm.vectors.iter().map(|v| self.job.front(v)).collect();
+                progress.fronts.sort_unstable();
+                progress.fronts.dedup();
+                progress.finished = comm.vectors.iter().map(|v| v.done).max().unwrap_or(0);
+                progress.may_be_silent_fault = self.may_be_silent_fault(comm, &progress);
+                progress.first_node = self.nodes;
+                self.nodes += to_u32(progress.fronts.len());
+                if self.is_one_operation(comm, &progress)
+                    || self.is_remainder_inside(comm, &progress)
+                {
+                    progress.inside = Some(self.nodes);
+                    self.nodes += 1;
+                }
+                for &member in &progress.waiting {
+                    let process = comm.vectors[member as usize].process;
+                    self.waits.push(Wait { process, comm: to_u32(index), member });
+                }
+            }
+            self.comm_progress.push(progress);
+        }
+    }
+
+    /// All known members wait in the same operation.
+    fn is_one_operation(&self, comm: &Communicator, progress: &CommProgress) -> bool {
+        let all_in = progress.waiting.len() == comm.vectors.len();
+        match comm.kind {
+            // A send may complete before its receive.
+            CommKind::Pair if comm.vectors.iter().any(|v| self.job.is_gone(v)) => false,
+            CommKind::Pair => {
+                progress.fronts.len() == 1 || comm.vectors.iter().all(is_posted(comm))
+            }
+            _ => all_in && progress.fronts.len() == 1 && progress.finished < progress.fronts[0],
+        }
+    }
+
+    /// Some members have finished an operation that the rest is in, and that need not be the fault
+    /// of the rest: with one-way functions not every member waits for all others, and data may have
+    /// passed some members by. This is assumed if the function is one-way, if transfers show more,
+    /// or if the rest is the larger part.
+    fn is_remainder_inside(&self, comm: &Communicator, progress: &CommProgress) -> bool {
+        let lowest = progress.fronts[0];
+        let in_lowest = |v: &Vector| self.job.front(v) == lowest && v.done < lowest;
+        let rest = || comm.vectors.iter().zip(0u32..).filter(|(v, _)| in_lowest(v));
+        let flights = || rest().filter_map(|(_, at)| comm.flights.get(&at));
+        comm.kind == CommKind::Collectives
+            && progress.finished >= lowest
+            && rest().all(|(vector, _)| vector.is_inside() && !self.job.is_gone(vector))
+            && (2 * rest().count() + usize::from(!comm.silent.is_empty()) > comm.vectors.len()
+                || flights().any(|flight| {
+                    is_rooted(&flight.call.func)
+                        || flight.transfers.iter().any(|l| l.reached.is_some())
+                }))
+    }
+
+    /// Most known members have not finished what some finished, and other members have no input:
+    /// one of those may be the cause.
+    fn may_be_silent_fault(&self, comm: &Communicator, progress: &CommProgress) -> bool {
+        let is_behind = |v: &&Vector| v.front() == progress.fronts[0];
+        !comm.silent.is_empty()
+            && 2 * comm.vectors.iter().filter(is_behind).count() >= comm.vectors.len()
+    }
+
+    /// The members that are in the operation of the node *inside*.
+    fn inside_members(&self, index: usize) -> impl Iterator<Item = Wait> {
+        let (comm, progress) = (&self.job.comms[index], &self.comm_progress[index]);
+        let lowest = progress.fronts.first().copied().unwrap_or(0);
+        progress.waiting.iter().filter_map(move |&member| {
+            let vector = &comm.vectors[member as usize];
+            let is_in = comm.kind == CommKind::Pair || vector.front() == lowest;
+            is_in.then_some(Wait { process: vector.process, comm: to_u32(index), member })
+        })
+    }
+
+    fn vector(&self, wait: Wait) -> &'a Vector {
+        &self.job.comms[wait.comm as usize].vectors[wait.member as usize]
+    }
+
+    fn waits_of(&self, process: u32) -> &[Wait] {
+        let from = self.waits.partition_point(|wait| wait.process < process);
+        let to = self.waits.partition_point(|wait| wait.process <= process);
+        &self.waits[from..to]
+    }
+
+    /// Adds the edges from a waiting process.
+    fn add_wait_edges(&mut self, wait: Wait) {
+        let vector = self.vector(wait);
+        let (comm, process) = (wait.comm, wait.process);
+        if self.params.accused.contains(&(comm, process)) {
+            return;
+        }
+        let is_elsewhere =
+            |other: &Wait| *other != wait && self.vector(*other).has_started() == Some(true);
+        let others = self.waits_of(process);
+        if vector.has_started() == Some(false) && others.iter().any(is_elsewhere) {
+            return;
+        }
+        let accused = self.params.accused.range((comm, 0)..(comm + 1, 0));
+        let accused: Vec<(u32, u32)> = accused.map(|&(_, to)| (process, to)).collect();
+        if !accused.is_empty() {
+            self.edges.extend(accused);
+            return;
+        }
+        let progress = &self.comm_progress[comm as usize];
+        let front = vector.front();
+        let below = progress.fronts.partition_point(|&other| other < front);
+        let is_pair = self.job.comms[comm as usize].kind == CommKind::Pair;
+        if let Some(node) = progress.inside.filter(|_| below == 0 || is_pair) {
+            self.edges.push((process, node));
+        } else if below > 0 {
+            self.edges.push((process, progress.first_node + to_u32(below) - 1));
+        } else if progress.finished >= front && !progress.may_be_silent_fault {
+            self.unfinished.entry(process).or_default().push(wait);
+        }
+    }
+
+    /// Adds the edges from a communicator's nodes.
+    fn add_comm_edges(&mut self, index: usize) {
+        let progress = &self.comm_progress[index];
+        if progress.waiting.is_empty() {
+            return;
+        }
+        let vectors = &self.job.comms[index].vectors;
+        if let Some(node) = progress.inside {
+            let held: Vec<(u32, u32)> = self
+                .inside_members(index)
+                .filter(|&wait| self.held_by(wait).next().is_some())
+                .map(|wait| (node, wait.process))
+                .collect();
+            self.edges.extend(held);
+        }
+        let progress = &self.comm_progress[index];
+        let first = progress.first_node;
+        for vector in vectors {
+            let at = progress.fronts.partition_point(|&front| front < self.job.front(vector));
+            self.edges.push((first + to_u32(at), vector.process));
+        }
+        let chain = (1..to_u32(progress.fronts.len())).map(|at| (first + at, first + at - 1));
+        self.edges.extend(chain);
+    }
+
+    /// The other operations that hold up a process that is in this one.
+    fn held_by(&self, here: Wait) -> impl Iterator<Item = Wait> {
+        let vector = self.vector(here);
+        self.waits_of(here.process).iter().copied().filter(move |&other| {
+            let there = self.vector(other);
+            other.comm != here.comm
+                && match (vector.has_started(), there.has_started()) {
+                    (Some(true), _) => false,
+                    (Some(false), Some(true)) => true,
+                    _ => is_older(there, vector),
+                }
+        })
+    }
+
+    /// Sorts the components that no edge leaves into the four kinds of roots.
+    fn find_roots(self) -> WaitRoots {
+        let graph = Graph::new(self.nodes as usize, &self.edges);
+        let components = graph.components();
+        let count = components.iter().max().map_or(0, |&last| last as usize + 1);
+        let (mut leads_on, mut is_waited) = (vec![false; count], vec![false; count]);
+        let mut members = vec![0u32; count];
+        for node in 0..self.nodes {
+            let here = components[node as usize] as usize;
+            members[here] += 1;
+            for &to in graph.from(node) {
+                let there = components[to as usize] as usize;
+                is_waited[there] = true;
+                leads_on[here] |= there != here;
+            }
+        }
+        let processes = to_u32(self.job.processes.len());
+        let mut found = WaitRoots::default();
+        let mut cycles: Vec<(usize, Vec<u32>)> = Vec::new();
+        for process in 0..processes {
+            let here = components[process as usize] as usize;
+            if leads_on[here] {
+                continue;
+            }
+            if members[here] > 1 {
+                match cycles.iter_mut().find(|(component, _)| *component == here) {
+                    Some((_, cycle)) => cycle.push(process),
+                    None => cycles.push((here, vec![process])),
+                }
+            } else if let Some(waits) = self.unfinished.get(&process) {
+                found.unfinished.push((process, waits.clone()));
+            } else if is_waited[here] {
+                self.add_late(process, &mut found);
+            }
+        }
+        for (_, cycle) in cycles {
+            self.add_cycle(&cycle, &graph, &components, &mut found);
+        }
+        let weak = self.weakly_held(&found);
+        for (index, progress) in self.comm_progress.iter().enumerate() {
+            let Some(node) = progress.inside else { continue };
+            let of_it = (to_u32(index), 0)..(to_u32(index) + 1, 0);
+            if self.params.accused.range(of_it).next().is_some() {
+                continue;
+            }
+            let here = components[node as usize] as usize;
+            let is_end = !leads_on[here] && members[here] == 1;
+            self.add_inside(index, is_end, &weak, &mut found);
+        }
+        let reversed: Vec<(u32, u32)> = self.edges.iter().map(|&(from, to)| (to, from)).collect();
+        found.reversed = Graph::new(self.nodes as usize, &reversed);
+        found.inside_nodes =
+            self.comm_progress.iter().map(|s| s.inside.unwrap_or(u32::MAX)).collect();
+        found.waits = self.waits;
+        found
+    }
+
+    fn add_late(&self, process: u32, found: &mut WaitRoots) {
+        let is_accused = self.params.accused.iter().any(|&(_, accused)| accused == process);
+        let one = &self.job.processes[process as usize];
+        match one.is_moving && one.status == ProcessStatus::Running {
+            _ if is_accused => {}
+            true => found.moving.push(process),
+            false => found.late.push(process),
+        }
+    }
+
+    /// A member that did not finish what its peers finished, or that called something different,
+    /// explains a cycle; else the cycle itself is the root.
+    fn add_cycle(&self, cycle: &[u32], graph: &Graph, components: &[u32], found: &mut WaitRoots) {
+        let accused: HashSet<u32> = self.params.accused.iter().map(|&(_, p)| p).collect();
+        let unfinished = cycle.iter().filter_map(|p| Some((*p, self.unfinished.get(p)?.clone())));
+        let unfinished: Vec<(u32, Vec<Wait>)> = unfinished.collect();
+        if !unfinished.is_empty() {
+            found.unfinished.extend(unfinished);
+        } else if !cycle.iter().any(|process| accused.contains(process)) {
+            let here = components[cycle[0] as usize];
+            let nodes = (0..self.nodes).filter(|&node| components[node as usize] == here).collect();
+            found.cycles.push(self.reduce_cycle(cycle, graph, &nodes));
+        }
+    }
+
+    fn nodes_of(&self, comm: u32) -> Range<u32> {
+        let progress = &self.comm_progress[comm as usize];
+        let nodes = to_u32(progress.fronts.len()) + u32::from(progress.inside.is_some());
+        progress.first_node..progress.first_node + nodes
+    }
+
+    /// Reduces a component to the cycle in it that explains it. The component may hold more than
+    /// one cycle, and processes that are on none of interest. A send/receive pair without whose
+    /// nodes the component has no cycle closes all of them: the cycle is then the shortest way
+    /// through that pair. Without such a pair the whole component is reported.
+    fn reduce_cycle(&self, members: &[u32], graph: &Graph, nodes: &HashSet<u32>) -> WaitCycle {
+        let is_of = |comm: u32, nodes: &HashSet<u32>| {
+            self.nodes_of(comm).into_iter().find(|node| nodes.contains(node))
+        };
+        let waits = members.iter().flat_map(|&process| self.waits_of(process)).copied();
+        let mut waits: Vec<Wait> = waits.filter(|w| is_of(w.comm, nodes).is_some()).collect();
+        let is_pair = |wait: &&Wait| self.job.comms[wait.comm as usize].kind == CommKind::Pair;
+        let pairs: BTreeSet<u32> = waits.iter().filter(is_pair).map(|wait| wait.comm).collect();
+        let way_through = |comm: u32| -> HashSet<u32> {
+            let way = is_of(comm, nodes).map(|node| graph.way_back(node));
+            way.into_iter().flatten().collect()
+        };
+        let way = pairs.first().map(|&pair| way_through(pair)).unwrap_or_default();
+        let closes = |&&pair: &&u32| {
+            let own = self.nodes_of(pair);
+            is_of(pair, &way).is_some()
+                && !graph.has_circle(&nodes.iter().copied().filter(|n| !own.contains(n)).collect())
+        };
+        let closing: Vec<u32> = pairs.iter().filter(closes).copied().collect();
+        let Some(&first) = closing.first() else {
+            return WaitCycle { waits, pairs: pairs.into_iter().collect() };
+        };
+        let way = way_through(first);
+        waits.retain(|wait| way.contains(&wait.process) && is_of(wait.comm, &way).is_some());
+        WaitCycle { waits, pairs: closing }
+    }
+
+    /// All known members are in one operation: members without input explain that, unless something
+    /// else does. If the operation is itself a root, it becomes a cause.
+    fn add_inside(&self, index: usize, is_end: bool, weak: &[Option<u64>], found: &mut WaitRoots) {
+        let comm = &self.job.comms[index];
+        let members: Vec<Wait> = self.inside_members(index).collect();
+        let is_weakly_held = members.iter().any(|&wait| {
+            let here = self.vector(wait);
+            weak[wait.process as usize]
+                .is_some_and(|age| here.born_ns.is_none_or(|mine| age >= mine))
+                && here.has_started() != Some(true)
+        });
+        if is_weakly_held {
+            return;
+        }
+        for &silent in &comm.silent {
+            let clears = |wait: Wait| !self.job.comms[wait.comm as usize].silent.contains(&silent);
+            let is_clear = members.iter().any(|&wait| self.held_by(wait).any(clears));
+            if !is_clear {
+                found.silent.push((silent, to_u32(index)));
+            }
+        }
+        if is_end {
+            let members = members.iter().map(|wait| wait.member).collect();
+            found.inside.push((to_u32(index), members));
+        }
+    }
+
+    /// Processes that wait in a send or receive in call order ([`CommKind::Sequence`]) whose other
+    /// side is held up, with the age of that wait. Such a wait is weak evidence: it makes no edge,
+    /// but an operation whose member it explains is not reported as *inside*. The set grows until
+    /// nothing changes, because a process that is held up holds up others.
+    fn weakly_held(&self, found: &WaitRoots) -> Vec<Option<u64>> {
+        let mut weak = vec![None; self.job.processes.len()];
+        if self.trust_sequences {
+            return weak;
+        }
+        let mut is_held = vec![false; self.job.processes.len()];
+        let unfinished = found.unfinished.iter().map(|(process, _)| process);
+        let causes = found.late.iter().chain(&found.moving).chain(unfinished);
+        causes.for_each(|&process| is_held[process as usize] = true);
+        for &(from, _) in &self.edges {
+            // A node inside leads nowhere by itself.
+            let leads = |wait: &Wait| self.comm_progress[wait.comm as usize].inside.is_none();
+            if let Some(held) = is_held.get_mut(from as usize) {
+                *held |= self.waits_of(from).iter().any(leads);
+            }
+        }
+        let sequences: Vec<&Communicator> =
+            self.job.comms.iter().filter(|comm| comm.kind == CommKind::Sequence).collect();
+        loop {
+            let mut has_changed = false;
+            for comm in &sequences {
+                for (at, vector) in comm.vectors.iter().enumerate().filter(|(_, v)| v.is_inside()) {
+                    let holds = |(other, peer): (usize, &Vector)| {
+                        other != at
+                            && peer.front() <= vector.front()
+                            && is_held[peer.process as usize]
+                    };
+                    let process = vector.process as usize;
+                    if weak[process].is_none() && comm.vectors.iter().enumerate().any(holds) {
+                        weak[process] = Some(vector.born_ns.unwrap_or(u64::MAX));
+                        is_held[process] = true;
+                        has_changed = true;
+                    }
+                }
+            }
+            has_changed |= self.spread_to_members(&weak, &mut is_held);
+            if !has_changed {
+                return weak;
+            }
+        }
+    }
+
+    /// A member of an operation in which another member is held up is itself held up.
+    fn spread_to_members(&self, weak: &[Option<u64>], is_held: &mut [bool]) -> bool {
+        let mut has_changed = false;
+        for (comm, progress) in self.job.comms.iter().zip(&self.comm_progress) {
+            let processes = || progress.waiting.iter().map(|&at| comm.vectors[at as usize].process);
+            if progress.inside.is_some() && processes().any(|p| weak[p as usize].is_some()) {
+                for process in processes() {
+                    has_changed |= !std::mem::replace(&mut is_held[process as usize], true);
+                }
+            }
+        }
+        has_changed
+    }
+}
+
+/// Both sides have issued the transfer that the receiver is in.
+fn is_posted(comm: &Communicator) -> impl Fn(&Vector) -> bool {
+    let inside = comm.vectors.iter().filter(|v| v.is_inside());
+    let front = inside.map(Vector::front).max().unwrap_or(u64::MAX);
+    let is_whole = comm.vectors.len() == 2;
+    move |vector| is_whole && vector.enqueued >= front
+}
+
+/// `this` was issued before `other`, in the same process; an unknown age counts as older.
+fn is_older(this: &Vector, other: &Vector) -> bool {
+    match (this.born_ns, other.born_ns) {
+        (Some(this), Some(other)) => this > other,
+        _ => true,
+    }
+}
+
+impl WaitRoots {
+    /// How many processes wait for these causes, directly or through others.
+    pub(crate) fn victims(&self, causes: &[u32], comms: &[u32]) -> usize {
+        let mut held = self.held_nodes(causes, comms);
+        causes.iter().for_each(|&process| held[process as usize] = false);
+        let waiting: HashSet<u32> = self.waits.iter().map(|wait| wait.process).collect();
+        waiting.into_iter().filter(|&process| held[process as usize]).count()
+    }
+
+    /// For each node, whether a path leads from it to one of these processes, or to the node
+    /// *inside* of one of these communicators.
+    fn held_nodes(&self, causes: &[u32], comms: &[u32]) -> Vec<bool> {
+        let nodes = comms.iter().filter_map(|&comm| self.inside_nodes.get(comm as usize));
+        let nodes = nodes.copied().filter(|&node| node != u32::MAX);
+        let mut held = vec![false; self.reversed.len()];
+        let mut is_new = |node: &u32| !std::mem::replace(&mut held[*node as usize], true);
+        let mut stack: Vec<u32> = causes.iter().copied().chain(nodes).filter(&mut is_new).collect();
+        while let Some(node) = stack.pop() {
+            stack.extend(self.reversed.from(node).iter().filter(|&from| is_new(from)));
+        }
+        held
+    }
+}
