@@ -1,11 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Whose fault the waits are.
+Which workers are to blame for the waits of the others.
 
-Who is waited for may have been waiting itself. So each wait is charged to what the one waited for
-did in that time: its own work to it, its waits onwards to whom it waited for, and so on along the
-chain. This is the propagation of delays that the analysis of wait states in HPC knows; a last
-arriver is often only the nearest victim.
+**The problem.** [`crate::waits`] finds direct waits: worker *C* waited for *B* from 10 to 60 ms,
+because *B* arrived last at their operation. That does not make *B* slow: it may have arrived late
+because it waited for *A*. In a pipeline or a job with several communicators most last arrivers are
+such victims, and blaming them names the wrong rank.
+
+**The rule.** Each wait is charged to what the worker waited for did *during the wait*:
+
+- time in which it was itself waiting is passed on, in the same way, to the worker that it waited
+  for;
+- time in which it took part in a transfer that all others were ready for is charged to it as
+  `transfer`: a slow link is at fault, or nothing;
+- all other time is its own work, and charged to it as `own`.
+
+```text
+ A  [ own work ........................ ][op1]
+ B     [op1: waits for A ............... ][own work][op2]
+ C          [op2: waits for B ......................][op2]
+            10                          50         60 ms
+```
+
+*C* waits 50 ms for *B*. From 10 to 50 ms *B* waits for *A*, which works: *A* gets 40 ms of own
+blame. From 50 to 60 ms *B* works: *B* gets 10 ms. The whole 50 ms are charged, and none twice. The
+sum of all blame is therefore the sum of all waiting, and `own / total` is the share of the job's
+waiting that a worker causes. This is the delay propagation known from the analysis of wait states
+in HPC.
+
+**Following a chain.** `Charge::time_of` walks over the worker's waits that overlap the charged
+interval, charges the gaps between them as work, and recurses into each wait with the overlap as the
+new interval. Intervals only shrink, so charging one wait costs at most the waits inside it on each
+level. Real waits cannot form a cycle at one moment, but errors of the clocks can: a chain that
+comes back to a worker that it has passed, or that is `DEPTH` long, ends there, and the rest of the
+interval counts as that worker's own work.
+
+**Own time.** Blame alone cannot tell a slow worker from one that others happen to wait for. So each
+worker's own time in a step (`busy`) is computed too, for the module `slow` to compare: the recorded
+work where the input has it, else the time from the worker's last operation of the previous step to
+its last operation of this one, less its waits and transfers.
+
+This module does **not** decide which worker is slow: that is `slow`.
 */
 
 use crate::clock::Clocks;
@@ -13,21 +48,21 @@ use crate::model::Job;
 use crate::steps::Steps;
 use crate::waits::{Timeline, Waits, on_clock};
 
-/// A chain of waits is followed so far; what is left is charged to its end.
+/// The longest chain of waits that is followed; the rest is charged to its last worker.
 const DEPTH: usize = 64;
 
 /// The blame of one step, by worker, in ns of others' waiting.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Blame {
-    /// For what it did by itself.
+    /// For its own work.
     pub own: Vec<f64>,
-    /// For transfers that it took part in and that all were ready for: a slow link's fault, or
-    /// no worker's.
+    /// For transfers that it took part in and that all members were ready for: a slow link is at
+    /// fault, or nothing.
     pub transfer: Vec<f64>,
-    /// All of the step's waiting.
+    /// All waiting in the step.
     pub total: f64,
-    /// Each worker's own time, ns: its work where the input shows that, else what is left of the
-    /// step when its waits and transfers are taken out.
+    /// Each worker's own time, ns: its recorded work, else the step without its waits and
+    /// transfers.
     pub busy: Vec<f64>,
 }
 
@@ -65,9 +100,8 @@ pub fn blame(job: &Job, clocks: &Clocks, steps: &Steps, waits: &Waits) -> Vec<Bl
     blames
 }
 
-/// Each worker's own time in each step: what the input shows of it; else what is left of the step,
-/// from the worker's last operation of the step before to that of this one. What follows the last
-/// operation of all is charged to no worker, as nothing shows what it is.
+/// Fills in each worker's own time in each step. Time after a worker's last operation is not
+/// charged, since no operation shows what it was.
 fn own_time(blames: &mut [Blame], job: &Job, clocks: &Clocks, steps: &Steps, waits: &Waits) {
     if !job.own.is_empty() {
         for ((part, _), &step) in job.own.iter().zip(&steps.of_own) {
@@ -98,12 +132,12 @@ struct Charge<'a> {
     waits: &'a Waits,
     step: usize,
     blame: &'a mut Blame,
-    /// Whom the chain passed: a cycle ends where it closes.
+    /// The workers that the chain has passed, to end it at a cycle.
     seen: &'a mut Vec<usize>,
 }
 
 impl Charge<'_> {
-    /// Charges the time between `from` and `to` to what `worker` did then.
+    /// Charges the time between `from` and `to` to what `worker` did in it.
     fn time_of(&mut self, worker: usize, mut from: f64, to: f64) {
         let waits = self.waits;
         let line = waits.timeline(worker, self.step);
@@ -139,7 +173,7 @@ impl Charge<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Batch, Part, Worker};
+    use crate::model::{P2pBatch, Part, Worker};
     use crate::steps::Step;
 
     fn part(worker: usize, start: f64, end: f64) -> Part {
@@ -148,8 +182,11 @@ mod tests {
 
     fn job(workers: u32, batches: &[(Part, usize)]) -> Job {
         let worker = |rank| Worker::new(rank, "");
-        let batch =
-            |&(part, other): &(Part, usize)| Batch { part, step: Some(0), partners: vec![other] };
+        let batch = |&(part, other): &(Part, usize)| P2pBatch {
+            part,
+            step: Some(0),
+            partners: vec![other],
+        };
         Job {
             workers: (0..workers).map(worker).collect(),
             batches: batches.iter().map(batch).collect(),
@@ -159,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_victim_hands_its_blame_on() {
+    fn a_victim_passes_its_blame_on() {
         // 2 waits for 1 from 10 to 60 ms; 1 waited for 0 until 50, and then worked until 60.
         let ms = 1e6;
         let batches = [
@@ -197,7 +234,7 @@ mod tests {
 
     #[test]
     fn neither_unknown_partners_nor_steps_that_are_not_whole_make_work() {
-        let alone = |part, step| Batch { part, step: Some(step), partners: vec![] };
+        let alone = |part, step| P2pBatch { part, step: Some(step), partners: vec![] };
         let mut job = job(2, &[]);
         job.steps_restart = false;
         job.batches = vec![
@@ -209,7 +246,7 @@ mod tests {
             alone(part(0, 300.0, 340.0), 3),
             alone(part(1, 300.0, 360.0), 3),
         ];
-        // The first operation of worker 1 that is left is in the middle of a step.
+        // The first remaining operation of worker 1 is in the middle of a step.
         job.whole_from.insert(1, 150.0);
         let steps = Steps::of(&job, &Clocks::default());
         let numbers: Vec<i64> = steps.list.iter().map(|step| step.number).collect();

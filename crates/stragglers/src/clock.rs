@@ -1,46 +1,72 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-One clock for all workers, from the ends of what they did together.
+Clock alignment: one clock for all workers, from the ends of the operations that they did together.
 
-The members of an AllReduce end it within some network latencies of each other, so the median
-difference of two workers' ends, over many operations, is how far their clocks are apart. Least
-squares over all pairs gives each worker one offset (and over long runs a rate); what the pairs then
-still disagree by is the residual, and the whole analysis takes no shorter wait seriously.
+**Idea.** The hosts' clocks differ by milliseconds or more, and waits are compared across hosts. But
+no member of an AllReduce can end before all have arrived, and all end within a few network
+latencies. So if worker *a* reads time *t* at the end of an operation and worker *b* reads *u*, then
+*t - u* is the difference of their clocks plus noise, and the median over many operations removes
+the noise. The ends decide, not the starts: a slow worker starts late, but it does not end late.
 
-Broadcasts, Reduces and single sends do not end together and are left out, and so is what has no
-end but an early stop of its kernel. Workers of one host have one clock: what their ends are apart
-by beyond an error of their GPUs' is no clock's fault, but that of a rank that is always late. Sends
-and receives count only where no collective joins two groups of workers, as between the stages of a
-pipeline; there batches with one partner each go before all others.
+**Which operations.** Broadcast, Reduce and single sends do not end together and are ignored
+([`EndSync::Apart`]), and so are operations whose only known end is an early stop of their kernel.
+Comparing all pairs of a large collective would be quadratic: each member is compared with its
+neighbours at distances 1, 2, 4, ... around the ring of members, which connects all of them with *n
+log n* pairs and keeps every path short.
 
-This module does not change times; [`Clocks::time`] does.
+**Connecting groups.** Pairs make a graph of workers. Workers of one machine share one clock, so
+those that no collective connects are linked with difference 0. Groups that are still separate, such
+as the stages of a pipeline, are linked by sends and receives: a send and its receive end at about
+the same time. Batches with one partner come first, because a batch with several ends when the
+slowest does. Workers that nothing connects stay in separate groups; no wait crosses them.
+
+**One pair.** The difference is the median of *a - b*; its error is the median's standard error,
+1.4826 x 1.2533 x MAD / sqrt(n), where 1.4826 turns a MAD into a standard deviation and 1.2533 is
+the median's penalty over the mean. The MAD of fewer than five samples says little, so a floor is
+used. Over runs of seconds clocks drift apart: the slope between the medians of the first and the
+last third is used if it is four standard errors from zero. On one machine the difference is clamped
+to what the placement of GPU times on the host clock may be off by: a larger one belongs to a rank
+that is always late, and must not be taken for its clock.
+
+**All pairs.** Each worker *i* gets one offset *x_i* such that *x_a - x_b* matches the measured
+differences *d_ab* best: the weighted least squares solution of *x_a - x_b = d_ab*. Its normal
+equations are *L x = y*, where *L* is the graph's Laplacian. `chain` computes a first answer by
+adding differences along a spanning tree, and `refine` improves it by conjugate gradients, which
+need only products with *L*: memory and time are linear in the pairs. *L* is singular: it does not
+determine the common offset of a group, and conjugate gradients leave that as it was. Rates are
+solved in the same way.
+
+**Error.** Differences around a cycle of the graph need not add up to zero. The largest amount by
+which a pair contradicts the solution is the residual; the larger of that and the largest error of a
+pair is [`Clocks::error`], and no shorter wait counts anywhere in the analysis.
+
+This module does **not** change times: callers convert them with [`Clocks::time`].
 */
 
-use crate::model::{Ends, Job, Part};
+use crate::model::{EndSync, Job, Part};
 use crate::robust::{count, median, median_mad};
 use std::collections::{BTreeMap, HashSet};
 
-/// Pairs of an operation that are compared: neighbours at these powers of two around its ring of
-/// members, which joins all and stays small for thousands.
+/// Members of an operation are compared at distances of 2^0 to 2^(HOPS-1) around their ring.
 const HOPS: u32 = 12;
-/// A clock's rate is fitted from this much time on, ns.
+/// A rate is fitted if a pair's operations cover at least this time, ns.
 const RATE_SPAN: f64 = 2e9;
-/// and from this many operations of a pair.
+/// A rate is fitted from at least this many operations of a pair.
 const RATE_SAMPLES: usize = 32;
-/// What a median of a handful of operations may be off by, ns.
+/// The assumed error of a median of fewer than [`FEW`] operations, ns.
 const FEW_ERROR: f64 = 1e6;
-/// A handful.
+/// Fewer samples than this have no meaningful MAD.
 const FEW: usize = 5;
-/// The same on one host, where all clocks are set alike.
+/// [`FEW_ERROR`] on one host, where all workers read the same clock.
 const FEW_ERROR_ON_HOST: f64 = 1e4;
-/// What clocks of one host can be apart, ns: of their GPUs, as they are placed on the host's. More
-/// is a rank that is always late.
+/// The largest clock difference on one host, ns: the error of placing GPU times on the host clock.
+/// A larger difference of ends is a rank that is always late.
 const APART_ON_HOST: f64 = 5e4;
 
-/// How far one worker's clock is from the job's.
+/// The difference between one worker's clock and the job's.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct Offset {
-    /// At the time 0 of [`Clocks`], ns.
+pub struct ClockOffset {
+    /// In the middle of the run, ns.
     pub ns: f64,
     /// Growth per ns.
     pub rate: f64,
@@ -49,39 +75,39 @@ pub struct Offset {
 /// The workers' clocks.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Clocks {
-    offsets: Vec<Offset>,
+    offsets: Vec<ClockOffset>,
     middle: f64,
-    /// What pairs of workers still disagree by, at most, ns.
+    /// The largest amount by which a pair of workers contradicts the solution, ns.
     pub max_residual: f64,
-    /// No wait below this means anything, ns.
+    /// Waits shorter than this are not significant, ns.
     pub error: f64,
     /// Pairs of workers compared.
     pub pairs: usize,
-    /// Groups of workers that nothing joins; 1 if all are on one clock.
+    /// Groups of workers that nothing connects; 1 if all are on one clock.
     pub groups: usize,
 }
 
 impl Clocks {
-    /// Those of a job's workers.
+    /// Aligns the clocks of a job's workers.
     #[must_use]
     pub fn fit(job: &Job) -> Clocks {
-        let mut pairs = Pairs::default();
-        for collective in job.collectives.iter().filter(|c| c.ends == Ends::Together) {
+        let mut pairs = EndDifferences::default();
+        for collective in job.collectives.iter().filter(|c| c.ends == EndSync::Together) {
             pairs.add_members(&collective.parts);
         }
-        let mut graph = Graph::new(job.workers.len());
-        graph.join_all(&pairs.0);
-        let hosts = graph.join_hosts(job);
+        let mut groups = WorkerGroups::new(job.workers.len());
+        groups.join_all(&pairs.0);
+        let hosts = groups.join_hosts(job);
         for is_single in [true, false] {
-            let more = between_groups(job, &graph, is_single);
-            graph.join_all(&more.0);
+            let more = between_groups(job, &groups, is_single);
+            groups.join_all(&more.0);
             pairs.0.extend(more.0);
         }
         let middle = pairs.middle();
         let mut links = pairs.links(job, middle);
         links.extend(hosts);
         let offsets = solve(job.workers.len(), &links);
-        let residual = |link: &Link| {
+        let residual = |link: &PairOffset| {
             let (a, b) = (offsets[link.a], offsets[link.b]);
             (link.ns - (a.ns - b.ns)).abs()
         };
@@ -93,7 +119,7 @@ impl Clocks {
             max_residual,
             error: max_residual.max(scatter),
             pairs: links.len(),
-            groups: graph.groups(),
+            groups: groups.groups(),
         }
     }
 
@@ -104,18 +130,18 @@ impl Clocks {
         ns - offset.ns - offset.rate * (ns - self.middle)
     }
 
-    /// How far a worker's clock is from the job's.
+    /// The difference between a worker's clock and the job's.
     #[must_use]
-    pub fn offset(&self, worker: usize) -> Offset {
+    pub fn offset(&self, worker: usize) -> ClockOffset {
         self.offsets.get(worker).copied().unwrap_or_default()
     }
 }
 
-/// Differences of ends, with when they were seen, by pair of workers.
+/// (time, difference of ends) of each pair of workers.
 #[derive(Default)]
-struct Pairs(BTreeMap<(usize, usize), Vec<(f64, f64)>>);
+struct EndDifferences(BTreeMap<(usize, usize), Vec<(f64, f64)>>);
 
-impl Pairs {
+impl EndDifferences {
     fn add(&mut self, a: &Part, b: &Part) {
         let (a, b) = if a.worker < b.worker { (a, b) } else { (b, a) };
         if a.worker != b.worker {
@@ -125,12 +151,12 @@ impl Pairs {
 
     fn add_members(&mut self, parts: &[Part]) {
         let n = parts.len();
-        // By worker, so that an operation's pairs are the same each time.
+        // Sorted by worker, so that all operations of a communicator compare the same pairs.
         let mut ring: Vec<&Part> = parts.iter().collect();
         ring.sort_unstable_by_key(|part| part.worker);
         for hop in (0..HOPS).map(|hop| 1usize << hop).take_while(|hop| *hop <= n / 2) {
             for at in 0..n {
-                // Half way round each pair comes twice.
+                // Halfway around the ring each pair would occur twice.
                 if 2 * hop == n && at >= hop {
                     break;
                 }
@@ -139,14 +165,14 @@ impl Pairs {
         }
     }
 
-    /// The middle of the time that is covered.
+    /// The middle of the covered time.
     fn middle(&self) -> f64 {
         let times = || self.0.values().flatten().map(|sample| sample.0);
         let (first, last) = (times().fold(f64::MAX, f64::min), times().fold(f64::MIN, f64::max));
         if first > last { 0.0 } else { f64::midpoint(first, last) }
     }
 
-    fn links(self, job: &Job, middle: f64) -> Vec<Link> {
+    fn links(self, job: &Job, middle: f64) -> Vec<PairOffset> {
         let same_host = |a: usize, b: usize| {
             let machine = &job.workers[a].machine;
             !machine.is_empty() && *machine == job.workers[b].machine
@@ -154,33 +180,33 @@ impl Pairs {
         let pairs = self.0.into_iter();
         let links = pairs.filter_map(|((a, b), samples)| {
             let rated = !job.steps_restart;
-            Link::of((a, b), samples, middle, rated, same_host(a, b))
+            PairOffset::of((a, b), samples, middle, rated, same_host(a, b))
         });
         links.collect()
     }
 }
 
-/// The clocks of two workers against each other.
-struct Link {
+/// The measured clock difference of two workers.
+struct PairOffset {
     a: usize,
     b: usize,
-    /// a's clock less b's in the middle of the run, ns.
+    /// a's clock minus b's in the middle of the run, ns.
     ns: f64,
     /// Its growth per ns.
     rate: f64,
-    /// How well `ns` is known.
+    /// Standard error of `ns`.
     error: f64,
     weight: f64,
 }
 
-impl Link {
+impl PairOffset {
     fn of(
         (a, b): (usize, usize),
         mut samples: Vec<(f64, f64)>,
         middle: f64,
         is_rated: bool,
         is_same_host: bool,
-    ) -> Option<Link> {
+    ) -> Option<PairOffset> {
         let rate = if is_rated && !is_same_host { rate(&mut samples) } else { 0.0 };
         let level = |&(t, d): &(f64, f64)| d - rate * (t - middle);
         let mut levels: Vec<f64> = samples.iter().map(level).collect();
@@ -189,14 +215,14 @@ impl Link {
         let ns = if is_same_host { ns.clamp(-APART_ON_HOST, APART_ON_HOST) } else { ns };
         let few = if is_same_host { FEW_ERROR_ON_HOST } else { FEW_ERROR };
         let floor = if n < FEW { few } else { 0.0 };
-        // A median's standard error, of noise that a MAD describes.
+        // The standard error of a median; see the module's documentation.
         let error = (1.4826 * 1.2533 * mad / count(n).sqrt()).max(floor);
-        Some(Link { a, b, ns, rate, error, weight: count(n.min(1000)).sqrt() })
+        Some(PairOffset { a, b, ns, rate, error, weight: count(n.min(1000)).sqrt() })
     }
 }
 
-/// How fast two clocks drift apart: from the medians of the first and the last third. 0 where that
-/// is not sure.
+/// The rate at which two clocks drift apart, from the medians of the first and the last third; 0 if
+/// not significant.
 fn rate(samples: &mut [(f64, f64)]) -> f64 {
     samples.sort_unstable_by(|x, y| x.0.total_cmp(&y.0));
     let n = samples.len();
@@ -217,9 +243,9 @@ fn rate(samples: &mut [(f64, f64)]) -> f64 {
     if b.0 > a.0 && moved.abs() > 4.0 * error { moved / (b.0 - a.0) } else { 0.0 }
 }
 
-/// The pairs of sends and receives between groups that nothing joins yet.
-fn between_groups(job: &Job, graph: &Graph, is_single: bool) -> Pairs {
-    let mut pairs = Pairs::default();
+/// The pairs of sends and receives between groups that are not connected yet.
+fn between_groups(job: &Job, groups: &WorkerGroups, is_single: bool) -> EndDifferences {
+    let mut pairs = EndDifferences::default();
     let has_one = |at: usize| {
         let partners = &job.batches[at].partners;
         let workers: HashSet<usize> =
@@ -229,7 +255,7 @@ fn between_groups(job: &Job, graph: &Graph, is_single: bool) -> Pairs {
     for (at, batch) in job.batches.iter().enumerate() {
         for &other in batch.partners.iter().filter(|&&other| other > at) {
             let partner = &job.batches[other];
-            let is_new = graph.find(batch.part.worker) != graph.find(partner.part.worker);
+            let is_new = groups.find(batch.part.worker) != groups.find(partner.part.worker);
             if is_new && (!is_single || (has_one(at) && has_one(other))) {
                 pairs.add(&batch.part, &partner.part);
             }
@@ -238,12 +264,12 @@ fn between_groups(job: &Job, graph: &Graph, is_single: bool) -> Pairs {
     pairs
 }
 
-/// Which workers are joined.
-struct Graph(Vec<usize>);
+/// Connected workers, as a union-find forest.
+struct WorkerGroups(Vec<usize>);
 
-impl Graph {
-    fn new(workers: usize) -> Graph {
-        Graph((0..workers).collect())
+impl WorkerGroups {
+    fn new(workers: usize) -> WorkerGroups {
+        WorkerGroups((0..workers).collect())
     }
 
     fn find(&self, mut at: usize) -> usize {
@@ -256,21 +282,21 @@ impl Graph {
     fn join_all(&mut self, pairs: &BTreeMap<(usize, usize), Vec<(f64, f64)>>) {
         for &(a, b) in pairs.keys() {
             let (a, b) = (self.find(a), self.find(b));
-            // Towards the smaller, so that chains stay short for workers in order.
+            // The smaller index becomes the root, so that paths stay short for workers in order.
             let (low, high) = (a.min(b), a.max(b));
             self.0[high] = low;
         }
     }
 
-    /// Joins the workers of each host that nothing joins yet: they have one clock.
-    fn join_hosts(&mut self, job: &Job) -> Vec<Link> {
+    /// Joins the workers of each host that are not connected yet: they share one clock.
+    fn join_hosts(&mut self, job: &Job) -> Vec<PairOffset> {
         let (mut links, mut first) = (Vec::new(), BTreeMap::new());
         for (b, worker) in job.workers.iter().enumerate().filter(|(_, w)| !w.machine.is_empty()) {
             let a = *first.entry(&worker.machine).or_insert(b);
             let (low, high) = (self.find(a).min(self.find(b)), self.find(a).max(self.find(b)));
             if low != high {
                 self.0[high] = low;
-                links.push(Link {
+                links.push(PairOffset {
                     a,
                     b,
                     ns: 0.0,
@@ -288,19 +314,19 @@ impl Graph {
     }
 }
 
-/// Least squares: one offset for each worker, so that differences are those of the links.
-fn solve(workers: usize, links: &[Link]) -> Vec<Offset> {
-    let values = |value: fn(&Link) -> f64| {
+/// The least squares solution: one offset for each worker.
+fn solve(workers: usize, links: &[PairOffset]) -> Vec<ClockOffset> {
+    let values = |value: fn(&PairOffset) -> f64| {
         let mut x = chain(workers, links, value);
         refine(&mut x, links, value);
         x
     };
     let (ns, rates) = (values(|link| link.ns), values(|link| link.rate));
-    ns.into_iter().zip(rates).map(|(ns, rate)| Offset { ns, rate }).collect()
+    ns.into_iter().zip(rates).map(|(ns, rate)| ClockOffset { ns, rate }).collect()
 }
 
-/// A first answer: along the links from one worker of each group to the others.
-fn chain(workers: usize, links: &[Link], value: fn(&Link) -> f64) -> Vec<f64> {
+/// A first answer: sums of differences along a spanning tree of each group.
+fn chain(workers: usize, links: &[PairOffset], value: fn(&PairOffset) -> f64) -> Vec<f64> {
     let mut next: Vec<Vec<(usize, f64)>> = vec![Vec::new(); workers];
     for link in links {
         next[link.a].push((link.b, -value(link)));
@@ -325,9 +351,8 @@ fn chain(workers: usize, links: &[Link], value: fn(&Link) -> f64) -> Vec<f64> {
     found.into_iter().map(Option::unwrap_or_default).collect()
 }
 
-/// Conjugate gradients on the normal equations, from `x` on. The matrix is a graph's Laplacian:
-/// what it does not determine, the common offset of a group, stays as it is.
-fn refine(x: &mut [f64], links: &[Link], value: fn(&Link) -> f64) {
+/// Conjugate gradients on the normal equations, starting at `x`.
+fn refine(x: &mut [f64], links: &[PairOffset], value: fn(&PairOffset) -> f64) {
     let apply = |v: &[f64]| {
         let mut out = vec![0.0; v.len()];
         for link in links {
@@ -344,7 +369,7 @@ fn refine(x: &mut [f64], links: &[Link], value: fn(&Link) -> f64) {
     }
     let mut r: Vec<f64> = wanted.iter().zip(apply(x)).map(|(b, ax)| b - ax).collect();
     let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
-    // Beyond that is rounding, along which the matrix has no hold.
+    // A smaller residual is rounding error, which the singular matrix cannot reduce.
     let enough = dot(&wanted, &wanted) * 1e-24;
     let (mut p, mut rr) = (r.clone(), dot(&r, &r));
     for _ in 0..2 * x.len() {

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-What became slower, or is slower than its like: S2, S5 and S6.
+Collectives that became slower (S2), that are slower than comparable ones (S5), or that changed
+their algorithm (S6).
 
-The shortest time that any member spent in a collective is its transfer: that member came last and
-waited for no one. So these times need no clocks, and lateness is not in them. They are compared
-within one communicator, function, size, algorithm, protocol and number of channels: the end of the
-run with its beginning (S2); and, for communicators without network, with others of the same size
-(S5), where ranks that are in all the slow ones and in no healthy one are suspects. S6 is another
-algorithm, protocol or number of channels than before.
+The shortest time that any member spent in a collective is its transfer time: that member arrived
+last and did not wait. This needs no clock alignment, and does not include lateness. Transfer times
+are compared within one communicator, function, size, algorithm, protocol and number of channels:
+the end of the run with its beginning (S2). Communicators without network traffic are also compared
+with others of the same size (S5): ranks in all slow ones and in no healthy one are suspects. S6 is
+a change of the algorithm, protocol or number of channels.
 */
 
 use crate::clock::Clocks;
@@ -19,18 +20,17 @@ use ncclscope_findings::{Confidence, FindingClass};
 use ncclscope_operations::human;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Samples in a third of the run that are compared at least; [`Limits::min_samples`] is for all
-/// that became slower together.
+/// The fewest samples of one class in a third of the run; [`Limits::min_samples`] is for all slowed
+/// classes together.
 const FEWEST: usize = 5;
 
 /// Function, size, members and shape.
-type Alike<'a> = (&'a str, Option<u64>, u32, usize);
+type ComparableKey<'a> = (&'a str, Option<u64>, u32, usize);
 
-/// A collective: where in the run it ended, and how long its transfer took, ns.
+/// A collective: its end and its transfer time, ns.
 type Sample = (f64, f64);
 
-/// What changed in a run of `span` ns. Communicators of `explained` are slow for a reason that is
-/// known already.
+/// Finds changes in a run of `span` ns. Communicators in `explained` are slow for another reason.
 pub(crate) fn find(
     job: &Job,
     clocks: &Clocks,
@@ -43,7 +43,7 @@ pub(crate) fn find(
     }
     let mut samples = samples(job, clocks);
     samples.retain(|(class, _), _| !explained.contains(&job.classes[*class].comm));
-    let slower: Vec<Slower> = samples
+    let slower: Vec<SlowedClass> = samples
         .iter()
         .filter_map(|(&(class, shape), list)| slower((class, shape), list, limits))
         .collect();
@@ -57,7 +57,7 @@ pub(crate) fn find(
     found
 }
 
-/// The transfers of complete collectives by class and shape, in the order of their ends.
+/// The transfer times of complete collectives by class and shape, in the order of their ends.
 fn samples(job: &Job, clocks: &Clocks) -> BTreeMap<(usize, usize), Vec<Sample>> {
     let mut samples: BTreeMap<(usize, usize), Vec<Sample>> = BTreeMap::new();
     for collective in job.collectives.iter().filter(|c| is_complete(job, c)) {
@@ -77,8 +77,8 @@ fn is_complete(job: &Job, collective: &Collective) -> bool {
     collective.parts.len() > 1 && collective.parts.len() >= members
 }
 
-/// A kind of collective that became slower.
-struct Slower {
+/// A class and shape of collectives that became slower.
+struct SlowedClass {
     class: usize,
     shape: usize,
     /// Samples of the first third.
@@ -86,12 +86,12 @@ struct Slower {
     usual: f64,
     mad: f64,
     now: f64,
-    /// What the last third lost, ns.
+    /// Time lost in the last third, ns.
     extra: f64,
 }
 
-/// S2: the last third against the first.
-fn slower((class, shape): (usize, usize), list: &[Sample], limits: &Limits) -> Option<Slower> {
+/// S2: compares the last third with the first.
+fn slower((class, shape): (usize, usize), list: &[Sample], limits: &Limits) -> Option<SlowedClass> {
     let third = list.len() / 3;
     if third < FEWEST {
         return None;
@@ -99,15 +99,16 @@ fn slower((class, shape): (usize, usize), list: &[Sample], limits: &Limits) -> O
     let values = |part: &[Sample]| part.iter().map(|sample| sample.1).collect::<Vec<_>>();
     let (usual, mad) = median_mad(&mut values(&list[..third]))?;
     let now = median(&mut values(&list[list.len() - third..]))?;
-    // What was not rare at first is nothing new: times of small samples come in several heaps.
+    // Times of small collectives cluster around several values. A value that was common in the
+    // first third is not a slowdown.
     let often = high(&list[..third]);
     let limit = (usual + limits.mads * mad).max(limits.drift_factor * often);
     let extra = (now - usual) * count(third);
-    (now > limit).then_some(Slower { class, shape, before: third, usual, mad, now, extra })
+    (now > limit).then_some(SlowedClass { class, shape, before: third, usual, mad, now, extra })
 }
 
-/// What the worker lost that lost most: communicators beside each other lose the same time once.
-fn most_lost(job: &Job, slower: &[Slower]) -> f64 {
+/// The most time that one worker lost: communicators that run side by side lose the same time.
+fn most_lost(job: &Job, slower: &[SlowedClass]) -> f64 {
     let mut lost = vec![0.0; job.workers.len()];
     for it in slower {
         members(job, it.class).into_iter().for_each(|worker| lost[worker] += it.extra);
@@ -115,20 +116,20 @@ fn most_lost(job: &Job, slower: &[Slower]) -> f64 {
     lost.into_iter().fold(0.0, f64::max)
 }
 
-/// What nine of ten samples stay below.
+/// The 90th percentile.
 fn high(samples: &[Sample]) -> f64 {
     let mut values: Vec<f64> = samples.iter().map(|sample| sample.1).collect();
     values.sort_unstable_by(f64::total_cmp);
     values.get(values.len() * 9 / 10).copied().unwrap_or(0.0)
 }
 
-/// All that became slower, as one finding: it is one network, or one switch.
-fn drifted(job: &Job, slower: &[Slower]) -> Finding {
+/// One finding for all slowed classes: the cause is likely one network or one switch.
+fn drifted(job: &Job, slower: &[SlowedClass]) -> Finding {
     let factors = slower.iter().map(|it| it.now / it.usual);
     let comms: BTreeSet<&String> = slower.iter().map(|it| &job.classes[it.class].comm).collect();
-    let line = |it: &Slower| {
+    let line = |it: &SlowedClass| {
         format!(
-            "{}, {}: the transfer took {} at first (median of {}, MAD {}), and takes {} in the end",
+            "{}, {}: the transfer took {} at first (median of {}, MAD {}) and {} at the end",
             describe(job, it.class),
             job.shapes[it.shape],
             human::duration(it.usual),
@@ -153,7 +154,7 @@ fn describe(job: &Job, class: usize) -> String {
     format!("{}{size} on communicator {}", class.func, class.comm)
 }
 
-/// S5: communicators without network that are slower than others of their kind.
+/// S5: communicators without network traffic that are slower than comparable ones.
 fn inside(
     job: &Job,
     samples: &BTreeMap<(usize, usize), Vec<Sample>>,
@@ -161,11 +162,11 @@ fn inside(
     limits: &Limits,
 ) -> Vec<Finding> {
     let networked: BTreeSet<&str> = job.edges.iter().map(|edge| edge.comm.as_str()).collect();
-    let mut alike: BTreeMap<Alike<'_>, Vec<Kind>> = BTreeMap::new();
+    let mut alike: BTreeMap<ComparableKey<'_>, Vec<ClassTime>> = BTreeMap::new();
     for (&(class, shape), list) in samples {
         let of = &job.classes[class];
         let mut values: Vec<f64> = list.iter().map(|sample| sample.1).collect();
-        // Two unknown sizes may differ.
+        // Collectives of unknown size are not comparable.
         let is_other = of.bytes.is_none() || networked.contains(of.comm.as_str());
         if is_other || (values.len() as u64) < limits.min_samples {
             continue;
@@ -182,7 +183,7 @@ fn inside(
     merged(found.collect())
 }
 
-/// One finding for all, if a rank is suspect in all of them.
+/// Merges the findings if a rank is suspect in all of them.
 fn merged(found: Vec<Finding>) -> Vec<Finding> {
     let common = found.iter().map(|f| f.root_ranks.iter().copied().collect::<BTreeSet<u32>>());
     let common = common.reduce(|a, b| a.intersection(&b).copied().collect()).unwrap_or_default();
@@ -199,10 +200,10 @@ fn merged(found: Vec<Finding>) -> Vec<Finding> {
     one.map(|f| Finding { root_ranks: common.into_iter().collect(), ..f }).into_iter().collect()
 }
 
-/// A class, how many of it there are, and how long each takes, ns.
-type Kind = (usize, f64, f64);
+/// A class, its number of collectives, and their median time, ns.
+type ClassTime = (usize, f64, f64);
 
-fn compare(job: &Job, classes: &[Kind], span: f64, limits: &Limits) -> Option<Finding> {
+fn compare(job: &Job, classes: &[ClassTime], span: f64, limits: &Limits) -> Option<Finding> {
     let mut times: Vec<f64> = classes.iter().map(|kind| kind.2).collect();
     let (_, mad) = median_mad(&mut times)?;
     let is_slow = |at: usize| {
@@ -254,7 +255,7 @@ fn members(job: &Job, class: usize) -> BTreeSet<usize> {
     of_class.flat_map(|c| c.parts.iter().map(|part| part.worker)).collect()
 }
 
-/// S6: what is done most in the first third is not what is done most in the last.
+/// S6: the usual shape of the first third differs from that of the last.
 fn reconfigured(job: &Job, limits: &Limits) -> Option<Finding> {
     let mut by_class: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for collective in &job.collectives {
@@ -279,12 +280,12 @@ fn reconfigured(job: &Job, limits: &Limits) -> Option<Finding> {
     let line = |((before, after), classes): (&(usize, usize), &Vec<usize>)| {
         let names: Vec<String> = classes.iter().map(|&class| describe(job, class)).collect();
         let (before, after) = (&job.shapes[*before], &job.shapes[*after]);
-        format!("{}: at first {before}, in the end {after}", names.join("; "))
+        format!("{}: at first {before}, at the end {after}", names.join("; "))
     };
     let comms: BTreeSet<&String> =
         changes.values().flatten().map(|&class| &job.classes[class].comm).collect();
     Some(Finding {
-        title: "NCCL does collectives in another way than at first".into(),
+        title: "NCCL runs collectives differently than at first".into(),
         confidence: Confidence::Confirmed,
         comms: comms.into_iter().cloned().collect(),
         evidence: changes.iter().map(line).collect(),
@@ -292,7 +293,7 @@ fn reconfigured(job: &Job, limits: &Limits) -> Option<Finding> {
     })
 }
 
-/// What four of five are.
+/// The shape of at least four in five, if there is one.
 fn usual(shapes: &[usize]) -> Option<usize> {
     let mut counts: BTreeMap<usize, usize> = BTreeMap::new();
     for &shape in shapes {

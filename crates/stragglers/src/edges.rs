@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Slow links: the time that a send spends on the wire, per byte, by link and channel (S3), and whether
-the slow ones meet in one network card (S4).
+Slow links (S3), by the wire time per byte of each link and channel, and slow network interfaces
+(S4), to which several slow links belong.
 
-The wire's time is that between the network's taking a send and its being done (`SendWait`): what
-the sender's GPU or the receiver's buffers cost is not in it, nor the time in which the send before
-it on the same link was still under way. A link is compared with others that
-move pieces of about the same size: those of its communicator, or of all small ones. Slow links that
-are all those of one rank, out, in or both, are its card's; else each is a link of its own.
+Wire time is the time from the network's acceptance of a send to its completion (`SendWait`). It
+does not include the time that the sender's GPU or the receiver's buffers take, nor the time in
+which the previous send on the same link was still in flight. A link is compared with others that
+move pieces of about the same size: those of its communicator, or of all small communicators. If the
+slow links are all links of one rank (outgoing, incoming or both), its interface is slow; else each
+slow link is reported by itself.
 
-Which card a channel uses is not in NCCL's events of profiler API v4 to v7, so channels stand for
-rails.
+NCCL's events of profiler API v4 to v7 do not name the interface of a channel, so a channel stands
+for a rail.
 */
 
 use crate::model::Job;
@@ -20,27 +21,27 @@ use ncclscope_findings::{Confidence, FindingClass};
 use ncclscope_operations::stats::{to_f64, to_u64};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What one sender moved to one receiver over one channel.
+/// The traffic from one sender to one receiver over one channel.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Edge {
+pub struct LinkTraffic {
     /// The communicator's name.
     pub comm: String,
     /// Index of the sender in [`Job::workers`].
     pub src: usize,
-    /// The receiver's.
+    /// Index of the receiver.
     pub dst: usize,
     /// Channel.
     pub channel: u8,
-    /// Steps with a size.
+    /// Network steps with a known size.
     pub transfers: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Their time on the wire, ns.
+    /// Their wire time, ns.
     pub wire_ns: f64,
 }
 
-impl Edge {
-    /// Wire time of a byte, ns.
+impl LinkTraffic {
+    /// Wire time per byte, ns.
     #[must_use]
     pub fn cost(&self) -> f64 {
         self.wire_ns / to_f64(self.bytes.max(1))
@@ -51,24 +52,24 @@ impl Edge {
     }
 }
 
-/// An edge that is slow, and how.
-struct Slow {
+/// A slow edge, and the usual cost in its pool.
+struct SlowEdge {
     at: usize,
     usual: f64,
 }
 
-/// The slow links and cards of a job that took `span` ns.
+/// Finds the slow links and interfaces of a job that took `span` ns.
 pub(crate) fn find(job: &Job, span: f64, limits: &Limits) -> Vec<Finding> {
     let slow = outliers(&job.edges, span, limits);
     let mut left: BTreeSet<usize> = (0..slow.len()).collect();
     let mut found = Vec::new();
-    while let Some((card, covered)) = worst_card(job, &slow, &left) {
+    while let Some((nic, covered)) = worst_nic(job, &slow, &left) {
         left.retain(|at| !covered.contains(at));
-        found.push(card_finding(job, card, &slow, &covered));
+        found.push(nic_finding(job, nic, &slow, &covered));
     }
-    while let Some((cards, covered)) = worst_pair(job, &slow, &left) {
+    while let Some((nics, covered)) = worst_pair(job, &slow, &left) {
         left.retain(|at| !covered.contains(at));
-        found.push(pair_finding(job, &cards, &slow, &covered));
+        found.push(pair_finding(job, &nics, &slow, &covered));
     }
     let mut links: BTreeMap<(usize, usize), Vec<usize>> = BTreeMap::new();
     for at in left {
@@ -79,8 +80,8 @@ pub(crate) fn find(job: &Job, span: f64, limits: &Limits) -> Vec<Finding> {
     found
 }
 
-/// The edges that are slower than others of their pool.
-fn outliers(edges: &[Edge], span: f64, limits: &Limits) -> Vec<Slow> {
+/// The edges that are slower than the others of their pool.
+fn outliers(edges: &[LinkTraffic], span: f64, limits: &Limits) -> Vec<SlowEdge> {
     let mut slow = Vec::new();
     for pool in pools(edges, limits) {
         let mut costs: Vec<f64> = pool.iter().map(|&at| edges[at].cost()).collect();
@@ -91,20 +92,20 @@ fn outliers(edges: &[Edge], span: f64, limits: &Limits) -> Vec<Slow> {
             let limit = (usual + limits.mads * mad).max(limits.edge_factor * usual);
             let extra = (edge.cost() - usual) * to_f64(edge.bytes);
             if edge.cost() > limit && extra > limits.min_extra * span {
-                slow.push(Slow { at, usual });
+                slow.push(SlowEdge { at, usual });
             }
         }
     }
     slow
 }
 
-/// Links of a communicator that are compared by themselves from so many on: so few are slow then
-/// that the median is not one of them.
+/// A communicator with at least this many links is a pool of its own: few enough of them are slow
+/// that the median link is not.
 const LINKS: usize = 8;
 
-/// Edges to compare with each other: those of a communicator that move pieces of about the same
-/// size; where these are few links, those of all such communicators together.
-fn pools(edges: &[Edge], limits: &Limits) -> Vec<Vec<usize>> {
+/// Sets of comparable edges: those of a communicator that move pieces of about the same size; if
+/// these are few links, those of all such communicators together.
+fn pools(edges: &[LinkTraffic], limits: &Limits) -> Vec<Vec<usize>> {
     let mut by_comm: BTreeMap<(&str, u32), Vec<usize>> = BTreeMap::new();
     for (at, edge) in edges.iter().enumerate() {
         if edge.transfers >= limits.min_samples && edge.bytes > 0 {
@@ -124,30 +125,30 @@ fn pools(edges: &[Edge], limits: &Limits) -> Vec<Vec<usize>> {
     pools
 }
 
-/// Pairs of workers; channels are not counted.
-fn links(edges: &[Edge], pool: &[usize]) -> usize {
+/// The number of links (pairs of workers) of a pool.
+fn links(edges: &[LinkTraffic], pool: &[usize]) -> usize {
     pool.iter().map(|&at| (edges[at].src, edges[at].dst)).collect::<BTreeSet<_>>().len()
 }
 
-/// Which of a rank's links: those out, in, or all.
+/// Outgoing links, incoming links, or all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Side {
+enum NicLinks {
     Out,
     In,
     Both,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Card {
+struct Nic {
     worker: usize,
-    side: Side,
+    side: NicLinks,
 }
 
-impl Card {
-    /// The worker at the other end, if the edge is this card's.
-    fn peer(self, edge: &Edge) -> Option<usize> {
-        let is_out = edge.src == self.worker && self.side != Side::In;
-        let is_in = edge.dst == self.worker && self.side != Side::Out;
+impl Nic {
+    /// The worker at the other end, if the edge belongs to this interface.
+    fn peer(self, edge: &LinkTraffic) -> Option<usize> {
+        let is_out = edge.src == self.worker && self.side != NicLinks::In;
+        let is_in = edge.dst == self.worker && self.side != NicLinks::Out;
         if is_out {
             Some(edge.dst)
         } else if is_in {
@@ -157,14 +158,14 @@ impl Card {
         }
     }
 
-    /// The slow edges that are its own, of those left.
-    fn covers(self, job: &Job, slow: &[Slow], left: &BTreeSet<usize>) -> Vec<usize> {
+    /// The slow edges of this interface among those in `left`.
+    fn covers(self, job: &Job, slow: &[SlowEdge], left: &BTreeSet<usize>) -> Vec<usize> {
         let is_own = |at: &usize| self.peer(&job.edges[slow[*at].at]).is_some();
         left.iter().copied().filter(is_own).collect()
     }
 
-    /// Three quarters of what goes over its links goes over slow ones.
-    fn is_mostly(self, job: &Job, slow: &[Slow]) -> bool {
+    /// At least three quarters of its bytes go over slow links.
+    fn is_mostly(self, job: &Job, slow: &[SlowEdge]) -> bool {
         let is_slow: BTreeSet<usize> = slow.iter().map(|slow| slow.at).collect();
         let own = job.edges.iter().enumerate().filter(|(_, edge)| self.peer(edge).is_some());
         let (all, bad) = own.fold((0, 0), |(all, bad), (at, edge)| {
@@ -174,27 +175,27 @@ impl Card {
     }
 }
 
-/// The card whose slow links are most: they carry most of what it sends and receives, from or to
-/// two peers or more. Small transfers take latency, whatever the card, so that bytes count.
-fn worst_card(job: &Job, slow: &[Slow], left: &BTreeSet<usize>) -> Option<(Card, Vec<usize>)> {
-    let sides = [Side::Both, Side::Out, Side::In];
+/// The interface with the most slow links. They must carry most of its bytes and lead to at least
+/// two peers. Bytes count, not transfers: small transfers are bound by latency on any interface.
+fn worst_nic(job: &Job, slow: &[SlowEdge], left: &BTreeSet<usize>) -> Option<(Nic, Vec<usize>)> {
+    let sides = [NicLinks::Both, NicLinks::Out, NicLinks::In];
     let workers = left.iter().flat_map(|&at| ends(&job.edges[slow[at].at]));
     let workers: BTreeSet<usize> = workers.collect();
-    let cards = workers.iter().flat_map(|&w| sides.map(|side| Card { worker: w, side }));
-    let scored = cards.filter_map(|card| {
-        let covered = card.covers(job, slow, left);
-        let peers = covered.iter().filter_map(|&at| card.peer(&job.edges[slow[at].at]));
+    let nics = workers.iter().flat_map(|&w| sides.map(|side| Nic { worker: w, side }));
+    let scored = nics.filter_map(|nic| {
+        let covered = nic.covers(job, slow, left);
+        let peers = covered.iter().filter_map(|&at| nic.peer(&job.edges[slow[at].at]));
         let peers = peers.collect::<BTreeSet<_>>().len();
-        (peers >= 2 && card.is_mostly(job, slow)).then_some((card, covered))
+        (peers >= 2 && nic.is_mostly(job, slow)).then_some((nic, covered))
     });
-    scored.max_by_key(|(card, covered)| (covered.len(), card.side == Side::Both))
+    scored.max_by_key(|(nic, covered)| (covered.len(), nic.side == NicLinks::Both))
 }
 
-/// Two ranks that are slow to each other both ways, and to no other rank: whose card it is, nothing
-/// tells if neither of them has other links; else it is that of the one that has none.
+/// Two ranks that are slow to each other in both directions, and to no other rank. If only one of
+/// them has no other links, its interface is slow; if neither has, either may be.
 fn worst_pair(
     job: &Job,
-    slow: &[Slow],
+    slow: &[SlowEdge],
     left: &BTreeSet<usize>,
 ) -> Option<(Vec<usize>, Vec<usize>)> {
     left.iter().find_map(|&first| {
@@ -205,22 +206,23 @@ fn worst_pair(
         };
         let covered: Vec<usize> = left.iter().copied().filter(is_between).collect();
         let ways: BTreeSet<usize> = covered.iter().map(|&at| job.edges[slow[at].at].src).collect();
-        let is_card = |&worker: &usize| Card { worker, side: Side::Both }.is_mostly(job, slow);
-        let cards: Vec<usize> = pair.into_iter().filter(is_card).collect();
-        (ways.len() == 2 && !cards.is_empty()).then_some((cards, covered))
+        let is_nic_slow =
+            |&worker: &usize| Nic { worker, side: NicLinks::Both }.is_mostly(job, slow);
+        let nics: Vec<usize> = pair.into_iter().filter(is_nic_slow).collect();
+        (ways.len() == 2 && !nics.is_empty()).then_some((nics, covered))
     })
 }
 
-fn ends(edge: &Edge) -> [usize; 2] {
+fn ends(edge: &LinkTraffic) -> [usize; 2] {
     [edge.src, edge.dst]
 }
 
-/// How slow some edges are, as text: cost, the usual one, and channels.
-fn evidence(job: &Job, slow: &[Slow], of: &[usize]) -> Vec<String> {
+/// One line for each slow edge: its cost and the usual one.
+fn evidence(job: &Job, slow: &[SlowEdge], of: &[usize]) -> Vec<String> {
     let lines = of.iter().map(|&at| {
         let (edge, usual) = (&job.edges[slow[at].at], slow[at].usual);
         format!(
-            "rank {} to {}, communicator {}, channel {}: {:.3} ns a byte on the wire over {} \
+            "rank {} to {}, communicator {}, channel {}: {:.3} ns per byte on the wire over {} \
              transfers, the others {:.3}",
             job.workers[edge.src].rank,
             job.workers[edge.dst].rank,
@@ -234,22 +236,25 @@ fn evidence(job: &Job, slow: &[Slow], of: &[usize]) -> Vec<String> {
     lines.collect()
 }
 
-fn factor(job: &Job, slow: &[Slow], of: &[usize]) -> f64 {
+fn factor(job: &Job, slow: &[SlowEdge], of: &[usize]) -> f64 {
     let sum: f64 =
         of.iter().map(|&at| job.edges[slow[at].at].cost() / slow[at].usual.max(1e-9)).sum();
     sum / count(of.len()).max(1.0)
 }
 
-fn card_finding(job: &Job, card: Card, slow: &[Slow], of: &[usize]) -> Finding {
-    let worker = &job.workers[card.worker];
-    let side = match card.side {
-        Side::Both => "links",
-        Side::Out => "outgoing links",
-        Side::In => "incoming links",
+fn nic_finding(job: &Job, nic: Nic, slow: &[SlowEdge], of: &[usize]) -> Finding {
+    let worker = &job.workers[nic.worker];
+    let side = match nic.side {
+        NicLinks::Both => "links",
+        NicLinks::Out => "outgoing links",
+        NicLinks::In => "incoming links",
     };
     let host = if worker.host.is_empty() { String::new() } else { format!(" on {}", worker.host) };
     Finding {
-        title: format!("the network card of rank {}{host} is slow: its {side} are", worker.rank),
+        title: format!(
+            "the network interface of rank {}{host} is slow: its {side} are",
+            worker.rank
+        ),
         confidence: Confidence::Confirmed,
         root_ranks: vec![worker.rank],
         factor: Some(factor(job, slow, of)),
@@ -259,12 +264,15 @@ fn card_finding(job: &Job, card: Card, slow: &[Slow], of: &[usize]) -> Finding {
     }
 }
 
-fn pair_finding(job: &Job, cards: &[usize], slow: &[Slow], of: &[usize]) -> Finding {
-    let mut ranks: Vec<u32> = cards.iter().map(|&worker| job.workers[worker].rank).collect();
+fn pair_finding(job: &Job, nics: &[usize], slow: &[SlowEdge], of: &[usize]) -> Finding {
+    let mut ranks: Vec<u32> = nics.iter().map(|&worker| job.workers[worker].rank).collect();
     ranks.sort_unstable();
     let names: Vec<String> = ranks.iter().map(ToString::to_string).collect();
     Finding {
-        title: format!("the network card of rank {} is slow, to its one peer", names.join(" or ")),
+        title: format!(
+            "the network interface of rank {} is slow to its only peer",
+            names.join(" or ")
+        ),
         confidence: Confidence::Suspect,
         root_ranks: ranks,
         factor: Some(factor(job, slow, of)),
@@ -274,7 +282,7 @@ fn pair_finding(job: &Job, cards: &[usize], slow: &[Slow], of: &[usize]) -> Find
     }
 }
 
-fn link_finding(job: &Job, (src, dst): (usize, usize), slow: &[Slow], of: &[usize]) -> Finding {
+fn link_finding(job: &Job, (src, dst): (usize, usize), slow: &[SlowEdge], of: &[usize]) -> Finding {
     let (src, dst) = (job.workers[src].rank, job.workers[dst].rank);
     Finding {
         title: format!("the link from rank {src} to rank {dst} is slow"),
@@ -288,7 +296,7 @@ fn link_finding(job: &Job, (src, dst): (usize, usize), slow: &[Slow], of: &[usiz
     }
 }
 
-fn comms(job: &Job, slow: &[Slow], of: &[usize]) -> Vec<String> {
+fn comms(job: &Job, slow: &[SlowEdge], of: &[usize]) -> Vec<String> {
     let names: BTreeSet<&String> = of.iter().map(|&at| &job.edges[slow[at].at].comm).collect();
     names.into_iter().cloned().collect()
 }
@@ -298,12 +306,12 @@ mod tests {
     use super::*;
     use crate::model::Worker;
 
-    /// What goes from one rank to another, and whether it takes six times as long.
+    /// Sender, receiver, and whether the link is six times as slow.
     type Flow = (u32, u32, bool);
 
-    /// Class and ranks of what is found among links that each carry as much as the others.
+    /// Class and ranks of the findings among links with equal traffic.
     fn found(flows: &[Flow]) -> Vec<(FindingClass, Vec<u32>)> {
-        let edge = |&(src, dst, is_slow): &Flow| Edge {
+        let edge = |&(src, dst, is_slow): &Flow| LinkTraffic {
             comm: "c".into(),
             src: src as usize,
             dst: dst as usize,
@@ -317,22 +325,22 @@ mod tests {
             edges: flows.iter().map(edge).collect(),
             ..Job::default()
         };
-        // A pool of others, none of them slow; and what is too small for a card to matter.
+        // A pool of healthy links, and transfers too small to matter.
         for rank in 16..31 {
             job.edges.push(edge(&(rank, rank + 1, false)));
         }
         for &(src, dst, _) in flows {
-            job.edges.push(Edge { bytes: 800, ..edge(&(src, dst, false)) });
+            job.edges.push(LinkTraffic { bytes: 800, ..edge(&(src, dst, false)) });
         }
         let all = find(&job, 1e9, &Limits::default());
         all.into_iter().map(|f| (f.class, f.root_ranks)).collect()
     }
 
     #[test]
-    fn a_card_that_is_slow_to_several_peers_is_told_once() {
+    fn an_interface_that_is_slow_to_several_peers_is_reported_once() {
         let both = [(0, 1, true), (1, 0, true), (0, 2, true), (2, 0, true), (1, 3, false)];
         assert_eq!(found(&both), [(FindingClass::SlowNic, vec![0])]);
-        // A ring: out to the one, in from the other.
+        // A ring: out to one, in from the other.
         assert_eq!(
             found(&[(1, 2, true), (2, 3, true), (3, 4, false)]),
             [(FindingClass::SlowNic, vec![2])]
@@ -340,9 +348,9 @@ mod tests {
     }
 
     #[test]
-    fn one_slow_link_is_no_card() {
+    fn one_slow_link_is_not_an_interface() {
         assert_eq!(found(&[(0, 1, true), (1, 0, false)]), [(FindingClass::SlowLink, vec![0, 1])]);
-        // Slow both ways, but both ranks do well with others.
+        // Slow in both directions, but both ranks are fast with others.
         let path = [(0, 1, true), (1, 0, true), (0, 2, false), (1, 3, false), (3, 1, false)];
         assert_eq!(
             found(&path),
@@ -351,9 +359,9 @@ mod tests {
     }
 
     #[test]
-    fn a_card_with_one_peer_is_that_of_either() {
+    fn an_interface_with_one_peer_may_be_either_ones() {
         assert_eq!(found(&[(0, 1, true), (1, 0, true)]), [(FindingClass::SlowNic, vec![0, 1])]);
-        // What goes well between 1 and others speaks for 1.
+        // Rank 1 is fast with others, so it is not at fault.
         let one = [(0, 1, true), (1, 0, true), (1, 2, false), (2, 1, false), (3, 1, false)];
         assert_eq!(found(&one), [(FindingClass::SlowNic, vec![0])]);
     }

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Who is slow, in a job that gets on: from the times of its communication to the ranks, links and
-settings that hold it up.
+Which ranks, links and settings slow down a job that makes progress, from the times of its
+communication.
 
-[`input`] makes a [`Job`] of recordings, of PyTorch's traces, or of a table of operations.
-[`analyze`] puts the workers on one clock ([`clock`]), says who waited for whom ([`waits`]), hands
-the blame to workers that waited for no other ([`blame`]), and looks for slow links ([`edges`]), for
-GPUs that are slow inside collectives ([`stalls`]), and for what became slower ([`drift`]).
-[`Report`] is the JSON schema `ncclscope.stragglers/1`; the rules and their limits are in
-`docs/stragglers.md`.
+[`input`] reads a [`Job`] from recordings, PyTorch's traces, or a table of operations. [`analyze`]
+aligns the clocks of the workers ([`clock`]), finds which worker waited for which ([`waits`]),
+follows the waits to workers that waited for no other ([`blame`]), and looks for slow links
+([`edges`]), for GPUs that are slow inside collectives ([`stalls`]), and for operations that became
+slower ([`drift`]). [`Report`] is the JSON schema `ncclscope.stragglers/1`; the rules and their
+limits are in `docs/stragglers.md`.
 
-This crate does **not** judge hangs, print, or know what a rank computes: work that no operation
-shows counts as the rank's own.
+This crate does **not** diagnose hangs, print, or know what a rank computes: time without an
+operation counts as the rank's own work.
 */
 #![forbid(unsafe_code)]
 

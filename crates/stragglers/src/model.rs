@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-What is known of a job's communication: who took part in what, and when.
+The communication of a job: which worker took part in which operation, and when.
 
-Times are ns by each worker's own clock; nothing here says how the clocks are set. This module does
-not judge: it only holds what an input told.
+Times are ns by each worker's own clock; the clocks are not aligned here. This module only holds the
+data of an input.
 */
 
-use crate::edges::Edge;
-use crate::stalls::Stall;
+use crate::edges::LinkTraffic;
+use crate::stalls::GpuStall;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A place in the job's layout, where the input tells it.
+/// A position in the job's parallel layout.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct Cell {
+pub struct LayoutPosition {
     /// Data-parallel rank.
     pub dp_rank: u32,
     /// Pipeline stage.
@@ -22,26 +22,26 @@ pub struct Cell {
 /// One timeline: a process, or the tensor-parallel group that a trace shows as one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Worker {
-    /// Its global rank; of a group the first one's.
+    /// Its global rank; for a group, the first one.
     pub rank: u32,
-    /// Its place, where the input has no other name for it.
-    pub cell: Option<Cell>,
-    /// Its pipeline stage, where the input tells.
+    /// Its position in the layout, if the input names workers only by that.
+    pub cell: Option<LayoutPosition>,
+    /// Its pipeline stage, if known.
     pub stage: Option<u32>,
-    /// Its data-parallel rank, where the input tells.
+    /// Its data-parallel rank, if known.
     pub dp_rank: Option<u32>,
-    /// Its host; empty unknown.
+    /// Host name; empty if unknown.
     pub host: String,
-    /// What tells its host, whose clock it has, from others of the name; empty unknown.
+    /// Identifies the machine, and so the clock, among hosts of one name; empty if unknown.
     pub machine: String,
 }
 
-/// Whether the members of an operation end it together.
+/// Whether the members of an operation complete it together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Ends {
-    /// No member can end before all have arrived, and all end within some network latencies.
+pub enum EndSync {
+    /// No member can end before all have arrived, and all end within a few network latencies.
     Together,
-    /// Members may end long apart (Broadcast, Reduce), or something else is in their times.
+    /// Members may end far apart (Broadcast, Reduce), or their times include something else.
     Apart,
 }
 
@@ -52,18 +52,18 @@ pub struct Part {
     pub worker: usize,
     /// When it arrived, ns by its own clock.
     pub start: f64,
-    /// When it was over for it.
+    /// When it ended for this member.
     pub end: f64,
 }
 
-/// What operations are alike.
+/// Collectives of one class are comparable: same communicator, function and size.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
-pub struct Class {
+pub struct CollectiveClass {
     /// The communicator's name.
     pub comm: String,
     /// The function.
     pub func: String,
-    /// The size as nccl-tests define it; `None` unknown.
+    /// The size as nccl-tests defines it; `None` if unknown.
     pub bytes: Option<u64>,
     /// Members of the communicator.
     pub members: u32,
@@ -74,28 +74,28 @@ pub struct Class {
 pub struct Collective {
     /// Index of its class.
     pub class: usize,
-    /// Index of how it was done, in [`Job::shapes`].
+    /// Index of its algorithm, protocol and channels in [`Job::shapes`].
     pub shape: usize,
-    /// Its step, where the input tells.
+    /// Its training step, if known.
     pub step: Option<i64>,
-    /// How it ends.
-    pub ends: Ends,
-    /// The members seen, each worker once.
+    /// Whether its members end it together.
+    pub ends: EndSync,
+    /// The recorded members, each worker once.
     pub parts: Vec<Part>,
 }
 
-/// Sends and receives that a worker began and ended as one.
+/// Sends and receives that a worker began and ended as one group.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Batch {
+pub struct P2pBatch {
     /// The worker and its times.
     pub part: Part,
-    /// The step, where the input tells.
+    /// The training step, if known.
     pub step: Option<i64>,
-    /// The batches at the other ends, as indices of [`Job::batches`].
+    /// The batches at the other ends, as indices into [`Job::batches`].
     pub partners: Vec<usize>,
 }
 
-/// When a KernelCh started, by its worker's own clock, and when its operation had been enqueued.
+/// How long after its enqueueing a kernel started.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Launch {
     /// Index of its worker.
@@ -109,46 +109,46 @@ pub struct Launch {
 pub struct Job {
     /// The workers.
     pub workers: Vec<Worker>,
-    /// The kinds of collectives.
-    pub classes: Vec<Class>,
+    /// The classes of collectives.
+    pub classes: Vec<CollectiveClass>,
     /// Algorithms, protocols and channels of collectives, as text.
     pub shapes: Vec<String>,
     /// The collectives.
     pub collectives: Vec<Collective>,
     /// The sends and receives.
-    pub batches: Vec<Batch>,
-    /// Work without other participants; only for the length of steps.
+    pub batches: Vec<P2pBatch>,
+    /// Work without other participants, with its step.
     pub own: Vec<(Part, Option<i64>)>,
-    /// What went over network links.
-    pub edges: Vec<Edge>,
-    /// How fast kernels started.
+    /// Traffic over network links.
+    pub edges: Vec<LinkTraffic>,
+    /// Delays of kernel starts.
     pub launches: Vec<Launch>,
-    /// What GPUs held up on the network, where recordings tell.
-    pub stalls: Vec<Stall>,
-    /// Each step has its own time 0; else one clock runs through.
+    /// Times in which GPUs held up network transfers, if recorded.
+    pub stalls: Vec<GpuStall>,
+    /// Times restart at 0 in each step; else one clock runs through all steps.
     pub steps_restart: bool,
     /// Arrival and end are those of kernels on the GPU.
     pub is_kernel_timed: bool,
-    /// Workers whose oldest operations were overwritten, and when the first that is whole arrived,
-    /// ns by the worker's own clock. Steps that began before are left out.
+    /// Workers whose oldest operations were overwritten, and the arrival of the first complete
+    /// operation, ns by the worker's own clock. Steps that began earlier are ignored.
     pub whole_from: BTreeMap<usize, f64>,
-    /// Workers with missing operations at unknown times: they are not reported as slow.
+    /// Workers that lack operations at unknown times: they are not reported as slow.
     pub gappy: BTreeSet<usize>,
-    /// What the reader should know of the input.
+    /// Remarks about the input, one sentence each.
     pub notes: Vec<String>,
 }
 
 impl Worker {
-    /// One of no known place.
+    /// A worker without a known position in the layout.
     #[must_use]
     pub fn new(rank: u32, host: impl Into<String>) -> Worker {
         let host: String = host.into();
         Worker { rank, cell: None, stage: None, dp_rank: None, machine: host.clone(), host }
     }
 
-    /// One that is known by its place.
+    /// A worker that is known by its position in the layout.
     #[must_use]
-    pub fn at(rank: u32, cell: Cell) -> Worker {
+    pub fn at(rank: u32, cell: LayoutPosition) -> Worker {
         let (stage, dp_rank) = (Some(cell.stage), Some(cell.dp_rank));
         let (host, machine) = (String::new(), String::new());
         Worker { rank, cell: Some(cell), stage, dp_rank, host, machine }
@@ -156,7 +156,7 @@ impl Worker {
 }
 
 impl Job {
-    /// The index of an equal element, which is added if there is none.
+    /// The index of an equal element, which is added if it is new.
     pub(crate) fn intern<T: PartialEq>(list: &mut Vec<T>, item: T) -> usize {
         list.iter().position(|known| *known == item).unwrap_or_else(|| {
             list.push(item);

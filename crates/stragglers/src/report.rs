@@ -1,51 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-The whole analysis, and what it found in the form of the JSON schema `ncclscope.stragglers/1`.
+The whole analysis, and its result as the JSON schema `ncclscope.stragglers/1`.
 
-Each finding has its class, its roots and the numbers that speak for it. Where nothing is said,
-[`Report::quiet`] says why. This module does not print.
+Each finding has its class, its root cause and the numbers that prove it. [`Report::quiet`] says why
+something is not reported. This module does **not** print.
 */
 
 use crate::blame::{Blame, blame};
 use crate::clock::Clocks;
 use crate::model::{Job, Worker};
 use crate::robust::count;
-use crate::steps::{Source, Step, Steps};
+use crate::steps::{Step, StepSource, Steps};
 use crate::waits::{LastArriver, Waits, last_arrivers};
 use crate::{drift, edges, slow, stalls};
 use ncclscope_findings::{Confidence, FindingClass};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Last arrivers that a report lists at most.
+/// The most last arrivers that a report lists.
 const ARRIVERS: usize = 1000;
 
-/// What it takes to say something. The defaults are those of the design.
+/// The thresholds for findings: the least value that is reported.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Limits {
-    /// S1: the share of a step by which a worker's own time is longer.
+    /// S1: the excess own time of a worker, as a share of the step.
     pub min_lost: f64,
-    /// S1: and at least so long, ns.
+    /// S1: the excess own time of a worker in a step, ns.
     pub min_lateness_ns: f64,
-    /// S1: of so many steps,
+    /// S1: the number of recorded steps.
     pub min_steps: usize,
-    /// and in this share of them.
+    /// S1: the share of steps that must exceed the other limits.
     pub min_steps_share: f64,
-    /// N5: what its GPU holds up costs at least this share of the steps,
+    /// N5: the time that a GPU holds up, as a share of the steps.
     pub min_stalled: f64,
-    /// and is so many times what the others' do.
+    /// N5: the ratio of that time to the others' median.
     pub stall_factor: f64,
-    /// S2 to S5: so many median absolute deviations off.
+    /// S2 to S5: the distance from the median, in median absolute deviations.
     pub mads: f64,
-    /// S3, S4: so many times the usual time of a byte.
+    /// S3, S4: the ratio to the usual time per byte.
     pub edge_factor: f64,
-    /// S2, S5: so many times the usual time.
+    /// S2, S5: the ratio to the usual time.
     pub drift_factor: f64,
-    /// S2 to S6: of at least so many operations or transfers.
+    /// S2 to S6: the number of operations or transfers.
     pub min_samples: u64,
-    /// S3 to S5: against at least so many others.
+    /// S3 to S5: the number of others to compare with.
     pub min_peers: usize,
-    /// S2 to S5: what is lost is at least this share of the run.
+    /// S2 to S5: the lost time, as a share of the run.
     pub min_extra: f64,
 }
 
@@ -68,9 +68,9 @@ impl Default for Limits {
     }
 }
 
-/// Who is meant: a worker, a stage or a data-parallel rank, by what the input calls it.
+/// The slow part of a job: a worker, a stage or a data-parallel rank, as the input names it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
-pub struct Root {
+pub struct SlowPart {
     /// Global rank.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,
@@ -82,25 +82,27 @@ pub struct Root {
     pub stage: Option<u32>,
 }
 
-impl Root {
+impl SlowPart {
     /// A worker.
     #[must_use]
-    pub fn of(worker: &Worker) -> Root {
+    pub fn of(worker: &Worker) -> SlowPart {
         match worker.cell {
-            Some(cell) => Root { rank: None, dp_rank: Some(cell.dp_rank), stage: Some(cell.stage) },
-            None => Root { rank: Some(worker.rank), ..Root::default() },
+            Some(cell) => {
+                SlowPart { rank: None, dp_rank: Some(cell.dp_rank), stage: Some(cell.stage) }
+            }
+            None => SlowPart { rank: Some(worker.rank), ..SlowPart::default() },
         }
     }
 
-    pub(crate) fn stage(stage: u32) -> Root {
-        Root { stage: Some(stage), ..Root::default() }
+    pub(crate) fn stage(stage: u32) -> SlowPart {
+        SlowPart { stage: Some(stage), ..SlowPart::default() }
     }
 
-    pub(crate) fn dp_rank(dp_rank: u32) -> Root {
-        Root { dp_rank: Some(dp_rank), ..Root::default() }
+    pub(crate) fn dp_rank(dp_rank: u32) -> SlowPart {
+        SlowPart { dp_rank: Some(dp_rank), ..SlowPart::default() }
     }
 
-    /// For people.
+    /// Its name as text.
     #[must_use]
     pub fn name(&self) -> String {
         let words = [("rank", self.rank), ("DP rank", self.dp_rank), ("stage", self.stage)];
@@ -112,41 +114,41 @@ impl Root {
 /// Something that makes the job slow.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Finding {
-    /// What it is: in JSON `class`, its code, and `name`.
+    /// The class: in JSON `class`, its code, and `name`.
     #[serde(flatten, serialize_with = "ncclscope_findings::code_and_name")]
     pub class: FindingClass,
-    /// In words.
+    /// The finding in one sentence.
     pub title: String,
     /// How sure.
     pub confidence: Confidence,
-    /// Who, for S1, S7 and N5.
+    /// The slow part of the job, for S1, S7 and N5.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub root: Option<Root>,
-    /// The global ranks concerned; empty if there are none in particular.
+    pub root: Option<SlowPart>,
+    /// The global ranks at fault; empty if no rank in particular is.
     pub root_ranks: Vec<u32>,
     /// Sender and receiver of a slow link.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub edge: Option<[u32; 2]>,
-    /// S1: share of all waiting that leads back to it.
+    /// S1: the share of all waiting that it causes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share: Option<f64>,
-    /// S1, N5: what its own time is longer by, as a share of the steps.
+    /// S1, N5: its excess own time, as a share of the steps.
     pub lost: f64,
-    /// S1: steps that are slow enough to count.
+    /// S1: the number of steps that exceed the limits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps: Option<usize>,
-    /// S2 to S5: so many times as slow as usual.
+    /// S2 to S5: the slowdown factor.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub factor: Option<f64>,
-    /// The communicators meant.
+    /// The communicators concerned.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub comms: Vec<String>,
-    /// The numbers.
+    /// The evidence, one sentence each.
     pub evidence: Vec<String>,
 }
 
 impl Finding {
-    /// One of this class, without ranks or numbers.
+    /// A finding of this class without ranks or numbers.
     pub(crate) fn of(class: FindingClass) -> Finding {
         Finding {
             class,
@@ -170,69 +172,69 @@ impl Finding {
 pub struct StepRow {
     /// Its number.
     pub step: i64,
-    /// Where most of its waiting leads back to: stage and data-parallel rank each for itself.
-    /// `None` if no wait exceeds the error of the clocks.
-    pub root: Option<Root>,
-    /// Share of its waiting that the root is blamed for.
+    /// What causes most of its waiting; stage and data-parallel rank are chosen separately. `None`
+    /// if no wait exceeds the clock error.
+    pub root: Option<SlowPart>,
+    /// The share of its waiting that the root causes.
     pub share: f64,
-    /// How long a worker waited on average, as a share of the step.
+    /// The mean waiting time of a worker, as a share of the step.
     pub waiting: f64,
-    /// How long it took, ms.
+    /// Duration, ms.
     pub duration_ms: f64,
 }
 
-/// How well the clocks are known.
+/// The quality of the clock alignment.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct ClockRow {
-    /// What pairs of workers still disagree by after the alignment, at most.
+    /// The largest amount by which a pair of workers contradicts the alignment.
     pub max_residual_ms: f64,
-    /// Waits below this are left out.
+    /// Shorter waits are ignored.
     pub error_ms: f64,
-    /// The largest difference between two workers' clocks that was taken out.
+    /// The largest difference between two workers' clocks.
     pub max_offset_ms: f64,
     /// Pairs of workers compared.
     pub pairs: usize,
-    /// Groups of workers that no common operation joins; 1 if all are on one clock.
+    /// Groups of workers that no common operation connects; 1 if all are on one clock.
     pub groups: usize,
 }
 
-/// Who came last to a collective.
+/// The last member to arrive at a collective.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct ArriverRow {
     /// The communicator.
     pub comm: String,
     /// The function.
     pub func: String,
-    /// Who; `None` where the clocks are less sure than the arrivals are apart.
-    pub last: Option<Root>,
-    /// How much later than the first, ms.
+    /// The member; `None` if the clock error exceeds the spread of the arrivals.
+    pub last: Option<SlowPart>,
+    /// How much later it arrived than the first member, ms.
     pub late_ms: f64,
 }
 
-/// Everything.
+/// The result of the analysis.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Report {
     /// `ncclscope.stragglers/1`.
     pub schema: &'static str,
-    /// Each step.
+    /// The steps.
     pub steps: Vec<StepRow>,
-    /// What makes the job slow, worst first.
+    /// The findings, worst first.
     pub summary: Vec<Finding>,
-    /// The clocks.
+    /// The quality of the clock alignment.
     pub clock: ClockRow,
     /// The last arrivers of the first 1,000 collectives that end together.
     pub last_arrivers: Vec<ArriverRow>,
-    /// Timelines.
+    /// Number of workers.
     pub workers: usize,
-    /// Collectives of at least two recorded members.
+    /// Number of collectives with at least two recorded members.
     pub collectives: usize,
-    /// Sends and receives, those that began as one counted once.
+    /// Number of batches of sends and receives with a known partner.
     pub batches: usize,
-    /// Where the steps are from.
+    /// How the steps were found: `marks`, `repetition` or `none`.
     pub steps_from: &'static str,
-    /// Why something is not said.
+    /// Why something is not reported.
     pub quiet: Vec<String>,
-    /// What the reader should know of the input.
+    /// Remarks about the input.
     pub notes: Vec<String>,
 }
 
@@ -243,7 +245,7 @@ pub fn analyze(job: &Job, limits: &Limits) -> Report {
     let steps = Steps::of(job, &clocks);
     let waits = Waits::find(job, &clocks, &steps);
     let blames = blame(job, &clocks, &steps, &waits);
-    // What is before the first step that the input marks is warming up.
+    // Operations before the first marked step are warm-up.
     let is_step = |step: &Step| step.number != Step::NONE;
     let (blames, list): (Vec<Blame>, Vec<Step>) =
         blames.into_iter().zip(steps.list.iter().copied()).filter(|(_, s)| is_step(s)).unzip();
@@ -258,8 +260,8 @@ pub fn analyze(job: &Job, limits: &Limits) -> Report {
     summary.extend(links);
     summary.extend(drift::find(job, &clocks, (&explained, span), limits));
     let stalled = stalls::find(job, span, limits);
-    // Such a GPU is also late to what comes next, leaves its links idle, and slows down the
-    // communicators inside its node.
+    // Such a GPU is also late to the next operations, leaves its links idle, and slows down the
+    // communicators inside its node: those findings are its effects.
     let is_told = |rank: &u32| stalled.iter().any(|finding| finding.root_ranks.contains(rank));
     summary.retain(|finding: &Finding| !finding.root_ranks.iter().any(is_told));
     summary.splice(0..0, stalled);
@@ -274,16 +276,16 @@ pub fn analyze(job: &Job, limits: &Limits) -> Report {
         collectives: job.collectives.iter().filter(|c| c.parts.len() > 1).count(),
         batches: job.batches.iter().filter(|batch| !batch.partners.is_empty()).count(),
         steps_from: match steps.source {
-            Source::Marked => "marks",
-            Source::Repeating => "repetition",
-            Source::Whole => "none",
+            StepSource::Marked => "marks",
+            StepSource::Repeating => "repetition",
+            StepSource::Whole => "none",
         },
         notes,
     }
 }
 
-/// Slow links but those out of a rank that comes late to everything: after a pause a connection is
-/// slower by itself.
+/// Removes slow links out of a rank that is itself slow, and notes them: after a pause a connection
+/// is slower by itself.
 fn own_links(links: Vec<Finding>, slow: &[Finding], notes: &mut Vec<String>) -> Vec<Finding> {
     let is_late = |rank: u32| slow.iter().any(|finding| finding.root_ranks.contains(&rank));
     let (late, own): (Vec<Finding>, Vec<Finding>) =
@@ -302,7 +304,7 @@ fn rows(job: &Job, blames: &[Blame], steps: &[Step]) -> Vec<StepRow> {
     let row = |(blame, step): (&Blame, &Step)| {
         let root = (blame.total > 0.0).then(|| root(job, blame));
         let of: f64 = (0..job.workers.len())
-            .filter(|&worker| root == Some(Root::of(&job.workers[worker])))
+            .filter(|&worker| root == Some(SlowPart::of(&job.workers[worker])))
             .map(|worker| blame.of(worker))
             .sum();
         let per = |whole: f64, part: f64| if whole > 0.0 { part / whole } else { 0.0 };
@@ -317,9 +319,9 @@ fn rows(job: &Job, blames: &[Blame], steps: &[Step]) -> Vec<StepRow> {
     blames.iter().zip(steps).map(row).collect()
 }
 
-/// Most blamed: stage and data-parallel rank each for itself, as a slow stage and a slow replica
-/// may be two causes; the worker where there is no layout.
-fn root(job: &Job, blame: &Blame) -> Root {
+/// The most blamed stage and data-parallel rank, chosen separately since a slow stage and a slow
+/// replica may be two causes; the most blamed worker if there is no layout.
+fn root(job: &Job, blame: &Blame) -> SlowPart {
     let most = |key: &dyn Fn(&Worker) -> Option<u32>| {
         let mut sums: BTreeMap<u32, f64> = BTreeMap::new();
         for (at, worker) in job.workers.iter().enumerate() {
@@ -329,7 +331,7 @@ fn root(job: &Job, blame: &Blame) -> Root {
         }
         sums.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).map(|(key, _)| key)
     };
-    Root {
+    SlowPart {
         rank: most(&|worker| worker.cell.is_none().then_some(worker.rank)),
         dp_rank: most(&|worker| worker.cell.map(|cell| cell.dp_rank)),
         stage: most(&|worker| worker.cell.map(|cell| cell.stage)),
@@ -353,7 +355,7 @@ fn arrivers(job: &Job, last: &[LastArriver]) -> Vec<ArriverRow> {
         ArriverRow {
             comm: class.comm.clone(),
             func: class.func.clone(),
-            last: last.worker.map(|worker| Root::of(&job.workers[worker])),
+            last: last.worker.map(|worker| SlowPart::of(&job.workers[worker])),
             late_ms: last.late / 1e6,
         }
     };
@@ -363,7 +365,9 @@ fn arrivers(job: &Job, last: &[LastArriver]) -> Vec<ArriverRow> {
 fn quiet(job: &Job, clocks: &Clocks, steps: usize, limits: &Limits) -> Vec<String> {
     let mut quiet = Vec::new();
     if job.workers.len() < 2 {
-        quiet.push("one timeline alone tells nothing of who waits for whom: give all ranks".into());
+        quiet.push(
+            "one timeline alone does not show waits: give the recordings of all ranks".into(),
+        );
     }
     if steps < limits.min_steps {
         quiet.push(format!(
@@ -373,15 +377,15 @@ fn quiet(job: &Job, clocks: &Clocks, steps: usize, limits: &Limits) -> Vec<Strin
     }
     if clocks.groups > 1 {
         quiet.push(format!(
-            "{} groups of workers have nothing in common that was recorded of two: blame does not \
-             go from one to the other",
+            "{} groups of workers have no recorded operation in common: waits between them are not \
+             followed",
             clocks.groups
         ));
     }
     if !job.is_kernel_timed && !job.workers.is_empty() {
         quiet.push(
-            "the input lacks times of kernels on the GPU: arrivals are the host's, so that slow \
-             ranks are only suspects, and what became slower is not told"
+            "the input has no kernel times: arrivals are host times, so slow ranks are only \
+             suspects, and operations that became slower are not reported"
                 .into(),
         );
     }

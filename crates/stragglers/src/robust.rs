@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Medians and how far values are from them. No model of anything.
+//! Medians and median absolute deviations.
 
-/// The median, the mean of the middle two of an even number; sorts `values`. `None` for none.
+/// The median (of an even number, the mean of the middle two); sorts `values`. `None` if empty.
 pub(crate) fn median(values: &mut [f64]) -> Option<f64> {
     values.sort_unstable_by(f64::total_cmp);
     let upper = *values.get(values.len() / 2)?;
@@ -12,14 +12,14 @@ pub(crate) fn median(values: &mut [f64]) -> Option<f64> {
     Some((lower + upper) / 2.0)
 }
 
-/// The median and the median absolute deviation from it; sorts `values`. `None` for none.
+/// The median and the median absolute deviation from it; sorts `values`. `None` if empty.
 pub(crate) fn median_mad(values: &mut [f64]) -> Option<(f64, f64)> {
     let middle = median(values)?;
     let mut off: Vec<f64> = values.iter().map(|value| (value - middle).abs()).collect();
     Some((middle, median(&mut off)?))
 }
 
-/// The median of sorted values without one of them; that one if it is alone.
+/// The median of sorted values without `one` of them; `one` itself if there are no others.
 pub(crate) fn median_of_others(sorted: &[f64], one: f64) -> f64 {
     let place = sorted.partition_point(|value| *value < one);
     let other = |at: usize| sorted.get(at + usize::from(at >= place)).copied().unwrap_or(one);

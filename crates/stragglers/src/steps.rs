@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-The steps of a job: as the input tells them, or as its operations repeat.
+The training steps of a job: from marks in the input, or from repeating operations.
 
-Where nothing marks steps, the kind of collective that joins the most workers and is the rarest of
-these begins one each time it ends: a training step has at least one such, often the norm of the
-gradients. More than `MOST` of them are taken together.
+Without marks, a step ends with each collective of one class: among the classes with the most
+members, the rarest one. A training step has at least one such collective, often for the norm of the
+gradients. If there are more than `MOST`, several are combined into one step.
 
-A step that some worker's recording does not hold wholly is none: what is missing would look like
+A step that is not completely recorded on some worker is ignored: missing operations would look like
 work.
 */
 
@@ -15,53 +15,53 @@ use crate::model::{Job, Part};
 use crate::robust::median;
 use std::collections::BTreeMap;
 
-/// Steps that are made at most where nothing marks them.
+/// The most steps that are made without marks.
 const MOST: usize = 200;
-/// Times that a kind of collective must occur to begin steps.
+/// How often a class of collectives must occur to delimit steps.
 const REPEATS: usize = 10;
 
 /// One step.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Step {
-    /// Its number, as the input has it; [`Step::NONE`] of what belongs to no step.
+    /// Its number in the input; [`Step::NONE`] for operations that belong to no step.
     pub number: i64,
-    /// How long it took, ns.
+    /// Duration, ns.
     pub duration: f64,
 }
 
 impl Step {
-    /// The number of what is before the first step, and of steps that are not whole.
+    /// The number of operations before the first step, and of incomplete steps.
     pub const NONE: i64 = i64::MIN;
 }
 
-/// Where the steps are from.
+/// How the steps were found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Source {
-    /// The input tells.
+pub enum StepSource {
+    /// By marks in the input.
     Marked,
-    /// They were found by what repeats.
+    /// By a repeating collective.
     Repeating,
-    /// All is one.
+    /// Not at all: the whole run is one step.
     Whole,
 }
 
 /// The steps of a job.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Steps {
-    /// By number.
+    /// The steps, by number.
     pub list: Vec<Step>,
-    /// Index of each collective's.
+    /// The step index of each collective.
     pub of_collective: Vec<usize>,
-    /// Index of each batch's.
+    /// The step index of each batch.
     pub of_batch: Vec<usize>,
-    /// Index of the step of each of [`Job::own`].
+    /// The step index of each element of [`Job::own`].
     pub of_own: Vec<usize>,
-    /// Where they are from.
-    pub source: Source,
+    /// How they were found.
+    pub source: StepSource,
 }
 
 impl Steps {
-    /// All parts of the job with the index of their step.
+    /// All parts of the job with their step indices.
     pub(crate) fn parts<'a>(&'a self, job: &'a Job) -> impl Iterator<Item = (&'a Part, usize)> {
         let collectives = job.collectives.iter().zip(&self.of_collective);
         let collectives = collectives.flat_map(|(c, &at)| c.parts.iter().map(move |p| (p, at)));
@@ -70,19 +70,19 @@ impl Steps {
         collectives.chain(batches).chain(own)
     }
 
-    /// Those of a job.
+    /// Finds the steps of a job.
     #[must_use]
     pub fn of(job: &Job, clocks: &Clocks) -> Steps {
-        let told = job.collectives.iter().map(|c| c.step);
-        let mut told = told.chain(job.batches.iter().map(|b| b.step));
-        if job.steps_restart || told.any(|step| step.is_some()) {
-            return Steps::told(job, clocks);
+        let marked = job.collectives.iter().map(|c| c.step);
+        let mut marked = marked.chain(job.batches.iter().map(|b| b.step));
+        if job.steps_restart || marked.any(|step| step.is_some()) {
+            return Steps::marked(job, clocks);
         }
         Steps::repeating(job, clocks)
     }
 
-    fn told(job: &Job, clocks: &Clocks) -> Steps {
-        // What the input tells no step of is before the first.
+    fn marked(job: &Job, clocks: &Clocks) -> Steps {
+        // Operations without a mark come before the first step.
         let number = |step: Option<i64>| step.unwrap_or(Step::NONE);
         let own = job.own.iter().map(|(part, step)| (part, *step));
         let mut spans: BTreeMap<i64, (f64, f64)> = BTreeMap::new();
@@ -103,7 +103,7 @@ impl Steps {
             for (step, span) in list.iter_mut().zip(spans.values()) {
                 step.number = if span.0 > whole { step.number } else { Step::NONE };
             }
-            // From one step's first arrival to the next one's.
+            // A step lasts from its first arrival to the first arrival of the next step.
             let starts: Vec<f64> = spans.values().map(|span| span.0).collect();
             for (step, pair) in list.iter_mut().zip(starts.windows(2)) {
                 step.duration = (pair[1] - pair[0]).max(step.duration / 2.0);
@@ -114,7 +114,7 @@ impl Steps {
             of_collective: job.collectives.iter().map(|c| find(c.step)).collect(),
             of_batch: job.batches.iter().map(|b| find(b.step)).collect(),
             of_own: job.own.iter().map(|(_, step)| find(*step)).collect(),
-            source: Source::Marked,
+            source: StepSource::Marked,
         }
     }
 
@@ -125,7 +125,7 @@ impl Steps {
         let end = times().map(|p| clocks.time(p.worker, p.end)).fold(f64::MIN, f64::max);
         let group = ends.len().div_ceil(MOST).max(1);
         let mut bounds: Vec<f64> = ends.chunks(group).filter_map(|c| c.last().copied()).collect();
-        // What follows the last delimiter is a step only if it is about as long as one.
+        // Operations after the last delimiter form one more step.
         if bounds.last().is_some_and(|&last| end > last) || bounds.is_empty() {
             bounds.push(end);
         }
@@ -145,24 +145,23 @@ impl Steps {
             of_collective: job.collectives.iter().map(|c| arrival(&c.parts)).collect(),
             of_batch: job.batches.iter().map(|b| arrival(&[b.part])).collect(),
             of_own: job.own.iter().map(|(part, _)| arrival(&[*part])).collect(),
-            source: if ends.is_empty() { Source::Whole } else { Source::Repeating },
+            source: if ends.is_empty() { StepSource::Whole } else { StepSource::Repeating },
         }
     }
 }
 
-/// From when on all workers' operations are whole, by the job's clock.
+/// The time from which the operations of all workers are complete, by the job's clock.
 fn whole_from(job: &Job, clocks: &Clocks) -> f64 {
     let all = job.whole_from.iter().map(|(&worker, &ns)| clocks.time(worker, ns));
     all.fold(f64::MIN, f64::max)
 }
 
-/// All parts with their steps.
 fn parts(job: &Job) -> impl Iterator<Item = (&Part, Option<i64>)> {
     let collectives = job.collectives.iter().flat_map(|c| c.parts.iter().map(|p| (p, c.step)));
     collectives.chain(job.batches.iter().map(|b| (&b.part, b.step)))
 }
 
-/// The ends of the collectives that end steps, by time.
+/// The ends of the collectives that delimit steps, in time order.
 fn delimiters(job: &Job, clocks: &Clocks) -> Vec<f64> {
     let mut counts: BTreeMap<usize, (usize, usize)> = BTreeMap::new();
     for collective in &job.collectives {

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Who waited for whom, and when.
+Which worker waited for which, and when.
 
-In a collective all wait for the last to arrive; the rest is transfer. Sends and receives that began
-as one wait for the latest partner; those of unknown partners count as transfers. Where the members'
-ends show that the clocks' error exceeds the spread of the arrivals, no wait is counted.
+In a collective all members wait for the last one to arrive; the rest is transfer. A batch of sends
+and receives waits for its latest partner; with unknown partners it counts as transfer. No wait is
+counted if the spread of the members' ends shows that the clock error exceeds it.
 
-This module does not say whose fault a wait is: that is [`crate::blame`].
+This module does **not** say which worker is to blame for a wait: that is [`crate::blame`].
 */
 
 use crate::clock::Clocks;
-use crate::model::{Collective, Ends, Job, Part};
+use crate::model::{Collective, EndSync, Job, Part};
 use crate::steps::Steps;
 
 /// A wait, by the job's clock.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Wait {
-    /// From its worker's arrival, ns,
+    /// The worker's arrival, ns.
     pub from: f64,
-    /// to the arrival of the one it waited for.
+    /// The arrival of the worker it waited for, ns.
     pub to: f64,
-    /// Whom it waited for.
+    /// The worker it waited for.
     pub on: usize,
     /// Index of the step.
     pub step: usize,
@@ -29,24 +29,24 @@ pub struct Wait {
 /// A transfer, by the job's clock.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Transfer {
-    /// From the last one's arrival, ns,
+    /// The arrival of the last member, ns.
     pub from: f64,
-    /// to the end.
+    /// The end, ns.
     pub to: f64,
     /// Index of the step.
     pub step: usize,
 }
 
-/// What a worker did of what we know, by the job's clock, each list by time and without overlap.
+/// The waits and transfers of a worker by the job's clock, each list sorted and without overlap.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Timeline {
     /// Its waits.
     pub waits: Vec<Wait>,
-    /// When it moved data that all others were ready for.
+    /// Times in which it moved data that all members were ready for.
     pub transfers: Vec<Transfer>,
 }
 
-/// The timelines of a job. A job whose steps restart the clock has those of each step.
+/// The timelines of a job; one set for each step if the steps restart the clock.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Waits {
     workers: usize,
@@ -55,7 +55,7 @@ pub struct Waits {
 }
 
 impl Waits {
-    /// Those of a job.
+    /// Finds the waits of a job.
     #[must_use]
     pub fn find(job: &Job, clocks: &Clocks, steps: &Steps) -> Waits {
         let workers = job.workers.len();
@@ -81,7 +81,7 @@ impl Waits {
         &self.timelines[self.at(worker, step)]
     }
 
-    /// All waits, with who waited.
+    /// All waits, each with the worker that waited.
     pub fn iter(&self) -> impl Iterator<Item = (usize, &Wait)> {
         let workers = self.workers.max(1);
         self.timelines
@@ -96,7 +96,7 @@ impl Waits {
         &mut self.timelines[at]
     }
 
-    /// The lengths of all waits and transfers, with whose and in which step they are.
+    /// The lengths of all waits and transfers: (worker, step, ns).
     pub(crate) fn idle(&self) -> impl Iterator<Item = (usize, usize, f64)> {
         let workers = self.workers.max(1);
         self.timelines.iter().enumerate().flat_map(move |(at, line)| {
@@ -119,8 +119,8 @@ impl Waits {
             return;
         }
         let error = match collective.ends {
-            Ends::Together => clocks.error.max(spread(parts.iter().map(|part| part.end))),
-            Ends::Apart => clocks.error,
+            EndSync::Together => clocks.error.max(spread(parts.iter().map(|part| part.end))),
+            EndSync::Apart => clocks.error,
         };
         for part in &parts {
             self.add(part, &last, error, step);
@@ -132,17 +132,17 @@ impl Waits {
         let partners = batch.partners.iter().map(|&p| on_clock(&job.batches[p].part, clocks));
         let last = partners.max_by(|a, b| a.start.total_cmp(&b.start));
         let part = on_clock(&batch.part, clocks);
-        // With an unknown partner it may have waited or not, but it did not work.
+        // With an unknown partner it is unknown whether it waited, but it did not work.
         self.add(&part, &last.unwrap_or(part), clocks.error, step);
     }
 
-    /// A worker's part in something that `last` came to last.
+    /// Adds a worker's part in an operation at which `last` arrived last.
     fn add(&mut self, part: &Part, last: &Part, error: f64, step: usize) {
         let to = last.start.min(part.end);
         let at = self.at(part.worker, step);
         let timeline = &mut self.timelines[at];
         let mut from = part.start;
-        // A wait that the clocks are not sure of is moving data, as it is no work in any case.
+        // A wait within the clock error counts as transfer, since it is not work in any case.
         if part.worker != last.worker && to - part.start > error {
             timeline.waits.push(Wait { from, to, on: last.worker, step });
             from = to;
@@ -154,7 +154,7 @@ impl Waits {
 }
 
 impl Timeline {
-    /// Sorts, and cuts what overlaps: of two waits at a time the first to begin counts.
+    /// Sorts both lists and removes overlaps: where two overlap, the earlier one counts.
     fn settle(&mut self) {
         self.waits.sort_unstable_by(|a, b| a.from.total_cmp(&b.from));
         let mut end = f64::MIN;
@@ -179,31 +179,31 @@ pub(crate) fn on_clock(part: &Part, clocks: &Clocks) -> Part {
     Part { start: time(part.start), end: time(part.end), ..*part }
 }
 
-/// From the least to the greatest.
+/// The difference between the greatest and the least.
 pub(crate) fn spread(values: impl Iterator<Item = f64>) -> f64 {
     let (low, high) = values.fold((f64::MAX, f64::MIN), |(low, high), x| (low.min(x), high.max(x)));
     (high - low).max(0.0)
 }
 
-/// The last to arrive at a collective, without clocks: the one that took the shortest, as all end
-/// it together.
+/// The last member to arrive at a collective. It needs no clocks: all members end together, so the
+/// last one spent the shortest time in it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct LastArriver {
     /// Index in [`Job::collectives`].
     pub collective: usize,
-    /// Who; `None` where the ends are further apart than the arrivals.
+    /// The worker; `None` if the ends are further apart than the arrivals.
     pub worker: Option<usize>,
-    /// How much later it came than the first, ns.
+    /// How much later it arrived than the first member, ns.
     pub late: f64,
 }
 
-/// The last arrivers of all collectives that end together and have at least two members, in the
-/// order of the job's.
+/// The last arrivers of all collectives that end together and have at least two members, in job
+/// order.
 #[must_use]
 pub fn last_arrivers(job: &Job, clocks: &Clocks) -> Vec<LastArriver> {
     let mut found = Vec::new();
     for (at, collective) in job.collectives.iter().enumerate() {
-        if collective.ends != Ends::Together || collective.parts.len() < 2 {
+        if collective.ends != EndSync::Together || collective.parts.len() < 2 {
             continue;
         }
         let took = |part: &Part| part.end - part.start;

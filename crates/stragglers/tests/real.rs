@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Traces of real jobs, in `../shared/data`: who is slow there is known.
+//! Traces of real jobs, in `../shared/data`, whose slow workers are known.
 
 use ncclscope_findings::FindingClass;
 use ncclscope_stragglers::input::{kineto, table};
-use ncclscope_stragglers::report::Root;
+use ncclscope_stragglers::report::SlowPart;
 use ncclscope_stragglers::{Job, Limits, Report, analyze};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// A file of `../shared/data`, or nothing and a line that says so.
+/// A file of `../shared/data`; prints a line if it is not there.
 fn real(name: &str) -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data").join(name);
     if path.exists() {
         return Some(path);
     }
-    // Past the test harness, which captures what is printed by macro.
+    // The test harness captures what macros print, so this writes to stderr directly.
     let mut out = std::io::stderr();
-    writeln!(out, "skipped: {} is not there", path.display()).unwrap();
+    writeln!(out, "skipped: {} not found", path.display()).unwrap();
     None
 }
 
-/// The truth of each step: the data-parallel rank and the stage whose slowness alone costs most,
-/// as the authors' simulation of the job has it.
-fn truth(path: &Path) -> BTreeMap<i64, Root> {
+/// The truth of each step: the data-parallel rank and the stage whose slowness alone costs most, by
+/// the authors' simulation of the job.
+fn truth(path: &Path) -> BTreeMap<i64, SlowPart> {
     let result: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     let most = |what: &str, step: &str| {
         let of = result[format!("blocking_decompose_by_{what}_per_step")][step].as_object();
@@ -35,7 +35,7 @@ fn truth(path: &Path) -> BTreeMap<i64, Root> {
         slow.map(|(name, _)| name.parse::<u32>().unwrap())
     };
     let steps = result["blocking_decompose_by_stage_per_step"].as_object().unwrap();
-    let root = |step: &String| Root {
+    let root = |step: &String| SlowPart {
         rank: None,
         dp_rank: most("dp_rank", step),
         stage: most("stage", step),
@@ -44,9 +44,9 @@ fn truth(path: &Path) -> BTreeMap<i64, Root> {
 }
 
 /// Shares of steps in which the stage and the data-parallel rank are the true ones.
-fn right(report: &Report, truth: &BTreeMap<i64, Root>) -> (f64, f64) {
+fn right(report: &Report, truth: &BTreeMap<i64, SlowPart>) -> (f64, f64) {
     assert_eq!(report.steps.len(), truth.len());
-    let share = |is_right: &dyn Fn(Root, Root) -> bool| {
+    let share = |is_right: &dyn Fn(SlowPart, SlowPart) -> bool| {
         let steps = report.steps.iter();
         let right =
             steps.filter(|row| row.root.is_some_and(|root| is_right(root, truth[&row.step])));
@@ -55,7 +55,7 @@ fn right(report: &Report, truth: &BTreeMap<i64, Root>) -> (f64, f64) {
     (share(&|a, b| a.stage == b.stage), share(&|a, b| a.dp_rank == b.dp_rank))
 }
 
-fn check(job: &Job, truth: &BTreeMap<i64, Root>) {
+fn check(job: &Job, truth: &BTreeMap<i64, SlowPart>) {
     let report = analyze(job, &Limits::default());
     let (stage, dp_rank) = right(&report, truth);
     assert!(stage >= 0.95 && dp_rank >= 0.95, "stage {stage}, DP rank {dp_rank}");

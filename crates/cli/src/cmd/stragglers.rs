@@ -7,7 +7,7 @@ use crate::input::{Input, recordings_in};
 use crate::output;
 use crate::table::{Align, Table};
 use ncclscope_stragglers::input::{kineto, recording, table};
-use ncclscope_stragglers::report::{Finding, Root, StepRow};
+use ncclscope_stragglers::report::{Finding, SlowPart, StepRow};
 use ncclscope_stragglers::{Job, Limits, Report, analyze};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -196,7 +196,7 @@ fn arrivers(text: &mut String, report: &Report) {
         return;
     }
     section(text, "LAST TO ARRIVE");
-    let last = |root: Option<&Root>| root.map_or_else(|| "uncertain".into(), Root::name);
+    let last = |root: Option<&SlowPart>| root.map_or_else(|| "uncertain".into(), SlowPart::name);
     let mut table;
     if rows.len() <= LIST_MAX {
         let left = ["function", "comm", "last"].map(|name| (name, Align::Left));

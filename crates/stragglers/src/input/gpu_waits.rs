@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! When network transfers of a rank waited for its own GPU, both ways at once.
+//! Times in which a rank's receives and sends waited for its own GPU at once.
 
 use super::recording::CommId;
 use ncclscope_operations::stats::to_f64;
@@ -8,10 +8,10 @@ use ncclscope_trace::Step;
 use ncclscope_trace::record::{ProxyOp, step_flags};
 use std::collections::BTreeMap;
 
-/// From and to, ns since 1970.
+/// (from, to), ns since 1970.
 pub(super) type Span = (i64, i64);
 
-/// Of one channel: receives whose data is there, and sends that have a free buffer.
+/// One channel: times in which received data was there, and in which a send buffer was free.
 #[derive(Debug, Default)]
 struct Channel {
     transfers: u64,
@@ -26,8 +26,7 @@ pub(super) struct GpuWaits {
 }
 
 impl GpuWaits {
-    /// Adds a step that is over, of an operation whose kernel ran in `kernel`; `ns` are those of
-    /// ticks.
+    /// Adds a finished step of an operation whose kernel ran during `kernel`; `ns` converts ticks.
     pub(super) fn add(
         &mut self,
         (comm, op): (CommId, &ProxyOp),
@@ -50,8 +49,8 @@ impl GpuWaits {
         }
     }
 
-    /// Transfers, and how long both ways waited at once, mean of the channels in ns, of each rank
-    /// that sends and receives.
+    /// For each rank that sends and receives: its transfers, and how long both directions waited at
+    /// once, mean of the channels in ns.
     pub(super) fn sums(self) -> BTreeMap<(CommId, i32), (u64, f64)> {
         let mut sums: BTreeMap<(CommId, i32), (u64, f64, u64)> = BTreeMap::new();
         for ((comm, rank, _), channel) in self.channels {
@@ -65,7 +64,7 @@ impl GpuWaits {
     }
 }
 
-/// How long one of `a` and one of `b` lasted at once.
+/// The time covered by both `a` and `b`.
 fn common(a: Vec<Span>, b: Vec<Span>) -> u64 {
     let (a, b) = (union(a), union(b));
     let (mut i, mut j, mut sum) = (0, 0, 0);
@@ -77,7 +76,7 @@ fn common(a: Vec<Span>, b: Vec<Span>) -> u64 {
     sum
 }
 
-/// The same time without overlaps, in order.
+/// The covered time as sorted spans without overlap.
 fn union(mut spans: Vec<Span>) -> Vec<Span> {
     spans.sort_unstable();
     let mut all: Vec<Span> = Vec::with_capacity(spans.len());

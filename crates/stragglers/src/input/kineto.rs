@@ -2,15 +2,15 @@
 /*!
 Jobs from PyTorch's traces: the NCCL kernels of all ranks.
 
-A kernel's communicator is its process group where the trace tells; else all ranks. What the ranks
-do in a group they do in the same order, so kernels are matched by PyTorch's number of the
-collective, else by counting those of one kind. Traces do not say to whom a SendRecv kernel sends:
-such kernels count as a collective of the group where all members have as many and each time all
-run at once, as in an AllToAll; else they are left out, with a note.
+A kernel's communicator is its process group if the trace has it, else all ranks. All members of a
+group run its collectives in the same order, so kernels are matched by PyTorch's sequence number, or
+else by counting kernels of one kind. Traces do not contain the peer of a SendRecv kernel: such
+kernels count as a collective of the group if all members have the same number of them and each time
+all run at once, as in an AllToAll; else they are ignored, with a note.
 */
 
 use super::Error;
-use crate::model::{Class, Collective, Ends, Job, Part, Worker};
+use crate::model::{Collective, CollectiveClass, EndSync, Job, Part, Worker};
 use flate2::read::MultiGzDecoder;
 use ncclscope_kineto::Trace;
 use ncclscope_operations::function::{Kind, is_rooted};
@@ -23,7 +23,7 @@ use tar::Archive;
 /// Reads traces: `.json` and `.json.gz` files, and `.tar`, `.tar.gz` or `.tgz` archives of them.
 ///
 /// # Errors
-/// A file cannot be read or is no trace; none has a NCCL kernel; two are of the same rank.
+/// A file cannot be read or is not a trace, no file has an NCCL kernel, or two have the same rank.
 pub fn read(paths: &[PathBuf]) -> Result<Job, Error> {
     let mut traces = Vec::new();
     for path in paths {
@@ -36,21 +36,21 @@ pub fn read(paths: &[PathBuf]) -> Result<Job, Error> {
     job(&traces)
 }
 
-/// Whether a file's name says that it is an archive of traces.
+/// Whether the file name is that of an archive of traces.
 #[must_use]
 pub fn is_archive(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     [".tar", ".tar.gz", ".tgz"].iter().any(|end| name.ends_with(end))
 }
 
-/// Whether a file's name says that it is a trace.
+/// Whether the file name is that of a trace.
 #[must_use]
 pub fn is_trace(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     [".json", ".json.gz"].iter().any(|end| name.ends_with(end)) && name != "run.json"
 }
 
-/// Traces are read twice at times, so each is put into a file of its own for a while.
+/// Unpacks an archive into temporary files, since a trace may be read twice.
 fn unpack(path: &Path) -> Result<Vec<Trace>, Error> {
     let error = |e: io::Error| Error::new(path, e);
     let file = File::open(path).map_err(error)?;
@@ -74,7 +74,7 @@ fn unpack(path: &Path) -> Result<Vec<Trace>, Error> {
     Ok(traces)
 }
 
-/// What kernels have in common that are the same operation on all ranks.
+/// Identifies an operation on all ranks.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Key {
     comm: String,
@@ -127,7 +127,8 @@ fn add(
         let comm = group.map_or_else(
             || "all".to_owned(),
             |group| {
-                // Names are numbers that each process counts: ranks tell groups apart.
+                // Group names are numbers that each process counts by itself: the ranks identify a
+                // group.
                 let ranks: Vec<String> = group.ranks.iter().map(u32::to_string).collect();
                 format!("{} [{}]", group.name, ranks.join(","))
             },
@@ -137,7 +138,7 @@ fn add(
         }
         let func = facts.kind.map_or(UNKNOWN, Kind::name);
         let nth = counts.entry((comm.clone(), func, facts.seq)).or_default();
-        // An AllToAll's members may send parts of any size.
+        // Members of an AllToAll may send different sizes.
         let bytes = facts.bytes.filter(|_| func != SEND_RECV);
         let key = Key { comm, func, bytes, seq: facts.seq, nth: *nth };
         *nth += 1;
@@ -164,17 +165,18 @@ fn build(job: &mut Job, groups: BTreeMap<Key, Vec<Part>>, sizes: &BTreeMap<Strin
             continue;
         }
         let members = sizes.get(&key.comm).copied().unwrap_or(0);
-        let class = Class { comm: key.comm, func: key.func.into(), bytes: key.bytes, members };
+        let class =
+            CollectiveClass { comm: key.comm, func: key.func.into(), bytes: key.bytes, members };
         let class = Job::intern(&mut job.classes, class);
         let may_end_apart = is_rooted(key.func) || key.func == UNKNOWN;
-        let ends = if may_end_apart { Ends::Apart } else { Ends::Together };
+        let ends = if may_end_apart { EndSync::Apart } else { EndSync::Together };
         job.collectives.push(Collective { class, shape: 0, step: None, ends, parts });
     }
-    // Without numbers the order of keys is not that of time.
+    // Without sequence numbers the keys are not in time order.
     job.collectives.sort_by(|a, b| first(a).total_cmp(&first(b)));
     if left_out > 0 {
         job.notes.push(format!(
-            "{left_out} SendRecv kernels are left out: the traces do not say to whom they send"
+            "{left_out} SendRecv kernels are ignored: the traces do not contain their peers"
         ));
     }
 }
@@ -183,7 +185,7 @@ fn first(collective: &Collective) -> f64 {
     collective.parts.iter().map(|part| part.end).fold(f64::MAX, f64::min)
 }
 
-/// The communicators whose SendRecv kernels are not those of all members at once.
+/// The communicators whose SendRecv kernels do not run on all members at once.
 fn pairwise(groups: &BTreeMap<Key, Vec<Part>>) -> BTreeSet<String> {
     let mut most: BTreeMap<&str, usize> = BTreeMap::new();
     for (key, parts) in groups.iter().filter(|(key, _)| key.func == SEND_RECV) {

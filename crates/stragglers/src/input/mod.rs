@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Where jobs come from: recordings, PyTorch's traces, tables of operations.
+The inputs: recordings, PyTorch's traces, tables of operations.
 
-Each module here makes a [`crate::Job`] and judges nothing. [`Error`] says in one sentence what is
-wrong with an input and what would be right.
+Each module reads one kind of input into a [`crate::Job`] without analysing it. [`Error`] says in
+one sentence what is wrong with an input.
 */
 
 use std::fmt;

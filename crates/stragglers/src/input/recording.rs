@@ -2,16 +2,16 @@
 /*!
 Jobs from recordings: what each rank's plugin wrote.
 
-A collective is matched by its communicator's hash, its function and NCCL's number of it; a send is
-the receive of the same count between the same two ranks. Arrival and end are the kernel's where the
-recording has its times (`KernelCh`), placed on the host's clock; else those of the enqueueing and
-of the last network step.
+Collectives are matched by the communicator's hash, the function and NCCL's sequence number; the
+n-th send between two ranks is matched with the n-th receive. Arrival and end are those of the
+kernel if the recording has its times (`KernelCh`), converted to the host's clock; else those of the
+enqueueing and of the last network step.
 */
 
 use super::gpu_waits::{GpuWaits, Span};
-use crate::edges::Edge;
-use crate::model::{Batch, Class, Collective, Ends, Job, Launch, Part, Worker};
-use crate::stalls::Stall;
+use crate::edges::LinkTraffic;
+use crate::model::{Collective, CollectiveClass, EndSync, Job, Launch, P2pBatch, Part, Worker};
+use crate::stalls::GpuStall;
 use ncclscope_operations::function::is_rooted;
 use ncclscope_operations::launches::{self, launches};
 use ncclscope_operations::stats::{to_f64, to_u64};
@@ -24,23 +24,23 @@ use ncclscope_trace::record::{ProxyOp, step_flags};
 use ncclscope_trace::{Comm, Detail, EventKind, Handle, Record, Recording, Step, TickMap, What};
 use std::collections::{BTreeMap, HashMap};
 
-/// A communicator on all ranks: by its hash, and where there is none by its number.
+/// A communicator on all ranks: its hash, or its index if it has no hash.
 pub(super) type CommId = (u64, u16);
-/// A collective: communicator, function, number, and which of those with the same number.
+/// A collective: communicator, function, number, and position among those with the same number.
 type CollId = (CommId, String, u64, usize);
 
-/// The job that recordings are of, one process each.
+/// The job of these recordings, one per process.
 #[must_use]
 pub fn job(recordings: &[Recording]) -> Job {
-    let mut build = Build::new(recordings);
+    let mut build = JobBuilder::new(recordings);
     for (worker, recording) in recordings.iter().enumerate() {
         build.add(worker, recording);
     }
     build.finish()
 }
 
-/// The global rank of each recording: as its launcher told; else its rank in a communicator of all;
-/// else its position by process.
+/// The global rank of each recording: from its launcher, else its rank in a communicator of all
+/// ranks, else its position by process.
 #[must_use]
 pub fn ranks(recordings: &[Recording]) -> Vec<u32> {
     let told: Vec<Option<u32>> = recordings.iter().map(|r| r.identity().rank).collect();
@@ -74,11 +74,11 @@ fn distinct(ranks: Vec<Option<u32>>) -> Option<Vec<u32>> {
 
 /// A link: communicator, sender, receiver, channel.
 type LinkId = (CommId, i32, i32, u8);
-/// A part, its step, whether it begins when its kernel did, and whether its end is known.
-type Seen = (Part, Option<i64>, bool, bool);
+/// A part, its step, whether its start is that of its kernel, and whether its end is known.
+type PlacedPart = (Part, Option<i64>, bool, bool);
 
-/// When a kernel ended, ns since 1970, where `(start, end)` is what its channels say; and whether
-/// that is known, for some stop before they end.
+/// When a kernel ended, ns since 1970, where `(start, end)` is the span of its channels, and
+/// whether that is exact: the events of some kernels stop early.
 fn end_of(
     operations: &[&Operation],
     launch: &launches::Launch,
@@ -89,7 +89,7 @@ fn end_of(
     if early().next().is_none() {
         (end, true)
     } else if early().all(|o| o.timing == Timing::Proxy) {
-        // Its network part is by the host's clock.
+        // Its network part has host times.
         (end.max(launch.end_ns), true)
     } else if let Some(ns) = early().find_map(event_ns) {
         (start.saturating_add(signed(to_u64(ns))), true)
@@ -99,25 +99,25 @@ fn end_of(
 }
 
 #[derive(Default)]
-struct Build {
+struct JobBuilder {
     job: Job,
     origin: i64,
-    /// The worker that is a rank of a communicator.
+    /// The worker of each rank of a communicator.
     members: BTreeMap<(CommId, i32), usize>,
     names: BTreeMap<CommId, String>,
-    collectives: BTreeMap<CollId, (Class, String, Vec<Seen>)>,
-    batches: Vec<Seen>,
+    collectives: BTreeMap<CollId, (CollectiveClass, String, Vec<PlacedPart>)>,
+    batches: Vec<PlacedPart>,
     partners: Vec<Vec<usize>>,
-    /// Batches of sends from one rank to another in a communicator, in order; and of receives.
+    /// Batches of sends, and of receives, from one rank to another in a communicator, in order.
     sends: BTreeMap<(CommId, i32, i32), Vec<usize>>,
     receives: BTreeMap<(CommId, i32, i32), Vec<usize>>,
-    /// Sends and receives of these processes are incomplete and cannot be counted.
+    /// Processes whose sends and receives are incomplete, so that they cannot be counted.
     is_partial: bool,
     /// Network sends to ranks that were not recorded.
     strangers: u64,
 }
 
-/// What one process's operations are placed by.
+/// One process while its operations are added.
 struct Process<'a> {
     worker: usize,
     timeline: Timeline<'a>,
@@ -140,7 +140,7 @@ impl Process<'_> {
         operation.comm.map(|comm| self.timeline.comm(comm))
     }
 
-    /// Sends and receives of it are missing, or of a time only.
+    /// Some of its sends and receives are missing, or were recorded only for a time.
     fn is_partial(&self) -> bool {
         let recording = self.timeline.recording();
         recording.header().overwritten[EventKind::P2p.index()] != 0
@@ -148,14 +148,14 @@ impl Process<'_> {
             || is_windowed(recording)
     }
 
-    /// From when on nothing is overwritten, ns since 1970; `None` if nothing is.
+    /// The time from which nothing is overwritten, ns since 1970; `None` if nothing was.
     fn whole_from(&self) -> Option<i64> {
         let recording = self.timeline.recording();
         if recording.header().overwritten.iter().all(|&count| count == 0) {
             return None;
         }
-        // The oldest goes first, in each lane: what follows the first that is left is whole. A lane
-        // that began late counts too, as nothing tells that it did.
+        // The oldest records of a lane are overwritten first: all after its first remaining record
+        // are complete. A lane that began late counts too, since nothing shows that it did.
         let first = |lane| recording.records(lane).next().map(|record| record.ticks());
         let lanes = (0..LANES).filter_map(first).max();
         let mark = recording.marks().first().map(|mark| mark.ticks);
@@ -163,7 +163,7 @@ impl Process<'_> {
     }
 }
 
-/// Events of some kinds were not recorded, at unknown times.
+/// Some events of these kinds were not recorded, at unknown times.
 fn is_lossy(recording: &Recording, kinds: &[EventKind]) -> bool {
     let header = recording.header();
     kinds.iter().map(|kind| kind.index()).any(|kind| {
@@ -173,9 +173,9 @@ fn is_lossy(recording: &Recording, kinds: &[EventKind]) -> bool {
     })
 }
 
-impl Build {
-    fn new(recordings: &[Recording]) -> Build {
-        let mut build = Build::default();
+impl JobBuilder {
+    fn new(recordings: &[Recording]) -> JobBuilder {
+        let mut build = JobBuilder::default();
         let starts = recordings.iter().map(|r| r.tick_map().realtime_ns(first_ticks(r)));
         build.origin = starts.min().map_or(0, signed);
         for (worker, (recording, rank)) in recordings.iter().zip(ranks(recordings)).enumerate() {
@@ -235,7 +235,7 @@ impl Build {
         self.add_network(&process, &kernels);
     }
 
-    /// Adds what one kernel does; its arrival, if all of it is over.
+    /// Adds the operations of one kernel. Returns its arrival, if all of them are over.
     fn add_launch(
         &mut self,
         process: &Process<'_>,
@@ -258,7 +258,7 @@ impl Build {
             self.job.launches.push(Launch { worker: process.worker, delay });
         }
         let this = (part, step, kernel.is_some(), has_end);
-        // Grouped collectives are one kernel: the first stands for all.
+        // Grouped collectives share one kernel: the first one stands for all.
         if let Some(operation) = operations.iter().find(|o| o.seq.is_some()) {
             self.add_collective(process, operation, this, seen);
         }
@@ -278,13 +278,13 @@ impl Build {
         &mut self,
         process: &Process<'_>,
         operation: &Operation,
-        this: Seen,
+        this: PlacedPart,
         seen: &mut BTreeMap<(CommId, String, u64), usize>,
     ) {
         let Some((comm, seq)) = process.comm(operation).zip(operation.seq) else { return };
         let text = |id| process.timeline.string(id);
         let (id, func) = (comm_id(comm), text(operation.func).to_owned());
-        // A graph's replays repeat the number.
+        // Replays of a CUDA graph repeat the number.
         let nth = seen.entry((id, func.clone(), seq)).or_default();
         let key = (id, func.clone(), seq, *nth);
         *nth += 1;
@@ -294,7 +294,7 @@ impl Build {
             text(operation.proto),
             operation.channels.map_or_else(|| "unknown".into(), |n| n.to_string())
         );
-        let class = || Class {
+        let class = || CollectiveClass {
             comm: self.names.get(&id).cloned().unwrap_or_default(),
             func,
             bytes: operation.bytes,
@@ -315,13 +315,13 @@ impl Build {
         }
     }
 
-    /// The network times of sends, by link and channel, and what the GPU held up.
+    /// Adds the network times of sends by link and channel, and the times that GPUs held up.
     fn add_network(&mut self, process: &Process<'_>, kernels: &HashMap<Handle, Span>) {
         let recording = process.timeline.recording();
         let comms: BTreeMap<u16, CommId> =
             recording.comms().iter().map(|comm| (comm.index, comm_id(comm))).collect();
         let clock = recording.tick_map();
-        let mut links: BTreeMap<LinkId, Link> = BTreeMap::new();
+        let mut links: BTreeMap<LinkId, LinkTimes> = BTreeMap::new();
         let mut waits = GpuWaits::default();
         let ns = |ticks| signed(process.timeline.ns(ticks));
         for lane in 0..LANES {
@@ -353,18 +353,18 @@ impl Build {
         for ((comm, rank), (transfers, ns)) in waits.sums() {
             let worker = self.members.get(&(comm, rank)).copied();
             let comm = self.names.get(&comm).cloned().unwrap_or_default();
-            let stall = worker.map(|worker| Stall { comm, worker, transfers, ns });
+            let stall = worker.map(|worker| GpuStall { comm, worker, transfers, ns });
             self.job.stalls.extend(stall);
         }
         for ((comm, src, dst, channel), link) in links {
-            let Link { transfers, bytes, wire_ns, .. } = link;
+            let LinkTimes { transfers, bytes, wire_ns, .. } = link;
             let ends = (self.members.get(&(comm, src)), self.members.get(&(comm, dst)));
             let (Some(&src), Some(&dst)) = ends else {
                 self.strangers += transfers;
                 continue;
             };
             let comm = self.names.get(&comm).cloned().unwrap_or_default();
-            let edge = Edge { comm, src, dst, channel, transfers, bytes, wire_ns };
+            let edge = LinkTraffic { comm, src, dst, channel, transfers, bytes, wire_ns };
             self.job.edges.push(edge);
         }
     }
@@ -380,11 +380,11 @@ impl Build {
         let parts = parts.chain(&self.batches);
         let (timed, all) =
             parts.fold((0, 0), |(timed, all), part| (timed + usize::from(part.2), all + 1));
-        // Where kernels are timed, the few whose time was lost say nothing.
+        // Where kernels have times, the few without are ignored.
         self.job.is_kernel_timed = all > 0 && 2 * timed > all;
         let is_timed = self.job.is_kernel_timed;
         self.finish_batches(is_timed);
-        let mut classes: BTreeMap<Class, usize> = BTreeMap::new();
+        let mut classes: BTreeMap<CollectiveClass, usize> = BTreeMap::new();
         for (class, shape, mut parts) in std::mem::take(&mut self.collectives).into_values() {
             parts.retain(|part| part.2 || !is_timed);
             if parts.is_empty() {
@@ -398,11 +398,11 @@ impl Build {
                 class,
                 shape: Job::intern(&mut self.job.shapes, shape),
                 step: parts.iter().filter_map(|part| part.1).min(),
-                ends: if is_rooted || !has_ends { Ends::Apart } else { Ends::Together },
+                ends: if is_rooted || !has_ends { EndSync::Apart } else { EndSync::Together },
                 parts: parts.iter().map(|part| part.0).collect(),
             });
         }
-        let mut classes: Vec<(Class, usize)> = classes.into_iter().collect();
+        let mut classes: Vec<(CollectiveClass, usize)> = classes.into_iter().collect();
         classes.sort_unstable_by_key(|(_, at)| *at);
         self.job.classes = classes.into_iter().map(|(class, _)| class).collect();
         let end = |c: &Collective| c.parts.iter().map(|p| p.end).fold(f64::MAX, f64::min);
@@ -424,14 +424,15 @@ impl Build {
             }
         }
         let batches = self.batches.iter().zip(std::mem::take(&mut self.partners));
-        self.job.batches =
-            batches.map(|(&(part, step, ..), partners)| Batch { part, step, partners }).collect();
+        self.job.batches = batches
+            .map(|(&(part, step, ..), partners)| P2pBatch { part, step, partners })
+            .collect();
     }
 
     fn notes(&mut self) {
         if self.is_partial && !self.batches.is_empty() {
             self.job.notes.push(
-                "sends and receives are left out: some were not recorded, so that the others \
+                "sends and receives are ignored: some were not recorded, so that the others \
                  cannot be matched by counting"
                     .into(),
             );
@@ -451,25 +452,25 @@ impl Build {
         }
         if self.strangers > 0 {
             self.job.notes.push(format!(
-                "{} network transfers went to ranks that were not recorded, and say nothing",
+                "{} network transfers to ranks that were not recorded are ignored",
                 self.strangers
             ));
         }
     }
 }
 
-/// What went over a link.
+/// The traffic of a link.
 #[derive(Default)]
-struct Link {
+struct LinkTimes {
     transfers: u64,
     bytes: u64,
     wire_ns: f64,
-    /// When the last send so far was over, in ticks.
+    /// When the latest send completed, in ticks.
     last: u64,
 }
 
-impl Link {
-    /// Adds a send that is over: its time on the wire, less what it queued behind another.
+impl LinkTimes {
+    /// Adds a completed send: its wire time without the time that it queued behind another.
     fn add(&mut self, step: &Step, clock: &TickMap) {
         const WANTED: u8 = step_flags::STOPPED | step_flags::SIZED | step_flags::THIRD;
         if step.flags & WANTED != WANTED || !step.has(step_flags::IS_SEND) {

@@ -1,63 +1,63 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Who waits in an operation of a training step, by the operation's name.
+Which workers take part in an operation of a training step, by its name.
 
-The names are those that traces of Megatron-LM's timers use. What a name means follows from how the
-trainer works, not from any trace: which workers take part, and whether they can only end together.
+The names are those of Megatron-LM's timers. Their meaning follows from how the trainer works: which
+workers take part, and whether they end together.
 */
 
-use crate::model::Ends;
+use crate::model::EndSync;
 
-/// With whom a worker does an operation.
+/// The workers that take part in an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum With {
-    /// No other worker: it is own work.
+pub enum Participants {
+    /// Only the worker itself.
     Nobody,
     /// All data-parallel ranks of its stage.
-    Stage(Ends),
+    Stage(EndSync),
     /// All stages of its data-parallel rank that have the operation.
-    Replica(Ends),
+    Replica(EndSync),
     /// All workers.
-    All(Ends),
+    All(EndSync),
     /// The worker one stage further, to which it sends.
     Send(Direction),
     /// The worker one stage before, from which it receives.
     Receive(Direction),
 }
 
-/// Which way through the pipeline.
+/// Direction through the pipeline.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Direction {
-    /// Activations, to the next stage; from the last one to the first, where stages hold several
+    /// Activations, to the next stage; from the last stage to the first if stages hold several
     /// chunks of the model.
     Forward,
-    /// Gradients, to the stage before.
+    /// Gradients, to the previous stage.
     Backward,
 }
 
-/// The table. `docs/stragglers.md` has it for people.
-const TABLE: &[(&str, With)] = &[
-    ("forward-compute", With::Nobody),
-    ("backward-compute", With::Nobody),
-    ("optimizer", With::Nobody),
-    ("gc", With::Nobody),
-    // Among the tensor-parallel ranks, which are one worker here.
-    ("layernorm-grads-all-reduce", With::Nobody),
-    ("params-all-gather", With::Stage(Ends::Together)),
-    ("grads-reduce-scatter", With::Stage(Ends::Together)),
-    ("grads-all-reduce", With::Stage(Ends::Together)),
+/// The table, which `docs/stragglers.md` documents.
+const TABLE: &[(&str, Participants)] = &[
+    ("forward-compute", Participants::Nobody),
+    ("backward-compute", Participants::Nobody),
+    ("optimizer", Participants::Nobody),
+    ("gc", Participants::Nobody),
+    // Between tensor-parallel ranks, which are one worker here.
+    ("layernorm-grads-all-reduce", Participants::Nobody),
+    ("params-all-gather", Participants::Stage(EndSync::Together)),
+    ("grads-reduce-scatter", Participants::Stage(EndSync::Together)),
+    ("grads-all-reduce", Participants::Stage(EndSync::Together)),
     // First and last stage share the embedding's weights.
-    ("embedding-grads-all-reduce", With::Replica(Ends::Together)),
+    ("embedding-grads-all-reduce", Participants::Replica(EndSync::Together)),
     // An AllReduce of the norm, and then each scales its own gradients.
-    ("optimizer-clip-main-grad", With::All(Ends::Apart)),
-    ("forward-send", With::Send(Direction::Forward)),
-    ("forward-recv", With::Receive(Direction::Forward)),
-    ("backward-send", With::Send(Direction::Backward)),
-    ("backward-recv", With::Receive(Direction::Backward)),
+    ("optimizer-clip-main-grad", Participants::All(EndSync::Apart)),
+    ("forward-send", Participants::Send(Direction::Forward)),
+    ("forward-recv", Participants::Receive(Direction::Forward)),
+    ("backward-send", Participants::Send(Direction::Backward)),
+    ("backward-recv", Participants::Receive(Direction::Backward)),
 ];
 
-/// What an operation means; `None` for a name that the table lacks.
+/// The workers of an operation; `None` for an unknown name.
 #[must_use]
-pub fn of(name: &str) -> Option<With> {
+pub fn of(name: &str) -> Option<Participants> {
     TABLE.iter().find(|(known, _)| *known == name).map(|(_, with)| *with)
 }

@@ -2,23 +2,25 @@
 /*!
 Tables of operations in Parquet: one row for each operation of each worker.
 
-`docs/stragglers.md` describes the columns; they are those of the traces that ByteDance published
-with its study of stragglers. Whole rows are held: such a table is some tens of megabytes.
+`docs/stragglers.md` describes the columns, which are those of the traces that ByteDance published
+with its study of stragglers. All rows are held in memory: such a table has some tens of megabytes.
 */
 
 use super::Error;
-use super::semantics::{self, Direction, With};
-use crate::model::{Batch, Cell, Class, Collective, Ends, Job, Part, Worker};
+use super::semantics::{self, Direction, Participants};
+use crate::model::{
+    Collective, CollectiveClass, EndSync, Job, LayoutPosition, P2pBatch, Part, Worker,
+};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::{Field, Row};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::Path;
 
-/// The columns that a table must have.
+/// The required columns.
 pub const REQUIRED: [&str; 6] = ["dp_rank", "stage", "step", "optype", "start_ts", "duration"];
-/// Those that it may have: the worker's first global rank, the number of the operation among those
-/// of its type in the step, and the chunk of the model.
+/// The optional columns: the worker's first global rank, the number of the operation among those of
+/// its type in the step, and the chunk of the model.
 pub const OPTIONAL: [&str; 3] = ["rank", "seq_id", "mc"];
 
 /// Seconds to ns.
@@ -27,8 +29,8 @@ const SECOND: f64 = 1e9;
 /// One operation.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Operation {
-    /// Where.
-    pub cell: Cell,
+    /// The worker's position in the layout.
+    pub cell: LayoutPosition,
     /// The worker's first global rank.
     pub rank: Option<u32>,
     /// The step.
@@ -37,9 +39,9 @@ pub struct Operation {
     pub name: String,
     /// When it started in its step, s.
     pub start: f64,
-    /// How long it took, s.
+    /// Duration, s.
     pub duration: f64,
-    /// Its number among those of its name in the step.
+    /// Its number among the operations of its name in the step.
     pub number: i64,
     /// The chunk of the model.
     pub chunk: i64,
@@ -48,7 +50,7 @@ pub struct Operation {
 /// Reads a table.
 ///
 /// # Errors
-/// The file cannot be read, is no Parquet, or lacks columns.
+/// The file cannot be read, is not Parquet, or lacks columns.
 pub fn read(path: &Path) -> Result<Job, Error> {
     Ok(job(&operations(path)?))
 }
@@ -67,7 +69,7 @@ pub fn operations(path: &Path) -> Result<Vec<Operation>, Error> {
         REQUIRED.into_iter().filter(|name| !names.iter().any(|known| known == name)).collect();
     if !missing.is_empty() {
         return Err(error(&format!(
-            "it lacks the columns {}; docs/stragglers.md says what a table needs",
+            "the columns {} are missing; docs/stragglers.md lists the required columns",
             missing.join(", ")
         )));
     }
@@ -76,7 +78,7 @@ pub fn operations(path: &Path) -> Result<Vec<Operation>, Error> {
         let row = row.map_err(|e| error(&e))?;
         let number = operations.len();
         let operation = operation(&row)
-            .ok_or_else(|| error(&format!("row {number} has no number where one is needed")))?;
+            .ok_or_else(|| error(&format!("row {number} lacks a required number")))?;
         operations.push(operation);
     }
     Ok(operations)
@@ -89,7 +91,7 @@ fn operation(row: &Row) -> Option<Operation> {
     let index = |name: &str| whole(name).and_then(|n| u32::try_from(n).ok());
     let Some((_, Field::Str(name))) = find("optype") else { return None };
     Some(Operation {
-        cell: Cell { dp_rank: index("dp_rank")?, stage: index("stage")? },
+        cell: LayoutPosition { dp_rank: index("dp_rank")?, stage: index("stage")? },
         rank: index("rank"),
         step: whole("step")?,
         name: name.clone(),
@@ -122,40 +124,40 @@ fn whole(field: &Field) -> Option<i64> {
     })
 }
 
-/// The job that rows tell of.
+/// The job that the rows describe.
 #[must_use]
 pub fn job(operations: &[Operation]) -> Job {
-    let mut build = Build::new(operations);
+    let mut build = JobBuilder::new(operations);
     for operation in operations {
         build.add(operation);
     }
     build.finish()
 }
 
-/// Who does a collective together.
+/// The workers of a collective: name, stage, data-parallel rank.
 type Group = (String, Option<u32>, Option<u32>);
-/// A collective: who, the step, the chunk of the model, the number in the step.
+/// A collective: group, step, chunk of the model, number in the step.
 type Key = (Group, i64, i64, i64);
-/// Sends or receives of a step between two workers, in one direction through the pipeline.
+/// The sends or receives of a step between two workers in one direction through the pipeline.
 type Channel = (i64, Direction, usize, usize);
 
 #[derive(Default)]
-struct Build {
+struct JobBuilder {
     job: Job,
-    cells: BTreeMap<Cell, usize>,
+    cells: BTreeMap<LayoutPosition, usize>,
     stages: u32,
-    collectives: BTreeMap<Key, (Ends, Vec<Part>)>,
-    /// What a worker began and ended at once is one batch: by step, worker and time.
+    collectives: BTreeMap<Key, (EndSync, Vec<Part>)>,
+    /// Batches by step, worker and time: operations with equal times form one batch.
     batches: BTreeMap<(i64, usize, u64, u64), usize>,
     sends: BTreeMap<Channel, Vec<(i64, i64, usize)>>,
     receives: BTreeMap<Channel, Vec<(i64, i64, usize)>>,
     unknown: BTreeSet<String>,
 }
 
-impl Build {
-    fn new(operations: &[Operation]) -> Build {
-        let mut build = Build::default();
-        let mut ranks: BTreeMap<Cell, Option<u32>> = BTreeMap::new();
+impl JobBuilder {
+    fn new(operations: &[Operation]) -> JobBuilder {
+        let mut build = JobBuilder::default();
+        let mut ranks: BTreeMap<LayoutPosition, Option<u32>> = BTreeMap::new();
         for operation in operations {
             let rank = ranks.entry(operation.cell).or_default();
             *rank = operation.rank.or(*rank);
@@ -176,16 +178,18 @@ impl Build {
         let worker = self.cells[&operation.cell];
         let start = operation.start * SECOND;
         let part = Part { worker, start, end: start + operation.duration.max(0.0) * SECOND };
-        let Cell { dp_rank, stage } = operation.cell;
+        let LayoutPosition { dp_rank, stage } = operation.cell;
         match semantics::of(&operation.name) {
-            Some(With::Stage(ends)) => self.collective(operation, part, (None, Some(stage)), ends),
-            Some(With::Replica(ends)) => {
+            Some(Participants::Stage(ends)) => {
+                self.collective(operation, part, (None, Some(stage)), ends)
+            }
+            Some(Participants::Replica(ends)) => {
                 self.collective(operation, part, (Some(dp_rank), None), ends);
             }
-            Some(With::All(ends)) => self.collective(operation, part, (None, None), ends),
-            Some(With::Send(way)) => self.transfer(operation, part, way, true),
-            Some(With::Receive(way)) => self.transfer(operation, part, way, false),
-            with @ (Some(With::Nobody) | None) => {
+            Some(Participants::All(ends)) => self.collective(operation, part, (None, None), ends),
+            Some(Participants::Send(way)) => self.transfer(operation, part, way, true),
+            Some(Participants::Receive(way)) => self.transfer(operation, part, way, false),
+            with @ (Some(Participants::Nobody) | None) => {
                 if with.is_none() {
                     self.unknown.insert(operation.name.clone());
                 }
@@ -199,7 +203,7 @@ impl Build {
         operation: &Operation,
         part: Part,
         (dp_rank, stage): (Option<u32>, Option<u32>),
-        ends: Ends,
+        ends: EndSync,
     ) {
         let group = (operation.name.clone(), dp_rank, stage);
         let key = (group, operation.step, operation.chunk, operation.number);
@@ -219,7 +223,7 @@ impl Build {
         let next = self.job.batches.len();
         let batch = *self.batches.entry(key).or_insert(next);
         if batch == next {
-            self.job.batches.push(Batch { part, step: Some(step), partners: Vec::new() });
+            self.job.batches.push(P2pBatch { part, step: Some(step), partners: Vec::new() });
         }
         let (from, to) = if is_send { (part.worker, other) } else { (other, part.worker) };
         let list = if is_send { &mut self.sends } else { &mut self.receives };
@@ -227,12 +231,12 @@ impl Build {
         list.entry((step, way, from, to)).or_default().push(number);
     }
 
-    /// The worker at the other end. Around the pipeline's ends it is that of another chunk.
-    fn neighbour(&self, cell: Cell, way: Direction, is_send: bool) -> Option<usize> {
+    /// The worker at the other end. At the ends of the pipeline it belongs to another chunk.
+    fn neighbour(&self, cell: LayoutPosition, way: Direction, is_send: bool) -> Option<usize> {
         let up = (way == Direction::Forward) == is_send;
         let step = if up { 1 } else { self.stages - 1 };
         let stage = (cell.stage + step) % self.stages;
-        self.cells.get(&Cell { stage, ..cell }).copied().filter(|_| self.stages > 1)
+        self.cells.get(&LayoutPosition { stage, ..cell }).copied().filter(|_| self.stages > 1)
     }
 
     fn finish(mut self) -> Job {
@@ -244,7 +248,7 @@ impl Build {
                 _ => "all".into(),
             };
             let members = u32::try_from(members).unwrap_or(u32::MAX);
-            let class = Class { comm, func: name, bytes: None, members };
+            let class = CollectiveClass { comm, func: name, bytes: None, members };
             let class = Job::intern(&mut self.job.classes, class);
             for (step, ends, parts) in list {
                 let step = Some(step);
@@ -264,7 +268,7 @@ impl Build {
         if !self.unknown.is_empty() {
             let names: Vec<&str> = self.unknown.iter().map(String::as_str).collect();
             self.job.notes.push(format!(
-                "operations of unknown meaning count as their worker's own work: {}",
+                "operations with an unknown name count as their worker's own work: {}",
                 names.join(", ")
             ));
         }
@@ -273,9 +277,9 @@ impl Build {
 }
 
 /// A collective: step, how it ends, parts.
-type Instance = (i64, Ends, Vec<Part>);
+type Instance = (i64, EndSync, Vec<Part>);
 
-fn by_group(collectives: BTreeMap<Key, (Ends, Vec<Part>)>) -> BTreeMap<Group, Vec<Instance>> {
+fn by_group(collectives: BTreeMap<Key, (EndSync, Vec<Part>)>) -> BTreeMap<Group, Vec<Instance>> {
     let mut groups: BTreeMap<Group, Vec<Instance>> = BTreeMap::new();
     for ((group, step, _, _), (ends, parts)) in collectives {
         groups.entry(group).or_default().push((step, ends, parts));

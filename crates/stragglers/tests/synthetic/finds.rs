@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A planted slow worker, stage or replica is found, whatever the clocks; a healthy job is not
-//! called slow.
+//! A planted slow worker, stage or replica is found, whatever the clocks; a healthy job has no
+//! findings.
 
 use crate::pipeline::{Shape, play};
 use ncclscope_findings::FindingClass;
-use ncclscope_stragglers::edges::Edge;
+use ncclscope_stragglers::edges::LinkTraffic;
 use ncclscope_stragglers::input::table::{Operation, job};
-use ncclscope_stragglers::model::Cell;
-use ncclscope_stragglers::report::Root;
+use ncclscope_stragglers::model::LayoutPosition;
+use ncclscope_stragglers::report::SlowPart;
 use ncclscope_stragglers::{Limits, Report, analyze};
 use proptest::prelude::*;
 
-/// Reproducible noise from -1 to 1 of anything that has a number.
-fn noise(seed: u64, cell: Cell, step: u64, number: u64) -> f64 {
+/// Reproducible noise from -1 to 1 for a number.
+fn noise(seed: u64, cell: LayoutPosition, step: u64, number: u64) -> f64 {
     let mut x = seed ^ (u64::from(cell.dp_rank) << 48) ^ (u64::from(cell.stage) << 40);
     x ^= (step << 20) ^ number;
     for _ in 0..3 {
@@ -25,10 +25,10 @@ fn noise(seed: u64, cell: Cell, step: u64, number: u64) -> f64 {
 const STEPS: i64 = 16;
 
 /// A job's rows: each pass takes 100 or 200 ms, give or take 3 %, times `factor`.
-fn rows(shape: Shape, seed: u64, factor: &dyn Fn(Cell) -> f64) -> Vec<Operation> {
+fn rows(shape: Shape, seed: u64, factor: &dyn Fn(LayoutPosition) -> f64) -> Vec<Operation> {
     let mut all = Vec::new();
     for step in 0..STEPS {
-        let time = |cell: Cell, i: u32, is_forward: bool| {
+        let time = |cell: LayoutPosition, i: u32, is_forward: bool| {
             let number = u64::from(i) * 2 + u64::from(is_forward);
             let jitter = 1.0 + 0.03 * noise(seed, cell, step.unsigned_abs(), number);
             factor(cell) * jitter * if is_forward { 0.1 } else { 0.2 }
@@ -49,12 +49,12 @@ fn found(rows: &[Operation]) -> Report {
     analyze(&job(rows), &Limits::default())
 }
 
-fn names(report: &Report) -> Vec<(FindingClass, Root)> {
+fn names(report: &Report) -> Vec<(FindingClass, SlowPart)> {
     report.summary.iter().map(|f| (f.class, f.root.unwrap_or_default())).collect()
 }
 
-fn of(cell: Cell) -> Root {
-    Root { rank: None, dp_rank: Some(cell.dp_rank), stage: Some(cell.stage) }
+fn of(cell: LayoutPosition) -> SlowPart {
+    SlowPart { rank: None, dp_rank: Some(cell.dp_rank), stage: Some(cell.stage) }
 }
 
 const SHAPES: [Shape; 5] = [
@@ -91,13 +91,13 @@ fn a_slow_worker_of_any_pipeline_is_named() {
             all += report.steps.len();
         }
     }
-    // Not all: where a pipeline is mostly filling and draining, its neighbours cost about as much.
+    // Not all: in a pipeline that mostly fills and drains, its neighbours cost about as much.
     assert!(right * 100 >= all * 95, "{right} of {all} steps");
 }
 
-/// After a pause a connection is slower by itself: a rank that is late has slow links.
+/// After a pause a connection is slower by itself: a late rank has slow links.
 #[test]
-fn a_link_out_of_a_late_worker_is_noted_and_not_told() {
+fn a_link_out_of_a_late_worker_is_a_note_not_a_finding() {
     let shape = Shape { dp: 8, pp: 1, microbatches: 4 };
     for factor in [1.0, 1.8] {
         let mut job = job(&rows(shape, 5, &|cell| if cell.dp_rank == 3 { factor } else { 1.0 }));
@@ -114,9 +114,9 @@ fn a_link_out_of_a_late_worker_is_noted_and_not_told() {
     }
 }
 
-/// What a worker sends to the next of eight, at so many times the usual cost.
-fn ring_edge(src: usize, factor: f64) -> Edge {
-    Edge {
+/// The traffic of a worker to the next of eight, at `factor` times the usual cost.
+fn ring_edge(src: usize, factor: f64) -> LinkTraffic {
+    LinkTraffic {
         comm: "dp".into(),
         src,
         dst: (src + 1) % 8,
@@ -133,7 +133,7 @@ fn a_slow_stage_is_named_as_one() {
     for stage in 0..4 {
         let report = found(&rows(shape, 3, &|cell| if cell.stage == stage { 1.5 } else { 1.0 }));
         let all = names(&report);
-        let root = Root { stage: Some(stage), ..Root::default() };
+        let root = SlowPart { stage: Some(stage), ..SlowPart::default() };
         assert_eq!(all, [(FindingClass::SlowRank, root)], "{report:#?}");
         assert_eq!(report.summary[0].root_ranks.len(), 4);
     }
@@ -149,23 +149,24 @@ fn two_slow_workers_are_both_named() {
     assert_eq!(ranks, [6, 7], "{report:#?}");
 }
 
-/// Sequences of different lengths: in each step another replica has the most work. The truth is
-/// what a step loses if only one replica, or one stage, is as slow as it was.
+/// Sequences of different lengths: in each step another replica has the most work. The truth is the
+/// time that a step loses if only one replica, or one stage, is as slow as it was.
 #[test]
-fn an_imbalance_of_data_is_led_back_to_its_replica_in_each_step() {
+fn an_imbalance_of_data_is_traced_to_its_replica_in_each_step() {
     let shape = Shape { dp: 4, pp: 4, microbatches: 8 };
     let (mut right_replica, mut right_stage, mut all) = (0, 0, 0);
     for step in 0..60 {
-        // All stages of a replica have the same sequences; the last stage has a loss besides.
-        let scale = |cell: Cell, i: u32| {
-            let data = Cell { stage: 0, ..cell };
+        // All stages of a replica have the same sequences; the last stage also computes the loss.
+        let scale = |cell: LayoutPosition, i: u32| {
+            let data = LayoutPosition { stage: 0, ..cell };
             let length = 1.0 + 0.6 * noise(9, data, step, u64::from(i));
             length * if cell.stage == 3 { 2.0 } else { 1.0 }
         };
         let base = |is_forward| if is_forward { 0.1 } else { 0.2 };
-        let real = |cell: Cell, i: u32, f: bool| base(f) * scale(cell, i);
-        let only = |is_in: &dyn Fn(Cell) -> bool| {
-            let time = |c: Cell, i: u32, f: bool| if is_in(c) { real(c, i, f) } else { base(f) };
+        let real = |cell: LayoutPosition, i: u32, f: bool| base(f) * scale(cell, i);
+        let only = |is_in: &dyn Fn(LayoutPosition) -> bool| {
+            let time =
+                |c: LayoutPosition, i: u32, f: bool| if is_in(c) { real(c, i, f) } else { base(f) };
             play(shape, 0, &time).1
         };
         let most = |cost: &dyn Fn(u32) -> f64| {

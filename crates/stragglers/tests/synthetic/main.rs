@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Jobs that are made up, of which everything is known.
+//! Synthetic jobs, whose truth is known.
 
 mod finds;
 mod hosts;

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-A training step of data-parallel pipelines, played by its rules: one forward, one backward in turns,
-sends and receives that wait for each other, a ReduceScatter of each stage at the end.
+A simulated training step of data-parallel pipelines: the 1F1B schedule, sends and receives that
+wait for each other, and a ReduceScatter of each stage at the end.
 
-It makes the rows of a table of operations, and says how long the step took. Nothing of the crate
-under test is in it but the row.
+It produces the rows of a table of operations and the duration of the step. It uses nothing of the
+crate under test except the row type.
 */
 
 use ncclscope_stragglers::input::table::Operation;
-use ncclscope_stragglers::model::Cell;
+use ncclscope_stragglers::model::LayoutPosition;
 use std::collections::HashMap;
 
-/// How large a job is.
+/// The size of a job.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) dp: u32,
@@ -20,26 +20,32 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    pub(crate) fn cells(self) -> impl Iterator<Item = Cell> {
-        (0..self.dp).flat_map(move |dp_rank| (0..self.pp).map(move |stage| Cell { dp_rank, stage }))
+    pub(crate) fn cells(self) -> impl Iterator<Item = LayoutPosition> {
+        (0..self.dp).flat_map(move |dp_rank| {
+            (0..self.pp).map(move |stage| LayoutPosition { dp_rank, stage })
+        })
     }
 }
 
-/// Of a transfer or a collective, s.
+/// The duration of a transfer or a collective, s.
 const TRANSFER: f64 = 0.001;
 
 #[derive(Clone, Debug)]
 enum Action {
     Compute(&'static str, u32, f64),
-    /// Operations that begin and end as one: name, number and the worker at the other end.
-    Batch(Vec<(&'static str, u32, Cell)>),
+    /// Operations that begin and end together: name, number and the worker at the other end.
+    P2pBatch(Vec<(&'static str, u32, LayoutPosition)>),
 }
 
-/// The schedule of one worker. `time` is how long a microbatch's pass takes.
-fn schedule(shape: Shape, cell: Cell, time: &dyn Fn(Cell, u32, bool) -> f64) -> Vec<Action> {
+/// The schedule of one worker.
+fn schedule(
+    shape: Shape,
+    cell: LayoutPosition,
+    time: &dyn Fn(LayoutPosition, u32, bool) -> f64,
+) -> Vec<Action> {
     let (m, last) = (shape.microbatches, shape.pp - 1);
     let warm = (last - cell.stage).min(m);
-    let at = |stage| Cell { stage, ..cell };
+    let at = |stage| LayoutPosition { stage, ..cell };
     let mut actions = Vec::new();
     let forward = |i| Action::Compute("forward-compute", i, time(cell, i, true));
     let backward = |i| Action::Compute("backward-compute", i, time(cell, i, false));
@@ -48,26 +54,26 @@ fn schedule(shape: Shape, cell: Cell, time: &dyn Fn(Cell, u32, bool) -> f64) -> 
     let to_former = |i| (cell.stage > 0).then(|| ("backward-send", i, at(cell.stage - 1)));
     let from_former = |i| (cell.stage > 0).then(|| ("forward-recv", i, at(cell.stage - 1)));
     for i in 0..warm {
-        actions.push(Action::Batch(from_former(i).into_iter().collect()));
+        actions.push(Action::P2pBatch(from_former(i).into_iter().collect()));
         actions.push(forward(i));
-        actions.push(Action::Batch(to_next(i).into_iter().collect()));
+        actions.push(Action::P2pBatch(to_next(i).into_iter().collect()));
     }
     if warm < m {
-        actions.push(Action::Batch(from_former(warm).into_iter().collect()));
+        actions.push(Action::P2pBatch(from_former(warm).into_iter().collect()));
     }
     for i in 0..m - warm {
         actions.push(forward(warm + i));
-        actions.push(Action::Batch(to_next(warm + i).into_iter().chain(from_next(i)).collect()));
+        actions.push(Action::P2pBatch(to_next(warm + i).into_iter().chain(from_next(i)).collect()));
         actions.push(backward(i));
         let next = (i + 1 < m - warm).then(|| from_former(warm + i + 1)).flatten();
-        actions.push(Action::Batch(to_former(i).into_iter().chain(next).collect()));
+        actions.push(Action::P2pBatch(to_former(i).into_iter().chain(next).collect()));
     }
     for i in m - warm..m {
-        actions.push(Action::Batch(from_next(i).into_iter().collect()));
+        actions.push(Action::P2pBatch(from_next(i).into_iter().collect()));
         actions.push(backward(i));
-        actions.push(Action::Batch(to_former(i).into_iter().collect()));
+        actions.push(Action::P2pBatch(to_former(i).into_iter().collect()));
     }
-    actions.retain(|action| !matches!(action, Action::Batch(ops) if ops.is_empty()));
+    actions.retain(|action| !matches!(action, Action::P2pBatch(ops) if ops.is_empty()));
     actions
 }
 
@@ -80,18 +86,19 @@ fn counterpart(name: &str) -> &'static str {
     }
 }
 
-/// Plays a step; `time` is how long a worker computes on a microbatch, forward or backward.
-/// Returns its rows and how long it took, s.
+/// Simulates a step; `time` is how long a worker computes on a microbatch, forward or backward.
+/// Returns the rows and the duration, s.
 pub(crate) fn play(
     shape: Shape,
     step: i64,
-    time: &dyn Fn(Cell, u32, bool) -> f64,
+    time: &dyn Fn(LayoutPosition, u32, bool) -> f64,
 ) -> (Vec<Operation>, f64) {
     let mut rows = Vec::new();
-    let schedules: HashMap<Cell, Vec<Action>> =
+    let schedules: HashMap<LayoutPosition, Vec<Action>> =
         shape.cells().map(|cell| (cell, schedule(shape, cell, time))).collect();
-    let mut now: HashMap<Cell, (usize, f64)> = shape.cells().map(|c| (c, (0, 0.0))).collect();
-    let mut arrived: HashMap<(Cell, &str, u32), f64> = HashMap::new();
+    let mut now: HashMap<LayoutPosition, (usize, f64)> =
+        shape.cells().map(|c| (c, (0, 0.0))).collect();
+    let mut arrived: HashMap<(LayoutPosition, &str, u32), f64> = HashMap::new();
     let row = |cell, name: &str, number: u32, start, end: f64| Operation {
         cell,
         rank: None,
@@ -113,7 +120,7 @@ pub(crate) fn play(
                         rows.push(row(cell, name, *number, clock, clock + length));
                         clock += length;
                     }
-                    Action::Batch(ops) => {
+                    Action::P2pBatch(ops) => {
                         for &(name, number, _) in ops {
                             arrived.insert((cell, name, number), clock);
                         }
@@ -135,7 +142,8 @@ pub(crate) fn play(
         }
     }
     for stage in 0..shape.pp {
-        let members: Vec<Cell> = shape.cells().filter(|cell| cell.stage == stage).collect();
+        let members: Vec<LayoutPosition> =
+            shape.cells().filter(|cell| cell.stage == stage).collect();
         let end = members.iter().map(|cell| now[cell].1).fold(0.0, f64::max) + 20.0 * TRANSFER;
         for cell in members {
             assert_eq!(now[&cell].0, schedules[&cell].len(), "deadlock");
