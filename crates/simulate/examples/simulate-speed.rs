@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! How long large jobs take to simulate: `cargo run --release -p ncclscope-simulate --example
-//! simulate-speed [RANKS]`. Recordings go to a directory that is removed in the end.
+//! simulate-speed [RANKS]`. Recordings go to a directory that is removed at the end.
 
 use ncclscope_simulate::{Fault, Planted, Scenario, run};
 use std::error::Error;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The faults and the harmless oddities that can be planted, by name.
+//! The faults and the harmless irregularities that can be planted, by name.
 
 use ncclscope_findings::FindingClass;
 use serde::{Deserialize, Serialize};
 
-/// What can be planted in a job. New ones come last: what a seed draws depends on the place.
+/// The faults that can be planted in a job. New ones go last: random choices depend on the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[expect(missing_docs, reason = "the table below says what each of them is")]
@@ -59,23 +59,23 @@ pub enum Fault {
     ElasticResize,
 }
 
-/// What a planted thing does to the job.
+/// The effect of a fault on the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Group {
-    /// It stops the job, or corrupts it.
+pub enum FaultGroup {
+    /// It stops the job or corrupts its results.
     Hang,
     /// It slows the job down.
     Slow,
-    /// Nothing is wrong: any finding is an error.
+    /// A harmless irregularity: any finding is an error.
     Control,
 }
 
 use Fault as F;
+use FaultGroup::{Control, Hang, Slow};
 use FindingClass as C;
-use Group::{Control, Hang, Slow};
 
-/// Name, what it does, class of the verdict that is right, and what happens.
-type Row = (Fault, &'static str, Group, Option<FindingClass>, &'static str);
+/// Fault, name, effect, class of the expected verdict, and description.
+type Row = (Fault, &'static str, FaultGroup, Option<FindingClass>, &'static str);
 
 const HEALTHY: Row = (F::Healthy, "healthy", Control, None, "nothing");
 
@@ -85,18 +85,24 @@ const TABLE: [Row; 48] = [
         "host-stuck",
         Hang,
         Some(C::HostStuck),
-        "a rank's thread sleeps and calls NCCL no more",
+        "a rank's thread sleeps and does not call NCCL again",
     ),
     (
         F::GilLock,
         "gil-lock",
         Hang,
         Some(C::HostStuck),
-        "a rank's thread spins and calls NCCL no more",
+        "a rank's thread spins and does not call NCCL again",
     ),
     (F::Killed, "killed", Hang, Some(C::ProcessGone), "a process is killed"),
-    (F::Exit, "exit", Hang, Some(C::ProcessGone), "a process ends in order while the others go on"),
-    (F::Sigstop, "sigstop", Hang, Some(C::ProcessGone), "a process is stopped; its GPU goes on"),
+    (
+        F::Exit,
+        "exit",
+        Hang,
+        Some(C::ProcessGone),
+        "a process exits normally while the others continue",
+    ),
+    (F::Sigstop, "sigstop", Hang, Some(C::ProcessGone), "a process is stopped; its GPU continues"),
     (
         F::InLaunch,
         "in-launch",
@@ -166,7 +172,7 @@ const TABLE: [Row; 48] = [
         "sm-exhausted",
         Hang,
         Some(C::KernelPartlyStarted),
-        "a kernel finds room for some channels only",
+        "a kernel finds free SMs for some channels only",
     ),
     (
         F::NvlinkHang,
@@ -187,14 +193,14 @@ const TABLE: [Row; 48] = [
         "receiver-not-ready",
         Hang,
         Some(C::ReceiverNotReady),
-        "a network takes no more receives",
+        "a rank's network takes no more receives",
     ),
     (
         F::NicDown,
         "nic-down",
         Hang,
         Some(C::NetworkStalled),
-        "a rank's network interface stops, both ways",
+        "a rank's network interface stops in both directions",
     ),
     (
         F::LinkDown,
@@ -244,21 +250,21 @@ const TABLE: [Row; 48] = [
         "lossy-link",
         Slow,
         Some(C::SlowLink),
-        "a path sends a quarter of all data again",
+        "a path retransmits a quarter of all data",
     ),
     (
         F::SlowNic,
         "slow-nic",
         Slow,
         Some(C::SlowNic),
-        "a rank's network interface is slower, both ways",
+        "a rank's network interface is slower in both directions",
     ),
     (
         F::BackgroundTraffic,
         "background-traffic",
         Slow,
         Some(C::SlowNic),
-        "something else uses a rank's network interface half of the time",
+        "other traffic uses a rank's network interface half of the time",
     ),
     (
         F::SlowNvlink,
@@ -272,14 +278,14 @@ const TABLE: [Row; 48] = [
         "drift",
         Slow,
         Some(C::TransfersSlowed),
-        "the whole network becomes slower half way",
+        "the whole network becomes slower halfway through the run",
     ),
     (
         F::AlgoChange,
         "algo-change",
         Slow,
         Some(C::AlgorithmChanged),
-        "an AllReduce changes its algorithm half way",
+        "an AllReduce changes its algorithm halfway through the run",
     ),
     (
         F::LaunchBound,
@@ -295,9 +301,15 @@ const TABLE: [Row; 48] = [
         Some(C::SlowRank),
         "the last pipeline stage computes longer",
     ),
-    (F::Jitter, "jitter", Control, None, "all GPUs vary by 15 %, none of them for long"),
+    (F::Jitter, "jitter", Control, None, "all GPUs vary by 15 %, none of them permanently"),
     (F::GcPauses, "gc-pauses", Control, None, "a host pauses for 30 ms in one of 32 steps"),
-    (F::Imbalance, "imbalance", Control, None, "in each step another replica has more to compute"),
+    (
+        F::Imbalance,
+        "imbalance",
+        Control,
+        None,
+        "in each step a different replica has more to compute",
+    ),
     HEALTHY,
     (
         F::FirstIteration,
@@ -307,23 +319,35 @@ const TABLE: [Row; 48] = [
         "the first step waits 45 s for a compiler",
     ),
     (F::Checkpoint, "checkpoint", Control, None, "all ranks pause for 60 s"),
-    (F::EvalPhase, "eval-phase", Control, None, "steps without backward pass half way"),
     (
-        F::SubsetComm,
-        "subset-comm",
+        F::EvalPhase,
+        "eval-phase",
         Control,
         None,
-        "a communicator that few ranks have, seldom used",
+        "steps without backward pass halfway through the run",
     ),
-    (F::CommDestroyed, "comm-destroyed", Control, None, "a communicator ends before the job does"),
-    (F::ElasticResize, "elastic-resize", Control, None, "all communicators end and are made anew"),
+    (F::SubsetComm, "subset-comm", Control, None, "a rarely used communicator of few ranks"),
+    (
+        F::CommDestroyed,
+        "comm-destroyed",
+        Control,
+        None,
+        "a communicator is destroyed before the job ends",
+    ),
+    (
+        F::ElasticResize,
+        "elastic-resize",
+        Control,
+        None,
+        "all communicators are destroyed and created again",
+    ),
     (F::Clocks, "clocks", Control, None, "clocks are 1 s and 100 ppm apart"),
     (
         F::DroppedHeartbeats,
         "dropped-heartbeats",
         Control,
         None,
-        "a third of the progress is missing",
+        "a third of the progress records is missing",
     ),
     (F::RingOverflow, "ring-overflow", Control, None, "recordings too small for the run"),
 ];
@@ -333,36 +357,36 @@ impl Fault {
         TABLE.iter().find(|row| row.0 == self).unwrap_or(&HEALTHY)
     }
 
-    /// All of them.
+    /// All faults.
     pub fn all() -> impl Iterator<Item = Fault> {
         TABLE.iter().map(|row| row.0)
     }
 
-    /// The one of that name.
+    /// The fault with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Fault> {
         TABLE.iter().find(|row| row.1 == name).map(|row| row.0)
     }
 
-    /// Its name, as scenario files and the command line have it.
+    /// Its name in scenario files and on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.row().1
     }
 
-    /// What it does to a job.
+    /// Its effect on a job.
     #[must_use]
-    pub fn group(self) -> Group {
+    pub fn group(self) -> FaultGroup {
         self.row().2
     }
 
-    /// The class of the right verdict; none for a control.
+    /// The class of the expected verdict; none for a control.
     #[must_use]
     pub fn class(self) -> Option<FindingClass> {
         self.row().3
     }
 
-    /// What happens, in a few words.
+    /// A short description.
     #[must_use]
     pub fn what(self) -> &'static str {
         self.row().4
@@ -379,7 +403,7 @@ mod tests {
             assert_eq!(fault.row().0, fault);
             assert_eq!(Fault::from_name(fault.name()), Some(fault));
             assert_eq!(serde_json::to_value(fault).unwrap(), fault.name());
-            assert_eq!(fault.class().is_none(), fault.group() == Group::Control);
+            assert_eq!(fault.class().is_none(), fault.group() == FaultGroup::Control);
         }
     }
 }

@@ -1,51 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Plants faults: in the programs that ranks run, or in the state of the machine.
+Plants faults in the programs of the ranks or in the state of the hardware.
 
-What a fault hits is an operation of a rank in a step; when it hits follows from the same job
-without it. Everything else follows from the model.
+A fault hits an operation of a rank in a step. The time at which it hits is taken from a simulation
+of the same job without it. All its consequences follow from the model.
 */
 
 use crate::error::Error;
-use crate::fault::{Fault, Group};
+use crate::fault::{Fault, FaultGroup};
 use crate::layout::{Layout, Role};
 use crate::model::conditions::Conditions;
 use crate::model::program::{ACTIVATIONS, Call, Coll, Datatype, Func, Op, Purpose, Transfer};
 use crate::model::solve::Solution;
-use crate::record::Stance;
+use crate::record::ThreadState;
 use crate::scenario::{Planted, Scenario};
 use crate::time::{NEVER, Time, mix, scaled};
-use crate::truth::{Slow, Verdict};
+use crate::truth::{SlowVerdict, Verdict};
 use std::collections::BTreeSet;
 
 /// The job that faults are planted in.
 #[derive(Debug)]
-pub(crate) struct Site<'a> {
+pub(crate) struct FaultSite<'a> {
     pub(crate) scenario: &'a Scenario,
     pub(crate) layout: &'a Layout,
     pub(crate) programs: &'a mut Vec<Vec<Op>>,
     pub(crate) conditions: &'a mut Conditions,
-    pub(crate) stances: &'a mut Vec<[Stance; 2]>,
+    pub(crate) thread_states: &'a mut Vec<[ThreadState; 2]>,
 }
 
-/// Something that was planted.
+/// A planted fault and its expected verdicts.
 #[derive(Clone, Debug)]
-pub(crate) struct Injected {
+pub(crate) struct PlantedFault {
     pub(crate) fault: Fault,
     pub(crate) rank: u32,
     /// The operation that it hits.
     pub(crate) op: usize,
     pub(crate) time: Time,
     pub(crate) verdict: Option<Verdict>,
-    pub(crate) slow: Option<Slow>,
+    pub(crate) slow: Option<SlowVerdict>,
 }
 
-/// A thread that runs.
-pub(crate) const RUNS: Stance = Stance { state: b'R', place: "", since: NEVER };
+/// The state of a thread that runs.
+pub(crate) const RUNS: ThreadState = ThreadState { state: b'R', place: "", since: NEVER };
 
-/// A rank's operation, and what is next to it.
+/// The operation that a fault hits, and the rank's neighbours in it.
 #[derive(Clone, Copy, Debug)]
-struct Target {
+struct FaultTarget {
     rank: u32,
     op: usize,
     /// The ranks it receives from and sends to in it.
@@ -53,18 +53,19 @@ struct Target {
     to: u32,
 }
 
-impl Site<'_> {
-    /// Plants one fault that makes the job hang or err. `healthy` is the same job without any.
+impl FaultSite<'_> {
+    /// Plants one fault that makes the job hang or compute wrong results. `healthy` is the same job
+    /// without faults.
     pub(crate) fn hang(
         &mut self,
         planted: &Planted,
         number: u64,
         taken: &[u32],
         healthy: &Solution,
-    ) -> Result<Injected, Error> {
+    ) -> Result<PlantedFault, Error> {
         let fault = planted.name;
         let target = self.target(planted, number, taken)?;
-        let Target { rank, op, .. } = target;
+        let FaultTarget { rank, op, .. } = target;
         let at = rank as usize;
         let (issued, start) = {
             let done = &healthy.ranks[at][op];
@@ -74,21 +75,21 @@ impl Site<'_> {
         let time = match fault {
             Fault::StreamBlocked | Fault::SmExhausted => start,
             Fault::GpuDead => healthy.ranks[at][op].end,
-            // Receives are posted long before there is anything to receive.
+            // Receives are posted long before data arrives.
             Fault::ReceiverNotReady => first_post(target, healthy).unwrap_or(within),
-            _ if is_of_time(fault) => within,
+            _ if hits_at_a_time(fault) => within,
             _ => issued,
         };
         let (roots, edge) = self.blame(fault, target);
         self.plant_program(fault, target);
         self.plant_machine(fault, target, time);
-        self.plant_stance(fault, rank, time);
+        self.plant_thread_states(fault, rank, time);
         let verdict = fault.class().map(|class| Verdict { class, root_ranks: roots, edge });
-        Ok(Injected { fault, rank, op, time, verdict, slow: None })
+        Ok(PlantedFault { fault, rank, op, time, verdict, slow: None })
     }
 
-    /// The operation that a fault hits: of the rank and step that are given, or drawn.
-    fn target(&self, planted: &Planted, number: u64, taken: &[u32]) -> Result<Target, Error> {
+    /// The operation that a fault hits, in the given rank and step or in random ones.
+    fn target(&self, planted: &Planted, number: u64, taken: &[u32]) -> Result<FaultTarget, Error> {
         let job = &self.scenario.job;
         let step = planted.step.unwrap_or(job.steps / 2);
         let name = planted.name.name();
@@ -99,7 +100,7 @@ impl Site<'_> {
             )));
         }
         let drawn = mix(self.scenario.seed, number, planted.name as u64);
-        // Ranks from a drawn one on, until one has such an operation.
+        // Tries ranks from a random one on until one has such an operation.
         for next in 0..job.ranks {
             let rank = match planted.rank {
                 Some(rank) => rank,
@@ -111,7 +112,7 @@ impl Site<'_> {
                 continue;
             }
             let ops = self.programs[rank as usize].iter().enumerate();
-            let fitting: Vec<Target> = ops
+            let fitting: Vec<FaultTarget> = ops
                 .filter(|(_, op)| op.step == step)
                 .filter_map(|(op, _)| self.fits(planted.name, rank, op))
                 .collect();
@@ -130,7 +131,7 @@ impl Site<'_> {
     }
 
     /// Whether a fault can hit an operation.
-    fn fits(&self, fault: Fault, rank: u32, op: usize) -> Option<Target> {
+    fn fits(&self, fault: Fault, rank: u32, op: usize) -> Option<FaultTarget> {
         let it = &self.programs[rank as usize][op];
         let members = &self.layout.groups[it.group].members;
         let size = members.len();
@@ -149,7 +150,7 @@ impl Site<'_> {
             Fault::GpuDead => is_ring,
             Fault::SmExhausted => is_ring,
             Fault::NvlinkHang => is_ring && self.layout.nodes(it.group) == 1,
-            // It must have more to send than what it has before it receives anything.
+            // It must send more data than it has before it receives any.
             Fault::SenderGpuStuck => is_ring && is_in && is_out && steps(it, size) > 1,
             Fault::ReceiverGpuStuck => {
                 let only = matches!(&it.call, Call::Transfers(t) if t.len() == 1 && !t[0].is_send);
@@ -164,8 +165,8 @@ impl Site<'_> {
         fits.then_some(target)
     }
 
-    /// The ranks next to a rank in an operation; itself where there is none.
-    fn neighbours(&self, rank: u32, op: usize) -> Option<Target> {
+    /// A rank's neighbours in an operation; the rank itself if it has none.
+    fn neighbours(&self, rank: u32, op: usize) -> Option<FaultTarget> {
         let it = &self.programs[rank as usize][op];
         let members = &self.layout.groups[it.group].members;
         let at = self.layout.groups[it.group].position(rank)?;
@@ -180,15 +181,15 @@ impl Site<'_> {
                 (peer(false), peer(true))
             }
         };
-        Some(Target { rank, op, from, to })
+        Some(FaultTarget { rank, op, from, to })
     }
 
     fn crosses(&self, from: u32, to: u32) -> bool {
         self.layout.host(from) != self.layout.host(to)
     }
 
-    /// A time while data of the operation moves.
-    fn within(&self, target: Target, healthy: &Solution) -> Time {
+    /// A time at which data of the operation moves.
+    fn within(&self, target: FaultTarget, healthy: &Solution) -> Time {
         let done = &healthy.ranks[target.rank as usize][target.op];
         let Some(&(outcome, member)) = done.parts.first() else { return done.start };
         let kernels = &healthy.outcomes[outcome as usize].kernels;
@@ -197,9 +198,9 @@ impl Site<'_> {
         begins + scaled(ends.saturating_sub(begins), 0.4)
     }
 
-    /// Who is to be named, and which path.
-    fn blame(&self, fault: Fault, target: Target) -> (Vec<u32>, Option<[u32; 2]>) {
-        let Target { rank, op, from, to } = target;
+    /// The ranks and the path that a verdict should name.
+    fn blame(&self, fault: Fault, target: FaultTarget) -> (Vec<u32>, Option<[u32; 2]>) {
+        let FaultTarget { rank, op, from, to } = target;
         let it = &self.programs[rank as usize][op];
         let members = || {
             let mut all = self.layout.groups[it.group].members.clone();
@@ -210,7 +211,7 @@ impl Site<'_> {
         match fault {
             // All of them wait for each other.
             Fault::OrderSwap => (members(), None),
-            // Which of the GPUs of the ring it is, no event tells.
+            // No event shows which GPU of the ring it is.
             Fault::NvlinkHang => (members(), Some([rank, to])),
             Fault::P2pUnmatched => {
                 let peer = if from == rank { to } else { from };
@@ -218,7 +219,7 @@ impl Site<'_> {
             }
             Fault::P2pSize => (both(rank, from), Some([from, rank])),
             Fault::LinkDown => (both(rank, to), Some([rank, to])),
-            // Between two ranks nothing tells whose interface it is.
+            // Between two ranks nothing shows whose interface it is.
             Fault::NicDown if from == to => (both(rank, to), None),
             Fault::ReceiverNotReady | Fault::FlushStuck | Fault::ReceiverGpuStuck => {
                 (vec![rank], Some([from, rank]))
@@ -227,9 +228,9 @@ impl Site<'_> {
         }
     }
 
-    /// Faults in what the rank does.
-    fn plant_program(&mut self, fault: Fault, target: Target) {
-        let Target { rank, op, from, to } = target;
+    /// Plants a fault in a rank's program.
+    fn plant_program(&mut self, fault: Fault, target: FaultTarget) {
+        let FaultTarget { rank, op, from, to } = target;
         let ops = &mut self.programs[rank as usize];
         let size = u32::try_from(self.layout.groups[ops[op].group].members.len()).unwrap_or(1);
         let position = |of: u32, ops: &[Op]| {
@@ -287,9 +288,9 @@ impl Site<'_> {
         }
     }
 
-    /// Faults of the machine, from a time on.
-    fn plant_machine(&mut self, fault: Fault, target: Target, time: Time) {
-        let Target { rank, op, from, to } = target;
+    /// Plants a fault of the hardware at a time.
+    fn plant_machine(&mut self, fault: Fault, target: FaultTarget, time: Time) {
+        let FaultTarget { rank, op, from, to } = target;
         let stops = &mut self.conditions.stops[rank as usize];
         match fault {
             Fault::Killed | Fault::Exit => {
@@ -304,7 +305,7 @@ impl Site<'_> {
             }
             Fault::FlushStuck => stops.flush = time,
             Fault::ProxyStalled => stops.proxy = time,
-            // The next launch fails; the application has only errors from then on.
+            // The next launch fails, and the application gets only errors from then on.
             Fault::GpuDead => {
                 stops.host = time.saturating_add(1_000_000);
                 self.conditions.lost_ends.insert((rank, op), ());
@@ -329,31 +330,31 @@ impl Site<'_> {
         }
     }
 
-    /// How threads stand from then on.
-    fn plant_stance(&mut self, fault: Fault, rank: u32, since: Time) {
-        let [api, proxy] = &mut self.stances[rank as usize];
+    /// Sets the thread states from that time on.
+    fn plant_thread_states(&mut self, fault: Fault, rank: u32, since: Time) {
+        let [api, proxy] = &mut self.thread_states[rank as usize];
         match fault {
             Fault::HostStuck | Fault::GpuDead => {
-                *api = Stance { state: b'S', place: "futex_wait_queue", since };
+                *api = ThreadState { state: b'S', place: "futex_wait_queue", since };
             }
             Fault::InLaunch => {
-                *api = Stance { state: b'D', place: "rwsem_down_write_slowpath", since };
+                *api = ThreadState { state: b'D', place: "rwsem_down_write_slowpath", since };
             }
             Fault::ProxyStalled => {
-                *proxy = Stance { state: b'D', place: "folio_wait_bit_common", since };
+                *proxy = ThreadState { state: b'D', place: "folio_wait_bit_common", since };
             }
             _ => {}
         }
     }
 
-    /// Plants something that makes the job slow, before it is worked out; `middle` is when half of
-    /// its steps are over.
+    /// Plants a fault that makes the job slow, before it is solved; `middle` is when half of its
+    /// steps are complete.
     pub(crate) fn slow(
         &mut self,
         planted: &Planted,
         number: u64,
         middle: Time,
-    ) -> Result<Injected, Error> {
+    ) -> Result<PlantedFault, Error> {
         let fault = planted.name;
         let layout = self.layout;
         let rank = rank_of(planted, number, self.scenario.seed, layout.ranks);
@@ -398,14 +399,14 @@ impl Site<'_> {
             }
             _ => {}
         }
-        let class = fault.class().filter(|_| fault.group() == Group::Slow);
-        let slow = class.map(|class| Slow { class, root_ranks: roots, edge, factor });
+        let class = fault.class().filter(|_| fault.group() == FaultGroup::Slow);
+        let slow = class.map(|class| SlowVerdict { class, root_ranks: roots, edge, factor });
         let time = if matches!(fault, Fault::Drift | Fault::AlgoChange) { middle } else { 0 };
-        Ok(Injected { fault, rank, op: 0, time, verdict: None, slow })
+        Ok(PlantedFault { fault, rank, op: 0, time, verdict: None, slow })
     }
 
-    /// The ranks whose network interface would look like this one's: where two have only each
-    /// other, both.
+    /// The ranks whose network interface would look the same: two ranks that have only each other
+    /// as network peers cannot be distinguished.
     fn cards_like(&self, rank: u32) -> Vec<u32> {
         let peers = |rank: u32| {
             let groups = self.layout.of_rank[rank as usize].iter().filter(|m| carries(m.role));
@@ -422,8 +423,8 @@ impl Site<'_> {
         all
     }
 
-    /// The ranks whose links within the host would look like this one's: they are in all of its
-    /// communicators that stay within a host, and in no other of these. None without such.
+    /// The ranks whose links within the host would look the same: they are members of exactly the
+    /// same communicators within the host. `None` if the rank has no such communicator.
     fn paths_like(&self, rank: u32) -> Option<Vec<u32>> {
         let used = self.layout.of_rank.iter().flatten();
         let used = used.filter(|m| matches!(m.role, Role::Tensor | Role::Data));
@@ -439,7 +440,7 @@ impl Site<'_> {
         Some(common.into_iter().filter(is_alone).collect())
     }
 
-    /// The next rank of the data parallel ring, or the next stage, if it is on another host.
+    /// The next rank of the data parallel ring or the next stage, if it is on another host.
     fn network_neighbour(&self, rank: u32) -> Option<u32> {
         [Role::Data, Role::Pipeline].into_iter().find_map(|role| {
             let own = self.layout.group_of(rank, role)?;
@@ -450,7 +451,7 @@ impl Site<'_> {
     }
 }
 
-/// Steps of a collective.
+/// Number of steps of a collective.
 fn steps(op: &Op, size: usize) -> u32 {
     match op.call {
         Call::Coll(coll) => coll.cut(u32::try_from(size).unwrap_or(u32::MAX)).steps,
@@ -459,14 +460,14 @@ fn steps(op: &Op, size: usize) -> u32 {
 }
 
 /// When a rank's proxy begins to post its receives of an operation.
-fn first_post(target: Target, healthy: &Solution) -> Option<Time> {
+fn first_post(target: FaultTarget, healthy: &Solution) -> Option<Time> {
     let done = &healthy.ranks[target.rank as usize][target.op];
     let flows = done.parts.iter().flat_map(|part| &healthy.outcomes[part.0 as usize].flows);
     let own = flows.filter(|flow| flow.to.rank == target.rank);
     own.filter_map(|flow| flow.steps.first()).map(|step| step.recv[0]).min()
 }
 
-/// How much slower everything that a rank computes is.
+/// The slowdown factor of each rank's computation.
 pub(crate) fn compute_factors(scenario: &Scenario, layout: &Layout) -> Vec<f64> {
     let mut factors = vec![1.0; layout.ranks as usize];
     for (number, planted) in scenario.fault.iter().enumerate() {
@@ -485,13 +486,13 @@ pub(crate) fn compute_factors(scenario: &Scenario, layout: &Layout) -> Vec<f64> 
     factors
 }
 
-/// The rank that is given, or drawn.
+/// The given rank, or a random one.
 fn rank_of(planted: &Planted, number: u64, seed: u64, ranks: u32) -> u32 {
     let drawn = mix(seed, number, planted.name as u64) % u64::from(ranks);
     planted.rank.unwrap_or_else(|| u32::try_from(drawn).unwrap_or(0)) % ranks
 }
 
-/// How much slower what is planted makes something.
+/// The slowdown factor of a fault.
 fn factor_of(planted: &Planted) -> f64 {
     planted.factor.unwrap_or(match planted.name {
         Fault::SlowLink | Fault::SlowNic | Fault::LossyLink | Fault::BackgroundTraffic => 6.0,
@@ -510,8 +511,8 @@ fn other(datatype: Datatype) -> Datatype {
     }
 }
 
-/// It hits at a time, not with a call.
-fn is_of_time(fault: Fault) -> bool {
+/// The fault hits at a time, not with a call.
+fn hits_at_a_time(fault: Fault) -> bool {
     use Fault as F;
     matches!(
         fault,
@@ -544,7 +545,7 @@ fn needs(fault: Fault) -> &'static str {
     }
 }
 
-/// Communicators of that role move much, between ranks that are next to each other.
+/// Communicators of this role move much data between neighbouring ranks.
 fn carries(role: Role) -> bool {
     matches!(role, Role::Data | Role::Pipeline | Role::Expert)
 }

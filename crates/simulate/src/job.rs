@@ -2,26 +2,26 @@
 //! From a scenario to its files.
 
 use crate::error::Error;
-use crate::fault::{Fault, Group};
-use crate::inject::{Injected, RUNS, Site, compute_factors};
+use crate::fault::{Fault, FaultGroup};
+use crate::inject::{FaultSite, PlantedFault, RUNS, compute_factors};
 use crate::layout::Layout;
 use crate::model::collective::Outcome;
 use crate::model::conditions::Conditions;
 use crate::model::program::{Op, programs};
-use crate::model::solve::{Done, Solution, solve};
+use crate::model::solve::{OpTimes, Solution, solve};
 use crate::record::{EPOCH_NS, Job, write_rank};
 use crate::scenario::Scenario;
 use crate::time::{NEVER, SECOND, Time};
-use crate::truth::{SCHEMA, Sizes, Truth};
+use crate::truth::{JobSizes, SCHEMA, Truth};
 use crate::vectors;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
 
-/// What was written.
+/// A summary of the simulation.
 #[derive(Clone, Debug)]
 pub struct Summary {
-    /// What is wrong with the job.
+    /// The true causes.
     pub truth: Truth,
     /// Simulated seconds.
     pub seconds: f64,
@@ -29,12 +29,12 @@ pub struct Summary {
     pub operations: u64,
 }
 
-/// Simulates a job and writes its recordings and `truth.json` into `dir`, which is made if it is
+/// Simulates a job and writes its recordings and `truth.json` into `dir`, which is created if it is
 /// missing.
 ///
 /// # Errors
-/// [`Error::Scenario`] if the scenario makes no sense, [`Error::Write`] if a file cannot be written
-/// or is there already.
+/// [`Error::Scenario`] if the scenario is impossible, [`Error::Write`] if a file cannot be written
+/// or already exists.
 pub fn run(scenario: &Scenario, dir: &Path) -> Result<Summary, Error> {
     if scenario.fault.len() > 3 {
         return Err(Error::scenario("at most three faults can be planted at once"));
@@ -76,7 +76,7 @@ fn seconds(time: Time) -> f64 {
     time as f64 / 1e9
 }
 
-/// What is chosen for all, and controls that are properties of the machine.
+/// The scenario with default values, and with controls that are properties of the hardware.
 fn adjusted(scenario: &Scenario) -> Scenario {
     let mut scenario = scenario.clone();
     if scenario.job.steps == 0 {
@@ -92,7 +92,7 @@ fn adjusted(scenario: &Scenario) -> Scenario {
             Fault::DroppedHeartbeats => machine.dropped = 0.33,
             Fault::RingOverflow => {
                 scenario.job.ring_mib = 1;
-                // A step of longer rings has more to record.
+                // A step with longer rings has more records.
                 scenario.job.steps *= if scenario.job.ranks < 512 { 6 } else { 2 };
             }
             _ => {}
@@ -101,13 +101,13 @@ fn adjusted(scenario: &Scenario) -> Scenario {
     scenario
 }
 
-/// A job with everything planted and worked out.
+/// A solved job with its faults.
 struct Prepared {
     programs: Vec<Vec<Op>>,
     conditions: Conditions,
-    stances: Vec<[crate::record::Stance; 2]>,
+    thread_states: Vec<[crate::record::ThreadState; 2]>,
     solution: Solution,
-    injected: Vec<Injected>,
+    injected: Vec<PlantedFault>,
     end: Time,
 }
 
@@ -115,18 +115,18 @@ impl Prepared {
     fn new(scenario: &Scenario, layout: &Layout) -> Result<Prepared, Error> {
         let mut programs = programs(layout, scenario, &compute_factors(scenario, layout));
         let mut conditions = Conditions::new(layout.ranks);
-        let mut stances = vec![[RUNS; 2]; layout.ranks as usize];
-        let mut site = Site {
+        let mut thread_states = vec![[RUNS; 2]; layout.ranks as usize];
+        let mut site = FaultSite {
             scenario,
             layout,
             programs: &mut programs,
             conditions: &mut conditions,
-            stances: &mut stances,
+            thread_states: &mut thread_states,
         };
         let machine = &scenario.machine;
-        let mut injected: Vec<Injected> = Vec::new();
+        let mut injected: Vec<PlantedFault> = Vec::new();
         let has = |group| scenario.fault.iter().any(|planted| planted.name.group() == group);
-        let plain = |site: &Site<'_>| solve(layout, machine, site.conditions, site.programs);
+        let plain = |site: &FaultSite<'_>| solve(layout, machine, site.conditions, site.programs);
         let middle = if scenario.has(Fault::Drift) || scenario.has(Fault::AlgoChange) {
             middle(&plain(&site), site.programs, scenario.job.steps / 2)
         } else {
@@ -134,12 +134,12 @@ impl Prepared {
         };
         let of = |hangs: bool| {
             let all = scenario.fault.iter().zip(0u64..);
-            all.filter(move |(planted, _)| (planted.name.group() == Group::Hang) == hangs)
+            all.filter(move |(planted, _)| (planted.name.group() == FaultGroup::Hang) == hangs)
         };
         for (planted, number) in of(false) {
             injected.push(site.slow(planted, number, middle)?);
         }
-        if has(Group::Hang) {
+        if has(FaultGroup::Hang) {
             let healthy = plain(&site);
             let mut taken = Vec::new();
             for (planted, number) in of(true) {
@@ -153,7 +153,7 @@ impl Prepared {
         let rest =
             if solution.is_stuck() { u64::from(scenario.job.hold_s) * SECOND } else { SECOND };
         let end = latest + rest;
-        Ok(Prepared { programs, conditions, stances, solution, injected, end })
+        Ok(Prepared { programs, conditions, thread_states, solution, injected, end })
     }
 
     fn job<'a>(&'a self, scenario: &'a Scenario, layout: &'a Layout) -> Job<'a> {
@@ -163,14 +163,14 @@ impl Prepared {
             conditions: &self.conditions,
             programs: &self.programs,
             solution: &self.solution,
-            stances: self.stances.clone(),
+            thread_states: self.thread_states.clone(),
             end: self.end,
             closed: !self.solution.is_stuck(),
         }
     }
 
-    /// Whether something planted came to bear, and was not prevented by something else.
-    fn shows(&self, injected: &Injected) -> bool {
+    /// Whether a fault took effect and was not prevented by another one.
+    fn shows(&self, injected: &PlantedFault) -> bool {
         let ops = &self.solution.ranks[injected.rank as usize];
         let Some(done) = ops.get(injected.op) else { return false };
         let before = injected.op.checked_sub(1).and_then(|last| ops.get(last));
@@ -184,7 +184,7 @@ impl Prepared {
             Fault::StreamBlocked => {
                 done.enqueued != NEVER && before.is_none_or(|last| last.end != NEVER)
             }
-            // It may also hit an operation that was called before and posts later.
+            // It may also hit an earlier operation that posts later.
             Fault::ReceiverNotReady => ops.iter().any(|done| self.is_cut(injected.rank, done)),
             Fault::SenderGpuStuck => self.lacks_gpu(injected.rank, done),
             Fault::NvlinkHang => self.stops_within(injected),
@@ -192,9 +192,9 @@ impl Prepared {
         }
     }
 
-    /// A rank's GPU does not give all that the rank is to send in an operation, or does not take
-    /// what came.
-    fn lacks_gpu(&self, rank: u32, done: &Done) -> bool {
+    /// A rank's GPU does not produce all data that the rank should send in an operation, or does
+    /// not take the data that arrived.
+    fn lacks_gpu(&self, rank: u32, done: &OpTimes) -> bool {
         self.outcomes(done).flat_map(|outcome| &outcome.flows).any(|flow| {
             flow.from.rank == rank && flow.steps.iter().any(|step| step.send[1] == NEVER)
                 || flow.to.rank == rank
@@ -202,9 +202,9 @@ impl Prepared {
         })
     }
 
-    /// All members of the group run an operation, and it does not end on all of them: it may on the
-    /// rank itself, or the first to stop may be a later one.
-    fn stops_within(&self, injected: &Injected) -> bool {
+    /// All members of the group run an operation that does not end on all of them. It may end on
+    /// the rank itself, and the first one that does not end may be a later one.
+    fn stops_within(&self, injected: &PlantedFault) -> bool {
         let rank = injected.rank as usize;
         let ops = self.programs[rank].iter().zip(&self.solution.ranks[rank]).skip(injected.op);
         let group = self.programs[rank][injected.op].group;
@@ -216,13 +216,12 @@ impl Prepared {
         })
     }
 
-    fn outcomes<'a>(&'a self, done: &'a Done) -> impl Iterator<Item = &'a Outcome> {
+    fn outcomes<'a>(&'a self, done: &'a OpTimes) -> impl Iterator<Item = &'a Outcome> {
         done.parts.iter().filter_map(|part| self.solution.outcomes.get(part.0 as usize))
     }
 
-    /// Something that a rank sends or receives in an operation does not come to its end, though its
-    /// kernels may.
-    fn is_cut(&self, rank: u32, done: &Done) -> bool {
+    /// A send or receive of a rank in an operation does not complete, although its kernels may.
+    fn is_cut(&self, rank: u32, done: &OpTimes) -> bool {
         self.outcomes(done).flat_map(|outcome| &outcome.flows).any(|flow| {
             flow.from.rank == rank && flow.sent() == NEVER
                 || flow.to.rank == rank && flow.received() == NEVER
@@ -253,18 +252,18 @@ impl Prepared {
             slow,
             hidden,
             ended: !self.solution.is_stuck(),
-            job: Sizes { ranks, per_host, tp, pp, dp, ep },
+            job: JobSizes { ranks, per_host, tp, pp, dp, ep },
         }
     }
 }
 
-/// When the first rank comes to a step.
+/// When the first rank reaches a step.
 fn middle(solution: &Solution, programs: &[Vec<Op>], step: u32) -> Time {
     let ops = solution.ranks.iter().zip(programs).flat_map(|(done, ops)| done.iter().zip(ops));
     ops.filter(|(_, op)| op.step == step).map(|(done, _)| done.start).min().unwrap_or(0)
 }
 
-/// Writes the recordings, on all processors.
+/// Writes the recordings on all CPU cores.
 fn write_recordings(job: &Job<'_>, dir: &Path) -> Result<(), Error> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = u32::try_from(threads).unwrap_or(1).clamp(1, 16);
@@ -278,7 +277,7 @@ fn write_recordings(job: &Job<'_>, dir: &Path) -> Result<(), Error> {
             })
             .collect();
         workers.into_iter().try_for_each(|worker| {
-            // A panic of a worker goes on here.
+            // Propagates a panic of a worker.
             worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })
     })

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who is in which communicator, and on which host.
+//! The communicators and hosts of the ranks.
 
 use crate::error::Error;
 use crate::fault::Fault;
@@ -14,14 +14,14 @@ pub(crate) enum Role {
     Data,
     Pipeline,
     Expert,
-    /// First and last stage, for the embedding's gradients.
+    /// First and last stage, for the gradients of the embedding.
     Embedding,
-    /// Used at the beginning, and ended.
+    /// Used at the beginning, and then destroyed.
     Setup,
 }
 
 impl Role {
-    /// As applications say it.
+    /// The name that applications use.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Role::World => "world",
@@ -37,20 +37,20 @@ impl Role {
 
 /// A communicator.
 #[derive(Clone, Debug)]
-pub(crate) struct Group {
+pub(crate) struct CommGroup {
     pub(crate) hash: u64,
     /// Ranks of the job, in the order of the communicator.
     pub(crate) members: Vec<u32>,
 }
 
-impl Group {
-    /// Rank in the communicator of a rank of the job.
+impl CommGroup {
+    /// The rank in the communicator of a rank of the job.
     pub(crate) fn position(&self, rank: u32) -> Option<usize> {
         self.members.iter().position(|&member| member == rank)
     }
 }
 
-/// A communicator as one rank has it.
+/// A communicator of one rank.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Membership {
     /// Index in [`Layout::groups`].
@@ -60,8 +60,8 @@ pub(crate) struct Membership {
     pub(crate) rank: usize,
 }
 
-/// Sizes, groups and hosts. Ranks are numbered as Megatron does: tensor parallel ranks are
-/// neighbours, then data parallel ones, then stages.
+/// Sizes, groups and hosts. Ranks are numbered as in Megatron: tensor parallel ranks are
+/// neighbours, then data parallel ranks, then stages.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     pub(crate) ranks: u32,
@@ -70,15 +70,15 @@ pub(crate) struct Layout {
     pub(crate) pp: u32,
     pub(crate) dp: u32,
     pub(crate) ep: u32,
-    pub(crate) groups: Vec<Group>,
-    /// The communicators of each rank, in the order of their making.
+    pub(crate) groups: Vec<CommGroup>,
+    /// The communicators of each rank, in the order of creation.
     pub(crate) of_rank: Vec<Vec<Membership>>,
-    /// Half way all communicators are made anew: so many further on in `groups`.
+    /// If all communicators are created again halfway: the offset of the new ones in `groups`.
     pub(crate) renewed: Option<usize>,
 }
 
 impl Layout {
-    /// The layout that a scenario asks for.
+    /// The layout of a scenario.
     pub(crate) fn new(scenario: &Scenario) -> Result<Layout, Error> {
         let (per_host, [tp, pp, dp, ep]) = sizes(scenario)?;
         let ranks = scenario.job.ranks;
@@ -117,12 +117,12 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Each communicator once more.
+    /// Adds a second instance of each communicator.
     fn renew(&mut self, seed: u64) {
         let count = self.groups.len();
         for (index, group) in self.groups.clone().into_iter().enumerate() {
             let hash = mix(seed, (count + index) as u64, 0x636f_6d6d) | 1;
-            self.groups.push(Group { hash, ..group });
+            self.groups.push(CommGroup { hash, ..group });
         }
         for own in &mut self.of_rank {
             let again = own.clone().into_iter();
@@ -139,31 +139,29 @@ impl Layout {
         for (rank, &member) in members.iter().enumerate() {
             self.of_rank[member as usize].push(Membership { group, role, rank });
         }
-        // Hashes of NCCL are any 64 bits, but not 0.
+        // NCCL's hashes are any 64 bits except 0.
         let hash = mix(seed, group as u64, 0x636f_6d6d) | 1;
-        self.groups.push(Group { hash, members });
+        self.groups.push(CommGroup { hash, members });
     }
 
     fn rank(&self, tensor: u32, data: u32, stage: u32) -> u32 {
         (stage * self.dp + data) * self.tp + tensor
     }
 
-    /// Which of the data-parallel replicas it works for.
+    /// The data-parallel replica of a rank.
     pub(crate) fn replica(&self, rank: u32) -> u32 {
         rank / self.tp % self.dp
     }
 
-    /// The pipeline stage of a rank.
     pub(crate) fn stage(&self, rank: u32) -> u32 {
         rank / (self.tp * self.dp)
     }
 
-    /// The host of a rank.
     pub(crate) fn host(&self, rank: u32) -> u32 {
         rank / self.per_host
     }
 
-    /// The communicator of that role of a rank.
+    /// A rank's communicator of a role.
     pub(crate) fn group_of(&self, rank: u32, role: Role) -> Option<Membership> {
         self.of_rank[rank as usize].iter().find(|m| m.role == role).copied()
     }
@@ -178,7 +176,7 @@ impl Layout {
     }
 }
 
-/// Ranks of a host, and the sizes; what is 0 is chosen so that tensor parallel ranks share a host.
+/// Ranks per host, and the sizes; a size of 0 is chosen so that tensor parallel ranks share a host.
 fn sizes(scenario: &Scenario) -> Result<(u32, [u32; 4]), Error> {
     let job = &scenario.job;
     let ranks = job.ranks;

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Simulates training jobs and writes what their ranks would record: ordinary recordings, and what is
-wrong with the job.
+Simulates training jobs and writes ordinary recordings of their ranks, with the true causes.
 
-A [`Scenario`] says how large the job is, what its machine is like, and which faults are planted.
-[`run`] works out when everything takes place and writes one recording a rank, and `truth.json`, by
-which verdicts can be judged. The same scenario gives the same bytes.
+A [`Scenario`] defines the size of the job, its hardware, and the planted faults. [`run`] computes
+when each operation starts and ends, and writes one recording per rank and `truth.json`, with which
+verdicts can be scored. The same scenario gives the same bytes.
 
-It does **not** judge: it knows nothing of verdicts but the names of their classes, and nothing of
-the tools that find them.
+This crate does **not** diagnose: it knows the names of the classes, not the tools that find them.
 */
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::todo))]
@@ -26,7 +24,7 @@ mod truth;
 mod vectors;
 
 pub use error::Error;
-pub use fault::{Fault, Group};
+pub use fault::{Fault, FaultGroup};
 pub use job::{Summary, run};
 pub use scenario::{JobShape, Machine, Planted, Scenario};
-pub use truth::{SCHEMA, Sizes, Slow, Truth, Verdict};
+pub use truth::{JobSizes, SCHEMA, SlowVerdict, Truth, Verdict};

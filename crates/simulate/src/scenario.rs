@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is to be simulated: a scenario file, or the defaults.
+//! Scenarios: what to simulate, from a scenario file or the defaults.
 
 use crate::fault::Fault;
 use serde::{Deserialize, Serialize};
 
-/// A scenario: a job and what is planted in it.
+/// A scenario: a job and the faults that are planted in it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Default)]
 #[serde(default, deny_unknown_fields)]
 pub struct Scenario {
-    /// Everything that is drawn depends on this number.
+    /// The seed of all random choices.
     pub seed: u64,
     /// The job.
     pub job: JobShape,
     /// The hosts, GPUs and the network.
     pub machine: Machine,
-    /// What is planted, one to three.
+    /// The planted faults, at most three.
     pub fault: Vec<Planted>,
-    /// Only a table of vectors is written, not recordings.
+    /// Write only a table of vectors, not recordings.
     pub counters: bool,
 }
 
-/// Ranks and how they work together. What is 0 is chosen.
+/// The ranks and their parallel layout. A 0 means: choose a suitable value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct JobShape {
@@ -34,13 +34,13 @@ pub struct JobShape {
     pub pp: u32,
     /// Data parallel ranks; follows from the others.
     pub dp: u32,
-    /// Expert parallel ranks, a part of the data parallel ones; 1 none.
+    /// Expert parallel ranks, a divisor of the data parallel ones; 1: none.
     pub ep: u32,
-    /// Training steps; chosen: 20, and 12 from 512 ranks on.
+    /// Training steps; by default 20, or 12 from 512 ranks on.
     pub steps: u32,
-    /// Microbatches of a step.
+    /// Microbatches per step.
     pub microbatches: u32,
-    /// How long recording goes on after the job hung, s.
+    /// How long recording continues after the job has hung, s.
     pub hold_s: u32,
     /// MiB of each recording's ring.
     pub ring_mib: u32,
@@ -63,29 +63,29 @@ impl Default for JobShape {
     }
 }
 
-/// Times and rates of the machine.
+/// Times and rates of the hardware.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Machine {
-    /// Network of one rank, each way, GB/s.
+    /// Network bandwidth of one rank in each direction, GB/s.
     pub network_gb_s: f64,
-    /// Its latency, ns.
+    /// Network latency, ns.
     pub network_ns: u64,
-    /// Links between the GPUs of a host, GB/s.
+    /// Bandwidth between the GPUs of a host, GB/s.
     pub nvlink_gb_s: f64,
-    /// Their latency, ns.
+    /// Latency between the GPUs of a host, ns.
     pub nvlink_ns: u64,
     /// Forward pass of one microbatch in one stage, µs.
     pub forward_us: u64,
-    /// Deviation of what a GPU computes, as a part of it.
+    /// Relative standard deviation of a GPU's computing time.
     pub jitter: f64,
     /// Host time of a call, ns.
     pub call_ns: u64,
-    /// Clocks of hosts are off by up to this, ms.
+    /// The largest clock offset of a host, ms.
     pub clock_offset_ms: f64,
-    /// Clocks of hosts run up to this much too fast or slow, millionths.
+    /// The largest clock rate error of a host, ppm.
     pub clock_drift_ppm: f64,
-    /// Progress that gets lost, as a part of it.
+    /// The share of progress records that are lost.
     pub dropped: f64,
 }
 
@@ -106,22 +106,22 @@ impl Default for Machine {
     }
 }
 
-/// Something to plant. What is not given is drawn.
+/// A fault to plant. Unset fields are chosen at random.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Planted {
-    /// What.
+    /// The fault.
     pub name: Fault,
-    /// Where, as a rank of the job.
+    /// The rank in the job.
     pub rank: Option<u32>,
-    /// In which step; that in the middle where it is not given.
+    /// The step; by default the one in the middle.
     pub step: Option<u32>,
-    /// How much slower.
+    /// The slowdown factor.
     pub factor: Option<f64>,
 }
 
 impl Planted {
-    /// With everything drawn.
+    /// A fault whose other fields are chosen at random.
     #[must_use]
     pub fn new(name: Fault) -> Planted {
         Planted { name, rank: None, step: None, factor: None }
@@ -132,12 +132,12 @@ impl Scenario {
     /// Reads a scenario file.
     ///
     /// # Errors
-    /// What is wrong with it, and where.
+    /// What is wrong with the file, and where.
     pub fn parse(text: &str) -> Result<Scenario, String> {
         toml::from_str(text).map_err(|error| error.to_string())
     }
 
-    /// True if that is planted.
+    /// Whether the fault is planted.
     pub(crate) fn has(&self, fault: Fault) -> bool {
         self.fault.iter().any(|planted| planted.name == fault)
     }

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Times of the model: nanoseconds since the job began, by a clock that no process in it has.
+//! Times of the model: nanoseconds since the job began, by an ideal clock.
 
 /// Nanoseconds since the job began.
 pub(crate) type Time = u64;
 
-/// It does not happen. Whatever waits for it does not happen either: sums saturate.
+/// The time of an event that never happens. Sums saturate, so events that wait for it never happen
+/// either.
 pub(crate) const NEVER: Time = u64::MAX;
 
 /// One second.
 pub(crate) const SECOND: u64 = 1_000_000_000;
 
-/// `t`, unless it is not before `stop`: then it does not happen.
+/// `t` if it is before `stop`, else [`NEVER`].
 pub(crate) const fn before(t: Time, stop: Time) -> Time {
     if t >= stop { NEVER } else { t }
 }
 
-/// `ns`, times `factor`.
+/// `ns` times `factor`.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -26,13 +27,13 @@ pub(crate) fn scaled(ns: u64, factor: f64) -> u64 {
     if ns == NEVER { NEVER } else { (ns as f64 * factor).round() as u64 }
 }
 
-/// How long `bytes` take at `gb_per_s`, ns.
+/// The time for `bytes` at `gb_per_s`, ns.
 pub(crate) fn transfer_ns(bytes: u64, gb_per_s: f64) -> u64 {
     scaled(bytes, 1.0 / gb_per_s)
 }
 
-/// A number of the model that depends on nothing but its arguments: the order in which the model
-/// is worked out does not matter, and the same seed gives the same job.
+/// A random number that depends only on its arguments, so that the order of computation does not
+/// matter and the same seed gives the same job.
 pub(crate) const fn mix(seed: u64, a: u64, b: u64) -> u64 {
     let mut x =
         seed ^ a.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ b.wrapping_mul(0xd6e8_feb8_6659_fd93);
@@ -41,13 +42,14 @@ pub(crate) const fn mix(seed: u64, a: u64, b: u64) -> u64 {
     x ^ x >> 31
 }
 
-/// Evenly from 0 to 1.
+/// A uniform number from 0 to 1.
 #[expect(clippy::cast_precision_loss, reason = "53 bits are all that an f64 holds")]
 pub(crate) fn unit(x: u64) -> f64 {
     (x >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// About normal, with mean 0 and deviation 1: the sum of twelve even ones less six.
+/// An approximately normal number with mean 0 and deviation 1: the sum of twelve uniform ones minus
+/// six.
 pub(crate) fn normal(x: u64) -> f64 {
     (0..12).map(|n| unit(mix(x, n, 0x6e6f_726d))).sum::<f64>() - 6.0
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is wrong with a simulated job, for the evaluation of verdicts: `truth.json`.
+//! The true causes of a simulated job, for the evaluation of verdicts: `truth.json`.
 
 use ncclscope_findings::FindingClass;
 use serde::{Deserialize, Serialize};
@@ -7,63 +7,63 @@ use serde::{Deserialize, Serialize};
 /// The schema's name.
 pub const SCHEMA: &str = "ncclscope.truth/1";
 
-/// What is wrong with a simulated job.
+/// The true causes of a simulated job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Truth {
     /// [`SCHEMA`].
     pub schema: String,
-    /// Names of what was planted, joined by `+`.
+    /// Names of the planted faults, joined by `+`.
     pub fault: String,
     /// The scenario's seed.
     pub seed: u64,
-    /// When the first of it took place, by a right clock: ns since 1970.
+    /// When the first fault took effect, by an ideal clock: ns since 1970.
     pub injected_ns: u64,
-    /// When the job's recordings end, likewise.
+    /// When the job's recordings end, by the same clock.
     pub ended_ns: u64,
-    /// How much of it there is, s.
+    /// Recorded time, s.
     pub seconds: f64,
-    /// Verdicts on a job that hangs or does wrong; none for a control.
+    /// Expected verdicts on a job that hangs or computes wrong results; none for a control.
     pub verdicts: Vec<Verdict>,
-    /// Verdicts on a job that is slow; none for a control.
-    pub slow: Vec<Slow>,
-    /// Names of what was planted and never came to bear: something else stopped the rank before.
+    /// Expected verdicts on a slow job; none for a control.
+    pub slow: Vec<SlowVerdict>,
+    /// Names of planted faults that never took effect: another one stopped the rank before.
     pub hidden: Vec<String>,
-    /// Whether the job came to its end.
+    /// Whether the job completed.
     pub ended: bool,
     /// Its sizes.
-    pub job: Sizes,
+    pub job: JobSizes,
 }
 
-/// A right verdict on a hang.
+/// An expected verdict on a hang.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// The class.
+    /// Its class.
     pub class: FindingClass,
-    /// Ranks of the job that are the cause: all between which events cannot tell.
+    /// Ranks of the job at fault; all candidates where events cannot distinguish them.
     pub root_ranks: Vec<u32>,
-    /// The path from one rank to another, where one is the cause.
+    /// The path from one rank to another, if a path is at fault.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub edge: Option<[u32; 2]>,
 }
 
-/// A right verdict on slowness.
+/// An expected verdict on a slow job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Slow {
-    /// The class.
+pub struct SlowVerdict {
+    /// Its class.
     pub class: FindingClass,
-    /// Ranks of the job that are the cause; none where it is everywhere.
+    /// Ranks of the job at fault; none if all are.
     pub root_ranks: Vec<u32>,
-    /// The path from one rank to another, where one is the cause.
+    /// The path from one rank to another, if a path is at fault.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub edge: Option<[u32; 2]>,
-    /// How much slower it is.
+    /// The slowdown factor.
     pub factor: f64,
 }
 
 /// Sizes of the job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "as in the scenario")]
-pub struct Sizes {
+pub struct JobSizes {
     pub ranks: u32,
     pub per_host: u32,
     pub tp: u32,

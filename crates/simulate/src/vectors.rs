@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Jobs so large that only counters are simulated: a table of vectors, ten communicators a rank.
+Very large jobs, of which only counters are simulated: a table of vectors, ten communicators per
+rank.
 
-Every rank has the same round of collectives, one after another on its ten communicators, and waits
-for its GPU at the end of each round. Counts are worked out without times: a rank goes on as soon as
-all members of the communicator have come to the same collective.
+All ranks run the same round of collectives on their ten communicators, and wait for their GPU at
+the end of each round. Counts are computed without times: a rank continues when all members of the
+communicator have begun the same collective.
 */
 
 use crate::error::Error;
@@ -12,32 +13,32 @@ use crate::fault::Fault;
 use crate::layout::Layout;
 use crate::scenario::{Planted, Scenario};
 use crate::time::mix;
-use crate::truth::{SCHEMA, Sizes, Truth, Verdict};
+use crate::truth::{JobSizes, SCHEMA, Truth, Verdict};
 use ncclscope_trace::progress::{name_hash, roll};
 use ncclscope_trace::vectors::{Vector, vector_flags};
 use std::collections::HashMap;
 
 /// Communicators of a rank.
 pub(crate) const COMMS: usize = 10;
-/// A round: which communicator each collective is on. The last one the host waits for.
+/// A round: the communicator of each collective. The host waits for the last one.
 const ROUND: [usize; 14] = [1, 4, 1, 3, 7, 1, 8, 2, 6, 2, 5, 9, 1, 0];
-/// Rounds that were over before, and rounds that are played.
+/// Rounds that count as completed before, and rounds that are simulated.
 const BEFORE: u32 = 5_000;
 const PLAYED: usize = 4;
-/// The place of the communicator of tensor parallel ranks in the last two of a round, which
+/// The index in a round of the tensor parallel communicator in its last two collectives, which
 /// `order-swap` exchanges.
 const SWAPPED: usize = ROUND.len() - 2;
 
-/// What is wrong with a rank, and from which collective on.
+/// The fault of a rank, and the collective from which it holds.
 #[derive(Clone, Copy, Debug)]
-struct Ill {
+struct RankFault {
     fault: Fault,
     at: usize,
 }
 
-/// A communicator: which one, its size, and the rank's place in it.
+/// A rank in a communicator: the communicator, its size, and the rank's position.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct CommMember {
     comm: usize,
     size: u32,
     rank: u32,
@@ -45,8 +46,8 @@ struct Place {
 
 /// Counts of a rank.
 #[derive(Clone, Copy, Debug, Default)]
-struct Reach {
-    /// Collectives, in its order, that were called, enqueued, started on the GPU, and done.
+struct RankCounts {
+    /// Its collectives that were called, enqueued, started on the GPU, and completed.
     called: usize,
     enqueued: usize,
     started: usize,
@@ -56,20 +57,20 @@ struct Reach {
 #[derive(Debug)]
 struct Counting<'a> {
     layout: &'a Layout,
-    ill: HashMap<u32, Ill>,
-    reach: Vec<Reach>,
-    /// Members that have begun each collective of each communicator.
+    ill: HashMap<u32, RankFault>,
+    reach: Vec<RankCounts>,
+    /// Number of members that have begun each collective of each communicator.
     begun: HashMap<(usize, usize), Vec<u32>>,
 }
 
-/// The table of a scenario, and what is wrong with the job.
+/// The table of a scenario, and the true causes.
 pub(crate) fn table(scenario: &Scenario, layout: &Layout) -> Result<(Vec<Vector>, Truth), Error> {
     let mut ill = HashMap::new();
     let mut verdicts = Vec::new();
     for (planted, number) in scenario.fault.iter().zip(0u64..) {
         plant(scenario, layout, (planted, number), &mut ill, &mut verdicts)?;
     }
-    let reach = vec![Reach::default(); layout.ranks as usize];
+    let reach = vec![RankCounts::default(); layout.ranks as usize];
     let mut counting = Counting { layout, ill, reach, begun: HashMap::new() };
     counting.play();
     let vectors = counting.vectors(scenario);
@@ -86,7 +87,7 @@ pub(crate) fn table(scenario: &Scenario, layout: &Layout) -> Result<(Vec<Vector>
         verdicts,
         slow: Vec::new(),
         hidden: Vec::new(),
-        job: Sizes { ranks, per_host, tp, pp, dp, ep },
+        job: JobSizes { ranks, per_host, tp, pp, dp, ep },
     };
     Ok((vectors, truth))
 }
@@ -95,7 +96,7 @@ fn plant(
     scenario: &Scenario,
     layout: &Layout,
     (planted, number): (&Planted, u64),
-    ill: &mut HashMap<u32, Ill>,
+    ill: &mut HashMap<u32, RankFault>,
     verdicts: &mut Vec<Verdict>,
 ) -> Result<(), Error> {
     use Fault as F;
@@ -114,7 +115,7 @@ fn plant(
         | F::GpuDead
         | F::StreamBlocked => {}
         _ => {
-            let text = format!("{name} shows in no counter: leave out --counters");
+            let text = format!("{name} does not show in counters: leave out --counters");
             return Err(Error::scenario(text));
         }
     }
@@ -127,11 +128,11 @@ fn plant(
     let place = usize::try_from(mix(drawn, 1, 1) % ROUND.len() as u64).unwrap_or(0);
     let at = match fault {
         F::OrderSwap => ROUND.len() + SWAPPED,
-        // Two ranks at least must agree on what is right.
+        // At least two ranks must agree on the right call.
         F::WrongType => ROUND.len() * 2 - 1,
         _ => ROUND.len() + place,
     };
-    ill.insert(rank, Ill { fault, at });
+    ill.insert(rank, RankFault { fault, at });
     let mut roots = vec![rank];
     if fault == F::OrderSwap {
         let first = rank / layout.tp * layout.tp;
@@ -142,12 +143,12 @@ fn plant(
 }
 
 impl Counting<'_> {
-    /// The communicator of one kind that a rank has.
-    fn place(&self, rank: u32, kind: usize) -> Place {
+    /// A rank's communicator of a kind.
+    fn place(&self, rank: u32, kind: usize) -> CommMember {
         let Layout { ranks, tp, pp, dp, ep, .. } = *self.layout;
         let (tensor, rest) = (rank % tp, rank / tp);
         let (data, stage) = (rest % dp, rest / dp);
-        // Number of the communicator among those of its kind, size, and place in it.
+        // Index of the communicator among those of its kind, size, and position in it.
         let (number, size, at) = match kind {
             1 => (rest, tp, tensor),
             2 => (stage * tp + tensor, dp, data),
@@ -159,13 +160,14 @@ impl Counting<'_> {
             8 => (rank / 16, 16.min(ranks - rank / 16 * 16), rank % 16),
             _ => (0, ranks, rank),
         };
-        Place { comm: number as usize * COMMS + kind, size, rank: at }
+        CommMember { comm: number as usize * COMMS + kind, size, rank: at }
     }
 
-    /// The kind of the communicator that a rank's collective is on.
+    /// The kind of the communicator of a rank's collective.
     fn kind(&self, rank: u32, index: usize) -> usize {
-        let swaps =
-            |ill: &Ill| ill.fault == Fault::OrderSwap && (ill.at..ill.at + 2).contains(&index);
+        let swaps = |ill: &RankFault| {
+            ill.fault == Fault::OrderSwap && (ill.at..ill.at + 2).contains(&index)
+        };
         let place = index % ROUND.len();
         let swapped = self.ill.get(&rank).is_some_and(swaps);
         if swapped { ROUND[SWAPPED * 2 + 1 - place] } else { ROUND[place] }
@@ -178,7 +180,7 @@ impl Counting<'_> {
         }
     }
 
-    /// A rank goes on until it has to wait; who waited for it goes on later.
+    /// Takes a rank until it has to wait, and adds the ranks that waited for it to `work`.
     fn advance(&mut self, rank: u32, work: &mut Vec<u32>) {
         self.call(rank);
         let at = rank as usize;
@@ -211,12 +213,12 @@ impl Counting<'_> {
         }
     }
 
-    /// Where a fault hits a rank, if it has that.
+    /// The collective at which a fault hits a rank, if it has that fault.
     fn hit(&self, rank: u32, fault: Fault) -> Option<usize> {
         self.ill.get(&rank).filter(|ill| ill.fault == fault).map(|ill| ill.at)
     }
 
-    /// How many collectives of that kind come before one, in a rank's order.
+    /// The number of collectives of the same kind before one, in a rank's order.
     fn number(&self, rank: u32, index: usize, kind: usize) -> usize {
         let rounds = index / ROUND.len();
         let first = rounds * ROUND.len();
@@ -224,7 +226,7 @@ impl Counting<'_> {
         rounds * each + (first..index).filter(|&at| self.kind(rank, at) == kind).count()
     }
 
-    /// The host runs ahead to the end of the round; the last two of it one by one.
+    /// The host calls ahead to the end of the round; it calls the last two collectives one by one.
     fn call(&mut self, rank: u32) {
         let done = self.reach[rank as usize].done;
         let (round, place) = (done / ROUND.len(), done % ROUND.len());
@@ -299,8 +301,8 @@ impl Counting<'_> {
             .map(|upto| before + u32::try_from(self.number(rank, upto, kind)).unwrap_or(u32::MAX))
     }
 
-    /// The rolling hash over a rank's first `count` collectives on a communicator, of which those
-    /// that were over before count as one.
+    /// The rolling hash over a rank's first `count` collectives on a communicator; those completed
+    /// before the simulation count as one.
     fn hash(&self, rank: u32, kind: usize, count: u32) -> u64 {
         let each = ROUND.iter().filter(|&&of| of == kind).count();
         let played = count.saturating_sub(BEFORE * u32::try_from(each).unwrap_or(0));
@@ -355,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_holds_its_members() {
+    fn a_cycle_holds_its_members() {
         let (vectors, truth) = simulate(Fault::OrderSwap, 64);
         let roots = &truth.verdicts[0].root_ranks;
         for rank in 0..64 {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is written are recordings like any other, and they say what took place.
+//! The simulator writes ordinary recordings, and they show what happened.
 
 use invariants::Expect;
 use ncclscope_operations::Timeline;
-use ncclscope_simulate::{Fault, Group, Planted, Scenario, Summary, run};
+use ncclscope_simulate::{Fault, FaultGroup, Planted, Scenario, Summary, run};
 use ncclscope_trace::progress::{Progress, progress_flags};
 use ncclscope_trace::record::{Detail, step_flags};
 use ncclscope_trace::{Recording, Vital};
@@ -44,14 +44,14 @@ fn last_progress(recording: &Recording) -> BTreeMap<u16, Progress> {
 }
 
 /// Every recording of every fault of a group holds every invariant.
-fn holds_invariants(group: Group) {
+fn holds_invariants(group: FaultGroup) {
     for fault in Fault::all().filter(|fault| fault.group() == group) {
         let (_dir, summary, recordings) = simulated(&scenario(fault, 16));
         assert_eq!(recordings.len(), 16);
         assert_eq!(summary.truth.hidden, Vec::<String>::new(), "{}", fault.name());
-        let is_hang = group == Group::Hang;
+        let is_hang = group == FaultGroup::Hang;
         assert_eq!(summary.truth.verdicts.len(), usize::from(is_hang), "{}", fault.name());
-        assert_eq!(summary.truth.slow.len(), usize::from(group == Group::Slow));
+        assert_eq!(summary.truth.slow.len(), usize::from(group == FaultGroup::Slow));
         for recording in &recordings {
             let overflows = fault == Fault::RingOverflow;
             let expect = Expect { killed_ok: true, lost_ok: overflows, ..Expect::default() };
@@ -72,17 +72,17 @@ fn holds_invariants(group: Group) {
 
 #[test]
 fn recordings_of_hangs_hold_every_invariant() {
-    holds_invariants(Group::Hang);
+    holds_invariants(FaultGroup::Hang);
 }
 
 #[test]
 fn recordings_of_slow_jobs_hold_every_invariant() {
-    holds_invariants(Group::Slow);
+    holds_invariants(FaultGroup::Slow);
 }
 
 #[test]
 fn recordings_of_controls_hold_every_invariant() {
-    holds_invariants(Group::Control);
+    holds_invariants(FaultGroup::Control);
 }
 
 #[test]
@@ -119,11 +119,11 @@ fn a_healthy_job_ends_with_nothing_open_and_equal_counts() {
 }
 
 #[test]
-fn what_is_sent_is_received() {
+fn all_sent_data_is_received() {
     /// Communicator, sender and receiver.
     type Way = (u64, i32, i32);
     let (_dir, _, recordings) = simulated(&scenario(Fault::Healthy, 16));
-    // Bytes and steps, as each side tells them.
+    // Bytes and steps, as each side records them.
     let mut sides: [BTreeMap<Way, (u64, u64)>; 2] = Default::default();
     let mut transfers: [BTreeMap<Way, Vec<u64>>; 2] = Default::default();
     for recording in &recordings {

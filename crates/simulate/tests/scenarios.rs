@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The scenario files that come with the crate.
 
-use ncclscope_simulate::{Fault, Group, SCHEMA, Scenario, Truth, run};
+use ncclscope_simulate::{Fault, FaultGroup, SCHEMA, Scenario, Truth, run};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -43,20 +43,20 @@ fn every_scenario_gives_a_truth_that_fits_it() {
         assert_eq!((truth.schema.as_str(), truth.seed), (SCHEMA, scenario.seed));
         assert_eq!(truth.hidden, Vec::<String>::new(), "{name}");
         let count = |group| scenario.fault.iter().filter(|p| p.name.group() == group).count();
-        assert_eq!(truth.verdicts.len(), count(Group::Hang), "{name}");
-        assert_eq!(truth.slow.len(), count(Group::Slow), "{name}");
+        assert_eq!(truth.verdicts.len(), count(FaultGroup::Hang), "{name}");
+        assert_eq!(truth.slow.len(), count(FaultGroup::Slow), "{name}");
         for verdict in &truth.verdicts {
             assert!(verdict.root_ranks.is_sorted() && !verdict.root_ranks.is_empty(), "{name}");
             assert!(verdict.root_ranks.iter().all(|&rank| rank < truth.job.ranks), "{name}");
         }
-        // What corrupts only, and what is slow, lets the job end.
-        let ends = count(Group::Hang) == 0;
+        // A job with faults that only corrupt or slow down completes.
+        let ends = count(FaultGroup::Hang) == 0;
         assert!(truth.ended || !ends, "{name}");
     }
 }
 
 #[test]
-fn what_makes_no_sense_is_told_in_one_sentence() {
+fn an_impossible_scenario_gets_one_clear_error() {
     let wrong = |change: &dyn Fn(&mut Scenario), says: &str| {
         let mut scenario = Scenario::default();
         change(&mut scenario);
@@ -79,6 +79,9 @@ fn what_makes_no_sense_is_told_in_one_sentence() {
         },
         "below 16",
     );
-    wrong(&|s| (s.counters, s.fault) = (true, vec![planted(Fault::FlushStuck)]), "no counter");
+    wrong(
+        &|s| (s.counters, s.fault) = (true, vec![planted(Fault::FlushStuck)]),
+        "does not show in counters",
+    );
     assert!(Scenario::parse("[job]\nrank = 5").unwrap_err().contains("rank"));
 }

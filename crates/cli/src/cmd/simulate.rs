@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `ncclscope simulate`: writes what the ranks of a job that never was would have recorded.
+//! `ncclscope simulate`: writes the recordings of a simulated job.
 
-use crate::args::{Format, Simulate};
+use crate::args::{Format, SimulateArgs};
 use crate::failure::Failure;
 use ncclscope_findings::FindingClass;
-use ncclscope_simulate::{Error, Fault, Group, Planted, Scenario, Summary};
+use ncclscope_simulate::{Error, Fault, FaultGroup, Planted, Scenario, Summary};
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-pub(crate) fn run(args: &Simulate) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode, Failure> {
     if args.list {
         match args.format {
             Format::Text => list()?,
@@ -17,7 +17,7 @@ pub(crate) fn run(args: &Simulate) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let output = args.output.as_deref().ok_or_else(|| {
-        Failure::usage("nowhere to write to: give a directory with -o, or --list for the faults")
+        Failure::usage("no output directory: give one with -o, or use --list for the faults")
     })?;
     let scenario = scenario(args)?;
     let summary = ncclscope_simulate::run(&scenario, output).map_err(|error| match error {
@@ -28,8 +28,8 @@ pub(crate) fn run(args: &Simulate) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The scenario of the file, if there is one, with what the command line says otherwise.
-fn scenario(args: &Simulate) -> Result<Scenario, Failure> {
+/// The scenario of the file, if there is one, with the options of the command line.
+fn scenario(args: &SimulateArgs) -> Result<Scenario, Failure> {
     let mut scenario = match &args.scenario {
         None => Scenario::default(),
         Some(path) => {
@@ -37,7 +37,7 @@ fn scenario(args: &Simulate) -> Result<Scenario, Failure> {
             let text = std::fs::read_to_string(path)
                 .map_err(|error| Failure::input(format!("cannot read {shown}: {error}")))?;
             Scenario::parse(&text)
-                .map_err(|error| Failure::input(format!("{shown} is no scenario: {error}")))?
+                .map_err(|error| Failure::input(format!("{shown} is not a scenario: {error}")))?
         }
     };
     let job = &mut scenario.job;
@@ -59,16 +59,16 @@ fn scenario(args: &Simulate) -> Result<Scenario, Failure> {
     Ok(scenario)
 }
 
-fn planted(args: &Simulate, fault: Fault) -> Planted {
+fn planted(args: &SimulateArgs, fault: Fault) -> Planted {
     Planted { rank: args.rank, factor: args.factor, ..Planted::new(fault) }
 }
 
 fn list() -> io::Result<()> {
     let mut out = io::stdout().lock();
     for (group, title) in [
-        (Group::Hang, "The job hangs or errs"),
-        (Group::Slow, "The job is slow"),
-        (Group::Control, "Nothing is wrong"),
+        (FaultGroup::Hang, "The job hangs or computes wrong results"),
+        (FaultGroup::Slow, "The job is slow"),
+        (FaultGroup::Control, "Nothing is wrong"),
     ] {
         writeln!(out, "{title}:")?;
         for fault in Fault::all().filter(|fault| fault.group() == group) {
@@ -81,9 +81,9 @@ fn list() -> io::Result<()> {
 
 fn list_json() -> io::Result<()> {
     let group = |group| match group {
-        Group::Hang => "hang",
-        Group::Slow => "slow",
-        Group::Control => "control",
+        FaultGroup::Hang => "hang",
+        FaultGroup::Slow => "slow",
+        FaultGroup::Control => "control",
     };
     let row = |fault: Fault| {
         let class = fault.class().map_or("", FindingClass::code);
@@ -97,11 +97,11 @@ fn list_json() -> io::Result<()> {
     writeln!(io::stdout().lock(), "{list:#}")
 }
 
-fn tell(summary: &Summary, args: &Simulate) -> io::Result<()> {
+fn tell(summary: &Summary, args: &SimulateArgs) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let truth = &summary.truth;
     let place = args.output.as_deref().unwrap_or_else(|| std::path::Path::new("."));
-    let how = if truth.ended { "came to its end" } else { "hangs" };
+    let how = if truth.ended { "completed" } else { "hangs" };
     writeln!(
         out,
         "{} ranks, {:.1} s, {} operations; the job {how}: {}",
@@ -117,7 +117,7 @@ fn tell(summary: &Summary, args: &Simulate) -> io::Result<()> {
         writeln!(out, "planted {}: ranks {:?}", slow.class, slow.root_ranks)?;
     }
     for hidden in &truth.hidden {
-        writeln!(out, "{hidden} never came to bear: something else stopped the rank before")?;
+        writeln!(out, "{hidden} never took effect: another fault stopped the rank before")?;
     }
     Ok(())
 }

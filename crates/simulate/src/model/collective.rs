@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-What the kernels of one operation do: rings, chains and trees of [`Flow`]s.
+The kernels of one operation: rings, chains and trees of [`Flow`]s.
 
-In a ring each GPU sends in step `i` what it received in step `i - 1`; in a chain (Broadcast) what
-it received in the same step; in a tree inner ranks wait for their children on the way up, and for
-their parent on the way down. A GPU reads a step only when it can also pass it on, as NCCL's
-`recvReduceSend` does, so that whatever stops one rank comes round to the others.
+In a ring each GPU sends in step `i` what it received in step `i - 1`; in a chain (Broadcast) it
+sends what it received in the same step; in a tree inner ranks wait for their children on the way
+up, and for their parent on the way down. A GPU reads a step only when it can also pass it on, as
+NCCL's `recvReduceSend` does, so a stop of one rank spreads to all others.
 */
 
 use super::conditions::Conditions;
-use super::flow::{End, Flow, Link};
+use super::flow::{Flow, FlowEnd, FlowParams};
 use crate::scenario::Machine;
 use crate::time::{NEVER, Time, before, scaled};
 use std::collections::HashMap;
 
-/// How long a GPU works on a step besides copying it, ns.
+/// GPU time per step besides copying, ns.
 const TOUCH_NS: u64 = 900;
-/// What a channel's part of a GPU copies in a nanosecond, bytes.
+/// Bytes that one channel copies in a nanosecond.
 const COPY_BYTES: u64 = 60;
-/// How long a kernel takes to end, ns.
+/// Time from the last step to the end of the kernel, ns.
 const TAIL_NS: u64 = 1_500;
 
-/// What a rank does in its part of a ring.
+/// The role of a rank in a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
-    /// Sends what it received in the step before; first its own.
+pub(crate) enum RingRole {
+    /// Sends what it received in the previous step; first its own data.
     Rotate,
     /// Passes on what it receives in the same step.
     Relay,
@@ -40,27 +40,27 @@ pub(crate) struct Member {
     /// Rank of the job.
     pub(crate) rank: u32,
     pub(crate) host: u32,
-    pub(crate) part: Part,
-    /// Steps it does each way.
+    pub(crate) part: RingRole,
+    /// Steps in each direction.
     pub(crate) steps: u32,
-    /// Bytes of a step.
+    /// Bytes per step.
     pub(crate) bytes: u64,
-    /// When NCCL enqueued it: its proxy operations begin then, or when the earlier ones on the
-    /// same connection are done.
+    /// When NCCL enqueued it: its proxy operations begin then, or when the previous ones on the
+    /// same connection are complete.
     pub(crate) enqueued: Time,
     /// When its kernel starts.
     pub(crate) start: Time,
     /// Channels that it uses.
     pub(crate) channels: u8,
-    /// Channels that find room on the GPU.
+    /// Channels that find a free SM.
     pub(crate) room: usize,
-    /// The end of its kernel is lost.
+    /// The end of its kernel is never reported.
     pub(crate) lost_end: bool,
-    /// By how much its GPU is slower.
+    /// Slowdown factor of its GPU.
     pub(crate) slower: f64,
 }
 
-/// When an operation's kernels ran, and what went over the network.
+/// The kernel times and the network flows of an operation.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
     /// Start and end of each channel's kernel, for each member.
@@ -76,11 +76,11 @@ impl Outcome {
     }
 }
 
-/// When the latest operation on each connection is done, at the sender and at the receiver: the
-/// next one begins then. By communicator, sender, receiver and channel.
+/// When the latest operation on each connection is complete, at the sender and at the receiver: the
+/// next one begins then. The key is communicator, sender, receiver and channel.
 pub(crate) type Connections = HashMap<(usize, u32, u32, u8), (Time, Time)>;
 
-/// What the working out of one operation needs.
+/// The inputs for solving one operation.
 #[derive(Debug)]
 pub(crate) struct Fabric<'a> {
     pub(crate) machine: &'a Machine,
@@ -92,22 +92,22 @@ pub(crate) struct Fabric<'a> {
 }
 
 impl Fabric<'_> {
-    /// A flow between two members.
+    /// Starts a flow between two members.
     fn open(&self, from: &Member, to: &Member, channel: u8, bytes: u64) -> Flow {
         let is_network = from.host != to.host;
         let key = (self.group, from.rank, to.rank, channel);
         let (sent, received) = self.connections.get(&key).copied().unwrap_or((0, 0));
-        let end = |member: &Member, done: Time| End {
+        let end = |member: &Member, done: Time| FlowEnd {
             rank: member.rank,
             steps: if channel < member.channels { member.steps } else { 0 },
             begin: member.enqueued.saturating_add(4_000).max(done),
         };
         let (from, to) = (end(from, sent), end(to, received));
-        let link = Link { from, to, channel, share: self.channels, is_network, bytes };
+        let link = FlowParams { from, to, channel, share: self.channels, is_network, bytes };
         Flow::new(&link, self.machine, self.conditions)
     }
 
-    /// Keeps what is to be recorded of a flow.
+    /// Keeps the recorded part of a finished flow.
     fn close(&mut self, flow: Flow, outcome: &mut Outcome) {
         if !flow.is_network {
             return;
@@ -129,7 +129,7 @@ impl Fabric<'_> {
         before(end, self.conditions.of(member.rank).gpu)
     }
 
-    /// A ring, or a chain, over all members.
+    /// Solves a ring or a chain over all members.
     pub(crate) fn ring(&mut self, members: &[Member]) -> Outcome {
         let mut outcome = Outcome { kernels: vec![Vec::new(); members.len()], flows: Vec::new() };
         for channel in 0..self.channels {
@@ -147,7 +147,7 @@ impl Fabric<'_> {
                 self.open(from, to, channel, from.bytes.max(to.bytes))
             })
             .collect();
-        // What each GPU has read and filled last.
+        // The latest read and fill of each GPU.
         let (mut read, mut filled) = (starts.clone(), starts.clone());
         let most = members.iter().map(|member| member.steps).max().unwrap_or(0) as usize;
         for step in 0..most {
@@ -160,7 +160,7 @@ impl Fabric<'_> {
                     read[at] = flows[before_it].consume(step, ready, self.conditions);
                 }
             }
-            for (at, _) in members.iter().enumerate().filter(|(_, m)| m.part == Part::Relay) {
+            for (at, _) in members.iter().enumerate().filter(|(_, m)| m.part == RingRole::Relay) {
                 // They fill as they read.
                 filled[at] = read[at];
             }
@@ -173,14 +173,16 @@ impl Fabric<'_> {
         }
         for (at, flow) in flows.into_iter().enumerate() {
             // A chain's ends have one neighbour.
-            if members[at].part != Part::Sink && members[(at + 1) % count].part != Part::Source {
+            if members[at].part != RingRole::Sink
+                && members[(at + 1) % count].part != RingRole::Source
+            {
                 self.close(flow, outcome);
             }
         }
     }
 
-    /// All GPUs that need not wait for this step's data fill its buffers. Tells when the data can
-    /// be read by each.
+    /// All GPUs that do not wait for this step's data fill its buffers. Returns when each receiver
+    /// can read it.
     fn ring_step(
         &self,
         members: &[Member],
@@ -189,23 +191,22 @@ impl Fabric<'_> {
         (read, filled): (&mut [Time], &mut [Time]),
     ) -> Vec<Time> {
         let count = members.len();
-        let has_source = members.iter().any(|member| member.part == Part::Source);
+        let has_source = members.iter().any(|member| member.part == RingRole::Source);
         let mut arrivals = vec![NEVER; count];
         for at in 0..count {
             let member = &members[at];
-            let is_led = has_source && member.part == Part::Relay;
-            if is_led || member.part == Part::Sink {
+            let is_led = has_source && member.part == RingRole::Relay;
+            if is_led || member.part == RingRole::Sink {
                 continue;
             }
-            // A rank that passes on what no rank began has a step all the same, which nothing
-            // fills.
+            // A rank that passes on data that no rank sends still has the step, and never fills it.
             let mut fill = NEVER;
-            if step < member.steps as usize && member.part != Part::Relay {
+            if step < member.steps as usize && member.part != RingRole::Relay {
                 let data = if step == 0 { 0 } else { read[at] };
-                let data = if member.part == Part::Source { 0 } else { data };
+                let data = if member.part == RingRole::Source { 0 } else { data };
                 let credit = flows[at].credit(step, self.conditions);
-                // What is passed on was copied when it was read.
-                let is_own = step == 0 || member.part == Part::Source;
+                // Data that is passed on was copied when it was read.
+                let is_own = step == 0 || member.part == RingRole::Source;
                 let copy = if is_own { copy_ns(member) } else { TOUCH_NS };
                 fill = filled[at].max(data).max(credit).saturating_add(copy);
                 filled[at] = before(fill, self.conditions.of(member.rank).gpu);
@@ -218,7 +219,7 @@ impl Fabric<'_> {
         arrivals
     }
 
-    /// Those behind a source pass on in turn.
+    /// The ranks behind a source pass the step on one after the other.
     fn chain_step(
         &self,
         members: &[Member],
@@ -227,10 +228,10 @@ impl Fabric<'_> {
         (read, arrivals): (&mut [Time], &mut [Time]),
     ) {
         let count = members.len();
-        let first = members.iter().position(|m| m.part == Part::Source).unwrap_or(0);
+        let first = members.iter().position(|m| m.part == RingRole::Source).unwrap_or(0);
         for next in 1..count {
             let at = (first + next) % count;
-            if members[at].part != Part::Relay {
+            if members[at].part != RingRole::Relay {
                 continue;
             }
             let fill = if step < members[at].steps as usize {
@@ -243,22 +244,24 @@ impl Fabric<'_> {
         }
     }
 
-    /// The buffer that what is read in `step` is passed on in.
+    /// When the buffer in which the data read in `step` is passed on is free.
     fn next_credit(&self, member: &Member, out: &Flow, step: usize) -> Time {
         let index = match member.part {
-            Part::Rotate => step + 1,
-            Part::Relay => step,
-            Part::Source | Part::Sink => return 0,
+            RingRole::Rotate => step + 1,
+            RingRole::Relay => step,
+            RingRole::Source | RingRole::Sink => return 0,
         };
         if index < member.steps as usize { out.credit(index, self.conditions) } else { 0 }
     }
 
     fn receives(&self, member: &Member, previous: &Member, step: usize) -> bool {
-        member.part != Part::Source && previous.part != Part::Sink && step < member.steps as usize
+        member.part != RingRole::Source
+            && previous.part != RingRole::Sink
+            && step < member.steps as usize
     }
 
-    /// One way from one member to another: `data` is when each step is there to be sent. Tells when
-    /// each is read at the other end, and when the last was filled.
+    /// A flow from one member to another; `data` is when each step is ready to be sent. Returns
+    /// when each step is read at the other end, and when the last one was filled.
     fn one_way(
         &mut self,
         (from, to, channel): (&Member, &Member, u8),
@@ -276,7 +279,7 @@ impl Fabric<'_> {
             let taken = arrives.max(read).saturating_add(copy_ns(to));
             read = flow.consume(step, taken, self.conditions);
             reads.push(read);
-            // Either end may expect fewer steps than the other.
+            // The two ends may expect different numbers of steps.
             if step < from.steps as usize {
                 filled = given;
             }
@@ -285,7 +288,7 @@ impl Fabric<'_> {
         (reads, filled)
     }
 
-    /// A send and its receive: one flow, of which each end has its kernel.
+    /// Solves a send and its receive: one flow with a kernel at each end.
     pub(crate) fn transfer(&mut self, from: &Member, to: &Member) -> Outcome {
         let mut outcome = Outcome { kernels: vec![Vec::new(); 2], flows: Vec::new() };
         let data = vec![0; from.steps.max(to.steps) as usize];
@@ -301,8 +304,9 @@ impl Fabric<'_> {
         outcome
     }
 
-    /// A tree: a chain in each host, and a binary tree between the first ranks of hosts. Odd
-    /// channels have the hosts in the opposite order, so that leaves of one are inner in the other.
+    /// Solves a tree: a chain in each host, and a binary tree between the first ranks of the hosts.
+    /// Odd channels have the hosts in reverse order, so that the leaves of one tree are inner nodes
+    /// of the other.
     pub(crate) fn tree(&mut self, members: &[Member]) -> Outcome {
         let mut outcome = Outcome { kernels: vec![Vec::new(); members.len()], flows: Vec::new() };
         for channel in 0..self.channels {
@@ -322,7 +326,7 @@ impl Fabric<'_> {
         let starts: Vec<Time> = members.iter().map(|m| self.kernel_start(m, channel)).collect();
         let steps = members.iter().map(|member| member.steps).max().unwrap_or(0) as usize;
         let mut last = starts.clone();
-        // Up: a rank that comes later in `parents` is nearer to the leaves.
+        // Up: a rank later in `parents` is nearer to the leaves.
         let mut ready = vec![vec![0; steps]; members.len()];
         for &(at, parent) in parents.iter().rev() {
             let Some(parent) = parent else { continue };
@@ -332,7 +336,7 @@ impl Fabric<'_> {
             later_of(&mut ready[parent], &reads);
             last[at] = last[at].max(filled);
         }
-        // Down, with what the root has reduced.
+        // Down, with the data that the root has reduced.
         for &(at, parent) in parents {
             let Some(parent) = parent else { continue };
             let way = (&members[parent], &members[at], channel);
@@ -348,12 +352,12 @@ impl Fabric<'_> {
     }
 }
 
-/// How long a GPU takes for a step.
+/// GPU time for a step, ns.
 fn copy_ns(member: &Member) -> u64 {
     scaled(TOUCH_NS + member.bytes / COPY_BYTES, member.slower)
 }
 
-/// Each the later of two times.
+/// Replaces each time by the later of two.
 fn later_of(times: &mut [Time], others: &[Time]) {
     for (time, &other) in times.iter_mut().zip(others) {
         *time = (*time).max(other);
@@ -390,7 +394,7 @@ mod tests {
     const RANKS: u32 = 4;
 
     /// Each rank on its own host; all enter at 1 ms.
-    fn members(part: impl Fn(u32) -> Part, steps: u32) -> Vec<Member> {
+    fn members(part: impl Fn(u32) -> RingRole, steps: u32) -> Vec<Member> {
         let member = |rank| Member {
             rank,
             host: rank,
@@ -414,7 +418,7 @@ mod tests {
     }
 
     fn ring(conditions: &Conditions, steps: u32) -> Outcome {
-        play(conditions, |fabric| fabric.ring(&members(|_| Part::Rotate, steps)))
+        play(conditions, |fabric| fabric.ring(&members(|_| RingRole::Rotate, steps)))
     }
 
     fn flow(outcome: &Outcome, from: u32) -> &Flow {
@@ -439,7 +443,8 @@ mod tests {
             assert_eq!(reached(flow), ([30; 4], [30; 5]));
             for (index, step) in flow.steps.iter().enumerate() {
                 assert!(step.send.is_sorted() && step.recv.is_sorted());
-                // Eight under way at most, and nothing arrives before it was sent and awaited.
+                // At most eight steps are in flight, and nothing arrives before it was sent and
+                // posted.
                 let old = index.checked_sub(8).map(|old| flow.steps[old]);
                 assert!(old.is_none_or(|old| old.send[3] <= step.send[0]));
                 assert!(old.is_none_or(|old| old.recv[4] <= step.recv[0]));
@@ -459,7 +464,7 @@ mod tests {
         assert!(send[2] > send[3] && send[3] < 30, "{send:?}");
         assert_eq!((recv[2], recv[4]), (send[3], send[3]));
         assert!(recv[1] > recv[2], "the receiver has posted: {recv:?}");
-        // No other rank has data under way.
+        // No other rank has data in transit.
         for from in [0, 2, 3] {
             let (send, recv) = reached(flow(&outcome, from));
             assert_eq!(send[2], send[3], "{from}");
@@ -469,7 +474,7 @@ mod tests {
 
     #[test]
     fn a_rank_that_never_comes_holds_all_and_its_peer_waits_for_it() {
-        let mut all = members(|_| Part::Rotate, 30);
+        let mut all = members(|_| RingRole::Rotate, 30);
         (all[2].start, all[2].enqueued) = (NEVER, NEVER);
         let outcome = play(&Conditions::new(RANKS), |fabric| fabric.ring(&all));
         assert!((0..4).all(|member| outcome.end(member) == NEVER));
@@ -482,14 +487,14 @@ mod tests {
     #[test]
     fn chains_and_trees_end_everywhere() {
         let part = |rank| match rank {
-            1 => Part::Source,
-            0 => Part::Sink,
-            _ => Part::Relay,
+            1 => RingRole::Source,
+            0 => RingRole::Sink,
+            _ => RingRole::Relay,
         };
         let conditions = Conditions::new(RANKS);
         let chain = play(&conditions, |fabric| fabric.ring(&members(part, 12)));
         assert_eq!(chain.flows.len(), 3);
-        let tree = play(&conditions, |fabric| fabric.tree(&members(|_| Part::Rotate, 4)));
+        let tree = play(&conditions, |fabric| fabric.tree(&members(|_| RingRole::Rotate, 4)));
         assert_eq!(tree.flows.len(), 6);
         for outcome in [chain, tree] {
             assert!((0..4).all(|member| outcome.end(member) < 100_000_000));

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The state of the machine over time: what stops, and what is slow.
+//! The state of the hardware over time: which parts stop, and which are slow.
 
 use crate::time::{NEVER, Time};
 use std::collections::HashMap;
 
-/// When parts of one rank stop working; [`NEVER`] where they do not.
+/// When parts of one rank stop working; [`NEVER`] if they do not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stops {
     /// The thread that calls NCCL.
@@ -13,13 +13,13 @@ pub(crate) struct Stops {
     pub(crate) proxy: Time,
     /// The GPU.
     pub(crate) gpu: Time,
-    /// Received data gets to the GPU's memory.
+    /// The flush of received data to the GPU's memory.
     pub(crate) flush: Time,
-    /// The plugin's own thread writes its progress.
+    /// The plugin's thread that writes progress records.
     pub(crate) drain: Time,
-    /// The process is there.
+    /// The process.
     pub(crate) process: Time,
-    /// It ends in order: its recording is closed.
+    /// It exits normally: its recording is closed.
     pub(crate) in_order: bool,
 }
 
@@ -40,13 +40,13 @@ impl Stops {
 pub(crate) struct Path {
     /// When it stops.
     pub(crate) stop: Time,
-    /// When the receiver's network takes no more receives for it.
+    /// When the receiver's network stops taking receives for it.
     pub(crate) post_stop: Time,
-    /// By how much it is slower.
+    /// Slowdown factor.
     pub(crate) factor: f64,
-    /// By how much it is slower on average because a quarter of all data is sent again, late.
+    /// Mean slowdown factor of a path that retransmits a quarter of all data, late.
     pub(crate) loss: f64,
-    /// By how much it is slower in every other tenth of a second.
+    /// Slowdown factor in every other tenth of a second.
     pub(crate) busy: f64,
 }
 
@@ -56,30 +56,30 @@ impl Default for Path {
     }
 }
 
-/// The state of the machine over time.
+/// The state of the hardware over time.
 #[derive(Clone, Debug)]
 pub(crate) struct Conditions {
     pub(crate) stops: Vec<Stops>,
-    /// Exceptions among the paths, by sender and receiver.
+    /// Paths with faults, by sender and receiver.
     pub(crate) paths: HashMap<(u32, u32), Path>,
-    /// By how much each rank's network interface is slower.
+    /// Slowdown factor of each rank's network interface.
     pub(crate) network: Vec<f64>,
-    /// The same, in every other tenth of a second.
+    /// Slowdown factor of each rank's network interface in every other tenth of a second.
     pub(crate) busy: Vec<f64>,
-    /// By how much each rank's links within the host are slower.
+    /// Slowdown factor of each rank's links within the host.
     pub(crate) nvlink: Vec<f64>,
-    /// By how much each rank's GPU is slower inside collectives.
+    /// Slowdown factor of each rank's GPU inside collectives.
     pub(crate) copy: Vec<f64>,
-    /// From when on all of the network is slower, and by how much.
+    /// The time from which the whole network is slower, and the factor.
     pub(crate) drift: (Time, f64),
-    /// Kernels that start on that many channels only, by rank and operation.
+    /// Kernels that start only on this number of channels, by rank and operation.
     pub(crate) channels: HashMap<(u32, usize), usize>,
-    /// Kernels whose end is lost, by rank and operation: the context dies just then.
+    /// Kernels whose end is never reported, by rank and operation: the context dies just then.
     pub(crate) lost_ends: HashMap<(u32, usize), ()>,
 }
 
 impl Conditions {
-    /// Everything works.
+    /// Hardware without faults.
     pub(crate) fn new(ranks: u32) -> Conditions {
         let count = ranks as usize;
         Conditions {
@@ -95,7 +95,6 @@ impl Conditions {
         }
     }
 
-    /// The parts of a rank.
     pub(crate) fn of(&self, rank: u32) -> &Stops {
         &self.stops[rank as usize]
     }

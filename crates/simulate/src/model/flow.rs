@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-What one channel moves from one rank to the next, step by step.
+The data flow of one channel from one rank to the next, step by step.
 
-Between hosts two proxy threads do it, as NCCL's `src/transport/net.cc` does: the sender's posts a
-buffer, waits for its GPU, for the receiver's buffer, and for the network; the receiver's posts,
-waits for data, flushes, and waits for its GPU. At most eight steps are under way on either side.
-Within a host the GPUs do it alone, through as many buffers.
+Between hosts two proxy threads move the data, as in NCCL's `src/transport/net.cc`: the sender's
+posts a buffer and waits for its GPU, for the receiver's buffer, and for the network; the receiver's
+posts a receive, waits for data, flushes it, and waits for its GPU. At most eight steps are in
+flight on either side. Within a host the GPUs move the data by themselves, through the same number
+of buffers.
 */
 
 use super::conditions::Conditions;
@@ -13,16 +14,16 @@ use crate::scenario::Machine;
 use crate::time::{NEVER, SECOND, Time, before, mix, scaled, transfer_ns};
 use ncclscope_trace::handle::STEPS_IN_FLIGHT;
 
-/// How long a proxy thread takes to notice something, ns.
+/// Time until a proxy thread notices a change, ns.
 const NOTICE_NS: u64 = 700;
-/// How long a flush takes, ns.
+/// Duration of a flush, ns.
 const FLUSH_NS: u64 = 2_500;
-/// Of so many steps over a path with losses one is sent again.
+/// On a path with losses, one of this many steps is retransmitted.
 const LOST_OF: u32 = 4;
-/// How long other traffic comes, and stays away, ns.
+/// How long competing traffic lasts, and how long it pauses, ns.
 const BUSY_NS: u64 = SECOND / 10;
 
-/// When the two ends of a step between hosts reached what.
+/// When the two ends of a step between hosts reached each state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StepTimes {
     /// Sender: posted, ready, given to the network, done.
@@ -33,7 +34,7 @@ pub(crate) struct StepTimes {
 
 /// One end of a flow.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct End {
+pub(crate) struct FlowEnd {
     /// Rank of the job.
     pub(crate) rank: u32,
     /// Steps that this end expects to do.
@@ -42,18 +43,18 @@ pub(crate) struct End {
     pub(crate) begin: Time,
 }
 
-/// A flow.
+/// The flow of one channel between two ranks.
 #[derive(Clone, Debug)]
 pub(crate) struct Flow {
-    pub(crate) from: End,
-    pub(crate) to: End,
+    pub(crate) from: FlowEnd,
+    pub(crate) to: FlowEnd,
     pub(crate) channel: u8,
     pub(crate) is_network: bool,
     /// Bytes of a step.
     pub(crate) bytes: u32,
-    /// The steps between hosts; empty within one.
+    /// The steps between hosts; empty within a host.
     pub(crate) steps: Vec<StepTimes>,
-    /// When the buffer of each step is free again for the sender's GPU, and when its data is there.
+    /// When the buffer of each step is free for the sender's GPU, and when its data is there.
     local: Vec<(Time, Time)>,
     wire_free: Time,
     wire_ns: u64,
@@ -65,11 +66,11 @@ pub(crate) struct Flow {
     busy: f64,
 }
 
-/// What a flow is to be.
+/// The parameters of a flow.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Link {
-    pub(crate) from: End,
-    pub(crate) to: End,
+pub(crate) struct FlowParams {
+    pub(crate) from: FlowEnd,
+    pub(crate) to: FlowEnd,
     pub(crate) channel: u8,
     /// Channels that share the path.
     pub(crate) share: u8,
@@ -79,7 +80,7 @@ pub(crate) struct Link {
 
 impl Flow {
     /// A flow that has not begun.
-    pub(crate) fn new(link: &Link, machine: &Machine, conditions: &Conditions) -> Flow {
+    pub(crate) fn new(link: &FlowParams, machine: &Machine, conditions: &Conditions) -> Flow {
         let path = conditions.path(link.from.rank, link.to.rank, link.is_network);
         let (rate, latency_ns) = if link.is_network {
             (machine.network_gb_s, machine.network_ns)
@@ -119,7 +120,7 @@ impl Flow {
         before(self.from.begin.max(done), conditions.of(self.from.rank).proxy)
     }
 
-    /// The sender's GPU fills the buffer of the next step at `filled`. Tells when the data can be
+    /// The sender's GPU fills the buffer of the next step at `filled`. Returns when the data can be
     /// read at the other end.
     pub(crate) fn produce(&mut self, filled: Time, conditions: &Conditions) -> Time {
         let filled = before(filled, conditions.of(self.from.rank).gpu);
@@ -160,7 +161,7 @@ impl Flow {
         (begun, accepted)
     }
 
-    /// When the last byte of a step arrives that is given to the network at `sent`.
+    /// When the last byte of a step arrives if it is given to the network at `sent`.
     fn transmit(&mut self, sent: Time) -> Time {
         let begins = sent.max(self.wire_free);
         let mut slower = if begins >= self.drift.0 { self.drift.1 } else { 1.0 };
@@ -195,7 +196,7 @@ impl Flow {
         consumed
     }
 
-    /// Forgets what only the working out needs.
+    /// Drops the state that only solving needs.
     pub(crate) fn finish(mut self) -> Flow {
         self.local = Vec::new();
         self.steps.shrink_to_fit();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-What happens in the job: programs, the network, and when everything takes place.
+The model of a job: programs, the network, and the times of all operations.
 
-All times follow from others by maxima and sums, so that no queue of events is needed: a rank's
-operations are worked out as soon as what they wait for is known. What a fault stops takes place
-[`crate::time::NEVER`], and so does what waits for it. Nothing here knows what a verdict is.
+All times follow from other times by maxima and sums, so no event queue is needed: [`solve`]
+explains how. An operation that a fault stops has the time [`crate::time::NEVER`], and so have all
+that wait for it. Nothing here knows what a verdict is.
 */
 
 pub(crate) mod collective;

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-What each rank calls, in its order: training steps as Megatron has them.
+The calls of each rank in order: training steps as in Megatron.
 
-Batch by Broadcast to the tensor parallel ranks; forward and backward passes in the 1F1B order, with
-an AllReduce of the tensor parallel ranks twice in each, all-to-all of the experts, and activations
-sent between stages; then gradients are reduced over the data parallel ranks, two small AllReduces
-look for overflows and the norm, for which the host waits, and parameters are gathered.
+A step broadcasts the batch to the tensor parallel ranks and runs forward and backward passes in
+1F1B order, each with two AllReduces of the tensor parallel ranks, an all-to-all of the experts, and
+sends of activations between stages. Then it reduces the gradients over the data parallel ranks,
+runs two small AllReduces for overflow and norm, for which the host waits, and gathers the
+parameters.
 */
 
-use super::collective::Part;
+use super::collective::RingRole;
 use crate::fault::Fault;
 use crate::layout::{Layout, Role};
 use crate::scenario::Scenario;
@@ -62,14 +63,14 @@ impl Datatype {
 pub(crate) struct Coll {
     pub(crate) func: Func,
     pub(crate) datatype: Datatype,
-    /// Elements, as the caller gives them.
+    /// Elements, as passed by the caller.
     pub(crate) count: u64,
     pub(crate) root: u32,
     /// NCCL chooses a tree.
     pub(crate) tree: bool,
 }
 
-/// How a collective is cut into steps.
+/// How an operation is cut into steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cut {
     pub(crate) channels: u8,
@@ -78,11 +79,11 @@ pub(crate) struct Cut {
     pub(crate) bytes: u64,
 }
 
-/// Bytes that a rank moves in a round of a ring at most, on each channel.
+/// The most bytes that a rank moves per channel in one round of a ring.
 const ROUND: u64 = 4 << 20;
 
 impl Coll {
-    /// Bytes in all.
+    /// Total bytes.
     pub(crate) fn total(&self, ranks: u64) -> u64 {
         let bytes = self.count * self.datatype.bytes();
         match self.func {
@@ -110,12 +111,12 @@ impl Coll {
     }
 
     /// What the rank at `at` of `ranks` does in the ring.
-    pub(crate) fn part(&self, at: u32, ranks: u32) -> Part {
+    pub(crate) fn part(&self, at: u32, ranks: u32) -> RingRole {
         match self.func {
-            Func::Broadcast if at == self.root => Part::Source,
-            Func::Broadcast if (at + 1) % ranks == self.root => Part::Sink,
-            Func::Broadcast => Part::Relay,
-            _ => Part::Rotate,
+            Func::Broadcast if at == self.root => RingRole::Source,
+            Func::Broadcast if (at + 1) % ranks == self.root => RingRole::Sink,
+            Func::Broadcast => RingRole::Relay,
+            _ => RingRole::Rotate,
         }
     }
 }
@@ -135,7 +136,7 @@ pub(crate) struct Transfer {
 }
 
 impl Transfer {
-    /// Its steps. Activations take more of them than a proxy has under way at once.
+    /// Its steps. Activations take more steps than a proxy has in flight.
     pub(crate) fn cut(self) -> Cut {
         let bytes = self.count * Datatype::Bfloat16.bytes();
         let steps = bytes.div_ceil(1 << 20).clamp(1, 64);
@@ -143,7 +144,7 @@ impl Transfer {
     }
 }
 
-/// What is called.
+/// A call of the application.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Call {
     Coll(Coll),
@@ -151,7 +152,7 @@ pub(crate) enum Call {
     Transfers(Vec<Transfer>),
 }
 
-/// What an operation is for.
+/// The purpose of an operation in a training step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Batch,
@@ -176,7 +177,7 @@ pub(crate) struct Op {
     pub(crate) call: Call,
     /// Host time before the call, ns.
     pub(crate) host_ns: u64,
-    /// What the GPU computes before it, ns.
+    /// GPU computation before it, ns.
     pub(crate) compute_ns: u64,
     /// The host waits for its end.
     pub(crate) sync: bool,
@@ -189,10 +190,10 @@ pub(crate) const ACTIVATIONS: u64 = 16 << 20;
 /// Bytes of a stage's gradients that one ReduceScatter takes.
 const GRADIENTS: u64 = 32 << 20;
 
-/// Of so many steps one has a pause of a host's, and how long it is, ns.
+/// One of this many steps has a host pause, and its duration, ns.
 const GC_STEPS: u64 = 32;
 const GC_NS: u64 = 30_000_000;
-/// What a replica computes in a step varies by so much either way.
+/// How much a replica's computation varies from step to step, in both directions.
 const IMBALANCE: f64 = 0.1;
 
 /// The programs of all ranks.
@@ -222,7 +223,7 @@ struct Builder<'a> {
     factor: f64,
     ops: Vec<Op>,
     step: u32,
-    /// What the GPU has to compute before the next operation, ns.
+    /// GPU computation before the next operation, ns.
     waiting: u64,
     /// Host time before the next call, ns.
     host: u64,
@@ -268,7 +269,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Forward passes only.
+    /// An evaluation step: forward passes only.
     fn evaluate(&mut self, microbatches: u32) {
         let stage = self.layout.stage(self.rank);
         for _ in 0..microbatches {
@@ -316,7 +317,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Sends (true) and receives of one group; a stage that is not there is left out.
+    /// Sends (true) and receives of one group; missing neighbour stages are skipped.
     fn stage_group(&mut self, transfers: &[(bool, Option<u32>)]) {
         let transfers: Vec<Transfer> = transfers
             .iter()
@@ -352,7 +353,8 @@ impl Builder<'_> {
         self.coll(Role::Tensor, purpose, reduce, false);
     }
 
-    /// All-to-all, which NCCL does by sends and receives of one group. Each rank keeps its own.
+    /// All-to-all, which NCCL implements as sends and receives of one group. Each rank keeps its
+    /// own part.
     fn experts(&mut self) {
         let Some(own) = self.layout.group_of(self.rank, Role::Expert) else { return };
         let size = u64::from(self.layout.ep);
@@ -395,7 +397,7 @@ impl Builder<'_> {
         self.waiting += scaled(ns, (self.factor * self.share() * noise).max(0.1));
     }
 
-    /// How much of the step's data its replica has.
+    /// The share of the step's data that its replica has.
     fn share(&self) -> f64 {
         if !self.scenario.has(Fault::Imbalance) {
             return 1.0;
@@ -409,7 +411,7 @@ impl Builder<'_> {
         self.push(role, purpose, Call::Coll(coll), sync);
     }
 
-    /// Nothing is called where the rank has no such communicator.
+    /// Calls nothing if the rank has no such communicator.
     fn push(&mut self, role: Role, purpose: Purpose, call: Call, sync: bool) {
         let Some(own) = self.layout.group_of(self.rank, role) else { return };
         let is_late = self.step >= self.scenario.job.steps / 2;

@@ -1,14 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-When everything takes place, for all ranks.
+The solver: computes when every operation starts and ends on every rank.
 
-A rank has a host, which calls and runs ahead of its GPU, and one stream, on which operations are
-done in their order. An operation begins on a rank when its stream is free and it is launched; it is
-worked out when all that take part have begun, or cannot. Where nothing more becomes known, a rank
-never comes: first to those that no other rank holds up.
+**Model.** A rank has a host thread and one GPU stream. The host calls the operations of the rank's
+program in order; it runs ahead of the GPU by at most `AHEAD` operations, and waits for operations
+that the program marks `sync`. The stream runs them in order. An operation starts on a rank when the
+previous one has ended, the computation before it is done, and its kernel is launched. When it ends
+depends on all ranks that take part and on the network between them: [`super::collective`] and
+[`super::flow`] compute that, step by step, from the starts of all members.
+
+**No event queue.** Each time is a maximum of other times plus a constant, and no time depends on a
+later one of its own rank. So the solver does not simulate in time order. It keeps a work list of
+ranks and takes each as far as its inputs are known:
+
+1. The host of a rank calls operations ([`Solver::call`]) until it needs an end that is not known
+   yet: of a `sync` operation, or of the one `AHEAD` before.
+2. If the end of the current operation of its stream is known, the stream begins the next one
+   ([`Solver::begin`]), which fixes its start.
+3. A collective whose last member has begun is solved: the ends of all members are now known, and
+   these ranks go back onto the work list. A send is solved with its receive; they are matched by
+   their order between two ranks. An operation of several sends and receives ends when its last one
+   does.
+
+Each operation is solved exactly once, so the cost is linear in operations plus network steps, and
+the order in which ranks are taken does not change any time: a simulation is reproducible.
+(Operations of one connection share state, [`Connections`]; they are ordered by the streams.)
+
+**Never.** A fault makes times [`NEVER`], the largest value. It propagates by itself through maxima
+and saturating sums: what waits for something that never happens never happens either. A dead GPU,
+for example, never starts its kernels, and all that depends on them ends `NEVER`.
+
+**Deadlock.** What does not come out by itself is an operation that some members never *begin*,
+because they called something different, or because ranks wait for each other. Then the work list
+is empty while operations are open. [`Solver::decide_one`] decides one of them and continues: it is
+solved with the missing members at `NEVER`, so that the other members send what they can, and show
+where they are stuck, as real ranks do. *Which* one matters: if *A* waits for *B*, and *B* waits in
+another operation for *C*, then deciding *A*'s first would say that *B* never comes, although it
+does if *C*'s operation ends somehow. So [`Solver::cause`] starts at the operation that has waited
+longest, and follows missing members to the operations that they wait in, until it reaches one whose
+missing members wait for nothing, or returns to one that it has passed: a cycle, a true deadlock, in
+which any choice is right.
 */
 
-use super::collective::{Connections, Fabric, Member, Outcome, Part};
+use super::collective::{Connections, Fabric, Member, Outcome, RingRole};
 use super::conditions::Conditions;
 use super::program::{Call, Coll, Cut, Op, Transfer};
 use crate::layout::Layout;
@@ -16,67 +50,68 @@ use crate::scenario::Machine;
 use crate::time::{NEVER, Time, before};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Operations that a host is ahead of its GPU at most.
+/// The most operations that a host runs ahead of its GPU.
 const AHEAD: usize = 48;
-/// From the call to the launch of the kernel, ns.
+/// Time from the call to the launch of the kernel, ns.
 const LAUNCH_NS: u64 = 6_000;
 
-/// What became of an operation of a rank's program.
+/// The times of an operation of a rank's program.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Done {
+pub(crate) struct OpTimes {
     /// When it was called.
     pub(crate) issued: Time,
     /// When NCCL had launched and enqueued it.
     pub(crate) enqueued: Time,
-    /// When the stream came to it, and when it was done on the stream.
+    /// When the stream started and completed it.
     pub(crate) start: Time,
     pub(crate) end: Time,
-    /// Where to find what it moved: index in [`Solution::outcomes`], and who the rank is in it. One
-    /// for a collective, else one for each send or receive.
+    /// Its transfers: (index in [`Solution::outcomes`], the rank's member index there). One for a
+    /// collective, else one for each send or receive.
     pub(crate) parts: Vec<(u32, u32)>,
 }
 
-/// What became of the job.
+/// The times of a whole job.
 #[derive(Debug)]
 pub(crate) struct Solution {
-    pub(crate) ranks: Vec<Vec<Done>>,
+    pub(crate) ranks: Vec<Vec<OpTimes>>,
     pub(crate) outcomes: Vec<Outcome>,
 }
 
 impl Solution {
-    /// Something never ended, or never began.
+    /// Some operation never ended or never began.
     pub(crate) fn is_stuck(&self) -> bool {
         self.ranks.iter().any(|ops| ops.last().is_some_and(|op| op.end == NEVER))
     }
 
-    /// The latest time that anything took place.
+    /// The time of the last event.
     pub(crate) fn latest(&self) -> Time {
         let times = self.ranks.iter().flatten().flat_map(|op| [op.enqueued, op.end]);
         times.filter(|&time| time != NEVER).max().unwrap_or(0)
     }
 }
 
-/// A side of a send and receive that waits for the other.
+/// A send or a receive that waits for its other side.
 #[derive(Clone, Copy, Debug)]
-struct Side {
+struct UnmatchedTransfer {
     op: usize,
     part: usize,
     transfer: Transfer,
 }
 
-/// By communicator, sender and receiver.
-type Pair = (usize, u32, u32);
+/// Communicator, sender and receiver.
+type PairKey = (usize, u32, u32);
 
-/// The sends and receives from one rank to another, in their order: those that wait.
-type Pairs = BTreeMap<Pair, (VecDeque<Side>, VecDeque<Side>)>;
+/// The unmatched sends and receives from one rank to another, in order.
+type UnmatchedTransfers =
+    BTreeMap<PairKey, (VecDeque<UnmatchedTransfer>, VecDeque<UnmatchedTransfer>)>;
 
-/// Something that ranks wait in for others.
+/// An operation in which ranks wait for others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Wait {
-    /// A collective: its communicator, and its number there.
+enum OpenOperation {
+    /// A collective: its communicator and its number there.
     Coll((usize, usize)),
     /// A send, or a receive.
-    Pair(Pair),
+    Pair(PairKey),
 }
 
 #[derive(Debug)]
@@ -85,25 +120,28 @@ struct Solver<'a> {
     machine: &'a Machine,
     conditions: &'a Conditions,
     programs: &'a [Vec<Op>],
-    ranks: Vec<Vec<Done>>,
+    ranks: Vec<Vec<OpTimes>>,
     outcomes: Vec<Outcome>,
-    /// Operations that the stream of a rank has begun.
+    /// Number of operations that the stream of each rank has begun.
     begun: Vec<usize>,
-    /// Operations that the host has called.
+    /// Number of operations that the host of each rank has called.
     called: Vec<usize>,
-    /// Whether the end of the operation that the stream is at is known.
+    /// Whether the end of the current operation of each rank's stream is known.
     free: Vec<bool>,
-    /// Collectives begun by communicator and member, and who waits in which.
+    /// Number of collectives begun, by communicator and member.
     counts: Vec<Vec<usize>>,
+    /// The (member, operation)s that wait in a collective, by (communicator, number).
     open: BTreeMap<(usize, usize), Vec<(usize, usize)>>,
-    pairs: Pairs,
-    /// Transfers of the group of each rank that are not worked out, and its end so far.
-    left: Vec<(usize, Time)>,
+    pairs: UnmatchedTransfers,
+    /// For each rank: the unsolved transfers of its current group, and the latest end of the
+    /// others.
+    unsolved: Vec<(usize, Time)>,
     connections: Connections,
-    work: VecDeque<u32>,
+    /// Ranks that may be able to continue.
+    ready: VecDeque<u32>,
 }
 
-/// Works out what takes place when.
+/// Computes all times of a job.
 pub(crate) fn solve(
     layout: &Layout,
     machine: &Machine,
@@ -116,7 +154,7 @@ pub(crate) fn solve(
         machine,
         conditions,
         programs,
-        ranks: programs.iter().map(|ops| vec![Done::default(); ops.len()]).collect(),
+        ranks: programs.iter().map(|ops| vec![OpTimes::default(); ops.len()]).collect(),
         outcomes: Vec::new(),
         begun: vec![0; count],
         called: vec![0; count],
@@ -124,15 +162,15 @@ pub(crate) fn solve(
         counts: layout.groups.iter().map(|group| vec![0; group.members.len()]).collect(),
         open: BTreeMap::new(),
         pairs: BTreeMap::new(),
-        left: vec![(0, 0); count],
+        unsolved: vec![(0, 0); count],
         connections: Connections::new(),
-        work: (0..layout.ranks).collect(),
+        ready: (0..layout.ranks).collect(),
     };
     loop {
-        while let Some(rank) = solver.work.pop_front() {
+        while let Some(rank) = solver.ready.pop_front() {
             solver.advance(rank);
         }
-        if !solver.give_up() {
+        if !solver.decide_one() {
             break;
         }
     }
@@ -140,7 +178,7 @@ pub(crate) fn solve(
 }
 
 impl Solver<'_> {
-    /// Goes on with a rank as far as is known.
+    /// Takes a rank as far as its inputs are known.
     fn advance(&mut self, rank: u32) {
         let at = rank as usize;
         loop {
@@ -155,12 +193,12 @@ impl Solver<'_> {
         }
     }
 
-    /// The host calls the next operation, if it is known when. False if not.
+    /// The host calls the next operation. False if the time is not known yet.
     fn call(&mut self, rank: u32) -> bool {
         let at = rank as usize;
         let (index, ops) = (self.called[at], &self.programs[at]);
         let Some(op) = ops.get(index) else { return false };
-        // Ends of operations are known up to the one that the stream is at.
+        // The ends of operations before the stream's current one are known.
         let known = if self.free[at] { self.begun[at] } else { self.begun[at].saturating_sub(1) };
         let mut from = 0;
         if let Some(last) = index.checked_sub(1) {
@@ -193,7 +231,7 @@ impl Solver<'_> {
         true
     }
 
-    /// The stream comes to an operation.
+    /// The stream begins an operation.
     fn begin(&mut self, rank: u32, index: usize) {
         let at = rank as usize;
         let op = &self.programs[at][index];
@@ -219,7 +257,7 @@ impl Solver<'_> {
         }
     }
 
-    /// Works out a collective that all have begun who will.
+    /// Solves a collective. Members that have not begun it never do.
     fn collective(&mut self, key: (usize, usize)) {
         let Some(mut waiting) = self.open.remove(&key) else { return };
         waiting.sort_unstable();
@@ -257,7 +295,7 @@ impl Solver<'_> {
             done.end = outcome.end(member);
             done.parts = vec![(number, u32::try_from(member).unwrap_or(0))];
             self.free[rank as usize] = true;
-            self.work.push_back(rank);
+            self.ready.push_back(rank);
         }
         self.outcomes.push(outcome);
     }
@@ -269,8 +307,8 @@ impl Solver<'_> {
         }
     }
 
-    /// A rank's part in an operation; without an index it never begins.
-    fn member(&self, rank: u32, index: Option<usize>, (part, cut): (Part, Cut)) -> Member {
+    /// A rank's part in an operation; without an index it never begins it.
+    fn member(&self, rank: u32, index: Option<usize>, (part, cut): (RingRole, Cut)) -> Member {
         let done = index.map(|index| &self.ranks[rank as usize][index]);
         let key = (rank, index.unwrap_or(usize::MAX));
         Member {
@@ -298,14 +336,14 @@ impl Solver<'_> {
         }
     }
 
-    /// The sends and receives of a group, each matched with the other side's by their order.
+    /// Matches the sends and receives of a group with those of the other sides, by their order.
     fn transfers(&mut self, rank: u32, index: usize, transfers: &[Transfer]) {
         let group = self.programs[rank as usize][index].group;
-        self.left[rank as usize] = (transfers.len(), 0);
+        self.unsolved[rank as usize] = (transfers.len(), 0);
         self.ranks[rank as usize][index].parts = vec![(u32::MAX, 0); transfers.len()];
         for (part, &transfer) in transfers.iter().enumerate() {
             let peer = self.layout.groups[group].members[transfer.peer as usize];
-            let side = Side { op: index, part, transfer };
+            let side = UnmatchedTransfer { op: index, part, transfer };
             let (from, to) = if transfer.is_send { (rank, peer) } else { (peer, rank) };
             let queues = self.pairs.entry((group, from, to)).or_default();
             if transfer.is_send {
@@ -320,13 +358,17 @@ impl Solver<'_> {
         }
     }
 
-    /// Works out a send and its receive, of which one may be missing.
-    fn transfer(&mut self, pair: Pair, (send, recv): (Option<Side>, Option<Side>)) {
+    /// Solves a send and its receive, one of which may be missing.
+    fn transfer(
+        &mut self,
+        pair: PairKey,
+        (send, recv): (Option<UnmatchedTransfer>, Option<UnmatchedTransfer>),
+    ) {
         let (group, from, to) = pair;
         let Some(either) = send.or(recv) else { return };
-        let member = |rank: u32, side: Option<Side>| {
+        let member = |rank: u32, side: Option<UnmatchedTransfer>| {
             let cut = side.unwrap_or(either).transfer.cut();
-            self.member(rank, side.map(|side| side.op), (Part::Rotate, cut))
+            self.member(rank, side.map(|side| side.op), (RingRole::Rotate, cut))
         };
         let (sender, receiver) = (member(from, send), member(to, recv));
         let outcome = self.fabric(group, 1).transfer(&sender, &receiver);
@@ -336,24 +378,25 @@ impl Solver<'_> {
             let at = rank as usize;
             let done = &mut self.ranks[at][side.op];
             done.parts[side.part] = (number, u32::try_from(end).unwrap_or(0));
-            let left = &mut self.left[at];
-            left.0 = left.0.saturating_sub(1);
-            left.1 = left.1.max(outcome.end(end));
-            if left.0 == 0 {
-                done.end = left.1;
+            let unsolved = &mut self.unsolved[at];
+            unsolved.0 = unsolved.0.saturating_sub(1);
+            unsolved.1 = unsolved.1.max(outcome.end(end));
+            if unsolved.0 == 0 {
+                done.end = unsolved.1;
                 self.free[at] = true;
-                self.work.push_back(rank);
+                self.ready.push_back(rank);
             }
         }
         self.outcomes.push(outcome);
     }
 
-    /// Nothing more becomes known: something waits for ever. False if nothing waits.
-    fn give_up(&mut self) -> bool {
+    /// No rank can continue: solves one operation without its missing members. False if no
+    /// operation is open.
+    fn decide_one(&mut self) -> bool {
         let Some(oldest) = self.oldest() else { return false };
         match self.cause(oldest) {
-            Wait::Coll(key) => self.collective(key),
-            Wait::Pair(pair) => {
+            OpenOperation::Coll(key) => self.collective(key),
+            OpenOperation::Pair(pair) => {
                 let queues = self.pairs.entry(pair).or_default();
                 let sides = (queues.0.pop_front(), queues.1.pop_front());
                 self.transfer(pair, sides);
@@ -362,8 +405,8 @@ impl Solver<'_> {
         true
     }
 
-    /// What waits for longest.
-    fn oldest(&self) -> Option<Wait> {
+    /// The operation that has waited longest.
+    fn oldest(&self) -> Option<OpenOperation> {
         let first = |key: &(usize, usize), waiting: &Vec<(usize, usize)>| {
             let members = &self.layout.groups[key.0].members;
             let starts = waiting.iter().map(|w| self.ranks[members[w.0] as usize][w.1].start);
@@ -371,12 +414,14 @@ impl Solver<'_> {
         };
         let oldest = self.open.iter().map(|(key, waiting)| (first(key, waiting), *key)).min();
         let pair = || self.pairs.iter().find(|(_, q)| !q.0.is_empty() || !q.1.is_empty());
-        oldest.map(|(_, key)| Wait::Coll(key)).or_else(|| pair().map(|(&pair, _)| Wait::Pair(pair)))
+        oldest
+            .map(|(_, key)| OpenOperation::Coll(key))
+            .or_else(|| pair().map(|(&pair, _)| OpenOperation::Pair(pair)))
     }
 
-    /// What comes to nothing first: where those who are missing are themselves, and so on. In a
-    /// circle it is whatever closes it.
-    fn cause(&self, first: Wait) -> Wait {
+    /// The operation to decide first: follows missing members to the operations that they wait in.
+    /// In a cycle it is the one that closes it.
+    fn cause(&self, first: OpenOperation) -> OpenOperation {
         let (mut at, mut seen) = (first, BTreeSet::new());
         while seen.insert(at) {
             let missing = self.missing(at);
@@ -386,25 +431,25 @@ impl Solver<'_> {
         at
     }
 
-    /// Who has not come.
-    fn missing(&self, wait: Wait) -> Vec<u32> {
+    /// The ranks that have not begun the operation.
+    fn missing(&self, wait: OpenOperation) -> Vec<u32> {
         match wait {
-            Wait::Coll(key) => {
+            OpenOperation::Coll(key) => {
                 let all = &self.layout.groups[key.0].members;
                 let mut is_here = vec![false; all.len()];
                 self.open.get(&key).into_iter().flatten().for_each(|w| is_here[w.0] = true);
                 let missing = all.iter().zip(is_here).filter(|(_, is_here)| !is_here);
                 missing.map(|(&rank, _)| rank).collect()
             }
-            Wait::Pair(pair) => {
+            OpenOperation::Pair(pair) => {
                 let lacks_send = self.pairs.get(&pair).is_some_and(|queues| queues.0.is_empty());
                 vec![if lacks_send { pair.1 } else { pair.2 }]
             }
         }
     }
 
-    /// What a rank waits in.
-    fn wait_of(&self, rank: u32) -> Option<Wait> {
+    /// The operation that a rank waits in.
+    fn wait_of(&self, rank: u32) -> Option<OpenOperation> {
         let at = rank as usize;
         let index = self.begun[at].checked_sub(1).filter(|_| !self.free[at])?;
         let op = &self.programs[at][index];
@@ -412,14 +457,14 @@ impl Solver<'_> {
         match &op.call {
             Call::Coll(_) => {
                 let number = self.counts[op.group][group.position(rank)?].checked_sub(1)?;
-                Some(Wait::Coll((op.group, number)))
+                Some(OpenOperation::Coll((op.group, number)))
             }
             Call::Transfers(transfers) => {
                 let parts = transfers.iter().zip(&self.ranks[at][index].parts);
                 let (open, _) = parts.into_iter().find(|(_, part)| part.0 == u32::MAX)?;
                 let peer = group.members[open.peer as usize];
                 let (from, to) = if open.is_send { (rank, peer) } else { (peer, rank) };
-                Some(Wait::Pair((op.group, from, to)))
+                Some(OpenOperation::Pair((op.group, from, to)))
             }
         }
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The records of one process, by thread, until they are written.
+//! The records of one process, by thread, before they are written.
 
 use super::clock::Clocks;
 use crate::time::Time;
@@ -15,12 +15,12 @@ pub(crate) const API: usize = 0;
 /// The proxy progress thread.
 pub(crate) const PROXY: usize = 1;
 const LANES: usize = 2;
-/// The drain thread's records, behind those of the lanes.
+/// The index of the drain thread's records, after those of the lanes.
 const META: usize = 2;
 
 #[derive(Debug, Default)]
-struct Track {
-    /// When each record was made, and where its words are.
+struct ThreadRecords {
+    /// The time of each record, and the position of its words.
     entries: Vec<(Time, u32, u32)>,
     words: Vec<u64>,
     kinds: u32,
@@ -28,19 +28,19 @@ struct Track {
 
 /// The records of one process.
 #[derive(Debug)]
-pub(crate) struct Tape {
+pub(crate) struct RecordBuffer {
     pub(crate) clocks: Clocks,
     /// Nothing later is recorded.
     pub(crate) end: Time,
     process: u64,
-    tracks: [Track; LANES + 1],
+    tracks: [ThreadRecords; LANES + 1],
     strings: Vec<&'static str>,
     sequence: u64,
 }
 
-impl Tape {
-    pub(crate) fn new(process: u32, clocks: Clocks, end: Time) -> Tape {
-        Tape {
+impl RecordBuffer {
+    pub(crate) fn new(process: u32, clocks: Clocks, end: Time) -> RecordBuffer {
+        RecordBuffer {
             clocks,
             end,
             process: u64::from(process),
@@ -50,7 +50,7 @@ impl Tape {
         }
     }
 
-    /// The number of a string.
+    /// The id of a string.
     pub(crate) fn string(&mut self, text: &'static str) -> StrId {
         let at = self.strings.iter().position(|&known| known == text).unwrap_or_else(|| {
             self.strings.push(text);
@@ -59,12 +59,12 @@ impl Tape {
         StrId(u16::try_from(at + 1).unwrap_or(0))
     }
 
-    /// All strings, with their numbers.
+    /// All strings with their ids.
     pub(crate) fn strings(&self) -> impl Iterator<Item = (StrId, &'static str)> {
         (1..).map(StrId).zip(self.strings.iter().copied())
     }
 
-    /// Records the start of an event at `time`. Its handle is made also where that is too late.
+    /// Records the start of an event at `time`. Returns a handle even if it is too late to record.
     pub(crate) fn start(
         &mut self,
         lane: usize,
@@ -88,14 +88,12 @@ impl Tape {
         handle
     }
 
-    /// Records a stop.
     pub(crate) fn stop(&mut self, lane: usize, time: Time, handle: Handle) {
         if time <= self.end {
             self.push(lane, time, Record::stop(self.clocks.ticks(time), handle));
         }
     }
 
-    /// Records a state.
     pub(crate) fn state(&mut self, lane: usize, time: Time, of: Handle, state: State, arg: u64) {
         if time <= self.end {
             self.push(lane, time, Record::state(self.clocks.ticks(time), of, state, 0, arg));
@@ -110,12 +108,12 @@ impl Tape {
         }
     }
 
-    /// Records what the drain thread writes.
+    /// Records a vital record of the drain thread.
     pub(crate) fn vital(&mut self, time: Time, vital: &Vital) {
         self.push(META, time, vital.pack());
     }
 
-    /// Records a comparison of the clocks.
+    /// Records a clock synchronization.
     pub(crate) fn sync(&mut self, time: Time) {
         self.push(META, time, Record::clock_sync(&self.clocks.sync(time)));
     }
@@ -136,12 +134,12 @@ impl Tape {
         self.tracks[lane].kinds
     }
 
-    /// Writes all records in the order of time, in turns of `turn` ns as the drain thread comes by.
+    /// Writes all records in time order, in batches of `turn` ns, as the drain thread does.
     pub(crate) fn write(&mut self, writer: &mut Writer, turn: u64) -> io::Result<()> {
         for track in &mut self.tracks {
             track.entries.sort_by_key(|entry| entry.0);
         }
-        let latest = |track: &Track| track.entries.last().map_or(0, |entry| entry.0);
+        let latest = |track: &ThreadRecords| track.entries.last().map_or(0, |entry| entry.0);
         let end = self.tracks.iter().map(latest).max().unwrap_or(0);
         let (mut at, mut positions) = ([0; LANES + 1], [0; LANES + 1]);
         let mut until = turn;
@@ -184,7 +182,7 @@ impl Tape {
     }
 }
 
-impl Track {
+impl ThreadRecords {
     fn push(&mut self, time: Time, words: &[u64]) {
         let at = u32::try_from(self.words.len()).unwrap_or(u32::MAX);
         self.words.extend_from_slice(words);

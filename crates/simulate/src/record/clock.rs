@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The clocks of a rank: its host's, which its ticks follow, and its GPU's timer.
+//! The clocks of a rank: the host clock, which its ticks follow, and the GPU's timer.
 
 use crate::scenario::Machine;
 use crate::time::{SECOND, Time, mix, scaled, unit};
 use ncclscope_trace::ClockSync;
 
-/// When the job began, by a right clock: ns since 1970.
+/// When the job began, by an ideal clock: ns since 1970.
 pub(crate) const EPOCH_NS: u64 = 1_790_000_000_000_000_000;
 
 /// The clocks of a rank.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clocks {
-    /// Ticks, of a nanosecond each by the host's clock, when the job began.
+    /// Ticks (ns by the host clock) when the job began.
     base: u64,
-    /// What the host's clock says then.
+    /// The host clock when the job began.
     realtime: u64,
-    /// Its rate.
+    /// The rate of the host clock.
     rate: f64,
-    /// What the GPU's timer says then, and its rate.
+    /// The GPU's timer when the job began, and its rate.
     timer: u64,
     timer_rate: f64,
 }
@@ -39,7 +39,7 @@ impl Clocks {
         }
     }
 
-    /// Ticks at a time.
+    /// The ticks at a time.
     pub(crate) fn ticks(&self, time: Time) -> u64 {
         self.base + scaled(time, self.rate)
     }
@@ -49,7 +49,7 @@ impl Clocks {
         self.timer + scaled(time, self.timer_rate)
     }
 
-    /// The comparison of clocks that the drain thread makes at a time.
+    /// The clock synchronization record that the drain thread writes at a time.
     pub(crate) fn sync(&self, time: Time) -> ClockSync {
         let ticks = self.ticks(time);
         let realtime_ns = self.realtime + (ticks - self.base);

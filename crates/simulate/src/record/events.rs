@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The events of one operation, in NCCL's order.
+//! The events of each operation, in NCCL's order.
 
-use super::network::{Open, Side};
-use super::tape::{API, PROXY, Tape};
+use super::buffer::{API, PROXY, RecordBuffer};
+use super::network::{FlowSide, RecordedProxyOp};
 use super::write::Job;
 use crate::model::collective::Outcome;
 use crate::model::program::{Call, Coll, Datatype, Func, Op, Transfer};
-use crate::model::solve::Done;
+use crate::model::solve::OpTimes;
 use crate::time::{NEVER, SECOND, Time, before};
 use ncclscope_trace::record::{ApiCall, Coll as CollDetail, GroupApi, KernelCh, KernelLaunch, P2p};
 use ncclscope_trace::{Detail, Handle, State, StrId};
 
-/// From an event in a kernel to its report by the progress thread, ns.
+/// Time from an event in a kernel to its report by the progress thread, ns.
 const POLL_NS: u64 = 2_000;
 /// The application's stream.
 const STREAM: u64 = 0x7f3a_1000_0000;
-/// After a group began, before it ends: NCCL has no names for these two.
+/// States between the start and the end of a group, for which NCCL has no names.
 const GROUP_STARTED: State = State(23);
 const GROUP_ENDS: State = State(24);
 
-/// What progress is counted from: an operation of a rank.
+/// An operation of a rank, from which progress is counted.
 #[derive(Debug)]
-pub(crate) struct Life<'a> {
+pub(crate) struct OpLifetime<'a> {
     pub(crate) comm: u16,
-    /// Collectives, or sends and receives, that it counts for.
+    /// The number of collectives, or of sends and receives, that it counts as.
     pub(crate) calls: u64,
     pub(crate) coll: Option<Coll>,
     pub(crate) called: Time,
@@ -32,33 +32,33 @@ pub(crate) struct Life<'a> {
     pub(crate) started: Time,
     /// When the last child stopped.
     pub(crate) done: Time,
-    pub(crate) proxies: Vec<Open<'a>>,
+    pub(crate) proxies: Vec<RecordedProxyOp<'a>>,
 }
 
 /// Records the operations of one rank.
 #[derive(Debug)]
-pub(crate) struct Scribe<'a> {
+pub(crate) struct RankRecorder<'a> {
     pub(crate) job: &'a Job<'a>,
     pub(crate) rank: u32,
     pub(crate) pid: u32,
-    pub(crate) tape: Tape,
+    pub(crate) buffer: RecordBuffer,
     /// Operations of each function so far, by communicator.
     pub(crate) numbers: Vec<[u64; 4]>,
 }
 
-/// A child's own part of an operation: its event, and who the rank is in which outcome.
-struct Child<'a> {
+/// A child event of an operation, and the rank's member index in an outcome.
+struct ChildOp<'a> {
     handle: Handle,
     outcome: &'a Outcome,
     member: usize,
-    /// Only flows of this direction; both for a collective.
+    /// The direction of its flows; `None` for a collective, which has both.
     way: Option<bool>,
 }
 
-impl<'a> Scribe<'a> {
-    /// Records an operation; `None` if it was not called before the recording's end.
-    pub(crate) fn operation(&mut self, op: &Op, done: &Done) -> Option<Life<'a>> {
-        if done.issued > self.tape.end {
+impl<'a> RankRecorder<'a> {
+    /// Records an operation; `None` if it was not called before the end of the recording.
+    pub(crate) fn operation(&mut self, op: &Op, done: &OpTimes) -> Option<OpLifetime<'a>> {
+        if done.issued > self.buffer.end {
             return None;
         }
         let layout = self.job.layout;
@@ -68,13 +68,13 @@ impl<'a> Scribe<'a> {
         let depth = if matches!(op.call, Call::Coll(_)) { 1 } else { 2 };
         let none = (comm, Handle::NULL);
         let group_api =
-            self.tape.start(API, at, none, Detail::GroupApi(GroupApi { graph: false, depth }));
-        self.tape.state(API, at + 100, group_api, GROUP_STARTED, 0);
+            self.buffer.start(API, at, none, Detail::GroupApi(GroupApi { graph: false, depth }));
+        self.buffer.state(API, at + 100, group_api, GROUP_STARTED, 0);
         let (apis, mut now) = self.calls(op, (comm, group_api), at + 200);
-        self.tape.state(API, now, group_api, GROUP_ENDS, 0);
+        self.buffer.state(API, now, group_api, GROUP_ENDS, 0);
         let launch = Detail::KernelLaunch(KernelLaunch { stream: STREAM });
-        let launch = self.tape.start(API, now + 100, (comm, group_api), launch);
-        let mut life = Life {
+        let launch = self.buffer.start(API, now + 100, (comm, group_api), launch);
+        let mut life = OpLifetime {
             comm,
             calls: apis.len() as u64,
             coll: match op.call {
@@ -87,19 +87,19 @@ impl<'a> Scribe<'a> {
             done: NEVER,
             proxies: Vec::new(),
         };
-        if done.enqueued > self.tape.end {
+        if done.enqueued > self.buffer.end {
             return Some(life);
         }
-        self.tape.stop(API, done.enqueued - 300, launch);
+        self.buffer.stop(API, done.enqueued - 300, launch);
         now = done.enqueued;
-        let group = self.tape.start(API, now - 100, none, Detail::Group);
+        let group = self.buffer.start(API, now - 100, none, Detail::Group);
         let children = self.tasks(op, done, &apis, (comm, group));
         for (index, child) in children.iter().enumerate() {
-            self.tape.stop(API, now + 500 + 50 * index as u64, child.handle);
+            self.buffer.stop(API, now + 500 + 50 * index as u64, child.handle);
         }
         now += 500 + 50 * children.len() as u64;
-        self.tape.stop(API, now, group);
-        self.tape.stop(API, now + 100, group_api);
+        self.buffer.stop(API, now, group);
+        self.buffer.stop(API, now + 100, group_api);
         (life.started, life.done) = (NEVER, 0);
         for child in &children {
             self.kernels(child, comm, &mut life);
@@ -113,8 +113,8 @@ impl<'a> Scribe<'a> {
         let details: Vec<Detail> = match &op.call {
             Call::Coll(coll) => {
                 let call = ApiCall {
-                    func: self.tape.string(coll.func.name()),
-                    datatype: self.tape.string(coll.datatype.name()),
+                    func: self.buffer.string(coll.func.name()),
+                    datatype: self.buffer.string(coll.datatype.name()),
                     count: coll.count,
                     root: coll.root.cast_signed(),
                     stream: STREAM,
@@ -128,8 +128,8 @@ impl<'a> Scribe<'a> {
         };
         let mut handles = Vec::new();
         for detail in details {
-            let handle = self.tape.start(API, now, of, detail);
-            self.tape.stop(API, now + 100, handle);
+            let handle = self.buffer.start(API, now, of, detail);
+            self.buffer.stop(API, now + 100, handle);
             handles.push(handle);
             now += 200;
         }
@@ -139,7 +139,7 @@ impl<'a> Scribe<'a> {
     fn transfer_call(&mut self, transfer: Transfer) -> Detail {
         Detail::P2pApi(ApiCall {
             func: self.direction(transfer),
-            datatype: self.tape.string(Datatype::Bfloat16.name()),
+            datatype: self.buffer.string(Datatype::Bfloat16.name()),
             count: transfer.count,
             stream: STREAM,
             ..ApiCall::default()
@@ -147,17 +147,17 @@ impl<'a> Scribe<'a> {
     }
 
     fn direction(&mut self, transfer: Transfer) -> StrId {
-        self.tape.string(if transfer.is_send { "Send" } else { "Recv" })
+        self.buffer.string(if transfer.is_send { "Send" } else { "Recv" })
     }
 
     /// The Coll or P2p events.
     fn tasks(
         &mut self,
         op: &Op,
-        done: &Done,
+        done: &OpTimes,
         apis: &[Handle],
         (comm, group): (u16, Handle),
-    ) -> Vec<Child<'a>> {
+    ) -> Vec<ChildOp<'a>> {
         let mut children = Vec::new();
         for (index, (&api, &(outcome, member))) in apis.iter().zip(&done.parts).enumerate() {
             let Some(outcome) = self.job.solution.outcomes.get(outcome as usize) else { continue };
@@ -167,7 +167,7 @@ impl<'a> Scribe<'a> {
                     let transfer = transfers[index];
                     let detail = P2p {
                         func: self.direction(transfer),
-                        datatype: self.tape.string(Datatype::Bfloat16.name()),
+                        datatype: self.buffer.string(Datatype::Bfloat16.name()),
                         count: transfer.count,
                         peer: transfer.peer.cast_signed(),
                         channels: 1,
@@ -178,15 +178,15 @@ impl<'a> Scribe<'a> {
                 }
             };
             let at = done.enqueued + 20 * index as u64;
-            let handle = self.tape.start(API, at, (comm, api), detail);
-            children.push(Child { handle, outcome, member: member as usize, way });
+            let handle = self.buffer.start(API, at, (comm, api), detail);
+            children.push(ChildOp { handle, outcome, member: member as usize, way });
         }
         children
     }
 
     fn coll_detail(&mut self, op: &Op, coll: &Coll, comm: u16, group: Handle) -> Detail {
         let size = u32::try_from(self.job.layout.groups[op.group].members.len()).unwrap_or(0);
-        // NCCL counts bytes here.
+        // Here NCCL counts bytes, not elements.
         let in_bytes = matches!(coll.func, Func::AllGather | Func::Broadcast);
         let (datatype, unit) =
             if in_bytes { ("ncclInt8", coll.datatype.bytes()) } else { (coll.datatype.name(), 1) };
@@ -195,10 +195,10 @@ impl<'a> Scribe<'a> {
         *number += 1;
         let seq = *number - 1;
         Detail::Coll(CollDetail {
-            func: self.tape.string(coll.func.name()),
-            datatype: self.tape.string(datatype),
-            algo: self.tape.string(if coll.tree { "TREE" } else { "RING" }),
-            proto: self.tape.string(if coll.tree { "LL" } else { "SIMPLE" }),
+            func: self.buffer.string(coll.func.name()),
+            datatype: self.buffer.string(datatype),
+            algo: self.buffer.string(if coll.tree { "TREE" } else { "RING" }),
+            proto: self.buffer.string(if coll.tree { "LL" } else { "SIMPLE" }),
             seq,
             count: coll.count * unit,
             root: coll.root.cast_signed(),
@@ -210,8 +210,8 @@ impl<'a> Scribe<'a> {
         })
     }
 
-    /// The channels' activity in the kernel, as the progress thread finds it.
-    fn kernels(&mut self, child: &Child<'_>, comm: u16, life: &mut Life<'_>) {
+    /// The activity of the channels in the kernel, as the progress thread sees it.
+    fn kernels(&mut self, child: &ChildOp<'_>, comm: u16, life: &mut OpLifetime<'_>) {
         let stops = self.job.conditions.of(self.rank);
         for (channel, &(start, end)) in child.outcome.kernels[child.member].iter().enumerate() {
             // It polls the channels one after another.
@@ -221,23 +221,28 @@ impl<'a> Scribe<'a> {
             let (told_start, told_end) = (told(start), told(end));
             life.started = life.started.min(told_start);
             life.done = life.done.max(told_end);
-            if told_start > self.tape.end {
+            if told_start > self.buffer.end {
                 continue;
             }
             let channel = u8::try_from(channel).unwrap_or(u8::MAX);
             let detail =
-                Detail::KernelCh(KernelCh { channel, ptimer: self.tape.clocks.timer(start) });
-            let handle = self.tape.start(PROXY, told_start, (comm, child.handle), detail);
-            if told_end <= self.tape.end {
-                let timer = self.tape.clocks.timer(end);
-                self.tape.state(PROXY, told_end, handle, State::KERNEL_CH_STOP, timer);
-                self.tape.stop(PROXY, told_end, handle);
+                Detail::KernelCh(KernelCh { channel, ptimer: self.buffer.clocks.timer(start) });
+            let handle = self.buffer.start(PROXY, told_start, (comm, child.handle), detail);
+            if told_end <= self.buffer.end {
+                let timer = self.buffer.clocks.timer(end);
+                self.buffer.state(PROXY, told_end, handle, State::KERNEL_CH_STOP, timer);
+                self.buffer.stop(PROXY, told_end, handle);
             }
         }
     }
 
-    /// What goes over the network: receives before sends on each channel, as NCCL saves them.
-    fn proxies(&mut self, child: &Child<'a>, (comm, group): (u16, usize), life: &mut Life<'a>) {
+    /// The network transfers: on each channel receives before sends, as in NCCL.
+    fn proxies(
+        &mut self,
+        child: &ChildOp<'a>,
+        (comm, group): (u16, usize),
+        life: &mut OpLifetime<'a>,
+    ) {
         let members = &self.job.layout.groups[group];
         let position =
             |rank: u32| members.position(rank).and_then(|at| i32::try_from(at).ok()).unwrap_or(-1);
@@ -252,7 +257,7 @@ impl<'a> Scribe<'a> {
                 if own != self.rank || end.steps == 0 {
                     continue;
                 }
-                let side = Side {
+                let side = FlowSide {
                     flow,
                     is_send,
                     peer: position(other),
@@ -261,9 +266,9 @@ impl<'a> Scribe<'a> {
                     comm,
                     proxy_stop: self.job.conditions.of(self.rank).proxy,
                 };
-                let open = side.record(&mut self.tape, child.handle, life.enqueued);
+                let open = side.record(&mut self.buffer, child.handle, life.enqueued);
                 life.done = life.done.max(open.stop);
-                // Those that are over within a second are seldom seen by the drain thread.
+                // The drain thread rarely sees operations that complete within a second.
                 if open.stop > open.start.saturating_add(SECOND / 100) {
                     life.proxies.push(open);
                 }

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-What ranks record of what took place: ordinary recordings, as the plugin writes them.
+The recordings of the ranks, in the format that the plugin writes.
 
-Nothing here decides when something takes place; it only says it in NCCL's events, in the order and
-on the threads of NCCL 2.30 (profiler API v6), and leaves out what was not yet when recording ended.
+This module computes no times. It turns them into NCCL's events, in the order and on the threads of
+NCCL 2.30 (profiler API v6), up to the end of the recording.
 */
 
+mod buffer;
 mod clock;
 mod events;
 mod network;
-mod tape;
 mod vitals;
 mod write;
 
 pub(crate) use clock::EPOCH_NS;
-pub(crate) use vitals::Stance;
+pub(crate) use vitals::ThreadState;
 pub(crate) use write::{Job, write_rank};

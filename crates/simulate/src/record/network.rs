@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Proxy operations and their steps, as the progress thread tells them.
+//! Proxy operations and their steps, as the progress thread reports them.
 
-use super::tape::{PROXY, Tape};
+use super::buffer::{PROXY, RecordBuffer};
 use crate::model::flow::Flow;
 use crate::time::{NEVER, Time, before};
 use ncclscope_trace::progress::OpProgress;
 use ncclscope_trace::record::{ProxyOp, STEP_SHIFT, step_flags};
 use ncclscope_trace::{Detail, Handle, State, Step};
 
-/// From the start of an operation to the start of its proxy operations, ns.
+/// Time from the start of an operation to the start of its proxy operations, ns.
 const APPEND_NS: u64 = 3_000;
 
 /// One end of a flow, to be recorded.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Side<'a> {
+pub(crate) struct FlowSide<'a> {
     pub(crate) flow: &'a Flow,
     pub(crate) is_send: bool,
     /// Rank of the other end in the communicator.
     pub(crate) peer: i32,
-    /// The rank's own, in the communicator.
+    /// This rank in the communicator.
     pub(crate) rank: i32,
     pub(crate) pid: u32,
     pub(crate) comm: u16,
@@ -26,18 +26,18 @@ pub(crate) struct Side<'a> {
     pub(crate) proxy_stop: Time,
 }
 
-/// A proxy operation that was recorded: the source of its progress.
+/// A recorded proxy operation, from which its progress is derived.
 #[derive(Debug)]
-pub(crate) struct Open<'a> {
-    side: Side<'a>,
+pub(crate) struct RecordedProxyOp<'a> {
+    side: FlowSide<'a>,
     handle: Handle,
     /// When it started, and when it stopped.
     pub(crate) start: Time,
     pub(crate) stop: Time,
 }
 
-impl<'a> Side<'a> {
-    /// Times of a step: of the start, of its three states, and of the stop.
+impl<'a> FlowSide<'a> {
+    /// Times of a step: start, three states, stop.
     fn times(&self, index: usize) -> [Time; 5] {
         let step = &self.flow.steps[index];
         if self.is_send {
@@ -53,8 +53,13 @@ impl<'a> Side<'a> {
         (end.steps as usize).min(self.flow.steps.len())
     }
 
-    /// Records the operation, which belongs to `parent`, with its steps.
-    pub(crate) fn record(self, tape: &mut Tape, parent: Handle, enqueued: Time) -> Open<'a> {
+    /// Records the proxy operation, a child of `parent`, with its steps.
+    pub(crate) fn record(
+        self,
+        buffer: &mut RecordBuffer,
+        parent: Handle,
+        enqueued: Time,
+    ) -> RecordedProxyOp<'a> {
         let end = if self.is_send { &self.flow.from } else { &self.flow.to };
         let start = before(enqueued.saturating_add(APPEND_NS), self.proxy_stop);
         let detail = ProxyOp {
@@ -67,46 +72,46 @@ impl<'a> Side<'a> {
             foreign: false,
             rank: self.rank,
         };
-        let handle = tape.start(PROXY, start, (self.comm, parent), Detail::ProxyOp(detail));
-        if start > tape.end {
-            return Open { side: self, handle, start: NEVER, stop: NEVER };
+        let handle = buffer.start(PROXY, start, (self.comm, parent), Detail::ProxyOp(detail));
+        if start > buffer.end {
+            return RecordedProxyOp { side: self, handle, start: NEVER, stop: NEVER };
         }
         let progress = before(end.begin.max(start), self.proxy_stop);
-        tape.state(PROXY, progress, handle, State::PROXY_OP_IN_PROGRESS, 0);
+        buffer.state(PROXY, progress, handle, State::PROXY_OP_IN_PROGRESS, 0);
         for index in 0..self.steps() {
-            self.record_step(tape, handle, index);
+            self.record_step(buffer, handle, index);
         }
         let stop = if self.is_send { self.flow.sent() } else { self.flow.received() };
         let stop = before(stop, self.proxy_stop);
-        tape.stop(PROXY, stop, handle);
-        Open { side: self, handle, start, stop }
+        buffer.stop(PROXY, stop, handle);
+        RecordedProxyOp { side: self, handle, start, stop }
     }
 
-    fn record_step(&self, tape: &mut Tape, op: Handle, index: usize) {
+    fn record_step(&self, buffer: &mut RecordBuffer, op: Handle, index: usize) {
         let times = self.times(index);
-        if times[0] > tape.end {
+        if times[0] > buffer.end {
             return;
         }
-        let ticks = tape.clocks.ticks(times[0]);
+        let ticks = buffer.clocks.ticks(times[0]);
         let mut flags = if self.is_send { step_flags::IS_SEND } else { 0 };
         let mut states = [0; 3];
         let seen = [step_flags::FIRST, step_flags::SECOND, step_flags::THIRD];
         for ((state, flag), &time) in states.iter_mut().zip(seen).zip(&times[1..4]) {
-            if time <= tape.end {
+            if time <= buffer.end {
                 flags |= flag;
-                *state = (tape.clocks.ticks(time) - ticks) >> STEP_SHIFT;
+                *state = (buffer.clocks.ticks(time) - ticks) >> STEP_SHIFT;
             }
         }
         let sized = if self.is_send { times[3] } else { times[2] };
-        if sized <= tape.end {
+        if sized <= buffer.end {
             flags |= step_flags::SIZED;
         }
-        // What did not stop is written when the recording ends.
-        let ends = times[4].min(tape.end);
-        if times[4] <= tape.end {
+        // A step that did not stop is written when the recording ends.
+        let ends = times[4].min(buffer.end);
+        if times[4] <= buffer.end {
             flags |= step_flags::STOPPED;
         }
-        let polls = times[3].min(tape.end).saturating_sub(times[2]) / 1_000;
+        let polls = times[3].min(buffer.end).saturating_sub(times[2]) / 1_000;
         let step = Step {
             ticks,
             flags,
@@ -115,15 +120,15 @@ impl<'a> Side<'a> {
             op_ref: op.op_ref(),
             size: if flags & step_flags::SIZED == 0 { 0 } else { self.flow.bytes },
             states,
-            end: (tape.clocks.ticks(ends) - ticks) >> STEP_SHIFT,
+            end: (buffer.clocks.ticks(ends) - ticks) >> STEP_SHIFT,
         };
-        tape.step(ends, &step);
+        buffer.step(ends, &step);
     }
 }
 
-impl Open<'_> {
-    /// What the drain thread writes of it at `time`; `None` if it is not in flight then.
-    pub(crate) fn progress(&self, tape: &Tape, time: Time) -> Option<OpProgress> {
+impl RecordedProxyOp<'_> {
+    /// The record that the drain thread writes at `time`; `None` if it is not in flight then.
+    pub(crate) fn progress(&self, buffer: &RecordBuffer, time: Time) -> Option<OpProgress> {
         if time < self.start || time >= self.stop {
             return None;
         }
@@ -144,7 +149,7 @@ impl Open<'_> {
         }
         let end = if self.side.is_send { &self.side.flow.from } else { &self.side.flow.to };
         Some(OpProgress {
-            ticks: tape.clocks.ticks(time),
+            ticks: buffer.clocks.ticks(time),
             comm: self.side.comm,
             handle: self.handle,
             is_send: self.side.is_send,
@@ -156,7 +161,7 @@ impl Open<'_> {
             transmitted: counts[3],
             done: counts[4],
             reached: live,
-            since: tape.clocks.ticks(since),
+            since: buffer.clocks.ticks(since),
         })
     }
 }

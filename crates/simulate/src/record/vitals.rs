@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the drain thread writes once a second: progress, hashes, proxy operations, threads.
+//! The records that the drain thread writes once a second: progress, hashes, proxy operations,
+//! threads.
 
-use super::events::{Life, Scribe};
-use super::tape::{API, PROXY};
+use super::buffer::{API, PROXY};
+use super::events::{OpLifetime, RankRecorder};
 use crate::model::program::Func;
 use crate::time::{NEVER, SECOND, Time, mix, unit};
 use ncclscope_trace::Vital;
@@ -12,28 +13,28 @@ use ncclscope_trace::progress::{
 
 /// Communicators without change are written at this interval, in seconds.
 const IDLE_EVERY: u64 = 30;
-/// Something in flight for so long looks stuck: threads are looked at.
+/// If an operation is in flight for this long, threads are sampled.
 const STUCK_AFTER: u64 = 5 * SECOND;
-/// Proxy operations written at a time, the oldest first.
+/// The most proxy operations written at a time, the oldest first.
 const PROXIES: usize = 64;
 
-/// A thread's processor time and place while the rank is stuck.
+/// The state of a thread while its rank is stuck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stance {
-    /// State as `/proc` has it.
+pub(crate) struct ThreadState {
+    /// State as in `/proc`.
     pub(crate) state: u8,
-    /// Where it waits in the kernel; empty nowhere.
+    /// The kernel function in which it waits; empty if it runs.
     pub(crate) place: &'static str,
-    /// When it stopped using the processor.
+    /// When it stopped using CPU time.
     pub(crate) since: Time,
 }
 
-/// Counts of one communicator, while seconds go by.
+/// The counts of one communicator over time.
 #[derive(Debug, Default)]
 struct Counter {
     progress: Progress,
-    /// Operations of this communicator, and how many of them each count has passed.
-    lives: Vec<usize>,
+    /// The operations of this communicator, and how many of them each count includes.
+    lifetimes: Vec<usize>,
     called: usize,
     enqueued: usize,
     started: usize,
@@ -43,10 +44,10 @@ struct Counter {
 }
 
 impl Counter {
-    /// Counts on up to `time`.
-    fn advance(&mut self, lives: &[Life<'_>], time: Time) {
+    /// Advances the counts to `time`.
+    fn advance(&mut self, lifetimes: &[OpLifetime<'_>], time: Time) {
         let p = &mut self.progress;
-        while let Some(life) = self.lives.get(self.called).map(|&at| &lives[at])
+        while let Some(life) = self.lifetimes.get(self.called).map(|&at| &lifetimes[at])
             && life.called <= time
         {
             match life.coll {
@@ -64,8 +65,8 @@ impl Counter {
             self.called += 1;
         }
         pass(
-            &self.lives,
-            lives,
+            &self.lifetimes,
+            lifetimes,
             &mut self.enqueued,
             time,
             |life| life.enqueued,
@@ -75,8 +76,8 @@ impl Counter {
             },
         );
         pass(
-            &self.lives,
-            lives,
+            &self.lifetimes,
+            lifetimes,
             &mut self.started,
             time,
             |life| life.started,
@@ -85,8 +86,8 @@ impl Counter {
             },
         );
         pass(
-            &self.lives,
-            lives,
+            &self.lifetimes,
+            lifetimes,
             &mut self.done,
             time,
             |life| life.done,
@@ -98,22 +99,22 @@ impl Counter {
     }
 
     /// When the oldest operation in flight was enqueued.
-    fn oldest(&self, lives: &[Life<'_>], time: Time) -> Option<Time> {
-        let life = &lives[*self.lives.get(self.done)?];
+    fn oldest(&self, lifetimes: &[OpLifetime<'_>], time: Time) -> Option<Time> {
+        let life = &lifetimes[*self.lifetimes.get(self.done)?];
         (life.enqueued <= time).then_some(life.enqueued)
     }
 }
 
-/// Passes the operations that reached something by `time`, in their order.
+/// Counts the operations that have reached a stage by `time`, in order.
 fn pass(
     own: &[usize],
-    lives: &[Life<'_>],
+    lifetimes: &[OpLifetime<'_>],
     at: &mut usize,
     time: Time,
-    when: impl Fn(&Life<'_>) -> Time,
-    mut count: impl FnMut(&Life<'_>),
+    when: impl Fn(&OpLifetime<'_>) -> Time,
+    mut count: impl FnMut(&OpLifetime<'_>),
 ) {
-    while let Some(life) = own.get(*at).map(|&at| &lives[at])
+    while let Some(life) = own.get(*at).map(|&at| &lifetimes[at])
         && when(life) <= time
     {
         count(life);
@@ -121,52 +122,52 @@ fn pass(
     }
 }
 
-/// Writes what the drain thread writes of a rank, second by second; and at the end, of a process
-/// that closes its recording.
-pub(crate) fn record(scribe: &mut Scribe<'_>, lives: &[Life<'_>], closed: bool) {
-    let comms = scribe.job.layout.of_rank[scribe.rank as usize].len();
+/// Writes the records of the drain thread, second by second, and those at the end of a process that
+/// closes its recording.
+pub(crate) fn record(recorder: &mut RankRecorder<'_>, lifetimes: &[OpLifetime<'_>], closed: bool) {
+    let comms = recorder.job.layout.of_rank[recorder.rank as usize].len();
     let mut counters: Vec<Counter> = (0..comms).map(|_| Counter::default()).collect();
-    for (at, life) in lives.iter().enumerate() {
-        counters[usize::from(life.comm)].lives.push(at);
+    for (at, life) in lifetimes.iter().enumerate() {
+        counters[usize::from(life.comm)].lifetimes.push(at);
     }
-    let stop = scribe.job.conditions.of(scribe.rank).drain.min(scribe.tape.end);
-    let phase = mix(scribe.job.scenario.seed, 0x7068, u64::from(scribe.rank)) % SECOND;
-    scribe.tape.sync(0);
+    let stop = recorder.job.conditions.of(recorder.rank).drain.min(recorder.buffer.end);
+    let phase = mix(recorder.job.scenario.seed, 0x7068, u64::from(recorder.rank)) % SECOND;
+    recorder.buffer.sync(0);
     let mut second = 0;
     loop {
         let time = phase + second * SECOND;
         if time > stop {
             break;
         }
-        scribe.tape.sync(time.max(1));
-        let lost = unit(mix(scribe.job.scenario.seed, time, u64::from(scribe.rank)));
-        if lost >= scribe.job.scenario.machine.dropped {
-            tell(scribe, lives, &mut counters, (time, second));
+        recorder.buffer.sync(time.max(1));
+        let lost = unit(mix(recorder.job.scenario.seed, time, u64::from(recorder.rank)));
+        if lost >= recorder.job.scenario.machine.dropped {
+            tell(recorder, lifetimes, &mut counters, (time, second));
         }
         second += 1;
     }
     if closed {
         for (index, counter) in counters.iter_mut().enumerate() {
-            counter.advance(lives, stop);
-            // A process may end without ending its communicators.
-            let flags = if scribe.job.closed { progress_flags::ENDED } else { 0 };
-            let progress = shown(scribe, counter, (index, flags), lives, stop);
-            scribe.tape.vital(stop, &Vital::Progress(progress));
+            counter.advance(lifetimes, stop);
+            // A process may exit without destroying its communicators.
+            let flags = if recorder.job.closed { progress_flags::ENDED } else { 0 };
+            let progress = shown(recorder, counter, (index, flags), lifetimes, stop);
+            recorder.buffer.vital(stop, &Vital::Progress(progress));
         }
-        scribe.tape.sync(stop);
+        recorder.buffer.sync(stop);
     }
 }
 
 /// The counts as they are written.
 fn shown(
-    scribe: &Scribe<'_>,
+    recorder: &RankRecorder<'_>,
     counter: &Counter,
     (index, flags): (usize, u8),
-    lives: &[Life<'_>],
+    lifetimes: &[OpLifetime<'_>],
     time: Time,
 ) -> Progress {
-    let clocks = &scribe.tape.clocks;
-    let age = counter.oldest(lives, time).map_or(0, |since| (time - since) / 1_000_000);
+    let clocks = &recorder.buffer.clocks;
+    let age = counter.oldest(lifetimes, time).map_or(0, |since| (time - since) / 1_000_000);
     let unseen = if counter.started == 0 { progress_flags::NO_KERNEL } else { 0 };
     let beat = counter.progress.beat;
     Progress {
@@ -180,44 +181,44 @@ fn shown(
 }
 
 fn tell(
-    scribe: &mut Scribe<'_>,
-    lives: &[Life<'_>],
+    recorder: &mut RankRecorder<'_>,
+    lifetimes: &[OpLifetime<'_>],
     counters: &mut [Counter],
     (time, second): (Time, u64),
 ) {
     let mut oldest = NEVER;
     for (index, counter) in counters.iter_mut().enumerate() {
-        counter.advance(lives, time);
-        let in_flight = counter.oldest(lives, time);
+        counter.advance(lifetimes, time);
+        let in_flight = counter.oldest(lifetimes, time);
         oldest = oldest.min(in_flight.unwrap_or(NEVER));
         let changed = counter.told.as_ref().is_none_or(|told| told.0 != counter.progress);
         let idle = counter.told.as_ref().is_some_and(|told| second < told.1 + IDLE_EVERY);
         if !changed && in_flight.is_none() && idle {
             continue;
         }
-        let progress = shown(scribe, counter, (index, 0), lives, time);
-        scribe.tape.vital(time, &Vital::Progress(progress));
+        let progress = shown(recorder, counter, (index, 0), lifetimes, time);
+        recorder.buffer.vital(time, &Vital::Progress(progress));
         let crossed = counter.told.as_ref().map_or(0, |told| told.0.api / CHECKPOINT_EVERY);
         if counter.progress.api / CHECKPOINT_EVERY > crossed {
             let checkpoints = checkpoints(counter, &progress);
-            scribe.tape.vital(time, &Vital::Checkpoints(checkpoints));
+            recorder.buffer.vital(time, &Vital::Checkpoints(checkpoints));
         }
         counter.told = Some((counter.progress, second));
     }
-    let open: Vec<Vital> = lives
+    let open: Vec<Vital> = lifetimes
         .iter()
         .flat_map(|life| &life.proxies)
-        .filter_map(|open| open.progress(&scribe.tape, time))
+        .filter_map(|open| open.progress(&recorder.buffer, time))
         .take(PROXIES)
         .map(Vital::Op)
         .collect();
     for vital in &open {
-        scribe.tape.vital(time, vital);
+        recorder.buffer.vital(time, vital);
     }
     // In flight for long, or no call for as long.
     let beat = counters.iter().map(|counter| counter.progress.beat).max().unwrap_or(0);
     if time.saturating_sub(oldest.min(beat)) > STUCK_AFTER && beat != 0 {
-        threads(scribe, time);
+        threads(recorder, time);
     }
 }
 
@@ -231,29 +232,29 @@ fn checkpoints(counter: &Counter, progress: &Progress) -> Checkpoints {
     Checkpoints { ticks: progress.ticks, comm: progress.comm, at, hashes }
 }
 
-/// Both threads, as `/proc` shows them.
-fn threads(scribe: &mut Scribe<'_>, time: Time) {
-    let stances = scribe.job.stances[scribe.rank as usize];
-    for (lane, stance) in [API, PROXY].into_iter().zip(stances) {
-        let kinds = scribe.tape.kinds(lane);
+/// Both threads, as in `/proc`.
+fn threads(recorder: &mut RankRecorder<'_>, time: Time) {
+    let thread_states = recorder.job.thread_states[recorder.rank as usize];
+    for (lane, state) in [API, PROXY].into_iter().zip(thread_states) {
+        let kinds = recorder.buffer.kinds(lane);
         if kinds == 0 {
             continue;
         }
-        let place = if stance.place.is_empty() || time < stance.since {
+        let place = if state.place.is_empty() || time < state.since {
             ncclscope_trace::StrId::NONE
         } else {
-            scribe.tape.string(stance.place)
+            recorder.buffer.string(state.place)
         };
         let thread = Thread {
-            ticks: scribe.tape.clocks.ticks(time),
-            tid: scribe.pid + if lane == API { 0 } else { 31 },
-            state: if time < stance.since { b'R' } else { stance.state },
+            ticks: recorder.buffer.clocks.ticks(time),
+            tid: recorder.pid + if lane == API { 0 } else { 31 },
+            state: if time < state.since { b'R' } else { state.state },
             place,
             // A thread that waits for a GPU or a network spins.
-            cpu_ns: if stance.state == b'R' { time } else { time.min(stance.since) },
+            cpu_ns: if state.state == b'R' { time } else { time.min(state.since) },
             run_delay_ns: time / 1_000,
             kinds,
         };
-        scribe.tape.vital(time, &Vital::Thread(thread));
+        recorder.buffer.vital(time, &Vital::Thread(thread));
     }
 }

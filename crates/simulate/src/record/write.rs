@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A rank's recording, from its definitions to its last record.
+//! Writes a rank's recording, from its definitions to its last record.
 
+use super::buffer::RecordBuffer;
 use super::clock::Clocks;
-use super::events::{Life, Scribe};
-use super::tape::Tape;
-use super::vitals::{self, Stance};
+use super::events::{OpLifetime, RankRecorder};
+use super::vitals::{self, ThreadState};
 use crate::error::Error;
 use crate::layout::{Layout, Role};
 use crate::model::conditions::Conditions;
@@ -19,7 +19,7 @@ use ncclscope_trace::{ClockSource, Comm, Definition, Mark, StrId, What, Writer};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A job that was worked out.
+/// A solved job.
 #[derive(Debug)]
 pub(crate) struct Job<'a> {
     pub(crate) scenario: &'a Scenario,
@@ -27,19 +27,19 @@ pub(crate) struct Job<'a> {
     pub(crate) conditions: &'a Conditions,
     pub(crate) programs: &'a [Vec<Op>],
     pub(crate) solution: &'a Solution,
-    /// How the two threads of each rank stand while it is stuck.
-    pub(crate) stances: Vec<[Stance; 2]>,
+    /// The states of the two threads of each rank while it is stuck.
+    pub(crate) thread_states: Vec<[ThreadState; 2]>,
     /// When recording ends.
     pub(crate) end: Time,
-    /// The job came to its end: ranks close their recordings.
+    /// The job completed: ranks close their recordings.
     pub(crate) closed: bool,
 }
 
-/// What each rank has: NCCL 2.30.7, which speaks version 6 of the profiler API.
+/// The NCCL version of all ranks: 2.30.7, with version 6 of the profiler API.
 const NCCL: u32 = 23_007;
 const API: u32 = 6;
 
-/// Which process a rank is. All of it follows from the scenario, so that recordings do.
+/// The identity of a rank's process. It depends only on the scenario, so that recordings do.
 fn identity(job: &Job<'_>, rank: u32) -> Identity {
     let (host, local) = (job.layout.host(rank), rank % job.layout.per_host.max(1));
     let seed = job.scenario.seed;
@@ -78,63 +78,64 @@ pub(crate) fn write_rank(job: &Job<'_>, rank: u32, dir: &Path) -> Result<PathBuf
         ..Header::default()
     };
     let clocks = Clocks::new(job.scenario.seed, &job.scenario.machine, job.layout.host(rank), rank);
-    // Nothing takes place at `NEVER`, and nothing at the end itself.
-    // A process that is gone, or stands still, records no more.
+    // Nothing happens at `NEVER`, and nothing at the end itself.
+    // A process that has exited or is stopped records nothing more.
     let end = job.end.min(stops.process).min(stops.drain).saturating_sub(1);
-    let tape = Tape::new(header.process, clocks, end);
+    let buffer = RecordBuffer::new(header.process, clocks, end);
     let numbers = vec![[0; 4]; job.layout.of_rank[rank as usize].len()];
-    let mut scribe = Scribe { job, rank, pid, tape, numbers };
-    let lives = operations(&mut scribe);
-    vitals::record(&mut scribe, &lives, closed);
-    write(&mut scribe, &lives, &path, header).map_err(|error| Error::write(&path, error))?;
+    let mut recorder = RankRecorder { job, rank, pid, buffer, numbers };
+    let lifetimes = operations(&mut recorder);
+    vitals::record(&mut recorder, &lifetimes, closed);
+    write(&mut recorder, &lifetimes, &path, header).map_err(|error| Error::write(&path, error))?;
     Ok(path)
 }
 
-fn operations<'a>(scribe: &mut Scribe<'a>) -> Vec<Life<'a>> {
-    let job = scribe.job;
-    let at = scribe.rank as usize;
-    let mut lives = Vec::new();
+fn operations<'a>(recorder: &mut RankRecorder<'a>) -> Vec<OpLifetime<'a>> {
+    let job = recorder.job;
+    let at = recorder.rank as usize;
+    let mut lifetimes = Vec::new();
     let mut step = None;
-    // The window that a recording begins with.
-    mark(scribe, 0, What::Start, 1);
+    // The window with which a recording begins.
+    mark(recorder, 0, What::Start, 1);
     for (op, done) in job.programs[at].iter().zip(&job.solution.ranks[at]) {
         if step.replace(op.step) != Some(op.step) {
-            let time = before(done.issued, scribe.tape.end.saturating_add(1)).saturating_sub(1_000);
-            mark(scribe, time, What::Step, u64::from(op.step));
+            let time =
+                before(done.issued, recorder.buffer.end.saturating_add(1)).saturating_sub(1_000);
+            mark(recorder, time, What::Step, u64::from(op.step));
         }
-        lives.extend(scribe.operation(op, done));
+        lifetimes.extend(recorder.operation(op, done));
     }
-    lives
+    lifetimes
 }
 
-fn mark(scribe: &mut Scribe<'_>, time: Time, what: What, value: u64) {
-    if time <= scribe.tape.end {
-        let ticks = scribe.tape.clocks.ticks(time);
+fn mark(recorder: &mut RankRecorder<'_>, time: Time, what: What, value: u64) {
+    if time <= recorder.buffer.end {
+        let ticks = recorder.buffer.clocks.ticks(time);
         let mark = Mark { ticks, what, name: StrId::NONE, value };
-        scribe.tape.mark(time, &mark.words());
+        recorder.buffer.mark(time, &mark.words());
     }
 }
 
 fn write(
-    scribe: &mut Scribe<'_>,
-    lives: &[Life<'_>],
+    recorder: &mut RankRecorder<'_>,
+    lifetimes: &[OpLifetime<'_>],
     path: &Path,
     header: Header,
 ) -> io::Result<()> {
-    let job = scribe.job;
-    // A writer keeps it within its limits: the least is 1 MiB.
+    let job = recorder.job;
+    // A writer limits the size; the least is 1 MiB.
     let ring = u64::from(job.scenario.job.ring_mib.max(1)) << 20;
     let needed = if job.scenario.job.ring_mib == 0 { 64 << 20 } else { ring };
     let mut writer = Writer::create(path, header, needed)?;
-    for fact in identity(job, scribe.rank).since(&Identity::default()) {
+    for fact in identity(job, recorder.rank).since(&Identity::default()) {
         writer.define(&fact)?;
     }
-    for (index, own) in job.layout.of_rank[scribe.rank as usize].iter().enumerate() {
+    for (index, own) in job.layout.of_rank[recorder.rank as usize].iter().enumerate() {
         let group = &job.layout.groups[own.group];
         let index = u16::try_from(index).unwrap_or(u16::MAX);
         let is_old = job.layout.renewed.is_some_and(|count| own.group < count);
         let is_new = job.layout.renewed.is_some_and(|count| own.group >= count);
-        let begins = first_call(lives, index).filter(|_| is_new).unwrap_or(0);
+        let begins = first_call(lifetimes, index).filter(|_| is_new).unwrap_or(0);
         let comm = Comm {
             index,
             hash: group.hash,
@@ -142,7 +143,7 @@ fn write(
             nodes: job.layout.nodes(own.group),
             ranks: u32::try_from(group.members.len()).unwrap_or(u32::MAX),
             rank: i32::try_from(own.rank).unwrap_or(-1),
-            ticks: scribe.tape.clocks.ticks(begins) + u64::from(index),
+            ticks: recorder.buffer.clocks.ticks(begins) + u64::from(index),
             api_version: API,
             nccl_version: NCCL,
         };
@@ -150,30 +151,30 @@ fn write(
         let text = own.role.name().to_owned();
         writer.define(&Definition::Role { hash: group.hash, text })?;
         let ended = if is_old || own.role == Role::Setup {
-            ended_after(lives, index).filter(|&time| time <= scribe.tape.end)
+            ended_after(lifetimes, index).filter(|&time| time <= recorder.buffer.end)
         } else {
-            job.closed.then_some(scribe.tape.end)
+            job.closed.then_some(recorder.buffer.end)
         };
         if let Some(time) = ended {
-            let ticks = scribe.tape.clocks.ticks(time);
+            let ticks = recorder.buffer.clocks.ticks(time);
             writer.define(&Definition::CommEnd { index, ticks })?;
         }
     }
-    for (id, text) in scribe.tape.strings() {
+    for (id, text) in recorder.buffer.strings() {
         writer.define(&Definition::String { id, text: text.to_owned() })?;
     }
-    scribe.tape.write(&mut writer, SECOND)?;
+    recorder.buffer.write(&mut writer, SECOND)?;
     writer.sync_header()
 }
 
-/// When a communicator that is made in the middle of the run is there.
-fn first_call(lives: &[Life<'_>], comm: u16) -> Option<Time> {
-    let calls = lives.iter().filter(|life| life.comm == comm).map(|life| life.called);
+/// When a communicator that is created in the middle of the run is first used.
+fn first_call(lifetimes: &[OpLifetime<'_>], comm: u16) -> Option<Time> {
+    let calls = lifetimes.iter().filter(|life| life.comm == comm).map(|life| life.called);
     calls.min().map(|first| first.saturating_sub(SECOND / 1_000))
 }
 
-/// One that is not needed to the end is ended after its last operation.
-fn ended_after(lives: &[Life<'_>], comm: u16) -> Option<Time> {
-    let ends = lives.iter().filter(|life| life.comm == comm).map(|life| life.done);
+/// A communicator that is not used until the end is destroyed after its last operation.
+fn ended_after(lifetimes: &[OpLifetime<'_>], comm: u16) -> Option<Time> {
+    let ends = lifetimes.iter().filter(|life| life.comm == comm).map(|life| life.done);
     ends.max().map(|last| last.saturating_add(SECOND / 2))
 }
