@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Lets the program `rank` stand between NCCL and its sockets: libnccl finds the program's `send`
-//! before libc's.
+//! Exports `send` from the program `rank`, so that libnccl calls it instead of libc's.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where the stand-in, the rank program and the product lie, in the running test's profile.
+//! The paths of the stand-in, the rank program and the product, in the running test's profile.
 
 use built::Artefact;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ pub fn artifacts() -> Result<&'static Artifacts, String> {
 /// The plugin.
 ///
 /// # Panics
-/// If it is not there and does not build. So do the other functions that return a path.
+/// If it is missing and does not build. So do the other functions that return a path.
 #[must_use]
 pub fn plugin() -> PathBuf {
     path(built::PLUGIN)
@@ -39,7 +39,7 @@ pub fn tool() -> PathBuf {
     path(built::TOOL)
 }
 
-/// The program that holds recordings to the invariants.
+/// The program that checks recordings against the invariants.
 #[must_use]
 pub fn check() -> PathBuf {
     path(built::CHECK)

@@ -4,10 +4,10 @@
 use libloading::os::unix::{Library, Symbol};
 use std::ffi::{c_char, c_int};
 
-/// Starts or stops recording in this process, by the plugin that NCCL was told to load.
+/// Starts or stops recording in this process, through the plugin that NCCL loads.
 ///
 /// # Errors
-/// There is none, it lacks the functions, or it refused.
+/// There is no plugin, it lacks the functions, or it refused.
 pub fn record(on: bool) -> Result<(), String> {
     let path = std::env::var("NCCL_PROFILER_PLUGIN").map_err(|e| e.to_string())?;
     // SAFETY: NCCL has loaded it already, so that nothing is initialised now.

@@ -68,7 +68,7 @@ functions! {
     }
 }
 
-/// A loaded CUDA runtime. It is never unloaded: its threads may outlive what they work for.
+/// A loaded CUDA runtime. It is never unloaded: its threads may outlive its users.
 #[derive(Debug)]
 pub struct Cuda {
     functions: Functions,
@@ -86,17 +86,17 @@ impl Cuda {
     /// Loads the runtime at `path`.
     ///
     /// # Errors
-    /// The loader's text, or the name of a missing function.
+    /// The loader's error text, or the name of a missing function.
     pub fn load(path: &Path) -> Result<Self, String> {
         // SAFETY: the library's constructors have no demands on this process.
         let library = unsafe { Library::new(path) }.map_err(|e| e.to_string())?;
         Ok(Self { functions: Functions::find(&library)?, library: ManuallyDrop::new(library) })
     }
 
-    /// Loads the libnccl at `path`: through the stand-in if this is it, plainly otherwise.
+    /// Loads the libnccl at `path`, through the stand-in if this is the stand-in.
     ///
     /// # Errors
-    /// The loader's text; the stand-in writes its own to stderr.
+    /// The loader's error text; the stand-in writes its own to stderr.
     pub fn open_nccl(&self, path: &Path) -> Result<Library, String> {
         type Open = unsafe extern "C" fn(*const c_char) -> *mut c_void;
         // SAFETY: the type is the function's signature (`cpu-cuda`, `attach.rs`).
@@ -129,16 +129,16 @@ impl Cuda {
     /// Makes `device` the thread's device.
     ///
     /// # Errors
-    /// The runtime's text.
+    /// The runtime's error text.
     pub fn set_device(&self, device: i32) -> Result<(), String> {
         // SAFETY: any number may be passed.
         self.check("cudaSetDevice", unsafe { (self.functions.cudaSetDevice)(device) })
     }
 
-    /// Makes a non-blocking stream.
+    /// Creates a non-blocking stream.
     ///
     /// # Errors
-    /// The runtime's text.
+    /// The runtime's error text.
     pub fn stream(&self) -> Result<Stream<'_>, String> {
         let mut handle = std::ptr::null_mut();
         // SAFETY: the pointer is to a local.
@@ -154,7 +154,7 @@ impl Cuda {
         Stream { cuda: self, handle: std::ptr::null_mut() }
     }
 
-    /// What each node of a graph is.
+    /// The type of each node of a graph.
     fn node_kinds(&self, graph: Handle) -> Result<Vec<i32>, String> {
         let (get, mut count) = (self.functions.cudaGraphGetNodes, 0);
         // SAFETY: the graph lives; without an array the number is told.
@@ -173,11 +173,11 @@ impl Cuda {
         nodes.iter().map(kind).collect()
     }
 
-    /// Allocates `count` floats on the thread's device, filled with a byte pattern that is no
-    /// result of any test.
+    /// Allocates `count` floats on the thread's device, filled with a byte pattern that no test
+    /// produces as a result.
     ///
     /// # Errors
-    /// The runtime's text.
+    /// The runtime's error text.
     pub fn floats(&self, count: usize) -> Result<Floats<'_>, String> {
         let (mut address, size) = (std::ptr::null_mut(), count * size_of::<f32>());
         // SAFETY: the pointer is to a local.
@@ -191,7 +191,7 @@ impl Cuda {
     }
 }
 
-/// A stream; ends with its owner.
+/// A stream; destroyed on drop.
 #[derive(Debug)]
 pub struct Stream<'a> {
     cuda: &'a Cuda,
@@ -203,17 +203,17 @@ impl<'a> Stream<'a> {
     /// Waits for its work.
     ///
     /// # Errors
-    /// The runtime's text.
+    /// The runtime's error text.
     pub fn synchronize(&self) -> Result<(), String> {
         // SAFETY: the stream lives.
         let status = unsafe { (self.cuda.functions.cudaStreamSynchronize)(self.handle) };
         self.cuda.check("cudaStreamSynchronize", status)
     }
 
-    /// Keeps it at work for so many milliseconds from its turn on.
+    /// Keeps the stream busy for this many milliseconds.
     ///
     /// # Errors
-    /// The runtime's text.
+    /// The runtime's error text.
     pub fn occupy(&self, ms: u64) -> Result<(), String> {
         extern "C" fn work(ms: Handle) {
             std::thread::sleep(Duration::from_millis(ms.addr() as u64));
@@ -225,10 +225,10 @@ impl<'a> Stream<'a> {
         self.cuda.check("cudaLaunchHostFunc", status)
     }
 
-    /// Captures what `body` does on the stream as a graph that can be launched.
+    /// Captures the work that `body` puts on the stream as an executable graph.
     ///
     /// # Errors
-    /// The runtime's text, or what `body` returns.
+    /// The runtime's error text, or the error of `body`.
     pub fn capture(&self, body: impl FnOnce() -> Result<(), String>) -> Result<Graph<'a>, String> {
         let (cuda, functions) = (self.cuda, &self.cuda.functions);
         // SAFETY: the stream lives and does not capture.
@@ -263,12 +263,12 @@ impl Drop for Stream<'_> {
     }
 }
 
-/// An executable graph; ends with its owner.
+/// An executable graph; destroyed on drop.
 #[derive(Debug)]
 pub struct Graph<'a> {
     cuda: &'a Cuda,
     exec: Handle,
-    /// What each of its nodes is (`cudaGraphNodeType`: 0 a kernel, 3 a host function).
+    /// The type of each node (`cudaGraphNodeType`: 0 a kernel, 3 a host function).
     pub kinds: Vec<i32>,
 }
 
@@ -276,7 +276,7 @@ impl Graph<'_> {
     /// Launches it on `stream`.
     ///
     /// # Errors
-    /// The runtime's text.
+    /// The runtime's error text.
     pub fn launch(&self, stream: &Stream<'_>) -> Result<(), String> {
         // SAFETY: graph and stream live.
         let status = unsafe { (self.cuda.functions.cudaGraphLaunch)(self.exec, stream.handle) };
@@ -291,18 +291,18 @@ impl Drop for Graph<'_> {
     }
 }
 
-/// Floats on a device; freed with their owner unless they are borrowed.
+/// Floats on a device; freed on drop unless they are borrowed.
 #[derive(Debug)]
 pub struct Floats<'a> {
     cuda: &'a Cuda,
-    /// Where they are.
+    /// The device address.
     pub address: Handle,
     count: usize,
     owned: bool,
 }
 
 impl<'a> Floats<'a> {
-    /// `count` floats that somebody else frees.
+    /// `count` floats that the caller frees.
     ///
     /// # Safety
     /// * `address` has room for them and is known to the runtime.
@@ -315,13 +315,13 @@ impl<'a> Floats<'a> {
         self.count * size_of::<f32>()
     }
 
-    /// Sets them.
+    /// Writes them.
     ///
     /// # Errors
-    /// The runtime's text.
+    /// The runtime's error text.
     ///
     /// # Panics
-    /// If `values` are not as many.
+    /// If `values` has a different length.
     pub fn write(&self, values: &[f32]) -> Result<(), String> {
         assert_eq!(values.len(), self.count, "a value for each");
         let copy = self.cuda.functions.cudaMemcpy;
@@ -331,10 +331,10 @@ impl<'a> Floats<'a> {
         self.cuda.check("cudaMemcpy", status)
     }
 
-    /// Gets them.
+    /// Reads them.
     ///
     /// # Errors
-    /// The runtime's text.
+    /// The runtime's error text.
     pub fn read(&self) -> Result<Vec<f32>, String> {
         let mut values = vec![0.0_f32; self.count];
         let copy = self.cuda.functions.cudaMemcpy;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Jobs: several rank processes on simulated hosts, watched until they end.
+//! Jobs: several rank processes on simulated hosts, supervised until they exit.
 //!
 //! A simulated host is a value of `NCCL_HOSTID`: ranks with different values talk through the
 //! network (sockets on `lo`), ranks with the same value through shared memory or peer access.
@@ -45,7 +45,7 @@ const ENVIRONMENT: [(&str, &str); 11] = [
     ("NCCL_DEBUG", "WARN"),
 ];
 
-/// What to run: a builder.
+/// A builder for jobs.
 #[derive(Debug, Clone)]
 pub struct Job {
     nccl: PathBuf,
@@ -93,7 +93,7 @@ impl Job {
         self
     }
 
-    /// Places the ranks as `topology` says and sets its environment.
+    /// Uses the hosts, devices and environment of `topology`.
     #[must_use]
     pub fn topology(mut self, topology: Topology) -> Self {
         (self.hosts, self.devices) = (topology.hosts(), topology.devices());
@@ -117,8 +117,8 @@ impl Job {
         self
     }
 
-    /// Makes the ranks of a host threads of one process, which nothing can then set apart:
-    /// [`Job::start`] refuses what is for one rank alone.
+    /// Runs the ranks of a host as threads of one process. They share all settings: [`Job::start`]
+    /// refuses settings for one rank alone.
     #[must_use]
     pub fn threads(mut self) -> Self {
         self.threads = true;
@@ -164,14 +164,14 @@ impl Job {
         self
     }
 
-    /// Adds steps that every rank does (see [`crate::step::Step`]).
+    /// Adds steps that every rank runs (see [`crate::step::Step`]).
     #[must_use]
     pub fn steps<S: Into<OsString>>(mut self, steps: impl IntoIterator<Item = S>) -> Self {
         self.steps.extend(steps.into_iter().map(Into::into));
         self
     }
 
-    /// Gives one rank steps of its own instead of the common ones, to make it slow or absent.
+    /// Sets the steps of one rank, instead of the common ones, to make it slow or absent.
     #[must_use]
     pub fn rank_steps<S: Into<OsString>>(
         mut self,
@@ -182,14 +182,14 @@ impl Job {
         self
     }
 
-    /// Time after which ranks that still run are killed; 90 s unless set.
+    /// The time after which ranks that still run are killed; 90 s by default.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Lets ranks go on when one has failed; otherwise they are killed.
+    /// Lets ranks continue if one has failed; otherwise they are killed.
     #[must_use]
     pub fn keep_going(mut self) -> Self {
         self.keep_going = true;
@@ -199,7 +199,7 @@ impl Job {
     /// Runs the job to its end.
     ///
     /// # Errors
-    /// A rank could not be started. That a rank failed is no error, see [`Outcome`].
+    /// A rank could not be started. A failed rank is not an error here, see [`Outcome`].
     pub fn run(&self) -> Result<Outcome, String> {
         Ok(self.start()?.wait())
     }
@@ -207,8 +207,8 @@ impl Job {
     /// Starts the job's ranks.
     ///
     /// # Errors
-    /// A rank could not be started, and those before it are killed; or something is for one rank
-    /// of several in a process.
+    /// A rank could not be started (those before it are killed), or a setting is for one of several
+    /// ranks in a process.
     pub fn start(&self) -> Result<Running, String> {
         let own = [self.rank_environment.len(), self.rank_arguments.len(), self.rank_steps.len()];
         if self.threads && own != [0; 3] {
@@ -225,11 +225,11 @@ impl Job {
         Ok(running)
     }
 
-    /// The command line of one process, `rank` being its first.
+    /// The command line of one process, whose first rank is `rank`.
     fn command(&self, rank: usize, id_file: &Path) -> Command {
         let mut command = Command::new(&self.artifacts.rank);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // Settings of the caller's own must not reach the job.
+        // The caller's own settings must not reach the job.
         for (name, _) in std::env::vars_os() {
             let name_text = name.to_string_lossy();
             if ["NCCL_", "NCCLSCOPE_"].iter().any(|prefix| name_text.starts_with(prefix)) {
@@ -248,7 +248,7 @@ impl Job {
         if self.threads {
             command.arg("--threads").arg(self.devices.to_string());
         }
-        // The rank's own watchdog says what it was doing; the job's is for one that cannot.
+        // The rank's own timeout prints what it was doing; the job's is for a rank that cannot.
         command.arg("--timeout-s").arg(self.timeout.as_secs().saturating_sub(2).max(1).to_string());
         let own = self.rank_arguments.iter().filter(|(of, _)| *of == rank);
         command.args(own.map(|(_, argument)| argument));

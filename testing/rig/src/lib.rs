@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs real NCCL ranks on the CPU stand-in, or on a GPU where there is one.
+//! Runs real NCCL ranks on the CPU stand-in, or on a GPU if there is one.
 //!
-//! A rank is a process (`rank`) that looks CUDA and NCCL up at run time ([`cuda`], [`nccl`]) and
-//! does the [`step`]s of a [`scenario`]. A [`job`] is several of them on simulated hosts in a
-//! [`topology`], with a library that [`wheel`] finds and files that [`build`] makes; a
-//! [`scenario_file`] describes one with its faults. This crate does **not** link the stand-in or
-//! the profiler: they are files.
+//! A rank is a process (`rank`) that loads CUDA and NCCL at run time ([`cuda`], [`nccl`]) and runs
+//! the [`step`]s of a [`scenario`]. A [`job`] is several of them on simulated hosts in a
+//! [`topology`], with a library from [`wheel`] and the files of [`build`]; a [`scenario_file`]
+//! describes one with its faults. This crate does **not** link the stand-in or the profiler: they
+//! are files.
 
 pub mod build;
 pub mod control;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where the ranks of a job meet without NCCL: files beside one that all know.
+//! A meeting place for the ranks of a job without NCCL: files beside one whose path all know.
 
 use crate::nccl::{Nccl, UniqueId};
 use std::path::{Path, PathBuf};
@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 /// How long ranks wait for rank 0's unique id.
 const ID_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// One rank's view of the meeting place. Every rank must come to the same barriers and exchanges
-/// in the same order.
+/// One rank's view of the meeting place. All ranks must use the same barriers and exchanges in the
+/// same order.
 #[derive(Debug)]
 pub struct Meeting {
     file: PathBuf,
@@ -32,7 +32,7 @@ impl Meeting {
         name.into()
     }
 
-    /// Leaves a file and waits for everybody's.
+    /// Creates this rank's file and waits for those of all ranks.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -49,8 +49,7 @@ impl Meeting {
         Ok(())
     }
 
-    /// A new unique id: rank 0 makes it and leaves it in a file, whole or not at all; the others
-    /// read it.
+    /// A new unique id: rank 0 creates it and writes it to a file, atomically; the others read it.
     ///
     /// # Errors
     /// NCCL's text; the file cannot be written, or rank 0 does not write it in 60 s.

@@ -43,7 +43,7 @@ functions! {
 }
 
 functions! {
-    /// What only some releases have (`ncclAlltoAll` from 2.28).
+    /// Functions that only some releases have (`ncclAlltoAll` from 2.28).
     struct AllToAllFunctions {
         ncclAlltoAll(*const c_void, Handle, usize, i32, Handle, Handle) -> i32;
     }
@@ -74,7 +74,7 @@ pub struct Nccl {
 }
 
 impl Nccl {
-    /// Takes the functions out of `library`.
+    /// Looks up the functions in `library`.
     ///
     /// # Errors
     /// The name of a missing function.
@@ -84,7 +84,7 @@ impl Nccl {
 
     /// A text for a failure: what was called, NCCL's description and its last message.
     fn check(&self, what: &str, status: i32) -> Result<(), String> {
-        // What a nonblocking communicator has begun is waited for in `Comm::settle`.
+        // `Comm::settle` waits for what a nonblocking communicator has begun.
         if status == 0 || status == life::IN_PROGRESS {
             return Ok(());
         }
@@ -102,7 +102,7 @@ impl Nccl {
     /// NCCL's version as one number, for example 22809.
     ///
     /// # Errors
-    /// NCCL's text.
+    /// NCCL's error text.
     pub fn version(&self) -> Result<i32, String> {
         let mut version = 0;
         // SAFETY: the pointer is to a local.
@@ -114,7 +114,7 @@ impl Nccl {
     /// A new unique id, to be given to every rank.
     ///
     /// # Errors
-    /// NCCL's text.
+    /// NCCL's error text.
     pub fn unique_id(&self) -> Result<UniqueId, String> {
         let mut id = UniqueId([0; 128]);
         // SAFETY: the pointer is to a local.
@@ -126,7 +126,7 @@ impl Nccl {
     /// Runs the calls of `body` as one group.
     ///
     /// # Errors
-    /// NCCL's text.
+    /// NCCL's error text.
     pub fn group(&self, body: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
         // SAFETY: no precondition.
         self.check("ncclGroupStart", unsafe { (self.functions.ncclGroupStart)() })?;
@@ -137,22 +137,21 @@ impl Nccl {
     }
 }
 
-/// A communicator. It is left alone at the end unless it is destroyed: a process that dies does
-/// not destroy either.
+/// A communicator. It is not destroyed on drop: a process that dies does not destroy it either.
 #[derive(Debug)]
 pub struct Comm<'a> {
-    /// The library it is of.
+    /// Its library.
     pub nccl: &'a Nccl,
     handle: Handle,
     blocking: bool,
 }
 
 impl Comm<'_> {
-    /// Memory for `count` floats of NCCL's own, registered as a symmetric window. Every rank calls
-    /// this alike.
+    /// Memory for `count` floats of NCCL's own, registered as a symmetric window. All ranks must
+    /// call this.
     ///
     /// # Errors
-    /// NCCL's text, or the name of a missing function.
+    /// NCCL's error text, or the name of a missing function.
     pub fn window<'a>(&'a self, cuda: &'a Cuda, count: usize) -> Result<Window<'a>, String> {
         let functions = WindowFunctions::find(&self.nccl.library)?;
         let (mut address, size) = (std::ptr::null_mut(), count * size_of::<f32>());
@@ -171,7 +170,7 @@ impl Comm<'_> {
     /// `ncclAllReduce` of `count` floats.
     ///
     /// # Errors
-    /// NCCL's text.
+    /// NCCL's error text.
     pub fn all_reduce(
         &self,
         send: &Floats<'_>,
@@ -188,7 +187,7 @@ impl Comm<'_> {
     /// `ncclReduce` of `count` floats to `root`.
     ///
     /// # Errors
-    /// NCCL's text.
+    /// NCCL's error text.
     pub fn reduce(
         &self,
         send: &Floats<'_>,
@@ -207,7 +206,7 @@ impl Comm<'_> {
     /// `ncclBroadcast` of `count` floats from `root`.
     ///
     /// # Errors
-    /// NCCL's text.
+    /// NCCL's error text.
     pub fn broadcast(
         &self,
         send: &Floats<'_>,
@@ -225,7 +224,7 @@ impl Comm<'_> {
     /// `ncclAllGather` of `count` floats of each rank.
     ///
     /// # Errors
-    /// NCCL's text.
+    /// NCCL's error text.
     pub fn all_gather(
         &self,
         send: &Floats<'_>,
@@ -242,7 +241,7 @@ impl Comm<'_> {
     /// `ncclReduceScatter` of `count` floats for each rank.
     ///
     /// # Errors
-    /// NCCL's text.
+    /// NCCL's error text.
     pub fn reduce_scatter(
         &self,
         send: &Floats<'_>,
@@ -279,7 +278,7 @@ impl Comm<'_> {
     /// `ncclSend` of `count` floats to `peer`.
     ///
     /// # Errors
-    /// NCCL's text.
+    /// NCCL's error text.
     pub fn send(
         &self,
         send: &Floats<'_>,
@@ -296,7 +295,7 @@ impl Comm<'_> {
     /// `ncclRecv` of `count` floats from `peer`.
     ///
     /// # Errors
-    /// NCCL's text.
+    /// NCCL's error text.
     pub fn recv(
         &self,
         recv: &Floats<'_>,
@@ -322,10 +321,10 @@ pub struct Window<'a> {
 }
 
 impl Window<'_> {
-    /// Deregisters the window and frees its memory. Every rank calls this alike.
+    /// Deregisters the window and frees its memory. All ranks must call this.
     ///
     /// # Errors
-    /// NCCL's text.
+    /// NCCL's error text.
     pub fn free(self) -> Result<(), String> {
         let deregister = self.functions.ncclCommWindowDeregister;
         // SAFETY: the window is not used any more.

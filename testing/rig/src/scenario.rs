@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Scenarios: a rank does [`Step`]s, one after the other, and checks what comes out.
+//! Scenarios: a rank runs [`Step`]s, one after the other, and checks the results.
 
 mod behaviour;
 
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 pub enum Failure {
     /// A result is wrong.
     Wrong(String),
-    /// CUDA, NCCL or the system refused.
+    /// An error of CUDA, NCCL or the system.
     Refused(String),
 }
 
@@ -25,14 +25,14 @@ impl From<String> for Failure {
     }
 }
 
-/// What slows a rank down before each of its steps.
+/// The delay of a rank before each of its steps.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pause {
-    /// Always so long, in milliseconds.
+    /// The fixed part, in milliseconds.
     pub least_ms: u64,
-    /// And up to so much longer, in milliseconds.
+    /// The largest random part, in milliseconds.
     pub jitter_ms: u64,
-    /// From which the jitter of each step follows.
+    /// The seed of the random part.
     pub seed: u64,
 }
 
@@ -52,12 +52,12 @@ impl Pause {
     }
 }
 
-/// Who does the steps, and with what.
+/// A rank and its resources.
 #[derive(Debug)]
 pub struct Rank<'a> {
     /// Its number in the job.
     pub rank: usize,
-    /// How many there are in the job.
+    /// The number of ranks in the job.
     pub nranks: usize,
     /// The runtime.
     pub cuda: &'a Cuda,
@@ -65,15 +65,15 @@ pub struct Rank<'a> {
     pub nccl: &'a Nccl,
     /// The stream of all calls.
     pub stream: &'a Stream<'a>,
-    /// Where the ranks meet without NCCL.
+    /// The meeting place of the ranks without NCCL.
     pub meeting: Meeting,
     /// Its communicators.
     pub teams: Vec<Team<'a>>,
-    /// What slows it down.
+    /// Its delay.
     pub pause: Pause,
     /// Steps begun so far.
     done: usize,
-    /// Steps with data begun so far, which every rank counts alike.
+    /// Steps with data begun so far; all ranks count the same.
     step: usize,
     /// Buffers of operations without a wait.
     pending: Vec<(Floats<'a>, Floats<'a>)>,
@@ -94,7 +94,7 @@ impl<'a> Rank<'a> {
         Self { rank, nranks, cuda, nccl, stream, meeting, teams, pause, done, step, pending }
     }
 
-    /// Does a step and calls `report` with it and its time, once for each repetition.
+    /// Runs a step and calls `report` with it and its time, once for each repetition.
     ///
     /// # Errors
     /// As [`Failure`].
@@ -147,7 +147,7 @@ impl<'a> Rank<'a> {
         Ok(())
     }
 
-    /// The communicator of steps that name none.
+    /// The communicator of steps without a number.
     fn team(&self) -> Result<&Team<'a>, Failure> {
         self.teams.first().ok_or_else(|| Failure::Refused("there is no communicator".into()))
     }
@@ -257,7 +257,7 @@ impl<'a> Rank<'a> {
         })?;
         let mut time = Duration::ZERO;
         for replay in 0..k {
-            // Each replay has its own input, so that a replay that does nothing is found out.
+            // Each replay has its own input, so that a replay that does nothing is detected.
             let step = self.step + replay + 1;
             send.write(&team.values(count, step))?;
             time += self.timed(|| graph.launch(self.stream))?;

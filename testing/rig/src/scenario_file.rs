@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Scenario files: a job with its faults, written down.
+//! Scenario files: the description of a job with its faults.
 //!
 //! ```toml
 //! topology = "socket"                      # a name of `rig::topology`
@@ -53,8 +53,8 @@
 //! step = 2
 //! bytes = 300000
 //! ```
-//! Equal files give equal faults. A fault's step is one of the file's list, from 1. The proxy
-//! threads are there once an operation has used them: from step 2 on.
+//! Equal files give equal faults. A fault's step is an index into the file's list, from 1. The
+//! proxy threads exist once an operation has used them: from step 2 on.
 
 use crate::job::{Job, Outcome, RankOutcome};
 use crate::step::Step;
@@ -67,25 +67,24 @@ use std::path::Path;
 use std::time::Duration;
 use toml::Spanned;
 
-/// How long the last step of a job that hangs may take, in seconds: until the hang, and enough to
-/// be seen after it.
+/// How long the last step of a job that hangs may take, in seconds: long enough to detect the hang.
 const HANG_S: &str = "5";
 
-/// The exit code of a rank whose time is over.
+/// The exit code of a rank that timed out.
 const TIMED_OUT: i32 = 3;
 
 /// A scenario, read and checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScenarioFile {
-    /// Where the ranks are.
+    /// Its topology.
     pub topology: Topology,
     /// The NCCL releases it is for.
     pub releases: Vec<String>,
-    /// From which all jitter follows.
+    /// The seed of all jitter.
     pub seed: u64,
-    /// After which ranks that still run are ended.
+    /// The time after which ranks that still run are killed.
     pub timeout: Duration,
-    /// How the job must end.
+    /// The expected end of the job.
     pub ends: Ends,
     steps: Vec<Step>,
     env: BTreeMap<String, String>,
@@ -99,11 +98,11 @@ pub enum Ends {
     /// Every rank does all its steps, with right results.
     #[default]
     Well,
-    /// A rank is still at work when time is over.
+    /// A rank still works when the time is over.
     Hang,
 }
 
-/// What sets a rank apart.
+/// The settings of one rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Own {
     steps: Vec<Step>,
@@ -183,7 +182,7 @@ enum Fault {
     },
 }
 
-/// A text about the place in a file that a byte offset leads to.
+/// `FILE:LINE` of a byte offset.
 struct Place<'a> {
     name: &'a str,
     text: &'a str,
@@ -250,14 +249,14 @@ impl ScenarioFile {
             }
         }
         for (index, fault) in parsed.fault.into_iter().enumerate() {
-            // The table's own line: what is inside has none once the kind is known.
+            // The table's own line: its fields have none once the kind is known.
             let offset = text.match_indices("[[fault]]").nth(index).map_or(0, |(at, _)| at);
             scenario.add(fault).map_err(|error| place.at(offset, error))?;
         }
         Ok(scenario)
     }
 
-    /// What sets `rank` apart, to be changed.
+    /// The settings of `rank`, mutable.
     fn own(&mut self, rank: usize) -> Result<&mut Own, String> {
         let ranks = self.topology.ranks();
         if rank >= ranks {
@@ -299,7 +298,7 @@ impl ScenarioFile {
             Fault::StoppedProxy { rank, step, ms } => {
                 let ms = ms.map_or_else(String::new, |ms| format!(":{ms}"));
                 self.option(rank, step, "--stop-proxy", &ms)?;
-                // Without a name the thread cannot be told from others.
+                // Without a name the thread cannot be found.
                 self.own(rank)?.env.insert("NCCL_SET_THREAD_NAME".into(), "1".into());
             }
             Fault::SlowLink { rank, step, mbps, delay_ms } => {
@@ -321,14 +320,14 @@ impl ScenarioFile {
         Err(format!("rank {rank} has no step {step}; write one from 1 to {count}"))
     }
 
-    /// Gives the rank's program an option with the value `STEP` and what follows.
+    /// Adds an option with the value `STEP` and further values to the rank's program.
     fn option(&mut self, rank: usize, step: usize, name: &str, rest: &str) -> Result<(), String> {
         let value = format!("{}{rest}", self.step(rank, step)?);
         self.own(rank)?.options.extend([name.to_owned(), value]);
         Ok(())
     }
 
-    /// Sets `job` up as the scenario says.
+    /// Configures `job` by the scenario.
     #[must_use]
     pub fn apply(&self, job: Job) -> Job {
         let mut job = job.topology(self.topology).timeout(self.timeout);
@@ -355,10 +354,10 @@ impl ScenarioFile {
         }
     }
 
-    /// Whether the job ended as the scenario says.
+    /// Whether the job ended as the scenario expects.
     ///
     /// # Errors
-    /// How it ended instead.
+    /// The actual end.
     pub fn check(&self, outcome: &Outcome) -> Result<(), String> {
         match self.ends {
             Ends::Hang if outcome.ranks.iter().any(|rank| self.hangs(rank)) => Ok(()),
@@ -368,7 +367,7 @@ impl ScenarioFile {
         }
     }
 
-    /// Whether a rank came to its last step, and not beyond.
+    /// Whether a rank reached its last step and did not finish it.
     fn hangs(&self, rank: &RankOutcome) -> bool {
         let steps = self.ranks.get(&rank.rank).map_or(&self.steps, |own| &own.steps);
         let before = &steps[..steps.len().saturating_sub(1)];

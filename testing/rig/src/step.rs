@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The steps of a scenario as they are written and printed.
+//! The steps of a scenario and their text form.
 //!
-//! A step is written `NAME`, `NAME:NUMBER` or `NAME:NUMBERxNUMBER`; `repeat:K:STEP` does a step K
-//! times. Every rank of a job must do the same steps on the same communicators, unless a test is
-//! about what happens when one does not.
+//! A step is written `NAME`, `NAME:NUMBER` or `NAME:NUMBERxNUMBER`; `repeat:K:STEP` runs a step K
+//! times. All ranks of a job must run the same steps on the same communicators, unless a test is
+//! about a rank that does not.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// One step. Counts are floats: of each rank for AllGather, for each rank for ReduceScatter. A
-/// rank has a list of communicators, at first one; steps are on the first of them unless they say
-/// otherwise.
+/// One step. Counts are floats: of each rank for AllGather, for each rank for ReduceScatter. A rank
+/// has a list of communicators, initially one; steps use the first one unless they say otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// `allreduce:COUNT`.
@@ -29,7 +28,7 @@ pub enum Step {
     AllToAll(usize),
     /// `nccl-alltoall:COUNT`: the same by `ncclAlltoAll` (from 2.28).
     NcclAllToAll(usize),
-    /// `ce:COUNT`: AllGather between symmetric windows, which NCCL does with copies instead of a
+    /// `ce:COUNT`: AllGather between symmetric windows, which NCCL runs with copies instead of a
     /// kernel when `NCCL_CTA_POLICY=2` and the ranks share a host.
     CopyEngine(usize),
     /// `group:KxCOUNT`: K AllReduce in one group.
@@ -42,29 +41,29 @@ pub enum Step {
     Comms(usize),
     /// `graph:KxCOUNT`: an AllReduce captured once and launched K times.
     Graph(usize, usize),
-    /// `split:COUNT`: splits a communicator off that shares resources, adds it to the list, and
-    /// works on it, on its parent and on it again. From four ranks on, odd and even ranks part.
-    /// Ranks are in reverse order in it.
+    /// `split:COUNT`: splits off a communicator that shares resources, adds it to the list, and
+    /// works on it, on its parent and on it again. From four ranks on, odd and even ranks are
+    /// separated. Its ranks are in reverse order.
     Split(usize),
     /// `init`: adds a communicator of all ranks to the list.
     Init,
-    /// `init-nonblocking`: the same with a nonblocking one.
+    /// `init-nonblocking`: adds a nonblocking communicator of all ranks.
     InitNonblocking,
     /// `destroy:I`: destroys communicator I of the list, the first being 0.
     Destroy(usize),
     /// `start:COUNT`: an AllReduce without a wait.
     Start(usize),
-    /// `alone:RxCOUNT`: an AllReduce that rank R alone enters.
+    /// `alone:RxCOUNT`: an AllReduce that only rank R enters.
     Alone(usize, usize),
     /// `unended:COUNT`: an AllReduce in a group that is not ended for 90 s.
     Unended(usize),
-    /// `busy:MS`: other work in the stream, which takes so many milliseconds.
+    /// `busy:MS`: other work on the stream for this many milliseconds.
     Busy(u64),
     /// `abort`: aborts all communicators.
     Abort,
-    /// `skip`: nothing, in place of a step that the other ranks do.
+    /// `skip`: nothing, in place of a step of the other ranks.
     Skip,
-    /// `sleep:MS`: milliseconds of nothing.
+    /// `sleep:MS`: sleeps for this many milliseconds.
     Sleep(u64),
     /// `record:on` or `record:off`: the rank starts or stops its recording.
     Record(bool),
@@ -75,19 +74,19 @@ pub enum Step {
 }
 
 impl Step {
-    /// The step as it is written.
+    /// The text form of the step.
     #[must_use]
     pub fn text(&self) -> String {
         match self {
             Self::Init => "init".into(),
             Self::InitNonblocking => "init-nonblocking".into(),
             Self::Repeat(k, step) => format!("repeat:{k}:{}", step.text()),
-            // What is printed has blanks for colons.
+            // The printed form has spaces for colons.
             other => other.to_string().replace(' ', ":"),
         }
     }
 
-    /// How often it is done, and so reported.
+    /// How often it runs and is reported.
     #[must_use]
     pub fn repetitions(&self) -> usize {
         match self {
@@ -96,8 +95,8 @@ impl Step {
         }
     }
 
-    /// Whether the step gives all ranks a new set of inputs. A rank may sleep more often than
-    /// others and still have their inputs.
+    /// Whether the step needs a new set of inputs on all ranks. A rank may sleep more often than
+    /// the others and still have the same inputs.
     #[must_use]
     pub fn has_data(&self) -> bool {
         !matches!(

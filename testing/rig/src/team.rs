@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A communicator together with who is in it, and the values that its members exchange.
+//! A communicator with its members, and the values that they exchange.
 //!
-//! Every value is a small whole number that depends on rank, element and step, so sums are exact
-//! in any order and a result left over from another step or communicator is wrong.
+//! Every value is a small integer that depends on rank, element and step, so sums are exact in any
+//! order, and a stale result of another step or communicator is wrong.
 
 use crate::cuda::Floats;
 use crate::nccl::Comm;
@@ -15,7 +15,7 @@ pub struct Team<'a> {
     pub comm: Comm<'a>,
     /// For each rank in it, its rank in the job.
     pub members: Vec<usize>,
-    /// This rank's number in it.
+    /// This rank in it.
     pub rank: usize,
 }
 
@@ -42,12 +42,12 @@ impl Team<'_> {
     }
 }
 
-/// A small whole number as a float, exactly.
+/// A small integer as an exact float.
 fn small(value: usize) -> f32 {
     f32::from(u16::try_from(value).unwrap_or(u16::MAX))
 }
 
-/// Compares every element with what it must be.
+/// Compares every element with its expected value.
 pub(crate) fn check(floats: &Floats<'_>, expected: impl Fn(usize) -> f32) -> Result<(), Failure> {
     let wrong = |(i, &got): (usize, &f32)| {
         let want = expected(i);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Topologies by name: how many hosts and devices, and the environment in which NCCL chooses the
-//! transport or the algorithm that the name promises.
+//! Topologies by name: the number of hosts and devices, and the environment with which NCCL chooses
+//! the transport or the algorithm of that name.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Where the ranks of a job are and how they reach each other.
+/// The placement of a job's ranks and their transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Topology {
     /// `socket`: two hosts of one device; everything goes through the network.
@@ -98,7 +98,7 @@ impl Topology {
     pub fn environment(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::Socket | Self::Threads => &[],
-            // Peer access would win over shared memory.
+            // NCCL would prefer peer access to shared memory.
             Self::SocketShm | Self::Shm => &[("CPU_CUDA_PEER", "0")],
             Self::P2pIpc => &[("CPU_CUDA_VMM", "0"), ("NCCL_CUMEM_ENABLE", "0")],
             Self::P2pCumem => &[("CPU_CUDA_VMM", "1"), ("NCCL_CUMEM_ENABLE", "1")],
@@ -118,7 +118,7 @@ impl FromStr for Topology {
     type Err = String;
 
     /// # Errors
-    /// A text with the names that there are.
+    /// A text with the known names.
     fn from_str(text: &str) -> Result<Self, String> {
         Self::ALL.into_iter().find(|topology| topology.name() == text).ok_or_else(|| {
             let names = Self::ALL.map(Self::name).join(", ");

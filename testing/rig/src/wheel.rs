@@ -4,15 +4,15 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-/// An NCCL release as a wheel has it.
+/// An NCCL release in a wheel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Release {
     /// Such as `2.30.7`.
     pub version: &'static str,
     /// Major version of the CUDA it is built for, 12 or 13.
     pub cuda: u8,
-    /// The newest profiler API version that it knows: it takes this plugin interface if there is
-    /// one, otherwise the next older.
+    /// The newest profiler API version that it supports: it uses this plugin interface if the
+    /// plugin has it, else the next older one.
     pub api: u8,
 }
 
@@ -20,7 +20,7 @@ const fn release(version: &'static str, cuda: u8, api: u8) -> Release {
     Release { version, cuda, api }
 }
 
-/// All releases that ran on the stand-in, the oldest first: each that changed the profiler.
+/// All releases that ran on the stand-in, oldest first: each one that changed the profiler.
 pub const ALL: [Release; 12] = [
     release("2.23.4", 12, 1),
     release("2.24.3", 12, 2),
@@ -36,13 +36,13 @@ pub const ALL: [Release; 12] = [
     release("2.32.3", 12, 7),
 ];
 
-/// Releases that every run of the tests covers, the oldest first: one of each API version, and
-/// 2.27.3, which loads plugins in a way of its own and is the NCCL of torch 2.8.
-/// `cargo xtask test` fetches these (`NCCL_VERSIONS`).
+/// Releases that every test run covers, oldest first: one of each API version, and 2.27.3, which
+/// loads plugins differently and is the NCCL of torch 2.8. `cargo xtask test` fetches these
+/// (`NCCL_VERSIONS`).
 pub const TESTED: [&str; 8] =
     ["2.23.4", "2.25.1", "2.26.5", "2.27.3", "2.27.7", "2.28.9", "2.30.7", "2.32.3"];
 
-/// Those of [`TESTED`] whose events have every level, from API calls to kernels.
+/// Those of [`TESTED`] with events of every level, from API calls to kernels.
 pub const RELEASES: [&str; 3] = ["2.28.9", "2.30.7", "2.32.3"];
 
 impl Release {
@@ -77,12 +77,12 @@ pub fn find_for(version: &str, cuda: u8) -> Result<PathBuf, String> {
     Err(format!("{} is missing: run `cargo xtask nccl fetch {version}{option}`", path.display()))
 }
 
-/// As [`find`], for a test: without the library it prints a line that begins with `skipped:`, so
-/// that the test can return.
+/// [`find`] for a test: without the library it prints a line that begins with `skipped:`, so that
+/// the test can return.
 ///
 /// # Panics
-/// The library is missing, `NCCLSCOPE_REQUIRE_NCCL` is 1, and the release is one of [`TESTED`]:
-/// others are used where they are there.
+/// The library is missing, `NCCLSCOPE_REQUIRE_NCCL` is 1, and the release is one of [`TESTED`];
+/// other releases are optional.
 #[must_use]
 #[expect(clippy::print_stdout, reason = "a skipped test must say so")]
 pub fn find_or_skip(version: &str) -> Option<PathBuf> {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What applications do with communicators and groups, on real NCCL with the plugin loaded: the
-//! ranks check every result, and the report of the recording must account for every event.
+//! Applications' use of communicators and groups, on real NCCL with the plugin loaded: the ranks
+//! check every result, and the report of the recording must account for every event.
 
 mod common;
 
@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The oldest release that the product promises to record, and the newest.
+/// The oldest and the newest supported release.
 const RELEASES: [&str; 2] = ["2.28.9", "2.32.3"];
 
 /// The parts of the product, built.
@@ -36,12 +36,12 @@ impl Product {
     }
 }
 
-/// Runs steps on each release and hands what came of it to `check`.
+/// Runs steps on each release and passes the result to `check`.
 fn on_releases(topology: Topology, steps: &[&str], check: impl Fn(&str, &Value)) {
     on_releases_with(&[], topology, steps, check);
 }
 
-/// The same with variables of the environment.
+/// The same with environment variables.
 fn on_releases_with(
     env: &[(&str, &str)],
     topology: Topology,
@@ -76,7 +76,7 @@ fn array<'a>(value: &'a Value, name: &str) -> &'a [Value] {
     value[name].as_array().unwrap_or_else(|| panic!("no {name} in {value}"))
 }
 
-/// Every start has its stop and its parent, and nothing is lost.
+/// Every start has a stop and a parent, and nothing is lost.
 #[track_caller]
 fn expect_complete(version: &str, report: &Value) {
     for rank in array(report, "ranks") {
@@ -109,7 +109,7 @@ fn a_split_with_shared_resources_is_told_from_its_parent() {
     let steps = ["allreduce:1000", "split:3000", "allreduce:500"];
     on_releases(Topology::Socket, &steps, |version, report| {
         assert_eq!(array(report, "ranks").len(), 4, "{version} {report}");
-        // The split does one on the parent and one on the child.
+        // The split step runs one on the parent and one on the child.
         assert_eq!(counts(report, "AllReduce"), [1, 3], "{version} {report}");
         assert_eq!(counts(report, "AllGather"), [0, 1], "{version} {report}");
     });
@@ -130,7 +130,7 @@ fn a_split_of_four_ranks_makes_two_communicators() {
 fn communicators_may_be_destroyed_in_any_order() {
     let steps = ["split:1000", "init", "comms:1000", "destroy:0", "comms:1000", "destroy:1"];
     on_releases(Topology::Socket, &steps, |version, report| {
-        // First the parent goes, then the third; the split is destroyed at the end.
+        // First the parent is destroyed, then the third; the split at the end.
         assert_eq!(counts(report, "AllReduce"), [2, 2, 3], "{version} {report}");
     });
 }
@@ -183,7 +183,7 @@ fn all_to_all() {
 #[test]
 fn four_devices_in_one_process() {
     let steps = ["allreduce:30001", "group:4x100", "alltoall:100", "nested:100", "graph:2x100"];
-    // Without them a replay of a graph shows nothing where there is no network.
+    // Without kernel events, a replay of a graph shows nothing if there is no network.
     let env = [("NCCLSCOPE_KERNEL", "on")];
     on_releases_with(&env, Topology::Threads, &steps, |version, report| {
         let pids: BTreeSet<_> = array(report, "ranks").iter().map(|r| r["pid"].as_u64()).collect();
@@ -195,20 +195,20 @@ fn four_devices_in_one_process() {
     });
 }
 
-/// The thread that comes to `ncclCommDestroy` last frees the memory of all its process's ranks,
-/// which waits for their devices, while the others have gone on long since: what they launch then
-/// and needs that thread would never end, on a real device neither. Hence the barriers.
+/// The last thread to call `ncclCommDestroy` frees the memory of all ranks of its process, which
+/// waits for their devices, while the other threads have already continued: work that they launch
+/// then and that needs this thread would never end, on a real device either. Hence the barriers.
 ///
-/// Without kernel channel events: while the machine is busy, 2.28.9 and 2.30.7 free the counters of
-/// a communicator that shares its parent's proxy thread while that thread still reads them
-/// (`profilerProxyProgress`, src/transport/profiler.cc), whatever plugin asked for the events.
+/// Without kernel channel events: on a busy machine, 2.28.9 and 2.30.7 free the counters of a
+/// communicator that shares its parent's proxy thread while that thread still reads them
+/// (`profilerProxyProgress`, src/transport/profiler.cc), whichever plugin requested the events.
 #[test]
 fn communicators_of_four_devices_in_one_process_come_and_go() {
     let steps = ["split:1000", "init", "comms:1000", "destroy:0", "barrier", "comms:1000"];
     let more = ["destroy:1", "barrier", "split:300", "comms:100"];
     let (env, steps) = ([("NCCLSCOPE_KERNEL", "off")], [&steps[..], &more].concat());
     on_releases_with(&env, Topology::Threads, &steps, |version, report| {
-        // The first split makes two halves, the second parts each of them once more.
+        // The first split makes two halves, the second splits each of them again.
         let sizes = array(report, "ranks").iter().map(|r| r["nranks"].as_u64().expect("ranks"));
         let count = |size| sizes.clone().filter(|&s| s == size).count();
         assert_eq!((count(4), count(2)), (8, 8), "{version} {report}");
@@ -216,8 +216,8 @@ fn communicators_of_four_devices_in_one_process_come_and_go() {
     });
 }
 
-/// From 2.29 on NCCL schedules broadcasts of one group together, as an AllGather with a size for
-/// each rank, and tells the profiler nothing of them below the API.
+/// From 2.29 on NCCL schedules the broadcasts of one group together, as an AllGather with a size
+/// for each rank, and reports nothing of them below the API.
 #[test]
 fn grouped_broadcasts() {
     for topology in [Topology::Ring3, Topology::Threads] {
@@ -252,7 +252,7 @@ fn abort_with_a_missing_rank_returns_and_leaves_the_operation_open() {
         let Some(nccl) = wheel::find_or_skip(version) else { continue };
         let folder = tempfile::tempdir().expect("a directory");
         let job = product.job(&nccl, folder.path()).timeout(Duration::from_secs(30));
-        // Connections are made by the first operation, which needs both ranks.
+        // The first operation creates the connections and needs both ranks.
         let job = job
             .rank_steps(0, ["allreduce:1000", "start:2000", "sleep:500", "abort"])
             .rank_steps(1, ["allreduce:1000", "skip", "sleep:500", "abort"]);

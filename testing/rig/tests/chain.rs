@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A profiler behind ours on real NCCL gets what it gets there alone: in the version that the
-//! release speaks natively, and in those that NCCL itself converts to.
+//! A profiler behind ours on real NCCL gets the same callbacks as alone: in the native version of
+//! the release, and in those that NCCL itself converts to.
 
 #[path = "../../fake-nccl/plugins/logging.rs"]
 mod plugins;
@@ -11,9 +11,9 @@ use rig::job::Job;
 use rig::{build, wheel};
 use std::path::{Path, PathBuf};
 
-/// Everything but the proxy thread's own doings, which depend on time.
+/// All kinds except the proxy thread's own activity, which depends on timing.
 const ALL: u32 = 0xffdf;
-/// What the ranks do; in the end they wait for what NCCL's threads still have to tell.
+/// The steps of the ranks; at the end they wait for the last callbacks of NCCL's threads.
 const STEPS: [&str; 4] = ["allreduce:300001", "sendrecv:1000", "graph:2x4096", "sleep:300"];
 
 struct Setting {
@@ -31,7 +31,7 @@ impl Setting {
         Some(Setting { nccl, folder, plugin, version })
     }
 
-    /// The events of both ranks, as the plugin was told.
+    /// The events of both ranks, as the plugin got them.
     fn run(&self, name: &str, env: &[(&str, &str)]) -> [Vec<String>; 2] {
         let log = |rank: usize| self.folder.path().join(format!("{name}{rank}"));
         let mut job = Job::new(&self.nccl).expect("the stand-in builds").steps(STEPS);
@@ -80,8 +80,8 @@ fn ours() -> &'static Path {
     PLUGIN.get_or_init(build::plugin)
 }
 
-/// An event without what two runs of the same job differ in: how often a peer was not ready, and
-/// the communicator's hash. `None` for a step that was started again before it was posted.
+/// An event without what differs between two runs of the same job: how often a peer was not ready,
+/// and the communicator's hash. `None` for a step that was restarted before it was posted.
 fn timeless(event: &str) -> Option<String> {
     let (head, callbacks) = event.split_once("; ").unwrap_or((event, ""));
     let is_step = head.starts_with("16 ");
@@ -90,11 +90,11 @@ fn timeless(event: &str) -> Option<String> {
     }
     let mut callbacks: Vec<&str> = callbacks.split("; ").collect();
     if head.starts_with("8 ") {
-        // Up to 2.26 NCCL tells of its steps in between, as they come.
+        // Up to 2.26 NCCL also reports intermediate steps, in any order.
         callbacks.sort_unstable();
     }
     callbacks.dedup();
-    // Up to 2.26 NCCL stops only some of the steps that receive.
+    // Up to 2.26 NCCL stops only some of the receive steps.
     callbacks.retain(|callback| !is_step || *callback != "stop ");
     let words = head.split(' ').map(|word| match word.split_once("hash=") {
         Some((before, hash)) => format!("{before}hash={}", u8::from(hash != "0")),
@@ -141,7 +141,7 @@ fn cli() -> PathBuf {
     build::tool()
 }
 
-/// What ours makes of a newer NCCL's events for an older plugin is what NCCL makes of them.
+/// Our conversion of a newer NCCL's events for an older plugin is the same as NCCL's.
 #[test]
 fn an_older_plugin_gets_what_nccl_converts_for_it() {
     for (release, version) in
@@ -152,7 +152,7 @@ fn an_older_plugin_gets_what_nccl_converts_for_it() {
     }
 }
 
-/// Ours asks for nearly everything, the other for one kind: it gets that one and its ancestors.
+/// Ours requests nearly all kinds, the other one kind: it gets that one and its ancestors.
 #[test]
 fn a_plugin_gets_what_its_own_mask_takes() {
     let (kernel, op, coll_api, p2p) = (64, 8, 512, 4);
@@ -164,7 +164,7 @@ fn a_plugin_gets_what_its_own_mask_takes() {
     ] {
         let Some(setting) = Setting::new(release, version) else { continue };
         for &mask in masks {
-            // Where anybody asks for kernel channels NCCL counts the replays of graphs.
+            // If any plugin requests kernel channels, NCCL counts the replays of graphs.
             let env = [("NCCLSCOPE_KERNEL", if mask == kernel { "on" } else { "off" })];
             expect_same(&setting, mask, &env, &format!("{release} v{version} {mask}"));
             for rank in 0..2 {
@@ -177,7 +177,8 @@ fn a_plugin_gets_what_its_own_mask_takes() {
     }
 }
 
-/// Ours off, and a plugin that asks for nothing until a moment after its `init`: NCCL is told.
+/// Ours is off, and the other plugin requests events only some time after its `init`: NCCL still
+/// gets the mask.
 #[test]
 fn a_mask_that_is_written_later_reaches_nccl() {
     let Some(setting) = Setting::new("2.30.7", 6) else { return };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Every operation on real NCCL without a GPU: unmodified libraries, real proxies and sockets,
-//! kernels played on CPU threads, results checked by the ranks.
+//! kernels emulated on CPU threads, results checked by the ranks.
 
 use std::path::Path;
 use std::process::Command;
@@ -27,7 +27,7 @@ const SIZES: [&str; 6] = ["1", "2", "127", "4096", "65537", "1048576"];
 /// The oldest release that runs on the stand-in, and the newest.
 const ENDS: [&str; 2] = ["2.23.4", "2.32.3"];
 
-/// Runs steps on those of the releases that are there.
+/// Runs steps on the installed releases.
 fn on(releases: &[&str], configure: impl Fn(Job) -> Job, steps: &[&str]) {
     for version in releases {
         let Some(nccl) = wheel::find_or_skip(version) else { continue };
@@ -61,7 +61,7 @@ fn operations_with_the_ll_protocol() {
     on(&ENDS, |job| job.env("NCCL_PROTO", "LL"), &OPERATIONS);
 }
 
-/// NCCL obeys a demand for LL128 on any connection, for collectives; sends have no LL128.
+/// NCCL uses LL128 on any connection if requested, for collectives; sends have no LL128.
 #[test]
 fn operations_with_the_ll128_protocol() {
     on(&ENDS, |job| job.env("NCCL_PROTO", "LL128"), &OPERATIONS);
@@ -110,7 +110,7 @@ fn sizes_of_all_reduce_and_send_receive() {
     on(&ENDS, |job| job, &steps.iter().map(String::as_str).collect::<Vec<_>>());
 }
 
-/// Which channel moves which part changed with 2.28: the last part, a smaller one, tells.
+/// The assignment of parts to channels changed in 2.28: the last, smaller part shows it.
 #[test]
 fn sends_over_four_channels() {
     let channels = |job: Job| {
@@ -121,7 +121,7 @@ fn sends_over_four_channels() {
     on(&["2.23.4", "2.27.7", "2.28.9"], channels, &steps);
 }
 
-/// From 2.29 on these are works of a type of their own, which the player must know.
+/// From 2.29 on these are works of a separate type, which the player must support.
 #[test]
 fn grouped_broadcasts_between_three_hosts() {
     let steps = ["bcasts:2x1", "bcasts:3x4096", "bcasts:5x300001", "allreduce:100"];
@@ -129,7 +129,7 @@ fn grouped_broadcasts_between_three_hosts() {
     on(&releases, |job| job.hosts(3), &steps);
 }
 
-/// What the player does not know ends the rank with an error that names it, not in a hang.
+/// Work that the player does not support ends the rank with an error that names it, not in a hang.
 #[test]
 fn an_unplayable_algorithm_fails_loudly() {
     let Some(nccl) = wheel::find_or_skip("2.30.7") else { return };
@@ -146,12 +146,12 @@ fn an_unplayable_algorithm_fails_loudly() {
     }
 }
 
-/// A rank that never comes leaves the other waiting; the rig ends both and says so.
+/// A rank that never enters leaves the other waiting; the rig kills both and reports it.
 #[test]
 fn a_job_that_hangs_is_ended() {
     let Some(nccl) = wheel::find_or_skip("2.30.7") else { return };
     let job = Job::new(&nccl).expect("the stand-in builds");
-    // Rank 0 leaves when both have done what it takes part in.
+    // Rank 0 exits when both have finished the steps that it takes part in.
     let steps = ["allreduce:1", "barrier", "allreduce:1"];
     let job = job.steps(steps[..2].to_vec()).rank_steps(1, steps);
     let outcome = job.arg("--no-destroy").timeout(Duration::from_secs(8)).run().expect("starts");
@@ -180,7 +180,7 @@ fn faulty(nccl: &Path, faults: &str) -> Job {
     job.env("CPU_CUDA_FAULTS", faults)
 }
 
-/// At least four steps of 50 ms each; the other rank is only as slow as it must wait.
+/// At least four steps of 50 ms each; the other rank is only slow because it waits.
 #[test]
 fn a_slow_rank_takes_its_time() {
     for version in ENDS {
@@ -217,7 +217,7 @@ fn a_stuck_kernel_holds_both_ranks() {
     }
 }
 
-/// Each kernel takes 120 ms or more; on a clock at a thousandth of the speed it takes next to
+/// Each kernel takes 120 ms or more; by a clock at a thousandth of the speed it takes almost
 /// nothing.
 #[test]
 fn a_slow_gpu_clock_reaches_the_profiler() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What users ask of a running job on real NCCL: to be listed, started, stopped, dumped; and what
-//! others may do to its control socket.
+//! Control of a running job on real NCCL: ls, start, stop, dump; and access to its control socket
+//! by others.
 
 #![expect(clippy::print_stdout, reason = "a test that is skipped says so")]
 
@@ -54,7 +54,7 @@ impl Stage {
         command.output().expect("the tool starts")
     }
 
-    /// What the tool prints; it must end well.
+    /// The tool's output; it must succeed.
     #[track_caller]
     fn says(&self, args: &[&str]) -> String {
         let output = self.cli(args);
@@ -83,8 +83,8 @@ fn begun(job: &mut Running) {
     }
 }
 
-/// Nothing is lost, open or half there: each AllReduce has all of its parts. (A Group is no part of
-/// one: it has no parent, and may begin when recording has stopped.)
+/// Nothing is lost, open or incomplete: each AllReduce has all of its parts. (A Group is not part
+/// of one: it has no parent, and may begin when recording has stopped.)
 #[track_caller]
 fn whole(report: &Value) -> u64 {
     assert_eq!(report["lost"]["total"], 0, "{report}");
@@ -130,7 +130,7 @@ fn a_running_job_is_listed_stopped_started_and_dumped() {
     let to = snapshot.to_str().unwrap();
     let files = stage.says(&["snapshot", "--all", "--for", "300ms", "-o", to]);
     assert_eq!(files.lines().count(), 2, "{files}");
-    // An operation may be under way at the moment of the copy, and is then open in it.
+    // An operation may be in flight at the moment of the copy, and is then open in it.
     let report = common::report(&stage.cli, &snapshot);
     assert!(report["ranks"].as_array().unwrap().len() == 2, "{report}");
     assert!(report["operations"][0]["count"].as_u64() > Some(0), "{report}");
@@ -198,7 +198,7 @@ fn a_thousand_toggles_from_outside_leave_whole_operations() {
         for ((memory, files), rank) in early.into_iter().zip([0, 1]) {
             let (memory_now, files_now) = held(job.pid(rank));
             assert!(memory_now < memory + (8 << 20), "{version}: {memory} then {memory_now} bytes");
-            // The stand-in's device memory has some, which come and go.
+            // The stand-in's device memory has some descriptors, which change.
             assert!(files_now < files + 20, "{version}: {files} then {files_now} descriptors");
         }
         job.wait().expect_success();
@@ -207,7 +207,7 @@ fn a_thousand_toggles_from_outside_leave_whole_operations() {
     }
 }
 
-/// Bytes of memory that a process has, and its descriptors.
+/// The memory of a process in bytes, and its number of descriptors.
 fn held(pid: u32) -> (u64, usize) {
     let pages = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap();
     let pages: u64 = pages.split(' ').nth(1).unwrap().parse().unwrap();
@@ -249,7 +249,7 @@ fn whoever_misuses_the_socket_changes_and_stalls_nothing() {
     let long = "x".repeat(1 << 20);
     for garbage in ["\n", "\0\0\0\n", "stop it\n", "start\tfor=ever\n", "dump\trelative\n", &long] {
         let mut stream = UnixStream::connect(&sockets[0]).unwrap();
-        // It may be closed before all of it was taken.
+        // The socket may be closed before all data was read.
         let _ = stream.write_all(garbage.as_bytes());
         let mut answer = String::new();
         let _ = stream.read_to_string(&mut answer);
@@ -282,7 +282,7 @@ fn whoever_misuses_the_socket_changes_and_stalls_nothing() {
     assert_eq!(whole(&common::report(&stage.cli, &stage.place("run"))), 2000, "all of them");
 }
 
-/// Another user, who cannot even see the sockets; and who is not heard where somebody opened them.
+/// Another user cannot see the sockets, and is refused if the directory is opened to all.
 fn strangers(stage: &Stage, sockets: &[PathBuf]) {
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&stage.place("control")), 0o700);

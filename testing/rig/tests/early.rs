@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Stops of kernels that are not their ends, and times that are another kernel's, on real NCCL:
-//! what the watchdog of a rank says, and what the report does.
+//! Kernel stops that come before the kernel's end, and times of another kernel, on real NCCL: what
+//! the watchdog of a rank and the report say.
 //!
-//! Within one node nothing but the kernel shows what an operation does. The stand-in writes a stop
-//! as the GPU's code does: when thread 0 is through, though the kernel runs on. CUDA events tell
-//! the end.
+//! Within one node only the kernel shows what an operation does. The stand-in writes a stop like
+//! the GPU code: when thread 0 is done, although the kernel still runs. CUDA events show the end.
 
 mod common;
 
@@ -16,11 +15,11 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 const RELEASE: &str = "2.28.9";
-/// How late rank 0 is.
+/// The delay of rank 0.
 const LATE: &str = "sleep:5000";
-/// Two ranks on one node agree on what they are to do that much earlier or later.
+/// Two ranks on one node may start a step this far apart.
 const SLACK_NS: u64 = 500_000_000;
-/// For a report to come.
+/// The time limit for a report.
 const PATIENCE: Duration = Duration::from_secs(100);
 
 struct Setting {
@@ -61,7 +60,7 @@ impl Setting {
         common::report(&self.cli, &self.dir.path().join("run"))
     }
 
-    /// The report of a rank's watchdog that says `said`, once there is one.
+    /// Waits for a report of a rank's watchdog that contains `said`.
     #[track_caller]
     fn wait_for(&self, job: &Running, rank: usize, said: &str) -> String {
         let until = Instant::now() + PATIENCE;
@@ -81,8 +80,8 @@ impl Setting {
         }
     }
 
-    /// Runs `step` on both ranks, of which rank 0 is late, after two whole ones. Rank 1 must report
-    /// it, and it must be open then; returns the report after the end.
+    /// Runs `step` on both ranks after two normal ones; rank 0 is late. Rank 1 must report it while
+    /// it is open; returns the report after the end.
     fn late(self, step: &str, said: &str) -> Value {
         let early = [step, step, step];
         let late = [step, step, LATE, step];
@@ -120,13 +119,13 @@ fn a_tree_all_reduce_whose_peer_is_late_is_in_flight_after_its_stop() {
     assert_eq!(report["operations"][0]["algo"], "TREE", "{report}");
 }
 
-/// As NVLS does, which only copies its data to where the switch finds it: no GPU, no NVLS.
+/// Like NVLS, which only copies its data to where the switch finds it; NVLS itself needs a GPU.
 #[test]
 fn a_stop_before_anything_is_done_ends_nothing() {
     let Some(setting) = Setting::watched(RELEASE) else { return };
     let job = setting.job.clone().env("NCCL_ALGO", "Tree").env("CPU_CUDA_FAULTS", "early");
-    let report =
-        Setting { job, ..setting }.late("allreduce:300001", "the first part of its kernel has ended");
+    let report = Setting { job, ..setting }
+        .late("allreduce:300001", "the first part of its kernel has ended");
     expect_whole_times(&report, "AllReduce");
 }
 
@@ -139,7 +138,7 @@ fn a_receive_whose_peer_is_late_is_in_flight_after_the_send_beside_it() {
     }
 }
 
-/// Without CUDA events the time of such an operation is the least that it took, and says so.
+/// Without CUDA events the time of such an operation is a lower bound, and is marked as such.
 #[test]
 fn without_cuda_events_an_early_stop_gives_no_bandwidth() {
     let Some(setting) = Setting::new(RELEASE) else { return };
@@ -155,8 +154,8 @@ fn without_cuda_events_an_early_stop_gives_no_bandwidth() {
     assert!(report["unknowable"].to_string().contains("the least that they took"), "{report}");
 }
 
-/// From 2.31 on NCCL's profiler counts no Broadcast, and its kernels do (NVIDIA/nccl#2368): the
-/// AllReduce behind it have the times of others, or none.
+/// From 2.31 on NCCL's profiler does not count a Broadcast, but its kernels do (NVIDIA/nccl#2368):
+/// the AllReduces after it have the times of others, or none.
 #[test]
 fn after_a_broadcast_no_kernel_is_believed_from_2_31_on() {
     for release in ["2.31.2", "2.32.3"] {
@@ -177,7 +176,7 @@ fn after_a_broadcast_no_kernel_is_believed_from_2_31_on() {
         let losses = report["lost"]["losses"].to_string();
         assert!(losses.contains(&format!("kernel times of {stray} events")), "{losses}");
         assert_eq!(report["open_operations"].as_array().map(Vec::len), Some(0), "{report}");
-        // As it is by default, NCCL is not asked for them.
+        // By default NCCL is not asked for them.
         let job = setting.job.clone().env("NCCLSCOPE_KERNEL", "auto").steps(steps);
         job.env("NCCLSCOPE_DIR", setting.dir.path().join("auto"))
             .run()

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ranks that end without destroying their communicators, as scripts often do.
+//! Ranks that exit without destroying their communicators, as scripts often do.
 
 use rig::job::Job;
 use rig::topology::Topology;
 use rig::{build, wheel};
 
-/// The rig once unloaded libnccl under its threads, which ended every fourth job in a SIGSEGV.
+/// The rig once unloaded libnccl while its threads ran, which killed every fourth job with SIGSEGV.
 const ROUNDS: u32 = 6;
 
 /// NCCL's threads run on while the process ends, and what the plugin does then takes milliseconds.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the watchdog of each rank says when real NCCL hangs, and that it says nothing otherwise.
+//! The watchdog's reports on each rank when real NCCL hangs; otherwise it reports nothing.
 //!
-//! The command that the watchdog runs leaves a report beside the recording, which is waited for;
-//! the ranks are killed then. Waits are long, for a machine may be slow; limits are short.
+//! The command of the watchdog writes a report beside the recording; the test waits for it and then
+//! kills the ranks. The waits are long since the machine may be slow; the limits are short.
 
 #[path = "hang/inside.rs"]
 mod inside;
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 const RELEASE: &str = "2.28.9";
 /// Seconds after which an operation is stuck.
 const LIMIT: &str = "3";
-/// For a report to come.
+/// The time limit for a report.
 const PATIENCE: Duration = Duration::from_secs(100);
 
 /// A job that runs under the watchdog.
@@ -32,7 +32,7 @@ struct Watched {
 }
 
 impl Watched {
-    /// Starts a scenario, if its release is there.
+    /// Starts a scenario, if its release is installed.
     fn start(file: &ScenarioFile, limit: &str) -> Option<Watched> {
         let nccl = wheel::find_or_skip(RELEASE)?;
         Some(Watched::of(file.apply(Job::new(&nccl).expect("the stand-in builds")), limit))
@@ -52,7 +52,7 @@ impl Watched {
             .env("NCCLSCOPE_CONTROL", record.path().join("control"))
             .env("NCCLSCOPE_HANG_SEC", limit)
             .env("NCCLSCOPE_HANG_ACTION", "log,exec:true")
-            // Longer than the scenario says: a busy machine may take its time to report.
+            // Longer than in the scenario: a busy machine may report late.
             .arg("--hang-s")
             .arg("60")
             .timeout(2 * PATIENCE);
@@ -74,7 +74,7 @@ impl Watched {
         reports
     }
 
-    /// Waits until each of `ranks` has a report that says `said`.
+    /// Waits until each of `ranks` has a report that contains `said`.
     #[track_caller]
     fn wait_for(&self, said: &[(usize, &str)]) -> BTreeMap<usize, Vec<String>> {
         let until = Instant::now() + PATIENCE;
@@ -92,7 +92,7 @@ impl Watched {
     }
 }
 
-/// What the ranks say of what they wait for, by their process ids, and the tool's exit code.
+/// The output of `dump --why` by process id, and the tool's exit code.
 fn why(cli: &Path, control: &Path) -> (Value, Option<i32>) {
     let output = ask_why(cli, control);
     let said = serde_json::from_slice(&output.stdout);
@@ -110,7 +110,7 @@ fn scenario(name: &str) -> ScenarioFile {
     ScenarioFile::read(&folder.join(name)).expect("the file is right")
 }
 
-/// Runs a scenario that hangs: each of `ranks` must say so.
+/// Runs a scenario that hangs: each of `ranks` must report the given text.
 fn hangs(name: &str, said: &[(usize, &str)]) -> Option<Watched> {
     let job = Watched::start(&scenario(name), LIMIT)?;
     let reports = job.wait_for(said);
@@ -123,7 +123,7 @@ fn hangs(name: &str, said: &[(usize, &str)]) -> Option<Watched> {
 
 #[test]
 fn who_waits_for_a_missing_rank_says_for_which_and_also_when_asked() {
-    // Before the job, which does not wait for it.
+    // Started before the job, which does not wait for it.
     let cli = build::tool();
     let said = [(0, "no data has come from rank 1")];
     let Some(job) = hangs("missing-rank.toml", &said) else { return };
@@ -136,13 +136,16 @@ fn who_waits_for_a_missing_rank_says_for_which_and_also_when_asked() {
     };
     let told = (&hang["event"], &hang["peer"], &hang["operation"]["number"]);
     assert_eq!(told, (&"hung".into(), &1.into(), &3.into()), "{said}");
-    // It may have ended meanwhile; if not, it waits for nothing.
+    // It may have completed meanwhile; if not, it waits for nothing.
     assert!(of(1).is_none_or(|process| process["in_flight"] == Value::Array(vec![])), "{said}");
 }
 
 #[test]
 fn a_stuck_kernel_is_its_own_gpus() {
-    hangs("stuck-kernel.toml", &[(1, "N1 gpu-not-producing: this GPU produces no data for rank 0")]);
+    hangs(
+        "stuck-kernel.toml",
+        &[(1, "N1 gpu-not-producing: this GPU produces no data for rank 0")],
+    );
 }
 
 #[test]
@@ -167,15 +170,15 @@ fn a_dead_proxy_thread_is_named() {
     hangs("dead-proxy.toml", &[(1, "P1 proxy-stalled: NCCL's proxy thread")]);
 }
 
-/// Seconds in front of which `before` is in `report`.
+/// The seconds after `before` in `report`.
 fn seconds(report: &str, before: &str) -> f64 {
     let (_, after) = report.split_once(before).unwrap_or_else(|| panic!("{before}: {report}"));
     let number = after.split(' ').next().expect("a word");
     number.parse().unwrap_or_else(|_| panic!("{number}: {report}"))
 }
 
-/// The test of the kernel timeout detector that the plugin's own stems from: one process with two
-/// devices in one node, and nothing to see but CUDA events.
+/// A kernel timeout with one process and two devices in one node, where only CUDA events show
+/// anything.
 #[test]
 fn two_devices_of_one_process_hang_with_nothing_but_cuda_events() {
     let Some(nccl) = wheel::find_or_skip(RELEASE) else { return };
@@ -240,7 +243,7 @@ fn what_cannot_be_seen_is_said() {
     let control = job.record.path().join("control");
     let is_said = || {
         let output = ask_why(&cli, &control);
-        // Until there is a process it says nothing.
+        // It prints nothing until there is a process.
         let said: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
         let lines = said["processes"][0]["blind"].as_array().into_iter().flatten();
         let mut lines = lines.filter_map(Value::as_str);
@@ -276,7 +279,7 @@ fn what_goes_on_again_has_recovered() {
     assert!(reports[&1][0].starts_with("HANG: "), "{reports:#?}");
     let outcome = job.job.wait();
     outcome.expect_success();
-    // NCCL's log, at its lowest level but none, has it too.
+    // NCCL's log also has it, at its lowest level.
     let log = &outcome.ranks[1].stdout;
     assert!(log.iter().any(|line| line.contains("ncclscope: HANG: ")), "{outcome}");
     assert!(log.iter().any(|line| line.contains("recovered after")), "{outcome}");
@@ -298,7 +301,7 @@ fn a_healthy_job_is_left_alone() {
     assert!(!names.iter().any(|name| name.to_string_lossy().contains(".hang-")), "{names:?}");
 }
 
-/// The table of docs/hang.md has a row for each class that there is, and names what there is.
+/// The table of docs/hang.md has a row for each class, and only existing names.
 #[test]
 fn the_page_names_a_test_for_each_class() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How each NCCL release finds a profiler plugin (`docs/loading.md`), and that `ncclscope run` has
-//! each load ours.
+//! How each NCCL release finds a profiler plugin (`docs/loading.md`); with `ncclscope run` each
+//! loads ours.
 
 use rig::job::Job;
 use rig::{build, wheel};
@@ -38,11 +38,11 @@ impl Place {
         self.folder.path().join(name).to_str().expect("text").to_owned()
     }
 
-    /// Whether one rank, alone, loads the plugin with these variables.
+    /// Whether a single rank loads the plugin with these variables.
     fn loads(&self, nccl: &Path, variables: &[(&str, &str)]) -> bool {
         let record = tempfile::tempdir().expect("a folder");
         let mut job = Job::new(nccl).expect("the stand-in builds").hosts(1);
-        // Cargo has one for its tests, with the folder in which the plugin is built.
+        // Cargo sets one for its tests, with the folder in which the plugin is built.
         job = job.env("LD_LIBRARY_PATH", "");
         for (name, value) in variables {
             job = job.env(name, value);
@@ -52,7 +52,7 @@ impl Place {
         records(record.path()) > 0
     }
 
-    /// `ncclscope run` of two ranks, as its user has it.
+    /// `ncclscope run` of two ranks, as a user runs it.
     fn run(&self, nccl: &Path, record: &Path, variables: &[(&str, &str)]) -> Output {
         let mut command = Command::new(&self.tool);
         for (name, _) in std::env::vars_os() {
@@ -96,7 +96,7 @@ fn each_release_looks_for_a_plugin_in_its_own_way() {
     for version in ["2.23.4", "2.25.1", "2.26.5", "2.27.3", "2.27.7", "2.28.9", "2.32.3"] {
         let Some(nccl) = wheel::find_or_skip(version) else { continue };
         let has_paths = version != "2.27.3";
-        // What is set, and whether the release loads the plugin.
+        // The variables, and whether the release loads the plugin.
         let cases: [(&[(&str, &str)], bool); 8] = [
             (&[(plugin, NAME), list], true),
             (&[(plugin, NAME)], false),
@@ -105,7 +105,7 @@ fn each_release_looks_for_a_plugin_in_its_own_way() {
             (&[(plugin, "plugin.so"), list], has_paths),
             // No variable names it: the link that the tool makes is NCCL's default.
             (&[("LD_LIBRARY_PATH", &links)], true),
-            // The SONAME of what the process has already, in whatever file.
+            // The SONAME of a library that the process has already loaded, from any file.
             (&[(plugin, NAME), ("LD_PRELOAD", &odd)], true),
             (&[(plugin, "STATIC_PLUGIN"), ("LD_PRELOAD", &odd)], has_paths),
         ];
@@ -128,7 +128,7 @@ fn run_records_on_every_release() {
     }
 }
 
-/// What a user of torch 2.8 saw before: nothing, and no word why.
+/// A user of torch 2.8 used to get no recording, and no message.
 #[test]
 fn run_says_why_there_is_no_recording() {
     let place = Place::new();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! CUDA events around the launches of real NCCL (`NCCLSCOPE_CUDA_EVENTS`, docs/probe.md). The
-//! stand-in is the driver: it refuses what a driver forbids, and tells in the end what was asked.
+//! stand-in is the driver: it refuses what a driver forbids, and prints all requests at the end.
 
 mod common;
 
@@ -73,7 +73,7 @@ fn run(job: &Job) -> Outcome {
     outcome
 }
 
-/// What the driver of each process was asked for.
+/// The requests to the driver of each process.
 fn driver(outcome: &Outcome) -> Vec<HashMap<String, u64>> {
     let lines = outcome.ranks.iter().flat_map(|rank| &rank.stderr);
     let told = lines.filter_map(|line| line.split_once("driver events: "));
@@ -84,7 +84,7 @@ fn driver(outcome: &Outcome) -> Vec<HashMap<String, u64>> {
     counts.collect()
 }
 
-/// Every process made and destroyed the events of `contexts`, and kept the driver's rules.
+/// Every process created and destroyed the events of `contexts`, and obeyed the driver's rules.
 #[track_caller]
 fn expect_clean(outcome: &Outcome, contexts: u64, recorded: u64) {
     let wanted = EVENTS * contexts;
@@ -141,12 +141,14 @@ fn without_kernel_events_cuda_events_time_what_has_a_launch_of_its_own() {
 #[test]
 fn events_agree_with_the_gpus_own_timer_which_comes_first() {
     let Some(setting) = Setting::new("2.28.9") else { return };
-    // A step takes long, so that what lies between an event and the kernel's first stamp is little.
+    // A step is long, so that the time between an event and the kernel's first timestamp is small
+    // in comparison.
     let job = setting.job().env("CPU_CUDA_FAULTS", "delay:us=40000");
     run(&job.steps(["repeat:3:allreduce:300001"]));
     let report = setting.report();
     assert_eq!(timings(&report, "AllReduce"), only("kernel", 6));
-    // By rank: what each launch took, and from the first to the last stamp of each kernel.
+    // By rank: the duration of each launch, and the time from the first to the last timestamp of
+    // each kernel.
     let mut launches: HashMap<u64, u64> = HashMap::new();
     for event in setting.trace() {
         let args = &event["args"];
@@ -168,7 +170,7 @@ fn events_agree_with_the_gpus_own_timer_which_comes_first() {
 fn graphs_are_left_alone() {
     for release in wheel::RELEASES {
         let Some(setting) = Setting::new(release) else { continue };
-        // The first AllReduce is still on its way while the graphs are captured.
+        // The first AllReduce is still in flight while the graphs are captured.
         let job = setting.job().env("CPU_CUDA_FAULTS", "delay:us=20000");
         let steps = ["init", "start:300001", "repeat:5:graph:2x64", "allreduce:64"];
         let outcome = run(&job.steps(steps));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The product on real NCCL, as its user has it: `ncclscope run`, then `report` and `export`.
+//! The product on real NCCL, as a user runs it: `ncclscope run`, then `report` and `export`.
 
 #![expect(clippy::print_stdout, reason = "a test that is skipped says so")]
 
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
-/// The releases that the product promises to record on the stand-in.
+/// The supported releases, on the stand-in.
 const RELEASES: [&str; 2] = ["2.28.9", "2.30.7"];
 
 struct Product {

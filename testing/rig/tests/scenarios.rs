@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Every scenario file of the rig ends on real NCCL as it says, and what goes wrong in it shows in
-//! the report of what the plugin recorded, on the rank or the link that has the fault. Where it
-//! hangs, the watchdog of a rank that `diagnose` holds for the cause gives the same class or none.
+//! Every scenario file of the rig ends on real NCCL as it expects, and its fault shows in the
+//! report of the recordings, on the rank or the link with the fault. If it hangs, the watchdog of a
+//! rank that `diagnose` names as the cause gives the same class or none.
 //!
 //! Thresholds are ratios and lower bounds: the machine may be slow, but not fast.
 
@@ -20,12 +20,12 @@ use std::process::Command;
 /// In nanoseconds.
 const MS: u64 = 1_000_000;
 const MINUTE: u64 = 60_000 * MS;
-/// After how long an operation is stuck, for the watchdog and for `diagnose`, and how long the last
-/// step of a job that hangs may take: seconds.
+/// The hang limit of the watchdog and of `diagnose`, and how long the last step of a job that hangs
+/// may take, in seconds.
 const LIMIT_S: &str = "2";
 const HANG_S: &str = "8";
 
-/// The report of a scenario, with what a test asks of it.
+/// The report of a scenario, with helpers for tests.
 struct Report {
     /// For messages.
     name: String,
@@ -34,7 +34,7 @@ struct Report {
     record: PathBuf,
 }
 
-/// Runs the scenario under the plugin on the first and the last of its releases, and hands each
+/// Runs the scenario under the plugin on the first and the last of its releases, and passes each
 /// report to `judge`.
 fn run(name: &str, judge: impl Fn(&Report)) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
@@ -82,8 +82,8 @@ fn said(record: &Path) -> BTreeSet<(u64, FindingClass)> {
 }
 
 impl Report {
-    /// No watchdog contradicts the verdicts that name its rank. Where one rank can tell the class,
-    /// and the release tells of kernels, one of them gives it.
+    /// No watchdog contradicts the verdicts that name its rank. If one rank can show the class, and
+    /// the release reports kernels, one of them gives it.
     #[track_caller]
     fn assert_conform(&self, hangs: bool) {
         let mut diagnose = Command::new(build::tool());
@@ -102,8 +102,8 @@ impl Report {
             let expected: BTreeSet<FindingClass> = [class].into();
             assert!(own.is_subset(&expected), "{name}: {said:?}\n{found:#}");
             // FIXME: without kernel events a rank whose proxy thread began no part of the operation
-            // looks as if it were through with it, and diagnose accuses the GPU of the rank that
-            // waits (dead-proxy.toml on 2.32.3).
+            // looks as if it had finished it, and diagnose blames the GPU of the rank that waits
+            // (dead-proxy.toml on 2.32.3).
             if class.is_reported_by(Tool::Watchdog) && self.has_kernels() {
                 assert_eq!(own, expected, "{name}: {said:?}\n{found:#}");
             }
@@ -139,7 +139,7 @@ impl Report {
         self.number(&link["waits_ns"][sort])
     }
 
-    /// `more` is at least `times` as long as `less`, both named.
+    /// Asserts that `more` is at least `times` as long as `less`; both are named.
     #[track_caller]
     fn assert_longer(&self, more: (&str, u64), times: u64, less: (&str, u64)) {
         let holds = more.1 >= times * less.1;
@@ -153,7 +153,8 @@ impl Report {
         self.number(&row["duration_ns"][which])
     }
 
-    /// Each of `ranks` has the operation of `bytes` open: what it waits for there, joined.
+    /// Asserts that each of `ranks` has the operation of `bytes` open; returns what they wait for,
+    /// joined.
     fn open<const N: usize>(&self, bytes: u64, ranks: [u64; N]) -> [String; N] {
         ranks.map(|rank| {
             let mut open = self.array("open_operations");
@@ -163,12 +164,12 @@ impl Report {
         })
     }
 
-    /// Whether the release tells of kernels.
+    /// Whether the release reports kernels.
     fn has_kernels(&self) -> bool {
         !self.events(0, "KernelCh").is_null()
     }
 
-    /// No duration comes from a clock that is wrong.
+    /// No duration comes from a wrong clock.
     #[track_caller]
     fn assert_sane(&self) {
         for row in self.array("operations") {
@@ -188,7 +189,8 @@ impl Report {
 #[test]
 fn a_slow_rank_keeps_its_peer_waiting() {
     run("slow-rank.toml", |report| {
-        // The first operation's set-up is in both ranks' waits, seconds of it: not compared.
+        // The waits of both ranks include seconds of setup in the first operation, so it is not
+        // compared.
         let next = report.wait((1, 2), "recv_network");
         report.assert_longer(("ten receives from the slow rank", next), 10, ("10 ms", 10 * MS));
     });
@@ -236,7 +238,7 @@ fn slow_kernels_are_long() {
             let longest = report.duration(262_144, "max");
             report.assert_longer(("slow kernel", longest), 2, ("10 ms", 10 * MS));
         } else {
-            // Neither network nor kernel events: the report must not invent an end.
+            // There are neither network nor kernel events: the report must not invent an end.
             assert!(report.array("operations").all(|row| row["timing"] == "enqueue"));
         }
     });
@@ -322,8 +324,8 @@ fn counters_that_are_overrun_lose_no_event() {
             assert_eq!(counts, (&240.into(), &240.into(), &0.into()), "{}", report.name);
         }
         assert_eq!(report.json["lost"]["total"], 0, "{}", report.name);
-        // About 16 works of two channels have times of those 64 later: how many depends on when
-        // NCCL's thread comes to look. No time is given twice, and each that is left out counts.
+        // About 16 works of two channels have the times of those 64 later: how many depends on when
+        // NCCL's thread polls. No time is used twice, and each unused one is counted.
         let stray = report.number(&report.json["lost"]["stray_kernel_times"]);
         let times = report.kernel_times();
         let distinct: HashSet<_> = times.iter().collect();

@@ -2,8 +2,8 @@
 /*!
 Plays NCCL's callback scripts into recordings, for tests. One tick is one nanosecond.
 
-The scripts follow what NCCL 2.28 does for a network ring: lane 0 is the calling thread, lane 1 the
-proxy progress thread. Times are made up, and the same in each run.
+The scripts follow NCCL 2.28 on a network ring: lane 0 is the calling thread, lane 1 the proxy
+progress thread. Times are invented, and the same in each run.
 */
 #![forbid(unsafe_code)]
 
@@ -27,23 +27,23 @@ pub const API: usize = 0;
 pub const PROXY: usize = 1;
 /// `CLOCK_REALTIME` at tick 0, ns.
 pub const EPOCH_NS: u64 = 1_790_000_000_000_000_000;
-/// How far the simulated GPU's timer is behind `CLOCK_REALTIME`, ns.
+/// `CLOCK_REALTIME` minus the simulated GPU's timer, ns.
 pub const GPU_BEHIND_NS: u64 = 123_456_789;
 
 /// Records of one process, before they are written.
 #[derive(Debug)]
 pub struct Process {
-    /// Header of the recording; may be changed before [`Process::write`].
+    /// The recording's header; may be changed before [`Process::write`].
     pub header: Header,
-    /// Its communicator; as `header`.
+    /// The communicator; may be changed like `header`.
     pub comm: Comm,
     /// The time, in ticks.
     pub now: u64,
-    /// What was said in between.
+    /// The records so far.
     pub marks: Vec<Mark>,
-    /// What its communicator is for.
+    /// The communicator's role.
     pub role: Option<&'static str>,
-    /// Which process it is.
+    /// The process's identity.
     pub identity: Identity,
     lanes: Vec<Vec<u64>>,
     kinds: Vec<u32>,
@@ -53,17 +53,17 @@ pub struct Process {
     seq: u64,
 }
 
-/// What a simulated collective leaves out.
+/// How far a simulated collective gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing: it completes.
+    /// It completes.
     None,
     /// The peer never posts its buffer: channel 0's send stays in SendPeerWait, and with it the
     /// kernel of channel 0.
     Hang,
     /// There are no kernel events.
     NoKernel,
-    /// No ProxyOp moves on or stops, as with shared memory, and there are no kernel events.
+    /// No ProxyOp advances or stops, as with shared memory, and there are no kernel events.
     Local,
     /// It is enqueued, within a node, and its kernel has not started.
     Enqueued,
@@ -82,7 +82,7 @@ pub struct Call {
     pub steps: u32,
     /// Bytes of each step.
     pub step_bytes: u32,
-    /// What goes wrong.
+    /// Where it gets stuck.
     pub fault: Fault,
 }
 
@@ -139,7 +139,7 @@ impl Process {
         }
     }
 
-    /// The number of a string.
+    /// The id of a string.
     pub fn string(&mut self, text: &str) -> StrId {
         let at = self.strings.iter().position(|s| s == text).unwrap_or_else(|| {
             self.strings.push(text.into());
@@ -196,7 +196,7 @@ impl Process {
         EPOCH_NS - GPU_BEHIND_NS + self.now
     }
 
-    /// Plays a collective from its API call to its last stop, or to where it gets stuck.
+    /// Plays a collective from its API call to its last stop, or until it gets stuck.
     pub fn collective(&mut self, call: Call) {
         let (func, float) = (self.string(call.func), self.string("ncclFloat32"));
         let in_bytes = matches!(call.func, "AllGather" | "Broadcast");
@@ -319,7 +319,7 @@ impl Process {
             end: if hangs { 1 << 20 } else { duration >> STEP_SHIFT },
         };
         self.step(PROXY, &record);
-        // As many are in flight at once as NCCL allows.
+        // As many steps are in flight as NCCL allows.
         self.now += duration / STEPS_IN_FLIGHT as u64;
     }
 
@@ -357,7 +357,7 @@ impl Process {
     /// Writes the recording into `dir` and returns its path.
     ///
     /// # Errors
-    /// The system's.
+    /// System errors.
     pub fn write(&self, dir: &Path) -> io::Result<PathBuf> {
         let path = dir.join(format!("{}-{}.nscope", self.header.host, self.header.pid));
         // Room for all of it, as blocks are never longer than the lanes.

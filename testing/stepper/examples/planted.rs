@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A plugin whose callbacks do nothing, but that some break the contract, each in its own way.
+//! A plugin whose callbacks do nothing, except that some break the contract, each in its own way.
 
 use core::cell::UnsafeCell;
 use core::ffi::{c_char, c_int, c_void};
@@ -26,7 +26,7 @@ unsafe impl Sync for Table {}
 static ncclProfiler_v6: Table =
     Table { name: c"planted".as_ptr(), init, start, stop, record, finalize: stop };
 
-/// A mutex of the C library's: Rust's own never enters it.
+/// A mutex of the C library: Rust's own never calls it.
 struct Mutex(UnsafeCell<libc::pthread_mutex_t>);
 
 // SAFETY: it is only ever locked and unlocked.
@@ -35,7 +35,7 @@ unsafe impl Sync for Mutex {}
 static MUTEX: Mutex = Mutex(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
-/// NCCL passes more arguments; a C function may leave them alone.
+/// NCCL passes more arguments; a C function may ignore them.
 unsafe extern "C" fn init(context: *mut *mut c_void, _id: u64, mask: *mut c_int) -> c_int {
     // SAFETY: NCCL's slot for the context.
     unsafe { context.write(core::ptr::without_provenance_mut(1)) };

@@ -19,26 +19,27 @@ pub const VERB: &str = "child";
 pub const NOT_TRACED: u8 = 77;
 /// The mark that ends a phase.
 pub(crate) const END: u64 = 0;
-/// The mark after which callbacks are not stepped, and all other threads stand still.
+/// The mark after which callbacks are not stepped, and all other threads are stopped.
 const HOLD: u64 = 100;
 /// How often the hot phase plays everything.
 const ROUNDS: usize = 3;
 /// More threads than there are lanes.
 const CROWD: usize = 272;
-/// The child ends after this, whatever hangs.
+/// The child exits after this time, whatever hangs.
 const SECONDS: u32 = 300;
-/// Longer than the drain thread sleeps.
+/// Longer than the drain thread's sleep.
 const DRAINED: Duration = Duration::from_millis(300);
-/// How often a thread of the crowd asks for a lane; there is none for the last of them.
+/// How often each of many threads asks for a lane; the last ones get none.
 const PATIENCE: usize = 4;
-/// What no plugin gave out: nothing, everything, numbers, an address, and what looks like ours.
+/// Handles that no plugin returned: null, all ones, numbers, an address, and values that look like
+/// ours.
 const GARBAGE: [u64; 8] =
     [1, u64::MAX, 0xdead_beef, 0x7fff_ffff_f000, 1 << 63, 0x5555_5555_5555_5555, 8, 1 << 36];
 
 /// Plays a part to `plugin` at `version`.
 ///
 /// # Errors
-/// The loader's words. The process ends with [`NOT_TRACED`] where it may not be traced.
+/// The loader's error text. The process exits with [`NOT_TRACED`] if it may not be traced.
 pub fn run(plugin: &Path, version: usize, part: Part) -> Result<(), String> {
     trace_me();
     // SAFETY: it sets a timer, which ends the process.
@@ -55,7 +56,7 @@ pub fn run(plugin: &Path, version: usize, part: Part) -> Result<(), String> {
     for _ in 0..20 {
         stage.everything(&mut player);
     }
-    // The strings are known to the drain thread, the lane is empty.
+    // Now the drain thread knows the strings, and the lane is empty.
     thread::sleep(DRAINED);
     stage.phase(Phase::Hot, || (0..ROUNDS).for_each(|_| stage.everything(&mut player)));
     if part == Part::On {
@@ -96,8 +97,8 @@ impl Stage<'_> {
         self.mark(END);
     }
 
-    /// Tells the parent, by a trap, what comes. Everything from here to [`END`] must not take a
-    /// lock: another thread may hold it, and stand still.
+    /// Tells the parent, by a trap, which phase follows. Nothing from here to [`END`] may take a
+    /// lock: a stopped thread may hold it.
     fn mark(&self, mark: u64) {
         let addresses = &raw const self.addresses;
         // SAFETY: the parent takes the trap, reads the registers, and lets the thread go on.
@@ -155,7 +156,7 @@ impl Stage<'_> {
         let waits = player.start_step(send, 0);
         (0..8).for_each(|_| self.state(waits, 20));
         self.stop_all(&[step, waits, receive, send]);
-        // Eight in flight, then eight more in their places, which the operation's stop ends.
+        // Eight in flight, then eight more in their slots, which the operation's stop ends.
         let forgetful = player.start_op(0, 0, true, std::process::id());
         (0..16).for_each(|number| _ = player.start_step(forgetful, number));
         self.plugin.stop(forgetful);
@@ -176,7 +177,7 @@ impl Stage<'_> {
             self.plugin.stop(player.start_step(op, 1));
         }
         for garbage in GARBAGE {
-            // The low bits lead elsewhere, the high ones are those of a real one.
+            // The low bits are wrong, the high bits are those of a real handle.
             for handle in [garbage, step ^ garbage, op ^ garbage] {
                 self.state(handle, 20);
                 self.plugin.stop(handle);
@@ -223,7 +224,7 @@ impl Stage<'_> {
         });
     }
 
-    /// The first event of a thread, of each sort.
+    /// The first event of a thread, of each kind.
     fn first(&self) {
         let player = self.player();
         self.mark(Phase::Hot as u64);
@@ -254,7 +255,7 @@ impl Stage<'_> {
         });
     }
 
-    /// Starts events until one is recorded. Memory for more threads comes little by little.
+    /// Starts events until one is recorded. Memory for more threads is added step by step.
     fn take_lane(&self) {
         for _ in 0..PATIENCE {
             let group = self.player().start_group();
@@ -266,7 +267,7 @@ impl Stage<'_> {
         }
     }
 
-    /// Every lane has its thread, and one more thread comes.
+    /// Every lane has its thread, and one more thread makes callbacks.
     fn crowd(&self) {
         // As many as make the plugin expect that many threads.
         let contexts: Vec<_> = (1..300).map(|hash| self.plugin.init(hash, 2, 0)).collect();
@@ -294,7 +295,7 @@ fn trace_me() {
     }
 }
 
-/// Where the callbacks of a version lie, and what they may not enter.
+/// The addresses of a version's callbacks, and of functions that they may not call.
 fn addresses(plugin: &Path, version: usize) -> Result<Addresses, String> {
     let path = CString::new(plugin.as_os_str().as_bytes()).map_err(|e| e.to_string())?;
     // SAFETY: running the plugin's initialisers is what this is for.

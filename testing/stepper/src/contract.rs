@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a callback may cost, and the table of what it does.
+//! The limits of a callback's cost, and the table of measured costs.
 
 use crate::phase::Phase;
 use crate::trace::{Call, Kind, Stepped};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// Bytes of stack that a callback may use: hosts with small stacks call from them. Measured: 768
-/// where the linker allocates, else half of that.
+/// Bytes of stack that a callback may use: hosts may call with small stacks. Measured: 768 if the
+/// linker allocates, else half of that.
 pub const STACK: u64 = 2048;
 
-/// The most instructions that a callback may take. They are about 1.3 times what was measured.
+/// The most instructions that a callback may take. They are about 1.3 times the measured values.
 #[must_use]
 pub fn bound(phase: Phase, kind: Kind) -> u64 {
     match (phase, kind.event, kind.call) {
@@ -23,28 +23,28 @@ pub fn bound(phase: Phase, kind: Kind) -> u64 {
         (Phase::Crowd, ..) => hot(kind) + 100,
         // It ends eight steps that are still in flight.
         (Phase::Repeat, "ProxyOp", Call::Stop) => 1100,
-        // It ends the step in whose place it comes.
+        // It ends the step whose slot it takes.
         (Phase::Repeat, "ProxyStep", Call::Start) => 360,
         (Phase::Hot | Phase::Finalized, ..) => hot(kind),
-        // The short way is tried first, and then the long one is gone.
+        // The fast path is tried first, then the slow one.
         (Phase::Repeat | Phase::Stale | Phase::Unknown, ..) => hot(kind) + 100,
-        // What is lost is remembered for the watchdog.
+        // Lost events are noted for the watchdog.
         (Phase::Full, ..) => hot(kind) + 145,
     }
 }
 
-/// The bound while all is well.
+/// The bound in the normal state.
 fn hot(kind: Kind) -> u64 {
     match (kind.event, kind.call) {
         ("ProxyStep", Call::Stop) => 195,
         ("ProxyStep", _) => 110,
         ("null", _) => 70,
-        // API v1, which names its numbers, takes all but one of them.
+        // API v1 has names for all but one of its numbers.
         ("Coll", Call::Start) => 335,
         ("ProxyOp", Call::Start) => 395,
         ("ProxyOp", Call::Stop) => 300,
         ("CeColl", Call::Start) => 290,
-        // It also counts the call and rolls the hash on.
+        // It also counts the call and updates the rolling hash.
         ("CollApi", Call::Start) => 275,
         (_, Call::Start) => 250,
         (_, Call::State(_)) => 120,
@@ -52,8 +52,8 @@ fn hot(kind: Kind) -> u64 {
     }
 }
 
-/// Whether a callback may lock the bus: where a thread looks for a lane, and where counters count
-/// that all threads share, as where an event is lost.
+/// Whether a callback may lock the bus: if a thread looks for a lane, or if shared counters are
+/// incremented, as for a lost event.
 #[must_use]
 pub fn may_lock(phase: Phase) -> bool {
     matches!(phase, Phase::First | Phase::Crowd | Phase::Stale | Phase::Unknown | Phase::Full)
@@ -73,13 +73,13 @@ pub struct Row {
 }
 
 impl Row {
-    /// The middle one; of two the lower.
+    /// The median; of two middle values the lower.
     #[must_use]
     pub fn median(&self) -> u64 {
         self.instructions.get(self.instructions.len().saturating_sub(1) / 2).copied().unwrap_or(0)
     }
 
-    /// The most.
+    /// The maximum.
     #[must_use]
     pub fn max(&self) -> u64 {
         self.instructions.last().copied().unwrap_or(0)
@@ -117,7 +117,7 @@ pub fn table(version: usize, stepped: &[Stepped]) -> String {
     text
 }
 
-/// Each way in which a callback broke the contract, once, in words.
+/// Each kind of violation, once, as text.
 #[must_use]
 pub fn violations(stepped: &[Stepped]) -> Vec<String> {
     let mut found = Vec::new();
@@ -139,10 +139,11 @@ pub fn violations(stepped: &[Stepped]) -> Vec<String> {
     found
 }
 
-/// Whether a violation is one that is known.
+/// Whether a violation is known.
 ///
 /// FIXME: a thread's first access to the plugin's thread-local memory makes the dynamic linker
-/// allocate it. When the plugin does without, the test of the contract says so, and this goes.
+/// allocate it. When the plugin no longer does this, the contract test fails, and this exception
+/// must go.
 #[must_use]
 pub fn is_known(violation: &str) -> bool {
     let first = violation.starts_with("first: ") || violation.starts_with("crowd: ");

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! As much of the x86-64 instruction format as the contract needs.
+//! The part of the x86-64 instruction format that the contract needs.
 
-/// What an instruction does that a callback should not do, or not often.
+/// The kinds of instructions that a callback should not or rarely execute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
     /// Nothing of interest.
     Plain,
-    /// Asks the system for something: `syscall`, `sysenter`, `int 0x80`.
+    /// A system call: `syscall`, `sysenter`, `int 0x80`.
     System,
     /// Locks the bus: a `lock` prefix, or an exchange with memory.
     Locked,
     /// Reads the time: `rdtsc`, `rdtscp`.
     Clock,
-    /// A string instruction with a repeat prefix: one instruction, however often it stops.
+    /// A string instruction with a repeat prefix: one instruction, however often it traps.
     Repeated,
 }
 
-/// Classifies the instruction that `bytes` begins with.
+/// Classifies the instruction at the start of `bytes`.
 #[must_use]
 pub fn classify(bytes: &[u8]) -> Class {
     let is_prefix =

@@ -5,10 +5,11 @@ system call, no lock, no allocation, and a bound on instructions, whatever state
 
 A [`child`] process plays callbacks to the plugin. Its parent ([`mod@trace`]) stops it at each one's
 first instruction and single-steps it (`ptrace`) to the return, while every other thread of the
-child stands still. Nothing is put into the plugin: what is counted is what ships. The counts are
-the same on every run and on a busy machine, so that a change can be held against its parent.
+child is stopped. The plugin is not instrumented: the binary under test is the one that ships. The
+counts are the same on every run and on a busy machine, so that a change can be compared with its
+parent.
 
-What it does **not** do: measure time, or say what a callback recorded. x86-64 only.
+This crate does **not** measure time or check what a callback recorded. x86-64 only.
 */
 
 pub mod child;

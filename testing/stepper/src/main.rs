@@ -2,8 +2,8 @@
 //! `stepper [PLUGIN] [--version N]... [--hot]`: steps through callbacks; see the library.
 //!
 //! Without PLUGIN it takes the one of this repository as it ships, in `TARGET/dist`; with `--hot`
-//! the plugin is only stepped while all is well. Prints the columns of
-//! [`stepper::contract::table`]; exit status 1 where the contract is broken.
+//! the plugin is only stepped in its normal state. Prints the columns of
+//! [`stepper::contract::table`]; exit status 1 if the contract is broken.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool talks")]
 
@@ -13,7 +13,7 @@ use stepper::{Part, child, contract, product, trace};
 
 const USAGE: &str = "usage: stepper [PLUGIN] [--version N]... [--hot]";
 
-/// What the command line asks for.
+/// The command line.
 #[derive(Default)]
 struct Options {
     plugin: Option<PathBuf>,
@@ -94,7 +94,8 @@ fn step(Options { plugin, versions, hot }: Options) -> Result<ExitCode, String> 
     Ok(if broken == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Where ptrace is not allowed nothing is known, which is only acceptable if it was not asked for.
+/// Without ptrace nothing can be checked, which is an error only if the check was requested
+/// explicitly.
 fn skip() -> Result<ExitCode, String> {
     let why = trace::Error::Forbidden;
     if std::env::var_os("NCCLSCOPE_REQUIRE_PTRACE").is_some() {

@@ -8,29 +8,29 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u64)]
 pub enum Phase {
-    /// Everything works, and has been used before.
+    /// The normal state, after first use.
     Hot = 1,
     /// NCCL repeats itself (SendPeerWait, and the start of a receive, at every poll) and forgets to
     /// stop steps.
     Repeat,
-    /// Handles that were stopped before, and such as never were.
+    /// Stopped handles, and handles that never existed.
     Stale,
-    /// Types and states that no version has.
+    /// Types and states of no version.
     Unknown,
     /// The thread's lane has no room.
     Full,
     /// The first event of a thread.
     First,
-    /// As many threads as make the lanes run out, and one more.
+    /// One more thread than there are lanes.
     Crowd,
-    /// The last communicator is gone.
+    /// The last communicator is finalized.
     Finalized,
     /// `NCCLSCOPE_MODE=off`.
     Off,
 }
 
 impl Phase {
-    /// All of them.
+    /// All values.
     pub const ALL: [Phase; 9] = [
         Phase::Hot,
         Phase::Repeat,
@@ -66,7 +66,7 @@ impl fmt::Display for Phase {
     }
 }
 
-/// What of it is played to a plugin.
+/// The part that is played to a plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// All phases but [`Phase::Off`].
@@ -94,8 +94,8 @@ impl Part {
     }
 }
 
-/// C functions that no callback may enter. Whatever else asks the system for something is seen by
-/// its `syscall` instruction.
+/// C functions that no callback may enter. All other system calls show by their `syscall`
+/// instruction.
 pub const FORBIDDEN: [&std::ffi::CStr; 16] = [
     c"malloc",
     c"calloc",
@@ -115,7 +115,7 @@ pub const FORBIDDEN: [&std::ffi::CStr; 16] = [
     c"sem_post",
 ];
 
-/// Addresses in the child, which it hands over with each mark.
+/// Addresses in the child, which it passes with each mark.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub struct Addresses {

@@ -19,17 +19,17 @@ pub(crate) fn trace_me() -> io::Result<()> {
     request(libc::PTRACE_TRACEME, 0, 0, 0)
 }
 
-/// The traced process is not to outlive this one.
+/// The traced process must not outlive this one.
 pub(crate) fn kill_on_exit(tid: pid_t) -> io::Result<()> {
     request(libc::PTRACE_SETOPTIONS, tid, 0, u64::from(libc::PTRACE_O_EXITKILL.cast_unsigned()))
 }
 
-/// Goes on to the next stop, with a signal or none (0).
+/// Continues to the next stop, with a signal or none (0).
 pub(crate) fn resume(tid: pid_t, signal: c_int) -> io::Result<()> {
     request(libc::PTRACE_CONT, tid, 0, u64::from(signal.cast_unsigned()))
 }
 
-/// Goes on for one instruction.
+/// Executes one instruction.
 pub(crate) fn step(tid: pid_t) -> io::Result<()> {
     request(libc::PTRACE_SINGLESTEP, tid, 0, 0)
 }
@@ -44,7 +44,7 @@ pub(crate) fn hold(tid: pid_t) -> io::Result<()> {
     }
 }
 
-/// Lets a thread go, and traces it no more.
+/// Resumes a thread and stops tracing it.
 pub(crate) fn release(tid: pid_t) -> io::Result<()> {
     request(libc::PTRACE_DETACH, tid, 0, 0)
 }
@@ -78,7 +78,7 @@ pub(crate) fn set_registers(tid: pid_t, registers: &user_regs_struct) -> io::Res
     }
 }
 
-/// Waits for a thread (-1: any that this thread made or traces) to stop or end: it, and how.
+/// Waits for a thread (-1: any child or traced thread) to stop or exit; returns its id and status.
 pub(crate) fn wait(tid: pid_t) -> io::Result<(pid_t, c_int)> {
     let mut status = 0;
     loop {

@@ -15,9 +15,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 
-/// A callback that takes more instructions never returns, as far as NCCL is concerned.
+/// A callback with more instructions counts as one that never returns.
 pub const ENDLESS: u64 = 20_000;
-/// One byte that stops the thread that comes by.
+/// The breakpoint instruction, one byte.
 const INT3: u64 = 0xcc;
 
 /// Which callback it is.
@@ -65,7 +65,7 @@ pub struct Stepped {
     pub clocks: u64,
     /// Bytes of stack below the return address.
     pub stack: u64,
-    /// What no callback may do, in words.
+    /// Violations, as text.
     pub faults: Vec<String>,
 }
 
@@ -135,7 +135,7 @@ struct Tracer {
     covered: Option<[u64; 3]>,
     phase: Option<Phase>,
     held: Vec<pid_t>,
-    /// Types of the handles that were given out.
+    /// The type of each returned handle.
     handles: HashMap<u64, u64>,
     code: HashMap<u64, Class>,
     stepped: Vec<Stepped>,
@@ -212,13 +212,13 @@ impl Tracer {
         if self.phase.is_some() { self.arm(tid) } else { Ok(()) }
     }
 
-    /// Stops all threads that are not traced: they must not come by a breakpoint, and a phase
-    /// must not depend on what they do meanwhile.
+    /// Stops all threads that are not traced: they must not hit a breakpoint, and a phase must not
+    /// depend on what they do meanwhile.
     fn hold_others(&mut self) -> io::Result<()> {
         for entry in std::fs::read_dir(format!("/proc/{}/task", self.pid))? {
             let tid = entry?.file_name().to_string_lossy().parse().map_err(io::Error::other)?;
-            // Threads that are traced already refuse; one of them is stopped here, and the other
-            // waits for it.
+            // Attaching fails for threads that are already traced: one of them is stopped here, and
+            // the other waits for it.
             if sys::hold(tid).is_ok() {
                 self.held.push(tid);
             }
@@ -296,7 +296,7 @@ impl Tracer {
         self.arm(tid)
     }
 
-    /// Judges the instruction that is next.
+    /// Checks the next instruction.
     fn look(&mut self, registers: &user_regs_struct, stepped: &mut Stepped) {
         let at = registers.rip;
         let memory = &self.memory;
@@ -319,7 +319,7 @@ impl Tracer {
         }
     }
 
-    /// The file that the return address at `top` lies in.
+    /// The file that contains the return address at `top`.
     fn caller(&self, top: u64) -> String {
         let Ok(address) = self.word(top) else { return "nobody".into() };
         let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.pid)).unwrap_or_default();

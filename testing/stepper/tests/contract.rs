@@ -18,7 +18,7 @@ fn skip() {
     println!("skipped: {}", Error::Forbidden);
 }
 
-/// The callbacks of a plugin; `None` where ptrace is not allowed, which is then said.
+/// The callbacks of a plugin; `None`, with a message, if ptrace is not allowed.
 fn stepped(plugin: &Path, version: usize, part: Part) -> Option<Vec<Stepped>> {
     match trace(Path::new(STEPPER), plugin, version, part) {
         Ok(stepped) => Some(stepped),
@@ -42,7 +42,7 @@ fn holds(version: usize) {
     assert!(on.iter().any(|one| is_refused(&one)), "v{version}: there was a lane for everyone");
     let phases: BTreeSet<Phase> = on.iter().map(|one| one.phase).collect();
     assert_eq!(phases.len(), Phase::ALL.len() - 1, "v{version}: {phases:?}");
-    // Each type that the version has started, none of them refused while all is well.
+    // Each type of the version was started, and none was refused in the normal state.
     let hot = on.iter().filter(|one| one.phase == Phase::Hot);
     let started = hot.filter(|one| one.kind.call == Call::Start).map(|one| one.kind.event);
     let types = [6, 6, 8, 8, 12, 15, 16][version - 1];
@@ -91,7 +91,7 @@ fn each_planted_violation_is_caught() {
         let expected = format!("off: {planted}");
         assert!(violations.contains(&expected), "{expected}: {violations:#?}");
     }
-    // What does nothing of the kind is not accused.
+    // A callback without a violation is not reported.
     let innocent = violations.iter().filter(|v| v.contains(" stop ") || v.contains("ProxyStep"));
     let innocent: Vec<_> = innocent.filter(|v| !v.contains("instructions")).collect();
     assert_eq!(innocent, Vec::<&String>::new());

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A whole job on this machine: starts the ranks, shows what they say, and ends as they do.
+//! Runs a whole job on this machine: starts the ranks, prints their output, and exits like them.
 //!
 //! ```text
 //! job --nccl LIBNCCL [--topology NAME] [--hosts N] [--devices N] [OPTION]… STEP…
 //! job --scenario FILE [--nccl LIBNCCL] [OPTION]…
 //! ```
-//! with the options `--cuda SO` and `--timeout-s S`; two hosts of one device each unless told
-//! otherwise, on the CPU stand-in or with a real libcudart. A scenario without `--nccl` is run on
-//! each of its releases. Variables of the environment reach the ranks. Exit codes: 0 all ranks did
-//! their steps, or the scenario ended as it says; 1 they did not; 2 usage; 4 they could not be
-//! started.
+//! with the options `--cuda SO` and `--timeout-s S`; by default two hosts of one device each, on
+//! the CPU stand-in or with a real libcudart. A scenario without `--nccl` runs on each of its
+//! releases. The ranks inherit the environment. Exit codes: 0 all ranks completed their steps, or
+//! the scenario ended as expected; 1 they did not; 2 usage; 4 they could not be started.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool talks")]
 
@@ -75,7 +74,7 @@ fn job(options: &Options, nccl: &Path) -> Result<Job, String> {
     if let Some(topology) = options.topology {
         job = job.topology(topology);
     }
-    // A job shields its ranks from the caller's NCCL settings; here the caller means them.
+    // A job removes the caller's NCCL settings from its ranks' environment; here they are intended.
     for (name, value) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("NCCL") {
             job = job.env(name, value);
@@ -99,7 +98,7 @@ fn job(options: &Options, nccl: &Path) -> Result<Job, String> {
     Ok(job)
 }
 
-/// Shows what the ranks said, and says whether the job ended as it must.
+/// Prints the ranks' output, and returns whether the job ended as expected.
 fn judge(options: &Options, outcome: &Outcome) -> bool {
     for rank in &outcome.ranks {
         for line in &rank.stdout {

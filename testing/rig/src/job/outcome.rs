@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What became of a job.
+//! The outcome of a job.
 
 use std::fmt::{self, Write as _};
 use std::process::ExitStatus;
 use std::time::Duration;
 
-/// What became of a job.
+/// The outcome of a job.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     /// One entry per rank, in order.
     pub ranks: Vec<RankOutcome>,
-    /// Ranks were killed because the job's time was over.
+    /// Ranks were killed by the job's timeout.
     pub timed_out: bool,
     /// From the start of the first rank to the end of the last.
     pub elapsed: Duration,
 }
 
-/// What became of a rank.
+/// The outcome of a rank.
 #[derive(Debug, Clone)]
 pub struct RankOutcome {
     /// Its number.
     pub rank: usize,
-    /// How it ended; none if that is not known.
+    /// Its exit status; `None` if unknown.
     pub status: Option<ExitStatus>,
-    /// The rig killed it: on request, because another rank failed or because time was over.
+    /// The rig killed it: on request, because another rank failed, or by the timeout.
     pub killed: bool,
     /// Lines of its standard output, NCCL's warnings among them.
     pub stdout: Vec<String>,
@@ -39,14 +39,14 @@ impl RankOutcome {
         Self { rank, status: None, killed: false, stdout, stderr, lines_dropped: 0 }
     }
 
-    /// Whether it ended with exit status 0.
+    /// Whether it exited with status 0.
     #[must_use]
     pub fn succeeded(&self) -> bool {
         self.status.is_some_and(|status| status.success())
     }
 
-    /// Number of steps that it reported as done with right results: lines `rank R STEP ok …`, less
-    /// those of the init and the destroy that every rank does.
+    /// Number of steps that it reported as done with right results: lines `rank R STEP ok …`,
+    /// without those of init and destroy.
     #[must_use]
     pub fn steps_done(&self) -> usize {
         let prefix = format!("rank {} ", self.rank);
@@ -61,16 +61,16 @@ impl RankOutcome {
 }
 
 impl Outcome {
-    /// Whether all ranks ended with exit status 0 in time.
+    /// Whether all ranks exited with status 0 in time.
     #[must_use]
     pub fn succeeded(&self) -> bool {
         !self.timed_out && self.ranks.iter().all(RankOutcome::succeeded)
     }
 
-    /// Ends a test with all output if a rank failed.
+    /// Fails a test with all output if a rank failed.
     ///
     /// # Panics
-    /// A rank failed or time was over.
+    /// A rank failed or timed out.
     #[track_caller]
     pub fn expect_success(&self) {
         assert!(self.succeeded(), "the job failed\n{self}");
@@ -78,7 +78,7 @@ impl Outcome {
 }
 
 impl fmt::Display for Outcome {
-    /// All ranks' ends and output, for a failed test.
+    /// The exit status and output of all ranks, for a failed test.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.elapsed.as_secs_f64();
         writeln!(f, "{} ranks, {seconds:.1} s, timed out: {}", self.ranks.len(), self.timed_out)?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Watches the processes of a job.
+//! Supervises the processes of a job.
 
 use super::outcome::{Outcome, RankOutcome};
 use std::io::{BufRead, BufReader, Read};
@@ -9,7 +9,7 @@ use std::process::{Child, ExitStatus};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
-/// Lines kept of each rank's output; NCCL can print millions when a peer goes away.
+/// The most lines kept of each rank's output; NCCL can print millions when a peer exits.
 const LINES_MAX: usize = 20_000;
 
 /// Which of a rank's outputs a line came from.
@@ -31,7 +31,7 @@ fn follow(
     std::thread::spawn(move || {
         for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
             let line = String::from_utf8_lossy(&line).into_owned();
-            // Nobody listens any more when the job was dropped.
+            // The receiver is gone if the job was dropped.
             let _gone = sender.send((process, stream, line));
         }
     });
@@ -56,7 +56,7 @@ pub struct Running {
     started: Instant,
     deadline: Instant,
     keep_going: bool,
-    /// Holds NCCL's unique id and the barriers' files.
+    /// Contains NCCL's unique id and the barriers' files.
     directory: tempfile::TempDir,
 }
 
@@ -82,7 +82,7 @@ impl Running {
         self.directory.path().join("id")
     }
 
-    /// Takes up the process of the next `count` ranks.
+    /// Adds the process of the next `count` ranks.
     pub(super) fn add(&mut self, mut child: Child, count: usize) {
         let index = self.processes.len();
         follow(child.stdout.take(), index, Stream::Stdout, &self.sender);
@@ -107,7 +107,7 @@ impl Running {
         self.processes[self.process_of(rank)].child.id()
     }
 
-    /// Kills a rank's process with SIGKILL, as a test of what the others do.
+    /// Kills a rank's process with SIGKILL, to test how the others react.
     ///
     /// # Panics
     /// There is no such rank.
@@ -117,7 +117,7 @@ impl Running {
     }
 
     /// Waits until a line of the rank's standard output begins with `prefix`; true if it came
-    /// before the rank's end and the job's timeout.
+    /// before the rank's exit and the job's timeout.
     ///
     /// # Panics
     /// There is no such rank.
@@ -134,8 +134,8 @@ impl Running {
         }
     }
 
-    /// Waits for all ranks. When one fails the others are killed, unless the job keeps going;
-    /// after the job's timeout all are.
+    /// Waits for all ranks. If one fails the others are killed, unless the job keeps going; after
+    /// the job's timeout all are killed.
     #[must_use]
     pub fn wait(mut self) -> Outcome {
         let mut timed_out = false;
@@ -152,7 +152,8 @@ impl Running {
             }
         }
         let elapsed = self.started.elapsed();
-        // The readers end with the processes; one that a grandchild keeps open is not waited for.
+        // The readers end with the processes; a pipe that a grandchild keeps open is not waited
+        // for.
         self.collect(Duration::from_millis(200));
         for process in &self.processes {
             for outcome in &mut self.outcomes[process.ranks.clone()] {
@@ -170,7 +171,7 @@ impl Running {
         named.filter(|rank| ranks.contains(rank)).unwrap_or(ranks.start)
     }
 
-    /// Takes up lines for as long as they come, but waits no longer than `patience` for one.
+    /// Collects lines while they come, and waits at most `patience` for one.
     fn collect(&mut self, patience: Duration) {
         let until = Instant::now() + 10 * patience;
         while let Ok((process, stream, line)) = self.lines.recv_timeout(patience) {
@@ -203,7 +204,7 @@ impl Process {
     fn kill(&mut self) {
         if !self.ended() {
             self.killed = true;
-            // It may have ended by itself in between.
+            // It may have exited by itself meanwhile.
             let _ended = self.child.kill();
         }
     }
@@ -212,7 +213,7 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         self.kill();
-        // Nothing is left to do for a process that cannot be waited for.
+        // Nothing can be done about a process that cannot be waited for.
         let _status = self.child.wait();
     }
 }

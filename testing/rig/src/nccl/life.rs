@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How communicators begin and end.
+//! Creating and destroying communicators.
 
 use super::{Comm, Nccl, UniqueId};
 use crate::cuda::Handle;
@@ -11,8 +11,8 @@ pub(super) const IN_PROGRESS: i32 = 7;
 /// `NCCL_CONFIG_UNDEF_INT`: NCCL takes its default.
 const UNDEFINED: i32 = i32::MIN;
 
-/// `ncclConfig_t` up to its member `trafficClass` (NCCL `src/nccl.h.in`@v2.24.3-1). NCCL reads as
-/// many bytes as `size` says, so that this prefix works with every release.
+/// `ncclConfig_t` up to its member `trafficClass` (NCCL `src/nccl.h.in`@v2.24.3-1). NCCL reads
+/// `size` bytes, so this prefix works with every release.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Config {
@@ -46,11 +46,11 @@ impl Config {
 }
 
 impl Nccl {
-    /// Joins the communicator of `id` as `rank` of `nranks`, on the thread's device; waits until
-    /// it is ready also when it is to be nonblocking.
+    /// Joins the communicator of `id` as `rank` of `nranks`, on the thread's device; waits until it
+    /// is ready, even if it is nonblocking.
     ///
     /// # Errors
-    /// NCCL's text.
+    /// NCCL's error text.
     pub fn init_rank(
         &self,
         id: UniqueId,
@@ -72,7 +72,7 @@ impl Nccl {
     /// (`ncclCommInitAll`).
     ///
     /// # Errors
-    /// NCCL's text, or too many devices.
+    /// NCCL's error text, or too many devices.
     pub fn init_all(&self, devices: usize) -> Result<Vec<Comm<'_>>, String> {
         let count = i32::try_from(devices).map_err(|e| e.to_string())?;
         let numbers: Vec<i32> = (0..count).collect();
@@ -91,10 +91,10 @@ impl Nccl {
 unsafe impl Send for Comm<'_> {}
 
 impl<'a> Comm<'a> {
-    /// Waits until a nonblocking communicator has done what was asked of it; at once for others.
+    /// Waits until a nonblocking communicator has completed its work; returns at once for others.
     ///
     /// # Errors
-    /// NCCL's text for what has failed.
+    /// NCCL's error text.
     pub fn settle(&self) -> Result<(), String> {
         if self.blocking {
             return Ok(());
@@ -116,7 +116,7 @@ impl<'a> Comm<'a> {
     /// `share` it uses resources of this one (`splitShare`).
     ///
     /// # Errors
-    /// NCCL's text.
+    /// NCCL's error text.
     pub fn split(&self, color: i32, key: i32, share: bool) -> Result<Comm<'a>, String> {
         let mut handle = std::ptr::null_mut();
         let mut config = Config::new(self.blocking, share);
@@ -125,17 +125,17 @@ impl<'a> Comm<'a> {
         // size.
         let status = unsafe { split(self.handle, color, key, &raw mut handle, &raw mut config) };
         self.nccl.check("ncclCommSplit", status)?;
-        // The new handle is written once the parent is done.
+        // NCCL writes the new handle when the parent is done.
         self.settle()?;
         let child = Comm { nccl: self.nccl, handle, blocking: self.blocking };
         child.settle()?;
         Ok(child)
     }
 
-    /// Ends the communicator, waiting for its work (`ncclCommDestroy`).
+    /// Destroys the communicator after its work (`ncclCommDestroy`).
     ///
     /// # Errors
-    /// NCCL's text.
+    /// NCCL's error text.
     pub fn destroy(self) -> Result<(), String> {
         if !self.blocking {
             // SAFETY: the communicator lives and no call on it is pending.
@@ -148,10 +148,10 @@ impl<'a> Comm<'a> {
         self.nccl.check("ncclCommDestroy", status)
     }
 
-    /// Ends the communicator without waiting for its work (`ncclCommAbort`).
+    /// Aborts the communicator without waiting for its work (`ncclCommAbort`).
     ///
     /// # Errors
-    /// NCCL's text.
+    /// NCCL's error text.
     pub fn abort(self) -> Result<(), String> {
         // SAFETY: the handle is not used any more.
         let status = unsafe { (self.nccl.functions.ncclCommAbort)(self.handle) };

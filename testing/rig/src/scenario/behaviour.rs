@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Steps beyond single collectives: communicators that come and go, and groups of many calls.
+//! Steps beyond single collectives: creation and destruction of communicators, and groups of many
+//! calls.
 
 use super::{Failure, Rank, number, timed};
 use crate::team::{Team, check};
 use std::time::Duration;
 
-/// For how long a group is not ended.
+/// How long a group stays open.
 const UNENDED: Duration = Duration::from_secs(90);
 
 impl Rank<'_> {
     /// Adds a communicator of all ranks.
     ///
     /// # Errors
-    /// The ranks do not meet, or NCCL refuses.
+    /// The ranks do not meet, or NCCL returns an error.
     pub fn init(&mut self, blocking: bool) -> Result<(), Failure> {
         let id = self.meeting.unique_id(self.nccl)?;
         let (rank, nranks) = (number(self.rank)?, number(self.nranks)?);
@@ -24,7 +25,7 @@ impl Rank<'_> {
     /// Destroys communicator `index` of the list.
     ///
     /// # Errors
-    /// There is none, or NCCL refuses.
+    /// There is none, or NCCL returns an error.
     pub fn destroy(&mut self, index: usize) -> Result<(), Failure> {
         if index >= self.teams.len() {
             return Err(Failure::Refused(format!("there is no communicator {index}")));
@@ -65,7 +66,7 @@ impl Rank<'_> {
         Ok(time)
     }
 
-    /// `k` broadcasts in one group, each with an input of its own, so that a swap is found out.
+    /// `k` broadcasts in one group, each with its own input, so that a swap is detected.
     pub(super) fn broadcasts(
         &self,
         team: &Team<'_>,
@@ -107,7 +108,7 @@ impl Rank<'_> {
     }
 
     pub(super) fn all_to_all(&self, team: &Team<'_>, count: usize) -> Result<Duration, Failure> {
-        // Each peer gets a part of its own, so that a swap of peers is found out.
+        // Each peer gets its own part, so that a swap of peers is detected.
         let values = team.values(count * team.size(), self.step);
         let buffers = (0..team.size())
             .map(|peer| {
@@ -168,7 +169,7 @@ impl Rank<'_> {
 
     pub(super) fn abort(&mut self) -> Result<(), Failure> {
         self.teams.drain(..).try_for_each(|team| team.comm.abort())?;
-        // Nothing uses the buffers of unfinished operations any more.
+        // The buffers of unfinished operations are no longer in use.
         self.pending.clear();
         Ok(())
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the files may say, and what is said about those that are wrong.
+//! Valid files, and the errors of invalid ones.
 
 use super::*;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The recipe of `docs/hang.md` in C, as it stands there: a job whose kernel is stuck ends.
+//! Compiles and runs the C recipe of `docs/hang.md`: a job with a stuck kernel exits.
 
 use rig::{build, wheel};
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 /// Seconds after which an operation is stuck.
 const LIMIT: u64 = 2;
-/// For a rank to end after that; a machine may be slow.
+/// Time for a rank to exit after that, on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What of `nccl.h` the recipe needs.
+/// The part of `nccl.h` that the recipe needs.
 const HEADER: &str = "\
     #pragma once\n\
     typedef struct ncclComm* ncclComm_t;\n\
@@ -39,7 +39,7 @@ fn compile(folder: &Path) -> PathBuf {
     program
 }
 
-/// The exit code of a rank, and for how many seconds its last operation was under way.
+/// The exit code of a rank, and how many seconds its last operation was in flight.
 fn ends_in_time(mut rank: Child, start: Instant) -> Option<(i32, u64)> {
     loop {
         if rank.try_wait().expect("a child").is_some() {
@@ -89,7 +89,7 @@ fn a_stuck_job_is_ended_by_the_recipe() {
         for rank in ranks {
             let (code, seconds) = ends_in_time(rank, start).expect("it ends");
             assert_eq!(code, 7, "{version}");
-            // It is looked at once a second.
+            // The check runs once a second.
             assert!((LIMIT..LIMIT + 6).contains(&seconds), "{version}: after {seconds} s");
         }
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What several tests ask of the tool.
+//! Helpers of several tests.
 
 use serde_json::Value;
 use std::path::Path;

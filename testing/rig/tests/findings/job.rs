@@ -96,7 +96,7 @@ impl Run {
         let json = |text: &str| serde_json::from_str(text).expect("it prints JSON");
         let page = text(tool, &["report"], &[folder]);
         let report = text(tool, &["report", "--format", "json"], &[folder]);
-        // Losses are counted, and each test looks at the counts.
+        // Losses are counted, and each test checks the counts.
         let checks = ["--json", "--lost-ok", "--ranks", "2", "--nodes", "2"];
         let file = folder.join("trace.json");
         text(tool, &["export", "--to", "chrome", "-o"], &[&file, folder]);
@@ -119,13 +119,13 @@ impl Run {
         rows.filter(|row| row["func"] == func).collect()
     }
 
-    /// Whether the report says this at the beginning of a sentence about what cannot be known.
+    /// Whether a sentence of the report about missing information begins with this text.
     pub(crate) fn says(&self, text: &str) -> bool {
         let mut sentences = array(&self.report, "unknowable").iter().filter_map(Value::as_str);
         sentences.any(|sentence| sentence.starts_with(text))
     }
 
-    /// Every start has its stop and its parent, and nothing is lost.
+    /// Every start has a stop and a parent, and nothing is lost.
     #[track_caller]
     pub(crate) fn expect_complete(&self) {
         for rank in self.ranks() {

@@ -4,7 +4,7 @@
 use crate::job::{array, record, started};
 use crate::{kernels_2_32, mixed_2_28, with_kernels};
 
-/// NCCL plays a send and a receive in one kernel, and stamps both with its times.
+/// NCCL runs a send and a receive in one kernel, and gives both its times.
 #[test]
 fn finding_08_a_send_and_a_receive_of_one_kernel_are_not_counted_twice() {
     for run in [mixed_2_28(), kernels_2_32()].into_iter().flatten() {
@@ -16,12 +16,12 @@ fn finding_08_a_send_and_a_receive_of_one_kernel_are_not_counted_twice() {
             let (sends, receives) = (times("KernelCh Send"), times("KernelCh Recv"));
             assert!(!sends.is_empty(), "rank {}", rank.rank);
             assert_eq!(sends, receives, "rank {}: the same channels and pTimers", rank.rank);
-            // By the GPU's own time, for NCCL may see a start late.
+            // By the GPU's own time, since NCCL may see a start late.
             let took = sends.iter().map(|&(_, _, gpu_ns)| gpu_ns).max().expect("a kernel");
             let mut longest = 0;
             for func in ["Send", "Recv"] {
                 let [operation] = rank.operations(func)[..] else { panic!("one {func}") };
-                // The stop is that of one of them: their ends are the network's.
+                // The stop belongs to one of them: their ends are those of the network.
                 assert_eq!(operation.args["timing"], "proxy");
                 longest = longest.max(operation.number("duration_ns"));
                 let way = if func == "Send" { "Proxy send" } else { "Proxy receive" };
@@ -68,8 +68,8 @@ fn finding_09_the_late_launch_of_the_first_collective_is_in_no_duration() {
     assert_eq!(first["timings"].to_string(), r#"{"kernel":8}"#, "{first}");
 }
 
-/// The profiler thread of 2.32.3 polls the counters of kernels, also while communicators go and
-/// come: it must neither crash nor miss a channel.
+/// The profiler thread of 2.32.3 polls the counters of kernels, even while communicators are
+/// destroyed and created: it must neither crash nor miss a channel.
 #[test]
 fn finding_10_the_profiler_thread_of_2_32_outlives_communicators() {
     let steps = [
@@ -88,12 +88,12 @@ fn finding_10_the_profiler_thread_of_2_32_outlives_communicators() {
     run.expect_complete();
     assert_eq!(run.ranks().len(), 6, "{}", run.report);
     for row in array(&run.report, "operations") {
-        // Kernels of all channels, each with its times, or it would be another's timing.
+        // Kernels of all channels, each with its own times.
         let ranks = row["ranks"].as_u64().zip(row["count"].as_u64());
         let all = ranks.map(|(ranks, count)| ranks * count);
         let timings = row["timings"].as_object().expect("counts by source");
         assert_eq!(timings.len(), 1, "{row}");
-        // The stop of a send's or receive's kernel is not its end.
+        // The stop event of a send or receive kernel is not its end.
         let is_p2p = row["algo"].is_null();
         let timing = if is_p2p { "proxy" } else { "kernel" };
         assert_eq!(timings.get(timing).and_then(|count| count.as_u64()), all, "{row}");
@@ -101,8 +101,8 @@ fn finding_10_the_profiler_thread_of_2_32_outlives_communicators() {
     for rank in run.ranks() {
         assert!(started(rank, "KernelCh") >= started(rank, "Coll"), "{rank}");
     }
-    // A lane that a gone communicator's thread had used may serve another thread: only a job with
-    // one communicator tells the threads apart.
+    // The lane of an exited thread may be reused by another thread: only in a job with one
+    // communicator do lanes identify threads.
     let Some(run) = kernels_2_32() else { return };
     for file in array(&run.checked, "files") {
         assert_eq!(file["kinds"]["KernelCh"]["threads"].to_string(), r#"["kernel"]"#, "{file}");

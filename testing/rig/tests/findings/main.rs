@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What was found out about real NCCL, each finding a test: what the release does, and what a user
-//! of the product then sees. The numbers are those of the project's notes on NCCL.
+//! Facts about real NCCL, one test each: what the release does, and what a user of the product then
+//! sees. The numbers are those of the project's notes on NCCL.
 //!
 //! A finding is asserted through the report, the trace and the check of the recordings, on the
 //! releases that have it. A release that changes one of them fails its test here.
@@ -16,7 +16,7 @@ use job::{Run, record};
 use rig::topology::Topology;
 use std::sync::OnceLock;
 
-/// Floats of the operations whose size matters: odd, and over two channels.
+/// The number of floats of operations whose size matters: odd, and over two channels.
 const COUNT: u64 = 300_001;
 
 /// The steps of [`mixed_2_28`] and [`mixed_2_32`].
@@ -47,7 +47,7 @@ fn kernels_2_32() -> Option<&'static Run> {
     RUN.get_or_init(|| record("2.32.3", with_kernels, &steps)).as_ref()
 }
 
-/// A job with kernel events, also where they are off by default.
+/// A job with kernel events, even if they are off by default.
 fn with_kernels(job: rig::job::Job) -> rig::job::Job {
     job.env("NCCLSCOPE_KERNEL", "on")
 }

@@ -18,7 +18,7 @@ pub(crate) fn word(pid: u32, path: &Path, name: &str) -> u32 {
     u32::from_le_bytes(bytes(&mut memory, address, 4).try_into().expect("four bytes"))
 }
 
-/// Where the library's first byte is mapped.
+/// The base address of the library.
 fn base(pid: u32, path: &Path) -> u64 {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("the process lives");
     let path = fs::canonicalize(path).expect("the library is there");

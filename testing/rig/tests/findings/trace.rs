@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A trace in Chrome's format as the tests look at it: slices by rank, joined by arrows.
+//! A trace in Chrome's format for tests: slices by rank, connected by arrows.
 
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ pub(crate) struct Slice {
 }
 
 impl Trace {
-    /// Reads a trace, which must be strict JSON with what every event needs.
+    /// Reads a trace, which must be strict JSON with all required fields.
     pub(crate) fn parse(text: &str) -> Trace {
         let trace: Value = serde_json::from_str(text).expect("the trace is JSON");
         let events = trace["traceEvents"].as_array().expect("the trace has events");
@@ -46,7 +46,7 @@ impl Trace {
                     let track = (process, number(event, "tid"));
                     tracks.insert(track, text_of(&event["args"], "name"));
                 }
-                // Counters and moments have no slice.
+                // Counters and instants have no slice.
                 ("M" | "C" | "i", _) => {}
                 ("X", name) => {
                     let track = tracks[&(process, number(event, "tid"))].to_owned();
@@ -84,8 +84,8 @@ impl RankTrace {
         self.named(func).into_iter().filter(|slice| slice.track == "Operations").collect()
     }
 
-    /// The slices of tracks whose name starts so, to which arrows lead from `slice`, at once or by
-    /// others of the rank.
+    /// The slices of tracks with this name prefix that arrows lead to from `slice`, directly or
+    /// through others of the rank.
     pub(crate) fn below<'a>(&'a self, slice: &'a Slice, track: &str) -> Vec<&'a Slice> {
         let (mut below, mut from): (Vec<&Slice>, _) = (vec![], vec![slice]);
         while let Some(slice) = from.pop() {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Hangs inside a node, where there is no network to look at: each verdict that the watchdog can
-//! give there, as the table of docs/hang.md lists them.
+//! Hangs inside a node, without network events: each verdict that the watchdog can give there, as
+//! in the table of docs/hang.md.
 
 use super::{LIMIT, RELEASE, Watched};
 use rig::job::Job;
 use rig::scenario_file::ScenarioFile;
 use rig::wheel;
 
-/// Two steps that are well.
+/// Two steps that succeed.
 const WELL: &str = "\"allreduce:4096\", \"allreduce:4096\", \"sleep:200\"";
 /// One that hangs.
 const HANGS: &str = "\"allreduce:262144\"";
@@ -35,12 +35,12 @@ fn instead(steps: &str) -> String {
     format!("[[rank]]\nrank = 1\nsteps = [{steps}]\n")
 }
 
-/// Runs a job inside one node that hangs: each of `ranks` must say so.
+/// Runs a job inside one node that hangs: each of `ranks` must report the given text.
 fn hangs_inside(topology: &str, more: &str, said: &[(usize, &str)]) {
     hang_at(&format!("{WELL}, {HANGS}"), (topology, more), said);
 }
 
-/// The same with steps of its own.
+/// The same with other steps.
 fn hang_at(steps: &str, (topology, more): (&str, &str), said: &[(usize, &str)]) {
     let file = scenario(topology, steps, more);
     if let Some(job) = Watched::start(&file, LIMIT) {
@@ -63,7 +63,7 @@ fn inside_a_node_a_kernel_that_never_starts_is_told() {
         (1, "H3a kernel-not-started: its kernel has not started: other work is before it"),
     ];
     hangs_inside("shm", &kernel("never:launch=3"), &said);
-    // Its turn has come, which is all that CUDA events tell.
+    // The stream has reached it, which is all that CUDA events show.
     let said = [(0, HAS_TURN), (1, HAS_TURN)];
     hangs_inside("p2p-cumem", &format!("{EVENTS_ALONE}{}", kernel("never:launch=3")), &said);
 }
@@ -78,12 +78,12 @@ fn inside_a_node_who_waits_for_a_rank_that_does_nothing_says_so() {
 fn inside_a_node_a_proxy_thread_that_polls_no_kernel_is_named() {
     let stop = "[[fault]]\nkind = \"stopped-proxy\"\nrank = 1\nstep = 4\n";
     hangs_inside("shm", stop, &[(1, "P1 proxy-stalled: NCCL's proxy thread")]);
-    // By CUDA events the kernel ended all the same.
+    // By CUDA events the kernel has ended.
     let events = format!("{EVENTS_TOO}{stop}");
     hangs_inside("shm", &events, &[(1, "P1 proxy-stalled: ")]);
 }
 
-/// As where something else holds the rest of the GPU.
+/// As if other work occupied the rest of the GPU.
 #[test]
 fn inside_a_node_a_kernel_that_finds_no_place_for_some_of_its_blocks_is_told() {
     let said = "H3b kernel-partly-started: its kernel has started on 1 of 2 channels";
@@ -124,7 +124,7 @@ fn inside_a_node_a_kernel_behind_another_communicators_is_not_the_cause() {
     hang_at(steps, ("p2p-ipc", &more), &[(1, RUNS), (1, said)]);
 }
 
-/// Nobody waits for the stream: whoever does gets the error.
+/// No thread waits for the stream: one that does gets the error.
 #[test]
 fn inside_a_node_a_kernel_that_ends_with_an_error_is_told() {
     let steps = format!("{WELL}, \"start:262144\", \"sleep:90000\"");
@@ -160,8 +160,8 @@ fn inside_a_node_a_group_that_is_not_ended_is_told() {
     hang_at(&format!("{WELL}, {HANGS}"), ("shm", &more), &[(0, RUNS), (1, said)]);
 }
 
-/// As NVLS stops: at once, whatever the others do. Nothing is queued behind it, and no CUDA event
-/// tells of its end.
+/// Like NVLS, whose stop comes at once, whatever the other ranks do. Nothing is queued after it,
+/// and no CUDA event shows its end.
 #[test]
 fn inside_a_process_an_early_stop_that_waits_for_a_rank_of_it_is_told() {
     let Some(nccl) = wheel::find_or_skip(RELEASE) else { return };

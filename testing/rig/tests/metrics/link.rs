@@ -35,8 +35,8 @@ fn a_links_latency_and_rate_are_recovered() {
     }
 }
 
-/// The link between two ranks is as the scenario made it. A transfer that was held up by other work
-/// of the machine is not the fastest of its size.
+/// The link between two ranks is as configured in the scenario. A transfer that other work on the
+/// machine delayed is not the fastest of its size.
 fn expect_link(text: &str, [rank, peer]: [&str; 2], release: &str) {
     let send = ["nccl_direction=\"send\"", rank, peer];
     let of = |name: &str, label: &str| sum(text, name, &[&send[..], &[label]].concat());

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Figures of real jobs, held against their recordings and against links of known speed; dashboards
-and alerts in a real Prometheus, over a real job: every query returns data.
+Metrics of real jobs, compared with their recordings and with links of known speed; dashboards and
+alerts in a real Prometheus on a real job: every query returns data.
 
 The agent follows a job of two ranks while it runs. Prometheus scrapes the agent itself, a second
-one that gives other projects' names, and the node exporter, which reads the first agent's textfile.
+one that exports other projects' names, and the node exporter, which reads the first agent's
+textfile.
 */
 
 #![expect(clippy::print_stdout, reason = "a test that is skipped says so")]
@@ -21,11 +22,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use totals::{expect_totals, sum};
 
-/// Long enough for a machine that does other things as well.
+/// Long enough for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// True if the programs are there; otherwise says that the test is skipped, or fails where that is
-/// forbidden.
+/// True if the programs are installed; otherwise prints that the test is skipped, or fails if
+/// skipping is forbidden.
 fn has_prometheus() -> bool {
     let programs = ["prometheus", "promtool", "prometheus-node-exporter"];
     let works = |program: &&str| {
@@ -52,7 +53,7 @@ fn promtool(args: &[&str]) -> String {
     text
 }
 
-/// A program that ends with the test.
+/// A program that is killed on drop.
 struct Program(Child);
 
 impl Program {
@@ -69,12 +70,12 @@ impl Drop for Program {
     }
 }
 
-/// An address that nobody listens on.
+/// An unused address.
 fn free_address() -> String {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 
-/// A query, behind where it stands.
+/// A query, with its location.
 type Query = (String, String);
 
 /// The queries of all panels and variables of all dashboards, and those of all alerts.
@@ -119,7 +120,7 @@ fn of_dashboard(name: &str, value: &Value, queries: &mut Vec<Query>) {
     }
 }
 
-/// As Grafana sends it, with everything chosen.
+/// The query as Grafana sends it, with all values selected.
 fn without_variables(text: &str) -> String {
     let text = text.replace("$__rate_interval", "30s");
     let text = ["$instance", "$communicator"].iter().fold(text, |t, v| t.replace(v, ".*"));
@@ -127,8 +128,8 @@ fn without_variables(text: &str) -> String {
     text
 }
 
-/// Alerts, true or not: with `bool` a comparison returns data whenever its operands do. What an
-/// alert looks back for is as long ago as this job.
+/// Alerts, whether or not they fire: with `bool` a comparison returns data whenever its operands
+/// do. Ranges are shortened to the length of this job.
 fn alerts() -> Vec<Query> {
     let text = std::fs::read_to_string(dashboards().join("alerts.yml")).unwrap();
     let mut alerts = Vec::new();
@@ -171,7 +172,7 @@ impl Prometheus {
         Prometheus { url: format!("http://{address}"), _server: Program::start(&mut command) }
     }
 
-    /// What an instant query returns now; nothing also while Prometheus starts.
+    /// The result of an instant query; empty while Prometheus starts.
     fn ask(&self, query: &str) -> Vec<Value> {
         let mut command = Command::new("promtool");
         let output = command.args(["query", "instant", "-o", "json", &self.url, query]).output();
@@ -181,7 +182,7 @@ impl Prometheus {
         serde_json::from_slice(&output.stdout).unwrap_or_default()
     }
 
-    /// Asks until there is data.
+    /// Repeats the query until there is data.
     fn data(&self, query: &str, end: Instant) -> Option<Vec<Value>> {
         loop {
             let data = self.ask(query);
@@ -193,7 +194,7 @@ impl Prometheus {
     }
 }
 
-/// A job that goes on until it is killed, after operations of several sizes.
+/// A job that runs until it is killed, after operations of several sizes.
 fn endless_job(plugin: &Path, nccl: &Path, folder: &Path) -> Job {
     let job = Job::new(nccl).expect("the stand-in builds").timeout(Duration::from_secs(300));
     let job = job.env("NCCL_PROFILER_PLUGIN", plugin).env("NCCLSCOPE_DIR", folder);
@@ -269,7 +270,7 @@ impl Followed {
         let agent = Program::start(command.arg("--textfile").arg(&textfiles));
         let textfile = textfiles.join("ncclscope.prom");
         let followed = Followed { cli, run, textfile, plugin, _agent: agent, _folder: folder };
-        // What ends before the agent looks for the first time is history to it.
+        // The agent ignores processes that exited before its first scan.
         followed.wait(|text| !text.is_empty());
         followed
     }
@@ -287,7 +288,7 @@ impl Followed {
         }
     }
 
-    /// Waits until it tells of operations, and follows no process any more.
+    /// Waits until it has metrics of operations and follows no process.
     fn wait_for_end(&self) -> String {
         self.wait(|text| {
             sum(text, "ncclscope_agent_processes", &[]) == 0.0
@@ -348,7 +349,7 @@ fn ranks_that_are_killed_are_told_to_their_end() {
     assert_eq!(transfers(&text), transfers(&once), "what the lanes held was read");
 }
 
-/// `promtool check metrics` finds nothing to say.
+/// `promtool check metrics` reports nothing.
 fn check_metrics(text: &str) {
     let mut command = Command::new("promtool");
     command.args(["check", "metrics"]).stdin(Stdio::piped()).stderr(Stdio::piped());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the Prometheus text sums up to.
+//! Sums over the Prometheus text.
 
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ pub(super) fn sum(text: &str, name: &str, labels: &[&str]) -> f64 {
     lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
 }
 
-/// Asserts that exported totals are those that the report finds in the recordings, which hold the
+/// Asserts that the exported totals equal those of the report on the recordings, which contain the
 /// functions `funcs`.
 pub(super) fn expect_totals(text: &str, report: &Value, funcs: &[&str]) {
     let array = |name: &str| report[name].as_array().unwrap().clone();

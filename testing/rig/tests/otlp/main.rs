@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Metrics from the ranks of a real NCCL job, as a collector receives them: held against the
-//! recording of the same job, figure by figure.
+//! Metrics from the ranks of a real NCCL job, as a collector receives them, compared value by value
+//! with the recording of the same job.
 
 #![expect(clippy::print_stdout, reason = "a test that is skipped says so")]
 
@@ -34,7 +34,7 @@ fn python() -> Option<PathBuf> {
     found
 }
 
-/// What requests say, read by a decoder that is not ours.
+/// The content of requests, read by an independent decoder.
 fn decode(python: &Path, folder: &Path, bodies: &[Vec<u8>]) -> Vec<Value> {
     let write = |(index, body): (usize, &Vec<u8>)| {
         let request = folder.join(format!("request-{index}"));
@@ -53,7 +53,7 @@ fn decode(python: &Path, folder: &Path, bodies: &[Vec<u8>]) -> Vec<Value> {
     values.collect::<Result<_, _>>().expect("the script prints JSON")
 }
 
-/// The last request of each process: cumulative, so that it holds everything.
+/// The last request of each process; it is cumulative, so it contains everything.
 fn last_of_each(requests: &[Value]) -> Vec<&Value> {
     let mut last = BTreeMap::new();
     for request in requests {
@@ -122,7 +122,7 @@ fn what_a_collector_receives_is_what_the_recording_holds() {
     }
 }
 
-/// A receiver that others use: Rotel, which prints what it takes.
+/// A third-party receiver: Rotel, which prints what it receives.
 struct Rotel {
     process: std::process::Child,
     url: String,
@@ -190,7 +190,7 @@ fn a_receiver_of_others_takes_histograms_too() {
     assert!(!log.contains("ERROR"), "{log}");
 }
 
-/// Holds the totals of `operations`, counted on each rank, against the report.
+/// Compares the totals of `operations`, counted on each rank, with the report.
 fn compare(version: &str, last: &[&Value], report: &Value, operations: u64) {
     let array = |name: &str| report[name].as_array().expect("an array").clone();
     let (mut count, mut bytes) = (0, 0);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A collector that goes down in the middle of a job and comes back: what the ranks' queues hold
-//! arrives, and what they cannot hold is counted.
+//! A collector that fails in the middle of a job and recovers: requests in the ranks' queues
+//! arrive, and those that do not fit are counted.
 //!
-//! Each request tells what happened since the one before it (delta), so that one that is missing
-//! is missing in the sums.
+//! Each request covers the time since the previous one (delta), so that a missing request is
+//! missing in the sums.
 
 use super::receiver::Collector;
 use super::{compare, decode, product, python};
@@ -14,12 +14,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The time of a window, which is no shorter; in seconds as the variable says it, and in ns.
+/// The least time of a window: in seconds as in the variable, and in ns.
 const WINDOW: (&str, u64) = ("0.1", 100_000_000);
-/// Longer than the plugin's queue of 64 requests; twice that would lose what counts the loss, too.
+/// Longer than the plugin's queue of 64 requests; twice that would also lose the counts of the
+/// loss.
 const LONG: Duration = Duration::from_secs(8);
 
-/// What arrived from a job of `operations`, one each 0.1 s, whose collector was down for `outage`;
+/// The requests from a job of `operations`, one each 0.1 s, whose collector was down for `outage`,
 /// and the job's report.
 struct Outage {
     requests: Vec<Value>,
@@ -58,7 +59,7 @@ impl Outage {
         Outage { requests, report: super::report(&cli, &run) }
     }
 
-    /// The requests of each process, in the order in which they came.
+    /// The requests of each process, in order of arrival.
     fn by_process(&self) -> Vec<Vec<&Value>> {
         let mut processes: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for request in &self.requests {
@@ -77,7 +78,7 @@ fn window(request: &Value) -> (u64, u64) {
     (point["start"].as_u64().expect("ns"), point["time"].as_u64().expect("ns"))
 }
 
-/// The time between windows of which one should begin where the other ended, where there is any.
+/// Gaps between windows that should be adjacent.
 fn gaps(requests: &[&Value]) -> Vec<u64> {
     let windows: Vec<_> = requests.iter().map(|request| window(request)).collect();
     let gap = |pair: &[(u64, u64)]| pair[1].0.checked_sub(pair[0].1).expect("they are in order");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A collector that takes everything while it is up, and can go down and come back.
+//! A collector that accepts everything while it is up, and can go down and up.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -39,7 +39,7 @@ impl Collector {
         collector
     }
 
-    /// The requests that were answered, in the order in which they came.
+    /// The answered requests, in order of arrival.
     pub(super) fn bodies(&self) -> Vec<Vec<u8>> {
         lock(&self.state).bodies.clone()
     }
@@ -60,7 +60,7 @@ impl Collector {
         }));
     }
 
-    /// Nobody listens any more, and every connection is cut. A request is answered or not taken.
+    /// Stops listening and closes every connection. A request is either answered or not accepted.
     pub(super) fn go_down(&mut self) {
         let mut state = lock(&self.state);
         state.is_up = false;
@@ -69,12 +69,12 @@ impl Collector {
             let _closed = connection.shutdown(Shutdown::Both);
         }
         drop(state);
-        // The listener looks up when somebody comes.
+        // The listener checks for shutdown when a connection arrives.
         drop(TcpStream::connect(self.address).expect("it listens still"));
         self.accepts.take().expect("it was up").join().expect("no thread panicked");
     }
 
-    /// It listens again, where it did before.
+    /// Listens again at the same address.
     pub(super) fn come_back(&mut self) {
         self.listen(TcpListener::bind(self.address).expect("its port is free"));
     }
@@ -97,7 +97,7 @@ fn take(stream: &TcpStream, state: &Mutex<State>) {
         if reader.read_exact(&mut body).is_err() {
             return;
         }
-        // The collector does not go down between taking a request and answering it.
+        // The collector does not go down between reading a request and answering it.
         let mut state = lock(state);
         if !state.is_up {
             return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The Python package: its own tests, on the plugin, the tool and the stand-in that were built.
+//! Runs the Python package's tests on the built plugin, tool and stand-in.
 
 #![expect(clippy::print_stdout, reason = "a test that is skipped says so")]
 
@@ -26,7 +26,7 @@ fn run(python: &Path, file: &str, variables: &[(&str, &Path)]) -> String {
     text + &errors
 }
 
-/// The interpreters that a variable names, which have torch; apart by colons.
+/// The interpreters with torch that a variable names, separated by colons.
 fn torch(variable: &str, is_required: bool) -> Vec<PathBuf> {
     let found = std::env::var_os(variable);
     if found.is_none() {

@@ -1,39 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A slow or stalled link: what the process sends is held back.
+//! A slow or stalled link: delays the data that the process sends.
 //!
 //! libnccl's `send` resolves to the one here, since a program comes before libc (`build.rs` exports
-//! it). Where the link has no room it answers as a full socket does, so that NCCL's threads go on
-//! polling and the other links of the process's peers are untouched. In a ring a rank sends its
-//! data to the next one only: its link is one edge.
+//! it). If the link has no room it answers like a full socket, so that NCCL's threads continue
+//! polling and the other links of the process's peers are unaffected. In a ring a rank sends its
+//! data only to the next one, so its link is one edge.
 //!
-//! A slow link takes a message when the whole of it would have come to the other end: a delay after
-//! its last byte has left, one message after the other at the link's rate. So a transfer, which for
-//! NCCL is over when the socket has taken it, lasts `delay + bytes / rate`. (A real socket takes
-//! bytes long before they arrive, and hides the delay.)
+//! A slow link accepts a message when all of it would have arrived at the other end: a delay after
+//! its last byte has left, one message after the other at the link's rate. So a transfer, which
+//! NCCL considers complete when the socket has accepted it, lasts `delay + bytes / rate`. (A real
+//! socket takes bytes long before they arrive, and hides the delay.)
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Messages of up to so many bytes pass freely: NCCL sends the size of a transfer as a message of
-/// its own (`ncclNetSocketTest`, src/transport/net_socket.cc @v2.30.7-1), and its control messages
-/// are as short.
+/// Messages of up to this size pass without delay: NCCL sends the size of a transfer as a message
+/// of its own (`ncclNetSocketTest`, src/transport/net_socket.cc @v2.30.7-1), and its control
+/// messages are equally short.
 const SHORT: usize = 256;
 
 /// The link of this process.
 static LINK: Mutex<Link> = Mutex::new(Link::new());
-/// Whether the link is as fast as it gets; the way past the lock.
+/// Whether the link is unlimited; then the lock is not taken.
 static IS_FREE: AtomicBool = AtomicBool::new(true);
 
-/// From now on sends no more than `mbps` megabytes a second, each message `delay` later.
+/// Limits the link to `mbps` megabytes a second, and delays each message by `delay`.
 pub(crate) fn slow(mbps: u64, delay: Duration) {
     let mut link = lock();
     (link.mbps, link.delay) = (Some(mbps.max(1)), delay);
     IS_FREE.store(false, Relaxed);
 }
 
-/// From now on sends `bytes` more, and then nothing.
+/// Sends only `bytes` more.
 pub(crate) fn stall(bytes: u64) {
     lock().left = Some(bytes);
     IS_FREE.store(false, Relaxed);
@@ -43,24 +43,24 @@ fn lock() -> MutexGuard<'static, Link> {
     LINK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What holds back.
+/// The limits of the link.
 struct Link {
-    /// Megabytes a second; `None`: as fast as it gets.
+    /// Megabytes a second; `None`: unlimited.
     mbps: Option<u64>,
     delay: Duration,
-    /// Bytes that still get through; `None`: all.
+    /// Remaining bytes; `None`: unlimited.
     left: Option<u64>,
     /// When the last byte of all messages so far has left.
     free: Option<Instant>,
-    /// The message that each socket is at.
+    /// The current message of each socket.
     messages: BTreeMap<libc::c_int, Message>,
 }
 
-/// A message that a slow link has not taken whole yet.
+/// A message that a slow link has not accepted completely.
 struct Message {
-    /// The address behind its last byte: a call for the rest of it has the same.
+    /// The address after its last byte: a call for the rest of it has the same.
     end: usize,
-    /// When it has come to the other end.
+    /// When it arrives at the other end.
     due: Instant,
 }
 
@@ -156,13 +156,13 @@ mod tests {
         assert_eq!(link.room(3, DATA, 16_000, start), 0);
         assert_eq!(link.room(3, DATA, 16_000, after(1999)), 0);
         assert_eq!(link.room(3, DATA, 16_000, after(2000)), 16_000, "the delay and 1 ms");
-        // A full socket takes a part, and the rest at once.
+        // A full socket accepts a part; the rest follows at once.
         link.sent(3, 6000, DATA + 6000);
         assert_eq!(link.room(3, DATA + 6000, 10_000, after(2000)), 10_000);
         link.sent(3, 10_000, DATA + 16_000);
         // The same buffer again is another message.
         assert_eq!(link.room(3, DATA, 16_000, after(3000)), 0);
-        // Another socket's leaves when this one's has left.
+        // A message of another socket leaves after this one.
         assert_eq!(link.room(4, DATA, 16_000, after(3500)), 0);
         assert_eq!(link.room(3, DATA, 16_000, after(5000)), 16_000);
         assert_eq!(link.room(4, DATA, 16_000, after(5999)), 0);

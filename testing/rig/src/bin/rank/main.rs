@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One rank, or several as threads of one process: joins a communicator, does the steps of a
+//! One rank, or several as threads of one process: joins a communicator, runs the steps of a
 //! scenario and checks every result.
 //!
 //! ```text
@@ -9,12 +9,12 @@
 //!      [--stall-link STEP:BYTES] [--hang-s S] STEP…
 //! ```
 //! `--cuda` is the CPU stand-in or a real libcudart. The ranks meet in files beside FILE. With
-//! `--threads` the process has the ranks R to R+T-1 on the devices D to D+T-1. A pause, and up to
-//! a jitter more, comes before each step. In front of step number STEP, from 1, the proxy threads
-//! stop for MS milliseconds or for ever ([`proxy`]), or what the process sends becomes slow, and
-//! late by DELAY_MS milliseconds, or stalls after BYTES more ([`link`]). With `--hang-s` the last
-//! step and the destroy may take S seconds only. Exit codes: 0 fine, 1 a result is wrong,
-//! 2 something refused, 3 timeout.
+//! `--threads` the process has the ranks R to R+T-1 on the devices D to D+T-1. Each step follows a
+//! pause plus a random jitter. Before step number STEP, from 1, the proxy threads stop for MS
+//! milliseconds or forever ([`proxy`]), or the process's outgoing link becomes slow, with a delay
+//! of DELAY_MS milliseconds, or stalls after BYTES more ([`link`]). With `--hang-s` the last step
+//! and the destroy may take at most S seconds. Exit codes: 0 success, 1 a result is wrong, 2 an
+//! error of CUDA, NCCL or the system, 3 timeout.
 
 #![expect(clippy::print_stdout, reason = "the report is for the rig, line by line")]
 #![expect(clippy::print_stderr, reason = "errors are for the rig's log")]
@@ -51,19 +51,19 @@ struct Options {
     steps: Vec<Step>,
 }
 
-/// What goes wrong in front of a step.
+/// A fault before a step.
 #[derive(Clone, Copy)]
 enum Trouble {
-    /// The proxy threads stop, for so many milliseconds or for ever.
+    /// The proxy threads stop, for this many milliseconds or forever.
     StopProxy(Option<u64>),
     /// Megabytes a second from here on, and a delay in milliseconds.
     SlowLink(u64, u64),
-    /// Bytes until nothing more is sent.
+    /// The number of bytes after which nothing more is sent.
     StallLink(u64),
 }
 
 impl Trouble {
-    /// Of the option `name` with the value `STEP` or `STEP:NUMBER…`.
+    /// Parses the value `STEP` or `STEP:NUMBER…` of the option `name`.
     fn parse(name: &str, text: &str) -> Option<(usize, Self)> {
         let numbers = text.split(':').map(str::parse).collect::<Result<Vec<u64>, _>>().ok()?;
         let (&step, numbers) = numbers.split_first()?;
@@ -143,7 +143,7 @@ impl Options {
     }
 }
 
-/// Ends the process if it is not done in time: a hang is the usual symptom of a protocol error.
+/// Exits the process if it is not done in time: a hang is the usual symptom of a protocol error.
 struct Watchdog {
     rank: usize,
     doing: Arc<Mutex<String>>,
@@ -156,7 +156,7 @@ impl Watchdog {
         watchdog
     }
 
-    /// Ends the process after this time.
+    /// The process exits after this time.
     fn limit(&self, timeout: Duration) {
         let (rank, seen) = (self.rank, self.doing.clone());
         std::thread::spawn(move || {
@@ -187,7 +187,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Says what went wrong; the exit code.
+/// Prints the error; returns the exit code.
 fn tell(rank: usize, failure: &Failure) -> u8 {
     match failure {
         Failure::Wrong(text) => {
@@ -211,7 +211,7 @@ fn run(options: &Options) -> Result<(), Failure> {
     if options.threads == 1 {
         return work(options, 0, (&cuda, &nccl), None, &watchdog);
     }
-    // A process that has all ranks makes the communicators at one go.
+    // A process with all ranks creates the communicators at once.
     let mut comms = vec![];
     if options.threads == options.nranks {
         watchdog.note("init");
@@ -233,7 +233,7 @@ fn run(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The work of the process's rank number `thread`, with a communicator if it has one already.
+/// Runs rank number `thread` of the process, with a communicator if it already has one.
 fn work<'a>(
     options: &Options,
     thread: usize,

@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Stops NCCL's proxy progress threads: a signal to just these threads, whose handler sleeps.
+//! Stops NCCL's proxy progress threads by a signal whose handler sleeps.
 //!
-//! A thread is found by its name, which NCCL sets under `NCCL_SET_THREAD_NAME=1`
-//! (`src/proxy.cc`, `ncclProxyProgressCreate` @v2.30.7-1). A system call that the signal interrupts
-//! begins again (`SA_RESTART`), or ends with `EINTR`, which NCCL's sockets take as "not yet".
+//! A thread is found by its name, which NCCL sets under `NCCL_SET_THREAD_NAME=1` (`src/proxy.cc`,
+//! `ncclProxyProgressCreate` @v2.30.7-1). A system call that the signal interrupts is restarted
+//! (`SA_RESTART`), or fails with `EINTR`, which NCCL's sockets treat as "not ready".
 
 use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-/// What the thread's name begins with.
+/// The prefix of the thread's name.
 const NAME: &str = "NCCL Progress";
 const SIGNAL: libc::c_int = libc::SIGUSR2;
-/// How long a thread may take to notice.
+/// How long a thread may take to run the handler.
 const NOTICE: Duration = Duration::from_secs(10);
 
 /// Ten years, in seconds.
 const FOR_EVER_S: libc::time_t = 315_000_000;
 
-/// How long to sleep, in milliseconds; `u64::MAX`: for ever.
+/// How long to sleep, in milliseconds; `u64::MAX`: forever.
 static SLEEP_MS: AtomicU64 = AtomicU64::new(0);
 /// Handlers that have begun.
 static STOPPED: AtomicU64 = AtomicU64::new(0);
 
-/// Stops the threads for `ms` milliseconds, or for ever; returns when they stand.
+/// Stops the threads for `ms` milliseconds, or forever; returns when they have stopped.
 ///
 /// # Errors
 /// There is no such thread yet, or the system refuses.
@@ -67,7 +67,7 @@ fn threads(name: &str) -> Result<Vec<i64>, String> {
     Ok(found)
 }
 
-/// Puts the handler in place.
+/// Installs the handler.
 fn handle() -> Result<(), String> {
     // SAFETY: all zeros is a value of this C structure.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -78,7 +78,8 @@ fn handle() -> Result<(), String> {
     if done == 0 { Ok(()) } else { Err(format!("sigaction: {}", std::io::Error::last_os_error())) }
 }
 
-/// The handler: sleeps where the thread was. Calls only what a handler may (signal-safety(7)).
+/// The handler: sleeps where the thread was. Calls only async-signal-safe functions
+/// (signal-safety(7)).
 extern "C" fn stand(_signal: libc::c_int) {
     // SAFETY: no precondition.
     let errno = unsafe { libc::__errno_location() };
@@ -101,7 +102,7 @@ extern "C" fn stand(_signal: libc::c_int) {
     unsafe { *errno = before };
 }
 
-/// Where `clock_nanosleep` need not write what is left.
+/// `clock_nanosleep` need not write the remaining time.
 const NOTHING: *mut libc::timespec = std::ptr::null_mut();
 
 #[cfg(test)]
@@ -121,7 +122,7 @@ mod tests {
                 std::thread::yield_now();
             }
         });
-        // A thread names itself when it begins to run.
+        // A thread sets its name when it starts.
         while COUNT.load(SeqCst) == 0 {}
         let begun = Instant::now();
         stop(Some(1000)).expect("it takes the signal");
