@@ -187,8 +187,8 @@ pub struct Profiler<Init, Descr, Args> {
     pub finalize: Finalize,
 }
 
-// SAFETY: function pointers may be shared, and so may `name`, which is a mere value here: whoever
-// reads through it answers for that.
+// SAFETY: function pointers may be shared, and so may `name`, which is a mere value here: code
+// that reads through it has its own SAFETY comment.
 unsafe impl<Init: Sync, Descr, Args> Sync for Profiler<Init, Descr, Args> {}
 
 /// A function table and four NULL pointers behind it, the form to export: forks of NCCL look for
@@ -209,7 +209,7 @@ impl<Table> Exported<Table> {
     }
 }
 
-/// What `init` is told, whatever the version's argument order.
+/// The arguments of `init`, in one order for all versions.
 #[derive(Clone, Copy, Debug)]
 pub struct InitArgs {
     /// Where to put the plugin's value for the communicator. Never leave NULL there: NCCL from

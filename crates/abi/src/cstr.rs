@@ -4,7 +4,7 @@
 use core::ffi::{CStr, c_char};
 use core::fmt;
 
-/// A C string that somebody else owns, or NULL. Looked at only when asked to.
+/// A C string of NCCL's, or NULL. It is read only where a method says so.
 ///
 /// Equality is of addresses: two equal strings at different addresses differ. All strings of
 /// descriptors are literals inside libnccl, or inside this library for version 1, so an address

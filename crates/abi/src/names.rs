@@ -2,8 +2,8 @@
 //! Names at a fixed distance from each other.
 //!
 //! The recorder looks names up by their addresses, and takes some forty instructions more for one
-//! whose place in its table another has. Where a linker puts literals is chance; whoever gives
-//! names of his own, or counts instructions, does better not to meet it.
+//! whose place in its table another has. Where a linker puts literals is chance; a program
+//! that gives names of its own, or counts instructions, avoids it with this table.
 
 use core::ffi::CStr;
 

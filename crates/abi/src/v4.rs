@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Version 4, native in NCCL 2.27. `src/include/plugin/profiler/profiler_v4.h`.
 //!
-//! `init` is told about the communicator, which therefore leaves the descriptors; KernelCh has
+//! `init` describes the communicator, which therefore leaves the descriptors; KernelCh has
 //! times, steps have sizes. Later NCCL speaks this version through a shim that hands over a
 //! descriptor from its stack without clearing it: `p2p.nChannels` and all padding are garbage.
 #![expect(non_snake_case, reason = "members of C structs keep their C names")]

@@ -272,7 +272,7 @@ mod tests {
         let _board = BOARD_IS_MINE.lock();
         let comm = 700;
         called(comm, SUM);
-        assert_eq!(counts(comm), None, "nobody watches it");
+        assert_eq!(counts(comm), None, "no thread watches it");
         assert!(watch(comm));
         let mut hash = 0;
         let mut at = Vec::new();
@@ -319,7 +319,7 @@ mod tests {
         let more = (0..9).filter(|&more| watch(20_000 + more)).count();
         assert!(more < 9, "there are no more");
         assert_eq!(refused() - before, 9 - more as u64);
-        assert_eq!(counts(first).unwrap().api, 1, "nothing is taken from who has it");
+        assert_eq!(counts(first).unwrap().api, 1, "nothing is taken from the one that has it");
         (0..9).for_each(|more| leave(20_000 + more));
         (0..lives).for_each(|comm| leave(first + comm));
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Time stamps: raw ticks, converted by whoever reads the records.
+Time stamps: raw ticks, which readers of the records convert.
 
 The processor's counter is used where it is known to be good (x86-64: invariant TSC that the kernel
 itself trusts as its clock source, and that is not trapped), since it costs half of what

@@ -87,8 +87,8 @@ impl Interner {
         for probe in 0..PROBES {
             let index = (first + probe) % CAPACITY;
             let entry = &self.entries[index];
-            // Its address is told last: who finds a string by it finds all of it. Two threads
-            // that see a string first at the same time may keep it twice.
+            // Its address is stored last: a thread that finds it finds all of the string. Two
+            // threads that see a string first at the same time may keep it twice.
             if entry.address.load(Ordering::Acquire) == address {
                 return id(index);
             }

@@ -9,7 +9,7 @@ back, or unwind.
 - Each thread writes to a [`lane`] of its own: a ring of words with one producer and one consumer.
 - A ProxyOp and its steps in flight live in a slot ([`slots`]), to which their handles lead by
   arithmetic; a generation tells a live slot from an earlier use. Every other event has no state
-  here: its handle is a number, and whoever reads the records joins them.
+  here: its handle is a number, and the reader of the records joins them.
 - How many operations each communicator was asked for is counted apart ([`board`]), recorded or not.
 - A ProxyOp that NCCL never stops gives its slot up ([`reclaim`]).
 - What does not fit is dropped and counted by kind of event, in the lane's header.

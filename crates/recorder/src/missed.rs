@@ -99,7 +99,8 @@ impl Missed {
         let turns = self.turns.load(Ordering::Relaxed);
         while at.turn < turns {
             let word = self.cell(at.turn).load(Ordering::Acquire);
-            // After the cell: who finds what a later turn wrote there also finds that turn.
+            // After the cell: a thread that finds what a later turn wrote there also finds that
+            // turn.
             let oldest = self.turns.load(Ordering::Relaxed).saturating_sub(CELLS as u64);
             if at.turn < oldest {
                 *at = Place { turn: oldest, waits: 0 };
@@ -184,7 +185,7 @@ mod tests {
         found.clear();
         assert!(!take(&mut found), "three were written over");
         assert_eq!((found.len(), found[0]), (CELLS, Miss::Stop(handle(3))));
-        assert!(take(&mut found), "which is told once");
+        assert!(take(&mut found), "it is reported once");
     }
 
     /// A thread is stopped between its turn and its cell, and goes on a lap later.

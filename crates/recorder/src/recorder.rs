@@ -257,7 +257,7 @@ impl Recorder {
 
     /// An event stops. Handles that are null, stale, stopped before, of another process or never
     /// ours are counted and otherwise ignored; those of events without state here are sorted out
-    /// by whoever reads the records.
+    /// by the reader of the records.
     #[inline(always)]
     pub fn stop(&self, handle: Handle) {
         if self.is_step(handle) {

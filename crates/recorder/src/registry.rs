@@ -102,7 +102,7 @@ pub(crate) use crate::sync::model::thread;
 pub(crate) fn thread() -> u64 {
     let block: u64;
     // SAFETY: the first word of a thread's control block is its own address (System V ABI for
-    // x86-64, thread-local storage), and nobody changes it.
+    // x86-64, thread-local storage), and no code changes it.
     unsafe {
         core::arch::asm!(
             "mov {}, fs:[0]", out(reg) block, options(pure, nomem, nostack, preserves_flags)

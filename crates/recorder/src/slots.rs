@@ -2,14 +2,58 @@
 /*!
 ProxyOp slots: the operation and its steps in flight, found from a handle by arithmetic.
 
-A slot belongs to the lane on which its operation started. That lane's thread alone takes slots and
-starts, advances and stops steps; only the stop of the operation may come from elsewhere, and then
-the slot goes back through a list that its lane empties. Byte offsets are those of
-[`ncclscope_trace::scratch::slot`].
+# Why there are slots
+
+NCCL calls five times for a network step: start, three states, stop. A record for each would be 160
+bytes and five pushes; instead the step lives in a slot while it is under way, and its stop makes
+one record of 40 bytes. All other events have no state here: their records carry the handle, and the
+reader joins them.
+
+# From a handle to a slot
+
+`stopEvent` and `recordEventState` have no context: the handle must lead to everything, and NCCL
+passes handles that are stale, of another process, or freed. So a handle is never an address. Its
+low bits are the slot's number and, of a step, the step's index modulo eight (NCCL keeps at most
+eight steps of an operation in flight). Any 64 bits give a number within the slabs, which are never
+unmapped, so that looking is always safe ([`at`]).
+
+Whether the slot is still that of the handle is then one comparison: a slot holds the whole handle
+of its operation (0 while it is free), in which 22 bits count how often the slot was used. A handle
+of an earlier use differs there, one of another process in its process bits. A step is compared by
+its tag, 32 bits that hold the same count and the step's states ([`StepSlot::is_live`]): so a step
+that was stopped, or whose operation has ended, has no live tag.
+
+After 2^22 uses of one slot a stale handle would be taken for a live one: NCCL would have to keep it
+through four million operations in that slot.
+
+# Who writes what
+
+A slot belongs to the lane on which its operation started. That lane's thread, the proxy thread,
+alone takes slots and starts, advances and stops steps: plain loads and stores do. Only the stop of
+the operation may come from another thread; it takes the handle out of the slot by compare-and-swap,
+so that of two stops one wins, and gives the slot back through a list of the lane (`returned`),
+which the owner takes whole when its own list is empty. Slots that NCCL never stops are another
+case: [`crate::reclaim`].
+
+The drain thread, the watchdog and a reader after a SIGKILL look at slots while they change. They
+see a step whose tag is live with its start, for the start is stored before the tag is (release); a
+state that is just being stored may be missing.
+
+# A lane's lists
+
+Taking a slot is a pop from the lane's own list, without a locked instruction. Where the list is
+empty the lane goes, in this order, to slots of its slab that were never used, to those that other
+threads returned, to abandoned ones, to a new slab of 256, and to those that lanes without a thread
+spare.
+
+# Two habits of NCCL
 
 NCCL starts a receive step again on every poll until the network accepts it, without stopping it in
-between, so that starting is idempotent; and it reports SendPeerWait on every poll, so that only the
-first is stamped and the others are counted.
+between, so that starting is idempotent and keeps the first time; and it reports SendPeerWait on
+every poll, so that only the first is stamped, and the others are counted in the 16 bits above the
+start.
+
+Byte offsets are those of [`ncclscope_trace::scratch::slot`].
 */
 
 use crate::lane::Lane;
@@ -370,7 +414,7 @@ impl StepSlot {
 }
 
 /// The steps that have started and not stopped, each with its lane. For the end of the process,
-/// when nobody will stop them any more.
+/// when no thread will stop them any more.
 #[must_use]
 pub fn in_flight(region: &Region, now: u64) -> Vec<(usize, Step)> {
     let slots = (0..region.slabs() * SLAB_SLOTS).filter_map(|index| numbered(region, index));

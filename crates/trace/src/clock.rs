@@ -1,5 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
-//! From ticks to nanoseconds.
+/*!
+From ticks to nanoseconds: how times of one recording become times of the host.
+
+# Ticks
+
+A callback stores what the processor's counter shows, which costs 7 ns, and converts nothing. (Where
+the counter is no good, ticks are nanoseconds of `CLOCK_MONOTONIC`.) The rate of the counter is
+known only nominally, and `CLOCK_REALTIME` is slewed and stepped by NTP, so that no formula fixed at
+the start leads from one to the other. Instead the drain thread compares the clocks, once a second
+and at the ends of a recording, and writes each comparison as a record ([`ClockSync`]).
+
+# A comparison
+
+The clocks cannot be read at one moment. They are read in a bracket:
+
+```text
+CLOCK_MONOTONIC   counter   CLOCK_REALTIME   counter   CLOCK_MONOTONIC
+       |------------------- width ------------------------|
+```
+
+The middle of the outer readings, the middle of the inner ones and the reading between them are
+taken for one moment. They are apart by less than the width, which is kept as the comparison's
+error. An interrupt or another guest of the host makes a bracket wide, so that the tightest of 16
+counts (`ncclscope_recorder::clock::compare`); 100 ns is usual.
+
+# The map
+
+Between two comparisons time is linear: `CLOCK_REALTIME` at a tick is interpolated ([`TickMap`]). So
+a slewed clock is followed second by second, and a step of it falls into one second of the
+recording. Before the first comparison and after the last the rate of the whole recording is used,
+by `CLOCK_MONOTONIC`, which is never stepped. Where all comparisons lie within 10 ms it is the
+nominal rate: over so short a time the widths of two brackets weigh more than its error.
+
+A *duration* is not the difference of two mapped times: where NTP stepped the clock in between, it
+would be wrong, or negative. It is the ticks in between by the rate of the whole recording. That
+rate is off by the error of two brackets over the recording's length: 0.2 ppm after a second.
+
+# Several recordings
+
+Times of processes of one host agree to the widths of their brackets, for they go by the same
+`CLOCK_REALTIME`. Those of different hosts agree as well as the hosts' clocks do, which is often no
+better than a millisecond: `ncclscope_stragglers` estimates the offsets from the operations that the
+hosts have in common. Times of GPUs (`pTimer`) are mapped by `ncclscope_operations`.
+*/
 
 use crate::fields::record_fields;
 

@@ -3,7 +3,7 @@
 A copy of a recording as it is at one moment, while it goes on.
 
 The moment is taken with the writer at rest ([`Writer::checkpoint`]); copying takes its time and
-needs nobody to wait. What is overwritten before it is copied is counted as overwritten, as in the
+lets no thread wait. What is overwritten before it is copied is counted as overwritten, as in the
 recording itself.
 */
 

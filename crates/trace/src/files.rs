@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-How files are opened: those whose names were read somewhere, and those that are written in a process
-of somebody else's. What is made is no more open than the directory it lies in: what is in a user's
-own directory (mode 0700) is that user's, and what is in one that a group shares can be read there.
+How files are opened: those whose names were read somewhere, and those that are written in the
+host's process. What is made is no more open than the directory it lies in: what is in a user's own
+directory (mode 0700) is that user's, and what is in one that a group shares can be read there.
 */
 
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -27,8 +27,8 @@ impl Default for Files {
 }
 
 impl Files {
-    /// Creates a file that was not there, to be read and written. Those can read it who can read
-    /// its directory, if the umask lets them; only the owner can write to it.
+    /// Creates a file that was not there, to be read and written. A user who can read its
+    /// directory can read it, if the umask allows that; only the owner can write to it.
     ///
     /// # Errors
     /// The system's.

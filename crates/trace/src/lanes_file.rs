@@ -4,7 +4,7 @@ The lanes file: the live memory of a rank's callbacks, which outlives a SIGKILL.
 
 It lies in memory (tmpfs), not beside the recording: the kernel writes dirty pages of a disk's file
 back, and the next store to such a page waits for the file system. Its owner holds an exclusive
-`flock` for life, so that whoever gets the lock knows that the owner is dead.
+`flock` for life, so that a process that gets the lock knows that the owner is dead.
 
 ```text
 0        owner: `NCCLLANE`, pid:u32@8, process:u32@12, length:u16@16 and path of the recording @18,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the application, or whoever controls the recording, puts between the events.
+//! What the application, or a client of the control socket, puts between the events.
 
 use crate::define::StrId;
 use crate::fields::{Field, Meaning, record_fields};

@@ -207,7 +207,7 @@ pub enum Record {
     Step(Step),
     /// The clock was compared with the system's.
     ClockSync(ClockSync),
-    /// The application, or whoever controls the recording, says something.
+    /// The application, or a client of the control socket, puts a mark.
     Mark(Mark),
     /// How far the process has come.
     Vital(Vital),

@@ -33,7 +33,7 @@ pub mod lane {
     pub const STATE: usize = 0;
     /// Mask of event kinds that the lane's threads started.
     pub const KINDS: usize = 4;
-    /// Thread id of who holds the lane, or held it last; 0 unknown.
+    /// Id of the thread that holds the lane, or held it last; 0 unknown.
     pub const THREAD: usize = 8;
     /// Words ever pushed.
     pub const HEAD: usize = 64;
@@ -88,7 +88,7 @@ pub struct LaneHeader {
     pub used: bool,
     /// Mask of event kinds started on it.
     pub kinds: u32,
-    /// Thread id of who held it last; 0 unknown.
+    /// Id of the thread that held it last; 0 unknown.
     pub thread: u32,
     /// Words ever pushed.
     pub head: u64,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The format's version and who can read what.
+//! The format's version, and which versions can be read.
 
 use crate::error::Error;
 use std::fmt;

@@ -87,7 +87,7 @@ fn the_lanes_of_a_living_process_are_left_alone() {
 }
 
 #[test]
-fn lanes_that_nobody_can_use_are_removed() {
+fn lanes_that_no_process_can_use_are_removed() {
     let closed = killed();
     let file = OpenOptions::new().read(true).write(true).open(&closed.recording).unwrap();
     let mut page = [0; HEADER_BYTES];
@@ -206,7 +206,7 @@ fn lanes_of_a_process_that_died_before_it_had_a_recording_go_at_once() {
 }
 
 #[test]
-fn a_file_without_its_first_page_is_somebodys_in_a_moment() {
+fn a_file_without_its_first_page_has_an_owner_in_a_moment() {
     let case = killed();
     let young = case.dir.path().join("young.lanes");
     File::create(&young).unwrap();

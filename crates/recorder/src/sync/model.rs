@@ -331,7 +331,7 @@ pub(crate) fn thread() -> u64 {
     hasher.finish() | 1
 }
 
-/// Writes to plain memory as a system call would that makes it: whoever uses it must come after.
+/// Writes to plain memory as a system call would that makes it: what uses it must come after.
 pub fn touch(address: usize) {
     if let Some(stand) = with_run(|run| run.stand(address, || 0)) {
         stand.store(0, Ordering::Relaxed);

@@ -197,7 +197,7 @@ fn mutant_the_last_drain_sees_half_a_record() {
     fails("torn", world.model().plain(|_| false).weak(move |at| at == head), body);
 }
 
-/// The gate opens: whoever finds it open finds all that was set up before.
+/// The gate opens: a thread that finds it open finds all that was set up before.
 fn opening() -> (World, impl Fn() + Send + Sync + 'static) {
     let world = World::whole(1);
     let body = move || {
@@ -215,7 +215,7 @@ fn opening() -> (World, impl Fn() + Send + Sync + 'static) {
 }
 
 #[test]
-fn whoever_finds_the_gate_open_finds_what_was_set_up() {
+fn a_thread_that_finds_the_gate_open_finds_what_was_set_up() {
     let (world, body) = opening();
     holds("gate, opened", world.model(), body);
 }
