@@ -4,7 +4,7 @@
 
 use crate::bandwidth::size_bytes;
 use crate::ends::is_stop_end;
-use ncclscope_trace::{Detail, EventKind, Handle, Start, StrId};
+use ncclscope_trace::{Alignment, Detail, EventKind, Handle, Start, StrId};
 
 /// Threads of a warp.
 const WARP: u32 = 32;
@@ -40,6 +40,8 @@ pub struct Facts {
     pub threads: u32,
     /// Variant of its kernel, where NCCL names one (API v7).
     pub variant: StrId,
+    /// Of its buffers.
+    pub alignment: Alignment,
 }
 
 impl Facts {
@@ -61,6 +63,7 @@ impl Facts {
             symmetric: false,
             threads: 0,
             variant: StrId::NONE,
+            alignment: Alignment::of(0),
         }
     }
 
@@ -88,6 +91,7 @@ impl Facts {
                 symmetric: c.symmetric,
                 threads: u32::from(c.warps) * WARP,
                 variant: c.variant,
+                alignment: c.alignment,
                 ..none
             },
             Detail::P2p(p) => Facts {
@@ -96,6 +100,7 @@ impl Facts {
                 count: p.count,
                 peer: Some(p.peer),
                 channels: p.channels,
+                alignment: p.alignment,
                 // A small send uses fewer channels than it may.
                 wanted: 1,
                 ..none
@@ -106,6 +111,7 @@ impl Facts {
                 count: c.count,
                 root: c.root,
                 seq: Some(c.seq),
+                alignment: c.alignment,
                 ..none
             },
             _ => return None,

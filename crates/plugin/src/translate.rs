@@ -8,7 +8,7 @@ use ncclscope_abi::{Descr, Str};
 use ncclscope_recorder::Interner;
 use ncclscope_recorder::board::{self, Call};
 use ncclscope_recorder::trace::record::{self, Detail};
-use ncclscope_recorder::trace::{Handle, StrId};
+use ncclscope_recorder::trace::{Alignment, Handle, StrId};
 use ncclscope_runtime::{Runtime, sys};
 
 /// A ProxyOp. With PXN it belongs to another process: its context and its parent mean nothing here.
@@ -141,6 +141,7 @@ fn coll(d: &Coll, rank: i32, id: impl Fn(Str) -> StrId) -> record::Coll {
         channels: d.n_channels,
         warps: d.n_warps,
         rank,
+        alignment: Alignment::of(d.send_buff | d.recv_buff),
         group: Handle(d.parent_group),
         variant: id(d.kernel_variant),
         symmetric: d.is_sym_coll == Some(true),
@@ -156,6 +157,7 @@ fn p2p(d: &P2p, id: impl Fn(Str) -> StrId) -> record::P2p {
         count: d.count,
         peer: d.peer,
         channels: d.n_channels.unwrap_or(0),
+        alignment: Alignment::of(d.buff),
         group: Handle(d.parent_group),
         user_tag: or_zero(d.user_tag),
     }
@@ -193,6 +195,7 @@ fn ce_coll(d: &CeColl, id: impl Fn(Str) -> StrId) -> record::CeColl {
         func: id(d.func),
         datatype: id(d.datatype),
         sync: id(d.sync_strategy),
+        alignment: Alignment::of(d.send_buff | d.recv_buff),
         count: d.count,
         root: d.root,
         stream: d.stream,

@@ -149,6 +149,7 @@ impl ReportBuilder {
             row.rank = timeline.rank(at);
             row.nranks = known(comm.ranks);
             row.nodes = known(comm.nodes);
+            row.device = recording.comm_device(comm.index).map(|device| device.index);
             row.comm = Some(comm_name(comm));
             row.comm_name = comm.name.clone();
             row.role = recording.role(comm).map(str::to_owned);
@@ -205,6 +206,9 @@ impl ReportBuilder {
                 "{count} events, stops and states of `{name}`, of a later version, are lost"
             ));
         }
+        for (name, count) in recording.counters_of_later_versions() {
+            add(format!("{count} {name}, as a later version counts"));
+        }
         self.notes.extend(recording.notes().iter().cloned());
     }
 }
@@ -215,6 +219,7 @@ fn empty_row(recording: &Recording) -> RankRow {
         rank: None,
         nranks: None,
         nodes: None,
+        device: None,
         host: header.host.clone(),
         pid: header.pid,
         comm: None,

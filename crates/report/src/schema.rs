@@ -51,6 +51,8 @@ pub struct RankRow {
     pub nranks: Option<u32>,
     /// Nodes of the communicator.
     pub nodes: Option<u32>,
+    /// CUDA device of the rank, as its process counts them.
+    pub device: Option<u32>,
     /// Host name.
     pub host: String,
     /// Process id.

@@ -31,7 +31,7 @@ use ncclscope_recorder::{Recorder, board, clock, interner, lane};
 use ncclscope_trace::codec::META_LANE;
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::record::schema;
-use ncclscope_trace::{Comm, Definition, Identity, Mark, Record, StrId, What};
+use ncclscope_trace::{Comm, CommDevice, Definition, Identity, Mark, Record, StrId, What};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -133,6 +133,8 @@ pub(crate) struct Drain {
     clocks: Clocks,
     /// Communicators that are alive.
     comms: BTreeMap<u16, Comm>,
+    /// Their devices.
+    devices: BTreeMap<u16, CommDevice>,
     /// Those that were finalized, until the watchdog has looked.
     ended: Vec<u16>,
     /// That some communicators are not counted was said.
@@ -172,6 +174,7 @@ impl Drain {
             done: (0, clock::now_ns()),
             clocks,
             comms: BTreeMap::new(),
+            devices: BTreeMap::new(),
             ended: Vec::new(),
             told_uncounted: false,
             roles: BTreeMap::new(),
@@ -319,6 +322,7 @@ impl Drain {
                 }
                 Order::CommEnd { index, ticks } => {
                     self.comms.remove(&index);
+                    self.devices.remove(&index);
                     self.ended.push(index);
                     self.sinks().for_each(|sink| sink.comm_end(index, ticks));
                 }
@@ -331,6 +335,7 @@ impl Drain {
                 Order::Device { index, device } => {
                     let facts = self.identity.device(&device);
                     self.define(facts);
+                    self.device(index, &device);
                     self.watchdog.device(index, device);
                 }
                 Order::Drill(length) => self.watchdog.begin_drill(length),
@@ -371,6 +376,15 @@ impl Drain {
     fn comm(&mut self, comm: Comm) {
         self.sinks().for_each(|sink| sink.comm(&comm));
         self.comms.insert(comm.index, comm);
+    }
+
+    /// The device that a communicator is on.
+    fn device(&mut self, comm: u16, device: &Device) {
+        let Ok(index) = u32::try_from(device.index) else { return };
+        let [pci, uuid] = [&device.pci, &device.uuid].map(|text| text.clone().unwrap_or_default());
+        let device = CommDevice { comm, index, pci, uuid };
+        self.feed.define(Definition::CommDevice(device.clone()));
+        self.devices.insert(comm, device);
     }
 
     /// What a communicator is for; said once.
@@ -553,6 +567,9 @@ impl Drain {
             feed.string(id, text);
         }
         self.comms.values().for_each(|comm| feed.comm(comm));
+        for device in self.devices.values() {
+            feed.define(Definition::CommDevice(device.clone()));
+        }
         for (&hash, text) in &self.roles {
             feed.define(Definition::Role { hash, text: text.clone() });
         }

@@ -7,10 +7,11 @@ definitions area; the first byte 0 ends them. A link (`Item::Link`) is followed 
 on in a segment of the block ring, behind its head.
 */
 
+use crate::counters::Counter;
 use crate::error::Error;
 use crate::layout::{BLOCKS, DEFINITIONS, EXTENT_HEAD, Header, SEGMENT, VITALS};
 use crate::reader::read_up_to;
-use crate::schema::Declaration;
+use crate::schema::{Declaration, put_name, take_name};
 use crc32fast::hash as crc32;
 use std::fs::File;
 
@@ -46,6 +47,20 @@ pub struct Comm {
     pub nccl_version: u32,
 }
 
+/// The CUDA device that a communicator is on. A process with several ranks (JAX) has one for each,
+/// which [`crate::Identity`] cannot tell.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct CommDevice {
+    /// [`Comm::index`].
+    pub comm: u16,
+    /// The device as the process counts them.
+    pub index: u32,
+    /// Domain, bus, device and function on PCI; empty where the driver does not tell.
+    pub pci: String,
+    /// As `nvidia-smi -L` shows it; empty where the driver does not tell.
+    pub uuid: String,
+}
+
 /// One definition.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Definition {
@@ -65,6 +80,8 @@ pub enum Definition {
         /// When, in ticks.
         ticks: u64,
     },
+    /// The device that a communicator is on.
+    CommDevice(CommDevice),
     /// A word to the reader: something the plugin noticed about itself or its configuration.
     Note(String),
     /// What a communicator is for, as the application says: `tp`, `dp`, `pp`. The latest counts.
@@ -90,6 +107,8 @@ pub enum Definition {
     },
     /// A record as this file has it.
     Record(Declaration),
+    /// A counter as this file has it.
+    Counter(Counter),
 }
 
 const STRING: u8 = 1;
@@ -101,6 +120,8 @@ const HANG: u8 = 6;
 const LINK: u8 = 8;
 const RECORD: u8 = 9;
 const IDENTITY: u8 = 10;
+const COUNTER: u8 = 11;
+const COMM_DEVICE: u8 = 12;
 /// Bytes around a definition's body.
 const FRAME: usize = 9;
 /// Bytes of a link.
@@ -214,6 +235,13 @@ impl Definition {
                 body.extend(ticks.to_le_bytes());
                 COMM_END
             }
+            Definition::CommDevice(device) => {
+                body.extend(device.comm.to_le_bytes());
+                body.extend(device.index.to_le_bytes());
+                put_name(&device.pci, &mut body);
+                put_name(&device.uuid, &mut body);
+                COMM_DEVICE
+            }
             Definition::Note(text) => {
                 body.extend(beginning(text, TEXT_BYTES).as_bytes());
                 NOTE
@@ -238,6 +266,10 @@ impl Definition {
             Definition::Record(declaration) => {
                 declaration.encode(&mut body);
                 RECORD
+            }
+            Definition::Counter(counter) => {
+                counter.encode(&mut body);
+                COUNTER
             }
         };
         seal(tag, &body, out);
@@ -279,6 +311,16 @@ fn definition(tag: u8, body: &[u8]) -> Option<Definition> {
         STRING => Definition::String { id: StrId(u16_at(body, 0)?), text: text(2) },
         COMM => Definition::Comm(decode_comm(body)?),
         COMM_END => Definition::CommEnd { index: u16_at(body, 0)?, ticks: u64_at(body, 2)? },
+        COMM_DEVICE => {
+            let mut names = body.get(6..)?;
+            let (pci, uuid) = (take_name(&mut names)?, take_name(&mut names)?);
+            Definition::CommDevice(CommDevice {
+                comm: u16_at(body, 0)?,
+                index: u32_at(body, 2)?,
+                pci,
+                uuid,
+            })
+        }
         NOTE => Definition::Note(text(0)),
         ROLE => Definition::Role { hash: u64_at(body, 0)?, text: text(8) },
         HANG => Definition::Hang { ticks: u64_at(body, 0)?, text: text(8) },
@@ -287,10 +329,19 @@ fn definition(tag: u8, body: &[u8]) -> Option<Definition> {
             let key = String::from_utf8_lossy(body.get(1..end)?).into_owned();
             Definition::Identity { key, value: text(end) }
         }
-        RECORD => Definition::Record(Declaration::decode(body)?),
+        RECORD => {
+            Declaration::decode(body).map_or_else(|| impossible("record"), Definition::Record)
+        }
+        COUNTER => Counter::decode(body).map_or_else(|| impossible("counter"), Definition::Counter),
         // Of a later minor version.
         other => Definition::Note(format!("definition of unknown tag {other}")),
     })
+}
+
+/// A declaration that checks and says what this version takes for impossible. What comes behind it
+/// is read all the same.
+fn impossible(what: &str) -> Definition {
+    Definition::Note(format!("declaration of a {what} that this version cannot read"))
 }
 
 /// As much of a text as is kept: whole characters.
@@ -361,12 +412,19 @@ mod tests {
             }),
             Definition::Comm(Comm { rank: -1, ..Comm::default() }),
             Definition::CommEnd { index: 1, ticks: 100 },
+            Definition::CommDevice(CommDevice {
+                comm: 1,
+                index: 7,
+                pci: "0000:3b:00.0".into(),
+                uuid: String::new(),
+            }),
             Definition::Note("lanes are private".into()),
             Definition::Role { hash: 0xfeed_beef, text: "tp".into() },
             Definition::Hang { ticks: 7, text: "one line\nand another".into() },
             Definition::Identity { key: "rank".into(), value: "3".into() },
             Definition::Identity { key: "weather".into(), value: String::new() },
             Definition::Record(crate::schema::declarations().nth(3).expect("there are more")),
+            Definition::Counter(crate::counters::declarations().nth(3).expect("there are more")),
         ]
     }
 
@@ -380,6 +438,26 @@ mod tests {
         bytes.clear();
         Definition::Note("x".repeat(100_000)).encode(&mut bytes);
         assert!(bytes.len() < 33 << 10);
+    }
+
+    #[test]
+    fn behind_a_declaration_that_cannot_be_definitions_go_on() {
+        let mut bytes = Vec::new();
+        let name = || "hostile".to_owned();
+        let record = Declaration { code: 0xff, name: name(), words: 3, halves: 0, fields: vec![] };
+        Definition::Record(record).encode(&mut bytes);
+        let place = crate::counters::Place::Header;
+        let counter = Counter { place, at: u16::MAX, by_kind: true, name: name() };
+        Definition::Counter(counter).encode(&mut bytes);
+        Definition::Note("behind".into()).encode(&mut bytes);
+        let mut rest = &bytes[..];
+        let mut notes = Vec::new();
+        while let Some((definition, len)) = Definition::decode(rest) {
+            let Definition::Note(text) = definition else { panic!("{definition:?}") };
+            notes.push(text);
+            rest = &rest[len..];
+        }
+        assert_eq!((notes.len(), notes[2].as_str()), (3, "behind"), "{notes:?}");
     }
 
     #[test]

@@ -63,8 +63,8 @@ pub struct Follower {
 /// Something new in a recording.
 #[derive(Clone, Debug, PartialEq)]
 pub enum News {
-    /// A definition, but for those of records and of the process's identity. It comes before the
-    /// records that need it.
+    /// A definition, but for those of records, counters and the process's identity. It comes before
+    /// the records that need it.
     Definition(Definition),
     /// A record of a lane, in the lane's order.
     Record(usize, Record),
@@ -221,8 +221,8 @@ impl Follower {
         is_dead.then_some(End::Killed)
     }
 
-    /// True if nobody holds the lock on the lanes file: the process is dead. `None` where there is
-    /// no such file for us.
+    /// True if no process holds the lock on the lanes file: its owner is dead. `None` where there
+    /// is no such file for us.
     #[must_use]
     pub fn owner_is_gone(&self) -> Option<bool> {
         let lanes = open_regular(self.header.lanes_file.as_ref()?, false).ok()?;
@@ -255,6 +255,7 @@ impl Follower {
         let mut tell = |definition| match definition {
             Definition::Record(declaration) => self.schema.declare(&declaration),
             Definition::Identity { key, value } => self.identity.set(&key, &value),
+            Definition::Counter(_) => {}
             other => news(News::Definition(other)),
         };
         while self.definitions.read(&self.file, DEFINITIONS_AT_ONCE, &mut tell)? {}

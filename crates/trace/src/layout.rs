@@ -24,6 +24,11 @@ use crate::error::Error;
 use crate::handle::{LANES, SLOTS};
 use crate::kind::{KINDS, MOST_KINDS};
 use crate::version::{CURRENT, FormatVersion};
+use header::{
+    COMMS_LOST, DEFINITIONS_LOST, FREEZES, GARBAGE_WORDS, HOST, HOST_MAX, LANES_FILE,
+    LANES_FILE_MAX, LANES_SHARED, LEFT_OUT, MORE_DEFINITIONS, OVERWRITTEN, OVERWRITTEN_BLOCKS,
+    PANICS, STALE, STRINGS_LOST, UNKNOWN_EVENTS, UNWRITTEN, WITHOUT_LANE, WITHOUT_SLOT,
+};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -168,19 +173,32 @@ impl Default for Header {
     }
 }
 
-const LANES_SHARED: usize = 20;
-const FREEZES: usize = 228;
-const MORE_DEFINITIONS: usize = 232;
-const OVERWRITTEN_BLOCKS: usize = 240;
-const HOST: usize = 256;
-const HOST_MAX: usize = 255;
-const OVERWRITTEN: usize = 512;
-const UNWRITTEN: usize = OVERWRITTEN + 8 * MOST_KINDS;
-const WITHOUT_LANE: usize = UNWRITTEN + 8 * MOST_KINDS;
-const WITHOUT_SLOT: usize = WITHOUT_LANE + 8 * MOST_KINDS;
-const LANES_FILE: usize = WITHOUT_SLOT + 8 * MOST_KINDS;
-const LANES_FILE_MAX: usize = 1023;
-const _: () = assert!(LANES_FILE + LANES_FILE_MAX < HEADER_BYTES);
+/// Offsets within the header.
+pub(crate) mod header {
+    use crate::kind::MOST_KINDS;
+
+    pub(super) const LANES_SHARED: usize = 20;
+    pub(crate) const DEFINITIONS_LOST: usize = 72;
+    pub(crate) const GARBAGE_WORDS: usize = 80;
+    pub(crate) const UNKNOWN_EVENTS: usize = 88;
+    pub(crate) const COMMS_LOST: usize = 96;
+    pub(crate) const PANICS: usize = 104;
+    pub(crate) const STALE: usize = 112;
+    pub(crate) const STRINGS_LOST: usize = 120;
+    pub(crate) const LEFT_OUT: usize = 128;
+    pub(super) const FREEZES: usize = 228;
+    pub(super) const MORE_DEFINITIONS: usize = 232;
+    pub(super) const OVERWRITTEN_BLOCKS: usize = 240;
+    pub(super) const HOST: usize = 256;
+    pub(super) const HOST_MAX: usize = 255;
+    pub(crate) const OVERWRITTEN: usize = 512;
+    pub(crate) const UNWRITTEN: usize = OVERWRITTEN + 8 * MOST_KINDS;
+    pub(crate) const WITHOUT_LANE: usize = UNWRITTEN + 8 * MOST_KINDS;
+    pub(crate) const WITHOUT_SLOT: usize = WITHOUT_LANE + 8 * MOST_KINDS;
+    pub(super) const LANES_FILE: usize = WITHOUT_SLOT + 8 * MOST_KINDS;
+    pub(super) const LANES_FILE_MAX: usize = 1023;
+    const _: () = assert!(LANES_FILE + LANES_FILE_MAX < super::HEADER_BYTES);
+}
 
 impl Header {
     /// Events that the plugin had no memory for, by kind: lanes or slots.
@@ -211,14 +229,14 @@ impl Header {
         put(48, &self.next_block.to_le_bytes());
         put(56, &self.definitions.to_le_bytes());
         put(64, &self.mask.to_le_bytes());
-        put(72, &self.definitions_lost.to_le_bytes());
-        put(80, &self.garbage_words.to_le_bytes());
-        put(88, &self.unknown_events.to_le_bytes());
-        put(96, &self.comms_lost.to_le_bytes());
-        put(104, &self.panics.to_le_bytes());
-        put(112, &self.stale.to_le_bytes());
-        put(120, &self.strings_lost.to_le_bytes());
-        put(128, &self.left_out.to_le_bytes());
+        put(DEFINITIONS_LOST, &self.definitions_lost.to_le_bytes());
+        put(GARBAGE_WORDS, &self.garbage_words.to_le_bytes());
+        put(UNKNOWN_EVENTS, &self.unknown_events.to_le_bytes());
+        put(COMMS_LOST, &self.comms_lost.to_le_bytes());
+        put(PANICS, &self.panics.to_le_bytes());
+        put(STALE, &self.stale.to_le_bytes());
+        put(STRINGS_LOST, &self.strings_lost.to_le_bytes());
+        put(LEFT_OUT, &self.left_out.to_le_bytes());
         put(136, &u32::from(self.copy).to_le_bytes());
         put(FREEZES, &self.freezes.to_le_bytes());
         put(MORE_DEFINITIONS, &self.more_definitions.to_le_bytes());
@@ -279,14 +297,14 @@ impl Header {
             host: String::from_utf8_lossy(host).into_owned(),
             overwritten: std::array::from_fn(|k| u64_(OVERWRITTEN + 8 * k)),
             unwritten: std::array::from_fn(|k| u64_(UNWRITTEN + 8 * k)),
-            definitions_lost: u64_(72),
-            garbage_words: u64_(80),
-            unknown_events: u64_(88),
-            comms_lost: u64_(96),
-            panics: u64_(104),
-            stale: u64_(112),
-            strings_lost: u64_(120),
-            left_out: u64_(128),
+            definitions_lost: u64_(DEFINITIONS_LOST),
+            garbage_words: u64_(GARBAGE_WORDS),
+            unknown_events: u64_(UNKNOWN_EVENTS),
+            comms_lost: u64_(COMMS_LOST),
+            panics: u64_(PANICS),
+            stale: u64_(STALE),
+            strings_lost: u64_(STRINGS_LOST),
+            left_out: u64_(LEFT_OUT),
             copy: u32_(136) != 0,
             without_lane: std::array::from_fn(|k| u64_(WITHOUT_LANE + 8 * k)),
             without_slot: std::array::from_fn(|k| u64_(WITHOUT_SLOT + 8 * k)),

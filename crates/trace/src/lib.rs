@@ -16,9 +16,11 @@ memory (that is `recorder`), start threads, or interpret events (that is `operat
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::todo))]
 
+mod alignment;
 mod bytes;
 pub mod clock;
 pub mod codec;
+pub mod counters;
 mod cursor;
 pub mod define;
 pub mod dump;
@@ -45,8 +47,9 @@ pub mod vectors;
 pub mod version;
 pub mod writer;
 
+pub use alignment::Alignment;
 pub use clock::{ClockSource, ClockSync, TickMap};
-pub use define::{Comm, Definition, StrId};
+pub use define::{Comm, CommDevice, Definition, StrId};
 pub use error::Error;
 pub use files::{Files, create_directories};
 pub use follow::{End, Follower, News};

@@ -9,7 +9,8 @@ error.
 
 use crate::clock::{ClockSync, TickMap};
 use crate::codec::{self, BadBlock, BlockHeader, Decoder, HEADER, META_LANE};
-use crate::define::{Comm, Definition, Definitions, StrId};
+use crate::counters::{Counter, of_later_versions};
+use crate::define::{Comm, CommDevice, Definition, Definitions, StrId};
 use crate::error::Error;
 use crate::files::open_regular;
 use crate::handle::LANES;
@@ -38,6 +39,7 @@ pub struct Recording {
     strings: HashMap<u16, String>,
     comms: Vec<Comm>,
     comm_ends: HashMap<u16, u64>,
+    comm_devices: HashMap<u16, CommDevice>,
     notes: Vec<String>,
     lanes: Vec<Lane>,
     syncs: Vec<ClockSync>,
@@ -48,6 +50,8 @@ pub struct Recording {
     roles: HashMap<u64, String>,
     schema: Schema,
     declared: HashMap<u8, Declaration>,
+    counters: Vec<Counter>,
+    later_counters: BTreeMap<String, u64>,
     unknown: BTreeMap<u8, u64>,
     problems: Vec<String>,
     last_ticks: u64,
@@ -91,6 +95,9 @@ struct Scratch {
     rings: u64,
 }
 
+/// A lane's number, and the bytes of its ring.
+type Ring = (usize, Vec<u8>);
+
 #[derive(Debug, Clone, Copy)]
 struct BlockRef {
     at: u64,
@@ -105,13 +112,15 @@ impl Recording {
     /// [`Error`], if the file cannot be read or has no usable header.
     pub fn open(path: &Path) -> Result<Recording, Error> {
         let file = File::open(path)?;
-        let header = Header::decode(&read_up_to(&file, 0, HEADER_BYTES)?)?;
+        let page = read_up_to(&file, 0, HEADER_BYTES)?;
+        let header = Header::decode(&page)?;
         let mut recording = Recording {
             path: path.to_owned(),
             file,
             strings: HashMap::new(),
             comms: Vec::new(),
             comm_ends: HashMap::new(),
+            comm_devices: HashMap::new(),
             notes: Vec::new(),
             lanes: Vec::new(),
             syncs: Vec::new(),
@@ -123,6 +132,8 @@ impl Recording {
             roles: HashMap::new(),
             schema: Schema::default(),
             declared: HashMap::new(),
+            counters: Vec::new(),
+            later_counters: BTreeMap::new(),
             unknown: BTreeMap::new(),
             problems: Vec::new(),
             last_ticks: 0,
@@ -132,14 +143,16 @@ impl Recording {
         // The scratch first: what the drain thread of a live process moves to blocks meanwhile is
         // then seen twice rather than not at all, and sorted out by position.
         let scratch = recording.scratch()?;
-        let rings = recording.read_lanes(scratch.as_ref())?;
+        let (table, rings) = recording.read_lanes(scratch.as_ref())?;
         recording.read_definitions()?;
+        recording.later_counters = of_later_versions(&recording.counters, &page, &table);
         recording.index_blocks()?;
         recording.recover(scratch.as_ref(), &rings)?;
         Ok(recording)
     }
 
-    fn read_lanes(&mut self, scratch: Option<&Scratch>) -> Result<Vec<(usize, Vec<u8>)>, Error> {
+    /// The lane table's bytes, and the rings of lanes that were used.
+    fn read_lanes(&mut self, scratch: Option<&Scratch>) -> Result<(Vec<u8>, Vec<Ring>), Error> {
         let (file, at) = scratch.map_or((&self.file, LANE_TABLE), |s| (&s.file, s.table));
         let table = read_up_to(file, at, LANES * LANE_STRIDE)?;
         let mut rings = Vec::new();
@@ -151,7 +164,7 @@ impl Recording {
             }
             self.lanes[index].header = header;
         }
-        Ok(rings)
+        Ok((table, rings))
     }
 
     /// Where the lanes are, unless they were folded into blocks in order.
@@ -212,6 +225,9 @@ impl Recording {
             Definition::CommEnd { index, ticks } => {
                 self.comm_ends.insert(index, ticks);
             }
+            Definition::CommDevice(device) => {
+                self.comm_devices.insert(device.comm, device);
+            }
             Definition::Note(text) => self.notes.push(text),
             Definition::Role { hash, text } => {
                 self.roles.insert(hash, text);
@@ -222,6 +238,7 @@ impl Recording {
                 self.schema.declare(&declaration);
                 self.declared.insert(declaration.code, declaration);
             }
+            Definition::Counter(counter) => self.counters.push(counter),
         }
     }
 
@@ -326,11 +343,7 @@ impl Recording {
         }
     }
 
-    fn recover(
-        &mut self,
-        scratch: Option<&Scratch>,
-        rings: &[(usize, Vec<u8>)],
-    ) -> Result<(), Error> {
+    fn recover(&mut self, scratch: Option<&Scratch>, rings: &[Ring]) -> Result<(), Error> {
         let (mut torn, mut hidden) = (0, 0);
         for (index, ring) in rings {
             let lane = &mut self.lanes[*index];
@@ -515,12 +528,17 @@ impl Recording {
     pub fn comm_end(&self, index: u16) -> Option<u64> {
         self.comm_ends.get(&index).copied()
     }
+    /// The device that a communicator is on, where the plugin was told.
+    #[must_use]
+    pub fn comm_device(&self, index: u16) -> Option<&CommDevice> {
+        self.comm_devices.get(&index)
+    }
     /// What the plugin noted about itself.
     #[must_use]
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
-    /// What the application and whoever controlled the recording said in between, in order.
+    /// What the application and clients of the control socket put in between, in order.
     #[must_use]
     pub fn marks(&self) -> &[Mark] {
         &self.marks
@@ -567,6 +585,13 @@ impl Recording {
             *losses.entry(name.unwrap_or_else(|| format!("kind {kind}"))).or_default() += count;
         }
         losses
+    }
+
+    /// What the counters say that the file declares and this version does not have, by their names;
+    /// those at 0 are left out.
+    #[must_use]
+    pub fn counters_of_later_versions(&self) -> &BTreeMap<String, u64> {
+        &self.later_counters
     }
 
     /// What a communicator is for, if the application told.

@@ -10,6 +10,7 @@ added behind those that it knows it leaves out, and those that an older writer d
 
 use crate::define::{u16_at, u32_at};
 use crate::record::{self, FieldLayout, Layout, Meaning};
+use crate::step_code::CORRECTIONS;
 
 /// Words that a record has at most, in any version.
 pub const MOST_WORDS: usize = 32;
@@ -100,8 +101,9 @@ impl Declaration {
     pub(crate) fn decode(body: &[u8]) -> Option<Declaration> {
         let (code, words) = (*body.first()?, *body.get(1)?);
         let (count, halves) = (u16_at(body, 2)?, u32_at(body, 4)?);
-        // Each has a code and a time stamp.
-        if !(2..=MOST_WORDS).contains(&usize::from(words)) {
+        // Each has a code and a time stamp; the bytes from 0x7f on begin network steps in blocks.
+        let is_code = (1..CORRECTIONS).contains(&code);
+        if !is_code || !(2..=MOST_WORDS).contains(&usize::from(words)) {
             return None;
         }
         let mut rest = body.get(8..)?;
@@ -116,14 +118,14 @@ impl Declaration {
     }
 }
 
-fn put_name(name: &str, to: &mut Vec<u8>) {
+pub(crate) fn put_name(name: &str, to: &mut Vec<u8>) {
     let bytes = name.as_bytes();
     let bytes = bytes.get(..usize::from(u8::MAX)).unwrap_or(bytes);
     to.push(byte(bytes.len()));
     to.extend(bytes);
 }
 
-fn take_name(from: &mut &[u8]) -> Option<String> {
+pub(crate) fn take_name(from: &mut &[u8]) -> Option<String> {
     let (&len, rest) = from.split_first()?;
     let (name, rest) = rest.split_at_checked(len.into())?;
     *from = rest;
@@ -178,11 +180,11 @@ mod tests {
 
     #[test]
     fn what_cannot_be_a_record_is_no_declaration() {
-        for words in [0, 1, 33, 255] {
+        for (code, words) in [(9, 0), (9, 1), (9, 33), (9, 255), (0, 3), (0x7f, 3), (0xff, 3)] {
             let name = String::new();
             let mut body = Vec::new();
-            Declaration { code: 9, name, words, halves: 0, fields: vec![] }.encode(&mut body);
-            assert_eq!(Declaration::decode(&body), None, "{words} words");
+            Declaration { code, name, words, halves: 0, fields: vec![] }.encode(&mut body);
+            assert_eq!(Declaration::decode(&body), None, "code {code} with {words} words");
         }
     }
 }

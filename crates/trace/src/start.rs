@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The start of an event, with what NCCL says of it by its kind.
 
+use crate::alignment::Alignment;
 use crate::define::StrId;
 use crate::fields::{Field, FieldLayout, Layout, record_fields};
 use crate::handle::Handle;
@@ -200,6 +201,8 @@ record_fields! {
         warps: u8 = (8, 0),
         /// A symmetric kernel (v7).
         symmetric: bool = (8, 8),
+        /// Of its buffers.
+        alignment: Alignment = (8, 9),
         /// Kernel variant (v7).
         variant: StrId = (8, 16),
         /// Rank, as the descriptor says.
@@ -225,6 +228,8 @@ record_fields! {
         peer: i32 = (0, 32),
         /// Channels used; 0 unknown.
         channels: u8 = (0, 8),
+        /// Of its buffer.
+        alignment: Alignment = (6, 32),
         /// Handle of the Group event (v5 on; else the parent is the group).
         group: Handle = (4, 0),
         /// `userProfilerTag` (v7), 0 otherwise.
@@ -293,6 +298,8 @@ record_fields! {
         datatype: StrId = (6, 16),
         /// Synchronisation strategy.
         sync: StrId = (6, 32),
+        /// Of its buffers.
+        alignment: Alignment = (6, 48),
         /// Elements of `datatype`.
         count: u64 = (5, 0),
         /// Root rank.

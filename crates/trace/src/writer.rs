@@ -12,8 +12,8 @@ use crate::layout::{
 };
 use crate::record::Record;
 use crate::ring::{Held, Ring};
-use crate::schema::declarations;
 use crate::version::CURRENT;
+use crate::{counters, schema};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -58,7 +58,8 @@ enum To {
 
 impl Writer {
     /// Creates the recording `path`, which must not exist, with a block ring of `ring_bytes`
-    /// (rounded down to segments, kept within [`RING_LIMITS`]). `header` says who records.
+    /// (rounded down to segments, kept within [`RING_LIMITS`]). `header` says which process
+    /// records.
     ///
     /// # Errors
     /// The system's, if the file cannot be created or its first page not be written.
@@ -102,10 +103,11 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Says what the records of this version are.
+    /// Says what the records and counters of this version are.
     fn declare(&mut self) -> io::Result<()> {
         let mut bytes = Vec::new();
-        declarations().for_each(|it| Definition::Record(it).encode(&mut bytes));
+        schema::declarations().for_each(|it| Definition::Record(it).encode(&mut bytes));
+        counters::declarations().for_each(|it| Definition::Counter(it).encode(&mut bytes));
         self.file.write_all_at(&bytes, self.extent.at)?;
         self.count_definition(bytes.len() as u64);
         Ok(())

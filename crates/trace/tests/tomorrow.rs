@@ -2,6 +2,7 @@
 //! A recording of a later version, made by hand from docs/trace-format.md: what this version knows
 //! is read, and the rest is counted by name.
 
+use ncclscope_trace::counters::{COUNTERS, Counter, Place};
 use ncclscope_trace::layout::{BLOCKS, DEFINITIONS, HEADER_BYTES, Header, LANE_STRIDE, RING_BYTES};
 use ncclscope_trace::record::KernelCh;
 use ncclscope_trace::schema::{Declaration, Field};
@@ -278,6 +279,68 @@ fn what_a_later_version_adds_is_passed_over_and_counted_by_name() {
         assert_eq!(recording.record_name(NEW), Some("tensor memory"));
         assert_eq!(recording.problems(), [] as [&str; 0]);
     }
+}
+
+#[test]
+fn counters_of_a_later_version_are_read_by_their_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("later.nscope");
+    let mut writer =
+        Writer::create(&path, Header { process: 7, ..Header::default() }, RING_BYTES as u64)
+            .unwrap();
+    let counter = |place, at, by_kind, name: &str| {
+        Definition::Counter(Counter { place, at, by_kind, name: name.into() })
+    };
+    for counter in [
+        counter(Place::Header, 144, false, "looks that came late"),
+        counter(Place::Header, 3584, true, "events of the wrong colour"),
+        counter(Place::Header, 152, false, "what never happened"),
+        counter(Place::Lanes, 216, false, "turns of a ring"),
+    ] {
+        writer.define(&counter).unwrap();
+    }
+    let file = OpenOptions::new().write(true).read(true).open(&path).unwrap();
+    let mut lane = [0; LANE_STRIDE];
+    lane[0] = 2;
+    lane[216] = 3;
+    // One that both versions have.
+    count(&mut lane, 256, 1, 5);
+    writer.write_lane(9, &lane).unwrap();
+    writer.write_lane(255, &lane).unwrap();
+    writer.sync_header().unwrap();
+    file.write_all_at(&7_u64.to_le_bytes(), 144).unwrap();
+    file.write_all_at(&20_u64.to_le_bytes(), 3584).unwrap();
+    file.write_all_at(&22_u64.to_le_bytes(), 3584 + 8 * 63).unwrap();
+    end(&file, 0);
+    let recording = Recording::open(&path).unwrap();
+    let found: Vec<_> = recording.counters_of_later_versions().iter().collect();
+    let expected = [
+        (&"events of the wrong colour".to_owned(), &42),
+        (&"looks that came late".to_owned(), &7),
+        (&"turns of a ring".to_owned(), &6),
+    ];
+    assert_eq!(found, expected);
+    assert_eq!(recording.lanes()[9].header.lost[1], 5);
+    assert_eq!(recording.problems(), [] as [&str; 0]);
+}
+
+#[test]
+fn every_counter_is_declared_in_the_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("now.nscope");
+    let writer =
+        Writer::create(&path, Header { process: 7, ..Header::default() }, RING_BYTES as u64);
+    drop(writer.unwrap());
+    let bytes = std::fs::read(&path).unwrap();
+    let mut rest = &bytes[usize::try_from(DEFINITIONS).unwrap()..];
+    let mut names = Vec::new();
+    while let Some((definition, len)) = Definition::decode(rest) {
+        rest = &rest[len..];
+        if let Definition::Counter(counter) = definition {
+            names.push(counter.name);
+        }
+    }
+    assert_eq!(names, COUNTERS.map(|(_, _, _, name)| name));
 }
 
 #[test]

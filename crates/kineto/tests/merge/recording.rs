@@ -158,8 +158,9 @@ impl Recorder {
         }
         let group = self.start(API, it.call_ns + 20_000, it.comm, Handle::NULL, Detail::Group);
         let ops = calls.into_iter().map(|(api, func, peer)| {
-            let p2p =
-                P2p { func, datatype, count: it.count, peer, channels: 1, group, user_tag: it.tag };
+            let (count, user_tag) = (it.count, it.tag);
+            let p2p = P2p { func, datatype, count, peer, group, user_tag, ..P2p::default() };
+            let p2p = P2p { channels: 1, ..p2p };
             let op = self.start(API, it.call_ns + 21_000, it.comm, api, Detail::P2p(p2p));
             self.stop(API, it.call_ns + 22_000, op);
             op

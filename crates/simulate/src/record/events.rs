@@ -172,7 +172,7 @@ impl<'a> RankRecorder<'a> {
                         peer: transfer.peer.cast_signed(),
                         channels: 1,
                         group,
-                        user_tag: 0,
+                        ..P2p::default()
                     };
                     (Detail::P2p(detail), Some(transfer.is_send))
                 }

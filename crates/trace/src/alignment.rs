@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+//! How an operation's buffers are aligned. NCCL's kernels copy 16 bytes at a time where addresses
+//! allow it, and byte by byte where they do not.
+
+use crate::bytes::low;
+use crate::fields::{Field, Meaning};
+use crate::record::MAX_WORDS;
+
+/// The largest power of two that divides the addresses of an operation's buffers, as its exponent
+/// plus one: in the record 0 says that the writer did not tell, and 31 that NCCL gave no address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Alignment(u8);
+
+/// A bit that no alignment is looked for beyond.
+const END: u32 = 1 << 30;
+const MASK: u8 = 31;
+
+impl Alignment {
+    /// Of addresses, given as the bits that any of them has. A null pointer has none.
+    #[must_use]
+    #[inline(always)]
+    pub const fn of(addresses: u64) -> Alignment {
+        let [exponent, ..] = (low(addresses) | END).trailing_zeros().to_le_bytes();
+        Alignment(exponent + 1)
+    }
+
+    /// In bytes; `None` where it is unknown, and from 1 GiB on.
+    #[must_use]
+    pub const fn bytes(self) -> Option<u32> {
+        match self.0 {
+            0 | MASK.. => None,
+            number => Some(1 << (number - 1)),
+        }
+    }
+}
+
+impl Field for Alignment {
+    const BITS: u32 = 5;
+    const MEANING: Meaning = Meaning::Unsigned;
+
+    #[inline(always)]
+    fn put(&self, words: &mut [u64], word: usize, shift: u32) {
+        self.0.put(words, word, shift);
+    }
+
+    #[inline(always)]
+    fn take(words: &[u64; MAX_WORDS], word: usize, shift: u32) -> Self {
+        Alignment(u8::take(words, word, shift) & MASK)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_buffer_counts() {
+        let of = |send: u64, receive: u64| Alignment::of(send | receive).bytes();
+        assert_eq!(of(0x7f00_0000_1000, 0x7f00_0000_2010), Some(16));
+        assert_eq!(of(0x7f00_0000_1000, 0), Some(4096), "no send buffer");
+        assert_eq!(of(0x7f00_0000_1001, 0x10), Some(1));
+        assert_eq!(of(1 << 29, 0), Some(1 << 29));
+        assert_eq!((of(0, 0), of(1 << 30, 0)), (None, None));
+        assert_eq!(Alignment::default().bytes(), None);
+    }
+
+    #[test]
+    fn a_field_has_five_bits() {
+        let mut words = [0; MAX_WORDS];
+        let alignment = Alignment::of(0);
+        alignment.put(&mut words, 3, 9);
+        assert_eq!(words[3], 31 << 9);
+        words[3] = u64::MAX;
+        assert_eq!(Alignment::take(&words, 3, 9), alignment);
+    }
+}
