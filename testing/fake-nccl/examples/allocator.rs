@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-A host's allocator, to be preloaded: it serves the whole process, plugin included, and ends it with
-a line for each allocation, or release, inside a callback.
+An allocator to be preloaded by a host. It serves the whole process, including the plugin, and
+aborts it with a message on any allocation or release inside a callback.
 
-One allocation a thread is let off: the dynamic linker's, of the plugin's thread-local memory, when
-the thread first touches it (glibc's `__tls_get_addr`).
+One allocation per thread is allowed: that of the dynamic linker for the plugin's thread-local
+memory, when the thread first touches it (glibc's `__tls_get_addr`).
 
-`fake_nccl::allocator` tells it when that is. It hands everything on to glibc's own functions.
+`fake_nccl::allocator` tells it when a callback runs. It forwards all calls to glibc.
 */
 
 use core::cell::Cell;
@@ -22,7 +22,7 @@ unsafe extern "C" {
 }
 
 thread_local! {
-    /// The callback that this thread is in; null: none.
+    /// The callback that this thread runs; null: none.
     static CALLBACK: Cell<*const c_char> = const { Cell::new(core::ptr::null()) };
     /// The dynamic linker has had its allocation.
     static HAS_LINKED: Cell<bool> = const { Cell::new(false) };
@@ -30,16 +30,16 @@ thread_local! {
 
 static CALLS: AtomicU64 = AtomicU64::new(0);
 
-/// The calling thread enters the callback of that name, or leaves it (null).
+/// The calling thread enters the callback with this name, or leaves it (null).
 ///
 /// # Safety
-/// `name` is null or a string that stays.
+/// `name` is null or a static string.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fake_nccl_callback(name: *const c_char) {
     CALLBACK.set(name);
 }
 
-/// How often the process allocated so far.
+/// The number of allocations of the process so far.
 #[unsafe(no_mangle)]
 pub extern "C" fn fake_nccl_allocations() -> u64 {
     CALLS.load(Ordering::Relaxed)
@@ -66,10 +66,10 @@ fn check(what: &str) {
     }
 }
 
-/// C's.
+/// The C function of this name.
 ///
 /// # Safety
-/// As C has it.
+/// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
     check("malloc");
@@ -77,10 +77,10 @@ pub unsafe extern "C" fn malloc(size: usize) -> *mut c_void {
     unsafe { __libc_malloc(size) }
 }
 
-/// C's.
+/// The C function of this name.
 ///
 /// # Safety
-/// As C has it.
+/// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
     check("calloc");
@@ -88,10 +88,10 @@ pub unsafe extern "C" fn calloc(count: usize, size: usize) -> *mut c_void {
     unsafe { __libc_calloc(count, size) }
 }
 
-/// C's.
+/// The C function of this name.
 ///
 /// # Safety
-/// As C has it.
+/// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn realloc(block: *mut c_void, size: usize) -> *mut c_void {
     check("realloc");
@@ -99,10 +99,10 @@ pub unsafe extern "C" fn realloc(block: *mut c_void, size: usize) -> *mut c_void
     unsafe { __libc_realloc(block, size) }
 }
 
-/// C's.
+/// The C function of this name.
 ///
 /// # Safety
-/// As C has it.
+/// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memalign(alignment: usize, size: usize) -> *mut c_void {
     check("memalign");
@@ -110,20 +110,20 @@ pub unsafe extern "C" fn memalign(alignment: usize, size: usize) -> *mut c_void 
     unsafe { __libc_memalign(alignment, size) }
 }
 
-/// C's.
+/// The C function of this name.
 ///
 /// # Safety
-/// As C has it.
+/// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn aligned_alloc(alignment: usize, size: usize) -> *mut c_void {
     // SAFETY: the caller's promise.
     unsafe { memalign(alignment, size) }
 }
 
-/// POSIX's.
+/// The POSIX function of this name.
 ///
 /// # Safety
-/// As POSIX has it.
+/// As in POSIX.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_memalign(
     block: *mut *mut c_void,
@@ -140,10 +140,10 @@ pub unsafe extern "C" fn posix_memalign(
     0
 }
 
-/// C's.
+/// The C function of this name.
 ///
 /// # Safety
-/// As C has it.
+/// As in C.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free(block: *mut c_void) {
     check("free");

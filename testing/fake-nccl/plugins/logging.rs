@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Builds `logging.c`, and compares what it wrote. A part of several tests.
+//! Builds `logging.c` and compares its logs. Included by several tests.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -16,15 +16,15 @@ pub(crate) fn build(version: usize, folder: &Path) -> PathBuf {
     path
 }
 
-/// What the plugin of a version wrote where `CHAINED_LOG` was `path`.
+/// The log of a version's plugin, where `CHAINED_LOG` was `path`.
 pub(crate) fn read(path: &Path, version: usize) -> String {
     let path = path.with_extension(format!("v{version}"));
     let bytes = std::fs::read(path).unwrap_or_default();
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Each event with its own callbacks in their order, its parent by the events that lead to it: two
-/// logs of threads that do not take turns have the same of them.
+/// Each event with its own callbacks in order, and its parent by its chain of ancestors: this is
+/// the same for two logs whose threads interleave differently.
 pub(crate) fn events(log: &str) -> Vec<String> {
     let mut names: HashMap<&str, String> = HashMap::from([("-", "-".into()), ("?", "?".into())]);
     let mut events: HashMap<&str, String> = HashMap::new();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tells the preloaded checker where a callback begins and ends: a preloaded allocator
-//! (`examples/allocator.rs`), or RealtimeSanitizer.
+//! Tells the preloaded allocator (`examples/allocator.rs`) or RealtimeSanitizer where a callback
+//! begins and ends.
 
 use core::ffi::{CStr, c_char, c_void};
 use std::sync::OnceLock;
@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 type Tell = unsafe extern "C" fn(*const c_char);
 type Count = extern "C" fn() -> u64;
 
-/// The allocator's two functions, if it is there.
+/// The allocator's two functions, if it is loaded.
 static ALLOCATOR: OnceLock<Option<(Tell, Count)>> = OnceLock::new();
 
 fn allocator() -> Option<(Tell, Count)> {
@@ -30,13 +30,13 @@ fn find(name: &CStr) -> *mut c_void {
     unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
 }
 
-/// Allocations of the process as its preloaded allocator saw them; 0 without it.
+/// Allocations counted by the preloaded allocator; 0 without it.
 #[must_use]
 pub fn allocations() -> u64 {
     allocator().map_or(0, |(_, count)| count())
 }
 
-/// True under AddressSanitizer, whose allocator keeps what was freed.
+/// True under AddressSanitizer, whose allocator keeps freed memory.
 #[must_use]
 pub fn is_sanitizers() -> bool {
     !find(c"__asan_init").is_null()

@@ -8,14 +8,14 @@ use std::sync::LazyLock;
 /// The plugin.
 ///
 /// # Panics
-/// If it is not there and does not build. So does [`allocator`].
+/// If it is missing and does not build. So does [`allocator`].
 #[must_use]
 pub fn plugin() -> PathBuf {
     static PLUGIN: LazyLock<PathBuf> = LazyLock::new(|| path(built::PLUGIN));
     PLUGIN.clone()
 }
 
-/// The library to preload that `examples/allocator.rs` is.
+/// The library of `examples/allocator.rs`, to be preloaded.
 #[must_use]
 pub fn allocator() -> PathBuf {
     static ALLOCATOR: LazyLock<PathBuf> = LazyLock::new(|| path(built::ALLOCATOR));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The plugin's C functions, as an application finds them.
+//! The plugin's C functions, looked up like an application does.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -15,10 +15,10 @@ pub struct Control {
 }
 
 impl Control {
-    /// The functions of the plugin `path`, loaded once more.
+    /// The functions of the plugin `path`, which is opened again.
     ///
     /// # Errors
-    /// The loader's words.
+    /// The loader's error text.
     pub fn load(path: &Path) -> Result<Control, String> {
         // SAFETY: running the plugin's initialisers is what this is for.
         let library = unsafe { Library::new(path) }.map_err(|e| e.to_string())?;
@@ -46,7 +46,7 @@ impl Control {
         call()
     }
 
-    /// `ncclscope_NAME(uint64_t)`, for `push_external_id`, whose result is none, and `set_step`.
+    /// `ncclscope_NAME(uint64_t)`, for `push_external_id`, which returns nothing, and `set_step`.
     pub fn with_number(&self, name: &str, number: u64) {
         let call = self.function::<extern "C" fn(u64)>(name);
         call(number);
@@ -60,7 +60,7 @@ impl Control {
         unsafe { call(hash, role.map_or(core::ptr::null(), CStr::as_ptr)) }
     }
 
-    /// `ncclscope_on_hang`: from now on each call is counted in `told`.
+    /// `ncclscope_on_hang` with a function that counts its calls in `told`.
     ///
     /// # Panics
     /// If the plugin refuses.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A descriptor, byte by byte: garbage but for what is put in.
+//! A descriptor, byte by byte: garbage except for the fields that are set.
 
 use crate::offsets::{MOST_BYTES, NO, PARENT, RANK, Row, SIZE, TYPE_BYTES};
 use core::ffi::CStr;
 
-/// What surrounds the fields that a descriptor sets: garbage, as under NCCL's shims.
+/// The bytes outside the fields that a descriptor sets: garbage, as under NCCL's shims.
 pub const GARBAGE: u8 = 0xa5;
 
 /// A descriptor of one version.
@@ -31,43 +31,43 @@ impl Descr {
         descr
     }
 
-    /// The bytes as long as the version's structure is.
+    /// The bytes, of the size of the version's structure.
     #[must_use]
     pub fn bytes(&mut self) -> &mut [u8] {
         &mut self.bytes[..SIZE[self.v]]
     }
 
-    /// What the log says of it: type, parent and the step's number.
+    /// Its entry in the log: type, parent and the step's number.
     #[must_use]
     pub const fn facts(&self) -> (u64, u64, i32) {
         (self.bit, self.parent, self.number)
     }
 
-    /// Puts bytes at an offset.
+    /// Writes bytes at an offset.
     pub fn put(&mut self, at: usize, bytes: &[u8]) {
         self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Puts a step's number, which the log keeps too.
+    /// Writes a step's number, also for the log.
     pub fn put_step(&mut self, step: i32) {
         self.number = step;
         self.put(24, &step.to_le_bytes());
     }
 
-    /// Puts a string's address; NULL for none.
+    /// Writes a string's address; NULL for none.
     pub fn put_str(&mut self, at: usize, text: Option<&'static CStr>) {
         let address = text.map_or(0, |t| t.as_ptr().addr() as u64);
         self.put(at, &address.to_le_bytes());
     }
 
-    /// Puts bytes where the version has the field.
+    /// Writes bytes if the version has the field.
     pub fn set(&mut self, row: &Row, bytes: &[u8]) {
         if row[self.v] != NO {
             self.put(row[self.v], bytes);
         }
     }
 
-    /// Puts a name where the version has it: a code in version 1, then a string.
+    /// Writes a name if the version has it: a code in version 1, then a string.
     pub fn set_name(&mut self, row: &Row, text: Option<&'static CStr>, code: u8) {
         if self.v == 0 {
             self.set(row, &[code]);
@@ -76,7 +76,7 @@ impl Descr {
         }
     }
 
-    /// Clears everything from the payload on.
+    /// Clears all bytes from the payload on.
     pub fn clear(&mut self) {
         self.bytes[24..].fill(0);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How a process ends, or goes on differently: signals, forks, libraries that go.
+//! How a process ends or continues: signals, forks, unloading of the library.
 
 use crate::plugin::Args;
 use crate::script::{self, CHANNELS};
@@ -9,15 +9,15 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Operations of each thread before something happens while they play.
+/// Operations of each thread before the event that interrupts them.
 const WARM: u64 = 20;
 /// Children of [`End::play`]'s `fork-busy`.
 const CHILDREN: usize = 4;
 /// Seconds after which a child that hangs is killed, and so fails.
 const CHILD_PATIENCE: u32 = 60;
 
-/// Plays the end called `name` to the communicators of `contexts`, with `threads` threads where
-/// callbacks go on meanwhile. An end that has no words of its own is `finalize`.
+/// Plays the end called `name` to the communicators of `contexts`; in a busy end `threads` threads
+/// make callbacks meanwhile. An unknown name means `finalize`.
 ///
 /// # Panics
 /// If a child of a fork fails, or the library does not load again.
@@ -53,7 +53,7 @@ pub fn play(plugin: &Plugin, contexts: &[u64], name: &str, threads: usize) {
     }
 }
 
-/// `threads` threads play operations as long as `meanwhile` lasts; it begins when they are at it.
+/// `threads` threads play operations while `meanwhile` runs; it starts when they are busy.
 fn busy(plugin: &Plugin, context: u64, threads: usize, meanwhile: &dyn Fn()) {
     let (over, played) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
@@ -65,7 +65,7 @@ fn busy(plugin: &Plugin, context: u64, threads: usize, meanwhile: &dyn Fn()) {
                     let enqueued = player.enqueue(1, CHANNELS);
                     player.proxy(enqueued, CHANNELS, 1);
                     played.fetch_add(1, Ordering::Relaxed);
-                    // The recording's file shall hold all of it.
+                    // The recording's file must hold all of it.
                     std::thread::sleep(Duration::from_micros(300 + thread as u64));
                 }
             });
@@ -101,11 +101,11 @@ extern "C" fn remember(_signal: i32) {
 }
 
 extern "C" fn leave(_signal: i32) {
-    // What many a host does, though no standard allows it in a handler.
+    // Many hosts do this, although no standard allows it in a handler.
     leave_by(libc::exit);
 }
 
-/// Ends the process where it stands, with the word of who got so far.
+/// Exits the process immediately, after printing that this point was reached.
 fn leave_by(exit: unsafe extern "C" fn(i32) -> !) {
     let word = b"survived\n";
     // SAFETY: the buffer is valid for its length.
@@ -114,7 +114,8 @@ fn leave_by(exit: unsafe extern "C" fn(i32) -> !) {
     unsafe { exit(0) };
 }
 
-/// The main thread ends, and the process with the last of the others, which plays on until then.
+/// The main thread exits; the process exits with the last of the other threads, which plays until
+/// then.
 fn leave_main(plugin: &Plugin, context: u64) {
     let play = script::find("allreduce").expect("it is there").play;
     std::thread::scope(|scope| {
@@ -134,7 +135,7 @@ fn leave_main(plugin: &Plugin, context: u64) {
     });
 }
 
-/// A child that is a program of its own: the same one, in order this time.
+/// A child that executes a program: the same one, with a normal end.
 fn execute() {
     let mut args: Vec<_> = std::env::args_os().collect();
     let end = args.iter().position(|arg| arg == "exec-busy").expect("this is that end");
@@ -152,7 +153,7 @@ fn handle(handler: extern "C" fn(i32)) {
     assert_eq!(before, libc::SIG_DFL, "the plugin handles no signals");
 }
 
-/// The host's handler leaves a note, and the host ends in order.
+/// The host's handler sets a flag, and the host exits normally.
 fn terminate_in_order(busy: &dyn Fn(&dyn Fn())) {
     handle(remember);
     busy(&|| {
@@ -163,8 +164,8 @@ fn terminate_in_order(busy: &dyn Fn(&dyn Fn())) {
     });
 }
 
-/// The host's handler ends the process, on a thread that may be inside a callback, while others
-/// still call.
+/// The host's handler exits the process, on a thread that may be inside a callback, while other
+/// threads make callbacks.
 fn terminate_at_once(busy: &dyn Fn(&dyn Fn())) {
     handle(leave);
     busy(&|| {
@@ -181,7 +182,7 @@ fn terminate_at_once(busy: &dyn Fn(&dyn Fn())) {
 }
 
 #[expect(clippy::exit, reason = "the child must not return to the parent's work")]
-/// Parent and child both go on; the child's events belong to nobody.
+/// Parent and child both continue; the child's events are not recorded.
 fn fork_once(plugin: &Plugin, context: u64) {
     // SAFETY: the child only calls the plugin and exits.
     let child = unsafe { libc::fork() };
@@ -194,8 +195,7 @@ fn fork_once(plugin: &Plugin, context: u64) {
     wait_for(child);
 }
 
-/// A child that outlives this process, as PyTorch's workers may: its process id is on standard
-/// output.
+/// A child that outlives this process, as PyTorch's workers may; its process id is printed.
 fn leave_a_child() {
     // SAFETY: the child only makes system calls.
     let child = unsafe { libc::fork() };
@@ -215,8 +215,8 @@ fn leave_a_child() {
     unsafe { libc::_exit(0) };
 }
 
-/// While other threads are inside callbacks: the child plays, initialises a communicator of its own
-/// and finalizes both; then it exits, with exit handlers or without.
+/// Forks while other threads are inside callbacks: the child plays, initialises its own
+/// communicator and finalizes both; then it exits, with or without exit handlers.
 #[expect(clippy::exit, reason = "the child must not return to the parent's work")]
 fn fork_among_threads(plugin: &Plugin, context: u64, number: usize) {
     // SAFETY: the child calls the plugin, starts a thread and exits; glibc lets a child allocate.

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Plays NCCL's callbacks to a profiler plugin: the orders, threads and faults of the real core,
-without NCCL.
+Plays NCCL's callbacks to a profiler plugin, without NCCL: the same order, threads and faults as the
+real library.
 
 A plugin is loaded as NCCL loads it (`RTLD_NOW | RTLD_LOCAL`) at one version of the API. Descriptors
-are made byte by byte from [`offsets`], a table of its own, in memory that is filled with garbage
-first, as NCCL's shims leave it; handle slots hold a poison value before each start.
+are built byte by byte from [`offsets`], a separate table, in memory that is first filled with
+garbage, as NCCL's shims leave it; handle slots hold a poison value before each start.
 
-What it does **not** do: check the plugin. Tests do, by what the plugin wrote, what [`log`] says was
-played, and by this process having survived.
+This crate does **not** check the plugin. Tests compare the plugin's output with the [`log`] of what
+was played, and check that this process survives.
 */
 
 pub mod allocator;

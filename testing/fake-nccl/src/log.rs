@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-What was played: counts by kind always, and each callback where a test asks for it.
+The log of what was played: counts by kind, and each callback if a test requests it.
 
-A test holds the recording against this, so that nothing has to be counted by hand. The text form
-(one callback a line, numbers in hexadecimal but for steps and states) is
-`init THREAD CONTEXT HASH`, `start THREAD BIT HANDLE PARENT CONTEXT NUMBER`,
-`stop THREAD HANDLE` and `state THREAD HANDLE STATE`.
+A test compares the recording with this, so that nothing must be counted by hand. The text form (one
+callback a line, numbers in hexadecimal but for steps and states) is `init THREAD CONTEXT HASH`,
+`start THREAD BIT HANDLE PARENT CONTEXT NUMBER`, `stop THREAD HANDLE` and `state THREAD HANDLE
+STATE`.
 */
 
 use core::fmt::Write as _;
@@ -22,8 +22,8 @@ thread_local! {
     static THREAD: usize = NEXT_THREAD.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Counts of one plugin's callbacks; null handles are counted apart, as NCCL takes them for "not
-/// profiled".
+/// Counts of one plugin's callbacks; null handles are counted separately, since NCCL treats them as
+/// "not profiled".
 #[derive(Debug, Default)]
 pub struct Log {
     starts: [AtomicU64; KINDS],

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! NCCL's logger as it is given to `init`, which aborts when it is not called as NCCL allows.
+//! The logger passed to `init`; it aborts if it is not called as NCCL allows.
 
 use core::ffi::{CStr, c_char, c_int, c_ulong};
 use core::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-/// What `init` takes for a logger, whatever its arguments.
+/// The type of `init`'s logger, whatever its arguments.
 pub type Entry = unsafe extern "C" fn();
 
-/// `ncclDebugLog` with `"%s"`: a C function with variable arguments gets them where this one does.
+/// `ncclDebugLog` with `"%s"`: a variadic C function gets these arguments in the same places.
 type Printf =
     unsafe extern "C" fn(c_int, c_ulong, *const c_char, c_int, *const c_char, *const c_char);
 
@@ -22,7 +22,7 @@ pub fn real() -> Entry {
     unsafe { core::mem::transmute::<Printf, Entry>(function) }
 }
 
-/// An address that is no function: for plugins that must not log.
+/// An address that is not a function: for plugins that must not log.
 #[must_use]
 pub fn garbage() -> Entry {
     let nowhere = core::ptr::without_provenance::<()>(0x6b6b_6b6b_6b60);
@@ -30,7 +30,7 @@ pub fn garbage() -> Entry {
     unsafe { core::mem::transmute::<*const (), Entry>(nowhere) }
 }
 
-/// A communicator is about to be initialised (1), or was finalized (-1).
+/// Call before a communicator is initialised (1) and after it is finalized (-1).
 pub(crate) fn live(change: i64) {
     LIVE.fetch_add(change, Ordering::SeqCst);
 }
@@ -41,7 +41,7 @@ pub fn lines() -> u64 {
     LINES.load(Ordering::SeqCst)
 }
 
-/// A panic in here cannot unwind: it aborts, and the test sees it.
+/// A panic here cannot unwind: it aborts, and the test sees it.
 unsafe extern "C" fn print(
     level: c_int,
     _flags: c_ulong,
@@ -52,7 +52,7 @@ unsafe extern "C" fn print(
 ) {
     assert!(LIVE.load(Ordering::SeqCst) > 0, "NCCL may be unloaded: its logger is gone");
     assert!((1..=6).contains(&level), "no level of NCCL's: {level}");
-    // A warning would become the application's last error.
+    // NCCL would store a warning as the application's last error.
     assert_ne!(level, 2, "a warning");
     for text in [file, format, text] {
         assert!(!text.is_null(), "NCCL prints each of them");

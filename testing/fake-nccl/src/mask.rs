@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! NCCL's activation mask, on a page of its own: a test can seal it, and who writes it then dies.
+//! NCCL's activation mask, on its own page: a test can write-protect it, so that a write is fatal.
 
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicI32, Ordering};
 
-/// Bytes mapped for the mask; a page on the machines that NCCL runs on is at most this.
+/// Bytes mapped for the mask; pages of NCCL's machines are at most this large.
 const PAGE: usize = 64 << 10;
 
 /// The mask. It is NCCL's global and outlives every plugin: it is never unmapped.
@@ -12,10 +12,10 @@ const PAGE: usize = 64 << 10;
 pub struct Mask(&'static AtomicI32);
 
 impl Mask {
-    /// A mask that asks for nothing.
+    /// A mask that requests nothing.
     ///
     /// # Errors
-    /// The system's words when it has no memory.
+    /// The system's error text if it has no memory.
     pub fn new() -> Result<Mask, String> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -28,13 +28,13 @@ impl Mask {
         Ok(Mask(unsafe { AtomicI32::from_ptr(page.cast::<i32>()) }))
     }
 
-    /// As it stands.
+    /// The current value.
     #[must_use]
     pub fn get(&self) -> u32 {
         self.0.load(Ordering::Relaxed).cast_unsigned()
     }
 
-    /// Writes it, as RAS or another profiler may.
+    /// Writes it, like RAS or another profiler.
     pub fn set(&self, mask: i32) {
         self.0.store(mask, Ordering::Relaxed);
     }
@@ -45,10 +45,10 @@ impl Mask {
         self.0.as_ptr()
     }
 
-    /// From now on writing it is a SIGSEGV, or not any more.
+    /// Makes writes fault with SIGSEGV, or allows them again.
     ///
     /// # Panics
-    /// If the system does not do it.
+    /// If the system call fails.
     pub fn seal(&self, sealed: bool) {
         let access = if sealed { libc::PROT_READ } else { libc::PROT_READ | libc::PROT_WRITE };
         // SAFETY: the whole of a mapping of ours, which holds nothing but the mask.

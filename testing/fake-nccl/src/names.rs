@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The strings of the descriptors, which cost a plugin the same wherever a linker puts them.
+//! The strings of the descriptors, aligned so that their cost does not depend on the linker.
 
 use core::ffi::CStr;
 use ncclscope_abi::names::Names;

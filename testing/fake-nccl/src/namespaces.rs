@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Tests in a file system of their own, which not every machine allows to mount.
+//! Tests in a private mount namespace, which not every machine allows.
 
 use std::io::Write;
 
-/// True where that cannot be had, by what `unshare` and `mount` say; then a line says that the test
-/// is skipped.
+/// True if `unshare` and `mount` fail; then prints that the test is skipped.
 ///
 /// # Panics
 /// If `NCCLSCOPE_REQUIRE_NAMESPACES` is 1.
@@ -14,7 +13,7 @@ pub fn are_forbidden(stderr: &str) -> bool {
     if are_forbidden {
         let required = std::env::var_os("NCCLSCOPE_REQUIRE_NAMESPACES").is_some_and(|v| v == "1");
         assert!(!required, "no right to mount a file system here: {stderr}");
-        // Past the test harness, which captures what is printed by macro.
+        // The test harness captures what macros print, so this writes to stderr directly.
         let line = format!("skipped: no right to mount a file system here: {stderr}\n");
         let _ = std::io::stderr().write_all(line.as_bytes());
     }

@@ -165,7 +165,7 @@ pub mod kernel_ch {
     pub const PTIMER: usize = 32;
 }
 
-/// Fields of NetPlugin (v3 on), and of what its `DATA` leads to (NCCL
+/// Fields of NetPlugin (v3 on), and of the data behind `DATA` (NCCL
 /// `src/include/plugin/profiler/net_ib.h` and `net_socket.h`@v2.30.7-1).
 pub mod net_plugin {
     /// Kind of network and version of the data.
@@ -206,7 +206,7 @@ pub mod ce_coll {
     pub const ROOT: usize = 64;
     /// Datatype.
     pub const DATATYPE: usize = 72;
-    /// How ranks are synchronised.
+    /// The synchronisation method.
     pub const SYNC: usize = 80;
     /// Synchronised inside batches; one byte.
     pub const INTRA_BATCH_SYNC: usize = 88;
@@ -214,7 +214,7 @@ pub mod ce_coll {
     pub const BATCH_SIZE: usize = 92;
     /// Batches.
     pub const BATCHES: usize = 96;
-    /// The sequence number once more.
+    /// The sequence number again.
     pub const CE_SEQ: usize = 100;
     /// Stream.
     pub const STREAM: usize = 104;

@@ -34,10 +34,10 @@ pub mod bit {
         [GROUP_API, COLL_API, P2P_API, KERNEL_LAUNCH, CE_COLL, CE_SYNC, CE_BATCH, KERNEL_PHASE];
 }
 
-/// A handle as it came from the plugin.
+/// A handle returned by the plugin.
 pub type Handle = u64;
 
-/// The stream that everything runs on.
+/// The stream of all operations.
 const STREAM: u64 = 0x1000;
 /// User's tag in version 7.
 const TAG: u64 = 9;
@@ -52,16 +52,16 @@ pub struct Player<'a> {
     strings: Strings,
 }
 
-/// What the descriptors' strings are.
+/// The strings of the descriptors.
 #[derive(Debug, Clone, Copy)]
 enum Strings {
     /// NCCL's.
     Ordinary,
-    /// The same for all.
+    /// The same string for all.
     All(Option<&'static CStr>),
 }
 
-/// An operation whose proxy work is still to be played.
+/// An operation whose proxy work has not been played yet.
 #[derive(Debug, Clone, Copy)]
 pub struct Enqueued {
     /// The Coll event.
@@ -69,7 +69,7 @@ pub struct Enqueued {
 }
 
 impl<'a> Player<'a> {
-    /// A player of the communicator that `context` stands for.
+    /// A player of the communicator of `context`.
     #[must_use]
     pub const fn new(plugin: &'a Plugin, context: u64, rank: i32) -> Player<'a> {
         Player { plugin, context, rank, seq: 0, strings: Strings::Ordinary }
@@ -174,7 +174,7 @@ impl<'a> Player<'a> {
         self.start(self.descr(bit::GROUP, 0))
     }
 
-    /// An AllReduce is handed over; the next sequence number is its.
+    /// An AllReduce is enqueued, with the next sequence number.
     #[must_use]
     pub fn start_coll(
         &mut self,
@@ -187,7 +187,7 @@ impl<'a> Player<'a> {
         self.start_coll_again(parent, group, count, channels)
     }
 
-    /// The same with the sequence number of the last one, as graph replays have it.
+    /// The same with the sequence number of the last one, as in graph replays.
     #[must_use]
     pub fn start_coll_again(
         &self,
@@ -217,7 +217,7 @@ impl<'a> Player<'a> {
         self.start(d)
     }
 
-    /// A send or receive is handed over.
+    /// A send or receive is enqueued.
     #[must_use]
     pub fn start_p2p(&self, parent: Handle, group: Handle, send: bool, count: u64) -> Handle {
         let mut d = self.descr(bit::P2P, parent);
@@ -234,7 +234,7 @@ impl<'a> Player<'a> {
         self.start(d)
     }
 
-    /// A ProxyOp starts. `pid` is the process it is said to belong to.
+    /// A ProxyOp starts. `pid` is the process in its descriptor.
     #[must_use]
     pub fn start_op(&self, parent: Handle, channel: u8, is_send: bool, pid: u32) -> Handle {
         let mut d = self.descr(bit::PROXY_OP, parent);
@@ -255,7 +255,7 @@ impl<'a> Player<'a> {
         self.start(d)
     }
 
-    /// The progress thread does something of its own; started, in `state`, and stopped.
+    /// A ProxyCtrl event of the progress thread: start, `state`, stop.
     pub fn proxy_ctrl(&self, state: i32, appended: i32) {
         let handle = self.start(self.descr(bit::PROXY_CTRL, 0));
         let mut args = Args([GARBAGE; 16]);
@@ -275,7 +275,7 @@ impl<'a> Player<'a> {
         self.start(d)
     }
 
-    /// A kernel channel ends: with its time where the version has one.
+    /// A kernel channel ends, with its time if the version has one.
     pub fn stop_kernel(&self, kernel: Handle, ptimer: u64) {
         if self.version() >= 4 {
             self.plugin.record(kernel, 22, Some(&mut Args::word(ptimer)));
@@ -283,7 +283,7 @@ impl<'a> Player<'a> {
         self.plugin.stop(kernel);
     }
 
-    /// A phase of a kernel channel (v7), whole.
+    /// A complete phase of a kernel channel (v7).
     pub fn kernel_phase(&self, kernel: Handle, channel: u8, phase: u8, ptimer: u64) {
         let mut d = self.descr(bit::KERNEL_PHASE, kernel);
         d.put(kernel_phase::CHANNEL, &[channel]);
@@ -295,7 +295,7 @@ impl<'a> Player<'a> {
         self.plugin.stop(handle);
     }
 
-    /// A work request on an InfiniBand queue pair. The data is gone when this returns.
+    /// A work request on an InfiniBand queue pair. The data is freed when this returns.
     #[must_use]
     pub fn start_ib(&self, step: Handle, qp: u32, bytes: u64) -> Handle {
         let mut data = Args::<40>([GARBAGE; 40]);
@@ -308,7 +308,7 @@ impl<'a> Player<'a> {
         self.start_net(step, net_plugin::IB, data.address())
     }
 
-    /// A socket's part of a transfer. The data is gone when this returns.
+    /// A socket's part of a transfer. The data is freed when this returns.
     #[must_use]
     pub fn start_socket(&self, step: Handle, fd: u32, receive: bool, bytes: u64) -> Handle {
         let mut data = Args::<24>([GARBAGE; 24]);
@@ -347,7 +347,7 @@ impl<'a> Player<'a> {
         self.start(d)
     }
 
-    /// A synchronisation of a copy-engine collective, whole.
+    /// A complete synchronisation of a copy-engine collective.
     pub fn ce_sync(&self, parent: Handle, complete: bool) {
         let mut d = self.descr(bit::CE_SYNC, parent);
         d.put(ce_sync::COMPLETE, &[u8::from(complete)]);
@@ -373,7 +373,7 @@ impl<'a> Player<'a> {
         self.start(d)
     }
 
-    /// What the enqueuing thread does for an AllReduce of `count` floats over `channels`.
+    /// The enqueuing thread's callbacks for an AllReduce of `count` floats over `channels`.
     pub fn enqueue(&mut self, count: u64, channels: u8) -> Enqueued {
         let api = self.version() >= 5;
         let (mut group_api, mut coll_api) = (0, 0);
@@ -394,7 +394,7 @@ impl<'a> Player<'a> {
         Enqueued { coll }
     }
 
-    /// What the proxy thread does for an enqueued operation.
+    /// The proxy thread's callbacks for an enqueued operation.
     pub fn proxy(&self, enqueued: Enqueued, channels: u8, steps: i32) {
         for channel in 0..channels {
             let kernel = if self.version() >= 3 {
@@ -409,7 +409,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// A ProxyOp of this process with its steps, whole.
+    /// A complete ProxyOp of this process with its steps.
     pub fn op(&self, parent: Handle, channel: u8, is_send: bool, steps: i32) {
         let op = self.start_op(parent, channel, is_send, std::process::id());
         self.progress(op);
@@ -419,17 +419,17 @@ impl<'a> Player<'a> {
         self.plugin.stop(op);
     }
 
-    /// The first progress of a ProxyOp, where the version tells.
+    /// The first progress of a ProxyOp, if the version reports it.
     pub fn progress(&self, op: Handle) {
         if self.version() >= 4 {
             self.plugin.record(op, 19, Some(&mut Args([GARBAGE; 16])));
         }
     }
 
-    /// A step with its states, whole.
+    /// A complete step with its states.
     pub fn step(&self, op: Handle, step: i32, is_send: bool) {
         let handle = self.start_step(op, step);
-        // Up to 2.26 the states of steps come without arguments.
+        // Up to 2.26 the states of steps have no arguments.
         let with_args = self.version() >= 4;
         let states: &[i32] = match (is_send, with_args) {
             (true, true) => &[8, 20, 20, 9],

@@ -12,7 +12,7 @@ use std::ffi::CString;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// The function table as it lies in memory; all versions have these six pointers.
+/// The function table in memory; all versions have these six pointers.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct Profiler {
@@ -46,14 +46,14 @@ type InitV5 = unsafe extern "C" fn(
     Option<logger::Entry>,
 ) -> c_int;
 
-/// State arguments, by default 16 bytes, which is more than any version reads; or what a network
-/// plugin lends.
+/// State arguments, by default 16 bytes, which is more than any version reads; or the data of a
+/// network plugin.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(8))]
 pub struct Args<const N: usize = 16>(pub [u8; N]);
 
 impl Args {
-    /// Garbage behind one word.
+    /// One word, then garbage.
     #[must_use]
     pub fn word(value: u64) -> Args {
         let mut args = Args([crate::descr::GARBAGE; 16]);
@@ -63,12 +63,12 @@ impl Args {
 }
 
 impl<const N: usize> Args<N> {
-    /// Puts bytes at an offset.
+    /// Writes bytes at an offset.
     pub fn put(&mut self, at: usize, bytes: &[u8]) {
         self.0[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// The address, for a descriptor that leads here.
+    /// The address, for a descriptor that points here.
     #[must_use]
     pub fn address(&self) -> u64 {
         self.0.as_ptr().expose_provenance() as u64
@@ -95,7 +95,7 @@ impl Plugin {
     /// Loads `path` at `version`, one of [`crate::VERSIONS`]; what is played is told to `log`.
     ///
     /// # Errors
-    /// The loader's words.
+    /// The loader's error text.
     pub fn load(path: &Path, version: usize, log: Log) -> Result<Plugin, String> {
         let (library, table) = open(path, version)?;
         Ok(Plugin {
@@ -110,13 +110,13 @@ impl Plugin {
         })
     }
 
-    /// The same with another name of the communicators (`None`: NULL), and a logger.
+    /// The same with another communicator name (`None`: NULL), and a logger.
     #[must_use]
     pub fn telling(self, name: Option<CString>, logger: Option<logger::Entry>) -> Plugin {
         Plugin { name, logger, ..self }
     }
 
-    /// The file that it was loaded from.
+    /// Its file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -158,10 +158,10 @@ impl Plugin {
         context.addr() as u64
     }
 
-    /// `init` with NULL for the mask, for the context's slot, and for all that it takes.
+    /// `init` with NULL for the mask, for the context's slot, and for all arguments.
     ///
     /// # Panics
-    /// If the plugin returns an error, or a context of NULL where it has a slot.
+    /// If the plugin returns an error, or writes NULL as the context.
     pub fn init_with_nulls(&self) {
         let null = core::ptr::null_mut();
         let mut context = null;
@@ -178,7 +178,7 @@ impl Plugin {
     }
 
     /// # Safety
-    /// Each pointer is valid, or NULL if that is what is tested.
+    /// Each pointer is valid, or NULL if that is tested.
     unsafe fn call_init(
         &self,
         context: *mut *mut c_void,
@@ -213,7 +213,7 @@ impl Plugin {
         }
     }
 
-    /// `startEvent` with a handle slot that holds poison before.
+    /// `startEvent` with a handle slot that contains poison.
     ///
     /// # Panics
     /// If the plugin does not write the slot or returns an error.
@@ -235,7 +235,7 @@ impl Plugin {
     /// `startEvent` without a slot for the handle, without a descriptor, and without both.
     ///
     /// # Panics
-    /// If the plugin returns an error or does not write the slot that it has.
+    /// If the plugin returns an error or does not write the slot.
     pub fn start_with_nulls(&self, context: u64, descr: &mut Descr) {
         let null = core::ptr::null_mut();
         let bytes = descr.bytes().as_mut_ptr().cast::<c_void>();
@@ -282,16 +282,16 @@ impl Plugin {
         logger::live(-1);
     }
 
-    /// Unloads the library, as NCCL does with the last communicator, and some releases before: a
-    /// thread that is inside a callback goes on with the old table.
+    /// Unloads the library, as NCCL does with the last communicator, and some releases earlier: a
+    /// thread inside a callback continues with the old table.
     pub fn unload(&self) {
         drop(self.library.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
-    /// Loads the library once more, as NCCL does for the next communicator.
+    /// Loads the library again, as NCCL does for the next communicator.
     ///
     /// # Panics
-    /// If it does not load, or lies elsewhere now, where the old table would lead to nothing.
+    /// If it does not load, or loads at another address, where the old table is invalid.
     pub fn load_again(&self) {
         let (library, table) = open(&self.path, self.version).expect("the plugin loads again");
         assert_eq!(table.init, self.table.init, "the plugin was unmapped");

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Plays what a logging plugin wrote while a real NCCL ran: the same callbacks in the same order, each
-recorded thread on a thread of its own.
+Plays the log of a logging plugin on a real NCCL: the same callbacks in the same order, each
+recorded thread on its own thread.
 
 A line is `MICROSECONDS THREAD NAME VERB …`: `init` and `fini`, `start ctx=ok #ID KIND
 parent=#ID(KIND) rank=N FIELD=VALUE…`, `stop #ID KIND`, `state #ID KIND state=N arg=N` (-1: NULL).
-Fields that the file does not have stay zero; process ids become ours.
+Missing fields are zero; process ids are replaced by ours.
 */
 
 use crate::descr::Descr;
@@ -24,14 +24,14 @@ use std::time::Duration;
 pub struct Call {
     /// The thread that made it.
     pub thread: u64,
-    /// What it was.
+    /// The callback.
     pub verb: Verb,
 }
 
-/// What a callback was.
+/// A callback and its arguments.
 #[derive(Debug, Clone)]
 pub enum Verb {
-    /// `init`, with the fields that the version tells.
+    /// `init`, with the fields of the version.
     Init(Fields),
     /// `finalize`.
     Finalize,
@@ -85,7 +85,7 @@ impl Fields {
 /// Reads a file.
 ///
 /// # Panics
-/// On a line that is none of the above.
+/// On an invalid line.
 #[must_use]
 pub fn parse(text: &str) -> Vec<Call> {
     let mut calls: Vec<Call> = text.lines().filter(|l| !l.is_empty()).map(line).collect();
@@ -138,8 +138,8 @@ fn bit_of(kind: &str) -> u64 {
     }
 }
 
-/// Version 1's lines have neither step numbers nor directions: both follow from the order and the
-/// states.
+/// Version 1's lines have neither step numbers nor directions: both are derived from the order and
+/// the states.
 fn complete(calls: &mut [Call]) {
     let mut sends = HashMap::new();
     for call in calls.iter() {
@@ -164,7 +164,7 @@ fn complete(calls: &mut [Call]) {
 /// Plays the calls and returns the plugin's handles by the file's numbers.
 ///
 /// # Panics
-/// If a thread of ours panics: the plugin broke a rule.
+/// If a thread panics: the plugin broke a rule.
 #[must_use]
 pub fn play(plugin: &Plugin, calls: &[Call]) -> BTreeMap<u32, u64> {
     let state = Mutex::new(State::default());
@@ -175,7 +175,8 @@ pub fn play(plugin: &Plugin, calls: &[Call]) -> BTreeMap<u32, u64> {
             let count = threads.len();
             let thread = threads.entry(call.thread).or_insert_with(|| {
                 if count > 1 {
-                    // NCCL's threads begin apart; the drain thread readies lanes meanwhile.
+                    // NCCL's threads start at different times; the drain thread prepares lanes
+                    // meanwhile.
                     std::thread::sleep(Duration::from_millis(300));
                 }
                 let (send, receive) = mpsc::channel::<&Call>();
@@ -252,7 +253,7 @@ impl State {
                 d.put(at, &fields.number(name).to_le_bytes()[..*bytes]);
             }
         }
-        // The one field of version 1 that is known.
+        // The only known field of version 1.
         if version == 1 && bit == bit::PROXY_OP {
             d.put(proxy_op::IS_SEND, &fields.number("isSend").to_le_bytes()[..4]);
         }

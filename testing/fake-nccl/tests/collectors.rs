@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The built plugin and collectors of metrics that refuse, swallow, and take their time: a process
-//! ends when it wants to.
+//! The built plugin with metrics collectors that refuse, discard, or delay requests: they must not
+//! delay the process's exit.
 
 use fake_nccl::build::plugin;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -9,15 +9,15 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// How a process ended.
+/// The outcome of a process.
 struct Ended {
-    /// From the end of `main` to the end of the process.
+    /// The time from the end of `main` to the exit of the process.
     exit: Duration,
     /// The plugin's lines.
     lines: Vec<String>,
 }
 
-/// A job that exports to `url`, in windows that are longer than itself.
+/// A job that exports to `url`, with windows longer than the job.
 fn play(url: &str, end: &str) -> Ended {
     let dir = tempfile::tempdir().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_fake-nccl"));
@@ -75,7 +75,7 @@ fn request(stream: &TcpStream) -> Option<Vec<u8>> {
 }
 
 fn take(mut stream: &TcpStream) {
-    // A process that has gone needs no answer.
+    // A process that has exited needs no answer.
     let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
 }
 

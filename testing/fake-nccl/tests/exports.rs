@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The plugin as an ELF file: what it exports, needs, and how it is linked; and that the C header
-//! declares what it exports.
+//! The plugin as an ELF file: its exports, dependencies and linking; and the C header, which must
+//! declare the exports.
 
 use fake_nccl::build::plugin;
 use object::elf;

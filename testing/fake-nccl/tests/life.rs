@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The built plugin in other processes: every version, every way to end, every bad environment.
+//! The built plugin in other processes: every version, every kind of exit, every bad environment.
 
 use fake_nccl::build::plugin;
 use fake_nccl::namespaces;
@@ -67,7 +67,7 @@ fn count(recording: &Recording) -> Counts {
     counts
 }
 
-/// What `ops` operations of two channels and four steps are, by version.
+/// The expected events of `ops` operations with two channels and four steps, by version.
 fn expected(version: usize, ops: usize) -> HashMap<EventKind, usize> {
     let mut kinds = vec![
         (EventKind::Group, 1),
@@ -143,14 +143,14 @@ fn a_kill_loses_nothing_that_was_stored() {
     assert!(problem.contains("was killed") && problem.contains("1 network steps"), "{problem}");
     let counts = count(&recordings[0]);
     let mut all = expected(5, 101);
-    // Of the last operation one ProxyOp and one step were under way.
+    // One ProxyOp and one step of the last operation were in flight.
     all.insert(EventKind::ProxyOp, 401);
     all.insert(EventKind::ProxyStep, 1601);
     all.insert(EventKind::KernelCh, 200);
     assert_eq!(counts.started, all);
     assert_eq!(counts.stopped[&EventKind::ProxyStep], 1600);
     assert_eq!(counts.stopped[&EventKind::ProxyOp], 400);
-    // What a reader needs to name things was there before the kill.
+    // The definitions that a reader needs were written before the kill.
     assert_eq!(recordings[0].comms()[0].hash, 0xc0ffee);
 }
 
@@ -231,7 +231,7 @@ fn mode_off_asks_for_nothing_and_writes_nothing() {
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 }
 
-/// Runs in a file system of its own that holds 3 MiB; needs the right to mount one.
+/// Runs in a private file system of 3 MiB; needs the permission to mount one.
 #[test]
 fn a_full_disk_costs_records_and_nothing_else() {
     for (size, fill, word) in [
@@ -286,7 +286,7 @@ fn lanes_of_a_killed_process_are_kept_until_the_next_one_adopts_them() {
     assert_eq!(count(recording), before);
 }
 
-/// The next process takes the lanes in `shm`, which are there.
+/// The next process adopts the lanes in `shm`, which must exist.
 fn adopt(shm: &Path) {
     let next = tempfile::tempdir().unwrap();
     let env = [("NCCLSCOPE_LANES", shm.to_str().unwrap())];
@@ -298,7 +298,7 @@ fn adopt(shm: &Path) {
     }
 }
 
-/// A lock of the lanes is shared by a child of fork, through its descriptor and its mapping.
+/// A forked child shares the lock of the lanes, through its descriptor and its mapping.
 #[test]
 fn a_child_that_outlives_its_rank_does_not_keep_the_lanes() {
     let (shm, dir) = (memory(), tempfile::tempdir().unwrap());
@@ -321,7 +321,7 @@ fn a_child_that_outlives_its_rank_does_not_keep_the_lanes() {
     assert_eq!(count(recording).started[&EventKind::Coll], 101);
 }
 
-/// Containers that share `/dev/shm`, but not the place of the recordings.
+/// Containers that share `/dev/shm`, but not the directory of the recordings.
 #[test]
 fn another_container_leaves_the_lanes_of_a_killed_rank_alone() {
     let (shm, dir) = (memory(), tempfile::tempdir().unwrap());
@@ -366,8 +366,9 @@ fn without_a_place_for_lanes_everything_is_recorded_all_the_same() {
     assert!(problem.contains("its lanes were in no file"), "{problem}");
 }
 
-/// Containers often have 64 MiB of shared memory, and NCCL crashes where it runs full. Sixteen
-/// communicators need more than the half that is ours of the smaller one; all stay half empty.
+/// Containers often have 64 MiB of shared memory, and NCCL crashes if it is full. Sixteen
+/// communicators would need more than our half of a small one; the plugin leaves at least half of
+/// each free.
 #[test]
 fn shared_memory_is_never_filled() {
     let own = tempfile::tempdir().unwrap();

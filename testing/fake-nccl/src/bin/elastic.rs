@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A process whose communicators come and go: each is made, used, and destroyed.
+//! A process that creates, uses and destroys many communicators.
 //!
 //! ```text
 //! elastic PLUGIN VERSION COMMS [LIVING]
 //! ```
 //!
-//! LIVING of them live on at a time, by default one; with 0 none is left after each. Prints
-//! `init_us WORST MEAN`, `rss_kib FIRST LAST` (after a tenth of them, and after all), and
-//! `survived`.
+//! LIVING of them exist at a time, by default one; with 0 none is left after each. Prints `init_us
+//! WORST MEAN`, `rss_kib FIRST LAST` (after a tenth of them, and after all), and `survived`.
 
 #![expect(clippy::print_stdout, reason = "it is a program")]
 
@@ -32,7 +31,7 @@ fn main() {
         let start = Instant::now();
         let context = plugin.init(0xc0_ffee + comm as u64, 2, 0);
         let took = start.elapsed();
-        // The first one starts everything.
+        // The first one starts all threads of the plugin.
         if comm > 0 {
             worst = worst.max(took);
             sum += took;
@@ -46,7 +45,7 @@ fn main() {
         {
             plugin.finalize(context);
         }
-        // A communicator that came and went within microseconds would fill the lanes.
+        // Communicators that exist only for microseconds would fill the lanes.
         std::thread::sleep(Duration::from_micros(200));
         if comm == comms / 10 {
             first_rss = resident_kib();

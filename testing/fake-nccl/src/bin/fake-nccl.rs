@@ -9,18 +9,17 @@
 //!
 //! SCRIPT is one of `fake_nccl::script::SCRIPTS`. END is `finalize`, `exit` (without finalize),
 //! `kill` (SIGKILL, with a step in flight), `term` (SIGTERM), `fork`, `reload` (three times),
-//! `comms` (16 of them), or, while N threads are at it, `term-busy`, `term-flag` and `term-exit`
+//! `comms` (16 of them), or, while N threads play, `term-busy`, `term-flag` and `term-exit`
 //! (SIGTERM unhandled, noted and finalized, or handled by an exit), `kill-busy`, `exit-busy`,
 //! `_exit-busy`, `fork-busy`, `exec-busy` and `dlclose`; `main-gone` is a process whose main thread
-//! ends before the others.
-//! Communicators have NAME for a name (`null`: NULL; a number: so many letters), and a logger that
-//! is `real` or `garbage`. The process has N `pthread` keys before it loads the plugin,
-//! and may be one that must not read the processor's counter.
+//! exits before the others. Communicators have the name NAME (`null`: NULL; a number: that many
+//! letters), and a logger that is `real` or `garbage`. The process creates N `pthread` keys before
+//! it loads the plugin; with `--tsc forbidden` it may not read the processor's time stamp counter.
 //!
-//! The last round's callbacks go to the log's FILE; what was played is printed as
-//! `fake_nccl::Log::counts` has it, a replay's handles as `handle ID HANDLE`, the logger's lines as
-//! `logged COUNT`, what a preloaded allocator saw as `allocated COUNT`, and `survived` last, where
-//! it does survive.
+//! The last round's callbacks go to the log's FILE. It prints the counts of
+//! `fake_nccl::Log::counts`, a replay's handles as `handle ID HANDLE`, the logger's lines as
+//! `logged COUNT`, the preloaded allocator's count as `allocated COUNT`, and last `survived`, if it
+//! survives.
 
 #![expect(clippy::print_stdout, reason = "it is a program")]
 
@@ -100,7 +99,8 @@ fn run(path: &Path, version: usize, script: Script, options: &Options<'_>) {
         let plugin = load(path, version, options);
         let comms = if end == "comms" { 16 } else { 1 };
         let contexts: Vec<_> = (0..comms).map(|n| plugin.init(0xc0ffee + n, 2, 0)).collect();
-        // NCCL connects the ranks after it initialised the profiler: tens of milliseconds at least.
+        // NCCL connects the ranks after it has initialised the profiler: at least tens of
+        // milliseconds.
         std::thread::sleep(BOOTSTRAP);
         for &context in &contexts {
             (script.play)(&Stage { plugin: &plugin, context, ops, threads });
@@ -113,7 +113,7 @@ fn run(path: &Path, version: usize, script: Script, options: &Options<'_>) {
     }
 }
 
-/// As other libraries of a process do; glibc keeps the first 32 in the thread itself.
+/// Like other libraries of a process; glibc keeps the first 32 in the thread itself.
 fn take_keys(count: usize) {
     for _ in 0..count {
         let mut key = 0;

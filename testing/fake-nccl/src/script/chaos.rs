@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Callbacks that belong together with those of others: parents of another communicator, and no
-//! order at all.
+//! Callbacks with parents of another communicator, and callbacks in random order.
 
 use super::{CHANNELS, Stage};
 use crate::Player;
@@ -11,7 +10,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 /// Handles that the threads of [`chaos`] share.
 const POOL: usize = 64;
 
-/// Events whose parents are another communicator's, alive, stopped, and of one that was finalized.
+/// Events whose parents belong to another communicator: alive, stopped, and of a finalized one.
 pub(super) fn strangers(stage: &Stage<'_>) {
     let mut own = stage.player();
     for _ in 0..stage.ops {
@@ -53,9 +52,9 @@ fn adopt(stage: &Stage<'_>, player: &mut Player<'_>, [group, coll, op]: [u64; 3]
     all.into_iter().for_each(|handle| stage.plugin.stop(handle));
 }
 
-/// `threads` threads make `ops` callbacks each in no order: any event, any state, handles of a pool
-/// that all share (live, stopped, of another thread), with a bit flipped, and made up; contexts of
-/// two communicators, of a finalized one, of another process, and none.
+/// `threads` threads make `ops` callbacks each in random order: any event, any state, handles of a
+/// shared pool (live, stopped, of another thread), with a bit flipped, and invented; contexts of
+/// two communicators, of a finalized one, of another process, and null.
 pub(super) fn chaos(stage: &Stage<'_>) {
     let second = stage.plugin.init(0xbeef, 2, 1);
     let ended = stage.plugin.init(0xdead, 2, 1);
@@ -88,7 +87,7 @@ fn act(player: &Player<'_>, stage: &Stage<'_>, dice: &mut Dice, pool: &[AtomicU6
             any.store(player.start_step(handle, step), Ordering::Relaxed);
         }
         5 | 6 => {
-            // Any type but those two, known or not; of version 5 on it may be beyond 32 bits.
+            // Any type except those two, known or not; from version 5 on it may exceed 32 bits.
             let bit = 1 << dice.below(40);
             if bit & (bit::PROXY_OP | bit::PROXY_STEP) == 0 {
                 any.store(player.start_raw(bit, handle), Ordering::Relaxed);
@@ -103,7 +102,7 @@ fn act(player: &Player<'_>, stage: &Stage<'_>, dice: &mut Dice, pool: &[AtomicU6
     }
 }
 
-/// Numbers that look random and are the same in each run (xorshift).
+/// Pseudo-random numbers, the same in each run (xorshift).
 struct Dice(u64);
 
 impl Dice {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Handles, contexts, types and states that NCCL should not pass, and does.
+//! Handles, contexts, types and states that NCCL should not pass, but does.
 
 use super::{CHANNELS, STEPS, Stage};
 use crate::Player;
@@ -10,7 +10,7 @@ use core::ffi::CStr;
 use std::ffi::CString;
 use std::time::Duration;
 
-/// NULL wherever a pointer goes.
+/// NULL for every pointer.
 pub(super) fn nulls(stage: &Stage<'_>) {
     let (plugin, player) = (stage.plugin, stage.player());
     plugin.init_with_nulls();
@@ -41,10 +41,10 @@ pub(super) fn nameless(stage: &Stage<'_>) {
     named(stage, None);
 }
 
-/// Operations whose strings are longer than anybody's room for them, and no UTF-8.
+/// Operations whose strings are too long for any buffer, and not UTF-8.
 pub(super) fn verbose(stage: &Stage<'_>) {
     let text = CString::new([0xff; 5000]).expect("there is no NUL in it");
-    // Strings of NCCL's are literals.
+    // NCCL's strings are literals.
     named(stage, Some(Box::leak(text.into_boxed_c_str())));
 }
 
@@ -90,7 +90,7 @@ fn one_of_each(player: &mut Player<'_>) -> Vec<Handle> {
     all
 }
 
-/// Everything stopped twice, and told of states after that.
+/// All events stopped twice, and states recorded after that.
 pub(super) fn twice(stage: &Stage<'_>) {
     let mut player = stage.player();
     for _ in 0..stage.ops {
@@ -106,8 +106,8 @@ pub(super) fn twice(stage: &Stage<'_>) {
     }
 }
 
-/// The last communicator is finalized, and the proxy goes on: states and stops of what was open,
-/// and new events with the finalized context. Then the next communicator comes.
+/// The last communicator is finalized, and the proxy continues: states and stops of open events,
+/// and new events with the finalized context. Then the next communicator is initialised.
 pub(super) fn late(stage: &Stage<'_>) {
     let mut player = stage.player();
     let all = one_of_each(&mut player);
@@ -131,11 +131,11 @@ pub(super) fn late(stage: &Stage<'_>) {
     stage.plugin.finalize(again);
 }
 
-/// The mask is NCCL's: only `init` may write it. It is sealed as soon as that returns, while
-/// communicators live, after the last `finalize`, and until the process ends.
+/// The mask belongs to NCCL: only `init` may write it. It is write-protected as soon as that
+/// returns, while communicators exist, after the last `finalize`, and until the process exits.
 ///
 /// # Panics
-/// If the mask is not asked for.
+/// If `init` does not write the mask.
 pub(super) fn sealed(stage: &Stage<'_>) {
     let mask = stage.plugin.mask();
     assert_ne!(mask.get(), 0, "the first communicator asks");
@@ -150,7 +150,7 @@ pub(super) fn sealed(stage: &Stage<'_>) {
     play();
     stage.plugin.finalize(stage.context);
     play();
-    // Longer than any pause of the plugin's own thread.
+    // Longer than any sleep of the plugin's own threads.
     std::thread::sleep(Duration::from_millis(400));
     mask.seal(false);
     mask.set(0);
@@ -211,8 +211,8 @@ pub(super) fn wild(stage: &Stage<'_>) {
     }
 }
 
-/// A receive step is started again at every poll, until the network takes it; the handle that NCCL
-/// had before is forgotten.
+/// A receive step is started again at every poll until the network takes it; NCCL forgets the
+/// previous handle.
 pub(super) fn restarts(stage: &Stage<'_>) {
     let mut player = stage.player();
     let coll = player.enqueue(1, CHANNELS).coll;
@@ -253,7 +253,7 @@ pub(super) fn unstopped(stage: &Stage<'_>) {
     stage.plugin.stop(op);
 }
 
-/// The mask went to 0 (2.28 to 2.32.3): every call stops the last CollApi again and makes it the
+/// The mask became 0 (2.28 to 2.32.3): every call stops the last CollApi again and uses it as the
 /// parent of its tasks.
 ///
 /// # Panics
@@ -270,7 +270,7 @@ pub(super) fn toggle(stage: &Stage<'_>) {
     }
     assert_eq!(stage.plugin.mask().get(), 0, "whoever stopped the profiling is overruled");
     stage.plugin.mask().set(asked.cast_signed());
-    // Back on: tasks may still carry the old one.
+    // Back on: tasks may still have the old parent.
     let group = player.start_group();
     let coll = player.start_coll(api, group, 1, CHANNELS);
     stage.plugin.stop(coll);
@@ -278,7 +278,7 @@ pub(super) fn toggle(stage: &Stage<'_>) {
     player.proxy(crate::play::Enqueued { coll }, CHANNELS, STEPS);
 }
 
-/// GPU times that make no sense: missing, backwards, the same twice, and a second stop.
+/// Implausible GPU times: missing, backwards, the same twice, and a second stop.
 pub(super) fn ptimers(stage: &Stage<'_>) {
     let mut player = stage.player();
     let coll = player.enqueue(1, CHANNELS).coll;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Operations that stand still until the watchdog has said so, and end then.
+//! Operations that hang until the watchdog reports them, and then complete.
 //!
-//! The watchdog runs a command (`NCCLSCOPE_HANG_ACTION=exec:…`), and so leaves a file for each
-//! report in the run's folder: these are counted.
+//! The watchdog runs a command (`NCCLSCOPE_HANG_ACTION=exec:…`), which creates a file for each
+//! report in the run's folder: the scripts count these files.
 
 #![expect(
     clippy::print_stderr,
@@ -18,23 +18,24 @@ use crate::{Control, Player};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// For a report to come: the machine may be slow.
+/// The time limit for a report: the machine may be slow.
 const PATIENCE: Duration = Duration::from_secs(90);
 const COUNT: u64 = 1 << 20;
-/// Of an operation that no earlier one is like: what those took on a busy machine excuses nothing.
+/// The size of an operation unlike all earlier ones, so that their durations on a busy machine do
+/// not raise its limit.
 const LARGE: u64 = 1 << 26;
 
-/// Where the operation stands still.
+/// Where the operation hangs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum At {
     /// Its kernel does not start.
     Kernel,
     /// Its kernel starts on one channel only.
     Channel,
-    /// Steps, as far as they come: whether it is a send, how many are done, and the states of the
-    /// next one.
+    /// The steps of a ProxyOp: whether it is a send, how many are done, and the states of the next
+    /// one.
     Steps(&'static [(bool, i32, &'static [i32])]),
-    /// The proxy thread does not take it up.
+    /// The proxy thread does not begin it.
     Proxy,
 }
 
@@ -82,14 +83,14 @@ pub(super) fn proxy(stage: &Stage<'_>) {
 }
 
 /// 1200 collectives whose ProxyOps NCCL never stops (CollNet), 16 each, then ordinary ones, and one
-/// that stands still until it is reported.
+/// that hangs until it is reported.
 pub(super) fn leaks(stage: &Stage<'_>) {
     let other = stage.plugin.init(0xbeef, 2, 0);
     let mut leaking = Player::new(stage.plugin, other, 0);
     std::thread::sleep(Duration::from_secs(1));
     stage.apart(|| {
         for _ in 0..1200 {
-            // So that slots are ready in time however busy the machine is.
+            // So that slots are ready in time on a busy machine.
             std::thread::sleep(Duration::from_millis(5));
             let coll = leaking.enqueue(COUNT, CHANNELS).coll;
             for channel in 0..CHANNELS {
@@ -108,7 +109,7 @@ pub(super) fn leaks(stage: &Stage<'_>) {
     stage.plugin.finalize(other);
 }
 
-/// Two whole operations, one that stands still until it is reported, and one more.
+/// Two complete operations, one that hangs until it is reported, and one more.
 fn hang(stage: &Stage<'_>, at: At) {
     let mut player = stage.player();
     let whole: Vec<Enqueued> = (0..2).map(|_| player.enqueue(COUNT, CHANNELS)).collect();
@@ -134,7 +135,7 @@ fn hang(stage: &Stage<'_>, at: At) {
     stage.apart(|| stage.player().proxy(last, CHANNELS, STEPS));
 }
 
-/// A proxy thread with something to do never sleeps.
+/// A proxy thread with work never sleeps.
 fn wait(at: At) {
     if at == At::Proxy {
         std::thread::sleep(Duration::from_millis(200));
@@ -143,7 +144,7 @@ fn wait(at: At) {
     }
 }
 
-/// What is open of an operation: its kernel channels, its ProxyOps, and their steps.
+/// The open events of an operation: its kernel channels, its ProxyOps, and their steps.
 #[derive(Default)]
 struct Open {
     kernels: Vec<Handle>,
@@ -215,7 +216,7 @@ pub(super) fn returns(stage: &Stage<'_>) {
     wait_for_reports(2, &AtomicUsize::new(0));
 }
 
-/// NCCL takes an operation and does not hand it over.
+/// NCCL takes an operation and does not enqueue it.
 pub(super) fn enqueues(stage: &Stage<'_>) {
     let mut player = stage.player();
     whole(stage);
@@ -240,8 +241,8 @@ pub(super) fn group(stage: &Stage<'_>) {
     wait_for_reports(2, &AtomicUsize::new(0));
 }
 
-/// What is no hang: a slow first operation, nothing in flight, and operations of which nobody hears
-/// more than that they were enqueued.
+/// No hang: a slow first operation, nothing in flight, and operations of which only the enqueueing
+/// is reported.
 pub(super) fn quiet(stage: &Stage<'_>) {
     let mut player = stage.player();
     let first = player.enqueue(COUNT, CHANNELS);
@@ -259,7 +260,7 @@ pub(super) fn quiet(stage: &Stage<'_>) {
     stage.plugin.finalize(other);
 }
 
-/// Operations end while more comes than can be recorded.
+/// Operations complete while more events occur than can be recorded.
 pub(super) fn lossy(stage: &Stage<'_>) {
     let mut player = stage.player();
     (0..2).for_each(|_| whole(stage));
@@ -270,7 +271,7 @@ pub(super) fn lossy(stage: &Stage<'_>) {
     }
     for number in 0..2_000_000 {
         stage.plugin.stop(player.start_group());
-        // In the thick of it.
+        // During the flood of events.
         if number > 500_000
             && let Some(kernel) = open.pop()
         {
@@ -280,8 +281,7 @@ pub(super) fn lossy(stage: &Stage<'_>) {
     std::thread::sleep(Duration::from_millis(4500));
 }
 
-/// The kernel of an operation stands still, while one network operation after the other is refused:
-/// all there is room for are in use.
+/// The kernel of an operation hangs, while network operations get no slot: all slots are in use.
 pub(super) fn refused(stage: &Stage<'_>) {
     let player = stage.player();
     (0..2).for_each(|_| whole(stage));
@@ -290,14 +290,14 @@ pub(super) fn refused(stage: &Stage<'_>) {
     let enqueued = others.enqueue(COUNT, CHANNELS);
     let full = stage.apart(|| {
         let (mut begun, mut refused) = (0, 0);
-        // Room is made ahead of need, but not so fast.
+        // Slots are added ahead of need, but not this fast.
         while refused < 50 {
             let op = others.start_op(enqueued.coll, 0, true, std::process::id());
             if op == 0 {
                 refused += 1;
                 std::thread::sleep(Duration::from_millis(20));
             } else {
-                // One that moves is not taken for one that NCCL left behind.
+                // A ProxyOp that advances is not treated as abandoned by NCCL.
                 others.progress(op);
                 let _step = others.start_step(op, 0);
                 (begun, refused) = (begun + 1, 0);
@@ -322,7 +322,7 @@ pub(super) fn refused(stage: &Stage<'_>) {
     stage.plugin.finalize(other);
 }
 
-/// Twenty communicators stand still at once, and go on.
+/// Twenty communicators hang at once, and continue.
 pub(super) fn many(stage: &Stage<'_>) {
     let contexts: Vec<u64> =
         (0..20).map(|number| stage.plugin.init(0xa000 + number, 2, 0)).collect();
@@ -349,8 +349,8 @@ pub(super) fn many(stage: &Stage<'_>) {
     contexts.into_iter().for_each(|context| stage.plugin.finalize(context));
 }
 
-/// An operation takes 1.5 s of the process's own time, and the process is stopped for 5 s
-/// meanwhile; a later one stands still.
+/// An operation takes 1.5 s of the process's own time, while the process is stopped for 5 s; a
+/// later one hangs.
 pub(super) fn stopped(stage: &Stage<'_>) {
     let mut player = stage.player();
     (0..2).for_each(|_| whole(stage));
@@ -376,7 +376,7 @@ pub(super) fn stopped(stage: &Stage<'_>) {
     wait_for_reports(2, &reports);
 }
 
-/// An operation stands still; the application's function for that never returns.
+/// An operation hangs; the application's callback for hangs never returns.
 pub(super) fn blocked(stage: &Stage<'_>) {
     let mut player = stage.player();
     Control::load(stage.plugin.path()).expect("it was loaded before").block_on_hang();
@@ -386,10 +386,10 @@ pub(super) fn blocked(stage: &Stage<'_>) {
     std::thread::sleep(PATIENCE);
 }
 
-/// A simulated hang, of which the application is told, and its end.
+/// A simulated hang, which is reported to the application, and its end.
 ///
 /// # Panics
-/// If the plugin refuses, or tells nothing.
+/// If the plugin refuses, or reports nothing.
 pub(super) fn drill(stage: &Stage<'_>) {
     let control = Control::load(stage.plugin.path()).expect("it was loaded before");
     whole(stage);
@@ -403,18 +403,18 @@ pub(super) fn drill(stage: &Stage<'_>) {
     control.forget_hangs();
 }
 
-/// An operation from its begin to its end.
+/// A complete operation.
 fn whole(stage: &Stage<'_>) {
     let enqueued = stage.player().enqueue(COUNT, CHANNELS);
     stage.apart(|| stage.player().proxy(enqueued, CHANNELS, STEPS));
 }
 
-/// Waits until the run's folder has so many reports, and says how many there are.
+/// Waits until the run's folder has this many reports; returns their number.
 fn wait_for_reports(count: usize, found: &AtomicUsize) {
     until(|| reports_now(found) >= count);
 }
 
-/// How many reports the run's folder has.
+/// The number of reports in the run's folder.
 fn reports_now(found: &AtomicUsize) -> usize {
     let run = std::env::var("NCCLSCOPE_DIR").expect("the test says where recordings go");
     let files = std::fs::read_dir(&run).into_iter().flatten().flatten();

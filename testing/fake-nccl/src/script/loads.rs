@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Many of something: channels, unmatched events, communicators, threads.
+//! Large numbers of channels, unmatched events, communicators and threads.
 
 use super::{CHANNELS, STEPS, Stage};
 use crate::Player;
@@ -29,12 +29,11 @@ pub(super) fn channels(stage: &Stage<'_>) {
     });
 }
 
-/// `ops` events that are never stopped, of every kind there is; prints how many KiB the process
-/// grew.
+/// `ops` events of every kind that are never stopped; prints the growth of the process in KiB.
 #[expect(clippy::print_stdout, reason = "the process's output")]
 pub(super) fn unmatched(stage: &Stage<'_>) {
     let mut player = stage.player();
-    // What is there anyway is touched first.
+    // Touches permanent memory first.
     let enqueued = player.enqueue(1, CHANNELS);
     player.proxy(enqueued, CHANNELS, STEPS);
     let before = resident_kib();
@@ -50,21 +49,21 @@ pub(super) fn unmatched(stage: &Stage<'_>) {
     println!("grew {}", resident_kib().saturating_sub(before));
 }
 
-/// Cycles that bring what stays: lanes, slots, the allocator's pools.
+/// Cycles until permanent memory is allocated: lanes, slots, the allocator's pools.
 const CYCLES_FIRST: usize = 100;
-/// The library goes and comes again with each so many.
+/// The number of cycles after which the library is reloaded.
 const CYCLES_A_LIBRARY: usize = 5;
 
-/// Between two looks at what a process holds, how many of them must be equal, and how many there
-/// are at most.
+/// The time between two samples of a process's resources, how many must be equal, and the most
+/// samples.
 const SETTLE: Duration = Duration::from_millis(200);
 const SETTLED: usize = 3;
 const SETTLES_MAX: usize = 50;
 
-/// `ops` times: the library is loaded if it is not, a communicator is initialised, used by two
-/// threads and finalized, and every fifth time the library goes. Prints what the process had of
-/// several things after the first hundred, and what at the end, as `cycled WHAT COUNT COUNT`;
-/// of memory only where what was freed is free.
+/// `ops` times: the library is loaded if needed, a communicator is initialised, used by two threads
+/// and finalized, and every fifth time the library is unloaded. Prints the process's resources
+/// after the first hundred cycles and at the end, as `cycled WHAT COUNT COUNT`; memory only if the
+/// allocator really frees it.
 #[expect(clippy::print_stdout, reason = "the process's output")]
 pub(super) fn cycles(stage: &Stage<'_>) {
     let mut first = [0; 4];
@@ -90,8 +89,8 @@ pub(super) fn cycles(stage: &Stage<'_>) {
     }
 }
 
-/// What the process holds when that does not change any more: the drain thread readies lanes behind
-/// the threads' backs, and threads that were joined go in their own time.
+/// The resources of the process when they no longer change: the drain thread prepares lanes in the
+/// background, and joined threads disappear with a delay.
 fn settled() -> [u64; 4] {
     let mut last = holdings();
     let mut same = 0;
@@ -114,15 +113,15 @@ fn holdings() -> [u64; 4] {
     [entries("/proc/self/fd"), entries("/proc/self/task"), maps as u64, resident_kib()]
 }
 
-/// Anonymous memory, the heap included: the recording's pages come and go with the file's.
+/// Anonymous memory, including the heap: the recording's pages change with its file.
 fn resident_kib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|l| l.starts_with("RssAnon:"));
     line.and_then(|l| l.split_whitespace().nth(1)?.parse().ok()).unwrap_or(0)
 }
 
-/// `ops` ProxyOps and their first steps under way when the communicator is finalized; the end of
-/// the script is an abort's: nothing is stopped.
+/// `ops` ProxyOps and their first steps in flight when the communicator is finalized; the script
+/// ends like an abort: nothing is stopped.
 pub(super) fn open(stage: &Stage<'_>) {
     let mut player = stage.player();
     let coll = player.enqueue(1, CHANNELS).coll;
@@ -132,8 +131,9 @@ pub(super) fn open(stage: &Stage<'_>) {
     }
 }
 
-/// `threads` communicators at a time are initialised, used once and finalized, `ops` times over: in
-/// even rounds all live at once and end at once, in odd rounds some begin while others end.
+/// `threads` communicators at a time are initialised, used once and finalized, in `ops` rounds: in
+/// even rounds all exist at once and are finalized at once, in odd rounds some are created while
+/// others are finalized.
 pub(super) fn inits(stage: &Stage<'_>) {
     for round in 0..stage.ops {
         let barrier = std::sync::Barrier::new(stage.threads);
@@ -153,9 +153,9 @@ pub(super) fn inits(stage: &Stage<'_>) {
     }
 }
 
-/// `ops` threads come and go, `threads` at a time, each with an operation of its own; after as many
-/// were there for long enough that the plugin has lanes and slots for them (operations without a
-/// parent).
+/// `ops` threads start and exit, `threads` at a time, each with its own operation, after that many
+/// threads existed long enough for the plugin to have lanes and slots for them (operations without
+/// a parent).
 pub(super) fn threads(stage: &Stage<'_>) {
     stage.crowd(|_| {
         for _ in 0..100 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Scripts by name: what NCCL does in one situation, or one of its faults, played by threads of
-//! their own where NCCL has them.
+//! Scripts by name: NCCL's callbacks in one situation, or one of its faults, played by separate
+//! threads where NCCL has them.
 
 mod chaos;
 mod faults;
@@ -17,16 +17,16 @@ pub const CHANNELS: u8 = 2;
 /// Steps of an ordinary ProxyOp.
 pub const STEPS: i32 = 4;
 
-/// Where a script plays.
+/// The environment of a script.
 #[derive(Debug)]
 pub struct Stage<'a> {
     /// The plugin.
     pub plugin: &'a Plugin,
     /// Context of the first communicator.
     pub context: u64,
-    /// How often.
+    /// The number of repetitions.
     pub ops: usize,
-    /// How many threads at a time, where a script has several of a kind.
+    /// The number of threads at a time, if a script has several of a kind.
     pub threads: usize,
 }
 
@@ -37,15 +37,15 @@ impl<'a> Stage<'a> {
         Player::new(self.plugin, self.context, 0)
     }
 
-    /// Runs `play` on a thread of its own and waits for it: NCCL's proxy, host callback, or
-    /// destroying thread.
+    /// Runs `play` on a new thread and waits for it: NCCL's proxy, host callback, or destroying
+    /// thread.
     pub fn apart<T: Send>(&self, play: impl FnOnce() -> T + Send) -> T {
         std::thread::scope(|scope| scope.spawn(play).join().expect("the thread ends in order"))
     }
 
-    /// Runs `play` on each of the threads at once, and joins them: the end of a scope waits for
-    /// what they do only, which neither shows ThreadSanitizer that they are over nor gives their
-    /// lanes back.
+    /// Runs `play` on all threads at once and joins them. The end of a scope waits only for their
+    /// closures, which neither tells ThreadSanitizer that they have exited nor releases their
+    /// lanes.
     pub fn crowd(&self, play: impl Fn(usize) + Sync) {
         let play = &play;
         std::thread::scope(|scope| {
@@ -140,7 +140,7 @@ pub const SCRIPTS: &[Script] = &[
     script("hang-drill", 1, hang::drill),
 ];
 
-/// The script of that name.
+/// The script with this name.
 #[must_use]
 pub fn find(name: &str) -> Option<Script> {
     SCRIPTS.iter().copied().find(|s| s.name == name)

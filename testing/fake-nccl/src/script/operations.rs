@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Operations as NCCL 2.30 plays them in order, and the orders that surprise.
+//! Operations in the order of NCCL 2.30, and unusual orders.
 
 use super::{CHANNELS, STEPS, Stage};
 use crate::Player;
@@ -9,7 +9,7 @@ use std::sync::mpsc;
 /// Elements of every operation.
 const COUNT: u64 = 1 << 20;
 
-/// One thread enqueues AllReduce, another is the proxy.
+/// One thread enqueues AllReduces, another is the proxy.
 pub(super) fn allreduce(stage: &Stage<'_>) {
     let (send, receive) = mpsc::channel::<Enqueued>();
     std::thread::scope(|scope| {
@@ -59,7 +59,7 @@ fn sendrecv_proxy(player: &Player<'_>, p2p: [Handle; 2], stage: &Stage<'_>) {
     let pid = std::process::id();
     let mut ops = Vec::new();
     for channel in 0..CHANNELS {
-        // Receives are saved before sends.
+        // NCCL saves receives before sends.
         ops.push((player.start_op(p2p[1], channel, false, pid), false));
         ops.push((player.start_op(p2p[0], channel, true, pid), true));
         if player.version() >= 3 {
@@ -170,7 +170,7 @@ pub(super) fn nested(stage: &Stage<'_>) {
 }
 
 /// Captured once, replayed `ops` times from the host callback's thread: the parent is always the
-/// CollApi of the capture, and the sequence number stays.
+/// CollApi of the capture, and the sequence number stays the same.
 pub(super) fn graph(stage: &Stage<'_>) {
     let player = stage.player();
     let mut api = 0;
@@ -194,8 +194,8 @@ pub(super) fn graph(stage: &Stage<'_>) {
     }
 }
 
-/// Work of another process on our proxy: context and parent are its, the pid says so. Then the
-/// same where its values equal ours, which the pid alone tells apart.
+/// Work of another process on our proxy: context and parent are those of the other process, as the
+/// pid shows. Then the same with values equal to ours, which only the pid distinguishes.
 pub(super) fn pxn(stage: &Stage<'_>) {
     let mut player = stage.player();
     let own = player.enqueue(COUNT, CHANNELS);
@@ -205,7 +205,7 @@ pub(super) fn pxn(stage: &Stage<'_>) {
         let strange = [
             (unmapped, unmapped + 64, other),
             (stage.context, own.coll, other),
-            // Namespaces of containers let pids collide: then the context tells.
+            // In different container namespaces pids may be equal: then the context decides.
             (unmapped, unmapped + 64, std::process::id()),
         ];
         for (context, parent, pid) in strange {
@@ -287,7 +287,7 @@ pub(super) fn net(stage: &Stage<'_>) {
     }
 }
 
-/// What the progress thread does on its own account.
+/// The progress thread's own activity.
 pub(super) fn ctrl(stage: &Stage<'_>) {
     stage.apart(|| {
         let player = stage.player();
@@ -299,8 +299,8 @@ pub(super) fn ctrl(stage: &Stage<'_>) {
     });
 }
 
-/// A communicator that does not block: the launching thread starts everything after the GroupApi
-/// was stopped.
+/// A nonblocking communicator: the launching thread starts everything after the GroupApi was
+/// stopped.
 pub(super) fn nonblocking(stage: &Stage<'_>) {
     for _ in 0..stage.ops {
         let player = stage.player();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! More than there is room for, in time, on the stack, and of interruptions.
+//! Overload: too many events, small stacks, and many signals.
 
 use super::{CHANNELS, STEPS, Stage};
 use crate::play::now_ns;
@@ -9,23 +9,23 @@ use std::sync::Barrier;
 use std::thread::Builder;
 use std::time::Duration;
 
-/// Between a burst and what must not suffer from it.
+/// The pause between a burst and the operations that must not suffer from it.
 const PAUSE: Duration = Duration::from_millis(100);
-/// So many of them are too many on the slowest machine.
+/// This many are too many even on the slowest machine.
 const PAUSES_MAX: u64 = 100;
 /// Operations of all threads after the burst.
 const PACED: usize = 200;
-/// Between two of them.
+/// The time between two of them.
 const PACE: Duration = Duration::from_millis(1);
 
-/// The shortest operation with all that an operation has: a Coll, and a ProxyOp with one step.
+/// The shortest complete operation: a Coll, and a ProxyOp with one step.
 fn short(player: &mut Player<'_>, plugin: &Plugin) {
     let coll = player.start_coll(0, 0, 1, 1);
     plugin.stop(coll);
     player.op(coll, 0, true, 1);
 }
 
-/// Waits until there is room again; how many pauses that took.
+/// Waits until there is space again; returns the number of pauses.
 fn recover(player: &mut Player<'_>, plugin: &Plugin) -> u64 {
     let mut pauses = 0;
     loop {
@@ -39,9 +39,9 @@ fn recover(player: &mut Player<'_>, plugin: &Plugin) -> u64 {
     }
 }
 
-/// `threads` threads play `ops` operations each as fast as they can; after a pause they go on with
-/// 200 more, paced, of another communicator. Prints how many operations a second the burst had, and
-/// how many pauses it took until there was room: one, on a machine that does nothing else.
+/// `threads` threads play `ops` operations each as fast as they can; after a pause they continue
+/// with 200 more, paced, of another communicator. Prints the operations per second of the burst,
+/// and the number of pauses until there was space: one, on an idle machine.
 #[expect(clippy::print_stdout, reason = "the process's output")]
 pub(super) fn burst(stage: &Stage<'_>) {
     let second = stage.plugin.init(0xbeef, 2, 1);
@@ -87,8 +87,8 @@ extern "C" fn play_in_handler(_signal: i32) {
     short(&mut Player::new(plugin, CONTEXT.load(Ordering::Relaxed), 1), plugin);
 }
 
-/// `threads` threads play, and initialise and finalize communicators, until `ops` signals came,
-/// which a timer sends all the time, wherever the process is.
+/// `threads` threads play, and initialise and finalize communicators, until a timer has sent `ops`
+/// signals at arbitrary points of the process.
 pub(super) fn interrupted(stage: &Stage<'_>) {
     amid_alarms(stage, count_only, &|player, round| {
         let enqueued = player.enqueue(1, CHANNELS);
@@ -99,8 +99,8 @@ pub(super) fn interrupted(stage: &Stage<'_>) {
     });
 }
 
-/// The same, and the signals' handler plays an operation on the thread that it interrupts, which
-/// no NCCL does.
+/// The same, and the signal handler plays an operation on the thread that it interrupts, which NCCL
+/// never does.
 pub(super) fn reentered(stage: &Stage<'_>) {
     let second = stage.plugin.init(0xbeef, 2, 1);
     CONTEXT.store(second, Ordering::Relaxed);
@@ -124,7 +124,7 @@ fn amid_alarms(
         for _ in 0..stage.threads {
             scope.spawn(|| {
                 let mut player = stage.player();
-                // The thread has its lane before it may be interrupted in its allocator.
+                // The thread gets its lane before it may be interrupted in its allocator.
                 short(&mut player, stage.plugin);
                 ready.wait();
                 for round in 1.. {
@@ -142,7 +142,7 @@ fn amid_alarms(
     ring_every(0);
 }
 
-/// Without `SA_RESTART`: system calls that are interrupted fail.
+/// Without `SA_RESTART`: interrupted system calls fail.
 fn handle_alarms(handler: extern "C" fn(i32)) {
     // SAFETY: zero is a valid value of this plain C type.
     let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
@@ -163,7 +163,7 @@ fn block_alarms() {
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, core::ptr::null_mut()) };
 }
 
-/// A SIGALRM every so many microseconds; 0 for none any more.
+/// Sends a SIGALRM at this interval in microseconds; 0 stops it.
 fn ring_every(microseconds: libc::suseconds_t) {
     let every = libc::timeval { tv_sec: 0, tv_usec: microseconds };
     let timer = libc::itimerval { it_interval: every, it_value: every };
@@ -174,8 +174,8 @@ fn ring_every(microseconds: libc::suseconds_t) {
 }
 
 /// Bytes of stack of a thread that makes callbacks (`PTHREAD_STACK_MIN`), and of one that
-/// initialises a communicator. Without optimisation, what is inlined has its frame all the same, of
-/// 60 KiB and more; a sanitizer makes that several times as much.
+/// initialises a communicator. Without optimisation, functions that are otherwise inlined have
+/// frames of 60 KiB and more; with a sanitizer several times as much.
 fn stack_sizes() -> (usize, usize) {
     if crate::allocator::is_sanitizers() || cfg!(debug_assertions) {
         (1 << 20, 1 << 20)
@@ -184,8 +184,8 @@ fn stack_sizes() -> (usize, usize) {
     }
 }
 
-/// `ops` times: a communicator is initialised, used and finalized by threads with little stack, the
-/// callbacks by one with the least that there is.
+/// `ops` times: a communicator is initialised, used and finalized by threads with small stacks; the
+/// callbacks run on the smallest possible stack.
 pub(super) fn stacks(stage: &Stage<'_>) {
     let (of_callbacks, of_init) = stack_sizes();
     let small = |bytes: usize, play: &(dyn Fn() + Sync)| {
@@ -233,8 +233,8 @@ fn everything(stage: &Stage<'_>) {
     }
 }
 
-/// Allocations where none may be, for the checker of callbacks. One a thread may be, the
-/// dynamic linker's.
+/// Forbidden allocations, to test the checker of callbacks. One per thread is allowed, that of the
+/// dynamic linker.
 pub(super) fn allocates(stage: &Stage<'_>) {
     for _ in 0..2 {
         let allocate = || std::hint::black_box(Box::new(stage.ops));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Recording is started and stopped while operations come and go.
+//! Recording is started and stopped while operations run.
 
 #![expect(clippy::print_stdout, reason = "the test is told which operations were to be recorded")]
 
@@ -10,11 +10,11 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Between two operations while recording is toggled.
+/// The time between two operations while recording is toggled.
 const PACE: Duration = Duration::from_micros(200);
 
-/// The application's own thread starts and stops; the proxy comes long after, when it is already
-/// otherwise. Prints the operations that began while recording was started.
+/// The application's own thread starts and stops recording; the proxy follows much later, when the
+/// state has changed again. Prints the number of operations that began while recording was on.
 ///
 /// # Panics
 /// If the plugin refuses.
@@ -51,7 +51,7 @@ fn asks(stage: &Stage<'_>, bit: u64) -> bool {
     u64::from(stage.plugin.mask().get()) & bit != 0
 }
 
-/// Another thread starts and stops as fast as it can, a thousand times and more.
+/// Another thread starts and stops recording as fast as it can, at least a thousand times.
 ///
 /// # Panics
 /// If the plugin refuses.
@@ -65,7 +65,7 @@ pub(super) fn toggles(stage: &Stage<'_>) {
             while !over.load(Ordering::Relaxed) {
                 let enqueued = player.enqueue(1 << 20, CHANNELS);
                 stage.player().proxy(enqueued, CHANNELS, STEPS);
-                // No network is as fast as this loop: the drain thread should keep up.
+                // Slower than this loop, like any network, so that the drain thread keeps up.
                 std::thread::sleep(PACE);
             }
         });
@@ -102,10 +102,10 @@ fn send(stage: &Stage<'_>, player: &Player<'_>) {
     player.op(p2p, 0, true, STEPS);
 }
 
-/// Everything else that an application may call: marks, steps, roles, ids, dumps, and mistakes.
+/// All other C functions: marks, steps, roles, ids, dumps, and wrong arguments.
 ///
 /// # Panics
-/// If the plugin refuses, or does not refuse.
+/// If the plugin refuses a valid call, or accepts an invalid one.
 pub(super) fn application(stage: &Stage<'_>) {
     let control = Control::load(stage.plugin.path()).expect("it was loaded before");
     let mut player = stage.player();
@@ -135,11 +135,11 @@ pub(super) fn application(stage: &Stage<'_>) {
     assert_eq!(control.with_text("dump", Some(&dumps)), 0, "{}", control.error());
 }
 
-/// Signals stop recording, start it again, and make a copy of it; another that the process has a
-/// handler for is left to it.
+/// Signals stop recording, start it again, and make a copy; a signal with a handler of the process
+/// is left alone.
 ///
 /// # Panics
-/// If what they ask for does not happen.
+/// If a signal has no effect.
 pub(super) fn signalled(stage: &Stage<'_>) {
     let control = Control::load(stage.plugin.path()).expect("it was loaded before");
     let mut player = stage.player();
@@ -155,7 +155,7 @@ pub(super) fn signalled(stage: &Stage<'_>) {
     until(|| std::fs::read_dir(&run).is_ok_and(|mut d| d.any(|e| dumped(&e.unwrap().path()))));
 }
 
-/// The copy has its own name when it is whole.
+/// The copy gets its final name when it is complete.
 fn is_whole(mut files: std::fs::ReadDir) -> bool {
     files.any(|file| file.is_ok_and(|f| f.path().extension().is_some_and(|e| e == "nscope")))
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Further profilers behind ours: what each of them gets, and what ours records.
+//! Further profilers behind ours: the callbacks of each, and our recording.
 
 #[path = "../../plugins/logging.rs"]
 mod plugins;
@@ -12,8 +12,8 @@ use std::process::Command;
 use std::sync::OnceLock;
 use tempfile::TempDir;
 
-/// Scripts whose threads take turns, so that callbacks come in one order. Left out are those that a
-/// plugin of NCCL's kind does not survive alone, and what a real NCCL does not do to it.
+/// Scripts whose threads take turns, so that the order of callbacks is fixed. Scripts that an
+/// ordinary plugin does not survive alone, or that a real NCCL never plays, are left out.
 const ORDERLY: [&str; 15] = [
     "sendrecv",
     "intra",
@@ -44,7 +44,7 @@ fn logging(version: usize) -> &'static Path {
     &paths[version - 1]
 }
 
-/// Where the plugins' logs go.
+/// The path of the plugins' logs.
 struct Logs(TempDir);
 
 impl Logs {
@@ -56,13 +56,13 @@ impl Logs {
         ("CHAINED_LOG", self.0.path().join("log"))
     }
 
-    /// What the plugin of that version wrote.
+    /// The log of the plugin of this version.
     fn of(&self, version: usize) -> String {
         plugins::read(&self.0.path().join("log"), version)
     }
 }
 
-/// What the plugin gets alone.
+/// The callbacks that the plugin gets alone.
 fn alone(version: usize, script: &str, env: &[(&str, &str)]) -> String {
     let logs = Logs::new();
     let mut command = Command::new(env!("CARGO_BIN_EXE_fake-nccl"));
@@ -72,7 +72,7 @@ fn alone(version: usize, script: &str, env: &[(&str, &str)]) -> String {
     logs.of(version)
 }
 
-/// What plugins of `versions` get behind ours, which NCCL speaks to in `native`.
+/// The callbacks that plugins of `versions` get behind ours, which NCCL calls in version `native`.
 fn chained(native: usize, versions: &[usize], script: &str, env: &[(&str, &str)]) -> Logs {
     let (logs, run) = (Logs::new(), tempfile::tempdir().unwrap());
     let mut command = command(native, script, &run.path().join("run"), &["--ops", "3"]);
@@ -102,8 +102,8 @@ fn a_plugin_behind_ours_gets_what_it_gets_alone() {
     });
 }
 
-/// It gives no handle for steps and kernels: it hears no more of them, and its other events do not
-/// change.
+/// A plugin that returns no handle for steps and kernels gets no further callbacks for them, and
+/// its other events do not change.
 #[test]
 fn a_plugin_that_refuses_events_gets_what_it_gets_alone() {
     at_once(|version| {
@@ -127,7 +127,7 @@ fn ours_off_still_chains() {
     });
 }
 
-/// What is in a recording, whatever the handles and the times are.
+/// The content of a recording without handles and times.
 fn recorded(recording: &Recording) -> Vec<String> {
     let found = Found::read(recording);
     let name = |handle: Handle| match found.events.get(&handle) {
@@ -194,7 +194,7 @@ fn ours_records_what_it_records_alone() {
     });
 }
 
-/// The newest table that NCCL knows is taken; older plugins get what NCCL's conversion would give.
+/// NCCL uses the newest table that it knows; older plugins get the same as by NCCL's conversion.
 #[test]
 fn several_are_chained_each_in_its_own_version() {
     let logs = chained(7, &[7, 5, 3, 1], "sendrecv", &[]);
@@ -213,7 +213,7 @@ fn several_are_chained_each_in_its_own_version() {
             assert_eq!(starts(bit), count, "v{version} {bit}: {log}");
         }
     }
-    // As there is no GroupApi, the parent of what was handed over is its Group.
+    // Without GroupApi, the parent of enqueued operations is their Group.
     let log = logs.of(3);
     let group = log.lines().find(|l| l.starts_with("start") && l.contains(" 1 ctx")).unwrap();
     let p2p = log.lines().find(|l| l.starts_with("start") && l.contains(" 4 ctx")).unwrap();
@@ -225,7 +225,7 @@ fn several_are_chained_each_in_its_own_version() {
     assert!(!in_progress(&log) && in_progress(&logs.of(5)), "it came with version 4");
 }
 
-/// Chains to an NCCL of version 4: which lines say so, in order.
+/// Chains on an NCCL of version 4, and the expected lines in order.
 fn left_out(chain: &[&Path], env: &[(&str, &str)], reasons: &[&str]) -> Logs {
     let (logs, run) = (Logs::new(), tempfile::tempdir().unwrap());
     let run = run.path().join("run");
@@ -265,7 +265,7 @@ fn what_cannot_be_chained_is_left_out_with_one_line() {
         (&copy, &[], "it is ncclscope itself"),
         (logging(3), &[("CHAINED_FAIL", "8")], "its init returned 3"),
     ] {
-        // The others are none the worse for it.
+        // The others are not affected.
         let logs = left_out(&[path, good], env, &[reason]);
         assert_eq!(logs.of(4).lines().count(), expected, "{path:?}");
         assert_eq!(logs.of(3), "", "{path:?}");

@@ -9,14 +9,14 @@ use std::path::Path;
 use std::process::{Command, Output};
 use tempfile::TempDir;
 
-/// Communicator index of contexts that are not the process's.
+/// Communicator index of foreign contexts.
 pub(crate) const NO_COMM: u16 = u16::MAX;
-/// Index of [`Played::counts`] for types that are none.
+/// Index of unknown types in [`Played::counts`].
 pub(crate) const OTHER: usize = 16;
 
-/// A script that was played, and what is left of it.
+/// A played script and its output.
 pub(crate) struct Played {
-    /// What the process printed.
+    /// The standard output of the process.
     pub(crate) text: String,
     /// The callbacks, as `fake_nccl::log` writes them; empty without `--log`.
     pub(crate) log: Vec<Vec<String>>,
@@ -28,7 +28,7 @@ pub(crate) struct Played {
     _dir: TempDir,
 }
 
-/// Holds `check` against each version, all at once: for scripts that mostly wait.
+/// Runs `check` for each version in parallel: for scripts that mostly wait.
 pub(crate) fn at_once(check: fn(usize)) {
     std::thread::scope(|scope| {
         for version in fake_nccl::VERSIONS {
@@ -78,7 +78,7 @@ pub(crate) fn play_with(
     Played { text, log, counts, ends, recording, _dir: dir }
 }
 
-/// Runs a process that must survive; what it printed.
+/// Runs a process that must survive; returns its output.
 pub(crate) fn survive(command: &mut Command, name: &str) -> String {
     let output: Output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -110,12 +110,12 @@ fn counts(text: &str) -> ([(u64, u64); 17], u64) {
     (counts, ends)
 }
 
-/// What a recording holds.
+/// The content of a recording.
 #[derive(Default)]
 pub(crate) struct Found {
     /// Start records by handle.
     pub(crate) events: HashMap<Handle, Start>,
-    /// Steps with the ProxyOp that they lead to.
+    /// Steps with their ProxyOp.
     pub(crate) steps: Vec<(Handle, Step)>,
     /// How often each handle was stopped.
     pub(crate) stops: HashMap<Handle, usize>,
@@ -127,15 +127,15 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// Reads all lanes. A handle that started twice fails, and a step without its operation.
+    /// Reads all lanes. Fails for a handle that started twice, and for a step without its
+    /// operation.
     pub(crate) fn read(recording: &Recording) -> Found {
         let found = Found::read_end(recording);
         assert_eq!(found.orphans, 0, "steps without their operation");
         found
     }
 
-    /// The same where only the end of the recording is there: steps whose operation is not are
-    /// counted.
+    /// The same if only the end of the recording exists: steps without their operation are counted.
     pub(crate) fn read_end(recording: &Recording) -> Found {
         let mut found = Found::default();
         for lane in 0..recording.lanes().len() {
@@ -185,7 +185,7 @@ impl Found {
         all
     }
 
-    /// Stops, states and steps' states: what came after the starts.
+    /// The number of stops, states and steps' states.
     fn ends(&self) -> u64 {
         let stops: usize = self.stops.values().sum();
         let marks = |s: &Step| {
@@ -198,17 +198,17 @@ impl Found {
     }
 }
 
-/// Every callback is somewhere: recorded, lost, stale, unknown or refused. `folded` are the states
-/// and starts of steps that change nothing: repeats beyond what is counted.
+/// Every callback is accounted for: recorded, lost, stale, unknown or refused. `folded` is the
+/// number of states and starts of steps that change nothing: uncounted repeats.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Folded {
     /// Steps that were started again.
     pub(crate) starts: u64,
-    /// States of steps told again.
+    /// Repeated states of steps.
     pub(crate) states: u64,
 }
 
-/// Holds the counts of a recording against those of the log.
+/// Compares the counts of a recording with those of the log.
 pub(crate) fn balance(played: &Played, found: &Found, folded: Folded) {
     let header = played.recording.header();
     let lanes = played.recording.lanes();
@@ -224,7 +224,7 @@ pub(crate) fn balance(played: &Played, found: &Found, folded: Folded) {
         let (starts, refused) = played.counts[k];
         assert_eq!(header.overwritten[k], 0, "{kind}: the ring is large enough");
         assert_eq!(recorded + lost + again, starts, "{kind}: recorded {recorded}, lost {lost}");
-        // A step is recorded when it ends, and may be lost then, when NCCL has its handle.
+        // A step is recorded when it ends, and may be lost then, although NCCL has its handle.
         if kind == EventKind::ProxyStep {
             late = lost.saturating_sub(refused);
         }
@@ -244,7 +244,7 @@ pub(crate) fn balance(played: &Played, found: &Found, folded: Folded) {
     );
 }
 
-/// Holds each start against the log: kind, communicator, parent; and each step.
+/// Compares each start with the log (kind, communicator, parent), and each step.
 pub(crate) fn faithful(played: &Played, found: &Found) {
     let hex = |word: &String| u64::from_str_radix(word, 16).unwrap();
     let mut comms: HashMap<u64, u16> = HashMap::new();
@@ -282,7 +282,7 @@ pub(crate) fn faithful(played: &Played, found: &Found) {
     assert_eq!(recorded, steps, "steps lead to their operations");
 }
 
-/// A context's communicator, which the recording must know by its hash where the version tells it.
+/// A context's communicator, which the recording must have by its hash if the version has it.
 fn comm_index(played: &Played, context: u64, hash: u64) -> u16 {
     let index = u16::try_from(context & 0xffff).unwrap();
     let comm = played.recording.comms().iter().find(|c| c.index == index).expect("it is defined");
@@ -290,7 +290,7 @@ fn comm_index(played: &Played, context: u64, hash: u64) -> u16 {
     index
 }
 
-/// Plays, compares everything, and expects that nothing at all was lost.
+/// Plays, compares everything, and expects no losses.
 pub(crate) fn exact(
     version: usize,
     script: &str,

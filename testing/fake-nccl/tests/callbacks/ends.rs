@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Processes that end, fork, unload and name things while callbacks go on.
+//! Processes that exit, fork, unload and name things while callbacks run.
 
 use crate::common::{Folded, Found, at_once, balance, command, exact, only, play, survive};
 use ncclscope_trace::{EventKind as K, Recording};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// Threads that play meanwhile.
 const THREADS: &str = "3";
 
-/// Starts of the communicator that the threads play on.
+/// Starts on the communicator that the threads use.
 fn of_first(found: &Found) -> usize {
     found.events.values().filter(|s| s.comm == 0).count()
 }
@@ -59,7 +59,7 @@ fn a_child_of_busy_threads_goes_on_and_records_nothing() {
     });
 }
 
-/// What a termination must leave: everything that was played before, each event once.
+/// After a termination the recording has everything that was played before, each event once.
 fn hold(recording: &Recording, name: &str) -> Found {
     let header = recording.header();
     assert_eq!((header.panics, header.garbage_words), (0, 0), "{name}");
@@ -69,9 +69,9 @@ fn hold(recording: &Recording, name: &str) -> Found {
     found
 }
 
-/// Whether the recording was closed, and says so if not. An exit handler closes it, but does not
-/// wait for long for a drain thread that a busy machine keeps from its work; with nobody busy,
-/// `life.rs` holds it to that.
+/// Whether the recording was closed; prints a line if not. An exit handler closes it, but waits
+/// only a short time for a drain thread that a busy machine delays; on an idle machine `life.rs`
+/// requires it.
 fn is_closed(recording: &Recording, name: &str) -> bool {
     let closed = recording.header().closed;
     match recording.problems() {
@@ -209,7 +209,7 @@ fn names_of_communicators_may_be_missing_or_long() {
             let options = ["--ops", "2", "--name", name];
             let (played, _) = exact(version, "allreduce", &options, Folded::default());
             let told = played.recording.comms()[0].name.as_deref().unwrap_or("").len();
-            // Versions 1 to 3 are told no name.
+            // Versions 1 to 3 get no name.
             assert_eq!(told, if version >= 4 { length } else { 0 }, "v{version} {name}");
         }
     }
@@ -222,14 +222,14 @@ fn the_logger_is_called_in_order_or_not_at_all() {
             let dir = tempfile::tempdir().unwrap();
             let options = ["--ops", "2", "--threads", "16", "--logger", logger];
             let mut command = command(version, script, dir.path(), &options);
-            // Something to say, besides the file's name.
+            // A line besides the file's name.
             command.env("NCCLSCOPE_LOG", log_to).env("NCCLSCOPE_MODE", "loud");
             let name = format!("v{version} {script}, logger {logger}, to {log_to}");
             let text = survive(&mut command, &name);
             let count = text.lines().find_map(|l| l.strip_prefix("logged ")).unwrap();
             count.parse().unwrap()
         };
-        // Versions 1 to 3 are given none.
+        // Versions 1 to 3 have none.
         let expected = if version >= 4 { 2 } else { 0 };
         for script in ["allreduce", "inits", "late"] {
             assert_eq!(logged(script, "real", "nccl"), expected, "v{version} {script}");

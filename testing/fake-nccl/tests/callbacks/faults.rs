@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Handles, contexts, types and states that should not come, and do.
+//! Handles, contexts, types and states that should not occur, but do.
 
 use crate::common::{Folded, Found, NO_COMM, command, exact, survive};
 use ncclscope_trace::record::{Detail, KernelCh, step_flags};
@@ -7,7 +7,7 @@ use ncclscope_trace::{EventKind as K, StrId};
 
 const OPS: usize = 5;
 
-/// Kinds that the version has, of each of which the scripts play one event.
+/// The number of kinds of the version; the scripts play one event of each.
 const fn kinds(version: usize) -> u64 {
     [6, 6, 8, 8, 12, 15, 16][version - 1]
 }
@@ -24,7 +24,7 @@ fn null_is_taken_wherever_a_pointer_goes() {
         // The one step is told its first and third state twice.
         let folded = Folded { states: 2, ..Folded::default() };
         let (stale, unknown, found) = run(version, "nulls", 1, folded);
-        // All but six of the 32 states are none of a step's.
+        // All but six of the 32 states do not belong to steps.
         assert_eq!((stale, unknown), (0, 26), "v{version}");
         let strays = found.all(K::Group).iter().filter(|g| g.comm == NO_COMM).count();
         assert_eq!((found.all(K::Group).len(), strays), (2, 1), "v{version}");
@@ -33,7 +33,7 @@ fn null_is_taken_wherever_a_pointer_goes() {
     }
 }
 
-/// As under some replayers: not even `clock_gettime` may be called then.
+/// As under some replayers: even `clock_gettime` may not be called then.
 #[test]
 fn a_process_that_must_not_read_the_counter_goes_on_without_a_recording() {
     let dir = tempfile::tempdir().unwrap();
@@ -71,7 +71,7 @@ fn names_may_be_missing() {
 fn a_second_stop_and_a_state_after_it_change_no_step_and_no_operation() {
     for version in fake_nccl::VERSIONS {
         let (stale, unknown, found) = run(version, "twice", OPS, Folded::default());
-        // Of the slots: two second stops and the step's state. The rest tells by its handle.
+        // Of slots: two second stops and the step's state. All others are detected by their handle.
         assert_eq!((stale, unknown), (3 * OPS as u64, 0), "v{version}");
         for (handle, stops) in &found.stops {
             let slot = matches!(handle.kind(), K::ProxyOp);
@@ -108,7 +108,7 @@ fn events_after_finalize_are_recorded_with_their_communicator() {
 fn unknown_types_and_states_are_counted_and_nothing_else() {
     for version in fake_nccl::VERSIONS {
         let (stale, unknown, found) = run(version, "unknown", OPS, Folded::default());
-        // Five types; the four states that are no byte, and the step's other three.
+        // Five types; the four states beyond a byte, and the step's other three.
         let expected = (5 + 4 * kinds(version) + 3) * OPS as u64;
         assert_eq!((stale, unknown), (0, expected), "v{version}");
         assert!(found.states.iter().all(|s| s.1.name().is_none()), "v{version}");
@@ -124,7 +124,7 @@ fn handles_that_never_were_touch_nothing() {
         assert_eq!(found.steps.len(), 1, "v{version}: only the real step is one");
         let (_, step) = found.steps[0];
         assert_eq!(step.flags, step_flags::IS_SEND | step_flags::STOPPED, "v{version}");
-        // A handle made up may be that of a later event: stopped early, and again when it ends.
+        // An invented handle may be that of a later event: stopped early, and again when it ends.
         for (handle, start) in &found.events {
             assert!(found.stops.contains_key(handle), "v{version} {start:?}");
         }

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The watchdog: what it says of an operation that stands still, once; that it is over when it is;
-//! and what it leaves alone.
+//! The watchdog: it reports a hanging operation once, reports its end, and ignores everything else.
 
 use crate::common::{Played, command, play, play_with};
 use ncclscope_trace::EventKind;
 use ncclscope_trace::progress::{Progress, Vital, progress_flags};
 
-/// Ends when the watchdog has said what there is to say; the limit is two seconds.
+/// Ends when the watchdog has made all its reports; the limit is two seconds.
 fn watched(version: usize, script: &str) -> Played {
     let env = [("NCCLSCOPE_HANG_SEC", "2"), ("NCCLSCOPE_HANG_ACTION", "log,exec:true")];
     play_with(version, script, false, &["--ops", "1"], &env)
 }
 
-/// Each script with what its report says, and the first version that has its events.
+/// Each script with the text of its report, and the first version with its events.
 const HANGS: [(&str, &str, usize); 13] = [
     ("hang-kernel", "H3a kernel-not-started: its kernel has not started", 4),
     ("hang-channel", "H3b kernel-partly-started: its kernel has started on 1 of 2 channels", 4),
@@ -82,7 +81,7 @@ fn what_is_no_hang_is_left_alone() {
 
 #[test]
 fn an_operation_whose_end_may_be_lost_is_no_hang() {
-    // What a flood takes is chance: it is repeated until ends are among it.
+    // Losses in a flood are random: it is repeated until they include ends.
     let lost_ends = |played: &Played| -> u64 {
         played.recording.lanes().iter().flat_map(|lane| lane.header.lost_ends).sum()
     };
@@ -95,7 +94,7 @@ fn an_operation_whose_end_may_be_lost_is_no_hang() {
     assert_ne!(last_progress(&played).flags & progress_flags::LOSSY, 0);
 }
 
-/// After how many ms the script's hang was reported.
+/// The time until the script's hang was reported, ms.
 fn reported_after(played: &Played) -> u64 {
     let lines = played.text.lines().rev();
     let mut said = lines.filter_map(|line| line.strip_prefix("reported after "));
@@ -161,7 +160,7 @@ fn many_hangs_at_once_are_a_few_reports_that_name_the_others() {
 
 #[test]
 fn proxy_ops_that_nccl_never_stops_cost_nothing_and_hide_no_hang() {
-    // Without lanes of other processes to adopt first, the drain thread has slots ready in time.
+    // Without lanes of other processes to adopt first, the drain thread prepares slots in time.
     let env = [
         ("NCCLSCOPE_HANG_SEC", "2"),
         ("NCCLSCOPE_HANG_ACTION", "log,exec:true"),
@@ -180,7 +179,7 @@ fn proxy_ops_that_nccl_never_stops_cost_nothing_and_hide_no_hang() {
         hung.contains("N3 network-stalled: data to rank 1 was given to the network"),
         "{hangs:?}"
     );
-    // What ended on the other communicator just before it, and is over later, excuses nothing.
+    // An operation of the other communicator that ended just before does not raise the limit.
     for said in ["enqueued ", "has not moved for "] {
         let seconds = seconds_after(hung, said);
         assert!((2.0..3.0).contains(&seconds), "{said}{seconds} s, the limit is 2 s: {hung}");
@@ -214,7 +213,7 @@ fn how_far_a_process_has_come_is_in_its_recording() {
     }
 }
 
-/// What the recording says last of its communicator.
+/// The last progress record of its communicator.
 fn last_progress(played: &Played) -> Progress {
     let progress = |vital: &Vital| match vital {
         Vital::Progress(progress) => Some(*progress),

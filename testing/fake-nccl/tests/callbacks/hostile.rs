@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Callbacks that no NCCL should make, and what a careless shim leaves around the others.
+//! Callbacks that NCCL should never make, and garbage that shims leave around the others.
 
 use crate::common::{Folded, Found, OTHER, at_once, exact, play};
 use fake_nccl::descr::GARBAGE;
@@ -30,7 +30,7 @@ fn a_parent_may_be_another_communicators() {
     for version in fake_nccl::VERSIONS {
         let (played, found) = exact(version, "strangers", &["--ops", "5"], Folded::default());
         let header = played.recording.header();
-        // A step under another's operation is started once, and once without one it is its own.
+        // A step is started once under another operation, and once without a parent.
         assert_eq!((header.stale, header.unknown_events), (0, 0), "v{version}");
         let elsewhere = |s: &&ncclscope_trace::Start| {
             found.events.get(&s.parent).is_some_and(|parent| parent.comm != s.comm)
@@ -53,7 +53,7 @@ fn a_parent_may_be_another_communicators() {
 #[test]
 fn the_mask_is_written_by_init_alone() {
     at_once(|version| {
-        // The page is sealed: a write is a SIGSEGV. It is also when the process ends.
+        // The page is write-protected: a write is a SIGSEGV, also when the process exits.
         let options = ["--ops", "5", "--end", "exit"];
         let (played, found) = exact(version, "sealed", &options, Folded::default());
         assert_eq!(found.all(K::Coll).len(), 2 * OPS, "v{version}");
@@ -61,7 +61,7 @@ fn the_mask_is_written_by_init_alone() {
     });
 }
 
-/// What `N` bytes of a field are that nobody set, read as a number.
+/// The value of an unset field of `N` bytes.
 fn garbage() -> Vec<String> {
     let byte = u64::from_le_bytes([GARBAGE; 8]);
     let [half, quarter] = [byte & 0xffff_ffff, byte & 0xffff];
@@ -93,7 +93,7 @@ fn garbage_around_the_fields_is_in_no_record() {
             }
             for start in found.all(K::P2p) {
                 let Detail::P2p(d) = start.detail else { unreachable!() };
-                // Nobody can tell in version 4 whether NCCL has set it.
+                // In version 4 it is unknown whether NCCL has set it.
                 let told = if version >= 5 { 2 } else { 0 };
                 assert_eq!(u32::from(d.channels), told, "v{version}: {d:?}");
             }
@@ -105,8 +105,8 @@ fn garbage_around_the_fields_is_in_no_record() {
 fn no_order_at_all_is_survived_and_accounted_for() {
     for version in fake_nccl::VERSIONS {
         let played = play(version, "chaos", false, &["--ops", "4000", "--threads", "4"]);
-        // Reading it proves that each record is whole: handles are unique, and each step leads to
-        // an operation of its lane.
+        // Reading it proves that each record is complete: handles are unique, and each step belongs
+        // to an operation of its lane.
         let found = Found::read(&played.recording);
         let (kinds, header) = (found.kinds(), played.recording.header());
         let known = [6, 6, 8, 8, 12, 15, 16][version - 1];
@@ -120,9 +120,9 @@ fn no_order_at_all_is_survived_and_accounted_for() {
             if k >= known {
                 assert_eq!((recorded, lost, refused), (0, 0, starts), "{name}: none has a handle");
             } else if kind == K::ProxyStep {
-                // Some were started again, which is no new step. And two threads that end the same
-                // step at the same moment may both count it; NCCL's proxy threads share none, and a
-                // locked instruction at each stop would cost more than the rest of it.
+                // Some were started again, which is not a new step. And two threads that end the
+                // same step at the same moment may both count it; NCCL's proxy threads share no
+                // steps, and a locked instruction at each stop would cost more than the rest of it.
                 let most = starts + starts / 100;
                 assert!(recorded > 0 && refused <= lost, "{name}: {refused} of {lost}");
                 assert!(recorded + lost <= most, "{name}: {recorded} + {lost} of {starts}");

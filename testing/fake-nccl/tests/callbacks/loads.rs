@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Many of something: what does not fit is counted, and memory stays bounded.
+//! Large numbers: what does not fit is counted, and memory stays bounded.
 
 use crate::common::{Folded, Found, at_once, balance, exact, play, play_with};
 use ncclscope_trace::EventKind as K;
@@ -41,7 +41,7 @@ fn a_million_events_that_nobody_stops_cost_no_memory() {
         assert!(starts > 1_000_000, "v{version}: {starts}");
         assert!(open_ops(&found) <= SLOTS, "v{version}: there are so many slots");
         let grew = played.text.lines().find_map(|l| l.strip_prefix("grew ")).unwrap();
-        // All 32,768 slots are in use then, of 320 bytes each.
+        // Then all 32,768 slots of 320 bytes are in use.
         let slots = 32_768 * 320 / 1024;
         let more = grew.parse::<u64>().unwrap().saturating_sub(slots);
         assert!(more < 3 << 10, "v{version}: grew by {grew} KiB");
@@ -56,7 +56,7 @@ fn what_is_open_at_finalize_stays_open_in_the_recording() {
         let open = open_ops(&found);
         assert_eq!(found.steps.len(), open, "v{version}: each with its step");
         balance(&played, &found, Folded::default());
-        // There are 512 slots at first; more come with the drain thread's next round.
+        // There are 512 slots at first; the drain thread's next round adds more.
         let (played, refused) = played.counts[K::ProxyOp.index()];
         assert_eq!((open as u64 + refused, played), (1000, 1000), "v{version}");
         assert!(open >= 512, "v{version}: {open}");
@@ -68,7 +68,7 @@ fn communicators_may_be_initialised_all_at_once() {
     for version in fake_nccl::VERSIONS {
         let options = ["--ops", "4", "--threads", "64", "--logger", "real"];
         let played = play(version, "inits", false, &options);
-        // Threads may come before the drain thread has their lanes ready: what they lose then is
+        // Threads may start before the drain thread has prepared their lanes: events lost then are
         // counted.
         let found = Found::read(&played.recording);
         balance(&played, &found, Folded::default());
@@ -91,7 +91,7 @@ fn threads_may_come_and_go_by_the_thousand() {
         balance(&played, &found, Folded::default());
         let used = played.recording.lanes().iter().filter(|l| l.header.used).count();
         assert!(used <= 11, "v{version}: lanes are used again, not {used}");
-        // Whatever was lost was so before the lanes and slots were ready.
+        // Events were lost only before the lanes and slots were ready.
         assert_eq!(found.all(K::Coll).len(), 1000, "v{version}");
         let ops = found.all(K::ProxyOp).iter().filter(|op| !op.parent.is_null()).count();
         assert_eq!(ops, 2 * 1000, "v{version}");
@@ -101,8 +101,8 @@ fn threads_may_come_and_go_by_the_thousand() {
     }
 }
 
-/// The plugin gets no key of those that a callback can set without an allocation, and nothing tells
-/// it that a thread ends.
+/// The plugin gets no key that a callback can set without an allocation, so it is not notified when
+/// a thread exits.
 #[test]
 fn threads_may_come_and_go_where_there_are_many_keys() {
     for (threads, ops) in [("1", "300"), ("8", "296")] {
@@ -119,7 +119,7 @@ fn threads_may_come_and_go_where_there_are_many_keys() {
 #[test]
 fn communicators_and_libraries_that_come_and_go_leave_nothing_behind() {
     for version in [1, 6] {
-        // What is kept counts, and not what the allocator keeps free for each of several threads.
+        // Memory in use counts, not memory that the allocator keeps free for each thread.
         let arenas = [("MALLOC_ARENA_MAX", "1")];
         let played = play_with(version, "cycles", false, &["--ops", "300"], &arenas);
         let found = Found::read(&played.recording);
@@ -131,10 +131,9 @@ fn communicators_and_libraries_that_come_and_go_leave_nothing_behind() {
             let words: Vec<&str> = line.split(' ').collect();
             let [what, before, after] = words[..] else { panic!("v{version}: {line}") };
             let [before, after] = [before, after].map(|n| n.parse::<u64>().unwrap());
-            // What goes with each cycle would be 300, with each load of the library 60. The
-            // allocator takes a little more now and then; and 300 communicators are remembered
-            // until the end, each with some hundred bytes, which a sanitizer's allocator spreads
-            // over more mappings.
+            // A leak per cycle would be 300, per load of the library 60. The allocator takes a
+            // little more now and then; and 300 communicators are kept until the end, each with
+            // some hundred bytes, which a sanitizer's allocator spreads over more mappings.
             let more = match what {
                 "kib" => 512,
                 "maps" => 40,

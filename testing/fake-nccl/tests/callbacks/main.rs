@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-The built plugin under scripts of callbacks: what it recorded is held against what was played,
-callback by callback where the script is small, by count where it is not.
+The built plugin under scripts of callbacks: its recording is compared with what was played,
+callback by callback for small scripts, by count for large ones.
 
-Each abuse, and the test that plays it. All of them run in each API version that can express them,
-with descriptors full of garbage but for the fields that are set, and with poison in each handle's
+Each abuse, and its test. All of them run in each API version that can express them, with
+descriptors full of garbage except for the fields that are set, and with poison in each handle's
 slot, which must be overwritten.
 
 - NULL for handle, slot, descriptor, arguments, context, mask, name, logger:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Operations in NCCL's orders, at every API version that has their events.
+//! Operations in NCCL's order, at every API version that has their events.
 
 use crate::common::{Folded, Found, NO_COMM, exact};
 use ncclscope_trace::record::{CeBatch, CeSync, Detail, KernelCh, KernelPhase};
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 const OPS: usize = 5;
 
-/// Kinds by their number in one operation, times [`OPS`]; zeros left out.
+/// Counts of kinds: the number in one operation times [`OPS`], without zeros.
 fn times(ops: usize, kinds: &[(K, usize)]) -> BTreeMap<K, usize> {
     kinds.iter().filter(|k| k.1 != 0).map(|&(kind, n)| (kind, n * ops)).collect()
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What real NCCL releases called, played again: the recording of each thread is the file's lines
-//! of that thread, in order, with their parents, states and sizes.
+//! Replays of real NCCL releases' callbacks: the recording of each thread has the file's lines of
+//! that thread, in order, with their parents, states and sizes.
 
 use crate::common::{Found, play};
 use fake_nccl::play::bit;
@@ -50,7 +50,7 @@ fn folder() -> Option<PathBuf> {
     if path.is_dir() {
         return Some(path);
     }
-    // Past the test harness, which captures what is printed by macro.
+    // The test harness captures what macros print, so this writes to stderr directly.
     let line = format!("skipped: no recorded callbacks at {}\n", path.display());
     std::io::stderr().write_all(line.as_bytes()).unwrap();
     None
@@ -93,7 +93,7 @@ fn each_thread_of_each_release_is_recorded_line_by_line() {
     }
 }
 
-/// Versions 1 to 3 are not told it.
+/// Versions 1 to 3 do not have it.
 const fn init_rank(version: usize, rank: i32) -> i32 {
     if version >= 4 { rank } else { -1 }
 }
@@ -118,7 +118,7 @@ fn handles(text: &str) -> HashMap<u32, Handle> {
     handles
 }
 
-/// What the recording must hold for each thread, out of the file's lines.
+/// The expected recording of each thread, from the file's lines.
 fn by_thread(
     calls: &[Call],
     handles: &HashMap<u32, Handle>,
@@ -176,7 +176,7 @@ fn reach(step: &mut Entry, state: i32, arg: Option<u64>) {
     }
 }
 
-/// The numbers of a start that the file has; none in version 1, where it has none.
+/// The numbers of a start in the file; none in version 1.
 fn expected_fields(bit: u64, fields: &Fields, version: usize) -> Vec<u64> {
     let names: &[&str] = match bit {
         _ if version == 1 => &[],

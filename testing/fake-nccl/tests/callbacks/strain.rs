@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! More than there is room for, signals amid callbacks, little stack, and a jealous allocator.
+//! Overload, signals during callbacks, small stacks, and an allocator that rejects calls from
+//! callbacks.
 
 use crate::common::{
     Folded, Found, Played, allocator, at_once, balance, command, exact, only, play_with, survive,
@@ -11,14 +12,15 @@ use std::os::unix::process::ExitStatusExt;
 
 /// Operations after a burst.
 const PACED: usize = 200;
-/// Operations of a burst that fit the smallest lane there is.
+/// Operations of a burst that fit the smallest lane.
 const FITS: usize = 150;
 
-/// Stops and states of each event in the script, which are records of their own but for a step's.
+/// Stops and states of each event in the script, which are separate records except for those of
+/// steps.
 fn ends(kind: K, version: usize) -> u64 {
     match kind {
         K::Coll => 1,
-        // Its progress is told by version 4 on.
+        // Its progress is reported from version 4 on.
         K::ProxyOp => {
             if version >= 4 {
                 2
@@ -50,7 +52,7 @@ fn records(played: &Played) -> BTreeMap<K, u64> {
     records
 }
 
-/// What a recording says of records that it does not hold, over all kinds.
+/// The number of missing records that a recording counts, over all kinds.
 #[derive(Debug, Default)]
 struct Lost {
     lanes: u64,
@@ -58,7 +60,7 @@ struct Lost {
     unwritten: u64,
 }
 
-/// Holds, kind by kind, what was played against what is in the recording or counted as lost.
+/// Checks, kind by kind, that all played events are in the recording or counted as lost.
 fn account(played: &Played, version: usize) -> Lost {
     let (header, lanes) = (played.recording.header(), played.recording.lanes());
     let records = records(played);
@@ -67,7 +69,7 @@ fn account(played: &Played, version: usize) -> Lost {
         let k = kind.index();
         let (starts, refused) = played.counts[k];
         assert!(starts > PACED as u64, "v{version} {kind}");
-        // What got no handle has no end either.
+        // Events without a handle have no end.
         let due = starts + (starts - refused) * ends(kind, version);
         let in_lanes = lanes.iter().map(|l| l.header.lost[k] + l.header.lost_ends[k]).sum::<u64>()
             + header.without_memory()[k];
@@ -82,7 +84,7 @@ fn account(played: &Played, version: usize) -> Lost {
     lost
 }
 
-/// The operations after the burst, each with all it has.
+/// The operations after the burst, each complete.
 fn recovers(played: &Played, version: usize) {
     let found = Found::read_end(&played.recording);
     let second = played.recording.comms().iter().find(|c| c.hash == 0xbeef || c.index == 1);
@@ -92,14 +94,14 @@ fn recovers(played: &Played, version: usize) {
         all.map(|start| start.handle).collect::<Vec<_>>()
     };
     let (colls, ops) = (of(K::Coll), of(K::ProxyOp));
-    // All of them, unless the machine keeps the drain thread waiting: the rest is counted.
+    // All of them, unless the machine delays the drain thread: the rest is counted.
     let recorded = [colls.len(), ops.len()];
     assert!(recorded.iter().all(|n| (1..=PACED).contains(n)), "v{version}: {recorded:?}");
     let steps = found.steps.iter().filter(|(op, _)| ops.contains(op)).count();
     assert!((1..=ops.len()).contains(&steps), "v{version}: {steps} steps of {recorded:?}");
 }
 
-/// Of a burst, each lane has what came first, whatever was lost later: the newest gives way.
+/// Each lane has the first events of a burst: later ones are lost.
 fn keeps_the_first(played: &Played, version: usize) {
     let mut lanes = 0;
     for lane in 0..played.recording.lanes().len() {
@@ -166,8 +168,8 @@ fn the_hosts_signal_handlers_may_interrupt_anything() {
     }
 }
 
-/// No NCCL makes callbacks in a signal handler. What does may cost the lane's records, but not the
-/// host.
+/// NCCL never makes callbacks in a signal handler. Callbacks there may corrupt the lane's records,
+/// but not the host.
 #[test]
 fn a_host_whose_signal_handlers_make_callbacks_survives() {
     for version in [1, 6] {
@@ -180,7 +182,7 @@ fn a_host_whose_signal_handlers_make_callbacks_survives() {
     }
 }
 
-/// A host's allocator that ends the process where a callback allocates or frees.
+/// A host's allocator that aborts the process if a callback allocates or frees.
 #[test]
 fn no_callback_calls_the_hosts_allocator() {
     let run = |version: usize, script: &str| {

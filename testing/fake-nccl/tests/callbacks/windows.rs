@@ -14,7 +14,7 @@ fn operations(found: &Found) -> Vec<u64> {
     found.all(K::Coll).into_iter().map(|start| seq(&start.detail)).collect()
 }
 
-/// Nothing was lost, and nothing was taken for what it is not.
+/// Nothing was lost or misinterpreted.
 fn nothing_lost(played: &Played) {
     let header = played.recording.header();
     assert_eq!((header.stale, header.unknown_events, header.overwritten), (0, 0, [0; 16]));
@@ -41,8 +41,8 @@ fn whole(version: usize, found: &Found) {
     let parts: BTreeMap<K, usize> = parts.into_iter().filter(|part| part.1 > 0).collect();
     let mut kinds = found.kinds();
     if version >= 5 {
-        // From then on a Group has no parent, and no operation has it: it may begin in a window
-        // that its operations are not in.
+        // From then on a Group has no parent and is not part of an operation: it may begin in a
+        // window without its operations.
         kinds.insert(K::Group, ops);
     }
     assert_eq!(kinds, parts, "v{version}");
@@ -83,7 +83,7 @@ fn a_thousand_toggles_under_way_leave_whole_operations_only() {
         assert_eq!(marks.len(), 2001, "v{version}");
         let root = if version >= 5 { K::GroupApi } else { K::Group };
         let roots: Vec<u64> = found.all(root).iter().map(|start| start.ticks).collect();
-        // The one callback that was under way when recording was stopped may be stamped after it.
+        // A callback that was running when recording was stopped may have a later timestamp.
         for (stopped, started) in pauses(marks) {
             let inside = roots.iter().filter(|at| (stopped..started).contains(at)).count();
             assert!(inside <= 1, "v{version}: {inside} operations between {stopped} and {started}");
@@ -191,7 +191,7 @@ fn signals_toggle_and_dump_if_asked_for() {
     for recording in recordings {
         assert_eq!(operations(&Found::read(&recording)), [0, 2]);
     }
-    // Without the variable they do what they always did.
+    // Without the variable the signals have their default effect.
     let mut process = command(6, "signalled", &dir.path().join("other"), &["--ops", "1"]);
     let output = process.output().unwrap();
     use std::os::unix::process::ExitStatusExt;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Compiles hosts, runs them with the built plugin, and reads what they left.
+//! Compiles hosts, runs them with the built plugin, and reads their recordings.
 
 pub(crate) use fake_nccl::build::plugin;
 use ncclscope_trace::{EventKind, Record, Recording};
@@ -13,7 +13,7 @@ pub(crate) fn compile(name: &str, options: &[&str]) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/host").join(format!("{name}.c"));
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let host = folder.join(format!("host-{name}{}", options.concat().replace('/', "_")));
-    // Other tests may be compiling, or running, the same one.
+    // Other tests may compile or run the same one.
     static COMPILED: AtomicUsize = AtomicUsize::new(0);
     let number = COMPILED.fetch_add(1, Ordering::Relaxed);
     let own = folder.join(format!("host-{name}-{}-{number}", std::process::id()));
@@ -27,21 +27,22 @@ pub(crate) fn compile(name: &str, options: &[&str]) -> PathBuf {
     host
 }
 
-/// What a host did.
+/// The outcome of a host.
 pub(crate) struct Played {
     pub(crate) output: Output,
-    /// Where it recorded, and where its lanes were.
+    /// The directories of its recordings and of its lanes.
     pub(crate) run: TempDir,
     pub(crate) lanes: TempDir,
 }
 
-/// Directories of a run's own.
+/// Private directories of a run.
 pub(crate) fn folders() -> (TempDir, TempDir) {
     let lanes = tempfile::Builder::new().prefix("ncclscope-test-").tempdir_in("/dev/shm");
     (tempfile::tempdir().unwrap(), lanes.unwrap())
 }
 
-/// Runs `command`, a host or a shell that becomes one, with a directory and lanes of its own.
+/// Runs `command`, a host or a shell that executes one, with private directories for recordings and
+/// lanes.
 pub(crate) fn play(command: &mut Command, env: &[(&str, &str)]) -> Played {
     let (run, lanes) = folders();
     command.env("NCCLSCOPE_DIR", run.path()).env("NCCLSCOPE_LANES", lanes.path());
@@ -50,7 +51,7 @@ pub(crate) fn play(command: &mut Command, env: &[(&str, &str)]) -> Played {
     Played { output: command.output().unwrap(), run, lanes }
 }
 
-/// Runs the host `plain` with so many operations.
+/// Runs the host `plain` with this many operations.
 pub(crate) fn plain(host: &Path, operations: usize, env: &[(&str, &str)]) -> Played {
     play(Command::new(host).arg(plugin()).arg(operations.to_string()), env)
 }
@@ -62,32 +63,32 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 impl Played {
-    /// The host came to its end.
+    /// Asserts that the host exited normally.
     pub(crate) fn ended(&self) {
         let stdout = String::from_utf8_lossy(&self.output.stdout);
         assert!(self.output.status.success(), "{:?}", self.output);
         assert!(stdout.ends_with("survived\n"), "{:?}", self.output);
     }
 
-    /// The host came to its end, and left nothing in memory.
+    /// Asserts that the host exited normally and left no lanes file.
     pub(crate) fn survived(&self) {
         self.ended();
         assert_eq!(files(self.lanes.path()), [] as [PathBuf; 0], "lanes are left over");
     }
 
-    /// What went to standard error.
+    /// The standard error.
     pub(crate) fn stderr(&self) -> String {
         String::from_utf8_lossy(&self.output.stderr).into_owned()
     }
 
-    /// What the host printed behind `word`.
+    /// The text that the host printed after `word`.
     pub(crate) fn number(&self, word: &str) -> u32 {
         let stdout = String::from_utf8_lossy(&self.output.stdout);
         let number = stdout.lines().find_map(|line| line.strip_prefix(word)?.trim().parse().ok());
         number.unwrap_or_else(|| panic!("{word}: {:?}", self.output))
     }
 
-    /// The files that it recorded.
+    /// Its recordings.
     pub(crate) fn files(&self) -> Vec<PathBuf> {
         files(self.run.path())
     }
@@ -95,13 +96,13 @@ impl Played {
     /// The one recording.
     pub(crate) fn recording(&self) -> Recording {
         let mut files = self.files();
-        // Beside it there may be dumps, and what was said of hangs.
+        // There may also be dumps and hang reports.
         files.retain(|file| file.extension().is_some_and(|extension| extension == "nscope"));
         assert_eq!(files.len(), 1, "{files:?} {:?}", self.output);
         Recording::open(&files[0]).unwrap()
     }
 
-    /// Operations that the one recording has.
+    /// The number of operations in the only recording.
     pub(crate) fn operations(&self) -> usize {
         let recording = self.recording();
         assert_eq!(recording.problems(), &[] as &[String]);
@@ -109,7 +110,7 @@ impl Played {
     }
 }
 
-/// Collectives that a recording has.
+/// The number of collectives in a recording.
 pub(crate) fn operations(recording: &Recording) -> usize {
     let records = (0..recording.lanes().len()).flat_map(|lane| recording.records(lane));
     let is_coll =

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Descriptors of ours that the host closes, and whose numbers its own files get.
+//! File descriptors of the plugin that the host closes and whose numbers its own files get.
 
 use crate::common::{compile, play, plugin};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -8,11 +8,11 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What we write goes on into the recording, and nothing of it into the host's files.
+/// The plugin continues to write to the recording, and never to the host's files.
 #[test]
 fn a_host_that_closes_all_files_keeps_its_own_and_is_recorded() {
     let host = compile("files", &[]);
-    // Of the host's sockets, one may have the number of ours: try several.
+    // One of the host's sockets may have the number of ours: tries several.
     for socket in ["3", "1002"] {
         let [own, control] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let mut command = Command::new(&host);
@@ -28,22 +28,21 @@ fn a_host_that_closes_all_files_keeps_its_own_and_is_recorded() {
     }
 }
 
-/// A host without standard files, whose output goes where it wants it: our files have none of their
-/// numbers.
+/// A host without standard file descriptors: our files must not get their numbers.
 #[test]
 fn a_host_without_standard_files_gets_none_of_ours() {
     let host = compile("plain", &[]);
     let mut command = Command::new("bash");
     command.args(["-c", "\"$@\" <&- >&- 2>&-; echo $? survived", "bash"]);
     command.arg(host).arg(plugin()).arg("100");
-    // Its last word goes to number 1, which nothing has: that is not our affair.
+    // Its last output goes to the closed descriptor 1, which is not the plugin's concern.
     let played = play(&mut command, &[]);
     assert_eq!(String::from_utf8_lossy(&played.output.stdout), "4 survived\n");
     let recording = played.recording();
     assert_eq!(crate::common::operations(&recording), 100);
 }
 
-/// A collector that answers each request, and keeps connections open as HTTP/1.1 has it; counts
+/// A collector that answers each request and keeps connections open as in HTTP/1.1; counts
 /// requests.
 fn collect(listener: TcpListener, requests: Arc<AtomicUsize>) {
     for stream in listener.incoming() {
@@ -73,7 +72,8 @@ fn collect(listener: TcpListener, requests: Arc<AtomicUsize>) {
     }
 }
 
-/// No connection waits for the next request, whose number would be the host's by then.
+/// No connection is kept open until the next request: its descriptor number might belong to the
+/// host by then.
 #[test]
 fn metrics_are_sent_on_connections_of_their_own() {
     let host = compile("files", &[]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where recordings go: a directory of this user's, which may have any name, and stays where it is.
+//! The directory of recordings: it belongs to this user, may have any name, and is not moved.
 
 use crate::common::{compile, operations, play, plugin};
 use fake_nccl::namespaces;
@@ -12,10 +12,10 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Runs a host with the default directory, in a `/tmp` of its own that `before` has been at.
-/// Without the right to have one: `None`.
+/// Runs a host with the default directory, in a private `/tmp` that `before` prepares; `None` if
+/// that is not permitted.
 fn in_own_tmp(before: &str, env: &[(&str, &str)]) -> Option<Output> {
-    // What is printed last: each entry with its mode, and nothing about what links lead to.
+    // The last output: each entry with its mode, without following links.
     let script = format!(
         "mount -t tmpfs -o mode=1777 none /tmp && mkdir /tmp/other && {before} && \"$@\" && \
          cd /tmp && find . -mindepth 1 -printf '%m %y %P\\n' | sort"
@@ -36,7 +36,7 @@ fn in_own_tmp(before: &str, env: &[(&str, &str)]) -> Option<Output> {
     Some(output)
 }
 
-/// The lines of `find`, process ids and nonces apart.
+/// The lines of `find`, without process ids and nonces.
 fn found(output: &Output) -> Vec<String> {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let lines = text.lines().filter(|line| *line != "survived" && !line.ends_with(" other"));
@@ -49,7 +49,7 @@ fn found(output: &Output) -> Vec<String> {
 
 #[test]
 fn the_default_directory_is_its_users_alone() {
-    // A job whose id is the user's, and torchrun without an id: control sockets lie elsewhere.
+    // A job id chosen by the user, and torchrun without an id: control sockets are elsewhere.
     for (env, job) in [(("SLURM_JOB_ID", "0"), "0"), (("TORCHELASTIC_RUN_ID", "none"), "ann")] {
         let Some(output) = in_own_tmp("umask 0", &[env]) else { return };
         assert_eq!(String::from_utf8_lossy(&output.stderr), "");
@@ -83,7 +83,7 @@ fn what_another_user_may_have_put_there_is_not_followed() {
     }
 }
 
-/// Colleagues who share a directory do so still.
+/// Users can still share a directory.
 #[test]
 fn a_directory_that_was_asked_for_may_be_anybodys() {
     let before = "mkdir -m 777 /tmp/shared && mkdir -m 2777 /tmp/ncclscope-0";
@@ -102,7 +102,7 @@ fn a_directory_may_have_any_bytes_for_a_name() {
     let mut command = Command::new("env");
     let mut variable = std::ffi::OsString::from("NCCLSCOPE_DIR=");
     variable.push(&odd);
-    // It comes last, so that it holds.
+    // It comes last, so that it takes effect.
     command.arg(variable).arg(OsStr::from_bytes(b"NCCLSCOPE_MODE=\xff"));
     command.arg(&host).arg(plugin()).arg("10");
     let played = play(&mut command, &[]);
@@ -139,8 +139,8 @@ fn a_relative_directory_stays_where_it_was() {
     assert!(run.iter().any(|name| name.contains(".hang-")), "{run:?}");
 }
 
-/// The copies that a host made of its recording, each in a directory beside it, and their
-/// directories' modes.
+/// The copies of a host's recording, each in a directory beside it, and the modes of these
+/// directories.
 fn copies(run: &Path) -> Vec<(Recording, u32)> {
     let mut copies = Vec::new();
     for dir in std::fs::read_dir(run).unwrap().map(|entry| entry.unwrap().path()) {
@@ -161,7 +161,7 @@ fn dumps_of_one_second_have_a_directory_each_and_follow_no_link() {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     let elsewhere = tempfile::tempdir().unwrap();
     for plants in [false, true] {
-        // A directory of one user; what lies in it is that user's alone.
+        // A directory of one user, with private content.
         let run = tempfile::Builder::new().permissions(Permissions::from_mode(0o700)).tempdir();
         let run = run.unwrap();
         for second in now..now + if plants { 60 } else { 0 } {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The example in C does what it says, with the plugin's C header.
+//! The C example works with the plugin's C header.
 
 use crate::common::{compile, operations, play, plugin};
 use ncclscope_trace::{Recording, What};

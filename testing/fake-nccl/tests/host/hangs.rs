@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the watchdog says of hangs when events are lost, and what is done about several.
+//! The watchdog's reports of hangs when events are lost, and of several hangs at once.
 
 use crate::common::{Played, compile, play, plugin};
 use ncclscope_trace::Recording;
@@ -44,7 +44,7 @@ fn what_is_forgotten_has_not_recovered() {
         assert!(says[1].contains("whether it has ended is not known"), "{how}: {says:#?}");
         assert_eq!(says.len(), 2 + ends.len(), "{how}: {says:#?}");
         assert!(says[2..].iter().zip(ends).all(|(says, end)| says.starts_with(end)), "{says:#?}");
-        // What led to it is kept until then.
+        // The evidence is kept until then.
         let progress = recording.vitals().iter().filter_map(|vital| match vital {
             Vital::Progress(progress) if progress.ticks >= hangs[0].0 => Some(progress.flags),
             _ => None,
@@ -69,10 +69,10 @@ fn hangs_that_are_found_together_are_one_copy_and_one_signal() {
         copies.push(Recording::open(&copy).unwrap().hangs().len());
     }
     copies.sort_unstable();
-    // Six in one look, and one in a later one; more or less where the machine is slow.
+    // Six in one check and one in a later check; more or fewer on a slow machine.
     assert!((1..=3).contains(&copies.len()), "{copies:?}");
     assert_eq!(copies.last(), Some(&7), "each has all hangs until then: {copies:?}");
-    // The copy of the first look was to be made before the signal ends the process.
+    // The copy of the first check must be made before the signal kills the process.
     let played = hung(&host, "", &[("NCCLSCOPE_HANG_ACTION", "dump,signal:ABRT")]);
     assert_eq!(played.output.status.signal(), Some(6), "{:?}", played.output);
     assert_eq!(played.files().iter().filter(|file| file.is_dir()).count(), 1);

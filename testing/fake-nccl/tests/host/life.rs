@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a host does with itself while the plugin is there: its environment, its threads, its clock,
-//! its children.
+//! Actions of a host while the plugin is loaded: on its environment, threads, clock and children.
 
 use crate::common::{compile, play, plugin};
 use ncclscope_trace::EventKind;
@@ -33,9 +32,9 @@ fn threads_may_call_us_as_they_end() {
     let host = compile("ends", &[]);
     let played = play(Command::new(host).arg(plugin()), &[]);
     played.survived();
-    // Eight threads, with one operation each before and four after their end began.
-    // What came when no lane was ready is counted: a lane that is taken in the last round stays
-    // with the thread that is gone until the drain thread looks for it.
+    // Eight threads, with one operation each before and four after their end began. Events without
+    // a ready lane are counted: a lane that was taken in the last round stays with its exited
+    // thread until the drain thread checks.
     let lost = played.recording().header().without_lane[EventKind::Coll as usize];
     assert_eq!(played.operations() as u64 + lost, 8 * 5);
 }
@@ -50,7 +49,7 @@ fn a_window_is_as_long_as_it_says_whatever_the_time_of_day_does() {
     }
 }
 
-/// Children have a copy of our lock as it was, held by a thread of which there is no copy.
+/// A child has a copy of our lock, possibly held by a thread that does not exist in the child.
 #[test]
 fn children_of_a_busy_host_call_us_and_end_at_once() {
     let host = compile("forks", &[]);
@@ -60,7 +59,7 @@ fn children_of_a_busy_host_call_us_and_end_at_once() {
     assert_eq!(played.recording().problems(), &[] as &[String]);
 }
 
-/// Cancelled within `init` or a C function, a thread ends behind it; and `errno` stays the host's.
+/// A thread that is cancelled within `init` or a C function exits after it; `errno` is preserved.
 #[test]
 fn threads_are_cancelled_behind_us_and_keep_their_errno() {
     let host = compile("cancelled", &[]);
@@ -69,24 +68,23 @@ fn threads_are_cancelled_behind_us_and_keep_their_errno() {
     assert_eq!(played.recording().problems(), &[] as &[String]);
 }
 
-/// A handler that calls `exit` interrupts a thread that may hold a lock of ours.
+/// A signal handler that calls `exit` may interrupt a thread that holds a lock of ours.
 #[test]
 fn a_handler_ends_the_process_whatever_it_interrupts() {
     let host = compile("exits", &[]);
     for what in ["mark", "step", "windows", "communicators", "first"] {
         for round in 0..3 {
-            // The first communicator comes within some milliseconds.
+            // The first communicator is created within some milliseconds.
             let us = if what == "first" { 300 + round * 1500 } else { 20_000 + round * 1777 };
             let mut command = Command::new(&host);
             let played = play(command.arg(plugin()).arg(what).arg(us.to_string()), &[]);
-            // Where the lock was held, lanes are left for the next process.
+            // If the lock was held, lanes are left for the next process.
             played.ended();
         }
     }
 }
 
-/// What needs room, the beginning and the end, is done on a stack of ours. A debug build's frames
-/// are larger.
+/// Init and exit, which need stack space, run on our own stack. A debug build's frames are larger.
 #[test]
 fn threads_with_small_stacks_begin_and_end_us() {
     let host = compile("stack", &[]);
@@ -96,17 +94,18 @@ fn threads_with_small_stacks_begin_and_end_us() {
     assert_eq!(played.operations(), 1);
 }
 
-/// Made by a system call, a child has the beginning as it was, by a thread that it has not got.
+/// A child created by a direct system call has a copy of an initialisation in progress, by a thread
+/// that it does not have.
 #[test]
 fn children_that_are_made_while_we_begin_begin_nothing() {
     let host = compile("forks-first", &[]);
     let played = play(Command::new(host).arg(plugin()), &[]);
     played.survived();
-    // One that is made before that is a process of its own, and records.
+    // A child that is created before that is a separate process, and records.
     assert!(!played.files().is_empty());
 }
 
-/// A host does something to itself, and is recorded as if it had not.
+/// A host changes its own state, and is still recorded correctly.
 fn odd(what: &str) {
     let host = compile("odd", &[]);
     let (elsewhere, control) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -117,7 +116,7 @@ fn odd(what: &str) {
         ("NCCLSCOPE_CONTROL", control.path().to_str().unwrap()),
     ];
     let played = play(&mut command, &env);
-    // Who has no way to a name any more cannot remove it: the next process does.
+    // A process that can no longer reach a path cannot remove the file: the next process does.
     if matches!(what, "root-is-elsewhere" | "other-user") {
         played.ended();
     } else {
@@ -125,7 +124,7 @@ fn odd(what: &str) {
     }
     assert_eq!(played.operations(), 3001, "{what}");
     assert!(played.recording().header().closed, "{what}");
-    // Interrupted threads are the host's own.
+    // Only the host's own threads are interrupted.
     let cpu = played.number("cpu");
     assert!(cpu < 400 || what.starts_with("storm"), "{what}: {cpu} ms of 2 s");
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `ulimit -f`: what does not fit is left out with a line, and no signal ends the host.
+//! `ulimit -f`: data that does not fit is dropped with a message, and no signal kills the host.
 
 use crate::common::{Played, compile, play, plugin};
 use std::process::Command;
 
-/// The host `plain` with `operations`, its files limited to so many KiB.
+/// The host `plain` with `operations`, with files limited to this size in KiB.
 fn limited(kib: u64, operations: usize, env: &[(&str, &str)]) -> Played {
     let host = compile("plain", &[]);
     let mut command = Command::new("bash");
@@ -34,8 +34,8 @@ fn a_small_limit_leaves_the_host_alone_and_is_one_line() {
     }
 }
 
-/// What the drain thread, the application's threads and the end of the process write then fails, is
-/// counted, and raises nothing.
+/// Writes of the drain thread, the application's threads and the exit handler then fail, are
+/// counted, and raise no signal.
 #[test]
 fn a_limit_that_comes_later_costs_records_and_nothing_else() {
     let host = compile("late-limit", &[]);
@@ -52,7 +52,7 @@ fn a_limit_that_comes_later_costs_records_and_nothing_else() {
 fn a_pipe_that_is_closed_at_its_other_end_leaves_the_host_alone() {
     let host = compile("plain", &[]);
     let mut command = Command::new("bash");
-    // By its end the reader is gone. The line is about the variable that there is not.
+    // At its end the reader has exited. The message is about the unknown variable.
     command.args(["-c", "exec 2> >(exec true); sleep 0.3; exec \"$@\"", "bash"]);
     command.arg(host).arg(plugin()).arg("10");
     play(&mut command, &[("NCCLSCOPE_MOOD", "good")]).survived();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What cannot be used is one line, in the log and in the recording, and says what holds instead.
+//! An invalid value gives one line, in the log and in the recording, that says what is used
+//! instead.
 
 use crate::common::{compile, plain};
 use std::path::Path;

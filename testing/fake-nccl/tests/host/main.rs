@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-The built plugin in hosts that are written in C, by other habits than a Rust program's: what such a
-host does to the plugin, and whether the plugin does anything to the host.
+The built plugin in hosts written in C, whose habits differ from those of Rust programs: their
+effects on the plugin, and the plugin's effects on them.
 
-Each host is a file of its own beside this one, compiled by `cc` when its test runs.
+Each host is a file beside this one, compiled by `cc` when its test runs.
 */
 
 mod common;
@@ -17,7 +17,7 @@ mod lines;
 mod stalls;
 mod windows;
 
-/// Threads of ours begin in what static thread-local storage leaves of their stack.
+/// Our threads start with the part of their stack that static thread-local storage leaves.
 mod threads {
     use crate::common::{compile, plain};
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The watchdog where recording is stopped, or of some operations: it takes nothing for a hang that
-//! it is not told of, and says what it cannot see.
+//! The watchdog while recording is stopped or sampled: it reports no hang of unrecorded operations,
+//! and says what it cannot see.
 
 use crate::common::{Played, compile, play, plugin};
 use std::process::Command;
