@@ -14,10 +14,10 @@ use std::ffi::{CStr, c_char, c_void};
 use std::fmt;
 use std::sync::{Mutex, OnceLock};
 
-/// The library that runs on the stand-in.
+/// The libnccl that runs on the stand-in.
 struct Nccl {
-    /// Kernels by the address of the host stub that stands for them, and whether they can be
-    /// played: symmetric kernels cannot.
+    /// Kernels by the address of their host stub, and whether they can be played: symmetric kernels
+    /// cannot.
     kernels: HashMap<usize, bool>,
     player: Player,
 }
@@ -30,7 +30,7 @@ impl fmt::Debug for Nccl {
 
 static NCCL: OnceLock<Nccl> = OnceLock::new();
 
-/// Redirects the libnccl that is loaded, once. Without one it does nothing and returns false.
+/// Redirects the loaded libnccl, once. Without one it does nothing and returns false.
 ///
 /// # Errors
 /// A text that says why the library cannot run on the stand-in.
@@ -57,13 +57,13 @@ pub fn attach() -> std::result::Result<bool, String> {
     }
     device::set_version(version);
     redirect::redirect(&image)?;
-    // Nobody else can have set it: `BUSY` is held.
+    // No other thread can have set it: `BUSY` is held.
     drop(NCCL.set(Nccl { kernels, player }));
     Ok(true)
 }
 
-/// The faults that the environment asks for. Where they cannot be understood the process ends: a
-/// job with other faults than those asked for would prove nothing.
+/// The faults in the environment. If they are invalid the process exits: a job with other faults
+/// than those requested would prove nothing.
 #[expect(clippy::exit, reason = "attaching may be a constructor's work, which cannot fail")]
 fn faults() -> Faults {
     Faults::from_env().unwrap_or_else(|error| {
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn cpucuda_open_nccl(path: *const c_char) -> *mut c_void {
     }
 }
 
-/// Passes `function` if it stands for one of the library's kernels.
+/// Succeeds if `function` is the stub of one of the library's kernels.
 ///
 /// # Errors
 /// [`Error::INVALID_DEVICE_FUNCTION`] otherwise.
@@ -110,8 +110,8 @@ pub fn kernel(function: usize) -> Result<usize> {
 /// The work that plays `function` with the arguments of `launch`.
 ///
 /// # Errors
-/// [`Error::INVALID_DEVICE_FUNCTION`] if it is no kernel, [`Error::NOT_SUPPORTED`] if it is one
-/// that cannot be played.
+/// [`Error::INVALID_DEVICE_FUNCTION`] if it is not a kernel, [`Error::NOT_SUPPORTED`] if it is a
+/// kernel that cannot be played.
 pub fn kernel_work(function: usize, launch: Launch) -> Result<Work> {
     let nccl = NCCL.get().ok_or(Error::INVALID_DEVICE_FUNCTION)?;
     match nccl.kernels.get(&function) {
@@ -121,8 +121,8 @@ pub fn kernel_work(function: usize, launch: Launch) -> Result<Work> {
     }
 }
 
-/// Passes while every kernel could be played. After a failure every wait of the process fails, as
-/// a device does after an illegal access.
+/// Succeeds while every kernel could be played. After a failure every wait of the process fails, as
+/// on a device after an illegal access.
 ///
 /// # Errors
 /// [`Error::LAUNCH_FAILURE`] if one could not.
@@ -131,7 +131,7 @@ pub fn healthy() -> Result {
     if failed { Err(Error::LAUNCH_FAILURE) } else { Ok(()) }
 }
 
-/// Runs when this library is loaded: attaches to a libnccl that is already there, as under
+/// Runs when this library is loaded: attaches to a libnccl that is already loaded, as under
 /// `LD_PRELOAD` with a client that is linked to it.
 extern "C" fn attach_at_load() {
     if let Err(text) = attach() {

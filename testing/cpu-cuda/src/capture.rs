@@ -24,7 +24,7 @@ pub enum Status {
     None = 0,
     /// Capturing.
     Active = 1,
-    /// Broken by a forbidden call; only ending it is left.
+    /// Invalidated by a forbidden call; it can only be ended.
     Invalidated = 2,
 }
 
@@ -33,7 +33,7 @@ pub enum Status {
 pub struct Capture {
     /// Unique in the process.
     pub id: u64,
-    /// What is being built.
+    /// The graph that is being built.
     pub graph: Arc<Graph>,
     origin: u64,
     status: AtomicI32,
@@ -63,7 +63,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// How the capture stands.
+    /// The state of the capture.
     pub fn state(&self) -> Status {
         self.capture.status()
     }
@@ -78,7 +78,7 @@ pub enum Update {
     Set,
 }
 
-/// Captures that were begun and not ended.
+/// Captures that have begun and not ended.
 static ACTIVE: AtomicI32 = AtomicI32::new(0);
 
 /// Whether anything is being captured, in any stream.
@@ -131,8 +131,8 @@ pub fn end(stream: &Stream) -> Result<Arc<Graph>> {
     })
 }
 
-/// Calls `body` with the stream's place in a running capture. A place in a capture that is over
-/// is forgotten first: who ends a capture does not know its members.
+/// Calls `body` with the stream's place in a running capture. A place in a finished capture is
+/// cleared first: the caller that ends a capture does not know its members.
 pub fn with_member<T>(stream: &Stream, body: impl FnOnce(&mut Option<Member>) -> T) -> T {
     let mut member = lock(&stream.capture);
     if member.as_ref().is_some_and(|m| m.capture.status() == Status::None) {
@@ -141,12 +141,12 @@ pub fn with_member<T>(stream: &Stream, body: impl FnOnce(&mut Option<Member>) ->
     body(&mut member)
 }
 
-/// Whether `stream` takes part in a capture, and how that stands.
+/// The state of `stream`'s capture.
 pub fn status(stream: &Stream) -> Status {
     with_member(stream, |m| m.as_ref().map_or(Status::None, Member::state))
 }
 
-/// Passes if `stream` is not capturing; otherwise the call that asks breaks the capture.
+/// Succeeds if `stream` is not capturing; otherwise the call invalidates the capture.
 ///
 /// # Errors
 /// [`Error::STREAM_CAPTURE_UNSUPPORTED`] if it is capturing.
@@ -175,7 +175,7 @@ pub fn enqueue(stream: &Arc<Stream>, work: Work) -> Result {
     Ok(())
 }
 
-/// Adds a node behind the frontier, which it becomes.
+/// Adds a node after the frontier; the node becomes the new frontier.
 fn append(member: &mut Member, action: Action) -> Result {
     check(member)?;
     let node = member.capture.graph.add(action, &member.frontier)?;

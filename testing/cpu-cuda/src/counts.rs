@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the client has asked for so far, by kind of work: put into streams, and made nodes of
-//! graphs. What a profiler makes NCCL do more is the difference between two runs.
+//! Counts of the client's work so far, by kind: submitted to streams, and added to graphs as nodes.
+//! The additional work that a profiler causes is the difference between two runs.
 
 use crate::stream::Kind;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ pub const KINDS: [(Kind, &str); 8] = [
     (Kind::Graph, "graph"),
 ];
 
-/// Put into streams, then nodes of graphs.
+/// Counts for streams, then for graph nodes.
 static COUNTS: [[AtomicU64; KINDS.len()]; 2] =
     [const { [const { AtomicU64::new(0) }; KINDS.len()] }; 2];
 
@@ -27,12 +27,12 @@ fn add(to: usize, kind: Kind) {
     }
 }
 
-/// Counts work that a stream gets.
+/// Counts work submitted to a stream.
 pub(crate) fn submitted(kind: Kind) {
     add(0, kind);
 }
 
-/// Counts a node that a graph gets.
+/// Counts a node added to a graph.
 pub(crate) fn node(kind: Kind) {
     add(1, kind);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The simulated devices: how many there are, what they can do, which one is current.
+//! The simulated devices: their number, their capabilities, and the current one.
 //!
 //! Every device is the same and has compute capability 8.0: the newest for which NCCL needs no
 //! feature that only exists in hardware. Environment, read once:
@@ -23,10 +23,11 @@ pub const MULTIPROCESSORS: i32 = 108;
 pub const SHARED_MEMORY_OPTIN: i32 = 232_448;
 /// Memory a device claims to have, bytes. Nothing is reserved.
 pub const MEMORY: usize = 80 << 30;
-/// PCI bus number of device 0. High, so that no real device of the machine lends its topology.
+/// PCI bus number of device 0. High, so that it does not match a real device of the machine and its
+/// topology.
 const FIRST_BUS: i32 = 0xC0;
 
-/// What the environment asks for.
+/// The configuration in the environment.
 #[derive(Debug)]
 pub struct Config {
     /// Number of devices.

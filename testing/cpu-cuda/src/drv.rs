@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The CUDA Driver API, as far as NCCL asks for it by name (`src/misc/cudawrap.cc`).
+//! The part of the CUDA Driver API that NCCL looks up by name (`src/misc/cudawrap.cc`).
 //!
-//! A function that is not here is reported as not found, which switches the feature off in NCCL:
+//! A function that is missing here is reported as not found, which disables the feature in NCCL:
 //! multicast (NVLS) and `cuMemGetHandleForAddressRange` (DMA-BUF) among them. A context is a
 //! device: each has only its primary one.
 
@@ -44,7 +44,7 @@ const CONTEXT_V3: u32 = 11_040;
 /// Handle of device 0's context; others follow in steps of 16.
 const CONTEXTS: usize = 7 << 40;
 
-/// The function that `name` means in CUDA `version`, if the stand-in has it.
+/// The function for `name` in CUDA `version`, if the stand-in has it.
 pub fn entry_point(name: &str, version: u32) -> Option<*const ()> {
     let name = match name {
         "cuCtxCreate" if version >= CONTEXT_V3 => "cuCtxCreate_v3",
@@ -85,7 +85,7 @@ driver! {
     /// Number of devices.
     fn cuDeviceGetCount(out: Out<'_, i32>) { put(out, device::config().devices) }
 
-    /// The device of a number: the number.
+    /// The handle of a device: its number.
     fn cuDeviceGet(out: Out<'_, i32>, ordinal: i32) { put(out, device::check(ordinal)?) }
 
     /// An attribute of a device.
@@ -98,7 +98,7 @@ driver! {
         put(out, device::uuid(device::check(device)?))
     }
 
-    /// Place of a device on PCI.
+    /// PCI address of a device.
     fn cuDeviceGetPCIBusId(out: *mut c_char, size: i32, device: i32) {
         crate::rt::device::bus_id(out, size, device)
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The loaded libnccl image: where it is and what its file says.
+//! The loaded libnccl image: its address, and the content of its file.
 //!
 //! The wheels are not stripped: `.symtab` names every function of the CUDA runtime that is linked
 //! into them, and `.rodata` holds the version line. The file is mapped, so of its 400 MB only the
@@ -79,12 +79,12 @@ impl Image {
         })
     }
 
-    /// CUDA version (major, minor) that the library was built with; (0, 0) if it does not say.
+    /// CUDA version (major, minor) that the library was built with; (0, 0) if it is not found.
     pub fn cuda_version(&self) -> (u32, u32) {
         self.versions().map_or((0, 0), |(_, cuda)| cuda)
     }
 
-    /// NCCL version (major, minor, patch), if the library says it.
+    /// NCCL version (major, minor, patch), if the library contains it.
     pub fn nccl_version(&self) -> Option<(u32, u32, u32)> {
         self.versions().map(|(nccl, _)| nccl)
     }
@@ -113,7 +113,7 @@ fn find_versions(data: &[u8]) -> Option<Versions> {
     None
 }
 
-/// Parses `2.28.9+cuda12.9`, with anything behind.
+/// Parses `2.28.9+cuda12.9`, with any text after it.
 fn parse_versions(text: &str) -> Option<Versions> {
     let (nccl, cuda) = text.split_once("+cuda")?;
     let mut nccl = nccl.splitn(3, '.').map(|n| n.parse().ok());

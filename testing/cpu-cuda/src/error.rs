@@ -15,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Error(pub i32);
 
-/// What every function of the stand-in returns before it becomes a C status.
+/// The result of every function of the stand-in before it is converted to a C status.
 pub type Result<T = ()> = std::result::Result<T, Error>;
 
 /// A literal that ends in NUL as C text.
@@ -99,7 +99,7 @@ pub fn last(reset: bool) -> i32 {
 }
 
 /// Runs the body of a runtime function and turns its result into a C status. A failure becomes the
-/// thread's last error, except "not ready", which is an answer and not a failure.
+/// thread's last error, except "not ready", which is not a failure.
 pub fn status(body: impl FnOnce() -> Result) -> i32 {
     let code = driver_status(body);
     if code != 0 && code != Error::NOT_READY.0 {
@@ -108,7 +108,7 @@ pub fn status(body: impl FnOnce() -> Result) -> i32 {
     code
 }
 
-/// Runs the body of a driver function, which knows no last error, and turns its result into a C
+/// Runs the body of a driver function, which has no last error, and turns its result into a C
 /// status. A panic stops here: the caller is C++ code that cannot be unwound.
 pub fn driver_status(body: impl FnOnce() -> Result) -> i32 {
     match catch_unwind(AssertUnwindSafe(body)) {
@@ -129,7 +129,7 @@ fn message(panic: &(dyn Any + Send)) -> &str {
 /// A C out-parameter: where to write a `T`, or NULL.
 pub type Out<'a, T> = Option<&'a mut MaybeUninit<T>>;
 
-/// Writes a result that the caller must have asked for.
+/// Writes a result to a required out-parameter.
 ///
 /// # Errors
 /// [`Error::INVALID_VALUE`] if the caller passed NULL.
@@ -138,7 +138,7 @@ pub fn put<T>(out: Out<'_, T>, value: T) -> Result {
     Ok(())
 }
 
-/// Writes a result that the caller may have left out with NULL.
+/// Writes a result to an optional out-parameter.
 pub fn put_if<T>(out: Out<'_, T>, value: T) {
     if let Some(out) = out {
         out.write(value);

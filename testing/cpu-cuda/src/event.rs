@@ -16,7 +16,7 @@ pub struct Marker {
 }
 
 impl Marker {
-    /// Declares the point reached.
+    /// Marks the point as reached.
     pub fn signal(&self) {
         lock(&self.reached).get_or_insert_with(Instant::now);
         self.changed.notify_all();
@@ -82,7 +82,7 @@ impl Event {
         }
     }
 
-    /// Gives the event a new point and returns the work that reaches it.
+    /// Sets a new point of the event and returns the work that reaches it.
     pub fn record(&self) -> Work {
         let marker = Arc::new(Marker::default());
         self.set(Recorded::Point(marker.clone()));
@@ -144,7 +144,7 @@ mod tests {
         first.submit(event.record());
         first.synchronize();
         let wait = event.wait().unwrap().unwrap();
-        // A later record that is not reached must not hold the earlier wait.
+        // A later record that is not reached must not hold up an earlier wait.
         let (block, open) = gate();
         first.submit(block);
         first.submit(event.record());

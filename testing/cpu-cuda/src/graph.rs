@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::Scope;
 
-/// What a node does.
+/// The action of a node.
 #[derive(Clone, Debug)]
 pub enum Action {
     /// Work that is the same in every replay.
@@ -29,7 +29,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// What it is (`cudaGraphNodeGetType`).
+    /// Its type (`cudaGraphNodeGetType`).
     pub fn kind(&self) -> Kind {
         match self {
             Self::Work(work) => work.kind,
@@ -39,21 +39,21 @@ impl Action {
     }
 }
 
-/// A node: what it does and the nodes that come first, by index.
+/// A node: its action and its dependencies, by index.
 #[derive(Clone, Debug)]
 struct Node {
     action: Action,
     after: Vec<usize>,
 }
 
-/// A caller's resource that lives as long as something refers to it; then `destroy` is called.
+/// A caller's resource with references; `destroy` is called when the last one is dropped.
 pub struct UserObject {
     id: u64,
     destroy: Box<dyn Fn() + Send + Sync>,
 }
 
 impl UserObject {
-    /// An object that calls `destroy` when the last reference goes.
+    /// An object that calls `destroy` when its last reference is dropped.
     pub fn new(destroy: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -83,12 +83,13 @@ pub struct ClientReferences {
 /// The user objects that the client holds references to.
 static USER_OBJECTS: Table<ClientReferences> = Table::new(5);
 
-/// Makes a user object of which the client holds `count` references.
+/// Creates a user object with `count` references of the client.
 pub fn create_user_object(object: Arc<UserObject>, count: u32) -> usize {
     USER_OBJECTS.add(Arc::new(ClientReferences { object, count: Mutex::new(count) }))
 }
 
-/// Adds `change` references of the client to the object behind `handle`; at 0 the handle ends.
+/// Adds `change` references of the client to the object of `handle`; at 0 the handle becomes
+/// invalid.
 ///
 /// # Errors
 /// [`Error::INVALID_RESOURCE_HANDLE`] for an unknown handle, [`Error::INVALID_VALUE`] if the
@@ -145,14 +146,14 @@ impl Graph {
         graph
     }
 
-    /// Ends the graph (`cudaGraphDestroy`). Events and streams may keep a place in its capture for
-    /// long, so its contents go now; what was made from it lives on.
+    /// Destroys the graph (`cudaGraphDestroy`). Events and streams may keep a place in its capture,
+    /// so its contents are dropped now; executable graphs made from it stay valid.
     ///
     /// # Errors
-    /// [`Error::INVALID_RESOURCE_HANDLE`] if it has ended already.
+    /// [`Error::INVALID_RESOURCE_HANDLE`] if it is already destroyed.
     pub fn destroy(&self) -> Result {
         GRAPHS.remove(self.handle)?;
-        // The lock is free again when the user objects go.
+        // The lock is released before the user objects are dropped.
         let contents = std::mem::take(&mut *lock(&self.contents));
         drop(contents);
         Ok(())
@@ -164,10 +165,10 @@ impl Graph {
         if known { Ok(index) } else { Err(Error::INVALID_VALUE) }
     }
 
-    /// Adds a node behind `dependencies` and returns its handle.
+    /// Adds a node after `dependencies` and returns its handle.
     ///
     /// # Errors
-    /// [`Error::INVALID_VALUE`] if a dependency is no node of this graph.
+    /// [`Error::INVALID_VALUE`] if a dependency is not a node of this graph.
     pub fn add(&self, action: Action, dependencies: &[usize]) -> Result<usize> {
         let after = dependencies.iter().map(|&n| self.index_of(n)).collect::<Result<Vec<_>>>()?;
         counts::node(action.kind());
@@ -179,7 +180,7 @@ impl Graph {
     /// Adds the dependency of node `to` on node `from`.
     ///
     /// # Errors
-    /// [`Error::INVALID_VALUE`] if either is no node of this graph or they are the same.
+    /// [`Error::INVALID_VALUE`] if either is not a node of this graph or they are the same.
     pub fn connect(&self, from: usize, to: usize) -> Result {
         let (from, to) = (self.index_of(from)?, self.index_of(to)?);
         if from == to {
@@ -195,7 +196,7 @@ impl Graph {
         (1..=count).map(|n| (self.handle << NODE_BITS) + n).collect()
     }
 
-    /// What the node at `index` is.
+    /// The type of the node at `index`.
     pub fn kind(&self, index: usize) -> Option<Kind> {
         lock(&self.contents).nodes.get(index).map(|node| node.action.kind())
     }
@@ -216,7 +217,7 @@ impl Graph {
     /// An executable snapshot.
     ///
     /// # Errors
-    /// [`Error::INVALID_VALUE`] if the dependencies form a circle.
+    /// [`Error::INVALID_VALUE`] if the dependencies form a cycle.
     pub fn instantiate(&self) -> Result<Exec> {
         let contents = lock(&self.contents);
         let exec = Exec { nodes: contents.nodes.clone(), objects: contents.objects.clone() };
@@ -247,7 +248,7 @@ pub struct Exec {
 }
 
 impl Exec {
-    /// The nodes behind each node.
+    /// The successors of each node.
     fn followers(&self) -> HashMap<usize, Vec<usize>> {
         let mut followers: HashMap<usize, Vec<usize>> = HashMap::new();
         for (to, node) in self.nodes.iter().enumerate() {
@@ -306,8 +307,8 @@ impl<'a> Replay<'a> {
         std::thread::scope(|scope| self.follow(scope, roots));
     }
 
-    /// Runs one of the `ready` nodes and what it makes ready on this thread, the others each on a
-    /// thread of its own.
+    /// Runs one of the `ready` nodes and the nodes that it makes ready on this thread, the others
+    /// on one thread each.
     fn follow<'s>(&'s self, scope: &'s Scope<'s, '_>, mut ready: Vec<usize>) {
         while let Some(node) = ready.pop() {
             for other in ready.drain(..) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where NCCL's device structs keep their members, read from the library's own DWARF.
+//! The layouts of NCCL's device structs, read from the library's own DWARF.
 //!
 //! NCCL changes these structs between releases without notice. Because the wheels carry debug
 //! information, no offset is written down here: a new release needs no new table, only, where
@@ -66,7 +66,7 @@ pub struct Channels {
     pub count: usize,
 }
 
-/// What a member's place is read as.
+/// The conversion of a member's location.
 trait Place: Sized {
     fn place(found: Option<&Member>) -> Option<Self>;
 }
@@ -155,7 +155,7 @@ layout! {
         comm: usize = "comm",
         /// `u64`, one bit per channel that takes part.
         channel_mask: usize = "channelMask",
-        /// 0 works lie behind the arguments, 1 in a FIFO, 2 in a persistent buffer.
+        /// 0: works follow the arguments, 1: they are in a FIFO, 2: in a persistent buffer.
         work_storage_type: Bits = "workStorageType",
         /// `u32`, mask for addresses in the work buffer.
         work_mask: usize = "workMask",
@@ -177,7 +177,7 @@ layout! {
         func_id: Bits = "funcId",
         /// `u32`, address of the first work.
         offset_base: usize = "offsetBase",
-        /// `u64`, bit k set: a work lies k work sizes behind the base.
+        /// `u64`, bit k set: there is a work k work sizes after the base.
         offset_bitset: usize = "offsetBitset",
     }
 }
@@ -216,7 +216,7 @@ layout! {
         peers: usize = "peers",
         /// `i32`, rank before this one on the ring.
         ring_prev: usize = "ring.prev",
-        /// `i32`, rank behind this one on the ring.
+        /// `i32`, rank after this one on the ring.
         ring_next: usize = "ring.next",
         /// Pointer to `i32[nRanks]`: ranks along the ring, this one first.
         ring_user_ranks: usize = "ring.userRanks",
@@ -260,7 +260,7 @@ layout! {
 }
 
 layout! {
-    /// What kernel and proxy tell each other about one slot.
+    /// What kernel and proxy exchange about one slot.
     ConnFifo of "ncclConnFifo" {
         /// 1: the slot lies at `offset`.
         mode: Int = "mode",

@@ -9,13 +9,13 @@
 //! this library ([`nvml`]). NCCL's kernels are played from their launch arguments ([`player`],
 //! with struct layouts that [`layout`] reads from libnccl's debug information).
 //!
-//! As a shared library it also is a client's libcudart: it exports `cudaMalloc` and so on.
+//! As a shared library it is also a client's libcudart: it exports `cudaMalloc` and so on.
 //! [`attach::cpucuda_open_nccl`] loads a libnccl and attaches to it; under `LD_PRELOAD` an already
 //! linked libnccl is attached at start.
 //!
-//! What must be imitated and where it stops is said at each module. Known gaps: functions not in
-//! [`rt`] log their name once and return "not supported"; kernels are launched with arguments in a
-//! buffer only, as NCCL does; a libnccl that is loaded by `dlopen` under `LD_PRELOAD` is not seen.
+//! Each module documents what it imitates and what it does not. Known gaps: functions not in [`rt`]
+//! log their name once and return "not supported"; kernels are launched with arguments in a buffer
+//! only, as NCCL does; a libnccl that is loaded by `dlopen` under `LD_PRELOAD` is not seen.
 //!
 //! This crate owns the stand-in and its semantics. It does **not** start processes, choose
 //! topologies or know what a profiler is; that is the rig's business. It does not imitate a

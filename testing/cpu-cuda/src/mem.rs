@@ -4,7 +4,8 @@
 //! Device memory is a memfd mapped shared, one per allocation, so that another process can map the
 //! same pages: through `/proc/<pid>/fd` for legacy IPC, through a passed descriptor for virtual
 //! memory management ([`vmm`]). Pinned memory is an anonymous mapping; registered memory is the
-//! caller's own. This module knows no streams; who frees memory in use is the API's business.
+//! caller's own. This module does not know streams; the API layer handles the release of memory in
+//! use.
 
 pub mod vmm;
 
@@ -38,7 +39,7 @@ pub struct Memory {
     pub file: OwnedFd,
     /// Bytes.
     pub size: usize,
-    /// Where the pages pretend to be.
+    /// The location that the pages claim.
     pub location: Location,
 }
 
@@ -49,8 +50,8 @@ impl Memory {
         Arc::new(Self { id, file, size, location })
     }
 
-    /// New zeroed pages. The location becomes the memfd's name, so that who imports the file
-    /// learns it too.
+    /// New zeroed pages. The location becomes the memfd's name, so that importers of the file get
+    /// it too.
     ///
     /// # Errors
     /// [`Error::MEMORY_ALLOCATION`] if the system refuses.
@@ -75,7 +76,7 @@ impl Memory {
     /// The pages of another process's memory, by a descriptor of its memfd.
     ///
     /// # Errors
-    /// [`Error::INVALID_VALUE`] if the descriptor is no memory of the stand-in.
+    /// [`Error::INVALID_VALUE`] if the descriptor is not memory of the stand-in.
     pub fn import(file: OwnedFd) -> Result<Arc<Self>> {
         let link = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))
             .map_err(|_| Error::INVALID_VALUE)?;
@@ -95,7 +96,7 @@ impl Memory {
     }
 }
 
-/// How a range of addresses came to be known, which decides who may release it.
+/// The origin of a range of addresses, which decides how it may be released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// `cudaMalloc` and the stream-ordered allocators.
@@ -115,11 +116,11 @@ pub enum Origin {
 pub struct Range {
     /// First address.
     pub base: usize,
-    /// Bytes asked for.
+    /// Requested bytes.
     pub size: usize,
-    /// How it came to be.
+    /// Its origin.
     pub origin: Origin,
-    /// The device it belongs to; for host memory the device current at its making.
+    /// Its device; for host memory the device that was current at its allocation.
     pub device: i32,
     /// The pages behind it, unless they are anonymous or the caller's.
     pub memory: Option<Arc<Memory>>,
@@ -154,7 +155,7 @@ fn add(range: Range) {
     lock(&RANGES).insert(range.base, range);
 }
 
-/// Takes the range that begins at `base` and has one of `origins` out of the map.
+/// Removes the range at `base` with one of `origins` from the map.
 fn take(base: usize, origins: &[Origin]) -> Option<Range> {
     let mut ranges = lock(&RANGES);
     let known = ranges.get(&base).is_some_and(|r| origins.contains(&r.origin));
@@ -190,7 +191,7 @@ pub fn alloc_host(size: usize) -> Result<usize> {
     Ok(base)
 }
 
-/// Frees what one of `origins` made at `base`; address 0 is free already.
+/// Frees the range at `base` with one of `origins`; address 0 is ignored.
 ///
 /// # Errors
 /// [`Error::INVALID_VALUE`] if there is no such allocation.
@@ -203,7 +204,7 @@ pub fn free(base: usize, origins: &[Origin]) -> Result {
     Ok(())
 }
 
-/// Makes the caller's memory known as pinned.
+/// Registers the caller's memory as pinned.
 ///
 /// # Errors
 /// [`Error::HOST_MEMORY_ALREADY_REGISTERED`] if a known range begins there.
@@ -224,7 +225,7 @@ pub fn register(base: usize, size: usize) -> Result {
     }
 }
 
-/// Forgets registered memory.
+/// Unregisters the caller's memory.
 ///
 /// # Errors
 /// [`Error::HOST_MEMORY_NOT_REGISTERED`] if it is not registered.
@@ -240,7 +241,7 @@ pub struct IpcHandle {
     pub pid: u32,
     /// Its descriptor of the memfd.
     pub fd: i32,
-    /// Inode of the memfd: tells a reused descriptor.
+    /// Inode of the memfd: detects a reused descriptor.
     pub inode: u64,
     /// Bytes.
     pub size: u64,
@@ -295,7 +296,7 @@ impl IpcHandle {
     /// Maps the pages into this process and returns their address.
     ///
     /// # Errors
-    /// [`Error::INVALID_RESOURCE_HANDLE`] if the owner has gone or freed the memory.
+    /// [`Error::INVALID_RESOURCE_HANDLE`] if the owner has exited or freed the memory.
     pub fn open(self) -> Result<usize> {
         let path = format!("/proc/{}/fd/{}", self.pid, self.fd);
         let file = OpenOptions::new().read(true).write(true).open(path);
@@ -336,8 +337,8 @@ fn unmap(base: usize, size: usize) {
     unsafe { libc::munmap(base, size) };
 }
 
-/// Every allocation holds a descriptor; the usual soft limit of 1024 would be met by NCCL with
-/// many channels.
+/// Raises the limit of open files: every allocation holds a descriptor, and NCCL with many channels
+/// would exceed the usual soft limit of 1024.
 fn raise_file_limit() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! NVML, as far as NCCL asks for it (`src/misc/nvmlwrap.cc`). The library's SONAME makes NCCL's
-//! `dlopen("libnvidia-ml.so.1")` end here.
+//! The part of NVML that NCCL uses (`src/misc/nvmlwrap.cc`). The library's SONAME resolves NCCL's
+//! `dlopen("libnvidia-ml.so.1")` to this library.
 
 use crate::device::{self, config};
 use crate::error::Out;
@@ -14,8 +14,8 @@ const NOT_FOUND: i32 = 6;
 /// `NVML_P2P_STATUS_NOT_SUPPORTED`.
 const P2P_NOT_SUPPORTED: i32 = 5;
 
-/// The front of `nvmlPciInfo_t`, which NCCL's and NVML's own declaration share; what follows
-/// differs and is left alone.
+/// The first part of `nvmlPciInfo_t`, which is the same in NCCL's and NVML's declarations; the rest
+/// differs and is not written.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct PciInfo {
@@ -167,7 +167,7 @@ nvml! {
         }
     }
 
-    /// What a pair of devices can do: 0 read, 1 write; NVLink and the rest not.
+    /// Capabilities of a pair of devices: 0 read, 1 write; not NVLink or others.
     fn nvmlDeviceGetP2PStatus(a: usize, b: usize, index: i32, out: Out<'_, i32>) {
         let pair = device_of(a).zip(device_of(b));
         let supported = config().peer && (0..=1).contains(&index);

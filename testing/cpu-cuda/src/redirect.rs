@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The redirect: the CUDA runtime functions inside libnccl become jumps to the stand-in.
 //!
-//! Which ones: local functions named `cuda` + capital letter, at least 16 bytes long.
-//! The size matters: one wheel has a 6-byte function of NCCL itself under such a name. A function
-//! that the stand-in lacks jumps to a stub that logs its name once and answers "not supported".
-//! Nothing but these first bytes in the memory of this process changes.
+//! Which ones: local functions named `cuda` + capital letter, at least 16 bytes long. The size
+//! matters: one wheel has a 6-byte function of NCCL itself under such a name. A function that the
+//! stand-in lacks jumps to a stub that logs its name once and returns "not supported". Nothing but
+//! these first bytes in the memory of this process changes.
 
 use crate::elf::Image;
 use crate::error::Error;
@@ -23,7 +23,7 @@ const STUBS: usize = 512;
 /// to stubs.
 ///
 /// # Errors
-/// A text that says why the image is left as it was.
+/// A text that says why the image was not changed.
 pub fn redirect(image: &Image) -> Result<(usize, usize), String> {
     let functions = rt::functions(image.cuda_version().0);
     let mut patches: Vec<(usize, *const ())> = Vec::new();
@@ -134,7 +134,7 @@ fn stubs(missing: &[(usize, String)]) -> Result<impl Iterator<Item = *const ()>,
     Ok(STUB_TABLE.iter().flatten().map(|&stub| stub as *const ()))
 }
 
-/// Answers for function number `N`, whose arguments it does not look at.
+/// The stub of function number `N`, which ignores its arguments.
 extern "C" fn stub<const N: usize>() -> i32 {
     static LOGGED: [AtomicBool; STUBS] = [const { AtomicBool::new(false) }; STUBS];
     if !LOGGED[N].swap(true, Ordering::Relaxed) {

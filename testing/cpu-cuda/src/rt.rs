@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The CUDA Runtime API: what NCCL calls after the redirect, and what a client calls as it would
-//! call libcudart.
+//! The CUDA Runtime API for NCCL, after the redirect, and for clients, in place of libcudart.
 //!
-//! Every function here is exported under its own name with the signature of CUDA 12. Where CUDA 13
-//! gave a plain name the newer signature, [`functions`] picks the function that fits. Addresses of
-//! device and host memory and all handles are `usize` here, as they are in a register; pointers
-//! to small results and structures are references that may be absent.
+//! Every function here is exported under its own name with the signature of CUDA 12. If CUDA 13
+//! gave a plain name a newer signature, [`functions`] selects the right function. Addresses of
+//! device and host memory and all handles are `usize` here, as they are in a register; pointers to
+//! small results and structures are references that may be absent.
 
 pub mod copy;
 pub mod device;
@@ -50,7 +49,7 @@ const CUDA_13: &[(&str, &str)] = &[
     ("cudaStreamUpdateCaptureDependencies", "cudaStreamUpdateCaptureDependencies_v2"),
 ];
 
-/// All runtime functions by the names that a library built with CUDA `major` calls them.
+/// All runtime functions by their names in a library built with CUDA `major`.
 pub fn functions(major: u32) -> Vec<(&'static str, *const ())> {
     let mut all = [
         device::plain().to_vec(),

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Streams: one worker thread and one queue each, started by the first piece of work.
 //!
-//! A stream counts what was submitted and what is complete; waiting for a stream means waiting for
-//! a count. The legacy default stream of a device and its blocking streams wait for each other
-//! (CUDA Runtime API manual, "Stream synchronization behavior"): the stream that submits first
-//! queues a wait for the other side's count. The per-thread default stream is treated as the legacy
-//! one, which only adds order. Captures are in `capture.rs`: here work always runs.
+//! A stream counts submitted and completed work; waiting for a stream means waiting for a count.
+//! The legacy default stream of a device and its blocking streams wait for each other (CUDA Runtime
+//! API manual, "Stream synchronization behavior"): the stream that submits first queues a wait for
+//! the other side's count. The per-thread default stream is treated as the legacy one, which only
+//! adds order. Captures are in `capture.rs`: here work always runs.
 
 use crate::capture::Member;
 use crate::counts;
@@ -18,7 +18,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex};
 
-/// What a piece of work is, with the numbers of `cudaGraphNodeType` (CUDA Runtime API manual).
+/// The type of a piece of work, with the numbers of `cudaGraphNodeType` (CUDA Runtime API manual).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Kind {
@@ -32,7 +32,7 @@ pub enum Kind {
     Host = 3,
     /// A whole graph.
     Graph = 4,
-    /// Nothing but order.
+    /// Nothing; it only orders other work.
     Empty = 5,
     /// Waits for an event.
     WaitEvent = 6,
@@ -45,7 +45,7 @@ pub enum Kind {
 /// A piece of work. It may run more than once: graphs replay.
 #[derive(Clone)]
 pub struct Work {
-    /// What it is.
+    /// Its type.
     pub kind: Kind,
     body: Arc<dyn Fn() + Send + Sync>,
 }
@@ -56,8 +56,8 @@ impl Work {
         Self { kind, body: Arc::new(body) }
     }
 
-    /// Does the work on the calling thread. What it wrote is visible to whoever learns of its end,
-    /// also in other processes, where no lock passes the news.
+    /// Runs the work on the calling thread. Its writes are visible to all threads that see its end,
+    /// also in other processes, without a lock.
     pub fn run(&self) {
         let outer = IN_HOST.replace(self.kind == Kind::Host || IN_HOST.get());
         (self.body)();
@@ -168,8 +168,8 @@ impl Stream {
         }
     }
 
-    /// Queues `work` behind everything submitted before, here and where the rules of the legacy
-    /// default stream say so.
+    /// Queues `work` after everything submitted before to this stream, and to other streams by the
+    /// rules of the legacy default stream.
     pub fn submit(self: &Arc<Self>, work: Work) {
         counts::submitted(work.kind);
         for (stream, count) in self.implicit_dependencies() {
@@ -220,7 +220,7 @@ impl Stream {
             let Some(work) = queue.pending.pop_front() else { return };
             drop(queue);
             work.run();
-            // Before the count: a graph that waits to be destroyed goes with its last work.
+            // Before the count: the last work drops a graph that waits for its destruction.
             drop(work);
             lock(&self.queue).completed += 1;
             self.changed.notify_all();
@@ -242,7 +242,7 @@ impl Stream {
         self.unfinished().is_none()
     }
 
-    /// Lets the worker end when it has done what is queued (`cudaStreamDestroy`).
+    /// Lets the worker exit when the queue is empty (`cudaStreamDestroy`).
     pub fn close(&self) {
         lock(&self.queue).closing = true;
         self.changed.notify_all();
@@ -283,7 +283,7 @@ pub(crate) mod tests {
 
     #[test]
     fn the_legacy_stream_and_blocking_streams_wait_for_each_other() {
-        // A device of its own keeps other tests out.
+        // A separate device excludes other tests.
         let device = 6;
         let blocking = Arc::new(Stream::new(device, 0, 0));
         STREAMS.add(blocking.clone());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! C structures of the CUDA Runtime and Driver API manuals, as far as the stand-in touches them.
-//! Sizes and offsets are those of CUDA 12 on 64-bit Linux and are asserted below.
+//! C structures of the CUDA Runtime and Driver API manuals, as far as the stand-in uses them. Sizes
+//! and offsets are those of CUDA 12 on 64-bit Linux and are asserted below.
 
 use std::ffi::c_void;
 use std::mem::offset_of;
@@ -38,7 +38,7 @@ pub struct MemAllocationProp {
     pub kind: i32,
     /// Handle types it will be exported as; 1: file descriptor.
     pub requested_handle_types: i32,
-    /// Where the pages are.
+    /// The location of the pages.
     pub location: MemLocation,
     /// Windows only.
     pub win32: usize,
@@ -50,7 +50,7 @@ pub struct MemAllocationProp {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct MemAccessDesc {
-    /// Who gets access.
+    /// The location that gets access.
     pub location: MemLocation,
     /// 0 none, 1 read, 3 read and write.
     pub flags: i32,
@@ -68,7 +68,7 @@ pub struct BatchMemOp {
     pub value: u64,
     /// Comparison of a wait: 0 at least (cyclic), 1 equal, 2 and, 3 nor.
     pub flags: u32,
-    /// Room of the union.
+    /// Size of the union.
     pub rest: [u64; 2],
 }
 
@@ -78,7 +78,7 @@ pub struct BatchMemOp {
 pub struct LaunchAttribute {
     /// Which one.
     pub id: i32,
-    /// Its value; an event handle comes first where there is one.
+    /// Its value; an event handle, if any, comes first.
     pub value: [u64; 8],
 }
 
@@ -144,14 +144,14 @@ pub struct PointerAttributes {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct HostNodeParams {
-    /// What to call.
+    /// The function.
     pub function: Option<HostFunction>,
     /// Its argument.
     pub user_data: usize,
 }
 
-/// The front of `cudaDeviceProp`. CUDA 12 and 13 agree up to `max_grid_size`; then CUDA 12 has the
-/// clock where 13 has padding, and from there on they differ. CUDA 13's structure is shorter.
+/// The first part of `cudaDeviceProp`. CUDA 12 and 13 agree up to `max_grid_size`; then CUDA 12 has
+/// the clock where 13 has padding, and from there on they differ. CUDA 13's structure is shorter.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct DeviceProp {
@@ -201,7 +201,7 @@ pub struct DeviceProp12 {
     pub device_overlap: i32,
     /// Multiprocessors.
     pub multi_processor_count: i32,
-    /// Of no interest here, zero.
+    /// Not used here, zero.
     pub middle: [u32; 48],
     /// PCI bus number.
     pub pci_bus_id: i32,
@@ -209,7 +209,7 @@ pub struct DeviceProp12 {
     pub pci_device_id: i32,
     /// PCI domain number.
     pub pci_domain_id: i32,
-    /// Of no interest here, zero.
+    /// Not used here, zero.
     pub rest: [u32; 109],
 }
 

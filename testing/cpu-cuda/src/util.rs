@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Small things that every module needs: the lock, the handle table, the log line, patience.
+//! Helpers of all modules: locks, the handle table, log lines, polling.
 
 use crate::error::{Error, Result};
 use std::collections::HashMap;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// One line on stderr, marked as ours; there is no better place inside a foreign process.
+/// Writes one marked line to stderr; there is no better place inside a foreign process.
 #[macro_export]
 macro_rules! log {
     ($($arg:tt)*) => {
@@ -51,8 +51,8 @@ pub fn poll_until(mut done: impl FnMut() -> bool) {
     }
 }
 
-/// The objects of one kind that C code refers to by an opaque handle. A handle is a number that
-/// is never reused and never a valid address, so a stale or foreign one is found out.
+/// The objects of one kind that C code refers to by an opaque handle. A handle is a number that is
+/// never reused and never a valid address, so a stale or foreign one is detected.
 pub struct Table<T> {
     first: usize,
     next: AtomicUsize,
@@ -86,7 +86,7 @@ impl<T> Table<T> {
         handle
     }
 
-    /// The object behind `handle`.
+    /// The object of `handle`.
     ///
     /// # Errors
     /// [`Error::INVALID_RESOURCE_HANDLE`] if there is none (any more).
@@ -94,7 +94,7 @@ impl<T> Table<T> {
         self.objects().get(&handle).cloned().ok_or(Error::INVALID_RESOURCE_HANDLE)
     }
 
-    /// Takes the object behind `handle` out of the table.
+    /// Removes the object of `handle` from the table.
     ///
     /// # Errors
     /// [`Error::INVALID_RESOURCE_HANDLE`] if there is none (any more).

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Events as a profiler uses them. It is held to the driver's rules more strictly than NCCL is:
-//! no call on a thread that runs a host function, no event of another device, and no question about
-//! an event while something is captured, unless the thread's capture mode is relaxed (CUDA Driver
-//! API manual, `cuThreadExchangeStreamCaptureMode`). A breach is refused and counted, and a line at
-//! the end of the process tells the counts. It does **not** end the capture, as a driver would.
+//! Events as a profiler uses them. The driver's rules are enforced more strictly than for NCCL: no
+//! call on a thread that runs a host function, no event of another device, and no query of an event
+//! during a capture, unless the thread's capture mode is relaxed (CUDA Driver API manual,
+//! `cuThreadExchangeStreamCaptureMode`). A violation is refused and counted, and a line at the exit
+//! of the process prints the counts. Unlike in a driver, it does **not** invalidate the capture.
 
 use crate::capture::{self, Status};
 use crate::error::{Error, Out, Result, put};
@@ -52,7 +52,7 @@ fn refuse(error: Error) -> Result {
     Err(error)
 }
 
-/// Passes on a thread that may call the driver.
+/// Succeeds on a thread that may call the driver.
 fn permitted() -> Result {
     if stream::is_in_host_function() { refuse(Error::NOT_PERMITTED) } else { Ok(()) }
 }
@@ -63,7 +63,7 @@ fn device_of(event: usize) -> Result<i32> {
 }
 
 super::driver! {
-    /// Makes an event of the current context.
+    /// Creates an event of the current context.
     fn cuEventCreate(out: Out<'_, usize>, flags: u32) {
         static END: Once = Once::new();
         permitted()?;
@@ -79,7 +79,7 @@ super::driver! {
         Ok(())
     }
 
-    /// Ends an event.
+    /// Destroys an event.
     fn cuEventDestroy_v2(event: usize) {
         permitted()?;
         EVENTS.remove(event)?;
@@ -120,7 +120,7 @@ super::driver! {
         put(out, capture::status(&*stream::by_handle(stream)?) as i32)
     }
 
-    /// Sets the thread's capture mode, and tells the one before.
+    /// Sets the thread's capture mode, and returns the previous one.
     fn cuThreadExchangeStreamCaptureMode(mode: Option<&mut i32>) {
         let mode = mode.ok_or(Error::INVALID_VALUE)?;
         if !(0..=RELAXED).contains(mode) {
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn a_profiler_that_breaks_a_rule_is_refused() {
         let event = event();
-        // Other tests capture meanwhile.
+        // Other tests may capture at the same time.
         assert_eq!(exchange(RELAXED), 0);
         let stream = Arc::new(Stream::new(0, NON_BLOCKING, 0));
         let other = STREAMS.add(Arc::new(Stream::new(3, NON_BLOCKING, 0)));

@@ -14,7 +14,7 @@ fn range(address: usize) -> Result<Range> {
     mem::find(address).ok_or(Error::INVALID_VALUE)
 }
 
-/// Where `CUmemLocation` says: 1 device, 2 to 4 host.
+/// The location type of `CUmemLocation`: 1 device, 2 to 4 host.
 fn location(at: MemLocation) -> Result<Location> {
     match at.kind {
         1 => Ok(Location::Device(device::check(at.id)?)),
@@ -38,7 +38,7 @@ fn properties(location: Location) -> MemAllocationProp {
     }
 }
 
-/// A pointer attribute as C wants it: 4 or 8 bytes.
+/// A pointer attribute in C: 4 or 8 bytes.
 enum Attribute {
     Word(u32),
     Wide(usize),
@@ -104,20 +104,20 @@ super::driver! {
         put(out, vmm::GRANULARITY)
     }
 
-    /// Reserves addresses; where, is not up to the caller.
+    /// Reserves addresses; the requested address is ignored.
     fn cuMemAddressReserve(
         out: Out<'_, usize>, size: usize, alignment: usize, _address: usize, _flags: u64,
     ) {
         put(out, vmm::reserve(size, alignment)?)
     }
 
-    /// Gives reserved addresses back.
+    /// Releases reserved addresses.
     fn cuMemAddressFree(address: usize, size: usize) {
         vmm::unreserve(address, size);
         Ok(())
     }
 
-    /// Makes pages.
+    /// Allocates pages.
     fn cuMemCreate(
         out: Out<'_, u64>, size: usize, properties: Option<&MemAllocationProp>, _flags: u64,
     ) {
@@ -128,7 +128,7 @@ super::driver! {
         put(out, vmm::create(size, location(properties.location)?)?)
     }
 
-    /// Drops a handle.
+    /// Releases a handle.
     fn cuMemRelease(handle: u64) { vmm::release(handle) }
 
     /// Maps pages.
@@ -151,12 +151,12 @@ super::driver! {
         vmm::set_access(address, size, descriptions.iter().any(|d| d.flags != 0))
     }
 
-    /// The handle of the pages at an address, once more.
+    /// Another reference to the handle of the pages at an address.
     fn cuMemRetainAllocationHandle(out: Out<'_, u64>, address: usize) {
         put(out, vmm::retain(address)?)
     }
 
-    /// What pages were made for.
+    /// The properties with which pages were allocated.
     fn cuMemGetAllocationPropertiesFromHandle(out: Out<'_, MemAllocationProp>, handle: u64) {
         put(out, properties(vmm::get(handle)?.location))
     }

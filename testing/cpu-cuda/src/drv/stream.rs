@@ -26,7 +26,7 @@ const MAX_ARGUMENTS: usize = 4096;
 /// `extra` must be NULL or follow the contract of `cuLaunchKernel`.
 unsafe fn arguments(extra: *const usize) -> Result<Vec<u8>> {
     if extra.is_null() {
-        // Separate parameters: their sizes are in the fat binary, which nobody reads here.
+        // Separate parameters: their sizes are in the fat binary, which is not read here.
         return Err(Error::NOT_SUPPORTED);
     }
     let (mut buffer, mut size, mut next) = (0, 0, extra);
@@ -144,7 +144,7 @@ impl MemOp {
         })
     }
 
-    /// Passes an operation whose address is aligned and not NULL.
+    /// Succeeds if the operation's address is aligned and not NULL.
     fn checked(self) -> Result<Self> {
         let good = match self {
             Self::Wait32(at, ..) | Self::Write32(at, _) => at != 0 && at.is_multiple_of(4),
@@ -227,7 +227,7 @@ super::driver! {
         queue(stream, [Ok(MemOp::Write64(address, value))])
     }
 
-    /// Does memory operations in order.
+    /// Executes memory operations in order.
     fn cuStreamBatchMemOp(stream: usize, count: u32, ops: *const BatchMemOp, _flags: u32) {
         let count = usize::try_from(count).map_err(|_| Error::INVALID_VALUE)?;
         if ops.is_null() || count == 0 {

@@ -45,7 +45,7 @@ pub(crate) struct Member {
 ///
 /// # Errors
 ///
-/// The file cannot be read, is no ELF file, or its debug information is missing or damaged.
+/// The file cannot be read, is not an ELF file, or its debug information is missing or damaged.
 pub(crate) fn structs(path: &Path, wanted: &[&[&str]]) -> Result<HashMap<String, Struct>, String> {
     let at = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
     let file = File::open(path).map_err(|e| at(&e))?;

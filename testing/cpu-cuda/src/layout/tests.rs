@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Layouts of real wheels, and a made-up one that shares no offset with any of them.
+//! Layouts of real wheels, and a synthetic one that shares no offset with any of them.
 
 use std::path::PathBuf;
 
@@ -8,8 +8,8 @@ use super::*;
 /// Bytes from one member to the next in [`synthetic`].
 const STRIDE: usize = 512;
 
-/// A layout with every member at a place that no release uses: whoever follows it has no offset
-/// of its own. Each member has room for arrays and for nested structs.
+/// A layout with every member at an offset that no release uses, so that code with hard-coded
+/// offsets fails. Each member has space for arrays and nested structs.
 pub(crate) fn synthetic(channels: usize) -> Layout {
     let mut structs = HashMap::new();
     for (names, members) in [
@@ -46,7 +46,7 @@ fn spread(names: &[&str], stride: usize, elements: usize) -> Struct {
     Struct { size: names.len() * stride, members }
 }
 
-/// The wheel's library, or none with a line that says so.
+/// The wheel's library; prints a line if it is not installed.
 fn wheel(version: &str) -> Option<PathBuf> {
     let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
     let dir = std::env::var_os("NCCLSCOPE_NCCL_DIR")
@@ -86,7 +86,7 @@ fn a_file_without_dwarf_is_refused() {
     assert!(error.starts_with("/proc/self/cmdline: "), "{error}");
 }
 
-/// What the releases share.
+/// Properties that all releases share.
 fn check_common(layout: &Layout) {
     assert_eq!((layout.args.size, layout.args.work_buf), (32, 24));
     assert_eq!(layout.args.work_storage_type, Bits { first: 128, width: 8 });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Virtual memory management: addresses and pages apart (CUDA Driver API manual, "Virtual Memory
+//! Virtual memory management: separate addresses and pages (CUDA Driver API manual, "Virtual Memory
 //! Management").
 //!
 //! A reservation is an inaccessible mapping; `map` puts a memfd over part of it, `set_access`
@@ -67,12 +67,12 @@ pub fn reserve(size: usize, alignment: usize) -> Result<usize> {
     Ok(base)
 }
 
-/// Gives a reservation back; nothing may be mapped in it.
+/// Releases a reservation; nothing may be mapped in it.
 pub fn unreserve(base: usize, size: usize) {
     super::unmap(base, size);
 }
 
-/// Makes new pages and returns their handle.
+/// Allocates new pages and returns their handle.
 ///
 /// # Errors
 /// [`Error::INVALID_VALUE`] for a bad size, [`Error::MEMORY_ALLOCATION`] if the system refuses.
@@ -118,7 +118,7 @@ pub fn export(handle: u64) -> Result<i32> {
 /// A handle of the pages that `fd` shows. The caller keeps `fd`.
 ///
 /// # Errors
-/// [`Error::INVALID_VALUE`] if `fd` is no memory of the stand-in.
+/// [`Error::INVALID_VALUE`] if `fd` is not memory of the stand-in.
 pub fn import(fd: i32) -> Result<u64> {
     if fd < 0 {
         return Err(Error::INVALID_VALUE);
@@ -149,7 +149,7 @@ pub fn map(base: usize, size: usize, offset: usize, handle: u64) -> Result {
     Ok(())
 }
 
-/// Turns `size` bytes from `base` back into bare reservation.
+/// Unmaps `size` bytes from `base`; the addresses stay reserved.
 ///
 /// # Errors
 /// [`Error::INVALID_VALUE`] if nothing is mapped there.

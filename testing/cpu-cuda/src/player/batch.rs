@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads a launch's arguments: which channels take part and what each of them has to do.
+//! Reads a launch's arguments: the participating channels and their works.
 
 use super::memory::{Addr, addr_at, u32_at, u64_at};
 use crate::layout::Layout;
@@ -17,7 +17,7 @@ pub(crate) struct Args<'a> {
     work_buf: Addr,
 }
 
-/// What kind of works a batch holds.
+/// The kind of works in a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WorkType {
     P2p,
@@ -109,7 +109,7 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// Copies one work out of the arguments or the work buffer, which may wrap within it.
+    /// Copies one work from the arguments or the work buffer, which may wrap within it.
     fn work(&self, offset: usize, size: usize) -> Result<Vec<u8>, String> {
         if self.storage == 0 {
             let work = self.bytes.get(offset..offset + size);
@@ -139,8 +139,8 @@ impl<'a> Args<'a> {
 }
 
 impl Batch {
-    /// For each work, whether the device code writes its times: it takes what is no send or receive
-    /// for a plain collective (`profilerEnabled` in NCCL's `src/device/common.h`).
+    /// For each work, whether the device code writes its times: it treats everything except sends
+    /// and receives as a plain collective (`profilerEnabled` in NCCL's `src/device/common.h`).
     pub(crate) fn profiled(&self, layout: &Layout) -> Vec<bool> {
         let (size, enabled) = match self.work_type {
             WorkType::P2p => (layout.p2p.size, layout.p2p.profiler_enabled),

@@ -27,7 +27,7 @@ pub(crate) enum Stop {
     Failed(String),
 }
 
-/// What the parts of a block share.
+/// The shared state of a block's parts.
 #[derive(Debug)]
 pub(crate) struct Block<'a> {
     /// The library's struct layouts.
@@ -44,9 +44,9 @@ pub(crate) struct Block<'a> {
     pub(crate) n_ranks: usize,
     /// Some part of the launch failed, so that the others need not wait for it.
     pub(crate) broken: &'a AtomicBool,
-    /// What the release does differently.
+    /// The release's rules.
     pub(crate) rules: Rules,
-    /// What goes wrong here on purpose.
+    /// The planted faults.
     pub(crate) faults: Option<Here<'a>>,
     abort_flag: Addr,
 }
@@ -84,8 +84,8 @@ impl<'a> Block<'a> {
         size(self.comm.add(self.layout.comm.p2p_chunk_size))
     }
 
-    /// Waits until `ready`, politely: with fewer processors than threads the one waited for must
-    /// get its turn. `what` describes the wait for the report of a stall.
+    /// Waits until `ready`, yielding the CPU: with fewer cores than threads the awaited thread must
+    /// run. `what` describes the wait for the report of a stall.
     pub(crate) fn wait(
         &self,
         what: impl Fn() -> String,
@@ -111,7 +111,7 @@ impl<'a> Block<'a> {
         Err(Stop::Failed(format!("gave up waiting for {}", what())))
     }
 
-    /// Begins a step that sends `bytes` to each of `peers`: the place of faults.
+    /// Begins a step that sends `bytes` to each of `peers`: faults are applied here.
     pub(crate) fn step(
         &self,
         peers: impl Iterator<Item = usize>,
@@ -144,14 +144,14 @@ impl<'a> Block<'a> {
         self.abort_flag.load_u32() != 0 || self.broken.load(Ordering::Relaxed)
     }
 
-    /// Says once what a long wait is for.
+    /// Reports once what a long wait is for.
     #[expect(clippy::print_stderr, reason = "a test that hangs must show where")]
     fn report_stall(&self, since: &mut Option<Instant>, what: &impl Fn() -> String) {
         let begun = *since.get_or_insert_with(Instant::now);
         if begun.elapsed() > STALL {
             let (rank, channel) = (self.rank, self.channel_id);
             eprintln!("cpu-cuda: rank {rank} channel {channel} still waits for {}", what());
-            // Once: this begins a wait that no run reaches the end of.
+            // Only once: such a wait usually never ends.
             *since = begun.checked_add(Duration::from_secs(1 << 30));
         }
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Schedules of the collectives: which chunk travels where in which order.
+//! Schedules of the collectives: the order and the destinations of chunks.
 //!
 //! Names and order are those of NCCL's `src/device/all_reduce.h` and its neighbours, because the
 //! proxies on both sides expect the same number of steps of the same sizes.
@@ -34,7 +34,7 @@ struct Part {
     chunk: usize,
 }
 
-/// Plays one collective's part of this channel; `lead` is there for the last one of a batch.
+/// Plays one collective's part of this channel; `lead` is set for the last one of a batch.
 pub(crate) fn play(
     block: &Block<'_>,
     work: &[u8],

@@ -9,7 +9,7 @@ use crate::layout::Int;
 /// Slots of a connection (`NCCL_STEPS`).
 pub(crate) const STEPS: u64 = 8;
 
-/// A protocol that the player speaks; the value is its index in `buffs` and `buffSizes`.
+/// A protocol that the player supports; the value is its index in `buffs` and `buffSizes`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Proto {
     /// Data words with a flag beside each.
@@ -55,7 +55,7 @@ pub(crate) struct Conn {
 }
 
 impl Conn {
-    /// Takes up the connection to `peer` where the last kernel left it.
+    /// Opens the connection to `peer` at the step where the last kernel left it.
     pub(crate) fn open(block: &Block<'_>, peer: usize, way: Way, of: Use, proto: Proto) -> Self {
         let layout = block.layout;
         let peers = block.channel.add(layout.channel.peers).load_addr();
@@ -79,7 +79,7 @@ impl Conn {
         }
     }
 
-    /// Leaves the step counter for the next kernel.
+    /// Stores the step counter for the next kernel.
     pub(crate) fn close(&self, block: &Block<'_>) {
         self.info.add(block.layout.conn.step).store_u64(self.step);
     }
@@ -104,7 +104,7 @@ impl Conn {
         format!("line {line} of step {} from rank {}", self.step, self.peer)
     }
 
-    /// Tells the proxy, if there is one, how much the next slot holds.
+    /// Sets the size of the next slot for the proxy, if there is one.
     pub(crate) fn announce(&self, block: &Block<'_>, bytes: usize) {
         if let Some(entry) = self.fifo_entry(block) {
             entry.add(block.layout.fifo.sent.offset).store_u64(bytes as u64);
@@ -118,7 +118,7 @@ impl Conn {
         }
     }
 
-    /// Where the next SIMPLE slot lies, and whether the proxy chose the place.
+    /// The address of the next SIMPLE slot, and whether the proxy chose it.
     pub(crate) fn slot(&self, block: &Block<'_>) -> (Addr, bool) {
         if let Some(entry) = self.fifo_entry(block)
             && int(entry, block.layout.fifo.mode) == 1

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ranks within this process, wired as NCCL wires them, for tests without NCCL.
+//! Ranks within this process, connected as in NCCL, for tests without NCCL.
 
 use std::sync::atomic::AtomicU64;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Faults of kernels on command, for tests of what watches them.
+//! Planted kernel faults, for tests of monitoring.
 //!
 //! `CPU_CUDA_FAULTS` holds faults separated by `;`, each `NAME` or `NAME:KEY=VALUE,KEY=VALUE`:
 //!
@@ -19,12 +19,12 @@
 //!
 //! All but `seed` take `rank=R`: this rank of each communicator only. Launches count from 1 in each
 //! communicator, steps from 1 in each channel of a launch; a step is a slice (SIMPLE) or a chunk
-//! (LL). Without a key all are meant; for `stuck` the first launch and step. With a launch `wrap`
-//! begins at the first step of that launch, so that the clock goes back once, within it. After
-//! `behind` a channel that never gets to W works tells nothing.
+//! (LL). Without a key a fault applies to all; `stuck` without a key to the first launch and step.
+//! With a launch, `wrap` begins at the first step of that launch, so that the clock goes back once,
+//! within it. With `behind` a channel that never reaches W works reports nothing.
 //!
-//! Equal values give equal faults in every run. This module decides what goes wrong; `block.rs`
-//! waits and `prof.rs` writes.
+//! Equal values give equal faults in every run. This module decides on the faults; `block.rs`
+//! applies waits and `prof.rs` applies wrong counters.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,7 +36,7 @@ use super::memory::Addr;
 /// The variable that holds the faults.
 const VARIABLE: &str = "CPU_CUDA_FAULTS";
 
-/// What goes wrong; see the module's table.
+/// The kinds of faults; see the module's table.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Kind {
     Never { launch: u64, channel: Option<u64> },
@@ -51,7 +51,7 @@ enum Kind {
     Behind { works: u64 },
 }
 
-/// A fault and the rank that has it.
+/// A fault and its rank.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Fault {
     kind: Kind,
@@ -67,24 +67,24 @@ pub struct Faults {
     begun: u64,
     /// Launches so far of each communicator, by its address on the device.
     launches: Mutex<HashMap<u64, u64>>,
-    /// Counters held back, by the address of the channel's counters.
+    /// Delayed counters, by the address of the channel's counters.
     held: Mutex<HashMap<u64, Held>>,
 }
 
 /// Counters of a channel that are not written yet.
 #[derive(Debug, Default)]
 struct Held {
-    /// Each a counter's address, and the value for it.
+    /// (address, value) of each counter.
     writes: Vec<(Addr, u64)>,
     works: u64,
 }
 
-/// What to do in front of a step.
+/// The action before a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Verdict {
-    /// Go on after this time, most often none.
+    /// Continue after this time, usually 0.
     After(Duration),
-    /// Never go on.
+    /// Never continue.
     Stuck,
 }
 
@@ -95,7 +95,7 @@ pub(crate) struct Here<'a> {
     rank: u64,
     launch: u64,
     channel: u64,
-    /// Steps so far; sends and receives of a block run on threads of their own.
+    /// Steps so far; sends and receives of a block run on separate threads.
     steps: AtomicU64,
 }
 
@@ -170,19 +170,19 @@ impl Here<'_> {
         self.kinds().any(|kind| kind == Kind::Fail { launch: self.launch })
     }
 
-    /// Whether the profiler is told nothing.
+    /// Whether the profiler gets no counters.
     fn is_mute(&self) -> bool {
         self.kinds().any(|kind| matches!(kind, Kind::Mute { launch } if launch <= self.launch))
     }
 
-    /// Whether thread 0 has nothing to wait for.
+    /// Whether thread 0 stops early.
     pub(crate) fn early(&self) -> bool {
         let is_this = |launch: u64| launch == self.launch;
         let is_early = |kind| matches!(kind, Kind::Early { launch } if launch.is_none_or(is_this));
         self.kinds().any(is_early)
     }
 
-    /// What happens in front of the block's next step, which sends `bytes` to each of `peers`.
+    /// The action before the block's next step, which sends `bytes` to each of `peers`.
     pub(crate) fn step(&self, peers: impl Iterator<Item = usize>, bytes: usize) -> Verdict {
         let at = self.steps.fetch_add(1, Ordering::Relaxed) + 1;
         let peers: Vec<_> = peers.map(|peer| peer as u64).collect();
@@ -219,7 +219,7 @@ impl Here<'_> {
         us - range + mixed % (2 * range + 1)
     }
 
-    /// What the GPU's clock shows at `now`, in nanoseconds since 1970.
+    /// The GPU's clock at `now`, in nanoseconds since 1970.
     pub(crate) fn clock(&self, now: u64) -> u64 {
         self.kinds().fold(now, |shown, kind| match kind {
             Kind::Skew { ns, ppm } => {
@@ -240,7 +240,7 @@ impl Here<'_> {
         self.launch > launch || self.launch == launch && has_begun
     }
 
-    /// Writes the profiler's counters in this order, or holds them back. `channel` identifies the
+    /// Writes the profiler's counters in this order, or delays them. `channel` identifies the
     /// channel's counters; `works` more works have ended.
     pub(crate) fn write(&self, channel: Addr, writes: Vec<(Addr, u64)>, works: u64) {
         if self.is_mute() {
@@ -279,7 +279,7 @@ impl<'a> Keys<'a> {
         Ok(Self { fault, pairs })
     }
 
-    /// Takes a number out; none if the key is not there.
+    /// Removes and parses a number; `None` if the key is missing.
     fn number<N: std::str::FromStr>(&mut self, key: &str) -> Result<Option<N>, String> {
         let wrong = |value| format!("{}: {key}={value} is no such number", self.fault);
         self.pairs.remove(key).map(|text| text.parse().map_err(|_| wrong(text))).transpose()

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which device function a batch asks for.
+//! The device functions of batches.
 //!
 //! `ncclDevFuncTable` holds one pointer per function id. Each points to a host symbol whose name
-//! spells the function out, so ids need no table of our own.
+//! encodes the function, so ids need no table here.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use super::memory::Addr;
 use super::reduce::{DataType, RedOp};
 use crate::elf::Image;
 
-/// A collective with a schedule of its own.
+/// A collective with its own schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Coll {
     AllGather,
@@ -42,7 +42,7 @@ pub(crate) enum Function {
 }
 
 impl Function {
-    /// Parses the name behind `ncclDevFunc_`, such as `AllReduce_Sum_f32_RING_LL`.
+    /// Parses the name after `ncclDevFunc_`, such as `AllReduce_Sum_f32_RING_LL`.
     pub(crate) fn parse(name: &str) -> Self {
         Self::known(name).unwrap_or_else(|| Self::Unsupported(name.to_owned()))
     }
@@ -112,7 +112,7 @@ pub(crate) fn table(image: &Image) -> Result<Vec<Function>, String> {
     Err(format!("{path}: ncclDevFuncTable does not list SendRecv"))
 }
 
-/// The part behind `ncclDevFunc_` of the mangled name of a function without arguments.
+/// The part after `ncclDevFunc_` of the mangled name of a function without arguments.
 fn demangle(symbol: &str) -> Option<&str> {
     let digits = symbol.strip_prefix("_Z")?;
     let name = digits.trim_start_matches(|c: char| c.is_ascii_digit());

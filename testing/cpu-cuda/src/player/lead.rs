@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! When thread 0 of a block is through with its own part of a batch.
+//! When thread 0 of a block has finished its own part of a batch.
 //!
 //! Thread 0 writes the profiler's stop, and waits for no other thread before the kernel's last one
-//! (`ncclKernelMain` in NCCL's `src/device/common.h`). What it does of a batch:
+//! (`ncclKernelMain` in NCCL's `src/device/common.h`). Its part of a batch:
 //!
 //! | operation | thread 0 | the stop is |
 //! | --- | --- | --- |
@@ -14,7 +14,7 @@
 
 use std::sync::Once;
 
-/// Writes the end of a batch once, as soon as thread 0 is through.
+/// Writes the end of a batch once, as soon as thread 0 has finished.
 pub(crate) struct Lead<'a> {
     write: &'a (dyn Fn() + Sync),
     may_lead: bool,
@@ -22,19 +22,20 @@ pub(crate) struct Lead<'a> {
 }
 
 impl<'a> Lead<'a> {
-    /// `write` says that the batch has ended; without `may_lead` after all threads are through.
+    /// `write` reports the end of the batch; without `may_lead` only after all threads have
+    /// finished.
     pub(crate) fn new(write: &'a (dyn Fn() + Sync), may_lead: bool) -> Self {
         Self { write, may_lead, written: Once::new() }
     }
 
-    /// Thread 0 is through with all that it does of the batch.
+    /// Thread 0 has finished its part of the batch.
     pub(crate) fn through(&self) {
         if self.may_lead {
             self.end();
         }
     }
 
-    /// All threads are through.
+    /// All threads have finished.
     pub(crate) fn end(&self) {
         self.written.call_once(self.write);
     }

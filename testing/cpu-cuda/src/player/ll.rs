@@ -2,7 +2,7 @@
 //! The protocols LL and LL128: data travels in lines that carry their own flags.
 //!
 //! A line of LL is {data low, flag, data high, flag} in 32-bit words; the flag is the low half of
-//! the step plus one, so that a reader knows a line of this round without any counter. A line of
+//! the step plus one, so that a reader recognises a line of this round without a counter. A line of
 //! LL128 is 15 words of 64 bits and the step plus one in the last. The sender needs the receiver's
 //! head counter only, to know that a slot is free. NCCL's warps scatter a run of 16 lines' data
 //! among them (`src/device/prims_ll128.h`); here it lies in order, since only players look at it.
@@ -12,7 +12,7 @@ use super::conn::{Conn, Proto, STEPS};
 use super::memory::Addr;
 use super::prims::{Op, PIECE, Prims};
 
-/// What the lines of a protocol look like.
+/// The format of a protocol's lines.
 #[derive(Debug)]
 pub(crate) struct Lines {
     proto: Proto,
@@ -32,8 +32,8 @@ pub(crate) const LL: Lines = Lines { proto: Proto::Ll, line: 16, data: 8, unit: 
 pub(crate) const LL128: Lines =
     Lines { proto: Proto::Ll128, line: 128, data: 120, unit: 16, piece: 2 * 1920 };
 
-/// In steps with these bits set all lines of the slot are written, lest a flag of the round
-/// before the 32-bit counter wrapped be taken for new (`NCCL_LL_CLEAN_MASK`).
+/// In steps with these bits set all lines of the slot are written, so that a flag of the round
+/// before the 32-bit counter wrapped is not mistaken for a new one (`NCCL_LL_CLEAN_MASK`).
 const CLEAN: u64 = 0x7fff_fff8;
 
 impl Prims<'_> {

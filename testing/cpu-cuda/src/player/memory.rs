@@ -2,8 +2,8 @@
 //! Memory that NCCL's threads, other ranks and the player share.
 //!
 //! The stand-in's device addresses are host addresses, so whatever pointer NCCL passes to a kernel
-//! can be followed. All of the player's raw accesses are here. Flags and counters are atomic with
-//! acquire and release order; data is copied, because its owner is settled by those counters.
+//! can be followed. All raw accesses of the player are here. Flags and counters are atomic with
+//! acquire and release order; data is copied, because these counters determine its owner.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -33,7 +33,7 @@ impl Addr {
         self.0 == 0
     }
 
-    /// The address `bytes` further on.
+    /// The address plus `bytes`.
     pub(crate) const fn add(self, bytes: usize) -> Self {
         Self(self.0 + bytes)
     }

@@ -2,14 +2,14 @@
 //! Plays NCCL's kernels on CPU threads: one thread per block of the grid.
 //!
 //! A launch of NCCL carries everything in its arguments: the communicator, and per channel a chain
-//! of batches of works. The player reads them with the layouts of the library's own DWARF and does
-//! what the device code does, in the same order, with the same steps and sizes, because the other
-//! side of each connection is NCCL's real proxy or another player.
+//! of batches of works. The player reads them with the layouts of the library's own DWARF and
+//! executes the same operations as the device code, in the same order, with the same steps and
+//! sizes, because the other side of each connection is NCCL's real proxy or another player.
 //!
 //! Played: ring and tree AllReduce; ring AllGather, ReduceScatter, Broadcast, Reduce; sends and
 //! receives; grouped broadcasts; protocols SIMPLE, LL and LL128. Not played: PAT, NVLS, CollNet,
-//! symmetric kernels, buffers registered to the network. A launch that asks for one of those ends
-//! at once, says so on stderr and through [`Player::failure`].
+//! symmetric kernels, buffers registered to the network. A launch that needs one of those ends at
+//! once, with a message on stderr and through [`Player::failure`].
 
 mod batch;
 mod block;
@@ -46,10 +46,10 @@ use rules::Rules;
 use crate::elf::Image;
 use crate::layout::Layout;
 
-/// A launch as NCCL asked for it, arguments copied at call time.
+/// A kernel launch, with its arguments copied at call time.
 #[derive(Debug, Clone)]
 pub struct Launch {
-    /// `ncclDevKernelArgs` and what lies behind it.
+    /// `ncclDevKernelArgs` and the data after it.
     pub args: Vec<u8>,
     /// Blocks of the grid, one per channel.
     pub grid: u32,
@@ -68,7 +68,7 @@ pub struct Player {
 }
 
 impl Player {
-    /// Reads what the player must know about the loaded library `image`; `faults` go wrong.
+    /// Reads the player's data about the loaded library `image`; `faults` are planted.
     ///
     /// # Errors
     ///
@@ -164,7 +164,7 @@ impl Player {
         result
     }
 
-    /// Up to 2.26 the kernel tells NCCL how much of the FIFO it has read.
+    /// Up to 2.26 the kernel reports to NCCL how much of the FIFO it has read.
     fn return_credit(&self, args: &Args<'_>, block: &Block<'_>, batch: &Batch) {
         if let Some(consumed) = self.layout.comm.work_consumed
             && args.in_fifo()

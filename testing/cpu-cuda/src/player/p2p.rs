@@ -26,7 +26,7 @@ struct Transfer {
 }
 
 /// Plays all works of a batch at once: a send may wait for a receive of the same batch. Thread 0
-/// plays the first work's send, or its receive where there is none.
+/// plays the first work's send, or its receive if it has no send.
 pub(crate) fn play(block: &Block<'_>, works: &[Vec<u8>], lead: &Lead<'_>) -> Result<(), Stop> {
     let mut transfers = vec![];
     for (at, work) in works.iter().enumerate() {
@@ -97,7 +97,7 @@ impl Transfer {
         let (recv, to): (&[_], &[_]) = if self.send { (&[], &peer) } else { (&peer, &[]) };
         let mut prims = Prims::open(block, setup, recv, to);
         let mut done = 0;
-        // Even nothing takes a step, so that the peer is heard of.
+        // Even an empty transfer takes a step, so that the peer notices it.
         loop {
             let n = self.chunk.max(1).min(self.bytes - done);
             let op = if self.send {
@@ -130,7 +130,7 @@ fn fp8_decode(code: usize) -> usize {
     }
 }
 
-/// One broadcast of a group, as far as it is done.
+/// One broadcast of a group, and its progress.
 struct Bcast {
     depth: usize,
     chunk: usize,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The primitives that every schedule is written in: send, receive, copy, reduce, and mixtures.
+//! The primitives of all schedules: send, receive, copy, reduce, and combinations.
 //!
-//! One primitive moves one chunk. SIMPLE, played here, cuts it into slices and hands each over
+//! One primitive moves one chunk. SIMPLE, played here, cuts it into slices and transfers each
 //! through a slot and the connection's counters; LL and LL128 are in `ll.rs`.
 
 use super::block::{Block, Stop};
@@ -35,7 +35,7 @@ impl Slicing {
     }
 }
 
-/// What a primitive is played with.
+/// The settings of a primitive.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setup {
     /// Protocol.
@@ -52,7 +52,7 @@ pub(crate) struct Setup {
     pub(crate) output: Addr,
 }
 
-/// One primitive: where data comes from and where it goes.
+/// One primitive: the source and the destination of data.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Op {
     /// Receive from every receive connection.
@@ -67,7 +67,7 @@ pub(crate) struct Op {
     pub(crate) post: bool,
 }
 
-/// Connections in use and what to do with the data.
+/// The connections in use, and the settings.
 #[derive(Debug)]
 pub(crate) struct Prims<'a> {
     pub(super) block: &'a Block<'a>,
@@ -77,7 +77,7 @@ pub(crate) struct Prims<'a> {
 }
 
 impl<'a> Prims<'a> {
-    /// Takes up connections to receive from and to send to the given ranks.
+    /// Opens connections to receive from and to send to the given ranks.
     pub(crate) fn open(block: &'a Block<'a>, setup: Setup, recv: &[usize], send: &[usize]) -> Self {
         let open = |peers: &[usize], way| {
             let open = |&peer: &usize| Conn::open(block, peer, way, setup.of, setup.proto);
@@ -91,7 +91,7 @@ impl<'a> Prims<'a> {
         prims
     }
 
-    /// Leaves the connections to the next kernel. Not called after an abort: nothing follows it.
+    /// Saves the connections for the next kernel. Not called after an abort.
     pub(crate) fn close(self) {
         for conn in self.recv.iter().chain(&self.send) {
             conn.close(self.block);
@@ -110,7 +110,7 @@ impl<'a> Prims<'a> {
         }
     }
 
-    /// Goes on with other user buffers.
+    /// Continues with other user buffers.
     pub(crate) fn retarget(&mut self, input: Addr, output: Addr) {
         (self.setup.input, self.setup.output) = (input, output);
     }
@@ -190,7 +190,7 @@ fn slot(block: &Block<'_>, conn: &Conn, bytes: usize, steps: u64) -> Result<Addr
     Err(Stop::Failed(format!("a slice of {bytes} bytes exceeds its slots' {room}")))
 }
 
-/// Combines the user's data and what peers sent, and stores the result everywhere it goes.
+/// Combines the user's data and the peers' data, and stores the result in all destinations.
 fn move_data(
     reduction: &Reduction,
     own: Option<Addr>,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The counters through which NCCL's profiler learns when a kernel began and ended a work.
+//! The counters that report the start and end of a kernel's works to NCCL's profiler.
 //!
 //! The rules are those of `profiler()` in NCCL's `src/device/common.h`: thread 0 of the block alone
 //! writes, and every work counts, whether it is profiled or not. From 2.31 on the host's side
@@ -58,13 +58,13 @@ impl<'a> Profiler<'a> {
         }
     }
 
-    /// Says that a batch begins; `profiled` tells for each work whether it is timed.
+    /// Reports the start of a batch; `profiled` is whether each work is timed.
     pub(crate) fn begin(&self, profiled: &[bool]) {
         self.phase(Phase::Begin, profiled, true);
         self.write(self.counters(self.started, profiled), 0);
     }
 
-    /// Stamps a border between phases, if the works of the batch have any.
+    /// Writes the time of a phase border, if the works of the batch have phases.
     pub(crate) fn phase(&self, phase: Phase, profiled: &[bool], phased: bool) {
         let Some(slots) = self.phases.filter(|_| phased) else { return };
         let now = self.clock();
@@ -72,30 +72,30 @@ impl<'a> Profiler<'a> {
         self.write(self.timed(profiled).map(stamp).collect(), 0);
     }
 
-    /// Whether the device code waits for all threads of the block before it says that works of
-    /// collectives have ended: 2.31 does, for the phases.
+    /// Whether the device code waits for all threads of the block before it reports the end of
+    /// collectives: 2.31 does, for the phases.
     pub(crate) fn joins(&self) -> bool {
         self.phases.is_some()
     }
 
-    /// Says that a batch has ended, as thread 0 sees it.
+    /// Reports the end of a batch, as seen by thread 0.
     pub(crate) fn end(&self, profiled: &[bool]) {
         self.phase(Phase::End, profiled, true);
         let mut writes: Vec<_> = match self.phases {
             Some(slots) => self.timed(profiled).map(|n| (slot(slots, PHASES_SLOT, n), n)).collect(),
             None => vec![],
         };
-        // NCCL looks at the phases as soon as a work is completed.
+        // NCCL reads the phases as soon as a work is completed.
         writes.extend(self.counters(self.completed, profiled));
         self.write(writes, profiled.len() as u64);
     }
 
-    /// Goes on to the next batch.
+    /// Continues with the next batch.
     pub(crate) fn advance(&mut self, works: usize) {
         self.counter += works as u64;
     }
 
-    /// Leaves the count to the channel's next kernel.
+    /// Saves the count for the channel's next kernel.
     pub(crate) fn close(&self) {
         if let Some(saved) = self.saved {
             saved.store_u64(self.counter);

@@ -85,9 +85,9 @@ impl RedOp {
 /// A reduction, its element type and its scalar (`redOpArg`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reduction {
-    /// What is computed.
+    /// The operation.
     pub op: RedOp,
-    /// On what.
+    /// The element type.
     pub ty: DataType,
     /// MinMax of floats: bit 0 set means maximum; of integers: the mask which, applied to both
     /// sides, turns the wanted order into that of unsigned minima. PreMulSum: the factor's bits
@@ -345,7 +345,7 @@ mod tests {
         assert_eq!(i64::from_le_bytes(sum), i64::MIN);
     }
 
-    /// NCCL hands signed numbers to the unsigned function; the mask makes the order right.
+    /// NCCL passes signed numbers to the unsigned function; the mask corrects the order.
     #[test]
     fn integer_extremes_follow_the_mask() {
         let sign = 1 << 31;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What releases of NCCL do differently without a trace in their structs.
+//! Differences between NCCL releases that do not show in their structs.
 
 /// The rules of one release.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -10,14 +10,15 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    /// The rules of an NCCL version (major, minor, patch); of the newest known if there is none.
+    /// The rules of an NCCL version (major, minor, patch); those of the newest known one if it is
+    /// unknown.
     pub(crate) fn of(version: Option<(u32, u32, u32)>) -> Self {
         let version = version.unwrap_or((u32::MAX, 0, 0));
         Self { reversed_parts: version < (2, 28, 0) }
     }
 
-    /// The part of a send or receive that the channel `delta` behind the first moves, where there
-    /// are `channels` of them, a power of two.
+    /// The part of a send or receive that the channel `delta` after the first moves; there are
+    /// `channels` of them, a power of two.
     pub(crate) fn part(self, delta: usize, channels: usize) -> usize {
         let delta = delta & channels.wrapping_sub(1);
         if !self.reversed_parts || channels < 2 {

@@ -102,7 +102,7 @@ fn run(name: &str, n_ranks: usize, count: usize, ins: usize, outs: usize) -> Vec
     let buffs: Vec<_> = (0..n_ranks)
         .map(|rank| (world.upload(&floats(ins, |i| value(rank, i))), world.alloc(4 * outs)))
         .collect();
-    // Twice: the second launch goes on at the steps where the first stopped.
+    // Twice: the second launch continues at the steps where the first stopped.
     for _ in 0..2 {
         let launch = |rank: usize| {
             let work = coll_work(&world, name, count, buffs[rank], 1);
@@ -250,7 +250,7 @@ fn protocols_alternate_on_one_connection() {
     }
 }
 
-/// What rank 0 sends on channel 1, where the exchange has its first part.
+/// The data that rank 0 sends on channel 1, which has the first part.
 fn sender(world: &World) -> Addr {
     let layout = world.layout();
     let peers = world.channel(0, 1).add(layout.channel.peers).load_addr();

@@ -209,7 +209,7 @@ super::runtime! {
         let sizes = unsafe { array(sizes, count) }?;
         let result = batch(dsts, srcs, sizes, stream);
         if result.is_err() {
-            // "Not the fault of one copy", as the manual has it.
+            // "Not the fault of one copy", in the manual's words.
             put_if(fail_index, usize::MAX);
         }
         result

@@ -147,7 +147,7 @@ super::runtime! {
         if known { Ok(()) } else { Err(Error::PEER_ACCESS_NOT_ENABLED) }
     }
 
-    /// A property of a pair of devices: access and atomics are as good as the memory is shared.
+    /// A property of a pair of devices: access and atomics work if peer access does.
     fn cudaDeviceGetP2PAttribute(out: Out<'_, i32>, attribute: i32, device: i32, peer: i32) {
         let supported = is_peer(device, peer)? && (2..=3).contains(&attribute);
         put(out, i32::from(supported))
@@ -179,13 +179,13 @@ super::runtime! {
     fn cudaDriverGetVersion(out: Out<'_, i32>) { put(out, device::version()) }
 }
 
-/// The thread's last error, which it clears.
+/// Returns and clears the thread's last error.
 #[unsafe(no_mangle)]
 pub extern "C" fn cudaGetLastError() -> i32 {
     last(true)
 }
 
-/// The thread's last error, which stays.
+/// Returns the thread's last error without clearing it.
 #[unsafe(no_mangle)]
 pub extern "C" fn cudaPeekAtLastError() -> i32 {
     last(false)

@@ -25,13 +25,13 @@ fn record(event: usize, stream: usize, flags: u32) -> Result {
 }
 
 super::runtime! {
-    /// Makes an event.
+    /// Creates an event.
     fn cudaEventCreate(out: Out<'_, usize>) { create(out, 0) }
 
-    /// Makes an event.
+    /// Creates an event.
     fn cudaEventCreateWithFlags(out: Out<'_, usize>, flags: u32) { create(out, flags) }
 
-    /// Ends an event; who waits for it goes on waiting.
+    /// Destroys an event; waits for it continue.
     fn cudaEventDestroy(event: usize) { EVENTS.remove(event).map(drop) }
 
     /// Records an event in a stream.

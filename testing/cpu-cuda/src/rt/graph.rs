@@ -44,10 +44,10 @@ fn instantiate(out: Out<'_, usize>, graph: usize) -> Result {
 }
 
 super::runtime! {
-    /// Makes an empty graph.
+    /// Creates an empty graph.
     fn cudaGraphCreate(out: Out<'_, usize>, _flags: u32) { put(out, Graph::create().handle) }
 
-    /// Ends a graph; what was made from it lives on.
+    /// Destroys a graph; executable graphs made from it stay valid.
     fn cudaGraphDestroy(graph: usize) { GRAPHS.get(graph)?.destroy() }
 
     /// Adds a node that calls a host function.
@@ -108,7 +108,7 @@ super::runtime! {
         connect(graph, from, unsafe { nodes(to, count) }?)
     }
 
-    /// The graph's nodes, as many as there is room for; without an array, their number.
+    /// The graph's nodes, as many as fit; without an array, their number.
     fn cudaGraphGetNodes(graph: usize, out: *mut MaybeUninit<usize>, count: Option<&mut usize>) {
         let all = GRAPHS.get(graph)?.nodes();
         let count = count.ok_or(Error::INVALID_VALUE)?;
@@ -123,18 +123,18 @@ super::runtime! {
         Ok(())
     }
 
-    /// What a node does.
+    /// The action of a node.
     fn cudaGraphNodeGetType(node: usize, out: Out<'_, i32>) {
         let (graph, index) = node_by_handle(node)?;
         put(out, graph.kind(index).ok_or(Error::INVALID_VALUE)? as i32)
     }
 
-    /// Makes an executable graph.
+    /// Creates an executable graph.
     fn cudaGraphInstantiate(out: Out<'_, usize>, graph: usize, _flags: u64) {
         instantiate(out, graph)
     }
 
-    /// Makes an executable graph.
+    /// Creates an executable graph.
     fn cudaGraphInstantiateWithFlags(out: Out<'_, usize>, graph: usize, _flags: u64) {
         instantiate(out, graph)
     }
@@ -150,10 +150,10 @@ super::runtime! {
     /// Nothing needs to be uploaded.
     fn cudaGraphUpload(exec: usize, _stream: usize) { EXECS.get(exec).map(drop) }
 
-    /// Ends an executable graph when its launches are done.
+    /// Destroys an executable graph when its launches are done.
     fn cudaGraphExecDestroy(exec: usize) { EXECS.remove(exec).map(drop) }
 
-    /// Makes a user object.
+    /// Creates a user object.
     fn cudaUserObjectCreate(
         out: Out<'_, usize>, data: usize, destroy: Option<HostFunction>, count: u32, _flags: u32,
     ) {
@@ -178,7 +178,7 @@ super::runtime! {
         change_user_references(object, -i64::from(count)).map(drop)
     }
 
-    /// Lets a user object live with a graph.
+    /// Retains a user object for a graph.
     fn cudaGraphRetainUserObject(graph: usize, object: usize, count: u32, flags: u32) {
         let graph = GRAPHS.get(graph)?;
         let taken = if flags & MOVE != 0 { -i64::from(count) } else { 0 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Kernels as objects, and the way to the driver functions. Launching itself is the driver's.
+//! Kernel attributes, and the lookup of driver functions. The driver API does the launch itself.
 
 use crate::attach;
 use crate::device;

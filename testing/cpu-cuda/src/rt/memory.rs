@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Allocation, registration, pointers, IPC and memory pools.
 //!
-//! Stream-ordered allocation hands memory out at once, which is always early enough; freeing waits
-//! its turn in the stream. A pool is only a name for that.
+//! Stream-ordered allocation returns memory at once, which is always early enough; freeing happens
+//! in stream order. A pool is only a name for this.
 
 use crate::capture;
 use crate::device;
@@ -14,10 +14,10 @@ use crate::util::Table;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-/// Memory pools: what they are made for is all they hold.
+/// Memory pools, with their properties only.
 static POOLS: Table<()> = Table::new(6);
 
-/// Waits until nothing on the memory's device can use it any more, as `cudaFree` does.
+/// Waits until no work on the memory's device can use it, like `cudaFree`.
 fn settle(address: usize) {
     if let Some(range) = mem::find(address) {
         stream::synchronize_device(range.device);
@@ -144,12 +144,12 @@ super::runtime! {
     /// Frees device memory in the order of a stream.
     fn cudaFreeAsync(address: usize, stream: usize) { free_in_order(address, stream) }
 
-    /// Makes a memory pool.
+    /// Creates a memory pool.
     fn cudaMemPoolCreate(out: Out<'_, usize>, _properties: usize) {
         put(out, POOLS.add(Arc::new(())))
     }
 
-    /// Ends a memory pool; what came from it lives on.
+    /// Destroys a memory pool; its allocations stay valid.
     fn cudaMemPoolDestroy(pool: usize) { POOLS.remove(pool).map(drop) }
 
     /// Pools release at once, whatever their threshold.
@@ -162,7 +162,7 @@ super::runtime! {
         POOLS.get(pool).map(drop)
     }
 
-    /// Nothing is kept that could be released.
+    /// The pool keeps no memory, so there is nothing to trim.
     fn cudaMemPoolTrimTo(pool: usize, _keep: usize) { POOLS.get(pool).map(drop) }
 }
 

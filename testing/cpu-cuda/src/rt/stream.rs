@@ -30,7 +30,7 @@ fn create(out: Out<'_, usize>, flags: u32, priority: i32) -> Result {
     Ok(())
 }
 
-/// What a client learns of a capture. Each part may be left out.
+/// The information about a capture. Each part is optional.
 struct CaptureInfo<'a> {
     status: Out<'a, i32>,
     id: Out<'a, u64>,
@@ -84,18 +84,18 @@ pub(crate) fn host_work(function: Option<HostFunction>, data: usize) -> Result<W
 }
 
 super::runtime! {
-    /// Makes a blocking stream.
+    /// Creates a blocking stream.
     fn cudaStreamCreate(out: Out<'_, usize>) { create(out, 0, 0) }
 
-    /// Makes a stream.
+    /// Creates a stream.
     fn cudaStreamCreateWithFlags(out: Out<'_, usize>, flags: u32) { create(out, flags, 0) }
 
-    /// Makes a stream; the priority is only remembered.
+    /// Creates a stream; the priority is only stored.
     fn cudaStreamCreateWithPriority(out: Out<'_, usize>, flags: u32, priority: i32) {
         create(out, flags, priority)
     }
 
-    /// Ends a stream when its work is done.
+    /// Destroys a stream when its work is done.
     fn cudaStreamDestroy(stream: usize) {
         STREAMS.remove(stream)?.close();
         Ok(())

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Launches that go wrong on command.
+//! Launches with planted faults.
 
 use super::super::faults::{Faults, now};
 use super::*;
@@ -24,7 +24,7 @@ impl Two {
         Self { world, buffs }
     }
 
-    /// Runs one AllReduce on both ranks; after `abort` both are told to give up.
+    /// Runs one AllReduce on both ranks; after `abort` both abort flags are set.
     fn run(&self, abort: Option<Duration>) -> Duration {
         let launch = |rank: usize| {
             let work = coll_work(&self.world, NAME, COUNT, self.buffs[rank], 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The stop that the profiler gets is thread 0's, and every work counts.
+//! The profiler gets thread 0's stop, and every work counts.
 
 use super::super::Launch;
 use super::super::faults::Faults;
@@ -16,19 +16,20 @@ fn two() -> World {
     world
 }
 
-/// The number of the work, and the time, that lie in slot `n` of a rank's channel.
+/// The work number and the time in slot `n` of a rank's channel.
 fn slot(world: &World, (rank, channel): (usize, usize), of: Counters, n: usize) -> (u64, u64) {
     let base = world.comms[rank].add(of.offset).load_addr();
     let slot = base.add(channel * of.stride + n * 16);
     (slot.load_u64(), slot.add(8).load_u64())
 }
 
-/// Whether rank and channel have told the end of their first work.
+/// Whether the channel of the rank has reported the end of its first work.
 fn stopped(world: &World, at: (usize, usize)) -> bool {
     slot(world, at, world.layout().comm.work_completed.expect("synthetic"), 1).0 == 1
 }
 
-/// Starts `launches` without their peer, for a while, and returns what of rank 1 told its end.
+/// Starts `launches` without their peer for some time, and returns which channels of rank 1
+/// reported an end.
 fn alone(world: &World, launches: &[Launch]) -> Vec<bool> {
     std::thread::scope(|scope| {
         scope.spawn(|| world.run(launches));
@@ -74,7 +75,7 @@ fn a_receive_stops_with_the_send_beside_it() {
         put_bits(&mut work, place.profiler_enabled.expect("synthetic"), 1);
         let launch = world.launch(1, id("SendRecv"), P2P, &[work]);
         let told = alone(&world, &[launch]);
-        // One part, which channel 1 has; on the other channel nothing is to be done.
+        // One part, on channel 1; the other channel has nothing to do.
         assert!(told[0], "{sends} sends, {receives} receives");
         assert_eq!(told[1], sends == 1, "{sends} sends, {receives} receives");
     }
