@@ -43,15 +43,20 @@ or its ring was overtaken ([`stamps`]), lose their times, and after the former t
 
 # What bounds memory
 
-[`Timeline`] holds every event of one recording but its steps, and so grows with the recording's
-operations, though not with what they moved. [`progress`] holds what is in flight, of more than
-8,192 operations the oldest: what hangs is among them. The metrics' collector holds what has not
-settled, of more than 65,536 operations the newest, and counts the others.
+[`joiner`] reads a recording and hands each operation over when nothing more is expected of it: it
+holds what is in flight, at most 131,072 events after a sweep, whatever the recording's length. It
+also decodes each record once. Who shows every event (traces, merging) or compares all of them
+takes a whole [`Timeline`], which grows with the recording's operations, though not with what they
+moved. [`progress`] holds what is in flight, of more than 8,192 operations the oldest: what hangs is
+among them. The metrics' collector holds what has not settled, of more than 65,536 operations the
+newest, and counts the others.
+
+# Modules
 
 [`Timeline`] joins the records of one process into events with parents and children.
-[`operation`] finds each operation's end and where its duration is known from. [`GpuClock`] places
-GPU time stamps on the host's clock. [`progress`] keeps track of what is in flight while records
-come.
+[`operation`] finds each operation's end and where its duration is known from. [`joiner`] does both
+while it reads. [`GpuClock`] places GPU time stamps on the host's clock. [`progress`] keeps track of
+what is in flight while records come.
 
 This crate does **not** read files (that is `trace`), print, or give verdicts about why something
 is slow.

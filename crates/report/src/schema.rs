@@ -166,7 +166,8 @@ pub struct OperationRow {
     pub busbw_gbs: Option<f64>,
 }
 
-/// A distribution of durations, ns; percentiles by nearest rank.
+/// A distribution of durations, ns; percentiles by nearest rank. Those of more than 4,096 durations
+/// are off by 0.4 % at most; the least and the greatest are exact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Durations {
     /// Shortest.
