@@ -209,7 +209,7 @@ pub(crate) fn events(text: &str) -> Parsed<u32> {
         };
         let bits = match name.to_ascii_lowercase().as_str() {
             "default" => DEFAULT_EVENTS,
-            "all" => 0xffff,
+            "all" => ALL_EVENTS,
             _ => EventKind::from_name(name).ok_or(EXPECTED)?.bit(),
         };
         mask = if take_away { mask & !bits } else { mask | bits };

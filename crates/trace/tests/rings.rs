@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the parts of a recording do to each other: definitions, events, vitals; frozen and not.
 
+use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::layout::{DEFINITIONS, Header, SEGMENT, VITALS};
 use ncclscope_trace::progress::Progress;
 use ncclscope_trace::record::KernelLaunch;
@@ -224,7 +225,7 @@ fn a_full_disk_loses_no_definition() {
     assert_eq!(writer.header().definitions_lost, 0);
     let recording = Recording::open(&path).unwrap();
     assert_eq!(recording.comms().len(), 5_000);
-    assert_eq!(recording.header().unwritten, [0; 16]);
+    assert_eq!(recording.header().unwritten, [0; KINDS]);
 }
 
 /// Two hours of a hang at a look a second.

@@ -9,6 +9,7 @@ mod reference;
 use ncclscope_recorder::lane::STARTER_WORDS;
 use ncclscope_recorder::{Recorder, registry};
 use ncclscope_trace::handle::{GENERATIONS, LANES};
+use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::layout::RING_BYTES;
 use ncclscope_trace::record::{Detail, ProxyOp, schema, step_flags};
 use ncclscope_trace::{EventKind, Handle, Record, State};
@@ -172,7 +173,7 @@ fn more_threads_than_lanes_are_counted_and_lanes_come_back() {
 fn each_of_as_many_threads_as_there_are_lanes_has_one() {
     let recorder = small_recorder();
     assert_eq!(lanes_of_a_crowd(recorder), (0..LANES).collect::<std::collections::BTreeSet<_>>());
-    assert_eq!(recorder.lost_without_lane(), [0; 16]);
+    assert_eq!(recorder.lost_without_lane(), [0; KINDS]);
 }
 
 /// Readies all lanes, and starts an event on as many threads at once; returns their lanes.

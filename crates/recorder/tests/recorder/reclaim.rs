@@ -4,6 +4,7 @@
 use crate::{drain, on_thread, op, small_recorder};
 use ncclscope_recorder::Recorder;
 use ncclscope_trace::handle::SLOTS;
+use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::layout::{SLAB_SLOTS, SLABS};
 use ncclscope_trace::record::Detail;
 use ncclscope_trace::{EventKind, Handle, Record};
@@ -33,7 +34,7 @@ fn what_finds_no_slot_is_counted_apart_and_what_is_in_flight_stays() {
         assert_eq!(recorder.lost_without_slot()[EventKind::ProxyStep.index()], 1);
         assert_eq!(recorder.lost()[EventKind::ProxyOp.index()], 1);
         let lane = recorder.region.lane_header(0).unwrap();
-        assert_eq!((lane.lost(), lane.lost_ends()), ([0; 16], [0; 16]), "no lane was full");
+        assert_eq!((lane.lost(), lane.lost_ends()), ([0; KINDS], [0; KINDS]), "no lane was full");
         assert!(all.iter().all(|&op| !recorder.start_step(op, 0).is_null()), "the oldest stay");
         recorder.stop(all[9]);
         assert_eq!(start(recorder, 1).slot(), all[9].slot());

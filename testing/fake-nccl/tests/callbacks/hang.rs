@@ -3,6 +3,7 @@
 
 use crate::common::{Played, command, play, play_with};
 use ncclscope_trace::EventKind;
+use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::progress::{Progress, Vital, progress_flags};
 
 /// Ends when the watchdog has made all its reports; the limit is two seconds.
@@ -170,7 +171,7 @@ fn proxy_ops_that_nccl_never_stops_cost_nothing_and_hide_no_hang() {
     let (op, step) = (EventKind::ProxyOp.index(), EventKind::ProxyStep.index());
     let recording = &played.recording;
     assert_eq!((played.counts[op].1, played.counts[step].1), (0, 0), "none is refused");
-    assert_eq!(recording.header().without_slot, [0; 16]);
+    assert_eq!(recording.header().without_slot, [0; KINDS]);
     let lost: u64 = recording.lanes().iter().flat_map(|lane| lane.header.lost).sum();
     assert_eq!(lost, 0);
     let hangs = recording.hangs();

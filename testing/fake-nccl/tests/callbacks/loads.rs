@@ -4,6 +4,7 @@
 use crate::common::{Folded, Found, at_once, balance, exact, play, play_with};
 use ncclscope_trace::EventKind as K;
 use ncclscope_trace::handle::SLOTS;
+use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::record::Detail;
 
 /// ProxyOps that were never stopped.
@@ -111,7 +112,7 @@ fn threads_may_come_and_go_where_there_are_many_keys() {
         let found = Found::read(&played.recording);
         balance(&played, &found, Folded::default());
         let without_lane = played.recording.header().without_lane;
-        assert_eq!(without_lane, [0; 16], "{threads} threads at a time");
+        assert_eq!(without_lane, [0; KINDS], "{threads} threads at a time");
         assert_eq!(found.all(K::Coll).len().to_string(), ops, "{threads} threads at a time");
     }
 }

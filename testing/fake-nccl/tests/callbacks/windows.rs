@@ -2,6 +2,7 @@
 //! Recording that is started and stopped at run time, and the rest of the C functions.
 
 use crate::common::{Found, Played, command, only, play, survive};
+use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::record::Detail;
 use ncclscope_trace::{EventKind as K, Handle, Mark, Recording, State, What};
 use std::collections::BTreeMap;
@@ -17,10 +18,10 @@ fn operations(found: &Found) -> Vec<u64> {
 /// Nothing was lost or misinterpreted.
 fn nothing_lost(played: &Played) {
     let header = played.recording.header();
-    assert_eq!((header.stale, header.unknown_events, header.overwritten), (0, 0, [0; 16]));
-    assert_eq!((header.without_memory(), header.unwritten), ([0; 16], [0; 16]));
+    assert_eq!((header.stale, header.unknown_events, header.overwritten), (0, 0, [0; KINDS]));
+    assert_eq!((header.without_memory(), header.unwritten), ([0; KINDS], [0; KINDS]));
     for lane in played.recording.lanes() {
-        assert_eq!((lane.header.lost, lane.header.lost_ends), ([0; 16], [0; 16]));
+        assert_eq!((lane.header.lost, lane.header.lost_ends), ([0; KINDS], [0; KINDS]));
     }
 }
 
