@@ -3,6 +3,7 @@
 //! "Environment Variable Specification", 1.50). The environment itself is the caller's: a function
 //! from a name to a value that is not empty and has no blanks around it.
 
+use percent_encoding::percent_decode_str;
 use std::time::Duration;
 
 /// How long a request may take unless told otherwise.
@@ -127,6 +128,7 @@ pub fn left_out(get: Get<'_>) -> Vec<(String, usize)> {
 /// out.
 fn pairs(text: &str) -> Vec<(String, String)> {
     let pairs = text.split(',').filter_map(pair);
+    let decode = |value| percent_decode_str(value).decode_utf8_lossy().into_owned();
     pairs.map(|(name, value)| (name.to_owned(), decode(value))).collect()
 }
 
@@ -134,17 +136,6 @@ fn pair(part: &str) -> Option<(&str, &str)> {
     let (name, value) = part.split_once('=')?;
     let name = name.trim();
     (!name.is_empty()).then(|| (name, value.trim()))
-}
-
-fn decode(text: &str) -> String {
-    let (mut out, mut rest) = (Vec::new(), text.as_bytes());
-    while let Some((&byte, after)) = rest.split_first() {
-        let hex = after.get(..2).and_then(|hex| std::str::from_utf8(hex).ok());
-        let coded = hex.filter(|_| byte == b'%').and_then(|hex| u8::from_str_radix(hex, 16).ok());
-        out.push(coded.unwrap_or(byte));
-        rest = if coded.is_some() { after.get(2..).unwrap_or(&[]) } else { after };
-    }
-    String::from_utf8_lossy(&out).into_owned()
 }
 
 #[cfg(test)]
