@@ -16,64 +16,42 @@ mod observe;
 mod report;
 mod runs;
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::{Outcome, Usage};
+use clap::Args;
+
+use crate::Outcome;
 use driver::Driver;
 use runs::Runs;
 
-const ROUNDS: usize = 5;
-
-/// What the command line asks for.
-#[derive(Debug, PartialEq)]
-enum Task {
-    Loads(Loads),
-    Instructions { against: Option<String> },
-}
-
-#[derive(Debug, PartialEq)]
-struct Loads {
-    rounds: usize,
-    /// Where the results go as JSON.
+/// What `cargo xtask bench` takes.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// How often each load is played
+    #[arg(long, value_name = "N", default_value = "5")]
+    rounds: NonZeroUsize,
+    /// A file for the results, as JSON
+    #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Whether a bound that does not hold is a failure.
+    /// Fail where a bound does not hold
+    #[arg(long)]
     gate: bool,
+    /// Count instructions instead
+    #[arg(long, conflicts_with_all = ["rounds", "json", "gate"])]
+    instructions: bool,
+    /// The commit to compare with [default: the parent, or HEAD if the tree differs from it]
+    #[arg(long, value_name = "REV", requires = "instructions")]
+    against: Option<String>,
 }
 
 /// Runs the benchmarks. Exit status 1 where a bound does not hold and `--gate` is given, or where
 /// callbacks take more instructions than they may.
-pub(crate) fn run(args: &[String]) -> Outcome {
-    match task(args)? {
-        Task::Loads(loads) => measure(&loads),
-        Task::Instructions { against } => instructions::run(against.as_deref()),
-    }
-}
-
-fn task(args: &[String]) -> Result<Task, Usage> {
-    let mut loads = Loads { rounds: ROUNDS, json: None, gate: false };
-    let (mut counts, mut against, mut of_loads) = (false, None, false);
-    let mut args = args.iter();
-    while let Some(arg) = args.next() {
-        let mut value = || args.next().ok_or_else(|| Usage(format!("bench {arg} takes a value")));
-        match arg.as_str() {
-            "--instructions" => counts = true,
-            "--against" => against = Some(value()?.clone()),
-            "--gate" => loads.gate = true,
-            "--json" => loads.json = Some(value()?.into()),
-            "--rounds" => {
-                let rounds = value()?.parse().ok().filter(|&rounds| rounds > 0);
-                loads.rounds = rounds.ok_or_else(|| Usage("--rounds takes a number".into()))?;
-            }
-            _ => return Err(Usage(format!("bench takes no argument `{arg}`"))),
-        }
-        of_loads |= matches!(arg.as_str(), "--gate" | "--json" | "--rounds");
-    }
-    match (counts, of_loads) {
-        (true, true) => Err(Usage("bench --instructions takes `--against REV` alone".into())),
-        (true, false) => Ok(Task::Instructions { against }),
-        (false, _) if against.is_some() => Err(Usage("--against goes with --instructions".into())),
-        (false, _) => Ok(Task::Loads(loads)),
+pub(crate) fn run(options: &Options) -> Outcome {
+    match options.instructions {
+        true => instructions::run(options.against.as_deref()),
+        false => measure(options),
     }
 }
 
@@ -83,13 +61,14 @@ fn target() -> Outcome<PathBuf> {
     Ok(own.ancestors().nth(2).ok_or("this program is in no target folder")?.to_owned())
 }
 
-fn measure(loads: &Loads) -> Outcome {
+fn measure(options: &Options) -> Outcome {
+    let rounds = options.rounds.get();
     let driver = Driver::compile(&target()?)?;
     crate::build::products(crate::build::Profile::Dist)?;
     let mut runs = Runs::default();
-    for round in 1..=loads.rounds {
+    for round in 1..=rounds {
         for load in loads::LOADS {
-            eprintln!("round {round} of {}: {}", loads.rounds, load.name);
+            eprintln!("round {round} of {rounds}: {}", load.name);
             for subject in load.subjects {
                 runs.add(load, subject, driver.run(load, subject)?);
             }
@@ -97,31 +76,26 @@ fn measure(loads: &Loads) -> Outcome {
     }
     let rows = report::rows(&runs);
     print!("{}", report::table(&rows));
-    if let Some(path) = &loads.json {
-        std::fs::write(path, report::json(&rows, &runs, loads.rounds))?;
+    if let Some(path) = &options.json {
+        std::fs::write(path, report::json(&rows, &runs, rounds))?;
     }
     let holds = rows.iter().all(|row| row.verdict == report::Verdict::Ok);
-    Ok(if holds || !loads.gate { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if holds || !options.gate { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn words(words: &str) -> Result<Task, Usage> {
-        task(&words.split_whitespace().map(String::from).collect::<Vec<_>>())
-    }
-
     #[test]
     fn the_command_line_is_read() {
-        let all = Loads { rounds: 2, json: Some("x.json".into()), gate: true };
-        let read = words("--gate --rounds 2 --json x.json").expect("it is well formed");
-        assert_eq!(read, Task::Loads(all));
-        let against = Some("v1".to_owned());
-        let read = words("--instructions --against v1").expect("it is well formed");
-        assert_eq!(read, Task::Instructions { against });
+        let read = |words| crate::options::<Options>(words);
+        let all = read("--gate --rounds 2 --json x.json").expect("it is well formed");
+        assert!(all.gate && all.rounds.get() == 2 && all.json == Some("x.json".into()));
+        let counts = read("--instructions --against v1").expect("it is well formed");
+        assert!(counts.instructions && counts.against.as_deref() == Some("v1"));
         for wrong in ["--rounds", "--rounds 0", "--against v1", "--instructions --gate", "fast"] {
-            assert!(words(wrong).is_err(), "{wrong}");
+            assert!(read(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -3,7 +3,7 @@
 //! stands in for a GPU.
 
 use std::os::unix::fs::symlink;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
@@ -32,10 +32,12 @@ pub(crate) const SHIPPED_PLUGIN: &[&str] = &[
     "profile.dist.codegen-units=1",
 ];
 
-/// A Cargo profile of optimised code.
+/// How [`PACKAGES`] are built.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Profile {
-    /// Quick to link.
+    /// As tests use them: nothing is built anew after these.
+    Tests,
+    /// Optimised, and quick to link.
     Release,
     /// As it ships.
     Dist,
@@ -44,17 +46,30 @@ pub(crate) enum Profile {
 /// Builds [`PACKAGES`] and returns the folder that holds them.
 pub(crate) fn products(profile: Profile) -> Outcome<PathBuf> {
     let profile = match profile {
+        Profile::Tests => return Ok(for_tests(false)?.join("debug")),
         Profile::Release => "release",
         Profile::Dist => "dist",
     };
     let packages = PACKAGES.iter().flat_map(|package| ["-p", package]);
     process::check(process::command(&["cargo", "build", "--profile", profile]).args(packages))?;
     let folder = target()?.join(profile);
+    named_plugin(&folder)?;
+    Ok(folder)
+}
+
+/// Builds the plugin as it ships, and returns its file under the name that NCCL looks for.
+pub(crate) fn shipped_plugin() -> Outcome<PathBuf> {
+    process::check(process::command(&["cargo", "build"]).args(SHIPPED_PLUGIN))?;
+    named_plugin(&target()?.join("dist"))
+}
+
+/// Gives the plugin in `folder` the name that NCCL looks for.
+fn named_plugin(folder: &Path) -> Outcome<PathBuf> {
     let named = folder.join(PLUGIN_NAMED);
     if !named.is_symlink() {
-        symlink(PLUGIN_BUILT, named)?;
+        symlink(PLUGIN_BUILT, &named)?;
     }
-    Ok(folder)
+    Ok(named)
 }
 
 /// Builds, in the tests' profile and with their features, the libraries, programs and examples that
@@ -63,7 +78,7 @@ pub(crate) fn for_tests(shipped: bool) -> Outcome<PathBuf> {
     let words = ["cargo", "build", "--workspace", "--lib", "--bins", "--examples"];
     process::check(&mut process::command(&words))?;
     if shipped {
-        process::check(process::command(&["cargo", "build"]).args(SHIPPED_PLUGIN))?;
+        shipped_plugin()?;
     }
     target()
 }

@@ -7,10 +7,12 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use crate::nccl::Release;
-use crate::{Outcome, Usage, build, process};
+use clap::Args;
 
-/// The release that the demo uses unless told otherwise: the newest with API v5.
+use crate::nccl::{self, Release};
+use crate::{Outcome, build, process};
+
+/// The default release: the newest with API v5.
 const RELEASE: &str = "2.28.9";
 
 /// What the ranks do: counts are floats.
@@ -26,41 +28,32 @@ const STEPS: &[&str] = &[
     "group:4x65536",
 ];
 
-struct Options {
-    folder: PathBuf,
-    given: bool,
-    version: String,
+/// The demo's own folder.
+const FOLDER: &str = "target/demo";
+
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// An empty folder for the recordings and the trace [default: target/demo, emptied first]
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
+    /// NCCL's version
+    #[arg(long, value_name = "VERSION", default_value = RELEASE, value_parser = nccl::version)]
+    nccl: String,
+    /// Use the GPU, not the stand-in
+    #[arg(long)]
     gpu: bool,
 }
 
-fn parse(args: &[String]) -> Result<Options, Usage> {
-    let mut options =
-        Options { folder: "target/demo".into(), given: false, version: RELEASE.into(), gpu: false };
-    let mut args = args.iter();
-    while let Some(arg) = args.next() {
-        let mut value = || args.next().ok_or_else(|| Usage(format!("{arg} needs a value")));
-        match arg.as_str() {
-            "-o" | "--output" => (options.folder, options.given) = (value()?.into(), true),
-            "--nccl" => options.version.clone_from(value()?),
-            "--gpu" => options.gpu = true,
-            _ => return Err(Usage(format!("demo: unknown argument `{arg}`"))),
-        }
-    }
-    Ok(options)
-}
-
 /// Runs the task.
-pub(crate) fn run(args: &[String]) -> Outcome {
-    let options = parse(args)?;
-    prepare(&options)?;
-    let release = Release::new(&options.version, 12)?;
+pub(crate) fn run(options: &Options) -> Outcome {
+    let folder = prepare(options)?;
+    let release = Release::new(&options.nccl, 12)?;
     let tools = build::products(build::Profile::Release)?;
     let nccl = release.fetch()?;
     let ncclscope = tools.join("ncclscope");
-    let folder = options.folder.as_os_str();
 
     let mut command = Command::new(&ncclscope);
-    command.arg("run").arg("-o").arg(folder).arg("--").arg(tools.join("job"));
+    command.arg("run").arg("-o").arg(&folder).arg("--").arg(tools.join("job"));
     command.arg("--nccl").arg(&nccl);
     if options.gpu {
         command.arg("--cuda").arg(libcudart()?);
@@ -69,28 +62,28 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     if !status.success() {
         return Ok(process::exit_code(status));
     }
-    let trace = options.folder.join("trace.pftrace");
+    let trace = folder.join("trace.pftrace");
     let mut export = Command::new(&ncclscope);
-    export.arg("export").arg(folder).args(["--to", "pftrace", "-o"]).arg(&trace);
+    export.arg("export").arg(&folder).args(["--to", "pftrace", "-o"]).arg(&trace);
     process::check(&mut export)?;
     println!("\nPerfetto trace (open it at ui.perfetto.dev): {}", trace.display());
-    println!("again: {} report {}", ncclscope.display(), options.folder.display());
+    println!("again: {} report {}", ncclscope.display(), folder.display());
     Ok(ExitCode::SUCCESS)
 }
 
-/// The demo's own folder is emptied; one that the user names must be empty, so that nothing of
-/// theirs is lost or mixed in.
-fn prepare(options: &Options) -> Outcome<()> {
-    let folder = &options.folder;
-    let used = std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
-    if used && options.given {
+/// The folder to use. The demo's own is emptied; one that the user names must be empty, so that
+/// nothing of theirs is lost or mixed in.
+fn prepare(options: &Options) -> Outcome<PathBuf> {
+    let folder = options.output.clone().unwrap_or_else(|| FOLDER.into());
+    let used = std::fs::read_dir(&folder).is_ok_and(|mut entries| entries.next().is_some());
+    if used && options.output.is_some() {
         let text = format!("{} is not empty: name another folder", folder.display());
         return Err(text.into());
     }
     if used {
-        std::fs::remove_dir_all(folder)?;
+        std::fs::remove_dir_all(&folder)?;
     }
-    Ok(())
+    Ok(folder)
 }
 
 /// The real CUDA runtime: where NVIDIA's wheels and its toolkit put it.

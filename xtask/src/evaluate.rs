@@ -19,66 +19,54 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use case::{Case, Fault, Folder, Group, Judged};
+use clap::{Args, value_parser};
 use score::{Cause, Score, shown};
 use serde_json::{Value, json};
 use silent::SHARES;
 
 use crate::nccl::Release;
-use crate::{Outcome, Usage, build, nccl};
+use crate::{Outcome, build, nccl};
 
 /// Precision and recall of classes and ranks, over all planted faults of one number of ranks.
 const LEAST: f64 = 0.98;
 /// The release of `--standin`.
 const RELEASE: (&str, u8) = ("2.28.9", 12);
 
-/// What the command line asks for.
-#[derive(Debug)]
-struct Options {
+/// What `cargo xtask evaluate` takes.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// What CI runs: 16 ranks, one seed, no ranks without a recording
+    #[arg(long, conflicts_with_all = ["ranks", "seeds"])]
+    small: bool,
+    /// Sizes of the simulated jobs
+    #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "64,1024")]
+    #[arg(value_parser = value_parser!(u64).range(1..))]
     ranks: Vec<u64>,
+    /// Jobs of each fault and size
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    #[arg(value_parser = value_parser!(u64).range(1..))]
     seeds: u64,
+    /// Plant only these
+    #[arg(long = "fault", value_name = "F")]
     faults: Vec<String>,
-    silent: bool,
+    /// Leave out the jobs of which some ranks have no recording
+    #[arg(long)]
+    no_silent: bool,
+    /// Run the rig's scenarios on real NCCL instead
+    #[arg(long)]
     standin: bool,
+    /// A file for the results, as JSON
+    #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
-fn parse(args: &[String]) -> Result<Options, Usage> {
-    let mut options = Options {
-        ranks: vec![64, 1024],
-        seeds: 3,
-        faults: Vec::new(),
-        silent: true,
-        standin: false,
-        json: None,
-    };
-    let mut args = args.iter();
-    while let Some(arg) = args.next() {
-        let mut value = || args.next().ok_or_else(|| Usage(format!("{arg} needs a value")));
-        let number = |text: &String| {
-            let number = text.parse().ok().filter(|&number| number > 0);
-            number.ok_or_else(|| Usage(format!("evaluate: {text} is no number above 0")))
-        };
-        match arg.as_str() {
-            "--small" => (options.ranks, options.seeds, options.silent) = (vec![16], 1, false),
-            "--ranks" => {
-                options.ranks =
-                    value()?.split(',').map(|n| number(&n.to_owned())).collect::<Result<_, _>>()?;
-            }
-            "--seeds" => options.seeds = number(value()?)?,
-            "--fault" => options.faults.push(value()?.clone()),
-            "--no-silent" => options.silent = false,
-            "--standin" => options.standin = true,
-            "--json" => options.json = Some(value()?.into()),
-            _ => return Err(Usage(format!("evaluate: unknown argument `{arg}`"))),
-        }
-    }
-    Ok(options)
-}
-
 /// Runs the task.
-pub(crate) fn run(args: &[String]) -> Outcome {
-    let options = parse(args)?;
-    let folder = build::products(build::Profile::Release)?;
+pub(crate) fn run(mut options: Options) -> Outcome {
+    if options.small {
+        options = Options { ranks: vec![16], seeds: 1, no_silent: true, ..options };
+    }
+    let profile = if options.small { build::Profile::Tests } else { build::Profile::Release };
+    let folder = build::products(profile)?;
     let tool = folder.join("ncclscope");
     let scratch = Folder::new(PathBuf::from("target/evaluate"))?;
     let mut good = true;
@@ -105,7 +93,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
 fn chosen(tool: &Path, names: &[String]) -> Outcome<Vec<Fault>> {
     let mut faults = Fault::all(tool)?;
     if let Some(name) = names.iter().find(|&name| faults.iter().all(|fault| fault.name != *name)) {
-        return Err(Usage(format!("evaluate: no fault `{name}`")).into());
+        return Err(format!("evaluate: no fault `{name}`").into());
     }
     faults.retain(|fault| names.is_empty() || names.contains(&fault.name));
     Ok(faults)
@@ -138,7 +126,7 @@ fn simulated(
         println!("{}", line.shown(&fault.name));
     }
     total.print();
-    if options.silent {
+    if !options.no_silent {
         print_silent(tool, scratch, faults, ranks)?;
     }
     Ok(total.is_good())
@@ -290,19 +278,16 @@ fn on_standin(folder: &Path, scratch: &Path, rows: &mut Vec<Value>) -> Outcome<b
 mod tests {
     use super::*;
 
-    fn parsed(words: &str) -> Result<Options, Usage> {
-        parse(&words.split_whitespace().map(String::from).collect::<Vec<_>>())
-    }
-
     #[test]
     fn options_are_read() {
+        let parsed = |words| crate::options::<Options>(words);
         let options = parsed("--ranks 8,64 --seeds 2 --fault killed --no-silent --json x.json");
         let options = options.expect("all are known");
         assert_eq!((options.ranks, options.seeds), (vec![8, 64], 2));
         assert_eq!(options.faults, ["killed"]);
-        assert!(!options.silent && !options.standin);
-        assert_eq!(parsed("--small").expect("known").ranks, [16]);
-        for wrong in ["--ranks x", "--seeds 0", "--fault", "--ranks 8,,9", "small"] {
+        assert!(options.no_silent && !options.standin);
+        assert_eq!(parsed("").expect("defaults").ranks, [64, 1024]);
+        for wrong in ["--ranks x", "--seeds 0", "--fault", "--ranks 8,,9", "--small --seeds 2"] {
             assert!(parsed(wrong).is_err(), "{wrong}");
         }
     }

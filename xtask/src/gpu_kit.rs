@@ -12,8 +12,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
+use clap::Args;
+
 use crate::nccl::{self, Release};
-use crate::{Outcome, Usage, build, process};
+use crate::{Outcome, build, process};
 
 /// Files of the target folder that the kit has.
 const FILES: &[&str] = &[
@@ -38,35 +40,25 @@ const DRY_RUN: &str = "2.32.3";
 const RELEASES: &[&str] =
     &["2.23.4", "2.26.5", "2.27.7", "2.28.9", "2.29.7", "2.30.3", "2.30.7", "2.31.2", "2.32.3"];
 
-struct Options {
+/// What `cargo xtask gpu-kit` takes.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Unpack the kit elsewhere, and run it on the stand-in
+    #[arg(long)]
     dry_run: bool,
+    /// Only what shows that the kit works
+    #[arg(long, requires = "dry_run")]
     small: bool,
-    version: String,
-}
-
-fn parse(args: &[String]) -> Result<Options, Usage> {
-    let mut options = Options { dry_run: false, small: false, version: DRY_RUN.into() };
-    let mut args = args.iter();
-    while let Some(arg) = args.next() {
-        match arg.as_str() {
-            "--dry-run" => options.dry_run = true,
-            "--small" => options.small = true,
-            "--nccl" => {
-                let version = args.next().ok_or_else(|| Usage("--nccl needs a value".into()))?;
-                options.version.clone_from(version);
-            }
-            _ => return Err(Usage(format!("gpu-kit: unknown argument `{arg}`"))),
-        }
-    }
-    Ok(options)
+    /// NCCL's version for the dry run
+    #[arg(long, value_name = "VERSION", default_value = DRY_RUN, value_parser = nccl::version)]
+    nccl: String,
 }
 
 /// Runs the task.
-pub(crate) fn run(args: &[String]) -> Outcome {
-    let options = parse(args)?;
-    let release = Release::new(&options.version, 12)?;
+pub(crate) fn run(options: &Options) -> Outcome {
+    let release = Release::new(&options.nccl, 12)?;
     pack(&build::products(build::Profile::Dist)?)?;
-    if options.dry_run { dry_run(&options, &release.fetch()?) } else { Ok(ExitCode::SUCCESS) }
+    if options.dry_run { dry_run(options, &release.fetch()?) } else { Ok(ExitCode::SUCCESS) }
 }
 
 /// Makes the folder and the archive.
@@ -137,14 +129,9 @@ fn dry_run(options: &Options, library: &Path) -> Outcome {
 }
 
 /// Counts what events make NCCL do, and prints the table of docs/env.md.
-pub(crate) fn event_costs(args: &[String]) -> Outcome {
-    let versions: Vec<&str> = match args {
-        [] => RELEASES.to_vec(),
-        args if args.iter().any(|arg| arg.starts_with('-')) => {
-            return Err(Usage("event-costs takes releases only".into()).into());
-        }
-        args => args.iter().map(String::as_str).collect(),
-    };
+pub(crate) fn event_costs(versions: &[String]) -> Outcome {
+    let named: Vec<&str> = versions.iter().map(String::as_str).collect();
+    let versions = if named.is_empty() { RELEASES } else { &named };
     let releases = versions.iter().map(|version| Release::new(version, 12));
     let releases = releases.collect::<Result<Vec<_>, _>>()?;
     nccl::fetch_all(&releases)?;
@@ -160,15 +147,13 @@ mod tests {
 
     #[test]
     fn options_are_read() {
-        let parsed =
-            |words: &str| parse(&words.split_whitespace().map(String::from).collect::<Vec<_>>());
+        let parsed = |words| crate::options::<Options>(words);
         let options = parsed("--dry-run --small --nccl 2.28.9").expect("all are known");
         assert!(options.dry_run && options.small);
-        assert_eq!(options.version, "2.28.9");
-        for wrong in ["--nccl", "--nonesuch", "x"] {
+        assert_eq!(options.nccl, "2.28.9");
+        for wrong in ["--nccl", "--small", "--nonesuch", "x"] {
             assert!(parsed(wrong).is_err(), "{wrong}");
         }
-        assert!(event_costs(&["--x".into()]).is_err_and(|error| error.is::<Usage>()));
     }
 
     #[test]

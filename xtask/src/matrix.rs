@@ -2,8 +2,9 @@
 //! `cargo xtask matrix`: real NCCL releases by topology, each run under ncclscope and its
 //! recordings held to the invariants.
 //!
-//! A cell is one job of `testing/rig` under `ncclscope run`, and then `check` of
-//! `testing/invariants` on what it recorded; both are programs, which this crate only runs. A
+//! A cell is one job of `testing/rig` under `ncclscope run`, with the plugin as it ships, and then
+//! `check` of `testing/invariants` on what it recorded; both are programs, which this crate only
+//! runs. A
 //! scenario file has its own topology, and its own releases unless `--release` says others. With
 //! `--docs` the cells are those of `docs/nccl-events.md`, and the page is written from them.
 
@@ -14,59 +15,49 @@ mod pool;
 mod scenario;
 mod verdict;
 
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
+
+use clap::Args;
 
 use cell::{Cell, Outcome as CellOutcome, Tools};
 use scenario::Scenario;
 
-use crate::{Outcome, Usage, build, nccl};
+use crate::{Outcome, build, nccl};
 
-/// What the command line asks for.
-#[derive(Debug, Default)]
-struct Options {
+/// What `cargo xtask matrix` takes.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// NCCL releases, such as 2.30.7 or 2.28.9+cu13 [default: all of the table]
+    #[arg(long = "release", value_name = "R")]
     releases: Vec<String>,
+    /// Topologies [default: all of the table]
+    #[arg(long = "topology", value_name = "T")]
     topologies: Vec<String>,
+    /// A scenario of the rig, in place of the usual steps
+    #[arg(long, value_name = "FILE")]
     scenario: Option<String>,
-    jobs: Option<usize>,
+    /// Cells at once
+    #[arg(long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
+    /// Measure docs/nccl-events.md anew
+    #[arg(long, conflicts_with_all = ["scenario", "topologies"])]
     docs: bool,
 }
 
-fn parse(args: &[String]) -> Result<Options, Usage> {
-    let mut options = Options::default();
-    let mut args = args.iter();
-    while let Some(arg) = args.next() {
-        let mut value = || args.next().ok_or_else(|| Usage(format!("{arg} needs a value")));
-        match arg.as_str() {
-            "--release" => options.releases.push(value()?.clone()),
-            "--topology" => options.topologies.push(value()?.clone()),
-            "--scenario" => options.scenario = Some(value()?.clone()),
-            "--jobs" => {
-                let jobs = value()?.parse().ok().filter(|&jobs| jobs > 0);
-                options.jobs = Some(jobs.ok_or_else(|| Usage("--jobs is a number".into()))?);
-            }
-            "--docs" => options.docs = true,
-            _ => return Err(Usage(format!("matrix: unknown argument `{arg}`"))),
-        }
-    }
-    if options.docs && (options.scenario.is_some() || !options.topologies.is_empty()) {
-        return Err(Usage("--docs picks its topologies and steps itself".into()));
-    }
-    Ok(options)
-}
-
 /// Runs the task.
-pub(crate) fn run(args: &[String]) -> Outcome {
-    let options = parse(args)?;
+pub(crate) fn run(options: &Options) -> Outcome {
     let scenario = options.scenario.as_deref().map(Scenario::read).transpose()?;
-    let wheels = plan::releases(names(&options, scenario.as_ref()))?;
+    let wheels = plan::releases(names(options, scenario.as_ref()))?;
     let cells = if options.docs {
         plan::docs_cells(&wheels)
     } else {
         plan::cells(&wheels, &options.topologies, scenario.as_ref())?
     };
-    let tools = Tools { folder: build::products(build::Profile::Release)? };
+    let tools =
+        Tools { folder: build::products(build::Profile::Tests)?, plugin: build::shipped_plugin()? };
     nccl::fetch_all(&wheels.iter().map(|wheel| wheel.release.clone()).collect::<Vec<_>>())?;
-    let outcomes = pool::run(&cells, options.jobs, |cell| cell.run(&tools));
+    let outcomes = pool::run(&cells, options.jobs.map(NonZeroUsize::get), |cell| cell.run(&tools));
     print!("{}", table(&cells, &outcomes));
     if outcomes.iter().any(CellOutcome::has_failed) {
         return Ok(ExitCode::FAILURE);
@@ -112,8 +103,8 @@ mod tests {
     use super::*;
     use plan::{RELEASES, TOPOLOGIES};
 
-    fn parsed(words: &str) -> Result<Options, Usage> {
-        parse(&words.split_whitespace().map(String::from).collect::<Vec<_>>())
+    fn parsed(words: &str) -> Result<Options, clap::Error> {
+        crate::options(words)
     }
 
     #[test]
@@ -121,7 +112,7 @@ mod tests {
         let options = parsed("--release 2.30.7 --release 2.32.3 --topology p2p --jobs 1");
         let options = options.expect("all are known");
         assert_eq!(options.releases, ["2.30.7", "2.32.3"]);
-        assert_eq!((options.topologies, options.jobs), (vec!["p2p".to_owned()], Some(1)));
+        assert_eq!((options.topologies, options.jobs), (vec!["p2p".into()], NonZeroUsize::new(1)));
         for wrong in ["--nonesuch", "--release", "--jobs 0", "--docs --topology shm", "2.30.7"] {
             assert!(parsed(wrong).is_err(), "{wrong}");
         }

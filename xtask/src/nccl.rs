@@ -8,7 +8,9 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use crate::{Outcome, Usage, process};
+use clap::{Args, Subcommand, value_parser};
+
+use crate::{Outcome, process};
 
 const LIBRARY: &str = "libnccl.so.2";
 
@@ -24,23 +26,38 @@ with zipfile.ZipFile(wheel) as archive:
 ";
 
 /// A release of NCCL as a wheel has it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Args)]
 pub(crate) struct Release {
+    /// NCCL's version, such as 2.30.7
+    #[arg(value_parser = version)]
     version: String,
+    /// The CUDA that the wheel is built for: 12 or 13
+    #[arg(long, default_value_t = 12, value_parser = value_parser!(u8).range(12..=13))]
     cuda: u8,
+}
+
+/// What `cargo xtask nccl` does; both print where the library is.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Fetch a release unless it is there
+    Fetch(Release),
+    /// Print where a release is
+    Path(Release),
+}
+
+/// Reads a version that a wheel can have.
+pub(crate) fn version(text: &str) -> Result<String, String> {
+    let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || c == '.');
+    let is_version = plain && text.starts_with(|c: char| c.is_ascii_digit());
+    is_version
+        .then(|| text.to_owned())
+        .ok_or_else(|| format!("`{text}` is no NCCL version, such as 2.30.7"))
 }
 
 impl Release {
     /// The release built for CUDA 12 or 13; an error for a version that no wheel can have.
-    pub(crate) fn new(version: &str, cuda: u8) -> Result<Self, Usage> {
-        let plain = version.chars().all(|c| c.is_ascii_alphanumeric() || c == '.');
-        if !plain || !version.starts_with(|c: char| c.is_ascii_digit()) {
-            return Err(Usage(format!("`{version}` is no NCCL version, such as 2.30.7")));
-        }
-        if !matches!(cuda, 12 | 13) {
-            return Err(Usage("--cuda is 12 or 13".into()));
-        }
-        Ok(Self { version: version.into(), cuda })
+    pub(crate) fn new(text: &str, cuda: u8) -> Result<Self, String> {
+        Ok(Self { version: version(text)?, cuda })
     }
 
     /// Where the release's library lies, whether it is there or not.
@@ -124,12 +141,14 @@ pub(crate) fn cache() -> Outcome<PathBuf> {
     Ok(PathBuf::from(home.ok_or("HOME is not set")?).join(".cache/ncclscope"))
 }
 
-/// `fetch VERSION` or `path VERSION`; both print where the library lies.
-pub(crate) fn run(args: &[String]) -> Outcome {
-    let (verb, release) = parse(args)?;
-    let library = if verb == "fetch" { release.fetch()? } else { release.library()? };
+/// Fetches or finds a release, and prints where its library is.
+pub(crate) fn run(verb: &Verb) -> Outcome {
+    let library = match verb {
+        Verb::Fetch(release) => release.fetch()?,
+        Verb::Path(release) => release.library()?,
+    };
+    let (Verb::Fetch(Release { version, cuda }) | Verb::Path(Release { version, cuda })) = verb;
     if !library.is_file() {
-        let Release { version, cuda } = release;
         let hint = format!("cargo xtask nccl fetch {version} --cuda {cuda}");
         return Err(format!("{} is not there; `{hint}` gets it", library.display()).into());
     }
@@ -137,38 +156,20 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-fn parse(args: &[String]) -> Result<(&str, Release), Usage> {
-    let words: Vec<&str> = args.iter().map(String::as_str).collect();
-    let (verb, version, cuda) = match words[..] {
-        [verb, version] => (verb, version, "12"),
-        [verb, version, "--cuda", cuda] | [verb, "--cuda", cuda, version] => (verb, version, cuda),
-        _ => return Err(Usage("nccl takes `fetch|path VERSION [--cuda 12|13]`".into())),
-    };
-    if !matches!(verb, "fetch" | "path") {
-        return Err(Usage(format!("nccl has `fetch` and `path`, not `{verb}`")));
-    }
-    Ok((verb, Release::new(version, cuda.parse().unwrap_or(0))?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn parsed(words: &str) -> Result<(String, Release), Usage> {
-        let args: Vec<String> = words.split_whitespace().map(String::from).collect();
-        parse(&args).map(|(verb, release)| (verb.to_owned(), release))
-    }
-
     #[test]
-    fn arguments() {
+    fn releases_are_read() {
         let release = |version: &str, cuda| Release { version: version.into(), cuda };
-        let (verb, found) = parsed("fetch 2.28.9").expect("a release");
-        assert_eq!((verb.as_str(), found), ("fetch", release("2.28.9", 12)));
-        for words in ["path 2.26.2.post1 --cuda 13", "path --cuda 13 2.26.2.post1"] {
-            assert_eq!(parsed(words).expect(words).1, release("2.26.2.post1", 13));
+        assert_eq!(crate::options::<Release>("2.28.9").expect("a release"), release("2.28.9", 12));
+        for words in ["2.26.2.post1 --cuda 13", "--cuda 13 2.26.2.post1"] {
+            let read = crate::options::<Release>(words).expect(words);
+            assert_eq!(read, release("2.26.2.post1", 13));
         }
-        for words in ["fetch", "get 2.28.9", "fetch 2.28.9 --cuda 11", "fetch ../x", "fetch -h"] {
-            parsed(words).expect_err(words);
+        for words in ["", "2.28.9 --cuda 11", "../x", "x"] {
+            crate::options::<Release>(words).expect_err(words);
         }
     }
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use crate::nccl::cache;
-use crate::{Outcome, Usage, process};
+use crate::{Outcome, process};
 
 /// A virtual environment.
 struct Venv {
@@ -169,10 +169,7 @@ const TORCHES: [(&str, &[&Venv]); 2] = [
 ];
 
 /// `cargo xtask torch`.
-pub(crate) fn torch(args: &[String]) -> Outcome {
-    if !args.is_empty() {
-        return Err(Box::new(Usage("torch takes no arguments".into())));
-    }
+pub(crate) fn torch() -> Outcome {
     for (variable, venvs) in TORCHES {
         let pythons = venvs.iter().map(|venv| venv.make()).collect::<Outcome<Vec<_>>>()?;
         println!("{variable}={}", std::env::join_paths(pythons)?.display());

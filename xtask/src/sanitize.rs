@@ -3,7 +3,7 @@
 //! sanitizer of rustc's.
 //!
 //! `thread` finds accesses that race. `realtime` finds a callback that allocates, locks or waits;
-//! it is told by `fake-nccl` where callbacks begin and end. (AddressSanitizer needs no task: the
+//! `fake-nccl` tells it where callbacks begin and end. (AddressSanitizer needs no task: the
 //! tests run under it as they are.) Each sanitizer must first find the fault that a script plants.
 //!
 //! Only stable rustc is at hand, so its standard library is not instrumented: the files
@@ -12,10 +12,11 @@
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
-use crate::{Outcome, Usage, process};
+use crate::{Outcome, process};
 
 /// One sanitizer.
-struct Sanitizer {
+#[derive(Debug)]
+pub(crate) struct Sanitizer {
     name: &'static str,
     flags: &'static str,
     /// Options for all processes, beside the suppressions.
@@ -63,13 +64,19 @@ const PLAYS: &[(&str, &[&str])] = &[
 /// The versions of the API that take the most different ways.
 const VERSIONS: [&str; 3] = ["1", "4", "7"];
 
-/// Builds with the sanitizer named, and plays everything.
-pub(crate) fn run(args: &[String]) -> Outcome {
-    let [name] = args else { return Err(Usage("sanitize takes one sanitizer".into()).into()) };
+/// The sanitizer of this name.
+pub(crate) fn find(name: &str) -> Result<&'static Sanitizer, String> {
     let found = SANITIZERS.iter().find(|sanitizer| sanitizer.name == name);
-    let sanitizer = found.ok_or_else(|| Usage(format!("sanitize knows no `{name}`")))?;
-    let target = format!("target/sanitize-{name}");
+    found.ok_or_else(|| "expected thread or realtime".into())
+}
+
+/// Builds with the sanitizer, and plays everything unless there is `no_run`.
+pub(crate) fn run(sanitizer: &Sanitizer, no_run: bool) -> Outcome {
+    let target = format!("target/sanitize-{}", sanitizer.name);
     build(sanitizer, &target)?;
+    if no_run {
+        return Ok(ExitCode::SUCCESS);
+    }
     let planted = play(sanitizer, &target, "6", sanitizer.planted, &["--ops", "100"])?;
     if planted.0 || !planted.1.contains(sanitizer.says) {
         return Err(

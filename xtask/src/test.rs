@@ -4,12 +4,14 @@
 //! The tests load real NCCL releases, programs and libraries of this repository, and readers of
 //! other projects. This page gets those first, once: no test builds anything (`testing/built`), and
 //! a test which finds something missing fails instead of passing by. What it fetches stays in
-//! `$HOME/.cache/ncclscope`; a second run fetches nothing. The last lines name what it does not
-//! fetch and the machine does not have.
+//! `$HOME/.cache/ncclscope`; a second run fetches nothing. What it fetches only on demand, `--with`
+//! names; the last lines say what of that the machine does not have.
 
-mod left_out;
+mod needs;
 
 use std::process::{Command, ExitCode, Stdio};
+
+use clap::Args;
 
 use crate::nccl::{self, Release};
 use crate::{Outcome, build, process, python};
@@ -19,8 +21,20 @@ use crate::{Outcome, build, process, python};
 const NCCL_VERSIONS: &[&str] =
     &["2.23.4", "2.25.1", "2.26.5", "2.27.3", "2.27.7", "2.28.9", "2.30.7", "2.32.3"];
 
-/// Runs all tests, or those that `args` of the runner (nextest, else `cargo test`) pick.
-pub(crate) fn run(args: &[String]) -> Outcome {
+/// What `cargo xtask test` takes.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Install these where they are missing; without, their tests fail
+    #[arg(long, value_name = "NEED,NEED", value_delimiter = ',')]
+    with: Vec<needs::With>,
+    /// Arguments of the runner: nextest, or else `cargo test`
+    #[arg(value_name = "RUNNER ARGS", trailing_var_arg = true, allow_hyphen_values = true)]
+    args: Vec<String>,
+}
+
+/// Runs all tests, or those that the arguments of the runner pick.
+pub(crate) fn run(Options { with, args }: &Options) -> Outcome {
+    let required = with.iter().map(|need| need.install()).collect::<Outcome<Vec<_>>>()?;
     let releases = NCCL_VERSIONS.iter().map(|version| Release::new(version, 12));
     nccl::fetch_all(&releases.collect::<Result<Vec<_>, _>>()?)?;
     let mut environment = vec![("NCCLSCOPE_TEST_PYTHON", python::ordinary()?)];
@@ -28,21 +42,22 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     environment.extend(torches);
     let target = build::for_tests(picks(args, "stepper"))?;
     environment.push(("XTASK_BUILT", target));
+    environment.extend(required.into_iter().map(|variable| (variable, "1".into())));
     let has_nextest = has_nextest();
     let cores = std::thread::available_parallelism()?;
     let mut failed = None;
     for words in runs(has_nextest, args) {
         let mut runner = Command::new("cargo");
         runner.args(words).env("NCCLSCOPE_REQUIRE_NCCL", "1");
-        // Half of them wait: see .config/nextest.toml. An argument of the runner overrides it.
-        runner.env("NEXTEST_TEST_THREADS", (2 * cores.get()).to_string());
+        // Most of them wait: see .config/nextest.toml. An argument of the runner overrides it.
+        runner.env("NEXTEST_TEST_THREADS", (4 * cores.get()).to_string());
         runner.envs(environment.iter().map(|(name, python)| (name, python)));
         let status = process::status(&mut runner)?;
         if !status.success() {
             failed.get_or_insert(status);
         }
     }
-    for line in left_out::lines(&missing) {
+    for line in needs::lines(&missing) {
         println!("{line}");
     }
     Ok(failed.map_or(ExitCode::SUCCESS, process::exit_code))
@@ -105,6 +120,16 @@ mod tests {
         assert_eq!(some, ["nextest run --workspace -E test(hang)"]);
         assert_eq!(run_lines(true, &["-p", "xtask"]), ["nextest run -p xtask"]);
         assert_eq!(run_lines(false, &["--", "lane"]), ["test --workspace -- lane"]);
+    }
+
+    #[test]
+    fn needs_come_before_the_runners_arguments() {
+        let options = crate::options::<Options>("--with browser,prometheus -p rig hang");
+        let Options { with, args } = options.expect("it is well formed");
+        assert_eq!(with, [needs::With::Browser, needs::With::Prometheus]);
+        assert_eq!(args, ["-p", "rig", "hang"]);
+        let options = crate::options::<Options>("-E test(hang)").expect("it is well formed");
+        assert_eq!((options.with.len(), options.args.join(" ")), (0, "-E test(hang)".into()));
     }
 
     #[test]

@@ -49,8 +49,8 @@ pub(super) const OURS: &Subject = &ours("ncclscope", &[]);
 /// With the clock of machines whose counter is no good.
 pub(super) const MONOTONIC: &Subject =
     &ours("ncclscope, monotonic", &[("NCCLSCOPE_CLOCK", "monotonic")]);
-/// With metrics for a collector that is down, far more often than anybody wants them. Nobody
-/// listens on TCP port 1.
+/// With metrics for a collector that is down, far more often than useful: TCP port 1 has no
+/// listener.
 pub(super) const METRICS: &Subject = &ours(
     "ncclscope, metrics",
     &[("NCCLSCOPE_OTLP", "http://127.0.0.1:1"), ("NCCLSCOPE_WINDOW", "0.1")],

@@ -22,6 +22,8 @@ const UNABLE: &[(&str, &str, &str)] = &[];
 /// The programs, as `build::products` makes them.
 pub(super) struct Tools {
     pub(super) folder: PathBuf,
+    /// The plugin as it ships.
+    pub(super) plugin: PathBuf,
 }
 
 /// A release on a topology.
@@ -91,6 +93,7 @@ impl Cell {
         command.arg(tools.folder.join("ncclscope")).arg("run").arg("-o").arg(&folder).arg("--");
         command.arg(tools.folder.join("job")).arg("--nccl").arg(self.wheel.release.library()?);
         self.add_steps(&mut command);
+        command.env("NCCLSCOPE_PLUGIN", &tools.plugin);
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
         let status = command.status()?;
         if !status.success() {

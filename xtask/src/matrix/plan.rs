@@ -3,7 +3,6 @@
 
 use super::cell::Cell;
 use super::scenario::Scenario;
-use crate::Usage;
 use crate::nccl::Release;
 
 /// The releases: at least one of each profiler API version, 2.27.3, which loads plugins in a way of
@@ -144,7 +143,7 @@ pub(super) const WORKLOADS: &[Workload] = &[
 pub(super) const DOCS_TOPOLOGY: &str = "socket";
 
 /// The releases named, or all.
-pub(super) fn releases(names: &[String]) -> Result<Vec<Wheel>, Usage> {
+pub(super) fn releases(names: &[String]) -> Result<Vec<Wheel>, String> {
     if names.is_empty() {
         return RELEASES.iter().map(|name| wheel(name)).collect();
     }
@@ -152,24 +151,24 @@ pub(super) fn releases(names: &[String]) -> Result<Vec<Wheel>, Usage> {
 }
 
 /// A wheel from `VERSION` or `VERSION+cu13`.
-fn wheel(name: &str) -> Result<Wheel, Usage> {
+fn wheel(name: &str) -> Result<Wheel, String> {
     let release = match name.split_once("+cu") {
         Some((version, "13")) => Release::new(version, 13),
-        Some(_) => Err(Usage(format!("`{name}`: a wheel is VERSION or VERSION+cu13"))),
+        Some(_) => Err(format!("`{name}`: a wheel is VERSION or VERSION+cu13")),
         None => Release::new(name, 12),
     };
     Ok(Wheel { label: name.to_owned(), release: release? })
 }
 
 /// The topologies of a name: `p2p` means both of its forms.
-fn topologies(name: &str) -> Result<Vec<Topology>, Usage> {
+fn topologies(name: &str) -> Result<Vec<Topology>, String> {
     let is_it = |topology: &&Topology| {
         topology.name == name || name == "p2p" && topology.name.starts_with("p2p-")
     };
     let found: Vec<_> = TOPOLOGIES.iter().filter(is_it).copied().collect();
     if found.is_empty() {
         let names: Vec<_> = TOPOLOGIES.iter().map(|topology| topology.name).collect();
-        return Err(Usage(format!("no topology `{name}`; there are p2p, {}", names.join(", "))));
+        return Err(format!("no topology `{name}`; there are p2p, {}", names.join(", ")));
     }
     Ok(found)
 }
@@ -179,13 +178,13 @@ pub(super) fn cells(
     wheels: &[Wheel],
     names: &[String],
     scenario: Option<&Scenario>,
-) -> Result<Vec<Cell>, Usage> {
+) -> Result<Vec<Cell>, String> {
     let mut picked = Vec::new();
     for name in names {
         picked.extend(topologies(name)?);
     }
     match (scenario, names) {
-        (Some(_), [_, ..]) => return Err(Usage("a scenario has its own topology".into())),
+        (Some(_), [_, ..]) => return Err("a scenario has its own topology".into()),
         (Some(scenario), []) => picked.push(scenario.topology),
         (None, []) => picked.extend(TOPOLOGIES),
         (None, _) => {}

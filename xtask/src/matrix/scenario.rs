@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use super::plan::{self, Topology};
-use crate::{Outcome, Usage};
+use crate::Outcome;
 
 /// A scenario file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,14 +25,14 @@ pub(super) struct Scenario {
 impl Scenario {
     /// Reads the file.
     pub(super) fn read(file: &str) -> Outcome<Self> {
-        let text = fs::read_to_string(file).map_err(|e| Usage(format!("{file}: {e}")))?;
+        let text = fs::read_to_string(file).map_err(|e| format!("{file}: {e}"))?;
         Ok(Self::parse(file, &text)?)
     }
 
-    fn parse(file: &str, text: &str) -> Result<Self, Usage> {
+    fn parse(file: &str, text: &str) -> Result<Self, String> {
         let topology = strings(text, "topology");
         let topology = topology.first().and_then(|name| plan::of_scenario(name));
-        let topology = topology.ok_or_else(|| Usage(format!("{file}: no topology of the rig")))?;
+        let topology = topology.ok_or_else(|| format!("{file}: no topology of the rig"))?;
         let spoils = |what: &String| what.starts_with("wrap") || what.starts_with("behind");
         Ok(Self {
             file: file.to_owned(),

@@ -17,7 +17,7 @@ use std::fmt;
 use std::path::Path;
 use std::process::ExitCode;
 
-use crate::{Outcome, Usage, process};
+use crate::{Outcome, process};
 
 /// One broken rule at one place.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,10 +40,7 @@ impl fmt::Display for Violation {
 }
 
 /// Prints every violation in the tree; exit status 1 where there is one.
-pub(crate) fn run(args: &[String]) -> Outcome {
-    if let Some(arg) = args.first() {
-        return Err(Usage(format!("tidy takes no argument `{arg}`")).into());
-    }
+pub(crate) fn run() -> Outcome {
     let paths = tree()?;
     let mut found = BTreeSet::new();
     for path in &paths {

@@ -1,50 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Checks recordings against the invariants.
-//!
-//! `check [--json] [--lost-ok] [--killed-ok] [--aborted-ok] [--ptimer-ok] [--ranks N]
-//! [--nodes N] DIR|FILE…`
-//! prints one line for each violation, `FILE: RULE: WHAT`. Exit codes: 0 all hold, 1 some do not,
-//! 2 usage, 3 a recording cannot be read or a directory holds none.
+//! Checks recordings against the invariants: one line for each violation, `FILE: RULE: WHAT`.
+//! Exit codes: 0 all hold, 1 some do not, 2 usage, 3 a recording cannot be read or a directory has
+//! none.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool talks")]
 
+use clap::Parser;
 use invariants::{Expect, Verdict, check};
 use ncclscope_trace::Recording;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-#[derive(Default)]
+/// Check recordings against the invariants
+#[derive(Debug, Parser)]
 struct Options {
-    expect: Expect,
+    /// Print verdicts as JSON
+    #[arg(long)]
     json: bool,
+    /// Lost records are no violation
+    #[arg(long)]
+    lost_ok: bool,
+    /// The process was killed, or still runs
+    #[arg(long)]
+    killed_ok: bool,
+    /// Operations were aborted
+    #[arg(long)]
+    aborted_ok: bool,
+    /// A GPU's clock that goes back is no violation
+    #[arg(long)]
+    ptimer_ok: bool,
+    /// Ranks of each communicator
+    #[arg(long, value_name = "N")]
+    ranks: Option<u32>,
+    /// Nodes of each communicator
+    #[arg(long, value_name = "N")]
+    nodes: Option<u32>,
+    /// Recordings, or directories of them
+    #[arg(value_name = "DIR|FILE", required = true)]
     paths: Vec<PathBuf>,
 }
 
-fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
-    let mut options = Options::default();
-    let expect = &mut options.expect;
-    while let Some(arg) = args.next() {
-        let number = |value: Option<String>| {
-            let value = value.ok_or_else(|| format!("{arg} needs a value"))?;
-            value.parse().map(Some).map_err(|_| format!("{arg} {value}: expected a number"))
-        };
-        match arg.as_str() {
-            "--json" => options.json = true,
-            "--lost-ok" => expect.lost_ok = true,
-            "--killed-ok" => expect.killed_ok = true,
-            "--aborted-ok" => expect.aborted_ok = true,
-            "--ptimer-ok" => expect.ptimer_ok = true,
-            "--ranks" => expect.ranks = number(args.next())?,
-            "--nodes" => expect.nodes = number(args.next())?,
-            _ if arg.starts_with('-') => return Err(format!("unknown option {arg}")),
-            _ => options.paths.push(arg.into()),
-        }
+impl Options {
+    fn expect(&self) -> Expect {
+        let &Self { lost_ok, killed_ok, aborted_ok, ptimer_ok, ranks, nodes, .. } = self;
+        Expect { lost_ok, killed_ok, aborted_ok, ptimer_ok, ranks, nodes }
     }
-    if options.paths.is_empty() {
-        return Err("no recording is given".into());
-    }
-    Ok(options)
 }
 
 /// The recordings that a path names: itself, or what a directory holds.
@@ -73,20 +74,14 @@ fn verdicts(options: &Options) -> Result<Vec<Verdict>, String> {
         for file in files(path)? {
             let recording =
                 Recording::open(&file).map_err(|e| format!("{}: {e}", file.display()))?;
-            verdicts.push(check(&recording, &options.expect));
+            verdicts.push(check(&recording, &options.expect()));
         }
     }
     Ok(verdicts)
 }
 
 fn main() -> ExitCode {
-    let options = match parse(std::env::args().skip(1)) {
-        Ok(options) => options,
-        Err(error) => {
-            eprintln!("check: {error}");
-            return ExitCode::from(2);
-        }
-    };
+    let options = Options::parse();
     let verdicts = match verdicts(&options) {
         Ok(verdicts) => verdicts,
         Err(error) => {

@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs a whole job on this machine: starts the ranks, prints their output, and exits like them.
 //!
-//! ```text
-//! job --nccl LIBNCCL [--topology NAME] [--hosts N] [--devices N] [OPTION]… STEP…
-//! job --scenario FILE [--nccl LIBNCCL] [OPTION]…
-//! ```
-//! with the options `--cuda SO` and `--timeout-s S`; by default two hosts of one device each, on
-//! the CPU stand-in or with a real libcudart. A scenario without `--nccl` runs on each of its
-//! releases. The ranks inherit the environment. Exit codes: 0 all ranks completed their steps, or
-//! the scenario ended as expected; 1 they did not; 2 usage; 4 they could not be started.
+//! The ranks inherit the environment. A scenario without `--nccl` runs on each of its
+//! releases. Exit codes: 0 all ranks completed their steps, or the scenario ended as expected; 1 they did
+//! not; 2 usage; 4 they could not be started.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool talks")]
 
+use clap::Parser;
 use rig::job::{Job, Outcome};
 use rig::scenario_file::ScenarioFile;
 use rig::topology::Topology;
@@ -20,45 +16,36 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-#[derive(Default)]
+/// Run a job of real NCCL ranks on this machine
+#[derive(Debug, Parser)]
 struct Options {
+    /// NCCL's library
+    #[arg(long, value_name = "LIBNCCL", required_unless_present = "scenario")]
     nccl: Option<PathBuf>,
+    /// A real libcudart, in place of the CPU stand-in
+    #[arg(long, value_name = "SO")]
     cuda: Option<PathBuf>,
+    /// A file that says what the ranks do, and how the job ends
+    #[arg(long, value_name = "FILE", value_parser = scenario)]
     scenario: Option<ScenarioFile>,
+    /// Where the ranks are [default: two hosts of one device]
+    #[arg(long, value_name = "NAME")]
     topology: Option<Topology>,
+    #[arg(long, value_name = "N")]
     hosts: Option<usize>,
+    /// Of each host
+    #[arg(long, value_name = "N")]
     devices: Option<usize>,
+    /// After which ranks that still run are ended
+    #[arg(long, value_name = "S")]
     timeout_s: Option<u64>,
+    /// What the ranks do, such as allreduce:1024
+    #[arg(value_name = "STEP", required_unless_present = "scenario", conflicts_with = "scenario")]
     steps: Vec<String>,
 }
 
-fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
-    let mut options = Options::default();
-    while let Some(arg) = args.next() {
-        if !arg.starts_with("--") {
-            options.steps.push(arg);
-            continue;
-        }
-        let value = args.next().ok_or_else(|| format!("{arg} needs a value"))?;
-        let number = || value.parse().map_err(|_| format!("{arg} {value}: expected a number"));
-        match arg.as_str() {
-            "--nccl" => options.nccl = Some(value.into()),
-            "--cuda" => options.cuda = Some(value.into()),
-            "--scenario" => options.scenario = Some(ScenarioFile::read(value.as_ref())?),
-            "--topology" => options.topology = Some(value.parse()?),
-            "--hosts" => options.hosts = Some(number()?),
-            "--devices" => options.devices = Some(number()?),
-            "--timeout-s" => options.timeout_s = Some(number()? as u64),
-            _ => return Err(format!("unknown option {arg}")),
-        }
-    }
-    match &options.scenario {
-        Some(_) if !options.steps.is_empty() => Err("a scenario has its own steps".into()),
-        Some(_) => Ok(options),
-        None if options.steps.is_empty() => Err("no step is given".into()),
-        None if options.nccl.is_none() => Err("--nccl is missing".into()),
-        None => Ok(options),
-    }
+fn scenario(file: &str) -> Result<ScenarioFile, String> {
+    ScenarioFile::read(file.as_ref())
 }
 
 /// The libraries to run on.
@@ -118,13 +105,7 @@ fn judge(options: &Options, outcome: &Outcome) -> bool {
 }
 
 fn main() -> ExitCode {
-    let options = match parse(std::env::args().skip(1)) {
-        Ok(options) => options,
-        Err(error) => {
-            eprintln!("job: {error}");
-            return ExitCode::from(2);
-        }
-    };
+    let options = Options::parse();
     let run = |nccl: &PathBuf| job(&options, nccl)?.run();
     let outcomes: Result<Vec<_>, _> =
         libraries(&options).and_then(|nccl| nccl.iter().map(run).collect());

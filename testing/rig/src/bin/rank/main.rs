@@ -2,19 +2,8 @@
 //! One rank, or several as threads of one process: joins a communicator, runs the steps of a
 //! scenario and checks every result.
 //!
-//! ```text
-//! rank --cuda SO [--nccl SO] --rank R --nranks N --id-file FILE [--device D] [--threads T]
-//!      [--timeout-s S] [--no-destroy] [--pause-ms MS] [--jitter-ms MS] [--seed N]
-//!      [--stop-proxy STEP[:MS]] [--slow-link STEP:MBPS[:DELAY_MS]]
-//!      [--stall-link STEP:BYTES] [--hang-s S] STEP…
-//! ```
-//! `--cuda` is the CPU stand-in or a real libcudart. The ranks meet in files beside FILE. With
-//! `--threads` the process has the ranks R to R+T-1 on the devices D to D+T-1. Each step follows a
-//! pause plus a random jitter. Before step number STEP, from 1, the proxy threads stop for MS
-//! milliseconds or forever ([`proxy`]), or the process's outgoing link becomes slow, with a delay
-//! of DELAY_MS milliseconds, or stalls after BYTES more ([`link`]). With `--hang-s` the last step
-//! and the destroy may take at most S seconds. Exit codes: 0 success, 1 a result is wrong, 2 an
-//! error of CUDA, NCCL or the system, 3 timeout.
+//! The ranks meet in files beside that of `--id-file`. Exit codes: 0 fine, 1 a result is wrong, 2
+//! something refused, or usage, 3 timeout.
 
 #![expect(clippy::print_stdout, reason = "the report is for the rig, line by line")]
 #![expect(clippy::print_stderr, reason = "errors are for the rig's log")]
@@ -22,39 +11,84 @@
 mod link;
 mod proxy;
 
+use clap::Parser;
 use rig::cuda::Cuda;
 use rig::meeting::Meeting;
 use rig::nccl::{Comm, Nccl};
 use rig::scenario::{Failure, Pause, Rank};
 use rig::step::Step;
 use rig::team::Team;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The command line.
+/// A rank of a job, or several as threads of one process
+#[derive(Debug, Parser)]
+#[command(args_override_self = true)]
 struct Options {
+    /// The CPU stand-in or a real libcudart
+    #[arg(long, value_name = "SO")]
     cuda: PathBuf,
+    #[arg(long, value_name = "SO", default_value = "libnccl.so.2")]
     nccl: PathBuf,
+    /// The first rank of this process
+    #[arg(long, value_name = "R")]
     rank: usize,
+    /// Ranks of the job
+    #[arg(long, value_name = "N")]
     nranks: usize,
+    /// Where the ranks meet
+    #[arg(long, value_name = "FILE")]
     id_file: PathBuf,
+    /// The first device of this process
+    #[arg(long, value_name = "D", default_value_t = 0)]
     device: usize,
-    threads: usize,
-    pause: Pause,
-    troubles: Vec<(usize, Trouble)>,
-    timeout: Duration,
-    hang: Option<Duration>,
-    destroy: bool,
+    /// Ranks of this process: R to R+T-1 on the devices D to D+T-1
+    #[arg(long, value_name = "T", default_value = "1")]
+    threads: NonZeroUsize,
+    /// A pause before each step
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    pause_ms: u64,
+    /// Up to so much more of it
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    jitter_ms: u64,
+    /// From which the jitter follows
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+    /// The proxy threads stop in front of a step, from 1, for so long or for ever
+    #[arg(long, value_name = "STEP[:MS]", value_parser = Trouble::stop_proxy)]
+    stop_proxy: Vec<Trouble>,
+    /// What the process sends becomes slow in front of a step, and late
+    #[arg(long, value_name = "STEP:MBPS[:DELAY_MS]", value_parser = Trouble::slow_link)]
+    slow_link: Vec<Trouble>,
+    /// What the process sends stalls after so many bytes more, counted in front of a step
+    #[arg(long, value_name = "STEP:BYTES", value_parser = Trouble::stall_link)]
+    stall_link: Vec<Trouble>,
+    /// Seconds for all
+    #[arg(long, value_name = "S", default_value_t = 120)]
+    timeout_s: u64,
+    /// Seconds for the last step and the destroy
+    #[arg(long, value_name = "S")]
+    hang_s: Option<u64>,
+    /// Leave the communicators as they are
+    #[arg(long)]
+    no_destroy: bool,
+    #[arg(value_name = "STEP")]
     steps: Vec<Step>,
 }
 
-/// A fault before a step.
-#[derive(Clone, Copy)]
-enum Trouble {
-    /// The proxy threads stop, for this many milliseconds or forever.
+/// What goes wrong in front of a step, numbered from 1.
+#[derive(Clone, Copy, Debug)]
+struct Trouble {
+    step: usize,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    /// The proxy threads stop, for so many milliseconds or for ever.
     StopProxy(Option<u64>),
     /// Megabytes a second from here on, and a delay in milliseconds.
     SlowLink(u64, u64),
@@ -63,87 +97,50 @@ enum Trouble {
 }
 
 impl Trouble {
-    /// Parses the value `STEP` or `STEP:NUMBER…` of the option `name`.
-    fn parse(name: &str, text: &str) -> Option<(usize, Self)> {
-        let numbers = text.split(':').map(str::parse).collect::<Result<Vec<u64>, _>>().ok()?;
-        let (&step, numbers) = numbers.split_first()?;
-        let trouble = match (name, numbers) {
-            ("--stop-proxy", []) => Self::StopProxy(None),
-            ("--stop-proxy", &[ms]) => Self::StopProxy(Some(ms)),
-            ("--slow-link", &[mbps]) => Self::SlowLink(mbps, 0),
-            ("--slow-link", &[mbps, delay_ms]) => Self::SlowLink(mbps, delay_ms),
-            ("--stall-link", &[bytes]) => Self::StallLink(bytes),
-            _ => return None,
-        };
-        Some((usize::try_from(step).ok()?, trouble))
+    fn stop_proxy(text: &str) -> Result<Self, String> {
+        Self::read(text, |numbers| match *numbers {
+            [] => Some(Kind::StopProxy(None)),
+            [ms] => Some(Kind::StopProxy(Some(ms))),
+            _ => None,
+        })
+    }
+
+    fn slow_link(text: &str) -> Result<Self, String> {
+        Self::read(text, |numbers| match *numbers {
+            [mbps] => Some(Kind::SlowLink(mbps, 0)),
+            [mbps, delay_ms] => Some(Kind::SlowLink(mbps, delay_ms)),
+            _ => None,
+        })
+    }
+
+    fn stall_link(text: &str) -> Result<Self, String> {
+        Self::read(text, |numbers| match *numbers {
+            [bytes] => Some(Kind::StallLink(bytes)),
+            _ => None,
+        })
+    }
+
+    /// Reads `STEP` or `STEP:NUMBER…`.
+    fn read(text: &str, kind: fn(&[u64]) -> Option<Kind>) -> Result<Self, String> {
+        let numbers = text.split(':').map(str::parse).collect::<Result<Vec<u64>, _>>();
+        let numbers = numbers.map_err(|error| error.to_string())?;
+        let (&step, rest) = numbers.split_first().ok_or("no step")?;
+        let step = usize::try_from(step).map_err(|error| error.to_string())?;
+        let kind = kind(rest).ok_or("too few or too many numbers")?;
+        Ok(Self { step, kind })
     }
 
     fn make(self) -> Result<(), String> {
-        match self {
-            Self::StopProxy(ms) => proxy::stop(ms)?,
-            Self::SlowLink(mbps, ms) => link::slow(mbps, Duration::from_millis(ms)),
-            Self::StallLink(bytes) => link::stall(bytes),
+        match self.kind {
+            Kind::StopProxy(ms) => proxy::stop(ms)?,
+            Kind::SlowLink(mbps, ms) => link::slow(mbps, Duration::from_millis(ms)),
+            Kind::StallLink(bytes) => link::stall(bytes),
         }
         Ok(())
     }
 }
 
-impl Options {
-    fn parse(mut args: impl Iterator<Item = String>) -> Result<Self, String> {
-        fn value<T: FromStr>(name: &str, text: Option<String>) -> Result<T, String> {
-            let text = text.ok_or_else(|| format!("{name} needs a value"))?;
-            text.parse().map_err(|_| format!("{name}: bad value {text}"))
-        }
-        let (mut cuda, mut rank, mut nranks, mut id_file) = (None, None, None, None);
-        let (mut nccl, mut device) = (PathBuf::from("libnccl.so.2"), 0);
-        let (mut threads, mut pause) = (1, Pause::default());
-        let (mut timeout, mut destroy, mut steps) = (120, true, Vec::new());
-        let (mut troubles, mut hang) = (Vec::new(), None);
-        while let Some(arg) = args.next() {
-            match arg.as_str() {
-                "--cuda" => cuda = Some(value(&arg, args.next())?),
-                "--nccl" => nccl = value(&arg, args.next())?,
-                "--rank" => rank = Some(value(&arg, args.next())?),
-                "--nranks" => nranks = Some(value(&arg, args.next())?),
-                "--id-file" => id_file = Some(value(&arg, args.next())?),
-                "--device" => device = value(&arg, args.next())?,
-                "--threads" => threads = value(&arg, args.next())?,
-                "--pause-ms" => pause.least_ms = value(&arg, args.next())?,
-                "--jitter-ms" => pause.jitter_ms = value(&arg, args.next())?,
-                "--seed" => pause.seed = value(&arg, args.next())?,
-                "--stop-proxy" | "--slow-link" | "--stall-link" => {
-                    let text: String = value(&arg, args.next())?;
-                    let trouble = Trouble::parse(&arg, &text);
-                    troubles.push(trouble.ok_or_else(|| format!("{arg}: bad value {text}"))?);
-                }
-                "--hang-s" => hang = Some(Duration::from_secs(value(&arg, args.next())?)),
-                "--timeout-s" => timeout = value(&arg, args.next())?,
-                "--no-destroy" => destroy = false,
-                option if option.starts_with('-') => return Err(format!("unknown {option}")),
-                step => steps.push(step.parse()?),
-            }
-        }
-        let options = Self {
-            cuda: cuda.ok_or("--cuda is missing")?,
-            nccl,
-            rank: rank.ok_or("--rank is missing")?,
-            nranks: nranks.ok_or("--nranks is missing")?,
-            id_file: id_file.ok_or("--id-file is missing")?,
-            device,
-            threads,
-            pause,
-            troubles,
-            timeout: Duration::from_secs(timeout),
-            hang,
-            destroy,
-            steps,
-        };
-        let known = threads > 0 && options.rank + threads <= options.nranks;
-        if known { Ok(options) } else { Err("no such rank".into()) }
-    }
-}
-
-/// Exits the process if it is not done in time: a hang is the usual symptom of a protocol error.
+/// Ends the process if it is not done in time: a hang is the usual symptom of a protocol error.
 struct Watchdog {
     rank: usize,
     doing: Arc<Mutex<String>>,
@@ -174,13 +171,11 @@ impl Watchdog {
 }
 
 fn main() -> ExitCode {
-    let options = match Options::parse(std::env::args().skip(1)) {
-        Ok(options) => options,
-        Err(text) => {
-            eprintln!("rank: {text}");
-            return ExitCode::from(2);
-        }
-    };
+    let options = Options::parse();
+    if options.rank + options.threads.get() > options.nranks {
+        eprintln!("rank: no such rank");
+        return ExitCode::from(2);
+    }
     match run(&options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => ExitCode::from(tell(options.rank, &failure)),
@@ -202,24 +197,25 @@ fn tell(rank: usize, failure: &Failure) -> u8 {
 }
 
 fn run(options: &Options) -> Result<(), Failure> {
-    let watchdog = Watchdog::start(options.rank, options.timeout);
+    let watchdog = Watchdog::start(options.rank, Duration::from_secs(options.timeout_s));
     watchdog.note("loading");
     let start = Instant::now();
     let cuda = Cuda::load(&options.cuda)?;
     let nccl = Nccl::new(cuda.open_nccl(&options.nccl)?)?;
     println!("rank {} nccl {} {}", options.rank, nccl.version()?, ms(start.elapsed()));
-    if options.threads == 1 {
+    let threads = options.threads.get();
+    if threads == 1 {
         return work(options, 0, (&cuda, &nccl), None, &watchdog);
     }
     // A process with all ranks creates the communicators at once.
     let mut comms = vec![];
-    if options.threads == options.nranks {
+    if threads == options.nranks {
         watchdog.note("init");
-        comms = nccl.init_all(options.threads)?;
+        comms = nccl.init_all(threads)?;
     }
     let mut comms = comms.into_iter();
     std::thread::scope(|scope| {
-        for thread in 0..options.threads {
+        for thread in 0..threads {
             let (comm, libraries, watchdog) = (comms.next(), (&cuda, &nccl), &watchdog);
             scope.spawn(move || {
                 if let Err(failure) = work(options, thread, libraries, comm, watchdog) {
@@ -247,7 +243,8 @@ fn work<'a>(
     let stream = cuda.stream()?;
     let meeting = Meeting::new(options.id_file.clone(), own, options.nranks);
     let mut rank = Rank::new((own, options.nranks), cuda, nccl, &stream, meeting);
-    rank.pause = options.pause;
+    rank.pause =
+        Pause { least_ms: options.pause_ms, jitter_ms: options.jitter_ms, seed: options.seed };
 
     watchdog.note("init");
     let start = Instant::now();
@@ -261,14 +258,15 @@ fn work<'a>(
     println!("rank {own} init ok {}", ms(start.elapsed()));
     for (index, step) in options.steps.iter().enumerate() {
         watchdog.note(step);
-        let here = options.troubles.iter().filter(|(at, _)| *at == index + 1);
-        here.map(|(_, trouble)| *trouble).try_for_each(Trouble::make)?;
-        if let Some(hang) = options.hang.filter(|_| index + 1 == options.steps.len()) {
-            watchdog.limit(hang);
+        let troubles = [&options.stop_proxy, &options.slow_link, &options.stall_link];
+        let here = troubles.into_iter().flatten().filter(|trouble| trouble.step == index + 1);
+        here.copied().try_for_each(Trouble::make)?;
+        if let Some(hang) = options.hang_s.filter(|_| index + 1 == options.steps.len()) {
+            watchdog.limit(Duration::from_secs(hang));
         }
         rank.run(step, &mut |step, time| println!("rank {own} {step} ok {}", ms(time)))?;
     }
-    if options.destroy {
+    if !options.no_destroy {
         watchdog.note("destroy");
         let start = Instant::now();
         while !rank.teams.is_empty() {
