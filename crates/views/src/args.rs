@@ -128,9 +128,13 @@ impl<'s, F: FnMut(&'static str, Arg<'s>)> Said<F> {
                 self.known("warps", coll.warps);
                 self.string(scene, "variant", coll.variant);
                 self.flag("symmetric", coll.symmetric);
+                self.known("alignment", coll.alignment.bytes().unwrap_or(0));
                 self.known("user_tag", coll.user_tag);
             }
-            Detail::P2p(p2p) => self.known("user_tag", p2p.user_tag),
+            Detail::P2p(p2p) => {
+                self.known("alignment", p2p.alignment.bytes().unwrap_or(0));
+                self.known("user_tag", p2p.user_tag);
+            }
             Detail::CeColl(ce) => {
                 self.root(scene, ce.func, ce.root);
                 self.known("user_tag", ce.user_tag);

@@ -61,6 +61,7 @@ pub const ARGUMENTS: &[(&str, &str, &str)] = &[
     ("warps", "operations", "warps of a block of the kernel"),
     ("variant", "operations", "variant of the kernel, where NCCL names one (API v7)"),
     ("symmetric", "operations", "1: a symmetric kernel"),
+    ("alignment", "operations", "bytes to which all buffers of the operation are aligned"),
     ("user_tag", "operations, calls", "`userProfilerTag` of the call (API v7)"),
     ("communicator", "operations", "name, or hash where it has none"),
     ("rank", "operations, foreign transfers", "this rank in the communicator"),

@@ -54,6 +54,7 @@ fn make(p: &mut Process, made: Made) {
         variant,
         rank: p.comm.rank,
         group,
+        alignment: ncclscope_trace::Alignment::of(4096),
         user_tag,
     };
     let coll = p.start(API, api, Detail::Coll(coll));
