@@ -102,8 +102,8 @@ fn silent(socket: &Path) -> String {
     }
 }
 
-/// The plugin puts its socket into a private directory only: anything elsewhere is not the plugin's.
-/// Root looks at those of other users, too.
+/// The plugin puts its socket into a private directory only: anything elsewhere is not the
+/// plugin's. Root looks at those of other users, too.
 fn trusted(dir: &Metadata, user: u32) -> io::Result<()> {
     let owner = if user == 0 { dir.uid() } else { user };
     is_private(dir, owner).map_err(io::Error::other)

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
 What the plugin and the tool say to each other, each thing once: environment variables with their
-parsers, requests to a process and its replies, directories and file names, quantities and recording windows as users write them.
+parsers, requests to a process and its replies, directories and file names, quantities and recording
+windows as users write them.
 
 It is linked into every rank: it starts nothing, and keeps no state. It does **not** act on what it
 reads; the runtime and the tool do.
 
-Modules, each of which uses those before it: `text`, `quantity`, `window`, `message`, `signal`, `directories`,
-`value` (values and parsers), `variable` (what a variable is), `aliases`, `table` (the variables),
-`reader` (in a rank), `doctor` and `page` (in the tool).
+Modules, each of which uses those before it: `text`, `quantity`, `window`, `message`, `signal`,
+`directories`, `value` (values and parsers), `variable` (what a variable is), `aliases`, `table`
+(the variables), `reader` (in a rank), `doctor` and `page` (in the tool).
 */
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::todo))]

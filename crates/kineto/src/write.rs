@@ -5,7 +5,8 @@ Writes a trace again, with the lanes of a recording behind its last event.
 Everything that was there is copied byte for byte. The lanes have a process number of their own, no
 slice of theirs is a `kernel` or has a `stream`, and thread numbers begin at 1: tools that add up
 GPU time by those find what they found before, and no lane is taken for a process's main thread.
-Which lanes there are, and what lies on them, is the picture of all traces: [`ncclscope_views::scene`].
+Which lanes there are, and what lies on them, is the picture of all traces:
+[`ncclscope_views::scene`].
 */
 
 use crate::args::args;

@@ -12,7 +12,7 @@ A ring begins small: its first [`STARTER_WORDS`] are memory, and the rest once i
 then its first round ends there. Many threads can so be expected at little cost.
 */
 
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Hint, Ordering};
 use ncclscope_trace::EventKind;
 use ncclscope_trace::kind::{KINDS, MOST_KINDS};
 use ncclscope_trace::layout::{LANE_STRIDE, RING_BYTES};
@@ -114,11 +114,11 @@ const HELD: u32 = 1;
 
 /// How often a lane was released, in the whole process. It is a hint and no model orders it: a
 /// thread that reads an old number looks for a lane one event later.
-static RELEASES: core::sync::atomic::AtomicU32 = core::sync::atomic::AtomicU32::new(0);
+static RELEASES: Hint = Hint::new(0);
 
 /// A number that changes whenever a lane is released.
 pub(crate) fn releases() -> u32 {
-    RELEASES.load(core::sync::atomic::Ordering::Acquire)
+    RELEASES.load(Ordering::Acquire)
 }
 
 impl LaneHeader {
@@ -198,7 +198,7 @@ impl LaneHeader {
         self.holder.store(0, Ordering::Relaxed);
         let state = self.state.load(Ordering::Relaxed);
         self.state.store(state.wrapping_add(1), Ordering::Release);
-        RELEASES.fetch_add(1, core::sync::atomic::Ordering::Release);
+        RELEASES.fetch_add(1, Ordering::Release);
     }
 
     /// True while a thread holds the lane.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The only door to atomics in this crate, so that a model checker can stand in for them.
 
+/// A counter that no model orders: its reader takes an old number for a hint that comes late.
+pub(crate) use core::sync::atomic::AtomicU32 as Hint;
 pub(crate) use core::sync::atomic::{AtomicPtr, Ordering};
 #[cfg(not(loom))]
 pub(crate) use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize};

@@ -41,8 +41,8 @@ pub(crate) fn instead_of(dir: &Path) -> io::Result<PathBuf> {
     Ok(own)
 }
 
-/// Where recordings go that are to go to `dir`, which lies in `base` or is it: a place that no other
-/// user can write to. Also a line for the user, where it is another place.
+/// Where recordings go that are to go to `dir`, which lies in `base` or is it: a place that no
+/// other user can write to. Also a line for the user, where it is another place.
 ///
 /// # Errors
 /// A line that says why there is none.

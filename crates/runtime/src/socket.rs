@@ -2,8 +2,8 @@
 /*!
 The control socket: a process answers what is asked of it from outside.
 
-What requests and replies are, and how they are written, is [`ncclscope_control::message`]'s. After a
-reply the connection ends.
+What requests and replies are, and how they are written, is [`ncclscope_control::message`]'s. After
+a reply the connection ends.
 
 The socket lies in a directory that only its user can enter; connections of other users, but root,
 are closed unread. A request is limited in length and in time, and there are few at once: a flood of

@@ -3,10 +3,10 @@
 Recordings to traces that other tools show: Perfetto's pftrace and Chrome's JSON.
 
 [`scene`] makes the picture: which slices there are, on which tracks ([`tracks`]), with which names
-([`names`]) and arguments ([`args`]). All formats show it: [`chrome`] and [`pftrace`] only serialise,
-and so do the lanes in PyTorch's profiles (`ncclscope-kineto`). Both add curves ([`counters`]) and
-arrows ([`flows`]), also between ranks ([`matching`]). They stream, with one process's events in
-memory at a time. [`archive`] holds a pftrace for each process.
+([`names`]) and arguments ([`args`]). All formats show it: [`chrome`] and [`pftrace`] only
+serialise, and so do the lanes in PyTorch's profiles (`ncclscope-kineto`). Both add curves
+([`counters`]) and arrows ([`flows`]), also between ranks ([`matching`]). They stream, with one
+process's events in memory at a time. [`archive`] holds a pftrace for each process.
 
 This crate does **not** read files, decide what an operation's end is (that is `operations`), or
 print.

@@ -40,8 +40,8 @@ pub const TRACKS: &[(&str, &str, &str)] = &[
     (
         "Proxy send to rank R, channel C",
         "proxy, step",
-        "the network part of operations: each transfer (`ProxyStep`) with its states, which say what \
-         it waits for",
+        "the network part of operations: each transfer (`ProxyStep`) with its states, which say \
+         what it waits for",
     ),
     ("Proxy receive from rank R, channel C", "proxy, step", "as sends"),
     ("Proxy control", "proxy", "what the proxy thread does between transfers"),

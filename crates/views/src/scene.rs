@@ -11,7 +11,7 @@ How records become tracks and slices: one process as every trace shows it.
 | slice | from | to |
 | --- | --- | --- |
 | an event | its start record | its own stop record |
-| a kernel channel or phase | the GPU's time stamp of its start | that of its end, on the host's clock |
+| a kernel channel or phase | the GPU's stamp of its start | that of its end, on the host's clock |
 | an operation | see below | |
 | a network step | its start | its end; inside it lie its states, the three waits |
 | a mark | its time | the same; a training step lasts to the next one |
@@ -19,11 +19,11 @@ How records become tracks and slices: one process as every trace shows it.
 What has not stopped lasts to the end of the recording, and says `open`.
 
 A Coll event ends when NCCL has *enqueued* the operation, which says nothing of how long it took. So
-it is on the track "Groups" as what it is, and the operation has a slice of its own, on "Operations",
-whose length is the duration in `report` ([`Operation::duration_ns`]):
+it is on the track "Groups" as what it is, and the operation has a slice of its own, on
+"Operations", whose length is the duration in `report` ([`Operation::duration_ns`]):
 
-- Where the GPU's timer measured it (timing `kernel`, `kernel_lead`), the slice begins with the first
-  kernel channel, and so lies over the channels' slices exactly.
+- Where the GPU's timer measured it (timing `kernel`, `kernel_lead`), the slice begins with the
+  first kernel channel, and so lies over the channels' slices exactly.
 - Where CUDA events did (`cuda_event`), it ends when the last part of the operation did, but it does
   not begin before NCCL enqueued it.
 - By the host's clock (`proxy`, `enqueue`) it begins when NCCL enqueued it.
@@ -31,10 +31,10 @@ whose length is the duration in `report` ([`Operation::duration_ns`]):
 
 # Slices to tracks
 
-A slice's event says on which track it lies ([`crate::tracks`]): by level (calls, groups, operations)
-and, below, by channel and peer. Viewers drop slices of a track that cross, or show wrong durations,
-so that slices that cross are spread over several tracks of one name; the steps of a network
-operation stay under their own.
+A slice's event says on which track it lies ([`crate::tracks`]): by level (calls, groups,
+operations) and, below, by channel and peer. Viewers drop slices of a track that cross, or show
+wrong durations, so that slices that cross are spread over several tracks of one name; the steps of
+a network operation stay under their own.
 
 # Ranks
 
@@ -44,9 +44,9 @@ that it has a part in.
 # Time
 
 All times are nanoseconds on the axis of the trace ([`Axis`]). For a trace of ours that is
-`CLOCK_REALTIME`. In a profile that PyTorch wrote, it is the profile's clock: the host's times move by
-what the join found, the GPU's by what its own kernels show, and what lies outside the profile is not
-shown.
+`CLOCK_REALTIME`. In a profile that PyTorch wrote, it is the profile's clock: the host's times move
+by what the join found, the GPU's by what its own kernels show, and what lies outside the profile is
+not shown.
 */
 
 use crate::ident::{Hash, Map};

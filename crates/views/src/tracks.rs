@@ -121,7 +121,8 @@ pub fn tracks<'s>(
     })
 }
 
-/// All tracks of a rank, for formats without groups of tracks: their names tell communicators apart.
+/// All tracks of a rank, for formats without groups of tracks: their names tell communicators
+/// apart.
 pub fn of_view<'s>(scene: &'s Scene<'_, '_>, view: &'s View) -> impl Iterator<Item = Track> + 's {
     let of_group = move |group: &'s Group| {
         let prefix = view.prefix(group);

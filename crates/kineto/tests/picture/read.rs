@@ -129,8 +129,8 @@ struct Perfetto {
     slices: Vec<Shown>,
 }
 
-/// The slices of a pftrace (`perfetto/trace/trace_packet.proto`). Where a process has several groups
-/// of tracks, their names come before those of tracks.
+/// The slices of a pftrace (`perfetto/trace/trace_packet.proto`). Where a process has several
+/// groups of tracks, their names come before those of tracks.
 pub(crate) fn pftrace(bytes: &[u8]) -> Vec<Shown> {
     let mut trace = Perfetto::default();
     for (_, packet) in fields(bytes) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Runs a whole job on this machine: starts the ranks, prints their output, and exits like them.
 //!
-//! The ranks inherit the environment. A scenario without `--nccl` runs on each of its
-//! releases. Exit codes: 0 all ranks completed their steps, or the scenario ended as expected; 1 they did
+//! The ranks inherit the environment. A scenario without `--nccl` runs on each of its releases.
+//! Exit codes: 0 all ranks completed their steps, or the scenario ended as expected; 1 they did
 //! not; 2 usage; 4 they could not be started.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool talks")]
