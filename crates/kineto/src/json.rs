@@ -4,8 +4,13 @@ Finds the events of a trace in a stream of JSON, without reading the whole.
 
 A trace is one object. [`Scanner::next`] gives its members one by one; the member `traceEvents`,
 which may be gigabytes, comes element by element. What lies inside a member or an element is only
-matched bracket by bracket and string by string: it is for [`serde_json`] to understand it, or for
-nobody, as most of it is copied as it is.
+matched bracket by bracket and string by string. [`serde_json`] parses the few parts that are of
+interest; the rest is copied as it is.
+
+No library does this here. `struson` and a `serde_json` visitor find the same events in 3.2 and 3.7
+times the processor time (0.84 s and 0.96 s against 0.26 s for 200 MB of a real trace). They also
+refuse a trace for one value that is not JSON, such as the `NaN` that Python's `json` writes; here
+it concerns that event alone, which is copied like any other.
 */
 
 use std::fmt;
@@ -174,7 +179,7 @@ impl<R: Read> Scanner<R> {
         }
     }
 
-    /// Where further events go: behind the last one. To be asked behind the trace.
+    /// Where further events go: behind the last one. Call it at the end of the trace.
     ///
     /// # Errors
     /// [`Error::NoTrace`] where there was no array of events.

@@ -4,10 +4,9 @@ How far a trace's clock is from a recording's.
 
 Both are `CLOCK_REALTIME`, so that the offset is small where the trace was taken on the recording's
 host and the clock was not set meanwhile. It is not taken for granted: each kernel votes for the
-distance to each launch that it may be, and the distance with most votes is the offset. Steps of a
-training that are as like as peas, to the microsecond, give several such distances; then the
-smallest is taken, and if it is neither small nor much smaller than the next, it is called
-ambiguous.
+distance to each launch that it may be, and the distance with most votes is the offset. Training
+steps that are identical to the microsecond give several such distances; then the smallest is taken,
+and if it is neither small nor much smaller than the next, it is called ambiguous.
 */
 
 use std::collections::HashMap;
@@ -50,7 +49,7 @@ impl Offset {
 type Vote = (i64, usize);
 
 /// The offset that most kernels speak for. `kernels` are times with the kernels' numbers,
-/// `launches` sorted times; `can_be` tells which may be one. Without any vote the clocks are taken
+/// `launches` sorted times; `can_be` says which may be one. Without any vote the clocks are taken
 /// as equal.
 pub(crate) fn vote(
     kernels: &[(i64, usize)],

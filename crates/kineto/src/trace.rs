@@ -91,7 +91,7 @@ pub struct Trace {
     pub kernels: Vec<Kernel>,
     /// It has lanes of ours already.
     pub is_merged: bool,
-    /// The time that the trace covers; as [`CommOp::start_ns`]. Empty where nothing tells.
+    /// The time that the trace covers; as [`CommOp::start_ns`]. Empty where it is not known.
     pub window: (i64, i64),
 }
 

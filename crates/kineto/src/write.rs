@@ -46,7 +46,7 @@ pub fn write(rank: &Rank<'_, '_>, out: &mut impl Write) -> Result<u64, WriteErro
     copy(&mut input, trace.insert.at, out)?;
     let mut events = Events::new(out, trace.insert.is_first);
     let mut place = Place {
-        // Apart from those of other ranks, for whoever shows several traces at once.
+        // Different from those of other ranks, so that a viewer can show several traces at once.
         pid: FIRST_PID + trace.identity.rank.map_or(0, |(rank, _)| rank.into()),
         sort_index: SORT_INDEX,
         base_ns: trace.base_ns,

@@ -162,6 +162,19 @@ proptest! {
 }
 
 #[test]
+fn a_value_that_is_not_json_concerns_its_event_alone() {
+    let text = b"{\"traceEvents\": [{\"a\": NaN}, {\"b\": \"\xff\x01\"}, {\"c\": 1}]}";
+    let mut scanner = Scanner::new(&text[..]);
+    let mut events = Vec::new();
+    while let Some(part) = scanner.next().unwrap() {
+        if let Part::Event(bytes) = part {
+            events.push(serde_json::from_slice::<Value>(bytes).is_ok());
+        }
+    }
+    assert_eq!(events, [false, false, true]);
+}
+
+#[test]
 fn what_is_no_trace_is_called_so() {
     let message = |text: &str| scan(text.as_bytes()).unwrap_err().to_string();
     for text in ["[{}]", "hello", "{}", r#"{"a": [1]}"#, r#"{"traceEvents": 7}"#] {

@@ -25,7 +25,7 @@ pub enum Arg<'a> {
     Text(&'a str),
 }
 
-/// Tells the names and values of a slice to `say`, in the order in which they are shown. Names end
+/// Passes the names and values of a slice to `say`, in the order in which they are shown. Names end
 /// in their unit. What is unknown is left out.
 pub fn args<'s>(
     scene: &'s Scene<'_, '_>,

@@ -41,7 +41,7 @@ pub struct StepArrows {
     pub linked: u64,
     /// Steps whose peer's step is not in the recordings.
     pub alone: u64,
-    /// Steps whose peer's step nobody can tell: see [`crate::matching`].
+    /// Steps whose peer's step cannot be determined: see [`crate::matching`].
     pub unknowable: u64,
 }
 

@@ -8,7 +8,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Hash(u64);
 
-/// A map by numbers that nobody chooses in order to collide, without the cost of a keyed hash.
+/// A map by numbers that no attacker chooses, without the cost of a keyed hash.
 pub(crate) type Map<K, V> = HashMap<K, V, BuildHasherDefault<Hash>>;
 
 impl Hasher for Hash {

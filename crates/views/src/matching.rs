@@ -118,7 +118,7 @@ impl Context<'_, '_> {
         is_known.then_some(Candidate { ticks, event: id, hash, is_send, is_countable })
     }
 
-    /// `None` where nobody knows which communicator it is.
+    /// `None` where the communicator is not known.
     fn communicator(&self, kind: &str, position: usize) -> Option<Hash> {
         let comm = self.timeline.comm(position);
         let is_known = comm.hash != 0 || self.timeline.recording().comms().len() == 1;
@@ -147,7 +147,7 @@ pub struct StepIndex {
 enum Side {
     /// The numbers of the steps.
     Steps(Vec<u32>),
-    /// Two processes, or two steps of one number, claim to be it: nobody knows which of them is.
+    /// Two processes, or two steps of one number, match it: which one is right is not known.
     Ambiguous,
 }
 

@@ -69,7 +69,7 @@ impl<'r> Interned<'r> {
     }
 }
 
-/// The place of a text among few, from 1 on; `define` is told that of a new one.
+/// The number of a text among few, from 1 on; `define` gets that of a new one.
 fn position(texts: &mut Vec<&'static str>, text: &'static str, define: impl FnOnce(u64)) -> u64 {
     if let Some(at) = texts.iter().position(|known| *known == text) {
         return at as u64 + 1;
@@ -208,7 +208,7 @@ impl<'o, 'r, W: Write> Sequence<'o, 'r, W> {
         self.short(ns, SLICE_BEGIN, Some(name), flow)
     }
 
-    /// What most packets are, written with as little ado as possible.
+    /// Most packets are such: written in one pass, without a nested buffer.
     fn short(
         &mut self,
         ns: u64,

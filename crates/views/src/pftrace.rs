@@ -243,7 +243,7 @@ impl<W: Write> Rank<'_, '_, '_, '_, W> {
     }
 }
 
-/// Where a track is: its number, its parent's, and the how-manieth under it.
+/// Where a track is: its number, its parent's, and its position under it.
 #[derive(Clone, Copy)]
 struct Place {
     uuid: u64,
