@@ -3,14 +3,17 @@
 
 use crate::event::EXTERNAL_ID;
 use crate::rank::Rank;
-use ncclscope_views::args::json_args;
+use ncclscope_views::args::Args;
 use ncclscope_views::scene::{Slice, What};
 use serde_json::{Map, Value};
 
 /// The arguments of a slice. None has a name to which other tools give a meaning, except `Seq` and
 /// `External id`, which are meant as those.
 pub(crate) fn args(rank: &Rank<'_, '_>, slice: &Slice) -> Map<String, Value> {
-    let mut args = json_args(rank.scene(), slice);
+    let scene = rank.scene();
+    let Ok(Value::Object(mut args)) = serde_json::to_value(Args { scene, slice }) else {
+        return Map::new();
+    };
     if let Some(id) = args.remove("external_id") {
         args.insert(EXTERNAL_ID.into(), id);
     }

@@ -10,8 +10,8 @@ use std::path::Path;
 
 const BUFFER: usize = 1 << 18;
 
-/// Opens a trace for reading from its start. Compressed data is recognised by its first bytes, not by
-/// the file's name, and may have several members.
+/// Opens a trace for reading from its start. Compressed data is recognised by its first bytes, not
+/// by the file's name, and may have several members.
 ///
 /// # Errors
 /// The system's.

@@ -10,7 +10,7 @@ anew. All else is copied as it is. The members of the traces outside their event
 use crate::file;
 use crate::json::{Part, Scanner, members};
 use crate::rank::Rank;
-use crate::write::{Events, FIRST_PID, Place, SORT_INDEX, WriteError, micros, write_lanes};
+use crate::write::{Events, FIRST_PID, Place, SORT_INDEX, WriteError, write_lanes};
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
@@ -74,7 +74,7 @@ pub fn add(
     while let Some(part) = scanner.next().map_err(WriteError::Input)? {
         if let Part::Event(bytes) = part {
             rewriter.event(bytes, &mut text);
-            events.put(&text).map_err(WriteError::Output)?;
+            events.copy(&text).map_err(WriteError::Output)?;
         }
     }
     let mut place = Place {
@@ -176,6 +176,12 @@ impl Rewriter<'_> {
         }
         Some(args)
     }
+}
+
+/// Microseconds with three decimals, as Kineto writes them; nothing is negative.
+fn micros(ns: i64) -> String {
+    let ns = ns.max(0);
+    format!("{}.{:03}", ns / 1000, ns % 1000)
 }
 
 #[cfg(test)]

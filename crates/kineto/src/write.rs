@@ -16,6 +16,7 @@ use crate::json::Error;
 use crate::rank::Rank;
 use ncclscope_operations::EventId;
 use ncclscope_trace::EventKind;
+use ncclscope_views::chrome::{self, Event};
 use ncclscope_views::scene::{Name, Slice, What};
 use ncclscope_views::tracks;
 use serde_json::{Map, Value, json};
@@ -86,16 +87,26 @@ impl<W: Write> Events<'_, W> {
         Events { out, is_first }
     }
 
-    pub(crate) fn put(&mut self, event: &[u8]) -> io::Result<()> {
-        let comma = if self.is_first { "\n" } else { ",\n" };
-        self.is_first = false;
-        self.out.write_all(comma.as_bytes())?;
+    /// Copies an event.
+    pub(crate) fn copy(&mut self, event: &[u8]) -> io::Result<()> {
+        self.begin()?;
         self.out.write_all(event)
     }
 
-    fn metadata(&mut self, name: &str, (pid, tid): (u64, usize), args: &Value) -> io::Result<()> {
-        let event = json!({"ph": "M", "name": name, "pid": pid, "tid": tid, "ts": 0, "args": args});
-        self.put(event.to_string().as_bytes())
+    fn put(&mut self, event: &Event<'_>) -> io::Result<()> {
+        self.begin()?;
+        Ok(serde_json::to_writer(&mut *self.out, event)?)
+    }
+
+    fn begin(&mut self) -> io::Result<()> {
+        let comma = if self.is_first { "\n" } else { ",\n" };
+        self.is_first = false;
+        self.out.write_all(comma.as_bytes())
+    }
+
+    fn metadata(&mut self, name: &str, (pid, tid): (u64, usize), args: Value) -> io::Result<()> {
+        let (pid, tid, args) = (pid.into(), tid.into(), Some(args));
+        self.put(&Event { ph: "M", name, pid, tid, ts: Some(0.0), args, ..Event::default() })
     }
 }
 
@@ -121,15 +132,15 @@ pub(crate) fn write_lanes<W: Write>(
     let pid = place.pid;
     let number = rank.trace().identity.rank.map_or(String::new(), |(n, _)| format!(" rank {n}"));
     let name = json!({"name": format!("NCCL{number} {LANES}")});
-    events.metadata("process_name", (pid, 0), &name)?;
-    events.metadata("process_labels", (pid, 0), &json!({"labels": summary(rank)}))?;
+    events.metadata("process_name", (pid, 0), name)?;
+    events.metadata("process_labels", (pid, 0), json!({"labels": summary(rank)}))?;
     let sort = json!({"sort_index": place.sort_index});
-    events.metadata("process_sort_index", (pid, 0), &sort)?;
+    events.metadata("process_sort_index", (pid, 0), sort)?;
     let (scene, mut slices, mut places) = (rank.scene(), 0, Places::new());
     let view = scene.whole();
     for (tid, track) in (1..).zip(tracks::of_view(scene, &view)) {
-        events.metadata("thread_name", (pid, tid), &json!({"name": track.name}))?;
-        events.metadata("thread_sort_index", (pid, tid), &json!({"sort_index": tid}))?;
+        events.metadata("thread_name", (pid, tid), json!({"name": track.name}))?;
+        events.metadata("thread_sort_index", (pid, tid), json!({"sort_index": tid}))?;
         for slice in &track.slices {
             slices += place.slice(rank, tid, slice, events)?;
             if matches!(slice.what, What::Event(_) | What::Operation(_)) {
@@ -160,19 +171,20 @@ impl Place<'_> {
         events: &mut Events<'_, W>,
     ) -> io::Result<u64> {
         let scene = rank.scene();
-        let category = scene.category(slice.what);
+        let cat = format!("nccl_{}", scene.category(slice.what));
         let mut put = |name: Name, (start, end): (u64, u64), args: Map<String, Value>| {
             let (start, end) = (signed(start), signed(end));
-            let text = format!(
-                "{{\"ph\":\"X\",\"cat\":\"nccl_{category}\",\"name\":{},\"pid\":{},\"tid\":{tid},\
-                 \"ts\":{},\"dur\":{},\"args\":{}}}",
-                Value::from(scene.name_text(name)),
-                self.pid,
-                self.micros(start),
-                micros(self.grid(end) - self.grid(start)),
-                Value::Object(args),
-            );
-            events.put(text.as_bytes())
+            events.put(&Event {
+                ph: "X",
+                name: &scene.name_text(name),
+                cat: &cat,
+                pid: self.pid.into(),
+                tid: tid.into(),
+                ts: Some(self.micros(start)),
+                dur: Some(chrome::micros(self.grid(end) - self.grid(start))),
+                args: Some(Value::Object(args)),
+                ..Event::default()
+            })
         };
         put(scene.name(slice.what), (slice.start, slice.end), args(rank, slice))?;
         let What::Step(step) = slice.what else { return Ok(1) };
@@ -212,35 +224,35 @@ impl Place<'_> {
                 } else {
                     [(&pid, &tid, start), at_kernel]
                 };
-                for (phase, end) in ["s", "f"].into_iter().zip(ends) {
-                    events.put(self.arrow(phase, id, end).as_bytes())?;
+                for ((ph, bp), (pid, tid, ns)) in [("s", ""), ("f", "e")].into_iter().zip(ends) {
+                    events.put(&Event {
+                        ph,
+                        bp,
+                        // It must not begin with `nccl`: one end is on a device's row.
+                        name: "inside",
+                        cat: "inside",
+                        id: id.into(),
+                        pid: pid.clone(),
+                        tid: tid.clone(),
+                        ts: Some(self.micros(ns)),
+                        ..Event::default()
+                    })?;
                 }
             }
         }
         Ok(())
     }
 
-    /// An end of an arrow. Its name must not begin with `nccl`: one end is on a device's row.
-    fn arrow(&self, phase: &str, id: u64, (pid, tid, ns): (&Value, &Value, i64)) -> String {
-        let bind = if phase == "f" { ",\"bp\":\"e\"" } else { "" };
-        format!(
-            "{{\"ph\":\"{phase}\",\"id\":{id},\"cat\":\"inside\",\"name\":\"inside\",\"pid\":{pid},\
-             \"tid\":{tid},\"ts\":{}{bind}}}",
-            self.micros(ns)
-        )
-    }
-
     /// Where the trace counts from 1970 on, a JSON number has no room for nanoseconds: such a trace
     /// has whole microseconds, so that slices nest in any reader.
-    fn grid(&self, ns: i64) -> i64 {
+    fn grid(&self, ns: i64) -> u64 {
         let grid = if self.base_ns == 0 { 1000 } else { 1 };
-        (ns - self.base_ns).max(0) / grid * grid
+        u64::try_from(ns - self.base_ns).unwrap_or(0) / grid * grid
     }
 
     /// A time as the trace has it.
-    fn micros(&self, ns: i64) -> String {
-        let ns = self.grid(ns);
-        if self.base_ns == 0 { (ns / 1000).to_string() } else { micros(ns) }
+    fn micros(&self, ns: i64) -> f64 {
+        chrome::micros(self.grid(ns))
     }
 }
 
@@ -263,9 +275,4 @@ fn inner_events(rank: &Rank<'_, '_>, operation: usize) -> Vec<EventId> {
 /// Times since 1970 fit for 270 years.
 fn signed(ns: u64) -> i64 {
     i64::try_from(ns).unwrap_or(i64::MAX)
-}
-
-/// Microseconds with three decimals; nothing is negative.
-pub(crate) fn micros(ns: i64) -> String {
-    ncclscope_views::chrome::micros(u64::try_from(ns).unwrap_or(0))
 }

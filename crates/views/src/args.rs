@@ -12,10 +12,12 @@ use ncclscope_trace::record::{
     ProxyOp, step_flags,
 };
 use ncclscope_trace::{Detail, Step, StrId, What as Mark};
-use serde_json::{Map, Value};
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
 
 /// A value.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
 pub enum Arg<'a> {
     /// A number.
     Uint(u64),
@@ -58,19 +60,26 @@ pub fn args<'s>(
     said.flag("open", slice.open);
 }
 
-/// The arguments of a slice as JSON.
-#[must_use]
-pub fn json_args(scene: &Scene<'_, '_>, slice: &Slice) -> Map<String, Value> {
-    let mut values = Map::new();
-    args(scene, slice, &mut |name, value| {
-        let value = match value {
-            Arg::Uint(value) => value.into(),
-            Arg::Int(value) => value.into(),
-            Arg::Text(text) => text.into(),
-        };
-        values.insert(name.into(), value);
-    });
-    values
+/// The arguments of a slice, to be written as JSON.
+#[derive(Clone, Copy, Debug)]
+pub struct Args<'s, 't, 'r> {
+    /// The process.
+    pub scene: &'s Scene<'t, 'r>,
+    /// Its slice.
+    pub slice: &'s Slice,
+}
+
+impl Serialize for Args<'_, '_, '_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut map = to.serialize_map(None)?;
+        let mut result = Ok(());
+        args(self.scene, self.slice, &mut |name, value| {
+            if result.is_ok() {
+                result = map.serialize_entry(name, &value);
+            }
+        });
+        result.and_then(|()| map.end())
+    }
 }
 
 struct Said<F>(F);

@@ -5,11 +5,11 @@ scripts read.
 
 Complete slices (`X`), one process for each rank and one thread for each track; thread numbers start
 at 1 and never equal a process number, which readers take for a process's main thread. Times are
-microseconds with three decimals after `baseTimeNanoseconds`, as Kineto writes them: absolute ones
+microseconds after `baseTimeNanoseconds`, with a fraction, as Kineto writes them: absolute ones
 would not fit the 53 bits of a JSON number.
 */
 
-use crate::args::json_args;
+use crate::args::Args;
 use crate::counters::{Counter, Unit, counters};
 use crate::flows::{StepLinks, flows};
 use crate::matching::StepIndex;
@@ -20,7 +20,8 @@ use crate::tracks::{self, Track};
 use crate::view::View;
 use ncclscope_operations::stats::to_f64;
 use ncclscope_trace::Recording;
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::{Value, json};
 use std::io::{self, Write};
 
 /// Writes the recordings of a run as one trace.
@@ -58,6 +59,45 @@ fn base_ns(recording: &Recording) -> u64 {
     clock.realtime_ns(first) / 1_000_000_000 * 1_000_000_000
 }
 
+/// An event of the format. What is empty is left out.
+#[derive(Debug, Default, Serialize)]
+pub struct Event<'a, A = Value> {
+    /// Its phase: `X` a slice, `s` and `f` the ends of an arrow, `C` a value, `M` a name.
+    pub ph: &'static str,
+    /// What it is called.
+    pub name: &'a str,
+    /// What to filter by.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub cat: &'a str,
+    /// The same at both ends of an arrow.
+    #[serde(skip_serializing_if = "Value::is_null")]
+    pub id: Value,
+    /// Process.
+    pub pid: Value,
+    /// Thread: its track.
+    #[serde(skip_serializing_if = "Value::is_null")]
+    pub tid: Value,
+    /// Time in microseconds; see [`micros`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ts: Option<f64>,
+    /// Length; as `ts`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dur: Option<f64>,
+    /// `e`: an arrow ends at the slice around it.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub bp: &'static str,
+    /// Its arguments.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub args: Option<A>,
+}
+
+/// Nanoseconds as the microseconds of the format: to the third decimal in a trace of less than 100
+/// days. Whole ones are exact also since 1970.
+#[must_use]
+pub fn micros(ns: u64) -> f64 {
+    if ns.is_multiple_of(1000) { to_f64(ns / 1000) } else { to_f64(ns) / 1000.0 }
+}
+
 struct Writer<'o, W> {
     out: &'o mut W,
     base_ns: u64,
@@ -71,9 +111,9 @@ impl<W: Write> Writer<'_, W> {
         view: &View,
         links: &mut StepLinks<'_, '_, '_>,
     ) -> io::Result<u64> {
-        self.metadata("process_name", view, 0, &json!({"name": view.name}))?;
+        self.metadata("process_name", view, 0, json!({"name": view.name}))?;
         let labels: Vec<&str> = view.groups.iter().map(|group| &*group.name).collect();
-        self.metadata("process_labels", view, 0, &json!({"labels": labels.join(", ")}))?;
+        self.metadata("process_labels", view, 0, json!({"labels": labels.join(", ")}))?;
         let mut slices = 0;
         for (tid, track) in (1u32..).zip(tracks::of_view(scene, view)) {
             slices += self.track(scene, (view, tid), &track, links)?;
@@ -93,8 +133,8 @@ impl<W: Write> Writer<'_, W> {
         track: &Track,
         links: &mut StepLinks<'_, '_, '_>,
     ) -> io::Result<u64> {
-        self.metadata("thread_name", view, tid, &json!({"name": track.name}))?;
-        self.metadata("thread_sort_index", view, tid, &json!({"sort_index": tid}))?;
+        self.metadata("thread_name", view, tid, json!({"name": track.name}))?;
+        self.metadata("thread_sort_index", view, tid, json!({"sort_index": tid}))?;
         let mut slices = 0;
         for slice in &track.slices {
             slices += self.slice(scene, (view, tid), slice)?;
@@ -103,12 +143,10 @@ impl<W: Write> Writer<'_, W> {
         Ok(slices)
     }
 
-    fn metadata(&mut self, name: &str, view: &View, tid: u32, args: &Value) -> io::Result<()> {
-        let mut event = json!({"ph": "M", "name": name, "pid": view.pid, "args": args});
-        if tid != 0 {
-            event["tid"] = tid.into();
-        }
-        self.line(&event.to_string())
+    fn metadata(&mut self, name: &str, view: &View, tid: u32, args: Value) -> io::Result<()> {
+        let tid = if tid == 0 { Value::Null } else { tid.into() };
+        let (pid, args) = (view.pid.into(), Some(args));
+        self.put(&Event { ph: "M", name, pid, tid, args, ..Event::default() })
     }
 
     /// Writes a slice with those that lie in it, and returns how many.
@@ -118,15 +156,14 @@ impl<W: Write> Writer<'_, W> {
         place: (&View, u32),
         slice: &Slice,
     ) -> io::Result<u64> {
-        let name = scene.name_text(scene.name(slice.what));
-        let category = scene.category(slice.what);
-        let values = json_args(scene, slice);
-        self.complete(place, (&name, category), (slice.start, slice.end), values)?;
+        let (name, cat) = (scene.name_text(scene.name(slice.what)), scene.category(slice.what));
+        let times = (slice.start, slice.end);
+        self.complete(place, (&name, cat), times, Args { scene, slice })?;
         let What::Step(step) = slice.what else { return Ok(1) };
         let mut slices = 1;
         for (state, start, end) in scene.step_states(step, slice).into_iter().flatten() {
             let name = scene.name_text(Name::State(state));
-            self.complete(place, (&name, category), (start, end), Map::new())?;
+            self.complete(place, (&name, cat), (start, end), json!({}))?;
             slices += 1;
         }
         Ok(slices)
@@ -135,35 +172,33 @@ impl<W: Write> Writer<'_, W> {
     fn complete(
         &mut self,
         (view, tid): (&View, u32),
-        (name, category): (&str, &str),
+        (name, cat): (&str, &str),
         (start, end): (u64, u64),
-        args: Map<String, Value>,
+        args: impl Serialize,
     ) -> io::Result<()> {
-        let text = format!(
-            "{{\"ph\":\"X\",\"name\":{},\"cat\":\"{category}\",\"pid\":{},\"tid\":{tid},\
-             \"ts\":{},\"dur\":{},\"args\":{}}}",
-            Value::from(name),
-            view.pid,
-            self.micros(start),
-            micros(end - start),
-            Value::Object(args),
-        );
-        self.line(&text)
+        self.put(&Event {
+            ph: "X",
+            name,
+            cat,
+            id: Value::Null,
+            pid: view.pid.into(),
+            tid: tid.into(),
+            ts: self.micros(start),
+            dur: Some(micros(end - start)),
+            bp: "",
+            args: Some(args),
+        })
     }
 
     fn counter(&mut self, view: &View, prefix: &str, counter: &Counter) -> io::Result<()> {
-        let name = Value::from(format!("{prefix}{}", counter.name));
+        let name = &*format!("{prefix}{}", counter.name);
         for &(ns, value) in &counter.values {
-            let value = match counter.unit {
+            let args = Some(match counter.unit {
                 Unit::Bytes => json!({"bytes": value}),
                 Unit::BytesPerSecond => json!({"GB/s": to_f64(value) / 1e9}),
-            };
-            let text = format!(
-                "{{\"ph\":\"C\",\"name\":{name},\"pid\":{},\"ts\":{},\"args\":{value}}}",
-                view.pid,
-                self.micros(ns),
-            );
-            self.line(&text)?;
+            });
+            let (pid, ts) = (view.pid.into(), self.micros(ns));
+            self.put(&Event { ph: "C", name, pid, ts, args, ..Event::default() })?;
         }
         Ok(())
     }
@@ -190,34 +225,48 @@ impl<W: Write> Writer<'_, W> {
             arrows.extend(flows.out.iter().map(|&id| ("s", id, slice.start)));
             arrows.extend(flows.into_start.map(|id| ("f", id, slice.start)));
         }
-        for (phase, id, ns) in arrows {
-            let text = format!(
-                "{{\"ph\":\"{phase}\",\"id\":\"{id:#x}\",\"name\":\"flow\",\"cat\":\"flow\",\
-                 \"pid\":{},\"tid\":{tid},\"ts\":{}{}}}",
-                view.pid,
-                self.micros(ns),
-                if phase == "f" { ",\"bp\":\"e\"" } else { "" },
-            );
-            self.line(&text)?;
+        for (ph, id, ns) in arrows {
+            self.put(&Event::<Value> {
+                ph,
+                name: "flow",
+                cat: "flow",
+                id: format!("{id:#x}").into(),
+                pid: view.pid.into(),
+                tid: tid.into(),
+                ts: self.micros(ns),
+                bp: if ph == "f" { "e" } else { "" },
+                ..Event::default()
+            })?;
         }
         Ok(())
     }
 
-    fn micros(&self, ns: u64) -> String {
-        micros(ns.saturating_sub(self.base_ns))
+    fn micros(&self, ns: u64) -> Option<f64> {
+        Some(micros(ns.saturating_sub(self.base_ns)))
     }
 
-    fn line(&mut self, text: &str) -> io::Result<()> {
+    fn put(&mut self, event: &impl Serialize) -> io::Result<()> {
         if !self.is_first {
             self.out.write_all(b",\n")?;
         }
         self.is_first = false;
-        self.out.write_all(text.as_bytes())
+        Ok(serde_json::to_writer(&mut *self.out, event)?)
     }
 }
 
-/// Microseconds with three decimals, as Kineto writes them.
-#[must_use]
-pub fn micros(ns: u64) -> String {
-    format!("{}.{:03}", ns / 1000, ns % 1000)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_keep_their_nanoseconds() {
+        let text = |ns| serde_json::to_string(&micros(ns)).unwrap();
+        assert_eq!(
+            [text(0), text(1_500), text(4_458_676_522_690)],
+            ["0.0", "1.5", "4458676522.69"]
+        );
+        assert_eq!(text(8_639_999_999_999_999), "8639999999999.999");
+        // Since 1970, where a float has no room for a fraction.
+        assert_eq!(text(1_694_128_201_434_192_000), "1694128201434192.0");
+    }
 }
