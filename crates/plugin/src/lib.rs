@@ -13,6 +13,7 @@ This crate translates and guards. It does **not** decide what is recorded (`runt
 #![cfg_attr(not(test), deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::todo))]
 
 mod api;
+mod callbacks;
 mod chain;
 mod entry;
 mod external;

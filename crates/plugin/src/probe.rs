@@ -10,8 +10,8 @@ driver may be called here too. It is the only call out of the recorder in a call
 the user asked for. The events themselves are the runtime's ([`ncclscope_runtime::probe`]).
 */
 
+use crate::callbacks as ours;
 use crate::guard::guard;
-use crate::vtables as ours;
 use core::cell::Cell;
 use core::ffi::c_void;
 use ncclscope_abi::{Descr, NcclResult, Version};

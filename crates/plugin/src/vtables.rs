@@ -2,7 +2,8 @@
 //! The exported function tables, one for each version of the API; three sets of functions for them,
 //! of which the second is for a chain of plugins, and the third for CUDA events.
 
-use crate::{chain, entry, init, probe};
+use crate::callbacks::{finalize, record, start, stop};
+use crate::{chain, init, probe};
 use core::cell::UnsafeCell;
 use core::ffi::{c_char, c_int, c_void};
 use ncclscope_abi as abi;
@@ -179,54 +180,12 @@ unsafe extern "C" fn init_v5<V: Version, I: Init>(
     }
 }
 
-// Not inlined: what a chain of plugins does with these changes no instruction in them.
-
-/// # Safety
-/// As [`entry::start`].
-#[inline(never)]
-pub(crate) unsafe extern "C" fn start<V: Version>(
-    context: *mut c_void,
-    handle: *mut *mut c_void,
-    descr: *mut V::Descr,
-) -> NcclResult {
-    // SAFETY: NCCL passes a slot for the handle, and a descriptor of the version it looked up with
-    // the header and the arm that its type selects set.
-    unsafe { entry::start::<V>(context, handle, descr) }
-}
-
-/// # Safety
-/// None: any handle will do.
-#[inline(never)]
-pub(crate) unsafe extern "C" fn stop(handle: *mut c_void) -> NcclResult {
-    entry::stop(handle)
-}
-
-/// # Safety
-/// As [`entry::record`].
-#[inline(never)]
-pub(crate) unsafe extern "C" fn record<V: Version>(
-    handle: *mut c_void,
-    state: EventState,
-    args: *mut V::StateArgs,
-) -> NcclResult {
-    // SAFETY: NCCL passes null, or arguments of the version it looked up with the member set that
-    // the state selects.
-    unsafe { entry::record::<V>(handle, state, args) }
-}
-
-/// # Safety
-/// None: any context will do.
-#[inline(never)]
-pub(crate) unsafe extern "C" fn finalize(context: *mut c_void) -> NcclResult {
-    entry::finalize(context)
-}
-
 unsafe extern "C" fn chained_start<V: Version<Descr: Parents>>(
     context: *mut c_void,
     handle: *mut *mut c_void,
     descr: *mut V::Descr,
 ) -> NcclResult {
-    // SAFETY: as in `start`.
+    // SAFETY: as in `callbacks::start`.
     unsafe { chain::start::<V>(context, handle, descr) }
 }
 
@@ -239,7 +198,7 @@ unsafe extern "C" fn chained_record<V: Version>(
     state: EventState,
     args: *mut V::StateArgs,
 ) -> NcclResult {
-    // SAFETY: as in `record`.
+    // SAFETY: as in `callbacks::record`.
     unsafe { chain::record::<V>(handle, state, args) }
 }
 

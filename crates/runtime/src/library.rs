@@ -6,7 +6,6 @@ To look at a library is to wait for every thread that loads one. It is done once
 its first communicator comes, and NCCL has just loaded the plugin.
 */
 
-use crate::runtime::Runtime;
 use crate::sys;
 use crate::sys::image::Image;
 use crate::sys::lock::Lock;
@@ -19,6 +18,8 @@ pub(crate) struct Library {
     pub(crate) version: u32,
     /// `None` where NCCL is part of the program.
     image: Option<Image>,
+    /// Called when it may be unloaded: its strings may go with it.
+    forget: fn(),
 }
 
 impl Library {
@@ -29,21 +30,24 @@ impl Library {
 }
 
 impl Drop for Library {
-    /// It may be unloaded behind this, and its strings with it.
     fn drop(&mut self) {
         if self.image.is_some() {
-            Runtime::get().recorder().strings.forget_addresses();
+            (self.forget)();
         }
     }
 }
 
 /// Those that have communicators.
 #[derive(Debug)]
-pub(crate) struct Libraries(Lock<Vec<(usize, Weak<Library>)>>);
+pub(crate) struct Libraries {
+    known: Lock<Vec<(usize, Weak<Library>)>>,
+    forget: fn(),
+}
 
 impl Libraries {
-    pub(crate) const fn new() -> Libraries {
-        Libraries(Lock::new(Vec::new()))
+    /// None yet. `forget` is called where an NCCL may be unloaded.
+    pub(crate) const fn new(forget: fn()) -> Libraries {
+        Libraries { known: Lock::new(Vec::new()), forget }
     }
 
     /// The library whose address `nccl` is (each uses one of its own, and always the same).
@@ -51,14 +55,14 @@ impl Libraries {
         let known = |libraries: &Vec<(usize, Weak<Library>)>| {
             libraries.iter().find(|(at, _)| *at == nccl)?.1.upgrade()
         };
-        if let Some(library) = known(&self.0.lock()) {
+        if let Some(library) = known(&self.known.lock()) {
             return library;
         }
         // Not under the lock.
         let image = Image::of(nccl);
         let version = image.as_ref().map_or(0, sys::nccl_version);
-        let library = Arc::new(Library { version, image });
-        let mut libraries = self.0.lock();
+        let library = Arc::new(Library { version, image, forget: self.forget });
+        let mut libraries = self.known.lock();
         libraries.retain(|(at, library)| *at != nccl && library.strong_count() > 0);
         libraries.push((nccl, Arc::downgrade(&library)));
         library
@@ -71,7 +75,7 @@ mod tests {
 
     #[test]
     fn a_library_is_looked_at_once_while_it_is_used() {
-        let libraries = Libraries::new();
+        let libraries = Libraries::new(|| {});
         let address = libc::getpid as *const () as usize;
         let first = libraries.of(address);
         assert!(Library::is_held_by(&first) && first.version == 0);

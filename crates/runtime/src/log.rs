@@ -240,7 +240,7 @@ mod tests {
 
     fn join(log: &Log, comm: u16, print: impl Fn(&str) + Send + Sync + 'static) {
         let logger = Logger::new(move |_, line| print(line));
-        log.join(comm, Libraries::new().of(0), Some(logger));
+        log.join(comm, Libraries::new(|| {}).of(0), Some(logger));
     }
 
     #[test]

@@ -17,6 +17,18 @@ pub(crate) fn directory() -> PathBuf {
     of_user(peer::user())
 }
 
+/// The file of a socket, removed with this.
+#[derive(Debug)]
+pub(crate) struct SocketFile {
+    pub(crate) path: PathBuf,
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
 /// Makes `dir` with this mode, or looks whether what is there is this user's.
 ///
 /// # Errors

@@ -15,6 +15,7 @@ mod resource;
 mod state;
 
 pub use control::Refusal;
+pub use state::CommInfo;
 
 use crate::context::comm_of;
 use crate::drain::{Drain, Order, Orders, no_orders};
@@ -70,23 +71,6 @@ struct Learned {
     rank: AtomicU32,
 }
 
-/// What `init` was told about a communicator.
-#[derive(Debug, Clone)]
-pub struct CommInfo {
-    /// `commId`/`commHash`; 0 unknown.
-    pub hash: u64,
-    /// Name given by the application.
-    pub name: Option<String>,
-    /// Nodes; 0 unknown.
-    pub nodes: u32,
-    /// Ranks; 0 unknown.
-    pub ranks: u32,
-    /// Rank of this process; -1 unknown.
-    pub rank: i32,
-    /// API version that NCCL chose.
-    pub api_version: u32,
-}
-
 /// How full the lanes are.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Load {
@@ -111,7 +95,7 @@ impl Runtime {
             state: Lock::new(State::new()),
             drain: Lock::new(None),
             orders: no_orders(),
-            libraries: Libraries::new(),
+            libraries: Libraries::new(|| RUNTIME.recorder.strings.forget_addresses()),
             log: Log::new(),
             hangs: AtomicU32::new(0),
             watches: AtomicBool::new(false),

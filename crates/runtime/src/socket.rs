@@ -11,7 +11,7 @@ requests delays requests, and never the recording. The thread sleeps
 until a client connects, but for a look every ten seconds.
 */
 
-use crate::own;
+use crate::own::{self, SocketFile};
 use crate::runtime::{Refusal, Runtime};
 use crate::sys::child::Own;
 use crate::sys::{self, descriptor::Kept, peer};
@@ -38,40 +38,26 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// How long a request may take to come.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A socket, until it is dropped.
-#[derive(Debug)]
-pub(crate) struct Socket {
-    path: PathBuf,
-}
-
-impl Drop for Socket {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
-    }
-}
-
-impl Socket {
-    /// Makes the socket of this process in `dir`.
-    ///
-    /// # Errors
-    /// The system's, or that the directory is not this user's alone.
-    pub(crate) fn open(dir: &Path, nonce: u32, job: String) -> io::Result<(Socket, Server)> {
-        own::ready(dir, 0o700)?;
-        let path = dir.join(socket_name(sys::pid(), nonce));
-        let listener = listen(&path)?;
-        let socket = Socket { path: path.clone() };
-        let server = Server {
-            made: made(&path),
-            listener,
-            path,
-            looked: Instant::now(),
-            has_told_removed: false,
-            has_told_none: false,
-            clients: VecDeque::new(),
-            job,
-        };
-        Ok((socket, server))
-    }
+/// Makes the socket of this process in `dir`: its file, and what answers there.
+///
+/// # Errors
+/// The system's, or that the directory is not this user's alone.
+pub(crate) fn open(dir: &Path, nonce: u32, job: String) -> io::Result<(SocketFile, Server)> {
+    own::ready(dir, 0o700)?;
+    let path = dir.join(socket_name(sys::pid(), nonce));
+    let listener = listen(&path)?;
+    let file = SocketFile { path: path.clone() };
+    let server = Server {
+        made: made(&path),
+        listener,
+        path,
+        looked: Instant::now(),
+        has_told_removed: false,
+        has_told_none: false,
+        clients: VecDeque::new(),
+        job,
+    };
+    Ok((file, server))
 }
 
 /// A socket of that name that its user alone can connect to.
@@ -295,7 +281,7 @@ mod tests {
     fn a_socket_that_was_removed_is_made_again_and_that_is_one_line() {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path().join("control");
-        let (socket, mut server) = Socket::open(&dir, 1, String::new()).unwrap();
+        let (socket, mut server) = open(&dir, 1, String::new()).unwrap();
         assert_eq!(server.look(), None);
         fs::remove_dir_all(&dir).unwrap();
         let line = format!("the control socket in {} was removed: it is made again", dir.display());
@@ -315,7 +301,7 @@ mod tests {
     fn where_it_cannot_be_made_again_is_one_line_and_it_is_tried_again() {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path().join("control");
-        let (socket, mut server) = Socket::open(&dir, 1, String::new()).unwrap();
+        let (socket, mut server) = open(&dir, 1, String::new()).unwrap();
         fs::remove_dir_all(&dir).unwrap();
         std::os::unix::fs::symlink(folder.path(), &dir).unwrap();
         let line = server.look().unwrap();

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::Violation;
+use super::violation::Violation;
 use crate::{Outcome, process};
 
 const REASONS: &str = "docs/dependencies.md";

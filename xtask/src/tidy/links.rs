@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Violation;
+use super::violation::Violation;
 
 /// Checks the links of the page at `path`; `paths` are all files of the repository.
 pub(super) fn check(path: &str, text: &str, paths: &BTreeSet<String>) -> Vec<Violation> {

@@ -5,39 +5,21 @@
 //! violations. This page gathers the files that git tracks or would track, and prints what the
 //! groups found as `path:line: message`.
 
+mod circles;
 mod deps;
 mod links;
 mod mask;
 mod rules;
 mod size;
 mod source;
+mod violation;
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::path::Path;
 use std::process::ExitCode;
 
 use crate::{Outcome, process};
-
-/// One broken rule at one place.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Violation {
-    path: String,
-    line: usize,
-    message: String,
-}
-
-impl Violation {
-    fn new(path: &str, line: usize, message: impl Into<String>) -> Self {
-        Self { path: path.into(), line, message: message.into() }
-    }
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}", self.path, self.line, self.message)
-    }
-}
+use violation::Violation;
 
 /// Prints every violation in the tree; exit status 1 where there is one.
 pub(crate) fn run() -> Outcome {
@@ -46,6 +28,7 @@ pub(crate) fn run() -> Outcome {
     for path in &paths {
         found.extend(check_file(path, &paths)?);
     }
+    found.extend(circles::check(&paths)?);
     found.extend(deps::check()?);
     for violation in &found {
         println!("{violation}");

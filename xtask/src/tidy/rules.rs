@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Rules on what a file says: licence line, module page, `unsafe`, banned calls.
 
-use super::Violation;
 use super::mask::{block, find_word};
 use super::source::{Source, is_test_file};
+use super::violation::Violation;
 
 /// The licence line, after the comment sign.
 const LICENCE: &str = "SPDX-License-Identifier: Apache-2.0";

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Limits on how long a line, a function and a file may be.
 
-use super::Violation;
 use super::mask::block;
 use super::source::Source;
+use super::violation::Violation;
 
 /// Longest line of a Rust file, characters.
 const LINE_CHARACTERS_MAX: usize = 100;

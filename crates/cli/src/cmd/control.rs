@@ -20,10 +20,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 mod kineto;
 mod why;
 
-use kineto::Capture;
-
-/// Between two looks at a process that is waited for.
-const LOOK: Duration = Duration::from_millis(100);
+use kineto::{Capture, LOOK};
 
 /// `ls --format json`.
 #[derive(Serialize)]

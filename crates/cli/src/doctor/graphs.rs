@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What kernel channel events make NCCL do more in a CUDA graph, by release.
 
-use super::Check;
+use super::check::Check;
 use ncclscope_control::value::KernelEvents;
 use ncclscope_operations::kernels;
 

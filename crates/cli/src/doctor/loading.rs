@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Whether NCCL would find the plugin that `NCCL_PROFILER_PLUGIN` names, release by release.
 
-use super::Check;
+use super::check::Check;
 use super::nccl::Library;
 use crate::loading::{LIBRARY_PATH, Loading, PLUGIN, is_static};
 use crate::nccl::Release;
@@ -105,7 +105,7 @@ fn absent(value: &str, asks: &str) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::Status;
+    use crate::doctor::check::Status;
 
     #[test]
     fn a_path_is_right_for_all_but_one_release() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The directory for recordings, shared memory and the clock.
 
-use super::Check;
+use super::check::Check;
 use ncclscope_operations::human::bytes;
 use rustix::fs::statvfs;
 use std::path::Path;

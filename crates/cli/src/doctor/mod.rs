@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What `ncclscope doctor` looks at: the plugin, NCCL, the machine, and recordings.
 
+mod check;
 mod graphs;
 mod loading;
 mod machine;
@@ -13,50 +14,11 @@ use crate::nccl::find_all;
 use crate::plugin;
 use ncclscope_control::table::DIR;
 use ncclscope_trace::kind::API_VERSIONS;
-use serde::Serialize;
 use std::path::PathBuf;
 
-/// How a check came out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Status {
-    /// As it should be.
-    Ok,
-    /// It works, with a limit that is worth knowing.
-    Warn,
-    /// It does not work.
-    Fail,
-}
+pub(crate) use check::{Check, Status};
 
-/// One thing that was looked at.
-#[derive(Debug, Serialize)]
-pub(crate) struct Check {
-    /// What.
-    pub(crate) name: &'static str,
-    /// How it came out.
-    pub(crate) status: Status,
-    /// What was found.
-    pub(crate) detail: String,
-    /// What to do about it.
-    pub(crate) advice: Option<String>,
-}
-
-impl Check {
-    fn ok(name: &'static str, detail: impl Into<String>) -> Check {
-        Check { name, status: Status::Ok, detail: detail.into(), advice: None }
-    }
-
-    fn warn(name: &'static str, detail: impl Into<String>, advice: impl Into<String>) -> Check {
-        let advice = Some(advice.into());
-        Check { name, status: Status::Warn, detail: detail.into(), advice }
-    }
-
-    fn fail(name: &'static str, detail: impl Into<String>, advice: impl Into<String>) -> Check {
-        Check { status: Status::Fail, ..Check::warn(name, detail, advice) }
-    }
-}
-
-/// Looks at everything.
+/// All checks.
 pub(crate) fn checks(args: &Doctor) -> Vec<Check> {
     let mut checks = plugin_checks();
     let libraries = nccl::find(args.nccl.as_deref());

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Finds libnccl, and tells what a release lets a profiler see.
 
-use super::{Check, graphs};
+use super::check::Check;
+use super::graphs;
 use crate::nccl::{LIBRARY, Release};
 use ncclscope_control::table::KERNEL;
 use ncclscope_control::value::KernelEvents;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What recordings that are there already lack, so that the next ones do not.
 
-use super::{Check, Status};
+use super::check::{Check, Status};
 use crate::input::recordings_in;
 use ncclscope_report::losses::Losses;
 use ncclscope_trace::Recording;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Environment variables that the job would inherit.
 
-use super::Check;
+use super::check::Check;
 use ncclscope_control::doctor::problems;
 use ncclscope_control::table::CHAIN;
 use ncclscope_control::variable::{PREFIX, environment};

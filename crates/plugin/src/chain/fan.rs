@@ -9,7 +9,7 @@ use super::shim::{self, Links};
 use super::slab::{Entry, PLUGINS, Slab};
 use super::union::Union;
 use super::{member, rule};
-use crate::{probe, vtables as ours};
+use crate::{callbacks as ours, probe};
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicI32, Ordering};
 use ncclscope_abi::older::Parents;

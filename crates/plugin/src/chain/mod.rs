@@ -20,7 +20,7 @@ mod shim;
 mod slab;
 mod union;
 
-use crate::vtables as ours;
+use crate::callbacks as ours;
 use crate::{guard, init};
 use comms::Comms;
 use core::ffi::c_void;

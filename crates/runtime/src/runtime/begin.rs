@@ -12,11 +12,10 @@ use crate::log::Severity;
 use crate::memory::Memory;
 use crate::meter::Meter;
 use crate::recording::{Opening, Recording};
-use crate::socket::Socket;
 use crate::sys::wake::Wake;
 use crate::watchdog::{Place, Watchdog};
 use crate::window::Now;
-use crate::{probe, sys};
+use crate::{probe, socket, sys};
 use core::sync::atomic::Ordering;
 use ncclscope_control::table;
 use ncclscope_control::value::{FirstWindow, Mode};
@@ -224,9 +223,9 @@ impl Runtime {
         let place = dir.clone();
         // Not on the thread: the environment is read before the application goes on.
         let job = config::job(&|name| std::env::var(name).ok()).unwrap_or_default();
-        let body = move || match Socket::open(&place, nonce, job) {
-            Ok((socket, server)) => {
-                self.lock().socket = Some(socket);
+        let body = move || match socket::open(&place, nonce, job) {
+            Ok((file, server)) => {
+                self.lock().socket = Some(file);
                 server.run(self);
             }
             Err(error) => no_socket(&place, error),

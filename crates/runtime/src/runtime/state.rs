@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the runtime knows of the process: memory only, behind a lock that host threads take.
 
-use super::CommInfo;
-use crate::socket::Socket;
+use crate::own::SocketFile;
 use crate::sys::mask::{ActivationMask, Masks};
 use crate::sys::wake::Wake;
 use crate::window::Schedule;
@@ -12,6 +11,23 @@ use ncclscope_trace::EventKind;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+
+/// What `init` was told about a communicator.
+#[derive(Debug, Clone)]
+pub struct CommInfo {
+    /// `commId`/`commHash`; 0 unknown.
+    pub hash: u64,
+    /// Name given by the application.
+    pub name: Option<String>,
+    /// Nodes; 0 unknown.
+    pub nodes: u32,
+    /// Ranks; 0 unknown.
+    pub ranks: u32,
+    /// Rank of this process; -1 unknown.
+    pub rank: i32,
+    /// API version that NCCL chose.
+    pub api_version: u32,
+}
 
 /// The life of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +54,7 @@ pub(super) struct State {
     pub(super) nccl_version: u32,
     pub(super) masks: Masks,
     pub(super) schedule: Schedule,
-    pub(super) socket: Option<Socket>,
+    pub(super) socket: Option<SocketFile>,
     /// What was asked for before the first communicator.
     pub(super) early: Option<FirstWindow>,
     pub(super) step: Option<u64>,

@@ -11,6 +11,8 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+/// Between two looks at a process or a file that is waited for.
+pub(super) const LOOK: Duration = Duration::from_millis(100);
 /// How long Kineto may take to write its files after the window.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -80,7 +82,7 @@ impl Capture {
         for pid in self.pids.iter().filter(|pid| !unasked.contains(pid)) {
             let file = self.profile.file_of(*pid);
             while !file.is_file() && Instant::now() < until {
-                std::thread::sleep(super::LOOK);
+                std::thread::sleep(LOOK);
             }
             let to = output.join(format!("kineto-{pid}.json"));
             match place(&file, &to) {

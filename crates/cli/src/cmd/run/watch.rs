@@ -7,7 +7,7 @@ It reads `/proc` and touches nothing of the job: first after 50 ms, then ever mo
 first recording it ends, so that a run in order costs a few looks.
 */
 
-use super::recordings_in;
+use crate::input::recordings_in;
 use crate::loading::{LIBRARY_PATH, PLUGIN};
 use crate::plugin;
 use ncclscope_control::variable::PREFIX;
