@@ -25,13 +25,15 @@ use crate::reply::{Answer, Reply};
 use crate::sys::lock::{Guard, Lock};
 use crate::watchdog::{Hang, Happened, act};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use ncclscope_control::reader::Settings;
+use ncclscope_control::variable::Variable;
 use ncclscope_recorder::{Recorder, gate};
 use ncclscope_trace::codec::KindCounts;
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::layout::Header;
 use state::{Phase, State};
 use std::path::Path;
-use std::sync::Once;
+use std::sync::{Once, OnceLock};
 use std::time::Duration;
 
 /// The process's runtime.
@@ -58,8 +60,8 @@ pub struct Runtime {
     log: Log,
     /// Reports of hangs so far.
     hangs: AtomicU32,
-    /// Hangs are looked for.
-    watches: AtomicBool,
+    /// What the variables said at the first communicator.
+    settings: OnceLock<Settings>,
     /// The file is a new one, which knows no definition yet.
     is_unknown: AtomicBool,
 }
@@ -98,7 +100,7 @@ impl Runtime {
             libraries: Libraries::new(|| RUNTIME.recorder.strings.forget_addresses()),
             log: Log::new(),
             hangs: AtomicU32::new(0),
-            watches: AtomicBool::new(false),
+            settings: OnceLock::new(),
             is_unknown: AtomicBool::new(false),
         }
     }
@@ -115,6 +117,11 @@ impl Runtime {
     #[inline(always)]
     pub fn recorder(&self) -> &Recorder {
         &self.recorder
+    }
+
+    /// The value of a variable; its default until the first communicator.
+    pub(crate) fn setting<T>(&self, variable: &Variable<T>) -> T {
+        self.settings.get().map_or_else(|| variable.default(), |settings| settings.get(variable))
     }
 
     /// The communicator of a context that NCCL passed.

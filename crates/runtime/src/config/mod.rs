@@ -30,7 +30,7 @@ pub use otlp::Otlp;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
     /// The values of the variables.
-    settings: Settings,
+    pub(crate) settings: Settings,
     /// `NCCLSCOPE_MODE`; off where there is no room for a recording.
     pub mode: Mode,
     /// `NCCLSCOPE_DIR`, with its placeholders expanded.

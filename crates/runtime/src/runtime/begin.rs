@@ -37,6 +37,7 @@ impl Runtime {
         sys::register(super::life::in_child, super::life::at_exit);
         let (host, pid) = (sys::host_name(), sys::pid());
         let (config, lines) = read_environment(&host, pid);
+        let _ = self.settings.set(config.settings.clone());
         self.log.send_to(config.get(&table::LOG));
         lines.iter().for_each(|line| self.problem(line));
         if config.mode == Mode::Off {
@@ -122,7 +123,6 @@ impl Runtime {
         let options = IdentityOptions { job: job.as_deref(), command: config.get(&table::COMMAND) };
         let identity = of_process(options, (host, pid), nonce, nccl_version);
         let (limit, actions) = (config.get(&table::HANG_SEC), config.get(&table::HANG_ACTION));
-        self.watches.store(limit.is_some(), Ordering::Relaxed);
         let mut watchdog = Watchdog::new(Place::new(host, pid, identity.rank), limit, actions);
         if config.get(&table::CUDA_EVENTS) {
             watchdog.cuda_events();

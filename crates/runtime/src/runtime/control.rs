@@ -15,6 +15,7 @@ use core::sync::atomic::Ordering;
 use ncclscope_control::directories::{dump_name, is_recording_file};
 use ncclscope_control::message::{CommMember, ProcessStatus, Recorded};
 use ncclscope_control::signal::SignalRequest;
+use ncclscope_control::table::HANG_SEC;
 use ncclscope_control::value::FirstWindow;
 use ncclscope_control::window::RecordingWindow;
 use ncclscope_recorder::{clock, gate};
@@ -211,7 +212,7 @@ impl Runtime {
         }
         drop(state);
         let state = self.running()?;
-        if !self.watches.load(Ordering::Relaxed) {
+        if self.setting(&HANG_SEC).is_none() {
             let why =
                 "NCCLSCOPE_HANG_SEC is 0: nothing is ever held for stuck, not even in a drill";
             return Err(Refusal::Bad(why.into()));
