@@ -4,7 +4,7 @@
 
 #![expect(clippy::print_stdout, reason = "it is a program")]
 
-use ncclscope_operations::progress::{Fate, Outside, Tracker};
+use ncclscope_operations::progress::{LaunchFate, LiveState, Tracker};
 use ncclscope_trace::record::{Coll, KernelCh, ProxyOp, Step, step_flags};
 use ncclscope_trace::{Detail, EventKind, Handle, Record, Start};
 use std::hint::black_box;
@@ -86,7 +86,7 @@ fn main() {
         // As if 10,000 operations came in a second.
         if number % 10_000 == 0 {
             let from = Instant::now();
-            let outside = Outside { is_live: &|_| true, fate: &|_| Fate::Unknown };
+            let outside = LiveState { is_live: &|_| true, fate: &|_| LaunchFate::Unknown };
             tracker.look(number * 100_000, 1_000_000_000, &outside);
             look_ns += from.elapsed().as_secs_f64() * 1e9;
             looks += 1.0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A map for handles and other small numbers of ours, which nobody chooses in order to collide.
+//! A map for handles and other small numbers of ours, which are not chosen in order to collide.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

@@ -13,7 +13,7 @@ use ncclscope_trace::{Comm, Handle, Start, StrId};
 
 /// NCCL's name of the function that makes counts part.
 const BROADCAST: &str = "Broadcast";
-/// Functions of a communicator that are told apart.
+/// Functions that each communicator distinguishes.
 const FUNCTIONS: usize = 32;
 
 /// What makes the two counts part.

@@ -28,16 +28,16 @@ has no record: that it is outstanding follows from the kernels of the same commu
 one after another ([`KernelOrder`]). Where nothing shows the end, an operation is neither over nor
 open: it is not known ([`Completion::Unseen`]), and no report and no watchdog calls it stuck.
 
-Who reads while records come must also wait: a lane is read up to 250 ms late, and a ProxyOp may
-start long after its operation was enqueued. [`progress`] waits half a second to two seconds, for it
-only tells what is stuck; the windows of the metrics wait up to ten, for what they count as over
-stays counted.
+A reader that runs while records come must also wait: a lane is read up to 250 ms late, and a
+ProxyOp may start long after its operation was enqueued. [`progress`] waits half a second to two
+seconds, for it only tells what is stuck; the windows of the metrics wait up to ten, for what they
+count as over stays counted.
 
 # What losses do
 
 An event without a record must not look like an operation that hangs. A missing kernel says nothing
 where any kernel record was lost; in a rank, where each loss is noted with its parent, nothing of
-that operation ([`progress::Missed`]). A child whose operation is missing is counted, and so is a
+that operation ([`progress::LostEvent`]). A child whose operation is missing is counted, and so is a
 stop without a start. Kernels whose times are another work's, after NCCL's counts part ([`kernels`])
 or its ring was overtaken ([`stamps`]), lose their times, and after the former they say nothing.
 
@@ -45,8 +45,8 @@ or its ring was overtaken ([`stamps`]), lose their times, and after the former t
 
 [`joiner`] reads a recording and hands each operation over when nothing more is expected of it: it
 holds what is in flight, at most 131,072 events after a sweep, whatever the recording's length. It
-also decodes each record once. Who shows every event (traces, merging) or compares all of them
-takes a whole [`Timeline`], which grows with the recording's operations, though not with what they
+also decodes each record once. Traces and merging show every event, and take a whole [`Timeline`],
+which grows with the recording's operations, though not with what they
 moved. [`progress`] holds what is in flight, of more than 8,192 operations the oldest: what hangs is
 among them. The metrics' collector holds what has not settled, of more than 65,536 operations the
 newest, and counts the others.

@@ -40,7 +40,7 @@ pub struct KernelOrder {
     channels: Channels,
     /// From then on, in ticks, kernels say nothing: NCCL takes them for other ones.
     until: Option<u64>,
-    /// What started before, in ticks, is told of no further child.
+    /// NCCL reports no further child of what started before, in ticks.
     settled: u64,
 }
 
@@ -65,7 +65,7 @@ impl KernelOrder {
         self.settled = ticks;
     }
 
-    /// Whether no child is told any more of an operation that started at `start`.
+    /// Whether NCCL reports no further child of an operation that started at `start`.
     #[must_use]
     pub const fn is_settled(&self, start: u64) -> bool {
         start < self.settled

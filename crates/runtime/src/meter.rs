@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Metrics of this process: measures what the drain thread reads, and hands each window to the
-//! sender. Where nobody asked for metrics there is no meter, and nothing is measured.
+//! sender. Where metrics were not asked for there is no meter, and nothing is measured.
 //!
 //! A meter has one owner, the drain thread's side: nothing here takes a lock that a thread of the
 //! host takes, and nothing waits for the network. What the end of the process waits for is a
@@ -315,7 +315,7 @@ mod tests {
 
     fn target(window_events: u32) -> Otlp {
         Otlp {
-            // Nobody listens there.
+            // Nothing listens there.
             url: "http://127.0.0.1:9/v1/metrics".into(),
             headers: Vec::new(),
             timeout: Duration::from_millis(100),

@@ -94,7 +94,7 @@ impl Collector {
         self.comms.string(id, text);
     }
 
-    /// A communicator, or more about one. Where 64 are told apart already, its figures belong to
+    /// A communicator, or more about one. Where 64 have a key already, its figures belong to
     /// [`CommKey::others`] until a window ends with fewer.
     pub fn comm(&mut self, comm: &Comm) {
         self.gone.extend(self.comms.comm(comm));
@@ -120,7 +120,7 @@ impl Collector {
 
     /// Communicators that figures may come of.
     pub fn living(&self) -> impl Iterator<Item = &CommKey> {
-        self.comms.told()
+        self.comms.keys()
     }
 
     /// A record of a lane, in the lane's order.
@@ -149,7 +149,7 @@ impl Collector {
     }
 
     /// Requests that an export lost, by cause: the running total since the process began. What it
-    /// grew by belongs to this window; a cause that lost none is told, too.
+    /// grew by belongs to this window; a cause that lost none counts, too.
     pub fn export_lost(&mut self, cause: &'static str, total: u64) {
         let seen = self.exports_lost.entry(cause).or_default();
         *self.window.exports_lost.entry(cause).or_default() += total.saturating_sub(*seen);

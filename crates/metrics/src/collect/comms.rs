@@ -2,9 +2,9 @@
 /*!
 Communicators and names of a process, by the numbers that its records use.
 
-Memory is bounded by the communicators that live. At most [`MOST_TOLD`] are told apart at a time; a
-figure of any other one belongs to [`CommKey::others`], where it stays. A communicator that ended is
-forgotten once nothing of it is outstanding.
+Memory is bounded by the communicators that live. At most [`MOST_KEYS`] have a key of their own
+at a time; a figure of any other one belongs to [`CommKey::others`], where it stays. A
+communicator that ended is forgotten once nothing of it is outstanding.
 */
 
 use crate::window::{CommKey, Metrics, Name, RankKey};
@@ -16,20 +16,20 @@ use ncclscope_operations::{Facts, KernelOrder, Launched};
 use ncclscope_trace::{Comm, Start, StrId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Communicators that are told apart at a time. A rank of a large job is in some twenty.
-const MOST_TOLD: usize = 64;
-/// Stands for communicators that are not told apart; no process counts so far.
+/// Communicators that have a key of their own at a time. A rank of a large job is in some twenty.
+const MOST_KEYS: usize = 64;
+/// Stands for communicators without a key of their own; no process counts so far.
 pub(super) const OTHERS: u16 = u16::MAX - 1;
 
 /// Names and communicators.
 #[derive(Debug, Default)]
 pub(super) struct Comms {
-    /// No bound: all that ever were are told apart.
+    /// No bound: each that ever was has a key of its own.
     pub(super) tells_all: bool,
     names: Vec<Name>,
     comms: Map<u16, State>,
-    /// Communicators that are told apart, and of how many numbers of this process.
-    told: BTreeMap<CommKey, u32>,
+    /// Communicators with a key of their own, and of how many numbers of this process.
+    keys: BTreeMap<CommKey, u32>,
     /// Numbers of communicators that were forgotten; something late may still come.
     forgotten: BTreeSet<u16>,
     /// When the latest window ended, in ticks.
@@ -150,7 +150,7 @@ impl Comms {
         let key = CommKey { hash: comm.hash, name, ranks: comm.ranks, nodes: comm.nodes };
         let mut gone = None;
         if state.is_known && state.key != key {
-            if state.is_told && leave(&mut self.told, &state.key) {
+            if state.is_told && leave(&mut self.keys, &state.key) {
                 // What was counted before the hash was learned stays.
                 gone = Some(state.key.clone()).filter(|key| key.hash != 0);
             }
@@ -163,8 +163,8 @@ impl Comms {
         }
         if !state.is_known {
             state.is_known = true;
-            let has_room = self.tells_all || self.told.len() < MOST_TOLD;
-            state.is_told = join(&mut self.told, &key, has_room);
+            let has_room = self.tells_all || self.keys.len() < MOST_KEYS;
+            state.is_told = join(&mut self.keys, &key, has_room);
         }
         state.key = key;
         state.has_kernels = comm.api_version >= 4;
@@ -195,7 +195,7 @@ impl Comms {
         for comm in comms {
             let Some(state) = self.comms.remove(comm) else { continue };
             self.forgotten.insert(*comm);
-            if state.is_known && state.is_told && leave(&mut self.told, &state.key) {
+            if state.is_known && state.is_told && leave(&mut self.keys, &state.key) {
                 gone.push(state.key);
             }
         }
@@ -208,15 +208,15 @@ impl Comms {
         self.window_end = now;
         for state in self.comms.values_mut().filter(|state| !state.is_told) {
             if state.is_known && state.ended.is_none() {
-                let has_room = self.told.len() < MOST_TOLD;
-                state.is_told = join(&mut self.told, &state.key, has_room);
+                let has_room = self.keys.len() < MOST_KEYS;
+                state.is_told = join(&mut self.keys, &state.key, has_room);
             }
         }
     }
 
-    /// Communicators that are told apart.
-    pub(super) fn told(&self) -> impl Iterator<Item = &CommKey> {
-        self.told.keys()
+    /// Communicators with a key of their own.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &CommKey> {
+        self.keys.keys()
     }
 
     /// The number under which figures of a communicator are kept.

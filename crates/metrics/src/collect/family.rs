@@ -124,7 +124,7 @@ impl Families {
         let kind = start.handle.kind().index();
         let head = Head { start, stop: end.stop };
         let family = family_of(&mut self.families, &mut self.next_number, start.handle);
-        // One handle for two operations: a defect of whoever wrote the records.
+        // One handle for two operations: a defect of what wrote the records.
         self.unmatched[kind] += u64::from(family.head.is_some());
         family.head = Some(head);
         let is_kernel = |part: &Part| matches!(part.kind, PartKind::Kernel { .. });

@@ -10,7 +10,7 @@ use ncclscope_trace::Step;
 use ncclscope_trace::record::{ProxyOp, step_flags};
 use std::collections::BTreeSet;
 
-/// Links, and channels, that are told apart: of what is read once and kept whole, and in a process
+/// Links, and channels, that are kept apart: of what is read once and kept whole, and in a process
 /// that runs, which exports no more series than that. A link takes some KiB.
 const MAX_PLACES: usize = 1 << 14;
 const MAX_LIVE: usize = 1 << 11;

@@ -39,8 +39,8 @@ pub fn families(metrics: &Metrics, labels: Labels) -> Vec<Family> {
     METRICS.iter().map(family).filter(|family| !family.points.is_empty()).collect()
 }
 
-/// Links without the ranks that nobody asked for. A regression has to be merged before the line is
-/// drawn: lines of several links do not merge.
+/// Links without the ranks that were not asked for. A regression has to be merged before the line
+/// is drawn: lines of several links do not merge.
 fn links(metrics: &Metrics, labels: Labels) -> BTreeMap<LinkKey, Link> {
     let mut merged: BTreeMap<LinkKey, Link> = BTreeMap::new();
     for (key, link) in &metrics.links {

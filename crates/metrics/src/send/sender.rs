@@ -2,7 +2,7 @@
 /*!
 Sends requests to a collector, behind a queue.
 
-Whoever measures hands over encoded requests and goes on; a collector that is slow, down or in error
+The caller hands over encoded requests and goes on; a collector that is slow, down or in error
 costs it nothing. The queue is bounded: when it is full the oldest request goes, and is counted. A
 request is tried again, with longer pauses, as long as the answer may change. The way to the
 collector is a [`Transport`]'s. A transport that panics costs its
@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 const QUEUE: usize = 64;
 /// A pause once a thread waits for the queue to be empty, and what chance adds to it at most.
 const SHORT_PAUSE: Duration = Duration::from_millis(50);
-/// Reasons that are told apart until a request arrives.
+/// Reasons that are distinguished until a request arrives.
 const REASONS: usize = 8;
 
 /// How long [`Sender::farewell`] waits at most: for a collector that answered the last time.
@@ -63,7 +63,7 @@ impl std::fmt::Debug for Shared {
     }
 }
 
-/// A request, and what nobody learns if it does not arrive.
+/// A request, and what is lost if it does not arrive.
 #[derive(Debug)]
 struct Request {
     body: Vec<u8>,

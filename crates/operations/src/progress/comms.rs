@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// Operations that are over and kept, a communicator.
 const PAST: usize = 8;
-/// Sorts of collectives that are told apart, a communicator.
+/// Sorts of collectives that each communicator distinguishes.
 const SORTS: usize = 64;
 
 /// One direction to another rank.
@@ -67,7 +67,7 @@ pub(super) struct CommState {
     past_end: u64,
     /// When the latest operation ended whose end something shows, whether it is over or may be.
     pub(super) last_end: u64,
-    past: VecDeque<Past>,
+    past: VecDeque<FinishedOperation>,
     /// How long operations stood still that are over, but the first.
     usual: Usual,
     look: Look,
@@ -84,7 +84,7 @@ struct Look {
 
 /// An operation that is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Past {
+pub struct FinishedOperation {
     /// Its number among the communicator's collectives, or sends and receives; from 1.
     pub number: u64,
     /// What it was.
@@ -164,7 +164,7 @@ impl CommState {
     }
 
     /// An operation is over; `is_usual` if what it took says something of others.
-    pub(super) fn add_past(&mut self, past: Past, is_usual: bool) {
+    pub(super) fn add_past(&mut self, past: FinishedOperation, is_usual: bool) {
         if self.over > 0 && is_usual {
             let begins = past.start.max(self.past_end);
             self.usual.add(&past.facts, past.end.saturating_sub(begins));
@@ -239,7 +239,7 @@ pub(super) struct Comms {
     last: Map<u64, Last>,
     /// The latest time, in ticks, in which the process did not run.
     pub(super) away: (u64, u64),
-    /// What started before, in ticks, is told of no further child.
+    /// NCCL reports no further child of what started before, in ticks.
     pub(super) settled: u64,
 }
 
@@ -254,7 +254,7 @@ impl Comms {
     }
 
     /// An operation of `comm` is over.
-    pub(super) fn add_past(&mut self, comm: u16, past: Past) {
+    pub(super) fn add_past(&mut self, comm: u16, past: FinishedOperation) {
         let (from, until) = self.away;
         self.get(comm).add_past(past, past.end < from || past.start > until);
     }
@@ -295,7 +295,7 @@ impl Comms {
         self.find(comm).map(|state| state.view(comm))
     }
 
-    pub(super) fn past(&self, comm: u16) -> impl Iterator<Item = &Past> {
+    pub(super) fn past(&self, comm: u16) -> impl Iterator<Item = &FinishedOperation> {
         self.find(comm).into_iter().flat_map(|state| &state.past)
     }
 }

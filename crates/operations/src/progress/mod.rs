@@ -4,15 +4,15 @@ What is in flight in one process, kept up to date record by record.
 
 [`Tracker`] takes the words of each lane as the drain thread reads them, and [`Tracker::look`] says,
 now and then, which operations are over: by [`crate::ends`], and not before CUDA events tell the end
-of its kernel where they are on ([`Fate`]). What none of these can see (nothing but the enqueuing is
-told of it) counts as over, so that it is not taken for stuck.
+of its kernel where they are on ([`LaunchFate`]). An operation of which NCCL reports nothing but the
+enqueuing counts as over, so that it is not taken for stuck.
 
 A step costs an array access, everything else at most two hash lookups. Memory is bounded: of more
 operations than there is room for, the oldest are kept. What was lost must not look like an
-operation that hangs: an event that is [`Missed`] changes the one operation that it belongs to, and
-only where not even that is known all is forgotten.
+operation that hangs: a [`LostEvent`] changes the one operation that it belongs to, and only
+where not even that is known all is forgotten.
 
-It does **not** know why something is stuck, nor how long is too long: that is for whoever asks.
+It does **not** know why something is stuck, nor how long is too long: its caller does.
 */
 
 mod calls;
@@ -27,7 +27,7 @@ mod tests;
 
 pub use crate::facts::Facts;
 pub use calls::{Call, Launch};
-pub use comms::{CommView, Past};
+pub use comms::{CommView, FinishedOperation};
 pub use ops::OpView;
 pub use proxies::ProxyView;
 
@@ -41,7 +41,7 @@ use proxies::Proxies;
 
 /// What the GPU has done of a kernel launch, where CUDA events tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum LaunchFate {
     /// Nothing is known.
     Unknown,
     /// Its stream has not come to it.
@@ -62,16 +62,16 @@ pub enum Fate {
 
 /// What is known besides the records.
 #[expect(missing_debug_implementations, reason = "functions")]
-pub struct Outside<'a> {
+pub struct LiveState<'a> {
     /// Whether a ProxyOp has not stopped, which is better than a record that may still be unread.
     pub is_live: &'a dyn Fn(Handle) -> bool,
     /// What became of a launch.
-    pub fate: &'a dyn Fn(Handle) -> Fate,
+    pub fate: &'a dyn Fn(Handle) -> LaunchFate,
 }
 
 /// An event that happened and has no record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Missed {
+pub enum LostEvent {
     /// An event started: nothing more will be heard of it.
     Start {
         /// Its kind.
@@ -236,13 +236,13 @@ impl Tracker {
     }
 
     /// An event happened at `now` or before, and has no record. What has one was read before.
-    pub fn missed(&mut self, missed: Missed, now: u64) {
+    pub fn missed(&mut self, missed: LostEvent, now: u64) {
         self.is_lossy = true;
         match missed {
             // Its time is not known better.
-            Missed::Stop(handle) => self.stop(now, handle),
-            Missed::Start { kind: EventKind::KernelLaunch, .. } => self.calls.forget_launches(),
-            Missed::Start { kind, parent } => self.ops.missed(&mut self.comms, kind, parent),
+            LostEvent::Stop(handle) => self.stop(now, handle),
+            LostEvent::Start { kind: EventKind::KernelLaunch, .. } => self.calls.forget_launches(),
+            LostEvent::Start { kind, parent } => self.ops.missed(&mut self.comms, kind, parent),
         }
     }
 
@@ -283,7 +283,7 @@ impl Tracker {
     }
 
     /// Sees what is over at `now` ticks; a second has `hz` of them.
-    pub fn look(&mut self, now: u64, hz: u64, outside: &Outside<'_>) {
+    pub fn look(&mut self, now: u64, hz: u64, outside: &LiveState<'_>) {
         self.hz = hz;
         self.look_at(now, outside, false);
     }
@@ -292,13 +292,13 @@ impl Tracker {
     /// out until something ends: what hangs is among the oldest.
     #[cold]
     fn make_room(&mut self, now: u64) {
-        let outside = Outside { is_live: &|_| true, fate: &|_| Fate::Unknown };
+        let outside = LiveState { is_live: &|_| true, fate: &|_| LaunchFate::Unknown };
         self.look_at(now, &outside, true);
         self.is_full = self.ops.is_full();
         self.left_out |= self.is_full;
     }
 
-    fn look_at(&mut self, now: u64, outside: &Outside<'_>, in_a_hurry: bool) {
+    fn look_at(&mut self, now: u64, outside: &LiveState<'_>, in_a_hurry: bool) {
         for gone in self.proxies.look(&mut self.comms, outside.is_live) {
             self.ops.proxy_stopped(&gone, gone.changed);
         }
@@ -333,7 +333,7 @@ impl Tracker {
     }
 
     /// The latest operations of a communicator that are over, oldest first.
-    pub fn past(&self, comm: u16) -> impl Iterator<Item = &Past> {
+    pub fn past(&self, comm: u16) -> impl Iterator<Item = &FinishedOperation> {
         self.comms.past(comm)
     }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Operations in flight, with what their children tell of them.
 
-use super::comms::{CommState, Comms, Past, Sort};
+use super::comms::{CommState, Comms, FinishedOperation, Sort};
 use super::names::Names;
 use super::proxies::Proxy;
-use super::{Fate, Launch, ProxyView};
+use super::{Launch, LaunchFate, ProxyView};
 use crate::ends::{Over, Signs};
 use crate::facts::{Facts, Launched};
 use crate::hash::Map;
@@ -270,20 +270,21 @@ impl Ops {
     }
 
     /// Asks for the end of each launch that has events.
-    pub(super) fn ask(&mut self, comms: &mut Comms, fate: &dyn Fn(Handle) -> Fate) {
+    pub(super) fn ask(&mut self, comms: &mut Comms, fate: &dyn Fn(Handle) -> LaunchFate) {
         for op in self.ops.values_mut() {
             let Some((comm, launch)) = op.head.as_ref().map(|head| (head.comm, head.launch)) else {
                 continue;
             };
-            let fate = launch.map_or(Fate::Unknown, |launch| fate(launch.handle));
+            let fate = launch.map_or(LaunchFate::Unknown, |launch| fate(launch.handle));
             let did_run = op.runs;
-            op.runs = matches!(fate, Fate::Waits | Fate::Runs { .. } | Fate::Lost);
+            op.runs =
+                matches!(fate, LaunchFate::Waits | LaunchFate::Runs { .. } | LaunchFate::Lost);
             // What was in flight and is not known any more has ended.
-            op.ended |= matches!(fate, Fate::Ended { .. }) || did_run && !op.runs;
-            if let Fate::Runs { since: at } | Fate::Ended { at } = fate {
+            op.ended |= matches!(fate, LaunchFate::Ended { .. }) || did_run && !op.runs;
+            if let LaunchFate::Runs { since: at } | LaunchFate::Ended { at } = fate {
                 op.changed = op.changed.max(at);
             }
-            comms.get(comm).is_timed |= fate != Fate::Unknown;
+            comms.get(comm).is_timed |= fate != LaunchFate::Unknown;
         }
     }
 
@@ -321,7 +322,10 @@ impl Ops {
                     comm.order.saw_channels(op.kernels, &head.facts, true);
                 }
                 let Head { comm, number, facts, own, .. } = *head;
-                over.push((comm, Past { number, facts, start: own.start, end: op.changed }));
+                over.push((
+                    comm,
+                    FinishedOperation { number, facts, start: own.start, end: op.changed },
+                ));
             }
             !settles && !comm.ended
         });
@@ -392,7 +396,7 @@ impl Op {
         let awaits = if self.kernels == 0 && !self.network {
             self.awaits_kernel(head, comm) || self.awaits_network(head, comm)
         } else {
-            // The last channels are told of later; but not all that NCCL announces are always used.
+            // NCCL reports the last channels later, but does not always use all that it announces.
             let is_late = quiet < hz / 2 * LACKS_HALVES && self.lacks_channels(head, comm);
             is_late || self.awaits_channels(head, comm)
         };

@@ -102,7 +102,7 @@ impl Rank {
 
     fn look_with(&mut self, is_live: &dyn Fn(Handle) -> bool) -> Vec<OpView> {
         self.now += 600 * MS;
-        self.tracker.look(self.now, HZ, &Outside { is_live, fate: &|_| Fate::Unknown });
+        self.tracker.look(self.now, HZ, &LiveState { is_live, fate: &|_| LaunchFate::Unknown });
         self.tracker.in_flight()
     }
 
@@ -222,13 +222,13 @@ fn what_others_show_counts_in_whatever_order_they_are_looked_at() {
 #[test]
 fn an_end_is_known_before_the_operation_is_over() {
     let mut rank = Rank::new();
-    let outside = Outside { is_live: &|_| true, fate: &|_| Fate::Unknown };
+    let outside = LiveState { is_live: &|_| true, fate: &|_| LaunchFate::Unknown };
     rank.whole();
     let end = rank.now;
     let silent = rank.coll();
     let next = rank.coll();
     for kind in [EventKind::KernelCh, EventKind::ProxyOp] {
-        rank.tracker.missed(Missed::Start { kind, parent: silent }, rank.now);
+        rank.tracker.missed(LostEvent::Start { kind, parent: silent }, rank.now);
     }
     rank.tracker.look(rank.now, HZ, &outside);
     let comm = rank.comm();
@@ -244,7 +244,7 @@ fn what_ended_before_its_communicator_did_is_over_all_the_same() {
     rank.whole();
     rank.coll();
     rank.tracker.end_comm(0);
-    let outside = Outside { is_live: &|_| true, fate: &|_| Fate::Unknown };
+    let outside = LiveState { is_live: &|_| true, fate: &|_| LaunchFate::Unknown };
     rank.tracker.look(rank.now, HZ, &outside);
     let past: Vec<u64> = rank.tracker.past(0).map(|past| past.number).collect();
     assert_eq!(past, [1], "and the other never was");
@@ -391,16 +391,16 @@ fn a_lost_event_doubts_its_own_operation_only() {
         |rank: &mut Rank| -> Vec<Handle> { rank.look().iter().map(|op| op.handle).collect() };
     let silent = rank.coll();
     assert_eq!(handles(&mut rank), [stuck, silent], "it ought to have a kernel");
-    rank.tracker.missed(Missed::Start { kind: Op, parent: silent }, rank.now);
-    rank.tracker.missed(Missed::Start { kind: Op, parent: Handle::NULL }, rank.now);
+    rank.tracker.missed(LostEvent::Start { kind: Op, parent: silent }, rank.now);
+    rank.tracker.missed(LostEvent::Start { kind: Op, parent: Handle::NULL }, rank.now);
     assert_eq!(handles(&mut rank), [stuck, silent], "a lost ProxyOp says nothing of kernels");
-    rank.tracker.missed(Missed::Start { kind: KernelCh, parent: silent }, rank.now);
+    rank.tracker.missed(LostEvent::Start { kind: KernelCh, parent: silent }, rank.now);
     assert_eq!(handles(&mut rank), [stuck], "its kernel may have ended");
     let later = rank.coll();
-    rank.tracker.missed(Missed::Start { kind: KernelCh, parent: stuck }, rank.now);
+    rank.tracker.missed(LostEvent::Start { kind: KernelCh, parent: stuck }, rank.now);
     assert_eq!(handles(&mut rank), [stuck, later], "a kernel of it has not stopped");
     assert!(rank.tracker.in_flight()[0].is_lossy && !rank.tracker.in_flight()[1].is_lossy);
-    rank.tracker.missed(Missed::Stop(kernel), rank.now);
+    rank.tracker.missed(LostEvent::Stop(kernel), rank.now);
     assert_eq!(handles(&mut rank), [later], "an end without a record is an end");
     assert!(rank.tracker.is_lossy());
 }
@@ -415,24 +415,25 @@ fn what_cuda_events_show_running_is_in_flight() {
         (launch, rank.coll())
     };
     let [(first, one), (second, two)] = [launched(&mut rank), launched(&mut rank)];
-    let mut fates = std::collections::HashMap::from([(first, Fate::Waits), (second, Fate::Waits)]);
-    let mut look = |rank: &mut Rank, launch: Handle, fate: Fate| {
+    let mut fates =
+        std::collections::HashMap::from([(first, LaunchFate::Waits), (second, LaunchFate::Waits)]);
+    let mut look = |rank: &mut Rank, launch: Handle, fate: LaunchFate| {
         fates.insert(launch, fate);
         rank.now += 600 * MS;
-        let fate = |launch| fates.get(&launch).copied().unwrap_or(Fate::Unknown);
-        rank.tracker.look(rank.now, HZ, &Outside { is_live: &|_| true, fate: &fate });
+        let fate = |launch| fates.get(&launch).copied().unwrap_or(LaunchFate::Unknown);
+        rank.tracker.look(rank.now, HZ, &LiveState { is_live: &|_| true, fate: &fate });
         let open = rank.tracker.in_flight();
         open.iter().map(|op| (op.handle, op.since)).collect::<Vec<_>>()
     };
-    let waits = look(&mut rank, first, Fate::Waits);
+    let waits = look(&mut rank, first, LaunchFate::Waits);
     assert_eq!(waits.iter().map(|op| op.0).collect::<Vec<_>>(), [one, two]);
     assert!(rank.comm().has_ends);
     let began = rank.now;
-    assert_eq!(look(&mut rank, first, Fate::Runs { since: began })[0], (one, began));
+    assert_eq!(look(&mut rank, first, LaunchFate::Runs { since: began })[0], (one, began));
     let ended = rank.now;
-    assert_eq!(look(&mut rank, first, Fate::Ended { at: ended }), [(two, ended)], "in order");
-    assert_eq!(look(&mut rank, second, Fate::Lost), [(two, ended)], "it does not end");
-    assert_eq!(look(&mut rank, second, Fate::Unknown), [], "nothing is known of it any more");
+    assert_eq!(look(&mut rank, first, LaunchFate::Ended { at: ended }), [(two, ended)], "in order");
+    assert_eq!(look(&mut rank, second, LaunchFate::Lost), [(two, ended)], "it does not end");
+    assert_eq!(look(&mut rank, second, LaunchFate::Unknown), [], "nothing is known of it any more");
     // Of another communicator's launch on this thread nothing follows.
     let start = Start {
         ticks: rank.now,
@@ -443,7 +444,7 @@ fn what_cuda_events_show_running_is_in_flight() {
     };
     rank.put(API, &start.pack());
     rank.coll();
-    assert_eq!(look(&mut rank, start.handle, Fate::Waits), []);
+    assert_eq!(look(&mut rank, start.handle, LaunchFate::Waits), []);
 }
 
 #[test]
@@ -508,7 +509,7 @@ fn any_words_and_any_number_of_operations_are_bounded() {
         let words = [bits & !0xff | (word & 0x1f), bits, bits << 3, 0, bits, 7, 7, 7, 7, 7, 7];
         tracker.words(usize::try_from(word).unwrap() % LANES, &words);
         if word % 512 == 0 {
-            let outside = Outside { is_live: &|_| bits & 1 == 0, fate: &|_| Fate::Unknown };
+            let outside = LiveState { is_live: &|_| bits & 1 == 0, fate: &|_| LaunchFate::Unknown };
             tracker.look(bits, HZ, &outside);
         }
     }

@@ -6,7 +6,7 @@ use crate::histogram::Histogram;
 use crate::stats::{to_f64, to_u64};
 use ncclscope_trace::StrId;
 
-/// Sorts that are told apart; further ones share the last place.
+/// Sorts that are distinguished; further ones share the last place.
 const SORTS: usize = 64;
 /// One in a thousand makes no rule.
 const ALL_BUT_FEW: f64 = 0.999;

@@ -7,7 +7,7 @@ says no more for being sent again: of these there is one a look.
 
 Each of them is done by a thread of its own, so that none waits for another: an application that
 waits for its interpreter's lock, a report that a hung file system does not take, a copy that takes
-long. Those of one kind are done in their order, so that a hang is told of before its end is.
+long. Those of one kind are done in their order, so that a hang is reported before its end is.
 
 A signal that the process handles is sent at once. One that ends it comes last, when the rest is
 done, and the command has ended; but after [`PATIENCE`] whatever the rest does.
@@ -32,7 +32,7 @@ use std::time::{Duration, Instant};
 const MOST: usize = 16;
 /// Commands that run at once.
 const COMMANDS: usize = 4;
-/// How long a signal that ends the process waits for what else is to be done, and a command for
+/// How long a signal that ends the process waits for the other actions, and a command for
 /// earlier ones.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a command waits for its report to be written.
@@ -43,18 +43,18 @@ static RUNNING: AtomicUsize = AtomicUsize::new(0);
 /// A report is being written.
 static IS_WRITING: AtomicBool = AtomicBool::new(false);
 
-/// Told of each hang: JSON in one line.
+/// Is called with each hang: JSON in one line.
 pub type OnHang = Box<dyn Fn(&str) + Send + Sync>;
 
 static LISTENER: Lock<Option<Arc<OnHang>>> = Lock::new(None);
 
-/// From now on `listener` is told of hangs and of their ends; `None`: nobody. A call that is under
-/// way goes on.
+/// From now on `listener` is called with hangs and with their ends; `None`: nothing is. A call that
+/// is under way goes on.
 pub fn listen(listener: Option<OnHang>) {
     *LISTENER.lock() = listener.map(Arc::new);
 }
 
-/// One thing that happened, and what is to be done about it.
+/// One thing that happened, and the actions to take.
 #[derive(Debug)]
 pub(crate) struct Work {
     pub(crate) hang: Hang,
@@ -79,7 +79,7 @@ enum Kind {
 const KINDS: [Kind; 3] = [Kind::Listener, Kind::Command, Kind::Dump];
 static QUEUES: [Lock<Queue>; KINDS.len()] = [const { Lock::new(Queue::new()) }; KINDS.len()];
 
-/// What is to be done of one kind, in its order.
+/// The actions of one kind, in their order.
 #[derive(Debug)]
 struct Queue {
     works: VecDeque<Job>,

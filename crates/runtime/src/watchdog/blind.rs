@@ -6,7 +6,7 @@ use super::still::Seen;
 use ncclscope_operations::progress::CommView;
 use std::collections::BTreeMap;
 
-/// For so long nothing may tell of the end of a communicator's operations: ns. Children are told of
+/// For so long nothing may show the end of a communicator's operations: ns. NCCL reports children
 /// late.
 const PATIENCE_NS: u64 = 5_000_000_000;
 /// Communicators that are named.
@@ -14,13 +14,13 @@ const MOST: usize = 8;
 /// That not all is recorded is said no more often than that, for there may be a window a minute:
 /// time seen, ns.
 const AGAIN_NS: u64 = 3_600_000_000_000;
-/// Events that were lost are told of no more often than that: time seen, ns.
+/// Lost events are reported no more often than that: time seen, ns.
 const OVERRUN_AGAIN_NS: u64 = 60_000_000_000;
 
 /// What cannot be seen.
 #[derive(Debug, Default)]
 pub(super) struct Blind {
-    /// Since when a communicator has operations of which nothing but the enqueuing is told: time
+    /// Since when NCCL reports nothing but the enqueuing of a communicator's operations: time
     /// seen, ns. `None` where it was named.
     silent: BTreeMap<u16, Option<u64>>,
     /// What is said of those that are named.

@@ -5,7 +5,7 @@ use super::clock::Clock;
 use super::judge::Subject;
 use super::report::{Hang, Happened};
 use super::still::{Key, Seen, Stills};
-use ncclscope_operations::progress::{CommView, Outside, Tracker};
+use ncclscope_operations::progress::{CommView, LiveState, Tracker};
 use ncclscope_trace::Handle;
 use std::collections::{BTreeMap, HashSet};
 
@@ -68,7 +68,7 @@ impl Suspect {
 
 impl Detector {
     /// Sees what is in flight; all records are read.
-    pub(super) fn look(&mut self, clock: Clock, seen: Seen, outside: &Outside<'_>) {
+    pub(super) fn look(&mut self, clock: Clock, seen: Seen, outside: &LiveState<'_>) {
         self.tracker.look(clock.now, clock.hz, outside);
         self.stills.begin_look(seen);
     }
@@ -252,7 +252,7 @@ fn limit_of(limit: u64, is_first: bool, others: u64, usual: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ncclscope_operations::progress::Fate;
+    use ncclscope_operations::progress::LaunchFate;
     use ncclscope_trace::record::{Coll, KernelCh};
     use ncclscope_trace::{Detail, EventKind, Record, Start};
 
@@ -278,7 +278,7 @@ mod tests {
     #[test]
     fn what_ended_on_a_communicator_that_is_gone_excuses_as_long() {
         let (mut detector, mut seen) = (Detector::default(), Seen::default());
-        let outside = Outside { is_live: &|_| false, fate: &|_| Fate::Unknown };
+        let outside = LiveState { is_live: &|_| false, fate: &|_| LaunchFate::Unknown };
         for comm in 0..3 {
             coll(&mut detector, comm, HZ, Some(HZ + 1));
         }

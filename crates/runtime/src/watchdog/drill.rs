@@ -8,7 +8,7 @@
 use super::clock::Clock;
 use super::detect::{Detector, Suspect};
 use super::still::Seen;
-use ncclscope_operations::progress::{Fate, Outside};
+use ncclscope_operations::progress::{LaunchFate, LiveState};
 use ncclscope_recorder::clock as ticks;
 use ncclscope_trace::record::{Coll, KernelCh};
 use ncclscope_trace::{Comm, Detail, EventKind, Handle, Record, Start};
@@ -64,12 +64,12 @@ impl Drill {
             self.end(2, clock.now);
             self.is_ended = true;
         }
-        let outside = Outside { is_live: &|_| false, fate: &|_| Fate::Unknown };
+        let outside = LiveState { is_live: &|_| false, fate: &|_| LaunchFate::Unknown };
         self.detector.look(clock, seen, &outside);
         self.detector.suspects(clock, self.limit_ns, self.limit_ns)
     }
 
-    /// Its operation has ended, and that is told.
+    /// Its operation has ended, and that is reported.
     pub(super) fn is_over(&self) -> bool {
         self.is_ended && self.detector.count() == 0
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! JSON in one line, for whoever is told of a hang. The plugin links no library for it.
+//! JSON in one line, for a hang's report. The plugin links no library for it.
 
 use std::fmt::Write as _;
 

@@ -38,7 +38,7 @@ use clock::Clock;
 use detect::{Detector, Stuck, Suspect};
 use drill::Drill;
 use judge::Subject;
-use ncclscope_operations::progress::{Fate, Missed, OpView, Outside, Tracker};
+use ncclscope_operations::progress::{LaunchFate, LiveState, LostEvent, OpView, Tracker};
 use ncclscope_recorder::board::{self, Counts};
 use ncclscope_recorder::missed::{self, Miss};
 use ncclscope_recorder::{Recorder, clock as ticks, gate, slots};
@@ -50,7 +50,7 @@ use seen::{StepSeen, Threads};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 use still::Seen;
-use vitals::{Pauses, Told};
+use vitals::{LastWritten, Pauses};
 
 /// Between two looks, ns; while something may be stuck; and during a drill.
 const LOOK_NS: u64 = 1_000_000_000;
@@ -73,7 +73,7 @@ pub(crate) struct Watchdog {
     limit_ns: Option<u64>,
     pub(crate) actions: HangActions,
     counts: BTreeMap<u16, Counts>,
-    told: BTreeMap<u16, Told>,
+    told: BTreeMap<u16, LastWritten>,
     pauses: Pauses,
     threads: Threads,
     /// What CUDA events tell of launches, as of the latest look.
@@ -110,7 +110,7 @@ pub(crate) struct Found {
     vitals: Vec<Vital>,
     /// The same of threads, whose place in the kernel has no number yet.
     threads: Vec<(ncclscope_trace::progress::Thread, String)>,
-    /// What is to be told.
+    /// The hangs to report.
     pub(crate) hangs: Vec<Hang>,
     /// Lines for the log and the recording.
     pub(crate) lines: Vec<String>,
@@ -297,13 +297,13 @@ impl Watchdog {
         let is_live = |op| slots::at(&recorder.region, op).is_some_and(|slot| slot.holds(op));
         self.launches = probe::states();
         let fate = |launch: Handle| match self.launches.get(&launch) {
-            Some(LaunchState::NotStarted) => Fate::Waits,
-            Some(LaunchState::Running { since }) => Fate::Runs { since: *since },
-            Some(LaunchState::Done { seen, .. }) => Fate::Ended { at: *seen },
-            Some(LaunchState::Failed { .. }) => Fate::Lost,
-            Some(LaunchState::Unknown) | None => Fate::Unknown,
+            Some(LaunchState::NotStarted) => LaunchFate::Waits,
+            Some(LaunchState::Running { since }) => LaunchFate::Runs { since: *since },
+            Some(LaunchState::Done { seen, .. }) => LaunchFate::Ended { at: *seen },
+            Some(LaunchState::Failed { .. }) => LaunchFate::Lost,
+            Some(LaunchState::Unknown) | None => LaunchFate::Unknown,
         };
-        let outside = Outside { is_live: &is_live, fate: &fate };
+        let outside = LiveState { is_live: &is_live, fate: &fate };
         self.detector.look(clock, self.seen, &outside);
     }
 
@@ -312,8 +312,8 @@ impl Watchdog {
         let tracker = &mut self.detector.tracker;
         for miss in self.losses.misses.drain(..) {
             let missed = match miss {
-                Miss::Start(kind, parent) => Missed::Start { kind, parent },
-                Miss::Stop(handle) => Missed::Stop(handle),
+                Miss::Start(kind, parent) => LostEvent::Start { kind, parent },
+                Miss::Stop(handle) => LostEvent::Stop(handle),
             };
             tracker.missed(missed, clock.now);
         }
@@ -375,7 +375,7 @@ impl Watchdog {
     }
 
     /// What is known of something that does not move. Its time is that of all that is `in_flight`,
-    /// which is asked for once a look: so it is for the few that are told.
+    /// which is asked for once a look: so it is for the few that are reported.
     fn describe(
         &self,
         tracker: &Tracker,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is told of a hang, in lines and as JSON (`ncclscope.hang/1`, docs/hang.md).
+//! The report of a hang, in lines and as JSON (`ncclscope.hang/1`, docs/hang.md).
 
 use super::clock::Clock;
 use super::detect::Suspect;
@@ -10,7 +10,7 @@ use super::vitals::op_progress;
 use crate::probe::LaunchState;
 use crate::sys::cuda::Device;
 use ncclscope_findings::{FindingClass, RankFinding};
-use ncclscope_operations::progress::{Call, Facts, Launch, OpView, Past};
+use ncclscope_operations::progress::{Call, Facts, FinishedOperation, Launch, OpView};
 use ncclscope_trace::progress::OpProgress;
 use ncclscope_trace::{Comm, State, StrId};
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ pub(crate) enum Happened {
     Destroyed,
     /// Events were lost: whether it has ended is not known any more.
     Unknown,
-    /// Nothing: somebody asked what is in flight.
+    /// Nothing: a client asked what is in flight.
     InFlight,
 }
 
@@ -229,7 +229,7 @@ impl Place {
         suspect: &Suspect,
         verdict: RankFinding,
         happened: Happened,
-        past: impl Iterator<Item = &'a Past>,
+        past: impl Iterator<Item = &'a FinishedOperation>,
     ) -> Hang {
         let (clock, subject) = (scene.clock, &suspect.subject);
         let mut hang = Hang {
@@ -320,7 +320,7 @@ impl Place {
         hang.details.push(format!("the call began {began} ago{graph}"));
     }
 
-    fn past(&self, past: &Past, clock: Clock) -> String {
+    fn past(&self, past: &FinishedOperation, clock: Clock) -> String {
         let took = seconds(clock.ns(past.end.saturating_sub(past.start)));
         format!("{} took {took}", self.operation(&past.facts, past.number))
     }

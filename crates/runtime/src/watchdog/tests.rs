@@ -45,7 +45,7 @@ fn hung(comms: u16, depth: u64) -> Watchdog {
 fn look(watchdog: &mut Watchdog, halves: u64) -> Found {
     let clock = Clock { now: BEGIN + halves * HZ / 2, hz: HZ };
     watchdog.seen.tick(clock.now);
-    let outside = Outside { is_live: &|_| false, fate: &|_| Fate::Unknown };
+    let outside = LiveState { is_live: &|_| false, fate: &|_| LaunchFate::Unknown };
     watchdog.detector.look(clock, watchdog.seen, &outside);
     let mut found = Found::default();
     watchdog.recover(clock, &mut found);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The records of how far the process has come (`ncclscope_trace::progress`).
 //!
-//! What changes is told at each look. What does not is told ever more seldom, up to once a minute:
+//! What changes is written at each look. What does not is written ever less often, up to once a
+//! minute:
 //! a hang that lasts for a night must not push out of the recording what led to it.
 
 use super::clock::Clock;
@@ -12,7 +13,7 @@ use ncclscope_recorder::board::Counts;
 use ncclscope_trace::progress::{Checkpoints, OpProgress, Progress, Vital, progress_flags};
 use std::collections::{BTreeMap, HashSet};
 
-/// After so long it is told again that something has not changed, s; each time after twice as long.
+/// After so long something that has not changed is written again, s; each time after twice as long.
 /// Where nothing is in flight, that is no news for longer.
 const AGAIN_S: u64 = 1;
 const IDLE_AGAIN_S: u64 = 30;
@@ -21,53 +22,53 @@ const SELDOM_S: u64 = 60;
 const THREADS_NS: u64 = 300_000_000;
 /// A look comes so much early or late, ns.
 const SLACK_NS: u64 = 100_000_000;
-/// ProxyOps that are told of at a time, the oldest first.
+/// ProxyOps that are written at a time, the oldest first.
 const MOST_OPS: usize = 64;
 /// Only those in which nothing changed for so long are: ns.
 const STILL_NS: u64 = 500_000_000;
 /// The API version that tells calls.
 const CALLS_SINCE: u32 = 5;
 
-/// What was told of a communicator.
+/// What was last written of a communicator.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Told {
+pub(super) struct LastWritten {
     latest: Progress,
-    /// The ProxyOps in flight that were told with it.
+    /// The ProxyOps in flight that were written with it.
     ops: Vec<OpProgress>,
     pause: Pause,
     checkpoint: u64,
-    /// That it ended was told: nothing follows.
+    /// Its end was written: nothing follows.
     pub(super) ended: bool,
 }
 
-/// When something that does not change is told again.
+/// When something that does not change is written again.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pause {
-    /// When it was told last, in ticks.
-    told: u64,
+    /// When it was last written, in ticks.
+    written: u64,
     length_ns: u64,
 }
 
 impl Pause {
     fn new(clock: Clock, seconds: u64) -> Pause {
-        Pause { told: clock.now, length_ns: seconds * 1_000_000_000 }
+        Pause { written: clock.now, length_ns: seconds * 1_000_000_000 }
     }
 
-    /// True when it is time; then it is told.
+    /// True when it is time; then it is written.
     fn is_over(&mut self, clock: Clock) -> bool {
-        let is_over = clock.ns_since(self.told) + SLACK_NS >= self.length_ns;
+        let is_over = clock.ns_since(self.written) + SLACK_NS >= self.length_ns;
         if is_over {
             let length_ns = (2 * self.length_ns).min(SELDOM_S * 1_000_000_000);
-            *self = Pause { told: clock.now, length_ns };
+            *self = Pause { written: clock.now, length_ns };
         }
         is_over
     }
 }
 
-/// When what is no communicator is told again.
+/// When what is no communicator is written again.
 #[derive(Debug, Default)]
 pub(super) struct Pauses {
-    /// Of ProxyOps of no communicator that is told, with what was.
+    /// Of ProxyOps whose communicator is not written, with what was written of them.
     ops: BTreeMap<u64, (OpProgress, Pause)>,
     /// Of threads, while something may be stuck.
     threads: Option<Pause>,
@@ -79,18 +80,18 @@ impl Pauses {
         self.threads = None;
     }
 
-    /// Whether threads are told now.
+    /// Whether threads are written now.
     pub(super) fn are_threads_due(&mut self, clock: Clock) -> bool {
         match &mut self.threads {
             Some(pause) => pause.is_over(clock),
             none => {
-                *none = Some(Pause { told: clock.now, length_ns: THREADS_NS });
+                *none = Some(Pause { written: clock.now, length_ns: THREADS_NS });
                 true
             }
         }
     }
 
-    /// Of the ProxyOps that stand still, those that are told now.
+    /// Of the ProxyOps that stand still, those that are written now.
     fn due(&mut self, still: Vec<OpProgress>, clock: Clock) -> Vec<Vital> {
         let mut before = std::mem::take(&mut self.ops);
         let mut due = Vec::new();
@@ -120,10 +121,10 @@ pub(super) struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// What is to be told now.
+    /// The records to write now.
     pub(super) fn vitals(
         &self,
-        told: &mut BTreeMap<u16, Told>,
+        told: &mut BTreeMap<u16, LastWritten>,
         pauses: &mut Pauses,
         tracker: &Tracker,
         steps: &[StepSeen],
@@ -212,7 +213,7 @@ fn still(tracker: &Tracker, steps: &[StepSeen], clock: Clock) -> BTreeMap<u16, V
     still
 }
 
-impl Told {
+impl LastWritten {
     /// Whether it differs in more than time from what was told, or that was long ago.
     fn is_news(&mut self, progress: &Progress, ops: &[OpProgress], clock: Clock) -> bool {
         let Progress { ticks, age_ms, .. } = self.latest;
@@ -274,7 +275,7 @@ mod tests {
 
     #[test]
     fn what_does_not_change_is_told_ever_more_seldom() {
-        let mut told = Told::default();
+        let mut told = LastWritten::default();
         let mut pauses = Pauses::default();
         let hung = Progress { enqueued: 9, done: 8, ..Progress::default() };
         let op =
