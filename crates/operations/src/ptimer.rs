@@ -179,7 +179,10 @@ impl Hull {
             while kept >= 2 {
                 let (a, b) = (self.points[kept - 2], self.points[kept - 1]);
                 let x = |from: Pair, to: Pair| i128::from(to.0 - from.0);
-                if x(a, b) * (y(p) - y(a)) > (y(b) - y(a)) * x(a, p) {
+                // Only times that no clock shows are so far apart that this saturates.
+                let (turn, straight) =
+                    (x(a, b).saturating_mul(y(p) - y(a)), (y(b) - y(a)).saturating_mul(x(a, p)));
+                if turn > straight {
                     break;
                 }
                 kept -= 1;
@@ -273,6 +276,30 @@ mod tests {
         let off = clock.host_ns(GPU + t).abs_diff(HOST + t + t / 50_000);
         assert!(off <= 60, "{off} ns off");
         assert_eq!(clock.error_ns(), None);
+    }
+
+    #[test]
+    fn the_hull_of_many_points_is_that_of_all() {
+        let pairs = |seed: u64| {
+            (0..5_000u64).map(move |i| {
+                let delay = (i * seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
+                (GPU + i * 3_000_000, HOST + i * 3_000_060 + delay)
+            })
+        };
+        let mut fit = ClockFit::default();
+        // The later half comes first.
+        pairs(1).skip(2_500).chain(pairs(1).take(2_500)).for_each(|pair| fit.add(pair));
+        let clock = fit.clock().unwrap();
+        assert!(fit.callbacks.points.len() < 100, "{}", fit.callbacks.points.len());
+        let above = |(gpu, host)| clock.host_ns(gpu) <= host + 2;
+        assert!(pairs(1).all(above) && pairs(1).any(|(gpu, host)| clock.host_ns(gpu) + 2 >= host));
+        assert!((clock.drift - 20e-6).abs() < 1e-6, "{clock:?}");
+    }
+
+    #[test]
+    fn times_that_no_clock_shows_make_a_line_too() {
+        let far = [(1, u64::MAX), (2, 3), (u64::MAX, 0), (u64::MAX - 1, 1 << 63), (1 << 63, 7)];
+        assert!(GpuClock::fit(far.to_vec(), &far).is_some());
     }
 
     #[test]
