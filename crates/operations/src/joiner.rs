@@ -138,7 +138,7 @@ impl<C: Consumer> Visitor for Joiner<'_, '_, C> {
 
 impl<'a, 'c, C: Consumer> Joiner<'a, 'c, C> {
     fn new(recording: &'a Recording, room: Room, consumer: &'c mut C) -> Joiner<'a, 'c, C> {
-        let timeline = Timeline::new(recording, false);
+        let timeline = Timeline::new(recording);
         let mut clocks = Vec::new();
         clocks.resize_with(recording.comms().len(), ClockFit::default);
         let judge = Judge::new(&timeline);

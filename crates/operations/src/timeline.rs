@@ -132,7 +132,6 @@ pub struct Timeline<'a> {
     unmatched_ends: [u64; KINDS],
     orphan_steps: u64,
     links: Links,
-    keep_steps: bool,
     steps: Vec<(EventId, Step)>,
     external_ids: Map<EventId, u64>,
     launches_ns: Map<EventId, u64>,
@@ -206,10 +205,31 @@ impl<'a> Timeline<'a> {
     /// are most of a recording.
     #[must_use]
     pub fn read(recording: &'a Recording, keep_steps: bool) -> Timeline<'a> {
-        let mut timeline = Timeline::new(recording, keep_steps);
+        let mut steps = Vec::new();
+        let mut timeline = Timeline::read_with(recording, |id, _, step| {
+            if keep_steps {
+                steps.push((id, *step));
+            }
+        });
+        timeline.steps = steps;
+        timeline
+    }
+
+    /// Reads every record of a recording. Each step is given to `each_step`, with its ProxyOp, as
+    /// far as that is known by then.
+    #[must_use]
+    pub fn read_with(
+        recording: &'a Recording,
+        mut each_step: impl FnMut(EventId, &Event, &Step),
+    ) -> Timeline<'a> {
+        let mut timeline = Timeline::new(recording);
         for lane in 0..LANES {
             for record in recording.records(lane) {
-                timeline.record(lane, &record);
+                if let Some(id) = timeline.record(lane, &record)
+                    && let Record::Step(step) = &record
+                {
+                    each_step(id, timeline.event(id), step);
+                }
             }
         }
         timeline.join(None);
@@ -217,7 +237,7 @@ impl<'a> Timeline<'a> {
     }
 
     /// A timeline without any event.
-    pub(crate) fn new(recording: &'a Recording, keep_steps: bool) -> Timeline<'a> {
+    pub(crate) fn new(recording: &'a Recording) -> Timeline<'a> {
         let comms = recording.comms();
         let indices = comms.iter().map(|comm| usize::from(comm.index) + 1).max().unwrap_or(0);
         let mut positions = vec![NO_COMM; indices];
@@ -240,7 +260,6 @@ impl<'a> Timeline<'a> {
             unmatched_ends: [0; KINDS],
             orphan_steps: 0,
             links: Links::default(),
-            keep_steps,
             steps: Vec::new(),
             external_ids: Map::default(),
             launches_ns: Map::default(),
@@ -251,12 +270,13 @@ impl<'a> Timeline<'a> {
         }
     }
 
-    /// Takes a record of a lane. Those of one lane come in their order.
+    /// Takes a record of a lane. Those of one lane come in their order. Returns the ProxyOp of a
+    /// step, where it is known.
     #[inline]
-    pub(crate) fn record(&mut self, lane: usize, record: &Record) {
+    pub(crate) fn record(&mut self, lane: usize, record: &Record) -> Option<EventId> {
         self.records += 1;
         match record {
-            Record::Step(step) => self.add_step(lane, step),
+            Record::Step(step) => return self.add_step(lane, step),
             Record::Start(start) => self.add_start(start, lane),
             Record::Stop { .. } | Record::State { .. } => {
                 if !self.join_known(record) {
@@ -266,6 +286,7 @@ impl<'a> Timeline<'a> {
             Record::Unknown { code, .. } => *self.unknown.entry(*code).or_default() += 1,
             Record::ClockSync(_) | Record::Mark(_) | Record::Vital(_) => {}
         }
+        None
     }
 
     /// Joins what was read: ends that came before their events, parents with children, and
@@ -328,13 +349,14 @@ impl<'a> Timeline<'a> {
     }
 
     #[inline]
-    fn add_step(&mut self, lane: usize, step: &Step) {
+    fn add_step(&mut self, lane: usize, step: &Step) -> Option<EventId> {
         let lane = u8::try_from(lane).unwrap_or(u8::MAX);
         let Some(op) = self.ops.get(lane, step.op_ref) else {
             self.orphan_steps += 1;
             self.unattributed.add_step(step);
-            return;
+            return None;
         };
+        let id = op.id;
         let event = &mut self.events[op.id.index()];
         event.steps.get_or_insert_default().add(step);
         let comm = op.comm.map(|comm| comm as usize);
@@ -343,10 +365,8 @@ impl<'a> Timeline<'a> {
             let link = *op.link.get_or_insert_with(|| links.number(comm, detail));
             self.links.add(link, step, &self.clock);
         }
-        if self.keep_steps {
-            self.steps.push((op.id, *step));
-        }
         self.counts_mut(comm).add_step(step);
+        Some(id)
     }
 
     /// Joins a stop or state with its event; false if the event is not known.

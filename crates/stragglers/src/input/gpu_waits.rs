@@ -5,7 +5,7 @@ use super::recording::CommId;
 use ncclscope_operations::stats::to_f64;
 use ncclscope_operations::steps::StepExt;
 use ncclscope_trace::Step;
-use ncclscope_trace::record::{ProxyOp, step_flags};
+use ncclscope_trace::record::ProxyOp;
 use std::collections::BTreeMap;
 
 /// (from, to), ns since 1970.
@@ -26,24 +26,18 @@ pub(super) struct GpuWaits {
 }
 
 impl GpuWaits {
-    /// Adds a finished step of an operation whose kernel ran during `kernel`; `ns` converts ticks.
+    /// Adds a step that is over, of an operation whose kernel ran in `kernel`; `waited` is
+    /// [`waited`] of it.
     pub(super) fn add(
         &mut self,
         (comm, op): (CommId, &ProxyOp),
-        step: &Step,
+        waited: Option<Span>,
         kernel: Span,
-        ns: impl Fn(u64) -> i64,
     ) {
-        if !step.has(step_flags::STOPPED) {
-            return;
-        }
         let channel = self.channels.entry((comm, op.rank, op.channel)).or_default();
         channel.transfers += 1;
-        let [first, second, third] = step.state_ticks();
-        let span =
-            if op.is_send { first.zip(second) } else { third.map(|at| (at, step.end_ticks())) };
-        let Some((from, to)) = span else { return };
-        let clipped = (ns(from).max(kernel.0), ns(to).min(kernel.1));
+        let Some((from, to)) = waited else { return };
+        let clipped = (from.max(kernel.0), to.min(kernel.1));
         if clipped.0 < clipped.1 {
             if op.is_send { channel.sends.push(clipped) } else { channel.receives.push(clipped) }
         }
@@ -64,7 +58,14 @@ impl GpuWaits {
     }
 }
 
-/// The time covered by both `a` and `b`.
+/// When a step waited for its GPU, where that is known; `ns` are those of ticks.
+pub(super) fn waited(step: &Step, is_send: bool, ns: impl Fn(u64) -> i64) -> Option<Span> {
+    let [first, second, third] = step.state_ticks();
+    let span = if is_send { first.zip(second) } else { third.map(|at| (at, step.end_ticks())) };
+    span.map(|(from, to)| (ns(from), ns(to)))
+}
+
+/// How long one of `a` and one of `b` lasted at once.
 fn common(a: Vec<Span>, b: Vec<Span>) -> u64 {
     let (a, b) = (union(a), union(b));
     let (mut i, mut j, mut sum) = (0, 0, 0);

@@ -8,7 +8,7 @@ kernel if the recording has its times (`KernelCh`), converted to the host's cloc
 enqueueing and of the last network step.
 */
 
-use super::gpu_waits::{GpuWaits, Span};
+use super::gpu_waits::{GpuWaits, Span, waited};
 use crate::edges::LinkTraffic;
 use crate::model::{Collective, CollectiveClass, EndSync, Job, Launch, P2pBatch, Part, Worker};
 use crate::stalls::GpuStall;
@@ -18,10 +18,10 @@ use ncclscope_operations::stats::{to_f64, to_u64};
 use ncclscope_operations::steps::StepExt;
 use ncclscope_operations::timeline::comm_name;
 use ncclscope_operations::windows::is_windowed;
-use ncclscope_operations::{Completion, Operation, Timeline, Timing, operations};
+use ncclscope_operations::{Completion, Event, EventId, Operation, Timeline, Timing, operations};
 use ncclscope_trace::handle::LANES;
-use ncclscope_trace::record::{ProxyOp, step_flags};
-use ncclscope_trace::{Comm, Detail, EventKind, Handle, Record, Recording, Step, TickMap, What};
+use ncclscope_trace::record::step_flags;
+use ncclscope_trace::{Comm, Detail, EventKind, Handle, Recording, Step, TickMap, What};
 use std::collections::{BTreeMap, HashMap};
 
 /// A communicator on all ranks: its hash, or its index if it has no hash.
@@ -203,7 +203,9 @@ impl JobBuilder {
     }
 
     fn add(&mut self, worker: usize, recording: &Recording) {
-        let timeline = Timeline::read(recording, false);
+        let mut network = Network::new(recording);
+        let each_step = |id, event: &Event, step: &Step| network.add(id, event, step);
+        let timeline = Timeline::read_with(recording, each_step);
         let operations = operations(&timeline);
         let marks = recording.marks().iter().filter(|mark| mark.what == What::Step);
         let mut steps: Vec<(i64, i64)> =
@@ -232,7 +234,7 @@ impl JobBuilder {
                 *first = first.min(arrival.unwrap_or(f64::MAX));
             }
         }
-        self.add_network(&process, &kernels);
+        self.add_network(&process, network, &kernels);
     }
 
     /// Adds the operations of one kernel. Returns its arrival, if all of them are over.
@@ -315,39 +317,20 @@ impl JobBuilder {
         }
     }
 
-    /// Adds the network times of sends by link and channel, and the times that GPUs held up.
-    fn add_network(&mut self, process: &Process<'_>, kernels: &HashMap<Handle, Span>) {
-        let recording = process.timeline.recording();
-        let comms: BTreeMap<u16, CommId> =
-            recording.comms().iter().map(|comm| (comm.index, comm_id(comm))).collect();
-        let clock = recording.tick_map();
-        let mut links: BTreeMap<LinkId, LinkTimes> = BTreeMap::new();
+    /// The network times of sends, by link and channel, and what the GPU held up.
+    fn add_network(
+        &mut self,
+        process: &Process<'_>,
+        network: Network,
+        kernels: &HashMap<Handle, Span>,
+    ) {
         let mut waits = GpuWaits::default();
-        let ns = |ticks| signed(process.timeline.ns(ticks));
-        for lane in 0..LANES {
-            let mut ops: BTreeMap<u32, (CommId, ProxyOp, Option<Span>)> = BTreeMap::new();
-            for record in recording.records(lane) {
-                match record {
-                    Record::Start(start) => {
-                        if let (Detail::ProxyOp(op), Some(&comm)) =
-                            (start.detail, comms.get(&start.comm))
-                        {
-                            let kernel = kernels.get(&start.parent).copied();
-                            ops.insert(start.handle.op_ref(), (comm, op, kernel));
-                        }
-                    }
-                    Record::Step(step) => {
-                        let Some((comm, op, kernel)) = ops.get(&step.op_ref) else { continue };
-                        if let Some(kernel) = kernel.filter(|_| !op.foreign) {
-                            waits.add((*comm, op), &step, kernel, ns);
-                        }
-                        if op.is_send && !op.foreign {
-                            let key = (*comm, op.rank, op.peer, op.channel);
-                            links.entry(key).or_default().add(&step, &clock);
-                        }
-                    }
-                    _ => {}
-                }
+        for (id, waited) in network.waited {
+            let start = &process.timeline.event(id).start;
+            if let (Detail::ProxyOp(op), Some(&comm), Some(&kernel)) =
+                (&start.detail, network.comms.get(&start.comm), kernels.get(&start.parent))
+            {
+                waits.add((comm, op), waited, kernel);
             }
         }
         for ((comm, rank), (transfers, ns)) in waits.sums() {
@@ -356,7 +339,7 @@ impl JobBuilder {
             let stall = worker.map(|worker| GpuStall { comm, worker, transfers, ns });
             self.job.stalls.extend(stall);
         }
-        for ((comm, src, dst, channel), link) in links {
+        for ((comm, src, dst, channel), link) in network.links {
             let LinkTimes { transfers, bytes, wire_ns, .. } = link;
             let ends = (self.members.get(&(comm, src)), self.members.get(&(comm, dst)));
             let (Some(&src), Some(&dst)) = ends else {
@@ -455,6 +438,47 @@ impl JobBuilder {
                 "{} network transfers to ranks that were not recorded are ignored",
                 self.strangers
             ));
+        }
+    }
+}
+
+/// What one process's network steps show, gathered as they are read.
+struct Network {
+    comms: BTreeMap<u16, CommId>,
+    clock: TickMap,
+    links: BTreeMap<LinkId, LinkTimes>,
+    /// Of each step that is over, its ProxyOp and when it waited for the GPU.
+    waited: Vec<(EventId, Option<Span>)>,
+}
+
+impl Network {
+    fn new(recording: &Recording) -> Network {
+        let comms = recording.comms().iter().map(|comm| (comm.index, comm_id(comm)));
+        Network {
+            comms: comms.collect(),
+            clock: recording.tick_map(),
+            links: BTreeMap::new(),
+            waited: Vec::new(),
+        }
+    }
+
+    /// Adds a step of a ProxyOp.
+    fn add(&mut self, id: EventId, event: &Event, step: &Step) {
+        let (Detail::ProxyOp(op), Some(&comm)) =
+            (event.start.detail, self.comms.get(&event.start.comm))
+        else {
+            return;
+        };
+        if op.foreign {
+            return;
+        }
+        if op.is_send {
+            let key = (comm, op.rank, op.peer, op.channel);
+            self.links.entry(key).or_default().add(step, &self.clock);
+        }
+        if step.has(step_flags::STOPPED) {
+            let ns = |ticks| signed(self.clock.realtime_ns(ticks));
+            self.waited.push((id, waited(step, op.is_send, ns)));
         }
     }
 }
