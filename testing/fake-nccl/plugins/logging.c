@@ -264,7 +264,7 @@ static int begin(void **context, int *mask, const char *name, uint64_t hash, int
   line();
   int first = contexts == 1;
   pthread_mutex_unlock(&lock);
-  if (first || !getenv("CHAINED_LATER")) *mask = number("CHAINED_MASK", 0xffff);
+  if (first || !getenv("CHAINED_LATER")) *mask = number("CHAINED_MASK", 0xffffff);
   if (first && getenv("CHAINED_LATER")) {
     pthread_t thread;
     pthread_create(&thread, NULL, later, mask);

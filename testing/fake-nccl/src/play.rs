@@ -39,7 +39,7 @@ pub type Handle = u64;
 
 /// The stream of all operations.
 const STREAM: u64 = 0x1000;
-/// User's tag in version 7.
+/// User's tag from version 7 on.
 const TAG: u64 = 9;
 
 /// Plays one rank's events to a plugin.
@@ -109,7 +109,7 @@ impl<'a> Player<'a> {
     }
 
     fn tag(&self, descr: &mut Descr, at: usize) {
-        if self.version() == 7 {
+        if self.version() >= 7 {
             descr.put(at, &TAG.to_le_bytes());
         }
     }

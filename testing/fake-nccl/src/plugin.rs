@@ -204,7 +204,7 @@ impl Plugin {
                 unsafe { init(context, mask, name, hash, 2, ranks, rank, self.logger) }
             }
             _ => {
-                // SAFETY: versions 5 to 7 have this signature.
+                // SAFETY: versions from 5 on have this signature.
                 let init =
                     unsafe { core::mem::transmute::<*const c_void, InitV5>(self.table.init) };
                 // SAFETY: the caller's promise.

@@ -226,7 +226,7 @@ fn everything(stage: &Stage<'_>) {
         plugin.stop(player.start_ce_batch(coll, 1, 1));
         plugin.stop(coll);
     }
-    if version == 7 {
+    if version >= 7 {
         let kernel = player.start_kernel(enqueued.coll, 0, 1000);
         player.kernel_phase(kernel, 0, 0, 1000);
         player.stop_kernel(kernel, 1060);

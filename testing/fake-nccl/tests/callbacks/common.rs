@@ -11,8 +11,8 @@ use tempfile::TempDir;
 
 /// Communicator index of foreign contexts.
 pub(crate) const NO_COMM: u16 = u16::MAX;
-/// Index of unknown types in [`Played::counts`].
-pub(crate) const OTHER: usize = 16;
+/// Index of [`Played::counts`] for types that are none.
+pub(crate) const OTHER: usize = fake_nccl::log::OTHER;
 
 /// A played script and its output.
 pub(crate) struct Played {
@@ -21,7 +21,7 @@ pub(crate) struct Played {
     /// The callbacks, as `fake_nccl::log` writes them; empty without `--log`.
     pub(crate) log: Vec<Vec<String>>,
     /// Starts by kind, and how many of them got a null handle.
-    pub(crate) counts: [(u64, u64); 17],
+    pub(crate) counts: [(u64, u64); fake_nccl::log::KINDS],
     /// Stops and states of handles that are not null.
     pub(crate) ends: u64,
     pub(crate) recording: Recording,
@@ -94,8 +94,8 @@ pub(crate) fn only(run: &Path, name: &str) -> Recording {
     Recording::open(&files[0]).unwrap()
 }
 
-fn counts(text: &str) -> ([(u64, u64); 17], u64) {
-    let (mut counts, mut ends) = ([(0, 0); 17], 0);
+fn counts(text: &str) -> ([(u64, u64); fake_nccl::log::KINDS], u64) {
+    let (mut counts, mut ends) = ([(0, 0); fake_nccl::log::KINDS], 0);
     for line in text.lines() {
         let words: Vec<&str> = line.split(' ').collect();
         match words.as_slice() {
