@@ -1,7 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Network steps in a block, in about five bytes: nine of ten records are steps, and each is much like
-an earlier one.
+Network steps in a block, in five to eight bytes: nine of ten records are steps, and each is much
+like an earlier one.
+
+# Why not as other records
+
+The general coding ([`crate::codec`]) takes each word's difference to the record before it with the
+same code, and spends some 14 bytes on a step. But two steps that follow each other are rarely
+alike: a proxy thread polls its operations in turn, so that step 7 of channel 3 comes behind step 7
+of channel 2, of another operation, and in front of step 7 of channel 4. What a step is like is the
+*step before of its own operation*: the same flags and size, the next number, and waits as long, for
+all chunks of an operation cross the same link. And what comes next is the operation that came next
+the last time around. So both are kept, for 128 operations at a time, and an ordinary step is
+nothing but five differences of times, each a few bits long. Their noise is what is left:
+nanoseconds that the network took more or less than for the step before.
+
+The times are those *between* the moments, not from the start: if a send waited longer for its GPU,
+all that came after it is late by as much, and only one difference shows it.
+
+# The code
 
 What a step is expected to be depends on the latest step with the same lowest bits of its operation:
 the next number, the same flags, repeats and bytes; and of an operation's steps, those of the same
