@@ -2,14 +2,63 @@
 /*!
 A lane: one thread's ring of words, with one producer and one consumer.
 
-The producer keeps `head`, the number of words ever pushed, and publishes it with a release store
-after the words; the consumer keeps `tail`, the words ever taken, likewise. A record that does not
-fit is dropped (the newest, never the caller blocked) and counted. Values that one side alone writes
-are loaded and stored, never read-modified-written: a locked instruction would cost more than the
-rest of the callback.
+# Positions
 
-A ring begins small: its first [`STARTER_WORDS`] are memory, and the rest once it is worth it. Until
-then its first round ends there. Many threads can so be expected at little cost.
+A position counts the words ever pushed, and never goes back; the word at position `n` lies at index
+`n` modulo [`RING_WORDS`]. Two positions describe the ring:
+
+```text
+            tail                       head              tail + RING_WORDS
+   free      |   records to be taken    |       free         |
+-------------+--------------------------+--------------------+----------
+             consumer stores            producer stores
+```
+
+What lies between `tail` and `head` belongs to the consumer, the rest to the producer. Positions do
+not wrap around in the life of a process (2^64 words), so that full and empty rings differ without a
+spare word, and so that blocks of a recording can say which words they hold: a reader that finds
+words both in a block and in the lane of a killed process takes them once.
+
+# Publication
+
+The producer stores the words of a record one by one (relaxed), then `head` (release). The consumer
+loads `head` (acquire), and then sees the words below it whole. The other way around, the consumer
+reads words, then stores `tail` (release), and the producer loads `tail` (acquire) before it stores
+over them. So no record is ever seen half. The words are atomics all the same: relaxed loads and
+stores cost nothing, and this way nothing here is `unsafe`.
+
+A record is pushed whole or not at all. A SIGKILL may come between the words and `head`: then the
+record was not pushed, and a reader of the lanes file does not find it.
+
+# What a push costs
+
+Nothing is read-modified-written: `head` has one writer, and so has `tail` but for the rare case
+below, and a locked instruction would cost more than the rest of the callback. The producer does not
+look at `tail`, whose cache line the consumer's core holds, at each push: `limit` is the position
+before which it knows that it may write. Only where a record would pass it, which happens once a
+round or so, `has_room` computes it anew. `head` and `limit` share a cache line that no other core
+writes to, `tail` has its own.
+
+A record of N words, of which N is a constant, is stored without a loop where it does not lie across
+the ring's end ([`Lane::room`]); the others go word by word ([`Lane::push`]).
+
+# When the ring is full
+
+The newest record is dropped and counted by its kind, for two reasons: the caller must not wait, and
+the producer cannot make the consumer forget older ones. A lost start is counted apart from a lost
+stop or state of an event that was recorded.
+
+`tail` is not what the consumer has read but what it has stored elsewhere: the drain thread copies
+words and keeps its own position, the writer thread moves `tail` once they are in the file. Where
+the file system hangs, the drain thread moves it before; whichever position is further counts
+([`LaneHeader::take_until`]).
+
+# A ring that grows
+
+A ring of 1 MiB for each thread that may come would be much memory. So it begins small: its first
+[`STARTER_WORDS`] are memory. `memory` is the position before which words may be stored, at first
+the end of that part, and `limit` heeds it; a lane that reaches it before the drain thread has added
+the rest loses records like one that is full. From then on `memory` has no bound.
 */
 
 use crate::sync::{AtomicU32, AtomicU64, Hint, Ordering};
@@ -48,6 +97,17 @@ impl Ring {
         let first = (position & MASK) as usize;
         self.0[..RING_LEN].get(first..first + len)
     }
+
+    /// The words of a range, at most all: those before the ring's end, and those from its start on.
+    fn range(&self, range: core::ops::Range<u64>) -> (&[AtomicU64], &[AtomicU64]) {
+        let first = (range.start & MASK) as usize;
+        let len = range.end.saturating_sub(range.start).min(RING_WORDS) as usize;
+        let (start, end) = self.0[..RING_LEN].split_at(first);
+        match end.get(..len) {
+            Some(words) => (words, &[]),
+            None => (end, &start[..len - end.len()]),
+        }
+    }
 }
 
 /// A lane's header; byte offsets are those of [`ncclscope_trace::scratch::lane`].
@@ -57,7 +117,7 @@ pub struct LaneHeader {
     /// How often the lane was taken and given back: odd while a thread holds it.
     state: AtomicU32,
     kinds: AtomicU32,
-    /// Thread id of who holds the lane, or held it last.
+    /// Id of the thread that holds the lane, or held it last.
     thread: AtomicU32,
     /// What the state was when that was written.
     named: AtomicU32,
@@ -75,7 +135,7 @@ pub struct LaneHeader {
     /// What tells the thread that holds the lane from others; 0 while none does.
     holder: AtomicU64,
     _2: [u64; 2],
-    // Written by whoever stops a ProxyOp of this lane on another thread.
+    // Written by other threads, when they stop a ProxyOp of this lane.
     returned_slots: AtomicU32,
     /// Slots of ProxyOps that NCCL will not stop.
     abandoned_slots: AtomicU32,
@@ -84,7 +144,7 @@ pub struct LaneHeader {
     tail: AtomicU64,
     /// Position before which the ring is memory: without bound when all of it is.
     memory: AtomicU64,
-    /// Words at the ring's end that are private memory, for whoever reads the lanes file.
+    /// Words at the ring's end that are private memory: no reader of the lanes file finds them.
     hidden: AtomicU64,
     _4: [u64; 5],
     lost: [AtomicU64; KINDS],
@@ -148,7 +208,7 @@ impl LaneHeader {
         self.state.compare_exchange(state, state.wrapping_add(by), acquire, relaxed).is_ok()
     }
 
-    /// Tells the thread id of who claimed the lane, or inherited it.
+    /// Sets the id of the thread that claimed the lane, or inherited it.
     pub fn set_thread(&self, id: u32) {
         self.thread.store(id, Ordering::Relaxed);
         self.named.store(self.state.load(Ordering::Relaxed), Ordering::Release);
@@ -174,7 +234,7 @@ impl LaneHeader {
         }
     }
 
-    /// Thread id of who holds the lane, or held it last; 0 unknown.
+    /// Id of the thread that holds the lane, or held it last; 0 unknown.
     #[must_use]
     pub fn thread(&self) -> u32 {
         self.thread.load(Ordering::Relaxed)
@@ -273,11 +333,15 @@ impl LaneHeader {
     /// Appends the words of `range` to `out`, without taking them. The range lies between a
     /// [`tail`](LaneHeader::tail) that does not move meanwhile and a [`head`](LaneHeader::head).
     pub fn copy(&self, ring: &Ring, range: core::ops::Range<u64>, out: &mut Vec<u64>) {
-        out.extend(range.map(|at| ring.word(at).load(Ordering::Relaxed)));
+        let (before, behind) = ring.range(range);
+        // Two loops without a mask: a word costs a load and a store.
+        out.reserve(before.len() + behind.len());
+        out.extend(before.iter().map(|word| word.load(Ordering::Relaxed)));
+        out.extend(behind.iter().map(|word| word.load(Ordering::Relaxed)));
     }
 
-    /// Takes everything before `position`: the producer may write over it. For who has read it, and
-    /// for who has stored it elsewhere; the further position counts.
+    /// Takes everything before `position`: the producer may write over it. Called where words were
+    /// read, and where they were stored elsewhere; the further position counts.
     pub fn take_until(&self, position: u64) {
         self.tail.fetch_max(position, Ordering::Release);
     }
@@ -474,5 +538,31 @@ impl Sink for Lane<'_> {
     #[inline(always)]
     fn put<const N: usize>(self, words: [u64; N]) -> bool {
         self.room().map(|room| room.fill(words)).is_some() || self.push(words)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::alloc::{Layout, alloc_zeroed};
+
+    #[test]
+    fn words_are_copied_across_the_rings_end() {
+        // SAFETY: the layout has a size.
+        let ring = unsafe { alloc_zeroed(Layout::new::<Ring>()) }.cast::<Ring>();
+        // SAFETY: aligned, zero, which is valid for atomics, and never freed.
+        let ring: &'static Ring = unsafe { &*ring };
+        // SAFETY: zero is valid for atomics.
+        let header: LaneHeader = unsafe { core::mem::zeroed() };
+        let position = |at: u64| ring.word(at).store(at, Ordering::Relaxed);
+        let end = 3 * RING_WORDS + 5;
+        (end - RING_WORDS..end).for_each(position);
+        for range in
+            [end - RING_WORDS..end, end - 10..end - 4, end - 5..end, end..end, end - 1..end]
+        {
+            let mut out = vec![7];
+            header.copy(ring, range.clone(), &mut out);
+            assert!(out.into_iter().eq([7].into_iter().chain(range)));
+        }
     }
 }

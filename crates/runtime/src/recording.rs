@@ -21,7 +21,7 @@ use crate::sys::descriptor::{self, Identity};
 use crate::sys::lock::Lock;
 use crate::sys::wake::Wake;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use ncclscope_trace::codec::Block;
+use ncclscope_trace::codec::{Block, Encoder, SPARE};
 use ncclscope_trace::dump::{Checkpoint, Rest};
 use ncclscope_trace::lanes_file::Owner;
 use ncclscope_trace::layout::Header;
@@ -79,6 +79,8 @@ pub(crate) type Dumped = io::Result<(Checkpoint, Vec<Rest>)>;
 #[derive(Debug)]
 pub(crate) struct Recording {
     jobs: Handover<Job>,
+    /// Blocks that were written, for the memory that they have.
+    written: Lock<Vec<Block>>,
     /// Pieces of work done.
     done: AtomicU64,
     file: Lock<Stage>,
@@ -116,6 +118,7 @@ impl Recording {
     pub(crate) fn new(opening: Opening) -> Recording {
         Recording {
             jobs: Handover::new(QUEUE_BYTES),
+            written: Lock::new(Vec::new()),
             done: AtomicU64::new(0),
             file: Lock::new(Stage::Opening(Box::new(opening))),
             has_thread: AtomicBool::new(false),
@@ -185,7 +188,9 @@ impl Recording {
         open.define_waiting();
         while let Some(job) = self.jobs.next() {
             let is_last = matches!(job, Job::Close { .. });
-            open.run(job, runtime);
+            if let Some(block) = open.run(job, runtime) {
+                self.keep(block);
+            }
             self.done.fetch_add(1, Ordering::Relaxed);
             if is_last {
                 *stage = Stage::Over;
@@ -193,6 +198,18 @@ impl Recording {
             }
         }
         true
+    }
+
+    fn keep(&self, written: Block) {
+        let mut all = self.written.lock();
+        if all.len() < SPARE {
+            all.push(written);
+        }
+    }
+
+    /// Gives the encoder the memory of blocks that were written.
+    pub(crate) fn give_back(&self, encoder: &mut Encoder) {
+        encoder.reuse(self.written.lock().drain(..));
     }
 
     /// There is no file, and will be none: nothing is kept for it, and no answer waited for.
@@ -284,13 +301,15 @@ impl Open {
         &mut self.writer
     }
 
-    fn run(&mut self, job: Job, runtime: &'static Runtime) {
+    /// Does the job. A block comes back when it is written.
+    fn run(&mut self, job: Job, runtime: &'static Runtime) -> Option<Block> {
         match job {
             Job::Block { lane, mut block } => {
                 let result = self.writer().append_block(&mut block);
                 self.keep(result, runtime);
                 let header = runtime.recorder().region.lane_header(lane.into());
                 header.into_iter().for_each(|header| header.take_until(block.end));
+                return Some(*block);
             }
             Job::Vitals(words) => {
                 let result = self.writer().append_vitals(&words);
@@ -327,6 +346,7 @@ impl Open {
                 done.give(());
             }
         }
+        None
     }
 
     /// Writes the definitions that wait, up to one that cannot be written now.

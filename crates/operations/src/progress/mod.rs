@@ -136,13 +136,30 @@ impl Tracker {
         let mut rest = words;
         while let Some(&head) = rest.first() {
             let code = head.to_le_bytes()[0];
+            // By far the most frequent: three of its words say all that counts here.
+            if code == STEP
+                && let Some((step, after)) = rest.split_first_chunk()
+            {
+                self.proxies.step(lane, step);
+                rest = after;
+                continue;
+            }
             let Some((len, _)) = schema(code) else { return };
             let Some((record, after)) = rest.split_at_checked(len) else { return };
             match code {
-                // By far the most frequent: three of its words say all that counts here.
-                STEP => self.proxies.step(lane, record),
                 STEP_LONG => self.proxies.long_step(lane, record),
-                STOP | STATE | START.. => {
+                STOP => {
+                    if let &[_, ticks, handle] = record {
+                        self.stop(ticks, Handle(handle));
+                    }
+                }
+                STATE => {
+                    if let &[head, ticks, handle, _] = record {
+                        let [_, state, ..] = head.to_le_bytes();
+                        self.state(ticks, Handle(handle), State(state));
+                    }
+                }
+                START.. => {
                     Record::unpack(record).iter().for_each(|record| self.record(lane, record));
                 }
                 _ => {}

@@ -97,11 +97,13 @@ impl Proxies {
 
     /// A step stopped: the words of its short record (`Step::short`).
     #[inline]
-    pub(super) fn step(&mut self, lane: usize, words: &[u64]) {
-        if let &[_, start, op_and_size, _, size_and_end] = words {
-            let op_ref = u32::try_from(op_and_size & 0xffff_ffff).unwrap_or(0);
-            self.ended(lane, op_ref, start + ((size_and_end >> 32) << STEP_SHIFT));
-        }
+    pub(super) fn step(
+        &mut self,
+        lane: usize,
+        &[_, start, op_and_size, _, third_and_end]: &[u64; 5],
+    ) {
+        let op_ref = u32::try_from(op_and_size & 0xffff_ffff).unwrap_or(0);
+        self.ended(lane, op_ref, start.wrapping_add((third_and_end >> 32) << STEP_SHIFT));
     }
 
     /// A step of long durations stopped.

@@ -106,6 +106,7 @@ impl Feed {
     /// Words of a lane from a position on, whole records.
     pub(super) fn words(&mut self, lane: usize, from: u64, words: &[u64]) {
         if let Ok(lane) = u16::try_from(lane) {
+            self.recording.give_back(&mut self.encoder);
             self.blocks(lane, from, words);
         }
     }
