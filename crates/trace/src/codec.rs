@@ -107,6 +107,8 @@ impl Block {
 
 /// Blocks whose memory is kept for later ones: more than a round of the drain thread makes.
 pub const SPARE: usize = 8;
+/// Bytes that a block of a busy lane has room for, so that a longer one finds room there later.
+const ROOM: usize = 64 << 10;
 
 /// Makes blocks.
 #[derive(Debug, Default)]
@@ -182,6 +184,9 @@ impl Encoder {
         header.next_pos = header.first_pos.wrapping_add((at + garbage) as u64);
         let mut bytes = self.spare.pop().unwrap_or_default().bytes;
         bytes.clear();
+        if end > ROOM / 8 {
+            bytes.reserve(ROOM);
+        }
         bytes.extend_from_slice(self.out.get(..end).unwrap_or(&[]));
         bytes.resize(end.next_multiple_of(8), 0);
         put_header(&mut bytes, &header);
