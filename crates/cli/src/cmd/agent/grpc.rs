@@ -21,10 +21,9 @@ use tonic::codec::{Codec, CompressionEncoding, DecodeBuf, Decoder, EncodeBuf, En
 use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue};
 use tonic::transport::Endpoint;
 use tonic::{Code, Request, Status};
+use tonic_types::StatusExt;
 
 const EXPORT: &str = "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export";
-/// `Any.type_url` of a `google.rpc.RetryInfo` ends with it.
-const RETRY_INFO: &[u8] = b"/google.rpc.RetryInfo";
 
 /// The way to a collector.
 #[derive(Debug)]
@@ -102,7 +101,7 @@ impl Transport for Grpc {
 
 /// What a status means, after the specification's table of codes.
 fn refusal(status: &Status) -> Answer {
-    let asked = retry_delay(status.details());
+    let asked = retry_delay(status);
     // The connection broke: that is not the collector's word.
     if let Some(source) = status.source() {
         return Answer::Later(asked, chain(source));
@@ -121,68 +120,17 @@ fn refusal(status: &Status) -> Answer {
     }
 }
 
+/// How long the collector asks to wait, in the details of its answer.
+fn retry_delay(status: &Status) -> Option<Duration> {
+    status.get_details_retry_info()?.retry_delay
+}
+
 /// An error and what caused it.
 fn chain(error: &(dyn Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| (*error).source());
     let mut texts: Vec<String> = causes.map(ToString::to_string).collect();
     texts.dedup();
     texts.join(": ")
-}
-
-/// `RetryInfo.retry_delay` in the details of a `google.rpc.Status`.
-fn retry_delay(status: &[u8]) -> Option<Duration> {
-    let is_retry_info =
-        |any: &&[u8]| field(any, 1).next().is_some_and(|url| url.bytes().ends_with(RETRY_INFO));
-    let info = field(status, 3).map(Value::bytes).find(is_retry_info)?;
-    let delay = field(field(info, 2).next()?.bytes(), 1).next()?.bytes();
-    let number = |name| field(delay, name).next().map_or(0, Value::number);
-    Some(Duration::new(number(1), u32::try_from(number(2)).ok()?.min(999_999_999)))
-}
-
-/// A field of a protobuf message.
-#[derive(Clone, Copy, Debug)]
-enum Value<'a> {
-    Number(u64),
-    Bytes(&'a [u8]),
-}
-
-impl<'a> Value<'a> {
-    fn bytes(self) -> &'a [u8] {
-        if let Value::Bytes(bytes) = self { bytes } else { &[] }
-    }
-
-    fn number(self) -> u64 {
-        if let Value::Number(number) = self { number } else { 0 }
-    }
-}
-
-/// The values of a field, as far as the message makes sense. Numbers of fixed width are none.
-fn field(mut message: &[u8], name: u64) -> impl Iterator<Item = Value<'_>> {
-    let values = std::iter::from_fn(move || {
-        let key = varint(&mut message)?;
-        let value = match key & 7 {
-            0 => Value::Number(varint(&mut message)?),
-            2 => {
-                let length = usize::try_from(varint(&mut message)?).ok()?;
-                Value::Bytes(message.split_off(..length)?)
-            }
-            _ => return None,
-        };
-        Some((key >> 3, value))
-    });
-    values.filter(move |(key, _)| *key == name).map(|(_, value)| value)
-}
-
-fn varint(message: &mut &[u8]) -> Option<u64> {
-    let mut value = 0;
-    for shift in (0..64).step_by(7) {
-        let byte = *message.split_off_first()?;
-        value |= u64::from(byte & 0x7f) << shift;
-        if byte < 0x80 {
-            return Some(value);
-        }
-    }
-    None
 }
 
 /// Messages that are bytes already.
@@ -228,26 +176,24 @@ mod tests {
     use super::*;
     use std::io::{Read, Write};
     use std::net::TcpListener;
+    use tonic_types::ErrorDetails;
 
-    /// A field of bytes.
-    fn bytes(name: u8, content: &[u8]) -> Vec<u8> {
-        [&[name << 3 | 2, u8::try_from(content.len()).unwrap()], content].concat()
-    }
-
-    /// `Status { code: 8, details: [Any { RetryInfo { 2.5 s } }] }`
+    /// Asks for 2.5 s.
     fn with_retry_info() -> Vec<u8> {
-        let info = bytes(1, &[0x08, 2, 0x10, 0x80, 0xca, 0xb5, 0xee, 0x01]);
-        let url = bytes(1, b"type.googleapis.com/google.rpc.RetryInfo");
-        [vec![0x08, 8], bytes(2, b"x"), bytes(3, &[url, bytes(2, &info)].concat())].concat()
+        let details = ErrorDetails::with_retry_info(Some(Duration::from_millis(2500)));
+        Status::with_error_details(Code::ResourceExhausted, "x", details).details().to_vec()
     }
 
     #[test]
     fn the_collectors_pause_is_found() {
+        let status =
+            |details: Vec<u8>| Status::with_details(Code::ResourceExhausted, "x", details.into());
         let details = with_retry_info();
-        assert_eq!(retry_delay(&details), Some(Duration::from_millis(2500)));
-        assert_eq!(retry_delay(&[]), None);
-        assert_eq!(retry_delay(&[0xff; 40]), None);
-        assert!((0..details.len()).all(|length| retry_delay(&details[..length]).is_none()));
+        assert_eq!(retry_delay(&status(details.clone())), Some(Duration::from_millis(2500)));
+        assert_eq!(retry_delay(&status(vec![])), None);
+        assert_eq!(retry_delay(&status(vec![0xff; 40])), None);
+        let cut = |length: usize| status(details[..length].to_vec());
+        assert!((0..details.len()).all(|length| retry_delay(&cut(length)).is_none()));
     }
 
     #[test]
