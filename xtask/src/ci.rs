@@ -62,7 +62,7 @@ const JOBS: &[Job] = &[
     Job { name: "deny", command: "cargo xtask deny", ..Job::NONE },
     Job {
         name: "test",
-        command: "cargo xtask test",
+        command: "cargo xtask test --with browser,prometheus",
         env: &[("NCCLSCOPE_REQUIRE_NAMESPACES", "1")],
         ..Job::NONE
     },
@@ -77,9 +77,9 @@ const JOBS: &[Job] = &[
     Job {
         name: "asan",
         command: "cargo test --package fake-nccl --package ncclscope-recorder --target-dir \
-                  target/asan -- --skip cost_no_memory --skip must_not_read_the_counter \
-                  --skip no_address_space_left --skip end_may_be_lost \
-                  --skip while_we_begin",
+                  target/asan -- --test-threads 6 --skip cost_no_memory \
+                  --skip must_not_read_the_counter --skip no_address_space_left \
+                  --skip end_may_be_lost --skip while_we_begin",
         env: &[
             ("RUSTC_BOOTSTRAP", "1"),
             ("RUSTFLAGS", "-Zsanitizer=address -Clink-arg=-rdynamic"),

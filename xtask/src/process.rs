@@ -19,10 +19,25 @@ pub(crate) fn command(words: &[&str]) -> Command {
     command
 }
 
+/// Takes from `command` what `cargo run` set for this package. Build scripts that read it (that of
+/// ring) would run again, and all behind them be built anew, after each plain `cargo build`.
+pub(crate) fn without_our_package(command: &mut Command) -> &mut Command {
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&name);
+        }
+    }
+    command
+}
+
 /// Shows `command` on stderr and runs it with our own output streams and no input.
 pub(crate) fn status(command: &mut Command) -> Outcome<ExitStatus> {
     eprintln!("$ {}", shown(command));
-    command.stdin(Stdio::null()).status().map_err(|error| cannot_run(command, &error))
+    without_our_package(command)
+        .stdin(Stdio::null())
+        .status()
+        .map_err(|error| cannot_run(command, &error))
 }
 
 /// As [`status`], but an error where the command fails.
@@ -33,8 +48,8 @@ pub(crate) fn check(command: &mut Command) -> Outcome<()> {
 
 /// Runs `command` and returns what it wrote to stdout; an error, with its stderr, where it fails.
 pub(crate) fn stdout(command: &mut Command) -> Outcome<String> {
-    let output =
-        command.stdin(Stdio::null()).output().map_err(|error| cannot_run(command, &error))?;
+    let output = without_our_package(command).stdin(Stdio::null()).output();
+    let output = output.map_err(|error| cannot_run(command, &error))?;
     if !output.status.success() {
         let stderr = String::from_utf8_lossy(&output.stderr);
         return Err(format!("{}\n{}", failed(command, output.status), stderr.trim_end()).into());
@@ -45,7 +60,7 @@ pub(crate) fn stdout(command: &mut Command) -> Outcome<String> {
 /// As [`status`], and returns a copy of all lines that the command wrote to either stream.
 pub(crate) fn tee(command: &mut Command) -> Outcome<(ExitStatus, String)> {
     eprintln!("$ {}", shown(command));
-    let mut child = command
+    let mut child = without_our_package(command)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -128,6 +143,12 @@ mod tests {
         let mut lines: Vec<&str> = text.lines().collect();
         lines.sort_unstable();
         assert_eq!(lines, ["err", "out"]);
+    }
+
+    #[test]
+    fn commands_do_not_know_of_this_package() {
+        let shown = stdout(&mut command(&["sh", "-c", "echo ${CARGO_PKG_NAME-none}"]));
+        assert_eq!(shown.expect("sh runs"), "none\n");
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub(crate) fn run(Options { with, args }: &Options) -> Outcome {
         let mut runner = Command::new("cargo");
         runner.args(words).env("NCCLSCOPE_REQUIRE_NCCL", "1");
         // Most of them wait: see .config/nextest.toml. An argument of the runner overrides it.
-        runner.env("NEXTEST_TEST_THREADS", (4 * cores.get()).to_string());
+        runner.env("NEXTEST_TEST_THREADS", (3 * cores.get()).to_string());
         runner.envs(environment.iter().map(|(name, python)| (name, python)));
         let status = process::status(&mut runner)?;
         if !status.success() {

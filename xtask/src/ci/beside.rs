@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::{Done, Job, JobResult, timed};
+use crate::process;
 
 /// What of a job runs beside the tests.
 #[derive(Debug, Clone, Copy)]
@@ -88,7 +89,8 @@ fn lock(results: &Mutex<Results>) -> MutexGuard<'_, Results> {
 fn quietly(job: &Job, words: &str, limit: Duration) -> Result<(JobResult, String), String> {
     let mut command = timed(job, &format!("nice -n 19 {words}"), limit);
     let begin = Instant::now();
-    let output = command.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
+    let output = process::without_our_package(&mut command).stdin(Stdio::null()).output();
+    let output = output.map_err(|error| error.to_string())?;
     let text = [output.stdout, output.stderr].concat();
     let result = JobResult::of(output.status, begin.elapsed() >= limit);
     Ok((result, String::from_utf8_lossy(&text).into_owned()))
