@@ -48,8 +48,8 @@ class Finding(unittest.TestCase):
         whole = made_up_plugin()
         other = whole[:18] + b"\xf3" + whole[19:]
         cases = (
-            (whole[:-1], f"is cut off after {len(whole) - 1} of {len(whole)} bytes"),
-            (whole[:70], "is cut off after 70 of 120 bytes"),
+            (whole[:-1], f"is truncated to {len(whole) - 1} of {len(whole)} bytes"),
+            (whole[:70], "is truncated to 70 of 120 bytes"),
             (whole.replace(b"ncclProfiler", b"snd_pcm_open"), "is not an NCCL profiler plugin"),
             (other, "is for another kind of machine"),
             (b"#!/bin/sh\n" * 9, "is not a shared library"),

@@ -11,62 +11,62 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const EXIT_CODES: &str = "Exit codes: 0 fine, 1 findings, 2 wrong usage, 3 unreadable input, 4 \
                           environment. `run` ends with the command's own.";
 
-/// See into NCCL: record what it does in each rank, and read the recordings.
+/// Records NCCL's operations in each rank, and analyses the recordings.
 #[derive(Debug, Parser)]
 #[command(name = "ncclscope", version, max_term_width = 100)]
 #[command(after_help = EXIT_CODES)]
-pub(crate) struct Args {
+pub(crate) struct CommandLine {
     #[command(subcommand)]
     pub(crate) verb: Verb,
 }
 
-/// What to do.
+/// A verb and its arguments.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Run a command with the plugin, and report what its ranks did
-    Run(Run),
-    /// Say what recordings hold
-    Report(Report),
-    /// Say why a job hangs: which ranks, which cause, with the evidence
-    Diagnose(Diagnose),
-    /// Write recordings as a trace for Perfetto or Chrome
-    Export(Export),
-    /// Put recordings into PyTorch's own profiles of the same ranks
-    Merge(Merge),
+    /// Run a command with the plugin and print a report
+    Run(RunArgs),
+    /// Print a report of recordings
+    Report(ReportArgs),
+    /// Find out why a job hangs: the ranks, the cause and the evidence
+    Diagnose(DiagnoseArgs),
+    /// Convert recordings to a trace for Perfetto or Chrome
+    Export(ExportArgs),
+    /// Merge recordings into PyTorch's profiles of the same ranks
+    Merge(MergeArgs),
     /// Show recordings in the browser, in the Perfetto UI
-    View(View),
-    /// Say who is slow: ranks that others wait for, slow links, and what became slower
-    Stragglers(Stragglers),
-    /// List the processes of this host that are recorded
-    Ls(List),
-    /// Record operations from now on, or for a while
-    Start(Start),
-    /// Leave out operations from now on
-    Stop(Stop),
-    /// Record for a while, then copy the recordings
-    Snapshot(Snapshot),
+    View(ViewArgs),
+    /// Find out why a job is slow: ranks that others wait for, slow links, and slowdowns
+    Stragglers(StragglersArgs),
+    /// List the recorded processes of this host
+    Ls(LsArgs),
+    /// Start recording, for a given time or until stopped
+    Start(StartArgs),
+    /// Stop recording
+    Stop(StopArgs),
+    /// Record for a given time, then copy the recordings
+    Snapshot(SnapshotArgs),
     /// Copy the recordings as they are now
-    Dump(Dump),
-    /// Export what the ranks of this node do, all the time
-    Agent(Agent),
-    /// Write what the ranks of a made-up job would record, with faults planted in it
-    Simulate(Simulate),
-    /// Check the installation, and say what would go wrong
-    Doctor(Doctor),
-    /// Print the plugin's path, or make a link that NCCL finds without a variable that names it
-    PluginPath(PluginPath),
+    Dump(DumpArgs),
+    /// Export metrics of the ranks of this node, continuously
+    Agent(AgentArgs),
+    /// Simulate a job with planted faults and write its recordings
+    Simulate(SimulateArgs),
+    /// Check the installation and report problems
+    Doctor(DoctorArgs),
+    /// Print the plugin's path, or create a link that NCCL finds without NCCL_PROFILER_PLUGIN
+    PluginPath(PluginPathArgs),
     /// Print the variables that make NCCL load the plugin
-    Env(Env),
+    Env(EnvArgs),
 }
 
 /// Arguments of `run`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Run {
+pub(crate) struct RunArgs {
     /// Directory for the recordings, one file for each process
     /// [default: ncclscope-run-YYYYmmdd-HHMMSS, in UTC, in NCCLSCOPE_DIR or here]
     #[arg(short, long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
-    /// What the plugin does (sets NCCLSCOPE_MODE)
+    /// The plugin's mode (sets NCCLSCOPE_MODE)
     #[arg(long)]
     pub(crate) mode: Option<String>,
     /// Do not print the report at the end
@@ -79,7 +79,7 @@ pub(crate) struct Run {
 
 /// Arguments of `report`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Report {
+pub(crate) struct ReportArgs {
     /// Run directory, or one recording
     #[arg(value_name = "DIR|FILE")]
     pub(crate) input: PathBuf,
@@ -90,15 +90,15 @@ pub(crate) struct Report {
 
 /// Arguments of `diagnose`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Diagnose {
+pub(crate) struct DiagnoseArgs {
     /// Run directory or recordings; or dumps of PyTorch's Flight Recorder (files whose names end in
-    /// the rank, or their directory); or a table of vectors; also what `ncclras -f json` printed
+    /// the rank, or their directory); or a table of vectors; also the output of `ncclras -f json`
     #[arg(value_name = "RUN|DIR|FILE", required = true)]
     pub(crate) inputs: Vec<PathBuf>,
-    /// How long an operation of a job that runs must be in flight to count as stuck, in seconds
+    /// Seconds that an operation of a running job must be in flight to count as stuck
     #[arg(long, value_name = "S", default_value = "30", value_parser = hang_seconds)]
     pub(crate) hang_sec: Duration,
-    /// Write what is in flight as dumps of PyTorch's Flight Recorder, for its tools
+    /// Write the operations in flight as dumps of PyTorch's Flight Recorder, for its tools
     #[arg(long, value_name = "DIR")]
     pub(crate) fr_out: Option<PathBuf>,
     /// How to print it
@@ -113,44 +113,44 @@ fn hang_seconds(text: &str) -> Result<Duration, String> {
 
 /// Arguments of `export`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Export {
+pub(crate) struct ExportArgs {
     /// Run directory, or one recording
     #[arg(value_name = "DIR|FILE")]
     pub(crate) input: PathBuf,
-    /// The trace's format [default: what the file's name ends in]
+    /// The trace's format [default: by the file name's extension]
     #[arg(long, value_enum)]
     pub(crate) to: Option<TraceFormat>,
-    /// One pftrace for each process, in the directory that -o names; put behind one another they
-    /// are the merged trace
+    /// One pftrace for each process, in the directory that -o names; concatenated they are the
+    /// merged trace
     #[arg(long)]
     pub(crate) per_rank: bool,
-    /// The trace; `-` is standard output
+    /// Output file; `-` is standard output
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: PathBuf,
 }
 
 /// Arguments of `view`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct View {
+pub(crate) struct ViewArgs {
     /// Run directory, one recording, or a trace that `export` wrote
     #[arg(value_name = "DIR|FILE")]
     pub(crate) input: PathBuf,
     /// Print the address instead of opening a browser
     #[arg(long)]
     pub(crate) no_open: bool,
-    /// Where the viewer is served; for tests and for copies of the Perfetto UI
+    /// Address of the viewer; for tests and for copies of the Perfetto UI
     #[arg(long, hide = true, value_name = "URL", default_value = "https://ui.perfetto.dev")]
     pub(crate) ui: String,
 }
 
 /// Arguments of `stragglers`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Stragglers {
-    /// Run directory or recordings; or traces of all ranks that torch.profiler wrote (.json,
-    /// .json.gz, or a .tar.gz of them, or their directory); or a table of operations (.parquet)
+pub(crate) struct StragglersArgs {
+    /// Run directory or recordings; or torch.profiler traces of all ranks (.json, .json.gz, or a
+    /// .tar.gz of them, or their directory); or a table of operations (.parquet)
     #[arg(value_name = "RUN|DIR|FILE", required = true)]
     pub(crate) inputs: Vec<PathBuf>,
-    /// Share of a step's time, in percent, that a slow rank costs at least to be named
+    /// Least share of a step's time, in percent, that a slow rank must cost to be reported
     #[arg(long, value_name = "PERCENT", default_value_t = 5.0, value_parser = percent)]
     pub(crate) threshold: f64,
     /// How to print it
@@ -166,14 +166,14 @@ fn percent(text: &str) -> Result<f64, String> {
 /// Arguments of `merge`.
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "ncclscope merge --kineto <FILE>... <RUN> -o <OUT>")]
-pub(crate) struct Merge {
-    /// Traces that torch.profiler wrote, .json or .json.gz; one file for each rank
+pub(crate) struct MergeArgs {
+    /// Traces written by torch.profiler, .json or .json.gz; one file for each rank
     #[arg(long, value_name = "FILE", num_args = 1.., required = true)]
     pub(crate) kineto: Vec<PathBuf>,
     /// Run directory, or one recording; may follow the traces directly
     #[arg(value_name = "RUN")]
     pub(crate) run: Option<PathBuf>,
-    /// The merged trace, compressed if it ends in .gz; for several traces a directory
+    /// The merged trace, compressed if the name ends in .gz; for several traces a directory
     #[arg(short, long, value_name = "OUT")]
     pub(crate) output: PathBuf,
     /// Write all ranks into one trace
@@ -183,54 +183,52 @@ pub(crate) struct Merge {
 
 /// Arguments of `ls`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct List {
+pub(crate) struct LsArgs {
     /// How to print it
     #[arg(long, value_enum, default_value_t)]
     pub(crate) format: Format,
 }
 
-/// Which processes.
+/// The processes to control.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Target {
     /// The process with this id; may be repeated
     #[arg(long, value_name = "PID")]
     pub(crate) pid: Vec<u32>,
-    /// Those of this job (SLURM_JOB_ID, or torchrun's run id)
+    /// The processes of this job (SLURM_JOB_ID, or torchrun's run id)
     #[arg(long, value_name = "ID")]
     pub(crate) job: Option<String>,
-    /// All of this host
+    /// All processes of this host
     #[arg(long)]
     pub(crate) all: bool,
 }
 
-/// What is recorded.
+/// The recording window.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct Window {
-    /// How long: 10s, 500ms, 2m
+    /// Duration: 10s, 500ms, 2m
     #[arg(long = "for", value_name = "TIME", value_parser = length)]
     pub(crate) length: Option<Duration>,
-    /// How many training steps, from the next one on
+    /// Number of training steps, starting with the next one
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) steps: Option<u64>,
-    /// When it begins: seconds since 1970, the same on all hosts, or +10s from now
+    /// Start time: seconds since 1970, the same on all hosts, or +10s from now
     #[arg(long, value_name = "WHEN", value_parser = when)]
     pub(crate) at: Option<When>,
-    /// Every how many-th operation is recorded
+    /// Record only every N-th operation
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) sample: Option<u32>,
 }
 
-/// A moment.
+/// A point in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct When(Duration);
 
 impl When {
-    /// So long after 1970.
     pub(crate) fn new(since_1970: Duration) -> When {
         When(since_1970)
     }
 
-    /// Time since 1970.
     pub(crate) fn since_1970(self) -> Duration {
         self.0
     }
@@ -252,7 +250,7 @@ fn length(text: &str) -> Result<Duration, String> {
 
 /// Arguments of `start`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Start {
+pub(crate) struct StartArgs {
     #[command(flatten)]
     pub(crate) target: Target,
     #[command(flatten)]
@@ -261,14 +259,14 @@ pub(crate) struct Start {
 
 /// Arguments of `stop`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Stop {
+pub(crate) struct StopArgs {
     #[command(flatten)]
     pub(crate) target: Target,
 }
 
 /// Arguments of `snapshot`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Snapshot {
+pub(crate) struct SnapshotArgs {
     #[command(flatten)]
     pub(crate) target: Target,
     #[command(flatten)]
@@ -277,35 +275,35 @@ pub(crate) struct Snapshot {
     /// [default: ncclscope-snapshot-YYYYmmdd-HHMMSS, in UTC]
     #[arg(short, long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
-    /// Write what there is if the window is not over by then [default: 1h]
+    /// Copy the recordings after this time even if the window is not over [default: 1h]
     #[arg(long, value_name = "TIME", value_parser = length)]
     pub(crate) timeout: Option<Duration>,
-    /// Make PyTorch profile the same time, in processes that run with KINETO_USE_DAEMON=1
+    /// Also make PyTorch profile this window, in processes that run with KINETO_USE_DAEMON=1
     #[arg(long)]
     pub(crate) kineto: bool,
 }
 
 /// Arguments of `dump`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Dump {
+pub(crate) struct DumpArgs {
     #[command(flatten)]
     pub(crate) target: Target,
     /// Directory for the copies, which can be read as a run directory
     /// [default: dump-SECONDS beside each recording]
     #[arg(short, long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
-    /// Copy nothing, but say what each process waits for now, and what its threads do
+    /// Copy nothing, but print what each process waits for now, and what its threads do
     #[arg(long, conflicts_with = "output")]
     pub(crate) why: bool,
-    /// How to print that
+    /// Output format of --why
     #[arg(long, value_enum, default_value_t, requires = "why")]
     pub(crate) format: Format,
 }
 
 /// Arguments of `agent`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Agent {
-    /// Directory whose recordings are followed, with those two levels below; may be repeated
+pub(crate) struct AgentArgs {
+    /// Directory of the recordings, searched two levels deep; may be repeated
     /// [default: NCCLSCOPE_DIR, else the current one]
     #[arg(short, long, value_name = "DIR")]
     pub(crate) dir: Vec<PathBuf>,
@@ -321,16 +319,16 @@ pub(crate) struct Agent {
     /// Write ncclscope.prom for the node exporter's textfile collector
     #[arg(long, value_name = "DIR")]
     pub(crate) textfile: Option<PathBuf>,
-    /// Tell series apart by what grows with the job
+    /// Add labels whose number of values grows with the job
     #[arg(long, value_enum, value_delimiter = ',', value_name = "LABEL,…")]
     pub(crate) labels: Vec<Label>,
-    /// Series to export at most; the rest becomes one overflow series for each metric
+    /// The most series to export; the rest becomes one overflow series for each metric
     #[arg(long, value_name = "N", default_value_t = 20_000)]
     pub(crate) max_series: usize,
     /// Follow the recordings of all hosts, not only of this one
     #[arg(long)]
     pub(crate) any_host: bool,
-    /// Read once everything that is there, print it as Prometheus's text, and end
+    /// Read all recordings once, print the metrics in Prometheus's text format, and exit
     #[arg(long, conflicts_with_all = ["interval", "otlp", "prom_listen", "textfile"])]
     pub(crate) once: bool,
 }
@@ -351,13 +349,13 @@ fn seconds(text: &str) -> Result<f64, String> {
     seconds.ok_or_else(|| "expected seconds from 0.1 to 86400".into())
 }
 
-/// Arguments of `simulate`; what is not given is the scenario's, or chosen.
+/// Arguments of `simulate`. An option that is not given has the scenario's value, or a default.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Simulate {
+pub(crate) struct SimulateArgs {
     /// Scenario file: docs/simulate.md
     #[arg(value_name = "SCENARIO.toml")]
     pub(crate) scenario: Option<PathBuf>,
-    /// Directory for the recordings and truth.json; must not hold any
+    /// Directory for the recordings and truth.json; must not contain recordings
     #[arg(short, long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
     /// Processes, one GPU each
@@ -372,22 +370,22 @@ pub(crate) struct Simulate {
     /// Data parallel ranks
     #[arg(long, value_name = "N")]
     pub(crate) dp: Option<u32>,
-    /// Expert parallel ranks, a part of the data parallel ones
+    /// Expert parallel ranks, a divisor of the data parallel ones
     #[arg(long, value_name = "N")]
     pub(crate) ep: Option<u32>,
     /// Training steps
     #[arg(long, value_name = "N")]
     pub(crate) steps: Option<u32>,
-    /// What to plant instead of the scenario's faults; up to three
+    /// Faults to plant instead of the scenario's; up to three
     #[arg(long, value_name = "NAME", value_parser = fault)]
     pub(crate) fault: Vec<ncclscope_simulate::Fault>,
-    /// The rank that it hits [default: drawn]
+    /// The rank with the fault [default: random]
     #[arg(long, value_name = "RANK", requires = "fault")]
     pub(crate) rank: Option<u32>,
-    /// How much slower something slow is
+    /// Slowdown factor of a fault that slows down
     #[arg(long, value_name = "F", requires = "fault")]
     pub(crate) factor: Option<f64>,
-    /// What is drawn depends on it
+    /// Seed of all random choices
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
     /// Write a table of counters instead of recordings, for very many ranks
@@ -396,24 +394,24 @@ pub(crate) struct Simulate {
     /// List the faults
     #[arg(long)]
     pub(crate) list: bool,
-    /// How to list them
+    /// Format of the list
     #[arg(long, value_enum, default_value_t, requires = "list")]
     pub(crate) format: Format,
 }
 
 fn fault(name: &str) -> Result<ncclscope_simulate::Fault, String> {
     let known = ncclscope_simulate::Fault::from_name(name);
-    known.ok_or_else(|| "no such fault: `ncclscope simulate --list` has them all".into())
+    known.ok_or_else(|| "no such fault: see `ncclscope simulate --list`".into())
 }
 
 /// Arguments of `doctor`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Doctor {
-    /// Directory that recordings would go to, or that holds some: then what they lack is told
+pub(crate) struct DoctorArgs {
+    /// Directory for recordings; recordings that it already contains are checked for losses
     /// [default: NCCLSCOPE_DIR, else the current one]
     #[arg(short, long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
-    /// The libnccl.so.2 that the job loads [default: those that can be found]
+    /// The libnccl.so.2 that the job loads [default: all that are found]
     #[arg(long, value_name = "FILE")]
     pub(crate) nccl: Option<PathBuf>,
     /// How to print it
@@ -423,31 +421,31 @@ pub(crate) struct Doctor {
 
 /// Arguments of `plugin-path`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct PluginPath {
-    /// Make the link DIR/libnccl-profiler.so to the plugin, and print the link: NCCL loads that
-    /// where no variable names a plugin and its loader looks into DIR
+pub(crate) struct PluginPathArgs {
+    /// Create the link DIR/libnccl-profiler.so to the plugin, and print it: NCCL loads it if no
+    /// variable names a plugin and DIR is in the library path
     #[arg(long, value_name = "DIR")]
     pub(crate) link: Option<PathBuf>,
 }
 
 /// Arguments of `env`.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Env {
-    /// Directory for the recordings; made if it is missing [default: the plugin's]
+pub(crate) struct EnvArgs {
+    /// Directory for the recordings; created if missing [default: the plugin's]
     #[arg(short, long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
-    /// For which reader
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub(crate) shell: Shell,
 }
 
-/// A format of what a verb prints.
+/// An output format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// For people
+    /// Text
     #[default]
     Text,
-    /// For programs; has a key `schema`
+    /// JSON with a key `schema`
     Json,
 }
 
@@ -456,9 +454,10 @@ pub(crate) enum Format {
 pub(crate) enum TraceFormat {
     /// JSON for chrome://tracing, Perfetto and scripts
     Chrome,
-    /// Perfetto's own, smaller
+    /// Perfetto's binary format, smaller
     Pftrace,
-    /// A tar with a pftrace for each process, for jobs of many ranks; without arrows between ranks
+    /// A tar file with a pftrace for each process, for jobs with many ranks; without arrows between
+    /// ranks
     PerfettoTar,
 }
 
@@ -479,12 +478,13 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        Args::command().debug_assert();
+        CommandLine::command().debug_assert();
     }
 
     #[test]
     fn a_commands_own_options_are_left_alone() {
-        let args = Args::parse_from(["ncclscope", "run", "-o", "d", "--", "sh", "-c", "-o x"]);
+        let args =
+            CommandLine::parse_from(["ncclscope", "run", "-o", "d", "--", "sh", "-c", "-o x"]);
         let Verb::Run(run) = args.verb else { panic!("{args:?}") };
         assert_eq!(run.output, Some("d".into()));
         assert_eq!(run.command, ["sh", "-c", "-o x"]);

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
 PyTorch's profiler on demand: processes that run with `KINETO_USE_DAEMON=1` ask a local daemon,
-dynolog, every few seconds whether they are to profile. Where none runs, [`Daemon`] answers in its
-place, once to each process, and never beside another.
+dynolog, every few seconds whether to profile. If no daemon runs, [`Daemon`] answers in its place,
+once per process. It never runs beside another daemon.
 
-A message is one datagram: its payload's size as a `u64`, a type of 32 bytes that a zero ends, and
-the payload. Numbers are the machine's own. `ctxt` (`i32` GPU, `i32` pid, `i64` job) is answered
-with an `i32`; `req` (`i32` kinds, `i32` n, `i64` job, n times `i32` pid, its own first) with a
-configuration of lines `NAME=VALUE`, or with nothing. The socket is `dynolog` with a zero behind it
-in the abstract namespace, or a file of that name in `KINETO_IPC_SOCKET_DIR`. Anybody can send to
-it; who is another user's is not heard.
+A message is one datagram: the size of its payload as a `u64`, a type of 32 bytes with a final zero,
+and the payload. Numbers are in native byte order. The answer to `ctxt` (`i32` GPU, `i32` pid, `i64`
+job) is an `i32`; the answer to `req` (`i32` kinds, `i32` n, `i64` job, n times `i32` pid, its own
+first) is a configuration of lines `NAME=VALUE`, or empty. The socket is `dynolog` with a final zero
+in the abstract namespace, or a file of that name in `KINETO_IPC_SOCKET_DIR`. Any process can send
+to it; messages of other users are ignored.
 */
 
 use rustix::net::{
@@ -26,22 +26,21 @@ use std::time::{Duration, Instant};
 
 /// Bytes of a datagram before its payload.
 const HEAD: usize = 40;
-/// A request with as many process ids as a process can have ancestors is far smaller.
+/// The largest datagram; a request with the ids of all ancestors of a process is far smaller.
 const LONGEST: usize = 4096;
 /// Bit of a request's kinds: a process that waits to record activities.
 const ACTIVITIES: i32 = 2;
-/// Kineto asks every 5 s, and warms up for 2 s ([`Profile::configuration`]); the rest is for the
-/// way.
+/// Kineto asks every 5 s and warms up for 2 s ([`Profile::configuration`]); the rest is a margin.
 pub(crate) const LEAD: Duration = Duration::from_secs(10);
 
-/// What processes are to do.
+/// The profile that processes should record.
 #[derive(Clone, Debug)]
 pub(crate) struct Profile {
-    /// When it begins, since 1970.
+    /// Start, since 1970.
     pub(crate) begin: Duration,
-    /// How long it takes.
+    /// Duration.
     pub(crate) length: Duration,
-    /// Where Kineto writes: it puts `_PID` before the ending.
+    /// The output file; Kineto inserts `_PID` before the extension.
     pub(crate) file: PathBuf,
 }
 
@@ -56,14 +55,14 @@ impl Profile {
         )
     }
 
-    /// The file of a process.
+    /// The output file of a process.
     pub(crate) fn file_of(&self, pid: u32) -> PathBuf {
         let name = self.file.file_stem().unwrap_or_default().to_string_lossy();
         self.file.with_file_name(format!("{name}_{pid}.json"))
     }
 }
 
-/// A daemon, until it is dropped.
+/// A daemon that runs until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Daemon {
     socket: UnixDatagram,
@@ -81,11 +80,11 @@ impl Drop for Daemon {
 }
 
 impl Daemon {
-    /// Takes the daemon's name, to make `pids` do `profile`. `dir` is Kineto's directory of
-    /// sockets, where it uses one.
+    /// Binds the daemon's socket, to make `pids` record `profile`. `dir` is Kineto's socket
+    /// directory, if it uses one.
     ///
     /// # Errors
-    /// `AddrInUse` where a daemon runs; the system's.
+    /// `AddrInUse` if a daemon runs; system errors.
     pub(crate) fn open(
         dir: Option<&Path>,
         pids: impl IntoIterator<Item = u32>,
@@ -113,13 +112,13 @@ impl Daemon {
         self.waiting.iter().copied()
     }
 
-    /// Answers for so long.
+    /// Answers requests for `time`.
     pub(crate) fn serve(&mut self, time: Duration) {
         let until = Instant::now() + time;
         let mut datagram = [0; LONGEST];
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            // Zero would be for ever.
+            // Zero would mean no timeout.
             let set = self.socket.set_read_timeout(Some(left.max(Duration::from_millis(1))));
             if left.is_zero() || set.is_err() {
                 return std::thread::sleep(left);
@@ -131,7 +130,7 @@ impl Daemon {
                 }
                 Ok(None) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // No process asked, or there is an error that the next round would meet again.
+                // No process asked, or an error that the next round would meet again.
                 Err(_) => {
                     return std::thread::sleep(until.saturating_duration_since(Instant::now()));
                 }
@@ -139,7 +138,7 @@ impl Daemon {
         }
     }
 
-    /// The next datagram's size and sender; `None` for one that is not to be heard.
+    /// The next datagram's size and sender; `None` if it must be ignored.
     fn receive(&self, datagram: &mut [u8]) -> io::Result<Option<(usize, SocketAddrAny)>> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -163,7 +162,7 @@ impl Daemon {
                 let asked = asked.filter(|_| kinds & ACTIVITIES != 0);
                 let configuration = asked.map_or("", |_| self.configuration.as_str());
                 let is_sent = self.send(sender, b"req", configuration.as_bytes());
-                // Once to each.
+                // Each process gets one answer.
                 asked.filter(|_| is_sent).map(|pid| self.waiting.remove(pid));
             }
         }
@@ -174,12 +173,12 @@ impl Daemon {
         message.extend_from_slice(kind);
         message.resize(HEAD, 0);
         message.extend_from_slice(payload);
-        // Who does not read, or has no name, gets none.
+        // A sender that does not read, or has no address, gets no answer.
         sendto(&self.socket, &message, SendFlags::DONTWAIT, to).is_ok()
     }
 }
 
-/// Removes the socket file of a daemon that has ended.
+/// Removes the socket file of a daemon that has exited.
 fn remove_if_dead(file: &Path) -> io::Result<()> {
     match UnixDatagram::unbound()?.connect(file) {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
@@ -190,12 +189,12 @@ fn remove_if_dead(file: &Path) -> io::Result<()> {
     }
 }
 
-/// What a process says.
+/// A message of a process.
 #[derive(Debug, PartialEq, Eq)]
 enum Message {
-    /// It is there.
+    /// The process registers.
     Context,
-    /// What is it to do?
+    /// The process asks for a configuration.
     Request { kinds: i32, pids: Vec<u32> },
 }
 
@@ -278,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn each_process_that_is_meant_is_told_once() {
+    fn each_target_process_gets_one_configuration() {
         let dir = tempfile::tempdir().unwrap();
         let mut daemon = Daemon::open(Some(dir.path()), [7, 8], &profile()).unwrap();
         let client = Client::new(dir.path(), "client");
@@ -288,8 +287,8 @@ mod tests {
                              ACTIVITIES_WARMUP_PERIOD_SECS=2\n\
                              ACTIVITIES_LOG_FILE=/tmp/x/kineto.json\n";
         assert_eq!(ask(&[7, 1]), configuration);
-        assert_eq!(ask(&[7, 1]), "req:", "it has been told");
-        assert_eq!(ask(&[9, 1]), "req:", "it is not meant");
+        assert_eq!(ask(&[7, 1]), "req:", "it already got one");
+        assert_eq!(ask(&[9, 1]), "req:", "it is not a target");
         assert_eq!(daemon.waiting().collect::<Vec<_>>(), [8]);
         let events_only = client.asks(&mut daemon, &request(1, &[8]));
         assert_eq!(events_only.as_deref(), Some("req:"));
@@ -299,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_and_half_messages_are_passed_over() {
+    fn garbage_and_truncated_messages_are_ignored() {
         let dir = tempfile::tempdir().unwrap();
         let mut daemon = Daemon::open(Some(dir.path()), [7], &profile()).unwrap();
         let client = Client::new(dir.path(), "client");
@@ -323,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_has_no_name_or_has_gone_stalls_nobody() {
+    fn a_client_without_address_or_that_has_exited_does_not_stall_others() {
         let dir = tempfile::tempdir().unwrap();
         let mut daemon = Daemon::open(Some(dir.path()), [7, 8], &profile()).unwrap();
         let nameless = UnixDatagram::unbound().unwrap();
@@ -339,13 +338,13 @@ mod tests {
     }
 
     #[test]
-    fn it_never_fights_another_and_takes_the_place_of_a_dead_one() {
+    fn it_never_runs_beside_another_daemon_and_replaces_a_dead_one() {
         let dir = tempfile::tempdir().unwrap();
         let daemon = Daemon::open(Some(dir.path()), [7], &profile()).unwrap();
         let second = Daemon::open(Some(dir.path()), [7], &profile()).unwrap_err();
         assert_eq!(second.kind(), io::ErrorKind::AddrInUse);
         let file = dir.path().join("dynolog");
-        assert!(file.exists(), "what is another's stays");
+        assert!(file.exists(), "the file of another daemon stays");
         drop(daemon);
         assert!(!file.exists());
         drop(UnixDatagram::bind(&file).unwrap());

@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Errors as the user sees them: one line that says what to do, and an exit code.
+//! User-visible errors: one line with advice, and an exit code.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Wrong usage; the code of the parser of the command line.
+/// Exit code for wrong usage, the same as that of the command line parser.
 const USAGE: u8 = 2;
-/// An input that cannot be read.
+/// Exit code: input cannot be read.
 pub(crate) const BAD_INPUT: u8 = 3;
-/// Something missing or refused in the environment.
+/// Exit code: something is missing or refused in the environment.
 pub(crate) const ENVIRONMENT: u8 = 4;
 
-/// Why a verb ended early.
+/// The error of a verb.
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: u8,
-    /// None: the reader of our output is gone.
+    /// `None` if the reader of the output has exited.
     message: Option<String>,
 }
 
 impl Failure {
-    /// An option or a variable that makes no sense.
+    /// An invalid option or variable.
     pub(crate) fn usage(message: impl Into<String>) -> Failure {
         Failure { code: USAGE, message: Some(message.into()) }
     }
@@ -37,7 +37,7 @@ impl Failure {
         Failure { code: ENVIRONMENT, message: Some(message.into()) }
     }
 
-    /// A file that cannot be made or written.
+    /// A file that cannot be created or written.
     pub(crate) fn write(path: &Path, error: &io::Error) -> Failure {
         let advice = match error.kind() {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
@@ -51,7 +51,7 @@ impl Failure {
         Failure::environment(format!("cannot write {}: {error}{advice}", path.display()))
     }
 
-    /// The message, for a caller that goes on.
+    /// The message, for a caller that continues.
     pub(crate) fn text(self) -> String {
         self.message.unwrap_or_default()
     }
@@ -65,7 +65,7 @@ impl Failure {
     }
 }
 
-/// Writing to standard output failed. A reader that went away, like `head`, is no error.
+/// Writing to standard output failed. It is not an error if the reader exits, as `head` does.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
         if error.kind() == ErrorKind::BrokenPipe {

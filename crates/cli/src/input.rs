@@ -2,9 +2,9 @@
 /*!
 Finds and opens the recordings of a run.
 
-A directory in which some recordings cannot be read is read as far as it goes: each bad one gets a
-warning, and the verb ends with the code for bad input after it printed what the good ones say. A
-report that silently lacks a rank would be worse than one that fails a script.
+If some recordings of a directory cannot be read, each of them gets a warning, and the verb prints
+the result of the others and exits with the code for bad input. A report that silently lacks a rank
+would be worse than one that fails a script.
 */
 
 use crate::failure::{BAD_INPUT, Failure, warn};
@@ -19,9 +19,9 @@ use std::process::ExitCode;
 /// The recordings of a run.
 #[derive(Debug)]
 pub(crate) struct Input {
-    /// Those that can be read, by file name.
+    /// The readable recordings, by file name.
     pub(crate) recordings: Vec<Recording>,
-    /// The contents of `run.json`, if `ncclscope run` made the directory.
+    /// The content of `run.json`, if `ncclscope run` created the directory.
     pub(crate) run: Option<serde_json::Value>,
     /// How many could not be read.
     bad: usize,
@@ -76,19 +76,19 @@ impl Input {
         input
     }
 
-    /// How a verb ends that printed what it could.
+    /// The exit code after the readable recordings were processed.
     pub(crate) fn exit_code(&self) -> ExitCode {
         if self.bad == 0 { ExitCode::SUCCESS } else { ExitCode::from(BAD_INPUT) }
     }
 }
 
-/// Recordings stay open while they are read; the usual limit of 1024 files is soft.
+/// Raises the soft limit of open files, usually 1024: recordings stay open while they are read.
 pub(crate) fn allow_open_files() {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-/// The recordings in a directory, by name.
+/// The recordings in a directory, sorted by name.
 pub(crate) fn recordings_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(directory)? {
@@ -102,7 +102,7 @@ pub(crate) fn recordings_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Shows on a terminal how far we are; silent for what is quick.
+/// Shows a progress line on a terminal, except for quick work.
 pub(crate) fn progress(done: usize, all: usize) {
     if all >= 16 && io::stderr().is_terminal() {
         let _ = write!(

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-How NCCL is made to load the plugin: by a bare name in `NCCL_PROFILER_PLUGIN`, and the plugin's
-folder at the head of `LD_LIBRARY_PATH`.
+The environment with which NCCL loads the plugin: a bare name in `NCCL_PROFILER_PLUGIN`, and the
+plugin's folder at the head of `LD_LIBRARY_PATH`.
 
-It is the one form that each release from 2.23 on takes (`docs/loading.md`): 2.27.3 makes
-`libnccl-profiler-/a/path.so.so` of a path, and up to 2.25 a short name gets no prefix. The folder
-must not hand the job other libraries than it has now, nor contain what the loader gives a meaning
-to; where it would, the plugin gets a link in a folder of its own, in the user's cache.
+Only this form works with each release from 2.23 on (`docs/loading.md`): 2.27.3 turns a path into
+`libnccl-profiler-/a/path.so.so`, and up to 2.25 a short name gets no prefix. The folder must not
+change which other libraries the job loads, and its name must not contain characters that are
+special to the loader; otherwise the plugin gets a link in a folder of its own, in the user's cache.
 */
 
 use crate::failure::Failure;
@@ -21,27 +21,27 @@ use std::path::{Path, PathBuf};
 
 /// The variable that names the plugin.
 pub(crate) const PLUGIN: &str = "NCCL_PROFILER_PLUGIN";
-/// Where the dynamic loader looks first.
+/// The folders that the dynamic loader searches first.
 pub(crate) const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 /// NCCL keeps the value in 255 bytes with a final zero, and cuts a longer one silently
 /// (NCCL `src/plugin/plugin_open.cc:37@v2.30.7-1`).
 const VALUE_MAX: usize = 254;
 
-/// What to set.
+/// The values to set.
 #[derive(Debug)]
 pub(crate) struct Loading {
     /// The plugin itself.
     pub(crate) path: PathBuf,
     /// The value of `NCCL_PROFILER_PLUGIN`.
     pub(crate) plugin: OsString,
-    /// The folder that `LD_LIBRARY_PATH` begins with; none where the value is a path.
+    /// The folder at the head of `LD_LIBRARY_PATH`; `None` if the value is a path.
     pub(crate) folder: Option<PathBuf>,
     /// The value of `NCCLSCOPE_CHAIN`: the plugin that the variable named before.
     pub(crate) chain: Option<String>,
 }
 
 impl Loading {
-    /// For the plugin that [`plugin::find`] finds, with a word to the user about what is special.
+    /// The values for the plugin that [`plugin::find`] finds. Warns the user of special cases.
     pub(crate) fn find() -> Result<Loading, Failure> {
         let path = plugin::find()?;
         let mut loading = Loading::of(&path)?;
@@ -63,7 +63,7 @@ impl Loading {
         Ok(loading)
     }
 
-    /// For the plugin at `path`, an absolute one.
+    /// The values for the plugin at the absolute path `path`.
     pub(crate) fn of(path: &Path) -> Result<Loading, Failure> {
         let named = |folder, name: &OsStr| Loading {
             path: path.to_owned(),
@@ -91,7 +91,7 @@ impl Loading {
         Ok(Loading { path: path.into(), plugin: path.into(), folder: None, chain: None })
     }
 
-    /// Every variable with the value that it gets here.
+    /// All variables with their values.
     pub(crate) fn variables(&self) -> Vec<(&'static str, OsString)> {
         let mut variables = vec![(PLUGIN, self.plugin.clone())];
         if let Some(folder) = &self.folder {
@@ -117,17 +117,17 @@ fn at_the_head(folder: &Path, before: &OsStr) -> OsString {
     value
 }
 
-/// Whether NCCL 2.27.3 takes the name as it is.
+/// Whether NCCL 2.27.3 uses the name unchanged.
 fn is_library(name: &OsStr) -> bool {
     name.as_bytes().starts_with(b"lib") && name.as_bytes().ends_with(b".so")
 }
 
-/// Whether the loader reads the folder in a list as one entry, as it is (`ld.so(8)`).
+/// Whether the folder's name has no character that is special in a list of folders (`ld.so(8)`).
 fn can_be_listed(folder: &Path) -> bool {
     !folder.as_os_str().as_bytes().iter().any(|byte| b":;$".contains(byte))
 }
 
-/// Whether no other library of `folder` could take the place of one of the job's.
+/// Whether no other library in `folder` could replace one of the job's.
 fn has_nothing_else(folder: &Path, name: &OsStr) -> bool {
     let Ok(entries) = std::fs::read_dir(folder) else { return false };
     entries.flatten().map(|entry| entry.file_name()).all(|file| {
@@ -137,7 +137,7 @@ fn has_nothing_else(folder: &Path, name: &OsStr) -> bool {
     })
 }
 
-/// A folder with nothing but a link to the plugin, if the user has a place for it.
+/// A folder that contains only a link to the plugin, if the user has a cache folder.
 fn folder_of_its_own(path: &Path) -> Option<PathBuf> {
     let of = |name| std::env::var_os(name).filter(|folder| !folder.is_empty()).map(PathBuf::from);
     let cache = of("XDG_CACHE_HOME").or_else(|| of("HOME").map(|home| home.join(".cache")))?;
@@ -146,7 +146,7 @@ fn folder_of_its_own(path: &Path) -> Option<PathBuf> {
     let folder = cache.join(format!("ncclscope/plugin/{:016x}", hasher.finish()));
     (folder.is_absolute() && can_be_listed(&folder)).then_some(())?;
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).ok()?;
-    // What others can write would be loaded into the job.
+    // A folder that others can write to would let them load code into the job.
     let metadata = std::fs::symlink_metadata(&folder).ok()?;
     let is_mine = metadata.uid() == rustix::process::geteuid().as_raw();
     (metadata.is_dir() && is_mine && metadata.mode() & 0o022 == 0).then_some(())?;
@@ -154,7 +154,7 @@ fn folder_of_its_own(path: &Path) -> Option<PathBuf> {
     Some(folder)
 }
 
-/// Makes `to` a link to `from`, at once, as a job may be loading it.
+/// Makes `to` a link to `from`, atomically, since a job may be loading it.
 pub(crate) fn link(from: &Path, to: &Path) -> io::Result<()> {
     if std::fs::read_link(to).is_ok_and(|there| there == from) {
         return Ok(());
@@ -168,7 +168,7 @@ pub(crate) fn link(from: &Path, to: &Path) -> io::Result<()> {
     })
 }
 
-/// Whether a value of `NCCL_PROFILER_PLUGIN` names a plugin that is not ours.
+/// Whether a value of `NCCL_PROFILER_PLUGIN` names another plugin.
 fn is_another(value: &str) -> bool {
     let name = Path::new(value).file_name().unwrap_or_default();
     let ours = [NAME, plugin::CARGO_NAME, "ncclscope", "libnccl-profiler.so"];
@@ -178,7 +178,7 @@ fn is_another(value: &str) -> bool {
         && std::env::var_os(table::PLUGIN.name).is_none_or(|ours| ours != value)
 }
 
-/// NCCL takes each prefix of this word for it (`src/plugin/plugin_open.cc`).
+/// NCCL accepts each prefix of this word (`src/plugin/plugin_open.cc`).
 pub(crate) fn is_static(value: &str) -> bool {
     !value.is_empty() && "STATIC_PLUGIN".starts_with(&value.to_ascii_uppercase())
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-The `ncclscope` command-line tool: runs a job with the plugin, reports what happened, exports it for
-trace viewers, and says what is wrong with an installation.
+The `ncclscope` command-line tool: runs a job with the plugin, reports on its recordings, exports
+them for trace viewers, and checks an installation.
 
-Exit codes: 0 fine; 1 findings; 2 wrong usage; 3 an input that cannot be read (where others could,
-what they say is printed all the same); 4 something missing or refused in the environment. `run`
-ends with the command's own: 128 + N if signal N killed it, 126 or 127 if it could not be started.
+Exit codes: 0 success; 1 findings; 2 wrong usage; 3 some input cannot be read (the result of the
+other inputs is printed); 4 something is missing or refused in the environment. `run` exits with the
+command's own code: 128 + N if signal N killed it, 126 or 127 if it could not be started.
 
-This crate does **not** link the recorder or the plugin: it knows them only by their files.
+This crate does **not** link the recorder or the plugin: it only reads their files.
 */
 #![forbid(unsafe_code)]
 
@@ -31,7 +31,7 @@ use clap::Parser;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    match cmd::run(args::Args::parse()) {
+    match cmd::run(args::CommandLine::parse()) {
         Ok(code) => code,
         Err(failure) => failure.report(),
     }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! NCCL's libraries: their release, and how it looks for a profiler plugin.
+//! NCCL libraries: their release, and how each release looks for a profiler plugin.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// The file that jobs load.
+/// The file name that jobs load.
 pub(crate) const LIBRARY: &str = "libnccl.so.2";
 const VERSION: &[u8] = b"NCCL version ";
 
@@ -15,18 +15,18 @@ pub(crate) struct Release {
     major: u32,
     minor: u32,
     patch: u32,
-    /// As the library has it, such as `2.28.9+cuda12.9`.
+    /// The full text in the library, such as `2.28.9+cuda12.9`.
     pub(crate) text: String,
 }
 
 impl Release {
-    /// The release of a library; `None` where it does not say one.
+    /// The release of a library; `None` if it contains none.
     pub(crate) fn of(library: &Path) -> io::Result<Option<Release>> {
         let found = find_all(library, &[VERSION.to_vec()])?.into_iter().next().flatten();
         Ok(found.as_deref().and_then(Release::parse))
     }
 
-    /// Takes `2.28.9+cuda12.9`.
+    /// Parses `2.28.9+cuda12.9`.
     pub(crate) fn parse(text: &str) -> Option<Release> {
         let number = text.split(['+', '-']).next()?;
         let mut numbers = number.split('.').map(str::parse);
@@ -35,7 +35,7 @@ impl Release {
         Some(Release { major, minor, patch, text: text.into() })
     }
 
-    /// As NCCL numbers its releases: 22809.
+    /// NCCL's release number: 22809.
     pub(crate) fn number(&self) -> u32 {
         (self.major * 100 + self.minor) * 100 + self.patch
     }
@@ -54,8 +54,8 @@ impl Release {
         }
     }
 
-    /// What the release asks the dynamic loader for, one after the other, given the value of
-    /// `NCCL_PROFILER_PLUGIN`; empty where it loads nothing. Measured (`docs/loading.md`,
+    /// The names that the release passes to the dynamic loader, in order, given the value of
+    /// `NCCL_PROFILER_PLUGIN`; empty if it loads nothing. Measured (`docs/loading.md`,
     /// `testing/rig/tests/loading.rs`) and read (`src/misc/profiler.cc@v2.23.4-1`,
     /// `src/plugin/plugin_open.cc@v2.26.2-1`, `@v2.27.3-1`, `@v2.30.7-1`).
     pub(crate) fn asks_for(&self, value: Option<&str>) -> Vec<String> {
@@ -75,16 +75,17 @@ impl Release {
         }
     }
 
-    /// Whether it takes a path in `NCCL_PROFILER_PLUGIN`.
+    /// Whether it accepts a path in `NCCL_PROFILER_PLUGIN`.
     pub(crate) fn takes_paths(&self) -> bool {
         self.asks_for(Some("/p")).iter().any(|name| name == "/p")
     }
 }
 
-/// What follows each of `patterns` in a file, up to the first byte that is not printable: the
-/// first place that has something there, or else an empty text; `None` where it does not occur.
+/// For each of `patterns`, the text after its first occurrence in a file, up to the first byte that
+/// is not printable. Occurrences with an empty text count only if there is no other; `None` if the
+/// pattern does not occur.
 pub(crate) fn find_all(path: &Path, patterns: &[Vec<u8>]) -> io::Result<Vec<Option<String>>> {
-    // What is found may lie across two pieces.
+    // A match may span two chunks.
     const OVERLAP: usize = 256;
     let mut file = File::open(path)?;
     let mut found: Vec<Option<String>> = vec![None; patterns.len()];

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Standard output: JSON, and headings that stand out on a terminal.
+//! Standard output: JSON, and whether to use colours.
 
 use serde::Serialize;
 use std::io::{self, IsTerminal, Write};
 
-/// Prints a value as indented JSON with a line end.
+/// Prints a value as indented JSON with a newline.
 pub(crate) fn json(value: &impl Serialize) -> io::Result<()> {
     let mut out = io::stdout().lock();
     serde_json::to_writer_pretty(&mut out, value)?;

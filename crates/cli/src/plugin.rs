@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Finds the plugin: `NCCLSCOPE_PLUGIN`, beside this executable, in `../lib`, or in `..`, where the
+Finds the plugin: in `NCCLSCOPE_PLUGIN`, beside this executable, in `../lib`, or in `..`, where the
 Python package has it.
 
-Cargo names the library `libnccl_profiler_ncclscope.so`; NCCL finds a plugin by a name with dashes.
-Where only Cargo's is there, or it is newer, the other name is made beside it. What is found is
-looked at first: the loader maps what the headers say, and a file that ends before it kills the job.
+Cargo names the library `libnccl_profiler_ncclscope.so`, but NCCL looks for a name with dashes. If
+only Cargo's file exists, or it is newer, a file with NCCL's name is created beside it. The file is
+checked before use: the loader maps the segments in its headers, and a truncated file kills the job.
 */
 
 mod elf;
@@ -20,12 +20,12 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The name that NCCL looks for when told `ncclscope`.
+/// The file name that NCCL looks for if `NCCL_PROFILER_PLUGIN` is `ncclscope`.
 pub(crate) const NAME: &str = "libnccl-profiler-ncclscope.so";
-/// What Cargo calls it.
+/// Cargo's name of it.
 pub(crate) const CARGO_NAME: &str = "libnccl_profiler_ncclscope.so";
 
-/// The absolute path of the plugin, a whole one for this machine.
+/// The absolute path of a complete plugin for this machine.
 pub(crate) fn find() -> Result<PathBuf, Failure> {
     let path = locate()?;
     let path = std::path::absolute(&path)
@@ -51,13 +51,13 @@ fn locate() -> Result<PathBuf, Failure> {
             return Ok(path);
         }
         return Err(Failure::environment(format!(
-            "{} names {}, which is no file",
+            "{} is {}, which is not a file",
             PLUGIN.name,
             path.display()
         )));
     }
     let executable = std::env::current_exe()
-        .map_err(|e| Failure::environment(format!("cannot tell where this program is: {e}")))?;
+        .map_err(|e| Failure::environment(format!("cannot find the path of this program: {e}")))?;
     let here = executable.parent().unwrap_or_else(|| Path::new("."));
     let directories = [here.to_owned(), here.join("../lib"), here.join("..")];
     directories.iter().find_map(|directory| in_directory(directory)).ok_or_else(|| {
@@ -73,7 +73,7 @@ fn in_directory(directory: &Path) -> Option<PathBuf> {
     let (named, built) = (directory.join(NAME), directory.join(CARGO_NAME));
     match (metadata(&named), metadata(&built)) {
         (Some(named_is), Some(built_is)) if is_older(&named_is, &built_is) => {
-            // The old one would load as well, but it is not what was built.
+            // The old file would load, but it is not the latest build.
             Some(if link(&built, &named).is_ok() { named } else { built })
         }
         (Some(_), _) => Some(named),
@@ -91,7 +91,7 @@ fn is_older(named: &Metadata, built: &Metadata) -> bool {
     !is_same && (named.mtime(), named.mtime_nsec()) < (built.mtime(), built.mtime_nsec())
 }
 
-/// Makes `to` the same file as `from`, or a copy; at once, as a job may be loading it.
+/// Makes `to` a link to or a copy of `from`, atomically, since a job may be loading it.
 fn link(from: &Path, to: &Path) -> io::Result<()> {
     let new = to.with_extension(format!("so.{}", std::process::id()));
     std::fs::hard_link(from, &new).or_else(|_| std::fs::copy(from, &new).map(|_| ()))?;

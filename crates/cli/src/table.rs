@@ -10,7 +10,7 @@ pub(crate) enum Align {
     Right,
 }
 
-/// A table that is being filled.
+/// A table with its rows so far.
 #[derive(Debug)]
 pub(crate) struct Table {
     align: Vec<Align>,
@@ -29,12 +29,11 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// No row was added.
     pub(crate) fn is_empty(&self) -> bool {
         self.rows.len() == 1
     }
 
-    /// The lines, the heading first, each after `indent`.
+    /// The lines, the heading first, each indented by `indent`.
     pub(crate) fn lines(&self, indent: &str) -> Vec<String> {
         let widths: Vec<usize> = (0..self.align.len()).map(|column| self.width(column)).collect();
         self.rows.iter().map(|row| self.line(row, &widths, indent)).collect()

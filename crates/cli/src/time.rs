@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The time of day in UTC, as text.
+//! Times in UTC, as text.
 
 use jiff::Timestamp;
 
-/// A moment, in whole seconds of UTC.
+/// A point in time, in whole seconds of UTC.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Moment(Timestamp);
 
 impl Moment {
-    /// Now.
     pub(crate) fn now() -> Moment {
         Moment(Timestamp::now())
     }
 
     /// From nanoseconds since 1970.
     pub(crate) fn from_ns(ns: u64) -> Moment {
-        // Every number of nanoseconds is a moment before 2555, which a time stamp can be.
+        // Any u64 of nanoseconds is before 2555, within a timestamp's range.
         Moment(Timestamp::from_nanosecond(i128::from(ns)).unwrap_or(Timestamp::UNIX_EPOCH))
     }
 

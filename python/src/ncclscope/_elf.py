@@ -40,10 +40,10 @@ def _fault_of(data: mmap.mmap, length: int, own: bytes) -> Optional[str]:
         headers = (struct.unpack_from("=IIQQQQ", data, start + i * size) for i in range(count))
         ends = [at + bytes_ for kind, _, at, _, _, bytes_ in headers if kind == _LOAD]
         if not ends:
-            return "is not a shared library: it has no segment to load"
+            return "is not a shared library: it has no loadable segment"
         end = max(ends)
     if end > length:
-        return f"is cut off after {length} of {end} bytes: copy it again"
+        return f"is truncated to {length} of {end} bytes: copy it again"
     if not re.search(rb"\0ncclProfiler_v[1-9]", data):
         return "is not an NCCL profiler plugin: it has no symbol ncclProfiler_v*"
     return None

@@ -44,7 +44,7 @@ def plugin_path() -> Path:
     named = os.environ.get("NCCLSCOPE_PLUGIN")
     if named:
         if not os.path.isfile(named):
-            raise Error(SYSTEM, f"NCCLSCOPE_PLUGIN names {named}, which is not a file")
+            raise Error(SYSTEM, f"NCCLSCOPE_PLUGIN is {named}, which is not a file")
         found: Optional[Path] = Path(named)
     else:
         found = next(filter(None, map(_in_directories, _places())), None)

@@ -19,7 +19,7 @@ mod target;
 mod tls;
 mod vectors;
 
-use crate::args::{Agent as Args, Label};
+use crate::args::{AgentArgs, Label};
 use crate::failure::{Failure, tell, warn};
 use crate::input::allow_open_files;
 use ncclscope_control::table;
@@ -44,7 +44,7 @@ const INTERVAL: Duration = Duration::from_secs(15);
 /// How long the end waits for the collector.
 const LAST_PATIENCE: Duration = Duration::from_secs(5);
 
-pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &AgentArgs) -> Result<ExitCode, Failure> {
     let directories = directories(args);
     let host = host_name();
     let labels = labels(&args.labels);
@@ -119,7 +119,7 @@ fn stop_signals() -> Result<Receiver<()>, Failure> {
     Ok(receiver)
 }
 
-fn directories(args: &Args) -> Vec<PathBuf> {
+fn directories(args: &AgentArgs) -> Vec<PathBuf> {
     if !args.dir.is_empty() {
         return args.dir.clone();
     }
@@ -134,7 +134,7 @@ fn labels(asked: &[Label]) -> Labels {
     }
 }
 
-fn interval(args: &Args) -> Result<Duration, Failure> {
+fn interval(args: &AgentArgs) -> Result<Duration, Failure> {
     if let Some(seconds) = args.interval {
         return Ok(Duration::from_secs_f64(seconds));
     }
@@ -162,7 +162,7 @@ struct Exports {
 }
 
 impl Exports {
-    fn start(args: &Args, target: Option<Target>) -> Result<Exports, Failure> {
+    fn start(args: &AgentArgs, target: Option<Target>) -> Result<Exports, Failure> {
         let page = match args.prom_listen {
             None => None,
             Some(address) => {

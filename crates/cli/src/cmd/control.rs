@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `ncclscope ls`, `start`, `stop`, `snapshot` and `dump`: what is recorded, decided at run time.
 
-use crate::args::{Dump, List, Snapshot, Start, Stop, Target, Window};
+use crate::args::{DumpArgs, LsArgs, SnapshotArgs, StartArgs, StopArgs, Target, Window};
 use crate::control::{self, Process};
 use crate::failure::{ENVIRONMENT, Failure, tell, warn};
 use crate::output;
@@ -50,7 +50,7 @@ struct Comm {
     nranks: u32,
 }
 
-pub(crate) fn list(args: &List) -> Result<ExitCode, Failure> {
+pub(crate) fn list(args: &LsArgs) -> Result<ExitCode, Failure> {
     let (found, problems) = asked(&[])?;
     problems.iter().for_each(|(pid, why)| warn(format_args!("process {pid}: {why}")));
     let rows: Vec<Row<'_>> = found.iter().map(Row::of).collect();
@@ -122,16 +122,16 @@ impl Row<'_> {
     }
 }
 
-pub(crate) fn start(args: &Start) -> Result<ExitCode, Failure> {
+pub(crate) fn start(args: &StartArgs) -> Result<ExitCode, Failure> {
     let window = requested(&args.window)?;
     each(&args.target, |process| process.start(window))
 }
 
-pub(crate) fn stop(args: &Stop) -> Result<ExitCode, Failure> {
+pub(crate) fn stop(args: &StopArgs) -> Result<ExitCode, Failure> {
     each(&args.target, Process::stop)
 }
 
-pub(crate) fn dump(args: &Dump) -> Result<ExitCode, Failure> {
+pub(crate) fn dump(args: &DumpArgs) -> Result<ExitCode, Failure> {
     let chosen = chosen(&args.target)?;
     if args.why {
         return why::tell(&chosen, args.format);
@@ -140,7 +140,7 @@ pub(crate) fn dump(args: &Dump) -> Result<ExitCode, Failure> {
 }
 
 /// Waits until the window is over everywhere, then dumps.
-pub(crate) fn snapshot(args: &Snapshot) -> Result<ExitCode, Failure> {
+pub(crate) fn snapshot(args: &SnapshotArgs) -> Result<ExitCode, Failure> {
     if args.window.length.is_none() && args.window.steps.is_none() {
         return Err(Failure::usage("say how long: --for 5s or --steps 10"));
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `ncclscope diagnose`: why a job hangs.
 
-use crate::args::{Diagnose as Args, Format};
+use crate::args::{DiagnoseArgs, Format};
 use crate::failure::{BAD_INPUT, Failure, warn};
 use crate::output;
 use ncclscope_diagnose::input::{self, Input, InputOptions};
@@ -10,10 +10,10 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Something was found.
+/// Exit code: there are verdicts.
 const FINDINGS: u8 = 1;
 
-pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
     crate::input::allow_open_files();
     let settings = InputOptions { hang: args.hang_sec };
     let Input { job, ras, warnings } =
@@ -39,13 +39,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(match (found.verdicts.is_empty(), warnings.is_empty()) {
         (false, _) => ExitCode::from(FINDINGS),
         (true, true) => ExitCode::SUCCESS,
-        // Nothing was found in what could be read.
+        // Nothing was found in the readable part of the input.
         (true, false) => ExitCode::from(BAD_INPUT),
     })
 }
 
-/// Writes what is in flight as PyTorch's Flight Recorder would: `_dump_RANK` for its own tools, and
-/// all ranks in one JSON.
+/// Writes the operations in flight as PyTorch's Flight Recorder does: `_dump_RANK` for its tools,
+/// and one JSON file of all ranks.
 fn flight_recorder(job: &Job, directory: &Path) -> Result<(), Failure> {
     std::fs::create_dir_all(directory).map_err(|error| Failure::write(directory, &error))?;
     let write = |name: String, bytes: &[u8]| {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `ncclscope doctor`: what would go wrong, before it does.
 
-use crate::args::{Doctor as Args, Format};
+use crate::args::{DoctorArgs, Format};
 use crate::doctor::{Check, Status, checks};
 use crate::failure::{ENVIRONMENT, Failure};
 use crate::output;
@@ -15,7 +15,7 @@ struct Checks<'a> {
     checks: &'a [Check],
 }
 
-pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
     let checks = checks(args);
     match args.format {
         Format::Json => {

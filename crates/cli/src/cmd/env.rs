@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `ncclscope env`: the variables, for launchers that `ncclscope run` cannot wrap.
+//! `ncclscope env`: prints the environment variables, for launchers that `ncclscope run` cannot
+//! wrap.
 
-use crate::args::{Env, Shell};
+use crate::args::{EnvArgs, Shell};
 use crate::failure::Failure;
 use crate::loading::{LIBRARY_PATH, Loading};
 use crate::output;
@@ -10,7 +11,7 @@ use std::ffi::OsStr;
 use std::io::Write;
 use std::process::ExitCode;
 
-pub(crate) fn run(args: &Env) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &EnvArgs) -> Result<ExitCode, Failure> {
     let loading = Loading::find()?;
     let mut variables = loading.variables();
     if let Some(directory) = &args.output {
@@ -49,7 +50,7 @@ fn text(value: &OsStr) -> String {
     value.to_string_lossy().into_owned()
 }
 
-/// Quoted such that a POSIX shell reads the text back.
+/// Quotes a text for a POSIX shell.
 fn quote(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }

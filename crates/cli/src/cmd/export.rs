@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `ncclscope export`: recordings as a trace.
 
-use crate::args::{Export as Args, TraceFormat};
+use crate::args::{ExportArgs, TraceFormat};
 use crate::failure::{Failure, tell};
 use crate::input::Input;
 use ncclscope_views::pftrace::{Exporter, Written};
@@ -11,7 +11,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &ExportArgs) -> Result<ExitCode, Failure> {
     let format = format(args)?;
     let input = Input::open(&args.input)?;
     if args.output == Path::new("-") {
@@ -34,7 +34,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 /// What `--to` says, else what the file's name ends in.
-fn format(args: &Args) -> Result<TraceFormat, Failure> {
+fn format(args: &ExportArgs) -> Result<TraceFormat, Failure> {
     let ending = args.output.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
     let by_name = match ending {
         _ if args.per_rank => Some(TraceFormat::Pftrace),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `ncclscope merge`: recordings inside the profiles that PyTorch wrote of the same ranks.
 
-use crate::args::Merge as Args;
+use crate::args::MergeArgs;
 use crate::failure::{BAD_INPUT, Failure, tell, warn};
 use crate::input::Input;
 use ncclscope_kineto::file::Output;
@@ -15,7 +15,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &MergeArgs) -> Result<ExitCode, Failure> {
     let mut files = args.kineto.clone();
     // The run directory may stand behind the traces, and then looks like one of them.
     let run = match &args.run {

@@ -15,12 +15,12 @@ mod simulate;
 mod stragglers;
 mod view;
 
-use crate::args::{Args, Verb};
+use crate::args::{CommandLine, Verb};
 use crate::failure::Failure;
 use std::process::ExitCode;
 
-/// Does what the command line says.
-pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
+/// Runs the verb of the command line.
+pub(crate) fn run(args: CommandLine) -> Result<ExitCode, Failure> {
     match args.verb {
         Verb::Run(args) => run::run(&args),
         Verb::Report(args) => report::run(&args),

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `ncclscope plugin-path`: where the plugin is, and a link to it by NCCL's default name.
+//! `ncclscope plugin-path`: prints the plugin's path, or links it under NCCL's default name.
 
-use crate::args::PluginPath as Args;
+use crate::args::PluginPathArgs;
 use crate::failure::Failure;
 use crate::{loading, plugin};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// What NCCL loads where `NCCL_PROFILER_PLUGIN` is unset, each release from 2.23 on.
+/// The file that NCCL loads if `NCCL_PROFILER_PLUGIN` is unset, in each release from 2.23 on.
 const DEFAULT: &str = "libnccl-profiler.so";
 
-pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &PluginPathArgs) -> Result<ExitCode, Failure> {
     let plugin = plugin::find()?;
     let path = match &args.link {
         Some(folder) => link(&plugin, folder)?,
@@ -21,7 +21,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Makes the link; another plugin's file is left as it is.
+/// Creates the link; does not replace the file of another plugin.
 fn link(plugin: &Path, folder: &Path) -> Result<PathBuf, Failure> {
     let failed = |e: std::io::Error| Failure::write(folder, &e);
     std::fs::create_dir_all(folder).map_err(failed)?;
@@ -33,7 +33,7 @@ fn link(plugin: &Path, folder: &Path) -> Result<PathBuf, Failure> {
     let is_there = std::fs::symlink_metadata(&link).is_ok();
     if is_there && !std::fs::read_link(&link).is_ok_and(is_ours) {
         return Err(Failure::environment(format!(
-            "{} is there and is not a link to ncclscope: remove it, or choose another folder",
+            "{} exists and is not a link to ncclscope: remove it, or choose another folder",
             link.display()
         )));
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `ncclscope report`: what the recordings of a run say.
 
-use crate::args::{Format, Report as Args};
+use crate::args::{Format, ReportArgs};
 use crate::failure::Failure;
 use crate::input::{Input, progress};
 use crate::{output, text};
@@ -18,7 +18,7 @@ struct WithRun<'a> {
     run: Option<&'a serde_json::Value>,
 }
 
-pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
     let input = Input::open(&args.input)?;
     let report = build(&input);
     match args.format {

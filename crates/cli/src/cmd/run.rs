@@ -11,7 +11,7 @@ The report comes last on standard output.
 mod watch;
 mod why;
 
-use crate::args::Run as Args;
+use crate::args::RunArgs;
 use crate::cmd::report;
 use crate::failure::{ENVIRONMENT, Failure, tell, warn};
 use crate::input::{Input, recordings_in};
@@ -55,7 +55,7 @@ struct Versions {
     ncclscope: &'static str,
 }
 
-pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
     let loading = Loading::find()?;
     let (directory, is_new) = prepare(args)?;
     let mut file = RunFile {
@@ -99,7 +99,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 /// Makes the run directory and returns its absolute path, as the command may change its own, and
 /// whether it was not there.
-fn prepare(args: &Args) -> Result<(PathBuf, bool), Failure> {
+fn prepare(args: &RunArgs) -> Result<(PathBuf, bool), Failure> {
     let directory = args.output.clone().unwrap_or_else(|| {
         let place = std::env::var_os(DIR.name).unwrap_or_default();
         above_placeholders(Path::new(&place))
@@ -126,7 +126,7 @@ fn save(directory: &Path, file: &RunFile) -> std::io::Result<()> {
 /// Runs the command and returns its exit code as a shell would give it, and which of its processes
 /// had NCCL, if it could be started.
 fn execute(
-    args: &Args,
+    args: &RunArgs,
     loading: &Loading,
     directory: &Path,
 ) -> Result<(u8, Option<BTreeMap<u32, Seen>>), Failure> {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `ncclscope stragglers`: who is slow in a job that gets on.
+//! `ncclscope stragglers`: finds the slow parts of a job that makes progress.
 
-use crate::args::{Format, Stragglers as Args};
+use crate::args::{Format, StragglersArgs};
 use crate::failure::Failure;
 use crate::input::{Input, recordings_in};
 use crate::output;
@@ -14,12 +14,12 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Something is slow.
+/// Exit code: something is slow.
 const FINDINGS: u8 = 1;
-/// Lists of the text are cut here; JSON has all.
+/// The longest list in text; JSON has all.
 const LIST_MAX: usize = 20;
 
-pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &StragglersArgs) -> Result<ExitCode, Failure> {
     let (job, code) = read(&args.inputs)?;
     let limits = Limits { min_lost: args.threshold / 100.0, ..Limits::default() };
     let report = analyze(&job, &limits);
@@ -31,12 +31,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             out.flush()?;
         }
     }
-    // An input that is not whole comes first: what it hides may be the culprit.
+    // Unreadable input takes precedence over findings: it may hide the actual cause.
     let is_found = code == ExitCode::SUCCESS && !report.summary.is_empty();
     Ok(if is_found { ExitCode::from(FINDINGS) } else { code })
 }
 
-/// What a path holds.
+/// The kind of input at a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Recordings,
@@ -44,7 +44,7 @@ enum Kind {
     Table,
 }
 
-/// The job, and how the verb ends if there is nothing else to say.
+/// The job, and the exit code if there are no findings.
 fn read(inputs: &[PathBuf]) -> Result<(Job, ExitCode), Failure> {
     let mut kinds = inputs.iter().map(|path| kind(path));
     let kind = kinds.next().ok_or_else(|| Failure::usage("name a run directory or files"))?;
@@ -111,7 +111,7 @@ fn recordings(inputs: &[PathBuf]) -> Result<(Job, ExitCode), Failure> {
     Ok((recording::job(&all), code))
 }
 
-/// The report for people: what is slow first, then where the waiting of the steps comes from.
+/// The report as text: the findings first, then the causes of the waiting in the steps.
 fn text(report: &Report) -> String {
     let mut text = format!(
         "{} workers, {} collectives, {} batches of sends and receives, {} steps (from {})\n",
@@ -123,7 +123,7 @@ fn text(report: &Report) -> String {
     );
     let clock = &report.clock;
     text += &format!(
-        "clocks      up to {:.3} ms apart, put on one with {:.3} ms of residual by {} pairs\n",
+        "clocks      up to {:.3} ms apart, aligned with a residual of {:.3} ms by {} pairs\n",
         clock.max_offset_ms, clock.max_residual_ms, clock.pairs
     );
     section(&mut text, "SLOW");
@@ -159,7 +159,7 @@ fn add_finding(text: &mut String, finding: &Finding) {
     }
 }
 
-/// Where the waiting leads back to, by root.
+/// The causes of the waiting in the steps.
 fn steps(text: &mut String, steps: &[StepRow]) {
     let mut roots: BTreeMap<String, (usize, f64, f64)> = BTreeMap::new();
     for step in steps {
@@ -181,7 +181,7 @@ fn steps(text: &mut String, steps: &[StepRow]) {
         table.row(vec![name, count.to_string(), mean(share), mean(waiting)]);
     }
     if !table.is_empty() {
-        section(text, "WHERE THE WAITING OF EACH STEP LEADS BACK TO");
+        section(text, "CAUSES OF THE WAITING IN EACH STEP");
         table.lines("  ").iter().for_each(|line| *text += &format!("{line}\n"));
     }
 }

@@ -11,7 +11,7 @@ nowhere.
 mod server;
 
 use super::export;
-use crate::args::{TraceFormat, View as Args};
+use crate::args::{TraceFormat, ViewArgs};
 use crate::failure::{Failure, tell};
 use crate::input::Input;
 use server::{Server, Trace};
@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::mpsc::{self, Sender};
 
-pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &ViewArgs) -> Result<ExitCode, Failure> {
     let ui = checked(&args.ui)?;
     let token = token().map_err(|e| cannot("make an address", &e))?;
     let prepared = Prepared::new(&args.input, &token)?;

@@ -9,7 +9,7 @@ mod nccl;
 mod recordings;
 mod variables;
 
-use crate::args::Doctor;
+use crate::args::DoctorArgs;
 use crate::nccl::find_all;
 use crate::plugin;
 use ncclscope_control::table::DIR;
@@ -19,7 +19,7 @@ use std::path::PathBuf;
 pub(crate) use check::{Check, Status};
 
 /// All checks.
-pub(crate) fn checks(args: &Doctor) -> Vec<Check> {
+pub(crate) fn checks(args: &DoctorArgs) -> Vec<Check> {
     let mut checks = plugin_checks();
     let libraries = nccl::find(args.nccl.as_deref());
     checks.extend(nccl::checks(&libraries));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether a file is a whole profiler plugin for this machine.
+//! Checks that a file is a complete profiler plugin for this machine.
 
 use crate::nccl::find_all;
 use object::Endianness;
@@ -9,7 +9,7 @@ use object::read::{ReadCache, ReadRef};
 use std::fs::File;
 use std::path::Path;
 
-/// What this program runs on, as ELF numbers it (`e_machine`).
+/// The ELF machine number (`e_machine`) of this program.
 const MACHINE: Machine = if cfg!(target_arch = "aarch64") { EM_AARCH64 } else { EM_X86_64 };
 
 /// What is wrong with the file, as the end of a sentence about it.
@@ -21,10 +21,10 @@ pub(crate) fn fault(path: &Path) -> Option<String> {
     match find_all(path, &[b"\0ncclProfiler_v".to_vec()]) {
         Err(error) => Some(format!("cannot be read: {error}")),
         Ok(found) if found.iter().flatten().all(String::is_empty) => {
-            Some("is no NCCL profiler plugin: it has no symbol ncclProfiler_v*".into())
+            Some("is not an NCCL profiler plugin: it has no symbol ncclProfiler_v*".into())
         }
-        // The tool, which knows those names, may lie beside the plugin.
-        Ok(_) if is_program => Some("is no NCCL profiler plugin: it is a program".into()),
+        // The tool contains those names too, and may lie beside the plugin.
+        Ok(_) if is_program => Some("is not an NCCL profiler plugin: it is a program".into()),
         Ok(_) => None,
     }
 }
@@ -34,11 +34,11 @@ fn fault_of_headers(path: &Path) -> Result<bool, String> {
     let read = |error| format!("cannot be read: {error}");
     let file = File::open(path).map_err(read)?;
     let length = file.metadata().map_err(read)?.len();
-    let cut = |end: u64| format!("is cut off after {length} of {end} bytes: copy it again");
+    let cut = |end: u64| format!("is truncated to {length} of {end} bytes: copy it again");
     let cache = ReadCache::new(file);
     let data = &cache;
     let header = FileHeader64::<Endianness>::parse(data)
-        .map_err(|_| "is no shared library: it has no 64-bit ELF header".to_owned())?;
+        .map_err(|_| "is not a shared library: it has no 64-bit ELF header".to_owned())?;
     let broken = |error: object::Error| format!("is broken: {error}");
     let endian = header.endian().map_err(broken)?;
     let machine = header.e_machine(endian);
@@ -51,11 +51,11 @@ fn fault_of_headers(path: &Path) -> Result<bool, String> {
     match ends.max() {
         Some(end) if end > data.len().unwrap_or_default() => Err(cut(end)),
         Some(_) => Ok(segments.iter().any(|segment| segment.p_type(endian) == PT_INTERP)),
-        None => Err("is no shared library: the loader would load nothing of it".into()),
+        None => Err("is not a shared library: it has no loadable segment".into()),
     }
 }
 
-/// The end of the program headers: a whole file has as many bytes.
+/// The end of the program headers: a complete file has at least as many bytes.
 fn after(header: &FileHeader64<Endianness>, endian: Endianness) -> u64 {
     let size = u64::from(header.e_phentsize(endian)) * u64::from(header.e_phnum(endian));
     header.e_phoff(endian).saturating_add(size)

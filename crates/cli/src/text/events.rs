@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What NCCL reported: events by kind and rank, and the threads they came from.
+//! The recorded events by kind and rank, and their threads.
 
 use super::{LIST_MAX, Page, or_dash};
 use crate::table::{Align, Table};
@@ -10,7 +10,7 @@ use ncclscope_report::schema::{EventCounts, RankRow};
 use ncclscope_trace::EventKind;
 use std::collections::BTreeMap;
 
-/// More ranks than these are shown as their sum only.
+/// With more ranks, only the sum is shown.
 const COLUMNS_MAX: usize = 8;
 
 pub(super) fn table(page: &mut Page, report: &Report) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What run this is, and what was lost of it.
+//! The head of the report: the run and its losses.
 
 use super::Page;
 use crate::time::Moment;
@@ -8,7 +8,7 @@ use ncclscope_report::schema::{Fact, Lost};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A longer command is cut.
+/// The longest command that is shown in full.
 const COMMAND_MAX: usize = 240;
 
 pub(super) fn write(page: &mut Page, report: &Report, run: Option<&Value>) {
@@ -49,7 +49,7 @@ pub(super) fn write(page: &mut Page, report: &Report, run: Option<&Value>) {
     page.line(&format!("  lost        {}", summary(&report.lost)));
 }
 
-/// What processes say under a key of their identity.
+/// The values of a key in the processes' identities.
 fn facts<'a>(report: &'a Report, key: &str) -> BTreeSet<&'a str> {
     let values = report.processes.iter().filter_map(|process| process.identity.get(key));
     values
@@ -62,7 +62,7 @@ fn summary(lost: &Lost) -> String {
     match (lost.losses.is_empty(), lost.total, overwritten) {
         (true, ..) => "nothing".into(),
         (_, total, 0) => format!("{total} records: see below"),
-        (_, 0, old) => format!("nothing but the oldest {old} records: see below"),
+        (_, 0, old) => format!("only the oldest {old} records: see below"),
         (_, total, old) => format!("{total} records and the oldest {old}: see below"),
     }
 }
@@ -72,7 +72,7 @@ fn command(page: &mut Page, run: &Value) {
     let words: Vec<&str> = words.collect();
     let ended = match run["exit_code"].as_u64() {
         Some(code) => format!("with exit status {code}"),
-        None => "not, or unseen".into(),
+        None => "unknown".into(),
     };
     let mut text = words.join(" ");
     if let Some((cut, _)) = text.char_indices().nth(COMMAND_MAX) {

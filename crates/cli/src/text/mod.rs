@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-The report as text, for a user whose job hangs or is slow: what is wrong comes first, what is
-still open next, then the tables, and at the end what this run cannot tell.
+The report as text: problems first, then open operations, then the tables, and at the end what this
+run does not show.
 */
 
 mod events;
@@ -13,7 +13,7 @@ use ncclscope_report::Report;
 use ncclscope_report::schema::Loss;
 use serde_json::Value;
 
-/// Long lists are cut here; JSON has all.
+/// The longest list; JSON has all.
 const LIST_MAX: usize = 20;
 
 /// Lines under headings.
@@ -24,7 +24,7 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// A heading, set apart from what is above.
+    /// Adds a heading after an empty line.
     fn heading(&mut self, title: &str) {
         if !self.text.is_empty() {
             self.text.push('\n');
@@ -42,7 +42,7 @@ impl Page {
         lines.iter().for_each(|line| self.line(line));
     }
 
-    /// A section of sentences, if there are any.
+    /// Adds a section of sentences, if there are any.
     fn sentences(&mut self, title: &str, sentences: &[String]) {
         if sentences.is_empty() {
             return;
@@ -53,7 +53,7 @@ impl Page {
         }
     }
 
-    /// A paragraph of at most 100 columns, later lines indented as far as `first`.
+    /// Adds a paragraph of at most 100 columns; lines after the first are indented like `first`.
     fn wrapped(&mut self, first: &str, text: &str) {
         let mut line = first.to_owned();
         for word in text.split_whitespace() {
@@ -67,7 +67,7 @@ impl Page {
         self.line(&line);
     }
 
-    /// Says that a list of `all` was cut.
+    /// Adds a line if a list of `all` entries was cut.
     fn cut(&mut self, all: usize) {
         if all > LIST_MAX {
             let more = all - LIST_MAX;
@@ -76,7 +76,7 @@ impl Page {
     }
 }
 
-/// The report. `run` is what `run.json` holds.
+/// The report. `run` is the content of `run.json`.
 pub(crate) fn render(report: &Report, run: Option<&Value>, has_colour: bool) -> String {
     let mut page = Page { text: String::new(), has_colour };
     head::write(&mut page, report, run);
@@ -92,7 +92,7 @@ pub(crate) fn render(report: &Report, run: Option<&Value>, has_colour: bool) -> 
     page.text
 }
 
-/// What is missing, each with what to do about it.
+/// The losses, each with its remedy.
 fn losses(page: &mut Page, losses: &[Loss]) {
     if !losses.is_empty() {
         page.heading("NOT RECORDED");
@@ -105,7 +105,7 @@ fn losses(page: &mut Page, losses: &[Loss]) {
     }
 }
 
-/// `-` for what is unknown.
+/// The value, or `-` if it is unknown.
 fn or_dash<T>(value: Option<T>, text: impl FnOnce(T) -> String) -> String {
     value.map_or_else(|| "-".into(), text)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Open operations, and the table of all.
+//! Open operations, and the table of all operations.
 
 use super::{LIST_MAX, Page, or_dash};
 use crate::table::{Align, Table};
@@ -12,7 +12,7 @@ pub(super) fn open(page: &mut Page, operations: &[OpenOperation]) {
     if operations.is_empty() {
         return;
     }
-    page.heading(&format!("OPEN: {} operations or calls were not over", operations.len()));
+    page.heading(&format!("OPEN: {} operations or calls did not complete", operations.len()));
     for operation in operations.iter().take(LIST_MAX) {
         let rank = or_dash(operation.rank, |rank| rank.to_string());
         let mut line = format!("  rank {rank} ({} {})", operation.host, operation.pid);
@@ -96,15 +96,18 @@ fn cells(row: &OperationRow) -> Vec<String> {
     ]
 }
 
-/// What the timing words mean, for those that occur.
+/// Explains the timing words that occur.
 fn explain(page: &mut Page, rows: &[OperationRow]) {
     let has = |timing: &str| rows.iter().any(|row| row.timing == timing);
     let texts = [
         ("kernel", "from the first channel's start to the last one's end, by the GPU's timer"),
-        ("cuda_event", "from its turn in the stream to its kernel's end, by two CUDA events"),
+        ("cuda_event", "from when the stream reached it to its kernel's end, by two CUDA events"),
         ("proxy", "from the operation's start to its last network transfer's end, by the host"),
-        ("kernel_lead", "the least that the kernel took, by the GPU's timer; its end is not known"),
-        ("enqueue", "how long the host took to hand the operation over; its end is not known"),
+        (
+            "kernel_lead",
+            "a lower bound of the kernel's time, by the GPU's timer; its end is unknown",
+        ),
+        ("enqueue", "how long the host took to enqueue the operation; its end is unknown"),
     ];
     for (timing, text) in texts.into_iter().filter(|(timing, _)| has(timing)) {
         page.line(&format!("  timing {timing}: {text}"));

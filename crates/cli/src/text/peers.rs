@@ -29,7 +29,7 @@ pub(super) fn table(page: &mut Page, peers: &[PeerRow]) {
         ("r2", Align::Right),
     ]);
     let mut order: Vec<&PeerRow> = peers.iter().collect();
-    // The busiest first, where there are too many.
+    // If there are too many, only the busiest ones are shown.
     if peers.len() > LIST_MAX {
         order.sort_by_key(|row| std::cmp::Reverse((row.bytes, row.transfers)));
     }
@@ -38,7 +38,7 @@ pub(super) fn table(page: &mut Page, peers: &[PeerRow]) {
     }
     page.lines(&table.lines("  "));
     page.cut(peers.len());
-    page.line("  left: as the sender saw it; middle: the receiver; right: network time over size");
+    page.line("  left: sender's view; middle: receiver's view; right: network time by size");
 }
 
 fn cells(row: &PeerRow) -> Vec<String> {

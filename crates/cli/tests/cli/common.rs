@@ -5,7 +5,7 @@ use scripts::Process;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// The tool, without the variables of whoever runs the tests.
+/// The tool, without the environment variables of the user who runs the tests.
 pub(crate) fn tool() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ncclscope"));
     for (name, _) in std::env::vars_os() {
@@ -14,12 +14,12 @@ pub(crate) fn tool() -> Command {
             command.env_remove(&name);
         }
     }
-    // Links to plugins that these tests make are no user's.
+    // These tests must not put links into the user's cache.
     command.env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"));
     command
 }
 
-/// What passes for a plugin as long as nothing loads it: the headers of a library with one segment,
+/// A file that looks like a plugin until it is loaded: the headers of a library with one segment,
 /// and the names of symbols.
 pub(crate) fn plugin_file(symbols: &[&str]) -> Vec<u8> {
     let names: String = symbols.iter().map(|name| format!("\0{name}")).collect();
@@ -29,7 +29,7 @@ pub(crate) fn plugin_file(symbols: &[&str]) -> Vec<u8> {
     bytes.resize(16, 0);
     bytes.extend([3, machine].iter().flat_map(|half| half.to_le_bytes()));
     bytes.extend(1_u32.to_le_bytes());
-    // No entry, program headers behind this one, no sections.
+    // No entry, program headers after this one, no sections.
     bytes.extend([0_u64, 64, 0].iter().flat_map(|word| word.to_le_bytes()));
     bytes.extend(0_u32.to_le_bytes());
     bytes.extend([64_u16, 56, 1, 64, 0, 0].iter().flat_map(|half| half.to_le_bytes()));
@@ -40,7 +40,7 @@ pub(crate) fn plugin_file(symbols: &[&str]) -> Vec<u8> {
     bytes
 }
 
-/// The symbols of a plugin of this release that the tool looks at.
+/// The symbols of a plugin of this release that the tool checks.
 pub(crate) const SYMBOLS: [&str; 8] = [
     "ncclProfiler_v1",
     "ncclProfiler_v2",
@@ -57,7 +57,7 @@ pub(crate) fn ncclscope(args: &[&str]) -> Outcome {
     Outcome::of(tool().args(args))
 }
 
-/// How a program ended.
+/// The output and exit code of a program.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) code: Option<i32>,
@@ -72,7 +72,7 @@ impl Outcome {
         Outcome { code: status.code(), stdout: text(stdout), stderr: text(stderr) }
     }
 
-    /// Asserts the exit code and hands the outcome back.
+    /// Asserts the exit code and returns the outcome.
     #[track_caller]
     pub(crate) fn ends_with(self, code: i32) -> Outcome {
         assert_eq!(self.code, Some(code), "{self:#?}");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `diagnose`: what it prints, how it ends, and what it writes for other tools.
+//! `diagnose`: its output, its exit codes, and the files that it writes for other tools.
 
 use super::common::{Run, ncclscope};
 use scripts::{Call, Fault};
@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Two ranks that were killed; rank 0 is in an AllReduce more than rank 1.
+/// Two ranks that were killed; rank 0 has entered one AllReduce more than rank 1.
 fn killed(age_ns: u64) -> Run {
     Run::new(|process| {
         process.header.closed = false;
@@ -58,7 +58,7 @@ fn recording(directory: &Path, host: &str) -> PathBuf {
 }
 
 #[test]
-fn what_went_well_or_was_killed_at_work_is_no_hang() {
+fn a_completed_job_and_one_killed_at_work_are_not_hangs() {
     let healthy = Run::new(|process| process.collective(Call::ALL_REDUCE));
     let text = ncclscope(&["diagnose", healthy.text()]).ends_with(0).stdout;
     assert!(text.contains("Nothing found"), "{text}");
@@ -91,7 +91,7 @@ fn flight_recorder_dumps_come_out_and_go_in_again() {
     assert_eq!(found["source"], "PyTorch Flight Recorder");
 }
 
-/// PyTorch's own reader of such dumps comes to the same, where a torch is there.
+/// PyTorch's own reader of such dumps gets the same result, if torch is installed.
 #[test]
 fn pytorch_reads_the_dumps() {
     // The first of several: the newest torch.
@@ -99,7 +99,7 @@ fn pytorch_reads_the_dumps() {
     let Some(python) = pythons.and_then(|list| std::env::split_paths(&list).next()) else {
         let required = std::env::var_os("NCCLSCOPE_REQUIRE_TORCH").is_some();
         assert!(!required, "NCCLSCOPE_TEST_TORCH_PYTHON is not set: name a Python that has torch");
-        // Past the test harness, which captures what is printed by macro.
+        // The test harness captures what macros print, so this writes to stderr directly.
         writeln!(std::io::stderr(), "skipped: NCCLSCOPE_TEST_TORCH_PYTHON is not set").unwrap();
         return;
     };

@@ -119,7 +119,7 @@ fn a_release_that_takes_no_path_is_a_failure_where_one_is_given() {
     assert_eq!(of("libx.so", 0), ("ok".into(), "libx.so ".into()));
     std::fs::write(place.dir.path().join("cut.so"), &plugin_file(&SYMBOLS)[..150]).unwrap();
     let (status, text) = of(place.dir.path().join("cut.so").to_str().unwrap(), 4);
-    assert!(status == "fail" && text.contains("cut.so is cut off after 150 of"), "{text}");
+    assert!(status == "fail" && text.contains("cut.so is truncated to 150 of"), "{text}");
     let (status, text) = of("liby.so", 0);
     assert!(status == "warn" && text.contains("is in no folder of LD_LIBRARY_PATH"), "{text}");
     std::fs::write(place.nccl(), "NCCL version 2.28.9+cuda12.9\0").unwrap();

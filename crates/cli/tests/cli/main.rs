@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The tool as its users meet it: what it prints, and how it ends.
+//! The tool from the outside: its output and its exit codes.
 
 mod agent;
 mod agent_otlp;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the tool says of a recording of the plugin under more callbacks than it can write.
+//! The tool on a recording of an overloaded plugin.
 
 use crate::common::{Outcome, ncclscope, tool};
 use serde_json::Value;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-/// Plays more operations than there is time and room for to the plugin; what it printed.
+/// Plays more operations to the plugin than it has time and space for; returns the output.
 fn overload(run: &Path) -> String {
     let mut host = Command::new(built::FAKE_NCCL.path().unwrap());
     host.arg(built::PLUGIN.path().unwrap());
@@ -18,7 +18,7 @@ fn overload(run: &Path) -> String {
     text
 }
 
-/// Operations' starts by kind, of those that `fake-nccl` counts under NCCL's number of the kind.
+/// Started operations by kind, which `fake-nccl` counts by NCCL's number of the kind.
 fn played(text: &str) -> BTreeMap<&'static str, u64> {
     let kinds = [("1", "Coll"), ("3", "ProxyOp"), ("4", "ProxyStep")];
     let count = |number: &str| {
@@ -29,7 +29,7 @@ fn played(text: &str) -> BTreeMap<&'static str, u64> {
     kinds.map(|(number, kind)| (kind, count(number))).into()
 }
 
-/// Every number is `N`, and every run of space one space.
+/// Replaces every number by `N`, and every run of spaces by one space.
 fn shape(text: &str) -> String {
     let mut out = String::new();
     for word in text.split_whitespace() {
@@ -77,7 +77,7 @@ fn the_loss_is_shown_with_what_to_set() {
         let started = rows.filter_map(|row| row["events"][kind]["started"].as_u64()).sum::<u64>();
         let dropped = lost("by_kind", kind) + lost("without_lane_by_kind", kind);
         assert!(dropped > 0 && started > 0, "{kind}: {json}");
-        // Of what was overwritten the report knows records, not events: a step is one record.
+        // The report counts overwritten records, not events: a step is one record.
         let overwritten = lost("overwritten_by_kind", kind);
         match kind {
             "ProxyStep" => assert_eq!(started + dropped + overwritten, played, "{kind}"),

@@ -93,7 +93,7 @@ fn endings_are_those_of_a_shell() {
     assert_eq!(code(&["/absent/program"]), Some(127));
     assert_eq!(code(&["/etc"]), Some(126));
     let missing = Outcome::of(place.tool(&["run", "--", "true"]).env("NCCLSCOPE_PLUGIN", "no"));
-    assert!(missing.ends_with(4).stderr.contains("NCCLSCOPE_PLUGIN names no, which is no file"));
+    assert!(missing.ends_with(4).stderr.contains("NCCLSCOPE_PLUGIN is no, which is not a file"));
     let refused = place.run(&["run", "-o", "/proc/x", "--", "true"]).ends_with(4);
     assert!(refused.stderr.contains("cannot write /proc/x"), "{refused:#?}");
 }
@@ -139,11 +139,11 @@ fn what_is_no_whole_plugin_of_this_machine_is_refused() {
     let mut other = whole.clone();
     other[18] = 0xf3;
     let cases = [
-        (whole[..whole.len() - 1].to_vec(), "is cut off after"),
-        (whole[..70].to_vec(), "is cut off after 70 of 120 bytes: copy it again"),
+        (whole[..whole.len() - 1].to_vec(), "is truncated to"),
+        (whole[..70].to_vec(), "is truncated to 70 of 120 bytes: copy it again"),
         (other, "is for ELF machine 243, and this machine is "),
-        (plugin_file(&["snd_pcm_open"]), "is no NCCL profiler plugin"),
-        (b"#!/bin/sh\necho\n".to_vec(), "is no shared library"),
+        (plugin_file(&["snd_pcm_open"]), "is not an NCCL profiler plugin"),
+        (b"#!/bin/sh\necho\n".to_vec(), "is not a shared library"),
     ];
     for (bytes, says) in cases {
         std::fs::write(place.file(PLUGIN), bytes).unwrap();
@@ -329,7 +329,7 @@ fn a_link_has_the_name_that_nccl_looks_for_without_a_variable() {
     std::fs::remove_file(&link).unwrap();
     std::os::unix::fs::symlink("/opt/libnccl-profiler-x.so", &link).unwrap();
     let outcome = place.run(&["plugin-path", "--link", "links"]).ends_with(4);
-    assert!(outcome.stderr.contains("is there and is not a link to ncclscope"), "{outcome:#?}");
+    assert!(outcome.stderr.contains("exists and is not a link to ncclscope"), "{outcome:#?}");
 }
 
 /// A library with these words in it. Any will do that this test has; what is behind its end is not

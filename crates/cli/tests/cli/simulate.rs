@@ -26,7 +26,7 @@ fn a_job_is_written_and_can_be_reported() {
     assert!(report.contains("4 of 4 ranks recorded"), "{report}");
     let truth = std::fs::read_to_string(format!("{out}/truth.json")).unwrap();
     assert!(truth.contains("\"class\": \"H1a\""), "{truth}");
-    // What is there is not written over.
+    // Existing files are not overwritten.
     let again = ncclscope(&[&args[..], &tiny[..]].concat()).ends_with(4).stderr;
     assert!(again.contains("File exists"), "{again}");
 }
@@ -40,11 +40,11 @@ fn a_scenario_file_is_read_and_the_command_line_wins() {
     let (file, out) = (file.to_str().unwrap(), dir.path().join("job"));
     let args = ["simulate", file, "-o", out.to_str().unwrap(), "--ranks", "2"];
     let told = ncclscope(&args).ends_with(0).stdout;
-    assert!(told.starts_with("2 ranks") && told.contains("came to its end"), "{told}");
+    assert!(told.starts_with("2 ranks") && told.contains("the job completed"), "{told}");
 }
 
 #[test]
-fn mistakes_are_told_in_one_line() {
+fn mistakes_get_one_line_each() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("job");
     let out = out.to_str().unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `ncclscope stragglers`: what it prints, and how it ends.
+//! `ncclscope stragglers`: its output and its exit codes.
 
 use crate::common::{Run, ncclscope};
 use ncclscope_trace::{Mark, What, define::StrId};
@@ -25,7 +25,7 @@ fn json(run: &str, code: i32) -> Value {
 }
 
 #[test]
-fn nothing_is_said_of_ranks_that_arrive_together() {
+fn ranks_that_arrive_together_have_no_findings() {
     let run = healthy();
     let report = json(run.text(), 0);
     assert_eq!(report["schema"], "ncclscope.stragglers/1");
@@ -36,18 +36,18 @@ fn nothing_is_said_of_ranks_that_arrive_together() {
     assert!(text.contains("12 steps (from marks)") && text.contains("SLOW\n  nothing"), "{text}");
 }
 
-/// Class, ranks and link of findings, or of what is true.
+/// Class, ranks and link of findings or of the truth.
 fn essence(findings: &Value) -> Vec<[String; 3]> {
     let findings = findings.as_array().unwrap().iter();
     let mut all: Vec<[String; 3]> = findings
         .map(|f| [&f["class"], &f["root_ranks"], &f["edge"]].map(ToString::to_string))
         .collect();
-    // A link tells its ranks; a truth may name one end as the root.
+    // A link names both ranks; a truth may name one end as the root.
     all.iter_mut().filter(|f| f[2] != "null").for_each(|f| f[1].clear());
     all
 }
 
-/// What is found in a simulated job of 16 ranks is what was planted, and no more.
+/// The findings in a simulated job of 16 ranks are the planted faults, and no more.
 #[track_caller]
 fn finds_what_was_planted(fault: &str, code: i32) {
     let directory = tempfile::tempdir().unwrap();
@@ -81,9 +81,9 @@ fn healthy_simulated_jobs_are_left_alone() {
     }
 }
 
-/// What is overwritten of a rank would look like its work.
+/// Overwritten operations of a rank would look like its own work.
 #[test]
-fn recordings_that_were_too_small_make_nobody_slow() {
+fn recordings_that_were_too_small_make_no_rank_slow() {
     let directory = tempfile::tempdir().unwrap();
     let run = directory.path().join("run");
     let run = run.to_str().unwrap();
@@ -127,7 +127,7 @@ fn the_last_arrivers_of_a_real_job() {
     if !path.exists() {
         use std::io::Write;
         let mut out = std::io::stderr();
-        writeln!(out, "skipped: {} is not there", path.display()).unwrap();
+        writeln!(out, "skipped: {} not found", path.display()).unwrap();
         return;
     }
     let args = ["stragglers", path.to_str().unwrap(), "--format", "json"];
