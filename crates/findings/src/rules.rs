@@ -163,7 +163,7 @@ fn proxy_gone(state: &RankState) -> Option<RankFinding> {
         return None;
     }
     let why = format!(
-        "NCCL's proxy thread {} has ended, as it does after an error such as a peer that is gone",
+        "NCCL's proxy thread {} has ended, as it does after an error such as a peer that exited",
         first.tid
     );
     Some(match network(state) {

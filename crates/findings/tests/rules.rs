@@ -32,7 +32,7 @@ fn expect(state: &RankState, class: Option<FindingClass>, says: &str) -> RankFin
 }
 
 #[test]
-fn the_oldest_step_tells_on_whose_side_a_transfer_stands_still() {
+fn the_oldest_step_shows_which_side_holds_up_a_transfer() {
     use FindingClass::{FlushStalled, GpuNotProducing, NetworkStalled, ReceiverNotReady};
     let one = |transfer| with(&[transfer]);
     expect(&one(send(0, 0)), Some(GpuNotProducing), "produces no data");

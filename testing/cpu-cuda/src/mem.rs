@@ -332,7 +332,7 @@ fn map_shared(size: usize, file: Option<&OwnedFd>) -> Result<usize> {
 /// Unmaps a range that has just been taken out of the map.
 fn unmap(base: usize, size: usize) {
     let base = std::ptr::with_exposed_provenance_mut(base);
-    // SAFETY: the range was mapped by this module and is known to nobody any more; using freed
+    // SAFETY: the range was mapped by this module and is no longer in the map; using freed
     // memory is the client's error, as it is with CUDA.
     unsafe { libc::munmap(base, size) };
 }

@@ -74,7 +74,7 @@ fn write(patches: &[(usize, *const ())]) -> Result<(), String> {
 
 fn protect(start: usize, size: usize, protection: i32) -> Result<(), String> {
     let start = std::ptr::with_exposed_provenance_mut(start);
-    // SAFETY: the pages are libnccl's code, which nobody runs during the redirect.
+    // SAFETY: the pages are libnccl's code, which no thread runs during the redirect.
     if unsafe { libc::mprotect(start, size, protection) } == 0 {
         Ok(())
     } else {

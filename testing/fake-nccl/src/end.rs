@@ -129,7 +129,7 @@ fn leave_main(plugin: &Plugin, context: u64) {
             plugin.finalize(context);
             leave_by(libc::exit);
         });
-        // SAFETY: ends this thread alone; nobody needs its stack but the thread above, and it
+        // SAFETY: ends this thread alone; only the thread above needs its stack, and it
         // stays as long as the process.
         unsafe { libc::syscall(libc::SYS_exit, 0) };
     });

@@ -50,7 +50,7 @@ unsafe extern "C" fn print(
     format: *const c_char,
     text: *const c_char,
 ) {
-    assert!(LIVE.load(Ordering::SeqCst) > 0, "NCCL may be unloaded: its logger is gone");
+    assert!(LIVE.load(Ordering::SeqCst) > 0, "NCCL may be unloaded: its logger must not be called");
     assert!((1..=6).contains(&level), "no level of NCCL's: {level}");
     // NCCL would store a warning as the application's last error.
     assert_ne!(level, 2, "a warning");

@@ -121,7 +121,7 @@ impl Cuda {
         }
         // SAFETY: any number may be asked for.
         let text = unsafe { (self.functions.cudaGetErrorString)(status) };
-        // SAFETY: the runtime's texts are C strings that live for ever.
+        // SAFETY: the runtime's texts are static C strings.
         let text = unsafe { CStr::from_ptr(text) };
         Err(format!("{what}: {} ({status})", text.to_string_lossy()))
     }
@@ -157,7 +157,7 @@ impl Cuda {
     /// The type of each node of a graph.
     fn node_kinds(&self, graph: Handle) -> Result<Vec<i32>, String> {
         let (get, mut count) = (self.functions.cudaGraphGetNodes, 0);
-        // SAFETY: the graph lives; without an array the number is told.
+        // SAFETY: the graph lives; without an array the number is returned.
         let status = unsafe { get(graph, std::ptr::null_mut(), &raw mut count) };
         self.check("cudaGraphGetNodes", status)?;
         let mut nodes: Vec<Handle> = vec![std::ptr::null_mut(); count];

@@ -38,7 +38,7 @@
 //! kind = "stopped-proxy"
 //! rank = 1
 //! step = 2
-//! ms = 1500                                # optional: for ever
+//! ms = 1500                                # optional: forever
 //!
 //! [[fault]]                                # from step 2 on the rank sends so slowly
 //! kind = "slow-link"

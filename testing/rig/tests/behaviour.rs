@@ -105,7 +105,7 @@ fn counts(report: &Value, func: &str) -> Vec<u64> {
 }
 
 #[test]
-fn a_split_with_shared_resources_is_told_from_its_parent() {
+fn a_split_with_shared_resources_is_distinguished_from_its_parent() {
     let steps = ["allreduce:1000", "split:3000", "allreduce:500"];
     on_releases(Topology::Socket, &steps, |version, report| {
         assert_eq!(array(report, "ranks").len(), 4, "{version} {report}");

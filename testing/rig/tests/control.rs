@@ -240,7 +240,7 @@ fn request_of(socket: &Path, request: &str) -> String {
 }
 
 #[test]
-fn whoever_misuses_the_socket_changes_and_stalls_nothing() {
+fn misuse_of_the_socket_changes_and_stalls_nothing() {
     let stage = Stage::new();
     let Some(nccl) = wheel::find_or_skip("2.28.9") else { return };
     let mut job = stage.start(&nccl, 1000);

@@ -122,7 +122,7 @@ fn hangs(name: &str, said: &[(usize, &str)]) -> Option<Watched> {
 }
 
 #[test]
-fn who_waits_for_a_missing_rank_says_for_which_and_also_when_asked() {
+fn a_rank_that_waits_for_a_missing_rank_reports_it_also_on_request() {
     // Started before the job, which does not wait for it.
     let cli = build::tool();
     let said = [(0, "no data has come from rank 1")];
@@ -149,7 +149,7 @@ fn a_stuck_kernel_is_its_own_gpus() {
 }
 
 #[test]
-fn a_kernel_that_never_starts_is_told_from_one_that_waits() {
+fn a_kernel_that_never_starts_is_distinguished_from_one_that_waits() {
     let said = [
         (1, "H3a kernel-not-started: its kernel has not started"),
         (0, "no data has come from rank 1"),

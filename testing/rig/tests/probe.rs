@@ -194,7 +194,7 @@ fn devices_of_one_process_have_events_of_their_own() {
 }
 
 #[test]
-fn what_cannot_be_measured_is_told_in_one_line_and_the_job_goes_on() {
+fn what_cannot_be_measured_gives_one_line_and_the_job_continues() {
     let Some(setting) = Setting::new("2.28.9") else { return };
     let says = |outcome: &Outcome, words: &str| {
         for rank in &outcome.ranks {

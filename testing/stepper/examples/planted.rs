@@ -62,7 +62,7 @@ unsafe extern "C" fn start(_: *mut c_void, handle: *mut *mut c_void, descr: *mut
             COUNT.fetch_add(1, Ordering::Relaxed);
         }
         512 => {
-            // SAFETY: zero is an initialised mutex, and nobody moves it.
+            // SAFETY: zero is an initialised mutex, and it is never moved.
             unsafe { libc::pthread_mutex_lock(MUTEX.0.get()) };
             // SAFETY: locked above.
             unsafe { libc::pthread_mutex_unlock(MUTEX.0.get()) };

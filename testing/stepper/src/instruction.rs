@@ -44,7 +44,7 @@ mod tests {
     use super::{Class, classify};
 
     #[test]
-    fn instructions_are_told_apart() {
+    fn instructions_are_distinguished() {
         for (bytes, class) in [
             (&[0x0f, 0x05][..], Class::System),
             (&[0xcd, 0x80], Class::System),

@@ -321,7 +321,7 @@ impl Tracer {
 
     /// The file that contains the return address at `top`.
     fn caller(&self, top: u64) -> String {
-        let Ok(address) = self.word(top) else { return "nobody".into() };
+        let Ok(address) = self.word(top) else { return "unknown".into() };
         let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.pid)).unwrap_or_default();
         let covers = |line: &&str| {
             let range = line.split(' ').next().and_then(|range| range.split_once('-'));

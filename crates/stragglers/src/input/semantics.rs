@@ -12,7 +12,7 @@ use crate::model::EndSync;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Participants {
     /// Only the worker itself.
-    Nobody,
+    OnlySelf,
     /// All data-parallel ranks of its stage.
     Stage(EndSync),
     /// All stages of its data-parallel rank that have the operation.
@@ -37,12 +37,12 @@ pub enum Direction {
 
 /// The table, which `docs/stragglers.md` documents.
 const TABLE: &[(&str, Participants)] = &[
-    ("forward-compute", Participants::Nobody),
-    ("backward-compute", Participants::Nobody),
-    ("optimizer", Participants::Nobody),
-    ("gc", Participants::Nobody),
+    ("forward-compute", Participants::OnlySelf),
+    ("backward-compute", Participants::OnlySelf),
+    ("optimizer", Participants::OnlySelf),
+    ("gc", Participants::OnlySelf),
     // Between tensor-parallel ranks, which are one worker here.
-    ("layernorm-grads-all-reduce", Participants::Nobody),
+    ("layernorm-grads-all-reduce", Participants::OnlySelf),
     ("params-all-gather", Participants::Stage(EndSync::Together)),
     ("grads-reduce-scatter", Participants::Stage(EndSync::Together)),
     ("grads-all-reduce", Participants::Stage(EndSync::Together)),

@@ -189,7 +189,7 @@ impl JobBuilder {
             Some(Participants::All(ends)) => self.collective(operation, part, (None, None), ends),
             Some(Participants::Send(way)) => self.transfer(operation, part, way, true),
             Some(Participants::Receive(way)) => self.transfer(operation, part, way, false),
-            with @ (Some(Participants::Nobody) | None) => {
+            with @ (Some(Participants::OnlySelf) | None) => {
                 if with.is_none() {
                     self.unknown.insert(operation.name.clone());
                 }

@@ -7,14 +7,14 @@
 //! | --- | --- |
 //! | `never:launch=N[,channel=C]` | the kernel does not begin, until NCCL aborts |
 //! | `fail:launch=N` | the kernel ends with an error, and the device's context is lost |
-//! | `mute:launch=N` | from launch N on the profiler is told of no work |
-//! | `stuck[:launch=N,channel=C,step=S]` | it stops in front of step S, until NCCL aborts |
+//! | `mute:launch=N` | from launch N on no work is reported to the profiler |
+//! | `stuck[:launch=N,channel=C,step=S]` | it stops before step S, until NCCL aborts |
 //! | `delay:us=U[,jitter=PERCENT]` | each step takes U µs more |
 //! | `slow:[peer=P,us=U,mbps=M]` | each step towards P takes U µs and its bytes over M MB/s more |
 //! | `skew:[ns=O,ppm=D]` | the GPU's clock is O ns ahead (negative: behind) and runs D ppm fast |
 //! | `wrap[:bits=B,launch=N]` | the GPU's clock has B bits (32); `bits=0`: it stands |
 //! | `early[:launch=N]` | a stop is written at the start, as NVLS does with room for all its data |
-//! | `behind:works=W` | a channel's first W works are told to the profiler with the W-th |
+//! | `behind:works=W` | a channel's first W works are reported to the profiler with the W-th |
 //! | `seed:value=V` | another sequence of jitters |
 //!
 //! All but `seed` take `rank=R`: this rank of each communicator only. Launches count from 1 in each

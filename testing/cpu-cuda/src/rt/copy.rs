@@ -74,7 +74,7 @@ impl Copy {
         let mut staged = Vec::with_capacity(self.rows * self.size);
         for row in 0..self.rows {
             let src = std::ptr::with_exposed_provenance(self.src + row * self.src_pitch);
-            // SAFETY: the client promises a readable source that nobody writes during the call.
+            // SAFETY: the client promises a readable source that is not written during the call.
             staged.extend_from_slice(unsafe { std::slice::from_raw_parts(src, self.size) });
         }
         staged
@@ -119,7 +119,7 @@ impl Copy {
 fn fill(address: usize, value: i32, size: usize) -> Work {
     let value = value.to_le_bytes()[0];
     Work::new(Kind::Memset, move || {
-        // SAFETY: the client promises a mapped range that nobody else uses until the fill is done.
+        // SAFETY: the client promises a mapped range that nothing else uses until the fill is done.
         unsafe { super::memory::bytes(address, size) }.fill(std::mem::MaybeUninit::new(value));
     })
 }

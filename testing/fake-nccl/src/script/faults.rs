@@ -268,7 +268,7 @@ pub(super) fn toggle(stage: &Stage<'_>) {
     for _ in 0..stage.ops {
         stage.plugin.stop(api);
     }
-    assert_eq!(stage.plugin.mask().get(), 0, "whoever stopped the profiling is overruled");
+    assert_eq!(stage.plugin.mask().get(), 0, "the plugin changed the mask");
     stage.plugin.mask().set(asked.cast_signed());
     // Back on: tasks may still have the old parent.
     let group = player.start_group();

@@ -245,7 +245,7 @@ pub(super) fn allocates(stage: &Stage<'_>) {
 /// Two threads write to one place, for ThreadSanitizer to find.
 pub(super) fn races(stage: &Stage<'_>) {
     struct Shared(core::cell::UnsafeCell<usize>);
-    // SAFETY: it is not, on purpose; whoever reads the value takes any.
+    // SAFETY: it is not, on purpose; a reader accepts any value.
     unsafe impl Sync for Shared {}
     static SHARED: Shared = Shared(core::cell::UnsafeCell::new(0));
     Stage { threads: 2, ..*stage }.crowd(|thread| {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Recording is started and stopped while operations run.
 
-#![expect(clippy::print_stdout, reason = "the test is told which operations were to be recorded")]
+#![expect(clippy::print_stdout, reason = "the test needs the operations to be recorded")]
 
 use super::{CHANNELS, STEPS, Stage};
 use crate::play::{Enqueued, bit};

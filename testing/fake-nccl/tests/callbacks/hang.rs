@@ -56,12 +56,12 @@ fn check(version: usize, (script, says, _): (&str, &str, usize)) {
 }
 
 #[test]
-fn each_local_class_is_told_apart_and_its_end_is_told() {
+fn each_local_class_and_its_end_are_reported() {
     HANGS.into_iter().for_each(|hang| check(6, hang));
 }
 
 #[test]
-fn a_version_without_api_events_tells_the_same_of_what_is_enqueued() {
+fn a_version_without_api_events_reports_the_same_for_enqueued_operations() {
     let first = HANGS.into_iter().filter(|(.., since)| *since <= 4);
     first.step_by(4).for_each(|hang| check(4, hang));
 }
@@ -152,7 +152,7 @@ fn many_hangs_at_once_are_a_few_reports_that_name_the_others() {
     let hangs: Vec<&str> = played.recording.hangs().iter().map(|(_, text)| text.as_str()).collect();
     let (hung, over): (Vec<&str>, Vec<&str>) =
         hangs.iter().partition(|text| text.starts_with("HANG: "));
-    assert_eq!((hung.len(), over.len()), (8, 8), "an end is told of what was told: {hangs:#?}");
+    assert_eq!((hung.len(), over.len()), (8, 8), "each reported hang has an end: {hangs:#?}");
     let also: usize = hung.iter().map(|text| text.matches("also stuck: AllReduce").count()).sum();
     assert_eq!(also, 8, "{hangs:#?}");
     assert!(hung.iter().any(|text| text.contains("also stuck: 4 more")), "{hangs:#?}");
@@ -220,5 +220,5 @@ fn last_progress(played: &Played) -> Progress {
         Vital::Progress(progress) => Some(*progress),
         _ => None,
     };
-    played.recording.vitals().iter().rev().find_map(progress).expect("it is told")
+    played.recording.vitals().iter().rev().find_map(progress).expect("a progress record")
 }

@@ -33,7 +33,7 @@ fn all_channels_there_are_can_be_open_at_once() {
 }
 
 #[test]
-fn a_million_events_that_nobody_stops_cost_no_memory() {
+fn a_million_events_without_a_stop_cost_no_memory() {
     at_once(|version| {
         let played = play(version, "unmatched", false, &["--ops", "1000000"]);
         let found = Found::read(&played.recording);

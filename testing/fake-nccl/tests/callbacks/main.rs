@@ -20,8 +20,8 @@ slot, which must be overwritten.
 - handles and contexts that never were: `faults::handles_that_never_were_touch_nothing`
 - parent from another context: `hostile::a_parent_may_be_another_communicators`
 - PXN: foreign pid, wild pointers, contexts of another process:
-  `operations::work_of_another_process_is_nobodys_child_here`
-- a million unmatched starts: `loads::a_million_events_that_nobody_stops_cost_no_memory`
+  `operations::work_of_another_process_has_no_parent_here`
+- a million unmatched starts: `loads::a_million_events_without_a_stop_cost_no_memory`
 - the mask is read-only outside of `init`: `hostile::the_mask_is_written_by_init_alone`
 - `finalize` with 1000 open operations:
   `loads::what_is_open_at_finalize_stays_open_in_the_recording`
@@ -54,7 +54,7 @@ slot, which must be overwritten.
 - 16 communicators, a full disk, 64 MiB of shared memory: `tests/life.rs`
 - paths longer than 255 and 4096 bytes: `ends::a_path_may_be_long`,
   `ends::a_path_that_is_too_long_is_one_line`
-- a logger that is NULL, garbage, called by many, gone:
+- a logger that is NULL, garbage, called by many threads, unloaded:
   `ends::the_logger_is_called_in_order_or_not_at_all`
 - what shims leave unset: `hostile::garbage_around_the_fields_is_in_no_record`
 - recording that is started, stopped, sampled and copied amid operations, by the application and by

@@ -187,7 +187,7 @@ fn replays_of_a_graph_keep_the_parent_of_the_capture() {
 }
 
 #[test]
-fn work_of_another_process_is_nobodys_child_here() {
+fn work_of_another_process_has_no_parent_here() {
     for version in fake_nccl::VERSIONS {
         let (_, found) = exact(version, "pxn", &["--ops", &OPS.to_string()], Folded::default());
         once_each(&found, &[]);

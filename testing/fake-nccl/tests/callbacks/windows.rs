@@ -128,7 +128,7 @@ fn recording_that_is_off_at_first_waits_for_a_start() {
     };
     assert_eq!(script("on"), (5, 1));
     assert_eq!(script("off"), (0, 0));
-    assert_eq!(script("steps=3"), (0, 0), "no step was told");
+    assert_eq!(script("steps=3"), (0, 0), "no step was set");
     assert_eq!(script("for=1h"), (5, 1));
 }
 

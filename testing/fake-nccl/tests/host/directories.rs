@@ -85,7 +85,7 @@ fn what_another_user_may_have_put_there_is_not_followed() {
 
 /// Users can still share a directory.
 #[test]
-fn a_directory_that_was_asked_for_may_be_anybodys() {
+fn a_requested_directory_may_belong_to_any_user() {
     let before = "mkdir -m 777 /tmp/shared && mkdir -m 2777 /tmp/ncclscope-0";
     let env = [("NCCLSCOPE_DIR", "/tmp/shared"), ("NCCLSCOPE_CONTROL", "off")];
     let Some(output) = in_own_tmp(before, &env) else { return };

@@ -82,7 +82,7 @@ fn while_the_file_system_hangs_the_job_goes_on_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_hang_is_told_while_the_file_system_nccls_log_or_the_loader_hangs() {
+fn a_hang_is_reported_while_the_file_system_nccls_log_or_the_loader_hangs() {
     for when in ["hang", "log", "load"] {
         let played = stall(when);
         played.survived();

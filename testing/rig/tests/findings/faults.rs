@@ -103,7 +103,7 @@ fn all(run: &Run, kind: &str, count: &str) -> u64 {
     run.ranks().iter().filter_map(|rank| rank["events"][kind][count].as_u64()).sum()
 }
 
-/// A hang detector must not count on the abort: the progress thread retries for ever, with a
+/// A hang detector must not count on the abort: the progress thread retries forever, with a
 /// warning each time.
 #[test]
 fn finding_11_an_abort_on_2_23_never_returns_once_the_peer_is_gone() {

@@ -57,7 +57,7 @@ fn inside_a_node_a_kernel_that_is_stuck_and_one_that_waits_for_it_both_run() {
 }
 
 #[test]
-fn inside_a_node_a_kernel_that_never_starts_is_told() {
+fn inside_a_node_a_kernel_that_never_starts_is_reported() {
     let said = [
         (0, RUNS),
         (1, "H3a kernel-not-started: its kernel has not started: other work is before it"),
@@ -69,7 +69,7 @@ fn inside_a_node_a_kernel_that_never_starts_is_told() {
 }
 
 #[test]
-fn inside_a_node_who_waits_for_a_rank_that_does_nothing_says_so() {
+fn inside_a_node_a_rank_that_waits_for_an_idle_one_reports_it() {
     let skip = "[[fault]]\nkind = \"skip\"\nrank = 1\nstep = 4\n";
     hangs_inside("p2p-cumem", skip, &[(0, RUNS)]);
 }
@@ -85,7 +85,7 @@ fn inside_a_node_a_proxy_thread_that_polls_no_kernel_is_named() {
 
 /// As if other work occupied the rest of the GPU.
 #[test]
-fn inside_a_node_a_kernel_that_finds_no_place_for_some_of_its_blocks_is_told() {
+fn inside_a_node_a_kernel_without_free_sms_for_some_blocks_is_reported() {
     let said = "H3b kernel-partly-started: its kernel has started on 1 of 2 channels";
     let channels = "env = { NCCL_MIN_NCHANNELS = \"2\", NCCL_MAX_NCHANNELS = \"2\" }\n";
     let never = format!("{channels}{}", kernel("never:launch=3,channel=1"));
@@ -126,7 +126,7 @@ fn inside_a_node_a_kernel_behind_another_communicators_is_not_the_cause() {
 
 /// No thread waits for the stream: one that does gets the error.
 #[test]
-fn inside_a_node_a_kernel_that_ends_with_an_error_is_told() {
+fn inside_a_node_a_kernel_that_ends_with_an_error_is_reported() {
     let steps = format!("{WELL}, \"start:262144\", \"sleep:90000\"");
     for (topology, events) in [("shm", EVENTS_TOO), ("p2p-cumem", EVENTS_ALONE)] {
         let more = format!("{events}{}", kernel("fail:launch=3"));
@@ -135,7 +135,7 @@ fn inside_a_node_a_kernel_that_ends_with_an_error_is_told() {
 }
 
 #[test]
-fn inside_a_node_a_kernel_whose_end_nccl_does_not_report_is_told() {
+fn inside_a_node_a_kernel_whose_end_nccl_does_not_report_is_reported() {
     let steps = format!("{WELL}, {HANGS}, \"sleep:90000\"");
     let more = format!("{EVENTS_TOO}{}", kernel("mute:launch=3"));
     let said =
@@ -144,7 +144,7 @@ fn inside_a_node_a_kernel_whose_end_nccl_does_not_report_is_told() {
 }
 
 #[test]
-fn inside_a_node_a_call_that_connects_to_a_rank_that_never_comes_is_told() {
+fn inside_a_node_a_call_that_connects_to_a_missing_rank_is_reported() {
     let skip = "[[fault]]\nkind = \"skip\"\nrank = 1\nstep = 4\n";
     let file = scenario("p2p-ipc", &format!("{WELL}, \"sendrecv:4096\""), skip);
     // It gets ten times the limit.
@@ -153,7 +153,7 @@ fn inside_a_node_a_call_that_connects_to_a_rank_that_never_comes_is_told() {
 }
 
 #[test]
-fn inside_a_node_a_group_that_is_not_ended_is_told() {
+fn inside_a_node_a_group_that_is_not_ended_is_reported() {
     let more = instead(&format!("{WELL}, \"unended:262144\""));
     let said = "H1d call-not-enqueued: the application has begun a group of calls, and has not \
                 called ncclGroupEnd";
@@ -163,7 +163,7 @@ fn inside_a_node_a_group_that_is_not_ended_is_told() {
 /// Like NVLS, whose stop comes at once, whatever the other ranks do. Nothing is queued after it,
 /// and no CUDA event shows its end.
 #[test]
-fn inside_a_process_an_early_stop_that_waits_for_a_rank_of_it_is_told() {
+fn inside_a_process_an_early_stop_that_waits_for_a_rank_of_it_is_reported() {
     let Some(nccl) = wheel::find_or_skip(RELEASE) else { return };
     let job = Job::new(&nccl).expect("the stand-in builds").hosts(1).devices(2).threads();
     let job = job

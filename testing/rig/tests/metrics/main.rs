@@ -331,7 +331,7 @@ fn totals_are_those_of_the_recordings() {
 }
 
 #[test]
-fn ranks_that_are_killed_are_told_to_their_end() {
+fn ranks_that_are_killed_are_exported_to_their_end() {
     let Some(nccl) = wheel::find_or_skip("2.28.9") else { return };
     let followed = Followed::start();
     let mut running =

@@ -128,6 +128,6 @@ fn works_that_are_not_profiled_count() {
     };
     world.run(&[launch(0), launch(1)]);
     let started = world.layout().comm.work_started.expect("synthetic");
-    assert_eq!(slot(&world, (0, 0), started, 1), (0, 0), "nothing is told of the broadcast");
+    assert_eq!(slot(&world, (0, 0), started, 1), (0, 0), "the broadcast is not reported");
     assert_eq!(slot(&world, (0, 0), started, 2).0, 2, "what follows is the second");
 }

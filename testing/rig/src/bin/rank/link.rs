@@ -117,9 +117,9 @@ unsafe extern "C" fn send(
     flags: libc::c_int,
 ) -> libc::ssize_t {
     let call = |size: usize| {
-        let (nobody, none) = (std::ptr::null::<libc::sockaddr>(), 0);
+        let (no_address, none) = (std::ptr::null::<libc::sockaddr>(), 0);
         // SAFETY: the caller's promise for `size` bytes or more; there is no address.
-        unsafe { libc::sendto(socket, data, size, flags, nobody, none) }
+        unsafe { libc::sendto(socket, data, size, flags, no_address, none) }
     };
     if IS_FREE.load(Relaxed) || size == 0 {
         return call(size);
