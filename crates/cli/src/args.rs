@@ -59,7 +59,6 @@ pub(crate) enum Verb {
     Env(EnvArgs),
 }
 
-/// Arguments of `run`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunArgs {
     /// Directory for the recordings, one file for each process
@@ -77,7 +76,6 @@ pub(crate) struct RunArgs {
     pub(crate) command: Vec<OsString>,
 }
 
-/// Arguments of `report`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReportArgs {
     /// Run directory, or one recording
@@ -88,7 +86,6 @@ pub(crate) struct ReportArgs {
     pub(crate) format: Format,
 }
 
-/// Arguments of `diagnose`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DiagnoseArgs {
     /// Run directory or recordings; or dumps of PyTorch's Flight Recorder (files whose names end in
@@ -111,7 +108,6 @@ fn hang_seconds(text: &str) -> Result<Duration, String> {
     seconds.ok_or_else(|| "expected seconds from 0.1 to 86400".into())
 }
 
-/// Arguments of `export`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExportArgs {
     /// Run directory, or one recording
@@ -129,7 +125,6 @@ pub(crate) struct ExportArgs {
     pub(crate) output: PathBuf,
 }
 
-/// Arguments of `view`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ViewArgs {
     /// Run directory, one recording, or a trace that `export` wrote
@@ -143,7 +138,6 @@ pub(crate) struct ViewArgs {
     pub(crate) ui: String,
 }
 
-/// Arguments of `stragglers`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct StragglersArgs {
     /// Run directory or recordings; or torch.profiler traces of all ranks (.json, .json.gz, or a
@@ -163,7 +157,6 @@ fn percent(text: &str) -> Result<f64, String> {
     percent.ok_or_else(|| "expected a percentage from 0.1 to 100".into())
 }
 
-/// Arguments of `merge`.
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "ncclscope merge --kineto <FILE>... <RUN> -o <OUT>")]
 pub(crate) struct MergeArgs {
@@ -181,7 +174,6 @@ pub(crate) struct MergeArgs {
     pub(crate) merged: bool,
 }
 
-/// Arguments of `ls`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct LsArgs {
     /// How to print it
@@ -248,7 +240,6 @@ fn length(text: &str) -> Result<Duration, String> {
     length.ok_or_else(|| "expected a time such as 10s, 500ms or 2m".into())
 }
 
-/// Arguments of `start`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct StartArgs {
     #[command(flatten)]
@@ -257,14 +248,12 @@ pub(crate) struct StartArgs {
     pub(crate) window: Window,
 }
 
-/// Arguments of `stop`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct StopArgs {
     #[command(flatten)]
     pub(crate) target: Target,
 }
 
-/// Arguments of `snapshot`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct SnapshotArgs {
     #[command(flatten)]
@@ -283,7 +272,6 @@ pub(crate) struct SnapshotArgs {
     pub(crate) kineto: bool,
 }
 
-/// Arguments of `dump`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DumpArgs {
     #[command(flatten)]
@@ -300,7 +288,6 @@ pub(crate) struct DumpArgs {
     pub(crate) format: Format,
 }
 
-/// Arguments of `agent`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AgentArgs {
     /// Directory of the recordings, searched two levels deep; may be repeated
@@ -404,7 +391,6 @@ fn fault(name: &str) -> Result<ncclscope_simulate::Fault, String> {
     known.ok_or_else(|| "no such fault: see `ncclscope simulate --list`".into())
 }
 
-/// Arguments of `doctor`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DoctorArgs {
     /// Directory for recordings; recordings that it already contains are checked for losses
@@ -419,7 +405,6 @@ pub(crate) struct DoctorArgs {
     pub(crate) format: Format,
 }
 
-/// Arguments of `plugin-path`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PluginPathArgs {
     /// Create the link DIR/libnccl-profiler.so to the plugin, and print it: NCCL loads it if no
@@ -428,7 +413,6 @@ pub(crate) struct PluginPathArgs {
     pub(crate) link: Option<PathBuf>,
 }
 
-/// Arguments of `env`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct EnvArgs {
     /// Directory for the recordings; created if missing [default: the plugin's]

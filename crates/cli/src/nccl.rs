@@ -9,7 +9,6 @@ use std::path::Path;
 pub(crate) const LIBRARY: &str = "libnccl.so.2";
 const VERSION: &[u8] = b"NCCL version ";
 
-/// A release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Release {
     major: u32,

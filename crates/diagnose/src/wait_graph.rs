@@ -119,7 +119,6 @@ struct CommProgress {
     first_node: u32,
     /// The node of the operation that all members are in.
     inside: Option<u32>,
-    /// See [`GraphSearch::may_be_silent_fault`].
     may_be_silent_fault: bool,
 }
 

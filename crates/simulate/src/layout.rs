@@ -35,7 +35,6 @@ impl Role {
     }
 }
 
-/// A communicator.
 #[derive(Clone, Debug)]
 pub(crate) struct CommGroup {
     pub(crate) hash: u64,
@@ -78,7 +77,6 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// The layout of a scenario.
     pub(crate) fn new(scenario: &Scenario) -> Result<Layout, Error> {
         let (per_host, [tp, pp, dp, ep]) = sizes(scenario)?;
         let ranks = scenario.job.ranks;

@@ -8,7 +8,6 @@ pub(crate) type Time = u64;
 /// either.
 pub(crate) const NEVER: Time = u64::MAX;
 
-/// One second.
 pub(crate) const SECOND: u64 = 1_000_000_000;
 
 /// `t` if it is before `stop`, else [`NEVER`].

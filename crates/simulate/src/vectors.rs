@@ -44,7 +44,6 @@ struct CommMember {
     rank: u32,
 }
 
-/// Counts of a rank.
 #[derive(Clone, Copy, Debug, Default)]
 struct RankCounts {
     /// Its collectives that were called, enqueued, started on the GPU, and completed.

@@ -67,46 +67,46 @@ pub struct Channels {
 }
 
 /// The conversion of a member's location.
-trait Place: Sized {
-    fn place(found: Option<&Member>) -> Option<Self>;
+trait FromMember: Sized {
+    fn from_member(found: Option<&Member>) -> Option<Self>;
 }
 
-impl Place for usize {
-    fn place(found: Option<&Member>) -> Option<Self> {
+impl FromMember for usize {
+    fn from_member(found: Option<&Member>) -> Option<Self> {
         found.map(|member| member.bit / 8)
     }
 }
 
-impl Place for Bits {
-    fn place(found: Option<&Member>) -> Option<Self> {
+impl FromMember for Bits {
+    fn from_member(found: Option<&Member>) -> Option<Self> {
         let fits = |member: &&Member| (1..=57).contains(&member.width);
         found.filter(fits).map(|member| Self { first: member.bit, width: member.width })
     }
 }
 
-impl Place for Int {
-    fn place(found: Option<&Member>) -> Option<Self> {
+impl FromMember for Int {
+    fn from_member(found: Option<&Member>) -> Option<Self> {
         let fits = |member: &&Member| matches!(member.width, 32 | 64);
         found.filter(fits).map(|member| Self { offset: member.bit / 8, size: member.width / 8 })
     }
 }
 
-impl Place for Counters {
-    fn place(found: Option<&Member>) -> Option<Self> {
+impl FromMember for Counters {
+    fn from_member(found: Option<&Member>) -> Option<Self> {
         let member = found?;
         member.pointee.map(|stride| Self { offset: member.bit / 8, stride })
     }
 }
 
-impl Place for Channels {
-    fn place(found: Option<&Member>) -> Option<Self> {
+impl FromMember for Channels {
+    fn from_member(found: Option<&Member>) -> Option<Self> {
         found.map(|member| Self { offset: member.bit / 8, count: member.elements })
     }
 }
 
-impl<P: Place> Place for Option<P> {
-    fn place(found: Option<&Member>) -> Option<Self> {
-        Some(P::place(found))
+impl<P: FromMember> FromMember for Option<P> {
+    fn from_member(found: Option<&Member>) -> Option<Self> {
+        Some(P::from_member(found))
     }
 }
 
@@ -140,7 +140,7 @@ macro_rules! layout {
                 let missing = |member: &str| format!("DWARF: struct {name} lacks member {member}");
                 Ok(Self {
                     size: found.size,
-                    $($field: <$place as Place>::place(found.members.get($member))
+                    $($field: <$place as FromMember>::from_member(found.members.get($member))
                         .ok_or_else(|| missing($member))?,)*
                 })
             }

@@ -3,7 +3,7 @@
 
 use crate::plugin::Args;
 use crate::script::{self, CHANNELS};
-use crate::{Player, Plugin, Stage};
+use crate::{Player, Plugin, ScriptSetup};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -125,7 +125,7 @@ fn leave_main(plugin: &Plugin, context: u64) {
             while !is_gone() {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            play(&Stage { plugin, context, ops: 10, threads: 1 });
+            play(&ScriptSetup { plugin, context, ops: 10, threads: 1 });
             plugin.finalize(context);
             leave_by(libc::exit);
         });
@@ -187,7 +187,7 @@ fn fork_once(plugin: &Plugin, context: u64) {
     // SAFETY: the child only calls the plugin and exits.
     let child = unsafe { libc::fork() };
     let play = script::find("allreduce").expect("it is there").play;
-    play(&Stage { plugin, context, ops: 10, threads: 1 });
+    play(&ScriptSetup { plugin, context, ops: 10, threads: 1 });
     plugin.finalize(context);
     if child == 0 {
         std::process::exit(0);
@@ -226,11 +226,11 @@ fn fork_among_threads(plugin: &Plugin, context: u64, number: usize) {
     }
     // SAFETY: no preconditions.
     unsafe { libc::alarm(CHILD_PATIENCE) };
-    let stage = Stage { plugin, context, ops: 5, threads: 1 };
+    let setup = ScriptSetup { plugin, context, ops: 5, threads: 1 };
     let play = script::find("allreduce").expect("it is there").play;
-    play(&stage);
+    play(&setup);
     let own = plugin.init(0xf0e1, 2, 0);
-    stage.apart(|| play(&Stage { context: own, ..stage }));
+    setup.apart(|| play(&ScriptSetup { context: own, ..setup }));
     plugin.finalize(own);
     plugin.finalize(context);
     if number.is_multiple_of(2) {

@@ -39,4 +39,4 @@ pub use log::Log;
 pub use ncclscope_abi::EventType;
 pub use play::Player;
 pub use plugin::{Plugin, Profiler};
-pub use script::Stage;
+pub use script::ScriptSetup;

@@ -52,7 +52,7 @@ pub enum Verb {
     State {
         /// The event's number.
         id: u32,
-        /// The state.
+        /// NCCL's number of the state.
         state: i32,
         /// The first word of the arguments; `None` for NULL.
         arg: Option<u64>,

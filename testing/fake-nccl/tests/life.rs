@@ -263,7 +263,6 @@ fn a_full_disk_costs_records_and_nothing_else() {
     }
 }
 
-/// Lanes files in `folder`.
 fn lanes_files(folder: &Path) -> usize {
     let names = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().file_name());
     names.filter(|name| name.to_string_lossy().ends_with(".lanes")).count()

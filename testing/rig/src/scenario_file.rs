@@ -85,7 +85,7 @@ pub struct ScenarioFile {
     /// The time after which ranks that still run are killed.
     pub timeout: Duration,
     /// The expected end of the job.
-    pub ends: Ends,
+    pub ends: ExpectedEnd,
     steps: Vec<Step>,
     env: BTreeMap<String, String>,
     ranks: BTreeMap<usize, Own>,
@@ -94,7 +94,7 @@ pub struct ScenarioFile {
 /// How a job ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Ends {
+pub enum ExpectedEnd {
     /// Every rank does all its steps, with right results.
     #[default]
     Well,
@@ -124,7 +124,7 @@ struct Text {
     #[serde(default = "sixty")]
     timeout_s: u64,
     #[serde(default)]
-    ends: Ends,
+    ends: ExpectedEnd,
     #[serde(default)]
     env: BTreeMap<String, String>,
     #[serde(default)]
@@ -183,12 +183,12 @@ enum Fault {
 }
 
 /// `FILE:LINE` of a byte offset.
-struct Place<'a> {
+struct FileText<'a> {
     name: &'a str,
     text: &'a str,
 }
 
-impl Place<'_> {
+impl FileText<'_> {
     fn at(&self, offset: usize, what: impl std::fmt::Display) -> String {
         let line = self.text.bytes().take(offset).filter(|&byte| byte == b'\n').count() + 1;
         format!("{}:{line}: {what}", self.name)
@@ -221,7 +221,7 @@ impl ScenarioFile {
     /// # Errors
     /// As [`ScenarioFile::read`].
     pub fn parse(name: &str, text: &str) -> Result<Self, String> {
-        let place = Place { name, text };
+        let place = FileText { name, text };
         let parsed: Text = toml::from_str(text).map_err(|error| {
             let offset = error.span().map_or(0, |span| span.start);
             let help = "the page of rig::scenario_file shows every key";
@@ -349,8 +349,8 @@ impl ScenarioFile {
             }
         }
         match self.ends {
-            Ends::Well => job,
-            Ends::Hang => job.keep_going().arg("--hang-s").arg(HANG_S),
+            ExpectedEnd::Well => job,
+            ExpectedEnd::Hang => job.keep_going().arg("--hang-s").arg(HANG_S),
         }
     }
 
@@ -360,10 +360,10 @@ impl ScenarioFile {
     /// The actual end.
     pub fn check(&self, outcome: &Outcome) -> Result<(), String> {
         match self.ends {
-            Ends::Hang if outcome.ranks.iter().any(|rank| self.hangs(rank)) => Ok(()),
-            Ends::Hang => Err(format!("it does not hang in its last step\n{outcome}")),
-            Ends::Well if outcome.succeeded() => Ok(()),
-            Ends::Well => Err(format!("it failed\n{outcome}")),
+            ExpectedEnd::Hang if outcome.ranks.iter().any(|rank| self.hangs(rank)) => Ok(()),
+            ExpectedEnd::Hang => Err(format!("it does not hang in its last step\n{outcome}")),
+            ExpectedEnd::Well if outcome.succeeded() => Ok(()),
+            ExpectedEnd::Well => Err(format!("it failed\n{outcome}")),
         }
     }
 

@@ -16,19 +16,19 @@ const ALL: u32 = 0xffdf;
 /// The steps of the ranks; at the end they wait for the last callbacks of NCCL's threads.
 const STEPS: [&str; 4] = ["allreduce:300001", "sendrecv:1000", "graph:2x4096", "sleep:300"];
 
-struct Setting {
+struct TestRun {
     nccl: PathBuf,
     folder: tempfile::TempDir,
     plugin: PathBuf,
     version: usize,
 }
 
-impl Setting {
-    fn new(release: &str, version: usize) -> Option<Setting> {
+impl TestRun {
+    fn new(release: &str, version: usize) -> Option<TestRun> {
         let nccl = wheel::find_or_skip(release)?;
         let folder = tempfile::tempdir().unwrap();
         let plugin = plugins::build(version, folder.path());
-        Some(Setting { nccl, folder, plugin, version })
+        Some(TestRun { nccl, folder, plugin, version })
     }
 
     /// The events of both ranks, as the plugin got them.
@@ -104,9 +104,9 @@ fn timeless(event: &str) -> Option<String> {
 }
 
 #[track_caller]
-fn expect_same(setting: &Setting, mask: u32, env: &[(&str, &str)], name: &str) {
-    let alone = setting.alone(mask);
-    let chained = setting.chained(mask, env);
+fn expect_same(run: &TestRun, mask: u32, env: &[(&str, &str)], name: &str) {
+    let alone = run.alone(mask);
+    let chained = run.chained(mask, env);
     for (alone, chained) in alone.iter().zip(&chained) {
         assert!(!alone.is_empty(), "{name}");
         let only = |these: &[String], those: &[String]| -> Vec<String> {
@@ -123,10 +123,10 @@ fn a_plugin_gets_what_it_gets_alone_in_the_version_of_the_release() {
     let releases =
         [("2.23.4", 1), ("2.25.1", 2), ("2.26.5", 3), ("2.27.7", 4), ("2.28.9", 5), ("2.30.7", 6)];
     for (release, version) in releases.into_iter().chain([("2.32.3", 7)]) {
-        let Some(setting) = Setting::new(release, version) else { continue };
-        expect_same(&setting, ALL, &[], &format!("{release} v{version}"));
+        let Some(run) = TestRun::new(release, version) else { continue };
+        expect_same(&run, ALL, &[], &format!("{release} v{version}"));
         // Ours has recorded the same job.
-        let report = common::report(&cli(), &setting.run_folder());
+        let report = common::report(&cli(), &run.run_folder());
         let ranks = report["ranks"].as_array().unwrap();
         assert_eq!(ranks.len(), 2, "{report}");
         for rank in ranks {
@@ -147,8 +147,8 @@ fn an_older_plugin_gets_what_nccl_converts_for_it() {
     for (release, version) in
         [("2.25.1", 1), ("2.27.7", 3), ("2.30.7", 3), ("2.30.7", 4), ("2.30.7", 5), ("2.32.3", 6)]
     {
-        let Some(setting) = Setting::new(release, version) else { continue };
-        expect_same(&setting, ALL, &[], &format!("{release} v{version}"));
+        let Some(run) = TestRun::new(release, version) else { continue };
+        expect_same(&run, ALL, &[], &format!("{release} v{version}"));
     }
 }
 
@@ -162,14 +162,14 @@ fn a_plugin_gets_what_its_own_mask_takes() {
         ("2.28.9", 5, &[coll_api]),
         ("2.32.3", 7, &[kernel, p2p]),
     ] {
-        let Some(setting) = Setting::new(release, version) else { continue };
+        let Some(run) = TestRun::new(release, version) else { continue };
         for &mask in masks {
             // If any plugin requests kernel channels, NCCL counts the replays of graphs.
             let env = [("NCCLSCOPE_KERNEL", if mask == kernel { "on" } else { "off" })];
-            expect_same(&setting, mask, &env, &format!("{release} v{version} {mask}"));
+            expect_same(&run, mask, &env, &format!("{release} v{version} {mask}"));
             for rank in 0..2 {
                 for name in ["alone", "chained"] {
-                    let log = setting.folder.path().join(format!("{name}{rank}.v{version}"));
+                    let log = run.folder.path().join(format!("{name}{rank}.v{version}"));
                     std::fs::remove_file(log).unwrap();
                 }
             }
@@ -181,9 +181,9 @@ fn a_plugin_gets_what_its_own_mask_takes() {
 /// gets the mask.
 #[test]
 fn a_mask_that_is_written_later_reaches_nccl() {
-    let Some(setting) = Setting::new("2.30.7", 6) else { return };
+    let Some(run) = TestRun::new("2.30.7", 6) else { return };
     let env = [("NCCLSCOPE_MODE", "off"), ("CHAINED_LATER", "2")];
-    let steps = setting.chained(0, &env);
+    let steps = run.chained(0, &env);
     for rank in steps {
         assert!(rank.iter().any(|event| event.starts_with("2 ")), "{rank:?}");
     }
@@ -192,8 +192,8 @@ fn a_mask_that_is_written_later_reaches_nccl() {
 /// Ours measures launches by CUDA events (docs/probe.md) also in a chain.
 #[test]
 fn cuda_events_go_with_a_chain() {
-    let Some(setting) = Setting::new("2.28.9", 5) else { return };
-    let driver = setting.folder.path().join("driver");
+    let Some(run) = TestRun::new("2.28.9", 5) else { return };
+    let driver = run.folder.path().join("driver");
     std::fs::create_dir(&driver).unwrap();
     let cuda = &build::artifacts().expect("the stand-in builds").cuda;
     std::os::unix::fs::symlink(cuda, driver.join("libcuda.so.1")).unwrap();
@@ -202,8 +202,8 @@ fn cuda_events_go_with_a_chain() {
         ("NCCLSCOPE_KERNEL", "off"),
         ("LD_LIBRARY_PATH", driver.to_str().unwrap()),
     ];
-    expect_same(&setting, ALL, &env, "2.28.9 with CUDA events");
-    let report = common::report(&cli(), &setting.run_folder());
+    expect_same(&run, ALL, &env, "2.28.9 with CUDA events");
+    let report = common::report(&cli(), &run.run_folder());
     let rows = report["operations"].as_array().unwrap();
     let row = rows.iter().find(|row| row["bytes"] == 4 * 300_001).expect("it is there");
     assert_eq!(row["timings"]["cuda_event"], 2, "{row}");

@@ -18,16 +18,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-struct Stage {
+struct TestRun {
     cli: PathBuf,
     plugin: PathBuf,
     dir: tempfile::TempDir,
 }
 
-impl Stage {
-    fn new() -> Stage {
+impl TestRun {
+    fn new() -> TestRun {
         let dir = tempfile::tempdir().unwrap();
-        Stage { cli: build::tool(), plugin: build::plugin(), dir }
+        TestRun { cli: build::tool(), plugin: build::plugin(), dir }
     }
 
     fn place(&self, name: &str) -> PathBuf {
@@ -107,11 +107,11 @@ fn whole(report: &Value) -> u64 {
 
 #[test]
 fn a_running_job_is_listed_stopped_started_and_dumped() {
-    let stage = Stage::new();
+    let run = TestRun::new();
     let Some(nccl) = wheel::find_or_skip("2.28.9") else { return };
-    let mut job = stage.start(&nccl, 1500);
+    let mut job = run.start(&nccl, 1500);
     begun(&mut job);
-    let processes = stage.processes();
+    let processes = run.processes();
     let pids: BTreeSet<u64> = processes.iter().map(|p| p["pid"].as_u64().unwrap()).collect();
     assert_eq!(pids, [0, 1].map(|rank| u64::from(job.pid(rank))).into());
     for process in &processes {
@@ -121,31 +121,31 @@ fn a_running_job_is_listed_stopped_started_and_dumped() {
         );
         assert_eq!(process["comms"][0]["nranks"], 2, "{process}");
     }
-    assert_eq!(stage.cli(&["stop"]).status.code(), Some(2), "which of the two is not said");
-    stage.says(&["stop", "--all"]);
-    assert_eq!(stage.recorded(), ["no", "no"]);
+    assert_eq!(run.cli(&["stop"]).status.code(), Some(2), "which of the two is not said");
+    run.says(&["stop", "--all"]);
+    assert_eq!(run.recorded(), ["no", "no"]);
     let first = job.pid(0).to_string();
-    stage.says(&["start", "--pid", &first, "--for", "100ms"]);
-    let snapshot = stage.place("snapshot");
+    run.says(&["start", "--pid", &first, "--for", "100ms"]);
+    let snapshot = run.place("snapshot");
     let to = snapshot.to_str().unwrap();
-    let files = stage.says(&["snapshot", "--all", "--for", "300ms", "-o", to]);
+    let files = run.says(&["snapshot", "--all", "--for", "300ms", "-o", to]);
     assert_eq!(files.lines().count(), 2, "{files}");
     // An operation may be in flight at the moment of the copy, and is then open in it.
-    let report = common::report(&stage.cli, &snapshot);
+    let report = common::report(&run.cli, &snapshot);
     assert!(report["ranks"].as_array().unwrap().len() == 2, "{report}");
     assert!(report["operations"][0]["count"].as_u64() > Some(0), "{report}");
     assert_eq!(report["lost"]["total"], 0, "{report}");
-    assert_eq!(stage.recorded(), ["no", "no"], "what was not recorded before is not after");
-    stage.says(&["start", "--all"]);
-    let dump = stage.place("dump");
-    stage.says(&["dump", "--all", "-o", dump.to_str().unwrap()]);
-    assert_eq!(stage.recorded(), ["yes", "yes"]);
-    let again = stage.cli(&["dump", "--all", "-o", dump.to_str().unwrap()]);
+    assert_eq!(run.recorded(), ["no", "no"], "what was not recorded before is not after");
+    run.says(&["start", "--all"]);
+    let dump = run.place("dump");
+    run.says(&["dump", "--all", "-o", dump.to_str().unwrap()]);
+    assert_eq!(run.recorded(), ["yes", "yes"]);
+    let again = run.cli(&["dump", "--all", "-o", dump.to_str().unwrap()]);
     assert_eq!(again.status.code(), Some(4), "what is there is not overwritten");
     job.wait().expect_success();
-    whole(&common::report(&stage.cli, &stage.place("run")));
-    assert_eq!(stage.processes().len(), 0);
-    let nobody = stage.cli(&["start", "--pid", &first]);
+    whole(&common::report(&run.cli, &run.place("run")));
+    assert_eq!(run.processes().len(), 0);
+    let nobody = run.cli(&["start", "--pid", &first]);
     assert_eq!(nobody.status.code(), Some(4));
     assert!(String::from_utf8_lossy(&nobody.stderr).contains("has no socket here"));
 }
@@ -154,15 +154,15 @@ fn a_running_job_is_listed_stopped_started_and_dumped() {
 fn a_window_has_exactly_the_operations_that_the_application_issued_in_it() {
     for version in wheel::RELEASES {
         let Some(nccl) = wheel::find_or_skip(version) else { continue };
-        let stage = Stage::new();
+        let run = TestRun::new();
         // A thousand toggles; every other operation is in a window.
         let pattern = ["record:off", "allreduce:256", "record:on", "allreduce:300"];
         let steps = (0..500).flat_map(|_| pattern);
-        let job = stage.job(&nccl).steps(steps).start().expect("the job starts");
+        let job = run.job(&nccl).steps(steps).start().expect("the job starts");
         job.wait().expect_success();
-        for file in std::fs::read_dir(stage.place("run")).unwrap() {
+        for file in std::fs::read_dir(run.place("run")).unwrap() {
             let text =
-                stage.says(&["report", file.unwrap().path().to_str().unwrap(), "--format", "json"]);
+                run.says(&["report", file.unwrap().path().to_str().unwrap(), "--format", "json"]);
             let report: Value = serde_json::from_str(&text).unwrap();
             let operations = report["operations"].as_array().unwrap();
             let of = |o: &Value| (o["bytes"].as_u64(), o["count"].as_u64(), o["open"].as_u64());
@@ -180,10 +180,10 @@ fn a_window_has_exactly_the_operations_that_the_application_issued_in_it() {
 fn a_thousand_toggles_from_outside_leave_whole_operations() {
     for version in ["2.24.3", "2.28.9", "2.32.3"] {
         let Some(nccl) = wheel::find_or_skip(version) else { continue };
-        let stage = Stage::new();
-        let mut job = stage.start(&nccl, 800);
+        let run = TestRun::new();
+        let mut job = run.start(&nccl, 800);
         begun(&mut job);
-        let sockets = sockets(&stage);
+        let sockets = sockets(&run);
         let mut early = Vec::new();
         for toggle in 0..1000 {
             if toggle == 300 {
@@ -202,7 +202,7 @@ fn a_thousand_toggles_from_outside_leave_whole_operations() {
             assert!(files_now < files + 20, "{version}: {files} then {files_now} descriptors");
         }
         job.wait().expect_success();
-        let report = common::report(&stage.cli, &stage.place("run"));
+        let report = common::report(&run.cli, &run.place("run"));
         println!("{version}: {} operations recorded", partly(&report, version));
     }
 }
@@ -224,8 +224,8 @@ fn partly(report: &Value, version: &str) -> u64 {
     whole(report)
 }
 
-fn sockets(stage: &Stage) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(stage.place("control")).unwrap();
+fn sockets(run: &TestRun) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(run.place("control")).unwrap();
     let sockets: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
     assert_eq!(sockets.len(), 2, "one a process");
     sockets
@@ -241,11 +241,11 @@ fn request_of(socket: &Path, request: &str) -> String {
 
 #[test]
 fn misuse_of_the_socket_changes_and_stalls_nothing() {
-    let stage = Stage::new();
+    let run = TestRun::new();
     let Some(nccl) = wheel::find_or_skip("2.28.9") else { return };
-    let mut job = stage.start(&nccl, 1000);
+    let mut job = run.start(&nccl, 1000);
     begun(&mut job);
-    let sockets = sockets(&stage);
+    let sockets = sockets(&run);
     let long = "x".repeat(1 << 20);
     for garbage in ["\n", "\0\0\0\n", "stop it\n", "start\tfor=ever\n", "dump\trelative\n", &long] {
         let mut stream = UnixStream::connect(&sockets[0]).unwrap();
@@ -263,7 +263,7 @@ fn misuse_of_the_socket_changes_and_stalls_nothing() {
         })
         .collect();
     let begin = Instant::now();
-    assert_eq!(stage.recorded(), ["yes", "yes"], "others are heard meanwhile");
+    assert_eq!(run.recorded(), ["yes", "yes"], "others are heard meanwhile");
     println!("answered beside 50 half requests in {:?}", begin.elapsed());
     let mut flood = Vec::new();
     for count in 0..10_000 {
@@ -274,41 +274,41 @@ fn misuse_of_the_socket_changes_and_stalls_nothing() {
             flood.clear();
         }
     }
-    assert_eq!(stage.recorded(), ["yes", "yes"]);
+    assert_eq!(run.recorded(), ["yes", "yes"]);
     drop((half, flood));
-    strangers(&stage, &sockets);
-    assert_eq!(stage.recorded(), ["yes", "yes"]);
+    strangers(&run, &sockets);
+    assert_eq!(run.recorded(), ["yes", "yes"]);
     job.wait().expect_success();
-    assert_eq!(whole(&common::report(&stage.cli, &stage.place("run"))), 2000, "all of them");
+    assert_eq!(whole(&common::report(&run.cli, &run.place("run"))), 2000, "all of them");
 }
 
 /// Another user cannot see the sockets, and is refused if the directory is opened to all.
-fn strangers(stage: &Stage, sockets: &[PathBuf]) {
+fn strangers(run: &TestRun, sockets: &[PathBuf]) {
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    assert_eq!(mode(&stage.place("control")), 0o700);
+    assert_eq!(mode(&run.place("control")), 0o700);
     assert!(sockets.iter().all(|socket| mode(socket) == 0o600));
     if std::fs::metadata("/proc/self").unwrap().uid() != 0 {
         println!("skipped: only root can be another user");
         return;
     }
-    let cli = stage.place("ncclscope");
-    std::fs::copy(&stage.cli, &cli).unwrap();
+    let cli = run.place("ncclscope");
+    std::fs::copy(&run.cli, &cli).unwrap();
     let open = |path: &Path, mode| {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
     };
-    open(stage.dir.path(), 0o755);
+    open(run.dir.path(), 0o755);
     let stop = || {
         let mut command = Command::new(&cli);
-        command.args(["stop", "--all"]).env("NCCLSCOPE_CONTROL", stage.place("control"));
+        command.args(["stop", "--all"]).env("NCCLSCOPE_CONTROL", run.place("control"));
         command.uid(65534).gid(65534).output().unwrap()
     };
     let text = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
     let closed = stop();
     assert_eq!(closed.status.code(), Some(4), "{}", text(&closed));
     assert!(text(&closed).contains("it belongs to another user"), "{}", text(&closed));
-    open(&stage.place("control"), 0o755);
+    open(&run.place("control"), 0o755);
     sockets.iter().for_each(|socket| open(socket, 0o666));
     let unheard = stop();
     assert_eq!(unheard.status.code(), Some(4), "{}", text(&unheard));
-    open(&stage.place("control"), 0o700);
+    open(&run.place("control"), 0o700);
 }

@@ -22,14 +22,14 @@ const SLACK_NS: u64 = 500_000_000;
 /// The time limit for a report.
 const PATIENCE: Duration = Duration::from_secs(100);
 
-struct Setting {
+struct TestRun {
     cli: PathBuf,
     dir: tempfile::TempDir,
     job: Job,
 }
 
-impl Setting {
-    fn new(release: &str) -> Option<Setting> {
+impl TestRun {
+    fn new(release: &str) -> Option<TestRun> {
         let nccl = wheel::find_or_skip(release)?;
         let cuda = &build::artifacts().expect("the stand-in builds").cuda;
         let dir = tempfile::tempdir().expect("a folder");
@@ -45,15 +45,15 @@ impl Setting {
             .env("NCCLSCOPE_DIR", dir.path().join("run"))
             .env("NCCLSCOPE_CONTROL", dir.path().join("control"))
             .env("NCCLSCOPE_KERNEL", "on");
-        Some(Setting { cli: build::tool(), dir, job })
+        Some(TestRun { cli: build::tool(), dir, job })
     }
 
     /// With CUDA events and a watchdog whose limit is 2 s.
-    fn watched(release: &str) -> Option<Setting> {
-        let setting = Setting::new(release)?;
-        let job = setting.job.env("NCCLSCOPE_CUDA_EVENTS", "on");
+    fn watched(release: &str) -> Option<TestRun> {
+        let run = TestRun::new(release)?;
+        let job = run.job.env("NCCLSCOPE_CUDA_EVENTS", "on");
         let job = job.env("NCCLSCOPE_HANG_SEC", "2").env("NCCLSCOPE_HANG_ACTION", "log,exec:true");
-        Some(Setting { job, ..setting })
+        Some(TestRun { job, ..run })
     }
 
     fn report(&self) -> Value {
@@ -112,9 +112,9 @@ fn expect_whole_times(report: &Value, func: &str) {
 
 #[test]
 fn a_tree_all_reduce_whose_peer_is_late_is_in_flight_after_its_stop() {
-    let Some(setting) = Setting::watched(RELEASE) else { return };
-    let setting = Setting { job: setting.job.clone().env("NCCL_ALGO", "Tree"), ..setting };
-    let report = setting.late("allreduce:4096", "the first part of its kernel has ended");
+    let Some(run) = TestRun::watched(RELEASE) else { return };
+    let run = TestRun { job: run.job.clone().env("NCCL_ALGO", "Tree"), ..run };
+    let report = run.late("allreduce:4096", "the first part of its kernel has ended");
     expect_whole_times(&report, "AllReduce");
     assert_eq!(report["operations"][0]["algo"], "TREE", "{report}");
 }
@@ -122,17 +122,17 @@ fn a_tree_all_reduce_whose_peer_is_late_is_in_flight_after_its_stop() {
 /// Like NVLS, which only copies its data to where the switch finds it; NVLS itself needs a GPU.
 #[test]
 fn a_stop_before_anything_is_done_ends_nothing() {
-    let Some(setting) = Setting::watched(RELEASE) else { return };
-    let job = setting.job.clone().env("NCCL_ALGO", "Tree").env("CPU_CUDA_FAULTS", "early");
-    let report = Setting { job, ..setting }
-        .late("allreduce:300001", "the first part of its kernel has ended");
+    let Some(run) = TestRun::watched(RELEASE) else { return };
+    let job = run.job.clone().env("NCCL_ALGO", "Tree").env("CPU_CUDA_FAULTS", "early");
+    let report =
+        TestRun { job, ..run }.late("allreduce:300001", "the first part of its kernel has ended");
     expect_whole_times(&report, "AllReduce");
 }
 
 #[test]
 fn a_receive_whose_peer_is_late_is_in_flight_after_the_send_beside_it() {
-    let Some(setting) = Setting::watched(RELEASE) else { return };
-    let report = setting.late("sendrecv:4096", "the first part of its kernel has ended");
+    let Some(run) = TestRun::watched(RELEASE) else { return };
+    let report = run.late("sendrecv:4096", "the first part of its kernel has ended");
     for func in ["Send", "Recv"] {
         expect_whole_times(&report, func);
     }
@@ -141,11 +141,11 @@ fn a_receive_whose_peer_is_late_is_in_flight_after_the_send_beside_it() {
 /// Without CUDA events the time of such an operation is a lower bound, and is marked as such.
 #[test]
 fn without_cuda_events_an_early_stop_gives_no_bandwidth() {
-    let Some(setting) = Setting::new(RELEASE) else { return };
-    let job = setting.job.clone().env("NCCL_ALGO", "Tree");
+    let Some(run) = TestRun::new(RELEASE) else { return };
+    let job = run.job.clone().env("NCCL_ALGO", "Tree");
     let job = job.steps(["repeat:3:allreduce:4096", "sendrecv:4096"]);
     job.run().expect("ranks start").expect_success();
-    let report = setting.report();
+    let report = run.report();
     for row in report["operations"].as_array().expect("the schema") {
         assert_eq!(row["timing"], "kernel_lead", "{row}");
         assert!(row["algbw_gbs"].is_null() && row["busbw_gbs"].is_null(), "{row}");
@@ -159,14 +159,14 @@ fn without_cuda_events_an_early_stop_gives_no_bandwidth() {
 #[test]
 fn after_a_broadcast_no_kernel_is_believed_from_2_31_on() {
     for release in ["2.31.2", "2.32.3"] {
-        let Some(setting) = Setting::new(release) else { continue };
+        let Some(run) = TestRun::new(release) else { continue };
         let steps = ["allreduce:4096", "broadcast:4096", "repeat:3:allreduce:4096"];
-        let job = setting.job.clone().topology(Topology::Socket).steps(steps);
+        let job = run.job.clone().topology(Topology::Socket).steps(steps);
         // NCCL may crash when it destroys the communicator. Its proxies need a while to stop.
         let job = job.steps(["sleep:500"]).arg("--no-destroy").keep_going();
         let outcome = job.run().expect("ranks start");
         assert!(outcome.ranks.iter().all(|rank| rank.steps_done() == 6), "{release}: {outcome}");
-        let report = setting.report();
+        let report = run.report();
         let rows = report["operations"].as_array().expect("the schema");
         let row = rows.iter().find(|row| row["func"] == "AllReduce").expect("a row");
         let timings = &row["timings"];
@@ -177,12 +177,12 @@ fn after_a_broadcast_no_kernel_is_believed_from_2_31_on() {
         assert!(losses.contains(&format!("kernel times of {stray} events")), "{losses}");
         assert_eq!(report["open_operations"].as_array().map(Vec::len), Some(0), "{report}");
         // By default NCCL is not asked for them.
-        let job = setting.job.clone().env("NCCLSCOPE_KERNEL", "auto").steps(steps);
-        job.env("NCCLSCOPE_DIR", setting.dir.path().join("auto"))
+        let job = run.job.clone().env("NCCLSCOPE_KERNEL", "auto").steps(steps);
+        job.env("NCCLSCOPE_DIR", run.dir.path().join("auto"))
             .run()
             .expect("ranks start")
             .expect_success();
-        let auto = common::report(&setting.cli, &setting.dir.path().join("auto"));
+        let auto = common::report(&run.cli, &run.dir.path().join("auto"));
         assert_eq!(auto["lost"]["stray_kernel_times"], 0, "{auto}");
         assert!(
             auto["ranks"].as_array().is_some_and(|ranks| {

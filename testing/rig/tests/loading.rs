@@ -12,26 +12,26 @@ use std::process::{Command, Output};
 const NAME: &str = "libnccl-profiler-ncclscope.so";
 
 /// The tool, the program `job`, and folders with the plugin under several names.
-struct Place {
+struct Installation {
     tool: PathBuf,
     job: PathBuf,
     built: PathBuf,
     folder: tempfile::TempDir,
 }
 
-impl Place {
-    fn new() -> Place {
+impl Installation {
+    fn new() -> Installation {
         build::artifacts().expect("the stand-in builds");
-        let place = Place {
+        let installation = Installation {
             tool: build::tool(),
             job: build::job(),
             built: build::plugin(),
             folder: tempfile::tempdir().expect("a folder"),
         };
         for name in [NAME, "plugin.so"] {
-            symlink(&place.built, place.folder.path().join(name)).expect("a link");
+            symlink(&installation.built, installation.folder.path().join(name)).expect("a link");
         }
-        place
+        installation
     }
 
     fn path(&self, name: &str) -> String {
@@ -85,11 +85,12 @@ fn number(version: &str) -> Vec<u32> {
 /// The table of `docs/loading.md`, on releases that changed it, their neighbours and the newest.
 #[test]
 fn each_release_looks_for_a_plugin_in_its_own_way() {
-    let place = Place::new();
-    let (folder, path) = (place.folder.path().to_str().expect("text"), place.path(NAME));
-    let (odd, links) = (place.path("plugin.so"), place.path("links"));
-    let mut link = Command::new(&place.tool);
-    link.args(["plugin-path", "--link", &links]).env("NCCLSCOPE_PLUGIN", &place.built);
+    let installation = Installation::new();
+    let (folder, path) =
+        (installation.folder.path().to_str().expect("text"), installation.path(NAME));
+    let (odd, links) = (installation.path("plugin.so"), installation.path("links"));
+    let mut link = Command::new(&installation.tool);
+    link.args(["plugin-path", "--link", &links]).env("NCCLSCOPE_PLUGIN", &installation.built);
     assert!(link.status().expect("the tool starts").success());
     let list = ("LD_LIBRARY_PATH", folder);
     let plugin = "NCCL_PROFILER_PLUGIN";
@@ -110,18 +111,18 @@ fn each_release_looks_for_a_plugin_in_its_own_way() {
             (&[(plugin, "STATIC_PLUGIN"), ("LD_PRELOAD", &odd)], has_paths),
         ];
         for (variables, loads) in cases {
-            assert_eq!(place.loads(&nccl, variables), loads, "{version} {variables:?}");
+            assert_eq!(installation.loads(&nccl, variables), loads, "{version} {variables:?}");
         }
     }
 }
 
 #[test]
 fn run_records_on_every_release() {
-    let place = Place::new();
+    let installation = Installation::new();
     for version in wheel::TESTED {
         let Some(nccl) = wheel::find_or_skip(version) else { continue };
         let record = tempfile::tempdir().expect("a folder");
-        let output = place.run(&nccl, record.path(), &[]);
+        let output = installation.run(&nccl, record.path(), &[]);
         assert_eq!(records(record.path()), 2, "{version} {output:?}");
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(said.contains("NCCLSCOPE REPORT") && said.contains(version), "{version} {said}");
@@ -131,9 +132,9 @@ fn run_records_on_every_release() {
 /// A user of torch 2.8 used to get no recording, and no message.
 #[test]
 fn run_says_why_there_is_no_recording() {
-    let place = Place::new();
+    let installation = Installation::new();
     let Some(nccl) = wheel::find_or_skip("2.27.3") else { return };
-    let path = place.path(NAME);
+    let path = installation.path(NAME);
     for (variables, says) in [
         (
             vec![("NCCL_PROFILER_PLUGIN", &*path)],
@@ -143,7 +144,7 @@ fn run_says_why_there_is_no_recording() {
         (vec![("NCCLSCOPE_MODE", "off")], "has NCCLSCOPE_MODE=off".to_owned()),
     ] {
         let record = tempfile::tempdir().expect("a folder");
-        let output = place.run(&nccl, record.path(), &variables);
+        let output = installation.run(&nccl, record.path(), &variables);
         let said = String::from_utf8_lossy(&output.stderr);
         let lines: Vec<_> = said.lines().filter(|line| line.starts_with("ncclscope: ")).collect();
         let [line] = lines[..] else { panic!("{variables:?} {said}") };

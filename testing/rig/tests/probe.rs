@@ -15,22 +15,22 @@ use std::time::Duration;
 /// Events of one CUDA context.
 const EVENTS: u64 = 2048;
 
-struct Setting {
+struct TestRun {
     cli: PathBuf,
     plugin: PathBuf,
     nccl: PathBuf,
     dir: tempfile::TempDir,
 }
 
-impl Setting {
-    fn new(release: &str) -> Option<Setting> {
+impl TestRun {
+    fn new(release: &str) -> Option<TestRun> {
         let nccl = wheel::find_or_skip(release)?;
         let cuda = &build::artifacts().expect("the stand-in builds").cuda;
         let dir = tempfile::tempdir().unwrap();
         // The driver is what is loaded under this name.
         std::fs::create_dir(dir.path().join("driver")).unwrap();
         std::os::unix::fs::symlink(cuda, dir.path().join("driver/libcuda.so.1")).unwrap();
-        Some(Setting { cli: build::tool(), plugin: build::plugin(), nccl, dir })
+        Some(TestRun { cli: build::tool(), plugin: build::plugin(), nccl, dir })
     }
 
     fn folder(&self) -> PathBuf {
@@ -120,11 +120,11 @@ fn only(timing: &str, count: u64) -> HashMap<String, u64> {
 #[test]
 fn without_kernel_events_cuda_events_time_what_has_a_launch_of_its_own() {
     for release in wheel::RELEASES {
-        let Some(setting) = Setting::new(release) else { continue };
+        let Some(test) = TestRun::new(release) else { continue };
         let steps = ["allreduce:65536", "repeat:4:allreduce:300001", "group:2x4096", "sendrecv:64"];
-        let outcome = run(&setting.job().env("NCCLSCOPE_KERNEL", "off").steps(steps));
+        let outcome = run(&test.job().env("NCCLSCOPE_KERNEL", "off").steps(steps));
         expect_clean(&outcome, 1, 2 * 7);
-        let report = setting.report();
+        let report = test.report();
         assert_eq!(report["lost"]["total"], 0, "{release}: {report}");
         let all_reduce = timings(&report, "AllReduce");
         assert_eq!(all_reduce["cuda_event"], 2 * 5, "{release}: {all_reduce:?}");
@@ -140,17 +140,17 @@ fn without_kernel_events_cuda_events_time_what_has_a_launch_of_its_own() {
 
 #[test]
 fn events_agree_with_the_gpus_own_timer_which_comes_first() {
-    let Some(setting) = Setting::new("2.28.9") else { return };
+    let Some(test) = TestRun::new("2.28.9") else { return };
     // A step is long, so that the time between an event and the kernel's first timestamp is small
     // in comparison.
-    let job = setting.job().env("CPU_CUDA_FAULTS", "delay:us=40000");
+    let job = test.job().env("CPU_CUDA_FAULTS", "delay:us=40000");
     run(&job.steps(["repeat:3:allreduce:300001"]));
-    let report = setting.report();
+    let report = test.report();
     assert_eq!(timings(&report, "AllReduce"), only("kernel", 6));
     // By rank: the duration of each launch, and the time from the first to the last timestamp of
     // each kernel.
     let mut launches: HashMap<u64, u64> = HashMap::new();
-    for event in setting.trace() {
+    for event in test.trace() {
         let args = &event["args"];
         if let Some(ns) = args["cuda_event_ns"].as_u64() {
             *launches.entry(event["pid"].as_u64().unwrap()).or_default() += ns;
@@ -169,9 +169,9 @@ fn events_agree_with_the_gpus_own_timer_which_comes_first() {
 #[test]
 fn graphs_are_left_alone() {
     for release in wheel::RELEASES {
-        let Some(setting) = Setting::new(release) else { continue };
+        let Some(test) = TestRun::new(release) else { continue };
         // The first AllReduce is still in flight while the graphs are captured.
-        let job = setting.job().env("CPU_CUDA_FAULTS", "delay:us=20000");
+        let job = test.job().env("CPU_CUDA_FAULTS", "delay:us=20000");
         let steps = ["init", "start:300001", "repeat:5:graph:2x64", "allreduce:64"];
         let outcome = run(&job.steps(steps));
         let driver = driver(&outcome);
@@ -186,16 +186,16 @@ fn graphs_are_left_alone() {
 
 #[test]
 fn devices_of_one_process_have_events_of_their_own() {
-    let Some(setting) = Setting::new("2.28.9") else { return };
-    let job = setting.job().hosts(1).devices(2).threads().env("NCCLSCOPE_KERNEL", "off");
+    let Some(test) = TestRun::new("2.28.9") else { return };
+    let job = test.job().hosts(1).devices(2).threads().env("NCCLSCOPE_KERNEL", "off");
     let outcome = run(&job.steps(["init", "repeat:5:allreduce:4096", "comms:4096", "destroy:1"]));
     expect_clean(&outcome, 2, 2 * 2 * 7);
-    assert_eq!(timings(&setting.report(), "AllReduce"), only("cuda_event", 2 * 7));
+    assert_eq!(timings(&test.report(), "AllReduce"), only("cuda_event", 2 * 7));
 }
 
 #[test]
 fn what_cannot_be_measured_gives_one_line_and_the_job_continues() {
-    let Some(setting) = Setting::new("2.28.9") else { return };
+    let Some(test) = TestRun::new("2.28.9") else { return };
     let says = |outcome: &Outcome, words: &str| {
         for rank in &outcome.ranks {
             let lines = rank.stderr.iter().filter(|line| line.starts_with("ncclscope:"));
@@ -203,12 +203,12 @@ fn what_cannot_be_measured_gives_one_line_and_the_job_continues() {
             assert!(lines.len() == 1 && lines[0].contains(words), "{words}: {lines:?}");
         }
     };
-    let outcome = run(&setting.without_driver().steps(["allreduce:4096"]));
+    let outcome = run(&test.without_driver().steps(["allreduce:4096"]));
     says(&outcome, "no libcuda.so.1 is loaded: no CUDA events");
     assert_eq!(driver(&outcome), []);
-    assert_eq!(timings(&setting.report(), "AllReduce"), only("kernel", 2));
+    assert_eq!(timings(&test.report(), "AllReduce"), only("kernel", 2));
 
-    let Some(older) = Setting::new("2.27.7") else { return };
+    let Some(older) = TestRun::new("2.27.7") else { return };
     let outcome = run(&older.job().steps(["allreduce:4096"]));
     says(&outcome, "this NCCL does not tell its launches (2.28 does)");
     assert_eq!(timings(&older.report(), "AllReduce"), only("kernel", 2));

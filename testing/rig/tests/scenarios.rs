@@ -10,7 +10,7 @@ mod common;
 use ncclscope_findings::{FindingClass, Tool};
 use ncclscope_trace::Recording;
 use rig::job::Job;
-use rig::scenario_file::{Ends, ScenarioFile};
+use rig::scenario_file::{ExpectedEnd, ScenarioFile};
 use rig::{build, wheel};
 use serde_json::Value;
 use std::collections::{BTreeSet, HashSet};
@@ -49,12 +49,13 @@ fn run(name: &str, judge: impl Fn(&Report)) {
         let job = job.env("NCCL_PROFILER_PLUGIN", build::plugin());
         let job = job.env("NCCLSCOPE_DIR", record.path());
         let job = job.env("NCCLSCOPE_HANG_SEC", LIMIT_S);
-        let job = if file.ends == Ends::Hang { job.arg("--hang-s").arg(HANG_S) } else { job };
+        let job =
+            if file.ends == ExpectedEnd::Hang { job.arg("--hang-s").arg(HANG_S) } else { job };
         let outcome = job.run().expect("ranks start");
         let checked = file.check(&outcome);
         assert!(checked.is_ok(), "{name}: {}", checked.unwrap_err());
         let report = Report { json: report(record.path()), name, record: record.path().into() };
-        report.assert_conform(file.ends == Ends::Hang);
+        report.assert_conform(file.ends == ExpectedEnd::Hang);
         judge(&report);
     }
 }

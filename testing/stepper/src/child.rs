@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The child: plays callbacks in one phase after another, and marks each phase with a trap.
 
-use crate::phase::{Addresses, FORBIDDEN, Part, Phase};
+use crate::phase::{Addresses, FORBIDDEN, Phase, PhaseSet};
 use crate::sys;
 use core::ffi::{c_int, c_void};
 use fake_nccl::play::now_ns;
@@ -40,39 +40,40 @@ const GARBAGE: [u64; 8] =
 ///
 /// # Errors
 /// The loader's error text. The process exits with [`NOT_TRACED`] if it may not be traced.
-pub fn run(plugin: &Path, version: usize, part: Part) -> Result<(), String> {
+pub fn run(plugin: &Path, version: usize, phases: PhaseSet) -> Result<(), String> {
     trace_me();
     // SAFETY: it sets a timer, which ends the process.
     unsafe { libc::alarm(SECONDS) };
     let addresses = addresses(plugin, version)?;
     let loaded = Plugin::load(plugin, version, Log::new(false))?;
     let context = loaded.init(0xc0ffee, 2, 0);
-    let stage = Stage { plugin: &loaded, context, addresses };
-    let mut player = stage.player();
-    if part == Part::Off {
-        stage.phase(Phase::Off, || stage.everything(&mut player));
+    let phase_player = PhasePlayer { plugin: &loaded, context, addresses };
+    let mut player = phase_player.player();
+    if phases == PhaseSet::Off {
+        phase_player.phase(Phase::Off, || phase_player.everything(&mut player));
         return Ok(());
     }
     for _ in 0..20 {
-        stage.everything(&mut player);
+        phase_player.everything(&mut player);
     }
     // Now the drain thread knows the strings, and the lane is empty.
     thread::sleep(DRAINED);
-    stage.phase(Phase::Hot, || (0..ROUNDS).for_each(|_| stage.everything(&mut player)));
-    if part == Part::On {
-        stage.states(&mut player);
+    phase_player
+        .phase(Phase::Hot, || (0..ROUNDS).for_each(|_| phase_player.everything(&mut player)));
+    if phases == PhaseSet::On {
+        phase_player.states(&mut player);
     }
     Ok(())
 }
 
 /// A plugin with a communicator.
-struct Stage<'a> {
+struct PhasePlayer<'a> {
     plugin: &'a Plugin,
     context: u64,
     addresses: Addresses,
 }
 
-impl Stage<'_> {
+impl PhasePlayer<'_> {
     fn player(&self) -> Player<'_> {
         Player::new(self.plugin, self.context, 0)
     }

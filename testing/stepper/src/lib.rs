@@ -20,5 +20,5 @@ pub mod product;
 mod sys;
 pub mod trace;
 
-pub use phase::{Part, Phase};
+pub use phase::{Phase, PhaseSet};
 pub use trace::{Kind, Stepped, trace};

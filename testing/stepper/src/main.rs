@@ -9,11 +9,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use stepper::{Part, child, contract, product, trace};
+use stepper::{PhaseSet, child, contract, product, trace};
 
 const USAGE: &str = "usage: stepper [PLUGIN] [--version N]... [--hot]";
 
-/// The command line.
 #[derive(Default)]
 struct Options {
     plugin: Option<PathBuf>,
@@ -25,9 +24,9 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let outcome = match words[..] {
-        [child::VERB, plugin, version, part] => {
-            let (version, part) = (version.parse().unwrap_or(0), Part::of(part));
-            let played = part.map(|part| child::run(Path::new(plugin), version, part));
+        [child::VERB, plugin, version, phases] => {
+            let (version, phases) = (version.parse().unwrap_or(0), PhaseSet::of(phases));
+            let played = phases.map(|phases| child::run(Path::new(plugin), version, phases));
             played.unwrap_or_else(|| Err(USAGE.into())).map(|()| ExitCode::SUCCESS)
         }
         _ => options(&words).and_then(step),
@@ -66,13 +65,14 @@ fn options(words: &[&str]) -> Result<Options, String> {
 fn step(Options { plugin, versions, hot }: Options) -> Result<ExitCode, String> {
     let own = std::env::current_exe().map_err(|e| e.to_string())?;
     let plugin = plugin.map_or_else(|| product::plugin(&own), Ok)?;
-    let parts: &[Part] = if hot { &[Part::Hot] } else { &[Part::On, Part::Off] };
+    let phase_sets: &[PhaseSet] =
+        if hot { &[PhaseSet::Hot] } else { &[PhaseSet::On, PhaseSet::Off] };
     let (mut known, mut broken) = (0, 0);
     println!("api\tphase\tcallback\tcalls\tmedian\tmax\tlocked\tclocks\tstack");
     for version in versions {
         let mut stepped = Vec::new();
-        for &part in parts {
-            match trace(&own, &plugin, version, part) {
+        for &phases in phase_sets {
+            match trace(&own, &plugin, version, phases) {
                 Ok(more) => stepped.extend(more),
                 Err(trace::Error::Forbidden) => return skip(),
                 Err(error) => return Err(error.to_string()),

@@ -68,7 +68,7 @@ impl fmt::Display for Phase {
 
 /// The part that is played to a plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum PhaseSet {
     /// All phases but [`Phase::Off`].
     On,
     /// [`Phase::Hot`] alone.
@@ -77,20 +77,22 @@ pub enum Part {
     Off,
 }
 
-impl Part {
+impl PhaseSet {
     /// The word for it on the child's command line.
     pub(crate) const fn word(self) -> &'static str {
         match self {
-            Part::On => "on",
-            Part::Hot => "hot",
-            Part::Off => "off",
+            PhaseSet::On => "on",
+            PhaseSet::Hot => "hot",
+            PhaseSet::Off => "off",
         }
     }
 
     /// The part of a word.
     #[must_use]
-    pub fn of(word: &str) -> Option<Part> {
-        [Part::On, Part::Hot, Part::Off].into_iter().find(|part| part.word() == word)
+    pub fn of(word: &str) -> Option<PhaseSet> {
+        [PhaseSet::On, PhaseSet::Hot, PhaseSet::Off]
+            .into_iter()
+            .find(|phases| phases.word() == word)
     }
 }
 

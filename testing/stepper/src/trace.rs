@@ -2,7 +2,7 @@
 //! The parent: runs a child, and steps through each callback of its phases.
 
 use crate::instruction::{Class, classify};
-use crate::phase::{Addresses, FORBIDDEN, Part, Phase};
+use crate::phase::{Addresses, FORBIDDEN, Phase, PhaseSet};
 use crate::{child, sys};
 use fake_nccl::EventType;
 use libc::{c_int, pid_t, user_regs_struct};
@@ -104,19 +104,19 @@ pub fn trace(
     executable: &Path,
     plugin: &Path,
     version: usize,
-    part: Part,
+    phases: PhaseSet,
 ) -> Result<Vec<Stepped>, Error> {
     let folder = tempfile::tempdir()?;
     let mut command = Command::new(executable);
     command.arg(child::VERB).arg(plugin).arg(version.to_string());
-    command.arg(part.word()).stdin(Stdio::null()).stdout(Stdio::null());
+    command.arg(phases.word()).stdin(Stdio::null()).stdout(Stdio::null());
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("NCCL") {
             command.env_remove(name);
         }
     }
     command.env("NCCLSCOPE_DIR", folder.path()).env("NCCLSCOPE_LOG", "off");
-    if part == Part::Off {
+    if phases == PhaseSet::Off {
         command.env("NCCLSCOPE_MODE", "off");
     }
     // This thread waits for the child with `waitpid`, not with this handle.

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use stepper::trace::{Call, Error};
-use stepper::{Part, Phase, Stepped, contract, product, trace};
+use stepper::{Phase, PhaseSet, Stepped, contract, product, trace};
 
 const STEPPER: &str = env!("CARGO_BIN_EXE_stepper");
 
@@ -19,8 +19,8 @@ fn skip() {
 }
 
 /// The callbacks of a plugin; `None`, with a message, if ptrace is not allowed.
-fn stepped(plugin: &Path, version: usize, part: Part) -> Option<Vec<Stepped>> {
-    match trace(Path::new(STEPPER), plugin, version, part) {
+fn stepped(plugin: &Path, version: usize, phases: PhaseSet) -> Option<Vec<Stepped>> {
+    match trace(Path::new(STEPPER), plugin, version, phases) {
         Ok(stepped) => Some(stepped),
         Err(Error::Forbidden) => {
             let required = std::env::var_os("NCCLSCOPE_REQUIRE_PTRACE").is_some();
@@ -33,7 +33,7 @@ fn stepped(plugin: &Path, version: usize, part: Part) -> Option<Vec<Stepped>> {
 }
 
 fn holds(version: usize) {
-    let Some(on) = stepped(&PLUGIN, version, Part::On) else { return };
+    let Some(on) = stepped(&PLUGIN, version, PhaseSet::On) else { return };
     let (known, broken): (Vec<_>, Vec<_>) =
         contract::violations(&on).into_iter().partition(|violation| contract::is_known(violation));
     assert_eq!(broken, Vec::<String>::new(), "v{version}");
@@ -68,7 +68,7 @@ fn v6_and_v7() {
 #[test]
 fn what_is_switched_off_does_nothing() {
     for version in fake_nccl::VERSIONS {
-        let Some(off) = stepped(&PLUGIN, version, Part::Off) else { return };
+        let Some(off) = stepped(&PLUGIN, version, PhaseSet::Off) else { return };
         assert_eq!(contract::violations(&off), Vec::<String>::new(), "v{version}");
         assert!(off.iter().all(|one| one.phase == Phase::Off && one.clocks == 0));
         assert!(!off.is_empty());
@@ -78,7 +78,7 @@ fn what_is_switched_off_does_nothing() {
 #[test]
 fn each_planted_violation_is_caught() {
     let plugin = product::planted(Path::new(STEPPER)).expect("the example builds");
-    let Some(stepped) = stepped(&plugin, 6, Part::Off) else { return };
+    let Some(stepped) = stepped(&plugin, 6, PhaseSet::Off) else { return };
     let violations = contract::violations(&stepped);
     for planted in [
         "Group start calls the system, number 39",

@@ -38,7 +38,6 @@ impl Default for InputOptions {
     }
 }
 
-/// The kind of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FileKind {
     Recording,

@@ -11,13 +11,11 @@ pub(crate) struct Stops {
     pub(crate) host: Time,
     /// The proxy progress thread.
     pub(crate) proxy: Time,
-    /// The GPU.
     pub(crate) gpu: Time,
     /// The flush of received data to the GPU's memory.
     pub(crate) flush: Time,
     /// The plugin's thread that writes progress records.
     pub(crate) drain: Time,
-    /// The process.
     pub(crate) process: Time,
     /// It exits normally: its recording is closed.
     pub(crate) in_order: bool,

@@ -32,7 +32,6 @@ pub(crate) struct StepTimes {
     pub(crate) recv: [Time; 5],
 }
 
-/// One end of a flow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FlowEnd {
     /// Rank of the job.

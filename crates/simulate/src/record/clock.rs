@@ -23,7 +23,6 @@ pub(crate) struct Clocks {
 }
 
 impl Clocks {
-    /// The clocks of a rank on a host.
     pub(crate) fn new(seed: u64, machine: &Machine, host: u32, rank: u32) -> Clocks {
         let drawn = |what: u64, n: u32| unit(mix(seed, what, u64::from(n))) * 2.0 - 1.0;
         let shift = |from: u64, ns: f64| {
@@ -39,7 +38,6 @@ impl Clocks {
         }
     }
 
-    /// The ticks at a time.
     pub(crate) fn ticks(&self, time: Time) -> u64 {
         self.base + scaled(time, self.rate)
     }

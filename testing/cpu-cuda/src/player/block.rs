@@ -38,7 +38,6 @@ pub(crate) struct Block<'a> {
     pub(crate) channel: Addr,
     /// The kernel's communicator.
     pub(crate) comm: Addr,
-    /// This rank.
     pub(crate) rank: usize,
     /// Ranks in the communicator.
     pub(crate) n_ranks: usize,

@@ -23,7 +23,7 @@ const RECV_SEND: Op = Op { recv: true, send: true, src: None, dst: None, post: f
 
 /// What a channel does of a collective, in elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Part {
+struct ChannelShare {
     /// Elements of the whole collective.
     total: usize,
     /// First element of this channel.
@@ -63,16 +63,16 @@ pub(crate) fn play(
         input: addr_at(work, layout.sendbuff),
         output: addr_at(work, layout.recvbuff),
     };
-    let part = part(block, work, proto, ty.size());
+    let share = share(block, work, proto, ty.size());
     match (coll, algo) {
-        (Coll::AllReduce, Algo::Tree) => tree_all_reduce(block, setup, part, lead),
-        _ => ring(block, setup, coll, part, u32_at(work, layout.root)),
+        (Coll::AllReduce, Algo::Tree) => tree_all_reduce(block, setup, share, lead),
+        _ => ring(block, setup, coll, share, u32_at(work, layout.root)),
     }
 }
 
 /// The channel's share (NCCL `ncclCollCbdPart`): the first and the last channel have shares of
 /// their own, those between equal ones.
-fn part(block: &Block<'_>, work: &[u8], proto: Proto, element: usize) -> Part {
+fn share(block: &Block<'_>, work: &[u8], proto: Proto, element: usize) -> ChannelShare {
     let layout = &block.layout.coll;
     let bits = |bits: Bits| usize::try_from(bits.get(work)).expect("small");
     let (lo, hi) = (bits(layout.channel_lo), bits(layout.channel_hi));
@@ -86,14 +86,15 @@ fn part(block: &Block<'_>, work: &[u8], proto: Proto, element: usize) -> Part {
         Proto::Ll128 => ll::LL128.unit * ll::LL128.data,
         Proto::Simple => 512,
     } / element;
-    let part = |offset, count, grains| Part { total, offset, count, chunk: bits(grains) * grain };
+    let share =
+        |offset, count, grains| ChannelShare { total, offset, count, chunk: bits(grains) * grain };
     if block.channel_id == lo {
-        part(0, first, layout.chunk_grains_lo)
+        share(0, first, layout.chunk_grains_lo)
     } else if block.channel_id == hi {
-        part(first + between, last, layout.chunk_grains_hi)
+        share(first + between, last, layout.chunk_grains_hi)
     } else {
         let before = mid * block.channel_id.saturating_sub(lo + 1);
-        part(first + before, mid, layout.chunk_grains_mid)
+        share(first + before, mid, layout.chunk_grains_mid)
     }
 }
 
@@ -109,7 +110,13 @@ struct Ring {
     ranks: Vec<usize>,
 }
 
-fn ring(block: &Block<'_>, setup: Setup, coll: Coll, part: Part, root: u32) -> Result<(), Stop> {
+fn ring(
+    block: &Block<'_>,
+    setup: Setup,
+    coll: Coll,
+    share: ChannelShare,
+    root: u32,
+) -> Result<(), Stop> {
     let place = &block.layout.channel;
     let int = |at: Addr| usize::try_from(at.load_i32()).unwrap_or(0);
     let user_ranks = block.channel.add(place.ring_user_ranks).load_addr();
@@ -122,29 +129,29 @@ fn ring(block: &Block<'_>, setup: Setup, coll: Coll, part: Part, root: u32) -> R
     let mut prims = Prims::open(block, setup, &[prev], &[next]);
     let root = usize::try_from(root).expect("a 64-bit machine");
     match coll {
-        Coll::AllReduce => all_reduce(&mut prims, &ring, part)?,
-        Coll::AllGather => all_gather(&mut prims, &ring, part)?,
-        Coll::ReduceScatter => reduce_scatter(&mut prims, &ring, part)?,
-        Coll::Broadcast => broadcast(&mut prims, &ring, part, root)?,
-        Coll::Reduce => reduce(&mut prims, &ring, part, root)?,
+        Coll::AllReduce => all_reduce(&mut prims, &ring, share)?,
+        Coll::AllGather => all_gather(&mut prims, &ring, share)?,
+        Coll::ReduceScatter => reduce_scatter(&mut prims, &ring, share)?,
+        Coll::Broadcast => broadcast(&mut prims, &ring, share, root)?,
+        Coll::Reduce => reduce(&mut prims, &ring, share, root)?,
     }
     prims.close();
     Ok(())
 }
 
-fn all_reduce(prims: &mut Prims<'_>, ring: &Ring, part: Part) -> Result<(), Stop> {
+fn all_reduce(prims: &mut Prims<'_>, ring: &Ring, share: ChannelShare) -> Result<(), Stop> {
     let n_ranks = ring.ranks.len();
     let grain = 16 / prims.element();
-    for (at, count) in chunks(part.count, n_ranks * part.chunk) {
-        let chunk = if count < n_ranks * part.chunk {
+    for (at, count) in chunks(share.count, n_ranks * share.chunk) {
+        let chunk = if count < n_ranks * share.chunk {
             count.div_ceil(n_ranks).next_multiple_of(grain)
         } else {
-            part.chunk
+            share.chunk
         };
         // Chunks are counted backwards around the ring from this rank's own.
         let piece = |back: usize| {
             let start = (ring.index + n_ranks - back) % n_ranks * chunk;
-            (Some(part.offset + at + start), chunk.min(count.saturating_sub(start)))
+            (Some(share.offset + at + start), chunk.min(count.saturating_sub(start)))
         };
         let (src, n) = piece(1);
         prims.play(Op { src, ..SEND }, n)?;
@@ -164,11 +171,11 @@ fn all_reduce(prims: &mut Prims<'_>, ring: &Ring, part: Part) -> Result<(), Stop
     Ok(())
 }
 
-fn all_gather(prims: &mut Prims<'_>, ring: &Ring, part: Part) -> Result<(), Stop> {
+fn all_gather(prims: &mut Prims<'_>, ring: &Ring, share: ChannelShare) -> Result<(), Stop> {
     let n_ranks = ring.ranks.len();
-    for (at, n) in chunks(part.count, part.chunk) {
-        let src = part.offset + at;
-        let dst = |rank: usize| Some(src + rank * part.total);
+    for (at, n) in chunks(share.count, share.chunk) {
+        let src = share.offset + at;
+        let dst = |rank: usize| Some(src + rank * share.total);
         prims.play(Op { src: Some(src), dst: dst(ring.ranks[0]), ..SEND }, n)?;
         for j in 1..n_ranks - 1 {
             prims.play(Op { dst: dst(ring.ranks[n_ranks - j]), ..RECV_SEND }, n)?;
@@ -178,11 +185,11 @@ fn all_gather(prims: &mut Prims<'_>, ring: &Ring, part: Part) -> Result<(), Stop
     Ok(())
 }
 
-fn reduce_scatter(prims: &mut Prims<'_>, ring: &Ring, part: Part) -> Result<(), Stop> {
+fn reduce_scatter(prims: &mut Prims<'_>, ring: &Ring, share: ChannelShare) -> Result<(), Stop> {
     let n_ranks = ring.ranks.len();
-    for (at, n) in chunks(part.count, part.chunk) {
-        let dst = part.offset + at;
-        let src = |rank: usize| Some(dst + rank * part.total);
+    for (at, n) in chunks(share.count, share.chunk) {
+        let dst = share.offset + at;
+        let src = |rank: usize| Some(dst + rank * share.total);
         prims.play(Op { src: src(ring.ranks[n_ranks - 1]), ..SEND }, n)?;
         for j in 2..n_ranks {
             prims.play(Op { src: src(ring.ranks[n_ranks - j]), ..RECV_SEND }, n)?;
@@ -193,9 +200,14 @@ fn reduce_scatter(prims: &mut Prims<'_>, ring: &Ring, part: Part) -> Result<(), 
     Ok(())
 }
 
-fn broadcast(prims: &mut Prims<'_>, ring: &Ring, part: Part, root: usize) -> Result<(), Stop> {
-    for (at, n) in chunks(part.count, part.chunk) {
-        let at = Some(part.offset + at);
+fn broadcast(
+    prims: &mut Prims<'_>,
+    ring: &Ring,
+    share: ChannelShare,
+    root: usize,
+) -> Result<(), Stop> {
+    for (at, n) in chunks(share.count, share.chunk) {
+        let at = Some(share.offset + at);
         let op = if ring.ranks[0] == root {
             Op { src: at, dst: at, ..SEND }
         } else if ring.ranks[1 % ring.ranks.len()] == root {
@@ -208,9 +220,14 @@ fn broadcast(prims: &mut Prims<'_>, ring: &Ring, part: Part, root: usize) -> Res
     Ok(())
 }
 
-fn reduce(prims: &mut Prims<'_>, ring: &Ring, part: Part, root: usize) -> Result<(), Stop> {
-    for (at, n) in chunks(part.count, part.chunk) {
-        let at = Some(part.offset + at);
+fn reduce(
+    prims: &mut Prims<'_>,
+    ring: &Ring,
+    share: ChannelShare,
+    root: usize,
+) -> Result<(), Stop> {
+    for (at, n) in chunks(share.count, share.chunk) {
+        let at = Some(share.offset + at);
         let op = if ring.ranks[ring.ranks.len() - 1] == root {
             Op { src: at, ..SEND }
         } else if ring.ranks[0] == root {
@@ -228,7 +245,7 @@ fn reduce(prims: &mut Prims<'_>, ring: &Ring, part: Part, root: usize) -> Result
 fn tree_all_reduce(
     block: &Block<'_>,
     setup: Setup,
-    part: Part,
+    share: ChannelShare,
     lead: Option<&Lead<'_>>,
 ) -> Result<(), Stop> {
     let place = &block.layout.channel;
@@ -238,8 +255,8 @@ fn tree_all_reduce(
         (0..3).map_while(|i| peer(block.channel.add(place.tree_down + 4 * i))).collect();
     let pass = |recv: &[usize], send: &[usize], op: fn(Option<usize>) -> Op| {
         let mut prims = Prims::open(block, setup, recv, send);
-        for (at, n) in chunks(part.count, part.chunk) {
-            let mut op = op(Some(part.offset + at));
+        for (at, n) in chunks(share.count, share.chunk) {
+            let mut op = op(Some(share.offset + at));
             (op.recv, op.send) = (!recv.is_empty(), !send.is_empty());
             prims.play(op, n)?;
         }

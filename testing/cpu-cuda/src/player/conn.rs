@@ -22,7 +22,7 @@ pub(crate) enum Proto {
 
 /// Which way data flows, from this rank's view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Direction {
     Send,
     Recv,
 }
@@ -40,7 +40,7 @@ pub(crate) struct Conn {
     info: Addr,
     /// Rank at the other end.
     pub(crate) peer: usize,
-    way: Way,
+    way: Direction,
     /// Buffer of the protocol in use.
     pub(crate) buff: Addr,
     /// Counter that the receiver advances.
@@ -56,13 +56,19 @@ pub(crate) struct Conn {
 
 impl Conn {
     /// Opens the connection to `peer` at the step where the last kernel left it.
-    pub(crate) fn open(block: &Block<'_>, peer: usize, way: Way, of: Use, proto: Proto) -> Self {
+    pub(crate) fn open(
+        block: &Block<'_>,
+        peer: usize,
+        way: Direction,
+        of: Use,
+        proto: Proto,
+    ) -> Self {
         let layout = block.layout;
         let peers = block.channel.add(layout.channel.peers).load_addr();
         let peer_info = peers.add(8 * peer).load_addr();
         let conns = match way {
-            Way::Send => layout.peer.send,
-            Way::Recv => layout.peer.recv,
+            Direction::Send => layout.peer.send,
+            Direction::Recv => layout.peer.recv,
         };
         let info = peer_info.add(conns).add(of as usize * layout.conn.size);
         let fifo = info.add(layout.conn.conn_fifo).load_addr();
@@ -87,8 +93,8 @@ impl Conn {
     /// Waits until `steps` slots are filled (receiving) or free (sending).
     pub(crate) fn wait(&self, block: &Block<'_>, steps: u64) -> Result<(), Stop> {
         let (counter, credit) = match self.way {
-            Way::Recv => (self.tail, 0),
-            Way::Send => (self.head, STEPS),
+            Direction::Recv => (self.tail, 0),
+            Direction::Send => (self.head, STEPS),
         };
         let wanted = self.step + steps;
         let what = || {

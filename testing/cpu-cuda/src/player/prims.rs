@@ -5,7 +5,7 @@
 //! through a slot and the connection's counters; LL and LL128 are in `ll.rs`.
 
 use super::block::{Block, Stop};
-use super::conn::{Conn, Proto, Use, Way};
+use super::conn::{Conn, Direction, Proto, Use};
 use super::ll;
 use super::memory::Addr;
 use super::reduce::Reduction;
@@ -83,8 +83,12 @@ impl<'a> Prims<'a> {
             let open = |&peer: &usize| Conn::open(block, peer, way, setup.of, setup.proto);
             peers.iter().map(open).collect()
         };
-        let mut prims =
-            Self { block, setup, recv: open(recv, Way::Recv), send: open(send, Way::Send) };
+        let mut prims = Self {
+            block,
+            setup,
+            recv: open(recv, Direction::Recv),
+            send: open(send, Direction::Send),
+        };
         if setup.proto == Proto::Simple {
             prims.round_up();
         }

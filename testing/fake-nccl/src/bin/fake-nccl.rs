@@ -24,7 +24,7 @@
 #![expect(clippy::print_stdout, reason = "it is a program")]
 
 use fake_nccl::script::{self, Script};
-use fake_nccl::{Log, Plugin, Stage, allocator, logger, replay};
+use fake_nccl::{Log, Plugin, ScriptSetup, allocator, logger, replay};
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::path::Path;
@@ -103,7 +103,7 @@ fn run(path: &Path, version: usize, script: Script, options: &Options<'_>) {
         // milliseconds.
         std::thread::sleep(BOOTSTRAP);
         for &context in &contexts {
-            (script.play)(&Stage { plugin: &plugin, context, ops, threads });
+            (script.play)(&ScriptSetup { plugin: &plugin, context, ops, threads });
         }
         fake_nccl::end::play(&plugin, &contexts, end, threads);
         tell(&plugin, options);

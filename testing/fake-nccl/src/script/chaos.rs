@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Callbacks with parents of another communicator, and callbacks in random order.
 
-use super::{CHANNELS, Stage};
+use super::{CHANNELS, ScriptSetup};
 use crate::Player;
 use crate::play::bit;
 use crate::plugin::Args;
@@ -11,28 +11,28 @@ use core::sync::atomic::{AtomicU64, Ordering};
 const POOL: usize = 64;
 
 /// Events whose parents belong to another communicator: alive, stopped, and of a finalized one.
-pub(super) fn strangers(stage: &Stage<'_>) {
-    let mut own = stage.player();
-    for _ in 0..stage.ops {
-        let second = stage.plugin.init(0xbeef, 2, 1);
-        let mut other = Player::new(stage.plugin, second, 1);
+pub(super) fn strangers(setup: &ScriptSetup<'_>) {
+    let mut own = setup.player();
+    for _ in 0..setup.ops {
+        let second = setup.plugin.init(0xbeef, 2, 1);
+        let mut other = Player::new(setup.plugin, second, 1);
         let group = own.start_group();
         let coll = own.start_coll(group, group, 1, CHANNELS);
         let op = own.start_op(coll, 0, true, std::process::id());
-        adopt(stage, &mut other, [group, coll, op]);
+        adopt(setup, &mut other, [group, coll, op]);
         for handle in [op, coll, group] {
-            stage.plugin.stop(handle);
+            setup.plugin.stop(handle);
         }
-        adopt(stage, &mut other, [group, coll, 0]);
+        adopt(setup, &mut other, [group, coll, 0]);
         let last = [other.start_group(), other.start_coll(0, 0, 1, CHANNELS), 0];
-        stage.plugin.finalize(second);
-        adopt(stage, &mut own, last);
-        last[..2].iter().for_each(|&handle| stage.plugin.stop(handle));
+        setup.plugin.finalize(second);
+        adopt(setup, &mut own, last);
+        last[..2].iter().for_each(|&handle| setup.plugin.stop(handle));
     }
 }
 
 /// One event of each kind that has a parent, under another's Group, Coll and ProxyOp (0: none).
-fn adopt(stage: &Stage<'_>, player: &mut Player<'_>, [group, coll, op]: [u64; 3]) {
+fn adopt(setup: &ScriptSetup<'_>, player: &mut Player<'_>, [group, coll, op]: [u64; 3]) {
     let own = player.start_op(coll, 1, false, std::process::id());
     let step = player.start_step(if op == 0 { own } else { op }, 5);
     let mut all = vec![
@@ -49,29 +49,29 @@ fn adopt(stage: &Stage<'_>, player: &mut Player<'_>, [group, coll, op]: [u64; 3]
         all.push(player.start_raw(bit::COLL_API, group));
         all.push(player.start_raw(bit::KERNEL_LAUNCH, coll));
     }
-    all.into_iter().for_each(|handle| stage.plugin.stop(handle));
+    all.into_iter().for_each(|handle| setup.plugin.stop(handle));
 }
 
 /// `threads` threads make `ops` callbacks each in random order: any event, any state, handles of a
 /// shared pool (live, stopped, of another thread), with a bit flipped, and invented; contexts of
 /// two communicators, of a finalized one, of another process, and null.
-pub(super) fn chaos(stage: &Stage<'_>) {
-    let second = stage.plugin.init(0xbeef, 2, 1);
-    let ended = stage.plugin.init(0xdead, 2, 1);
-    stage.plugin.finalize(ended);
-    let contexts = [stage.context, second, ended, 0, 0x7000_dead_0000, stage.context ^ 1 << 33];
+pub(super) fn chaos(setup: &ScriptSetup<'_>) {
+    let second = setup.plugin.init(0xbeef, 2, 1);
+    let ended = setup.plugin.init(0xdead, 2, 1);
+    setup.plugin.finalize(ended);
+    let contexts = [setup.context, second, ended, 0, 0x7000_dead_0000, setup.context ^ 1 << 33];
     let pool = [const { AtomicU64::new(0) }; POOL];
-    stage.crowd(|thread| {
+    setup.crowd(|thread| {
         let mut dice = Dice(0x9e37_79b9_7f4a_7c15 ^ thread as u64);
-        for _ in 0..stage.ops {
+        for _ in 0..setup.ops {
             let context = contexts[dice.below(contexts.len())];
-            act(&Player::new(stage.plugin, context, 0), stage, &mut dice, &pool);
+            act(&Player::new(setup.plugin, context, 0), setup, &mut dice, &pool);
         }
     });
-    stage.plugin.finalize(second);
+    setup.plugin.finalize(second);
 }
 
-fn act(player: &Player<'_>, stage: &Stage<'_>, dice: &mut Dice, pool: &[AtomicU64; POOL]) {
+fn act(player: &Player<'_>, setup: &ScriptSetup<'_>, dice: &mut Dice, pool: &[AtomicU64; POOL]) {
     let any = &pool[dice.below(POOL)];
     let handle = match dice.below(8) {
         0 => 0,
@@ -93,11 +93,11 @@ fn act(player: &Player<'_>, stage: &Stage<'_>, dice: &mut Dice, pool: &[AtomicU6
                 any.store(player.start_raw(bit, handle), Ordering::Relaxed);
             }
         }
-        7 | 8 => stage.plugin.stop(handle),
+        7 | 8 => setup.plugin.stop(handle),
         _ => {
             let state = i32::try_from(dice.below(40)).unwrap_or(0) - 4;
             let args = &mut Args::word(dice.next());
-            stage.plugin.record(handle, state, (dice.below(2) == 0).then_some(args));
+            setup.plugin.record(handle, state, (dice.below(2) == 0).then_some(args));
         }
     }
 }

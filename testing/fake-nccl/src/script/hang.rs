@@ -11,7 +11,7 @@
     reason = "threads that spin would never end"
 )]
 
-use super::{CHANNELS, STEPS, Stage};
+use super::{CHANNELS, STEPS, ScriptSetup};
 use crate::play::{Enqueued, Handle, bit, now_ns};
 use crate::plugin::Args;
 use crate::{Control, Player};
@@ -46,49 +46,49 @@ const FLUSH: At = At::Steps(&[(false, 1, &[10, 11])]);
 const TAKES_NOTHING: At = At::Steps(&[(false, 1, &[10, 11, 12])]);
 const UPSTREAM: At = At::Steps(&[(true, 2, &[8]), (false, 0, &[10])]);
 
-pub(super) fn kernel(stage: &Stage<'_>) {
-    hang(stage, At::Kernel);
+pub(super) fn kernel(setup: &ScriptSetup<'_>) {
+    hang(setup, At::Kernel);
 }
 
-pub(super) fn channel(stage: &Stage<'_>) {
-    hang(stage, At::Channel);
+pub(super) fn channel(setup: &ScriptSetup<'_>) {
+    hang(setup, At::Channel);
 }
 
-pub(super) fn sends_nothing(stage: &Stage<'_>) {
-    hang(stage, SENDS_NOTHING);
+pub(super) fn sends_nothing(setup: &ScriptSetup<'_>) {
+    hang(setup, SENDS_NOTHING);
 }
 
-pub(super) fn peer(stage: &Stage<'_>) {
-    hang(stage, PEER);
+pub(super) fn peer(setup: &ScriptSetup<'_>) {
+    hang(setup, PEER);
 }
 
-pub(super) fn wire(stage: &Stage<'_>) {
-    hang(stage, WIRE);
+pub(super) fn wire(setup: &ScriptSetup<'_>) {
+    hang(setup, WIRE);
 }
 
-pub(super) fn flush(stage: &Stage<'_>) {
-    hang(stage, FLUSH);
+pub(super) fn flush(setup: &ScriptSetup<'_>) {
+    hang(setup, FLUSH);
 }
 
-pub(super) fn takes_nothing(stage: &Stage<'_>) {
-    hang(stage, TAKES_NOTHING);
+pub(super) fn takes_nothing(setup: &ScriptSetup<'_>) {
+    hang(setup, TAKES_NOTHING);
 }
 
-pub(super) fn upstream(stage: &Stage<'_>) {
-    hang(stage, UPSTREAM);
+pub(super) fn upstream(setup: &ScriptSetup<'_>) {
+    hang(setup, UPSTREAM);
 }
 
-pub(super) fn proxy(stage: &Stage<'_>) {
-    hang(stage, At::Proxy);
+pub(super) fn proxy(setup: &ScriptSetup<'_>) {
+    hang(setup, At::Proxy);
 }
 
 /// 1200 collectives whose ProxyOps NCCL never stops (CollNet), 16 each, then ordinary ones, and one
 /// that hangs until it is reported.
-pub(super) fn leaks(stage: &Stage<'_>) {
-    let other = stage.plugin.init(0xbeef, 2, 0);
-    let mut leaking = Player::new(stage.plugin, other, 0);
+pub(super) fn leaks(setup: &ScriptSetup<'_>) {
+    let other = setup.plugin.init(0xbeef, 2, 0);
+    let mut leaking = Player::new(setup.plugin, other, 0);
     std::thread::sleep(Duration::from_secs(1));
-    stage.apart(|| {
+    setup.apart(|| {
         for _ in 0..1200 {
             // So that slots are ready in time on a busy machine.
             std::thread::sleep(Duration::from_millis(5));
@@ -103,21 +103,21 @@ pub(super) fn leaks(stage: &Stage<'_>) {
         }
     });
     for _ in 0..500 {
-        whole(stage);
+        whole(setup);
     }
-    hang(stage, WIRE);
-    stage.plugin.finalize(other);
+    hang(setup, WIRE);
+    setup.plugin.finalize(other);
 }
 
 /// Two complete operations, one that hangs until it is reported, and one more.
-fn hang(stage: &Stage<'_>, at: At) {
-    let mut player = stage.player();
+fn hang(setup: &ScriptSetup<'_>, at: At) {
+    let mut player = setup.player();
     let whole: Vec<Enqueued> = (0..2).map(|_| player.enqueue(COUNT, CHANNELS)).collect();
     let stuck = player.enqueue(LARGE, CHANNELS);
     let reports = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         let proxy = scope.spawn(|| {
-            let player = stage.player();
+            let player = setup.player();
             whole.iter().for_each(|&enqueued| player.proxy(enqueued, CHANNELS, STEPS));
             let open = begin(&player, stuck.coll, at);
             while reports.load(Ordering::Relaxed) == 0 {
@@ -132,7 +132,7 @@ fn hang(stage: &Stage<'_>, at: At) {
         proxy.join().expect("the proxy ends in order");
     });
     let last = player.enqueue(COUNT, CHANNELS);
-    stage.apart(|| stage.player().proxy(last, CHANNELS, STEPS));
+    setup.apart(|| setup.player().proxy(last, CHANNELS, STEPS));
 }
 
 /// A proxy thread with work never sleeps.
@@ -190,87 +190,87 @@ fn end(player: &Player<'_>, stuck: Enqueued, open: &Open, at: At) {
 }
 
 /// The CUDA launch of a kernel does not return.
-pub(super) fn launch(stage: &Stage<'_>) {
-    let player = stage.player();
-    whole(stage);
+pub(super) fn launch(setup: &ScriptSetup<'_>) {
+    let player = setup.player();
+    whole(setup);
     let group = player.start_group_api(false, 1);
     let _call = player.coll_api(group, COUNT, false);
     player.end_group_api(group);
     let launch = player.start_raw(bit::KERNEL_LAUNCH, group);
     wait_for_reports(1, &AtomicUsize::new(0));
-    stage.plugin.stop(launch);
-    stage.plugin.stop(group);
+    setup.plugin.stop(launch);
+    setup.plugin.stop(group);
     wait_for_reports(2, &AtomicUsize::new(0));
 }
 
 /// The kernel is launched, and the call does not return.
-pub(super) fn returns(stage: &Stage<'_>) {
-    let player = stage.player();
-    whole(stage);
+pub(super) fn returns(setup: &ScriptSetup<'_>) {
+    let player = setup.player();
+    whole(setup);
     let group = player.start_group_api(false, 1);
     let _call = player.coll_api(group, COUNT, false);
     player.end_group_api(group);
     player.kernel_launch(group);
     wait_for_reports(1, &AtomicUsize::new(0));
-    stage.plugin.stop(group);
+    setup.plugin.stop(group);
     wait_for_reports(2, &AtomicUsize::new(0));
 }
 
 /// NCCL takes an operation and does not enqueue it.
-pub(super) fn enqueues(stage: &Stage<'_>) {
-    let mut player = stage.player();
-    whole(stage);
+pub(super) fn enqueues(setup: &ScriptSetup<'_>) {
+    let mut player = setup.player();
+    whole(setup);
     let group = player.start_group();
     let coll = player.start_coll(group, group, LARGE, CHANNELS);
     wait_for_reports(1, &AtomicUsize::new(0));
-    stage.plugin.stop(coll);
-    stage.plugin.stop(group);
-    stage.apart(|| stage.player().proxy(Enqueued { coll }, CHANNELS, STEPS));
+    setup.plugin.stop(coll);
+    setup.plugin.stop(group);
+    setup.apart(|| setup.player().proxy(Enqueued { coll }, CHANNELS, STEPS));
     wait_for_reports(2, &AtomicUsize::new(0));
 }
 
 /// The application begins a group and does not end it.
-pub(super) fn group(stage: &Stage<'_>) {
-    let player = stage.player();
-    whole(stage);
+pub(super) fn group(setup: &ScriptSetup<'_>) {
+    let player = setup.player();
+    whole(setup);
     let group = player.start_group_api(false, 2);
     let _call = player.coll_api(group, COUNT, false);
     wait_for_reports(1, &AtomicUsize::new(0));
     player.end_group_api(group);
-    stage.plugin.stop(group);
+    setup.plugin.stop(group);
     wait_for_reports(2, &AtomicUsize::new(0));
 }
 
 /// No hang: a slow first operation, nothing in flight, and operations of which only the enqueueing
 /// is reported.
-pub(super) fn quiet(stage: &Stage<'_>) {
-    let mut player = stage.player();
+pub(super) fn quiet(setup: &ScriptSetup<'_>) {
+    let mut player = setup.player();
     let first = player.enqueue(COUNT, CHANNELS);
     let kernel = player.start_kernel(first.coll, 0, now_ns());
     std::thread::sleep(Duration::from_millis(2500));
     player.stop_kernel(kernel, now_ns());
-    whole(stage);
+    whole(setup);
     std::thread::sleep(Duration::from_millis(2500));
-    let other = stage.plugin.init(0xbeef, 2, 0);
-    let mut player = Player::new(stage.plugin, other, 0);
+    let other = setup.plugin.init(0xbeef, 2, 0);
+    let mut player = Player::new(setup.plugin, other, 0);
     for _ in 0..3 {
         let _enqueued = player.enqueue(COUNT, CHANNELS);
     }
     std::thread::sleep(Duration::from_millis(2500));
-    stage.plugin.finalize(other);
+    setup.plugin.finalize(other);
 }
 
 /// Operations complete while more events occur than can be recorded.
-pub(super) fn lossy(stage: &Stage<'_>) {
-    let mut player = stage.player();
-    (0..2).for_each(|_| whole(stage));
+pub(super) fn lossy(setup: &ScriptSetup<'_>) {
+    let mut player = setup.player();
+    (0..2).for_each(|_| whole(setup));
     let mut open = Vec::new();
     for _ in 0..64 {
         let enqueued = player.enqueue(COUNT, CHANNELS);
         open.extend((0..CHANNELS).map(|c| player.start_kernel(enqueued.coll, c, now_ns())));
     }
     for number in 0..2_000_000 {
-        stage.plugin.stop(player.start_group());
+        setup.plugin.stop(player.start_group());
         // During the flood of events.
         if number > 500_000
             && let Some(kernel) = open.pop()
@@ -282,13 +282,13 @@ pub(super) fn lossy(stage: &Stage<'_>) {
 }
 
 /// The kernel of an operation hangs, while network operations get no slot: all slots are in use.
-pub(super) fn refused(stage: &Stage<'_>) {
-    let player = stage.player();
-    (0..2).for_each(|_| whole(stage));
-    let other = stage.plugin.init(0xbeef, 2, 0);
-    let mut others = Player::new(stage.plugin, other, 0);
+pub(super) fn refused(setup: &ScriptSetup<'_>) {
+    let player = setup.player();
+    (0..2).for_each(|_| whole(setup));
+    let other = setup.plugin.init(0xbeef, 2, 0);
+    let mut others = Player::new(setup.plugin, other, 0);
     let enqueued = others.enqueue(COUNT, CHANNELS);
-    let full = stage.apart(|| {
+    let full = setup.apart(|| {
         let (mut begun, mut refused) = (0, 0);
         // Slots are added ahead of need, but not this fast.
         while refused < 50 {
@@ -306,11 +306,11 @@ pub(super) fn refused(stage: &Stage<'_>) {
         begun
     });
     println!("room for {full} network operations");
-    let stuck = stage.player().enqueue(LARGE, CHANNELS);
+    let stuck = setup.player().enqueue(LARGE, CHANNELS);
     let begun = Instant::now();
     let kernels = [0, 1].map(|channel| player.start_kernel(stuck.coll, channel, now_ns()));
     let reports = AtomicUsize::new(0);
-    stage.apart(|| {
+    setup.apart(|| {
         while begun.elapsed() < PATIENCE && reports_now(&reports) == 0 {
             assert_eq!(player.start_op(stuck.coll, 0, true, std::process::id()), 0);
             std::thread::sleep(Duration::from_millis(100));
@@ -319,15 +319,15 @@ pub(super) fn refused(stage: &Stage<'_>) {
     println!("reported after {} ms", begun.elapsed().as_millis());
     kernels.into_iter().for_each(|kernel| player.stop_kernel(kernel, now_ns()));
     wait_for_reports(2, &reports);
-    stage.plugin.finalize(other);
+    setup.plugin.finalize(other);
 }
 
 /// Twenty communicators hang at once, and continue.
-pub(super) fn many(stage: &Stage<'_>) {
+pub(super) fn many(setup: &ScriptSetup<'_>) {
     let contexts: Vec<u64> =
-        (0..20).map(|number| stage.plugin.init(0xa000 + number, 2, 0)).collect();
+        (0..20).map(|number| setup.plugin.init(0xa000 + number, 2, 0)).collect();
     let mut players: Vec<Player<'_>> =
-        contexts.iter().map(|&context| Player::new(stage.plugin, context, 0)).collect();
+        contexts.iter().map(|&context| Player::new(setup.plugin, context, 0)).collect();
     let mut begin = || -> Vec<Handle> {
         let begun = players.iter_mut().map(|player| {
             let enqueued = player.enqueue(COUNT, 1);
@@ -336,7 +336,7 @@ pub(super) fn many(stage: &Stage<'_>) {
         begun.collect()
     };
     let end = |kernels: Vec<Handle>| {
-        kernels.into_iter().for_each(|kernel| stage.player().stop_kernel(kernel, now_ns()));
+        kernels.into_iter().for_each(|kernel| setup.player().stop_kernel(kernel, now_ns()));
     };
     let first = begin();
     end(first);
@@ -346,14 +346,14 @@ pub(super) fn many(stage: &Stage<'_>) {
     wait_for_reports(8, &reports);
     end(stuck);
     wait_for_reports(16, &reports);
-    contexts.into_iter().for_each(|context| stage.plugin.finalize(context));
+    contexts.into_iter().for_each(|context| setup.plugin.finalize(context));
 }
 
 /// An operation takes 1.5 s of the process's own time, while the process is stopped for 5 s; a
 /// later one hangs.
-pub(super) fn stopped(stage: &Stage<'_>) {
-    let mut player = stage.player();
-    (0..2).for_each(|_| whole(stage));
+pub(super) fn stopped(setup: &ScriptSetup<'_>) {
+    let mut player = setup.player();
+    (0..2).for_each(|_| whole(setup));
     let slow = player.enqueue(COUNT, CHANNELS);
     let kernels = [0, 1].map(|channel| player.start_kernel(slow.coll, channel, now_ns()));
     std::thread::sleep(Duration::from_millis(300));
@@ -377,10 +377,10 @@ pub(super) fn stopped(stage: &Stage<'_>) {
 }
 
 /// An operation hangs; the application's callback for hangs never returns.
-pub(super) fn blocked(stage: &Stage<'_>) {
-    let mut player = stage.player();
-    Control::load(stage.plugin.path()).expect("it was loaded before").block_on_hang();
-    (0..2).for_each(|_| whole(stage));
+pub(super) fn blocked(setup: &ScriptSetup<'_>) {
+    let mut player = setup.player();
+    Control::load(setup.plugin.path()).expect("it was loaded before").block_on_hang();
+    (0..2).for_each(|_| whole(setup));
     let stuck = player.enqueue(COUNT, CHANNELS);
     let _kernel = player.start_kernel(stuck.coll, 0, now_ns());
     std::thread::sleep(PATIENCE);
@@ -390,9 +390,9 @@ pub(super) fn blocked(stage: &Stage<'_>) {
 ///
 /// # Panics
 /// If the plugin refuses, or reports nothing.
-pub(super) fn drill(stage: &Stage<'_>) {
-    let control = Control::load(stage.plugin.path()).expect("it was loaded before");
-    whole(stage);
+pub(super) fn drill(setup: &ScriptSetup<'_>) {
+    let control = Control::load(setup.plugin.path()).expect("it was loaded before");
+    whole(setup);
     let told = AtomicUsize::new(0);
     control.on_hang(&told);
     assert_eq!(control.simulate_hang(0.0), 2);
@@ -404,9 +404,9 @@ pub(super) fn drill(stage: &Stage<'_>) {
 }
 
 /// A complete operation.
-fn whole(stage: &Stage<'_>) {
-    let enqueued = stage.player().enqueue(COUNT, CHANNELS);
-    stage.apart(|| stage.player().proxy(enqueued, CHANNELS, STEPS));
+fn whole(setup: &ScriptSetup<'_>) {
+    let enqueued = setup.player().enqueue(COUNT, CHANNELS);
+    setup.apart(|| setup.player().proxy(enqueued, CHANNELS, STEPS));
 }
 
 /// Waits until the run's folder has this many reports; returns their number.

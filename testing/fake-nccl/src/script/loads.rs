@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Large numbers of channels, unmatched events, communicators and threads.
 
-use super::{CHANNELS, STEPS, Stage};
+use super::{CHANNELS, STEPS, ScriptSetup};
 use crate::Player;
 use crate::play::bit;
 use std::time::Duration;
 
 /// `ops` channels (256 at most), all of them open at once.
-pub(super) fn channels(stage: &Stage<'_>) {
-    let mut player = stage.player();
-    let all = u8::try_from(stage.ops - 1).expect("at most 256 channels");
+pub(super) fn channels(setup: &ScriptSetup<'_>) {
+    let mut player = setup.player();
+    let all = u8::try_from(setup.ops - 1).expect("at most 256 channels");
     let coll = player.enqueue(1, all).coll;
-    stage.apart(|| {
-        let player = stage.player();
+    setup.apart(|| {
+        let player = setup.player();
         let pid = std::process::id();
         let mut ops = Vec::new();
         for channel in 0..=all {
@@ -24,20 +24,20 @@ pub(super) fn channels(stage: &Stage<'_>) {
             player.step(op, 0, is_send);
         }
         for (op, _) in ops {
-            stage.plugin.stop(op);
+            setup.plugin.stop(op);
         }
     });
 }
 
 /// `ops` events of every kind that are never stopped; prints the growth of the process in KiB.
 #[expect(clippy::print_stdout, reason = "the process's output")]
-pub(super) fn unmatched(stage: &Stage<'_>) {
-    let mut player = stage.player();
+pub(super) fn unmatched(setup: &ScriptSetup<'_>) {
+    let mut player = setup.player();
     // Touches permanent memory first.
     let enqueued = player.enqueue(1, CHANNELS);
     player.proxy(enqueued, CHANNELS, STEPS);
     let before = resident_kib();
-    for n in 0..stage.ops {
+    for n in 0..setup.ops {
         let _forgotten = match n % 5 {
             0 => player.start_group(),
             1 => player.start_coll(0, 0, 1, CHANNELS),
@@ -65,17 +65,17 @@ const SETTLES_MAX: usize = 50;
 /// after the first hundred cycles and at the end, as `cycled WHAT COUNT COUNT`; memory only if the
 /// allocator really frees it.
 #[expect(clippy::print_stdout, reason = "the process's output")]
-pub(super) fn cycles(stage: &Stage<'_>) {
+pub(super) fn cycles(setup: &ScriptSetup<'_>) {
     let mut first = [0; 4];
-    for round in 0..CYCLES_FIRST + stage.ops {
-        let context = stage.plugin.init(0x1000 + round as u64, 2, 0);
-        let mut player = Player::new(stage.plugin, context, 0);
+    for round in 0..CYCLES_FIRST + setup.ops {
+        let context = setup.plugin.init(0x1000 + round as u64, 2, 0);
+        let mut player = Player::new(setup.plugin, context, 0);
         let enqueued = player.enqueue(1, 1);
-        stage.apart(|| player.proxy(enqueued, 1, 1));
-        stage.plugin.finalize(context);
+        setup.apart(|| player.proxy(enqueued, 1, 1));
+        setup.plugin.finalize(context);
         if round % CYCLES_A_LIBRARY == 0 {
-            stage.plugin.unload();
-            stage.plugin.load_again();
+            setup.plugin.unload();
+            setup.plugin.load_again();
         }
         if round + 1 == CYCLES_FIRST {
             first = settled();
@@ -122,10 +122,10 @@ fn resident_kib() -> u64 {
 
 /// `ops` ProxyOps and their first steps in flight when the communicator is finalized; the script
 /// ends like an abort: nothing is stopped.
-pub(super) fn open(stage: &Stage<'_>) {
-    let mut player = stage.player();
+pub(super) fn open(setup: &ScriptSetup<'_>) {
+    let mut player = setup.player();
     let coll = player.enqueue(1, CHANNELS).coll;
-    for n in 0..stage.ops {
+    for n in 0..setup.ops {
         let op = player.start_op(coll, 0, n % 2 == 0, std::process::id());
         let _open = player.start_step(op, 0);
     }
@@ -134,21 +134,21 @@ pub(super) fn open(stage: &Stage<'_>) {
 /// `threads` communicators at a time are initialised, used once and finalized, in `ops` rounds: in
 /// even rounds all exist at once and are finalized at once, in odd rounds some are created while
 /// others are finalized.
-pub(super) fn inits(stage: &Stage<'_>) {
-    for round in 0..stage.ops {
-        let barrier = std::sync::Barrier::new(stage.threads);
-        stage.crowd(|n| {
+pub(super) fn inits(setup: &ScriptSetup<'_>) {
+    for round in 0..setup.ops {
+        let barrier = std::sync::Barrier::new(setup.threads);
+        setup.crowd(|n| {
             barrier.wait();
-            let context = stage.plugin.init(0x1000 + n as u64, 2, 0);
+            let context = setup.plugin.init(0x1000 + n as u64, 2, 0);
             // NCCL connects the ranks in between.
             std::thread::sleep(Duration::from_millis(100));
-            let mut player = Player::new(stage.plugin, context, 0);
+            let mut player = Player::new(setup.plugin, context, 0);
             let enqueued = player.enqueue(1, CHANNELS);
             player.proxy(enqueued, CHANNELS, 1);
             if round % 2 == 0 {
                 barrier.wait();
             }
-            stage.plugin.finalize(context);
+            setup.plugin.finalize(context);
         });
     }
 }
@@ -156,17 +156,17 @@ pub(super) fn inits(stage: &Stage<'_>) {
 /// `ops` threads start and exit, `threads` at a time, each with its own operation, after that many
 /// threads existed long enough for the plugin to have lanes and slots for them (operations without
 /// a parent).
-pub(super) fn threads(stage: &Stage<'_>) {
-    stage.crowd(|_| {
+pub(super) fn threads(setup: &ScriptSetup<'_>) {
+    setup.crowd(|_| {
         for _ in 0..100 {
-            stage.player().op(0, 0, true, 1);
+            setup.player().op(0, 0, true, 1);
             std::thread::sleep(Duration::from_millis(20));
         }
     });
-    stage.crowd(|_| {
-        for _ in 0..stage.ops / stage.threads {
-            stage.apart(|| {
-                let mut player = stage.player();
+    setup.crowd(|_| {
+        for _ in 0..setup.ops / setup.threads {
+            setup.apart(|| {
+                let mut player = setup.player();
                 let enqueued = player.enqueue(1, 1);
                 player.proxy(enqueued, 1, 1);
             });

@@ -19,7 +19,7 @@ pub const STEPS: i32 = 4;
 
 /// The environment of a script.
 #[derive(Debug)]
-pub struct Stage<'a> {
+pub struct ScriptSetup<'a> {
     /// The plugin.
     pub plugin: &'a Plugin,
     /// Context of the first communicator.
@@ -30,7 +30,7 @@ pub struct Stage<'a> {
     pub threads: usize,
 }
 
-impl<'a> Stage<'a> {
+impl<'a> ScriptSetup<'a> {
     /// A player of the first communicator.
     #[must_use]
     pub const fn player(&self) -> Player<'a> {
@@ -64,10 +64,10 @@ pub struct Script {
     /// The first API version that has its events.
     pub since: usize,
     /// Plays it.
-    pub play: fn(&Stage<'_>),
+    pub play: fn(&ScriptSetup<'_>),
 }
 
-const fn script(name: &'static str, since: usize, play: fn(&Stage<'_>)) -> Script {
+const fn script(name: &'static str, since: usize, play: fn(&ScriptSetup<'_>)) -> Script {
     Script { name, since, play }
 }
 

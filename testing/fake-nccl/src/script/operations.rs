@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Operations in the order of NCCL 2.30, and unusual orders.
 
-use super::{CHANNELS, STEPS, Stage};
+use super::{CHANNELS, STEPS, ScriptSetup};
 use crate::Player;
 use crate::play::{Enqueued, Handle, now_ns};
 use std::sync::mpsc;
@@ -10,17 +10,17 @@ use std::sync::mpsc;
 const COUNT: u64 = 1 << 20;
 
 /// One thread enqueues AllReduces, another is the proxy.
-pub(super) fn allreduce(stage: &Stage<'_>) {
+pub(super) fn allreduce(setup: &ScriptSetup<'_>) {
     let (send, receive) = mpsc::channel::<Enqueued>();
     std::thread::scope(|scope| {
         let proxy = scope.spawn(move || {
-            let player = stage.player();
+            let player = setup.player();
             for enqueued in receive {
                 player.proxy(enqueued, CHANNELS, STEPS);
             }
         });
-        let mut player = stage.player();
-        for _ in 0..stage.ops {
+        let mut player = setup.player();
+        for _ in 0..setup.ops {
             send.send(player.enqueue(COUNT, CHANNELS)).expect("the proxy lives");
         }
         drop(send);
@@ -30,9 +30,9 @@ pub(super) fn allreduce(stage: &Stage<'_>) {
 
 /// `ncclGroupStart; ncclSend; ncclRecv; ncclGroupEnd`: the two share a work slot of the kernel, so
 /// that their KernelCh have the same times, and their ProxyOps stop together.
-pub(super) fn sendrecv(stage: &Stage<'_>) {
-    for _ in 0..stage.ops {
-        let player = stage.player();
+pub(super) fn sendrecv(setup: &ScriptSetup<'_>) {
+    for _ in 0..setup.ops {
+        let player = setup.player();
         let (version, mut api) = (player.version(), [0, 0]);
         let mut group_api = 0;
         if version >= 5 {
@@ -47,15 +47,15 @@ pub(super) fn sendrecv(stage: &Stage<'_>) {
             player.start_p2p(parent, group, send, COUNT)
         });
         for handle in p2p {
-            stage.plugin.stop(handle);
+            setup.plugin.stop(handle);
         }
-        stage.plugin.stop(group);
-        stage.plugin.stop(group_api);
-        stage.apart(|| sendrecv_proxy(&stage.player(), p2p, stage));
+        setup.plugin.stop(group);
+        setup.plugin.stop(group_api);
+        setup.apart(|| sendrecv_proxy(&setup.player(), p2p, setup));
     }
 }
 
-fn sendrecv_proxy(player: &Player<'_>, p2p: [Handle; 2], stage: &Stage<'_>) {
+fn sendrecv_proxy(player: &Player<'_>, p2p: [Handle; 2], setup: &ScriptSetup<'_>) {
     let pid = std::process::id();
     let mut ops = Vec::new();
     for channel in 0..CHANNELS {
@@ -77,14 +77,14 @@ fn sendrecv_proxy(player: &Player<'_>, p2p: [Handle; 2], stage: &Stage<'_>) {
         }
     }
     for (op, _) in ops {
-        stage.plugin.stop(op);
+        setup.plugin.stop(op);
     }
 }
 
 /// One node, KernelCh only: no ProxyOp and no KernelLaunch.
-pub(super) fn intra(stage: &Stage<'_>) {
-    let mut player = stage.player();
-    for _ in 0..stage.ops {
+pub(super) fn intra(setup: &ScriptSetup<'_>) {
+    let mut player = setup.player();
+    for _ in 0..setup.ops {
         let (mut group_api, mut parent) = (0, 0);
         if player.version() >= 5 {
             group_api = player.start_group_api(false, 1);
@@ -94,11 +94,11 @@ pub(super) fn intra(stage: &Stage<'_>) {
         let group = player.start_group();
         let parent = if parent == 0 { group } else { parent };
         let coll = player.start_coll(parent, group, COUNT, CHANNELS);
-        stage.plugin.stop(coll);
-        stage.plugin.stop(group);
-        stage.plugin.stop(group_api);
-        stage.apart(|| {
-            let player = stage.player();
+        setup.plugin.stop(coll);
+        setup.plugin.stop(group);
+        setup.plugin.stop(group_api);
+        setup.apart(|| {
+            let player = setup.player();
             for channel in 0..CHANNELS {
                 let kernel = player.start_kernel(coll, channel, now_ns());
                 player.stop_kernel(kernel, now_ns());
@@ -109,10 +109,10 @@ pub(super) fn intra(stage: &Stage<'_>) {
 
 /// Three AllReduce on one communicator and one on another in one explicit group, in two plans of
 /// the first and one of the second: one GroupApi, in the context of the first.
-pub(super) fn grouped(stage: &Stage<'_>) {
-    let second = stage.plugin.init(0xbeef, 2, 0);
-    for _ in 0..stage.ops {
-        let mut players = [stage.player(), Player::new(stage.plugin, second, 0)];
+pub(super) fn grouped(setup: &ScriptSetup<'_>) {
+    let second = setup.plugin.init(0xbeef, 2, 0);
+    for _ in 0..setup.ops {
+        let mut players = [setup.player(), Player::new(setup.plugin, second, 0)];
         let mut group_api = 0;
         let mut api = [0; 4];
         if players[0].version() >= 5 {
@@ -121,15 +121,15 @@ pub(super) fn grouped(stage: &Stage<'_>) {
             players[0].end_group_api(group_api);
         }
         for (comm, plan) in [(0, [api[2], api[0]].as_slice()), (0, &api[1..2]), (1, &api[3..])] {
-            launch(stage, &mut players[comm], group_api, plan);
+            launch(setup, &mut players[comm], group_api, plan);
         }
-        stage.plugin.stop(group_api);
+        setup.plugin.stop(group_api);
     }
-    stage.plugin.finalize(second);
+    setup.plugin.finalize(second);
 }
 
 /// Launches a plan: all starts, the proxy's work, all stops.
-fn launch(stage: &Stage<'_>, player: &mut Player<'_>, group_api: Handle, parents: &[Handle]) {
+fn launch(setup: &ScriptSetup<'_>, player: &mut Player<'_>, group_api: Handle, parents: &[Handle]) {
     let has_api = player.version() >= 5;
     if has_api {
         player.kernel_launch(group_api);
@@ -140,93 +140,93 @@ fn launch(stage: &Stage<'_>, player: &mut Player<'_>, group_api: Handle, parents
         .map(|&api| player.start_coll(if has_api { api } else { group }, group, COUNT, CHANNELS))
         .collect();
     let player = &*player;
-    stage.apart(|| {
+    setup.apart(|| {
         for &coll in &colls {
             player.proxy(Enqueued { coll }, CHANNELS, STEPS);
         }
     });
     for coll in colls {
-        stage.plugin.stop(coll);
+        setup.plugin.stop(coll);
     }
-    stage.plugin.stop(group);
+    setup.plugin.stop(group);
 }
 
 /// `GroupStart; AllReduce; GroupStart; AllReduce; GroupEnd; AllReduce; GroupEnd`: the inner end
 /// stops the GroupApi before any launch, and the third call starts another.
-pub(super) fn nested(stage: &Stage<'_>) {
-    for _ in 0..stage.ops {
-        let mut player = stage.player();
+pub(super) fn nested(setup: &ScriptSetup<'_>) {
+    for _ in 0..setup.ops {
+        let mut player = setup.player();
         let first = player.start_group_api(false, 2);
         let mut api =
             vec![player.coll_api(first, COUNT, false), player.coll_api(first, COUNT, false)];
         player.end_group_api(first);
-        stage.plugin.stop(first);
+        setup.plugin.stop(first);
         let second = player.start_group_api(false, 2);
         api.push(player.coll_api(second, COUNT, false));
         player.end_group_api(second);
-        launch(stage, &mut player, first, &api);
-        stage.plugin.stop(second);
+        launch(setup, &mut player, first, &api);
+        setup.plugin.stop(second);
     }
 }
 
 /// Captured once, replayed `ops` times from the host callback's thread: the parent is always the
 /// CollApi of the capture, and the sequence number stays the same.
-pub(super) fn graph(stage: &Stage<'_>) {
-    let player = stage.player();
+pub(super) fn graph(setup: &ScriptSetup<'_>) {
+    let player = setup.player();
     let mut api = 0;
     if player.version() >= 5 {
         let group_api = player.start_group_api(true, 1);
         api = player.coll_api(group_api, COUNT, true);
         player.end_group_api(group_api);
         player.kernel_launch(group_api);
-        stage.plugin.stop(group_api);
+        setup.plugin.stop(group_api);
     }
-    for _ in 0..stage.ops {
-        stage.apart(|| {
-            let player = stage.player();
+    for _ in 0..setup.ops {
+        setup.apart(|| {
+            let player = setup.player();
             let group = player.start_group();
             let parent = if api == 0 { group } else { api };
             let coll = player.start_coll_again(parent, group, COUNT, CHANNELS);
-            stage.apart(|| stage.player().proxy(Enqueued { coll }, CHANNELS, STEPS));
-            stage.plugin.stop(coll);
-            stage.plugin.stop(group);
+            setup.apart(|| setup.player().proxy(Enqueued { coll }, CHANNELS, STEPS));
+            setup.plugin.stop(coll);
+            setup.plugin.stop(group);
         });
     }
 }
 
 /// Work of another process on our proxy: context and parent are those of the other process, as the
 /// pid shows. Then the same with values equal to ours, which only the pid distinguishes.
-pub(super) fn pxn(stage: &Stage<'_>) {
-    let mut player = stage.player();
+pub(super) fn pxn(setup: &ScriptSetup<'_>) {
+    let mut player = setup.player();
     let own = player.enqueue(COUNT, CHANNELS);
     let other = std::process::id() ^ 1;
     let unmapped = 0x7000_dead_0000;
-    for _ in 0..stage.ops {
+    for _ in 0..setup.ops {
         let strange = [
             (unmapped, unmapped + 64, other),
-            (stage.context, own.coll, other),
+            (setup.context, own.coll, other),
             // In different container namespaces pids may be equal: then the context decides.
             (unmapped, unmapped + 64, std::process::id()),
         ];
         for (context, parent, pid) in strange {
-            stage.apart(|| {
-                let player = Player::new(stage.plugin, context, 1);
+            setup.apart(|| {
+                let player = Player::new(setup.plugin, context, 1);
                 let op = player.start_op(parent, 0, true, pid);
                 player.progress(op);
                 for step in 0..STEPS {
                     player.step(op, step, true);
                 }
-                stage.plugin.stop(op);
+                setup.plugin.stop(op);
             });
         }
     }
-    stage.apart(|| player.proxy(own, CHANNELS, STEPS));
+    setup.apart(|| player.proxy(own, CHANNELS, STEPS));
 }
 
 /// A copy-engine collective: no KernelLaunch, Group or Coll; every child's parent is the CeColl.
-pub(super) fn ce(stage: &Stage<'_>) {
-    let player = stage.player();
-    for seq in 0..stage.ops {
+pub(super) fn ce(setup: &ScriptSetup<'_>) {
+    let player = setup.player();
+    for seq in 0..setup.ops {
         let group_api = player.start_group_api(false, 1);
         let api = player.coll_api(group_api, COUNT, false);
         player.end_group_api(group_api);
@@ -234,20 +234,20 @@ pub(super) fn ce(stage: &Stage<'_>) {
         player.ce_sync(coll, false);
         let batch = player.start_ce_batch(coll, 4, COUNT * 4);
         player.ce_sync(coll, false);
-        stage.plugin.stop(batch);
+        setup.plugin.stop(batch);
         player.ce_sync(coll, true);
-        stage.plugin.stop(coll);
-        stage.plugin.stop(group_api);
+        setup.plugin.stop(coll);
+        setup.plugin.stop(group_api);
     }
 }
 
 /// A symmetric kernel (2.31 on): three phases inside each KernelCh, just before its end.
-pub(super) fn phases(stage: &Stage<'_>) {
-    let mut player = stage.player();
-    for _ in 0..stage.ops {
+pub(super) fn phases(setup: &ScriptSetup<'_>) {
+    let mut player = setup.player();
+    for _ in 0..setup.ops {
         let enqueued = player.enqueue(COUNT, CHANNELS);
-        stage.apart(|| {
-            let player = stage.player();
+        setup.apart(|| {
+            let player = setup.player();
             for channel in 0..CHANNELS {
                 let kernel = player.start_kernel(enqueued.coll, channel, 1000);
                 for phase in 0..3 {
@@ -260,38 +260,38 @@ pub(super) fn phases(stage: &Stage<'_>) {
 }
 
 /// Events of InfiniBand queue pairs, each stopped twice, and of sockets, from a helper thread.
-pub(super) fn net(stage: &Stage<'_>) {
-    let mut player = stage.player();
-    for _ in 0..stage.ops {
+pub(super) fn net(setup: &ScriptSetup<'_>) {
+    let mut player = setup.player();
+    for _ in 0..setup.ops {
         let coll = player.enqueue(COUNT, CHANNELS).coll;
         let op = player.start_op(coll, 0, true, std::process::id());
         let step = player.start_step(op, 0);
         let pairs = [player.start_ib(step, 101, 4096), player.start_ib(step, 102, 4096)];
-        stage.apart(|| {
-            let helper = stage.player();
+        setup.apart(|| {
+            let helper = setup.player();
             let socket = helper.start_socket(step, 42, true, 65536);
             let orphan = helper.start_socket(0, 43, false, 1);
             let other = helper.start_net(step, 0x9_0001, 8);
             for handle in [socket, orphan, other] {
                 if helper.version() >= 4 {
-                    stage.plugin.record(handle, 21, Some(&mut crate::plugin::Args::word(8)));
+                    setup.plugin.record(handle, 21, Some(&mut crate::plugin::Args::word(8)));
                 }
-                stage.plugin.stop(handle);
+                setup.plugin.stop(handle);
             }
         });
         for handle in pairs.iter().chain(&pairs) {
-            stage.plugin.stop(*handle);
+            setup.plugin.stop(*handle);
         }
-        stage.plugin.stop(step);
-        stage.plugin.stop(op);
+        setup.plugin.stop(step);
+        setup.plugin.stop(op);
     }
 }
 
 /// The progress thread's own activity.
-pub(super) fn ctrl(stage: &Stage<'_>) {
-    stage.apart(|| {
-        let player = stage.player();
-        for _ in 0..stage.ops {
+pub(super) fn ctrl(setup: &ScriptSetup<'_>) {
+    setup.apart(|| {
+        let player = setup.player();
+        for _ in 0..setup.ops {
             for state in 13..=18 {
                 player.proxy_ctrl(state, 3);
             }
@@ -301,13 +301,13 @@ pub(super) fn ctrl(stage: &Stage<'_>) {
 
 /// A nonblocking communicator: the launching thread starts everything after the GroupApi was
 /// stopped.
-pub(super) fn nonblocking(stage: &Stage<'_>) {
-    for _ in 0..stage.ops {
-        let player = stage.player();
+pub(super) fn nonblocking(setup: &ScriptSetup<'_>) {
+    for _ in 0..setup.ops {
+        let player = setup.player();
         let group_api = player.start_group_api(false, 1);
         let api = player.coll_api(group_api, COUNT, false);
         player.end_group_api(group_api);
-        stage.plugin.stop(group_api);
-        stage.apart(|| launch(stage, &mut stage.player(), group_api, &[api]));
+        setup.plugin.stop(group_api);
+        setup.apart(|| launch(setup, &mut setup.player(), group_api, &[api]));
     }
 }

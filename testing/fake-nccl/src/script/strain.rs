@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Overload: too many events, small stacks, and many signals.
 
-use super::{CHANNELS, STEPS, Stage};
+use super::{CHANNELS, STEPS, ScriptSetup};
 use crate::play::now_ns;
 use crate::{Player, Plugin};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -43,30 +43,30 @@ fn recover(player: &mut Player<'_>, plugin: &Plugin) -> u64 {
 /// with 200 more, paced, of another communicator. Prints the operations per second of the burst,
 /// and the number of pauses until there was space: one, on an idle machine.
 #[expect(clippy::print_stdout, reason = "the process's output")]
-pub(super) fn burst(stage: &Stage<'_>) {
-    let second = stage.plugin.init(0xbeef, 2, 1);
-    let ready = Barrier::new(stage.threads);
+pub(super) fn burst(setup: &ScriptSetup<'_>) {
+    let second = setup.plugin.init(0xbeef, 2, 1);
+    let ready = Barrier::new(setup.threads);
     let (slowest, pauses) = (AtomicU64::new(1), AtomicU64::new(0));
-    stage.crowd(|_| {
-        let mut player = stage.player();
+    setup.crowd(|_| {
+        let mut player = setup.player();
         ready.wait();
         let begin = now_ns();
-        for _ in 0..stage.ops {
-            short(&mut player, stage.plugin);
+        for _ in 0..setup.ops {
+            short(&mut player, setup.plugin);
         }
         slowest.fetch_max(now_ns() - begin, Ordering::Relaxed);
         ready.wait();
-        pauses.fetch_max(recover(&mut player, stage.plugin), Ordering::Relaxed);
-        let mut player = Player::new(stage.plugin, second, 1);
-        for _ in 0..PACED / stage.threads {
-            short(&mut player, stage.plugin);
+        pauses.fetch_max(recover(&mut player, setup.plugin), Ordering::Relaxed);
+        let mut player = Player::new(setup.plugin, second, 1);
+        for _ in 0..PACED / setup.threads {
+            short(&mut player, setup.plugin);
             std::thread::sleep(PACE);
         }
     });
-    let ops = stage.ops as u64 * stage.threads as u64;
+    let ops = setup.ops as u64 * setup.threads as u64;
     println!("rate {}", ops * 1_000_000_000 / slowest.into_inner());
     println!("pauses {}", pauses.into_inner());
-    stage.plugin.finalize(second);
+    setup.plugin.finalize(second);
 }
 
 /// Where the handler of [`reentered`] plays; set while the script runs.
@@ -89,46 +89,46 @@ extern "C" fn play_in_handler(_signal: i32) {
 
 /// `threads` threads play, and initialise and finalize communicators, until a timer has sent `ops`
 /// signals at arbitrary points of the process.
-pub(super) fn interrupted(stage: &Stage<'_>) {
-    amid_alarms(stage, count_only, &|player, round| {
+pub(super) fn interrupted(setup: &ScriptSetup<'_>) {
+    amid_alarms(setup, count_only, &|player, round| {
         let enqueued = player.enqueue(1, CHANNELS);
         player.proxy(enqueued, CHANNELS, STEPS);
         if round % 64 == 0 {
-            stage.plugin.finalize(stage.plugin.init(0xbeef, 2, 1));
+            setup.plugin.finalize(setup.plugin.init(0xbeef, 2, 1));
         }
     });
 }
 
 /// The same, and the signal handler plays an operation on the thread that it interrupts, which NCCL
 /// never does.
-pub(super) fn reentered(stage: &Stage<'_>) {
-    let second = stage.plugin.init(0xbeef, 2, 1);
+pub(super) fn reentered(setup: &ScriptSetup<'_>) {
+    let second = setup.plugin.init(0xbeef, 2, 1);
     CONTEXT.store(second, Ordering::Relaxed);
-    PLUGIN.store(core::ptr::from_ref(stage.plugin).cast_mut(), Ordering::Release);
-    amid_alarms(stage, play_in_handler, &|player, _| {
+    PLUGIN.store(core::ptr::from_ref(setup.plugin).cast_mut(), Ordering::Release);
+    amid_alarms(setup, play_in_handler, &|player, _| {
         let enqueued = player.enqueue(1, CHANNELS);
         player.proxy(enqueued, CHANNELS, STEPS);
     });
     PLUGIN.store(core::ptr::null_mut(), Ordering::Release);
-    stage.plugin.finalize(second);
+    setup.plugin.finalize(second);
 }
 
 fn amid_alarms(
-    stage: &Stage<'_>,
+    setup: &ScriptSetup<'_>,
     handler: extern "C" fn(i32),
     play: &(dyn Fn(&mut Player<'_>, usize) + Sync),
 ) {
     handle_alarms(handler);
-    let ready = Barrier::new(stage.threads + 1);
+    let ready = Barrier::new(setup.threads + 1);
     std::thread::scope(|scope| {
-        for _ in 0..stage.threads {
+        for _ in 0..setup.threads {
             scope.spawn(|| {
-                let mut player = stage.player();
+                let mut player = setup.player();
                 // The thread gets its lane before it may be interrupted in its allocator.
-                short(&mut player, stage.plugin);
+                short(&mut player, setup.plugin);
                 ready.wait();
                 for round in 1.. {
-                    if INTERRUPTIONS.load(Ordering::Relaxed) as usize >= stage.ops {
+                    if INTERRUPTIONS.load(Ordering::Relaxed) as usize >= setup.ops {
                         break;
                     }
                     play(&mut player, round);
@@ -186,7 +186,7 @@ fn stack_sizes() -> (usize, usize) {
 
 /// `ops` times: a communicator is initialised, used and finalized by threads with small stacks; the
 /// callbacks run on the smallest possible stack.
-pub(super) fn stacks(stage: &Stage<'_>) {
+pub(super) fn stacks(setup: &ScriptSetup<'_>) {
     let (of_callbacks, of_init) = stack_sizes();
     let small = |bytes: usize, play: &(dyn Fn() + Sync)| {
         std::thread::scope(|scope| {
@@ -194,20 +194,20 @@ pub(super) fn stacks(stage: &Stage<'_>) {
             thread.expect("a thread starts").join().expect("the thread ends in order");
         });
     };
-    for round in 0..stage.ops {
+    for round in 0..setup.ops {
         let context = AtomicU64::new(0);
-        let init = || context.store(stage.plugin.init(round as u64, 2, 0), Ordering::Relaxed);
+        let init = || context.store(setup.plugin.init(round as u64, 2, 0), Ordering::Relaxed);
         small(of_init, &init);
         let context = context.into_inner();
-        small(of_callbacks, &|| everything(&Stage { context, ..*stage }));
-        small(of_init, &|| stage.plugin.finalize(context));
+        small(of_callbacks, &|| everything(&ScriptSetup { context, ..*setup }));
+        small(of_init, &|| setup.plugin.finalize(context));
     }
 }
 
 /// Each event that the version has, on one thread.
-fn everything(stage: &Stage<'_>) {
-    let mut player = stage.player();
-    let (plugin, version) = (stage.plugin, player.version());
+fn everything(setup: &ScriptSetup<'_>) {
+    let mut player = setup.player();
+    let (plugin, version) = (setup.plugin, player.version());
     let enqueued = player.enqueue(1, CHANNELS);
     player.proxy(enqueued, CHANNELS, STEPS);
     plugin.stop(player.start_p2p(0, 0, true, 1));
@@ -235,21 +235,21 @@ fn everything(stage: &Stage<'_>) {
 
 /// Forbidden allocations, to test the checker of callbacks. One per thread is allowed, that of the
 /// dynamic linker.
-pub(super) fn allocates(stage: &Stage<'_>) {
+pub(super) fn allocates(setup: &ScriptSetup<'_>) {
     for _ in 0..2 {
-        let allocate = || std::hint::black_box(Box::new(stage.ops));
+        let allocate = || std::hint::black_box(Box::new(setup.ops));
         drop(crate::allocator::inside(c"a callback", allocate));
     }
 }
 
 /// Two threads write to one place, for ThreadSanitizer to find.
-pub(super) fn races(stage: &Stage<'_>) {
+pub(super) fn races(setup: &ScriptSetup<'_>) {
     struct Shared(core::cell::UnsafeCell<usize>);
     // SAFETY: it is not, on purpose; a reader accepts any value.
     unsafe impl Sync for Shared {}
     static SHARED: Shared = Shared(core::cell::UnsafeCell::new(0));
-    Stage { threads: 2, ..*stage }.crowd(|thread| {
-        for _ in 0..stage.ops {
+    ScriptSetup { threads: 2, ..*setup }.crowd(|thread| {
+        for _ in 0..setup.ops {
             // SAFETY: the address is valid; of two writers either wins.
             unsafe { SHARED.0.get().write_volatile(thread) };
         }

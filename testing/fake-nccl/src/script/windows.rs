@@ -3,7 +3,7 @@
 
 #![expect(clippy::print_stdout, reason = "the test needs the operations to be recorded")]
 
-use super::{CHANNELS, STEPS, Stage};
+use super::{CHANNELS, STEPS, ScriptSetup};
 use crate::play::{Enqueued, bit};
 use crate::{Control, Player};
 use std::sync::Barrier;
@@ -18,11 +18,11 @@ const PACE: Duration = Duration::from_micros(200);
 ///
 /// # Panics
 /// If the plugin refuses.
-pub(super) fn windows(stage: &Stage<'_>) {
-    let control = Control::load(stage.plugin.path()).expect("it was loaded before");
-    let mut player = stage.player();
+pub(super) fn windows(setup: &ScriptSetup<'_>) {
+    let control = Control::load(setup.plugin.path()).expect("it was loaded before");
+    let mut player = setup.player();
     let mut waiting: Vec<Enqueued> = Vec::new();
-    for op in 0..stage.ops {
+    for op in 0..setup.ops {
         if op % 3 == 1 {
             assert_eq!(control.plain("stop"), 0);
         }
@@ -31,46 +31,46 @@ pub(super) fn windows(stage: &Stage<'_>) {
         }
         let started = control.plain("is_started") == 1;
         assert_eq!(started, op % 3 != 1);
-        assert_eq!(asks(stage, bit::PROXY_OP), started, "NCCL is asked for what is recorded");
-        assert!(asks(stage, bit::KERNEL_CH), "KernelCh stays");
+        assert_eq!(asks(setup, bit::PROXY_OP), started, "NCCL is asked for what is recorded");
+        assert!(asks(setup, bit::KERNEL_CH), "KernelCh stays");
         if started {
             println!("recorded {op}");
         }
         waiting.push(player.enqueue(1 << 20, CHANNELS));
         if waiting.len() == 2 {
             let late = waiting.remove(0);
-            stage.apart(|| stage.player().proxy(late, CHANNELS, STEPS));
+            setup.apart(|| setup.player().proxy(late, CHANNELS, STEPS));
         }
     }
     for enqueued in waiting {
-        stage.apart(|| stage.player().proxy(enqueued, CHANNELS, STEPS));
+        setup.apart(|| setup.player().proxy(enqueued, CHANNELS, STEPS));
     }
 }
 
-fn asks(stage: &Stage<'_>, bit: u64) -> bool {
-    u64::from(stage.plugin.mask().get()) & bit != 0
+fn asks(setup: &ScriptSetup<'_>, bit: u64) -> bool {
+    u64::from(setup.plugin.mask().get()) & bit != 0
 }
 
 /// Another thread starts and stops recording as fast as it can, at least a thousand times.
 ///
 /// # Panics
 /// If the plugin refuses.
-pub(super) fn toggles(stage: &Stage<'_>) {
-    let control = Control::load(stage.plugin.path()).expect("it was loaded before");
+pub(super) fn toggles(setup: &ScriptSetup<'_>) {
+    let control = Control::load(setup.plugin.path()).expect("it was loaded before");
     let (over, ready) = (AtomicBool::new(false), Barrier::new(2));
     std::thread::scope(|scope| {
         let played = scope.spawn(|| {
-            let mut player = stage.player();
+            let mut player = setup.player();
             ready.wait();
             while !over.load(Ordering::Relaxed) {
                 let enqueued = player.enqueue(1 << 20, CHANNELS);
-                stage.player().proxy(enqueued, CHANNELS, STEPS);
+                setup.player().proxy(enqueued, CHANNELS, STEPS);
                 // Slower than this loop, like any network, so that the drain thread keeps up.
                 std::thread::sleep(PACE);
             }
         });
         ready.wait();
-        for _ in 0..stage.ops {
+        for _ in 0..setup.ops {
             assert_eq!(control.plain("stop"), 0);
             assert_eq!(control.with_text("start", None), 0);
         }
@@ -83,22 +83,22 @@ pub(super) fn toggles(stage: &Stage<'_>) {
 ///
 /// # Panics
 /// If the plugin refuses.
-pub(super) fn sampled(stage: &Stage<'_>) {
-    let control = Control::load(stage.plugin.path()).expect("it was loaded before");
+pub(super) fn sampled(setup: &ScriptSetup<'_>) {
+    let control = Control::load(setup.plugin.path()).expect("it was loaded before");
     assert_eq!(control.with_text("start", Some(c"sample=1/4")), 0);
-    let mut player = stage.player();
-    for _ in 0..stage.ops {
+    let mut player = setup.player();
+    for _ in 0..setup.ops {
         let enqueued = player.enqueue(1 << 20, CHANNELS);
         player.proxy(enqueued, CHANNELS, STEPS);
-        send(stage, &player);
+        send(setup, &player);
     }
 }
 
-fn send(stage: &Stage<'_>, player: &Player<'_>) {
+fn send(setup: &ScriptSetup<'_>, player: &Player<'_>) {
     let group = player.start_group();
     let p2p = player.start_p2p(group, group, true, 1);
-    stage.plugin.stop(p2p);
-    stage.plugin.stop(group);
+    setup.plugin.stop(p2p);
+    setup.plugin.stop(group);
     player.op(p2p, 0, true, STEPS);
 }
 
@@ -106,10 +106,10 @@ fn send(stage: &Stage<'_>, player: &Player<'_>) {
 ///
 /// # Panics
 /// If the plugin refuses a valid call, or accepts an invalid one.
-pub(super) fn application(stage: &Stage<'_>) {
-    let control = Control::load(stage.plugin.path()).expect("it was loaded before");
-    let mut player = stage.player();
-    for op in 0..stage.ops as u64 {
+pub(super) fn application(setup: &ScriptSetup<'_>) {
+    let control = Control::load(setup.plugin.path()).expect("it was loaded before");
+    let mut player = setup.player();
+    for op in 0..setup.ops as u64 {
         control.with_number("set_step", op);
         control.with_number("push_external_id", 1000 + op);
         control.with_number("push_external_id", 2000 + op);
@@ -140,9 +140,9 @@ pub(super) fn application(stage: &Stage<'_>) {
 ///
 /// # Panics
 /// If a signal has no effect.
-pub(super) fn signalled(stage: &Stage<'_>) {
-    let control = Control::load(stage.plugin.path()).expect("it was loaded before");
-    let mut player = stage.player();
+pub(super) fn signalled(setup: &ScriptSetup<'_>) {
+    let control = Control::load(setup.plugin.path()).expect("it was loaded before");
+    let mut player = setup.player();
     let _ = player.enqueue(1, CHANNELS);
     for started in [0, 1] {
         send_signal(libc::SIGUSR1);

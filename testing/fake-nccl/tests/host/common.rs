@@ -93,7 +93,6 @@ impl Played {
         files(self.run.path())
     }
 
-    /// The one recording.
     pub(crate) fn recording(&self) -> Recording {
         let mut files = self.files();
         // There may also be dumps and hang reports.

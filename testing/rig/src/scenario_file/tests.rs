@@ -62,7 +62,7 @@ fn a_file_says_all_there_is() {
     let file = ScenarioFile::parse("whole.toml", WHOLE).expect("the file is right");
     assert_eq!(file.topology, Topology::Socket);
     assert_eq!((file.releases.as_slice(), file.seed), (["2.28.9".to_owned()].as_slice(), 7));
-    assert_eq!((file.timeout, file.ends), (Duration::from_secs(30), Ends::Hang));
+    assert_eq!((file.timeout, file.ends), (Duration::from_secs(30), ExpectedEnd::Hang));
     assert_eq!(file.env["CPU_CUDA_FAULTS"], "seed:value=7;delay:us=50;wrap");
     assert_eq!(file.env["NCCL_PROTO"], "LL");
     assert_eq!(file.ranks[&0].steps, [Step::AllReduce(1000), Step::Init]);

@@ -33,7 +33,7 @@ pub(crate) fn stop(ms: Option<u64>) -> Result<(), String> {
         return Err(format!("no thread is called {NAME}; stop it at a later step"));
     }
     SLEEP_MS.store(ms.unwrap_or(u64::MAX), SeqCst);
-    handle()?;
+    install_handler()?;
     let before = STOPPED.load(SeqCst);
     let process = i64::from(std::process::id());
     for &thread in &threads {
@@ -67,8 +67,7 @@ fn threads(name: &str) -> Result<Vec<i64>, String> {
     Ok(found)
 }
 
-/// Installs the handler.
-fn handle() -> Result<(), String> {
+fn install_handler() -> Result<(), String> {
     // SAFETY: all zeros is a value of this C structure.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = stand as *const () as usize;
