@@ -11,8 +11,8 @@ the noise. The ends decide, not the starts: a slow worker starts late, but it do
 **Which operations.** Broadcast, Reduce and single sends do not end together and are ignored
 ([`EndSync::Apart`]), and so are operations whose only known end is an early stop of their kernel.
 Comparing all pairs of a large collective would be quadratic: each member is compared with its
-neighbours at distances 1, 2, 4, ... around the ring of members, which connects all of them with *n
-log n* pairs and keeps every path short.
+neighbours at distances 1, 2, 4, ... around the ring of members, which connects all of them with
+`n log n` pairs and keeps every path short.
 
 **Connecting groups.** Pairs make a graph of workers. Workers of one machine share one clock, so
 those that no collective connects are linked with difference 0. Groups that are still separate, such

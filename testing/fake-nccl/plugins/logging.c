@@ -144,7 +144,7 @@ static void fields(unsigned type, const struct field **found) {
   }
 }
 
-/* An event of ours by its number; another's would end the process, or be told by its magic. */
+/* One of our events by its number; a foreign pointer crashes, or is detected by its magic. */
 static void link_to(const char *name, const struct event *event) {
   if (!event) out(" %s=-", name);
   else if (event->magic != OWN) out(" %s=BAD", name);
@@ -192,7 +192,7 @@ static int start(void *context, void **handle, const char *bytes) {
   }
   *handle = event;
   out("start %d %u", event ? event->id : 0, type);
-  /* As a plugin must, nothing of another process's is looked at. */
+  /* As any plugin must, it does not dereference pointers of another process. */
   if (foreign) out(" ctx=? parent=?");
   else {
     int child = parent && parent->magic == OWN && parent->type & OTHER_PROCESS;

@@ -274,9 +274,9 @@ mod tests {
         expect(&[lossy], &[], "", "its kernel runs");
         let through = OpView { awaits_channels: true, ..kernel(1, 1) };
         expect(&[through], &[], "H3b", "1 of 2 channels");
-        expect(&[kernel(1, 1)], &[], "", "its kernel has ended, and something of it");
+        expect(&[kernel(1, 1)], &[], "", "its kernel has ended, and NCCL has not reported");
         expect(&[kernel(3, 1)], &[(1, RUNS)], "", "its kernel runs");
-        expect(&[kernel(3, 3)], &[], "", "its kernel has ended, and something of it");
+        expect(&[kernel(3, 3)], &[], "", "its kernel has ended, and NCCL has not reported");
         let early = OpView { stops_early: true, ..kernel(3, 3) };
         expect(&[early], &[(1, RUNS)], "", "the first part of its kernel has ended");
         let absent = OpView { absent: Some(5), ..kernel(3, 3) };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// More events are lost at once than are kept; a little later an operation stands still, before the
-// watchdog has looked.
+// More events are lost at once than are kept; a little later an operation hangs, before the
+// watchdog has checked.
 #include "host.h"
 
 static void *enqueue(uint64_t seq) {
@@ -16,7 +16,7 @@ int main(int argc, char **argv) {
     uint64_t seq = 0;
     while (seq < 200) nccl->stop(event(comm, 64, enqueue(seq++), 0));
     wait_ms(1500);
-    // The lane is full before it is read.
+    // The lane is full before the drain thread reads it.
     double until = seconds() + 0.05;
     while (seconds() < until) nccl->stop(event(comm, 64, enqueue(seq++), 0));
     for (int i = 0; i < 50; i++) {

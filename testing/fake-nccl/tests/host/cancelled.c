@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A host that cancels threads while they are within the plugin, and that watches `errno`: PLUGIN.
+// A host that cancels threads while they are in the plugin, and checks `errno`: PLUGIN.
 #include "host.h"
 
 enum { THREADS = 8 };
@@ -30,7 +30,7 @@ static void *windows(void *unused) {
     for (;;) {
         start(NULL);
         stop();
-        // A thread ends at its next call that can be cancelled, and that is not within ours.
+        // A thread exits at its next cancellation point outside the plugin.
         pthread_testcancel();
     }
     return NULL;

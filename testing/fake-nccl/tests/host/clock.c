@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A host whose time of day is set amid a window: PLUGIN SECONDS. Its own clock_gettime is the one
-// that the plugin finds.
+// A host whose time of day is changed during a window: PLUGIN SECONDS. The plugin calls the host's
+// own clock_gettime.
 #include "host.h"
 #include <sys/syscall.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations of six communicators stand still at once, and of a seventh a little later.
+// Operations of six communicators hang at once, and one of a seventh a little later.
 #include "host.h"
 
 static void whole(void *context, uint64_t seq) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A host whose threads call the C functions as they end, when the thread-local memory of Rust code
-// is gone already: PLUGIN.
+// A host whose threads call the C functions as they exit, when the thread-local memory of Rust code
+// is already destroyed: PLUGIN.
 #include "host.h"
 
 static pthread_key_t key;
@@ -15,12 +15,12 @@ static int rounds;
 static void thread_ends(void *value) {
     if (note("as a thread ends") != 0) fail("mark");
     if (step(7) != 0) fail("set_step");
-    // Refused: its sentence may be gone, and is never NULL.
+    // Refused: its message may be lost, but is never NULL.
     if (drill(-1) != 2 || !error()) fail("simulate_hang");
     push(1);
     pop();
     all_reduce(comm, 1000);
-    // Again, in the last round of destructors too.
+    // Again, also in the last round of destructors.
     if (__atomic_add_fetch(&rounds, 1, __ATOMIC_RELAXED) % 4 != 0) pthread_setspecific(key, value);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A host that changes its environment after the first communicator, asks for its own status, and
-// tries what a hang does: PLUGIN CONTROL_DIRECTORY FILE_OF_THE_COMMAND.
+// A host that changes its environment after the first communicator, requests its own status, and
+// simulates a hang: PLUGIN CONTROL_DIRECTORY FILE_OF_THE_COMMAND.
 #include "host.h"
 
 int main(int argc, char **argv) {

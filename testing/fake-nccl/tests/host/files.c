@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A host that closes all files but the standard ones after its first communicator, as daemons do,
-// and opens files and a socket of its own, which get the numbers that are free, ours among them:
-// PLUGIN DIRECTORY CONTROL_DIRECTORY.
+// A host that closes all files except the standard ones after its first communicator, as daemons
+// do, and opens files and a socket, which get the free numbers, including ours: PLUGIN DIRECTORY
+// CONTROL_DIRECTORY.
 #include "host.h"
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -36,7 +36,7 @@ static void check(const char *when) {
     close(to);
 }
 
-// Runs after the plugin's own: it was registered before.
+// Runs after the plugin's handler, since it was registered before.
 static void at_end(void) {
     check("at the end");
     say("survived\n");
@@ -59,7 +59,7 @@ int main(int argc, char **argv) {
         int file = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
         if (file < 0 || write(file, word, strlen(word)) < 0) fail("open");
         files[i] = file;
-        // One where ours may have been is a socket that listens.
+        // A listening socket may get the number of ours.
         if (file == atoi(getenv("SOCKET"))) {
             close(file);
             files[i] = -1;
@@ -69,7 +69,7 @@ int main(int argc, char **argv) {
                 fail("listen");
         }
     }
-    // Threads, so that lanes grow; a mark, a step, a dump.
+    // Threads, so that lanes are added; a mark, a step, a dump.
     int (*note)(const char *) = function("ncclscope_mark");
     int (*dump)(const char *) = function("ncclscope_dump");
     for (int round = 0; round < 20; round++) {
@@ -78,7 +78,7 @@ int main(int argc, char **argv) {
         wait_ms(60);
     }
     if (dump(NULL) != 0) fail("the dump is refused");
-    // The first call comes to the socket that is closed, and makes the plugin look.
+    // The first call uses the closed socket, and makes the plugin notice.
     wait_for_status(argv[3]);
     check("while it runs");
     void *second = init(0xbeef);

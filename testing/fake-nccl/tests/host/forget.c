@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// An operation stands still and is reported; then more events are lost at once than are kept.
+// An operation hangs and is reported; then more events are lost at once than are kept.
 //
-// never: it never ends. later: it ends then, and one more after it.
+// never: it never ends. later: it ends then, and another one follows.
 #include "host.h"
 
 static volatile int is_over;

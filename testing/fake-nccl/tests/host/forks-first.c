@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A host that makes children by a system call, while another thread brings the first communicator.
-// They bring communicators too: PLUGIN.
+// A host that creates children by a direct system call, while another thread creates the first
+// communicator. The children create communicators too: PLUGIN.
 #include "host.h"
 #include <sys/syscall.h>
 
@@ -9,11 +9,11 @@ enum { THREADS = 2, LONGEST_S = 20 };
 static int phase;
 
 static void child(void) {
-    // Killed by it, where it hangs.
+    // Kills the child if it hangs.
     alarm(LONGEST_S);
     void *own = NULL;
     int its_mask = 0;
-    // One that was made before the parent began to record is a process of its own.
+    // A child that was created before the parent began to record is a separate process.
     if (nccl->init(&own, 0xc41d, &its_mask, "child", 1, 2, 0, NULL) != 0 || !own) _exit(5);
     nccl->finalize(own);
     exit(0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A busy host that forks children which call the C functions and end in order, as the workers of a
-// PyTorch DataLoader do: PLUGIN. Prints how long the slowest child took, ms.
+// A busy host that forks children which call the C functions and exit normally, like the workers of
+// a PyTorch DataLoader: PLUGIN. Prints how long the slowest child took, ms.
 #include "host.h"
 #include <sys/syscall.h>
 
@@ -31,7 +31,7 @@ static void told(const char *json, void *user) {
 }
 
 static void child(int by_hand) {
-    // Killed by it, where it hangs.
+    // Kills the child if it hangs.
     alarm(LONGEST_S);
     if (note("child") != 1 || step(1) != 1 || listen_to(told, NULL) != 1 || dump(NULL) != 1 ||
         start(NULL) != 1 || stop() != 1 || drill(1) != 1)
@@ -46,7 +46,7 @@ static void child(int by_hand) {
 
 static double fork_once(int by_hand) {
     double begun = seconds();
-    // By hand no handler of pthread_atfork runs.
+    // A direct system call runs no pthread_atfork handler.
     pid_t pid = by_hand ? (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) : fork();
     if (pid < 0) fail("fork");
     if (pid == 0) child(by_hand);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What hosts in C have in common: they load the plugin as NCCL does, and play callbacks of API v6.
+// Common code of the hosts in C: they load the plugin like NCCL, and play callbacks of API v6.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
@@ -113,7 +113,8 @@ static inline void say(const char *line) {
     if (write(1, line, strlen(line)) < 0) _exit(4);
 }
 
-// Asks the process itself, by the control socket in `folder`. False if nothing answers.
+// Sends a request to the process itself, by the control socket in `folder`. False without an
+// answer.
 static inline int ask(const char *folder, const char *request, char *answer, size_t size) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     DIR *dir = opendir(folder);
@@ -135,7 +136,7 @@ static inline int ask(const char *folder, const char *request, char *answer, siz
     return is_there;
 }
 
-// Prints the process's status, as it says itself. False if nothing answers.
+// Prints the status that the process itself reports. False without an answer.
 static inline int print_status(const char *folder) {
     char answer[4096];
     int is_there = ask(folder, "status\n", answer, sizeof answer);
@@ -143,7 +144,7 @@ static inline int print_status(const char *folder) {
     return is_there;
 }
 
-// The same until there is an answer.
+// Repeats this until there is an answer.
 static inline void wait_for_status(const char *folder) {
     for (int tries = 0; !print_status(folder); tries++) {
         if (tries == 300) fail("no answer at the control socket");
@@ -151,7 +152,8 @@ static inline void wait_for_status(const char *folder) {
     }
 }
 
-// Waits until the process says this of what it waits for, or of what its watchdog cannot see.
+// Waits until the process reports this text about what it waits for, or what its watchdog cannot
+// see.
 static inline void wait_for_why(const char *folder, const char *says) {
     static char answer[1 << 16];
     for (int tries = 0; tries < 200; tries++) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A host that forbids itself longer files after the first communicator: PLUGIN BYTES.
+// A host that limits its file size after the first communicator: PLUGIN BYTES.
 #include "host.h"
 #include <sys/resource.h>
 
@@ -13,7 +13,7 @@ int main(int argc, char **argv) {
     wait_ms(50);
     struct rlimit limit = {atol(argv[2]), atol(argv[2])};
     if (setrlimit(RLIMIT_FSIZE, &limit) != 0) fail("setrlimit");
-    // A signal of the host's own waits for it, whatever the plugin does.
+    // A pending signal of the host stays pending, whatever the plugin does.
     sigset_t own, pending;
     sigemptyset(&own);
     sigaddset(&own, SIGXFSZ);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A host that goes to another directory after its first communicator, then asks for a dump and
-// tries what a hang does: PLUGIN FILE_OF_THE_COMMAND.
+// A host that changes its directory after its first communicator, then requests a dump and
+// simulates a hang: PLUGIN FILE_OF_THE_COMMAND.
 #include "host.h"
 
 int main(int argc, char **argv) {

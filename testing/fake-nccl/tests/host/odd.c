@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A host that does something to itself after its first communicator, and then goes on: PLUGIN WHAT
-// DIRECTORY. Prints `cpu`, and how much of a processor its threads used while it did nothing, ms of
-// two seconds.
+// A host that changes its own state after its first communicator, and then continues: PLUGIN WHAT
+// DIRECTORY. Prints `cpu`, and the CPU time that its threads used while it was idle, ms of two
+// seconds.
 #include "host.h"
 #include <grp.h>
 #include <sys/mman.h>
@@ -25,7 +25,7 @@ static void came(int signal) {
     alarms++;
 }
 
-// System calls of the threads that take the signal end early, again and again.
+// The signal interrupts system calls of the threads that receive it, again and again.
 static void storm(void) {
     struct sigaction action = {.sa_handler = came};
     sigaction(SIGALRM, &action, NULL);
@@ -45,7 +45,7 @@ static void do_it(const char *what, const char *directory) {
     if (is(what, "storm")) return storm();
     if (is(what, "no-files")) return limit(RLIMIT_NOFILE, 0);
     if (is(what, "no-memory")) {
-        // What the process has now, and a megabyte more.
+        // The current size of the process, plus a megabyte.
         long pages = 0;
         FILE *statm = fopen("/proc/self/statm", "r");
         if (!statm || fscanf(statm, "%ld", &pages) != 1) fail("statm");

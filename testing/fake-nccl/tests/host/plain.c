@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An ordinary host: PLUGIN OPERATIONS. With STATIC_TLS, of so many bytes of static thread-local
-// storage, as OpenMP's threadprivate arrays and Fortran's COMMON blocks are.
+// An ordinary host: PLUGIN OPERATIONS. With STATIC_TLS it has this many bytes of static
+// thread-local storage, like OpenMP's threadprivate arrays and Fortran's COMMON blocks.
 #include "host.h"
 
 #ifdef STATIC_TLS

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A library that takes seven seconds to load, as one on a file system that hangs does.
+// A library that takes seven seconds to load, as from a file system that hangs.
 #include <unistd.h>
 
 __attribute__((constructor)) static void load(void) { sleep(7); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A host whose threads have small stacks: PLUGIN BYTES. One of them brings the first communicator
-// and uses all that there is; another ends the process.
+// A host whose threads have small stacks: PLUGIN BYTES. One of them creates the first communicator
+// and uses all of its stack; another exits the process.
 #include "host.h"
 
 static void *begins(void *unused) {
@@ -35,7 +35,7 @@ static void run(void *(*body)(void *), size_t bytes) {
 int main(int argc, char **argv) {
     if (argc != 3) return 2;
     load(argv[1]);
-    // What is looked for is not found on a small stack: the loader is no business of ours.
+    // The symbols are not looked up on a small stack: the loader's stack use is not tested.
     function("ncclscope_mark");
     function("ncclscope_start");
     function("ncclscope_simulate_hang");

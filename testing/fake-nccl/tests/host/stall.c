@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// A host whose recordings lie on a file system that stops answering, or whose log does: PLUGIN WHEN.
+// A host whose file system for recordings, or whose log, stops responding: PLUGIN WHEN.
 //   begin  before the first communicator, for a second
-//   default  the same, and it is the default directory's
-//   later  while communicators come and go, each with an operation, for four seconds
-//   hang   while they come and go without, and an operation hangs
-//   log    the same, and it is NCCL's logger that waits
-//   exit   from before the end of the process on, for ever
+//   default  the same, in the default directory
+//   later  while communicators are created and destroyed, each with an operation, for four seconds
+//   hang   the same without their operations, and one operation hangs
+//   log    the same, but NCCL's logger hangs
+//   exit   from before the exit of the process on, forever
 //   load   the same as `log`, and it is a thread that loads a library (the variable SLOW_LIBRARY)
 //   late   refuses the recording after 100 ms
 //   slow   takes 6 ms for each write, and records come faster: is a dump made?
-// It prints how long the slowest call of each function took, in milliseconds.
+// Prints the duration of the slowest call of each function, in milliseconds.
 #include "host.h"
 #include <stdarg.h>
 #include <sys/syscall.h>
 
 static volatile int files_stall, log_stalls, refuses, write_ms;
 
-// A descriptor may have been moved since it was opened.
+// A descriptor may have been duplicated since it was opened.
 static int is_recording(int fd) {
     char link[32], path[4096];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
@@ -30,7 +30,7 @@ static void wait_for_files(int fd) {
     while (files_stall && is_recording(fd)) wait_ms(1);
 }
 
-// The plugin's calls come here: the program's symbols go before the C library's.
+// The plugin calls these functions: the program's symbols override those of the C library.
 int open64(const char *path, int flags, ...) {
     va_list more;
     va_start(more, flags);
@@ -88,7 +88,7 @@ static void on_hang(const char *json, void *user) {
 
 static double most_init, most_finalize, most_mark, most_step, most_start, most_stop;
 
-// The C interface; to look for it waits for a thread that loads a library.
+// The C interface, looked up early: a lookup waits for a thread that loads a library.
 static int (*mark)(const char *), (*set_step)(uint64_t), (*start)(const char *), (*stop)(void);
 
 static void live(double length, int is_busy) {
@@ -142,7 +142,7 @@ static void *flood(void *first) {
     return NULL;
 }
 
-// How long a dump takes while two threads record faster than the file system takes it.
+// The duration of a dump while two threads record faster than the file system writes.
 static void dump_in_flood(void) {
     int (*dump)(const char *) = function("ncclscope_dump");
     static uint64_t firsts[2] = {1000, 1000000000};
@@ -166,7 +166,7 @@ static void tell_exit(void) {
 int main(int argc, char **argv) {
     if (argc != 3) return 2;
     const char *when = argv[2];
-    // Before the plugin's own, which so comes first.
+    // Registered before the plugin's handler, which therefore runs first.
     atexit(tell_exit);
     refuses = strcmp(when, "late") == 0;
     load(argv[1]);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recording is stopped, or one operation in some is recorded, while operations come and go.
+// Recording is stopped or sampled while operations run.
 //
 // settles: an operation is enqueued, recording is stopped, and its kernel starts 11 s later.
-// stops: recording is stopped, and then an operation stands still; asked with `why` meanwhile.
+// stops: recording is stopped, and then an operation hangs; queried with `why` meanwhile.
 // samples: likewise, one operation in 16 recorded.
-// silent: recording is stopped and started, and then operations tell no more than their enqueuing.
+// silent: recording is stopped and started, and then operations report only their enqueueing.
 #include "host.h"
 
 static void kernel(void *coll) { nccl->stop(event(comm, 64, coll, 0)); }
@@ -47,7 +47,7 @@ int main(int argc, char **argv) {
         } else {
             event(comm, 64, enqueue(5), 0);
             wait_ms(3500);
-            // A window, and what was said once is not said again.
+            // A window; a report is not repeated.
             if (start(NULL) != 0) fail("start");
             wait_ms(1200);
             is_done = what[1] == 'a' ? start("sample=16") : stop();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank whose job hangs, around the recipe of docs/hang.md, which stands in recipe.h:
-// CUDA NCCL RANK ID-FILE. Prints after how many seconds it ended. Exit codes: 7 the recipe ended it;
-// 1 it went on; 2 what it needs failed.
+// A rank whose job hangs, with the recipe of docs/hang.md in recipe.h: CUDA NCCL RANK ID-FILE.
+// Prints after how many seconds it exited. Exit codes: 7 the recipe ended it; 1 it continued; 2 a
+// precondition failed.
 #include "recipe.h"
 
 #include <stdlib.h>
