@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `ncclscope simulate`: writes the recordings of a simulated job.
 
-use crate::args::{Format, Simulate as SimulateArgs};
+use crate::args::{Format, SimulateArgs};
 use crate::failure::Failure;
 use ncclscope_findings::FindingClass;
 use ncclscope_simulate::{Error, Fault, FaultGroup, Planted, Scenario, Summary};
