@@ -244,7 +244,7 @@ fn perfetto_itself_reads_the_trace_without_an_error() {
     let arrows = [
         ("CollApi AllReduce to AllReduce", 2),
         ("AllReduce to KernelCh AllReduce", 4),
-        ("AllReduce to ProxyOp AllReduce", 8),
+        ("CollApi AllReduce to ProxyOp AllReduce", 8),
     ];
     for (name, n) in arrows {
         assert_eq!(count("arrows", name), n, "{name} {seen}");
