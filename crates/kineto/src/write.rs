@@ -17,6 +17,7 @@ use crate::rank::Rank;
 use ncclscope_operations::EventId;
 use ncclscope_trace::EventKind;
 use ncclscope_views::chrome::{self, Event};
+use ncclscope_views::flows::flows;
 use ncclscope_views::scene::{Name, Slice, What};
 use ncclscope_views::tracks;
 use serde_json::{Map, Value, json};
@@ -136,7 +137,8 @@ pub(crate) fn write_lanes<W: Write>(
     events.metadata("process_labels", (pid, 0), json!({"labels": summary(rank)}))?;
     let sort = json!({"sort_index": place.sort_index});
     events.metadata("process_sort_index", (pid, 0), sort)?;
-    let (scene, mut slices, mut places) = (rank.scene(), 0, Places::new());
+    let (scene, mut slices) = (rank.scene(), 0);
+    let (mut places, mut ends) = (Places::new(), Vec::new());
     let view = scene.whole();
     for (tid, track) in (1..).zip(tracks::of_view(scene, &view)) {
         events.metadata("thread_name", (pid, tid), json!({"name": track.name}))?;
@@ -146,11 +148,19 @@ pub(crate) fn write_lanes<W: Write>(
             if matches!(slice.what, What::Event(_) | What::Operation(_)) {
                 places.insert(slice.what, (tid, *slice));
             }
+            let flows = flows(scene, slice.what);
+            let start = (tid, signed(slice.start));
+            ends.extend(flows.out.into_iter().map(|flow| (flow, "s", start)));
+            ends.extend(flows.into_start.map(|flow| (flow, "f", start)));
         }
     }
-    place.arrows(rank, &places, events)?;
+    let last_id = place.arrows_of_kernels(rank, &places, events)?;
+    place.arrows_of_slices(ends, last_id, events)?;
     Ok(slices)
 }
+
+/// An end of an arrow between our slices: the arrow, its phase, the lane and the time.
+type End = (u64, &'static str, (usize, i64));
 
 /// The lane and the slice of what an arrow may lead to.
 type Places = HashMap<What, (usize, Slice)>;
@@ -197,12 +207,13 @@ impl Place<'_> {
     }
 
     /// Arrows between each joined kernel and what was inside it. An arrow leaves what began first.
-    fn arrows<W: Write>(
+    /// Returns the last id.
+    fn arrows_of_kernels<W: Write>(
         &mut self,
         rank: &Rank<'_, '_>,
         places: &Places,
         events: &mut Events<'_, W>,
-    ) -> io::Result<()> {
+    ) -> io::Result<u64> {
         let mut id = self.first_id;
         for pair in &rank.joined().pairs {
             let kernel = &rank.trace().kernels[pair.kernel];
@@ -224,23 +235,52 @@ impl Place<'_> {
                 } else {
                     [(&pid, &tid, start), at_kernel]
                 };
-                for ((ph, bp), (pid, tid, ns)) in [("s", ""), ("f", "e")].into_iter().zip(ends) {
-                    events.put(&Event {
-                        ph,
-                        bp,
-                        // It must not begin with `nccl`: one end is on a device's row.
-                        name: "inside",
-                        cat: "inside",
-                        id: id.into(),
-                        pid: pid.clone(),
-                        tid: tid.clone(),
-                        ts: Some(self.micros(ns)),
-                        ..Event::default()
-                    })?;
+                // Their name must not begin with `nccl`: one end is on a device's row.
+                for (ph, end) in ["s", "f"].into_iter().zip(ends) {
+                    self.end(ph, ("inside", "inside", id), end, events)?;
                 }
             }
         }
+        Ok(id)
+    }
+
+    /// The arrows of all traces between slices of the rank, where both ends are shown.
+    fn arrows_of_slices<W: Write>(
+        &self,
+        mut ends: Vec<End>,
+        last_id: u64,
+        events: &mut Events<'_, W>,
+    ) -> io::Result<()> {
+        ends.sort_unstable_by_key(|&(flow, phase, _)| (flow, std::cmp::Reverse(phase)));
+        let whole = ends.chunk_by(|a, b| a.0 == b.0).filter(|ends| ends.len() == 2);
+        for (ends, id) in whole.zip(last_id + 1..) {
+            for &(_, ph, (tid, ns)) in ends {
+                let end = (&self.pid.into(), &tid.into(), ns);
+                self.end(ph, ("flow", "nccl_flow", id), end, events)?;
+            }
+        }
         Ok(())
+    }
+
+    /// An end of an arrow.
+    fn end<W: Write>(
+        &self,
+        ph: &'static str,
+        (name, cat, id): (&str, &str, u64),
+        (pid, tid, ns): (&Value, &Value, i64),
+        events: &mut Events<'_, W>,
+    ) -> io::Result<()> {
+        events.put(&Event {
+            ph,
+            bp: if ph == "f" { "e" } else { "" },
+            name,
+            cat,
+            id: id.into(),
+            pid: pid.clone(),
+            tid: tid.clone(),
+            ts: Some(self.micros(ns)),
+            ..Event::default()
+        })
     }
 
     /// Where the trace counts from 1970 on, a JSON number has no room for nanoseconds: such a trace

@@ -27,14 +27,18 @@ fn in_pftrace(recordings: &[Recording]) -> Vec<Shown> {
     read::pftrace(&bytes)
 }
 
-fn in_chrome(recordings: &[Recording]) -> Vec<Shown> {
+fn chrome_trace(recordings: &[Recording]) -> Vec<u8> {
     let mut bytes = Vec::new();
     chrome::write(recordings, &mut bytes).unwrap();
-    read::chrome(&bytes, 0)
+    bytes
 }
 
-/// The lanes in a profile of `window`, ns, without kernels: the clocks are taken as equal.
-fn in_kineto(recordings: &[Recording], window: (u64, u64), dir: &Path) -> Vec<Shown> {
+fn in_chrome(recordings: &[Recording]) -> Vec<Shown> {
+    read::chrome(&chrome_trace(recordings), 0)
+}
+
+/// A profile of `window`, ns, without kernels: the clocks are taken as equal.
+fn profile(recordings: &[Recording], window: (u64, u64), dir: &Path) -> Vec<u8> {
     let path = dir.join("profile.json");
     let span = json!({"ph": "X", "cat": "Trace", "name": "PyTorch Profiler (0)", "pid": "Spans",
         "tid": "PyTorch Profiler", "ts": window.0 / 1000, "dur": (window.1 - window.0) / 1000});
@@ -44,7 +48,12 @@ fn in_kineto(recordings: &[Recording], window: (u64, u64), dir: &Path) -> Vec<Sh
     let trace = Trace::scan(&path).unwrap();
     let mut bytes = Vec::new();
     write(&Rank::new(&trace, &timeline), &mut bytes).unwrap();
-    let mut shown = read::chrome(&bytes, 1 << 30);
+    bytes
+}
+
+/// The lanes in such a profile.
+fn in_kineto(recordings: &[Recording], window: (u64, u64), dir: &Path) -> Vec<Shown> {
+    let mut shown = read::chrome(&profile(recordings, window, dir), 1 << 30);
     for slice in &mut shown {
         // What a profile adds, and its own word for an id.
         slice.args.retain(|name, _| !name.starts_with("join_"));
@@ -87,6 +96,22 @@ fn all_formats_show_the_same_slices_durations_and_arguments() {
     let known = ncclscope_views::names::ARGUMENTS.iter().map(|(name, ..)| *name);
     let known: BTreeSet<&str> = known.filter(|name| !absent.contains(name)).collect();
     assert_eq!(args, known);
+}
+
+#[test]
+fn profiles_have_the_arrows_between_the_slices_of_a_rank() {
+    let dir = tempfile::tempdir().unwrap();
+    let recordings = recorded(&play::everything(), dir.path());
+    let expected = read::arrows(&chrome_trace(&recordings), "flow", 0);
+    let found = |window| {
+        let profile = profile(&recordings, window, dir.path());
+        read::arrows(&profile, "nccl_flow", 1 << 30)
+    };
+    assert!(expected.len() > 20);
+    assert_eq!(found(ALWAYS), expected);
+    // An arrow of which one end is not shown is left out.
+    let some = found((0, 150_000));
+    assert!(!some.is_empty() && some.len() < expected.len(), "{}", some.len());
 }
 
 #[test]

@@ -53,6 +53,27 @@ pub(crate) fn chrome(bytes: &[u8], pid: u64) -> Vec<Shown> {
     sorted(slices)
 }
 
+/// The arrows of a category in Chrome's format between processes from `pid` on: where each begins
+/// and ends, as track and microseconds.
+pub(crate) fn arrows(bytes: &[u8], category: &str, pid: u64) -> Vec<[(String, String); 2]> {
+    let json: Value = serde_json::from_slice(bytes).unwrap();
+    let (mut tracks, mut arrows) = (HashMap::new(), HashMap::<String, [_; 2]>::new());
+    let events = json["traceEvents"].as_array().unwrap().iter();
+    for event in events.filter(|event| event["pid"].as_u64().is_some_and(|it| it >= pid)) {
+        let tid = event["tid"].to_string();
+        if event["name"] == "thread_name" {
+            tracks.insert(tid, event["args"]["name"].to_string());
+        } else if event["cat"] == category && event["ph"] != "X" {
+            let end = (tracks[&tid].clone(), event["ts"].to_string());
+            let ends = arrows.entry(event["id"].to_string()).or_default();
+            ends[usize::from(event["ph"] == "f")] = Some(end);
+        }
+    }
+    let mut arrows: Vec<_> = arrows.into_values().map(|ends| ends.map(Option::unwrap)).collect();
+    arrows.sort_unstable();
+    arrows
+}
+
 /// The fields of a protobuf message: number, and value or bytes.
 #[derive(Clone, Copy)]
 enum Field<'b> {
