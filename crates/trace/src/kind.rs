@@ -163,6 +163,7 @@ impl EventKind {
     /// they always name a kind.
     #[must_use]
     #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "the lowest bits of it")]
     pub const fn from_low_bits(bits: u64) -> EventKind {
         PADDED[bits as usize & (PADDED.len() - 1)]
     }
@@ -310,7 +311,7 @@ mod tests {
             assert_eq!(EventKind::from_name(kind.name()), Some(kind));
         }
         for bits in 0..=u64::from(u8::MAX) {
-            let low = bits as usize % KINDS.next_power_of_two();
+            let low = usize::try_from(bits).unwrap() % KINDS.next_power_of_two();
             assert_eq!(EventKind::from_low_bits(bits).index(), if low < KINDS { low } else { 0 });
         }
         assert_eq!(EventKind::from_name("proxystep"), Some(EventKind::ProxyStep));
