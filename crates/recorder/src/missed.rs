@@ -21,7 +21,7 @@ const CODE_SHIFT: u32 = 54;
 const CODE_BITS: u32 = 5;
 /// The code of a stop; that of a start is the event's kind and 1, so that no word is 0.
 const STOP: u64 = (1 << CODE_BITS) - 1;
-const _: () = assert!(KINDS < STOP as usize);
+const _: () = assert!((KINDS as u64) < STOP);
 const LAP_SHIFT: u32 = CODE_SHIFT + CODE_BITS;
 /// A cell tells so many uses of itself apart.
 const LAPS: u64 = if cfg!(loom) { 2 } else { 32 };
