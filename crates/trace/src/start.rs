@@ -64,7 +64,7 @@ macro_rules! details {
             #[expect(clippy::redundant_pattern, reason = "a macro cannot name them otherwise")]
             pub fn put<S: Sink>(&self, detail: &Detail, sink: S) -> S::Out {
                 match detail {
-                    $(Detail::$kind $((fields @ any!($fields)))? => {
+                    $(Detail::$kind $((bound!($fields, fields)))? => {
                         put!(self, $kind, sink $(, fields: $fields)?)
                     })*
                 }
@@ -83,10 +83,10 @@ macro_rules! layout_of {
     };
 }
 
-/// A pattern.
-macro_rules! any {
-    ($fields:ident) => {
-        _
+/// The pattern of a variable.
+macro_rules! bound {
+    ($fields:ident, $name:ident) => {
+        $name
     };
 }
 
