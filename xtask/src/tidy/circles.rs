@@ -20,7 +20,8 @@ const LIST: &str = "xtask/src/tidy/circles.rs";
 const LEFT: &[(&str, &[&str])] = &[
     ("crates/cli", &["cmd::agent::grpc", "cmd::agent::sender"]),
     ("crates/cli", &["text", "text::events", "text::head", "text::operations", "text::peers"]),
-    ("crates/kineto", &["lanes", "rank"]),
+    ("crates/diagnose", &["input", "input::assemble", "input::recording", "input::vectors"]),
+    ("crates/operations", &["doubts", "timeline"]),
     ("crates/operations", &["progress", "progress::ops"]),
     ("crates/recorder", &["reclaim", "slots"]),
     ("crates/report", &["build", "losses", "rows", "schema", "windows"]),
@@ -29,11 +30,22 @@ const LEFT: &[(&str, &[&str])] = &[
         "crates/runtime",
         &["watchdog::detect", "watchdog::judge", "watchdog::report", "watchdog::vitals"],
     ),
+    ("crates/simulate", &["record::events", "record::vitals", "record::write"]),
+    (
+        "crates/stragglers",
+        &[
+            "blame", "clock", "drift", "edges", "model", "report", "slow", "stalls", "steps",
+            "waits",
+        ],
+    ),
+    ("crates/stragglers", &["input::gpu_waits", "input::recording"]),
     (
         "crates/trace",
         &[
+            "alignment",
             "clock",
             "codec",
+            "counters",
             "define",
             "fields",
             "identity",
@@ -103,6 +115,7 @@ const LEFT: &[(&str, &[&str])] = &[
     ("testing/rig", &["nccl", "nccl::life"]),
     ("testing/rig", &["scenario", "team"]),
     ("xtask", &["bench", "bench::instructions"]),
+    ("xtask", &["ci", "ci::beside"]),
     ("xtask", &["matrix::cell", "matrix::plan", "matrix::scenario"]),
 ];
 
