@@ -7,7 +7,7 @@ use ncclscope_trace::record::{Detail, KernelLaunch, Packed, step_flags};
 use ncclscope_trace::scratch::{lane, slot};
 use ncclscope_trace::{
     ClockSync, Comm, Definition, Error, EventKind, Handle, Record, Recording, Start, Step, StrId,
-    Writer,
+    Visitor, Writer,
 };
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -212,4 +212,46 @@ fn refuses_to_overwrite_and_to_read_nothing() {
     assert!(Writer::create(&case.path, Header::default(), 0).is_err());
     let missing = Recording::open(&case.path.with_extension("gone"));
     assert!(matches!(missing, Err(Error::Io(_))));
+}
+
+/// What a visit gave, by lane, and up to when all was said to be read before each record.
+#[derive(Default)]
+struct Visited {
+    records: Vec<(usize, Record, u64)>,
+    reached: u64,
+}
+
+impl Visitor for Visited {
+    fn record(&mut self, lane: usize, record: &Record) {
+        self.records.push((lane, *record, self.reached));
+    }
+
+    fn reached(&mut self, ticks: u64) {
+        assert!(ticks > self.reached);
+        self.reached = ticks;
+    }
+}
+
+#[test]
+fn a_visit_takes_all_lanes_in_the_order_of_time() {
+    let case = Case::new();
+    let mut writer = case.writer(Header { pid: 1, host: "h".into(), ..Header::default() });
+    let records: Vec<Packed> = (0..90).map(launch).collect();
+    // What lane 2 did in between was written last.
+    for (lane, from) in [(1, 0), (1, 60), (2, 30)] {
+        let part = words(&records[from..from + 30]);
+        writer.append(lane, (from * 5) as u64, &part).unwrap();
+    }
+    writer.header_mut().closed = true;
+    writer.sync_header().unwrap();
+    let (recording, mut visited) = (Recording::open(&case.path).unwrap(), Visited::default());
+    recording.visit(&mut visited);
+    for lane in [1, 2] {
+        let of_lane = visited.records.iter().filter(|(of, ..)| *of == lane);
+        assert!(of_lane.map(|(_, record, _)| *record).eq(recording.records(lane)));
+    }
+    assert_eq!(visited.records.len(), 90);
+    assert!(visited.records.is_sorted_by_key(|(_, record, _)| record.ticks()));
+    assert!(visited.records.iter().all(|(_, record, reached)| record.ticks() >= *reached));
+    assert_eq!(visited.reached, 1060);
 }
