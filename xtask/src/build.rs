@@ -37,7 +37,7 @@ pub(crate) const SHIPPED_PLUGIN: &[&str] = &[
 pub(crate) enum Profile {
     /// As tests use them: nothing is built anew after these.
     Tests,
-    /// Optimised, and quick to link.
+    /// Optimised, without LTO.
     Release,
     /// As it ships.
     Dist,
