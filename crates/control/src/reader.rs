@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Reads variables in a rank, and collects what the user is told about them. A line has the beginning
+Reads variables in a rank, and collects the lines about them for the user. A line has the beginning
 of a value only, and no control characters, whatever the environment holds.
 */
 

@@ -197,7 +197,7 @@ pub unsafe extern "C" fn ncclscope_set_role(comm_hash: u64, role: *const c_char)
     answer(|| Runtime::get().set_role(comm_hash, &unsafe { needed(role, "role") }?))
 }
 
-/// What is told of hangs: `json` (docs/hang.md) is read during the call only, `user` is what was
+/// What is called for hangs: `json` (docs/hang.md) is read during the call only, `user` is what was
 /// given to [`ncclscope_on_hang`].
 pub type HangListener = unsafe extern "C" fn(json: *const c_char, user: *mut c_void);
 

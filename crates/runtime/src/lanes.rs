@@ -2,7 +2,7 @@
 //! The lanes file of this process, and those that dead processes left.
 
 use crate::sys;
-use crate::sys::child::Own;
+use crate::sys::child::ClosedInChild;
 use crate::sys::descriptor::{self, Kept};
 use ncclscope_recorder::region::Region;
 use ncclscope_trace::lanes_file::{self, Owner, PREFIX, SUFFIX};
@@ -29,7 +29,7 @@ impl LanesFile {
         let file =
             OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
         let begun = descriptor::settle(file, &path).and_then(Kept::new).and_then(|file| {
-            Own::Lanes.keep(&file);
+            ClosedInChild::Lanes.keep(&file);
             let lanes = LanesFile { file, again: OnceLock::new(), path: path.clone() };
             lanes.begin(pid).map(|()| lanes)
         });
@@ -65,7 +65,7 @@ impl LanesFile {
         }
         let again = descriptor::open_again(&self.path, self.file.identity());
         if let Ok(file) = again.and_then(Kept::new) {
-            Own::Lanes.keep(&file);
+            ClosedInChild::Lanes.keep(&file);
             let _ = self.again.set(file);
         }
     }

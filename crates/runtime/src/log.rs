@@ -59,7 +59,7 @@ impl core::fmt::Debug for Logger {
 
 /// A communicator's way to the log.
 #[derive(Debug)]
-struct Voice {
+struct CommLogger {
     /// None of API v1 to v3.
     logger: Option<Logger>,
     nccl: Arc<Library>,
@@ -68,16 +68,16 @@ struct Voice {
 /// What is to be said, and through which loggers it can be.
 #[derive(Debug)]
 pub(crate) struct Log {
-    inner: Lock<Inner>,
+    inner: Lock<LogState>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct LogState {
     to: LogTo,
     /// By communicator.
-    voices: Vec<(u16, Arc<Voice>)>,
+    comm_loggers: Vec<(u16, Arc<CommLogger>)>,
     /// Of communicators that are gone, for the thread to let go.
-    gone: Vec<Arc<Voice>>,
+    gone: Vec<Arc<CommLogger>>,
     lines: VecDeque<(Severity, String)>,
     dropped: u64,
     /// A thread is saying lines.
@@ -89,9 +89,9 @@ struct Inner {
 impl Log {
     pub(crate) const fn new() -> Log {
         Log {
-            inner: Lock::new(Inner {
+            inner: Lock::new(LogState {
                 to: LogTo::Stderr,
-                voices: Vec::new(),
+                comm_loggers: Vec::new(),
                 gone: Vec::new(),
                 lines: VecDeque::new(),
                 dropped: 0,
@@ -113,16 +113,18 @@ impl Log {
 
     /// A communicator of this NCCL is there, and may lend its logger.
     pub(crate) fn join(&self, comm: u16, nccl: Arc<Library>, logger: Option<Logger>) {
-        self.inner.lock().voices.push((comm, Arc::new(Voice { logger, nccl })));
+        self.inner.lock().comm_loggers.push((comm, Arc::new(CommLogger { logger, nccl })));
     }
 
     /// The communicator is finalized: no further line is said by its logger.
     pub(crate) fn leave(&'static self, comm: u16) {
         let mut inner = self.inner.lock();
-        let gone = inner.voices.extract_if(.., |(of, _)| *of == comm);
-        let gone: Vec<_> = gone.map(|(_, voice)| voice).collect();
+        let gone = inner.comm_loggers.extract_if(.., |(of, _)| *of == comm);
+        let gone: Vec<_> = gone.map(|(_, logger_of_comm)| logger_of_comm).collect();
         // Of an NCCL that other communicators have, too, nothing is let go.
-        inner.gone.extend(gone.into_iter().filter(|voice| Library::is_held_by(&voice.nccl)));
+        inner.gone.extend(
+            gone.into_iter().filter(|logger_of_comm| Library::is_held_by(&logger_of_comm.nccl)),
+        );
         drop(inner);
         self.speak();
     }
@@ -190,15 +192,18 @@ impl Log {
             drop(gone);
             return false;
         };
-        let mut voices = inner.voices.iter().map(|(_, voice)| voice);
-        let voice = voices.find(|voice| voice.logger.is_some()).map(Arc::clone);
+        let mut comm_loggers = inner.comm_loggers.iter().map(|(_, logger_of_comm)| logger_of_comm);
+        let logger_of_comm =
+            comm_loggers.find(|logger_of_comm| logger_of_comm.logger.is_some()).map(Arc::clone);
         let to = inner.to;
         inner.has_entered = true;
         drop(inner);
-        if let Some(logger) = voice.as_ref().and_then(|voice| voice.logger.as_ref()) {
+        if let Some(logger) =
+            logger_of_comm.as_ref().and_then(|logger_of_comm| logger_of_comm.logger.as_ref())
+        {
             logger.say(severity, &format!("ncclscope: {line}"));
         }
-        drop((voice, gone));
+        drop((logger_of_comm, gone));
         if to == LogTo::Stderr && severity != Severity::Info {
             sys::write_stderr(&format!("ncclscope: {line}\n"));
         }
@@ -207,7 +212,7 @@ impl Log {
     }
 }
 
-impl Inner {
+impl LogState {
     fn next_line(&mut self) -> Option<(Severity, String)> {
         if let Some(line) = self.lines.pop_front() {
             return Some(line);

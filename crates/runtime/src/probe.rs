@@ -13,7 +13,7 @@ FREE ──launching──▶ CLAIMED ──launched──▶ LAUNCHED ──the
                        └──no stop, or a refusal──▶ ABANDONED ──▶ FREE
 ```
 
-A thread of its own asks the driver, because a driver may keep whoever asks waiting for as long as
+A thread of its own asks the driver, because a driver may keep its caller waiting for as long as
 a kernel hangs, and neither recording nor watching may wait then. What it learns is recorded as the
 state [`State::CUDA_EVENT`] of the launch, and read by [`state_of`].
 
@@ -208,7 +208,7 @@ fn abandon(slot: &Slot) {
 pub(crate) fn begin(recorder: &'static Recorder) -> Result<(), String> {
     let off = |why: &str| format!("{}=on: {why}: no CUDA events", CUDA_EVENTS.name);
     let driver = Driver::loaded().map_err(|why| off(&why))?;
-    // Nobody else can have set it: the process begins once.
+    // It is set here only: the process begins once.
     let _ = PROBE.driver.set(driver);
     sys::spawn_quiet("ncclscope/probe", move || run(recorder))
         .map_err(|error| off(&format!("no thread could be started: {error}")))?;
@@ -297,8 +297,8 @@ fn run(recorder: &'static Recorder) {
 
 /// Who may ask the driver about events.
 #[derive(Debug)]
-struct Turn {
-    /// Nobody any more.
+struct ProbeRound {
+    /// No thread asks any more.
     is_over: bool,
 }
 
@@ -309,7 +309,7 @@ struct Probe {
     pools: [Pool; POOLS],
     /// The number of each communicator's pool, which begin at 1; or 0.
     pool_of: [AtomicU8; COMMS as usize],
-    turn: Lock<Turn>,
+    turn: Lock<ProbeRound>,
     has_thread: AtomicBool,
     wake: Wake,
     /// Rounds that were asked of the thread, and done.
@@ -328,7 +328,7 @@ impl Probe {
             driver: OnceLock::new(),
             pools: [const { Pool::new() }; POOLS],
             pool_of: [const { AtomicU8::new(0) }; COMMS as usize],
-            turn: Lock::new(Turn { is_over: false }),
+            turn: Lock::new(ProbeRound { is_over: false }),
             has_thread: AtomicBool::new(false),
             wake: Wake::new(),
             rounds_wanted: AtomicU64::new(0),
@@ -363,7 +363,7 @@ impl Probe {
     }
 
     /// The turn, unless the probe's thread keeps it for long.
-    fn patient_turn(&self) -> Option<Guard<'_, Turn>> {
+    fn patient_turn(&self) -> Option<Guard<'_, ProbeRound>> {
         for _ in 0..PATIENCE_MS {
             if let Some(turn) = self.turn.try_lock() {
                 return Some(turn);
@@ -405,7 +405,7 @@ impl Probe {
                 Ok(true) => match driver.elapsed_ns(start, stop) {
                     Ok(ns) => self.measure(slot, ns, recorder),
                     Err(error) => {
-                        // It has ended, though nobody knows after how long.
+                        // It has ended; how long it took is not known.
                         slot.ended.store(clock::now(), Ordering::Release);
                         self.fail(slot, error);
                     }
@@ -484,7 +484,7 @@ impl Pool {
     /// Destroys all events. What is known of launches stays known.
     fn empty(&self, driver: &Driver) {
         for slot in self.slots() {
-            // Nobody claims it.
+            // It is not claimed.
             slot.state.store(ABANDONED, Ordering::Release);
             for event in [&slot.start, &slot.stop] {
                 let event = event.swap(0, Relaxed);

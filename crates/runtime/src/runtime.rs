@@ -51,7 +51,7 @@ pub struct Runtime {
     texts_lost: AtomicU64,
     /// Records for which the file's queue had no room.
     unwritten: [AtomicU64; KINDS],
-    learned: [Learned; LEARNERS],
+    learned: [LearnedComm; LEARNERS],
     begun: Once,
     state: Lock<State>,
     drain: Lock<Option<Box<Drain>>>,
@@ -68,7 +68,7 @@ pub struct Runtime {
 
 /// Facts about a communicator that API v1 to v3 tell with its operations only.
 #[derive(Debug)]
-struct Learned {
+struct LearnedComm {
     hash: AtomicU64,
     rank: AtomicU32,
 }
@@ -91,7 +91,7 @@ impl Runtime {
             comms_lost: AtomicU64::new(0),
             texts_lost: AtomicU64::new(0),
             unwritten: [const { AtomicU64::new(0) }; KINDS],
-            learned: [const { Learned { hash: AtomicU64::new(0), rank: AtomicU32::new(0) } };
+            learned: [const { LearnedComm { hash: AtomicU64::new(0), rank: AtomicU32::new(0) } };
                 LEARNERS],
             begun: Once::new(),
             state: Lock::new(State::new()),

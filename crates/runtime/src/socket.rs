@@ -13,7 +13,7 @@ until a client connects, but for a look every ten seconds.
 
 use crate::own::{self, SocketFile};
 use crate::runtime::{Refusal, Runtime};
-use crate::sys::child::Own;
+use crate::sys::child::ClosedInChild;
 use crate::sys::{self, descriptor::Kept, peer};
 use crate::watchdog::Why;
 use ncclscope_control::directories::socket_name;
@@ -68,7 +68,7 @@ fn listen(path: &Path) -> io::Result<Kept<UnixListener>> {
         listener.set_nonblocking(true)
     };
     ready().inspect_err(|_| drop(fs::remove_file(path)))?;
-    Kept::new(listener).inspect(|listener| Own::Control.keep(listener))
+    Kept::new(listener).inspect(|listener| ClosedInChild::Control.keep(listener))
 }
 
 /// What tells the socket of that name from another: device and inode.
@@ -128,7 +128,7 @@ impl Server {
             let wait = first.map(|t| t.saturating_duration_since(now) + Duration::from_millis(1));
             peer::wait_for(&sockets, Some(wait.unwrap_or(LOOK_EVERY).min(LOOK_EVERY)));
             if !self.accept() {
-                // No descriptor is left for who waits: that would wake us again and again.
+                // No descriptor is left: the waiting client would wake us again and again.
                 std::thread::sleep(Duration::from_millis(100));
             }
             self.serve(runtime);

@@ -16,20 +16,23 @@ const SETTLES_AFTER: Duration = Duration::from_secs(10);
 /// A window does not begin later than this from now: a mistaken unit, most likely.
 const FURTHEST: Duration = Duration::from_secs(7 * 86_400);
 
-/// A moment by both clocks, ns.
+/// What both clocks say at one moment, ns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Now {
+pub(crate) struct ClockReading {
     /// Since some moment in the past; never set.
     pub(crate) monotonic: i64,
     /// Since 1970.
     pub(crate) realtime: i64,
 }
 
-impl Now {
-    pub(crate) fn read() -> Now {
+impl ClockReading {
+    pub(crate) fn read() -> ClockReading {
         let realtime = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let monotonic = ncclscope_recorder::clock::now_ns();
-        Now { monotonic: i64::try_from(monotonic).unwrap_or(i64::MAX), realtime: ns(realtime) }
+        ClockReading {
+            monotonic: i64::try_from(monotonic).unwrap_or(i64::MAX),
+            realtime: ns(realtime),
+        }
     }
 
     /// A time of day as the monotonic clock will have it, or had it.
@@ -39,9 +42,9 @@ impl Now {
     }
 }
 
-/// What happens now.
+/// What is to be done with the gate now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Turn {
+pub(crate) enum GateAction {
     /// Operations are recorded from here on, every `sample`-th.
     Start { sample: u32 },
     /// No operation is recorded from here on.
@@ -50,18 +53,18 @@ pub(crate) enum Turn {
     Settle,
 }
 
-/// What is to happen, and when: ns of the monotonic clock.
+/// Windows to come: ns of the monotonic clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Schedule {
-    waiting: Option<Waiting>,
-    end: Option<Moment>,
+    waiting: Option<PendingWindow>,
+    end: Option<WindowEndsAt>,
     settle: Option<i64>,
     step: u64,
 }
 
 /// A window that has not begun.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Waiting {
+struct PendingWindow {
     /// `None`: with the next training step.
     begin: Option<i64>,
     end: WindowEnd,
@@ -69,7 +72,7 @@ struct Waiting {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Moment {
+enum WindowEndsAt {
     At(i64),
     Step(u64),
 }
@@ -83,8 +86,8 @@ impl Schedule {
     pub(crate) fn request(
         &mut self,
         window: RecordingWindow,
-        now: Now,
-    ) -> Result<Option<Turn>, &'static str> {
+        now: ClockReading,
+    ) -> Result<Option<GateAction>, &'static str> {
         let begin = match (window.at, window.end) {
             (Some(at), _) => Some(now.monotonic_of(at)),
             (None, WindowEnd::Steps(_)) => None,
@@ -94,52 +97,52 @@ impl Schedule {
         if begin.is_some_and(|begin| begin > latest) {
             return Err("at= is more than a week away");
         }
-        self.waiting = Some(Waiting { begin, end: window.end, sample: window.sample });
+        self.waiting = Some(PendingWindow { begin, end: window.end, sample: window.sample });
         Ok(begin.and_then(|_| self.due(now)))
     }
 
     /// A request to stop.
-    pub(crate) fn stop(&mut self, now: Now) -> Turn {
+    pub(crate) fn stop(&mut self, now: ClockReading) -> GateAction {
         self.waiting = None;
         self.end = None;
         self.settle = Some(now.monotonic.saturating_add(ns(SETTLES_AFTER)));
-        Turn::Stop
+        GateAction::Stop
     }
 
     /// A training step begins.
-    pub(crate) fn step(&mut self, step: u64, now: Now) -> Option<Turn> {
+    pub(crate) fn step(&mut self, step: u64, now: ClockReading) -> Option<GateAction> {
         self.step = step;
         if let Some(window) = self.waiting.filter(|window| window.begin.is_none()) {
             return Some(self.begin(window, now.monotonic));
         }
         match self.end {
-            Some(Moment::Step(last)) if step >= last => Some(self.stop(now)),
+            Some(WindowEndsAt::Step(last)) if step >= last => Some(self.stop(now)),
             _ => None,
         }
     }
 
     /// What the time brings.
-    pub(crate) fn due(&mut self, now: Now) -> Option<Turn> {
+    pub(crate) fn due(&mut self, now: ClockReading) -> Option<GateAction> {
         if let Some(window) = self.waiting
             && let Some(begin) = window.begin.filter(|&begin| begin <= now.monotonic)
         {
             return Some(self.begin(window, begin));
         }
-        if matches!(self.end, Some(Moment::At(end)) if end <= now.monotonic) {
+        if matches!(self.end, Some(WindowEndsAt::At(end)) if end <= now.monotonic) {
             return Some(self.stop(now));
         }
         if self.settle.is_some_and(|settle| settle <= now.monotonic) {
             self.settle = None;
-            return Some(Turn::Settle);
+            return Some(GateAction::Settle);
         }
         None
     }
 
     /// How long until [`Schedule::due`] will bring something; steps aside.
-    pub(crate) fn wait(&self, now: Now) -> Option<Duration> {
+    pub(crate) fn wait(&self, now: ClockReading) -> Option<Duration> {
         let begin = self.waiting.and_then(|window| window.begin);
         let end = match self.end {
-            Some(Moment::At(end)) => Some(end),
+            Some(WindowEndsAt::At(end)) => Some(end),
             _ => None,
         };
         let next = [begin, end, self.settle].into_iter().flatten().min()?;
@@ -154,15 +157,15 @@ impl Schedule {
 
     /// Begins a window. A length counts from the time that all hosts agreed on, however late this
     /// one looks.
-    fn begin(&mut self, window: Waiting, since: i64) -> Turn {
+    fn begin(&mut self, window: PendingWindow, since: i64) -> GateAction {
         self.waiting = None;
         self.end = match window.end {
             WindowEnd::Open => None,
-            WindowEnd::After(length) => Some(Moment::At(since.saturating_add(ns(length)))),
-            WindowEnd::Steps(steps) => Some(Moment::Step(self.step.saturating_add(steps))),
+            WindowEnd::After(length) => Some(WindowEndsAt::At(since.saturating_add(ns(length)))),
+            WindowEnd::Steps(steps) => Some(WindowEndsAt::Step(self.step.saturating_add(steps))),
         };
         self.settle = None;
-        Turn::Start { sample: window.sample }
+        GateAction::Start { sample: window.sample }
     }
 }
 
@@ -175,11 +178,11 @@ mod tests {
     use super::*;
 
     const S: i64 = 1_000_000_000;
-    const START: Option<Turn> = Some(Turn::Start { sample: 1 });
+    const START: Option<GateAction> = Some(GateAction::Start { sample: 1 });
 
     /// A moment of a machine that came up 1000 s after 1970.
-    fn at(monotonic: i64) -> Now {
-        Now { monotonic, realtime: monotonic + 1000 * S }
+    fn at(monotonic: i64) -> ClockReading {
+        ClockReading { monotonic, realtime: monotonic + 1000 * S }
     }
 
     /// ns until the next turn.
@@ -187,7 +190,7 @@ mod tests {
         schedule.wait(at(now)).map(ns)
     }
 
-    fn asked(text: &str, now: Now) -> (Schedule, Option<Turn>) {
+    fn asked(text: &str, now: ClockReading) -> (Schedule, Option<GateAction>) {
         let mut schedule = Schedule::new();
         let turn = schedule.request(RecordingWindow::parse(text).unwrap(), now).unwrap();
         (schedule, turn)
@@ -198,10 +201,10 @@ mod tests {
         let (mut schedule, turn) = asked("for=2s", at(5 * S));
         assert_eq!((turn, wait(&schedule, 5 * S)), (START, Some(2 * S)));
         assert_eq!(schedule.due(at(7 * S - 1)), None);
-        assert_eq!(schedule.due(at(7 * S)), Some(Turn::Stop));
+        assert_eq!(schedule.due(at(7 * S)), Some(GateAction::Stop));
         assert_eq!(wait(&schedule, 7 * S), Some(10 * S));
         let late = [schedule.due(at(16 * S)), schedule.due(at(17 * S))];
-        assert_eq!((late, wait(&schedule, 17 * S)), ([None, Some(Turn::Settle)], None));
+        assert_eq!((late, wait(&schedule, 17 * S)), ([None, Some(GateAction::Settle)], None));
     }
 
     #[test]
@@ -215,27 +218,27 @@ mod tests {
         );
         // Long before the machine came up.
         let (mut past, turn) = asked("at=1 for=2s", at(5 * S));
-        assert_eq!((turn, past.due(at(5 * S))), (START, Some(Turn::Stop)));
+        assert_eq!((turn, past.due(at(5 * S))), (START, Some(GateAction::Stop)));
         let (mut past, turn) = asked("at=1 for=1005s", at(5 * S));
         assert_eq!((turn, wait(&past, 5 * S)), (START, Some(S)));
-        assert_eq!(past.due(at(6 * S)), Some(Turn::Stop));
+        assert_eq!(past.due(at(6 * S)), Some(GateAction::Stop));
     }
 
     #[test]
     fn setting_the_time_of_day_moves_nothing() {
         for hour in [3600 * S, -3600 * S] {
-            let set = |monotonic: i64| Now { realtime: monotonic + hour, monotonic };
+            let set = |monotonic: i64| ClockReading { realtime: monotonic + hour, monotonic };
             let (mut schedule, turn) = asked("for=2s", at(5 * S));
             assert_eq!((turn, schedule.due(set(6 * S))), (START, None));
             assert_eq!(schedule.wait(set(6 * S)), Some(Duration::from_secs(1)));
-            assert_eq!(schedule.due(set(7 * S)), Some(Turn::Stop));
+            assert_eq!(schedule.due(set(7 * S)), Some(GateAction::Stop));
             let settles = [schedule.due(set(17 * S - 1)), schedule.due(set(17 * S))];
-            assert_eq!(settles, [None, Some(Turn::Settle)]);
+            assert_eq!(settles, [None, Some(GateAction::Settle)]);
             // A moment is what it was when it was asked for.
             let (mut schedule, turn) = asked("at=1010 for=2s", at(5 * S));
             assert_eq!((turn, schedule.due(set(9 * S))), (None, None));
             assert_eq!(schedule.due(set(10 * S)), START);
-            assert_eq!(schedule.due(set(12 * S)), Some(Turn::Stop));
+            assert_eq!(schedule.due(set(12 * S)), Some(GateAction::Stop));
         }
     }
 
@@ -245,12 +248,12 @@ mod tests {
         assert_eq!((turn, schedule.due(at(9 * S)), wait(&schedule, 9 * S)), (None, None, None));
         assert_eq!(schedule.step(40, at(10 * S)), START);
         assert_eq!(schedule.step(41, at(11 * S)), None);
-        assert_eq!(schedule.step(42, at(12 * S)), Some(Turn::Stop));
+        assert_eq!(schedule.step(42, at(12 * S)), Some(GateAction::Stop));
         assert_eq!(schedule.step(43, at(13 * S)), None);
         let (mut schedule, _) = asked("at=1010 steps=1", at(5 * S));
         assert_eq!(schedule.step(7, at(6 * S)), None, "its time has not come");
         let turns = (schedule.due(at(10 * S)), schedule.step(8, at(11 * S)));
-        assert_eq!(turns, (START, Some(Turn::Stop)));
+        assert_eq!(turns, (START, Some(GateAction::Stop)));
     }
 
     #[test]
@@ -258,7 +261,7 @@ mod tests {
         let (mut schedule, _) = asked("for=2s", at(0));
         assert_eq!(schedule.request(RecordingWindow::default(), at(S)), Ok(START));
         assert_eq!(schedule.due(at(60 * S)), None, "it has no end any more");
-        assert_eq!(schedule.stop(at(61 * S)), Turn::Stop);
+        assert_eq!(schedule.stop(at(61 * S)), GateAction::Stop);
         assert_eq!(schedule.request(RecordingWindow::default(), at(62 * S)), Ok(START));
         assert_eq!(schedule.due(at(100 * S)), None, "what was started again does not settle");
     }

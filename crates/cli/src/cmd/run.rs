@@ -36,8 +36,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::{Duration, SystemTime};
-use watch::{Seen, Watch};
-use why::{Case, nccl_says};
+use watch::{NcclProcess, Watch};
+use why::{NoRecording, nccl_says};
 
 /// `run.json`.
 #[derive(Serialize)]
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Failure> {
         let mode = args.mode.clone().or_else(|| environment(MODE.name));
         let said = nccl_says(begun);
         let (seen, directory) = (&seen, &*directory);
-        warn(Case { seen, loading: &loading, directory, mode, said, code }.text());
+        warn(NoRecording { seen, loading: &loading, directory, mode, said, code }.text());
         return Ok(ExitCode::from(code));
     }
     if !args.no_report {
@@ -129,7 +129,7 @@ fn execute(
     args: &RunArgs,
     loading: &Loading,
     directory: &Path,
-) -> Result<(u8, Option<BTreeMap<u32, Seen>>), Failure> {
+) -> Result<(u8, Option<BTreeMap<u32, NcclProcess>>), Failure> {
     let Some((program, rest)) = args.command.split_first() else {
         return Err(Failure::environment("no command"));
     };

@@ -14,7 +14,7 @@ use crate::meter::Meter;
 use crate::recording::{Opening, Recording};
 use crate::sys::wake::Wake;
 use crate::watchdog::{Place, Watchdog};
-use crate::window::Now;
+use crate::window::ClockReading;
 use crate::{probe, socket, sys};
 use core::sync::atomic::Ordering;
 use ncclscope_control::table;
@@ -206,9 +206,9 @@ impl Runtime {
     fn first_window(&'static self, state: &mut super::State, configured: FirstWindow) {
         gate::stop();
         let FirstWindow::On(request) = state.early.take().unwrap_or(configured) else { return };
-        let turn = state.schedule.request(request, Now::read()).or_else(|why| {
+        let turn = state.schedule.request(request, ClockReading::read()).or_else(|why| {
             self.tell(format!("{}: {why}; the default holds", table::START.name));
-            state.schedule.request(RecordingWindow::default(), Now::read())
+            state.schedule.request(RecordingWindow::default(), ClockReading::read())
         });
         self.turn(state, turn.unwrap_or(None));
     }

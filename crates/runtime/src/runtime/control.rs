@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What can be asked of a process at run time, whoever asks: the application, a signal, a client of
-//! the control socket.
+//! Requests to a process at run time, from the application, by a signal, or on the control socket.
 
 use super::Runtime;
 use super::state::{Phase, State};
@@ -10,7 +9,7 @@ use crate::own;
 use crate::sys::lock::Lock;
 use crate::sys::{self, signal};
 use crate::watchdog::Why;
-use crate::window::{Now, Schedule, Turn};
+use crate::window::{ClockReading, GateAction, Schedule};
 use core::sync::atomic::Ordering;
 use ncclscope_control::directories::{dump_name, is_recording_file};
 use ncclscope_control::message::{CommMember, ProcessStatus, Recorded};
@@ -76,11 +75,11 @@ impl Runtime {
         let mut state = self.live()?;
         let bad = |why: &str| Refusal::Bad(why.to_owned());
         if matches!(state.phase, Phase::New) {
-            Schedule::new().request(window, Now::read()).map_err(bad)?;
+            Schedule::new().request(window, ClockReading::read()).map_err(bad)?;
             state.early = Some(FirstWindow::On(window));
             return Ok(());
         }
-        let turn = state.schedule.request(window, Now::read()).map_err(bad)?;
+        let turn = state.schedule.request(window, ClockReading::read()).map_err(bad)?;
         self.turn(&mut state, turn);
         // It sleeps until what it knows to be next.
         state.wake_drain();
@@ -97,7 +96,7 @@ impl Runtime {
             state.early = Some(FirstWindow::Off);
             return Ok(());
         }
-        let turn = state.schedule.stop(Now::read());
+        let turn = state.schedule.stop(ClockReading::read());
         self.turn(&mut state, Some(turn));
         state.wake_drain();
         Ok(())
@@ -130,7 +129,7 @@ impl Runtime {
         if state.is_running() {
             self.moment(What::Step, None, step);
         }
-        let turn = state.schedule.step(step, Now::read());
+        let turn = state.schedule.step(step, ClockReading::read());
         self.turn(&mut state, turn);
         Ok(())
     }
@@ -275,20 +274,20 @@ impl Runtime {
 
     /// What the time brings, and how long until it brings more.
     pub(super) fn keep_schedule(&self, state: &mut State) -> Option<Duration> {
-        while let Some(turn) = state.schedule.due(Now::read()) {
+        while let Some(turn) = state.schedule.due(ClockReading::read()) {
             self.turn(state, Some(turn));
         }
-        state.schedule.wait(Now::read())
+        state.schedule.wait(ClockReading::read())
     }
 
     /// Does what the schedule says.
-    pub(super) fn turn(&self, state: &mut State, turn: Option<Turn>) {
+    pub(super) fn turn(&self, state: &mut State, turn: Option<GateAction>) {
         let Some(mask) = state.mask else { return };
         // NCCL and the device count kernels apart where KernelCh comes and goes (2.31), so it
         // stays, and the gate leaves them out.
         let parts = mask & !EventKind::KernelCh.bit();
         match turn {
-            Some(Turn::Start { sample }) => {
+            Some(GateAction::Start { sample }) => {
                 if state.masks.set(mask) {
                     // An operation that began with the old mask would be recorded in part.
                     std::thread::sleep(MASK_SETTLES);
@@ -298,13 +297,13 @@ impl Runtime {
                 self.moment(What::Start, None, u64::from(sample));
                 gate::start();
             }
-            Some(Turn::Stop) => {
+            Some(GateAction::Stop) => {
                 if gate::stop() {
                     self.moment(What::Stop, None, 0);
                 }
                 state.masks.clear(parts);
             }
-            Some(Turn::Settle) => gate::settle(),
+            Some(GateAction::Settle) => gate::settle(),
             None => {}
         }
     }

@@ -6,9 +6,9 @@ use super::descriptor::{Identity, Kept};
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-/// What such a descriptor is for.
+/// A descriptor that the child of a fork closes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Own {
+pub(crate) enum ClosedInChild {
     /// The lanes file, which is locked.
     Lanes,
     /// The control socket, which is listened to.
@@ -27,7 +27,7 @@ static OWN: [Number; 2] = [const {
     Number { number: AtomicI32::new(NONE), device, inode }
 }; 2];
 
-impl Own {
+impl ClosedInChild {
     /// Children close `file` from now on, as long as its number leads to it.
     pub(crate) fn keep<T: AsFd>(self, file: &Kept<T>) {
         let Some(fd) = file.get().map(|file| file.as_fd().as_raw_fd()) else { return };

@@ -163,7 +163,7 @@ impl Driver {
         Ok(event)
     }
 
-    /// Destroys an event of [`Driver::create`], which nobody may use then.
+    /// Destroys an event of [`Driver::create`], which is not used after that.
     pub(crate) fn destroy(&self, event: usize) {
         // SAFETY: an event of ours, destroyed once; a driver that is shut down refuses.
         unsafe { (self.destroy)(event) };
@@ -280,7 +280,7 @@ impl Identity {
         checked(unsafe { (self.device)(&raw mut index) }).ok()?;
         let pci = self.pci.and_then(|pci| {
             let mut text = [0_u8; 32];
-            // SAFETY: room for 31 characters and the end, of which it is told.
+            // SAFETY: room for 31 characters and the end, as the length says.
             checked(unsafe { pci(text.as_mut_ptr().cast(), 31, index) }).ok()?;
             let text = CStr::from_bytes_until_nul(&text).ok()?.to_str().ok()?;
             Some(text.to_ascii_lowercase())

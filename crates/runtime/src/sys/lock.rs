@@ -2,7 +2,7 @@
 //! The runtime's lock: a mutex that outlives a panic, and that ThreadSanitizer sees.
 //!
 //! The standard library comes without the sanitizer's instructions, so that it takes what a mutex
-//! protects for unprotected. Under `--cfg tsan` it is told of each locking and unlocking.
+//! protects for unprotected. Under `--cfg tsan` it hears of each locking and unlocking.
 
 use core::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
@@ -24,7 +24,7 @@ impl<T> Lock<T> {
         Guard::new(self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The lock, if nobody holds it.
+    /// The lock, if it is free.
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
         match self.0.try_lock() {
             Ok(guard) => Some(Guard::new(guard)),
@@ -33,7 +33,7 @@ impl<T> Lock<T> {
         }
     }
 
-    /// Whether nobody holds it now.
+    /// Whether it is free now.
     pub(crate) fn is_free(&self) -> bool {
         self.try_lock().is_some()
     }

@@ -42,7 +42,7 @@ pub(crate) fn wait_for(any: &[BorrowedFd<'_>], longest: Option<Duration>) {
     let longest = longest.map_or(-1, |d| c_int::try_from(d.as_millis()).unwrap_or(c_int::MAX));
     // SAFETY: the descriptors are open, and there are `count` entries.
     if unsafe { libc::poll(entries.as_mut_ptr(), count, longest) } < 0 {
-        // More than may be open, or no memory: whoever asks again at once takes a whole processor.
+        // More than may be open, or no memory: asking again at once would take a whole processor.
         std::thread::sleep(REFUSED);
     }
 }

@@ -82,7 +82,7 @@ impl Drop for Shield {
         unsafe {
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.mask, core::ptr::null_mut())
         };
-        // SAFETY: the state is what `raise` got; nobody asks what it was until here.
+        // SAFETY: the state is what `raise` got; it is not read until here.
         unsafe { pthread_setcancelstate(self.cancel, core::ptr::null_mut()) };
         *errno() = self.errno;
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Threads of ours in somebody's process.
+Threads of ours in the host's process.
 
 They are not std's: a thread of std's begins by noting a destructor, which glibc does under the lock
 that `dlopen` holds. While another thread loads a library from a file system that hangs, none would
@@ -64,7 +64,7 @@ extern "C" fn run(start: *mut c_void) -> *mut c_void {
 struct Attributes(libc::pthread_attr_t);
 
 impl Attributes {
-    /// Of a thread that nobody joins, with room on its stack.
+    /// Of a detached thread with room on its stack.
     fn new() -> Result<Attributes> {
         let mut attributes = MaybeUninit::zeroed();
         // SAFETY: valid to write to.

@@ -15,13 +15,13 @@ const FINDINGS: u8 = 1;
 
 /// `dump --why --format json`.
 #[derive(Serialize)]
-struct Why {
+struct WhyReport {
     schema: &'static str,
-    processes: Vec<Waiting>,
+    processes: Vec<WaitingProcess>,
 }
 
 #[derive(Serialize)]
-struct Waiting {
+struct WaitingProcess {
     pid: u32,
     /// Operations and calls in flight, the oldest of each communicator.
     in_flight: Vec<Value>,
@@ -37,7 +37,7 @@ pub(super) fn tell(chosen: &[Process], format: Format) -> Result<ExitCode, Failu
     for (process, why) in chosen.iter().zip(at_once(chosen, Process::why)) {
         match why {
             Ok((in_flight, more, blind)) => {
-                processes.push(Waiting { pid: process.pid, in_flight, more, blind });
+                processes.push(WaitingProcess { pid: process.pid, in_flight, more, blind });
             }
             Err(problem) => warn(problem),
         }
@@ -48,13 +48,13 @@ pub(super) fn tell(chosen: &[Process], format: Format) -> Result<ExitCode, Failu
     let is_stuck = |hang: &Value| hang["event"] == "hung";
     let stuck = processes.iter().flat_map(|process| &process.in_flight).any(is_stuck);
     match format {
-        Format::Json => output::json(&Why { schema: "ncclscope.why/1", processes })?,
+        Format::Json => output::json(&WhyReport { schema: "ncclscope.why/1", processes })?,
         Format::Text => processes.iter().try_for_each(print)?,
     }
     Ok(if stuck { ExitCode::from(FINDINGS) } else { ExitCode::SUCCESS })
 }
 
-fn print(process: &Waiting) -> io::Result<()> {
+fn print(process: &WaitingProcess) -> io::Result<()> {
     let mut out = io::stdout().lock();
     if process.in_flight.is_empty() {
         writeln!(out, "pid {}: nothing is in flight", process.pid)?;

@@ -28,7 +28,7 @@ const AT_SECURE: u64 = 23;
 
 /// A process that had NCCL in memory when it was looked at last.
 #[derive(Debug, Default, Clone)]
-pub(super) struct Seen {
+pub(super) struct NcclProcess {
     /// Its name, from `/proc/PID/comm`.
     pub(super) name: String,
     /// The libnccl that it loaded.
@@ -48,7 +48,7 @@ pub(super) struct Seen {
 /// The thread that looks.
 pub(super) struct Watch {
     stop: Sender<()>,
-    thread: JoinHandle<BTreeMap<u32, Seen>>,
+    thread: JoinHandle<BTreeMap<u32, NcclProcess>>,
 }
 
 impl Watch {
@@ -70,14 +70,14 @@ impl Watch {
     }
 
     /// The processes that were seen, by their numbers.
-    pub(super) fn end(self) -> BTreeMap<u32, Seen> {
+    pub(super) fn end(self) -> BTreeMap<u32, NcclProcess> {
         let _ = self.stop.send(());
         self.thread.join().unwrap_or_default()
     }
 }
 
 /// Adds what there is now.
-fn look(plugin: &Path, all: &mut BTreeMap<u32, Seen>) {
+fn look(plugin: &Path, all: &mut BTreeMap<u32, NcclProcess>) {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
@@ -102,7 +102,7 @@ fn parent(pid: u32) -> Option<u32> {
 }
 
 /// A process that has NCCL.
-fn process(pid: u32, plugin: &Path) -> Option<Seen> {
+fn process(pid: u32, plugin: &Path) -> Option<NcclProcess> {
     let of = |name: &str| PathBuf::from(format!("/proc/{pid}/{name}"));
     let maps = fs::read(of("maps")).ok()?;
     let mut files = maps.split(|&byte| byte == b'\n').filter_map(|line| {
@@ -114,7 +114,7 @@ fn process(pid: u32, plugin: &Path) -> Option<Seen> {
     let library = files.clone().find(is_nccl)?.to_owned();
     let ours = [name_of(plugin), plugin::NAME.into(), plugin::CARGO_NAME.into()];
     let root = of("root").join(plugin.strip_prefix("/").unwrap_or(plugin));
-    Some(Seen {
+    Some(NcclProcess {
         name: fs::read_to_string(of("comm")).unwrap_or_default().trim_end().to_owned(),
         library,
         user: user(&fs::read_to_string(of("status")).unwrap_or_default()),

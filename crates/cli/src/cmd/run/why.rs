@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Why no rank wrote a recording, in one line.
 
-use super::watch::Seen;
+use super::watch::NcclProcess;
 use crate::loading::{LIBRARY_PATH, Loading, PLUGIN};
 use crate::nccl::Release;
 use crate::plugin;
@@ -21,8 +21,8 @@ const NOT_FOUND: &str = "PROFILER/Plugin: Could not";
 const LOG_MAX: u64 = 1 << 20;
 
 /// The command's processes, and what they were given.
-pub(super) struct Case<'a> {
-    pub(super) seen: &'a BTreeMap<u32, Seen>,
+pub(super) struct NoRecording<'a> {
+    pub(super) seen: &'a BTreeMap<u32, NcclProcess>,
     pub(super) loading: &'a Loading,
     pub(super) directory: &'a Path,
     /// The value of `NCCLSCOPE_MODE`.
@@ -33,7 +33,7 @@ pub(super) struct Case<'a> {
     pub(super) code: u8,
 }
 
-impl Case<'_> {
+impl NoRecording<'_> {
     /// The line.
     pub(super) fn text(&self) -> String {
         let said = self.said.as_ref().map(|line| format!(" (NCCL says: {line})"));
@@ -52,7 +52,8 @@ impl Case<'_> {
         if let Some((pid, seen)) = self.seen.iter().find(|(_, seen)| seen.has_plugin) {
             return self.loaded(*pid, seen);
         }
-        let fault = |(pid, seen): (&u32, &Seen)| Some((*pid, seen.clone(), self.fault(seen)?));
+        let fault =
+            |(pid, seen): (&u32, &NcclProcess)| Some((*pid, seen.clone(), self.fault(seen)?));
         if let Some((pid, seen, fault)) = self.seen.iter().find_map(fault) {
             return format!("in {} (pid {pid}) {fault}", seen.name);
         }
@@ -70,7 +71,7 @@ impl Case<'_> {
     }
 
     /// A process that has the plugin.
-    fn loaded(&self, pid: u32, seen: &Seen) -> String {
+    fn loaded(&self, pid: u32, seen: &NcclProcess) -> String {
         let name = &seen.name;
         match seen.environment.get(DIR.name) {
             Some(other) if Path::new(other) != self.directory => {
@@ -88,7 +89,7 @@ impl Case<'_> {
     }
 
     /// What keeps a process's NCCL from the plugin.
-    fn fault(&self, seen: &Seen) -> Option<String> {
+    fn fault(&self, seen: &NcclProcess) -> Option<String> {
         let library = seen.library.display();
         let release = Release::of(&seen.library).ok().flatten();
         if let Some(release) = release.as_ref().filter(|release| release.api().is_none()) {
