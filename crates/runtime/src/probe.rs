@@ -576,6 +576,10 @@ impl Slot {
     }
 }
 
+/// Tests that turn the process's probe on or off take turns.
+#[cfg(test)]
+pub(crate) static TEST_TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -603,6 +607,7 @@ mod tests {
     /// One test, for there is one probe.
     #[test]
     fn a_launch_is_followed_to_its_end_and_nothing_is_left() {
+        let _turn = TEST_TURN.lock().unwrap();
         assert_eq!(join(1, API), Ok(()), "off: nothing to do");
         assert!(launching(1, handle(1), STREAM).is_none());
         PROBE.driver.set(driver()).unwrap();

@@ -256,6 +256,7 @@ mod tests {
     /// As where a handler ends the process that has interrupted the lock's holder.
     #[test]
     fn the_end_of_the_process_does_not_wait_for_a_lock_that_stays() {
+        let _turn = probe::TEST_TURN.lock().unwrap();
         let runtime = Runtime::get();
         assert!(runtime.has_free_locks());
         let state = runtime.lock();
