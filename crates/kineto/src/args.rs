@@ -4,7 +4,7 @@
 use crate::event::EXTERNAL_ID;
 use crate::rank::Rank;
 use ncclscope_views::args::Args;
-use ncclscope_views::scene::{Slice, What};
+use ncclscope_views::scene::{Slice, SliceSource};
 use serde_json::{Map, Value};
 
 /// The arguments of a slice. None has a name to which other tools give a meaning, except `Seq` and
@@ -17,7 +17,7 @@ pub(crate) fn args(rank: &Rank<'_, '_>, slice: &Slice) -> Map<String, Value> {
     if let Some(id) = args.remove("external_id") {
         args.insert(EXTERNAL_ID.into(), id);
     }
-    if let What::Operation(index) = slice.what {
+    if let SliceSource::Operation(index) = slice.what {
         join_args(rank, index, &mut |key: &str, value: Value| {
             if !value.is_null() {
                 args.insert(key.into(), value);

@@ -18,7 +18,7 @@ use ncclscope_operations::EventId;
 use ncclscope_trace::EventKind;
 use ncclscope_views::chrome::{self, Event};
 use ncclscope_views::flows::flows;
-use ncclscope_views::scene::{Name, Slice, What};
+use ncclscope_views::scene::{Name, Slice, SliceSource};
 use ncclscope_views::tracks;
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
@@ -145,7 +145,7 @@ pub(crate) fn write_lanes<W: Write>(
         events.metadata("thread_sort_index", (pid, tid), json!({"sort_index": tid}))?;
         for slice in &track.slices {
             slices += place.slice(rank, tid, slice, events)?;
-            if matches!(slice.what, What::Event(_) | What::Operation(_)) {
+            if matches!(slice.what, SliceSource::Event(_) | SliceSource::Operation(_)) {
                 places.insert(slice.what, (tid, *slice));
             }
             let flows = flows(scene, slice.what);
@@ -163,7 +163,7 @@ pub(crate) fn write_lanes<W: Write>(
 type End = (u64, &'static str, (usize, i64));
 
 /// The lane and the slice of what an arrow may lead to.
-type Places = HashMap<What, (usize, Slice)>;
+type Places = HashMap<SliceSource, (usize, Slice)>;
 
 /// How well it went, for a reader of the trace.
 fn summary(rank: &Rank<'_, '_>) -> String {
@@ -197,7 +197,7 @@ impl Place<'_> {
             })
         };
         put(scene.name(slice.what), (slice.start, slice.end), args(rank, slice))?;
-        let What::Step(step) = slice.what else { return Ok(1) };
+        let SliceSource::Step(step) = slice.what else { return Ok(1) };
         let mut slices = 1;
         for (state, start, end) in scene.step_states(step, slice).into_iter().flatten() {
             put(Name::State(state), (start, end), Map::new())?;
@@ -219,10 +219,10 @@ impl Place<'_> {
             let kernel = &rank.trace().kernels[pair.kernel];
             let device = (self.device)(&kernel.pid);
             let at_kernel = (&device, &kernel.tid, kernel.start_ns);
-            let mut targets: Vec<What> = Vec::new();
+            let mut targets: Vec<SliceSource> = Vec::new();
             for &operation in &rank.launches()[pair.launch].operations {
-                targets.extend(u32::try_from(operation).ok().map(What::Operation));
-                targets.extend(inner_events(rank, operation).into_iter().map(What::Event));
+                targets.extend(u32::try_from(operation).ok().map(SliceSource::Operation));
+                targets.extend(inner_events(rank, operation).into_iter().map(SliceSource::Event));
             }
             for (tid, slice) in targets.iter().filter_map(|target| places.get(target)) {
                 id += 1;

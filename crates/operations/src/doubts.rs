@@ -10,7 +10,7 @@ use crate::stamps::{Stamps, Verdict};
 use crate::timeline::marks;
 use crate::{EventId, GpuClock, Parent, Timeline};
 use ncclscope_trace::record::KernelCh;
-use ncclscope_trace::{Detail, EventKind, Handle, Recording, What};
+use ncclscope_trace::{Detail, EventKind, Handle, MarkKind, Recording};
 use std::collections::HashSet;
 use std::hash::BuildHasherDefault;
 
@@ -274,5 +274,5 @@ fn lacks_calls(recording: &Recording) -> bool {
         || header.left_out != 0
         || by_cause.iter().any(|lost| lost[kind.index()] != 0)
         || recording.lanes().iter().any(|lane| lane.header.lost[kind.index()] != 0)
-        || recording.marks().iter().any(|mark| mark.what == What::Stop)
+        || recording.marks().iter().any(|mark| mark.what == MarkKind::Stop)
 }

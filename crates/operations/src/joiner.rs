@@ -356,7 +356,7 @@ mod tests {
     use proptest::prelude::*;
     use scripts::{Call, Fault, Process};
 
-    /// What a consumer is told of an operation, by the handle of its event.
+    /// What a consumer gets about an operation, by the handle of its event.
     #[derive(Debug, Default)]
     struct Told {
         operations: Vec<(u64, String)>,
@@ -404,7 +404,7 @@ mod tests {
         }
     }
 
-    /// What is told of everything at once, and of the records one by one.
+    /// What a consumer gets about everything at once, and about the records one by one.
     fn both(process: &Process, room: Room) -> [(Told, String); 2] {
         let dir = tempfile::tempdir().unwrap();
         let recording = Recording::open(&process.write(dir.path()).unwrap()).unwrap();

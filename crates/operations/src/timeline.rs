@@ -284,7 +284,7 @@ impl<'a> Timeline<'a> {
                 }
             }
             Record::Unknown { code, .. } => *self.unknown.entry(*code).or_default() += 1,
-            Record::ClockSync(_) | Record::Mark(_) | Record::Vital(_) => {}
+            Record::ClockSync(_) | Record::Mark(_) | Record::Heartbeat(_) => {}
         }
         None
     }

@@ -37,7 +37,7 @@ pub(crate) unsafe fn start<V: Version>(
     let step = step.map(|(op, number)| (Handle(op), number.cast_unsigned()));
     if let Some((op, number)) = step {
         let recorder = Runtime::get().recorder();
-        if let Some(step) = attempt(|| recorder.start_step_hot(op, number)) {
+        if let Some(step) = attempt(|| recorder.start_step_fast(op, number)) {
             // SAFETY: not null, and valid by the caller's promise.
             unsafe { handle.write(to_pointer(step)) };
             return NcclResult::SUCCESS;
@@ -196,7 +196,7 @@ pub(crate) fn stop(handle: *mut c_void) -> NcclResult {
     if !gate::is_open() {
         return NcclResult::SUCCESS;
     }
-    match attempt(|| recorder.stop_other_hot(handle)) {
+    match attempt(|| recorder.stop_other_fast(handle)) {
         Some(()) => NcclResult::SUCCESS,
         None => stop_op(handle),
     }
@@ -204,7 +204,7 @@ pub(crate) fn stop(handle: *mut c_void) -> NcclResult {
 
 #[inline(never)]
 fn stop_op(handle: Handle) -> NcclResult {
-    match attempt(|| Runtime::get().recorder().stop_op_hot(handle)) {
+    match attempt(|| Runtime::get().recorder().stop_op_fast(handle)) {
         Some(()) => NcclResult::SUCCESS,
         None => stop_seldom(handle),
     }
@@ -212,7 +212,7 @@ fn stop_op(handle: Handle) -> NcclResult {
 
 #[inline(never)]
 fn stop_step(handle: Handle) -> NcclResult {
-    match attempt(|| Runtime::get().recorder().stop_step_hot(handle)) {
+    match attempt(|| Runtime::get().recorder().stop_step_fast(handle)) {
         Some(()) => NcclResult::SUCCESS,
         None => stop_seldom(handle),
     }
@@ -244,7 +244,7 @@ pub(crate) unsafe fn record<V: Version>(
     let hot = || {
         let state_of_step = State(u8::try_from(state.0).ok()?);
         // SAFETY: the caller's promise is the same.
-        recorder.step_state_hot(handle, state_of_step, || unsafe { size::<V>(state, args) })
+        recorder.step_state_fast(handle, state_of_step, || unsafe { size::<V>(state, args) })
     };
     match attempt(hot) {
         Some(()) => NcclResult::SUCCESS,
@@ -305,7 +305,7 @@ unsafe fn record_other<V: Version>(
             StateArg::PTimer(time) => (0, time.map_or(0, core::num::NonZeroU64::get)),
             StateArg::ProxyOp { trans_size, steps } => (steps.cast_unsigned(), trans_size),
         };
-        if recorder.state_hot(handle, State(number), small, arg).is_none() {
+        if recorder.state_fast(handle, State(number), small, arg).is_none() {
             recorder.state(handle, State(number), small, arg);
         }
     })

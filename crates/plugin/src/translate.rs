@@ -6,7 +6,7 @@ use ncclscope_abi::descr::{CeColl, Coll, CollApi, NetPlugin, P2p, P2pApi, ProxyO
 use ncclscope_abi::net::NetDescr;
 use ncclscope_abi::{Descr, Str};
 use ncclscope_recorder::Interner;
-use ncclscope_recorder::board::{self, Call};
+use ncclscope_recorder::call_counters::{self, Call};
 use ncclscope_recorder::trace::record::{self, Detail};
 use ncclscope_recorder::trace::{Alignment, Handle, StrId};
 use ncclscope_runtime::{Runtime, sys};
@@ -46,23 +46,23 @@ pub(crate) fn learn(runtime: &Runtime, comm: u16, descr: &Descr, rank: i32) {
 pub(crate) fn count(strings: &Interner, comm: u16, detail: &Detail, tells_calls: bool) {
     let call = |func, datatype, root, count| {
         let [func, datatype] = [func, datatype].map(|name| strings.hash(name));
-        board::called(comm, Call { func, datatype, root, count });
+        call_counters::called(comm, Call { func, datatype, root, count });
     };
     match detail {
         Detail::CollApi(d) => call(d.func, d.datatype, d.root, d.count),
-        Detail::P2pApi(_) => board::called_p2p(comm),
+        Detail::P2pApi(_) => call_counters::called_p2p(comm),
         Detail::Coll(d) => {
             if !tells_calls {
                 call(d.func, d.datatype, d.root, d.count);
             }
-            board::enqueued(comm);
+            call_counters::enqueued(comm);
         }
-        Detail::CeColl(_) => board::enqueued(comm),
+        Detail::CeColl(_) => call_counters::enqueued(comm),
         Detail::P2p(_) => {
             if !tells_calls {
-                board::called_p2p(comm);
+                call_counters::called_p2p(comm);
             }
-            board::enqueued_p2p(comm);
+            call_counters::enqueued_p2p(comm);
         }
         _ => {}
     }

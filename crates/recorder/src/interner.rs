@@ -2,7 +2,7 @@
 /*!
 Strings by address: NCCL's function, datatype, algorithm and protocol names are literals, so that
 their address names them. The first callback that sees an address copies the text into the table;
-everyone after it pays one comparison. Whoever reads the records gets the texts from here.
+later ones pay one comparison. Readers of the records get the texts from here.
 */
 
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};

@@ -10,7 +10,7 @@ back, or unwind.
 - A ProxyOp and its steps in flight live in a slot ([`slots`]), to which their handles lead by
   arithmetic; a generation tells a live slot from an earlier use. Every other event has no state
   here: its handle is a number, and the reader of the records joins them.
-- How many operations each communicator was asked for is counted apart ([`board`]), recorded or not.
+- [`call_counters`] count the operations that each communicator was asked for, recorded or not.
 - A ProxyOp that NCCL never stops gives its slot up ([`reclaim`]).
 - What does not fit is dropped and counted by kind of event, in the lane's header.
 
@@ -21,10 +21,10 @@ This crate does **not** know NCCL's structs, start threads, or write files.
 */
 #![cfg_attr(not(test), deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::todo))]
 
-pub mod board;
+pub mod call_counters;
 pub mod clock;
+mod fast_path;
 pub mod gate;
-mod hot;
 pub mod interner;
 pub mod lane;
 pub mod missed;

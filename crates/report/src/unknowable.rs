@@ -9,7 +9,7 @@ the report says so rather than leave a gap to be read as "nothing happened".
 use ncclscope_operations::operation::{Completion, Operation, Timing};
 use ncclscope_operations::timeline::comm_name;
 use ncclscope_operations::{Event, EventId, Parent, Timeline, human};
-use ncclscope_trace::{Detail, EventKind, StrId, What};
+use ncclscope_trace::{Detail, EventKind, MarkKind, StrId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A worse GPU clock is worth a sentence, ns.
@@ -119,7 +119,7 @@ impl Limits {
         let header = timeline.recording().header();
         self.hosts.insert(header.host.clone());
         let marks = timeline.recording().marks();
-        self.pauses += marks.iter().filter(|mark| mark.what == What::Stop).count() as u64;
+        self.pauses += marks.iter().filter(|mark| mark.what == MarkKind::Stop).count() as u64;
         self.left_out += header.left_out;
         let comms = timeline.recording().comms();
         self.api_versions.extend(comms.iter().map(|comm| comm.api_version));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The windows of a recording: from each start to the stop after it, or the end.
 
-use ncclscope_trace::{Recording, What};
+use ncclscope_trace::{MarkKind, Recording};
 use serde::Serialize;
 
 /// Time in which the operations that were issued are in the recording.
@@ -26,10 +26,10 @@ pub fn windows(recording: &Recording) -> Vec<Window> {
     for mark in recording.marks() {
         let now = clock.realtime_ns(mark.ticks);
         let open = windows.last_mut().filter(|window| window.stop_ns.is_none());
-        if let Some(open) = open.filter(|_| matches!(mark.what, What::Start | What::Stop)) {
+        if let Some(open) = open.filter(|_| matches!(mark.what, MarkKind::Start | MarkKind::Stop)) {
             open.stop_ns = Some(now);
         }
-        if mark.what == What::Start {
+        if mark.what == MarkKind::Start {
             let sample = mark.value.max(1);
             windows.push(Window { file: file.clone(), start_ns: now, stop_ns: None, sample });
         }

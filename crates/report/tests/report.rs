@@ -5,7 +5,7 @@ use ncclscope_report::{Report, ReportBuilder};
 use ncclscope_trace::record::{
     ApiCall, CeBatch, CeColl, CeSync, Coll, GroupApi, KernelCh, KernelLaunch, ProxyOp,
 };
-use ncclscope_trace::{Detail, EventKind, Handle, Mark, Recording, State, StrId, What};
+use ncclscope_trace::{Detail, EventKind, Handle, Mark, MarkKind, Recording, State, StrId};
 use scripts::{API, Call, EPOCH_NS, Fault, PROXY, Process};
 
 /// The report about processes, through files.
@@ -258,13 +258,13 @@ fn stale_foreign_and_lost_events_are_told_apart() {
     process.stop(PROXY, foreign);
 
     let report = report(&[process]);
-    let [rank, nobody] = report.ranks.as_slice() else { panic!("{:?}", report.ranks) };
+    let [rank, unknown] = report.ranks.as_slice() else { panic!("{:?}", report.ranks) };
     let group = rank.events["GroupApi"];
     assert_eq!((group.started, group.stopped, group.stale), (1, 1, 1));
     assert_eq!(rank.events["KernelLaunch"].unknown_parent, 1);
     assert_eq!(rank.events["CollApi"].dropped, 3);
     assert!(!rank.events.contains_key("ProxyOp"));
-    assert_eq!((nobody.comm.as_deref(), nobody.events["ProxyOp"].started), (None, 1));
+    assert_eq!((unknown.comm.as_deref(), unknown.events["ProxyOp"].started), (None, 1));
     assert_eq!((report.lost.total, report.lost.by_kind["CollApi"]), (3, 3));
     assert!(report.problems[0].contains("1 stops and states belong"), "{:?}", report.problems);
     assert!(report.unknowable.iter().any(|s| s.contains("PXN")), "{:?}", report.unknowable);
@@ -409,7 +409,7 @@ fn windows_and_samples_are_named() {
     let report = report(&two_ranks(|p| {
         p.collective(Call::ALL_REDUCE);
         let mark = |ticks, what| Mark { ticks, what, name: StrId::NONE, value: 1 };
-        p.marks = vec![mark(1, What::Start), mark(2, What::Stop), mark(3, What::Start)];
+        p.marks = vec![mark(1, MarkKind::Start), mark(2, MarkKind::Stop), mark(3, MarkKind::Start)];
         p.header.left_out = 3;
         p.role = Some("tp");
         let group =

@@ -2,7 +2,7 @@
 //! Records of a later version are counted by name in the report, and the others are all there.
 
 use ncclscope_report::ReportBuilder;
-use ncclscope_trace::Vital;
+use ncclscope_trace::Heartbeat;
 use ncclscope_trace::layout::{BLOCKS, RING_BYTES};
 use ncclscope_trace::progress::Thread;
 use ncclscope_trace::schema::Declaration;
@@ -42,7 +42,7 @@ fn what_a_later_version_records_is_counted_by_name() {
     let name = "tensor memory".into();
     let new = Declaration { code: NEW, name, words: 5, halves: 0, fields: vec![] };
     writer.define(&Definition::Record(new)).unwrap();
-    let thread = Vital::Thread(Thread { ticks: 9, tid: 3, ..Thread::default() }).pack();
+    let thread = Heartbeat::Thread(Thread { ticks: 9, tid: 3, ..Thread::default() }).pack();
     writer.append(0, 0, thread.words()).unwrap();
     writer.header_mut().closed = true;
     writer.sync_header().unwrap();

@@ -27,11 +27,11 @@ use crate::watchdog::{Found, Hang, Watchdog};
 use clocks::Clocks;
 use core::ops::Range;
 use feed::Feed;
-use ncclscope_recorder::{Recorder, board, clock, interner, lane};
+use ncclscope_recorder::{Recorder, call_counters, clock, interner, lane};
 use ncclscope_trace::codec::META_LANE;
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::record::schema;
-use ncclscope_trace::{Comm, CommDevice, Definition, Identity, Mark, Record, StrId, What};
+use ncclscope_trace::{Comm, CommDevice, Definition, Identity, Mark, MarkKind, Record, StrId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,7 +64,7 @@ pub(crate) enum Order {
     /// A communicator was finalized.
     CommEnd { index: u16, ticks: u64 },
     /// A moment between the records.
-    Mark { ticks: u64, what: What, text: Option<String>, value: u64 },
+    Mark { ticks: u64, what: MarkKind, text: Option<String>, value: u64 },
     /// What a communicator is for.
     Role { hash: u64, text: String },
     /// A word to the reader.
@@ -460,7 +460,7 @@ impl Drain {
     fn look(&mut self) {
         let found = self.watchdog.look(self.recorder, clock::now(), self.clocks.hz());
         let words = found.words(|place| self.text(place));
-        self.feed.vitals(words);
+        self.feed.heartbeats(words);
         self.feed.freeze(self.watchdog.is_stuck());
         let Found { hangs, lines, .. } = found;
         for line in &lines {
@@ -473,10 +473,10 @@ impl Drain {
         }
         self.hangs.extend(hangs);
         if self.clocks.hz() != 0 {
-            self.ended.drain(..).for_each(board::leave);
+            self.ended.drain(..).for_each(call_counters::leave);
         }
-        if board::refused() != 0 && !std::mem::replace(&mut self.told_uncounted, true) {
-            let cells = board::CELLS;
+        if call_counters::refused() != 0 && !std::mem::replace(&mut self.told_uncounted, true) {
+            let cells = call_counters::CELLS;
             self.feed.define(Definition::Note(format!(
                 "more than {cells} communicators at a time: the calls of some are not counted"
             )));

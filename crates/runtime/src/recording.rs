@@ -57,7 +57,7 @@ pub(crate) enum Job {
     /// Records of a lane, or of ours.
     Block { lane: u16, block: Box<Block> },
     /// Records of how the process fares.
-    Vitals(Vec<u64>),
+    Heartbeats(Vec<u64>),
     /// A comparison of the clocks.
     Clock(ClockSync),
     /// Something is stuck: what led to it is to be kept. Or nothing is, any more.
@@ -222,7 +222,7 @@ impl Recording {
     pub(crate) fn put(&self, job: Job) -> Result<(), Job> {
         let weight = match &job {
             Job::Block { block, .. } => block.len(),
-            Job::Vitals(words) => size_of_val(words.as_slice()),
+            Job::Heartbeats(words) => size_of_val(words.as_slice()),
             _ => 0,
         };
         let result = self.jobs.put(job, weight);
@@ -311,8 +311,8 @@ impl Open {
                 header.into_iter().for_each(|header| header.take_until(block.end));
                 return Some(*block);
             }
-            Job::Vitals(words) => {
-                let result = self.writer().append_vitals(&words);
+            Job::Heartbeats(words) => {
+                let result = self.writer().append_heartbeats(&words);
                 self.keep(result, runtime);
             }
             Job::Clock(sync) => {

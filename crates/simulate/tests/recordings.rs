@@ -6,7 +6,7 @@ use ncclscope_operations::Timeline;
 use ncclscope_simulate::{Fault, FaultGroup, Planted, Scenario, Summary, run};
 use ncclscope_trace::progress::{Progress, progress_flags};
 use ncclscope_trace::record::{Detail, step_flags};
-use ncclscope_trace::{Recording, Vital};
+use ncclscope_trace::{Heartbeat, Recording};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -36,8 +36,8 @@ fn simulated(scenario: &Scenario) -> (tempfile::TempDir, Summary, Vec<Recording>
 
 /// The last progress of each communicator of a process.
 fn last_progress(recording: &Recording) -> BTreeMap<u16, Progress> {
-    let progress = recording.vitals().iter().filter_map(|vital| match vital {
-        Vital::Progress(progress) => Some((progress.comm, *progress)),
+    let progress = recording.heartbeats().iter().filter_map(|heartbeat| match heartbeat {
+        Heartbeat::Progress(progress) => Some((progress.comm, *progress)),
         _ => None,
     });
     progress.collect()

@@ -9,7 +9,7 @@ on in a segment of the block ring, behind its head.
 
 use crate::counters::Counter;
 use crate::error::Error;
-use crate::layout::{BLOCKS, DEFINITIONS, EXTENT_HEAD, Header, SEGMENT, VITALS};
+use crate::layout::{BLOCKS, DEFINITIONS, EXTENT_HEAD, HEARTBEATS, Header, SEGMENT};
 use crate::reader::read_up_to;
 use crate::schema::{Declaration, put_name, take_name};
 use crc32fast::hash as crc32;
@@ -168,7 +168,7 @@ impl Definitions {
     /// Those of a file with that header; none was read.
     pub(crate) fn new(header: &Header) -> Definitions {
         let segments = header.segments;
-        Definitions { segments, at: DEFINITIONS, end: VITALS, read: [0; 2], links: 0 }
+        Definitions { segments, at: DEFINITIONS, end: HEARTBEATS, read: [0; 2], links: 0 }
     }
 
     /// Hands on those that are new, out of at most `at_once` bytes, which is more than any has.

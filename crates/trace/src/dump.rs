@@ -106,9 +106,9 @@ impl Checkpoint {
             let len = usize::try_from(at.definitions_end(segment) - begin).unwrap_or(0);
             at.file.write_all_at(&read(&from, begin, len)?, begin)?;
         }
-        // What vitals had no time to be copied, newer ones say again.
-        for (segment, epoch, limit) in at.vitals.blocks() {
-            let place = at.vitals.place(segment);
+        // What heartbeats had no time to be copied, newer ones say again.
+        for (segment, epoch, limit) in at.heartbeats.blocks() {
+            let place = at.heartbeats.place(segment);
             copy_segment(&from, &at.file, place, epoch, limit)?;
         }
         let segments = at.events.blocks();

@@ -20,9 +20,9 @@ use crate::handle::LANES;
 use crate::identity::Identity;
 use crate::lanes_file::Owner;
 use crate::layout::{
-    BLOCKS, HEADER_BYTES, Header, LANE_STRIDE, LANE_TABLE, SEGMENT, VITAL_SEGMENTS, VITALS,
+    BLOCKS, HEADER_BYTES, HEARTBEAT_SEGMENTS, HEARTBEATS, Header, LANE_STRIDE, LANE_TABLE, SEGMENT,
 };
-use crate::progress::Vital;
+use crate::progress::Heartbeat;
 use crate::reader::{Recording, read_up_to};
 use crate::record::Record;
 use crate::schema::Schema;
@@ -40,7 +40,7 @@ const DEFINITIONS_AT_ONCE: u64 = 64 << 10;
 #[derive(Clone, Copy)]
 enum Ring {
     Events,
-    Vitals,
+    Heartbeats,
 }
 
 /// A recording that is followed.
@@ -54,7 +54,7 @@ pub struct Follower {
     identity: Identity,
     schema: Schema,
     blocks: Cursor,
-    vitals: Cursor,
+    heartbeats: Cursor,
     syncs: Vec<ClockSync>,
     last_ticks: u64,
     end: Option<End>,
@@ -69,7 +69,7 @@ pub enum News {
     /// A record of a lane, in the lane's order.
     Record(usize, Record),
     /// How far the process has come.
-    Vital(Vital),
+    Heartbeat(Heartbeat),
 }
 
 /// How a recording ended.
@@ -104,7 +104,7 @@ impl Follower {
             identity: Identity::of(&header),
             schema: Schema::default(),
             blocks: Cursor::new(BLOCKS, header.segments),
-            vitals: Cursor::new(VITALS, VITAL_SEGMENTS),
+            heartbeats: Cursor::new(HEARTBEATS, HEARTBEAT_SEGMENTS),
             header,
             syncs: Vec::new(),
             last_ticks: 0,
@@ -124,7 +124,7 @@ impl Follower {
         self.read_header()?;
         let end = self.how_it_ended();
         // Before the events, and told after them: whatever they count was read.
-        let vitals = self.read_blocks(Ring::Vitals)?;
+        let heartbeats = self.read_blocks(Ring::Heartbeats)?;
         // A writer that is faster than we are does not keep us here for ever.
         for _ in 0..=self.header.segments {
             let batch = self.read_blocks(Ring::Events)?;
@@ -136,7 +136,7 @@ impl Follower {
                 break;
             }
         }
-        self.tell(&vitals, &mut news);
+        self.tell(&heartbeats, &mut news);
         if end == Some(End::Killed) {
             self.recover(&mut news)?;
         }
@@ -235,7 +235,9 @@ impl Follower {
         let mut batch = Batch::default();
         let (cursor, is_irregular, most) = match ring {
             Ring::Events => (&mut self.blocks, self.header.is_irregular(), SEGMENT),
-            Ring::Vitals => (&mut self.vitals, false, SEGMENT * u64::from(VITAL_SEGMENTS)),
+            Ring::Heartbeats => {
+                (&mut self.heartbeats, false, SEGMENT * u64::from(HEARTBEAT_SEGMENTS))
+            }
         };
         while (batch.bytes.len() as u64) < most {
             let (header, bytes) = match cursor.next(&self.file, is_irregular) {
@@ -270,7 +272,9 @@ impl Follower {
                 self.last_ticks = self.last_ticks.max(record.ticks());
                 match record {
                     Record::ClockSync(sync) if header.lane == META_LANE => self.keep(sync),
-                    Record::Vital(vital) if header.lane == META_LANE => news(News::Vital(vital)),
+                    Record::Heartbeat(heartbeat) if header.lane == META_LANE => {
+                        news(News::Heartbeat(heartbeat))
+                    }
                     record if usize::from(header.lane) < LANES => {
                         news(News::Record(usize::from(header.lane), record));
                     }
@@ -280,7 +284,7 @@ impl Follower {
         }
     }
 
-    /// Keeps a comparison of the clocks, which is among the events and among the vitals.
+    /// Keeps a comparison of the clocks, which is among the events and among the heartbeats.
     fn keep(&mut self, sync: ClockSync) {
         if self.syncs.last().is_some_and(|latest| latest.ticks >= sync.ticks) {
             return;

@@ -6,7 +6,7 @@ Where the parts of a recording lie, and its header.
 0        header, 4 KiB
 4 KiB    lane table: 256 lane headers of 1,280 bytes       (crate::scratch)
 384 KiB  definitions, append-only                          (crate::define)
-576 KiB  ring of vitals: three segments of 256 KiB         (crate::codec)
+576 KiB  ring of heartbeats: three segments of 256 KiB         (crate::codec)
 1,344 KiB block ring: segments of 256 KiB                  (crate::codec)
 ...      scratch: lane rings of 1 MiB, slot slabs of 80 KiB, if `lanes_shared`
 ```
@@ -44,12 +44,12 @@ pub const LANE_TABLE: u64 = 4096;
 pub const LANE_STRIDE: usize = 1280;
 /// Where the definitions begin.
 pub const DEFINITIONS: u64 = 384 << 10;
-/// Where the ring of vitals begins, and the first part of the definitions ends at most.
-pub const VITALS: u64 = 576 << 10;
-/// Segments of the ring of vitals.
-pub const VITAL_SEGMENTS: u32 = 3;
+/// Where the ring of heartbeats begins, and the first part of the definitions ends at most.
+pub const HEARTBEATS: u64 = 576 << 10;
+/// Segments of the ring of heartbeats.
+pub const HEARTBEAT_SEGMENTS: u32 = 3;
 /// Where the block ring begins.
-pub const BLOCKS: u64 = VITALS + VITAL_SEGMENTS as u64 * SEGMENT;
+pub const BLOCKS: u64 = HEARTBEATS + HEARTBEAT_SEGMENTS as u64 * SEGMENT;
 const _: () = assert!(LANE_TABLE + (LANES * LANE_STRIDE) as u64 <= DEFINITIONS);
 /// Bytes of a segment of the block ring.
 pub const SEGMENT: u64 = 256 << 10;
@@ -94,7 +94,7 @@ pub struct Header {
     pub segments: u32,
     /// Blocks written so far: the next block's number.
     pub next_block: u64,
-    /// Bytes of definitions in front of the ring of vitals.
+    /// Bytes of definitions in front of the ring of heartbeats.
     pub definitions: u64,
     /// Bytes of definitions in segments of the block ring.
     pub more_definitions: u64,
@@ -313,7 +313,7 @@ impl Header {
         if header.segments == 0 || header.segments > MOST_SEGMENTS {
             return Err(Error::Corrupt("impossible number of segments"));
         }
-        if header.definitions > VITALS - DEFINITIONS {
+        if header.definitions > HEARTBEATS - DEFINITIONS {
             return Err(Error::Corrupt("more definitions than there is room for"));
         }
         Ok(header)

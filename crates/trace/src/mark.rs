@@ -11,7 +11,7 @@ record_fields! {
         /// When, in ticks.
         ticks: u64 = (1, 0),
         /// What.
-        what: What = (0, 8),
+        what: MarkKind = (0, 8),
         /// Its text, for [`What::Note`].
         name: StrId = (0, 16),
         /// Its number: the step of [`What::Step`]; of [`What::Start`] every how many-th operation
@@ -22,7 +22,7 @@ record_fields! {
 
 /// The kind of a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum MarkKind {
     /// Operations issued from here on are recorded.
     Start,
     /// Operations issued from here on are left out.
@@ -35,29 +35,29 @@ pub enum What {
     Other(u8),
 }
 
-impl What {
+impl MarkKind {
     const fn number(self) -> u8 {
         match self {
-            What::Start => 1,
-            What::Stop => 2,
-            What::Note => 3,
-            What::Step => 4,
-            What::Other(number) => number,
+            MarkKind::Start => 1,
+            MarkKind::Stop => 2,
+            MarkKind::Note => 3,
+            MarkKind::Step => 4,
+            MarkKind::Other(number) => number,
         }
     }
 
-    const fn from_number(number: u8) -> What {
+    const fn from_number(number: u8) -> MarkKind {
         match number {
-            1 => What::Start,
-            2 => What::Stop,
-            3 => What::Note,
-            4 => What::Step,
-            other => What::Other(other),
+            1 => MarkKind::Start,
+            2 => MarkKind::Stop,
+            3 => MarkKind::Note,
+            4 => MarkKind::Step,
+            other => MarkKind::Other(other),
         }
     }
 }
 
-impl Field for What {
+impl Field for MarkKind {
     const BITS: u32 = 8;
     const MEANING: Meaning = Meaning::Unsigned;
 
@@ -68,7 +68,7 @@ impl Field for What {
 
     #[inline(always)]
     fn take(words: &[u64; MAX_WORDS], word: usize, shift: u32) -> Self {
-        What::from_number(u8::take(words, word, shift))
+        MarkKind::from_number(u8::take(words, word, shift))
     }
 }
 
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn a_mark_comes_back() {
         for number in 0..=255 {
-            let what = What::from_number(number);
+            let what = MarkKind::from_number(number);
             let mark = Mark { ticks: 7, what, name: StrId(0xfffe), value: u64::MAX };
             assert_eq!(Record::unpack(&mark.words()), Some(Record::Mark(mark)));
         }

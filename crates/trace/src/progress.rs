@@ -20,7 +20,7 @@ pub const CHECKPOINT_EVERY: u64 = 64;
 
 /// One of the records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Vital {
+pub enum Heartbeat {
     /// Counts of a communicator.
     Progress(Progress),
     /// Rolling hashes of a communicator.
@@ -155,15 +155,15 @@ record_fields! {
     }
 }
 
-impl Vital {
+impl Heartbeat {
     /// When, in ticks.
     #[must_use]
     pub const fn ticks(&self) -> u64 {
         match self {
-            Vital::Progress(it) => it.ticks,
-            Vital::Checkpoints(it) => it.ticks,
-            Vital::Op(it) => it.ticks,
-            Vital::Thread(it) => it.ticks,
+            Heartbeat::Progress(it) => it.ticks,
+            Heartbeat::Checkpoints(it) => it.ticks,
+            Heartbeat::Op(it) => it.ticks,
+            Heartbeat::Thread(it) => it.ticks,
         }
     }
 
@@ -171,20 +171,20 @@ impl Vital {
     #[must_use]
     pub fn pack(&self) -> Packed {
         match self {
-            Vital::Progress(it) => packed(PROGRESS, |words| it.set(words)),
-            Vital::Checkpoints(it) => packed(CHECKPOINTS, |words| it.set(words)),
-            Vital::Op(it) => packed(OP_PROGRESS, |words| it.set(words)),
-            Vital::Thread(it) => packed(THREAD, |words| it.set(words)),
+            Heartbeat::Progress(it) => packed(PROGRESS, |words| it.set(words)),
+            Heartbeat::Checkpoints(it) => packed(CHECKPOINTS, |words| it.set(words)),
+            Heartbeat::Op(it) => packed(OP_PROGRESS, |words| it.set(words)),
+            Heartbeat::Thread(it) => packed(THREAD, |words| it.set(words)),
         }
     }
 
     /// Decodes a record's words; `None` if `code` is of no such record.
-    pub(crate) fn unpack(code: u8, words: &[u64; MAX_WORDS]) -> Option<Vital> {
+    pub(crate) fn unpack(code: u8, words: &[u64; MAX_WORDS]) -> Option<Heartbeat> {
         Some(match code {
-            PROGRESS => Vital::Progress(Progress::get(words)),
-            CHECKPOINTS => Vital::Checkpoints(Checkpoints::get(words)),
-            OP_PROGRESS => Vital::Op(OpProgress::get(words)),
-            THREAD => Vital::Thread(Thread::get(words)),
+            PROGRESS => Heartbeat::Progress(Progress::get(words)),
+            CHECKPOINTS => Heartbeat::Checkpoints(Checkpoints::get(words)),
+            OP_PROGRESS => Heartbeat::Op(OpProgress::get(words)),
+            THREAD => Heartbeat::Thread(Thread::get(words)),
             _ => return None,
         })
     }
@@ -256,15 +256,15 @@ mod tests {
     use super::*;
     use crate::record::Record;
 
-    fn back(vital: Vital) {
-        let packed = vital.pack();
-        assert_eq!(Record::unpack(packed.words()), Some(Record::Vital(vital)));
-        assert_eq!(Record::Vital(vital).ticks(), vital.ticks());
+    fn back(heartbeat: Heartbeat) {
+        let packed = heartbeat.pack();
+        assert_eq!(Record::unpack(packed.words()), Some(Record::Heartbeat(heartbeat)));
+        assert_eq!(Record::Heartbeat(heartbeat).ticks(), heartbeat.ticks());
     }
 
     #[test]
     fn each_comes_back() {
-        back(Vital::Progress(Progress {
+        back(Heartbeat::Progress(Progress {
             ticks: 1,
             comm: 2,
             flags: 0x7f,
@@ -280,9 +280,9 @@ mod tests {
             beat: 10,
         }));
         let hashes = [1, 2, u64::MAX, 4];
-        back(Vital::Checkpoints(Checkpoints { ticks: 1, comm: 0xfffe, at: 192, hashes }));
+        back(Heartbeat::Checkpoints(Checkpoints { ticks: 1, comm: 0xfffe, at: 192, hashes }));
         for reached in [None, Some(0), Some(1), Some(2), Some(3)] {
-            back(Vital::Op(OpProgress {
+            back(Heartbeat::Op(OpProgress {
                 ticks: 9,
                 comm: 1,
                 handle: Handle(77),
@@ -301,7 +301,7 @@ mod tests {
         let place = StrId(3);
         let (cpu_ns, run_delay_ns) = (u64::MAX, 1);
         let kinds = 0xffff;
-        back(Vital::Thread(Thread {
+        back(Heartbeat::Thread(Thread {
             ticks: 1,
             tid: 2,
             state: b'D',

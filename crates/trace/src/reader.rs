@@ -17,11 +17,11 @@ use crate::handle::LANES;
 use crate::identity::Identity;
 use crate::lanes_file::{self, Owner};
 use crate::layout::{
-    BLOCKS, HEADER_BYTES, Header, LANE_STRIDE, LANE_TABLE, RING_BYTES, SEGMENT, SLAB_BYTES, SLABS,
-    SLOT_BYTES, VITAL_SEGMENTS, VITALS,
+    BLOCKS, HEADER_BYTES, HEARTBEAT_SEGMENTS, HEARTBEATS, Header, LANE_STRIDE, LANE_TABLE,
+    RING_BYTES, SEGMENT, SLAB_BYTES, SLABS, SLOT_BYTES,
 };
 use crate::mark::Mark;
-use crate::progress::Vital;
+use crate::progress::Heartbeat;
 use crate::record::{Record, START, Step};
 use crate::schema::{Declaration, Schema};
 use crate::scratch::{LaneHeader, latest_start, ring_records, slot_steps};
@@ -44,7 +44,7 @@ pub struct Recording {
     lanes: Vec<Lane>,
     syncs: Vec<ClockSync>,
     marks: Vec<Mark>,
-    vitals: Vec<Vital>,
+    heartbeats: Vec<Heartbeat>,
     hangs: Vec<(u64, String)>,
     identity: Identity,
     roles: HashMap<u64, String>,
@@ -125,7 +125,7 @@ impl Recording {
             lanes: Vec::new(),
             syncs: Vec::new(),
             marks: Vec::new(),
-            vitals: Vec::new(),
+            heartbeats: Vec::new(),
             hangs: Vec::new(),
             identity: Identity::of(&header),
             header,
@@ -171,7 +171,7 @@ impl Recording {
     fn scratch(&mut self) -> Result<Option<Scratch>, Error> {
         let beside = self.lanes_file();
         if beside.is_none() && self.header.lanes_file.is_some() {
-            // Somebody may just have put them into the recording.
+            // Another process may just have put them into the recording.
             self.header = Header::decode(&read_up_to(&self.file, 0, HEADER_BYTES)?)?;
         }
         let header = &self.header;
@@ -243,15 +243,15 @@ impl Recording {
     }
 
     fn index_blocks(&mut self) -> Result<(), Error> {
-        // The vitals' blocks have numbers of their own.
-        self.index_ring(VITALS, VITAL_SEGMENTS)?;
+        // The heartbeats' blocks have numbers of their own.
+        self.index_ring(HEARTBEATS, HEARTBEAT_SEGMENTS)?;
         self.block_numbers.clear();
         self.index_ring(BLOCKS, self.header.segments)?;
         for lane in &mut self.lanes {
             lane.blocks.sort_by_key(|b| b.header.seq);
         }
         self.marks.sort_by_key(|mark| mark.ticks);
-        self.vitals.sort_by_key(Vital::ticks);
+        self.heartbeats.sort_by_key(Heartbeat::ticks);
         self.name_missing_blocks();
         Ok(())
     }
@@ -331,7 +331,7 @@ impl Recording {
                 match record {
                     Record::ClockSync(sync) => self.syncs.push(sync),
                     Record::Mark(mark) => self.marks.push(mark),
-                    Record::Vital(vital) => self.vitals.push(vital),
+                    Record::Heartbeat(heartbeat) => self.heartbeats.push(heartbeat),
                     Record::Unknown { code, .. } => *self.unknown.entry(code).or_default() += 1,
                     _ => {}
                 }
@@ -546,8 +546,8 @@ impl Recording {
     /// How far the process had come, in the order of time: what its drain thread wrote once a
     /// second, as far as the recording still holds it.
     #[must_use]
-    pub fn vitals(&self) -> &[Vital] {
-        &self.vitals
+    pub fn heartbeats(&self) -> &[Heartbeat] {
+        &self.heartbeats
     }
 
     /// What the rank's own watchdog reported: when, in ticks, and its lines.

@@ -18,7 +18,7 @@ use crate::fields::record_fields;
 use crate::handle::Handle;
 use crate::kind::{EventKind, KINDS, State};
 use crate::mark::Mark;
-use crate::progress::{Checkpoints, OpProgress, Progress, Thread, Vital};
+use crate::progress::{Checkpoints, Heartbeat, OpProgress, Progress, Thread};
 use crate::step::{Long, Short};
 
 /// The longest record, in words.
@@ -210,7 +210,7 @@ pub enum Record {
     /// The application, or a client of the control socket, puts a mark.
     Mark(Mark),
     /// How far the process has come.
-    Vital(Vital),
+    Heartbeat(Heartbeat),
     /// A record of a later version: it has a name in [`crate::Recording::record_name`]. A stop or a
     /// state of an event of a later kind has the code of that event's start.
     Unknown {
@@ -291,7 +291,7 @@ impl Record {
             Record::Step(step) => step.ticks,
             Record::ClockSync(sync) => sync.ticks,
             Record::Mark(mark) => mark.ticks,
-            Record::Vital(vital) => vital.ticks(),
+            Record::Heartbeat(heartbeat) => heartbeat.ticks(),
             Record::Stop { ticks, .. }
             | Record::State { ticks, .. }
             | Record::Unknown { ticks, .. } => *ticks,
@@ -318,7 +318,7 @@ impl Record {
             STEP | STEP_LONG => Record::Step(Step::unpack(&all, code == STEP_LONG)),
             CLOCK_SYNC => Record::ClockSync(ClockSync::get(&all)),
             MARK => Record::Mark(Mark::get(&all)),
-            PROGRESS..=THREAD => Record::Vital(Vital::unpack(code, &all)?),
+            PROGRESS..=THREAD => Record::Heartbeat(Heartbeat::unpack(code, &all)?),
             _ => Record::Start(Start::unpack(&all)),
         })
     }

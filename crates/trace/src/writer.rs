@@ -7,8 +7,8 @@ use crate::define::{Definition, LINK_BYTES, link};
 use crate::dump::Checkpoint;
 use crate::files::Files;
 use crate::layout::{
-    BLOCKS, DEFINITIONS, EXTENT_HEAD, Header, LANE_STRIDE, LANE_TABLE, RING_LIMITS, SEGMENT,
-    VITAL_SEGMENTS, VITALS,
+    BLOCKS, DEFINITIONS, EXTENT_HEAD, HEARTBEAT_SEGMENTS, HEARTBEATS, Header, LANE_STRIDE,
+    LANE_TABLE, RING_LIMITS, SEGMENT,
 };
 use crate::record::Record;
 use crate::ring::{Held, Ring};
@@ -30,7 +30,7 @@ pub struct Writer {
     pub(crate) header: Header,
     encoder: Encoder,
     pub(crate) events: Ring,
-    pub(crate) vitals: Ring,
+    pub(crate) heartbeats: Ring,
     extent: Extent,
     /// Blocks were written since the clocks' last comparison.
     has_news: bool,
@@ -53,7 +53,7 @@ pub(crate) struct Extent {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum To {
     Events,
-    Vitals,
+    Heartbeats,
 }
 
 impl Writer {
@@ -86,8 +86,8 @@ impl Writer {
             files,
             encoder: Encoder::default(),
             events: Ring::new(BLOCKS, header.segments),
-            vitals: Ring::new(VITALS, VITAL_SEGMENTS),
-            extent: Extent { segment: None, at: DEFINITIONS, end: VITALS, next: None },
+            heartbeats: Ring::new(HEARTBEATS, HEARTBEAT_SEGMENTS),
+            extent: Extent { segment: None, at: DEFINITIONS, end: HEARTBEATS, next: None },
             has_news: true,
             scratch: Vec::new(),
             is_declared: false,
@@ -224,23 +224,23 @@ impl Writer {
         self.write_block(To::Events, block)
     }
 
-    /// Appends whole records of how the process fares ([`crate::Vital`]), as one block if they fit.
-    /// They have a ring of their own, so that they never overwrite events.
+    /// Appends whole records of how the process fares ([`crate::Heartbeat`]), as one block if they
+    /// fit. They have a ring of their own, so that they never overwrite events.
     ///
     /// # Errors
     /// The first error of the system.
-    pub fn append_vitals(&mut self, words: &[u64]) -> io::Result<()> {
-        self.append_to(To::Vitals, META_LANE, 0, words)
+    pub fn append_heartbeats(&mut self, words: &[u64]) -> io::Result<()> {
+        self.append_to(To::Heartbeats, META_LANE, 0, words)
     }
 
-    /// Appends a comparison of the clocks: to the vitals, and among the events if there were any
-    /// since the last one, so that their times stay known as long as they do.
+    /// Appends a comparison of the clocks: to the heartbeats, and among the events if there were
+    /// any since the last one, so that their times stay known as long as they do.
     ///
     /// # Errors
     /// The first error of the system.
     pub fn append_clock(&mut self, sync: &ClockSync) -> io::Result<()> {
         let packed = Record::clock_sync(sync);
-        let result = self.append_vitals(packed.words());
+        let result = self.append_heartbeats(packed.words());
         if !std::mem::take(&mut self.has_news) {
             return result;
         }
@@ -278,7 +278,7 @@ impl Writer {
     fn ring(&mut self, of: To) -> &mut Ring {
         match of {
             To::Events => &mut self.events,
-            To::Vitals => &mut self.vitals,
+            To::Heartbeats => &mut self.heartbeats,
         }
     }
 
@@ -319,7 +319,7 @@ impl Writer {
             header: self.header.clone(),
             encoder: Encoder::default(),
             events: self.events.clone(),
-            vitals: self.vitals.clone(),
+            heartbeats: self.heartbeats.clone(),
             extent: self.extent,
             has_news: false,
             scratch: Vec::new(),

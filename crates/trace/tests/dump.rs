@@ -6,7 +6,8 @@ use ncclscope_trace::dump::Rest;
 use ncclscope_trace::layout::Header;
 use ncclscope_trace::record::{Detail, KernelLaunch};
 use ncclscope_trace::{
-    Comm, Definition, EventKind, Handle, Mark, Record, Recording, Start, Step, StrId, What, Writer,
+    Comm, Definition, EventKind, Handle, Mark, MarkKind, Record, Recording, Start, Step, StrId,
+    Writer,
 };
 use proptest::prelude::*;
 use std::path::Path;
@@ -42,7 +43,7 @@ fn definitions_marks_and_what_is_under_way_come_along() {
     writer.define(&Definition::Comm(Comm { hash: 7, ..Comm::default() })).unwrap();
     writer.define(&Definition::Role { hash: 7, text: "tp".into() }).unwrap();
     append(&mut writer, 0..10);
-    let mark = Mark { ticks: 10, what: What::Step, name: StrId::NONE, value: 3 };
+    let mark = Mark { ticks: 10, what: MarkKind::Step, name: StrId::NONE, value: 3 };
     writer.append(META_LANE, 0, &mark.words()).unwrap();
     let checkpoint = writer.checkpoint().unwrap();
     append(&mut writer, 10..20);

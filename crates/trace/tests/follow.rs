@@ -40,7 +40,7 @@ fn ticks(follower: &mut Follower) -> Vec<(usize, u64)> {
     let told = poll(follower).into_iter();
     let record = |news| match news {
         News::Record(lane, record) => Some((lane, record.ticks())),
-        News::Definition(_) | News::Vital(_) => None,
+        News::Definition(_) | News::Heartbeat(_) => None,
     };
     told.filter_map(record).collect()
 }

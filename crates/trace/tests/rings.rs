@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the parts of a recording do to each other: definitions, events, vitals; frozen and not.
+//! What the parts of a recording do to each other: definitions, events, heartbeats; frozen and not.
 
 use ncclscope_trace::kind::KINDS;
-use ncclscope_trace::layout::{DEFINITIONS, Header, SEGMENT, VITALS};
+use ncclscope_trace::layout::{DEFINITIONS, HEARTBEATS, Header, SEGMENT};
 use ncclscope_trace::progress::Progress;
 use ncclscope_trace::record::KernelLaunch;
 use ncclscope_trace::{
-    ClockSync, Comm, Definition, Detail, EventKind, Follower, Handle, News, Recording, Start,
-    Vital, Writer,
+    ClockSync, Comm, Definition, Detail, EventKind, Follower, Handle, Heartbeat, News, Recording,
+    Start, Writer,
 };
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -82,8 +82,8 @@ fn launches(path: &Path) -> Vec<u64> {
     recording.records(1).map(|record| record.ticks()).collect()
 }
 
-fn progress(ticks: u64) -> Vital {
-    Vital::Progress(Progress { ticks, api: ticks, ..Progress::default() })
+fn progress(ticks: u64) -> Heartbeat {
+    Heartbeat::Progress(Progress { ticks, api: ticks, ..Progress::default() })
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn forty_thousand_communicators_one_after_another_are_all_there() {
                         assert_eq!(told.hash, followed + 1);
                         followed += 1;
                     }
-                    News::Definition(_) | News::Record(..) | News::Vital(_) => {}
+                    News::Definition(_) | News::Record(..) | News::Heartbeat(_) => {}
                 })
                 .unwrap();
         }
@@ -138,7 +138,7 @@ fn definitions_leave_half_of_the_ring_and_count_the_rest() {
         kept += 1;
     }
     let bytes = case.writer.header().definitions + case.writer.header().more_definitions;
-    assert!(bytes > VITALS - DEFINITIONS + 2 * SEGMENT - 1000, "{bytes}");
+    assert!(bytes > HEARTBEATS - DEFINITIONS + 2 * SEGMENT - 1000, "{bytes}");
     case.fill(9);
     case.close();
     let recording = Recording::open(&case.path).unwrap();
@@ -230,7 +230,7 @@ fn a_full_disk_loses_no_definition() {
 
 /// Two hours of a hang at a look a second.
 #[test]
-fn vitals_never_overwrite_events() {
+fn heartbeats_never_overwrite_events() {
     let mut case = case(LEAST);
     case.launch(1000);
     case.writer.append_clock(&ClockSync { ticks: 2000, ..ClockSync::default() }).unwrap();
@@ -240,14 +240,14 @@ fn vitals_never_overwrite_events() {
     for second in 0..7_200 {
         let words: Vec<u64> =
             (0..20).flat_map(|_| progress(3000 + second).pack().words().to_vec()).collect();
-        case.writer.append_vitals(&words).unwrap();
+        case.writer.append_heartbeats(&words).unwrap();
         let sync = ClockSync { ticks: 3000 + second, ..ClockSync::default() };
         case.writer.append_clock(&sync).unwrap();
         if second % 600 == 0 {
             follower
                 .poll(|news| match news {
                     News::Record(..) => records += 1,
-                    News::Vital(vital) => latest = vital.ticks(),
+                    News::Heartbeat(heartbeat) => latest = heartbeat.ticks(),
                     News::Definition(_) => {}
                 })
                 .unwrap();
@@ -259,9 +259,9 @@ fn vitals_never_overwrite_events() {
     for path in [case.path.clone(), case.copy()] {
         assert!(launches(&path).into_iter().eq(0..1000));
         let recording = Recording::open(&path).unwrap();
-        let vitals = recording.vitals();
-        assert!(vitals.is_sorted_by_key(Vital::ticks) && vitals.len() > 20 * 300);
-        assert_eq!(vitals.last(), Some(&progress(10_199)));
+        let heartbeats = recording.heartbeats();
+        assert!(heartbeats.is_sorted_by_key(Heartbeat::ticks) && heartbeats.len() > 20 * 300);
+        assert_eq!(heartbeats.last(), Some(&progress(10_199)));
         assert_eq!(recording.last_ticks(), 10_199);
     }
 }
@@ -275,7 +275,7 @@ fn clocks_stay_beside_the_events_whose_time_they_tell() {
         let sync = ClockSync { ticks, realtime_ns, ..ClockSync::default() };
         case.writer.append_clock(&sync).unwrap();
     }
-    // The ring of vitals goes around often, and has none of these any more.
+    // The ring of heartbeats goes around often, and has none of these any more.
     for second in 0..20_000 {
         let sync = ClockSync { ticks: 1_000_000 + second, ..ClockSync::default() };
         case.writer.append_clock(&sync).unwrap();

@@ -3,7 +3,7 @@
 //! [`crate::names::ARGUMENTS`].
 
 use crate::names::is_argument;
-use crate::scene::{Scene, Slice, What};
+use crate::scene::{Scene, Slice, SliceSource};
 use ncclscope_operations::function::is_rooted;
 use ncclscope_operations::stats::to_u64;
 use ncclscope_operations::{Completion, Event, Operation};
@@ -11,7 +11,7 @@ use ncclscope_trace::record::{
     ApiCall, CeBatch, CeColl, GroupApi, KernelCh, KernelLaunch, KernelPhase, Meaning, NetPlugin,
     ProxyOp, step_flags,
 };
-use ncclscope_trace::{Detail, Step, StrId, What as Mark};
+use ncclscope_trace::{Detail, MarkKind, Step, StrId};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
@@ -39,9 +39,9 @@ pub fn args<'s>(
         say(name, value);
     });
     match slice.what {
-        What::Operation(index) => said.operation(scene, scene.operation(index)),
-        What::Step(index) => said.step(&scene.timeline().steps()[index as usize].1),
-        What::Event(id) => {
+        SliceSource::Operation(index) => said.operation(scene, scene.operation(index)),
+        SliceSource::Step(index) => said.step(&scene.timeline().steps()[index as usize].1),
+        SliceSource::Event(id) => {
             said.event(scene, scene.timeline().event(id));
             if let Some(external) = scene.timeline().external_id(id) {
                 said.uint("external_id", external);
@@ -50,9 +50,9 @@ pub fn args<'s>(
                 said.uint("cuda_event_ns", ns);
             }
         }
-        What::Mark(index) => {
+        SliceSource::Mark(index) => {
             let mark = scene.timeline().recording().marks()[index as usize];
-            if matches!(mark.what, Mark::Step | Mark::Start) {
+            if matches!(mark.what, MarkKind::Step | MarkKind::Start) {
                 said.uint("value", mark.value);
             }
         }

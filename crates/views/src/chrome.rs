@@ -15,7 +15,7 @@ use crate::flows::{StepLinks, flows};
 use crate::matching::StepIndex;
 use crate::parallel::read_ahead;
 use crate::pftrace::Written;
-use crate::scene::{Name, Scene, Slice, What};
+use crate::scene::{Name, Scene, Slice, SliceSource};
 use crate::tracks::{self, Track};
 use crate::view::View;
 use ncclscope_operations::stats::to_f64;
@@ -159,7 +159,7 @@ impl<W: Write> Writer<'_, W> {
         let (name, cat) = (scene.name_text(scene.name(slice.what)), scene.category(slice.what));
         let times = (slice.start, slice.end);
         self.complete(place, (&name, cat), times, Args { scene, slice })?;
-        let What::Step(step) = slice.what else { return Ok(1) };
+        let SliceSource::Step(step) = slice.what else { return Ok(1) };
         let mut slices = 1;
         for (state, start, end) in scene.step_states(step, slice).into_iter().flatten() {
             let name = scene.name_text(Name::State(state));
@@ -211,7 +211,7 @@ impl<W: Write> Writer<'_, W> {
         links: &mut StepLinks<'_, '_, '_>,
     ) -> io::Result<()> {
         let mut arrows = Vec::new();
-        if let What::Step(step) = slice.what {
+        if let SliceSource::Step(step) = slice.what {
             let states = scene.step_states(step, slice);
             arrows.extend(links.of(step, &states).map(|arrow| {
                 let state = arrow.state.and_then(|at| states[at]).map(|(_, start, _)| start);

@@ -9,7 +9,7 @@ their states: where the data goes to the network, and where it has arrived.
 
 use crate::ident::Hash;
 use crate::matching::StepIndex;
-use crate::scene::{Scene, States, What};
+use crate::scene::{Scene, SliceSource, States};
 use ncclscope_operations::{Event, EventId, Parent};
 use ncclscope_trace::EventKind;
 use ncclscope_trace::record::step_flags;
@@ -25,7 +25,7 @@ pub struct Flows {
 
 /// The arrows at an operation or an event.
 #[must_use]
-pub fn flows(scene: &Scene<'_, '_>, what: What) -> Flows {
+pub fn flows(scene: &Scene<'_, '_>, what: SliceSource) -> Flows {
     let mut targets = targets(scene, what);
     targets.retain(|&target| source_of(scene, target) == Some(what));
     Flows {
@@ -110,31 +110,33 @@ impl<'s, 't, 'r> StepLinks<'s, 't, 'r> {
 
 /// What arrows may lead to from here: from a call its operations and their kernels and ProxyOps,
 /// from an operation, or from its enqueueing, the latter two.
-fn targets(scene: &Scene<'_, '_>, what: What) -> Vec<What> {
+fn targets(scene: &Scene<'_, '_>, what: SliceSource) -> Vec<SliceSource> {
     let timeline = scene.timeline();
-    let parts = |id| timeline.children(id).iter().map(|&part| What::Event(part));
+    let parts = |id| timeline.children(id).iter().map(|&part| SliceSource::Event(part));
     match what {
-        What::Operation(at) => parts(scene.operation(at).event).collect(),
-        What::Event(id) if is_call(timeline.event(id)) => {
+        SliceSource::Operation(at) => parts(scene.operation(at).event).collect(),
+        SliceSource::Event(id) if is_call(timeline.event(id)) => {
             let operations = timeline.children(id).iter();
-            let of = |&id| scene.operation_at(id).map(What::Operation).into_iter().chain(parts(id));
+            let of = |&id| {
+                scene.operation_at(id).map(SliceSource::Operation).into_iter().chain(parts(id))
+            };
             operations.flat_map(of).collect()
         }
-        What::Event(id) if scene.operation_at(id).is_some() => parts(id).collect(),
+        SliceSource::Event(id) if scene.operation_at(id).is_some() => parts(id).collect(),
         _ => Vec::new(),
     }
 }
 
-fn flow_id(scene: &Scene<'_, '_>, target: What) -> u64 {
+fn flow_id(scene: &Scene<'_, '_>, target: SliceSource) -> u64 {
     let handle = event_of(scene, target).map_or(0, |id| scene.timeline().event(id).start.handle.0);
     Hash::new("flow").number(scene.uuid()).number(handle).id()
 }
 
-fn event_of(scene: &Scene<'_, '_>, what: What) -> Option<EventId> {
+fn event_of(scene: &Scene<'_, '_>, what: SliceSource) -> Option<EventId> {
     match what {
-        What::Operation(at) => Some(scene.operation(at).event),
-        What::Event(id) => Some(id),
-        What::Step(_) | What::Mark(_) => None,
+        SliceSource::Operation(at) => Some(scene.operation(at).event),
+        SliceSource::Event(id) => Some(id),
+        SliceSource::Step(_) | SliceSource::Mark(_) => None,
     }
 }
 
@@ -145,22 +147,26 @@ fn is_call(event: &Event) -> bool {
 /// What an arrow to `what` comes from. A kernel may start before the host gets to record its
 /// operation, and ProxyOps start before the kernel: then the arrow comes from the call, or where
 /// NCCL does not report calls, from where the operation is enqueued. No arrow points back in time.
-fn source_of(scene: &Scene<'_, '_>, what: What) -> Option<What> {
+fn source_of(scene: &Scene<'_, '_>, what: SliceSource) -> Option<SliceSource> {
     let timeline = scene.timeline();
     let call_of = |id: EventId| match timeline.event(id).parent {
-        Parent::Known(call) if is_call(timeline.event(call)) => Some(What::Event(call)),
+        Parent::Known(call) if is_call(timeline.event(call)) => Some(SliceSource::Event(call)),
         _ => None,
     };
     let sources = match what {
-        What::Operation(at) => [call_of(scene.operation(at).event), None, None],
-        What::Event(id) => {
+        SliceSource::Operation(at) => [call_of(scene.operation(at).event), None, None],
+        SliceSource::Event(id) => {
             let event = timeline.event(id);
             let is_part = matches!(event.kind(), EventKind::ProxyOp | EventKind::KernelCh);
             let Parent::Known(parent) = event.parent else { return None };
             let operation = scene.operation_at(parent).filter(|_| is_part)?;
-            [Some(What::Operation(operation)), call_of(parent), Some(What::Event(parent))]
+            [
+                Some(SliceSource::Operation(operation)),
+                call_of(parent),
+                Some(SliceSource::Event(parent)),
+            ]
         }
-        What::Step(_) | What::Mark(_) => return None,
+        SliceSource::Step(_) | SliceSource::Mark(_) => return None,
     };
     let start = scene.start_of(what);
     sources.into_iter().flatten().find(|&source| scene.start_of(source) <= start)

@@ -57,10 +57,10 @@ fn put(tracks: &mut Vec<Vec<Slice>>, at: usize, slice: Slice) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scene::What;
+    use crate::scene::SliceSource;
 
     fn slice(start: u64, end: u64) -> Slice {
-        Slice { start, end, what: What::Step(0), open: false }
+        Slice { start, end, what: SliceSource::Step(0), open: false }
     }
 
     fn ranges(tracks: &[Vec<Slice>]) -> Vec<Vec<(u64, u64)>> {

@@ -14,7 +14,7 @@ use crate::ident::Hash;
 use crate::matching::StepIndex;
 use crate::packets::{Interned, Numbers, Sequence};
 use crate::parallel::in_batches;
-use crate::scene::{Name, Scene, Slice, What};
+use crate::scene::{Name, Scene, Slice, SliceSource};
 use crate::tracks::{Track, marks, tracks};
 use crate::view::{Group, View};
 use ncclscope_operations::Timeline;
@@ -188,7 +188,7 @@ impl<W: Write> Rank<'_, '_, '_, '_, W> {
             while let Some((end, flow)) = open.pop_if(|(end, _)| *end <= slice.start) {
                 sequence.end(end, flow)?;
             }
-            let What::Step(step) = slice.what else {
+            let SliceSource::Step(step) = slice.what else {
                 sequence.begin(slice.start, |event, interned| {
                     put_slice(scene, slice, event, interned);
                     put_flows(scene, slice, event);

@@ -59,11 +59,11 @@ use ncclscope_operations::{
     Completion, Event, EventId, GpuClock, Operation, Parent, Timeline, Timing, operations,
 };
 use ncclscope_trace::record::{KernelCh, KernelPhase, step_flags};
-use ncclscope_trace::{Comm, Detail, EventKind, State, StrId, What as Mark};
+use ncclscope_trace::{Comm, Detail, EventKind, MarkKind, State, StrId};
 
 /// What a slice shows.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum What {
+pub enum SliceSource {
     /// An event, from its start to its own stop.
     Event(EventId),
     /// An operation: index of [`Scene::operation`].
@@ -83,7 +83,7 @@ pub struct Slice {
     /// Its end, not before its start.
     pub end: u64,
     /// What it shows.
-    pub what: What,
+    pub what: SliceSource,
     /// It was not over; `end` is the end of the recording.
     pub open: bool,
 }
@@ -121,7 +121,7 @@ pub enum Name {
     /// What a mark says.
     Note(StrId),
     /// What a mark means.
-    Mark(Mark),
+    Mark(MarkKind),
 }
 
 impl Name {
@@ -133,9 +133,9 @@ impl Name {
             Name::Event(kind, func) => (kind.index() as u64 + 1) << 16 | u64::from(func.0),
             Name::State(state) => (u64::from(state.0) + 0x100) << 16,
             Name::Note(text) => 0x200 << 16 | u64::from(text.0),
-            Name::Mark(Mark::Start) => 0x300 << 16,
-            Name::Mark(Mark::Stop) => 0x301 << 16,
-            Name::Mark(Mark::Step) => 0x302 << 16,
+            Name::Mark(MarkKind::Start) => 0x300 << 16,
+            Name::Mark(MarkKind::Stop) => 0x301 << 16,
+            Name::Mark(MarkKind::Step) => 0x302 << 16,
             Name::Mark(_) => 0x303 << 16,
         }
     }
@@ -271,7 +271,7 @@ impl<'t, 'r> Scene<'t, 'r> {
         let event = self.timeline.event(id);
         let start = self.start_ns(event);
         let stop = self.gpu_stop_ns(event).or_else(|| event.stop.map(|ticks| self.ns(ticks)));
-        let what = What::Event(id);
+        let what = SliceSource::Event(id);
         let open = event.stop.is_none();
         Slice { start, end: stop.unwrap_or(self.end_ns).max(start), what, open }
     }
@@ -299,7 +299,7 @@ impl<'t, 'r> Scene<'t, 'r> {
     pub fn operation_slice(&self, index: u32) -> Slice {
         let operation = self.operation(index);
         let event = self.timeline.event(operation.event);
-        let (what, start) = (What::Operation(index), self.ns(event.start.ticks));
+        let (what, start) = (SliceSource::Operation(index), self.ns(event.start.ticks));
         let last = match operation.completion {
             Completion::Done(ticks) => Some(ticks),
             Completion::Unseen => event.stop,
@@ -350,43 +350,45 @@ impl<'t, 'r> Scene<'t, 'r> {
         let (_, step) = &self.timeline.steps()[index as usize];
         let (start, end) = (self.ns(step.ticks), self.ns(step.end_ticks()));
         let open = !step.has(step_flags::STOPPED);
-        Slice { start, end: end.max(start), what: What::Step(index), open }
+        Slice { start, end: end.max(start), what: SliceSource::Step(index), open }
     }
 
     /// When something starts; as [`Slice::start`].
     #[must_use]
-    pub fn start_of(&self, what: What) -> u64 {
+    pub fn start_of(&self, what: SliceSource) -> u64 {
         match what {
-            What::Event(id) => self.start_ns(self.timeline.event(id)),
-            What::Operation(index) => self.operation_slice(index).start,
-            What::Step(index) => self.ns(self.timeline.steps()[index as usize].1.ticks),
-            What::Mark(index) => self.ns(self.timeline.recording().marks()[index as usize].ticks),
+            SliceSource::Event(id) => self.start_ns(self.timeline.event(id)),
+            SliceSource::Operation(index) => self.operation_slice(index).start,
+            SliceSource::Step(index) => self.ns(self.timeline.steps()[index as usize].1.ticks),
+            SliceSource::Mark(index) => {
+                self.ns(self.timeline.recording().marks()[index as usize].ticks)
+            }
         }
     }
 
     /// What to filter by: the family of a slice. The states of a step are of the step's.
     #[must_use]
-    pub fn category(&self, what: What) -> &'static str {
+    pub fn category(&self, what: SliceSource) -> &'static str {
         match what {
-            What::Operation(_) => "operation",
-            What::Step(_) => "step",
-            What::Mark(_) => "mark",
-            What::Event(id) => self.timeline.event(id).kind().part().category(),
+            SliceSource::Operation(_) => "operation",
+            SliceSource::Step(_) => "step",
+            SliceSource::Mark(_) => "mark",
+            SliceSource::Event(id) => self.timeline.event(id).kind().part().category(),
         }
     }
 
     /// A slice's name.
     #[must_use]
-    pub fn name(&self, what: What) -> Name {
+    pub fn name(&self, what: SliceSource) -> Name {
         match what {
-            What::Operation(index) => Name::Operation(self.operation(index).func),
-            What::Step(_) => Name::Event(EventKind::ProxyStep, StrId::NONE),
-            What::Event(id) => {
+            SliceSource::Operation(index) => Name::Operation(self.operation(index).func),
+            SliceSource::Step(_) => Name::Event(EventKind::ProxyStep, StrId::NONE),
+            SliceSource::Event(id) => {
                 let event = self.timeline.event(id);
                 Name::Event(event.kind(), self.function(event))
             }
-            What::Mark(index) => match self.timeline.recording().marks()[index as usize] {
-                mark if mark.what == Mark::Note => Name::Note(mark.name),
+            SliceSource::Mark(index) => match self.timeline.recording().marks()[index as usize] {
+                mark if mark.what == MarkKind::Note => Name::Note(mark.name),
                 mark => Name::Mark(mark.what),
             },
         }
@@ -395,12 +397,12 @@ impl<'t, 'r> Scene<'t, 'r> {
     /// The slices of the marks. A training step lasts to the next one; other marks are moments.
     pub fn marks(&self) -> impl Iterator<Item = Slice> {
         let marks = self.timeline.recording().marks();
-        let steps = marks.iter().filter(|mark| mark.what == Mark::Step);
+        let steps = marks.iter().filter(|mark| mark.what == MarkKind::Step);
         let mut steps: Vec<u64> = steps.map(|mark| mark.ticks).collect();
         steps.sort_unstable();
         (0u32..).zip(marks).map(move |(index, mark)| {
-            let (start, what) = (self.ns(mark.ticks), What::Mark(index));
-            if mark.what != Mark::Step {
+            let (start, what) = (self.ns(mark.ticks), SliceSource::Mark(index));
+            if mark.what != MarkKind::Step {
                 return Slice { start, end: start, what, open: false };
             }
             let next = steps.get(steps.partition_point(|&ticks| ticks <= mark.ticks));
@@ -435,9 +437,9 @@ impl<'t, 'r> Scene<'t, 'r> {
                 Some(func) => format!("{kind} {func}"),
             },
             Name::Note(text) => string(text).unwrap_or("mark").into(),
-            Name::Mark(Mark::Start) => "recording starts".into(),
-            Name::Mark(Mark::Stop) => "recording stops".into(),
-            Name::Mark(Mark::Step) => "training step".into(),
+            Name::Mark(MarkKind::Start) => "recording starts".into(),
+            Name::Mark(MarkKind::Stop) => "recording stops".into(),
+            Name::Mark(MarkKind::Step) => "training step".into(),
             Name::Mark(_) => "mark".into(),
             Name::State(state) => state.to_string().trim_start_matches("ProxyStep").into(),
         }
@@ -445,15 +447,15 @@ impl<'t, 'r> Scene<'t, 'r> {
 
     /// What ties a collective's slices over all ranks together; see [`crate::matching`].
     #[must_use]
-    pub fn correlation(&self, what: What) -> Option<u64> {
+    pub fn correlation(&self, what: SliceSource) -> Option<u64> {
         let operation = match what {
-            What::Operation(index) => self.operation(index).event,
-            What::Event(id) => match self.timeline.event(id) {
+            SliceSource::Operation(index) => self.operation(index).event,
+            SliceSource::Event(id) => match self.timeline.event(id) {
                 event if event.kind() != EventKind::KernelCh => return None,
                 Event { parent: Parent::Known(operation), .. } => *operation,
                 _ => return None,
             },
-            What::Step(_) | What::Mark(_) => return None,
+            SliceSource::Step(_) | SliceSource::Mark(_) => return None,
         };
         self.names.collectives.get(&operation).copied()
     }

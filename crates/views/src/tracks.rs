@@ -2,7 +2,7 @@
 //! Which tracks a rank has in a communicator, and what lies on them.
 
 use crate::pack;
-use crate::scene::{Scene, Slice, What};
+use crate::scene::{Scene, Slice, SliceSource};
 use crate::view::{Group, View};
 use ncclscope_operations::{Event, Parent, Timeline};
 use ncclscope_trace::Detail;
@@ -136,7 +136,7 @@ pub fn of_view<'s>(scene: &'s Scene<'_, '_>, view: &'s View) -> impl Iterator<It
 fn steps(scene: &Scene<'_, '_>, ops: &[Slice]) -> Vec<(usize, Slice)> {
     let of = |(at, op): (usize, &Slice)| {
         let steps = match op.what {
-            What::Event(id) => scene.steps_of(id),
+            SliceSource::Event(id) => scene.steps_of(id),
             _ => &[],
         };
         let slices = steps.iter().map(|&step| scene.step_slice(step));

@@ -4,7 +4,7 @@
 use ncclscope_report::ReportBuilder;
 use ncclscope_trace::layout::Header;
 use ncclscope_trace::record::schema;
-use ncclscope_trace::{Comm, Definition, EventKind, Mark, Recording, StrId, What, Writer};
+use ncclscope_trace::{Comm, Definition, EventKind, Mark, MarkKind, Recording, StrId, Writer};
 use ncclscope_views::flows::StepArrows;
 use ncclscope_views::{chrome, pftrace};
 use scripts::{Call, EPOCH_NS, Fault, PROXY, Process};
@@ -146,10 +146,10 @@ fn marks_have_a_track_and_training_steps_last() {
             p.now += 1_000;
         };
         let note = p.string("checkpoint");
-        mark(p, What::Step, StrId::NONE, 7);
+        mark(p, MarkKind::Step, StrId::NONE, 7);
         p.collective(Call::ALL_REDUCE);
-        mark(p, What::Note, note, 0);
-        mark(p, What::Step, StrId::NONE, 8);
+        mark(p, MarkKind::Note, note, 0);
+        mark(p, MarkKind::Step, StrId::NONE, 8);
         p.collective(Call::ALL_REDUCE);
     });
     let (_, events) = chrome_events(&recordings);
@@ -180,10 +180,10 @@ fn no_step_is_matched_where_counting_could_be_wrong() {
     assert_eq!(arrows(&|p| p.lose(PROXY, EventKind::ProxyOp, 1)), counted);
     let mark = |ticks, what, value| Mark { ticks, what, name: StrId::NONE, value };
     // Every recording begins with a start, before its first communicator.
-    assert_eq!(arrows(&|p| p.marks.push(mark(1, What::Start, 1))), all);
-    assert_eq!(arrows(&|p| p.marks.push(mark(1, What::Start, 2))), counted, "a sample");
-    assert_eq!(arrows(&|p| p.marks.push(mark(2000, What::Start, 1))), counted, "later");
-    let window = mark(1, What::Stop, 0);
+    assert_eq!(arrows(&|p| p.marks.push(mark(1, MarkKind::Start, 1))), all);
+    assert_eq!(arrows(&|p| p.marks.push(mark(1, MarkKind::Start, 2))), counted, "a sample");
+    assert_eq!(arrows(&|p| p.marks.push(mark(2000, MarkKind::Start, 1))), counted, "later");
+    let window = mark(1, MarkKind::Stop, 0);
     assert_eq!(arrows(&|p| p.marks.push(window)), counted);
     // One side alone is enough to make the other's count worthless.
     let alone = StepArrows { linked: 32, unknowable: 2, alone: 2 };

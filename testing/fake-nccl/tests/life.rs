@@ -58,7 +58,7 @@ fn count(recording: &Recording) -> Counts {
                 Record::State { .. }
                 | Record::ClockSync(_)
                 | Record::Mark(_)
-                | Record::Vital(_)
+                | Record::Heartbeat(_)
                 | Record::Unknown { .. } => {}
             }
         }

@@ -99,7 +99,7 @@ impl<'a> Model<'a> {
                 Record::State { .. } => ends.push(record),
                 Record::ClockSync(_)
                 | Record::Mark(_)
-                | Record::Vital(_)
+                | Record::Heartbeat(_)
                 | Record::Unknown { .. } => {}
             }
         }

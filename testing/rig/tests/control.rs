@@ -145,9 +145,9 @@ fn a_running_job_is_listed_stopped_started_and_dumped() {
     job.wait().expect_success();
     whole(&common::report(&run.cli, &run.place("run")));
     assert_eq!(run.processes().len(), 0);
-    let nobody = run.cli(&["start", "--pid", &first]);
-    assert_eq!(nobody.status.code(), Some(4));
-    assert!(String::from_utf8_lossy(&nobody.stderr).contains("has no socket here"));
+    let without = run.cli(&["start", "--pid", &first]);
+    assert_eq!(without.status.code(), Some(4));
+    assert!(String::from_utf8_lossy(&without.stderr).contains("has no socket here"));
 }
 
 #[test]

@@ -28,9 +28,9 @@ const LEFT: &[(&str, &[&str])] = &[
     ("crates/runtime", &["drain", "drain::feed", "recording", "runtime", "watchdog::act"]),
     (
         "crates/runtime",
-        &["watchdog::detect", "watchdog::judge", "watchdog::report", "watchdog::vitals"],
+        &["watchdog::detect", "watchdog::judge", "watchdog::report", "watchdog::heartbeats"],
     ),
-    ("crates/simulate", &["record::events", "record::vitals", "record::write"]),
+    ("crates/simulate", &["record::events", "record::heartbeats", "record::write"]),
     (
         "crates/stragglers",
         &[

@@ -35,7 +35,7 @@ pub(crate) struct Found {
 /// Looks up types and enumerators by name, the first definition of each.
 pub(crate) fn find(library: &Path, types: &[&str], enumerators: &[&str]) -> Found {
     let file = File::open(library).expect("the library opens");
-    // SAFETY: the mapping is private and read only, and nobody changes a downloaded library.
+    // SAFETY: the mapping is private and read only, and no program changes a downloaded library.
     let map = unsafe { memmap2::Mmap::map(&file) }.expect("the library maps");
     let object = object::File::parse(&*map).expect("the library is an object file");
     let section = |id: gimli::SectionId| -> Result<Reader<'_>, object::Error> {

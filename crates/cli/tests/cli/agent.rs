@@ -98,7 +98,7 @@ fn other_projects_names_are_given_on_request() {
     }
 }
 
-/// Opens the file that it is told of, and stays until its input ends.
+/// Opens the file that it is given, and runs until its input ends.
 const HOLDS_A_FILE: &str = r#"read path; exec 3<"$path"; echo; read end"#;
 
 #[test]

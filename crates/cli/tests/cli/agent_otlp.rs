@@ -278,7 +278,7 @@ fn what_a_collector_refuses_is_counted_and_what_may_change_is_sent_again() {
     assert_eq!(said.lines().count(), reasons.len(), "each reason is told once: {said}");
     let read = |n: usize| std::fs::read(place.path().join(format!("request-{n}"))).unwrap();
     assert_ne!(read(1), read(2), "what was refused is not sent again");
-    assert_ne!(read(2), read(3), "nor where nobody says when there is room");
+    assert_ne!(read(2), read(3), "nor where no reply says when there is room");
     for again in [4, 5, 6] {
         assert_eq!(read(3), read(again), "{again}");
     }
@@ -286,7 +286,7 @@ fn what_a_collector_refuses_is_counted_and_what_may_change_is_sent_again() {
     assert!(collector.end().len() >= 8);
 }
 
-/// Nobody who listens there is a collector: one talks, one keeps silent, one hangs up.
+/// No listener there is a collector: one talks, one is silent, one closes the connection.
 #[test]
 fn who_speaks_no_grpc_gets_nothing_and_ends_nothing() {
     let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());

@@ -2,7 +2,7 @@
 //! `ncclscope stragglers`: its output and its exit codes.
 
 use crate::common::{Run, ncclscope};
-use ncclscope_trace::{Mark, What, define::StrId};
+use ncclscope_trace::{Mark, MarkKind, define::StrId};
 use scripts::Call;
 use serde_json::Value;
 use std::path::Path;
@@ -12,7 +12,7 @@ fn healthy() -> Run {
     Run::new(|p| {
         for step in 0..12 {
             let (ticks, name) = (p.now, StrId::NONE);
-            p.marks.push(Mark { ticks, what: What::Step, name, value: step });
+            p.marks.push(Mark { ticks, what: MarkKind::Step, name, value: step });
             p.now += 20_000_000;
             p.collective(Call::ALL_REDUCE);
         }

@@ -70,7 +70,7 @@ fn the_trace_is_served_at_its_address_alone_until_it_is_handed_over() {
     assert!(viewer.url.starts_with("http://127.0.0.1:"), "{}", viewer.url);
     let token = viewer.url.trim_end_matches('/').rsplit('/').next().unwrap().to_owned();
     assert_eq!(token.len(), 32);
-    // Nobody else may read the file, either.
+    // No other user may read the file, either.
     let made: Vec<PathBuf> =
         std::fs::read_dir(&temporary).unwrap().map(|it| it.unwrap().path()).collect();
     assert_eq!(made.len(), 1);

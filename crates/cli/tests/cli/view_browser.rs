@@ -17,7 +17,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Plays the Perfetto UI: it misses the first messages, answers PING, and sends on what it is
-/// given to whoever serves it.
+/// given to its server.
 const UI: &str = r#"<!doctype html><title>UI</title><script>
 setTimeout(() => window.addEventListener("message", (event) => {
   if (event.data === "PING") {
@@ -182,7 +182,7 @@ impl Browser {
         command.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic"]);
         command.args(["--no-first-run", "--disable-background-networking", "--disable-sync"]);
         command.args(["--disable-component-update", "--disable-popup-blocking"]);
-        // It ends at once where nobody may speak to it.
+        // It ends at once if no client may connect.
         command.args(["--disable-dev-shm-usage", "--remote-debugging-port=0"]);
         command.arg(format!("--user-data-dir={}", profile.display())).arg(url);
         Browser(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())

@@ -19,10 +19,11 @@ use ncclscope_operations::steps::StepExt;
 use ncclscope_operations::timeline::comm_name;
 use ncclscope_operations::{Event, Operation, Timeline, human, operations};
 use ncclscope_trace::progress::{
-    CHECKPOINT_EVERY, OpProgress, Progress, Thread, Vital, count_matters, progress_flags as flags,
+    CHECKPOINT_EVERY, Heartbeat, OpProgress, Progress, Thread, count_matters,
+    progress_flags as flags,
 };
 use ncclscope_trace::record::{ApiCall, Coll};
-use ncclscope_trace::{Detail, EventKind, Identity, Recording, State, What};
+use ncclscope_trace::{Detail, EventKind, Identity, MarkKind, Recording, State};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::PathBuf;
 
@@ -132,8 +133,8 @@ impl<'a> SnapshotReader<'a> {
         let mut operations = operations(&timeline);
         operations.sort_by_key(|operation| timeline.event(operation.event).start.ticks);
         let mut in_progress_ops = HashMap::new();
-        for vital in recording.vitals() {
-            if let Vital::Op(op) = vital {
+        for heartbeat in recording.heartbeats() {
+            if let Heartbeat::Op(op) = heartbeat {
                 in_progress_ops.insert(op.handle.0, *op);
             }
         }
@@ -142,7 +143,7 @@ impl<'a> SnapshotReader<'a> {
         let lanes = recording.lanes().iter().map(|lane| &lane.header);
         let lost =
             lost + lanes.map(|l| l.lost.iter().chain(&l.lost_ends).sum::<u64>()).sum::<u64>();
-        let is_stopped = recording.marks().iter().any(|mark| mark.what == What::Stop);
+        let is_stopped = recording.marks().iter().any(|mark| mark.what == MarkKind::Stop);
         let is_partial = lost != 0 || header.left_out != 0 || is_stopped;
         SnapshotReader { recording, timeline, operations, in_progress_ops, is_partial }
     }
@@ -174,8 +175,8 @@ impl<'a> SnapshotReader<'a> {
 
     /// When the application last called NCCL.
     fn last_call(&self) -> u64 {
-        let progress = self.recording.vitals().iter().filter_map(|vital| match vital {
-            Vital::Progress(progress) => Some(progress.beat),
+        let progress = self.recording.heartbeats().iter().filter_map(|heartbeat| match heartbeat {
+            Heartbeat::Progress(progress) => Some(progress.beat),
             _ => None,
         });
         let calls = self.timeline.events().filter(|(_, event)| {
@@ -190,10 +191,11 @@ impl<'a> SnapshotReader<'a> {
     fn member(&self, position: usize) -> Option<Member> {
         let comm = &self.recording.comms()[position];
         let rank = u32::try_from(self.timeline.rank(position)?).ok()?;
-        let progress = self.recording.vitals().iter().rev().find_map(|vital| match vital {
-            Vital::Progress(progress) if progress.comm == comm.index => Some(*progress),
-            _ => None,
-        });
+        let progress =
+            self.recording.heartbeats().iter().rev().find_map(|heartbeat| match heartbeat {
+                Heartbeat::Progress(progress) if progress.comm == comm.index => Some(*progress),
+                _ => None,
+            });
         let progress = progress.unwrap_or_else(|| Progress {
             flags: if comm.api_version < 5 { flags::NO_API } else { 0 } | flags::NO_KERNEL,
             ..Progress::default()
@@ -459,8 +461,8 @@ impl<'a> SnapshotReader<'a> {
         if progress.api != 0 {
             member.hashes.push((progress.api, progress.hash));
         }
-        let last = self.recording.vitals().iter().rev().find_map(|vital| match vital {
-            Vital::Checkpoints(points) if points.comm == index => Some(*points),
+        let last = self.recording.heartbeats().iter().rev().find_map(|heartbeat| match heartbeat {
+            Heartbeat::Checkpoints(points) if points.comm == index => Some(*points),
             _ => None,
         });
         let Some(points) = last else { return };
@@ -473,8 +475,8 @@ impl<'a> SnapshotReader<'a> {
 
     fn threads(&self) -> Vec<ThreadState> {
         let mut samples: BTreeMap<u32, Vec<Thread>> = BTreeMap::new();
-        for vital in self.recording.vitals() {
-            if let Vital::Thread(thread) = vital {
+        for heartbeat in self.recording.heartbeats() {
+            if let Heartbeat::Thread(thread) = heartbeat {
                 samples.entry(thread.tid).or_default().push(*thread);
             }
         }

@@ -5,7 +5,7 @@ use ncclscope_trace::record::{
     ApiCall, CeBatch, CeColl, CeSync, Coll, GroupApi, KernelCh, KernelLaunch, KernelPhase,
     NetPlugin,
 };
-use ncclscope_trace::{Detail, Handle, Mark, State, StrId, What};
+use ncclscope_trace::{Detail, Handle, Mark, MarkKind, State, StrId};
 use scripts::{API, Call, Fault, PROXY, Process};
 
 /// A collective with what the scripts leave out; within a node.
@@ -100,7 +100,7 @@ fn copies(p: &mut Process) {
     p.stop(API, ce);
 }
 
-fn mark(p: &mut Process, what: What, name: StrId, value: u64) {
+fn mark(p: &mut Process, what: MarkKind, name: StrId, value: u64) {
     p.marks.push(Mark { ticks: p.now, what, name, value });
     p.now += 1_000;
 }
@@ -109,14 +109,14 @@ fn mark(p: &mut Process, what: What, name: StrId, value: u64) {
 pub(crate) fn everything() -> Process {
     let mut p = Process::new(0, 2);
     let note = p.string("checkpoint");
-    mark(&mut p, What::Step, StrId::NONE, 7);
+    mark(&mut p, MarkKind::Step, StrId::NONE, 7);
     p.collective(Call::ALL_REDUCE);
     p.comm.index = 1;
-    mark(&mut p, What::Note, note, 0);
+    mark(&mut p, MarkKind::Note, note, 0);
     p.collective(Call::ALL_REDUCE);
     p.collective(Call { func: "Broadcast", ..Call::ALL_REDUCE });
     p.send_recv(1, 4096);
-    mark(&mut p, What::Step, StrId::NONE, 8);
+    mark(&mut p, MarkKind::Step, StrId::NONE, 8);
     make(&mut p, MADE);
     make(&mut p, Made { cuda_event_ns: 50_000, ..MADE });
     let net = NetPlugin { device: 1, qp: 2, op: 3, bytes: 4096, ..NetPlugin::default() };
@@ -133,7 +133,7 @@ pub(crate) fn everything() -> Process {
 /// An operation that does not end.
 pub(crate) fn hang() -> Process {
     let mut p = Process::new(0, 2);
-    mark(&mut p, What::Step, StrId::NONE, 1);
+    mark(&mut p, MarkKind::Step, StrId::NONE, 1);
     p.collective(Call::ALL_REDUCE);
     p.collective(Call { fault: Fault::Hang, ..Call::ALL_REDUCE });
     p

@@ -132,7 +132,10 @@ impl Collector {
             Record::State { ticks, handle, state, arg, .. } => {
                 self.state(*ticks, *handle, *state, *arg);
             }
-            Record::ClockSync(_) | Record::Mark(_) | Record::Vital(_) | Record::Unknown { .. } => {}
+            Record::ClockSync(_)
+            | Record::Mark(_)
+            | Record::Heartbeat(_)
+            | Record::Unknown { .. } => {}
         }
     }
 

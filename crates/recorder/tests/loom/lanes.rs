@@ -122,8 +122,8 @@ fn mutant_the_memory_is_told_of_before_it_is_there() {
 /// How a drain thread takes a lane.
 type Take = fn(World) -> Vec<u64>;
 
-/// Somebody tells the drain thread, by an order of their own, that a record was made: the window
-/// that is drained then has it, and the next one begins where this one ends.
+/// Another thread tells the drain thread, by an order of its own, that a record was made: the
+/// window that is drained then has it, and the next one begins where this one ends.
 fn cut(take: Take) -> (World, impl Fn() + Send + Sync + 'static) {
     let world = World::whole(1);
     let body = move || {

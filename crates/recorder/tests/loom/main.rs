@@ -13,7 +13,7 @@ must fail. Memory that one thread at a time may touch is checked for races (see
 */
 #![cfg(loom)]
 
-mod board;
+mod call_counters;
 #[path = "../calls/mod.rs"]
 mod calls;
 mod checker;

@@ -38,9 +38,9 @@ impl Feed {
     }
 
     /// Records of how the process fares: one look's.
-    pub(super) fn vitals(&mut self, words: Vec<u64>) {
+    pub(super) fn heartbeats(&mut self, words: Vec<u64>) {
         if !words.is_empty() {
-            self.put(Job::Vitals(words));
+            self.put(Job::Heartbeats(words));
         }
     }
 

@@ -18,7 +18,7 @@ use ncclscope_control::table::HANG_SEC;
 use ncclscope_control::value::FirstWindow;
 use ncclscope_control::window::RecordingWindow;
 use ncclscope_recorder::{clock, gate};
-use ncclscope_trace::{EventKind, What};
+use ncclscope_trace::{EventKind, MarkKind};
 use std::fmt;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -114,7 +114,7 @@ impl Runtime {
     /// [`Refusal::Off`].
     pub fn mark(&'static self, text: &str) -> Result<(), Refusal> {
         let state = self.running()?;
-        self.moment(What::Note, Some(text.to_owned()), 0);
+        self.moment(MarkKind::Note, Some(text.to_owned()), 0);
         drop(state);
         Ok(())
     }
@@ -127,7 +127,7 @@ impl Runtime {
         let mut state = self.live()?;
         state.step = Some(step);
         if state.is_running() {
-            self.moment(What::Step, None, step);
+            self.moment(MarkKind::Step, None, step);
         }
         let turn = state.schedule.step(step, ClockReading::read());
         self.turn(&mut state, turn);
@@ -294,12 +294,12 @@ impl Runtime {
                 }
                 gate::set_sample(sample);
                 // Every operation of the window lies between the two marks.
-                self.moment(What::Start, None, u64::from(sample));
+                self.moment(MarkKind::Start, None, u64::from(sample));
                 gate::start();
             }
             Some(GateAction::Stop) => {
                 if gate::stop() {
-                    self.moment(What::Stop, None, 0);
+                    self.moment(MarkKind::Stop, None, 0);
                 }
                 state.masks.clear(parts);
             }
@@ -309,7 +309,7 @@ impl Runtime {
     }
 
     /// A moment between the records, now.
-    fn moment(&self, what: What, text: Option<String>, value: u64) {
+    fn moment(&self, what: MarkKind, text: Option<String>, value: u64) {
         let weight = 64 + text.as_ref().map_or(0, String::len);
         // What finds no room is counted by the queue.
         let _ = self.orders.put(Order::Mark { ticks: clock::now(), what, text, value }, weight);

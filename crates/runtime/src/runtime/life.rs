@@ -13,7 +13,7 @@ use crate::sys::mask::ActivationMask;
 use crate::{lanes, probe, sys};
 use core::sync::atomic::Ordering;
 use ncclscope_control::text::beginning;
-use ncclscope_recorder::{board, clock, gate};
+use ncclscope_recorder::{call_counters, clock, gate};
 use ncclscope_trace::Comm;
 use std::time::{Duration, Instant};
 
@@ -69,7 +69,7 @@ impl Runtime {
             return self.context(NO_COMM);
         }
         // Before the drain thread hears of it, and without the lock: it may look at all cells.
-        board::watch(index);
+        call_counters::watch(index);
         let mut state = self.lock();
         active.into_iter().for_each(|active| state.masks.keep(index, active));
         state.activate(active);

@@ -2,8 +2,8 @@
 //! What stands still, as the state that the rules of `ncclscope_findings` judge.
 
 use super::clock::Clock;
+use super::heartbeats::op_progress;
 use super::seen::{StepSeen, Thread, Threads};
-use super::vitals::op_progress;
 use crate::probe::LaunchState;
 use ncclscope_findings::rank::{self, Kernel, Pending, RankState, Transfer};
 use ncclscope_findings::{self as findings, RankFinding};

@@ -3,7 +3,7 @@
 How far the process has come, and whether it is stuck: asked by the drain thread once a second.
 
 The counts of every communicator that changed, and what is in flight, go to the recording
-([`vitals`]). An operation in which nothing has changed for longer than the limit is stuck
+([`heartbeats`]). An operation in which nothing has changed for longer than the limit is stuck
 ([`detect`], in time that was seen to pass: [`still`]): then [`judge`] shows it to the rules of
 `ncclscope_findings`, [`report`] puts their answer into words, and [`act`] does what the user wants
 done about it. A drill ([`drill`]) goes the same way with records of its own.
@@ -21,6 +21,7 @@ mod blind;
 mod clock;
 mod detect;
 mod drill;
+mod heartbeats;
 mod json;
 mod judge;
 mod report;
@@ -28,7 +29,6 @@ mod seen;
 mod still;
 #[cfg(test)]
 mod tests;
-mod vitals;
 
 use crate::config::HangActions;
 use crate::probe::{self, LaunchState};
@@ -37,20 +37,20 @@ use blind::Blind;
 use clock::Clock;
 use detect::{Detector, Stuck, Suspect};
 use drill::Drill;
+use heartbeats::{LastWritten, Pauses};
 use judge::Subject;
 use ncclscope_operations::progress::{LaunchFate, LiveState, LostEvent, OpView, Tracker};
-use ncclscope_recorder::board::{self, Counts};
+use ncclscope_recorder::call_counters::{self, Counts};
 use ncclscope_recorder::missed::{self, Miss};
 use ncclscope_recorder::{Recorder, clock as ticks, gate, slots};
 use ncclscope_trace::kind::KINDS;
-use ncclscope_trace::progress::Vital;
+use ncclscope_trace::progress::Heartbeat;
 use ncclscope_trace::{Comm, EventKind, Handle, Record, StrId};
 pub(crate) use report::{Hang, Happened, Place};
 use seen::{StepSeen, Threads};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 use still::Seen;
-use vitals::{LastWritten, Pauses};
 
 /// Between two looks, ns; while something may be stuck; and during a drill.
 const LOOK_NS: u64 = 1_000_000_000;
@@ -107,7 +107,7 @@ struct Losses {
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     /// Records for the recording.
-    vitals: Vec<Vital>,
+    heartbeats: Vec<Heartbeat>,
     /// The same of threads, whose place in the kernel has no number yet.
     threads: Vec<(ncclscope_trace::progress::Thread, String)>,
     /// The hangs to report.
@@ -120,12 +120,12 @@ impl Found {
     /// The records, one after the other; `number` gives a text its number in the recording.
     pub(crate) fn words(&self, mut number: impl FnMut(&str) -> StrId) -> Vec<u64> {
         let mut words = Vec::new();
-        for vital in &self.vitals {
-            words.extend_from_slice(vital.pack().words());
+        for heartbeat in &self.heartbeats {
+            words.extend_from_slice(heartbeat.pack().words());
         }
         for (thread, place) in &self.threads {
             let place = if place.is_empty() { StrId::NONE } else { number(place) };
-            let thread = Vital::Thread(ncclscope_trace::progress::Thread { place, ..*thread });
+            let thread = Heartbeat::Thread(ncclscope_trace::progress::Thread { place, ..*thread });
             words.extend_from_slice(thread.pack().words());
         }
         words
@@ -210,7 +210,8 @@ impl Watchdog {
         if is_due {
             // Before the lanes: so an operation that is counted is also read.
             let indices = self.told.iter().filter(|(_, told)| !told.ended).map(|(&comm, _)| comm);
-            self.counts = indices.filter_map(|comm| Some((comm, board::counts(comm)?))).collect();
+            self.counts =
+                indices.filter_map(|comm| Some((comm, call_counters::counts(comm)?))).collect();
         }
         is_due
     }
@@ -269,7 +270,7 @@ impl Watchdog {
         }
         self.tick();
         self.fire(suspects, clock, &steps, &mut found);
-        self.tell_vitals(clock, &steps, &mut found);
+        self.tell_heartbeats(clock, &steps, &mut found);
         let comms = self.detector.tracker.comms();
         let blind = self.blind.look(sample, comms, &self.place, self.seen);
         if self.limit_ns.is_some() {
@@ -331,8 +332,8 @@ impl Watchdog {
         }
     }
 
-    fn tell_vitals(&mut self, clock: Clock, steps: &[StepSeen], found: &mut Found) {
-        let told = vitals::Context {
+    fn tell_heartbeats(&mut self, clock: Clock, steps: &[StepSeen], found: &mut Found) {
+        let told = heartbeats::Context {
             counts: &self.counts,
             place: &self.place,
             partial: self.partial,
@@ -340,7 +341,7 @@ impl Watchdog {
             stuck: self.detector.stuck_comms(),
         };
         let tracker = &self.detector.tracker;
-        found.vitals = told.vitals(&mut self.told, &mut self.pauses, tracker, steps, clock);
+        found.heartbeats = told.heartbeats(&mut self.told, &mut self.pauses, tracker, steps, clock);
     }
 
     /// Reports what is stuck: some with all that is known of them, the others by name.

@@ -3,10 +3,10 @@
 
 use super::clock::Clock;
 use super::detect::Suspect;
+use super::heartbeats::op_progress;
 use super::json::Json;
 use super::judge::{Scene, Subject};
 use super::seen::Thread;
-use super::vitals::op_progress;
 use crate::probe::LaunchState;
 use crate::sys::cuda::Device;
 use ncclscope_findings::{FindingClass, RankFinding};

@@ -52,7 +52,7 @@ fn look(watchdog: &mut Watchdog, halves: u64) -> Found {
     let limit = watchdog.limit_ns.unwrap_or(u64::MAX);
     let suspects = watchdog.detector.suspects(clock, limit, BEFORE_NS);
     watchdog.fire(suspects, clock, &[], &mut found);
-    watchdog.tell_vitals(clock, &[], &mut found);
+    watchdog.tell_heartbeats(clock, &[], &mut found);
     found
 }
 

@@ -7,7 +7,7 @@ use ncclscope_trace::codec::META_LANE;
 use ncclscope_trace::layout::LANE_STRIDE;
 use ncclscope_trace::record::{Detail, Packed};
 use ncclscope_trace::scratch::lane;
-use ncclscope_trace::{EventKind, Handle, Record, Start, State, Step, StrId, Vital, Writer};
+use ncclscope_trace::{EventKind, Handle, Heartbeat, Record, Start, State, Step, StrId, Writer};
 use std::io;
 
 /// The thread that calls NCCL.
@@ -108,9 +108,9 @@ impl RecordBuffer {
         }
     }
 
-    /// Records a vital record of the drain thread.
-    pub(crate) fn vital(&mut self, time: Time, vital: &Vital) {
-        self.push(META, time, vital.pack());
+    /// Records a heartbeat record of the drain thread.
+    pub(crate) fn heartbeat(&mut self, time: Time, heartbeat: &Heartbeat) {
+        self.push(META, time, heartbeat.pack());
     }
 
     /// Records a clock synchronization.

@@ -9,10 +9,10 @@ NCCL 2.30 (profiler API v6), up to the end of the recording.
 mod buffer;
 mod clock;
 mod events;
+mod heartbeats;
 mod network;
-mod vitals;
 mod write;
 
 pub(crate) use clock::EPOCH_NS;
-pub(crate) use vitals::ThreadState;
+pub(crate) use heartbeats::ThreadState;
 pub(crate) use write::{Job, write_rank};

@@ -4,7 +4,7 @@
 use super::buffer::RecordBuffer;
 use super::clock::Clocks;
 use super::events::{OpLifetime, RankRecorder};
-use super::vitals::{self, ThreadState};
+use super::heartbeats::{self, ThreadState};
 use crate::error::Error;
 use crate::layout::{Layout, Role};
 use crate::model::conditions::Conditions;
@@ -15,7 +15,7 @@ use crate::time::{SECOND, Time, before};
 use ncclscope_trace::identity::{Identity, nccl_version};
 use ncclscope_trace::kind::DEFAULT_EVENTS;
 use ncclscope_trace::layout::Header;
-use ncclscope_trace::{ClockSource, Comm, Definition, Mark, StrId, What, Writer};
+use ncclscope_trace::{ClockSource, Comm, Definition, Mark, MarkKind, StrId, Writer};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -85,7 +85,7 @@ pub(crate) fn write_rank(job: &Job<'_>, rank: u32, dir: &Path) -> Result<PathBuf
     let numbers = vec![[0; 4]; job.layout.of_rank[rank as usize].len()];
     let mut recorder = RankRecorder { job, rank, pid, buffer, numbers };
     let lifetimes = operations(&mut recorder);
-    vitals::record(&mut recorder, &lifetimes, closed);
+    heartbeats::record(&mut recorder, &lifetimes, closed);
     write(&mut recorder, &lifetimes, &path, header).map_err(|error| Error::write(&path, error))?;
     Ok(path)
 }
@@ -96,19 +96,19 @@ fn operations<'a>(recorder: &mut RankRecorder<'a>) -> Vec<OpLifetime<'a>> {
     let mut lifetimes = Vec::new();
     let mut step = None;
     // The window with which a recording begins.
-    mark(recorder, 0, What::Start, 1);
+    mark(recorder, 0, MarkKind::Start, 1);
     for (op, done) in job.programs[at].iter().zip(&job.solution.ranks[at]) {
         if step.replace(op.step) != Some(op.step) {
             let time =
                 before(done.issued, recorder.buffer.end.saturating_add(1)).saturating_sub(1_000);
-            mark(recorder, time, What::Step, u64::from(op.step));
+            mark(recorder, time, MarkKind::Step, u64::from(op.step));
         }
         lifetimes.extend(recorder.operation(op, done));
     }
     lifetimes
 }
 
-fn mark(recorder: &mut RankRecorder<'_>, time: Time, what: What, value: u64) {
+fn mark(recorder: &mut RankRecorder<'_>, time: Time, what: MarkKind, value: u64) {
     if time <= recorder.buffer.end {
         let ticks = recorder.buffer.clocks.ticks(time);
         let mark = Mark { ticks, what, name: StrId::NONE, value };

@@ -21,7 +21,7 @@ use ncclscope_operations::windows::is_windowed;
 use ncclscope_operations::{Completion, Event, EventId, Operation, Timeline, Timing, operations};
 use ncclscope_trace::handle::LANES;
 use ncclscope_trace::record::step_flags;
-use ncclscope_trace::{Comm, Detail, EventKind, Handle, Recording, Step, TickMap, What};
+use ncclscope_trace::{Comm, Detail, EventKind, Handle, MarkKind, Recording, Step, TickMap};
 use std::collections::{BTreeMap, HashMap};
 
 /// A communicator on all ranks: its hash, or its index if it has no hash.
@@ -207,7 +207,7 @@ impl JobBuilder {
         let each_step = |id, event: &Event, step: &Step| network.add(id, event, step);
         let timeline = Timeline::read_with(recording, each_step);
         let operations = operations(&timeline);
-        let marks = recording.marks().iter().filter(|mark| mark.what == What::Step);
+        let marks = recording.marks().iter().filter(|mark| mark.what == MarkKind::Step);
         let mut steps: Vec<(i64, i64)> =
             marks.map(|mark| (signed(timeline.ns(mark.ticks)), signed(mark.value))).collect();
         steps.sort_unstable();

@@ -158,7 +158,7 @@ impl Found {
                         None => found.orphans += 1,
                     },
                     Record::Unknown { .. } => found.of_later_kinds += 1,
-                    Record::ClockSync(_) | Record::Mark(_) | Record::Vital(_) => {}
+                    Record::ClockSync(_) | Record::Mark(_) | Record::Heartbeat(_) => {}
                 }
             }
         }

@@ -4,7 +4,7 @@
 use crate::common::{Played, command, play, play_with};
 use ncclscope_trace::EventKind;
 use ncclscope_trace::kind::KINDS;
-use ncclscope_trace::progress::{Progress, Vital, progress_flags};
+use ncclscope_trace::progress::{Heartbeat, Progress, progress_flags};
 
 /// Ends when the watchdog has made all its reports; the limit is two seconds.
 fn watched(version: usize, script: &str) -> Played {
@@ -216,9 +216,9 @@ fn how_far_a_process_has_come_is_in_its_recording() {
 
 /// The last progress record of its communicator.
 fn last_progress(played: &Played) -> Progress {
-    let progress = |vital: &Vital| match vital {
-        Vital::Progress(progress) => Some(*progress),
+    let progress = |heartbeat: &Heartbeat| match heartbeat {
+        Heartbeat::Progress(progress) => Some(*progress),
         _ => None,
     };
-    played.recording.vitals().iter().rev().find_map(progress).expect("a progress record")
+    played.recording.heartbeats().iter().rev().find_map(progress).expect("a progress record")
 }

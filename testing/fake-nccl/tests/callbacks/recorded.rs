@@ -236,7 +236,10 @@ fn entries(recording: &Recording, lane: usize, version: usize) -> Vec<Entry> {
             Record::Step(Step { step, flags, repeats, size, op_ref, .. }) => {
                 all.push(Entry::Step(ops[&op_ref], step, flags, repeats, size));
             }
-            Record::ClockSync(_) | Record::Mark(_) | Record::Vital(_) | Record::Unknown { .. } => {}
+            Record::ClockSync(_)
+            | Record::Mark(_)
+            | Record::Heartbeat(_)
+            | Record::Unknown { .. } => {}
         }
     }
     all

@@ -43,7 +43,7 @@ fn records(played: &Played) -> BTreeMap<K, u64> {
                 Record::Step(_) => K::ProxyStep,
                 Record::ClockSync(_)
                 | Record::Mark(_)
-                | Record::Vital(_)
+                | Record::Heartbeat(_)
                 | Record::Unknown { .. } => continue,
             };
             *records.entry(kind).or_default() += 1;

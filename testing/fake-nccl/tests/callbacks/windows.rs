@@ -4,7 +4,7 @@
 use crate::common::{Found, Played, command, only, play, survive};
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::record::Detail;
-use ncclscope_trace::{EventKind as K, Handle, Mark, Recording, State, What};
+use ncclscope_trace::{EventKind as K, Handle, Mark, MarkKind, Recording, State};
 use std::collections::BTreeMap;
 
 fn operations(found: &Found) -> Vec<u64> {
@@ -66,9 +66,11 @@ fn a_window_has_exactly_the_operations_issued_in_it() {
         assert_eq!(operations(&found), issued, "v{version}");
         whole(version, &found);
         nothing_lost(&played);
-        let what: Vec<What> = played.recording.marks().iter().map(|mark| mark.what).collect();
-        let expected: Vec<What> =
-            [What::Start].into_iter().chain([What::Stop, What::Start].repeat(10)).collect();
+        let what: Vec<MarkKind> = played.recording.marks().iter().map(|mark| mark.what).collect();
+        let expected: Vec<MarkKind> = [MarkKind::Start]
+            .into_iter()
+            .chain([MarkKind::Stop, MarkKind::Start].repeat(10))
+            .collect();
         assert_eq!(what, expected, "v{version}");
     }
 }
@@ -95,8 +97,8 @@ fn a_thousand_toggles_under_way_leave_whole_operations_only() {
 
 /// From each stop to the start after it, in ticks.
 fn pauses(marks: &[Mark]) -> Vec<(u64, u64)> {
-    let ticks = |what: What| marks.iter().filter(move |m| m.what == what).map(|m| m.ticks);
-    ticks(What::Stop).zip(ticks(What::Start).skip(1)).collect()
+    let ticks = |what: MarkKind| marks.iter().filter(move |m| m.what == what).map(|m| m.ticks);
+    ticks(MarkKind::Stop).zip(ticks(MarkKind::Start).skip(1)).collect()
 }
 
 #[test]
@@ -151,16 +153,16 @@ fn marks_steps_roles_ids_and_dumps() {
 }
 
 fn moments(recording: &Recording) {
-    let marks: Vec<(What, u64, Option<&str>)> = recording
+    let marks: Vec<(MarkKind, u64, Option<&str>)> = recording
         .marks()
         .iter()
         .map(|mark| (mark.what, mark.value, recording.string(mark.name)))
         .collect();
     let expected = [
-        (What::Start, 1, None),
-        (What::Step, 0, None),
-        (What::Step, 1, None),
-        (What::Note, 0, Some("half way")),
+        (MarkKind::Start, 1, None),
+        (MarkKind::Step, 0, None),
+        (MarkKind::Step, 1, None),
+        (MarkKind::Note, 0, Some("half way")),
     ];
     assert_eq!(marks, expected);
 }

@@ -2,7 +2,7 @@
 //! The C example works with the plugin's C header.
 
 use crate::common::{compile, operations, play, plugin};
-use ncclscope_trace::{Recording, What};
+use ncclscope_trace::{MarkKind, Recording};
 use std::path::Path;
 use std::process::Command;
 
@@ -26,9 +26,9 @@ fn the_example_records_its_steps_and_prints_hangs() {
     let copy = std::fs::read_dir(copies.path()).unwrap().next().unwrap().unwrap().path();
     let copy = Recording::open(&copy).unwrap();
     assert_eq!(operations(&copy), 6);
-    let texts = copy.marks().iter().filter(|mark| mark.what == What::Note);
+    let texts = copy.marks().iter().filter(|mark| mark.what == MarkKind::Note);
     let texts: Vec<_> = texts.filter_map(|mark| copy.string(mark.name)).collect();
     assert_eq!(texts, ["warm"]);
-    let steps = copy.marks().iter().filter(|mark| mark.what == What::Step);
+    let steps = copy.marks().iter().filter(|mark| mark.what == MarkKind::Step);
     assert_eq!(steps.map(|mark| mark.value).collect::<Vec<_>>(), [0, 1, 2]);
 }

@@ -3,7 +3,7 @@
 
 use crate::common::{Played, compile, play, plugin};
 use ncclscope_trace::Recording;
-use ncclscope_trace::progress::{Vital, progress_flags};
+use ncclscope_trace::progress::{Heartbeat, progress_flags};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
@@ -45,8 +45,8 @@ fn what_is_forgotten_has_not_recovered() {
         assert_eq!(says.len(), 2 + ends.len(), "{how}: {says:#?}");
         assert!(says[2..].iter().zip(ends).all(|(says, end)| says.starts_with(end)), "{says:#?}");
         // The evidence is kept until then.
-        let progress = recording.vitals().iter().filter_map(|vital| match vital {
-            Vital::Progress(progress) if progress.ticks >= hangs[0].0 => Some(progress.flags),
+        let progress = recording.heartbeats().iter().filter_map(|heartbeat| match heartbeat {
+            Heartbeat::Progress(progress) if progress.ticks >= hangs[0].0 => Some(progress.flags),
             _ => None,
         });
         let stuck = progress_flags::STUCK | progress_flags::ENDED;

@@ -4,7 +4,7 @@
 
 use crate::common::{Played, compile, operations, play, plugin};
 use ncclscope_trace::lanes_file::adopt;
-use ncclscope_trace::{Recording, What};
+use ncclscope_trace::{MarkKind, Recording};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::Command;
@@ -73,7 +73,7 @@ fn while_the_file_system_hangs_the_job_goes_on_and_nothing_is_lost() {
     does_not_wait(&played, 4000.0);
     let recording = played.recording();
     assert_eq!(recording.problems(), &[] as &[String]);
-    let steps = recording.marks().iter().filter(|mark| mark.what == What::Step).count();
+    let steps = recording.marks().iter().filter(|mark| mark.what == MarkKind::Step).count();
     assert!(steps > 20, "{steps} steps");
     // Each with a communicator and one operation.
     assert_eq!(recording.comms().len(), steps + 1);

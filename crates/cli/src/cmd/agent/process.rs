@@ -85,7 +85,7 @@ impl Process {
         let Process { follower, collector, reach, api_version, .. } = self;
         follower.poll(|news| match news {
             News::Record(lane, record) => collector.record(lane, &record),
-            News::Vital(vital) => reach.note(&vital),
+            News::Heartbeat(heartbeat) => reach.note(&heartbeat),
             News::Definition(definition) => {
                 reach.define(&definition);
                 match definition {

@@ -9,7 +9,7 @@ module does not judge them.
 
 use ncclscope_trace::progress::{OpProgress, Progress};
 use ncclscope_trace::vectors::{Edge, Vector, vector_flags};
-use ncclscope_trace::{Comm, Definition, Vital};
+use ncclscope_trace::{Comm, Definition, Heartbeat};
 use std::collections::BTreeMap;
 
 /// How far one process has come.
@@ -44,17 +44,17 @@ impl Reach {
     }
 
     /// Takes a record.
-    pub(super) fn note(&mut self, vital: &Vital) {
-        match vital {
-            Vital::Progress(progress) => {
+    pub(super) fn note(&mut self, heartbeat: &Heartbeat) {
+        match heartbeat {
+            Heartbeat::Progress(progress) => {
                 self.latest.insert(progress.comm, *progress);
             }
-            Vital::Op(op) => {
+            Heartbeat::Op(op) => {
                 let ops = self.ops.entry(op.comm).or_default();
                 ops.retain(|other| other.ticks == op.ticks);
                 ops.push(*op);
             }
-            Vital::Checkpoints(_) | Vital::Thread(_) => {}
+            Heartbeat::Checkpoints(_) | Heartbeat::Thread(_) => {}
         }
     }
 
@@ -139,11 +139,11 @@ mod tests {
             let (api, enqueued, started) = (7, 6, 5);
             let p =
                 Progress { ticks, api, enqueued, started, done, age_ms: 9, ..Progress::default() };
-            reach.note(&Vital::Progress(p));
-            reach.note(&Vital::Progress(Progress { ticks, comm: 1, ..Progress::default() }));
+            reach.note(&Heartbeat::Progress(p));
+            reach.note(&Heartbeat::Progress(Progress { ticks, comm: 1, ..Progress::default() }));
             for (peer, since) in [(3, 8), (4, 7)] {
                 let op = OpProgress { ticks, peer, since, steps: 2, ..OpProgress::default() };
-                reach.note(&Vital::Op(OpProgress { is_send: true, reached: Some(3), ..op }));
+                reach.note(&Heartbeat::Op(OpProgress { is_send: true, reached: Some(3), ..op }));
             }
         }
         let found = reach.vectors(true, 50, 1_000);

@@ -77,8 +77,8 @@ pub struct Call {
     pub count: u64,
 }
 
-static BOARD: [Cell; PLACES] = [const { Cell::new() }; PLACES];
-/// At which byte of [`BOARD`] the cell of each communicator begins; 0 none. Not its number, and
+static TABLE: [Cell; PLACES] = [const { Cell::new() }; PLACES];
+/// At which byte of [`TABLE`] the cell of each communicator begins; 0 none. Not its number, and
 /// [`cell`] without a branch: a callback takes five instructions less.
 static CELL_OF: [AtomicU32; 1 << 16] = [const { AtomicU32::new(0) }; 1 << 16];
 /// The cell that was taken last: those that were left last are taken last.
@@ -165,9 +165,9 @@ const fn checkpoint(api: u64) -> usize {
 #[inline(always)]
 fn cell(comm: u16) -> &'static Cell {
     let start = CELL_OF[usize::from(comm)].load(Ordering::Relaxed) as usize;
-    // SAFETY: `watch`, which alone writes there, writes where one of the board's cells begins.
-    let cell = unsafe { BOARD.as_ptr().byte_add(start) };
-    // SAFETY: one of the board's cells, which are there for ever.
+    // SAFETY: `watch`, which alone writes there, writes where one of the counters' cells begins.
+    let cell = unsafe { TABLE.as_ptr().byte_add(start) };
+    // SAFETY: one of the counters' cells, which are there for ever.
     unsafe { &*cell }
 }
 
@@ -181,13 +181,13 @@ pub fn watch(comm: u16) -> bool {
     let take = |taken: &AtomicU32| {
         taken.load(relaxed) == 0 && taken.compare_exchange(0, 1, acquire, relaxed).is_ok()
     };
-    let place = places.find(|&place| take(&BOARD[place].taken));
+    let place = places.find(|&place| take(&TABLE[place].taken));
     let start = place.map(|place| (u32::try_from(place), u32::try_from(place * size_of::<Cell>())));
     let Some((Ok(place), Ok(start))) = start else {
         REFUSED.fetch_add(1, relaxed);
         return false;
     };
-    BOARD[place as usize].clear();
+    TABLE[place as usize].clear();
     LATEST.store(place, relaxed);
     CELL_OF[usize::from(comm)].store(start, Ordering::Release);
     true
@@ -197,7 +197,7 @@ pub fn watch(comm: u16) -> bool {
 pub fn leave(comm: u16) {
     let start = CELL_OF[usize::from(comm)].swap(0, Ordering::Acquire) as usize;
     if start != 0 {
-        BOARD[start / size_of::<Cell>()].taken.store(0, Ordering::Release);
+        TABLE[start / size_of::<Cell>()].taken.store(0, Ordering::Release);
     }
 }
 
@@ -244,7 +244,7 @@ fn bump(count: &AtomicU64) {
 #[cfg(loom)]
 #[must_use]
 pub fn hashes_of(place: usize) -> core::ops::Range<usize> {
-    let hashes = &BOARD[place].hash;
+    let hashes = &TABLE[place].hash;
     let at = core::ptr::from_ref(hashes).addr();
     at..at + size_of_val(hashes)
 }
@@ -252,7 +252,7 @@ pub fn hashes_of(place: usize) -> core::ops::Range<usize> {
 /// The counts of a communicator; `None` if it has no cell, or makes calls without a pause.
 #[must_use]
 pub fn counts(comm: u16) -> Option<Counts> {
-    let cell = Some(cell(comm)).filter(|cell| !core::ptr::eq(*cell, &BOARD[0]))?;
+    let cell = Some(cell(comm)).filter(|cell| !core::ptr::eq(*cell, &TABLE[0]))?;
     (0..TRIES).find_map(|_| cell.read())
 }
 

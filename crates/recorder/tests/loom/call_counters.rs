@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The board: what the reader takes for one moment was one.
+//! The call counters: what the reader takes for one moment was one.
 
 use crate::{fails, holds};
 use loom::thread::spawn;
-use ncclscope_recorder::board::{self, Call};
+use ncclscope_recorder::call_counters::{self, Call};
 use ncclscope_recorder::model::Model;
 use ncclscope_trace::progress::roll;
 
@@ -18,54 +18,58 @@ fn hash(calls: u64) -> u64 {
 /// Three calls, and a reader in between.
 fn calls() -> impl Fn() + Send + Sync + 'static {
     || {
-        assert!(board::watch(COMM), "there is a cell");
-        let caller = spawn(|| (0..3).for_each(|_| board::called(COMM, CALL)));
-        if let Some(counts) = board::counts(COMM) {
+        assert!(call_counters::watch(COMM), "there is a cell");
+        let caller = spawn(|| (0..3).for_each(|_| call_counters::called(COMM, CALL)));
+        if let Some(counts) = call_counters::counts(COMM) {
             assert_eq!(counts.hash, hash(counts.api), "torn: of another call");
         }
         caller.join().expect("calls");
-        assert_eq!(board::counts(COMM).map(|counts| counts.api), Some(3));
-        board::leave(COMM);
+        assert_eq!(call_counters::counts(COMM).map(|counts| counts.api), Some(3));
+        call_counters::leave(COMM);
     }
 }
 
 #[test]
 fn a_reader_sees_the_hash_of_the_call_that_it_sees() {
-    holds("board, read while called", Model::default().preemptions(3), calls());
+    holds("call counters, read while called", Model::default().preemptions(3), calls());
 }
 
 #[test]
 fn mutant_the_next_calls_hash_passes_the_number_of_the_one_before() {
     // The two hashes lie behind the number of calls, and nothing else is weakened.
-    let hashes = board::hashes_of(1);
+    let hashes = call_counters::hashes_of(1);
     let model = Model::default().preemptions(3).weak(move |at| hashes.contains(&at));
     fails("torn", model, calls());
 }
 
-/// A communicator ends while another one comes, at a board with few cells: both count right.
+/// A communicator ends while another one comes, at a table with few cells: both count right.
 #[test]
 fn a_cell_is_one_communicators_at_a_time() {
-    holds("board, cells", Model::default().preemptions(3), || {
+    holds("call counters, cells", Model::default().preemptions(3), || {
         for comm in 0..2 {
-            assert!(board::watch(comm));
-            board::called(comm, CALL);
+            assert!(call_counters::watch(comm));
+            call_counters::called(comm, CALL);
         }
         let come = |comm| {
             spawn(move || {
-                let has = board::watch(comm);
+                let has = call_counters::watch(comm);
                 if has {
-                    board::called(comm, CALL);
-                    assert_eq!(board::counts(comm).map(|counts| counts.api), Some(1), "its own");
-                    board::leave(comm);
+                    call_counters::called(comm, CALL);
+                    assert_eq!(
+                        call_counters::counts(comm).map(|counts| counts.api),
+                        Some(1),
+                        "its own"
+                    );
+                    call_counters::leave(comm);
                 }
                 has
             })
         };
         let (a, b) = (come(10), come(11));
-        board::leave(1);
+        call_counters::leave(1);
         let found = [a, b].map(|comm| comm.join().expect("comes"));
         assert!(found.contains(&true), "there is a cell for one at least");
-        assert_eq!(board::counts(0).map(|counts| counts.api), Some(1), "it lives");
-        board::leave(0);
+        assert_eq!(call_counters::counts(0).map(|counts| counts.api), Some(1), "it lives");
+        call_counters::leave(0);
     });
 }

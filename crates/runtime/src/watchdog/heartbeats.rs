@@ -9,8 +9,8 @@ use super::clock::Clock;
 use super::report::Place;
 use super::seen::StepSeen;
 use ncclscope_operations::progress::{CommView, ProxyView, Tracker};
-use ncclscope_recorder::board::Counts;
-use ncclscope_trace::progress::{Checkpoints, OpProgress, Progress, Vital, progress_flags};
+use ncclscope_recorder::call_counters::Counts;
+use ncclscope_trace::progress::{Checkpoints, Heartbeat, OpProgress, Progress, progress_flags};
 use std::collections::{BTreeMap, HashSet};
 
 /// After so long something that has not changed is written again, s; each time after twice as long.
@@ -92,7 +92,7 @@ impl Pauses {
     }
 
     /// Of the ProxyOps that stand still, those that are written now.
-    fn due(&mut self, still: Vec<OpProgress>, clock: Clock) -> Vec<Vital> {
+    fn due(&mut self, still: Vec<OpProgress>, clock: Clock) -> Vec<Heartbeat> {
         let mut before = std::mem::take(&mut self.ops);
         let mut due = Vec::new();
         for op in still {
@@ -103,7 +103,7 @@ impl Pauses {
             let is_new = known.is_none();
             let mut known = known.unwrap_or_else(|| (op, Pause::new(clock, AGAIN_S)));
             if is_new || known.1.is_over(clock) {
-                due.push(Vital::Op(op));
+                due.push(Heartbeat::Op(op));
             }
             self.ops.insert(op.handle.0, known);
         }
@@ -122,15 +122,15 @@ pub(super) struct Context<'a> {
 
 impl Context<'_> {
     /// The records to write now.
-    pub(super) fn vitals(
+    pub(super) fn heartbeats(
         &self,
         told: &mut BTreeMap<u16, LastWritten>,
         pauses: &mut Pauses,
         tracker: &Tracker,
         steps: &[StepSeen],
         clock: Clock,
-    ) -> Vec<Vital> {
-        let mut vitals = Vec::new();
+    ) -> Vec<Heartbeat> {
+        let mut heartbeats = Vec::new();
         let mut still = still(tracker, steps, clock);
         for view in tracker.comms() {
             let (Some(counts), Some(told)) =
@@ -142,20 +142,20 @@ impl Context<'_> {
             let ops = still.remove(&view.comm).unwrap_or_default();
             // Readers take those for current that have the time of the counts.
             if told.is_news(&progress, &ops, clock) {
-                vitals.push(Vital::Progress(progress));
-                vitals.extend(ops.iter().copied().map(Vital::Op));
+                heartbeats.push(Heartbeat::Progress(progress));
+                heartbeats.extend(ops.iter().copied().map(Heartbeat::Op));
                 (told.latest, told.ops) = (progress, ops);
             }
             let at = counts.checkpoint_at();
             if at > told.checkpoint {
                 told.checkpoint = at;
                 let (ticks, comm, hashes) = (clock.now, view.comm, counts.checkpoints);
-                vitals.push(Vital::Checkpoints(Checkpoints { ticks, comm, at, hashes }));
+                heartbeats.push(Heartbeat::Checkpoints(Checkpoints { ticks, comm, at, hashes }));
             }
             told.ended = view.ended;
         }
-        vitals.extend(pauses.due(still.into_values().flatten().collect(), clock));
-        vitals
+        heartbeats.extend(pauses.due(still.into_values().flatten().collect(), clock));
+        heartbeats
     }
 
     fn progress(

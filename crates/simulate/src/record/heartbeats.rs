@@ -6,7 +6,7 @@ use super::buffer::{API, PROXY};
 use super::events::{OpLifetime, RankRecorder};
 use crate::model::program::Func;
 use crate::time::{NEVER, SECOND, Time, mix, unit};
-use ncclscope_trace::Vital;
+use ncclscope_trace::Heartbeat;
 use ncclscope_trace::progress::{
     CHECKPOINT_EVERY, Checkpoints, Progress, Thread, name_hash, progress_flags, roll,
 };
@@ -152,7 +152,7 @@ pub(crate) fn record(recorder: &mut RankRecorder<'_>, lifetimes: &[OpLifetime<'_
             // A process may exit without destroying its communicators.
             let flags = if recorder.job.closed { progress_flags::ENDED } else { 0 };
             let progress = shown(recorder, counter, (index, flags), lifetimes, stop);
-            recorder.buffer.vital(stop, &Vital::Progress(progress));
+            recorder.buffer.heartbeat(stop, &Heartbeat::Progress(progress));
         }
         recorder.buffer.sync(stop);
     }
@@ -197,23 +197,23 @@ fn tell(
             continue;
         }
         let progress = shown(recorder, counter, (index, 0), lifetimes, time);
-        recorder.buffer.vital(time, &Vital::Progress(progress));
+        recorder.buffer.heartbeat(time, &Heartbeat::Progress(progress));
         let crossed = counter.told.as_ref().map_or(0, |told| told.0.api / CHECKPOINT_EVERY);
         if counter.progress.api / CHECKPOINT_EVERY > crossed {
             let checkpoints = checkpoints(counter, &progress);
-            recorder.buffer.vital(time, &Vital::Checkpoints(checkpoints));
+            recorder.buffer.heartbeat(time, &Heartbeat::Checkpoints(checkpoints));
         }
         counter.told = Some((counter.progress, second));
     }
-    let open: Vec<Vital> = lifetimes
+    let open: Vec<Heartbeat> = lifetimes
         .iter()
         .flat_map(|life| &life.proxies)
         .filter_map(|open| open.progress(&recorder.buffer, time))
         .take(PROXIES)
-        .map(Vital::Op)
+        .map(Heartbeat::Op)
         .collect();
-    for vital in &open {
-        recorder.buffer.vital(time, vital);
+    for heartbeat in &open {
+        recorder.buffer.heartbeat(time, heartbeat);
     }
     // In flight for long, or no call for as long.
     let beat = counters.iter().map(|counter| counter.progress.beat).max().unwrap_or(0);
@@ -255,6 +255,6 @@ fn threads(recorder: &mut RankRecorder<'_>, time: Time) {
             run_delay_ns: time / 1_000,
             kinds,
         };
-        recorder.buffer.vital(time, &Vital::Thread(thread));
+        recorder.buffer.heartbeat(time, &Heartbeat::Thread(thread));
     }
 }

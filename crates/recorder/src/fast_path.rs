@@ -17,7 +17,7 @@ impl Recorder {
     /// [`Recorder::start_step`] of a step that is not in flight.
     #[must_use]
     #[inline(always)]
-    pub fn start_step_hot(&self, op: Handle, number: u32) -> Option<Handle> {
+    pub fn start_step_fast(&self, op: Handle, number: u32) -> Option<Handle> {
         let handle = op.step_of(number);
         let slot = slots::at(&self.region, op).filter(|slot| slot.holds(op))?;
         let step = slot.step(number as usize);
@@ -31,7 +31,7 @@ impl Recorder {
     /// [`Recorder::step_state`] of a step in flight, and a state that steps have.
     #[must_use]
     #[inline(always)]
-    pub fn step_state_hot(
+    pub fn step_state_fast(
         &self,
         handle: Handle,
         state: State,
@@ -45,7 +45,7 @@ impl Recorder {
     /// [`Recorder::stop_step`] on the thread that started the operation.
     #[must_use]
     #[inline(always)]
-    pub fn stop_step_hot(&self, handle: Handle) -> Option<()> {
+    pub fn stop_step_fast(&self, handle: Handle) -> Option<()> {
         let slot = slots::at(&self.region, handle).filter(|slot| slot.holds(handle.op_of()))?;
         let step = slot.step(handle.step_index());
         let lane = registry::held(&self.region, handle.lane()).filter(|_| step.is_started())?;
@@ -59,7 +59,7 @@ impl Recorder {
     /// [`Recorder::stop_other`] of an event without state here, on the thread that started it.
     #[must_use]
     #[inline(always)]
-    pub fn stop_other_hot(&self, handle: Handle) -> Option<()> {
+    pub fn stop_other_fast(&self, handle: Handle) -> Option<()> {
         let is_op = handle.kind() == EventKind::ProxyOp;
         if is_op || handle.process() != self.process() {
             return None;
@@ -72,7 +72,7 @@ impl Recorder {
     /// [`Recorder::stop_op`] with no step in flight, on the thread that started it.
     #[must_use]
     #[inline(always)]
-    pub fn stop_op_hot(&self, handle: Handle) -> Option<()> {
+    pub fn stop_op_fast(&self, handle: Handle) -> Option<()> {
         let slot = self.slot_of_op(handle).filter(|slot| !slot.has_live_steps())?;
         let lane = registry::held(&self.region, handle.lane())?;
         lane.room()?.fill(Record::stop_words(clock::counter()?, handle));
@@ -83,7 +83,7 @@ impl Recorder {
     /// [`Recorder::state`] on the thread that started the event.
     #[must_use]
     #[inline(always)]
-    pub fn state_hot(&self, handle: Handle, state: State, small: u32, arg: u64) -> Option<()> {
+    pub fn state_fast(&self, handle: Handle, state: State, small: u32, arg: u64) -> Option<()> {
         if handle.process() != self.process() {
             return None;
         }
