@@ -40,7 +40,7 @@ fn hot(kind: Kind) -> u64 {
         ("ProxyStep", _) => 110,
         ("null", _) => 70,
         // API v1 has names for all but one of its numbers.
-        ("Coll", Call::Start) => 335,
+        ("Coll", Call::Start) => 350,
         ("ProxyOp", Call::Start) => 395,
         ("ProxyOp", Call::Stop) => 300,
         ("CeColl", Call::Start) => 290,
