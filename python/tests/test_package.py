@@ -89,7 +89,7 @@ class Finding(unittest.TestCase):
         self.assertEqual(done.stdout, f"{PLUGIN}\n")
         done = python("-m", "ncclscope", "--plugin-path", NCCLSCOPE_PLUGIN="/nowhere.so")
         self.assertEqual((done.returncode, done.stdout), (4, ""))
-        self.assertIn("ncclscope: NCCLSCOPE_PLUGIN names", done.stderr)
+        self.assertIn("ncclscope: NCCLSCOPE_PLUGIN is", done.stderr)
 
 
     def test_another_tools_plugin_is_kept(self) -> None:

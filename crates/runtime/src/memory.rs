@@ -10,8 +10,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Lanes and slabs that `init` itself readies: enough until the drain thread comes, which readies
-/// the rest. A page costs `init` a microsecond or more.
-const FIRST_LANES: usize = 2;
+/// the rest. A page costs `init` a microsecond or more. The threads of one communicator may come at
+/// once, before the drain thread has run on a busy machine: API, proxy, host callbacks, profiler.
+const FIRST_LANES: usize = 4;
+/// Of these, the lanes whose rings are whole.
+const FIRST_WHOLE_LANES: usize = 2;
 const FIRST_SLABS: usize = 2;
 /// Room that the lanes file should have when lanes grow.
 const HEADROOM: u64 = 4 << 20;
@@ -61,7 +64,7 @@ impl Memory {
     fn begin(&mut self) -> io::Result<()> {
         let region = &self.recorder.region;
         region.grow(FIRST_LANES, FIRST_SLABS, self.room())?;
-        for lane in 0..FIRST_LANES {
+        for lane in 0..FIRST_WHOLE_LANES {
             region.complete(lane, self.room())?;
             self.absent.push(lane);
         }
