@@ -264,20 +264,28 @@ pub(super) fn quiet(setup: &ScriptSetup<'_>) {
 pub(super) fn lossy(setup: &ScriptSetup<'_>) {
     let mut player = setup.player();
     (0..2).for_each(|_| whole(setup));
-    let mut open = Vec::new();
-    for _ in 0..64 {
-        let enqueued = player.enqueue(COUNT, CHANNELS);
-        open.extend((0..CHANNELS).map(|c| player.start_kernel(enqueued.coll, c, now_ns())));
-    }
-    for number in 0..2_000_000 {
-        setup.plugin.stop(player.start_group());
-        // During the flood of events.
-        if number > 500_000
-            && let Some(kernel) = open.pop()
-        {
-            player.stop_kernel(kernel, now_ns());
+    const EVENTS: usize = 122 * 16_384;
+    let flood = |player: &Player<'_>| setup.plugin.stop(player.start_group());
+    std::thread::scope(|scope| {
+        // Two threads give the drain thread more than it takes.
+        scope.spawn(|| {
+            let player = setup.player();
+            (0..EVENTS).for_each(|_| flood(&player));
+        });
+        let mut open = Vec::new();
+        for number in 0..EVENTS {
+            flood(&player);
+            // An operation every so often, which ends soon: a flood may outlast the limit.
+            match number % 16_384 {
+                0 => {
+                    let coll = player.enqueue(COUNT, CHANNELS).coll;
+                    open.extend((0..CHANNELS).map(|c| player.start_kernel(coll, c, now_ns())));
+                }
+                4_096 => open.drain(..).for_each(|kernel| player.stop_kernel(kernel, now_ns())),
+                _ => {}
+            }
         }
-    }
+    });
     std::thread::sleep(Duration::from_millis(4500));
 }
 
