@@ -166,7 +166,6 @@ impl EventKind {
     /// they always name a kind.
     #[must_use]
     #[inline(always)]
-    #[expect(clippy::cast_possible_truncation, reason = "the lowest bits of it")]
     pub const fn from_low_bits(bits: u64) -> EventKind {
         PADDED[(bits & LOW_BITS) as usize]
     }

@@ -61,7 +61,6 @@ macro_rules! details {
         impl StartHead {
             /// Gives the words of the start of `detail` to `sink`.
             #[inline(always)]
-            #[expect(clippy::redundant_pattern, reason = "a macro cannot name them otherwise")]
             pub fn put<S: Sink>(&self, detail: &Detail, sink: S) -> S::Out {
                 match detail {
                     $(Detail::$kind $((bound!($fields, fields)))? => {
