@@ -173,12 +173,12 @@ fn signalled(signal: &str, also_command: bool) -> Option<i32> {
     let mut command = String::new();
     BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut command).unwrap();
     let mut kill = Command::new("kill");
-    kill.arg(format!("-{signal}")).arg(child.id().to_string());
-    assert!(kill.status().unwrap().success());
+    kill.arg(format!("-{signal}"));
     if also_command {
-        let mut kill = Command::new("kill");
-        assert!(kill.args([&format!("-{signal}"), command.trim()]).status().unwrap().success());
+        // First, and with the same call: it ends as soon as the tool passes the signal on.
+        kill.arg(command.trim());
     }
+    assert!(kill.arg(child.id().to_string()).status().unwrap().success());
     child.wait().unwrap().code()
 }
 
