@@ -90,7 +90,7 @@ fn copies(p: &mut Process) {
     let ce = CeColl { func, datatype, sync, count: 64, stream, root: 1, ..CeColl::default() };
     let ce = p.start(API, Handle::NULL, Detail::CeColl(ce));
     for detail in [
-        Detail::CeSync(CeSync { complete: false, ranks: 2 }),
+        Detail::CeSync(CeSync { complete: true, ranks: 2 }),
         Detail::CeBatch(CeBatch { ops: 2, bytes: 256, intra_sync: false }),
     ] {
         let part = p.start(API, ce, detail);
