@@ -21,7 +21,6 @@ pub use rank::RankState;
 pub use rules::{RankFinding, apply_rules};
 pub use serial::code_and_name;
 
-use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
 
@@ -57,8 +56,7 @@ pub enum FindingClass {
 }
 
 /// How sure a finding is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Confidence {
     /// Measurements or the counts of the ranks prove it.
     Confirmed,

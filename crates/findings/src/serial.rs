@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Classes in JSON: the code, and also the name where a schema has a field for it.
 
-use crate::FindingClass;
-use serde::de::{Deserialize, Deserializer, Error};
-use serde::ser::{Serialize, SerializeStruct, Serializer};
+use crate::{Confidence, FindingClass};
+use serde_core::de::{Deserialize, Deserializer, Error};
+use serde_core::ser::{Serialize, SerializeStruct, Serializer};
 
 impl Serialize for FindingClass {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -14,6 +14,15 @@ impl Serialize for FindingClass {
 impl<'de> Deserialize<'de> for FindingClass {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<FindingClass, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+    }
+}
+
+impl Serialize for Confidence {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(match self {
+            Confidence::Confirmed => "confirmed",
+            Confidence::Suspect => "suspect",
+        })
     }
 }
 

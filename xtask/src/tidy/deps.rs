@@ -78,7 +78,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that start threads, runtimes or global subscribers, and TLS, which ranks do not speak:
-/// never inside the job.
+/// never inside the job. Nor macros that are programs: a sanitizer's flags break them.
 const BANNED_IN_PLUGIN: &[&str] = &[
     "tokio",
     "reqwest",
@@ -88,6 +88,7 @@ const BANNED_IN_PLUGIN: &[&str] = &[
     "rustls",
     "ring",
     "native-tls",
+    "serde_derive",
 ];
 
 /// One of our crates, as `cargo metadata` tells it.
