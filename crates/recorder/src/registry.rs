@@ -26,11 +26,12 @@ per_thread! {
     static HELD: Cell<Option<Held>> = const { Cell::new(None) };
 }
 
-// When this thread last found all lanes taken: [`offers`] from before it looked. It looks again when
+// When this thread last found all lanes taken: `offers` from before it looked. It looks again when
 // that differs, since the headers of all lanes are too many to read at each event.
 per_thread! {
     static TAKEN: Cell<Option<(u32, usize)>> = const { Cell::new(None) };
 }
+
 /// The key's number plus one; 0 while there is none.
 static KEY: AtomicU32 = AtomicU32::new(0);
 /// glibc keeps values of the first 32 keys in the thread itself; later ones it allocates for.
