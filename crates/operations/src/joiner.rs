@@ -18,7 +18,7 @@ unread (`reached`). How late the drain thread read a lane plays no part in it.
 # What is in flight
 
 [`Timeline`] is the state: the events that were read and not forgotten, by handle. A sweep
-looks at all of them whenever as many were added as it left behind, and at least [`SWEEP`]. So each
+looks at all of them whenever as many were added as it left behind, and at least `SWEEP`. So each
 event is looked at a constant number of times on average. A sweep
 
 1. joins what was read: ends that came before their event, children with parents;
@@ -30,15 +30,15 @@ event is looked at a constant number of times on average. A sweep
 
 # When nothing more is expected
 
-An operation must be over, and nothing of it may have changed for [`QUIET_NS`] before `reached`:
+An operation must be over, and nothing of it may have changed for `QUIET_NS` before `reached`:
 NCCL starts ProxyOps and kernel channels after the operation was enqueued, each in its own time.
 It also waits
 
 - for the rest of its kernel's channels, until a later kernel of the communicator has started;
 - for later kernels on the same channels, until they can no longer show that the times of its kernel
   are another's (at most 128 of them);
-- for the CUDA events of its group, [`MEASURED_NS`] where none has come yet;
-- [`UNSEEN_NS`] where nothing shows its end.
+- for the CUDA events of its group, `MEASURED_NS` where none has come yet;
+- `UNSEEN_NS` where nothing shows its end.
 
 An API call that was captured into a CUDA graph is kept: each launch of the graph makes operations
 below it.
@@ -48,7 +48,7 @@ it is.
 
 # What bounds the memory
 
-Of more than [`LIVE`] events the oldest groups are handed over as they look then.
+Of more than `LIVE` events the oldest groups are handed over as they look then.
 [`Joined::cut_short`] counts the operations among them that were not over. A child that comes
 after its operation was forgotten counts as one whose parent is unknown.
 

@@ -8,7 +8,7 @@ started on the same lane, unless the caller asks to keep them. A parent counts a
 handle is this process's and its start is in the recording.
 
 [`Timeline::read`] holds all events of a recording. The joiner ([`crate::joiner`]) uses the same
-type as its state: it forgets events ([`Timeline::forget`]) when nothing more is expected of them.
+type as its state: it forgets events (`Timeline::forget`) when nothing more is expected of them.
 */
 
 use crate::counts::Counts;

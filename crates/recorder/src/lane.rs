@@ -40,7 +40,7 @@ round or so, `has_room` computes it anew. `head` and `limit` share a cache line 
 writes to, `tail` has its own.
 
 A record of N words, of which N is a constant, is stored without a loop where it does not lie across
-the ring's end ([`Lane::room`]); the others go word by word ([`Lane::push`]).
+the ring's end (`Lane::room`); the others go word by word (`Lane::push`).
 
 # When the ring is full
 

@@ -6,7 +6,7 @@ Header, 64 bytes little-endian: `magic:u32 crc:u32 len:u32 epoch:u32 seq:u64 lan
 records:u32 first_pos:u64 next_pos:u64 first_ticks:u64 0:u64`. The checksum covers everything after
 itself, `len` bytes from the header's start, padding to eight bytes included.
 
-Payload: network steps as [`crate::step_code`] has them, which begin with a byte from `0x7f` on. Of
+Payload: network steps as `step_code` has them, which begin with a byte from `0x7f` on. Of
 each other record its code and then numbers: `a|b` of word 0 as exclusive-or with the previous
 record of the same code, `c` as the zigzag difference to that record's, word 1 (ticks) as that to
 the record before it, be its code what it may, and every further word as that to the previous record

@@ -12,9 +12,9 @@ record_fields! {
         ticks: u64 = (1, 0),
         /// What.
         what: MarkKind = (0, 8),
-        /// Its text, for [`What::Note`].
+        /// Its text, for [`MarkKind::Note`].
         name: StrId = (0, 16),
-        /// Its number: the step of [`What::Step`]; of [`What::Start`] every how many-th operation
+        /// Its number: the step of [`MarkKind::Step`]; of [`MarkKind::Start`] every how many-th operation
         /// is recorded.
         value: u64 = (2, 0),
     }
