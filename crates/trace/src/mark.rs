@@ -10,12 +10,12 @@ record_fields! {
     pub struct Mark: 3 {
         /// When, in ticks.
         ticks: u64 = (1, 0),
-        /// What.
+        /// Its kind.
         what: MarkKind = (0, 8),
         /// Its text, for [`MarkKind::Note`].
         name: StrId = (0, 16),
-        /// Its number: the step of [`MarkKind::Step`]; of [`MarkKind::Start`] every how many-th operation
-        /// is recorded.
+        /// Its number: the step of [`MarkKind::Step`]; for [`MarkKind::Start`] N if every Nth
+        /// operation is recorded.
         value: u64 = (2, 0),
     }
 }
