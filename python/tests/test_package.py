@@ -168,8 +168,74 @@ class Calling(unittest.TestCase):
 
     def test_without_the_variable_nccl_loads_no_plugin(self) -> None:
         for told in ("", "none"):
-            said = self.refuses("ncclscope.start()", NCCL_PROFILER_PLUGIN=told)
+            call = "ncclscope.start(required=True)"
+            said = self.refuses(call, NCCL_PROFILER_PLUGIN=told)
             self.assertIn(f"{ncclscope.OFF} NCCL loads no plugin", said)
+
+    def test_without_a_plugin_nothing_happens_and_one_warning_says_so(self) -> None:
+        code = """if True:
+            with ncclscope.window(sample=2):
+                ncclscope.mark("here")
+            for _ in range(2):
+                ncclscope.start(seconds=1), ncclscope.stop(), ncclscope.set_step(3)
+                ncclscope.dump("/nowhere/x.nscope"), ncclscope.set_role(1, "tp")
+                ncclscope.on_hang(print), ncclscope.simulate_hang(1)
+            print(ncclscope.is_started(), repr(ncclscope.version()))
+        """
+        for told in ("", "none", "/nowhere.so", "nowhere"):
+            done = python("-c", f"import ncclscope\n{code}", NCCL_PROFILER_PLUGIN=told)
+            self.assertEqual((done.returncode, done.stdout), (0, "False ''\n"), done.stderr)
+            self.assertEqual(done.stderr.count("UserWarning: NCCL is not recorded"), 1, done.stderr)
+
+    def test_only_its_own_exception_leaves_the_package(self) -> None:
+        env = {"NCCL_PROFILER_PLUGIN": PLUGIN}
+        for call in (
+            "mark('\\ud800')",
+            "mark(None)",
+            "set_step('three')",
+            "set_role(1, 2)",
+            "simulate_hang('x')",
+            "start(seconds='x')",
+            "dump(7)",
+            "start(no_such_word=1)",
+        ):
+            said = self.refuses(f"ncclscope.{call}", **env)
+            self.assertRegex(said, rf"^{ncclscope.BAD} .+", call)
+        said = self.refuses("ncclscope.load('/proc/nothing')", NCCLSCOPE_PLUGIN=PLUGIN)
+        self.assertRegex(said, rf"^{ncclscope.SYSTEM} .+")
+
+    def test_an_exception_of_the_block_is_the_callers(self) -> None:
+        code = """if True:
+            try:
+                with ncclscope.window():
+                    raise KeyError("own")
+            except KeyError as error:
+                print(error)
+        """
+        for told in (PLUGIN, "none"):
+            self.assertEqual(self.says(code, NCCL_PROFILER_PLUGIN=told), "'own'")
+
+    def test_a_bare_name_is_found_again(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            copy = str(shutil.copy(PLUGIN, Path(folder, _plugin.NAMES[0])))
+            code = "print(ncclscope.is_started(), ncclscope._plugin.library().path)\n" * 3
+            for told in ("ncclscope", _plugin.NAMES[0]):
+                said = self.says(code, NCCL_PROFILER_PLUGIN=told, LD_LIBRARY_PATH=folder)
+                self.assertEqual(said.split(), ["False", copy] * 3)
+
+    def test_an_upgrade_in_place_changes_nothing_for_a_process(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            copy = str(shutil.copy(PLUGIN, Path(folder, _plugin.NAMES[0])))
+            code = f"""if True:
+                import shutil
+                first = ctypes.CDLL({copy!r})
+                shutil.copy({copy!r}, {copy + ".new"!r})
+                os.rename({copy + ".new"!r}, {copy!r})
+                c = ncclscope._plugin.library().c
+                one, other = (ctypes.cast(x.ncclscope_stop, ctypes.c_void_p) for x in (first, c))
+                print(one.value == other.value)
+            """
+            self.assertEqual(self.says(code, NCCL_PROFILER_PLUGIN=copy), "True")
 
     def test_before_the_first_communicator_a_drill_says_so(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
@@ -208,7 +274,7 @@ class Calling(unittest.TestCase):
     def test_what_is_no_plugin_is_named(self) -> None:
         libc = "libc.so.6"
         said = self.refuses(
-            "ncclscope.stop()", NCCL_PROFILER_PLUGIN=f"/lib/x86_64-linux-gnu/{libc}"
+            "ncclscope.stop(required=True)", NCCL_PROFILER_PLUGIN=f"/lib/x86_64-linux-gnu/{libc}"
         )
         self.assertIn("is not a plugin of ncclscope", said)
 

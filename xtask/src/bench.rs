@@ -50,7 +50,7 @@ pub(crate) struct Options {
 /// callbacks take more instructions than they may.
 pub(crate) fn run(options: &Options) -> Outcome {
     match options.instructions {
-        true => instructions::run(options.against.as_deref()),
+        true => instructions::run(&target()?, options.against.as_deref()),
         false => measure(options),
     }
 }

@@ -5,7 +5,8 @@
 //! nothing in the release profile, and runs no test that starts NCCL, PyTorch or a rank; `cargo
 //! xtask test` does.
 
-use crate::ci::{self, Job};
+use crate::ci;
+use crate::ci::job::Job;
 use crate::{Outcome, test};
 
 /// The jobs of `cargo xtask ci` that take seconds on a warm tree.
@@ -19,7 +20,7 @@ const CARGO_TEST: &str = "cargo test --quiet --workspace --lib --bins --no-fail-
 pub(crate) fn run() -> Outcome {
     let command = if test::has_nextest() { NEXTEST } else { CARGO_TEST };
     let unit = Job::new("unit", command);
-    let jobs: Vec<Job> = JOBS.iter().filter_map(|name| ci::job(name).ok()).chain([unit]).collect();
+    let jobs: Vec<Job> = JOBS.iter().filter_map(|name| ci::find(name).ok()).chain([unit]).collect();
     ci::run_jobs(&jobs)
 }
 
@@ -29,6 +30,6 @@ mod tests {
 
     #[test]
     fn the_first_jobs_are_jobs_of_ci() {
-        assert!(JOBS.iter().all(|name| ci::job(name).is_ok()));
+        assert!(JOBS.iter().all(|name| ci::find(name).is_ok()));
     }
 }

@@ -5,50 +5,21 @@
 //! fails ends the run, and so does the end of the time for all of them, [`LIMIT`]. The last line is
 //! the tests' count, `N passed, N failed`, whatever runner made it.
 //!
-//! The tests wait more than they compute. What needs nothing but processor time, and target folders
-//! of its own, runs beside them, at the lowest priority ([`beside`]).
+//! The tests wait more than they compute, those of `asan` too. What needs nothing but processor
+//! time, and target folders of its own, runs beside them, at the lowest priority ([`beside`]).
 
 mod beside;
+pub(crate) mod job;
 
 use std::ops::AddAssign;
-use std::process::{Command, ExitCode, ExitStatus};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 
-use crate::{Outcome, process};
-use beside::{Beside, Part};
-
-/// One check.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Job {
-    name: &'static str,
-    /// The command, its words separated by spaces.
-    command: &'static str,
-    env: &'static [(&'static str, &'static str)],
-    /// Threads and clocks decide in it, and the machine may do other things: what fails is run once
-    /// more, and called flaky if it passes then, which is a defect to be traced.
-    again: bool,
-    /// What of it runs beside the tests.
-    beside: Part,
-}
-
-impl Job {
-    const NONE: Job = Job { name: "", command: "", env: &[], again: false, beside: Part::Nothing };
-
-    /// One that needs nothing of the environment and is run once.
-    pub(crate) const fn new(name: &'static str, command: &'static str) -> Job {
-        Job { name, command, ..Job::NONE }
-    }
-
-    /// What a person types to run it alone.
-    fn alone(&self) -> String {
-        match job(self.name) {
-            Ok(_) => format!("cargo xtask ci --only {}", self.name),
-            Err(_) => self.command.to_owned(),
-        }
-    }
-}
+use crate::Outcome;
+use beside::Beside;
+use job::{Job, JobResult, TESTS, run_job};
 
 /// The jobs, in order. A new checker (loom, a sanitizer) is a new row.
 const JOBS: &[Job] = &[
@@ -61,9 +32,17 @@ const JOBS: &[Job] = &[
     Job { name: "tidy", command: "cargo xtask tidy", ..Job::NONE },
     Job { name: "deny", command: "cargo xtask deny", ..Job::NONE },
     Job {
-        name: "test",
+        name: TESTS,
         command: "cargo xtask test --with browser,prometheus",
         env: &[("NCCLSCOPE_REQUIRE_NAMESPACES", "1")],
+        ..Job::NONE
+    },
+    // Real PyTorch: what needs it passes without a word where it is not installed.
+    Job {
+        name: "torch",
+        command: "cargo xtask test --with torch -E \
+                  binary_id(rig::python)|binary_id(ncclscope-kineto::merge)|test(pytorch)",
+        prepare: Some("cargo xtask torch"),
         ..Job::NONE
     },
     // The plugin under abuse; hosts in C bring the sanitizer, too. Left to `test` are
@@ -88,23 +67,26 @@ const JOBS: &[Job] = &[
             ("CARGO_PROFILE_DEV_OPT_LEVEL", "1"),
         ],
         again: true,
-        beside: Part::Command(
+        prepare: Some(
             "cargo test --no-run --package fake-nccl --package ncclscope-recorder --target-dir \
              target/asan",
         ),
+        ..Job::NONE
     },
     Job {
         name: "tsan",
         command: "cargo xtask sanitize thread",
         again: true,
-        beside: Part::Command("cargo xtask sanitize thread --no-run"),
+        prepare: Some("cargo xtask sanitize thread --no-run"),
+        with: Some("asan"),
         ..Job::NONE
     },
     Job {
         name: "rtsan",
         command: "cargo xtask sanitize realtime",
         again: true,
-        beside: Part::Command("cargo xtask sanitize realtime --no-run"),
+        prepare: Some("cargo xtask sanitize realtime --no-run"),
+        with: Some("asan"),
         ..Job::NONE
     },
     // Every order of the accesses to atomics that matters, and mutants that must fail.
@@ -113,7 +95,7 @@ const JOBS: &[Job] = &[
         command: "cargo test --release --package ncclscope-recorder --test loom --target-dir \
                   target/loom",
         env: &[("RUSTFLAGS", "--cfg loom"), ("CARGO_PROFILE_RELEASE_LTO", "off")],
-        beside: Part::All,
+        with: Some(TESTS),
         ..Job::NONE
     },
     // What a callback takes, against the commit before; and that it asks the system for nothing.
@@ -121,6 +103,8 @@ const JOBS: &[Job] = &[
         name: "cost",
         command: "cargo xtask bench --instructions",
         env: &[("NCCLSCOPE_REQUIRE_PTRACE", "1")],
+        again: true,
+        with: Some("asan"),
         ..Job::NONE
     },
     // The oldest, the newest, one release of each profiler API version, and 2.27.3, which loads no
@@ -134,12 +118,17 @@ const JOBS: &[Job] = &[
         ..Job::NONE
     },
     // What diagnose and stragglers say of planted faults, and of controls.
-    Job { name: "evaluate", command: "cargo xtask evaluate --small", ..Job::NONE },
+    Job {
+        name: "evaluate",
+        command: "cargo xtask evaluate --small",
+        with: Some("asan"),
+        ..Job::NONE
+    },
     Job {
         name: "doc",
         command: "cargo doc --workspace --no-deps",
         env: &[("RUSTDOCFLAGS", "-D warnings")],
-        beside: Part::All,
+        with: Some(TESTS),
         ..Job::NONE
     },
 ];
@@ -149,13 +138,13 @@ const JOBS: &[Job] = &[
 const LIMIT: Duration = Duration::from_secs(50 * 60);
 
 /// The jobs whose output holds the tests' summaries: all tests, and those of [`crate::check`].
-const TEST_JOBS: [&str; 2] = ["test", "unit"];
+const TEST_JOBS: [&str; 2] = [TESTS, "unit"];
 
 /// What `cargo xtask ci` takes.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Run one job
-    #[arg(long, value_name = "JOB", value_parser = job, conflicts_with = "list")]
+    #[arg(long, value_name = "JOB", value_parser = find, conflicts_with = "list")]
     only: Option<Job>,
     /// Print the jobs
     #[arg(long)]
@@ -177,9 +166,17 @@ pub(crate) fn run(options: &Options) -> Outcome {
 }
 
 /// The job of this name.
-pub(crate) fn job(name: &str) -> Result<Job, String> {
+pub(crate) fn find(name: &str) -> Result<Job, String> {
     let found = JOBS.iter().find(|job| job.name == name).copied();
     found.ok_or_else(|| "no such job: see --list".into())
+}
+
+/// What a person types to run a job alone.
+fn alone(job: &Job) -> String {
+    match find(job.name) {
+        Ok(_) => format!("cargo xtask ci --only {}", job.name),
+        Err(_) => job.command.to_owned(),
+    }
 }
 
 /// Runs `jobs` until one fails, and prints what each took.
@@ -193,9 +190,7 @@ pub(crate) fn run_jobs(jobs: &[Job]) -> Outcome {
     for job in jobs {
         eprintln!("\n== {}", job.name);
         let begin = Instant::now();
-        if TEST_JOBS.contains(&job.name) {
-            beside = Beside::start(jobs, left());
-        }
+        beside.start(job.name, jobs, left());
         let (mut result, output) = match beside.take(job.name) {
             Some(done) => done?,
             None => run_job(job, left())?,
@@ -206,9 +201,9 @@ pub(crate) fn run_jobs(jobs: &[Job]) -> Outcome {
         }
         if TEST_JOBS.contains(&job.name) {
             tally = Tally::read(&output);
-            // What follows is measured, or holds clocks to account.
-            beside.finish(result == JobResult::Passed);
         }
+        // What follows is measured, or holds clocks to account.
+        beside.finish(matches!(result, JobResult::Passed | JobResult::Flaky));
         rows.push((job.name, begin.elapsed(), result));
         if !matches!(result, JobResult::Passed | JobResult::Flaky) {
             failed = Some(job);
@@ -220,67 +215,12 @@ pub(crate) fn run_jobs(jobs: &[Job]) -> Outcome {
         println!("{name:<8} {:>8.1}  {}", elapsed.as_secs_f64(), result.text());
     }
     if let Some(job) = failed {
-        println!("\n`{}` failed; alone: {}", job.name, job.alone());
+        println!("\n`{}` failed; alone: {}", job.name, alone(job));
     }
     if let Some(tally) = &tally {
         println!("\n{}", tally.line());
     }
     Ok(if failed.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum JobResult {
-    Passed,
-    /// The second time.
-    Flaky,
-    Failed,
-    TimedOut,
-}
-
-impl JobResult {
-    fn of(status: ExitStatus, is_late: bool) -> Self {
-        match status.code() {
-            Some(0) => Self::Passed,
-            _ if is_late => Self::TimedOut,
-            _ => Self::Failed,
-        }
-    }
-
-    fn text(self) -> &'static str {
-        match self {
-            Self::Passed => "ok",
-            Self::Flaky => "ok the second time: FLAKY",
-            Self::Failed => "FAILED",
-            Self::TimedOut => "TIMED OUT",
-        }
-    }
-
-    /// What a second run makes of it.
-    fn flaky(self) -> Self {
-        if self == Self::Passed { Self::Flaky } else { self }
-    }
-}
-
-/// How a job ended, and what it printed.
-type Done = Outcome<(JobResult, String)>;
-
-/// `words` with the job's environment, ended after `limit`.
-fn timed(job: &Job, words: &str, limit: Duration) -> Command {
-    // `timeout` leads a process group of its own and ends all of it, which needs no code here.
-    let seconds = limit.as_secs().max(1).to_string();
-    let mut command = process::command(&["timeout", "--kill-after=30", &seconds]);
-    command.args(words.split(' ')).envs(job.env.iter().copied());
-    // The output is read again for its summary: no colour codes in it.
-    command.env("CARGO_TERM_COLOR", "never");
-    command
-}
-
-fn run_job(job: &Job, limit: Duration) -> Done {
-    let mut command = timed(job, job.command, limit);
-    let begin = Instant::now();
-    let (status, output) = process::tee(&mut command)?;
-    let result = JobResult::of(status, begin.elapsed() >= limit);
-    Ok((result, output))
 }
 
 /// How many tests ended how.
@@ -349,7 +289,18 @@ mod tests {
 
     #[test]
     fn the_tests_are_a_job() {
-        assert!(job(TEST_JOBS[0]).is_ok());
+        assert!(find(TEST_JOBS[0]).is_ok());
+    }
+
+    #[test]
+    fn a_job_runs_beside_an_earlier_one() {
+        let place = |name| JOBS.iter().position(|job| job.name == name).expect("it is a job");
+        for job in JOBS {
+            let first = job.prepare.map(|_| TESTS);
+            assert!(
+                [first, job.with].into_iter().flatten().all(|with| place(with) < place(job.name))
+            );
+        }
     }
 
     #[test]
@@ -378,17 +329,5 @@ mod tests {
     #[test]
     fn no_summary_is_no_count() {
         assert_eq!(Tally::read("error: could not compile\nSummary: none"), None);
-    }
-
-    #[test]
-    fn jobs_report_their_end() {
-        let job = |command| Job { command, env: &[("LC_ALL", "C")], ..Job::NONE };
-        let minute = Duration::from_secs(60);
-        let (result, output) = run_job(&job("printenv LC_ALL"), minute).expect("printenv runs");
-        assert_eq!((result, output.as_str()), (JobResult::Passed, "C\n"));
-        assert_eq!(run_job(&job("false"), minute).expect("false runs").0, JobResult::Failed);
-        let late = run_job(&job("sleep 60"), Duration::from_millis(10)).expect("sleep runs");
-        assert_eq!(late.0, JobResult::TimedOut);
-        assert_eq!((late.0.flaky(), result.flaky()), (JobResult::TimedOut, JobResult::Flaky));
     }
 }

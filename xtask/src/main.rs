@@ -3,8 +3,8 @@
 //!
 //! Each command is a variant of [`Task`] and a module, which has the command's options. Commands
 //! run from the repository root, and their exit status is that of the first thing in them that
-//! failed; 2 is a mistake in the command line. This crate links nothing of the product but the list
-//! of findings: it only runs it.
+//! failed; 2 is a mistake in the command line. Of the product this crate links only the list
+//! of findings; it runs the rest.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool talks")]
@@ -16,6 +16,7 @@ mod ci;
 mod demo;
 mod deny;
 mod evaluate;
+mod fuzz;
 mod gpu_kit;
 mod matrix;
 mod nccl;
@@ -57,11 +58,11 @@ enum Task {
     Nccl(nccl::Verb),
     /// Run NCCL releases on topologies and check every recording
     Matrix(matrix::Options),
-    /// Plant faults and controls, and count what the verdicts get right
+    /// Plant faults and controls, and count the correct verdicts
     Evaluate(evaluate::Options),
-    /// Pack what a bare machine with a GPU needs, or try it on the stand-in
+    /// Pack the programs for a machine with a GPU, or run them on the stand-in
     GpuKit(gpu_kit::Options),
-    /// Count what events make NCCL do more, for docs/env.md
+    /// Count the additional work that events cause in NCCL, for docs/env.md
     EventCosts {
         /// NCCL's versions [default: those of the page]
         #[arg(value_parser = nccl::version)]
@@ -71,9 +72,15 @@ enum Task {
     Bench(bench::Options),
     /// Fetch and build what the tests need, then run them
     Test(test::Options),
-    /// Fetch the PyTorch releases that some tests use where they are installed (8 GB)
+    /// Fetch the PyTorch releases that some tests need (8 GB)
     Torch,
-    /// Play to the plugin under a sanitizer
+    /// Give damaged and forged input to all readers; `--help` after `--` lists the options
+    Fuzz {
+        /// Options and targets of testing/fuzz
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Play callbacks to the plugin under a sanitizer
     Sanitize {
         /// thread or realtime
         #[arg(value_parser = sanitize::find)]
@@ -101,6 +108,7 @@ impl Task {
             Self::Bench(options) => bench::run(&options),
             Self::Test(options) => test::run(&options),
             Self::Torch => python::torch(),
+            Self::Fuzz { arguments } => fuzz::run(&arguments),
             Self::Sanitize { sanitizer, no_run } => sanitize::run(sanitizer, no_run),
             Self::Ci(options) => ci::run(&options),
         }

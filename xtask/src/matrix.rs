@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `cargo xtask matrix`: real NCCL releases by topology, each run under ncclscope and its
-//! recordings held to the invariants.
+//! `cargo xtask matrix`: runs real NCCL releases by topology under ncclscope, and checks each
+//! recording against the invariants.
 //!
 //! A cell is one job of `testing/rig` under `ncclscope run`, with the plugin as it ships, and then
-//! `check` of `testing/invariants` on what it recorded; both are programs, which this crate only
-//! runs. A
-//! scenario file has its own topology, and its own releases unless `--release` says others. With
+//! `check` of `testing/invariants` on its recordings; this crate only starts both programs. A
+//! scenario file has its own topology, and its own releases unless `--release` names others. With
 //! `--docs` the cells are those of `docs/nccl-events.md`, and the page is written from them.
 
 mod cell;
@@ -13,7 +12,10 @@ mod docs;
 mod plan;
 mod pool;
 mod scenario;
+mod topology;
 mod verdict;
+mod wheel;
+mod workload;
 
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
@@ -48,7 +50,7 @@ pub(crate) struct Options {
 /// Runs the task.
 pub(crate) fn run(options: &Options) -> Outcome {
     let scenario = options.scenario.as_deref().map(Scenario::read).transpose()?;
-    let wheels = plan::releases(names(options, scenario.as_ref()))?;
+    let wheels = wheel::releases(names(options, scenario.as_ref()))?;
     let cells = if options.docs {
         plan::docs_cells(&wheels)
     } else {
@@ -101,7 +103,8 @@ fn table(cells: &[Cell], outcomes: &[CellOutcome]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plan::{RELEASES, TOPOLOGIES};
+    use topology::TOPOLOGIES;
+    use wheel::RELEASES;
 
     fn parsed(words: &str) -> Result<Options, clap::Error> {
         crate::options(words)
@@ -135,7 +138,7 @@ mod tests {
 
     #[test]
     fn the_defaults_are_all_of_both() {
-        let releases = plan::releases(&[]).expect("the table is well formed");
+        let releases = wheel::releases(&[]).expect("the table is well formed");
         assert_eq!(releases.len(), RELEASES.len());
         let cells = plan::cells(&releases, &[], None).expect("the table is well formed");
         assert_eq!(cells.len(), RELEASES.len() * TOPOLOGIES.len());

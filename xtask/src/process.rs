@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Running other programs: say what runs, pass its status on, keep what it printed.
+//! Runs other programs: prints the command, passes its status on, and keeps its output.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, ExitCode, ExitStatus, Stdio};

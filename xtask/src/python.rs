@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Pythons with the readers of other projects, in virtual environments of ours; and
-//! `cargo xtask torch`, which makes those with PyTorch.
+//! Python environments with the readers of other projects, and `cargo xtask torch`, which makes
+//! those with PyTorch.
 //!
-//! PyTorch's wheels take 1 to 4 GB, so that only who asks for them gets them; where they are,
-//! `cargo xtask test` uses them. No GPU is needed: of the CUDA wheels only what `import torch`
-//! loads is installed.
+//! PyTorch's wheels take 1 to 4 GB, so they are installed on request only; `cargo xtask test` uses
+//! them if they are installed. No GPU is needed: of the CUDA wheels only what `import torch` loads
+//! is installed.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -185,8 +185,8 @@ pub(crate) fn ordinary() -> Outcome<PathBuf> {
 /// A variable that leads tests to Pythons, and these.
 type Named = (&'static str, PathBuf);
 
-/// The Pythons with PyTorch that are there, as each variable names them; the environments that are
-/// not there.
+/// The Pythons with PyTorch, as each variable names them, if all of it are there; the environments
+/// that are not there.
 pub(crate) fn with_torch() -> Outcome<(Vec<Named>, Vec<&'static str>)> {
     let (mut there, mut missing) = (Vec::new(), Vec::new());
     for (variable, venvs) in TORCHES {
@@ -199,7 +199,8 @@ pub(crate) fn with_torch() -> Outcome<(Vec<Named>, Vec<&'static str>)> {
                 missing.push(venv.folder);
             }
         }
-        if !pythons.is_empty() {
+        // Some tests take the first for the newest.
+        if pythons.len() == venvs.len() {
             there.push((variable, std::env::join_paths(pythons)?.into()));
         }
     }

@@ -222,7 +222,7 @@ pub struct InitArgs {
     pub comm: Option<CommInfo>,
 }
 
-/// What versions 4 and later tell `init` about the communicator.
+/// What versions 4 and later pass to `init` about the communicator.
 #[derive(Clone, Copy, Debug)]
 pub struct CommInfo {
     /// `commHash` in version 4, `commId` from version 5: the same number, equal on all ranks.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! NCCL's strings, which any descriptor may leave NULL.
+//! NCCL's strings, which are NULL if a descriptor leaves them unset.
 
 use core::ffi::{CStr, c_char};
 use core::fmt;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Names at a fixed distance from each other.
 //!
-//! The recorder looks names up by their addresses, and takes some forty instructions more for one
-//! whose place in its table another has. Where a linker puts literals is chance; a program
-//! that gives names of its own, or counts instructions, avoids it with this table.
+//! The recorder looks up names by their addresses. A name that shares its place in the recorder's
+//! table with another costs some forty instructions more. The linker places literals arbitrarily; a
+//! program with names of its own, or one that counts instructions, avoids collisions with this
+//! table.
 
 use core::ffi::CStr;
 

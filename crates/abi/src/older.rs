@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Descriptors for a plugin that speaks an older version than NCCL does: what NCCL's own
-//! conversions (`src/plugin/profiler/profiler_v*.cc`@v2.30.7-1 and @2.31.2) make of an event, less
-//! the bytes that they leave unset, which are zero here; and the parents in a descriptor, for who
-//! passes one on under other handles.
+//! Descriptors for a plugin that speaks an older version than NCCL does. They are the results of
+//! NCCL's own conversions (`src/plugin/profiler/profiler_v*.cc`@v2.30.7-1 and @2.31.2), with zeros
+//! in the bytes that these leave unset. Also the parents in a descriptor, for a caller that
+//! replaces their handles.
 
 use core::ffi::{CStr, c_void};
 use core::num::NonZeroU64;

@@ -89,7 +89,7 @@ pub trait Version: sealed::Sealed + Copy + 'static {
     unsafe fn show<W: Viewer>(descr: *const Self::Descr, viewer: W) -> W::Out;
 
     /// Parent and step number, if the descriptor is a ProxyStep: the event that comes most often,
-    /// told apart before anything else is read.
+    /// distinguished before anything else is read.
     ///
     /// # Safety
     /// As [`Version::show`].

@@ -76,14 +76,30 @@ pub(crate) struct RunArgs {
     pub(crate) command: Vec<OsString>,
 }
 
+/// Which run, where the recordings are of several.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunChoice {
+    /// Read this run where the recordings are of several [default: the newest]
+    #[arg(long = "run", value_name = "ID")]
+    run_id: Option<String>,
+}
+
+impl RunChoice {
+    pub(crate) fn id(&self) -> Option<&str> {
+        self.run_id.as_deref()
+    }
+}
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReportArgs {
     /// Run directory, or one recording
     #[arg(value_name = "DIR|FILE")]
     pub(crate) input: PathBuf,
-    /// How to print it
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub(crate) format: Format,
+    #[command(flatten)]
+    pub(crate) run: RunChoice,
 }
 
 #[derive(Debug, clap::Args)]
@@ -98,9 +114,11 @@ pub(crate) struct DiagnoseArgs {
     /// Write the operations in flight as dumps of PyTorch's Flight Recorder, for its tools
     #[arg(long, value_name = "DIR")]
     pub(crate) fr_out: Option<PathBuf>,
-    /// How to print it
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub(crate) format: Format,
+    #[command(flatten)]
+    pub(crate) run: RunChoice,
 }
 
 fn hang_seconds(text: &str) -> Result<Duration, String> {
@@ -123,6 +141,8 @@ pub(crate) struct ExportArgs {
     /// Output file; `-` is standard output
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: PathBuf,
+    #[command(flatten)]
+    pub(crate) run: RunChoice,
 }
 
 #[derive(Debug, clap::Args)]
@@ -136,6 +156,8 @@ pub(crate) struct ViewArgs {
     /// Address of the viewer; for tests and for copies of the Perfetto UI
     #[arg(long, hide = true, value_name = "URL", default_value = "https://ui.perfetto.dev")]
     pub(crate) ui: String,
+    #[command(flatten)]
+    pub(crate) run: RunChoice,
 }
 
 #[derive(Debug, clap::Args)]
@@ -147,9 +169,11 @@ pub(crate) struct StragglersArgs {
     /// Least share of a step's time, in percent, that a slow rank must cost to be reported
     #[arg(long, value_name = "PERCENT", default_value_t = 5.0, value_parser = percent)]
     pub(crate) threshold: f64,
-    /// How to print it
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub(crate) format: Format,
+    #[command(flatten)]
+    pub(crate) run: RunChoice,
 }
 
 fn percent(text: &str) -> Result<f64, String> {
@@ -172,11 +196,13 @@ pub(crate) struct MergeArgs {
     /// Write all ranks into one trace
     #[arg(long)]
     pub(crate) merged: bool,
+    #[command(flatten)]
+    pub(crate) of_run: RunChoice,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct LsArgs {
-    /// How to print it
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub(crate) format: Format,
 }
@@ -369,7 +395,7 @@ pub(crate) struct SimulateArgs {
     /// The rank with the fault [default: random]
     #[arg(long, value_name = "RANK", requires = "fault")]
     pub(crate) rank: Option<u32>,
-    /// Slowdown factor of a fault that slows down
+    /// Slowdown factor of a slow fault
     #[arg(long, value_name = "F", requires = "fault")]
     pub(crate) factor: Option<f64>,
     /// Seed of all random choices
@@ -381,7 +407,7 @@ pub(crate) struct SimulateArgs {
     /// List the faults
     #[arg(long)]
     pub(crate) list: bool,
-    /// Format of the list
+    /// Output format of --list
     #[arg(long, value_enum, default_value_t, requires = "list")]
     pub(crate) format: Format,
 }
@@ -400,7 +426,7 @@ pub(crate) struct DoctorArgs {
     /// The libnccl.so.2 that the job loads [default: all that are found]
     #[arg(long, value_name = "FILE")]
     pub(crate) nccl: Option<PathBuf>,
-    /// How to print it
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub(crate) format: Format,
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The processes of this host that are recorded, and talking to them, in the words of
-//! [`ncclscope_control::message`].
+//! The recorded processes of this host, and the exchange of requests and replies with them
+//! ([`ncclscope_control::message`]).
 
 use ncclscope_control::directories::{is_private, of_user, pid_of_socket};
 use ncclscope_control::message::{LONGEST_REPLY, ProcessStatus, Recorded, Reply, Request};
@@ -14,7 +14,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a process may take to answer, and to copy its recording.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -90,7 +90,7 @@ pub(crate) fn at_once<T: Sync, A: Send>(all: &[T], ask: impl Fn(&T) -> A + Sync)
     })
 }
 
-/// What a process does that does not answer, as far as this host tells (`proc_pid_stat(5)`).
+/// The state of a process that does not answer, as far as this host shows (`proc_pid_stat(5)`).
 fn silent(socket: &Path) -> String {
     let stat =
         pid_of_socket(socket).and_then(|pid| std::fs::read(format!("/proc/{pid}/stat")).ok());
@@ -109,7 +109,7 @@ fn trusted(dir: &Metadata, user: u32) -> io::Result<()> {
     is_private(dir, owner).map_err(io::Error::other)
 }
 
-/// Why a process did not do what it was asked for.
+/// Why a process did not fulfil a request.
 enum NotDone {
     /// No process listens.
     Gone,
@@ -124,15 +124,35 @@ fn ask(socket: &Path, request: &Request, patience: Duration) -> Result<Reply, No
         _ => NotDone::Because(error.to_string()),
     };
     let mut stream = UnixStream::connect(socket).map_err(failed)?;
-    stream.set_read_timeout(Some(patience)).map_err(failed)?;
+    let until = Instant::now() + patience;
+    stream.set_write_timeout(Some(patience)).map_err(failed)?;
     stream.write_all(format!("{}\n", request.encode()).as_bytes()).map_err(failed)?;
-    let mut line = String::new();
-    stream.take(LONGEST_REPLY as u64).read_to_string(&mut line).map_err(failed)?;
+    let line = read_until(&mut stream, until).map_err(failed)?;
     match Reply::decode(request, &line) {
         Ok(Reply::Refused(why)) => Err(NotDone::Because(why)),
         Ok(reply) => Ok(reply),
         Err(what) => Err(NotDone::Because(what.to_owned())),
     }
+}
+
+/// What comes up to the end of the stream, which is there in time: also an answer that trickles is
+/// none.
+fn read_until(stream: &mut UnixStream, until: Instant) -> io::Result<String> {
+    let (mut line, mut piece) = (Vec::new(), [0; 4096]);
+    while line.len() < LONGEST_REPLY {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut piece) {
+            Ok(0) => break,
+            Ok(read) => line.extend_from_slice(piece.get(..read).unwrap_or(&[])),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    String::from_utf8(line).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
 fn status(socket: &Path, patience: Duration) -> Result<ProcessStatus, NotDone> {
@@ -199,7 +219,7 @@ impl Process {
     }
 
     fn wrong(&self, why: impl std::fmt::Display) -> String {
-        format!("process {}: a wrong answer: {why}", self.pid)
+        format!("process {}: an invalid answer: {why}", self.pid)
     }
 }
 
@@ -225,6 +245,21 @@ mod tests {
         std::os::unix::fs::symlink("/", &link).unwrap();
         let link = std::fs::symlink_metadata(link).unwrap();
         assert_eq!(why(&link, link.uid()), "it is a symbolic link");
+    }
+
+    #[test]
+    fn an_answer_that_trickles_is_none() {
+        use std::io::Write;
+        use std::time::{Duration, Instant};
+        let (mut ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        let trickle = std::thread::spawn(move || while theirs.write_all(b"x").is_ok() {});
+        let until = Instant::now();
+        assert!(super::read_until(&mut ours, until).is_err(), "it is past");
+        let far = Instant::now() + Duration::from_secs(600);
+        let read = super::read_until(&mut ours, far).unwrap();
+        assert!(read.len() >= super::LONGEST_REPLY, "there is an end to it");
+        drop(ours);
+        trickle.join().unwrap();
     }
 
     #[test]

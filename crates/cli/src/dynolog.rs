@@ -38,7 +38,6 @@ pub(crate) const LEAD: Duration = Duration::from_secs(10);
 pub(crate) struct Profile {
     /// Start, since 1970.
     pub(crate) begin: Duration,
-    /// Duration.
     pub(crate) length: Duration,
     /// The output file; Kineto inserts `_PID` before the extension.
     pub(crate) file: PathBuf,

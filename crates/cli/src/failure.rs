@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! User-visible errors: one line with advice, and an exit code.
 
+use crate::output::Printable;
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
@@ -77,7 +78,14 @@ impl From<io::Error> for Failure {
 
 /// Prints a line on standard error. A failure to print is ignored.
 pub(crate) fn tell(line: impl Display) {
-    let _ = writeln!(io::stderr(), "ncclscope: {line}");
+    let _ = writeln!(io::stderr(), "ncclscope: {}", Printable(line.to_string()));
+}
+
+/// Prints a warning of several lines on standard error.
+pub(crate) fn warn_lines(lines: Vec<String>) {
+    for (at, line) in lines.iter().enumerate() {
+        if at == 0 { warn(line) } else { tell(format_args!("  {line}")) }
+    }
 }
 
 /// Prints a warning on standard error.

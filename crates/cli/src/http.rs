@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the tool's small servers share: taking connections, and reading the one request of each.
+//! The small HTTP server of `view`: accepts connections, and reads one request from each.
 
 use std::io::{self, Read};
 use std::net::{TcpListener, TcpStream};
@@ -21,7 +21,7 @@ impl Request {
         let deadline = Instant::now() + patience;
         let (mut head, mut part) = (Vec::new(), [0; 4096]);
         while !head.windows(4).any(|end| end == b"\r\n\r\n") && head.len() < REQUEST {
-            // In all, not for each read: who sends a byte a second must not stay.
+            // In total, not for each read: a client that sends a byte a second must not stay.
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(io::ErrorKind::TimedOut.into());

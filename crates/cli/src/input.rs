@@ -7,19 +7,24 @@ the result of the others and exits with the code for bad input. A report that si
 would be worse than one that fails a script.
 */
 
-use crate::failure::{BAD_INPUT, Failure, warn};
+use crate::failure::{BAD_INPUT, Failure, tell, warn};
 use ncclscope_control::directories::is_recording;
-use ncclscope_report::parallel::in_order;
+use ncclscope_operations::parallel::in_order;
 use ncclscope_trace::Recording;
+use ncclscope_trace::runs::{ProcessFacts, Runs};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::collections::BTreeSet;
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+/// How many damaged recordings are named.
+const NAMED: usize = 8;
+
 /// The recordings of a run.
 #[derive(Debug)]
 pub(crate) struct Input {
-    /// The readable recordings, by file name.
+    /// The readable recordings, one for each process.
     pub(crate) recordings: Vec<Recording>,
     /// The content of `run.json`, if `ncclscope run` created the directory.
     pub(crate) run: Option<serde_json::Value>,
@@ -28,58 +33,108 @@ pub(crate) struct Input {
 }
 
 impl Input {
-    /// Opens a run directory or a single recording.
-    pub(crate) fn open(path: &Path) -> Result<Input, Failure> {
-        let metadata = std::fs::metadata(path)
-            .map_err(|e| Failure::input(format!("cannot read {}: {e}", path.display())))?;
-        if !metadata.is_dir() {
-            let recording = Recording::open(path)
-                .map_err(|e| Failure::input(format!("cannot read {}: {e}", path.display())))?;
-            return Ok(Input { recordings: vec![recording], run: None, bad: 0 });
+    /// Opens the recordings of run directories, and recordings. Of several runs it keeps the one
+    /// with this id, else the newest, and names the others.
+    pub(crate) fn open(paths: &[PathBuf], run: Option<&str>) -> Result<Input, Failure> {
+        let (mut files, mut about) = (Vec::new(), None);
+        for path in paths {
+            let cannot_read = |e| Failure::input(format!("cannot read {}: {e}", path.display()));
+            if !std::fs::metadata(path).map_err(cannot_read)?.is_dir() {
+                files.push(path.clone());
+                continue;
+            }
+            let found = recordings_in(path).map_err(cannot_read)?;
+            if found.is_empty() {
+                return Err(Failure::input(format!(
+                    "no recordings (*.nscope) in {}: NCCL did not load the plugin, or no process \
+                     used NCCL; `ncclscope doctor` checks the former",
+                    path.display()
+                )));
+            }
+            about = about.or_else(|| std::fs::read(path.join("run.json")).ok());
+            files.extend(found);
         }
-        let files = recordings_in(path)
-            .map_err(|e| Failure::input(format!("cannot read {}: {e}", path.display())))?;
-        if files.is_empty() {
-            return Err(Failure::input(format!(
-                "no recordings (*.nscope) in {}: NCCL did not load the plugin, or no process used \
-                 NCCL; `ncclscope doctor` checks the former",
-                path.display()
-            )));
-        }
-        let input = Input::open_all(path, &files);
-        if input.recordings.is_empty() {
-            let text = format!("none of the {} recordings can be read", files.len());
-            return Err(Failure::input(format!("{text} in {}", path.display())));
-        }
+        let mut input = Input::open_all(&files, paths)?;
+        input.run = about.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        input.keep(run)?;
         Ok(input)
     }
 
-    fn open_all(directory: &Path, files: &[PathBuf]) -> Input {
+    fn open_all(files: &[PathBuf], named: &[PathBuf]) -> Result<Input, Failure> {
         allow_open_files();
-        let run = std::fs::read(directory.join("run.json")).ok();
-        let mut input = Input {
-            recordings: Vec::with_capacity(files.len()),
-            run: run.and_then(|bytes| serde_json::from_slice(&bytes).ok()),
-            bad: 0,
-        };
+        let mut input = Input { recordings: Vec::with_capacity(files.len()), run: None, bad: 0 };
+        let mut failed = None;
         let open = |file: &PathBuf| Recording::open(file);
         in_order(files, open, |index, recording| {
             progress(index, files.len());
+            let file = &files[index];
             match recording {
                 Ok(recording) => input.recordings.push(recording),
                 Err(error) => {
-                    warn(format_args!("cannot read {}: {error}", files[index].display()));
+                    let line = format!("cannot read {}: {error}", file.display());
+                    // The directory's others are worth a report, a file that the user named is not.
+                    if named.contains(file) {
+                        failed.get_or_insert(line);
+                    } else {
+                        warn(line);
+                    }
                     input.bad += 1;
                 }
             }
         });
-        input
+        if let Some(line) = failed {
+            return Err(Failure::input(line));
+        }
+        if input.recordings.is_empty() {
+            let places: Vec<String> = named.iter().map(|path| path.display().to_string()).collect();
+            return Err(Failure::input(format!(
+                "none of the {} recordings can be read in {}",
+                files.len(),
+                places.join(", ")
+            )));
+        }
+        Ok(input)
+    }
+
+    /// Keeps one recording of each process of one run, and says what it leaves out.
+    fn keep(&mut self, run: Option<&str>) -> Result<(), Failure> {
+        let facts: Vec<ProcessFacts> = self.recordings.iter().map(ProcessFacts::of).collect();
+        let runs = Runs::split(&facts);
+        let Some(chosen) = runs.choose(run).map_err(Failure::input)? else { return Ok(()) };
+        runs.notes(&facts, chosen).iter().for_each(tell);
+        let members: BTreeSet<usize> = chosen.members.iter().copied().collect();
+        let mut at = 0;
+        self.recordings.retain(|_| {
+            at += 1;
+            members.contains(&(at - 1))
+        });
+        Ok(())
+    }
+
+    /// Names the damaged recordings, one line each up to a few, after they were processed. Returns
+    /// the exit code.
+    pub(crate) fn finish(&self) -> ExitCode {
+        let damaged: Vec<String> = self.recordings.iter().filter_map(damage).collect();
+        damaged.iter().take(NAMED).for_each(warn);
+        if damaged.len() > NAMED {
+            warn(format_args!("{} more recordings are damaged", damaged.len() - NAMED));
+        }
+        self.exit_code()
     }
 
     /// The exit code after the readable recordings were processed.
     pub(crate) fn exit_code(&self) -> ExitCode {
         if self.bad == 0 { ExitCode::SUCCESS } else { ExitCode::from(BAD_INPUT) }
     }
+}
+
+/// The damage of a recording that was read, as a line; `None` if there is none.
+pub(crate) fn damage(recording: &Recording) -> Option<String> {
+    let unreadable = recording.unreadable();
+    let records = (unreadable != 0).then(|| format!("{unreadable} records cannot be read"));
+    let all: Vec<String> = recording.damage().iter().cloned().chain(records).collect();
+    let path = recording.path().display();
+    (!all.is_empty()).then(|| format!("{path} is damaged: {}", all.join("; ")))
 }
 
 /// Raises the soft limit of open files, usually 1024: recordings stay open while they are read.
@@ -100,6 +155,12 @@ pub(crate) fn recordings_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
     }
     files.sort();
     Ok(files)
+}
+
+/// The host's name up to its first dot, as recordings have it.
+pub(crate) fn host_name() -> String {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    name.split('.').next().unwrap_or_default().to_owned()
 }
 
 /// Shows a progress line on a terminal, except for quick work.

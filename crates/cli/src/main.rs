@@ -26,6 +26,7 @@ mod plugin;
 mod table;
 mod text;
 mod time;
+mod unrecorded;
 
 use clap::Parser;
 use std::process::ExitCode;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Text tables: columns as wide as their widest cell, numbers to the right.
 
+use crate::output::in_a_line;
+
 /// How a column is aligned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Align {
@@ -26,7 +28,7 @@ impl Table {
 
     /// Adds a row, one cell for each column.
     pub(crate) fn row(&mut self, cells: Vec<String>) {
-        self.rows.push(cells);
+        self.rows.push(cells.iter().map(|cell| in_a_line(cell)).collect());
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -66,6 +68,10 @@ mod tests {
         assert!(table.is_empty());
         table.row(vec!["a".into(), "100".into()]);
         table.row(vec!["µµµµµ".into(), "1".into()]);
+        table.row(vec!["two\nlines".into(), "2".into()]);
+        let last = table.lines("  ").pop();
+        assert_eq!(last.as_deref(), Some("  two\\nlines    2"));
+        table.rows.pop();
         assert_eq!(table.lines("  "), ["  name     n", "  a      100", "  µµµµµ    1"]);
     }
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Values of other profilers' variables in our words: Open Mosaic's (`NCCL_PROFILER_OTEL_*`), NVIDIA's
-Inspector's (`NCCL_INSPECTOR_*`, its README in NVIDIA/nccl@3254c695), its example plugin's.
+Converts the values of other profilers' variables to ours: Open Mosaic's (`NCCL_PROFILER_OTEL_*`),
+NVIDIA Inspector's (`NCCL_INSPECTOR_*`, its README in NVIDIA/nccl@3254c695), and those of NVIDIA's
+example plugin.
 
-Which variable is an alias of which is [`crate::table`]'s to say; [`NOT_TAKEN`] lists those that are
-none. Ours comes first wherever both are set.
+[`crate::table`] declares which variable is an alias of which; [`NOT_TAKEN`] lists those that are
+ignored. If both are set, ours is used.
 */
 
 use crate::value::EXPORT_INTERVALS;
@@ -57,9 +58,9 @@ pub(crate) fn export_interval(us: String, _: Get<'_>) -> Option<String> {
     })
 }
 
-/// Variables of other profilers that mean nothing here, or something else; and why.
+/// Variables of other profilers that have another meaning or none in ncclscope, with the reason.
 pub const NOT_TAKEN: [(&str, &str); 22] = [
-    ("NCCL_INSPECTOR_COLL_POOL_SIZE", "memory is `NCCLSCOPE_RING_MB`, and in bytes"),
+    ("NCCL_INSPECTOR_COLL_POOL_SIZE", "`NCCLSCOPE_RING_MB` sets the memory"),
     ("NCCL_INSPECTOR_COMM_POOL_SIZE", "as above"),
     ("NCCL_INSPECTOR_P2P_POOL_SIZE", "as above"),
     ("NCCL_INSPECTOR_POOL_GROW", "as above"),
@@ -68,34 +69,30 @@ pub const NOT_TAKEN: [(&str, &str); 22] = [
     ("NCCL_INSPECTOR_DUMP_COLL_RING_SIZE", "as above"),
     ("NCCL_INSPECTOR_DUMP_P2P_RING_SIZE", "as above"),
     ("NCCL_INSPECTOR_DUMP_PROXY_RING_SIZE", "as above"),
-    ("NCCL_INSPECTOR_DUMP_PROXY_STEPS", "which events there are is `NCCLSCOPE_EVENTS`"),
+    ("NCCL_INSPECTOR_DUMP_PROXY_STEPS", "`NCCLSCOPE_EVENTS` selects the events"),
     ("NCCL_INSPECTOR_ENABLE_P2P", "as above: `default,-P2p`"),
-    ("NCCL_INSPECTOR_ENABLE_PROXY", "as above; they are on by default"),
-    ("NCCL_INSPECTOR_DUMP_MIN_SIZE_BYTES", "operations of all sizes count"),
+    ("NCCL_INSPECTOR_ENABLE_PROXY", "as above; proxy events are on by default"),
+    ("NCCL_INSPECTOR_DUMP_MIN_SIZE_BYTES", "operations of all sizes are recorded"),
     ("NCCL_INSPECTOR_DUMP_THREAD_ENABLE", "without a drain thread nothing would be recorded"),
     ("NCCL_INSPECTOR_DUMP_VERBOSE", "a recording always has each event with its times"),
-    ("NCCL_INSPECTOR_OTEL_VERBOSE", "a series for each operation is what recordings are for"),
+    ("NCCL_INSPECTOR_OTEL_VERBOSE", "single operations are in the recordings, not in metrics"),
     (
         "NCCL_INSPECTOR_PROM_DUMP",
-        "ranks write no textfiles: `ncclscope agent` does, with `NCCLSCOPE_PROM_COMPAT=inspector` \
-         under Inspector's names",
+        "`ncclscope agent`, not a rank, writes textfiles; `NCCLSCOPE_PROM_COMPAT=inspector` \
+         selects Inspector's names",
     ),
-    ("NCCL_INSPECTOR_PROM_DUMP_STATS", "the agent always says what was lost"),
-    (
-        "NCCL_INSPECTOR_REQUIRE_KERNEL_TIMING",
-        "each figure says which clock it is from (`nccl.timing`)",
-    ),
+    ("NCCL_INSPECTOR_PROM_DUMP_STATS", "the agent always exports the losses"),
+    ("NCCL_INSPECTOR_REQUIRE_KERNEL_TIMING", "`nccl.timing` names the clock of each duration"),
     (
         "NCCL_PROFILER_LINEAR_REGRESSION_MODE",
         "both lines are exported (`nccl.fit.mode`); `NCCLSCOPE_PROM_COMPAT=mosaic` gives `AVG`",
     ),
     (
         "NCCL_PROFILER_OTEL_SCALEUP_NETWORK_PCT",
-        "times are measured: none is taken for a share of another",
+        "times are measured, not estimated as a share of another time",
     ),
     (
         "NCCL_PROFILER_OTEL_TELEMETRY_BATCH_TIMEOUT_MS",
-        "nothing is held back for a batch; how long a request may take is \
-         `OTEL_EXPORTER_OTLP_TIMEOUT`",
+        "metrics are not batched; `OTEL_EXPORTER_OTLP_TIMEOUT` limits the time of a request",
     ),
 ];

@@ -30,7 +30,7 @@ pub fn of_user(user: u32) -> PathBuf {
 /// what has the name, links not followed.
 ///
 /// # Errors
-/// Why not.
+/// The reason, in one sentence.
 pub fn is_private(found: &Metadata, user: u32) -> Result<(), String> {
     if found.is_symlink() {
         Err("it is a symbolic link".into())
@@ -110,7 +110,7 @@ pub fn is_recording(name: &str) -> bool {
         || name.rsplit_once(".nscope.").is_some_and(|(_, rest)| is_number(rest))
 }
 
-/// Whether a copy is asked for under this very name, and not in the directory of that name.
+/// Whether a copy is requested under this very name, and not in the directory of that name.
 #[must_use]
 pub fn is_recording_file(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "nscope")

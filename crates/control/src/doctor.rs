@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is wrong with the variables of an environment, for `ncclscope doctor`: names that nothing
-//! reads, values that cannot be used, and values without effect.
+//! Problems with the variables of an environment, for `ncclscope doctor`: unknown names, invalid
+//! values, and variables without effect.
 
 use crate::reader::{refusal, unknown};
 use crate::table::{CHAIN, VARIABLES};
 use crate::variable::{Get, PREFIX, trimmed};
 use strsim::levenshtein;
 
-/// Something wrong with a variable.
+/// A problem with a variable.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Problem {
-    /// What is wrong.
+    /// The problem, in one sentence.
     pub detail: String,
-    /// What to do about it.
+    /// What the user can do.
     pub advice: String,
 }
 
-/// What is wrong with an environment whose variables are `names`.
+/// The problems of an environment whose variables are `names`.
 #[must_use]
 pub fn problems(names: &[String], get: Get<'_>) -> Vec<Problem> {
     let mut problems: Vec<Problem> = unknown(names).into_iter().map(unknown_name).collect();
@@ -26,7 +26,7 @@ pub fn problems(names: &[String], get: Get<'_>) -> Vec<Problem> {
             problems.push(Problem { detail, advice: advice.to_owned() });
         };
         if let Err(expected) = variable.check(&found.value) {
-            add(refusal(found.name, &found.value, expected), "correct it: the default holds");
+            add(refusal(found.name, &found.value, expected), "correct it: the default is used");
         }
         if let Some(why) = variable.conflict(get) {
             add(format!("{} has no effect: {why}", found.name), "change one of them");

@@ -2,10 +2,10 @@
 /*!
 Requests to a process's control socket, and the replies.
 
-A connection carries one request and one reply, each a line of fields with tabs between them
-(docs/control.md). A request is a verb and what it needs; a reply is `ok` and fields of the form
-`NAME=VALUE`, or `error` and a sentence. A field that a reader does not know is passed over, and one
-that an older plugin does not send has its default.
+A connection carries one request and one reply, each a line of fields separated by tabs
+(docs/control.md). A request is a verb and its arguments; a reply is `ok` and fields of the form
+`NAME=VALUE`, or `error` and a sentence. A reader ignores fields that it does not know. A field that
+an older plugin does not send has its default.
 */
 
 use crate::window::RecordingWindow;
@@ -18,7 +18,7 @@ pub const LONGEST_REPLY: usize = 64 << 10;
 /// Communicators that a status lists.
 const COMMS: usize = 32;
 
-/// What a process is asked for.
+/// A request to a process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Request {
     /// What it records.
@@ -35,7 +35,7 @@ pub enum Request {
     Mark(String),
     /// A training step begins.
     Step(u64),
-    /// What a communicator is for.
+    /// The role of a communicator.
     Role {
         /// The communicator.
         hash: u64,

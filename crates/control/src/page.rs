@@ -13,10 +13,10 @@ const EVENT_COSTS: &str = include_str!("event-costs.md");
 pub fn markdown() -> String {
     let mut out = String::from(
         "# Environment variables\n\nMade from the table in `crates/control/src/table.rs` \
-         (`cargo run -p ncclscope-control --example env-docs`); do not edit.\n\nA value that \
-         cannot be used is reported in one line, and the default holds. An empty value counts as \
-         unset.\n\nA name after \"also\" is another profiler's variable that means the same. Ours \
-         comes first, and one line in the log lists the others that were taken.\n",
+         (`cargo run -p ncclscope-control --example env-docs`); do not edit.\n\nAn invalid \
+         value is reported in one line and the default is used. An empty value counts as \
+         unset.\n\nA name after \"also\" is another profiler's variable with the same meaning. If \
+         both are set, ours is used; one line in the log lists the others that are used.\n",
     );
     let sections: [(&[ReadBy], &str); 3] = [
         (&[ReadBy::Plugin, ReadBy::PluginOnDemand], "Read by the plugin"),
@@ -37,8 +37,8 @@ pub fn markdown() -> String {
     }
     out.push_str(EVENT_COSTS);
     out.push_str(
-        "\n## Other profilers' variables that are not taken\n\nThey mean something else, or \
-         nothing here. One line in the log names those that are set.\n\n| variable | why not \
+        "\n## Other profilers' variables that are ignored\n\nThey have another meaning, or none, \
+         in ncclscope. One line in the log names those that are set.\n\n| variable | why not \
          |\n| --- | --- |\n",
     );
     for (name, why) in NOT_TAKEN {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Reads variables in a rank, and collects the lines about them for the user. A line has the beginning
-of a value only, and no control characters, whatever the environment holds.
+Reads variables in a rank, and collects the lines about them for the user. A line contains at most
+the beginning of a value, and no control characters.
 */
 
 use crate::aliases::NOT_TAKEN;
@@ -98,7 +98,7 @@ impl<'a> Reader<'a> {
 
     /// Says that a value cannot be used.
     pub fn refuse(&mut self, name: &str, value: &str, expected: &str) {
-        self.tell(format!("{}; the default holds", refusal(name, value, expected)));
+        self.tell(format!("{}; the default is used", refusal(name, value, expected)));
     }
 
     /// Adds a line for the user.
@@ -117,7 +117,7 @@ impl<'a> Reader<'a> {
         let mut odd = names.filter(|name| !is_text(name));
         for name in odd.by_ref().take(NAMED) {
             let name = shown(name);
-            self.lines.push(format!("{name}: its value is not UTF-8; the default holds"));
+            self.lines.push(format!("{name}: its value is not UTF-8; the default is used"));
         }
         let more = odd.count();
         if more > 0 {
@@ -125,8 +125,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// All lines. Those of `names` that look like ours and are none have one, and so have those of
-    /// other profilers.
+    /// All lines, with one for the unknown names that begin like ours, and one each for the
+    /// variables of other profilers that are used and that are ignored.
     #[must_use]
     pub fn into_lines(mut self, names: &[String]) -> Vec<String> {
         self.lines.extend(unknown_line(names));
@@ -134,27 +134,26 @@ impl<'a> Reader<'a> {
             let taken: Vec<String> =
                 self.taken.iter().map(|(alias, own)| format!("{alias} as {own}")).collect();
             let taken = taken.join(", ");
-            self.lines.push(format!("variables of other profilers were taken: {taken}"));
+            self.lines.push(format!("variables of other profilers are used: {taken}"));
         }
         let in_vain = names.iter().filter(|name| NOT_TAKEN.iter().any(|(not, _)| not == name));
         let mut in_vain: Vec<&str> = in_vain.map(String::as_str).collect();
         in_vain.sort_unstable();
         if !in_vain.is_empty() {
             let names = in_vain.join(", ");
-            let line =
-                format!("variables of other profilers were not taken: {names} (docs/env.md)");
+            let line = format!("variables of other profilers are ignored: {names} (docs/env.md)");
             self.lines.push(line);
         }
         self.lines
     }
 }
 
-/// What is wrong with a value.
+/// The sentence about an invalid value.
 pub(crate) fn refusal(name: &str, value: &str, expected: &str) -> String {
     format!("{name}={}: expected {expected}", shown(value))
 }
 
-/// Those of `names` that look like ours and are none, in order.
+/// Those of `names` that begin like ours and are unknown, in order.
 pub(crate) fn unknown(names: &[String]) -> Vec<&str> {
     let is_known = |name: &str| VARIABLES.iter().any(|variable| variable.name() == name);
     let mut unknown: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -206,7 +205,7 @@ mod tests {
         let (settings, lines) = read(&[("NCCLSCOPE_MODE", "fast"), ("NCCLSCOPE_MOOD", "good")]);
         assert_eq!(settings, Settings::default());
         let expected = "off, or flight, trace, metrics, hang (several with commas)";
-        let bad = format!("NCCLSCOPE_MODE=fast: expected {expected}; the default holds");
+        let bad = format!("NCCLSCOPE_MODE=fast: expected {expected}; the default is used");
         let unknown = "unknown variable NCCLSCOPE_MOOD is ignored (see docs/env.md)";
         assert_eq!(lines, [&bad, unknown]);
     }
@@ -224,9 +223,9 @@ mod tests {
         assert_eq!(settings.get(&HANG_SEC).unwrap().as_millis(), 2500);
         assert_eq!(lines.len(), 3, "{lines:?}");
         assert!(lines[0].starts_with("NCCL_INSPECTOR_ENABLE=yes: expected "), "{lines:?}");
-        let taken = "variables of other profilers were taken: NCCL_KERNEL_TIMEOUT_MS as \
+        let taken = "variables of other profilers are used: NCCL_KERNEL_TIMEOUT_MS as \
                      NCCLSCOPE_HANG_SEC";
         assert_eq!(lines[1], taken);
-        assert!(lines[2].ends_with("not taken: NCCL_INSPECTOR_DUMP_VERBOSE (docs/env.md)"));
+        assert!(lines[2].ends_with("ignored: NCCL_INSPECTOR_DUMP_VERBOSE (docs/env.md)"));
     }
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Every environment variable, once: parser, default, aliases, help, and the rule by which `ncclscope
-doctor` finds it without effect.
+The table of all environment variables: parser, default, aliases, help, and the rule by which
+`ncclscope doctor` finds that a variable has no effect.
 
 The plugin and the tool read variables through these items, `doctor` checks the environment against
-them, and docs/env.md is made of them. docs/howto/variable.md says how to add one.
+them, and docs/env.md is generated from them. docs/howto/variable.md describes how to add one.
 */
 
 use crate::aliases;
@@ -66,8 +66,8 @@ variables! {
             "What is recorded. `flight`: a bounded recording that always holds the last minutes. \
              `trace`: the same with room for 1 GiB. `metrics` and `hang` add nothing to them: \
              metrics are exported wherever an endpoint is set (`NCCLSCOPE_OTLP`), and the watchdog \
-             watches unless `NCCLSCOPE_HANG_SEC` is 0. `off`: NCCL is asked for no event. The \
-             others' 0 is `off`, their 1 is `flight`.",
+             runs unless `NCCLSCOPE_HANG_SEC` is 0. `off`: the plugin requests no events from \
+             NCCL. For the other variables 0 means `off` and 1 means `flight`.",
         );
 
     DIR: Option<String> = on_demand(value::any, || None)
@@ -75,25 +75,25 @@ variables! {
         .help(
             "a directory; `%h` host, `%p` process id, `%j` job id",
             "`$SLURM_TMPDIR`, else `/tmp/ncclscope-UID/%j`",
-            "Where recordings go, one `HOST-PID.nscope` a process. Made if it is missing. The job \
-             id is `NCCLSCOPE_JOB`, Slurm's or torchrun's, else the user's name: its first 100 \
-             bytes. The default is refused where it is not a directory of this user that others \
-             cannot write to; then `/tmp/ncclscope-UID.NUMBER/%j` is made, and a line says so. \
-             Inspector's is not taken with `NCCL_INSPECTOR_PROM_DUMP=1`: then it is a directory of \
-             textfiles.",
+            "The directory of recordings, one `HOST-PID.nscope` per process; created if missing. \
+             The job id is the first 100 bytes of `NCCLSCOPE_JOB`, else of Slurm's or torchrun's \
+             id, else of the user's name. The default is not used if it is not a directory of this \
+             user that others cannot write to; then the plugin creates \
+             `/tmp/ncclscope-UID.NUMBER/%j` and logs that. With `NCCL_INSPECTOR_PROM_DUMP=1` \
+             Inspector's variable is ignored, because it then names a directory of textfiles.",
         );
 
     JOB: Option<String> = plugin(value::any, || None).help(
         "a name",
         "Slurm's job and step, torchrun's run id, Kubernetes' job",
-        "What the job is called in recordings, metrics and control sockets.",
+        "The name of the job in recordings, metrics and control sockets.",
     );
 
     COMMAND: bool = plugin(value::switch, || true).help(
         "`on`, `off`",
         "`on`",
-        "Whether the recording has the process's command line, its first KiB. `off`: it may hold \
-         what others must not see.",
+        "Whether the recording contains the first KiB of the process's command line. `off`: for \
+         command lines that contain secrets.",
     );
 
     START: FirstWindow =
@@ -108,17 +108,17 @@ variables! {
     CONTROL: SocketDirectory = plugin(value::socket_directory, || SocketDirectory::OfUser).help(
         "a directory, or `off`",
         "`/tmp/ncclscope-UID`",
-        "Where the process's control socket lies (docs/control.md), which `ncclscope ls`, `start`, \
-         `stop`, `snapshot` and `dump` talk to. It is made for its user alone, and not used where \
-         other users can write to it.",
+        "The directory of the process's control socket (docs/control.md), which `ncclscope ls`, \
+         `start`, `stop`, `snapshot` and `dump` connect to. It is created for this user alone, \
+         and not used if other users can write to it.",
     );
 
     SIGNAL: Vec<(SignalRequest, u8)> = plugin(value::signals, Vec::new).help(
         "`toggle:USR1`, `dump:USR2`, `dump:RTMIN+1`, or both with a comma",
         "unset",
-        "What signals to the process ask for. `toggle` stops recording or starts it again, `dump` \
-         copies the recording to a new directory beside it. A signal that the process handles or \
-         ignores already is left to it.",
+        "What the plugin does on a signal. `toggle` stops recording or starts it again, `dump` \
+         copies the recording to a new directory beside it. The plugin does not use a signal that \
+         the process already handles or ignores.",
     );
 
     EVENTS: u32 = plugin(value::events, || DEFAULT_EVENTS)
@@ -126,30 +126,30 @@ variables! {
         .help(
             "names (`default,-KernelCh,ProxyCtrl`, `all`) or a mask (`0x4f`)",
             "all but `ProxyCtrl` and `KernelPhase`",
-            "Which events NCCL is asked for. It adds the ancestors of what is asked for. \
-             `KernelCh` is left out where `NCCLSCOPE_KERNEL` is off.",
+            "The events that the plugin requests; NCCL adds their ancestors. `KernelCh` is not \
+             requested if `NCCLSCOPE_KERNEL` is off.",
         );
 
     KERNEL: KernelEvents = plugin(value::kernel_events, || KernelEvents::Auto).help(
         "`auto`, `on`, `off`",
         "`auto`",
-        "Kernel channel events. `auto` is on up to NCCL 2.30, but for 2.30.3, which may crash with \
-         them (NVIDIA/nccl#2112). It is off from 2.31 on: after a Broadcast these releases give \
-         each kernel the times of another one, or none (NVIDIA/nccl#2368), and may crash when a \
-         communicator is destroyed; 2.31 pays 4 to 13 % for them on 128 KiB to 4 MiB \
-         (NVIDIA/nccl#2355). With `on`, times after a Broadcast are not believed, and counted. The \
-         same goes for 2.29 and 2.30 after broadcasts from several roots in one group (an uneven \
-         all_gather of PyTorch), which NCCL_ALLGATHERV_ENABLE=0 avoids. Up to 2.30, destroying a \
-         communicator that shares its parent's resources (`splitShare`) on an overloaded machine \
-         may crash NCCL with them, whatever the profiler; `off` avoids it.",
+        "Kernel channel events. `auto` is on up to NCCL 2.30, except for 2.30.3, which may crash \
+         with them (NVIDIA/nccl#2112). It is off from 2.31 on: after a Broadcast these releases \
+         give each kernel the times of another kernel, or none (NVIDIA/nccl#2368), and may crash \
+         when a communicator is destroyed; on 2.31 they slow operations of 128 KiB to 4 MiB by 4 \
+         to 13 % (NVIDIA/nccl#2355). With `on`, times after a Broadcast are discarded and counted. \
+         The same happens with 2.29 and 2.30 after broadcasts from several roots in one group (an \
+         uneven all_gather of PyTorch), which NCCL_ALLGATHERV_ENABLE=0 avoids. Up to 2.30, NCCL \
+         with these events and any profiler may crash when a communicator that shares its \
+         parent's resources (`splitShare`) is destroyed on an overloaded machine; `off` avoids it.",
     );
 
     CUDA_EVENTS: bool = plugin(value::switch, || false).help(
         "`on`, `off`",
         "`off`",
-        "CUDA events around NCCL's kernel launches ([probe.md](probe.md); from NCCL 2.28 on): how \
-         long kernels took, and what a launch waits for, also where kernel channel events are off. \
-         It asks the CUDA driver that the process has loaded, three times in a launch's callbacks.",
+        "CUDA events around NCCL's kernel launches ([probe.md](probe.md); from NCCL 2.28 on). They \
+         show how long kernels took and what a launch waits for, also without kernel channel \
+         events. The callbacks of a launch call the process's CUDA driver three times.",
     );
 
     RING_MB: Option<u64> = plugin(value::ring_bytes, || None).help(
@@ -161,16 +161,18 @@ variables! {
     LANES: Option<PathBuf> = plugin(value::lanes, || Some(directories::LANES.into())).help(
         "a directory in memory (tmpfs), or `off`",
         "`/dev/shm`",
-        "Where records wait for the drain thread, so that a SIGKILL loses nothing; the file goes \
-         with the process. With `off`, or where the directory is more than half full, they wait \
-         in private memory, and a kill costs up to 80 ms of them. The first communicator waits for \
-         this directory, as it does not for any other: it must not be one that may hang.",
+        "The directory of the file in which records wait for the drain thread, so that a SIGKILL \
+         loses nothing; the file is removed when the process exits. With `off`, or if the \
+         directory is more than half full, records wait in private memory, and a kill loses up to \
+         80 ms of them. The first communicator waits for this directory, and for no other: do not \
+         name one whose file system may hang.",
     );
 
     CLOCK: bool = plugin(value::clock, || true).help(
         "`auto`, `tsc`, `monotonic`",
         "`auto`",
-        "`monotonic` stamps with the system's clock even where the processor's counter is good.",
+        "The clock of time stamps. `auto` and `tsc`: the processor's counter if it is reliable, \
+         else the system's clock. `monotonic`: always the system's clock.",
     );
 
     OTLP: MetricsTarget = on_demand(value::metrics_target, || MetricsTarget::Off)
@@ -185,14 +187,15 @@ variables! {
         .help(
             "a URL, `on`, `off`",
             "`off`, unless an OpenTelemetry endpoint is set",
-            "Metrics are sent there by OTLP over HTTP (protobuf), from each rank. `on`: to where \
-             `OTEL_EXPORTER_OTLP_METRICS_ENDPOINT` or `OTEL_EXPORTER_OTLP_ENDPOINT` says, else to \
-             `http://localhost:4318`. These two also turn it on by themselves, unless \
-             `OTEL_EXPORTER_OTLP_PROTOCOL` is another than `http/protobuf`. The headers, timeout, \
-             temporality, `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` are OpenTelemetry's \
-             too. Where this variable is not set, `OTEL_SDK_DISABLED=true` or \
-             `OTEL_METRICS_EXPORTER` without `otlp` (such as `none`) mean that nothing is \
-             exported. Of the others' switches 0 is `off`, whatever their endpoint, and 1 is `on`.",
+            "Each rank sends metrics to this URL by OTLP over HTTP (protobuf). `on`: to \
+             `OTEL_EXPORTER_OTLP_METRICS_ENDPOINT`, else `OTEL_EXPORTER_OTLP_ENDPOINT`, else \
+             `http://localhost:4318`. Either of these two variables also turns metrics on, unless \
+             `OTEL_EXPORTER_OTLP_PROTOCOL` differs from `http/protobuf`. OpenTelemetry's variables \
+             for headers, timeout and temporality, `OTEL_SERVICE_NAME` and \
+             `OTEL_RESOURCE_ATTRIBUTES` apply too. If this variable is unset, nothing is exported \
+             with `OTEL_SDK_DISABLED=true`, or with an `OTEL_METRICS_EXPORTER` without `otlp` \
+             (such as `none`). For the other profilers' switches 0 means `off`, whatever their \
+             endpoint, and 1 means `on`.",
         );
 
     WINDOW: Option<Duration> = on_demand(value::export_interval, || None)
@@ -206,22 +209,22 @@ variables! {
         .help(
             "0.1 to 86400",
             "`OTEL_METRIC_EXPORT_INTERVAL` (ms), else 60",
-            "Seconds between two exports of metrics. Of OpenTelemetry's milliseconds and \
-             Inspector's microseconds less than 0.1 s is 0.1 s, and of the latter -1 (at the end \
-             only) is the longest.",
+            "Seconds between two exports of metrics. OpenTelemetry's variable is in milliseconds \
+             and Inspector's in microseconds; both are at least 0.1 s, and Inspector's -1 (export \
+             only at the end) means the longest time.",
         );
 
     WINDOW_EVENTS: u32 = on_demand(value::window_events, || 0).help(
         "0, or 1000 to 4294967295",
         "0: by time only",
-        "Metrics are exported after so many events, too, if that is sooner. An operation is never \
-         split, and one that does not end holds up no other.",
+        "Metrics are also exported after this number of events, if that is sooner. An operation \
+         is never split, and an operation that does not end delays no other.",
     );
 
     LABELS: SeriesLabels = plugin(value::labels, SeriesLabels::default).help(
         "`rank`, `peer`, `channel`, or several; `none`",
         "`none`",
-        "Which of them tell series of metrics apart. Each multiplies their number.",
+        "Attributes that split metrics into more series. Each multiplies the number of series.",
     );
 
     HANG_SEC: Option<Duration> = plugin(value::hang_after, || Some(HANG_AFTER))
@@ -241,17 +244,18 @@ variables! {
         .help(
             "`log`, `dump`, `signal:USR2`, `exec:COMMAND` (last), or several with commas",
             "`log`",
-            "What is done about it. `dump`: the recording is copied to a new directory beside it. \
-             `signal`: the process gets it (also `ABRT`, `TERM`, `INT`, `QUIT`, `KILL`; one that \
-             ends it comes last, after 10 s at most). `exec`: `sh` runs the command, which finds \
-             what happened in `NCCLSCOPE_HANG_EVENT`, `_CLASS`, `_COMM`, `_RANK`, `_PID`, `_DRILL` \
-             and the file `_REPORT`, besides the environment as it was at the first communicator.",
+            "What the plugin does when it reports a hang. `dump`: it copies the recording to a new \
+             directory beside it. `signal`: it sends the process this signal (also `ABRT`, `TERM`, \
+             `INT`, `QUIT`, `KILL`; a signal that ends the process comes last, after 10 s at \
+             most). `exec`: `sh` runs the command. Its environment is that of the process at the \
+             first communicator, with `NCCLSCOPE_HANG_EVENT`, `_CLASS`, `_COMM`, `_RANK`, `_PID`, \
+             `_DRILL` and `_REPORT` (a file) added.",
         );
 
     CHAIN: Vec<String> = plugin(value::list, Vec::new).help(
         "up to four files, with commas",
         "none",
-        "Further profiler plugins, which get every callback as they would alone. Read when NCCL \
+        "Further profiler plugins; each gets the callbacks that it would get alone. Read when NCCL \
          loads the plugin. See [chain.md](chain.md).",
     );
 
@@ -259,8 +263,8 @@ variables! {
         "`nccl`, `stderr`, `off`",
         "`stderr`",
         "Where the plugin's few messages go. `stderr`: problems and hangs go to standard error, \
-         and all to NCCL's log, which shows them at level INFO (a hang at VERSION) and may lie in \
-         a buffer until the process ends. `nccl`: to NCCL's log alone.",
+         and all messages to NCCL's log, which shows them at level INFO (a hang at VERSION) and \
+         may be buffered until the process exits. `nccl`: to NCCL's log alone.",
     );
 
     PLUGIN: Option<String> = tool(value::any).help(
@@ -272,13 +276,13 @@ variables! {
     PROM_COMPAT: Option<PrometheusNames> = tool(value::prometheus_names).help(
         "`inspector`, `mosaic`",
         "unset",
-        "`ncclscope agent` gives Prometheus the names of that project instead of ours.",
+        "`ncclscope agent` exports to Prometheus under that project's names instead of ours.",
     );
 
     NCCL_DIR: Option<String> = tests(
         "a directory",
         "`~/.cache/ncclscope/nccl`",
-        "Where `cargo xtask` keeps the NCCL releases that it fetched.",
+        "The directory in which `cargo xtask` keeps the NCCL releases that it fetches.",
     );
 
     REQUIRE_NCCL: Option<String> = tests(
@@ -297,14 +301,14 @@ variables! {
     REQUIRE_PTRACE: Option<String> = tests(
         "`1`",
         "unset",
-        "The stepper fails where it may not trace a process instead of being skipped.",
+        "The stepper fails if it has no permission to trace a process, instead of skipping.",
     );
 
     REQUIRE_NAMESPACES: Option<String> = tests(
         "`1`",
         "unset",
-        "Tests that need a file system of their own (`unshare`, `mount`) fail where they may not \
-         have one instead of being skipped.",
+        "Tests that need a file system of their own (`unshare`, `mount`) fail without the \
+         permission to mount one, instead of being skipped.",
     );
 
     BENCH_DIR: Option<String> = tests(

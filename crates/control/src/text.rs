@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Texts from outside, which may be long, or hold control characters.
+//! Shortens and cleans texts from outside, which may be long or contain control characters.
 
 /// Bytes of a text that are shown.
 const SHOWN: usize = 200;

@@ -3,8 +3,8 @@
 The values of environment variables, and their parsers: each takes a text and returns a value, or
 what it expected instead.
 
-A variable is given its parser in [`crate::table`]. Windows, signals and quantities, which stand
-elsewhere too, have their parsers in modules of their own.
+[`crate::table`] assigns a parser to each variable. Windows, signals and quantities are also used
+elsewhere and have their parsers in modules of their own.
 */
 
 use crate::quantity;
@@ -83,7 +83,7 @@ pub enum MetricsTarget {
     Url(String),
 }
 
-/// What tells series of metrics apart, besides what always does.
+/// The optional attributes of metrics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SeriesLabels {
     /// The rank.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-An environment variable: its name, the names of other profilers for it, its parser, its default, and
-what documentation and `ncclscope doctor` say of it.
+The type of an environment variable: its name, its names in other profilers, its parser, its
+default, and its texts for the documentation and `ncclscope doctor`.
 
-The variables themselves are in [`crate::table`]. The environment is the caller's: a function from a
-name to a value.
+The variables themselves are in [`crate::table`]. The caller passes the environment: a function from
+a name to a value.
 */
 
 use crate::value::Parsed;

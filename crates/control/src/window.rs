@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-A window of recording as it is asked for: from when on, until when, and every how many-th operation.
+A requested recording window: its start, its end, and which operations it samples.
 
 It is written as words of the form `NAME=VALUE`: `for=500ms`, `steps=10`, `at=1790857026.5`,
-`sample=16`. The same words stand in `NCCLSCOPE_START`, in the options of `ncclscope_start` and in a
-`start` request. When a window opens and closes is the runtime's business.
+`sample=16`. `NCCLSCOPE_START`, the options of `ncclscope_start` and the `start` request use the
+same words. The runtime opens and closes windows.
 */
 
 use crate::quantity::{duration, write_duration, write_seconds};

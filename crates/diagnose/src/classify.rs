@@ -4,6 +4,7 @@
 
 use crate::desync::Desync;
 use crate::job::{Call, CommKind, Communicator, Job, ProcessStatus, Vector};
+use crate::merge_causes::{self, MergedCause};
 use crate::stuck_operation::{self, Cause};
 use crate::verdict::{Evidence, Op, Verdict};
 use crate::wait_graph::{Wait, WaitCycle, WaitRoots};
@@ -11,7 +12,7 @@ use crate::words;
 use ncclscope_findings::rank::{Pending, Thread};
 use ncclscope_findings::{Confidence, FindingClass};
 use ncclscope_operations::stats::to_f64;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// The most evidence lines of a verdict; the rest is counted.
 const MAX_EVIDENCE: usize = 16;
@@ -52,6 +53,7 @@ impl<'a> Classifier<'a> {
         let causes: BTreeSet<u32> = wait_roots
             .late
             .iter()
+            .chain(&wait_roots.possible)
             .chain(wait_roots.unfinished.iter().map(|(p, _)| p))
             .copied()
             .collect();
@@ -100,13 +102,14 @@ impl<'a> Classifier<'a> {
         let inside = || comm.vectors.iter().zip(0u32..).filter(|(v, _)| is_in(v));
         let oldest = inside().max_by_key(|(v, at)| (v.front(), v.age_ns, u32::MAX - at));
         let Some((oldest, waiter)) = oldest else { return };
+        let finished = comm.vectors.iter().map(|v| v.done).max();
         for (vector, own) in comm.vectors.iter().zip(0u32..) {
             // Few processes are at fault, and the rest of this loop looks at all members.
             if !causes.contains(&vector.process) {
                 continue;
             }
             let is_behind = self.job.front(vector) < oldest.front()
-                || vector.is_inside() && comm.vectors.iter().any(|v| v.done >= vector.front());
+                || vector.is_inside() && finished >= Some(vector.front());
             if !is_behind {
                 continue;
             }
@@ -126,20 +129,23 @@ impl<'a> Classifier<'a> {
         let mut verdicts: Vec<Verdict> =
             desyncs.iter().map(|one| self.desync_verdict(one)).collect();
         let mut groups: BTreeMap<(FindingClass, Confidence), Vec<u32>> = BTreeMap::new();
-        for &process in &self.wait_roots.late {
-            groups
-                .entry((self.class_of_late(process), Confidence::Confirmed))
-                .or_default()
-                .push(process);
+        let late = self.wait_roots.late.iter().map(|process| (process, Confidence::Confirmed));
+        let possible = self.wait_roots.possible.iter();
+        for (&process, confidence) in
+            late.chain(possible.map(|process| (process, Confidence::Suspect)))
+        {
+            groups.entry((self.class_of_late(process), confidence)).or_default().push(process);
         }
         let mut causes: Vec<(Option<u32>, Cause)> = Vec::new();
         for (process, waits) in &self.wait_roots.unfinished {
             match self.cause_of_unfinished(*process, waits) {
                 Some(found) => causes.push(found),
-                None => groups
-                    .entry((FindingClass::GpuDead, Confidence::Confirmed))
-                    .or_default()
-                    .push(*process),
+                None => {
+                    let is_local = waits.iter().all(|wait| self.is_within_a_host(wait));
+                    let confidence =
+                        if is_local { Confidence::Suspect } else { Confidence::Confirmed };
+                    groups.entry((FindingClass::GpuDead, confidence)).or_default().push(*process);
+                }
             }
         }
         for ((class, confidence), processes) in groups {
@@ -158,6 +164,7 @@ impl<'a> Classifier<'a> {
             }
             causes.extend(found.into_iter().map(|cause| (Some(comm), cause)));
         }
+        verdicts.extend(self.stopped_verdict(&verdicts));
         verdicts.extend(self.silent_verdict(self.suspects(&causes)));
         verdicts.extend(self.verdicts_inside(causes));
         verdicts.extend(self.wait_roots.cycles.iter().map(|cycle| self.cycle_verdict(cycle)));
@@ -189,7 +196,7 @@ impl<'a> Classifier<'a> {
             comm.kind == CommKind::Pair && self.has_moved_on(process, by)
         };
         match one.status {
-            ProcessStatus::Dead => FindingClass::ProcessGone,
+            ProcessStatus::Dead | ProcessStatus::Stopped => FindingClass::ProcessGone,
             _ if one.entered.is_some() || self.pending_calls.contains_key(&process) => {
                 FindingClass::CallNotEnqueued
             }
@@ -225,6 +232,18 @@ impl<'a> Classifier<'a> {
         })
     }
 
+    /// The member's data comes on paths of which nothing is recorded: NVLink or shared memory. A
+    /// network has transfers.
+    fn is_within_a_host(&self, wait: &Wait) -> bool {
+        let comm = self.comm(wait.comm);
+        let host = |v: &Vector| self.job.processes[v.process as usize].host.as_deref();
+        let mut hosts = comm.vectors.iter().map(host);
+        let first = hosts.next().flatten();
+        let flight = comm.flights.get(&wait.member);
+        let has_transfers = flight.is_some_and(|flight| !flight.transfers.is_empty());
+        first.is_some() && hosts.all(|host| host == first) && !has_transfers
+    }
+
     /// One verdict about processes whose own counts show that they are at fault.
     fn verdict_by_counts(
         &self,
@@ -249,16 +268,33 @@ impl<'a> Classifier<'a> {
         }
         verdict.alternatives = match class {
             FindingClass::HostStuck => {
-                vec!["it computes, or waits for something outside NCCL".into()]
+                let hides = |&p: &u32| self.job.processes[p as usize].hides_calls;
+                let hidden = processes.iter().any(hides).then(|| {
+                    "it connects in a call of NCCL, which reports no calls before 2.28".into()
+                });
+                let outside = "it computes, or waits for something outside NCCL".into();
+                std::iter::once(outside).chain(hidden).collect()
             }
             FindingClass::GpuDead => {
-                vec!["an NCCL kernel never started there, and its peers did not need it".into()]
+                let unseen = (confidence == Confidence::Suspect).then(|| {
+                    "the last data did not reach it: NVLink, shared memory or a device fault".into()
+                });
+                let started = "an NCCL kernel never started there, and its peers did not need it";
+                unseen.into_iter().chain([started.into()]).collect()
             }
             FindingClass::P2pMismatch => {
                 vec!["it is stuck outside NCCL before its side of the transfer".into()]
             }
             _ => Vec::new(),
         };
+        if confidence == Confidence::Suspect {
+            let ranks: Vec<u32> =
+                self.wait_roots.possible.iter().map(|&one| self.job.rank(one)).collect();
+            verdict.alternatives.push(format!(
+                "another of ranks {}: NCCL does not tell which rank a call connects to",
+                words::ranks(&ranks)
+            ));
+        }
         verdict
     }
 
@@ -278,19 +314,30 @@ impl<'a> Classifier<'a> {
             (&comm.vectors[longest.own as usize], &comm.vectors[longest.waiter as usize]);
         let (rank, who) = (self.job.rank(process), words::rank(self.job, process));
         let index = by.front();
-        let mut line = Evidence::of(
-            class,
-            rank,
-            format!(
-                "{who} in {}: {}; {} waits in {}{} ({})",
+        let waits = format!(
+            "{} waits in {}{}",
+            words::rank(self.job, by.process),
+            words::op(index, self.call(comm, longest.waiter, index)),
+            words::since(self.job, by.age_ns),
+        );
+        let text = match comm.kind {
+            CommKind::Call => {
+                let comm = words::comm(comm);
+                let is_open = self.wait_roots.possible.contains(&process);
+                let only = if is_open { "" } else { "only " };
+                format!(
+                    "{waits} of {comm}, and NCCL does not tell to which rank it connects there: \
+                     of those that it may be, {only}{who} waits for none"
+                )
+            }
+            _ => format!(
+                "{who} in {}: {}; {waits} ({})",
                 words::comm(comm),
                 words::counts(own),
-                words::rank(self.job, by.process),
-                words::op(index, self.call(comm, longest.waiter, index)),
-                words::since(self.job, by.age_ns),
                 words::counts(by),
             ),
-        );
+        };
+        let mut line = Evidence::of(class, rank, text);
         line.peer = Some(self.job.rank(by.process));
         let mut lines = vec![line];
         let mut add = |text: String| lines.push(Evidence::of(class, rank, text));
@@ -298,6 +345,9 @@ impl<'a> Classifier<'a> {
         match class {
             FindingClass::ProcessGone if one.status == ProcessStatus::Ended => {
                 add(format!("{who} exited normally"))
+            }
+            FindingClass::ProcessGone if one.status == ProcessStatus::Stopped => {
+                add(format!("{who} exists and is stopped (state T)"));
             }
             FindingClass::ProcessGone => add(format!("{who} has written no record since")),
             FindingClass::CallNotEnqueued => add(self.pending_text(process)),
@@ -359,14 +409,13 @@ impl<'a> Classifier<'a> {
             [_] => words::rank(self.job, processes[0]),
             many => format!("ranks {}", words::ranks(many)),
         };
-        let has_ended = |&p: &u32| {
-            self.job.processes.get(p as usize).is_some_and(|one| one.status == ProcessStatus::Ended)
-        };
-        let meaning = match class {
-            FindingClass::ProcessGone
-                if !processes.is_empty() && processes.iter().all(has_ended) =>
-            {
-                "gone: the process exited"
+        let mut statuses: Vec<ProcessStatus> =
+            processes.iter().map(|&p| self.job.processes[p as usize].status).collect();
+        statuses.dedup();
+        let meaning = match (class, statuses.as_slice()) {
+            (FindingClass::ProcessGone, [ProcessStatus::Ended]) => "gone: the process exited",
+            (FindingClass::ProcessGone, [ProcessStatus::Stopped]) => {
+                "stopped, by a signal (SIGSTOP) or a debugger: it exists and does not run"
             }
             _ => class.title(),
         };
@@ -386,33 +435,9 @@ impl<'a> Classifier<'a> {
     }
 
     /// Verdicts for causes inside operations: one process may hold up several communicators.
-    fn verdicts_inside(&self, mut causes: Vec<(Option<u32>, Cause)>) -> Vec<Verdict> {
-        merge_paths_of_one_rank(&mut causes);
-        let mut verdicts: Vec<MergedCause> = Vec::new();
-        for (comm, cause) in causes {
-            let same = verdicts.iter_mut().find(|(_, other, ..)| {
-                other.class == cause.class
-                    && other.confidence == cause.confidence
-                    && other.edge == cause.edge
-            });
-            match same {
-                Some((_, other, roots, comms)) => {
-                    roots.extend(&cause.roots);
-                    comms.extend(comm);
-                    other.evidence.extend(cause.evidence);
-                }
-                None => {
-                    let roots = cause.roots.iter().copied().collect();
-                    verdicts.push((comm, cause, roots, comm.into_iter().collect()));
-                }
-            }
-        }
-        // Several causes may have the same evidence.
-        for (_, cause, ..) in &mut verdicts {
-            let mut seen = HashSet::new();
-            cause.evidence.retain(|line| seen.insert(line.clone()));
-        }
-        let make = |(comm, cause, roots, comms): MergedCause| {
+    fn verdicts_inside(&self, causes: Vec<(Option<u32>, Cause)>) -> Vec<Verdict> {
+        let make = |one: MergedCause| {
+            let MergedCause { comm, cause, roots, comms } = one;
             let roots: Vec<u32> = roots.into_iter().collect();
             let victims = self.wait_roots.victims(&roots, &comms);
             let mut verdict =
@@ -427,7 +452,7 @@ impl<'a> Classifier<'a> {
             }
             verdict
         };
-        merge_same_ranks(verdicts).into_iter().map(make).collect()
+        merge_causes::merge(self.job, causes).into_iter().map(make).collect()
     }
 
     fn cycle_verdict(&self, cycle: &WaitCycle) -> Verdict {
@@ -439,8 +464,10 @@ impl<'a> Classifier<'a> {
             let front = comm.vectors[wait.member as usize].front();
             comm.vectors.iter().all(|v| v.enqueued >= front && v.started.is_none())
         };
+        let is_connecting = |wait: &Wait| self.comm(wait.comm).kind == CommKind::Call;
+        let connect = waits.iter().all(is_connecting);
         // All calls were made, in different orders: that is harmless on independent streams.
-        let is_weak = waits.iter().all(is_issued);
+        let is_weak = waits.iter().all(is_issued) || connect;
         let (mut processes, mut edge): (Vec<u32>, Vec<u32>) = (Vec::new(), Vec::new());
         let mut evidence = Vec::new();
         for wait in waits {
@@ -471,6 +498,11 @@ impl<'a> Classifier<'a> {
         let victims = self.wait_roots.victims(&processes, &[]);
         let mut verdict = self.verdict(class, confidence, &processes, evidence, victims);
         verdict.edge = <[u32; 2]>::try_from(edge).ok();
+        if connect {
+            let path = "their sends and receives match, and NCCL cannot connect them: an interface \
+                        (NCCL_SOCKET_IFNAME), a firewall";
+            verdict.alternatives.push(path.into());
+        }
         if let Some(wait) = waits.first() {
             let comm = self.comm(wait.comm);
             verdict.comm = Some(comm.name.clone());
@@ -533,18 +565,44 @@ impl<'a> Classifier<'a> {
         suspects
     }
 
+    /// The stopped processes that no verdict names: where all are stopped, none waits.
+    fn stopped_verdict(&self, verdicts: &[Verdict]) -> Option<Verdict> {
+        let class = FindingClass::ProcessGone;
+        let is_named = |process: u32| {
+            let rank = self.job.rank(process);
+            let mut of_class = verdicts.iter().filter(|verdict| verdict.class == class);
+            of_class.any(|verdict| verdict.root_ranks.contains(&rank))
+        };
+        let all = self.job.processes.iter().zip(0u32..);
+        let stopped = all.filter(|(one, _)| one.status == ProcessStatus::Stopped);
+        let stopped: Vec<u32> = stopped.map(|(_, at)| at).filter(|&at| !is_named(at)).collect();
+        let line = |&process: &u32| {
+            let who = words::rank(self.job, process);
+            let text = format!("{who} exists and is stopped (state T)");
+            Evidence::of(class, self.job.rank(process), text)
+        };
+        let evidence: Vec<Evidence> = stopped.iter().map(line).collect();
+        let found = || self.verdict(class, Confidence::Confirmed, &stopped, evidence, 0);
+        (!stopped.is_empty()).then(found)
+    }
+
     fn silent_verdict(&self, suspects: Vec<(u32, u32)>) -> Option<Verdict> {
-        let silent: BTreeSet<u32> = suspects.iter().map(|(silent, _)| *silent).collect();
+        // One communicator is enough evidence: the smallest, where it is most likely.
+        let mut least: BTreeMap<u32, u32> = BTreeMap::new();
+        for (process, comm) in suspects {
+            let known = least.entry(process).or_insert(comm);
+            let size = |comm: u32| (self.comm(comm).nranks, comm);
+            if size(comm) < size(*known) {
+                *known = comm;
+            }
+        }
+        let mut fronts: HashMap<u32, u64> = HashMap::new();
         let mut evidence = Vec::new();
-        let mut comms: Vec<u32> = Vec::new();
-        for &process in &silent {
-            let of = suspects.iter().filter(|(other, _)| *other == process);
-            // One communicator is enough evidence: the smallest, where it is most likely.
-            let least = of.map(|(_, comm)| *comm).min_by_key(|&comm| self.comm(comm).nranks)?;
-            let comm = self.comm(least);
-            comms.push(least);
-            let waiter = comm.vectors.iter().find(|v| v.is_inside());
-            let front = waiter.map_or(0, Vector::front);
+        for (&process, &index) in &least {
+            let comm = self.comm(index);
+            let front = *fronts
+                .entry(index)
+                .or_insert_with(|| first_waiter(comm).map_or(0, |(vector, _)| vector.front()));
             let text = format!(
                 "there is no input from {}; all members of {} with input wait in operation {front}",
                 words::rank(self.job, process),
@@ -552,64 +610,22 @@ impl<'a> Classifier<'a> {
             );
             evidence.push(Evidence::of(FindingClass::ProcessGone, self.job.rank(process), text));
         }
-        if silent.is_empty() {
-            return None;
-        }
-        let processes: Vec<u32> = silent.into_iter().collect();
-        let victims = self.wait_roots.victims(&[], &comms);
+        let comm = self.comm(*least.values().next()?);
+        let processes: Vec<u32> = least.keys().copied().collect();
+        let comms: BTreeSet<u32> = least.into_values().collect();
+        let victims = self.wait_roots.victims(&[], &comms.into_iter().collect::<Vec<u32>>());
         let confidence = Confidence::Suspect;
         let mut verdict =
             self.verdict(FindingClass::ProcessGone, confidence, &processes, evidence, victims);
-        let comm = self.comm(comms[0]);
         verdict.comm = Some(comm.name.clone());
-        let waiter = comm.vectors.iter().zip(0u32..).find(|(v, _)| v.is_inside());
-        verdict.op = waiter.map(|(_, at)| self.op(comm, at));
+        verdict.op = first_waiter(comm).map(|(_, at)| self.op(comm, at));
         verdict.alternatives =
             vec!["only its input is missing, and it waits like the others".into()];
         Some(verdict)
     }
 }
 
-/// A cause with the communicator that shows it, its processes, and all communicators it holds up.
-type MergedCause = (Option<u32>, Cause, BTreeSet<u32>, Vec<u32>);
-
-/// Merges causes with the same class and ranks but different network paths into one; the evidence
-/// names the paths.
-fn merge_same_ranks(verdicts: Vec<MergedCause>) -> Vec<MergedCause> {
-    let mut merged: Vec<MergedCause> = Vec::new();
-    for (comm, cause, roots, comms) in verdicts {
-        let same = merged.iter_mut().find(|(_, other, of, _)| {
-            (other.class, other.confidence) == (cause.class, cause.confidence) && *of == roots
-        });
-        match same {
-            Some((_, other, _, of)) => {
-                other.edge = None;
-                other.evidence.extend(cause.evidence);
-                of.extend(comms);
-            }
-            None => merged.push((comm, cause, roots, comms)),
-        }
-    }
-    merged
-}
-
-/// If several stalled paths share one rank, the cause is the network interface of that rank.
-fn merge_paths_of_one_rank(causes: &mut [(Option<u32>, Cause)]) {
-    let mut peers: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
-    for (from, to) in
-        causes.iter().filter(|c| c.1.class == FindingClass::NetworkStalled).filter_map(|c| c.1.edge)
-    {
-        peers.entry(from).or_default().insert(to);
-        peers.entry(to).or_default().insert(from);
-    }
-    let most = peers.iter().filter(|(_, peers)| peers.len() > 1);
-    let Some((&shared, _)) = most.max_by_key(|(_, peers)| peers.len()) else { return };
-    for (_, cause) in
-        causes.iter_mut().filter(|(_, cause)| cause.class == FindingClass::NetworkStalled)
-    {
-        if cause.edge.is_some_and(|(from, to)| from == shared || to == shared) {
-            cause.roots = vec![shared];
-            cause.edge = None;
-        }
-    }
+/// The first member that is in an operation, and its position.
+fn first_waiter(comm: &Communicator) -> Option<(&Vector, u32)> {
+    comm.vectors.iter().zip(0u32..).find(|(vector, _)| vector.is_inside())
 }

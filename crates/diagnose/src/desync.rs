@@ -38,7 +38,7 @@ pub(crate) fn find(job: &Job, hang_ns: u64) -> Vec<Desync> {
             counts.then(|| call_mismatch(comm, index)).flatten()
         }
         CommKind::Pair => size_mismatch(comm, index, hang_ns),
-        CommKind::Sequence => None,
+        CommKind::Sequence | CommKind::Call => None,
     };
     job.comms.iter().zip(0u32..).filter_map(one).collect()
 }

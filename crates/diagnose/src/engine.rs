@@ -2,12 +2,18 @@
 //! The stages of a diagnosis in order: mismatched calls, the wait graph, then the classes.
 
 use crate::classify::Classifier;
-use crate::job::{Job, ProcessStatus};
+use crate::job::{Job, Process, ProcessStatus};
 use crate::verdict::{Diagnosis, Verdict};
-use crate::wait_graph::{self, SearchParams};
+use crate::wait_graph::{self, SearchParams, Wait};
 use crate::{desync, words};
-use std::collections::HashSet;
+use ncclscope_findings::Confidence;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
+
+/// A shorter wait is the ordinary course of a job, ns.
+const SHORTEST_NS: u64 = 100_000_000;
+/// The most doubts that a verdict names.
+const MAX_DOUBTS: usize = 4;
 
 /// Thresholds of a diagnosis.
 #[derive(Clone, Copy, Debug)]
@@ -43,12 +49,14 @@ pub fn diagnose(job: &Job, options: &Options) -> Diagnosis {
     }
     let wait_roots = wait_graph::find(job, &params);
     let mut verdicts = Classifier::new(job, &wait_roots).verdicts(&desyncs);
+    doubt_hidden(&mut verdicts, job);
     // A vague verdict ("all members are in the operation") counts only if there is no better one.
     if !verdicts.iter().all(Verdict::is_vague) {
         verdicts.retain(|verdict| !verdict.is_vague());
     }
+    doubt(job, &mut verdicts);
     verdicts.sort_by_key(|v| (v.confidence, v.class, v.root_ranks.first().copied()));
-    let waiting: HashSet<u32> = wait_roots.waits.iter().map(|wait| wait.process).collect();
+    let mut waiting: HashSet<u32> = wait_roots.waits.iter().map(|wait| wait.process).collect();
     let mut silent: Vec<u32> = job
         .processes
         .iter()
@@ -67,7 +75,9 @@ pub fn diagnose(job: &Job, options: &Options) -> Diagnosis {
         ));
     }
     if verdicts.is_empty() && waiting.is_empty() {
-        notes.push(quiet(job));
+        let short = short_waits(job, &params);
+        notes.push(short.as_ref().map_or_else(|| quiet(job), |(_, note)| note.clone()));
+        waiting.extend(short.into_iter().flat_map(|(processes, _)| processes));
     }
     Diagnosis {
         schema: "ncclscope.diagnosis/1",
@@ -80,6 +90,76 @@ pub fn diagnose(job: &Job, options: &Options) -> Diagnosis {
     }
 }
 
+/// A rank that may be in a send or receive, whose peer the input does not show, may itself wait for
+/// that peer. Only a dead process waits for none.
+fn doubt_hidden(verdicts: &mut [Verdict], job: &Job) {
+    let hides = |of: &&(&Process, u32)| of.0.hides_p2p && of.0.status == ProcessStatus::Running;
+    let all: Vec<(&Process, u32)> = job.processes.iter().zip(0..).collect();
+    let hidden: HashSet<u32> = all.iter().filter(hides).map(|&(_, at)| job.rank(at)).collect();
+    let is_doubtful = |verdict: &&mut Verdict| {
+        let has_hidden = verdict.root_ranks.iter().any(|rank| hidden.contains(rank));
+        verdict.confidence == Confidence::Confirmed && has_hidden
+    };
+    for verdict in verdicts.iter_mut().filter(is_doubtful) {
+        verdict.confidence = Confidence::Suspect;
+        let other = "a peer of its sends and receives, which this input does not show";
+        verdict.alternatives.push(other.into());
+    }
+}
+
+/// A verdict that rests on doubtful input is suspect at most, and says why.
+fn doubt(job: &Job, verdicts: &mut [Verdict]) {
+    let doubtful = job.processes.iter().zip(0u32..).filter(|(one, _)| !one.doubts.is_empty());
+    let doubts: BTreeMap<u32, &[String]> =
+        doubtful.map(|(one, at)| (job.rank(at), &one.doubts[..])).collect();
+    for verdict in verdicts.iter_mut().filter(|_| !doubts.is_empty()) {
+        let evidence = verdict.evidence.iter().flat_map(|line| [line.rank, line.peer]).flatten();
+        let mut ranks: Vec<u32> = verdict.root_ranks.clone();
+        ranks.extend(verdict.edge.into_iter().flatten().chain(evidence));
+        ranks.sort_unstable();
+        ranks.dedup();
+        let why: Vec<String> = ranks
+            .iter()
+            .filter_map(|rank| doubts.get(rank))
+            .flat_map(|doubts| doubts.iter().cloned())
+            .collect();
+        if !why.is_empty() {
+            verdict.confidence = Confidence::Suspect;
+            let more = why.len().saturating_sub(MAX_DOUBTS);
+            verdict.alternatives.extend(why.into_iter().take(MAX_DOUBTS));
+            if more > 0 {
+                verdict.alternatives.push(format!("{more} more recordings are as doubtful"));
+            }
+        }
+    }
+}
+
+/// The processes that wait for less than the limit, and the note about them.
+fn short_waits(job: &Job, params: &SearchParams) -> Option<(Vec<u32>, String)> {
+    let lower = SearchParams { hang_ns: SHORTEST_NS, ..SearchParams::default() };
+    let found = wait_graph::find(job, &lower);
+    let age = |wait: &Wait| job.comms[wait.comm as usize].vectors[wait.member as usize].age_ns;
+    let oldest = found.waits.iter().filter_map(age).max()?;
+    let mut waiting: Vec<u32> = found.waits.iter().map(|wait| wait.process).collect();
+    waiting.sort_unstable();
+    waiting.dedup();
+    let mut causes: Vec<u32> =
+        found.late.iter().chain(&found.moving).map(|&process| job.rank(process)).collect();
+    causes.sort_unstable();
+    let for_whom = match causes.as_slice() {
+        [] => String::new(),
+        causes => format!(" for rank {}", words::ranks(causes)),
+    };
+    let s = if waiting.len() == 1 { " waits" } else { "s wait" };
+    let note = format!(
+        "{} rank{s}{for_whom}, the longest for {}: below the limit of {} (--hang-sec)",
+        waiting.len(),
+        words::duration(oldest),
+        words::duration(params.hang_ns)
+    );
+    Some((waiting, note))
+}
+
 /// The note for a job in which no rank waits in NCCL.
 fn quiet(job: &Job) -> String {
     let is_idle = |idle: &u64| *idle >= 30_000_000_000;
@@ -89,6 +169,11 @@ fn quiet(job: &Job) -> String {
             "OUTSIDE_NCCL: no rank is in an NCCL operation, and none has called NCCL for {}",
             words::duration(least)
         ),
+        None if job.processes.iter().any(|process| process.hides_calls) => {
+            "no rank waits in an NCCL operation that is enqueued; NCCL before 2.28 does not report \
+             the calls in which it connects ranks, so a rank that waits there is not seen"
+                .into()
+        }
         None => "no rank waits in an NCCL operation".into(),
     }
 }

@@ -4,23 +4,64 @@ The operations in flight in the format of PyTorch's Flight Recorder, so that PyT
 read them.
 
 [`dumps`] are what PyTorch writes to `_dump_RANK`. PyTorch's `fr_trace` reads them only as pickles,
-which [`pickle`] writes; [`all`] is one JSON value of all ranks, for other tools.
+which [`pickle`] writes; [`write_all`] writes one JSON value of all ranks, for other tools.
 */
 
 use crate::job::{CommKind, Communicator, Job, ProcessStatus, Vector};
 use serde_json::{Map, Value, json};
+use std::collections::{HashMap, HashSet};
+use std::io::{self, Write};
+use std::ops::RangeInclusive;
 
-/// Each rank's dump.
-pub fn dumps(job: &Job) -> impl Iterator<Item = (u32, Value)> {
-    let seen =
-        job.processes.iter().zip(0u32..).filter(|(one, _)| one.status != ProcessStatus::Silent);
-    seen.map(|(_, at)| (job.rank(at), dump(job, at)))
+/// How many of the operations in flight of a rank in a communicator are written: its oldest.
+const MAX_ENTRIES: u64 = 4096;
+
+/// The most that all dumps take together, in bytes.
+pub const MAX_BYTES: usize = 1 << 30;
+/// Bytes of an entry, about.
+const ENTRY_BYTES: usize = 600;
+
+/// What the dumps of all ranks have in common.
+struct Dumper<'a> {
+    /// The groups, by their number.
+    groups: Vec<(&'a Communicator, Value)>,
+    /// The groups of each process, and its position in them.
+    places: HashMap<u32, Vec<(usize, usize)>>,
 }
 
-/// All ranks' dumps in one value, by rank.
+/// Each rank's dump, up to [`MAX_BYTES`] of them: each holds the ranks of its groups, so that all
+/// of them grow with the square of the job.
+pub fn dumps(job: &Job) -> impl Iterator<Item = (u32, Value)> {
+    let dumper = Dumper::new(job);
+    let mut left = MAX_BYTES;
+    with_input(job).map_while(move |process| {
+        left = left.checked_sub(dumper.bytes(process))?;
+        Some((job.rank(process), dumper.dump(process)))
+    })
+}
+
+/// How many ranks have input, and so a dump.
 #[must_use]
-pub fn all(job: &Job) -> Value {
-    Value::Object(dumps(job).map(|(rank, dump)| (rank.to_string(), dump)).collect())
+pub fn count(job: &Job) -> usize {
+    with_input(job).count()
+}
+
+fn with_input(job: &Job) -> impl Iterator<Item = u32> {
+    let all = job.processes.iter().zip(0u32..);
+    all.filter(|(one, _)| one.status != ProcessStatus::Silent).map(|(_, at)| at)
+}
+
+/// Writes the dumps as one JSON value, by rank.
+///
+/// # Errors
+/// Those of `out`.
+pub fn write_all(job: &Job, out: &mut impl Write) -> io::Result<()> {
+    let mut separator = '{';
+    for (rank, dump) in dumps(job) {
+        write!(out, "{separator}\"{rank}\":{dump}")?;
+        separator = ',';
+    }
+    write!(out, "{}}}", if separator == '{' { "{" } else { "" })
 }
 
 /// The value as a pickle (protocol 2) of plain data.
@@ -69,36 +110,76 @@ fn put_text(text: &str, out: &mut Vec<u8>) {
     out.extend(text.as_bytes());
 }
 
-fn dump(job: &Job, process: u32) -> Value {
-    let (mut config, mut status, mut entries) = (Map::new(), Map::new(), Vec::new());
-    let comms = job.comms.iter().filter(|comm| comm.kind == CommKind::Collectives);
-    for (id, comm) in comms.enumerate() {
-        let Some(at) = comm.vectors.iter().position(|v| v.process == process) else { continue };
-        let vector = &comm.vectors[at];
-        let desc = comm.role.clone().unwrap_or_else(|| comm.name.clone());
-        let ranks = format!("{:?}", members(job, comm));
-        config
-            .insert(id.to_string(), json!({"name": id.to_string(), "desc": desc, "ranks": ranks}));
-        let signed = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
-        status.insert(
-            id.to_string(),
-            json!({
-                "last_enqueued_collective": signed(vector.enqueued),
-                "last_started_collective": vector.started.map_or(-1, signed),
-                "last_completed_collective": signed(vector.done),
-            }),
-        );
-        for index in vector.done + 1..=vector.enqueued {
-            entries.push(entry(comm, at, vector, (id, &desc), index));
+impl<'a> Dumper<'a> {
+    fn new(job: &'a Job) -> Dumper<'a> {
+        let comms = job.comms.iter().filter(|comm| comm.kind == CommKind::Collectives);
+        let (mut groups, mut places) = (Vec::new(), HashMap::<u32, Vec<(usize, usize)>>::new());
+        for (id, comm) in comms.enumerate() {
+            let mut seen = HashSet::new();
+            for (at, vector) in comm.vectors.iter().enumerate() {
+                if seen.insert(vector.process) {
+                    places.entry(vector.process).or_default().push((id, at));
+                }
+            }
+            groups.push((comm, config(job, id, comm)));
         }
+        Dumper { groups, places }
     }
-    json!({
-        "version": "2.9",
-        "nccl_version": "",
-        "pg_config": config,
-        "pg_status": status,
-        "entries": entries,
-    })
+
+    /// Bytes of a dump, about.
+    fn bytes(&self, process: u32) -> usize {
+        let groups = self.places.get(&process).into_iter().flatten();
+        let of = |&(id, at): &(usize, usize)| {
+            let (comm, group) = self.groups.get(id)?;
+            let entries = numbers(comm.vectors.get(at)?).count();
+            Some(group["ranks"].as_str().map_or(0, str::len) + entries * ENTRY_BYTES)
+        };
+        groups.filter_map(of).sum()
+    }
+
+    fn dump(&self, process: u32) -> Value {
+        let (mut config, mut status, mut entries) = (Map::new(), Map::new(), Vec::new());
+        for &(id, at) in self.places.get(&process).into_iter().flatten() {
+            let Some((comm, group)) = self.groups.get(id) else { continue };
+            let vector = &comm.vectors[at];
+            config.insert(id.to_string(), group.clone());
+            let signed = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+            status.insert(
+                id.to_string(),
+                json!({
+                    "last_enqueued_collective": signed(vector.enqueued),
+                    "last_started_collective": vector.started.map_or(-1, signed),
+                    "last_completed_collective": signed(vector.done),
+                }),
+            );
+            for index in numbers(vector) {
+                entries.push(entry(comm, at, vector, (id, desc(comm)), index));
+            }
+        }
+        json!({
+            "version": "2.9",
+            "nccl_version": "",
+            "pg_config": config,
+            "pg_status": status,
+            "entries": entries,
+        })
+    }
+}
+
+/// The operations in flight that are written.
+fn numbers(vector: &Vector) -> RangeInclusive<u64> {
+    let last = vector.enqueued.min(vector.done.saturating_add(MAX_ENTRIES));
+    vector.done.saturating_add(1)..=last
+}
+
+fn desc(comm: &Communicator) -> &str {
+    comm.role.as_deref().unwrap_or(&comm.name)
+}
+
+/// A group as `pg_config` has it.
+fn config(job: &Job, id: usize, comm: &Communicator) -> Value {
+    let ranks = format!("{:?}", members(job, comm));
+    json!({"name": id.to_string(), "desc": desc(comm), "ranks": ranks})
 }
 
 fn members(job: &Job, comm: &Communicator) -> Vec<u32> {
@@ -164,6 +245,34 @@ fn entry(
 mod tests {
     use super::*;
     use crate::input::pickle as reader;
+    use crate::job::Process;
+
+    fn job(ranks: u32, enqueued: u64) -> Job {
+        let vector = |rank| Vector { process: rank, rank, enqueued, ..Vector::default() };
+        let comm = Communicator { vectors: (0..ranks).map(vector).collect(), ..Default::default() };
+        let processes = vec![Process::default(); ranks as usize];
+        Job { processes, comms: vec![comm], ..Job::default() }
+    }
+
+    #[test]
+    fn forged_counts_and_large_jobs_have_an_end() {
+        let forged = job(2, u64::MAX);
+        let entries = |(_, dump): (u32, Value)| dump["entries"].as_array().map(Vec::len);
+        assert!(dumps(&forged).map(entries).eq([Some(4096), Some(4096)]));
+        let mut out = Vec::new();
+        write_all(&forged, &mut out).unwrap();
+        let all: Value = serde_json::from_slice(&out).unwrap();
+        assert_eq!(all["1"]["pg_config"]["0"]["ranks"], "[0, 1]");
+        out.clear();
+        write_all(&Job::default(), &mut out).unwrap();
+        assert_eq!(out, b"{}");
+        // The ranks of the group take 900 KiB in each.
+        let large = job(131_072, 1);
+        assert_eq!(count(&large), 131_072);
+        let dumper = Dumper::new(&large);
+        let bytes = |process| dumper.bytes(process);
+        assert!((0..2000).map(bytes).sum::<usize>() > MAX_BYTES);
+    }
 
     #[test]
     fn what_is_written_can_be_read() {

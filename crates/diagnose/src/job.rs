@@ -25,6 +25,8 @@ pub struct Job {
     pub min_age_ns: Option<u64>,
     /// Sentences about what the input does not show.
     pub notes: Vec<String>,
+    /// One line for each damaged recording, up to a few; they are among the notes as well.
+    pub damaged: Vec<String>,
 }
 
 /// Whether a process still runs.
@@ -37,6 +39,8 @@ pub enum ProcessStatus {
     Dead,
     /// It exited normally while others were still at work.
     Ended,
+    /// It exists, and is stopped: by a signal, or by a debugger.
+    Stopped,
     /// There is no input from it.
     Silent,
 }
@@ -52,6 +56,10 @@ pub struct Process {
     pub pid: Option<u32>,
     /// Whether it still runs.
     pub status: ProcessStatus,
+    /// It may be in a send or receive of which the input does not show the peer.
+    pub hides_p2p: bool,
+    /// Calls that have not led to an operation are not in the input: NCCL before 2.28.
+    pub hides_calls: bool,
     /// Its counters advanced within the age limit: it is slow, not stuck.
     pub is_moving: bool,
     /// The application's call that has not returned.
@@ -62,6 +70,9 @@ pub struct Process {
     pub threads: Vec<ThreadState>,
     /// The reports of its own watchdog, one line each.
     pub reports: Vec<String>,
+    /// Why its input may say something wrong, one sentence each: a verdict that rests on it is
+    /// suspect at most.
+    pub doubts: Vec<String>,
 }
 
 /// A thread of a process, and its role.
@@ -86,6 +97,9 @@ pub enum CommKind {
     /// Sends and receives of a group of two in call order: the n-th usually, not always, belong
     /// together.
     Sequence,
+    /// A call of the first member that sends or receives, and in which NCCL has launched nothing:
+    /// it connects to some of the other members, and the input does not say to which.
+    Call,
 }
 
 /// A communicator, or a pair of ranks of one.
@@ -134,25 +148,35 @@ pub struct Vector {
     pub born_ns: Option<u64>,
     /// Completion is not recorded: `done` says nothing.
     pub is_blind: bool,
+    /// It has called the operation after the last enqueued one, and NCCL, which connects to the
+    /// other members there, has launched nothing.
+    pub connects: bool,
 }
 
 impl Vector {
     /// The operation that the member is in, or the last one that it issued.
     #[must_use]
     pub fn front(&self) -> u64 {
-        self.enqueued.min(self.done + 1)
+        let entered = self.enqueued + u64::from(self.connects);
+        if self.is_connecting() { entered } else { entered.min(self.done + 1) }
     }
 
     /// It has issued something that is not complete.
     #[must_use]
     pub fn is_inside(&self) -> bool {
-        self.done < self.enqueued && !self.is_blind
+        self.done < self.enqueued && !self.is_blind || self.connects
+    }
+
+    /// The operation that it is in is not launched: NCCL connects to the other members.
+    #[must_use]
+    pub fn is_connecting(&self) -> bool {
+        self.connects && (self.is_blind || self.done >= self.enqueued)
     }
 
     /// The kernel of the operation that it is in has started.
     #[must_use]
     pub fn has_started(&self) -> Option<bool> {
-        self.started.map(|started| started > self.done)
+        self.started.filter(|_| !self.is_connecting()).map(|started| started > self.done)
     }
 }
 
@@ -196,16 +220,17 @@ impl Job {
         one.rank.or_else(|| (one.status != ProcessStatus::Silent).then_some(process))
     }
 
-    /// The process has exited or is dead: it completes nothing more.
+    /// The process has exited, is dead, or is stopped: it completes nothing more.
     pub(crate) fn is_gone(&self, vector: &Vector) -> bool {
         let process = self.processes.get(vector.process as usize);
         process.is_some_and(|process| {
-            matches!(process.status, ProcessStatus::Dead | ProcessStatus::Ended)
+            use ProcessStatus::{Dead, Ended, Stopped};
+            matches!(process.status, Dead | Ended | Stopped)
         })
     }
 
     /// The operation that a member is in, or the last one that it issued. An operation that was in
-    /// flight when its process died counts as not issued.
+    /// flight when its process died or was stopped counts as not issued.
     pub(crate) fn front(&self, vector: &Vector) -> u64 {
         if self.is_gone(vector) { vector.done } else { vector.front() }
     }

@@ -26,6 +26,7 @@ mod graph;
 pub mod input;
 pub mod job;
 mod local;
+mod merge_causes;
 mod state;
 mod stuck_operation;
 pub mod text;

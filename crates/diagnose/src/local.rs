@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What one rank's recording shows without the other ranks: what its own watchdog sees.
+//! What one rank's recording shows without the other ranks, which is what its own watchdog sees.
 
 use crate::engine::Options;
 use crate::job::{Communicator, Job};
@@ -15,7 +15,9 @@ pub fn local_findings(job: &Job, process: u32, options: &Options) -> Vec<RankFin
     let of = |comm: &Communicator| comm.vectors.iter().position(|v| v.process == process);
     let members: Vec<(&Communicator, usize)> =
         job.comms.iter().filter_map(|comm| Some((comm, of(comm)?))).collect();
-    let is_inside = |(comm, at): &&(&Communicator, usize)| comm.vectors[*at].is_inside();
+    let is_inside = |(comm, at): &&(&Communicator, usize)| {
+        comm.vectors[*at].is_inside() && !comm.vectors[*at].is_connecting()
+    };
     let runs = |&(comm, at): &(&Communicator, usize)| {
         let vector = &comm.vectors[at];
         (vector.has_started() == Some(true)).then_some((vector.front(), vector.born_ns))

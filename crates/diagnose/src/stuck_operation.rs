@@ -13,7 +13,7 @@ use crate::job::{Communicator, Job, Vector};
 use crate::state;
 use crate::verdict::Evidence;
 use crate::words;
-use ncclscope_findings::rank::Transfer;
+use ncclscope_findings::rank::{Pending, Transfer};
 use ncclscope_findings::{Confidence, FindingClass, RankFinding, rules};
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -63,6 +63,10 @@ struct StuckOperation<'a> {
 pub(crate) fn causes_inside(job: &Job, comm: &Communicator, members: &[u32]) -> Vec<Cause> {
     let stuck = StuckOperation::new(job, comm);
     let members: Vec<usize> = members.iter().map(|&at| at as usize).collect();
+    let causes = stuck.connecting(&members);
+    if !causes.is_empty() {
+        return causes;
+    }
     let mut causes: Vec<Cause> = members.iter().filter_map(|&at| stuck.kernel_cause(at)).collect();
     // A kernel that did not start at all holds up those that started in part.
     let first = causes.iter().map(|cause| cause.class).min();
@@ -195,6 +199,32 @@ impl<'a> StuckOperation<'a> {
         Some(self.cause(FindingClass::ProxyStalled, at, format!("{who}: {}; {more}", found.why)))
     }
 
+    /// Members for which NCCL still connects, although all have called the operation.
+    fn connecting(&self, members: &[usize]) -> Vec<Cause> {
+        let connect = || members.iter().filter(|&&at| self.vector(at).is_connecting());
+        let is_alone = connect().count() < self.comm.vectors.len();
+        let cause = |&at: &usize| {
+            let vector = self.vector(at);
+            let text = format!(
+                "{}: in operation {}{}, {} ({})",
+                words::rank(self.job, vector.process),
+                vector.front(),
+                words::since(self.job, vector.age_ns),
+                Pending::Inside.text(),
+                words::counts(vector),
+            );
+            let mut cause = self.cause(FindingClass::CallNotEnqueued, at, text);
+            if !is_alone {
+                cause.confidence = Confidence::Suspect;
+                let path = "the path between them: an interface (NCCL_SOCKET_IFNAME), a firewall";
+                cause.alternatives.push(path.into());
+            }
+            cause
+        };
+        // A member without input may be the one that they connect to.
+        connect().filter(|_| self.comm.silent.is_empty()).map(cause).collect()
+    }
+
     /// The cause that the member's kernel shows.
     fn kernel_cause(&self, at: usize) -> Option<Cause> {
         let found = rules::kernel(&state::inside(self.comm, at))?;
@@ -208,7 +238,17 @@ impl<'a> StuckOperation<'a> {
             words::counts(vector),
             self.comm.vectors.len(),
         );
-        Some(self.cause(found.class?, at, text))
+        let mut cause = self.cause(found.class?, at, text);
+        // Only what one GPU does differently from the others' shows that it is at fault.
+        if cause.class == FindingClass::KernelNotStarted && running_kernels == 0 {
+            cause.confidence = Confidence::Suspect;
+            cause.alternatives.push(
+                "no member's kernel has started: their GPUs may be busy with other work, while \
+                 their hosts are ahead"
+                    .into(),
+            );
+        }
+        Some(cause)
     }
 
     /// The member's transfer that is the other end of `one` of the member `from`.

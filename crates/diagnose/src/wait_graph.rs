@@ -3,11 +3,14 @@
 The wait graph: which process waits for which, and where the waits end.
 
 **What a wait is.** A communicator's collectives are numbered, and the *n*-th is the same on all
-members. A member is *in* operation *k* when NCCL has enqueued *k*, which is not complete while the
-one before is. It *waits* when that has lasted for the age limit, or when the input was written
-because of a hang. Operation *k* needs all members, so a member in *k* waits for each member that
-has not entered *k*. Sends and receives have no common number: those of each ordered pair of ranks
-form a communicator of their own with two members.
+members. A member is *in* operation *k* when NCCL has enqueued *k*, or connects to other ranks for
+it, and *k* is not complete while the one before is. It *waits* when that has lasted for the age
+limit, or when the input was written because of a hang. Operation *k* needs all members, so a member
+in *k* waits for each member that has not entered *k*. Sends and receives have no common number:
+those of each ordered pair of ranks form a communicator of their own with two members. While NCCL
+connects for sends and receives, their peers are not known: such a call is a communicator of the
+caller and all members that it may wait for ([`CommKind::Call`]). If several of these wait for
+nothing, each is a *possible* root.
 
 **Nodes.** Each process is a node. So is, for each communicator in which a member waits,
 
@@ -57,7 +60,7 @@ This module does **not** say why a root does not progress: that is `classify` an
 use crate::graph::Graph;
 use crate::job::{CommKind, Communicator, Job, ProcessStatus, Vector};
 use ncclscope_operations::function::is_rooted;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
 /// A process in an operation of a communicator, by positions.
@@ -92,6 +95,8 @@ pub(crate) struct WaitRoots {
     pub(crate) silent: Vec<(u32, u32)>,
     /// Late processes whose counters still advance: slow, not stuck.
     pub(crate) moving: Vec<u32>,
+    /// Late processes that only calls may wait for that name no peer.
+    pub(crate) possible: Vec<u32>,
     /// All waits, sorted.
     pub(crate) waits: Vec<Wait>,
     reversed: Graph,
@@ -119,6 +124,8 @@ struct CommProgress {
     first_node: u32,
     /// The node of the operation that all members are in.
     inside: Option<u32>,
+    /// The node that leads to the members that called something different, if there are any.
+    accused: Option<u32>,
     may_be_silent_fault: bool,
 }
 
@@ -133,6 +140,8 @@ struct GraphSearch<'a> {
     unfinished: BTreeMap<u32, Vec<Wait>>,
     edges: Vec<(u32, u32)>,
     nodes: u32,
+    /// The processes of [`SearchParams::accused`].
+    accused: HashSet<u32>,
 }
 
 /// Builds the graph and finds its roots.
@@ -142,7 +151,8 @@ pub(crate) fn find(job: &Job, params: &SearchParams) -> WaitRoots {
         && found.unfinished.is_empty()
         && found.inside.is_empty()
         && found.cycles.is_empty()
-        && found.silent.is_empty();
+        && found.silent.is_empty()
+        && found.possible.is_empty();
     let has_sequences = job.comms.iter().any(|comm| comm.kind == CommKind::Sequence);
     if is_empty && has_sequences { GraphSearch::new(job, params, true).run() } else { found }
 }
@@ -162,6 +172,7 @@ impl<'a> GraphSearch<'a> {
             unfinished: BTreeMap::new(),
             edges: Vec::new(),
             nodes: to_u32(job.processes.len()),
+            accused: params.accused.iter().map(|&(_, process)| process).collect(),
         }
     }
 
@@ -208,6 +219,10 @@ impl<'a> GraphSearch<'a> {
                     progress.inside = Some(self.nodes);
                     self.nodes += 1;
                 }
+                if self.accused_in(to_u32(index)).next().is_some() {
+                    progress.accused = Some(self.nodes);
+                    self.nodes += 1;
+                }
                 for &member in &progress.waiting {
                     let process = comm.vectors[member as usize].process;
                     self.waits.push(Wait { process, comm: to_u32(index), member });
@@ -215,6 +230,11 @@ impl<'a> GraphSearch<'a> {
             }
             self.comm_progress.push(progress);
         }
+    }
+
+    /// The members of a communicator that called something different, as processes.
+    fn accused_in(&self, comm: u32) -> impl Iterator<Item = u32> {
+        self.params.accused.range((comm, 0)..=(comm, u32::MAX)).map(|&(_, process)| process)
     }
 
     /// All known members wait in the same operation.
@@ -291,13 +311,11 @@ impl<'a> GraphSearch<'a> {
         if vector.has_started() == Some(false) && others.iter().any(is_elsewhere) {
             return;
         }
-        let accused = self.params.accused.range((comm, 0)..(comm + 1, 0));
-        let accused: Vec<(u32, u32)> = accused.map(|&(_, to)| (process, to)).collect();
-        if !accused.is_empty() {
-            self.edges.extend(accused);
+        let progress = &self.comm_progress[comm as usize];
+        if let Some(node) = progress.accused {
+            self.edges.push((process, node));
             return;
         }
-        let progress = &self.comm_progress[comm as usize];
         let front = vector.front();
         let below = progress.fronts.partition_point(|&other| other < front);
         let is_pair = self.job.comms[comm as usize].kind == CommKind::Pair;
@@ -326,6 +344,12 @@ impl<'a> GraphSearch<'a> {
             self.edges.extend(held);
         }
         let progress = &self.comm_progress[index];
+        if let Some(node) = progress.accused {
+            let accused: Vec<(u32, u32)> =
+                self.accused_in(to_u32(index)).map(|process| (node, process)).collect();
+            self.edges.extend(accused);
+        }
+        let progress = &self.comm_progress[index];
         let first = progress.first_node;
         for vector in vectors {
             let at = progress.fronts.partition_point(|&front| front < self.job.front(vector));
@@ -350,7 +374,7 @@ impl<'a> GraphSearch<'a> {
     }
 
     /// Sorts the components that no edge leaves into the four kinds of roots.
-    fn find_roots(self) -> WaitRoots {
+    fn find_roots(mut self) -> WaitRoots {
         let graph = Graph::new(self.nodes as usize, &self.edges);
         let components = graph.components();
         let count = components.iter().max().map_or(0, |&last| last as usize + 1);
@@ -367,31 +391,25 @@ impl<'a> GraphSearch<'a> {
         }
         let processes = to_u32(self.job.processes.len());
         let mut found = WaitRoots::default();
-        let mut cycles: Vec<(usize, Vec<u32>)> = Vec::new();
+        let mut cycles: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         for process in 0..processes {
             let here = components[process as usize] as usize;
             if leads_on[here] {
                 continue;
             }
             if members[here] > 1 {
-                match cycles.iter_mut().find(|(component, _)| *component == here) {
-                    Some((_, cycle)) => cycle.push(process),
-                    None => cycles.push((here, vec![process])),
-                }
+                cycles.entry(components[process as usize]).or_default().push(process);
             } else if let Some(waits) = self.unfinished.get(&process) {
                 found.unfinished.push((process, waits.clone()));
             } else if is_waited[here] {
                 self.add_late(process, &mut found);
             }
         }
-        for (_, cycle) in cycles {
-            self.add_cycle(&cycle, &graph, &components, &mut found);
-        }
+        self.add_cycles(&cycles, &graph, &components, &mut found);
         let weak = self.weakly_held(&found);
         for (index, progress) in self.comm_progress.iter().enumerate() {
             let Some(node) = progress.inside else { continue };
-            let of_it = (to_u32(index), 0)..(to_u32(index) + 1, 0);
-            if self.params.accused.range(of_it).next().is_some() {
+            if progress.accused.is_some() {
                 continue;
             }
             let here = components[node as usize] as usize;
@@ -402,38 +420,94 @@ impl<'a> GraphSearch<'a> {
         found.reversed = Graph::new(self.nodes as usize, &reversed);
         found.inside_nodes =
             self.comm_progress.iter().map(|s| s.inside.unwrap_or(u32::MAX)).collect();
-        found.waits = self.waits;
+        found.waits = std::mem::take(&mut self.waits);
+        self.separate_possible(&mut found);
         found
     }
 
+    /// Takes out of the late processes those that only calls without a known peer may wait for, if
+    /// other members may be the peer as well. A call that a sure root explains needs no other.
+    fn separate_possible(&self, found: &mut WaitRoots) {
+        let free: BTreeSet<u32> = found.late.iter().chain(&found.moving).copied().collect();
+        let mut sure: BTreeSet<u32> = BTreeSet::new();
+        let mut unsure: Vec<(u32, Vec<u32>)> = Vec::new();
+        for (comm, progress) in self.job.comms.iter().zip(&self.comm_progress) {
+            let is_awaited = |v: &&Vector| Some(&self.job.front(v)) < progress.fronts.last();
+            let awaited = comm.vectors.iter().filter(is_awaited).map(|v| v.process);
+            let awaited: Vec<u32> = awaited.filter(|process| free.contains(process)).collect();
+            match comm.vectors.first() {
+                _ if progress.waiting.is_empty() => {}
+                Some(caller) if comm.kind == CommKind::Call && awaited.len() > 1 => {
+                    unsure.push((caller.process, awaited));
+                }
+                _ => sure.extend(awaited),
+            }
+        }
+        if unsure.is_empty() {
+            return;
+        }
+        let accused = |process: &u32| self.accused.contains(process);
+        found.late.retain(|late| sure.contains(late) || accused(late));
+        let unfinished = found.unfinished.iter().map(|(process, _)| *process);
+        let cycles = found.cycles.iter().flat_map(|cycle| &cycle.waits).map(|wait| wait.process);
+        let causes = found.late.iter().copied().chain(unfinished).chain(cycles);
+        let inside: Vec<u32> = found.inside.iter().map(|(comm, _)| *comm).collect();
+        let explained = found.held_nodes(&causes.collect::<Vec<u32>>(), &inside);
+        let open = unsure.into_iter().filter(|(caller, _)| !explained.contains(caller));
+        let possible: BTreeSet<u32> = open.flat_map(|(_, awaited)| awaited).collect();
+        let is_moving = |process: &u32| found.moving.contains(process);
+        found.possible = possible.into_iter().filter(|process| !is_moving(process)).collect();
+    }
+
     fn add_late(&self, process: u32, found: &mut WaitRoots) {
-        let is_accused = self.params.accused.iter().any(|&(_, accused)| accused == process);
         let one = &self.job.processes[process as usize];
         match one.is_moving && one.status == ProcessStatus::Running {
-            _ if is_accused => {}
+            _ if self.accused.contains(&process) => {}
             true => found.moving.push(process),
             false => found.late.push(process),
         }
     }
 
+    /// Adds what explains each component of several nodes, given as its processes: in the order of
+    /// their first processes.
+    fn add_cycles(
+        &self,
+        cycles: &BTreeMap<u32, Vec<u32>>,
+        graph: &Graph,
+        components: &[u32],
+        found: &mut WaitRoots,
+    ) {
+        let mut nodes: HashMap<u32, HashSet<u32>> = HashMap::new();
+        for (&component, node) in components.iter().zip(0u32..) {
+            if cycles.contains_key(&component) {
+                nodes.entry(component).or_default().insert(node);
+            }
+        }
+        let mut cycles: Vec<(&u32, &Vec<u32>)> = cycles.iter().collect();
+        cycles.sort_by_key(|(_, processes)| processes.first());
+        for (component, cycle) in cycles {
+            if let Some(nodes) = nodes.get(component) {
+                self.add_cycle(cycle, graph, nodes, found);
+            }
+        }
+    }
+
     /// A member that did not finish what its peers finished, or that called something different,
     /// explains a cycle; else the cycle itself is the root.
-    fn add_cycle(&self, cycle: &[u32], graph: &Graph, components: &[u32], found: &mut WaitRoots) {
-        let accused: HashSet<u32> = self.params.accused.iter().map(|&(_, p)| p).collect();
+    fn add_cycle(&self, cycle: &[u32], graph: &Graph, nodes: &HashSet<u32>, found: &mut WaitRoots) {
         let unfinished = cycle.iter().filter_map(|p| Some((*p, self.unfinished.get(p)?.clone())));
         let unfinished: Vec<(u32, Vec<Wait>)> = unfinished.collect();
         if !unfinished.is_empty() {
             found.unfinished.extend(unfinished);
-        } else if !cycle.iter().any(|process| accused.contains(process)) {
-            let here = components[cycle[0] as usize];
-            let nodes = (0..self.nodes).filter(|&node| components[node as usize] == here).collect();
-            found.cycles.push(self.reduce_cycle(cycle, graph, &nodes));
+        } else if !cycle.iter().any(|process| self.accused.contains(process)) {
+            found.cycles.push(self.reduce_cycle(cycle, graph, nodes));
         }
     }
 
     fn nodes_of(&self, comm: u32) -> Range<u32> {
         let progress = &self.comm_progress[comm as usize];
-        let nodes = to_u32(progress.fronts.len()) + u32::from(progress.inside.is_some());
+        let more = u32::from(progress.inside.is_some()) + u32::from(progress.accused.is_some());
+        let nodes = to_u32(progress.fronts.len()) + more;
         progress.first_node..progress.first_node + nodes
     }
 
@@ -482,17 +556,38 @@ impl<'a> GraphSearch<'a> {
         if is_weakly_held {
             return;
         }
-        for &silent in &comm.silent {
-            let clears = |wait: Wait| !self.job.comms[wait.comm as usize].silent.contains(&silent);
-            let is_clear = members.iter().any(|&wait| self.held_by(wait).any(clears));
-            if !is_clear {
-                found.silent.push((silent, to_u32(index)));
-            }
-        }
+        found
+            .silent
+            .extend(self.unexplained_silent(comm, &members).map(|one| (one, to_u32(index))));
         if is_end {
             let members = members.iter().map(|wait| wait.member).collect();
             found.inside.push((to_u32(index), members));
         }
+    }
+
+    /// The members of a communicator without input that would explain its waits: those that are
+    /// without input also in each operation that holds up one of its members.
+    fn unexplained_silent<'b>(
+        &self,
+        comm: &'b Communicator,
+        members: &[Wait],
+    ) -> impl Iterator<Item = u32> + use<'b> {
+        let mut holders: BTreeSet<u32> = BTreeSet::new();
+        if !comm.silent.is_empty() {
+            let waits = members.iter().flat_map(|&wait| self.held_by(wait));
+            holders.extend(waits.map(|wait| wait.comm));
+        }
+        let mut absent: HashMap<u32, usize> = HashMap::new();
+        for &holder in &holders {
+            let silent: BTreeSet<u32> =
+                self.job.comms[holder as usize].silent.iter().copied().collect();
+            silent.into_iter().for_each(|one| *absent.entry(one).or_default() += 1);
+        }
+        let holders = holders.len();
+        comm.silent
+            .iter()
+            .copied()
+            .filter(move |one| absent.get(one).copied().unwrap_or(0) == holders)
     }
 
     /// Processes that wait in a send or receive in call order ([`CommKind::Sequence`]) whose other
@@ -575,22 +670,25 @@ fn is_older(this: &Vector, other: &Vector) -> bool {
 impl WaitRoots {
     /// How many processes wait for these causes, directly or through others.
     pub(crate) fn victims(&self, causes: &[u32], comms: &[u32]) -> usize {
-        let mut held = self.held_nodes(causes, comms);
-        causes.iter().for_each(|&process| held[process as usize] = false);
-        let waiting: HashSet<u32> = self.waits.iter().map(|wait| wait.process).collect();
-        waiting.into_iter().filter(|&process| held[process as usize]).count()
+        let held = self.held_nodes(causes, comms);
+        let causes: HashSet<u32> = causes.iter().copied().collect();
+        let waits = |process| {
+            let at = self.waits.partition_point(|wait| wait.process < process);
+            self.waits.get(at).is_some_and(|wait| wait.process == process)
+        };
+        held.difference(&causes).filter(|&&node| waits(node)).count()
     }
 
-    /// For each node, whether a path leads from it to one of these processes, or to the node
-    /// *inside* of one of these communicators.
-    fn held_nodes(&self, causes: &[u32], comms: &[u32]) -> Vec<bool> {
+    /// The nodes from which a path leads to one of these processes, or to the node *inside* of one
+    /// of these communicators. They may be few of many.
+    fn held_nodes(&self, causes: &[u32], comms: &[u32]) -> HashSet<u32> {
         let nodes = comms.iter().filter_map(|&comm| self.inside_nodes.get(comm as usize));
         let nodes = nodes.copied().filter(|&node| node != u32::MAX);
-        let mut held = vec![false; self.reversed.len()];
-        let mut is_new = |node: &u32| !std::mem::replace(&mut held[*node as usize], true);
-        let mut stack: Vec<u32> = causes.iter().copied().chain(nodes).filter(&mut is_new).collect();
+        let mut held: HashSet<u32> = causes.iter().copied().chain(nodes).collect();
+        let mut stack: Vec<u32> = held.iter().copied().collect();
         while let Some(node) = stack.pop() {
-            stack.extend(self.reversed.from(node).iter().filter(|&from| is_new(from)));
+            let new = self.reversed.from(node).iter().filter(|&&from| held.insert(from));
+            stack.extend(new);
         }
         held
     }

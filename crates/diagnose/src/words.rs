@@ -45,7 +45,7 @@ pub(crate) fn comm(comm: &Communicator) -> String {
     let role = comm.role.as_ref().map_or_else(String::new, |role| format!(" ({role})"));
     match comm.kind {
         CommKind::Pair | CommKind::Sequence => format!("sends and receives of {}{role}", comm.name),
-        CommKind::Collectives => format!("communicator {}{role}", comm.name),
+        CommKind::Collectives | CommKind::Call => format!("communicator {}{role}", comm.name),
     }
 }
 

@@ -71,7 +71,7 @@ fn h1a_the_rank_that_all_wait_for_directly_or_through_others() {
 fn h1b_a_dead_rank_also_if_it_was_in_the_operation() {
     let mut job = late();
     job.processes[2].status = ProcessStatus::Dead;
-    // A stopped process cannot be told from a dead one.
+    // A process of another host that is stopped cannot be told from a dead one.
     let title = expect(&job, FindingClass::ProcessGone, &[2]).title;
     assert!(
         title.ends_with(
@@ -79,6 +79,14 @@ fn h1b_a_dead_rank_also_if_it_was_in_the_operation() {
         ),
         "{title}"
     );
+    let mut stopped = late();
+    stopped.processes[2].status = ProcessStatus::Stopped;
+    let verdict = expect(&stopped, FindingClass::ProcessGone, &[2]);
+    assert!(verdict.title.contains(": stopped, by a signal (SIGSTOP)"), "{verdict:?}");
+    // A job that is stopped as a whole waits for nothing.
+    let mut whole = self::job(2);
+    whole.processes.iter_mut().for_each(|one| one.status = ProcessStatus::Stopped);
+    expect(&whole, FindingClass::ProcessGone, &[0, 1]);
     let mut ended = late();
     ended.processes[2].status = ProcessStatus::Ended;
     let title = expect(&ended, FindingClass::ProcessGone, &[2]).title;
@@ -96,6 +104,59 @@ fn h1d_called_and_not_enqueued() {
     job.processes[2].entered = Some(Pending::OpenGroup);
     let verdict = expect(&job, FindingClass::CallNotEnqueued, &[2]);
     assert!(verdict.evidence.iter().any(|line| line.text.contains("ncclGroupEnd")));
+}
+
+/// NCCL connects the ranks of an operation: a rank waits there for those that have not called it.
+#[test]
+fn a_rank_that_connects_waits_for_those_that_do_not_come() {
+    let connect = |job: &mut Job, members: &[usize]| {
+        for &at in members {
+            let vector = &mut job.comms[0].vectors[at];
+            (vector.api, vector.connects, vector.age_ns) = (5, true, MINUTE);
+            let process = vector.process as usize;
+            job.processes[process].entered = Some(Pending::Inside);
+        }
+    };
+    let mut all = job(3);
+    all.comms.push(comm("a", &[(0, 4, None, 4), (1, 4, None, 4), (2, 4, None, 4)]));
+    let mut two = all.clone();
+    connect(&mut two, &[0, 2]);
+    let verdict = expect(&two, FindingClass::HostStuck, &[1]);
+    assert_eq!((verdict.victims, verdict.confidence), (2, Confidence::Confirmed));
+    assert_eq!(verdict.op.unwrap().index, 5);
+    two.processes[1].status = ProcessStatus::Ended;
+    expect(&two, FindingClass::ProcessGone, &[1]);
+    // All have called it, and nothing shows why they are not connected.
+    connect(&mut all, &[0, 1, 2]);
+    let verdict = expect(&all, FindingClass::CallNotEnqueued, &[0, 1, 2]);
+    assert_eq!(verdict.confidence, Confidence::Suspect);
+    // The others are through.
+    let mut last = job(3);
+    last.comms.push(comm("a", &[(0, 5, Some(5), 4), (1, 5, Some(5), 4), (2, 4, Some(4), 4)]));
+    connect(&mut last, &[2]);
+    let verdict = expect(&last, FindingClass::CallNotEnqueued, &[2]);
+    assert_eq!((verdict.confidence, verdict.victims), (Confidence::Confirmed, 2));
+}
+
+/// NCCL does not tell to whom it connects: 0 to 1 or 2 or 3.
+#[test]
+fn a_call_without_a_peer_waits_for_those_that_wait_for_none() {
+    let mut calls = job(4);
+    let mut call = comm("a", &[(0, 0, None, 0), (1, 0, None, 0), (2, 0, None, 0), (3, 0, None, 0)]);
+    call.kind = CommKind::Call;
+    (call.vectors[0].connects, call.vectors[0].age_ns) = (true, MINUTE);
+    calls.comms.push(call);
+    let verdict = expect(&calls, FindingClass::HostStuck, &[1, 2, 3]);
+    assert_eq!(verdict.confidence, Confidence::Suspect);
+    // Ranks 1 and 2 wait for rank 3: that explains rank 0, too.
+    calls.comms.push(comm("b", &[(1, 5, None, 4), (2, 5, None, 4), (3, 4, None, 4)]));
+    let verdict = expect(&calls, FindingClass::HostStuck, &[3]);
+    assert_eq!((verdict.confidence, verdict.victims), (Confidence::Confirmed, 3));
+    // Rank 1 waits for rank 0, in an operation of both.
+    calls.comms[1] =
+        comm("b", &[(0, 4, None, 4), (1, 5, None, 4), (2, 5, None, 4), (3, 5, None, 4)]);
+    let verdict = expect(&calls, FindingClass::Deadlock, &[0, 1, 2, 3]);
+    assert_eq!(verdict.confidence, Confidence::Confirmed);
 }
 
 #[test]
@@ -160,6 +221,25 @@ fn h3c_the_rank_that_did_not_finish() {
 }
 
 #[test]
+fn h3c_is_a_suspicion_where_the_path_to_the_rank_shows_nothing() {
+    let at = |hosts: [&str; 3], transfers: &[Transfer]| {
+        let mut job = job(3);
+        for (process, host) in job.processes.iter_mut().zip(hosts) {
+            process.host = Some(host.into());
+        }
+        job.comms.push(comm("a", &[(0, 6, None, 5), (1, 6, None, 4), (2, 6, None, 5)]));
+        let flight = InFlightOp { transfers: transfers.to_vec(), ..InFlightOp::default() };
+        job.comms[0].flights.insert(1, flight);
+        let verdict = expect(&job, FindingClass::GpuDead, &[1]);
+        (verdict.confidence, verdict.alternatives.iter().any(|text| text.contains("NVLink")))
+    };
+    assert_eq!(at(["a", "a", "a"], &[]), (Confidence::Suspect, true));
+    assert_eq!(at(["a", "b", "b"], &[]), (Confidence::Confirmed, false));
+    let ended = Transfer { steps: 8, done: 8, posted: 8, ..Transfer::default() };
+    assert_eq!(at(["a", "a", "a"], &[ended]), (Confidence::Confirmed, false));
+}
+
+#[test]
 fn a_broadcast_may_be_over_for_some() {
     // Rank 1 is in the Broadcast that rank 0 has finished, and rank 2 holds it up elsewhere.
     let mut job = job(3);
@@ -205,6 +285,72 @@ fn n1_to_n4_in_a_ring() {
     expect(&nic, FindingClass::NetworkStalled, &[1]);
     let flush = ring([(Some(3), Some(1)), (Some(1), Some(2)), (Some(1), Some(1))]);
     assert_eq!(expect(&flush, FindingClass::FlushStalled, &[1]).edge, Some([0, 1]));
+}
+
+/// A ring of `ranks` ranks, eight to a host. The data that `stalls` chooses by its sender does not
+/// arrive.
+fn fabric(ranks: u32, stalls: impl Fn(u32) -> bool) -> Job {
+    let mut job = job(ranks);
+    for (process, rank) in job.processes.iter_mut().zip(0..) {
+        process.host = Some(format!("node-{}", rank / 8));
+    }
+    let members: Vec<_> = (0..ranks).map(|rank| (rank, 5, Some(5), 4)).collect();
+    let mut comm = comm("a", &members);
+    for rank in 0..ranks {
+        let peer = |distance: u32| i32::try_from((rank + distance) % ranks).unwrap();
+        let sent = if stalls(rank) { Some(3) } else { Some(1) };
+        let transfers = vec![link(true, peer(1), sent), link(false, peer(ranks - 1), Some(1))];
+        comm.flights.insert(rank, InFlightOp { transfers, ..InFlightOp::default() });
+    }
+    job.comms.push(comm);
+    job
+}
+
+#[test]
+fn a_network_without_links_is_one_finding() {
+    let ranks = 4096;
+    let all: Vec<u32> = (0..ranks).collect();
+    let outage = fabric(ranks, |_| true);
+    let verdict = expect(&outage, FindingClass::NetworkStalled, &all);
+    assert_eq!(verdict.evidence[0].text, "4096 links stand still between 512 hosts");
+    let lines = text::render(&run(&outage)).lines().count();
+    assert!(lines < 60, "{lines} lines");
+}
+
+#[test]
+fn links_that_meet_in_a_host_are_that_hosts() {
+    // Into and out of the second host, whose ranks have one such link each.
+    let cut = fabric(64, |rank| rank == 7 || rank == 15);
+    let verdict = expect(&cut, FindingClass::NetworkStalled, &[8, 15]);
+    let line = "all 2 stalled links of these ranks are of host node-1";
+    assert_eq!((verdict.edge, &verdict.evidence[0].text[..]), (None, line));
+    // Two links that share neither rank nor host.
+    let apart = run(&fabric(64, |rank| rank == 7 || rank == 39));
+    let edges: Vec<_> = apart.verdicts.iter().map(|verdict| verdict.edge).collect();
+    assert_eq!(edges, [Some([7, 8]), Some([39, 40])]);
+}
+
+#[test]
+fn absent_ranks_are_suspects_however_many() {
+    let ranks = 40_000;
+    let mut job = job(ranks);
+    let present: Vec<_> = (0..ranks).step_by(8).map(|rank| (rank, 5, None, 4)).collect();
+    for name in ["a", "b"] {
+        let mut comm = comm(name, &present);
+        comm.nranks = ranks;
+        comm.silent = (0..ranks).filter(|rank| rank % 8 != 0).collect();
+        job.comms.push(comm);
+    }
+    for silent in job.comms[0].silent.clone() {
+        job.processes[silent as usize].status = ProcessStatus::Silent;
+    }
+    let absent = job.comms[0].silent.clone();
+    assert!(only(&job).root_ranks == absent);
+    // An older operation, from which rank 1 alone is absent, holds up a member.
+    let mut older = comm("c", &[(0, 9, None, 8)]);
+    older.vectors[0].born_ns = Some(70_000_000_000);
+    job.comms.push(Communicator { nranks: 2, silent: vec![1], ..older });
+    expect(&job, FindingClass::ProcessGone, &[1]);
 }
 
 #[test]
@@ -338,4 +484,14 @@ fn most_members_behind_one_are_no_dead_gpus() {
     let behind = |rank| (rank, 6, Some(5), 4);
     job.comms.push(comm("a", &[behind(0), behind(1), behind(2), (3, 6, Some(6), 5)]));
     expect(&job, FindingClass::KernelNotEnding, &[0, 1, 2, 3]);
+}
+
+/// A damaged or forged table: the ranks that are missing are counted, not made, and said.
+#[test]
+fn an_impossible_number_of_ranks_costs_no_memory() {
+    use ncclscope_diagnose::input::vectors;
+    let forged = ncclscope_trace::vectors::Vector { nranks: u32::MAX, ..Default::default() };
+    let job = vectors::build(&[forged], &Default::default());
+    assert_eq!(job.processes.len(), 1);
+    assert!(job.notes[0].contains("of 4294967295 ranks: too many"), "{:?}", job.notes);
 }

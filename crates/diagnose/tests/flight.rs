@@ -130,3 +130,30 @@ fn a_file_of_no_known_kind_gets_one_clear_error() {
     assert!(open(&evil).contains("is not a recording"));
     assert!(open(&directory.path().join("missing")).contains("cannot read"));
 }
+
+/// A profile beside a dump is not read: its first bytes are those of the dump, its keys are not.
+#[test]
+fn of_json_files_only_dumps_are_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let open = |path: &Path| input::open(&[path.to_owned()], &InputOptions::default());
+    let dump = r#"{"comm_lib_version": "2.28", "entries": [], "version": "2.9", "pg_config": {}}"#;
+    std::fs::write(path("dump_0.json"), dump).unwrap();
+    // Cut off: it were named if it was read.
+    std::fs::write(path("trace.json"), r#"{"schemaVersion": 1, "traceEvents": [{"a": 1"#).unwrap();
+    std::fs::write(path("report.json"), r#"{"schema": "x", "inner": {"entries": []"#).unwrap();
+    assert_eq!(open(directory.path()).unwrap().warnings, [""; 0]);
+    assert!(open(&path("trace.json")).unwrap_err().contains("is not a recording"));
+    std::fs::write(path("dump_1.json"), &dump[..60]).unwrap();
+    let warnings = open(directory.path()).unwrap().warnings;
+    assert!(warnings.len() == 1 && warnings[0].contains("not valid JSON"), "{warnings:?}");
+    // A hole of 300 MiB follows.
+    std::fs::File::options()
+        .write(true)
+        .open(path("dump_1.json"))
+        .unwrap()
+        .set_len(300 << 20)
+        .unwrap();
+    let warnings = open(directory.path()).unwrap().warnings;
+    assert!(warnings.len() == 1 && warnings[0].contains("larger than 256 MiB"), "{warnings:?}");
+}

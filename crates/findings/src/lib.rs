@@ -53,6 +53,8 @@ pub enum FindingClass {
     SlowNodePath,
     AlgorithmChanged,
     SlowLaunch,
+    /// A process is short of processor time, or was paused.
+    ShortOfCpu,
 }
 
 /// How sure a finding is.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `docs/findings.md`.
+//! Generates `docs/findings.md`.
 
 use crate::{FindingClass, Tool};
 use std::fmt::Write as _;

@@ -169,7 +169,7 @@ pub struct Thread {
 }
 
 impl Thread {
-    /// It does not exist any more.
+    /// It has exited.
     #[must_use]
     pub const fn is_gone(&self) -> bool {
         self.state == 0

@@ -10,7 +10,7 @@ const ONE_RANK: &[Tool] = &[Watchdog, Diagnose];
 const SLOW: &[Tool] = &[Stragglers];
 
 /// One row for each class, in the order of the enum.
-pub(crate) const ROWS: [Row; 23] = [
+pub(crate) const ROWS: [Row; 24] = [
     Row {
         class: C::HostStuck,
         code: "H1a",
@@ -247,6 +247,19 @@ pub(crate) const ROWS: [Row; 23] = [
         explanation: "As S1, and the rank's kernels start as soon as they are launched, while \
                       those of the others wait on their streams.",
         advice: "look at the host: its CPU load, the Python process, synchronizing calls.",
+        tools: SLOW,
+    },
+    Row {
+        class: C::ShortOfCpu,
+        code: "S8",
+        name: "short-of-cpu",
+        title: "the process is short of processor time, or was paused",
+        explanation: "Threads of the process were ready and did not run, its timers came late, or \
+                      the quota of its control group was used up, far more than in the others. \
+                      Its links and its operations seem slow because of it.",
+        advice: "look for what else runs on its cores (`top -H`, `taskset -pc PID`), at the CPU \
+                 quota of its container (`cpu.max`, `throttled_usec` in `cpu.stat`), and for what \
+                 stops it (a debugger, SIGSTOP, a freezer).",
         tools: SLOW,
     },
 ];

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Pairs two sequences of times in order: the pairing of least total distance.
+Pairs two sequences of times in order, with the smallest total distance.
 
-Both sequences may have elements that the other lacks, at the ends and in between. Leaving a kernel
-unpaired costs as much as the greatest distance that is allowed, so that as many are paired as can
-be; a launch may be left out at no cost.
+Both sequences may have elements that the other lacks, at the ends and in between. An unpaired
+kernel costs as much as the greatest allowed distance, so that as many kernels as possible are
+paired; an unpaired launch costs nothing.
 */
 
 use ncclscope_operations::stats::to_f64;

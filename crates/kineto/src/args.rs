@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The arguments of a slice in a profile: those that it has in any trace, and what the join found.
+//! The arguments of a slice in a profile: those of any trace, and the result of the join.
 
 use crate::event::EXTERNAL_ID;
 use crate::rank::Rank;
@@ -27,7 +27,7 @@ pub(crate) fn args(rank: &Rank<'_, '_>, slice: &Slice) -> Map<String, Value> {
     args
 }
 
-/// How an operation was joined, and what the profile says of its kernel.
+/// How an operation was joined, and its kernel in the profile.
 fn join_args(rank: &Rank<'_, '_>, index: u32, say: &mut dyn FnMut(&str, Value)) {
     let Some(pair) = rank.pair_of(index) else {
         say("join_key", "none".into());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One event of a trace, and which events are worth being parsed.
+//! One event of a trace, and the choice of events that are parsed.
 
 use memchr::memmem::Finder;
 use serde::{Deserialize, Deserializer};
@@ -79,7 +79,7 @@ fn to_nanoseconds(micros: f64) -> i64 {
     (whole as i64).saturating_mul(1000).saturating_add(((micros - whole) * 1000.0).round() as i64)
 }
 
-/// Texts that tell events of interest by their bytes: few events have to be parsed.
+/// Texts that mark events of interest, so that few events have to be parsed.
 #[derive(Debug)]
 pub(crate) struct Needles {
     nccl: Finder<'static>,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-What PyTorch says of a collective: its words for functions, datatypes and process groups.
+What PyTorch records about a collective: its names for functions, datatypes and process groups.
 
 The names are those of `record_param_comms` in Kineto's traces (pytorch
 `torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp`, `ParamCommsUtils.hpp`), the functions NCCL's.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which recording is of the process that a trace is of.
+//! Finds the recording of the process that wrote a trace.
 
 use crate::trace::Identity;
 use ncclscope_trace::Recording;

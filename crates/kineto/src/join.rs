@@ -2,11 +2,11 @@
 /*!
 Pairs the NCCL kernels of a trace with those of a recording, each at most once.
 
-1. By External id, where the recording has it.
-2. By order: a process group is a communicator of as many ranks, and the k-th of its kernels is the
-   k-th launch, once both are on one clock. [`crate::offset`] finds how far the clocks are apart;
+1. By External id, if the recording has it.
+2. By order: a process group is a communicator with the same number of ranks, and its k-th kernel is
+   the k-th launch, once both are on one clock. [`crate::offset`] finds the offset of the clocks;
    size and function must agree. NCCL's and PyTorch's sequence numbers count different things, so
-   that neither is a key.
+   neither is a key.
 3. By time: kernels without a CPU operation, as in replays of a CUDA graph.
 */
 

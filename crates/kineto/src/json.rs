@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Finds the events of a trace in a stream of JSON, without reading the whole.
+Finds the events of a trace in a stream of JSON, without holding the whole trace in memory.
 
-A trace is one object. [`Scanner::next`] gives its members one by one; the member `traceEvents`,
-which may be gigabytes, comes element by element. What lies inside a member or an element is only
-matched bracket by bracket and string by string. [`serde_json`] parses the few parts that are of
-interest; the rest is copied as it is.
+A trace is one object. [`Scanner::next`] returns its members one by one; the member `traceEvents`,
+which may have gigabytes, is returned element by element. Inside a member or an element only
+brackets and strings are matched. [`serde_json`] parses the few parts that matter; the rest is
+copied unchanged.
 
 No library does this here. `struson` and a `serde_json` visitor find the same events in 3.2 and 3.7
 times the processor time (0.84 s and 0.96 s against 0.26 s for 200 MB of a real trace). They also
-refuse a trace for one value that is not JSON, such as the `NaN` that Python's `json` writes; here
-it concerns that event alone, which is copied like any other.
+reject a whole trace for one value that is not JSON, such as the `NaN` that Python's `json` writes;
+here only that event is affected, and it is copied like any other.
 */
 
 use std::fmt;
@@ -136,7 +136,7 @@ impl<R: Read> Scanner<R> {
     /// The next part; `None` behind the trace.
     ///
     /// # Errors
-    /// See [`Error`]; the scanner is of no use after one.
+    /// See [`Error`]; the scanner cannot be used after one.
     #[expect(clippy::should_implement_trait, reason = "it lends from its buffer")]
     pub fn next(&mut self) -> Result<Option<Part<'_>>, Error> {
         loop {

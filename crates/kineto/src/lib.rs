@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Recordings into PyTorch's own profiles: traces that Kineto wrote as Chrome JSON.
+Writes recordings into PyTorch's own profiles: traces that Kineto wrote as Chrome JSON.
 
-[`Trace::scan`] reads a trace once, in constant memory but for its NCCL kernels and their CPU
-operations. [`identity::choose`] finds the recording of the same process. [`join()`] pairs the
-kernels with the launches of the recording, each at most once, and says by which key and how sure it
-is. [`write()`] writes the trace again, byte for byte, with the lanes
-of the recording behind its last event; [`merged`] writes those of several ranks as one.
+[`Trace::scan`] reads a trace once; apart from the trace's NCCL kernels and their CPU operations it
+needs constant memory. [`identity::choose`] finds the recording of the same process. [`join()`]
+pairs the kernels with the launches of the recording, each at most once, and returns the key of each
+pair and its confidence. [`write()`] copies the trace byte for byte, with the tracks of the
+recording after its last event; [`merged`] writes those of several ranks as one.
 
 This crate does **not** read recordings (that is `trace`), make operations of them (that is
-`operations`), or talk to the user (that is `cli`).
+`operations`), or print (that is `cli`).
 */
 #![forbid(unsafe_code)]
 

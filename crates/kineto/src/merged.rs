@@ -2,9 +2,10 @@
 /*!
 Writes the traces of several ranks as one.
 
-Kineto numbers devices and arrows in each trace from 0 on, and hosts give process numbers twice, so
-that here `pid`, arrows' `id` and, where the traces count from different times, `ts` are written
-anew. All else is copied as it is. The members of the traces outside their events are left out.
+Kineto numbers devices and arrows in each trace from 0 on, and two hosts may use the same process
+id. Therefore `pid`, arrows' `id` and, if the traces count from different times, `ts` are
+renumbered. Everything else is copied unchanged. The members of the traces outside their events are
+omitted.
 */
 
 use crate::file;

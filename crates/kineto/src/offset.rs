@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-How far a trace's clock is from a recording's.
+The offset between a trace's clock and a recording's.
 
-Both are `CLOCK_REALTIME`, so that the offset is small where the trace was taken on the recording's
-host and the clock was not set meanwhile. It is not taken for granted: each kernel votes for the
-distance to each launch that it may be, and the distance with most votes is the offset. Training
-steps that are identical to the microsecond give several such distances; then the smallest is taken,
-and if it is neither small nor much smaller than the next, it is called ambiguous.
+Both are `CLOCK_REALTIME`, so that the offset is small if the trace was taken on the recording's
+host and the clock was not set in between. This module does not assume that: each kernel votes for
+its distance to every launch that it may be, and the distance with the most votes is the offset.
+Training steps that are identical to the microsecond give several such distances. Then the smallest
+is taken; if it is neither small nor much smaller than the next, it is called ambiguous.
 */
 
 use std::collections::HashMap;

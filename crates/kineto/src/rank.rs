@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A recording as a profile is to show it: joined to its kernels, and on its clock.
+//! A recording as a profile shows it: joined to its kernels, and on its clock.
 
 use crate::join::{Joined, Pair, join};
 use crate::trace::Trace;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-What a trace says of NCCL: its kernels, the CPU operations that launched them, and whose it is.
+What a trace contains about NCCL: its kernels, the CPU operations that launched them, and the
+process that it belongs to.
 
-A kernel is led back to its `record_param_comms` by External id. Traces of older releases have no
-such id at their kernels; there a second reading finds the launch of each kernel by its correlation
-number, and the operation around it.
+A kernel leads to its `record_param_comms` by External id. Kernels in traces of older releases have
+no such id; for them a second pass finds the launch of each kernel by its correlation number, and
+the operation around the launch.
 */
 
 use crate::event::{self, Event, Needles};
@@ -28,7 +29,7 @@ pub struct CommOp {
     /// End; as `start_ns`.
     pub end_ns: i64,
     thread: Thread,
-    /// What it says of the collective.
+    /// What it records about the collective.
     pub facts: Facts,
 }
 
@@ -213,7 +214,7 @@ impl Found {
             self.is_merged = true;
         }
         let (Some(start), "X") = (event.ts, event.ph.as_str()) else { return };
-        let end = start + event.dur.unwrap_or(0);
+        let end = start.saturating_add(event.dur.unwrap_or(0));
         if event.is_nccl_kernel() {
             self.kernel(event, (start, end));
         } else if event.name == "record_param_comms" {
@@ -304,12 +305,12 @@ impl Found {
             if let Some(op) = kernel.op {
                 kernel.facts = together(&kernel.facts, &self.ops[op].facts);
             }
-            kernel.start_ns += base;
-            kernel.end_ns += base;
+            kernel.start_ns = kernel.start_ns.saturating_add(base);
+            kernel.end_ns = kernel.end_ns.saturating_add(base);
         }
         for op in &mut self.ops {
-            op.start_ns += base;
-            op.end_ns += base;
+            op.start_ns = op.start_ns.saturating_add(base);
+            op.end_ns = op.end_ns.saturating_add(base);
         }
         let (first, last) = self.window.unwrap_or((0, 0));
         Trace {
@@ -324,7 +325,7 @@ impl Found {
             ops: self.ops,
             kernels: self.kernels,
             is_merged: self.is_merged,
-            window: (first + base, last + base),
+            window: (first.saturating_add(base), last.saturating_add(base)),
         }
     }
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Writes a trace again, with the lanes of a recording behind its last event.
+Copies a trace, with the tracks of a recording after its last event.
 
-Everything that was there is copied byte for byte. The lanes have a process number of their own, no
-slice of theirs is a `kernel` or has a `stream`, and thread numbers begin at 1: tools that add up
-GPU time by those find what they found before, and no lane is taken for a process's main thread.
-Which lanes there are, and what lies on them, is the picture of all traces:
-[`ncclscope_views::scene`].
+Everything in the trace is copied byte for byte. The added tracks have a process number of their
+own, none of their slices is a `kernel` or has a `stream`, and their thread numbers begin at 1.
+Tools that add up GPU time by these fields therefore find the same as before, and take no added
+track for a process's main thread. [`ncclscope_views::scene`] decides which tracks there are and
+what they show, as for all traces.
 */
 
 use crate::args::args;
@@ -32,7 +32,7 @@ pub(crate) const SORT_INDEX: u64 = 6_000_000;
 /// Why a merged trace could not be written.
 #[derive(Debug)]
 pub enum WriteError {
-    /// The trace cannot be read any more, or changed meanwhile.
+    /// The trace can no longer be read, or changed meanwhile.
     Input(Error),
     /// The system's.
     Output(io::Error),

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Metrics: what is measured all the time, under which names, and the way to a collector.
+Metrics of ranks and of the agent: what is measured, its names, and its delivery to a collector.
 
-[`Collector`] takes a process's records as they come and gives, window by window, what settled in
+[`Collector`] takes a process's records as they come and returns, window by window, what settled in
 each: a [`Metrics`]. [`encode`] turns that into OTLP and Prometheus' text by one table of names.
-[`send`] brings encoded requests to a collector, for ranks and for the agent.
+[`send`] delivers encoded requests to a collector, for ranks and for the agent.
 
-[`collect`] and [`encode`] meet in the window ([`Metrics`]) alone, and [`send`] knows neither.
+[`collect`] and [`encode`] share only the window ([`Metrics`]), and [`send`] knows neither.
 
 This crate does **not** find an operation's end (that is `operations`), read the environment or a
 clock, start threads, or speak TLS or gRPC: a rank links it, and the agent adds both.
@@ -21,6 +21,6 @@ mod window;
 
 pub use collect::Collector;
 pub use window::{
-    Channel, ChannelKey, CommKey, LEAST_SIZES, Link, LinkKey, LinkLine, Metrics, Mode, Name,
-    OperationKey, Operations, Proxy, Rank, RankKey, Waits,
+    Channel, ChannelKey, CommKey, Compat, Device, ENOUGH_SENDS, Fit, LEAST_SIZES, Link, LinkKey,
+    LinkLine, Metrics, Mode, Name, OperationKey, Operations, Proxy, Rank, RankKey, Waits,
 };

@@ -1,35 +1,72 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Windows and processes add up.
+//! Adds up windows and processes.
 
 use crate::window::{
-    Channel, CommKey, LEAST_SIZES, Link, LinkLine, Metrics, Mode, Operations, Proxy, Rank, Waits,
+    Channel, CommKey, Device, ENOUGH_SENDS, Fit, LEAST_SIZES, Link, LinkLine, Metrics, Mode,
+    Operations, Proxy, Rank, Waits,
 };
 use ncclscope_operations::stats::LinearFit;
 use std::collections::BTreeMap;
 
 impl Metrics {
     /// Forgets the figures of communicators that send no more figures, others than those that
-    /// `are_kept`. What they did is no part of any other figure: it was told under their name.
+    /// `are_kept`. What they did is no part of any other figure: it was exported under their name.
     pub fn retain_comms(&mut self, are_kept: impl Fn(&CommKey) -> bool) {
         let are_kept = |comm: &CommKey| *comm == CommKey::others() || are_kept(comm);
         self.operations.retain(|key, _| are_kept(&key.comm));
         self.links.retain(|key, _| are_kept(&key.comm));
         self.channels.retain(|key, _| are_kept(&key.comm));
         self.ranks.retain(|key, _| are_kept(&key.comm));
+        self.devices.retain(|key, _| are_kept(&key.comm));
     }
 
-    /// Adds a later window, or another process's: what was counted adds up, and what is a state
+    /// Adds the next window of the same process, as [`Metrics::merge`] does. But latency and rate
+    /// of a link are those of the last windows, so that a change shows: the sends of the window
+    /// replace those before, if they are [`ENOUGH_SENDS`], and else wait for those of the next.
+    pub fn add_window(&mut self, next: &Metrics) {
+        let fits = next.links.keys().filter_map(|key| {
+            let Link { fit, gathering, .. } = self.links.get_mut(key)?;
+            Some((key, (std::mem::take(fit), std::mem::take(gathering))))
+        });
+        let mut fits: BTreeMap<_, _> = fits.collect();
+        self.merge(next);
+        for key in next.links.keys() {
+            let Some(link) = self.links.get_mut(key) else { continue };
+            let (shown, mut gathering) = fits.remove(key).unwrap_or_default();
+            gathering.merge(&std::mem::replace(&mut link.fit, shown));
+            match gathering.is_enough() {
+                true => (link.fit, link.gathering) = (gathering, Fit::default()),
+                false => link.gathering = gathering,
+            }
+        }
+    }
+
+    /// Adds a later window of the same processes: what was counted adds up, and what is a state
     /// (`in_flight`, `oldest`) is the later one's where it has any.
     pub fn merge(&mut self, later: &Metrics) {
+        self.add(later, Rank::merge);
+    }
+
+    /// Adds another process's: of states there is the sum, or the greatest.
+    pub fn join(&mut self, other: &Metrics) {
+        self.add(other, Rank::join);
+    }
+
+    fn add(&mut self, later: &Metrics, add_rank: impl Fn(&mut Rank, &Rank)) {
         add_all(&mut self.operations, &later.operations, Operations::merge);
         add_all(&mut self.links, &later.links, Link::merge);
         add_all(&mut self.channels, &later.channels, Channel::merge);
-        add_all(&mut self.ranks, &later.ranks, Rank::merge);
+        add_all(&mut self.ranks, &later.ranks, add_rank);
+        add_all(&mut self.devices, &later.devices, Device::clone_from);
         add_all(&mut self.proxies, &later.proxies, Proxy::merge);
-        add_all(&mut self.lost, &later.lost, |sum, count| *sum += count);
-        add_all(&mut self.exports_lost, &later.exports_lost, |sum, count| *sum += count);
-        add_all(&mut self.events, &later.events, |sum, count| *sum += count);
+        add_all(&mut self.lost, &later.lost, add_count);
+        add_all(&mut self.exports_lost, &later.exports_lost, add_count);
+        add_all(&mut self.events, &later.events, add_count);
     }
+}
+
+fn add_count(sum: &mut u64, count: &u64) {
+    *sum = sum.saturating_add(*count);
 }
 
 fn add_all<K: Ord + Clone, V: Default>(
@@ -56,6 +93,9 @@ impl Operations {
         self.transfers += other.transfers;
         self.transfer_bytes += other.transfer_bytes;
         self.transfer_seconds += other.transfer_seconds;
+        self.compat.kernel.merge(&other.compat.kernel);
+        self.compat.kernel_bandwidth.merge(&other.compat.kernel_bandwidth);
+        self.compat.proxy.merge(&other.compat.proxy);
     }
 }
 
@@ -68,14 +108,40 @@ impl Link {
         self.seconds.merge(&other.seconds);
         self.waits.merge(&other.waits);
         self.fit.merge(&other.fit);
+        self.gathering.merge(&other.gathering);
+    }
+
+    /// Latency and rate of the link, from the straight line through its network times over its
+    /// sizes; of one size only the rate, with the latency in it. `None` of too few sends, and where
+    /// larger ones do not take longer.
+    #[must_use]
+    pub fn line(&self, mode: Mode) -> Option<LinkLine> {
+        if self.fit.is_enough() { self.fit.line(mode) } else { None }
+    }
+}
+
+impl Fit {
+    /// Notes that a send of `size` bytes took `us` microseconds.
+    pub fn add(&mut self, size: u32, us: f64) {
+        self.all.add(f64::from(size), us);
+        self.add_least(size, us);
+    }
+
+    /// Adds other sends.
+    pub fn merge(&mut self, other: &Fit) {
+        self.all.merge(&other.all);
         for (&size, &us) in &other.least {
             self.add_least(size, us);
         }
     }
 
-    /// Notes that a transfer of `size` bytes took `us` microseconds. Of more than [`LEAST_SIZES`]
-    /// sizes the same ones are kept in whatever order they come: a fair draw by their hash.
-    pub fn add_least(&mut self, size: u32, us: f64) {
+    fn is_enough(&self) -> bool {
+        self.all.count() >= ENOUGH_SENDS
+    }
+
+    /// Of more than [`LEAST_SIZES`] sizes the same ones are kept in whatever order they come: a
+    /// fair draw by their hash.
+    fn add_least(&mut self, size: u32, us: f64) {
         if let Some(least) = self.least.get_mut(&size) {
             *least = least.min(us);
             return;
@@ -90,24 +156,26 @@ impl Link {
         self.least.insert(size, us);
     }
 
-    /// Latency and rate of the link, from the straight line through its network times over its
-    /// sizes. `None` where there are fewer than two sizes, or larger ones do not take longer.
-    #[must_use]
-    pub fn line(&self, mode: Mode) -> Option<LinkLine> {
-        let line = match mode {
-            Mode::Avg => self.fit.line(),
+    fn line(&self, mode: Mode) -> Option<LinkLine> {
+        let fit = match mode {
+            Mode::Avg => self.all,
             Mode::Min => {
                 let mut fit = LinearFit::default();
                 self.least.iter().for_each(|(&size, &us)| fit.add(f64::from(size), us));
-                fit.line()
+                fit
             }
         };
-        let line = line.filter(|line| line.slope > 0.0)?;
-        Some(LinkLine {
+        let Some(line) = fit.line() else {
+            // All have one size: there is no telling what of the time is latency.
+            let (size, us) = fit.mean();
+            let rate = (size > 0.0 && us > 0.0).then(|| size / us)?;
+            return Some(LinkLine { latency_us: None, rate_mb_s: rate, r2: None });
+        };
+        (line.slope > 0.0).then(|| LinkLine {
             latency_us: Some(line.intercept).filter(|&us| us >= 0.0),
             // The slope is in us a byte.
             rate_mb_s: 1.0 / line.slope,
-            r2: line.r2,
+            r2: Some(line.r2),
         })
     }
 }
@@ -141,11 +209,25 @@ impl Channel {
 }
 
 impl Rank {
-    /// Adds a later window's gaps and takes over its state.
+    /// Adds what a later window counted and takes over its state.
     pub fn merge(&mut self, later: &Rank) {
-        self.gap.merge(&later.gap);
+        self.count(later);
         self.in_flight = later.in_flight;
         self.oldest = later.oldest;
+    }
+
+    /// Adds the rank of another process: without a hash (API v1 to v3) several look the same.
+    pub fn join(&mut self, other: &Rank) {
+        self.count(other);
+        self.in_flight += other.in_flight;
+        self.oldest = self.oldest.max(other.oldest);
+    }
+
+    /// Adds what is no state.
+    fn count(&mut self, other: &Rank) {
+        self.gap.merge(&other.gap);
+        self.captured += other.captured;
+        self.invisible += other.invisible;
     }
 }
 
@@ -160,15 +242,25 @@ impl Proxy {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::window::LinkKey;
     use proptest::prelude::*;
 
     fn link(points: &[(u32, f64)]) -> Link {
         let mut link = Link::default();
-        for &(size, us) in points {
-            link.fit.add(f64::from(size), us);
-            link.add_least(size, us);
-        }
+        points.iter().for_each(|&(size, us)| link.fit.add(size, us));
         link
+    }
+
+    /// A window in which a link of 20 us and `rate` bytes a us was used `sends` times.
+    fn window(sends: u32, rate: f64) -> Metrics {
+        let points = (1..=sends).map(|at| (at, 20.0 + f64::from(at) / rate));
+        let mut link = link(&points.collect::<Vec<_>>());
+        link.transfers = sends.into();
+        Metrics { links: BTreeMap::from([(key(), link)]), ..Metrics::default() }
+    }
+
+    fn key() -> LinkKey {
+        LinkKey { comm: CommKey::others(), rank: 0, peer: 1, is_send: true }
     }
 
     proptest! {
@@ -176,11 +268,12 @@ mod tests {
         fn least_times_are_the_same_in_any_order(
             points in proptest::collection::vec((0u32..200, 1.0..9.0f64), 0..400), cut: usize
         ) {
-            let whole = link(&points);
+            let whole = link(&points).fit;
             prop_assert!(whole.least.len() <= LEAST_SIZES);
             let (left, right) = points.split_at(cut % (points.len() + 1));
             let mut merged = link(right);
             merged.merge(&link(left));
+            let merged = merged.fit;
             prop_assert_eq!(&merged.least, &whole.least);
             for (size, least) in &whole.least {
                 let times = points.iter().filter(|p| p.0 == *size).map(|p| p.1);
@@ -198,17 +291,40 @@ mod tests {
             .collect();
         let even: Vec<(u32, f64)> = points.iter().copied().filter(|p| p.0 % 131_072 == 0).collect();
         let line = link(&even).line(Mode::Min).unwrap();
-        assert!((line.rate_mb_s - 2000.0).abs() < 0.1 && line.r2 > 0.999, "{line:?}");
+        assert!((line.rate_mb_s - 2000.0).abs() < 0.1 && line.r2 > Some(0.999), "{line:?}");
         assert!((line.latency_us.unwrap() - 20.0).abs() < 0.01, "{line:?}");
         let avg = link(&points).line(Mode::Avg).unwrap();
-        assert!(avg.rate_mb_s < 2000.0 && avg.r2 < 0.99, "{avg:?}");
+        assert!(avg.rate_mb_s < 2000.0 && avg.r2 < Some(0.99), "{avg:?}");
     }
 
     #[test]
-    fn what_is_no_line_has_no_rate() {
-        assert_eq!(link(&[(5, 1.0), (5, 2.0)]).line(Mode::Avg), None);
-        assert_eq!(link(&[(5, 2.0), (9, 1.0)]).line(Mode::Min), None);
-        let steep = link(&[(10, 1.0), (20, 3.0)]).line(Mode::Avg).unwrap();
+    fn a_link_that_degrades_shows_within_two_windows_and_counts_on() {
+        let mut total = Metrics::default();
+        let mut rates = |sends, rate| {
+            total.add_window(&window(sends, rate));
+            let link = &total.links[&key()];
+            let rate = |mode| link.line(mode).map(|line| line.rate_mb_s.round());
+            assert_eq!(rate(Mode::Avg), rate(Mode::Min));
+            (link.transfers, rate(Mode::Min))
+        };
+        assert_eq!(rates(8, 1000.0), (8, None), "too few");
+        assert_eq!(rates(8, 1000.0), (16, Some(1000.0)), "enough in two windows");
+        assert_eq!(rates(100, 1000.0), (116, Some(1000.0)));
+        assert_eq!(rates(100, 200.0), (216, Some(200.0)));
+        assert_eq!(rates(15, 500.0), (231, Some(200.0)), "too few");
+        total.add_window(&Metrics::default());
+        assert_eq!(total.links[&key()].line(Mode::Min).unwrap().rate_mb_s.round(), 200.0);
+    }
+
+    #[test]
+    fn what_is_no_line_has_no_latency() {
+        let link = |points: [(u32, f64); 2]| link(&points.repeat(8));
+        let one_size = link([(5, 1.0), (5, 2.0)]);
+        let rate = |mode| one_size.line(mode).map(|l| (l.latency_us, l.rate_mb_s.round(), l.r2));
+        assert_eq!(rate(Mode::Avg), Some((None, 3.0, None)), "all that can be told");
+        assert_eq!(rate(Mode::Min), Some((None, 5.0, None)));
+        assert_eq!(link([(5, 2.0), (9, 1.0)]).line(Mode::Min), None);
+        let steep = link([(10, 1.0), (20, 3.0)]).line(Mode::Avg).unwrap();
         assert_eq!(steep.latency_us, None);
         assert_eq!(Link::default().line(Mode::Avg), None);
     }
@@ -234,5 +350,8 @@ mod tests {
         assert_eq!(sum.proxies[&1], Proxy { operations: 8, busy: 1.0 });
         sum.merge(&Metrics::default());
         assert_eq!(sum.ranks[&key].in_flight, 1);
+        sum.join(&window(2, 0.25));
+        assert_eq!(sum.ranks[&key], Rank { in_flight: 3, oldest: 0.5, ..Rank::default() });
+        assert_eq!(sum.events["Coll"], 6);
     }
 }

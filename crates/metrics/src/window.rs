@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-What a window holds: totals and distributions instead of events.
+The content of a window: totals and distributions instead of events.
 
-Windows add up ([`Metrics::merge`]), those of one process to what it did since it began, and those
-of several processes to what a node did. Nothing here knows how it is exported.
+Windows add up ([`Metrics::merge`]): those of one process to its totals since its start, and those
+of several processes to the totals of a node. This module does not know how they are exported.
 */
 
 use ncclscope_operations::Histogram;
@@ -22,9 +22,9 @@ pub struct CommKey {
     pub hash: u64,
     /// Its name (`ncclConfig_t::commName`); empty without one.
     pub name: Name,
-    /// Ranks; 0 where NCCL does not tell.
+    /// Ranks; 0 if NCCL does not report it.
     pub ranks: u32,
-    /// Nodes; 0 where NCCL does not tell.
+    /// Nodes; 0 if NCCL does not report it.
     pub nodes: u32,
 }
 
@@ -55,20 +55,21 @@ pub struct OperationKey {
     /// Channels; 0 unknown.
     pub channels: u8,
     /// Bytes, as a power of two: the class holds sizes from `2^class` to `2^(class+1) - 1`, class 0
-    /// also 0.
-    pub size_class: u8,
-    /// Where the durations are from.
+    /// also 0. `None` where NCCL does not report what the size follows from.
+    pub size_class: Option<u8>,
+    /// The source of the durations.
     pub timing: Timing,
-    /// It went over the network: a ProxyOp of it moved something. Otherwise it stayed on the node.
+    /// This rank used the network for it: a ProxyOp of it moved something. In a communicator that
+    /// spans nodes, a rank whose neighbours are on its own node does not.
     pub network: bool,
 }
 
-/// What operations of one key came to.
+/// The totals of operations with one key.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Operations {
     /// Operations.
     pub count: u64,
-    /// Their bytes, as nccl-tests count them; none for a datatype that is not known.
+    /// Their bytes, as nccl-tests count them; 0 where the size is not known.
     pub bytes: u64,
     /// Their durations, s.
     pub duration: Histogram,
@@ -83,6 +84,21 @@ pub struct Operations {
     pub transfer_bytes: u64,
     /// Their time in the network, s: the sum.
     pub transfer_seconds: f64,
+    /// The same operations by the clocks of other projects.
+    pub compat: Compat,
+}
+
+/// Operations as other projects measure them, each by one clock; without it an operation is left
+/// out.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Compat {
+    /// From the first kernel channel's start to the last one's stop, by the GPU's timer, s
+    /// (NVIDIA's Inspector).
+    pub kernel: Histogram,
+    /// Bus bandwidth over that time, B/s.
+    pub kernel_bandwidth: Histogram,
+    /// From the operation's start to the last ProxyOp's stop, by the host's clock, s (Open Mosaic).
+    pub proxy: Histogram,
 }
 
 /// One direction between two ranks.
@@ -98,12 +114,12 @@ pub struct LinkKey {
     pub is_send: bool,
 }
 
-/// What went over a link.
+/// The transfers over a link.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Link {
     /// Steps that stopped.
     pub transfers: u64,
-    /// Their bytes, where NCCL told a size.
+    /// Their bytes, if NCCL reports a size.
     pub bytes: u64,
     /// Sizes, B.
     pub size: Histogram,
@@ -111,11 +127,23 @@ pub struct Link {
     pub seconds: Histogram,
     /// Time of the steps in each wait, s: the sum.
     pub waits: Waits,
-    /// Network time (us) over size (B) of all sends ([`Mode::Avg`]): a receive's time contains the
-    /// wait for the sender.
-    pub fit: LinearFit,
-    /// The least network time (us) of the sends of each size (B) ([`Mode::Min`]), at most
-    /// [`LEAST_SIZES`].
+    /// What latency and rate come from: the sends of a window; in a sum over time
+    /// ([`Metrics::add_window`]) those of the last windows that have [`ENOUGH_SENDS`].
+    pub fit: Fit,
+    /// The sends since then: too few so far.
+    pub gathering: Fit,
+}
+
+/// So many sends show a link's latency and rate.
+pub const ENOUGH_SENDS: f64 = 16.0;
+
+/// Network times of sends (us) over their sizes (B). Receives have no part in it: their times
+/// contain the wait for the sender.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Fit {
+    /// Of all sends ([`Mode::Avg`]).
+    pub all: LinearFit,
+    /// The least time of the sends of each size ([`Mode::Min`]), at most [`LEAST_SIZES`].
     pub least: BTreeMap<u32, f64>,
 }
 
@@ -137,13 +165,13 @@ pub struct LinkLine {
     /// Time of a transfer of no bytes, us; `None` where it would be less than nothing, because
     /// the times are not on a line.
     pub latency_us: Option<f64>,
-    /// Bytes by time beyond the latency, MB/s (10^6).
+    /// Bytes by time beyond the latency, MB/s (10^6); of sends of one size, by all of the time.
     pub rate_mb_s: f64,
-    /// Share of the times' variance that the line explains, 0 to 1.
-    pub r2: f64,
+    /// Share of the times' variance that the line explains, 0 to 1; `None` of sends of one size.
+    pub r2: Option<f64>,
 }
 
-/// What steps waited for, s.
+/// The waiting times of steps by cause, s.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Waits {
     /// For the GPU: data to send, or a free buffer to receive into.
@@ -165,11 +193,13 @@ pub struct ChannelKey {
     pub rank: i32,
     /// The channel.
     pub channel: u8,
+    /// The rank at the other end; `None` for kernels, which may have several.
+    pub peer: Option<i32>,
     /// Send side of the network, else receive side.
     pub is_send: bool,
 }
 
-/// What a channel did.
+/// The totals of a channel.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Channel {
     /// Steps that stopped.
@@ -184,13 +214,22 @@ pub struct Channel {
     pub kernel_seconds: f64,
 }
 
-/// What a communicator did on one rank.
+/// The totals of a communicator on one rank.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RankKey {
     /// The communicator.
     pub comm: CommKey,
     /// The rank.
     pub rank: i32,
+}
+
+/// A CUDA device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Device {
+    /// As the process counts them.
+    pub index: u32,
+    /// As `nvidia-smi -L` shows it; empty if the driver does not report it.
+    pub uuid: Name,
 }
 
 /// Of all operations of a communicator on a rank.
@@ -203,6 +242,11 @@ pub struct Rank {
     pub in_flight: u64,
     /// The age of the oldest of them, s.
     pub oldest: f64,
+    /// Calls that were captured into CUDA graphs.
+    pub captured: u64,
+    /// Operations of such calls that show neither kernels nor network traffic: their replays are in
+    /// no figure.
+    pub invisible: u64,
 }
 
 /// A thread that moves data.
@@ -214,7 +258,7 @@ pub struct Proxy {
     pub busy: f64,
 }
 
-/// What was measured in a window.
+/// The measurements of a window.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Metrics {
     /// By operation.
@@ -225,11 +269,14 @@ pub struct Metrics {
     pub channels: BTreeMap<ChannelKey, Channel>,
     /// By communicator and rank.
     pub ranks: BTreeMap<RankKey, Rank>,
+    /// The devices of the ranks of a process that has several, as with JAX; none of another one,
+    /// whose device is that of the process.
+    pub devices: BTreeMap<RankKey, Device>,
     /// By lane of the proxy thread.
     pub proxies: BTreeMap<u8, Proxy>,
-    /// Events that are in no figure, by cause (`lane_full`, `no_lane`, `unwritten`,
-    /// `stale`, `unknown`; `unmatched`, `overflow` and `unfinished` are the [`crate::Collector`]'s
-    /// own) and kind of event (empty where it is not known).
+    /// Events that are missing from the other totals, by cause (`lane_full`, `no_lane`,
+    /// `unwritten`, `stale`, `unknown`; [`crate::Collector`] adds `unmatched`, `overflow`,
+    /// `unfinished` and `overtaken`) and kind of event (empty if unknown).
     pub lost: BTreeMap<(&'static str, &'static str), u64>,
     /// Requests with metrics that did not reach the collector, by cause (`queue_full`, `refused`).
     pub exports_lost: BTreeMap<&'static str, u64>,

@@ -5,7 +5,9 @@ Bytes and bandwidth of an operation, by the definitions of nccl-tests (its `doc/
 The *size* of an operation is the bytes that nccl-tests prints: all ranks' data together where each
 rank contributes or receives a part (AllGather, ReduceScatter, AlltoAll, Gather, Scatter), one
 rank's data otherwise. NCCL's Coll event counts what one rank passed to the API; for AllGather and
-Broadcast in bytes, as ncclInt8 (NCCL `src/enqueue.cc:2733@v2.30.7-1`).
+Broadcast in bytes, as ncclInt8 (NCCL `src/enqueue.cc:2733@v2.30.7-1`). For ncclUint8, and in older
+releases for the datatypes of 8 bits, NCCL has no name and gives `Unknown`
+(`ncclDatatypeToString` of `src/collectives.cc`): one byte.
 */
 
 use crate::stats::to_f64;
@@ -15,6 +17,7 @@ use crate::stats::to_f64;
 pub fn datatype_bytes(name: &str) -> Option<u64> {
     Some(match name {
         "ncclInt8" | "ncclChar" | "ncclUint8" | "ncclFloat8e4m3" | "ncclFloat8e5m2" => 1,
+        "Unknown" => 1,
         "ncclFloat16" | "ncclHalf" | "ncclBfloat16" => 2,
         "ncclInt32" | "ncclInt" | "ncclUint32" | "ncclFloat32" | "ncclFloat" => 4,
         "ncclInt64" | "ncclUint64" | "ncclFloat64" | "ncclDouble" => 8,
@@ -35,7 +38,7 @@ pub fn size_bytes(func: &str, datatype: &str, count: u64, nranks: Option<u32>) -
     if is_split(func) { part.checked_mul(u64::from(nranks?)) } else { Some(part) }
 }
 
-/// What algbw is multiplied with to give busbw. `None` if the number of ranks is unknown and
+/// The factor from algbw to busbw. `None` if the number of ranks is unknown and
 /// matters.
 #[must_use]
 pub fn bus_factor(func: &str, nranks: Option<u32>) -> Option<f64> {
@@ -65,6 +68,7 @@ mod tests {
         assert_eq!(size("ReduceScatter", "ncclFloat16", 10), Some(80));
         assert_eq!(size("Send", "ncclFloat8e5m2", 10), Some(10));
         assert_eq!(size("AllReduce", "ncclNovel", 10), None);
+        assert_eq!(size("AllReduce", "Unknown", 10), Some(10), "as NCCL calls ncclUint8");
         assert_eq!(size_bytes("AllGather", "ncclInt8", 1, None), None);
         assert_eq!(size_bytes("Broadcast", "ncclInt8", 7, None), Some(7));
     }

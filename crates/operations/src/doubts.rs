@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which kernel times of a process are not their own: see `kernels.rs` and `stamps.rs`.
+//! Finds the kernel times of a process that belong to other kernels: see `kernels.rs` and
+//! `stamps.rs`.
 
 use crate::facts::Launched;
 use crate::hash::{Map, Mix};
@@ -20,7 +21,7 @@ const BEFORE_LAUNCH_NS: u64 = 2_000_000;
 /// A kernel that has not stopped for so long holds up the comparison of later ones no more, ns.
 const STUCK_NS: f64 = 10e9;
 
-/// What is found, event by event.
+/// The results, event by event.
 #[derive(Debug, Default)]
 pub(crate) struct Doubts {
     drifts: Drifts,
@@ -39,7 +40,7 @@ pub(crate) struct Doubts {
     stray: u64,
 }
 
-/// What is found of a communicator's kernels.
+/// The result of the search in a communicator's kernels.
 #[derive(Debug, Default)]
 struct CommDoubts {
     /// Counts may part for what is not recorded.
@@ -79,13 +80,22 @@ impl Doubts {
         }
     }
 
+    /// Looks at what was joined up to `until` ticks (`None`: all of it), and tells the timeline
+    /// what is found.
+    pub(crate) fn look(&mut self, timeline: &mut Timeline<'_>, until: Option<u64>) {
+        self.note(timeline, until);
+        self.flag_early(timeline);
+        let since = self.comms.iter().map(|comm| comm.since).collect();
+        timeline.doubt_kernels(since, self.stray_kernels());
+    }
+
     /// Kernel channels whose times were another work's, or that never came for that reason.
-    pub(crate) const fn stray_kernels(&self) -> u64 {
+    const fn stray_kernels(&self) -> u64 {
         self.stray + self.announced.saturating_sub(self.came)
     }
 
     /// Since when a communicator's kernels are not believed, in ticks.
-    pub(crate) fn since(&self, comm: usize) -> Option<u64> {
+    fn since(&self, comm: usize) -> Option<u64> {
         self.comms.get(comm)?.since
     }
 
@@ -94,7 +104,7 @@ impl Doubts {
     }
 
     /// Takes note of the events before `until` ticks, all of which have been read; `None`: of all.
-    pub(crate) fn note(&mut self, timeline: &mut Timeline<'_>, until: Option<u64>) {
+    fn note(&mut self, timeline: &mut Timeline<'_>, until: Option<u64>) {
         let is_read = |ticks: u64| until.is_none_or(|until| ticks < until);
         let mut noted = Vec::new();
         for (id, event) in timeline.events() {
@@ -224,7 +234,7 @@ impl Doubts {
 
     /// Finds starts that lie before their launch, where counts may part for what is not recorded:
     /// by the GPU's clock as far as it is known.
-    pub(crate) fn flag_early(&mut self, timeline: &mut Timeline<'_>) {
+    fn flag_early(&mut self, timeline: &mut Timeline<'_>) {
         if !self.comms.iter().any(|comm| comm.may_drift && !comm.starts.is_empty()) {
             return;
         }

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Whether an operation is over, and whether the stop of a kernel is its end: the one place that says
-so.
+The one rule for whether an operation is over, and whether the stop of a kernel is its end.
 
-NCCL stops a KernelCh when thread 0 of the block is through with its own part, and waits for no
-other thread before (`ncclKernelMain` of `src/device/common.h`). Where other threads of the block do
-what is left, the stop is only the least that the operation took:
+NCCL stops a KernelCh when thread 0 of the block has finished its own part, and does not wait for
+the other threads (`ncclKernelMain` of `src/device/common.h`). If other threads of the block do the
+rest, the time until the stop is only a lower bound of the operation's duration:
 
 | operation | what thread 0 does | its stop is |
 | --- | --- | --- |
@@ -16,9 +15,9 @@ what is left, the stop is only the least that the operation took:
 | PAT | belongs to one of several groups of workers | early |
 | Send, Recv | the first send of all that share the block | early |
 
-After an early stop an operation is over when its network part is, when its CUDA event came, or when
-a later kernel of its communicator started, for these run one after another. Otherwise its end is
-not known: [`Over::Unknown`]. [`Signs::over`] is the whole rule.
+After an early stop an operation is over when its network part is over, when its CUDA event has
+arrived, or when a later kernel of its communicator has started, because these run one after
+another. Otherwise its end is unknown: [`Over::Unknown`]. [`Signs::over`] is the whole rule.
 */
 
 /// Whether an operation is over.
@@ -28,11 +27,11 @@ pub enum Over {
     Yes,
     /// It is not, or what comes after it could run.
     No,
-    /// Nothing shows.
+    /// No record shows it.
     Unknown,
 }
 
-/// What is known of a collective, send or receive.
+/// The state of a collective, send or receive.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Signs {
     /// Its own event stopped: NCCL has handed it over.
@@ -44,7 +43,7 @@ pub struct Signs {
     pub kernels: usize,
     /// It used the network.
     pub network: bool,
-    /// Something of it that NCCL ought to show was not seen yet: its kernel, channels of that, or
+    /// A part that NCCL should report is still missing: its kernel, channels of that, or
     /// its network part.
     pub awaits: bool,
     /// The driver says that its launch has not ended.
@@ -97,6 +96,19 @@ pub fn is_stop_end(func: &str, algo: &str) -> bool {
     }
 }
 
+/// Whether what a rank sends first is its own data, so that the rank has arrived when its GPU
+/// delivers that; in other algorithms it may pass on what came from others.
+#[must_use]
+pub fn sends_own_first(func: &str, algo: &str) -> bool {
+    func == "Send" || algo == "RING" && waits_for_all(func)
+}
+
+/// Whether no rank can end a collective before all have arrived: each needs something of each.
+#[must_use]
+pub fn waits_for_all(func: &str) -> bool {
+    matches!(func, "AllReduce" | "AllGather" | "ReduceScatter" | "AlltoAll" | "AllToAll")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,6 +123,15 @@ mod tests {
         }
         assert!(is_stop_end("AllGather", "NVLS"));
         assert!(!is_stop_end("ReduceScatter", "NVLS"));
+    }
+
+    #[test]
+    fn a_ranks_first_send_in_a_ring_is_its_own() {
+        assert!(sends_own_first("AllReduce", "RING") && sends_own_first("Send", ""));
+        for (func, algo) in [("AllReduce", "TREE"), ("Broadcast", "RING"), ("Recv", "")] {
+            assert!(!sends_own_first(func, algo), "{func} {algo}");
+        }
+        assert!(waits_for_all("ReduceScatter") && !waits_for_all("Reduce"));
     }
 
     #[test]

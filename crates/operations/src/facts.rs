@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the start of an operation says of it: the one description that reports, metrics and the
-//! watchdog use.
+//! The description of an operation from its start record, which reports, metrics and the watchdog
+//! share.
 
 use crate::bandwidth::size_bytes;
-use crate::ends::is_stop_end;
+use crate::ends::{is_stop_end, sends_own_first};
 use ncclscope_trace::{Alignment, Detail, EventKind, Handle, Start, StrId};
 
 /// Threads of a warp.
 const WARP: u32 = 32;
 
-/// What an operation is.
+/// The description of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// `Coll`, `P2p` or `CeColl`.
@@ -142,6 +142,11 @@ impl Facts {
     pub fn stops_early<T: AsRef<str>>(&self, name: impl Fn(StrId) -> T) -> bool {
         let is_end = || is_stop_end(name(self.func).as_ref(), name(self.algo).as_ref());
         self.is_p2p() || !self.is_copy() && !self.symmetric && !is_end()
+    }
+
+    /// Whether what the rank sends first is its own data; `name` gives the text of a string.
+    pub fn sends_own_first<T: AsRef<str>>(&self, name: impl Fn(StrId) -> T) -> bool {
+        sends_own_first(name(self.func).as_ref(), name(self.algo).as_ref())
     }
 
     /// Its size as nccl-tests define it; `None` where the datatype, or the number of ranks where

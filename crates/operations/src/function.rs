@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! NCCL's functions by their names: what a kernel does, and which functions have a root.
 
-/// What a NCCL kernel does.
+/// The function of an NCCL kernel.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Kind {
     /// AllReduce.

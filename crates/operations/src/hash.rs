@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A map for handles and other small numbers of ours, which are not chosen in order to collide.
+//! A map for handles and other small numbers of ours, which no attacker chooses.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -40,7 +40,7 @@ impl Hasher for Mix {
         self.write_u64(x as u64);
     }
 
-    // What tells the variants of an enum apart.
+    // The discriminant of an enum.
     fn write_isize(&mut self, x: isize) {
         self.write_u64(x.cast_unsigned() as u64);
     }

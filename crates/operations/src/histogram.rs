@@ -31,7 +31,7 @@ const GUESSES: [u8; PARTS] = guesses();
 /// normal double count as zero; what is not finite is not counted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Histogram {
-    /// How many.
+    /// The number.
     pub count: u64,
     /// Their sum.
     pub sum: f64,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Numbers for people: durations and bytes with a unit that fits.
+//! Formats numbers for people: durations and bytes with a suitable unit.
 
 use crate::stats::to_f64;
 

@@ -56,6 +56,7 @@ With everything kept until the end the results are those of [`crate::operations(
 both, with sweeps of a few events.
 */
 
+use crate::doubts::Doubts;
 use crate::hash::Map;
 use crate::operation::{Completion, Judge, Judged, Operation, Timing};
 use crate::ptimer::{ClockFit, group_api_of, launches_by_group};
@@ -84,14 +85,14 @@ pub trait Consumer {
     fn event(&mut self, timeline: &Timeline<'_>, id: EventId, event: &Event);
 }
 
-/// What is left of a recording when all of it was read.
+/// The rest of a recording after all records were read.
 #[derive(Debug)]
 pub struct Joined<'a> {
     /// The counts, links and losses. It has no events any more.
     pub timeline: Timeline<'a>,
     /// The clock of the GPU of each communicator, by position; `None` without time stamps.
     pub clocks: Vec<Option<GpuClock>>,
-    /// Operations that had to be handed over before they were over, for want of room.
+    /// Operations that were handed over before they were over, for lack of room.
     pub cut_short: u64,
 }
 
@@ -104,7 +105,7 @@ pub fn join<'a>(recording: &'a Recording, consumer: &mut impl Consumer) -> Joine
     joiner.finish()
 }
 
-/// What the joiner may keep.
+/// The limits of the joiner.
 #[derive(Clone, Copy, Debug)]
 struct Room {
     sweep: usize,
@@ -113,6 +114,7 @@ struct Room {
 
 struct Joiner<'a, 'c, C> {
     timeline: Timeline<'a>,
+    doubts: Doubts,
     judge: Judge,
     consumer: &'c mut C,
     /// By position of the communicator.
@@ -141,8 +143,8 @@ impl<'a, 'c, C: Consumer> Joiner<'a, 'c, C> {
         let timeline = Timeline::new(recording);
         let mut clocks = Vec::new();
         clocks.resize_with(recording.comms().len(), ClockFit::default);
-        let judge = Judge::new(&timeline);
-        Joiner { timeline, judge, consumer, clocks, room, next: room.sweep, cut_short: 0 }
+        let (doubts, judge) = (Doubts::new(recording), Judge::new(&timeline));
+        Joiner { timeline, doubts, judge, consumer, clocks, room, next: room.sweep, cut_short: 0 }
     }
 
     fn finish(mut self) -> Joined<'a> {
@@ -154,6 +156,7 @@ impl<'a, 'c, C: Consumer> Joiner<'a, 'c, C> {
     /// Hands over what nothing more is expected of; `None`: everything.
     fn sweep(&mut self, until: Option<u64>) {
         self.timeline.join(until);
+        self.doubts.look(&mut self.timeline, until);
         self.judge.note(&self.timeline);
         if until.is_none() {
             self.judge.note_all_channels(&self.timeline);
@@ -184,7 +187,7 @@ impl<'a, 'c, C: Consumer> Joiner<'a, 'c, C> {
     }
 }
 
-/// What a sweep looks at.
+/// The input of a sweep.
 struct State<'s, 'a> {
     timeline: &'s Timeline<'a>,
     judge: &'s Judge,
@@ -229,7 +232,7 @@ impl Plan {
         }
         let is_held = |id: EventId| is_held[roots[id.index()].index()];
         if timeline.has_cuda_events() {
-            // What one launch took may be told of several operations.
+            // The time of one launch may belong to several operations.
             operations.retain(|judged: &Judged| !is_held(judged.operation.event));
         }
         let mut goes: Vec<bool> = timeline.ids().map(|id| !is_held(id)).collect();
@@ -412,7 +415,7 @@ mod tests {
         let mut whole = Told::default();
         operations(&timeline).iter().for_each(|one| whole.operation(&timeline, one));
         timeline.events().for_each(|(id, event)| whole.event(&timeline, id, event));
-        let clocks = vec![GpuClock::of_comm(&timeline, 0)];
+        let clocks = GpuClock::of_comms(&timeline);
         let counts = counted(&timeline, &clocks);
 
         let mut parts = Told::default();

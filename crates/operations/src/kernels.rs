@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-What a release's kernel channel events (KernelCh) are worth: one table.
+How reliable the kernel channel events (KernelCh) of each release are: one table.
 
-NCCL's kernels count their works on each channel, and its profiler, on the host, counts along: a
-kernel's times are those with the same number. Where one side counts what the other leaves out, all
-later times are another work's, and a channel may show none at all.
+NCCL's kernels count their works on each channel, and its profiler on the host keeps the same count:
+a kernel's times are those with the same number. If one side counts a work that the other omits, all
+later times belong to other works, and a channel may show none at all.
 */
 
 use crate::hash::Map;
@@ -16,7 +16,7 @@ const BROADCAST: &str = "Broadcast";
 /// Functions that each communicator distinguishes.
 const FUNCTIONS: usize = 32;
 
-/// What makes the two counts part.
+/// The cause by which the two counts differ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Drift {
     /// Nothing that is known.
@@ -35,9 +35,9 @@ pub enum Drift {
 pub struct Release {
     /// The first release, as `ncclGetVersion` has it: 22809 is 2.28.9.
     pub from: u32,
-    /// Whether NCCL is asked for them unless the user says otherwise.
+    /// Whether they are requested by default.
     pub by_default: bool,
-    /// What makes the counts part.
+    /// The cause by which the counts differ.
     pub drift: Drift,
     /// Why, in one sentence.
     pub reason: &'static str,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-The kernels that a recording shows NCCL to have launched.
+The kernels that NCCL launched, as far as a recording shows them.
 
 NCCL starts one Group event for each plan, and a plan is one kernel (`src/enqueue.cc`,
-`ncclLaunchPrepare`, of NCCL 2.28): the operations of a Group event are what one kernel does.
-Copy-engine collectives have no kernel.
+`ncclLaunchPrepare`, of NCCL 2.28): one kernel executes the operations of a Group event. Copy-engine
+collectives have no kernel.
 */
 
 use crate::function::Kind;
@@ -20,7 +20,7 @@ pub struct Launch {
     pub operations: Vec<usize>,
     /// Position of its communicator.
     pub comm: Option<usize>,
-    /// What its operations do, each once.
+    /// The kinds of its operations, each once.
     pub kinds: Vec<Kind>,
     /// The sizes of its operations that are known.
     pub sizes: Vec<u64>,
@@ -44,8 +44,7 @@ pub fn launches(timeline: &Timeline<'_>, operations: &[Operation]) -> Vec<Launch
         .filter(|(_, event)| event.kind() == EventKind::Group)
         .map(|(id, event)| (event.start.handle, id))
         .collect();
-    let comms = timeline.recording().comms().len();
-    let clocks: Vec<_> = (0..comms).map(|comm| GpuClock::of_comm(timeline, comm)).collect();
+    let clocks = GpuClock::of_comms(timeline);
     let mut by_group: HashMap<EventId, usize> = HashMap::new();
     let mut launches: Vec<Launch> = Vec::new();
     for (index, operation) in operations.iter().enumerate() {
@@ -70,7 +69,7 @@ pub fn launches(timeline: &Timeline<'_>, operations: &[Operation]) -> Vec<Launch
     launches
 }
 
-/// The Group event of an operation: of its own where the API version tells, else its parent.
+/// The Group event of an operation: its own if the API version has it, else its parent.
 fn group_of(event: &Event) -> Option<Handle> {
     let own = match event.start.detail {
         Detail::Coll(coll) => coll.group,

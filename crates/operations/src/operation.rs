@@ -1,21 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Operations: Coll, P2p and CeColl events with what their children tell.
+Operations: Coll, P2p and CeColl events, completed by what their children show.
 
 NCCL stops a Coll when it is *enqueued*. The operation is over when the last of its children is:
-ProxyOp, KernelCh, CeSync or CeBatch; but for some algorithms, and for sends and receives, a
-KernelCh stops before the kernel does (`ends.rs`). Its duration comes from the best source there is:
+ProxyOp, KernelCh, CeSync or CeBatch. For some algorithms, and for sends and receives, a KernelCh
+stops before the kernel does (`ends.rs`). The duration comes from the best available source:
 
-- [`Timing::Kernel`]: all channels' KernelCh carry valid pTimers, and their stop is the end; from
-  the first channel's start to the last one's stop, by the GPU's timer.
-- [`Timing::Event`]: from the launch's turn in its stream to its kernel's end, by two CUDA events
-  (docs/probe.md), where one launch was for one operation, or for sends and receives of one kernel
-  that show no network part. It contains the wait for a place on the GPU.
+- [`Timing::Kernel`]: all channels' KernelCh have valid pTimers, and their stop is the end; from the
+  first channel's start to the last channel's stop, by the GPU's timer.
+- [`Timing::Event`]: from the moment at which the stream reaches the launch to the kernel's end, by
+  two CUDA events (docs/probe.md), if one launch was for one operation, or for sends and receives of
+  one kernel that show no network part. It includes the wait for a place on the GPU.
 - [`Timing::Proxy`]: from the operation's start to its last child's stop, by the host's clock. It
-  contains the launch and, for a receive, the wait for the sender.
-- [`Timing::KernelLead`]: as `Kernel`, where the stop is not the end: the least that it took.
-- [`Timing::Enqueue`]: from the operation's start to its own (or its copy-engine parts') stop. This
-  is the time that the host took to hand it over, **not** the operation's duration.
+  includes the launch and, for a receive, the wait for the sender.
+- [`Timing::KernelLead`]: like `Kernel`, if the stop is not the end: a lower bound.
+- [`Timing::Enqueue`]: from the operation's start to its own stop, or to that of its copy-engine
+  parts. This is the time that the host took to enqueue it, **not** the operation's duration.
+
+# Arrival
+
+The host enqueues an operation long before the GPU comes to it. The rank *arrives* when its kernel
+starts. The time from there to the end is the transfer and the wait for ranks that arrive later
+([`Evidence::with_waiting`]); the rank that arrives last waits for no other. `Kernel` and `Event`
+begin with the arrival. With `Proxy` it is the first start of a kernel channel, as the host saw it,
+else the moment at which the GPU delivered the first data to send, where that is the rank's own
+([`crate::ends::sends_own_first`]).
 */
 
 use crate::ends::{Over, Signs};
@@ -25,11 +34,12 @@ use crate::order::KernelOrder;
 use crate::peers::LinkKey;
 use crate::ptimer::group_api_of;
 use crate::stats::to_f64;
+use crate::steps::earliest;
 use crate::{Event, EventId, Parent, Timeline};
 use ncclscope_trace::record::KernelCh;
 use ncclscope_trace::{Detail, EventKind, StrId};
 
-/// Where an operation's duration is known from, best first.
+/// The sources of an operation's duration, best first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Timing {
     /// The GPU's timer.
@@ -68,7 +78,16 @@ impl Timing {
     }
 }
 
-/// Whether an operation came to its end.
+/// When an operation ended, by the clock that its time is from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// The GPU's timer, ns.
+    Gpu(u64),
+    /// The host's clock, ticks.
+    Host(u64),
+}
+
+/// Whether an operation has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Completion {
     /// Its last child stopped at these ticks.
@@ -104,10 +123,15 @@ pub struct Operation {
     pub peer: Option<i32>,
     /// Its end.
     pub completion: Completion,
-    /// Where the duration is from.
+    /// The source of the duration.
     pub timing: Timing,
     /// The duration; `None` while it is open.
     pub duration_ns: Option<f64>,
+    /// From the rank's arrival to the end, ns: with the wait for ranks that arrive later. `None`
+    /// where either is unknown.
+    pub with_waiting_ns: Option<f64>,
+    /// Its end, by the clock of `with_waiting_ns`; `None` where that is by CUDA events, or unknown.
+    pub end: Option<End>,
     /// All channels of its kernel have times of the GPU's timer.
     pub has_gpu_times: bool,
     /// The stop of its kernel is not its end.
@@ -151,7 +175,7 @@ pub(crate) struct Judged {
     pub(crate) event: Option<bool>,
 }
 
-/// What is known of an operation's end: the rules of the module page.
+/// The facts about an operation's end: the rules of the module page.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Evidence {
     /// When it started, in ticks.
@@ -167,8 +191,12 @@ pub struct Evidence {
     is_timeless: bool,
     ptimers: Option<(u64, u64)>,
     last_stop: Option<u64>,
+    /// When its kernel started, as the host saw it.
+    kernel_start: Option<u64>,
+    /// When the GPU had delivered the first data to send, which is the rank's own.
+    ready: Option<u64>,
     event: LaunchEnd,
-    /// Its kernel, or channels of it, ought to be told of and were not.
+    /// NCCL should report its kernel, or channels of it, and did not.
     awaits: bool,
     /// The stop of its kernel is not its end.
     leads: bool,
@@ -178,7 +206,7 @@ pub struct Evidence {
     awaited: bool,
 }
 
-/// What CUDA events tell of the launches of an operation's group.
+/// What CUDA events show about the launches of an operation's group.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LaunchEnd {
     /// How long the launch took that was for the operation alone, ns.
@@ -209,9 +237,15 @@ impl Evidence {
         self.last_stop = self.last_stop.max(stop);
     }
 
+    /// Adds when the GPU had delivered data to send, which is the rank's own.
+    pub fn add_ready(&mut self, ready: Option<u64>) {
+        self.ready = earliest(self.ready, ready);
+    }
+
     /// Adds a KernelCh with its pTimers.
-    pub fn add_kernel(&mut self, stop: Option<u64>, ptimers: (u64, Option<u64>)) {
+    pub fn add_kernel(&mut self, (start, stop): (u64, Option<u64>), ptimers: (u64, Option<u64>)) {
         self.add_child(stop);
+        self.kernel_start = earliest(self.kernel_start, Some(start));
         self.kernels += 1;
         match valid_ptimers(ptimers) {
             None => self.is_timeless = true,
@@ -222,7 +256,7 @@ impl Evidence {
         }
     }
 
-    /// Adds what CUDA events tell of its launch.
+    /// Adds what CUDA events show about its launch.
     pub fn add_launch(&mut self, event: LaunchEnd) {
         self.event = event;
     }
@@ -293,7 +327,7 @@ impl Evidence {
         (Timing::Enqueue, ns)
     }
 
-    /// Where the duration is from, and the duration in ns; `None` while the operation is open.
+    /// The source of the duration, and the duration in ns; `None` while the operation is open.
     pub fn duration(&self, ns_per_tick: f64) -> (Timing, Option<f64>) {
         let completion = self.completion();
         let kernel = self.kernel_ns().filter(|_| completion != Completion::Open);
@@ -319,13 +353,35 @@ impl Evidence {
         }
     }
 
+    /// From the rank's arrival to the end of a collective, send or receive, ns; `None` where either
+    /// is unknown.
+    pub fn with_waiting(&self, ns_per_tick: f64) -> Option<f64> {
+        match (self.duration(ns_per_tick), self.completion()) {
+            ((Timing::Kernel | Timing::Event, ns), _) => ns,
+            ((Timing::Proxy, _), Completion::Done(stop)) => {
+                let arrival = self.kernel_start.or(self.ready)?;
+                Some(to_f64(stop.checked_sub(arrival)?) * ns_per_tick)
+            }
+            _ => None,
+        }
+    }
+
+    /// The end of what [`Evidence::with_waiting`] measures.
+    fn end(&self, timing: Timing) -> Option<End> {
+        match (timing, self.completion()) {
+            (Timing::Kernel, _) => self.ptimers.map(|(_, last)| End::Gpu(last)),
+            (Timing::Proxy, Completion::Done(stop)) => Some(End::Host(stop)),
+            _ => None,
+        }
+    }
+
     /// From its start to `stop`, by the host's clock, ns.
     pub fn host_ns(&self, stop: u64, ns_per_tick: f64) -> f64 {
         to_f64(stop.saturating_sub(self.start)) * ns_per_tick
     }
 
     /// From the first pTimer to the last; `None` unless there are enough and all make sense.
-    fn kernel_ns(&self) -> Option<f64> {
+    pub fn kernel_ns(&self) -> Option<f64> {
         let (first, last) = self.ptimers?;
         (self.kernels >= self.wanted && !self.is_timeless).then(|| to_f64(last - first))
     }
@@ -364,6 +420,8 @@ impl Judge {
         } else {
             (evidence.completion(), evidence.duration(ns_per_tick))
         };
+        let with_waiting_ns =
+            if facts.is_copy() { None } else { evidence.with_waiting(ns_per_tick) };
         let operation = Operation {
             event: id,
             comm,
@@ -378,6 +436,8 @@ impl Judge {
             completion,
             timing,
             duration_ns,
+            with_waiting_ns,
+            end: with_waiting_ns.and_then(|_| evidence.end(timing)),
             has_gpu_times: evidence.kernel_ns().is_some(),
             stops_early: evidence.leads,
             open,
@@ -388,7 +448,7 @@ impl Judge {
         Judged { operation, may_lack_kernels, event: evidence.event.ended }
     }
 
-    /// What the children say, and which of them are open.
+    /// The facts that the children show, and the open children.
     fn evidence(
         &self,
         timeline: &Timeline<'_>,
@@ -399,15 +459,20 @@ impl Judge {
         let mut evidence = Evidence::new(event.start.ticks, event.stop, facts, stops_early);
         let mut open = Vec::new();
         let is_doubted = timeline.is_kernel_doubted(event);
+        let is_own = facts.sends_own_first(|id| timeline.string(id));
         for &id in timeline.children(id) {
             let child = timeline.event(id);
             match child.start.detail {
                 _ if facts.is_copy() => evidence.add_child(child.stop),
-                Detail::ProxyOp(_) if is_network(timeline, child) => evidence.add_child(child.stop),
+                Detail::ProxyOp(_) if is_network(timeline, child) => {
+                    evidence.add_child(child.stop);
+                    let steps = child.steps.as_ref().filter(|_| is_own);
+                    evidence.add_ready(steps.and_then(|steps| steps.ready));
+                }
                 Detail::KernelCh(_) if is_doubted => continue,
                 Detail::KernelCh(KernelCh { ptimer, .. }) => {
                     let stop = child.ptimer_stop.map(|(stop, _)| stop);
-                    evidence.add_kernel(child.stop, (ptimer, stop));
+                    evidence.add_kernel((child.start.ticks, child.stop), (ptimer, stop));
                 }
                 _ => continue,
             }
@@ -424,7 +489,7 @@ impl Judge {
         (evidence, open)
     }
 
-    /// What CUDA events tell of the launches of this operation's group.
+    /// What CUDA events show about the launches of this operation's group.
     fn launch_end(&self, timeline: &Timeline<'_>, event: &Event) -> Option<LaunchEnd> {
         if self.launches.is_empty() {
             return None;
@@ -530,7 +595,7 @@ fn is_network(timeline: &Timeline<'_>, op: &Event) -> bool {
     timeline.links().contains(&LinkKey { comm, rank, peer, is_send })
 }
 
-/// AllGather and Broadcast count bytes in their Coll event; the API call tells more.
+/// AllGather and Broadcast count bytes in their Coll event; the API call has the datatype.
 fn callers_datatype(timeline: &Timeline<'_>, event: &Event) -> Option<StrId> {
     let Parent::Known(parent) = event.parent else { return None };
     match timeline.event(parent).start.detail {

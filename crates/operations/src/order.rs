@@ -1,32 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-The kernels of one rank's communicator run one after another: what that shows of operations whose
+The kernels of one rank's communicator run one after another: what this shows about operations whose
 own records do not show their end.
 
-- An operation of which no kernel was seen may still wait for it only if no later kernel was seen.
-- A kernel that was seen on fewer channels than NCCL announces may have to start on the others only
-  if no later kernel was seen, and if kernels of this communicator work on all of them.
-- After a stop that is not the end ([`crate::ends`]) a later kernel shows that the operation is
-  over, and a later operation that waits for its kernel that it is not.
+- An operation without a recorded kernel may still wait for it only if no later kernel was recorded.
+- A kernel that was recorded on fewer channels than NCCL announces may still have to start on the
+  others only if no later kernel was recorded, and if kernels of this communicator use all of them.
+- After a stop that is not the end ([`crate::ends`]), a later kernel shows that the operation is
+  over, and a later operation that waits for its kernel shows that it is not.
 */
 
 use crate::facts::{Facts, Launched};
 
-/// The API version from which on a collective tells the channels that it works on, and not the most
+/// The API version from which on a collective has the channels that it works on, and not the most
 /// that it may.
 const CHANNELS_SINCE: u32 = 4;
 
 /// Whether kernels work on all channels that NCCL announces.
 #[derive(Clone, Copy, Debug, Default)]
 struct Channels {
-    /// NCCL tells how many there are.
+    /// NCCL reports how many there are.
     is_told: bool,
     /// Kernels were seen that did, of several channels, and that did not.
     were_all: bool,
     were_fewer: bool,
 }
 
-/// What was seen of the kernels of one rank's communicator.
+/// The recorded kernels of one rank's communicator.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KernelOrder {
     /// This rank, where that is known.
@@ -71,7 +71,7 @@ impl KernelOrder {
         start < self.settled
     }
 
-    /// Whether the kernel of an operation that started at `start` is believed.
+    /// Whether the kernel times of an operation that started at `start` are used.
     #[must_use]
     pub fn is_believed(&self, start: u64) -> bool {
         self.until.is_none_or(|until| start < until)

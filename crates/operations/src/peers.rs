@@ -4,8 +4,8 @@ Network links: what a process sent to and received from each peer, and what it w
 
 A send waits for the GPU, then for the peer's buffer, then for the network; a receive waits for the
 network (and with it for the sender), then for the flush, then for the GPU. Latency and rate come
-from a straight line through the network times of sends over their sizes. With the socket
-transport a send is over when the kernel took the data, so they describe the local side then.
+from a straight line through the network times of sends over their sizes. With the socket transport
+a send is over when the kernel has taken the data, so that they describe only the local side.
 */
 
 use crate::stats::LinearFit;
@@ -27,15 +27,17 @@ pub struct LinkKey {
     pub is_send: bool,
 }
 
-/// What went over a link.
+/// The transfers over a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Link {
     /// Steps that stopped.
     pub transfers: u64,
     /// Of these, steps that NCCL gave a size for.
     pub sized: u64,
-    /// Bytes of the sized steps.
+    /// Bytes of the sized steps, and of operations whose states tell them.
     pub bytes: u64,
+    /// States of operations tell the bytes (API v1 to v3, whose steps have no size).
+    pub is_told: bool,
     /// Ticks spent in the three states of its steps (see [`crate::steps::states`]).
     waits: [u64; 3],
     /// The same in ns, once all steps are added.
@@ -83,6 +85,15 @@ impl Links {
     pub fn add(&mut self, number: usize, step: &Step, clock: &TickMap) {
         if let Some(link) = self.links.get_mut(number).filter(|_| step.has(step_flags::STOPPED)) {
             link.add(step, clock);
+        }
+    }
+
+    /// Adds bytes that a state of an operation tells.
+    pub fn add_told(&mut self, comm: usize, op: &ProxyOp, bytes: u64) {
+        let number = self.number(comm, op);
+        if let Some(link) = self.links.get_mut(number) {
+            link.bytes = link.bytes.saturating_add(bytes);
+            link.is_told = true;
         }
     }
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Places GPU time stamps (pTimer, the GPU's globaltimer in ns) on the host's clock.
+Converts GPU time stamps (pTimer, the GPU's globaltimer in ns) to the host's clock.
 
-A callback that reports a pTimer runs after it, by an unknown delay that is sometimes short: the
-line under all points (pTimer, callback − pTimer) is the best guess of the clocks' offset. A kernel
-cannot start before its launch: that bounds the offset from below, and the least distance between
-the line and those bounds is how far the line can be off. Durations never use the mapped values.
+A callback that reports a pTimer runs after it, with an unknown delay that is sometimes short: the
+line under all points (pTimer, callback − pTimer) is the best estimate of the clocks' offset. A
+kernel cannot start before its launch: that bounds the offset from below, and the smallest distance
+between the line and those bounds is the error of the line. Durations never use the converted
+values.
 */
 
 use crate::hash::Map;
@@ -33,16 +34,19 @@ pub struct GpuClock {
 pub type Pair = (u64, u64);
 
 impl GpuClock {
-    /// The clock of the GPU that a communicator's kernels ran on; `None` without time stamps.
+    /// The clocks of the GPUs that the kernels of each communicator ran on, in one pass over the
+    /// events; `None` without time stamps.
     #[must_use]
-    pub fn of_comm(timeline: &Timeline<'_>, comm: usize) -> Option<GpuClock> {
-        let (mut fit, launches) = (ClockFit::default(), launches_by_group(timeline));
-        for (_, event) in timeline.events() {
-            if event.kind() == EventKind::KernelCh && timeline.comm_of(event) == Some(comm) {
+    pub fn of_comms(timeline: &Timeline<'_>) -> Vec<Option<GpuClock>> {
+        let mut fits: Vec<ClockFit> = Vec::new();
+        fits.resize_with(timeline.recording().comms().len(), ClockFit::default);
+        let launches = launches_by_group(timeline);
+        for (_, event) in timeline.events().filter(|(_, it)| it.kind() == EventKind::KernelCh) {
+            if let Some(fit) = timeline.comm_of(event).and_then(|comm| fits.get_mut(comm)) {
                 fit.add_kernel(timeline, event, &launches);
             }
         }
-        fit.clock()
+        fits.iter_mut().map(ClockFit::clock).collect()
     }
 
     /// The line under `callbacks`, with its error from `launches`, which are pairs of a kernel's

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Finds kernel times that are another work's.
+Finds kernel times that belong to another work.
 
-NCCL keeps the GPU's time stamps of a channel in a ring of 64. A reader more than 64 works
-late gets those of a work 64 later (`transport/profiler.cc@v2.30.7-1` asks only whether the slot's
-number is high enough): a start that a later kernel has, too, or one behind the starts of later
-kernels. The kernels of a channel run in order, so that of each start everything before it must be
-earlier, its stop too. The works of one kernel may have equal times.
+NCCL keeps the GPU's time stamps of a channel in a ring of 64 entries. A reader that is more than 64
+works late gets the stamps of a work 64 later (`transport/profiler.cc@v2.30.7-1` only checks that
+the slot's number is high enough): a start that a later kernel has, too, or one after the starts of
+later kernels. The kernels of a channel run in order, so all times of a kernel, its stop included,
+must be before the start of the next. The works of one kernel may have equal times.
 
-A reader that is overtaken between a work's two stamps gets one that is its own, and one that is
-not: a stop behind the starts of later kernels, or a stop before its start. The latter looks as if
-the GPU's timer had gone back, after which order says nothing; equal starts still do.
+A reader that is overtaken between the two stamps of a work gets one that belongs to it and one that
+does not: a stop after the starts of later kernels, or a stop before its start. The latter looks as
+if the GPU's timer had been set back; then the order proves nothing, and equal starts still do.
 */
 
 use crate::hash::Map;
@@ -19,7 +19,7 @@ use ncclscope_trace::Handle;
 /// Starts that are kept of a channel: what is overtaken is at most the ring behind.
 const KEPT: usize = 128;
 
-/// What becomes known of a kernel's times.
+/// The result of a check of a kernel's times.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// They are another work's.

@@ -63,6 +63,18 @@ impl LinearFit {
         self.count = count;
     }
 
+    /// How many points there are.
+    #[must_use]
+    pub fn count(&self) -> f64 {
+        self.count
+    }
+
+    /// The mean of all points; of none it is 0, 0.
+    #[must_use]
+    pub fn mean(&self) -> (f64, f64) {
+        (self.mean_x, self.mean_y)
+    }
+
     /// The line; `None` where all x are the same.
     #[must_use]
     pub fn line(&self) -> Option<Line> {

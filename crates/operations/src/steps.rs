@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Network steps: where a step's time went, and the steps of one ProxyOp together.
+//! Network steps: the parts of a step's time, and the totals of a ProxyOp's steps.
 
 use ncclscope_trace::record::{STEP_SHIFT, step_flags};
 use ncclscope_trace::{State, Step};
@@ -16,7 +16,7 @@ pub const fn states(is_send: bool) -> [State; 3] {
     }
 }
 
-/// What is known of one step, derived from its record. Durations are in ticks.
+/// One step, derived from its record. Durations are in ticks.
 pub trait StepExt {
     /// When each state began, in ticks; `None` where it was not recorded.
     fn state_ticks(&self) -> [Option<u64>; 3];
@@ -27,6 +27,8 @@ pub trait StepExt {
     /// Ticks in the network; for a receive with the wait for the sender. `None` where the state
     /// was not recorded.
     fn network(&self) -> Option<u64>;
+    /// When the GPU had delivered the data of a send, in ticks.
+    fn ready(&self) -> Option<u64>;
     /// The state it is in (or was in last), with the time since when.
     fn current(&self) -> Option<(State, u64)>;
 }
@@ -60,6 +62,11 @@ impl StepExt for Step {
         self.has(FLAGS[at]).then(|| self.waits()[at])
     }
 
+    fn ready(&self) -> Option<u64> {
+        let [_, peer, network] = self.state_ticks();
+        peer.or(network).filter(|_| self.has(step_flags::IS_SEND))
+    }
+
     fn current(&self) -> Option<(State, u64)> {
         let names = states(self.has(step_flags::IS_SEND));
         let ticks = self.state_ticks();
@@ -74,8 +81,12 @@ pub struct OpSteps {
     pub started: u32,
     /// Steps that stopped.
     pub stopped: u32,
-    /// Bytes of the steps that NCCL gave a size for.
+    /// Bytes of the steps that NCCL gave a size for, or that a state of the operation tells.
     pub bytes: u64,
+    /// What the first state of the operation told (API v1 to v3): NCCL counts on from there.
+    pub told_from: Option<u64>,
+    /// When the GPU had delivered the first data to send, in ticks.
+    pub ready: Option<u64>,
     /// Steps that started and did not stop.
     pub open: Vec<Step>,
 }
@@ -85,12 +96,19 @@ impl OpSteps {
     pub fn add(&mut self, step: &Step) {
         self.started += 1;
         self.bytes += u64::from(step.size);
+        self.ready = earliest(self.ready, step.ready());
         if step.has(step_flags::STOPPED) {
             self.stopped += 1;
         } else {
             self.open.push(*step);
         }
     }
+}
+
+/// The earlier of two times, of which either may be unknown.
+#[must_use]
+pub fn earliest(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    one.into_iter().chain(other).min()
 }
 
 #[cfg(test)]
@@ -109,11 +127,12 @@ mod tests {
         };
         assert_eq!(step.waits(), [32, 48, 64]);
         assert_eq!(step.current(), Some((State::STEP_SEND_WAIT, 1096)));
-        assert_eq!(step.network(), Some(64));
+        assert_eq!((step.network(), step.ready()), (Some(64), Some(1048)));
         // Up to NCCL 2.26 there is no SendPeerWait.
         step.flags &= !step_flags::SECOND;
-        assert_eq!(step.waits(), [80, 0, 64]);
+        assert_eq!((step.waits(), step.ready()), ([80, 0, 64], Some(1096)));
         step.flags = step_flags::FIRST;
+        assert_eq!(step.ready(), None, "a receive");
         assert_eq!(step.current(), Some((State::STEP_RECV_WAIT, 1016)));
         assert_eq!((step.waits(), step.network()), ([144, 0, 0], Some(144)));
         step.flags = 0;

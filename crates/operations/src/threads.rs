@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which of NCCL's threads a lane belonged to, told by the kinds of event it saw.
+//! Which of NCCL's threads a lane belonged to, by the kinds of its events.
 
 use ncclscope_trace::Recording;
 use ncclscope_trace::kind::Part;
@@ -11,7 +11,7 @@ const KERNEL: u32 = Part::Kernel.kinds();
 const NET: u32 = Part::Net.kinds();
 
 /// The role of the thread (or threads, one after another) that used a lane, from the kinds of
-/// event started on it. `has_api` tells that the process has API events at all.
+/// event started on it. `has_api`: the process has API events.
 #[must_use]
 pub fn role(kinds: u32, has_api: bool) -> &'static str {
     let has = |mask: u32| kinds & mask != 0;

@@ -3,24 +3,23 @@
 The events of one process, joined from its records.
 
 A start, its stop and its states may lie in different lanes, because NCCL's threads share events;
-they are joined by handle, whatever their order. Steps are folded into their ProxyOp, which
-started on the same lane, unless the caller asks to keep them. A parent counts as known only if its
-handle is this process's and its start is in the recording.
+they are joined by handle, whatever their order. Steps are folded into their ProxyOp, which started
+on the same lane, unless the caller keeps them. A parent counts as known only if its handle belongs
+to this process and its start is in the recording.
 
 [`Timeline::read`] holds all events of a recording. The joiner ([`crate::joiner`]) uses the same
 type as its state: it forgets events (`Timeline::forget`) when nothing more is expected of them.
 */
 
 use crate::counts::Counts;
-use crate::doubts::Doubts;
 use crate::hash::Map;
 use crate::peers::Links;
 use crate::steps::OpSteps;
-use ncclscope_trace::handle::LANES;
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::record::KernelCh;
 use ncclscope_trace::{
-    Comm, Detail, EventKind, Handle, Record, Recording, Start, State, Step, StrId, TickMap,
+    Comm, Detail, EventKind, Handle, MarkKind, Record, Recording, Start, State, Step, StrId,
+    TickMap,
 };
 use std::collections::BTreeMap;
 
@@ -49,7 +48,7 @@ pub enum Parent {
     Unknown,
 }
 
-/// What was done with an event, as bits of [`Event::marks`].
+/// The processing state of an event, as bits of [`Event::marks`].
 pub(crate) mod marks {
     /// Its parent was looked up.
     pub(crate) const LINKED: u8 = 1;
@@ -136,7 +135,9 @@ pub struct Timeline<'a> {
     external_ids: Map<EventId, u64>,
     launches_ns: Map<EventId, u64>,
     has_cuda_events: bool,
-    doubts: Doubts,
+    /// From when on no kernel channel of a communicator is believed, by position, in ticks.
+    kernels_until: Vec<Option<u64>>,
+    stray_kernels: u64,
     unknown: BTreeMap<u8, u64>,
     records: u64,
 }
@@ -169,7 +170,7 @@ impl OpenOps {
         Handle((op_ref as u64) << 3).slot()
     }
 
-    /// Adds a ProxyOp; `has_stopped` tells whether another one was seen to stop.
+    /// Adds a ProxyOp; `has_stopped`: another one has stopped.
     fn insert(&mut self, op: OpenOp, has_stopped: impl Fn(EventId) -> bool) {
         let slot = OpenOps::slot(op.op_ref);
         if slot >= self.slots.len() {
@@ -201,41 +202,6 @@ impl OpenOps {
 }
 
 impl<'a> Timeline<'a> {
-    /// Reads every record of a recording. Steps are kept one by one only with `keep_steps`; they
-    /// are most of a recording.
-    #[must_use]
-    pub fn read(recording: &'a Recording, keep_steps: bool) -> Timeline<'a> {
-        let mut steps = Vec::new();
-        let mut timeline = Timeline::read_with(recording, |id, _, step| {
-            if keep_steps {
-                steps.push((id, *step));
-            }
-        });
-        timeline.steps = steps;
-        timeline
-    }
-
-    /// Reads every record of a recording. Each step is given to `each_step`, with its ProxyOp, as
-    /// far as that is known by then.
-    #[must_use]
-    pub fn read_with(
-        recording: &'a Recording,
-        mut each_step: impl FnMut(EventId, &Event, &Step),
-    ) -> Timeline<'a> {
-        let mut timeline = Timeline::new(recording);
-        for lane in 0..LANES {
-            for record in recording.records(lane) {
-                if let Some(id) = timeline.record(lane, &record)
-                    && let Record::Step(step) = &record
-                {
-                    each_step(id, timeline.event(id), step);
-                }
-            }
-        }
-        timeline.join(None);
-        timeline
-    }
-
     /// A timeline without any event.
     pub(crate) fn new(recording: &'a Recording) -> Timeline<'a> {
         let comms = recording.comms();
@@ -264,7 +230,8 @@ impl<'a> Timeline<'a> {
             external_ids: Map::default(),
             launches_ns: Map::default(),
             has_cuda_events: false,
-            doubts: Doubts::new(recording),
+            kernels_until: vec![None; comms.len()],
+            stray_kernels: 0,
             unknown: recording.unknown_records().clone(),
             records: 0,
         }
@@ -289,9 +256,8 @@ impl<'a> Timeline<'a> {
         None
     }
 
-    /// Joins what was read: ends that came before their events, parents with children, and
-    /// whether kernels' times are their own. Every record that was pushed before `until` ticks
-    /// has been read; `None`: all have.
+    /// Joins what was read: ends that came before their events, and parents with children. Every
+    /// record that was pushed before `until` ticks has been read; `None`: all have.
     pub(crate) fn join(&mut self, until: Option<u64>) {
         for end in std::mem::take(&mut self.early_ends) {
             if self.join_known(&end) {
@@ -308,10 +274,6 @@ impl<'a> Timeline<'a> {
         }
         self.link_parents(until);
         self.index_children();
-        let mut doubts = std::mem::take(&mut self.doubts);
-        doubts.note(self, until);
-        doubts.flag_early(self);
-        self.doubts = doubts;
     }
 
     fn add_start(&mut self, start: &Start, lane: usize) {
@@ -369,6 +331,21 @@ impl<'a> Timeline<'a> {
         Some(id)
     }
 
+    /// A state of a ProxyOp tells how many bytes it has moved so far (API v1 to v3). NCCL does not
+    /// begin at 0 where it uses the operation's memory again.
+    fn add_told(&mut self, id: EventId, bytes: u64) {
+        let comm = self.comm_of(&self.events[id.index()]);
+        let event = &mut self.events[id.index()];
+        let (Some(comm), Detail::ProxyOp(op)) = (comm, &event.start.detail) else { return };
+        let steps = event.steps.get_or_insert_default();
+        let from = *steps.told_from.get_or_insert(bytes);
+        let more = bytes.saturating_sub(from).saturating_sub(steps.bytes);
+        if more > 0 {
+            steps.bytes += more;
+            self.links.add_told(comm, op, more);
+        }
+    }
+
     /// Joins a stop or state with its event; false if the event is not known.
     fn join_known(&mut self, end: &Record) -> bool {
         let (handle, ticks) = match *end {
@@ -396,6 +373,9 @@ impl<'a> Timeline<'a> {
             event.first_state = Some(event.first_state.map_or(ticks, |t| t.min(ticks)));
             if state == State::KERNEL_CH_STOP || state == State::KERNEL_PHASE_STOP {
                 event.ptimer_stop = Some((arg, ticks));
+            }
+            if state.0 <= State::PROXY_OP_RECV_DONE.0 {
+                self.add_told(id, arg);
             }
             let comm = self.comm_of(&self.events[id.index()]);
             self.counts_mut(comm).add_state(state, 1);
@@ -503,6 +483,17 @@ impl<'a> Timeline<'a> {
         event.marks |= marks::STRAY | marks::PASSED;
     }
 
+    /// From when on the kernel channels of each communicator are not believed, and how many times
+    /// of kernels were dropped so far.
+    pub(crate) fn doubt_kernels(&mut self, until: Vec<Option<u64>>, stray: u64) {
+        (self.kernels_until, self.stray_kernels) = (until, stray);
+    }
+
+    /// Keeps the steps, each with its ProxyOp.
+    pub(crate) fn keep_steps(&mut self, steps: Vec<(EventId, Step)>) {
+        self.steps = steps;
+    }
+
     pub(crate) fn mark(&mut self, id: EventId, mark: u8) {
         self.events[id.index()].marks |= mark;
     }
@@ -511,7 +502,7 @@ impl<'a> Timeline<'a> {
         self.by_handle.get(&handle).copied()
     }
 
-    /// How many events it holds.
+    /// Its number of events.
     pub(crate) fn len(&self) -> usize {
         self.events.len()
     }
@@ -527,7 +518,7 @@ impl<'a> Timeline<'a> {
         }
     }
 
-    /// How many records were read, steps included.
+    /// The number of records read, steps included.
     #[must_use]
     pub fn records(&self) -> u64 {
         self.records
@@ -570,7 +561,7 @@ impl<'a> Timeline<'a> {
     pub fn has_children(&self, id: EventId) -> bool {
         self.event(id).has(marks::HAS_CHILDREN)
     }
-    /// The steps with their ProxyOp, if they were asked for.
+    /// The steps with their ProxyOp, if they were requested.
     #[must_use]
     pub fn steps(&self) -> &[(EventId, Step)] {
         &self.steps
@@ -595,19 +586,19 @@ impl<'a> Timeline<'a> {
     /// ([`crate::kernels`]).
     #[must_use]
     pub fn is_kernel_doubted(&self, operation: &Event) -> bool {
-        let since = self.comm_of(operation).and_then(|comm| self.doubts.since(comm));
+        let since = self.comm_of(operation).and_then(|comm| self.kernels_until(comm));
         since.is_some_and(|since| operation.start.ticks >= since)
     }
     /// From these ticks on no kernel channel of a communicator is believed.
     #[must_use]
     pub(crate) fn kernels_until(&self, comm: usize) -> Option<u64> {
-        self.doubts.since(comm)
+        self.kernels_until.get(comm).copied().flatten()
     }
     /// Kernel channels whose times were another work's, and were dropped, or that never came
     /// because NCCL waits for another work's.
     #[must_use]
     pub fn stray_kernels(&self) -> u64 {
-        self.doubts.stray_kernels()
+        self.stray_kernels
     }
     /// The position in [`Recording::comms`] of an event's communicator. `None` where its
     /// definition is missing, and for another process's operation.
@@ -627,10 +618,21 @@ impl<'a> Timeline<'a> {
     pub fn comm(&self, position: usize) -> &'a Comm {
         &self.recording.comms()[position]
     }
-    /// The process's rank in a communicator: as `init` told, or as its events say (API v1 to v3).
+    /// The process's rank in a communicator: from `init`, or from its events (API v1 to v3).
     #[must_use]
     pub fn rank(&self, position: usize) -> Option<i32> {
         self.ranks[position]
+    }
+    /// Events are missing between those that there are: lost, left out on request, or not recorded
+    /// while recording was stopped.
+    #[must_use]
+    pub fn has_gaps(&self) -> bool {
+        let header = self.recording.header();
+        let lanes = self.recording.lanes().iter().map(|lane| &lane.header);
+        let mut lost = lanes.flat_map(|lane| lane.lost.iter().chain(&lane.lost_ends));
+        let mut without = header.unwritten.iter().chain(&header.without_lane);
+        let is_stopped = self.recording.marks().iter().any(|mark| mark.what == MarkKind::Stop);
+        without.any(|&n| n != 0) || lost.any(|&n| n != 0) || header.left_out != 0 || is_stopped
     }
     /// The counts of the communicator at a position.
     #[must_use]
@@ -670,7 +672,7 @@ impl<'a> Timeline<'a> {
     }
 }
 
-/// What a communicator is called in reports: its hash, or `unknown-N` by the order of `init`
+/// The name of a communicator in reports: its hash, or `unknown-N` by the order of `init`
 /// where the API version gives none (v1 to v3).
 #[must_use]
 pub fn comm_name(comm: &Comm) -> String {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Spreads stretches of time over as few tracks as possible: viewers drop slices of a track that
+//! Distributes time ranges over as few tracks as possible: viewers drop slices of a track that
 //! cross, or show wrong durations.
 
 /// Spreads stretches over tracks on which they are apart or one inside the other. They come sorted
-/// by their start, the longer one first; `span` tells a stretch's start and end.
+/// by their start, the longer one first; `span` returns the start and the end of a range.
 pub fn nested<T, N: Ord + Copy>(sorted: Vec<T>, span: impl Fn(&T) -> (N, N)) -> Vec<Vec<T>> {
     let mut tracks: Vec<(Vec<N>, Vec<T>)> = Vec::new();
     for stretch in sorted {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Whether a recording leaves something out because it was started, stopped or sampled.
+//! Whether a recording is incomplete because it was started, stopped or sampled.
 
 use ncclscope_trace::{MarkKind, Recording};
 

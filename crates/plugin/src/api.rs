@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-The C functions that an application may call, found with `dlsym` in the plugin that NCCL loaded, or
-in the same file loaded earlier. They are for ordinary code, never for callbacks or signal handlers.
-They work from any thread; what they start or stop holds for the process.
+The C functions for the application, which finds them with `dlsym` in the plugin that NCCL loaded,
+or in the same file loaded earlier. Ordinary code calls them, never a callback or a signal handler.
+They work from any thread, and affect the whole process.
 
-Those that give an `int` give 0, or [`OFF`], [`BAD`] or [`SYSTEM`]; `ncclscope_error` then has a
-sentence. A string is UTF-8 (other bytes are replaced) and read during the call only. The page for
-users is `docs/control.md`.
+A function that returns an `int` returns 0, or [`OFF`], [`BAD`] or [`SYSTEM`]; `ncclscope_error`
+then returns a sentence. A string is UTF-8 (other bytes are replaced) and is read during the call
+only. The page for users is `docs/control.md`.
 */
 
 use crate::external::{self, Ask};
@@ -24,12 +24,12 @@ use std::time::Duration;
 
 /// Nothing is recorded in this process.
 pub const OFF: c_int = 1;
-/// An argument makes no sense.
+/// An argument is invalid.
 pub const BAD: c_int = 2;
-/// The system refused.
+/// The system returned an error.
 pub const SYSTEM: c_int = 3;
 
-/// What `ncclscope_version` tells.
+/// What `ncclscope_version` returns.
 const VERSION: &CStr =
     match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
         Ok(version) => version,
@@ -66,7 +66,7 @@ fn answer_behind(_shield: Shield, body: impl FnOnce() -> Result<(), Refusal>) ->
     }
 }
 
-/// A sentence as C has it; what is too long is cut between two characters.
+/// A sentence as a C string, cut between two characters if it is too long.
 fn terminated(sentence: &str) -> [u8; SENTENCE] {
     let mut bytes = [0; SENTENCE];
     let end = (0..SENTENCE).rev().find(|&end| sentence.is_char_boundary(end));
@@ -76,7 +76,7 @@ fn terminated(sentence: &str) -> [u8; SENTENCE] {
     bytes
 }
 
-/// The first [`LONGEST`] bytes of a string: what comes behind them is not even looked at.
+/// The first [`LONGEST`] bytes of a string; the rest is not read.
 ///
 /// # Safety
 /// `text` is null or a string that outlives `'a`.
@@ -95,7 +95,7 @@ unsafe fn beginning<'a>(text: *const c_char) -> Option<&'a [u8]> {
     Some(unsafe { core::slice::from_raw_parts(text.cast::<u8>(), len) })
 }
 
-/// A string that means something else without its end.
+/// A string that must be complete: without its end it has another meaning.
 ///
 /// # Safety
 /// As [`beginning`].
@@ -131,7 +131,7 @@ pub extern "C" fn ncclscope_error() -> *const c_char {
     ERROR.with(|error| error.as_ptr().cast::<c_char>())
 }
 
-/// Records operations from now on, or as `options` say: words such as `for=5s`, `steps=10`,
+/// Records operations from now on, or as `options` request: words such as `for=5s`, `steps=10`,
 /// `at=SECONDS`, `sample=1/16`. NULL is none. Before the first communicator it waits for that.
 ///
 /// # Safety
@@ -145,7 +145,7 @@ pub unsafe extern "C" fn ncclscope_start(options: *const c_char) -> c_int {
     })
 }
 
-/// Leaves out operations that are issued from here on.
+/// Stops recording operations that are issued from now on.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclscope_stop() -> c_int {
     answer(|| Runtime::get().stop())
@@ -158,7 +158,7 @@ pub extern "C" fn ncclscope_is_started() -> c_int {
 }
 
 /// Copies the recording as it is now to the file (`*.nscope`) or directory `path`; NULL: to a new
-/// directory beside the recording. Returns when the copy is there.
+/// directory beside the recording. Returns when the copy is complete.
 ///
 /// # Safety
 /// `path` is null or a string.
@@ -171,7 +171,7 @@ pub unsafe extern "C" fn ncclscope_dump(path: *const c_char) -> c_int {
     })
 }
 
-/// Puts `name` into the recording, as of now.
+/// Records the mark `name` with the present time.
 ///
 /// # Safety
 /// `name` is null or a string.
@@ -197,7 +197,7 @@ pub unsafe extern "C" fn ncclscope_set_role(comm_hash: u64, role: *const c_char)
     answer(|| Runtime::get().set_role(comm_hash, &unsafe { needed(role, "role") }?))
 }
 
-/// What is called for hangs: `json` (docs/hang.md) is read during the call only, `user` is what was
+/// The function for hangs: `json` (docs/hang.md) is valid during the call only, `user` is what was
 /// given to [`ncclscope_on_hang`].
 pub type HangListener = unsafe extern "C" fn(json: *const c_char, user: *mut c_void);
 
@@ -210,7 +210,7 @@ unsafe impl Send for User {}
 unsafe impl Sync for User {}
 
 /// The watchdog calls `callback` for each operation that is stuck, and at its end. NULL ends the
-/// calls; a call that is under way goes on. It is called on a thread of the plugin's that does
+/// calls; a running call continues. It is called on a thread of the plugin that does
 /// nothing else: it may take its time, and call the other functions here.
 ///
 /// # Safety
@@ -240,9 +240,9 @@ pub unsafe extern "C" fn ncclscope_on_hang(
     })
 }
 
-/// A drill: for `seconds` an operation that is not there stands still. The watchdog finds it after
-/// a second, or half of `seconds`, and does all that is to be done about a hang, each time with the
-/// word that it is a drill; then it reports that it has recovered.
+/// A drill: for `seconds` an operation that does not exist stands still. The watchdog finds it
+/// after a second, or half of `seconds`, and does all that is to be done about a hang, each time
+/// with the note that it is a drill; then it reports that the operation has recovered.
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclscope_simulate_hang(seconds: f64) -> c_int {
     answer(|| {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Our callbacks as the exported tables have them: what NCCL calls where the plugin is alone, and
-//! what a chain of plugins and the CUDA events call before their own work.
+//! The callbacks of the exported tables. NCCL calls them directly if the plugin is alone; a chain
+//! of plugins and the CUDA events call them before their own work.
 
 use crate::entry;
 use core::ffi::c_void;

@@ -61,7 +61,7 @@ pub(crate) unsafe fn start<V: Version>(
     }
 }
 
-/// An event other than a step that is of no window; or one that comes late, of a window that is
+/// An event other than a step that belongs to no window, or that belongs late to a window that is
 /// over. The gate is open.
 ///
 /// # Safety
@@ -141,7 +141,7 @@ unsafe fn start_other<V: Version>(
     })
 }
 
-/// Starts the event of a descriptor; what it gives is the event's handle.
+/// Starts the event of a descriptor, and returns its handle.
 struct Starter {
     context: u64,
     /// The API version has an event for each call.
@@ -322,7 +322,7 @@ fn from_pointer(handle: *mut c_void) -> Handle {
     Handle(handle.addr() as u64)
 }
 
-/// A handle as the pointer that NCCL takes it for; it is never dereferenced.
+/// A handle as a pointer, which NCCL expects; it is never dereferenced.
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "`abi` compiles for 64-bit machines only")]
 fn to_pointer(handle: Handle) -> *mut c_void {

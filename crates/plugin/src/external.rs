@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-The application's own id of what it is doing: what joins an API call to the operator that made it.
+The application's own id of its current work, which joins an API call to the operator that made it.
 
-PyTorch's profiler has such an id for every operator (`External id` of its traces). Two ways lead
-here: a profiler session of ours that torch tells each id as it begins and ends, on the operator's
-thread ([`push`], [`pop`]); or a function of the application's that tells the current one
-([`ask`]; torch exports one from 2.15 on). With neither, an API call costs one load more.
+PyTorch's profiler has such an id for every operator (`External id` of its traces). There are two
+sources: a profiler session of ours, to which torch passes each id as it begins and ends, on the
+operator's thread ([`push`], [`pop`]); or a function of the application that returns the current id
+([`ask`]; torch exports one from 2.15 on). With neither, an API call costs one more load.
 */
 
 use core::cell::Cell;
@@ -14,7 +14,7 @@ use ncclscope_abi::Descr;
 use ncclscope_recorder::Recorder;
 use ncclscope_recorder::trace::{Handle, State};
 
-/// A function that tells the calling thread's id; 0 for none.
+/// A function that returns the calling thread's id; 0 for none.
 pub(crate) type Ask = unsafe extern "C" fn() -> u64;
 
 /// Ids of operators within each other that are remembered; deeper ones count as the one around.
@@ -72,7 +72,7 @@ pub(crate) unsafe fn ask(function: Option<Ask>) {
     ASK.store(function.map_or(0, |f| f as usize), Ordering::Release);
 }
 
-/// Puts the id of the moment to an API event that has started.
+/// Adds the present id to an API event that has started.
 #[inline(always)]
 pub(crate) fn tell(recorder: &Recorder, event: Handle, descr: &Descr) {
     if matches!(descr, Descr::CollApi(_) | Descr::P2pApi(_) | Descr::GroupApi(_)) {

@@ -5,8 +5,8 @@ use ncclscope_abi::NcclResult;
 use ncclscope_runtime::Runtime;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs `body`. If it panics, recording ends for this process, and NCCL hears of success: an error
-/// would make it unload the plugin under the feet of other communicators.
+/// Runs `body`. If it panics, recording ends for this process, and NCCL gets success: an error
+/// would make it unload the plugin while other communicators use it.
 #[inline(always)]
 pub(crate) fn guard(body: impl FnOnce()) -> NcclResult {
     if catch_unwind(AssertUnwindSafe(body)).is_err() {

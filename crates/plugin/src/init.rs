@@ -75,7 +75,7 @@ pub(crate) fn logger(print: DebugLogger) -> Logger {
     Logger::new(say)
 }
 
-/// A context as the pointer that NCCL takes it for; it is never dereferenced.
+/// A context as a pointer, which NCCL expects; it is never dereferenced.
 #[expect(clippy::cast_possible_truncation, reason = "`abi` compiles for 64-bit machines only")]
 fn to_pointer(context: u64) -> *mut c_void {
     core::ptr::without_provenance_mut(context as usize)

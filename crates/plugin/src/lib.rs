@@ -3,9 +3,9 @@
 `libnccl-profiler-ncclscope.so`: the function tables that NCCL looks for, `ncclProfiler_v1` and so
 on, one for each version of `abi`, over one implementation.
 
-The rules at this boundary: `init` never fails; `*eHandle` is always written; nothing that NCCL
-hands back is dereferenced; no panic crosses; a callback neither allocates nor blocks nor calls the
-system.
+The rules of this boundary: `init` never fails; `*eHandle` is always written; the plugin
+dereferences nothing that NCCL hands back; no panic leaves it; a callback neither allocates nor
+blocks nor makes a system call.
 
 This crate translates and guards. It does **not** decide what is recorded (`runtime`) or how
 (`recorder`).

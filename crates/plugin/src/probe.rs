@@ -2,12 +2,12 @@
 /*!
 The callbacks with CUDA events around kernel launches (`NCCLSCOPE_CUDA_EVENTS=on`).
 
-They are put into the exported tables when the library is loaded ([`crate::vtables`]); without the
-variable they are never run, and no instruction of a callback differs. NCCL starts and stops a
-KernelLaunch event right around its call of the driver, on one thread, which is never the one that
-runs CUDA's host functions (`ncclLaunchKernel`, src/enqueue.cc@v2.30.7-1): so that is where the
-driver may be called here too. It is the only call out of the recorder in a callback, and it is what
-the user asked for. The events themselves are the runtime's ([`ncclscope_runtime::probe`]).
+They are written into the exported tables when the library is loaded ([`crate::vtables`]); without
+the variable they never run, and no instruction of a callback differs. NCCL starts and stops a
+KernelLaunch event directly before and after its call of the driver, on one thread, which is never
+the one that runs CUDA's host functions (`ncclLaunchKernel`, src/enqueue.cc@v2.30.7-1). The driver
+may therefore be called there. It is the only call out of the recorder in a callback, and the user
+requested it. The runtime owns the events themselves ([`ncclscope_runtime::probe`]).
 */
 
 use crate::callbacks as ours;

@@ -27,7 +27,7 @@ pub(crate) fn proxy_op(op: &ProxyOp, rank: i32, context: u64) -> record::ProxyOp
     }
 }
 
-/// Keeps what API v1 to v3 tell about the communicator with its operations.
+/// Keeps what API v1 to v3 report about the communicator with its operations.
 #[inline(always)]
 pub(crate) fn learn(runtime: &Runtime, comm: u16, descr: &Descr, rank: i32) {
     let hash = match descr {
@@ -49,8 +49,18 @@ pub(crate) fn count(strings: &Interner, comm: u16, detail: &Detail, tells_calls:
         call_counters::called(comm, Call { func, datatype, root, count });
     };
     match detail {
-        Detail::CollApi(d) => call(d.func, d.datatype, d.root, d.count),
-        Detail::P2pApi(_) => call_counters::called_p2p(comm),
+        Detail::CollApi(d) => {
+            call(d.func, d.datatype, d.root, d.count);
+            if d.graph {
+                call_counters::captured(comm);
+            }
+        }
+        Detail::P2pApi(d) => {
+            call_counters::called_p2p(comm);
+            if d.graph {
+                call_counters::captured(comm);
+            }
+        }
         Detail::Coll(d) => {
             if !tells_calls {
                 call(d.func, d.datatype, d.root, d.count);

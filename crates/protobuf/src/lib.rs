@@ -4,8 +4,8 @@ Writes protobuf: varints, 64-bit numbers, bytes, packed and nested messages, and
 
 The wire format is documented at protobuf.dev ("Encoding"): each field is a key, `number << 3 |
 type`, and its value; type 0 is a varint, 1 eight bytes, 2 a length and that many bytes. Metrics
-(OTLP) and traces (Perfetto) are written with it, in a rank as in the tools, so that it allocates
-nothing but the message and does not panic.
+(OTLP) and traces (Perfetto) are written with it. A rank uses it too, so it allocates only the
+message and does not panic.
 
 This crate does **not** read protobuf, know a schema, or check that a field is written once.
 */

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-How many operations each communicator was asked for: counted in the callback, whether or not they
-are recorded, so that the ranks of a job agree on the number of a collective whatever each records.
+The number of operations of each communicator: counted in the callback, whether or not they are
+recorded, so that all ranks of a job have the same number for a collective.
 
-One cell of 128 bytes a communicator, [`CELLS`] at a time: each has its own from [`watch`] to
-[`leave`], and of further ones nothing is known ([`refused`]). Where calls are counted nothing is a
-locked instruction. NCCL takes calls for one communicator from one thread at a time (`ncclComm_t` is
-not thread-safe). What it enqueues it may tell on two threads at once, the caller's and, of captured
-graphs, the one of CUDA's callbacks: each has a count of its own.
+A communicator has one cell of 128 bytes, from [`watch`] to [`leave`]. There are [`CELLS`] cells; of
+further communicators nothing is counted ([`refused`]). Counting uses no locked instruction. NCCL
+takes calls for one communicator from one thread at a time (`ncclComm_t` is not thread-safe). It may
+report what it enqueues on two threads at once, the caller's and, for captured graphs, CUDA's
+callback thread: each has its own count.
 */
 
 use crate::registry::thread;
@@ -26,6 +26,8 @@ const TRIES: usize = if cfg!(loom) { 2 } else { 64 };
 struct Cell {
     /// 1 while a communicator has it.
     taken: AtomicU32,
+    /// 1 since a call was captured into a CUDA graph.
+    captured: AtomicU32,
     api: AtomicU64,
     /// After an even and after an odd number of calls: the one that `api` names stands still.
     hash: [AtomicU64; 2],
@@ -54,6 +56,8 @@ pub struct Counts {
     pub enqueued: u64,
     /// Sends and receives that NCCL enqueued.
     pub p2p_enqueued: u64,
+    /// A call was captured into a CUDA graph: it counts once, and each of its replays is enqueued.
+    pub is_captured: bool,
 }
 
 impl Counts {
@@ -89,6 +93,7 @@ impl Cell {
     const fn new() -> Cell {
         Cell {
             taken: AtomicU32::new(0),
+            captured: AtomicU32::new(0),
             api: AtomicU64::new(0),
             hash: [const { AtomicU64::new(0) }; 2],
             checkpoints: [const { AtomicU64::new(0) }; 4],
@@ -118,6 +123,7 @@ impl Cell {
     }
 
     fn clear(&self) {
+        self.captured.store(0, Ordering::Relaxed);
         [&self.api, &self.p2p_api, &self.caller]
             .into_iter()
             .chain(&self.hash)
@@ -144,6 +150,7 @@ impl Cell {
             p2p_api: self.p2p_api.load(acquire),
             enqueued: self.enqueued.iter().map(|count| count.load(acquire)).sum(),
             p2p_enqueued: self.p2p_enqueued.iter().map(|count| count.load(acquire)).sum(),
+            is_captured: self.captured.load(acquire) != 0,
         };
         (self.api.load(Ordering::Relaxed) == api).then_some(counts)
     }
@@ -211,6 +218,12 @@ pub fn refused() -> u64 {
 #[inline(always)]
 pub fn called(comm: u16, call: Call) {
     cell(comm).called(call);
+}
+
+/// The call that was counted last is captured into a CUDA graph.
+#[inline(always)]
+pub fn captured(comm: u16) {
+    cell(comm).captured.store(1, Ordering::Relaxed);
 }
 
 /// The application called a send or a receive.

@@ -2,9 +2,9 @@
 /*!
 Time stamps: raw ticks, which readers of the records convert.
 
-The processor's counter is used where it is known to be good (x86-64: invariant TSC that the kernel
-itself trusts as its clock source, and that is not trapped), since it costs half of what
-`clock_gettime` does; otherwise ticks are the nanoseconds of `CLOCK_MONOTONIC`.
+Ticks come from the processor's counter if it is known to be reliable (x86-64: an invariant TSC that
+is not trapped, and that the kernel itself uses as its clock source), because it costs half as much
+as `clock_gettime`. Otherwise ticks are the nanoseconds of `CLOCK_MONOTONIC`.
 */
 
 use crate::sync::{AtomicU8, Ordering};
@@ -39,7 +39,7 @@ impl Counter {
         is_source.then_some(Counter(()))
     }
 
-    /// What it counts now.
+    /// Its present value.
     #[must_use]
     #[inline(always)]
     pub fn read(self) -> u64 {
@@ -58,13 +58,13 @@ fn monotonic() -> u64 {
     gettime(libc::CLOCK_MONOTONIC)
 }
 
-/// What [`now`] counts.
+/// The clock of [`now`].
 #[must_use]
 pub fn source() -> ClockSource {
     if USE_COUNTER.load(Ordering::Relaxed) != 0 { ClockSource::Tsc } else { ClockSource::Monotonic }
 }
 
-/// Chooses the source; `allow_counter` is false where the user asked for the system's clock.
+/// Chooses the source; `allow_counter` is false if the user requested the system's clock.
 /// To be called before the first [`now`], not from a callback.
 pub fn choose(allow_counter: bool) {
     let good = allow_counter && counter_is_good();
@@ -114,14 +114,14 @@ fn cheapest_read_ns() -> u64 {
     best
 }
 
-/// The clock source that the kernel uses now; `None` where it does not tell.
+/// The clock source that the kernel uses now; `None` if unknown.
 #[must_use]
 pub fn kernel_source() -> Option<String> {
     let file = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     std::fs::read_to_string(file).ok().map(|name| name.trim().to_owned())
 }
 
-/// What is wrong with the counter as the source, as far as comparisons of the clocks show.
+/// The faults of the counter as the source, as far as comparisons of the clocks show.
 #[derive(Debug, Default)]
 pub struct Doubts {
     reference: Option<ClockSync>,

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-What nearly always happens in a callback, and that alone.
+The common cases of a callback.
 
-Each function does the whole work of its namesake in [`crate::recorder`] or, where anything is out
-of the ordinary, none of it, and gives `None`: then the namesake decides. Nothing here makes a call,
-so that an entry needs no stack frame for it; this is a third of a callback's instructions.
+Each function either does the whole work of the function of the same name in [`crate::recorder`],
+or, in any uncommon case, changes nothing and returns `None`; then the other function does the work.
+The functions make no call, so that a callback needs no stack frame for them, which saves a third of
+its instructions.
 */
 
 use crate::clock::{self, Counter};

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-The first load of every callback: does anything happen at all, and to which events?
+The gate: the first load of every callback decides whether it does anything, and for which events.
 
-An operation belongs to the recorded window in which its outermost event started, and whatever
-NCCL starts with it as the parent belongs there too, however late it comes. So stopping goes in
-two steps: first no operation begins any more ([`stop`]), later nothing at all ([`settle`]): NCCL
-goes on to start network and kernel events of graphs that were captured in the window, for as long
-as they are launched. Events that are open then still end.
+An operation belongs to the recorded window in which its outermost event started, and so does
+everything that NCCL starts below it, however late. Stopping therefore has two steps: first no new
+operation is recorded ([`stop`]), later nothing at all ([`settle`]). The second step is needed
+because NCCL starts network and kernel events of graphs that were captured in the window for as long
+as they are launched. Events that are open then are still ended.
 */
 
 use crate::clock;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Strings by address: NCCL's function, datatype, algorithm and protocol names are literals, so that
-their address names them. The first callback that sees an address copies the text into the table;
-later ones pay one comparison. Readers of the records get the texts from here.
+Strings by address: NCCL's names of functions, datatypes, algorithms and protocols are literals, so
+that an address identifies a name. The first callback that sees an address copies the text into the
+table; later ones pay one comparison. Readers of the records get the texts from here.
 */
 
 use crate::sync::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -10,7 +10,8 @@ use core::ffi::c_char;
 use ncclscope_trace::StrId;
 use ncclscope_trace::progress::name_hash;
 
-/// Room for strings; a power of two.
+/// Entries; a power of two. A string's number is its entry's, and the first is no string's: it
+/// stands for NULL, which callbacks so need not test for.
 pub const CAPACITY: usize = 256;
 /// Bytes kept of a string.
 pub const TEXT: usize = 48;
@@ -56,7 +57,9 @@ impl Interner {
     /// An empty table.
     #[must_use]
     pub const fn new() -> Interner {
-        Interner { entries: [Entry::EMPTY; CAPACITY], misses: AtomicU64::new(0) }
+        let mut entries = [Entry::EMPTY; CAPACITY];
+        entries[0].state = AtomicU32::new(TAKEN);
+        Interner { entries, misses: AtomicU64::new(0) }
     }
 
     /// The number of the string at `text`; [`StrId::NONE`] for NULL and when the table is full.
@@ -68,9 +71,6 @@ impl Interner {
     #[inline(always)]
     pub unsafe fn intern(&self, text: *const c_char) -> StrId {
         let address = text.addr();
-        if address == 0 {
-            return StrId::NONE;
-        }
         let index = first_index(address);
         if self.entries[index].address.load(Ordering::Acquire) == address {
             return id(index);
@@ -124,7 +124,7 @@ impl Interner {
     #[must_use]
     #[inline(always)]
     pub fn hash(&self, id: StrId) -> u32 {
-        let entry = self.entries.get(usize::from(id.0).wrapping_sub(1));
+        let entry = self.entries.get(usize::from(id.0));
         entry.map_or(0, |entry| entry.hash.load(Ordering::Relaxed))
     }
 
@@ -207,7 +207,7 @@ fn first_index(address: usize) -> usize {
 #[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "the index is below CAPACITY")]
 const fn id(index: usize) -> StrId {
-    StrId(index as u16 + 1)
+    StrId(index as u16)
 }
 
 #[cfg(test)]
@@ -227,7 +227,7 @@ mod tests {
         let (ia, ib) = (intern(&table, &a), intern(&table, &b));
         assert_ne!(ia, ib);
         assert_eq!((intern(&table, &a), intern(&table, &b)), (ia, ib));
-        assert_eq!(table.get(usize::from(ia.0) - 1), Some((ia, "AllReduce".into())));
+        assert_eq!(table.get(usize::from(ia.0)), Some((ia, "AllReduce".into())));
         assert_eq!(table.hash(ia), name_hash(b"AllReduce"));
         assert_eq!(table.hash(StrId::NONE), 0);
         // SAFETY: NULL is allowed.
@@ -247,8 +247,8 @@ mod tests {
         text = *b"AllGather\0";
         let second = intern(&text);
         assert_ne!(first, second);
-        assert_eq!(table.get(usize::from(first.0) - 1).unwrap().1, "AllReduce");
-        assert_eq!(table.get(usize::from(second.0) - 1).unwrap().1, "AllGather");
+        assert_eq!(table.get(usize::from(first.0)).unwrap().1, "AllReduce");
+        assert_eq!(table.get(usize::from(second.0)).unwrap().1, "AllGather");
         table.forget_addresses();
         text = *b"AllReduce\0";
         assert_eq!(intern(&text), first, "it is there again");
@@ -268,7 +268,7 @@ mod tests {
         let table = Interner::new();
         let long = CString::new("x".repeat(200)).unwrap();
         let i = intern(&table, &long);
-        assert_eq!(table.get(usize::from(i.0) - 1).unwrap().1, "x".repeat(TEXT));
+        assert_eq!(table.get(usize::from(i.0)).unwrap().1, "x".repeat(TEXT));
         let many: Vec<CString> =
             (0..2000).map(|n| CString::new(format!("s{n}")).unwrap()).collect();
         let stored = many.iter().filter(|s| intern(&table, s) != StrId::NONE).count();

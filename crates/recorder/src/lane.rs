@@ -132,7 +132,7 @@ pub struct LaneHeader {
     last_slot: AtomicU32,
     /// Rest of a list of abandoned slots.
     abandoned_rest: AtomicU32,
-    /// What tells the thread that holds the lane from others; 0 while none does.
+    /// The identity of the thread that holds the lane; 0 while none does.
     holder: AtomicU64,
     _2: [u64; 2],
     // Written by other threads, when they stop a ProxyOp of this lane.
@@ -253,7 +253,7 @@ impl LaneHeader {
         self.holder.load(Ordering::Relaxed) == holder
     }
 
-    /// The thread that holds the lane is gone. The next one goes on where it stopped.
+    /// The thread that holds the lane has exited. The next one continues where it stopped.
     pub fn release(&self) {
         self.holder.store(0, Ordering::Relaxed);
         let state = self.state.load(Ordering::Relaxed);
@@ -514,7 +514,7 @@ impl<'a> Lane<'a> {
     }
 }
 
-/// Where a record's words go.
+/// The consumer of a record's words.
 #[derive(Debug)]
 pub(crate) struct Room<'a, const N: usize> {
     header: &'a LaneHeader,

@@ -32,6 +32,7 @@ pub mod reclaim;
 pub mod recorder;
 pub mod region;
 pub mod registry;
+mod slot;
 pub mod slots;
 mod sync;
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Which events have no record, for the watchdog: what was lost must not look like an operation that
-hangs, and one that was lost must not hide all others that do.
+The latest events without a record, for the watchdog: a lost event must not look like an operation
+that hangs, and must not hide other operations that do.
 
-A ring of the latest [`CELLS`]. It is written where an event is lost, never where one is recorded. A
-reader that comes too late learns that it did, not what it missed. A cell says in which lap it was
-written, so that neither a reader nor a writer that others overtake by a lap takes one turn for
-another. Kinds that no operation waits for are left out, so that the flood that fills a lane does
-not fill this ring.
+This is a ring of [`CELLS`] cells. It is written when an event is lost, never when one is recorded.
+A late reader learns that it missed cells, but not which. A cell contains the lap in which it was
+written, so that a reader or writer that is overtaken by a lap does not confuse two entries. Kinds
+that no operation waits for are omitted, so that a flood of them, which fills a lane, does not fill
+this ring.
 */
 
 use crate::sync::{AtomicU64, Ordering};
@@ -23,7 +23,7 @@ const CODE_BITS: u32 = 5;
 const STOP: u64 = (1 << CODE_BITS) - 1;
 const _: () = assert!((KINDS as u64) < STOP);
 const LAP_SHIFT: u32 = CODE_SHIFT + CODE_BITS;
-/// A cell tells so many uses of itself apart.
+/// A cell distinguishes this number of its uses.
 const LAPS: u64 = if cfg!(loom) { 2 } else { 32 };
 /// Calls of [`Missed::take`] that wait for a thread that has a turn and has not written.
 const MOST_WAITS: u32 = if cfg!(loom) { 1 } else { 8 };
@@ -131,7 +131,7 @@ const fn lap(turn: u64) -> u64 {
     turn / CELLS as u64 % LAPS
 }
 
-/// What a cell's word says.
+/// The meaning of a cell's word.
 fn miss(word: u64, process: u64) -> Miss {
     let handle = match word & ((1 << CODE_SHIFT) - 1) {
         0 => Handle::NULL,

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Slots of ProxyOps that NCCL never stops, and slots that lie idle where another lane needs them.
+Takes back slots of ProxyOps that NCCL never stops, and idle slots that another lane needs.
 
 NCCL starts ProxyOps for CollNet, shared memory and peer access that it never stops (2.27 on), and
-an aborted communicator leaves open what it had. A thread that learns that an operation is of these
-*abandons* it: its slot goes into a list of its lane. That lane's thread takes it out of the slot,
-when it needs one: only so can no stop come in between, though a stop locks nothing.
+an aborted communicator leaves its ProxyOps open. A thread that finds such an operation *abandons*
+it: its slot goes into a list of its lane. The lane's thread takes the operation out of the slot
+when it needs one. Only that thread may do so, because then no stop can come in between, although a
+stop takes no lock.
 
-A lane without a thread keeps its slots for the next thread. Where no slab is left, its slots go to
-whichever lane needs some, in batches.
+A lane without a thread keeps its slots for the next thread. When no slab is left, lanes that need
+slots take them from it in batches.
 */
 
 use crate::lane::{Lane, LaneHeader, SlotList};
 use crate::region::Region;
-use crate::slots::{self, Slot};
+use crate::slot::{Slot, number_of, numbered, numbered_plus_one};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use ncclscope_trace::EventKind;
 use ncclscope_trace::handle::{Handle, STEPS_IN_FLIGHT};
@@ -24,7 +25,7 @@ const AT_A_TIME: usize = 8;
 /// Slots of a batch at most, and batches: few where loom looks at each.
 const BATCH: usize = SLAB_SLOTS;
 const BATCHES: usize = if cfg!(loom) { 2 } else { SLABS };
-/// Communicators that can be told apart, of 64 each.
+/// Communicators that can be distinguished, of 64 each.
 const WORDS: usize = 1 << 10;
 #[expect(clippy::cast_possible_truncation, reason = "256")]
 const SLAB: u32 = SLAB_SLOTS as u32;
@@ -149,10 +150,10 @@ impl Slots {
         let list = lane.header().slots();
         for batch in self.batches.iter().filter(|batch| batch.load(Ordering::Relaxed) == 0) {
             let first = list.free.load(Ordering::Relaxed);
-            let mut last = slots::numbered_plus_one(region, first);
+            let mut last = numbered_plus_one(region, first);
             for _ in 1..BATCH {
                 let next = last.map_or(0, |(_, slot)| slot.next.load(Ordering::Relaxed));
-                last = slots::numbered_plus_one(region, next).or(last);
+                last = numbered_plus_one(region, next).or(last);
             }
             let Some((_, last)) = last else { return };
             let rest = last.next.swap(0, Ordering::Relaxed);
@@ -185,7 +186,7 @@ impl Slot {
         let mut first = list.load(relaxed);
         loop {
             self.next_abandoned.store(first, relaxed);
-            let number = slots::number_of(handle);
+            let number = number_of(handle);
             match list.compare_exchange(first, number, Ordering::Release, relaxed) {
                 Ok(_) => return,
                 Err(other) => first = other,
@@ -195,7 +196,7 @@ impl Slot {
 }
 
 fn by_index(region: &Region, index: usize) -> Option<(usize, &Slot)> {
-    slots::numbered(region, index).map(|slot| (index, slot))
+    numbered(region, index).map(|slot| (index, slot))
 }
 
 /// Takes some of the lane's abandoned operations out of their slots, which go to its list: the
@@ -207,7 +208,7 @@ pub(crate) fn take_back(region: &Region, lane: &Lane<'_>, now: u64) -> Option<u3
         number = list.abandoned.swap(0, Ordering::Acquire);
     }
     for _ in 0..AT_A_TIME {
-        let Some((_, slot)) = slots::numbered_plus_one(region, number) else { break };
+        let Some((_, slot)) = numbered_plus_one(region, number) else { break };
         let this = core::mem::replace(&mut number, slot.next_abandoned.load(Ordering::Relaxed));
         let handle = Handle(slot.abandoned.load(Ordering::Relaxed));
         // It may have stopped since, and be another one's now.
@@ -246,13 +247,13 @@ fn gather(region: &Region, lane: &Lane<'_>) {
         take_back(region, lane, now);
     }
     let mut returned = list.returned.swap(0, Ordering::Acquire);
-    while let Some((_, slot)) = slots::numbered_plus_one(region, returned) {
+    while let Some((_, slot)) = numbered_plus_one(region, returned) {
         let this = core::mem::replace(&mut returned, slot.next.load(Ordering::Relaxed));
         slot.free_own(this, lane);
     }
     let (next, last) = (list.next.load(Ordering::Relaxed), list.last.load(Ordering::Relaxed));
     for index in next..last {
-        let unused = slots::numbered_plus_one(region, index + 1);
+        let unused = numbered_plus_one(region, index + 1);
         unused.into_iter().for_each(|(_, slot)| slot.free_own(index + 1, lane));
     }
     list.next.store(last, Ordering::Relaxed);

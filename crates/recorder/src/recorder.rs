@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the plugin calls: start, state and stop of any event.
+//! The functions that the plugin calls: start, state and stop of any event.
 
 use crate::clock::now;
 use crate::interner::Interner;
@@ -19,8 +19,10 @@ use ncclscope_trace::{EventKind, Handle, Record, State};
 /// Communicator index of events whose context is not ours.
 pub const NO_COMM: u16 = u16::MAX;
 
-/// Whole lanes that wait for threads: an enqueuing one, a proxy, and two more.
+/// Lanes that wait for threads: an enqueuing one, a proxy, and two more.
 const SPARE: usize = 4;
+/// Those of them that are whole: a page of it costs the process a microsecond.
+const WHOLE_SPARE: usize = 2;
 
 /// Lanes that wait for threads where those of threads that end come back later only.
 const SPARE_WITHOUT_KEY: usize = 24;
@@ -229,7 +231,7 @@ impl Recorder {
         handle.family() == self.steps.load(Ordering::Acquire)
     }
 
-    /// A network step reached `state`. `size` tells the bytes, where the state has them.
+    /// A network step reached `state`. `size` returns the bytes, if the state has them.
     #[inline(always)]
     pub fn step_state(&self, handle: Handle, state: State, size: impl FnOnce() -> Option<u64>) {
         match slots::at(&self.region, handle).map(|slot| slot.step(handle.step_index())) {
@@ -501,7 +503,8 @@ impl Recorder {
     /// The lanes whose rings should be whole and are not: those that outgrow what they began with,
     /// and those that the next threads will take.
     pub fn worth_completing(&self) -> impl Iterator<Item = usize> {
-        let next: Vec<_> = self.lanes().filter(|(_, lane)| !lane.in_use()).take(SPARE).collect();
+        let next: Vec<_> =
+            self.lanes().filter(|(_, lane)| !lane.in_use()).take(WHOLE_SPARE).collect();
         let next = next.into_iter().filter(|(_, lane)| !lane.is_whole());
         self.lanes().filter(|(_, lane)| lane.outgrows()).chain(next).map(|(index, _)| index)
     }

@@ -2,15 +2,16 @@
 /*!
 The memory that callbacks write to: lane table, lane rings, ProxyOp slabs.
 
-One address range is reserved once; pieces of it are made usable ("committed") ahead of need, by
-`init` and by the drain thread, never by a callback. A piece is either shared with the lanes file
-([`ncclscope_trace::lanes_file`]), whose pages are allocated first (a hole would be a SIGBUS when
-the memory is full), or private. Neither ever maps over addresses that are not reserved: a shared
-piece is mapped elsewhere and moved there, a private one is given its access.
-A ring is committed in two pieces: its beginning when a thread may come for its lane, the rest when
-the lane is worth it, and its pages are made present after that. The lane table is committed in
-pieces, too: 16 headers when the first of their lanes is. The rest of it reads as zeros, for any
-bits may come as a handle, and its lane is looked at: no thread holds that lane then.
+One address range is reserved once. `init` and the drain thread, never a callback, make pieces of it
+usable ("commit" them) ahead of need. A piece is either private, or shared with the lanes file
+([`ncclscope_trace::lanes_file`]), whose pages are allocated first (a hole would cause a SIGBUS when
+memory is full). Neither kind ever maps over addresses that are not reserved: a shared piece is
+mapped elsewhere and moved into the range, a private one gets access rights.
+
+A ring is committed in two pieces: its beginning when a thread may take its lane, the rest when the
+lane is used enough; then its pages are populated. The lane table is committed in pieces of 16
+headers, each before the first of its lanes. The rest of the table reads as zeros, because any bits
+may arrive as a handle and their lane is read: a zero header means that no thread holds the lane.
 */
 
 use crate::lane::{LaneHeader, Ring, STARTER_BYTES};
@@ -208,16 +209,8 @@ impl Region {
     #[must_use]
     #[inline(always)]
     pub fn lane_header(&self, lane: usize) -> Option<&'static LaneHeader> {
-        let base = self.base.load(Ordering::Acquire);
-        if base.is_null() || lane >= LANES {
-            return None;
-        }
-        // SAFETY: within the lane table, which `reserve` made readable before it stored `base`;
-        // only usable lanes, whose headers are committed, are written to.
-        let at = unsafe { base.add(lane * LANE_STRIDE) };
-        // SAFETY: aligned to 64, initialised (zero is valid for atomics), and mapped for the rest
-        // of the process; all access is atomic.
-        Some(unsafe { &*at.cast::<LaneHeader>() })
+        // SAFETY: it is the region's base.
+        unsafe { header_at(self.base.load(Ordering::Acquire), lane) }
     }
 
     /// The ring of a lane; `None` if the lane is not usable. Its memory ends where the lane's
@@ -226,30 +219,18 @@ impl Region {
     #[inline(always)]
     pub fn ring(&self, lane: usize) -> Option<&'static Ring> {
         // SAFETY: the lane is usable.
-        (lane < self.rings()).then(|| unsafe { self.ring_at(lane) })
+        (lane < self.rings()).then(|| unsafe { ring_at(self.base.load(Ordering::Relaxed), lane) })
     }
 
     /// A lane that `holder` holds.
     #[must_use]
     #[inline(always)]
     pub fn held(&self, lane: usize, holder: u64) -> Option<(&'static LaneHeader, &'static Ring)> {
-        let header = self.lane_header(lane).filter(|header| header.is_held_by(holder))?;
-        // SAFETY: only usable lanes are claimed.
-        Some((header, unsafe { self.ring_at(lane) }))
-    }
-
-    /// The ring of a lane.
-    ///
-    /// # Safety
-    /// The lane must be usable.
-    #[inline(always)]
-    unsafe fn ring_at(&self, lane: usize) -> &'static Ring {
-        let base = self.base.load(Ordering::Relaxed);
-        // SAFETY: the lane is usable, so that `base` is set and the range is inside.
-        let at = unsafe { base.add(RINGS_AT + lane * RING_BYTES) };
-        // SAFETY: page-aligned, mapped for the rest of the process, and atomic; words that are no
-        // memory yet are not touched, because neither end goes beyond `LaneHeader::memory`.
-        unsafe { &*at.cast::<Ring>() }
+        let base = self.base.load(Ordering::Acquire);
+        // SAFETY: it is the region's base.
+        let header = unsafe { header_at(base, lane) }.filter(|header| header.is_held_by(holder))?;
+        // SAFETY: likewise, and only usable lanes are claimed.
+        Some((header, unsafe { ring_at(base, lane) }))
     }
 
     /// Where slot 0 lies. Slots of committed slabs may be used; there are none before
@@ -275,6 +256,36 @@ impl Default for Region {
 }
 
 const _: () = assert!(SLAB_BYTES == SLAB_SLOTS * SLOT_BYTES);
+
+/// The header of a lane; `None` before [`Region::reserve`].
+///
+/// # Safety
+/// `base` is that of a region.
+#[inline(always)]
+unsafe fn header_at(base: *mut u8, lane: usize) -> Option<&'static LaneHeader> {
+    if base.is_null() || lane >= LANES {
+        return None;
+    }
+    // SAFETY: within the lane table, which `reserve` made readable before it stored `base`; only
+    // usable lanes, whose headers are committed, are written to.
+    let at = unsafe { base.add(lane * LANE_STRIDE) };
+    // SAFETY: aligned to 64, initialised (zero is valid for atomics), and mapped for the rest of
+    // the process; all access is atomic.
+    Some(unsafe { &*at.cast::<LaneHeader>() })
+}
+
+/// The ring of a lane.
+///
+/// # Safety
+/// `base` is that of a region, and the lane is usable.
+#[inline(always)]
+unsafe fn ring_at(base: *mut u8, lane: usize) -> &'static Ring {
+    // SAFETY: the lane is usable, so that `base` is set and the range is inside.
+    let at = unsafe { base.add(RINGS_AT + lane * RING_BYTES) };
+    // SAFETY: page-aligned, mapped for the rest of the process, and atomic; words that are no
+    // memory yet are not touched, because neither end goes beyond `LaneHeader::memory`.
+    unsafe { &*at.cast::<Ring>() }
+}
 
 /// Why a piece is not usable.
 enum Failure {

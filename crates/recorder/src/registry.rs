@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Which lane belongs to the calling thread.
+The lane of the calling thread.
 
-A thread takes a lane at its first event, from those that are ready; finding it again is one access
-to thread-local memory. When the thread ends, a destructor of a `pthread` key gives the lane back
+A thread takes a lane from the prepared ones at its first event; finding it again is one access to
+thread-local memory. When the thread exits, a destructor of a `pthread` key gives the lane back
 (Rust's own thread-local destructors would allocate in the callback). In a process with many keys
-that would allocate too. There a new thread takes the lane of the one whose control block it has,
-and the drain thread gives back those of threads that the system does not know any more.
+the destructor would allocate too. There a new thread takes over the lane of an exited thread whose
+control block it has, and the drain thread gives back the lanes of threads that no longer exist.
 */
 
 use crate::lane::{self, Lane, LaneHeader, Ring};
@@ -97,7 +97,7 @@ pub fn held(region: &Region, index: usize) -> Option<Lane<'static>> {
 #[cfg(loom)]
 pub(crate) use crate::sync::model::thread;
 
-/// What tells this thread from all others that live: the address of its control block. Not 0.
+/// What distinguishes this thread from all live ones: the address of its control block. Not 0.
 #[cfg(all(target_arch = "x86_64", not(loom)))]
 #[inline(always)]
 pub(crate) fn thread() -> u64 {

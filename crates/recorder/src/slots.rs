@@ -52,95 +52,18 @@ NCCL starts a receive step again on every poll until the network accepts it, wit
 between, so that starting is idempotent and keeps the first time; and it reports SendPeerWait on
 every poll, so that only the first is stamped, and the others are counted in the 16 bits above the
 start.
-
-Byte offsets are those of [`ncclscope_trace::scratch::slot`].
 */
+
+pub use crate::slot::{Slot, StepSlot, at};
 
 use crate::lane::Lane;
 use crate::reclaim::{self, Slots};
 use crate::region::Region;
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
-use core::mem::{offset_of, size_of};
+use crate::slot::{COMM_SHIFT, numbered, numbered_plus_one};
+use crate::sync::Ordering;
+use ncclscope_trace::Step;
 use ncclscope_trace::handle::{GENERATIONS, Handle, STEPS_IN_FLIGHT};
-use ncclscope_trace::kind::State;
-use ncclscope_trace::layout::{SLAB_SLOTS, SLOT_BYTES};
-use ncclscope_trace::record::{STEP_SHIFT, Step, step_flags};
-use ncclscope_trace::scratch::{STEP_TIME_MASK, slot as offsets};
-
-/// A ProxyOp in flight.
-#[derive(Debug)]
-#[repr(C, align(64))]
-pub struct Slot {
-    handle: AtomicU64,
-    start: AtomicU64,
-    flags: AtomicU32,
-    pub(crate) next: AtomicU32,
-    generation: AtomicU64,
-    /// The handle of an operation that NCCL will not stop, while the slot is in a list of such.
-    pub(crate) abandoned: AtomicU64,
-    /// The next slot of that list plus one.
-    pub(crate) next_abandoned: AtomicU32,
-    _0: [u32; 5],
-    steps: [StepSlot; STEPS_IN_FLIGHT],
-}
-
-/// A step in flight.
-#[derive(Debug)]
-#[repr(C, align(32))]
-pub struct StepSlot {
-    /// Start in ticks (48 bits), repeats of the second state (16 bits, saturating).
-    start: AtomicU64,
-    states: [AtomicU32; 3],
-    size: AtomicU32,
-    number: AtomicU32,
-    /// [`Handle::step_tag`] | state bits | live.
-    tag: AtomicU32,
-}
-
-const _: () = {
-    assert!(size_of::<Slot>() == SLOT_BYTES);
-    assert!(offset_of!(Slot, handle) == offsets::HANDLE);
-    assert!(offset_of!(Slot, start) == offsets::START);
-    assert!(offset_of!(Slot, flags) == offsets::FLAGS);
-    assert!(offset_of!(Slot, next) == offsets::NEXT);
-    assert!(offset_of!(Slot, steps) == offsets::STEPS);
-    assert!(size_of::<StepSlot>() == offsets::STEP_BYTES);
-    assert!(offset_of!(StepSlot, states) == offsets::STEP_STATES);
-    assert!(offset_of!(StepSlot, size) == offsets::STEP_SIZE);
-    assert!(offset_of!(StepSlot, number) == offsets::STEP_NUMBER);
-    assert!(offset_of!(StepSlot, tag) == offsets::STEP_TAG);
-};
-
-const IS_SEND: u32 = step_flags::IS_SEND as u32;
-const COMM_SHIFT: u32 = 16;
-const REPEAT: u64 = 1 << 48;
-// The tag's state bits are the record's flags, one bit down.
-const FIRST: u32 = step_flags::FIRST as u32 >> 1;
-const SECOND: u32 = step_flags::SECOND as u32 >> 1;
-const THIRD: u32 = step_flags::THIRD as u32 >> 1;
-const SIZED: u32 = step_flags::SIZED as u32 >> 1;
-const LIVE: u32 = offsets::LIVE;
-
-/// The slot that a handle of a ProxyOp or a step leads to, if its slab is there. Any bits do.
-#[must_use]
-#[inline(always)]
-pub fn at(region: &Region, handle: Handle) -> Option<&Slot> {
-    numbered(region, handle.slot())
-}
-
-#[inline(always)]
-pub(crate) fn numbered(region: &Region, index: usize) -> Option<&Slot> {
-    if !region.has_slot(index) {
-        return None;
-    }
-    // SAFETY: slot `index` lies in a committed slab.
-    let slot = unsafe { region.slots_base().add(index * SLOT_BYTES) };
-    // SAFETY: what is mapped is not at null.
-    unsafe { core::hint::assert_unchecked(!slot.is_null()) };
-    // SAFETY: aligned to 64 (slabs are page-aligned, slots 320 bytes), initialised (zero is valid),
-    // mapped for the rest of the process; all access is atomic.
-    Some(unsafe { &*slot.cast::<Slot>() })
-}
+use ncclscope_trace::layout::SLAB_SLOTS;
 
 /// Takes a slot of the lane and makes it the ProxyOp of communicator `comm` that `handle` of the
 /// result names. `None` when there is no slot.
@@ -169,100 +92,6 @@ pub fn open(
     Some(handle)
 }
 
-/// The slot of a number that is one more than its index; `None` for 0.
-#[inline(always)]
-pub(crate) fn numbered_plus_one(region: &Region, number: u32) -> Option<(usize, &Slot)> {
-    let index = (number as usize).checked_sub(1)?;
-    Some((index, numbered(region, index)?))
-}
-
-impl Slot {
-    /// True if the slot holds the ProxyOp of this handle.
-    #[must_use]
-    #[inline(always)]
-    pub fn holds(&self, handle: Handle) -> bool {
-        self.handle.load(Ordering::Relaxed) == handle.0
-    }
-
-    /// The step slot of a step handle, or of a step about to start.
-    #[must_use]
-    #[inline(always)]
-    pub fn step(&self, index: usize) -> &StepSlot {
-        &self.steps[index & (STEPS_IN_FLIGHT - 1)]
-    }
-
-    /// True for a send.
-    #[must_use]
-    #[inline(always)]
-    pub fn is_send(&self) -> bool {
-        self.flags.load(Ordering::Relaxed) & IS_SEND != 0
-    }
-
-    /// True if any step has started and not ended.
-    #[inline(always)]
-    pub(crate) fn has_live_steps(&self) -> bool {
-        let tags = self.steps.iter().map(|step| step.tag.load(Ordering::Relaxed));
-        tags.fold(0, |all, tag| all | tag) & LIVE != 0
-    }
-
-    /// The communicator of the ProxyOp.
-    pub(crate) fn comm(&self) -> u16 {
-        (self.flags.load(Ordering::Relaxed) >> COMM_SHIFT) as u16
-    }
-
-    /// The handle of the ProxyOp that the slot holds; null of none.
-    pub(crate) fn handle(&self) -> Handle {
-        Handle(self.handle.load(Ordering::Acquire))
-    }
-
-    /// Takes the ProxyOp out of its slot, whose lane another thread may use: false if it is not
-    /// there any more. Its handle is stale from here on, and the slot the caller's to give back.
-    #[cold]
-    pub fn take_out(&self, handle: Handle) -> bool {
-        let (release, relaxed) = (Ordering::Release, Ordering::Relaxed);
-        !handle.is_null() && self.handle.compare_exchange(handle.0, 0, release, relaxed).is_ok()
-    }
-
-    /// Gives the slot back, on the lane it belongs to. The ProxyOp's handle is stale from here on.
-    #[inline(always)]
-    pub(crate) fn close_own(&self, handle: Handle, lane: &Lane<'_>) {
-        self.handle.store(0, Ordering::Release);
-        self.free_own(number_of(handle), lane);
-    }
-
-    /// Puts the slot, which holds nothing, into the list of the lane it belongs to.
-    #[inline(always)]
-    pub(crate) fn free_own(&self, number: u32, lane: &Lane<'_>) {
-        let list = lane.header().slots();
-        self.next.store(list.free.load(Ordering::Relaxed), Ordering::Relaxed);
-        list.free.store(number, Ordering::Relaxed);
-    }
-
-    /// Hands the slot of a ProxyOp that was taken out to the lane it belongs to, from another
-    /// thread. After four lost races the slot stays unused, which costs 320 bytes.
-    #[cold]
-    pub fn give_back(&self, handle: Handle, region: &Region) {
-        let number = number_of(handle);
-        let Some(owner) = region.lane_header(handle.lane()) else { return };
-        let returned = owner.slots().returned;
-        let mut first = returned.load(Ordering::Relaxed);
-        for _ in 0..4 {
-            self.next.store(first, Ordering::Relaxed);
-            match returned.compare_exchange(first, number, Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => return,
-                Err(other) => first = other,
-            }
-        }
-    }
-}
-
-/// The number of a handle's slot, plus one.
-#[inline(always)]
-#[expect(clippy::cast_possible_truncation, reason = "15 bits")]
-pub(crate) const fn number_of(handle: Handle) -> u32 {
-    handle.slot() as u32 + 1
-}
-
 /// Finds the lane a slot where its list is empty: one that was never used, one that another thread
 /// gave back, one whose operation NCCL will not stop, one of a new slab, or one that a lane without
 /// a thread spared. Slots that come with it are its successors.
@@ -288,131 +117,6 @@ fn take_other<'a>(
     numbered_plus_one(region, number)
 }
 
-impl StepSlot {
-    /// True if the slot holds a live step of this handle's operation. The number in flight at an
-    /// index is at most one, so that the index need not be compared.
-    #[must_use]
-    #[inline(always)]
-    pub fn is_live(&self, handle: Handle) -> bool {
-        let states = FIRST | SECOND | THIRD | SIZED;
-        (self.tag.load(Ordering::Relaxed) ^ (handle.step_tag() | LIVE)) & !states == 0
-    }
-
-    /// True if a step is in flight here. It is one of the operation that holds the slot: its steps
-    /// end with an operation.
-    #[must_use]
-    #[inline(always)]
-    pub fn is_started(&self) -> bool {
-        self.tag.load(Ordering::Relaxed) & LIVE != 0
-    }
-
-    /// True if the step that the slot holds has this number.
-    #[must_use]
-    #[inline(always)]
-    pub fn is_number(&self, number: u32) -> bool {
-        self.number.load(Ordering::Relaxed) == number
-    }
-
-    /// Starts a step.
-    #[inline(always)]
-    pub fn start(&self, handle: Handle, number: u32, now: u64) {
-        self.start.store(now & STEP_TIME_MASK, Ordering::Relaxed);
-        self.number.store(number, Ordering::Relaxed);
-        self.size.store(0, Ordering::Relaxed);
-        self.states.iter().for_each(|state| state.store(0, Ordering::Relaxed));
-        self.tag.store(handle.step_tag() | LIVE, Ordering::Release);
-    }
-
-    /// The step reached `state`; `size` tells the bytes where the state has them. A state that
-    /// steps do not have is ignored (`false`).
-    #[inline(always)]
-    pub fn reach(
-        &self,
-        state: State,
-        size: impl FnOnce() -> Option<u64>,
-        now: impl FnOnce() -> u64,
-    ) -> bool {
-        let tag = self.tag.load(Ordering::Relaxed);
-        match state {
-            // NCCL reports it in the same branch as the start: its time is the start's.
-            State::STEP_SEND_GPU_WAIT => {
-                self.tag.store(tag | FIRST, Ordering::Relaxed);
-            }
-            State::STEP_SEND_PEER_WAIT if tag & SECOND != 0 => self.repeat(),
-            State::STEP_SEND_PEER_WAIT => self.mark(tag, 1, SECOND, now()),
-            State::STEP_SEND_WAIT => self.mark(self.sized(tag, size()), 2, THIRD, now()),
-            State::STEP_RECV_WAIT => self.mark(tag, 0, FIRST, now()),
-            State::STEP_RECV_FLUSH_WAIT => self.mark(self.sized(tag, size()), 1, SECOND, now()),
-            State::STEP_RECV_GPU_WAIT => self.mark(tag, 2, THIRD, now()),
-            _ => return false,
-        }
-        true
-    }
-
-    #[inline(always)]
-    fn mark(&self, tag: u32, index: usize, bit: u32, now: u64) {
-        self.states[index].store(clip(self.age(now) >> STEP_SHIFT), Ordering::Relaxed);
-        self.tag.store(tag | bit, Ordering::Relaxed);
-    }
-
-    #[inline(always)]
-    fn sized(&self, tag: u32, size: Option<u64>) -> u32 {
-        match size {
-            Some(size) => {
-                self.size.store(clip(size), Ordering::Relaxed);
-                tag | SIZED
-            }
-            None => tag,
-        }
-    }
-
-    #[inline(always)]
-    fn repeat(&self) {
-        let start = self.start.load(Ordering::Relaxed);
-        if start < !STEP_TIME_MASK {
-            self.start.store(start + REPEAT, Ordering::Relaxed);
-        }
-    }
-
-    #[inline(always)]
-    fn age(&self, now: u64) -> u64 {
-        now.wrapping_sub(self.start.load(Ordering::Relaxed)) & STEP_TIME_MASK
-    }
-
-    /// Ends the step and tells what it was.
-    #[inline(always)]
-    pub fn end(&self, handle: Handle, is_send: bool, stopped: bool, now: u64) -> Step {
-        let step = self.observe(handle, is_send, stopped, now);
-        self.free(handle);
-        step
-    }
-
-    /// No step is in flight here any more.
-    #[inline(always)]
-    pub(crate) fn free(&self, handle: Handle) {
-        self.tag.store(handle.step_tag(), Ordering::Relaxed);
-    }
-
-    /// What the step is so far.
-    #[inline(always)]
-    #[expect(clippy::cast_possible_truncation, reason = "bit fields")]
-    pub(crate) fn observe(&self, handle: Handle, is_send: bool, stopped: bool, now: u64) -> Step {
-        let bits = self.tag.load(Ordering::Relaxed) as u8 & (31 & !(LIVE as u8));
-        let start = self.start.load(Ordering::Relaxed);
-        let age = now.wrapping_sub(start) & STEP_TIME_MASK;
-        Step {
-            ticks: now.wrapping_sub(age),
-            flags: (bits << 1) | u8::from(is_send) | (u8::from(stopped) << 1),
-            repeats: (start >> 48) as u16,
-            step: self.number.load(Ordering::Relaxed),
-            op_ref: handle.op_ref(),
-            size: self.size.load(Ordering::Relaxed),
-            states: self.states.each_ref().map(|state| state.load(Ordering::Relaxed).into()),
-            end: age >> STEP_SHIFT,
-        }
-    }
-}
-
 /// The steps that have started and not stopped, each with its lane. For the end of the process,
 /// when no thread will stop them any more.
 #[must_use]
@@ -420,17 +124,13 @@ pub fn in_flight(region: &Region, now: u64) -> Vec<(usize, Step)> {
     let slots = (0..region.slabs() * SLAB_SLOTS).filter_map(|index| numbered(region, index));
     let mut steps = Vec::new();
     for slot in slots {
-        let handle = Handle(slot.handle.load(Ordering::Acquire));
-        let live = slot.steps.iter().filter(|step| !handle.is_null() && step.is_live(handle));
+        let handle = slot.handle();
+        let live = (0..STEPS_IN_FLIGHT)
+            .map(|index| slot.step(index))
+            .filter(|step| !handle.is_null() && step.is_live(handle));
         steps.extend(
             live.map(|step| (handle.lane(), step.observe(handle, slot.is_send(), false, now))),
         );
     }
     steps
-}
-
-#[inline(always)]
-#[expect(clippy::cast_possible_truncation, reason = "the least of both fits")]
-fn clip(value: u64) -> u32 {
-    value.min(u64::from(u32::MAX)) as u32
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The only door to atomics in this crate, so that a model checker can stand in for them.
+//! The only place in this crate that names atomics, so that a model checker can replace them.
 
 /// A counter that no model orders: its reader takes an old number for a hint that comes late.
 pub(crate) use core::sync::atomic::AtomicU32 as Hint;

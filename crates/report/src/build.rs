@@ -1,28 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Puts the report together, process by process. Of each the operations are added up as they end.
+//! Builds the report, process by process, while operations end.
 
+use crate::job_ranks::JobRanks;
 use crate::losses::Losses;
-use crate::parallel::in_order;
+use crate::numbers::{Numbers, Place};
+use crate::processes::{dropped, empty_row, file_name, fill_counts, process_row};
 use crate::rows::{OperationRows, PeerRows, ProcessRows, age_ns};
-use crate::schema::{Clock, EventCounts, Fact, OpenOperation, ProcessRow, RankRow, Report, SCHEMA};
+use crate::schema::{OpenOperation, ProcessRow, RankRow, Report, SCHEMA, Window};
 use crate::unknowable::{Limits, ProcessLimits};
 use crate::waiting::waits_for;
-use crate::windows::{Window, windows};
-use ncclscope_operations::counts::Counts;
+use crate::windows::windows;
 use ncclscope_operations::joiner::{Consumer, Joined, join};
 use ncclscope_operations::operation::{Completion, Operation};
-use ncclscope_operations::threads::roles;
+use ncclscope_operations::parallel::in_order;
 use ncclscope_operations::timeline::comm_name;
 use ncclscope_operations::{Event, EventId, GpuClock, Timeline};
-use ncclscope_trace::identity::{is_number, nccl_version};
-use ncclscope_trace::kind::KINDS;
+use ncclscope_trace::identity::nccl_version;
 use ncclscope_trace::{EventKind, Recording};
-use std::collections::BTreeMap;
 
 /// Collects the recordings of a run into a [`Report`].
 #[derive(Debug, Default)]
 pub struct ReportBuilder {
-    ranks: Vec<RankRow>,
+    /// Each with the number of its process.
+    ranks: Vec<(usize, RankRow)>,
+    /// The rank that its launcher told each process.
+    told: Vec<Option<u32>>,
     processes: Vec<ProcessRow>,
     operations: OperationRows,
     open: Vec<OpenOperation>,
@@ -45,7 +47,8 @@ struct Process<'a> {
 #[derive(Debug, Default)]
 struct Seen {
     operations: ProcessRows,
-    open: Vec<OpenOperation>,
+    numbers: Numbers,
+    open: Vec<(OpenOperation, Option<Place>)>,
     limits: ProcessLimits,
 }
 
@@ -53,6 +56,9 @@ impl Process<'_> {
     fn read(recording: &Recording) -> Process<'_> {
         let mut seen = Seen::default();
         let joined = join(recording, &mut seen);
+        for (open, place) in &mut seen.open {
+            open.number = place.and_then(|place| seen.numbers.of(&joined.timeline, place));
+        }
         Process { joined, seen }
     }
 }
@@ -61,14 +67,15 @@ impl Consumer for Seen {
     fn operation(&mut self, timeline: &Timeline<'_>, operation: &Operation) {
         self.operations.add(timeline, operation);
         self.limits.add_operation(timeline, operation);
+        let place = self.numbers.note(timeline, operation);
         if operation.completion == Completion::Open {
             let event = timeline.event(operation.event);
             let mut open = open_row(timeline, event, timeline.string(operation.func));
             open.bytes = operation.bytes;
             open.seq = operation.seq;
-            open.peer = operation.peer;
+            open.comm_peer = operation.peer;
             open.waits_for = waits_for(timeline, operation);
-            self.open.push(open);
+            self.open.push((open, place));
         }
     }
 
@@ -77,7 +84,7 @@ impl Consumer for Seen {
         if event.kind() == EventKind::GroupApi && event.stop.is_none() {
             let mut open = open_row(timeline, event, EventKind::GroupApi.name());
             open.waits_for = vec!["a thread is inside this NCCL call".into()];
-            self.open.push(open);
+            self.open.push((open, None));
         }
     }
 }
@@ -103,9 +110,9 @@ impl ReportBuilder {
         let errors: Vec<Option<u64>> =
             clocks.iter().flatten().map(|clock| clock.error_ns()).collect();
         self.add_ranks(&timeline, &clocks);
-        self.operations.add(&timeline, seen.operations);
+        self.operations.add(&timeline, &clocks, seen.operations);
         self.peers.add(&timeline);
-        self.open.extend(seen.open);
+        self.open.extend(seen.open.into_iter().map(|(open, _)| open));
         self.losses.add(recording, || timeline.records());
         self.losses.add_stray(timeline.stray_kernels());
         self.windows.extend(windows(recording));
@@ -116,21 +123,26 @@ impl ReportBuilder {
     /// The report.
     #[must_use]
     pub fn finish(mut self) -> Report {
-        self.ranks.sort_by(|a, b| {
-            let key = |row: &RankRow| (row.comm.is_none(), row.comm.clone(), row.rank, row.pid);
+        let job_ranks = JobRanks::of(&self.ranks, &self.told);
+        let mut ranks: Vec<RankRow> = self.ranks.into_iter().map(|(_, row)| row).collect();
+        ranks.sort_by(|a, b| {
+            let key =
+                |row: &RankRow| (row.comm.is_none(), row.comm.clone(), row.comm_rank, row.pid);
             key(a).cmp(&key(b)).then_with(|| a.host.cmp(&b.host))
         });
         self.processes.sort_by(|a, b| a.file.cmp(&b.file));
-        self.open.sort_by(|a, b| b.age_ns.cmp(&a.age_ns).then(a.rank.cmp(&b.rank)));
+        self.open.sort_by(|a, b| b.age_ns.cmp(&a.age_ns).then(a.comm_rank.cmp(&b.comm_rank)));
         self.notes.sort();
         self.notes.dedup();
+        let (mut operations, mut peers) = (self.operations.finish(), self.peers.finish());
+        job_ranks.fill(&mut ranks, &mut self.open, &mut operations, &mut peers);
         Report {
             schema: SCHEMA,
-            ranks: self.ranks,
+            ranks,
             processes: self.processes,
-            operations: self.operations.finish(),
+            operations,
             open_operations: self.open,
-            peers: self.peers.finish(),
+            peers,
             windows: self.windows,
             lost: self.losses.finish(),
             problems: self.problems,
@@ -142,11 +154,13 @@ impl ReportBuilder {
     fn add_ranks(&mut self, timeline: &Timeline<'_>, clocks: &[Option<GpuClock>]) {
         let recording = timeline.recording();
         self.processes.push(process_row(recording));
+        let process = self.told.len();
+        self.told.push(recording.identity().rank);
         let mut dropped = dropped(recording);
         for (at, comm) in recording.comms().iter().enumerate() {
             let known = |number: u32| (number != 0).then_some(number);
             let mut row = empty_row(recording);
-            row.rank = timeline.rank(at);
+            row.comm_rank = timeline.rank(at);
             row.nranks = known(comm.ranks);
             row.nodes = known(comm.nodes);
             row.device = recording.comm_device(comm.index).map(|device| device.index);
@@ -159,7 +173,7 @@ impl ReportBuilder {
             row.clock.gpu_error_ns = clocks[at].and_then(|clock| clock.error_ns());
             // Losses are counted by process: they stand in the first row only.
             fill_counts(&mut row, timeline.counts(at), &std::mem::take(&mut dropped));
-            self.ranks.push(row);
+            self.ranks.push((process, row));
         }
         let rest = timeline.unattributed();
         if !rest.is_empty()
@@ -168,7 +182,7 @@ impl ReportBuilder {
         {
             let mut row = empty_row(recording);
             fill_counts(&mut row, rest, &dropped);
-            self.ranks.push(row);
+            self.ranks.push((process, row));
         }
     }
 
@@ -177,9 +191,13 @@ impl ReportBuilder {
         let file = file_name(recording);
         let mut add = |text: String| self.problems.push(format!("{file}: {text}"));
         recording.problems().iter().cloned().for_each(&mut add);
+        if recording.unreadable() != 0 {
+            let count = recording.unreadable();
+            add(format!("{count} records in its blocks cannot be read"));
+        }
         let unmatched: u64 = timeline.unmatched_ends().iter().sum();
         let has_overwritten = recording.header().overwritten.iter().any(|&count| count != 0);
-        // What a bounded recording let go leaves ends without starts behind: no news then.
+        // Overwritten starts in a bounded recording leave ends without starts, which is expected.
         if unmatched != 0 && !has_overwritten {
             add(format!("{unmatched} stops and states belong to events without a start"));
         }
@@ -213,88 +231,22 @@ impl ReportBuilder {
     }
 }
 
-fn empty_row(recording: &Recording) -> RankRow {
-    let header = recording.header();
-    RankRow {
-        rank: None,
-        nranks: None,
-        nodes: None,
-        device: None,
-        host: header.host.clone(),
-        pid: header.pid,
-        comm: None,
-        comm_name: None,
-        role: None,
-        nccl_version: None,
-        api_version: None,
-        events: BTreeMap::new(),
-        states: BTreeMap::new(),
-        threads: roles(recording),
-        clock: Clock {
-            source: header.clock.name(),
-            error_ns: recording.tick_map().error_ns(),
-            gpu_error_ns: None,
-        },
-        start_ns: None,
-        end_ns: Some(recording.tick_map().realtime_ns(recording.last_ticks())),
-        file: file_name(recording),
-    }
-}
-
-fn process_row(recording: &Recording) -> ProcessRow {
-    let facts = recording.identity().entries().into_iter().map(|(key, text)| {
-        let number = || text.parse().ok().filter(|_| is_number(key));
-        (key.to_owned(), number().map_or_else(|| Fact::Text(text.clone()), Fact::Number))
-    });
-    ProcessRow { file: file_name(recording), identity: facts.collect() }
-}
-
-fn fill_counts(row: &mut RankRow, counts: &Counts, dropped: &[u64; KINDS]) {
-    for kind in EventKind::ALL {
-        let count = counts.kind(kind);
-        let events = EventCounts {
-            started: count.started,
-            stopped: count.stopped,
-            open: count.started - count.stopped,
-            dropped: dropped[kind.index()],
-            stale: count.stale,
-            unknown_parent: count.unknown_parent,
-        };
-        if events != EventCounts::default() {
-            row.events.insert(kind.name(), events);
-        }
-    }
-    row.states = counts.states().map(|(state, count)| (state.to_string(), count)).collect();
-}
-
 fn open_row(timeline: &Timeline<'_>, event: &Event, func: &str) -> OpenOperation {
     let header = timeline.recording().header();
     let comm = timeline.comm_of(event);
     OpenOperation {
-        rank: comm.and_then(|comm| timeline.rank(comm)),
+        rank: None,
+        comm_rank: comm.and_then(|comm| timeline.rank(comm)),
         host: header.host.clone(),
         pid: header.pid,
         comm: comm.map(|comm| comm_name(timeline.comm(comm))),
         func: func.into(),
         bytes: None,
+        number: None,
         seq: None,
         peer: None,
+        comm_peer: None,
         age_ns: age_ns(timeline, event.start.ticks),
         waits_for: Vec::new(),
     }
-}
-
-fn dropped(recording: &Recording) -> [u64; KINDS] {
-    let mut dropped = recording.header().without_memory();
-    for lane in recording.lanes() {
-        for (sum, lost) in dropped.iter_mut().zip(lane.header.lost) {
-            *sum += lost;
-        }
-    }
-    dropped
-}
-
-pub(crate) fn file_name(recording: &Recording) -> String {
-    let name = recording.path().file_name().unwrap_or_default();
-    name.to_string_lossy().into_owned()
 }

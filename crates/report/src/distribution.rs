@@ -2,10 +2,11 @@
 /*!
 Quantiles of any number of durations, in bounded memory.
 
-Up to [`EXACT`] durations are kept as they are, and their quantiles are durations that occurred. Of
-more, the whole nanoseconds are counted in buckets: one each below 256, and 128 to a doubling above,
-so that a bucket is at most 0.8 % wide and its middle at most 0.4 % off. The least and the greatest
-are exact always. How values are added and merged changes nothing.
+Up to [`EXACT`] durations are stored unchanged, and their quantiles are durations that occurred.
+Beyond that, whole nanoseconds are counted in buckets: one for each value below 256, and 128 for
+each doubling above, so that a bucket is at most 0.8 % wide and its middle at most 0.4 % off. The
+smallest and the largest duration are always exact. The order of adding and merging does not change
+the result.
 */
 
 use ncclscope_operations::stats::{quantiles, to_f64, to_u64};
@@ -140,7 +141,6 @@ fn bucket_of(ns: u64) -> usize {
     ((doublings as usize) << PARTS) + part
 }
 
-/// The middle of a bucket.
 fn middle(bucket: usize) -> f64 {
     let parts = 1 << PARTS;
     let doublings = (bucket >> PARTS).saturating_sub(1);

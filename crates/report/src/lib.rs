@@ -1,22 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-What the recordings of a run say, as `ncclscope report` prints it.
+The report of a run from its recordings, as `ncclscope report` prints it.
 
-[`ReportBuilder`] reads the processes of a run on all cores ([`parallel`]) and merges them in their
-order; the structures of [`schema`] are the JSON schema `ncclscope.report/1`. [`losses`] says what
-is missing and what to set, [`windows`] when recording was on, [`unknowable`] what cannot be known.
+[`ReportBuilder`] reads the processes of a run on all cores ([`ncclscope_operations::parallel`]) and
+merges them in their order; it joins collectives over the ranks for the time of their transfer
+(`transfer.rs`). The structures of [`schema`] are the JSON schema `ncclscope.report/1`. [`losses`]
+lists what is missing and which variable helps, [`windows`] when recording was on, [`unknowable`]
+what the run cannot show.
 
 This crate does **not** read files (that is `trace`), find an operation's end (that is
-`operations`), print, or give verdicts about why something is slow. A rank links none of it.
+`operations`), print, or give verdicts about why something is slow. A rank does not link it.
 */
 #![forbid(unsafe_code)]
 
 mod build;
 mod distribution;
+mod job_ranks;
 pub mod losses;
-pub mod parallel;
+mod numbers;
+mod processes;
 mod rows;
 pub mod schema;
+mod transfer;
 pub mod unknowable;
 pub mod waiting;
 pub mod windows;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-What recordings lack, why, and what to set so that the next ones do not.
+What is missing from recordings, why, and which variable prevents it next time.
 
-Headers tell it all, but for how large a ring would have been large enough: that needs the number of
-records that are there.
+The headers have all of this except the ring size that would have sufficed: that needs the number of
+records in the recording.
 */
 
 use crate::schema::{Loss, Lost};
@@ -31,7 +31,7 @@ pub struct Losses {
 }
 
 impl Losses {
-    /// Adds kernel channels of a process whose times are not their own.
+    /// Adds kernel channels of a process whose times belong to other kernels.
     pub fn add_stray(&mut self, kernels: u64) {
         self.lost.stray_kernel_times += kernels;
     }
@@ -61,7 +61,7 @@ impl Losses {
         self.ring_needed = self.ring_needed.max(ring_needed(recording, records));
     }
 
-    /// What is lost, told with its remedies.
+    /// The losses, each with the variable that helps.
     #[must_use]
     pub fn finish(mut self) -> Lost {
         self.lost.losses = self.told();
@@ -84,24 +84,24 @@ impl Losses {
                      operations ahead of the GPU, or fewer channels (NCCL_MAX_CTAS, \
                      NCCL_MAX_P2P_NCHANNELS), make fewer";
         let by_kind = [
-            ("events not recorded, for their threads' lanes were full", &lost.by_kind, full),
+            ("events dropped because their threads' lanes were full", &lost.by_kind, full),
             (
-                "stops and states not recorded, so that what is over may look open",
+                "stops and states not recorded, so that finished events may look open",
                 &lost.ends_by_kind,
                 full_at_ends,
             ),
             (
-                "events not recorded, for their threads had no lane",
+                "events dropped because their threads had no lane",
                 &lost.without_lane_by_kind,
                 Some(threads.into()),
             ),
             (
-                "events not recorded, for too many ProxyOps were in flight",
+                "events dropped because too many ProxyOps were in flight",
                 &lost.without_slot_by_kind,
                 Some(slots.into()),
             ),
             (
-                "records not written, for the disk was full or failed",
+                "records not written because the disk was full or failed",
                 &lost.unwritten_by_kind,
                 Some(room),
             ),
@@ -123,9 +123,9 @@ impl Losses {
     fn stray(&self) -> Option<Loss> {
         let count = self.lost.stray_kernel_times;
         let what = format!(
-            "kernel times of {count} events are not their own, and are not used: NCCL's ring of \
-             times was read too late, or its counts of works differ (after a Broadcast from 2.31 \
-             on)"
+            "kernel times of {count} events belong to other kernels, and are not used: NCCL's \
+             ring of times was read too late, or its counts of works differ (after a Broadcast \
+             from 2.31 on)"
         );
         let advice = "NCCLSCOPE_CUDA_EVENTS=on times kernels by CUDA events instead; \
                       NCCLSCOPE_KERNEL=off does without kernel channels";
@@ -156,9 +156,9 @@ impl Losses {
             None => String::new(),
         };
         format!(
-            "callbacks came faster than they could be written, and the newest gave way: {less}a \
-             processor core for the plugin's own thread (ncclscope/drain), and NCCLSCOPE_DIR on a \
-             local disk or in memory, let it write faster"
+            "callbacks came faster than they could be written, and the newest were dropped: \
+             {less}a processor core for the plugin's own thread (ncclscope/drain), and \
+             NCCLSCOPE_DIR on a local disk or in memory, let it write faster"
         )
     }
 

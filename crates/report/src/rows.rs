@@ -2,16 +2,18 @@
 //! Operations and links of all ranks, merged into the report's rows.
 
 use crate::distribution::Distribution;
-use crate::schema::{Durations, OperationRow, PeerRow, PeerWaits};
-use ncclscope_operations::Timeline;
+use crate::schema::{Durations, LastRank, OperationRow, PeerRow, PeerWaits};
+use crate::transfer::{Clocks, Collectives, Parts, Unknown};
 use ncclscope_operations::bandwidth::{algbw_gbs, bus_factor};
 use ncclscope_operations::hash::Map;
-use ncclscope_operations::operation::{Completion, Operation, Timing};
+use ncclscope_operations::operation::{Completion, End, Operation, Timing};
 use ncclscope_operations::peers::{Link, LinkKey};
 use ncclscope_operations::stats::to_u64;
 use ncclscope_operations::timeline::comm_name;
+use ncclscope_operations::{GpuClock, Timeline};
 use ncclscope_trace::StrId;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 struct Key {
@@ -23,13 +25,15 @@ struct Key {
     channels: Option<u8>,
 }
 
-/// Operations that are alike.
+/// Operations with the same key.
 #[derive(Debug, Default)]
 struct Sums {
     datatype: String,
     nranks: Option<u32>,
     timings: BTreeMap<Timing, u64>,
     durations: BTreeMap<Timing, Distribution>,
+    with_waiting: Distribution,
+    collectives: Collectives,
 }
 
 #[derive(Debug, Default)]
@@ -52,7 +56,7 @@ struct ProcessKey {
     channels: Option<u8>,
 }
 
-/// The operations of one process that are alike.
+/// The operations of one process with the same key.
 #[derive(Debug)]
 struct ProcessSums {
     key: ProcessKey,
@@ -62,6 +66,8 @@ struct ProcessSums {
     open: u64,
     /// By [`Timing`].
     timings: [(u64, Distribution); Timing::ALL.len()],
+    with_waiting: Distribution,
+    parts: Parts,
 }
 
 /// Operations of one process, in memory that does not grow with their number.
@@ -87,9 +93,7 @@ impl ProcessRows {
         };
         if self.sums.get(self.latest).is_none_or(|sums| sums.key != key) {
             self.latest = *self.places.entry(key).or_insert_with(|| {
-                let timings = Default::default();
-                let datatype = operation.datatype;
-                self.sums.push(ProcessSums { key, datatype, first, open: 0, timings });
+                self.sums.push(ProcessSums::new(key, operation.datatype, first));
                 self.sums.len() - 1
             });
         }
@@ -102,7 +106,25 @@ impl ProcessRows {
         if let Some(ns) = operation.duration_ns {
             durations.add(ns);
         }
+        if let Some(ns) = operation.with_waiting_ns {
+            sums.with_waiting.add(ns);
+            operation.seq.into_iter().for_each(|seq| sums.parts.add(seq, ns, operation.end));
+        }
         sums.open += u64::from(operation.completion == Completion::Open);
+    }
+}
+
+impl ProcessSums {
+    fn new(key: ProcessKey, datatype: StrId, first: (u8, u64)) -> ProcessSums {
+        ProcessSums {
+            key,
+            datatype,
+            first,
+            open: 0,
+            timings: Default::default(),
+            with_waiting: Distribution::default(),
+            parts: Parts::default(),
+        }
     }
 }
 
@@ -112,7 +134,13 @@ pub(crate) struct OperationRows(BTreeMap<Key, Merged>);
 
 impl OperationRows {
     /// Adds the operations of one process.
-    pub(crate) fn add(&mut self, timeline: &Timeline<'_>, rows: ProcessRows) {
+    pub(crate) fn add(
+        &mut self,
+        timeline: &Timeline<'_>,
+        clocks: &[Option<GpuClock>],
+        rows: ProcessRows,
+    ) {
+        let host = host(timeline);
         let mut by_rank: BTreeMap<(Option<usize>, Key), (u64, u64)> = BTreeMap::new();
         for row in rows.sums {
             let key = key(timeline, &row.key);
@@ -121,6 +149,14 @@ impl OperationRows {
                 sums.datatype = timeline.string(row.datatype).into();
                 sums.nranks = nranks(timeline, row.key.comm);
             }
+            sums.with_waiting.merge(row.with_waiting);
+            let comm = row.key.comm;
+            let host_ns = |end| match end {
+                End::Gpu(ns) => clocks.get(comm?)?.as_ref().map(|clock| clock.host_ns(ns)),
+                End::Host(ticks) => Some(timeline.ns(ticks)),
+            };
+            let clocks = Clocks { host: &host, host_ns: &host_ns };
+            sums.collectives.add(row.parts, comm.and_then(|comm| timeline.rank(comm)), &clocks);
             let (all, open) = by_rank.entry((row.key.comm, key)).or_default();
             *open += row.open;
             for (timing, (count, durations)) in Timing::ALL.into_iter().zip(row.timings) {
@@ -142,6 +178,13 @@ impl OperationRows {
     pub(crate) fn finish(self) -> Vec<OperationRow> {
         self.0.into_iter().map(|(key, merged)| row(key, merged)).collect()
     }
+}
+
+/// What processes have in common that have one clock.
+fn host(timeline: &Timeline<'_>) -> Arc<str> {
+    let recording = timeline.recording();
+    let boot = recording.identity().boot_id.as_deref().unwrap_or_default();
+    format!("{} {boot}", recording.header().host).into()
 }
 
 fn nranks(timeline: &Timeline<'_>, comm: Option<usize>) -> Option<u32> {
@@ -168,29 +211,51 @@ fn row(key: Key, merged: Merged) -> OperationRow {
         sums.timings.iter().max_by_key(|&(timing, count)| (*count, std::cmp::Reverse(*timing)));
     let timing = most.map_or(Timing::Enqueue, |(timing, _)| *timing);
     let quantiles = sums.durations.get_mut(&timing).and_then(Distribution::quantiles);
-    let algbw =
-        quantiles.filter(|_| timing.is_whole()).and_then(|[_, p50, ..]| algbw_gbs(key.bytes?, p50));
+    let with_waiting = sums.with_waiting.quantiles();
+    let joined = sums.collectives.transfer(&key.func, sums.nranks);
+    let unknown = match joined {
+        _ if with_waiting.is_none() => Some(Unknown::Arrival),
+        _ if key.func == "Send" || key.func == "Recv" => Some(Unknown::Pair),
+        ref joined => joined.as_ref().err().copied(),
+    };
+    let mut transfer = joined.ok().filter(|_| unknown.is_none());
+    let transfer_ns = transfer.as_mut().and_then(|transfer| transfer.ns.quantiles());
+    let waiting_ns = transfer.as_mut().and_then(|transfer| transfer.waiting_ns.quantiles());
+    let algbw = |times: Option<[f64; 4]>| algbw_gbs(key.bytes?, times?[1]);
     let factor = bus_factor(&key.func, sums.nranks);
+    let busbw = |times| Some(algbw(times)? * factor?);
     OperationRow {
-        comm: key.comm,
-        func: key.func,
-        bytes: key.bytes,
         datatype: sums.datatype,
-        algo: key.algo,
-        proto: key.proto,
         channels: key.channels,
         count,
         open,
         ranks,
         timing: timing.name(),
         timings: sums.timings.iter().map(|(timing, count)| (timing.name(), *count)).collect(),
-        duration_ns: quantiles.map(|q| {
-            let [min, p50, p99, max] = q.map(to_u64);
-            Durations { min, p50, p99, max }
+        duration_ns: quantiles.map(durations),
+        transfer_ns: transfer_ns.map(durations),
+        transfers: transfer.as_ref().map_or(0, |transfer| transfer.joined),
+        transfer_unknown: unknown.map(Unknown::text),
+        with_waiting_ns: with_waiting.map(durations),
+        waiting_ns: waiting_ns.map(durations),
+        last_rank: transfer.and_then(|transfer| {
+            let (comm_rank, times) = transfer.last()?;
+            Some(LastRank { rank: None, comm_rank, times })
         }),
-        algbw_gbs: algbw,
-        busbw_gbs: algbw.zip(factor).map(|(algbw, factor)| algbw * factor),
+        algbw_gbs: algbw(transfer_ns),
+        busbw_gbs: busbw(transfer_ns),
+        busbw_with_waiting_gbs: busbw(with_waiting),
+        comm: key.comm,
+        func: key.func,
+        bytes: key.bytes,
+        algo: key.algo,
+        proto: key.proto,
     }
+}
+
+fn durations(quantiles: [f64; 4]) -> Durations {
+    let [min, p50, p99, max] = quantiles.map(to_u64);
+    Durations { min, p50, p99, max }
 }
 
 /// Rows of peers: for each the sender's and the receiver's link.
@@ -208,6 +273,7 @@ impl PeerRows {
             sum.transfers += link.transfers;
             sum.sized += link.sized;
             sum.bytes += link.bytes;
+            sum.is_told |= link.is_told;
             sum.fit.merge(&link.fit);
             for (sum, wait) in sum.waits_ns.iter_mut().zip(link.waits_ns) {
                 *sum += wait;
@@ -223,16 +289,23 @@ impl PeerRows {
     }
 }
 
-fn peer_row(comm: String, src: i32, dst: i32, [send, receive]: [Option<Link>; 2]) -> PeerRow {
+fn peer_row(
+    comm: String,
+    comm_src: i32,
+    comm_dst: i32,
+    [send, receive]: [Option<Link>; 2],
+) -> PeerRow {
     let best = send.or(receive).unwrap_or_default();
     // A rate below zero says that the sizes do not explain the times.
     let line = send.and_then(|link| link.fit.line()).filter(|line| line.slope > 0.0);
     let wait = |link: Option<Link>, state: usize| link.map(|link| to_u64(link.waits_ns[state]));
     PeerRow {
         comm,
-        src,
-        dst,
-        bytes: (best.sized > 0 || best.transfers == 0).then_some(best.bytes),
+        src: None,
+        dst: None,
+        comm_src,
+        comm_dst,
+        bytes: (best.sized > 0 || best.is_told || best.transfers == 0).then_some(best.bytes),
         transfers: best.transfers,
         // Less than nothing says that the times are not on a line.
         latency_us: line.map(|line| line.intercept).filter(|&us| us >= 0.0),

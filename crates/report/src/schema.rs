@@ -2,12 +2,11 @@
 /*!
 The report: schema `ncclscope.report/1`.
 
-These structures *are* the JSON: a field here is a key there. Fields may be added, never renamed or
-given another meaning. What is unknown is `null`. Bandwidths and sizes are those of nccl-tests
+These structures *are* the JSON: each field is a key. Fields may be added, but never renamed or
+given another meaning. An unknown value is `null`. Bandwidths and sizes are those of nccl-tests
 ([`ncclscope_operations::bandwidth`]); times are nanoseconds unless the name says otherwise.
 */
 
-use crate::windows::Window;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -35,7 +34,7 @@ pub struct Report {
     pub lost: Lost,
     /// Damage and contradictions, each with the file it concerns.
     pub problems: Vec<String>,
-    /// What the plugin noted about itself.
+    /// The plugin's notes about itself.
     pub notes: Vec<String>,
     /// What cannot be known for this run.
     pub unknowable: Vec<String>,
@@ -45,8 +44,10 @@ pub struct Report {
 /// what belongs to the communicator is `null`.
 #[derive(Clone, Debug, Serialize)]
 pub struct RankRow {
+    /// Rank in the job: the launcher's, else that in the largest communicator; `null` unknown.
+    pub rank: Option<u32>,
     /// Rank in the communicator.
-    pub rank: Option<i32>,
+    pub comm_rank: Option<i32>,
     /// Ranks of the communicator.
     pub nranks: Option<u32>,
     /// Nodes of the communicator.
@@ -131,7 +132,7 @@ pub struct Clock {
     pub gpu_error_ns: Option<u64>,
 }
 
-/// Operations that are alike.
+/// Operations with the same key.
 #[derive(Clone, Debug, Serialize)]
 pub struct OperationRow {
     /// Communicator.
@@ -160,10 +161,36 @@ pub struct OperationRow {
     pub timings: BTreeMap<&'static str, u64>,
     /// Durations of all ranks' finished operations; `null` if there are none.
     pub duration_ns: Option<Durations>,
-    /// Algorithm bandwidth at the median duration, GB/s; `null` for `enqueue`.
+    /// From the last rank's arrival to the end of a collective; `null` where that is unknown.
+    pub transfer_ns: Option<Durations>,
+    /// Collectives of which `transfer_ns` is: of more than 1,024 a part.
+    pub transfers: u64,
+    /// Why `transfer_ns` is `null`.
+    pub transfer_unknown: Option<&'static str>,
+    /// From each rank's arrival to the end, the wait for later ranks included; `null` where the
+    /// arrival, or the end, is unknown.
+    pub with_waiting_ns: Option<Durations>,
+    /// How much longer than the transfer the rank took that waited longest.
+    pub waiting_ns: Option<Durations>,
+    /// The rank that arrived last most often.
+    pub last_rank: Option<LastRank>,
+    /// Algorithm bandwidth of the median transfer, GB/s; `null` where the transfer is unknown.
     pub algbw_gbs: Option<f64>,
-    /// Bus bandwidth, GB/s.
+    /// Bus bandwidth of the median transfer, GB/s; likewise.
     pub busbw_gbs: Option<f64>,
+    /// Bus bandwidth of the median with waiting, GB/s: that of the transfer is no lower.
+    pub busbw_with_waiting_gbs: Option<f64>,
+}
+
+/// The rank that arrived last most often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct LastRank {
+    /// Rank in the job; `null` unknown.
+    pub rank: Option<u32>,
+    /// Rank in the communicator.
+    pub comm_rank: i32,
+    /// How often, of `transfers`.
+    pub times: u64,
 }
 
 /// A distribution of durations, ns; percentiles by nearest rank. Those of more than 4,096 durations
@@ -183,8 +210,10 @@ pub struct Durations {
 /// An operation or API call that was not over.
 #[derive(Clone, Debug, Serialize)]
 pub struct OpenOperation {
+    /// Rank in the job: the launcher's, else that in the largest communicator; `null` unknown.
+    pub rank: Option<u32>,
     /// Rank in the communicator.
-    pub rank: Option<i32>,
+    pub comm_rank: Option<i32>,
     /// Host name.
     pub host: String,
     /// Process id.
@@ -195,10 +224,15 @@ pub struct OpenOperation {
     pub func: String,
     /// Size.
     pub bytes: Option<u64>,
-    /// NCCL's sequence number; sends and receives have none.
+    /// Its number on its communicator, from 1, as the watchdog and `diagnose` count: collectives
+    /// apart from sends and receives. `null` where the recording lost some.
+    pub number: Option<u64>,
+    /// NCCL's sequence number among those of its function; sends and receives have none.
     pub seq: Option<u64>,
-    /// The other rank of a send or receive.
-    pub peer: Option<i32>,
+    /// The other rank of a send or receive, in the job.
+    pub peer: Option<u32>,
+    /// The same in the communicator.
+    pub comm_peer: Option<i32>,
     /// From its start to the end of the recording, ns.
     pub age_ns: u64,
     /// What has not happened yet.
@@ -210,10 +244,14 @@ pub struct OpenOperation {
 pub struct PeerRow {
     /// Communicator.
     pub comm: String,
-    /// Sending rank.
-    pub src: i32,
-    /// Receiving rank.
-    pub dst: i32,
+    /// Sending rank, in the job; `null` unknown.
+    pub src: Option<u32>,
+    /// Receiving rank, in the job; `null` unknown.
+    pub dst: Option<u32>,
+    /// Sending rank, in the communicator.
+    pub comm_src: i32,
+    /// Receiving rank, in the communicator.
+    pub comm_dst: i32,
     /// Bytes; `null` if NCCL gave no sizes.
     pub bytes: Option<u64>,
     /// Network steps that were completed: by the sender where it was recorded, else the receiver.
@@ -244,6 +282,19 @@ pub struct PeerWaits {
     pub recv_flush: Option<u64>,
     /// The receiver waited for its GPU to consume data.
     pub recv_gpu: Option<u64>,
+}
+
+/// Time in which the operations that were issued are in the recording.
+#[derive(Clone, Debug, Serialize, PartialEq, Eq)]
+pub struct Window {
+    /// The recording's file name.
+    pub file: String,
+    /// When it began, `CLOCK_REALTIME` ns.
+    pub start_ns: u64,
+    /// When it was stopped; `null`: it was not.
+    pub stop_ns: Option<u64>,
+    /// Every how many-th operation is recorded.
+    pub sample: u64,
 }
 
 /// What was not recorded, over all processes.

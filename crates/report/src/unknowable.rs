@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-What cannot be known for a run, in sentences: only those that apply.
+What a run cannot show, in sentences: only those that apply.
 
-A profiler sees what NCCL tells it. Where a release, an option or a kind of operation tells less,
-the report says so rather than leave a gap to be read as "nothing happened".
+A profiler sees what NCCL reports. If a release, an option or a kind of operation reports less, the
+report says so, so that a gap is not read as "nothing happened".
 */
 
 use ncclscope_operations::operation::{Completion, Operation, Timing};
@@ -44,6 +44,8 @@ pub struct Limits {
     foreign: u64,
     copy_engine: u64,
     graph_calls: u64,
+    /// Operations of such calls that show nothing.
+    graph_unseen: u64,
     /// How often recording was stopped, or not yet started when a communicator was there.
     pauses: u64,
     /// Operations that were not in the sample.
@@ -52,7 +54,7 @@ pub struct Limits {
     /// Operations of which only an early stop of the kernel is known.
     early: BTreeMap<String, u64>,
     silent: BTreeMap<String, u64>,
-    /// Operations that were not followed to their end, for want of room.
+    /// Operations that were not followed to their end, for lack of room.
     cut_short: u64,
 }
 
@@ -63,6 +65,7 @@ pub(crate) struct ProcessLimits {
     foreign: u64,
     copy_engine: u64,
     graph_calls: u64,
+    graph_unseen: u64,
     /// By position of the communicator.
     unseen: BTreeMap<Option<usize>, u64>,
     early: BTreeMap<Option<usize>, u64>,
@@ -80,6 +83,7 @@ impl ProcessLimits {
             *self.early.entry(operation.comm).or_default() += 1;
         } else if operation.completion == Completion::Unseen {
             *self.unseen.entry(operation.comm).or_default() += 1;
+            self.graph_unseen += u64::from(is_captured(timeline, operation.event));
         }
     }
 
@@ -90,6 +94,10 @@ impl ProcessLimits {
                 return;
             }
             Detail::CollApi(call) => call,
+            Detail::P2pApi(call) => {
+                self.graph_calls += u64::from(call.graph);
+                return;
+            }
             _ => return,
         };
         // Before its group ends, a call has nothing below it yet.
@@ -103,6 +111,15 @@ impl ProcessLimits {
         } else if is_over && !is_sampled && !timeline.has_children(id) {
             *self.silent.entry(call.func).or_default() += 1;
         }
+    }
+}
+
+/// The call of an operation was captured into a CUDA graph.
+fn is_captured(timeline: &Timeline<'_>, operation: EventId) -> bool {
+    let Parent::Known(call) = timeline.event(operation).parent else { return false };
+    match timeline.event(call).start.detail {
+        Detail::CollApi(call) | Detail::P2pApi(call) => call.graph,
+        _ => false,
     }
 }
 
@@ -137,13 +154,14 @@ impl Limits {
         self.gpu_error_ns = self.gpu_error_ns.max(worst);
         for (_, link) in timeline.links().iter() {
             self.steps += link.transfers;
-            self.steps_unsized += link.transfers - link.sized;
+            self.steps_unsized += if link.is_told { 0 } else { link.transfers - link.sized };
         }
         self.cut_short += cut_short;
         self.event_timed |= process.event_timed;
         self.foreign += process.foreign;
         self.copy_engine += process.copy_engine;
         self.graph_calls += process.graph_calls;
+        self.graph_unseen += process.graph_unseen;
         let name = |comm: Option<usize>| {
             comm.map_or_else(|| "unknown".into(), |comm| comm_name(timeline.comm(comm)))
         };
@@ -271,6 +289,14 @@ impl Limits {
                 self.graph_calls
             ));
         }
+        if self.graph_unseen != 0 {
+            out.push(format!(
+                "Replays of {} operations are invisible: they were captured into CUDA graphs, and \
+                 NCCL reports neither kernels nor network traffic of them. Each counts once, as it \
+                 was captured, whatever its graph did.",
+                self.graph_unseen
+            ));
+        }
         if self.device_api {
             out.push(
                 "One-sided operations (put, signal, wait), GIN and communication started by \
@@ -278,6 +304,11 @@ impl Limits {
                     .into(),
             );
         }
+        out.push(
+            "Communication that does not go through NCCL is not here: NVSHMEM, symmetric memory of \
+             PyTorch, all-reduce kernels of inference servers."
+                .into(),
+        );
         if self.foreign != 0 {
             out.push(format!(
                 "{} proxy operations were run for other processes (PXN): their communicator and \

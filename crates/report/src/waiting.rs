@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What an operation that is not over waits for, in words.
+//! What an open operation waits for, in words.
 
 use ncclscope_operations::operation::Operation;
 use ncclscope_operations::steps::StepExt;
@@ -49,8 +49,8 @@ fn open_child(timeline: &Timeline<'_>, child: &Event) -> Option<String> {
 
 fn proxy_op(timeline: &Timeline<'_>, event: &Event, op: &ProxyOp) -> String {
     let way = if op.is_send { "send to" } else { "receive from" };
-    let place = format!("channel {}, {way} rank {}", op.channel, op.peer);
-    let Some(steps) = &event.steps else {
+    let place = format!("channel {}, {way} communicator rank {}", op.channel, op.peer);
+    let Some(steps) = event.steps.as_ref().filter(|steps| steps.started > 0) else {
         return format!("{place}: none of {} steps has started", op.steps);
     };
     // The oldest step holds up the ones behind it.

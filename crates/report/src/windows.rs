@@ -1,27 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The windows of a recording: from each start to the stop after it, or the end.
+//! The windows of a recording: from each start to the next stop, or the end.
 
+pub use crate::schema::Window;
+
+use crate::processes::file_name;
 use ncclscope_trace::{MarkKind, Recording};
-use serde::Serialize;
-
-/// Time in which the operations that were issued are in the recording.
-#[derive(Clone, Debug, Serialize, PartialEq, Eq)]
-pub struct Window {
-    /// The recording's file name.
-    pub file: String,
-    /// When it began, `CLOCK_REALTIME` ns.
-    pub start_ns: u64,
-    /// When it was stopped; `null`: it was not.
-    pub stop_ns: Option<u64>,
-    /// Every how many-th operation is recorded.
-    pub sample: u64,
-}
 
 /// The windows of a recording, in order. Marks that were overwritten are missing, and the windows
 /// that they began with them.
 #[must_use]
 pub fn windows(recording: &Recording) -> Vec<Window> {
-    let (clock, file) = (recording.tick_map(), crate::build::file_name(recording));
+    let (clock, file) = (recording.tick_map(), file_name(recording));
     let mut windows: Vec<Window> = Vec::new();
     for mark in recording.marks() {
         let now = clock.realtime_ns(mark.ticks);

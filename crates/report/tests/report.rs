@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Recordings of simulated runs, and what the report says about them.
 
+use ncclscope_report::schema::LastRank;
 use ncclscope_report::{Report, ReportBuilder};
 use ncclscope_trace::record::{
     ApiCall, CeBatch, CeColl, CeSync, Coll, GroupApi, KernelCh, KernelLaunch, ProxyOp,
@@ -80,6 +81,8 @@ fn one_all_reduce_is_counted_as_nccl_did_it() {
     let algbw = row.algbw_gbs.unwrap();
     assert!((algbw - f64::from(4 << 20) / durations.p50 as f64).abs() < 1e-9);
     assert_eq!(row.busbw_gbs, row.algbw_gbs);
+    assert_eq!((row.transfer_ns, row.with_waiting_ns), (row.duration_ns, row.duration_ns));
+    assert_eq!((row.transfers, row.transfer_unknown), (1, None));
     assert_eq!(report.open_operations.len(), 0);
     assert_eq!(report.lost.total, 0);
 }
@@ -92,7 +95,10 @@ fn peers_have_bytes_waits_and_a_fit() {
         p.send_recv(1 - p.comm.rank, 250);
     }));
     let [there, back] = report.peers.as_slice() else { panic!("{:?}", report.peers) };
-    assert_eq!((there.src, there.dst, back.src, back.dst), (0, 1, 1, 0));
+    let comm_ranks = [there.comm_src, there.comm_dst, back.comm_src, back.comm_dst];
+    assert_eq!(comm_ranks, [0, 1, 1, 0]);
+    // No launcher told a rank: those of the largest communicator count.
+    assert_eq!([there.src, there.dst, back.src, back.dst], [0, 1, 1, 0].map(Some));
     assert_eq!(there.transfers, 8 + 8 + 1);
     assert_eq!(there.bytes, Some(8 * (512 << 10) + 9 * 1000));
     // The simulated network takes 2 µs and 0.1 ns a byte, less 960 ns before SendWait.
@@ -110,6 +116,7 @@ fn peers_have_bytes_waits_and_a_fit() {
 #[test]
 fn sizes_follow_nccl_tests() {
     let report = report(&two_ranks(|p| {
+        p.header.host = "node".into();
         for func in ["AllGather", "Broadcast", "ReduceScatter"] {
             p.collective(Call { func, count: 1024, ..Call::ALL_REDUCE });
         }
@@ -122,18 +129,48 @@ fn sizes_follow_nccl_tests() {
                 o.func.as_str(),
                 o.bytes.unwrap(),
                 o.datatype.as_str(),
-                o.busbw_gbs.unwrap() / o.algbw_gbs.unwrap(),
+                o.busbw_gbs.zip(o.algbw_gbs).map(|(busbw, algbw)| busbw / algbw),
+                o.transfer_unknown,
             )
         })
         .collect();
     assert_eq!(
         rows,
         [
-            ("AllGather", 8192, "ncclFloat32", 0.5),
-            ("Broadcast", 4096, "ncclFloat32", 1.0),
-            ("ReduceScatter", 8192, "ncclFloat32", 0.5),
+            ("AllGather", 8192, "ncclFloat32", Some(0.5), None),
+            ("Broadcast", 4096, "ncclFloat32", None, Some("a rank may end before another arrives")),
+            ("ReduceScatter", 8192, "ncclFloat32", Some(0.5), None),
         ]
     );
+}
+
+/// A rank that comes late makes the others wait, and the network no slower.
+#[test]
+fn the_bandwidth_is_that_of_the_transfer_and_the_waiting_names_the_late_rank() {
+    let row = |ranks: &[Process]| {
+        let mut report = report(ranks);
+        assert_eq!(report.operations.len(), 1);
+        report.operations.remove(0)
+    };
+    let even = row(&two_ranks(|p| (0..20).for_each(|_| p.collective(Call::ALL_REDUCE))));
+    let uneven = two_ranks(|p| {
+        for _ in 0..20 {
+            // Rank 0 is in the collective 5 ms before rank 1.
+            p.waits = if p.comm.rank == 0 { 5_000_000 } else { 0 };
+            p.collective(Call::ALL_REDUCE);
+        }
+    });
+    let late = row(&uneven);
+    assert_eq!(late.transfer_ns, even.transfer_ns);
+    assert_eq!((late.busbw_gbs, late.transfers), (even.busbw_gbs, 20));
+    assert!(late.with_waiting_ns.unwrap().max > 5_000_000, "{late:?}");
+    assert_eq!(late.last_rank, Some(LastRank { rank: Some(1), comm_rank: 1, times: 20 }));
+    assert!(late.waiting_ns.unwrap().p50.abs_diff(5_000_000) < 1_000, "{late:?}");
+    let alone = row(&uneven[..1]);
+    assert_eq!((alone.transfer_ns, alone.busbw_gbs), (None, None));
+    let why = "not all ranks of the communicator are in the recordings";
+    assert_eq!(alone.transfer_unknown, Some(why));
+    assert!(alone.busbw_with_waiting_gbs.unwrap() < even.busbw_gbs.unwrap() / 2.0);
 }
 
 #[test]
@@ -147,7 +184,10 @@ fn a_hang_says_what_it_waits_for() {
     assert_eq!((open.rank, open.func.as_str(), open.seq), (Some(0), "AllReduce", Some(1)));
     assert_eq!(open.waits_for.len(), 2, "{open:?}");
     let (op, kernel) = (&open.waits_for[0], &open.waits_for[1]);
-    assert!(op.starts_with("channel 0, send to rank 1: 0 of 4 steps done, step 0 in"), "{op}");
+    assert!(
+        op.starts_with("channel 0, send to communicator rank 1: 0 of 4 steps done, step 0 in"),
+        "{op}"
+    );
     assert!(op.contains("SendPeerWait for 1.00 s"), "{op}");
     assert!(kernel.starts_with("channel 0: KernelCh started"), "{kernel}");
     let row = &report.operations[0];
@@ -220,7 +260,7 @@ fn shared_memory_without_kernel_events_shows_no_end() {
 #[test]
 fn an_operation_that_has_not_begun_is_open_behind_one_that_has() {
     for (fault, word) in [
-        (Fault::Local, "channel 0, receive from rank 1: none of 4 steps has started"),
+        (Fault::Local, "channel 0, receive from communicator rank 1: none of 4 steps has started"),
         (Fault::Enqueued, "the kernel has not started"),
     ] {
         let report = report(&two_ranks(|p| {
@@ -238,6 +278,28 @@ fn an_operation_that_has_not_begun_is_open_behind_one_that_has() {
     }));
     assert_eq!(report.open_operations.len(), 0);
     assert_eq!(report.operations[0].timings["enqueue"], 2);
+}
+
+/// API v1 to v3: steps have no size, and the states of operations tell the bytes moved so far.
+#[test]
+fn bytes_that_only_operations_tell_are_those_of_the_peer() {
+    let peers = |states: &[(u8, u64)]| {
+        let mut process = Process::new(0, 2);
+        let op = ProxyOp { peer: 1, steps: 2, is_send: true, ..ProxyOp::default() };
+        let op = ProxyOp { pid: process.header.pid, ..op };
+        // NCCL counts on where it uses the memory of an operation again.
+        for from in [0, 8_000] {
+            let op = process.start(PROXY, Handle::NULL, Detail::ProxyOp(op));
+            for &(state, bytes) in states {
+                process.state(PROXY, op, State(state), from + bytes);
+            }
+            process.stop(PROXY, op);
+        }
+        report(&[process]).peers.iter().map(|row| (row.src, row.dst, row.bytes)).collect::<Vec<_>>()
+    };
+    let done = [(0, 0), (2, 0), (2, 3_000), (3, 5_000), (3, 8_000)];
+    assert_eq!(peers(&done), [(Some(0), Some(1), Some(16_000))], "the last of each counts");
+    assert_eq!(peers(&[(19, 0)]), [], "later versions tell nothing there");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Contexts: what NCCL gets from `init` for a communicator and passes back with every event.
+Contexts: the numbers that `init` returns to NCCL for a communicator, and that NCCL passes with
+every event.
 
 ```text
  63                32 31      17  16  15                  0
@@ -9,11 +10,12 @@ Contexts: what NCCL gets from `init` for a communicator and passes back with eve
 +--------------------+----------+---+---------------------+
 ```
 
-A number, not a pointer: with PXN, NCCL carries contexts into other processes, where only the nonce
-tells that they are not theirs. Never 0: NCCL would not finalize such a communicator.
+A context is a number, not a pointer: with PXN, NCCL carries contexts into other processes, where
+the nonce shows that they are foreign. It is never 0, because NCCL would not finalize such a
+communicator.
 */
 
-/// Communicators that one process can tell apart over its life.
+/// Communicators that one process can distinguish over its life.
 pub const COMMS: u16 = 0xfffe;
 /// Index of communicators beyond [`COMMS`], and of inert contexts.
 pub const NO_COMM: u16 = ncclscope_recorder::NO_COMM;

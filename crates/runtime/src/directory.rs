@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where recordings lie, and the names they get there.
+//! The directories of recordings, and the names of their files.
 
 use crate::sys::descriptor::FILES;
 use ncclscope_control::directories::recording_name;

@@ -1,40 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-What becomes of records: from the lanes to the sinks.
+Passes records from the lanes to the sinks.
 
-A sink ([`Sink`]) is the recording's file, the watchdog, or the metrics. All of it is work in
-memory: the file is written by a thread of its own ([`crate::recording`]), metrics are sent by
-another (`ncclscope_metrics::send`). So nothing that is slow outside the process keeps lanes from
-being read, or the watchdog from looking.
+A sink ([`Sink`]) is the recording, the watchdog, or the metrics. This module works only in memory:
+a thread of its own writes the file ([`crate::recording`]), and another sends metrics
+(`ncclscope_metrics::send`). A slow file system or collector therefore delays neither the emptying
+of lanes nor the watchdog.
 
-Whatever host threads have to say comes as [`Order`]s; they never wait for the lock of [`Drain`].
+Host threads send [`Order`]s; they never wait for the lock of [`Drain`].
 */
 
 mod clocks;
 mod feed;
+mod pace;
+mod sink;
 mod texts;
 pub(crate) mod thread;
 mod under_way;
 
-use crate::handover::Handover;
 use crate::identity::Known;
 use crate::memory::Memory;
 use crate::meter::{Farewell, Losses, Meter};
-use crate::recording::{Dumped, Job, Recording};
+use crate::orders::{Order, Orders};
+use crate::recording::{Job, Recording};
 use crate::reply::Answer;
+use crate::shared::Shared;
 use crate::sys::cuda::Device;
 use crate::watchdog::{Found, Hang, Watchdog};
 use clocks::Clocks;
 use core::ops::Range;
 use feed::Feed;
 use ncclscope_recorder::{Recorder, call_counters, clock, interner, lane};
-use ncclscope_trace::codec::META_LANE;
+use ncclscope_trace::codec::MAX_BLOCK_WORDS;
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::record::schema;
-use ncclscope_trace::{Comm, CommDevice, Definition, Identity, Mark, MarkKind, Record, StrId};
+use ncclscope_trace::{Comm, CommDevice, Definition, Identity, Mark, Record, StrId};
+use pace::WriterPace;
+use sink::Sink;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 use texts::Texts;
 pub(crate) use texts::beginning;
 use under_way::UnderWay;
@@ -42,67 +46,19 @@ use under_way::UnderWay;
 /// A lane in the lanes file is left alone until it is this full, or [`Drain::tick`] is told to
 /// flush.
 const LAZY_WORDS: u64 = lane::STARTER_WORDS / 2;
-/// A lane fuller than this gives up what was read of it, where the file does not come to take it.
+/// If a lane is fuller than this, and the writer thread does not progress, its read part is freed.
 const CROWDED_WORDS: u64 = lane::RING_WORDS / 4 * 3;
-/// A file's thread that does nothing for so long waits for the file system, ns: less than half of
-/// the time that a lane lasts at the highest rate of steps.
-const STUCK_NS: u64 = 10_000_000;
-/// Bytes of orders that may wait.
-const ORDER_BYTES: usize = 8 << 20;
 /// Roles that are kept apart.
 const ROLES: usize = 1 << 14;
 
-/// What host threads hand to the drain thread.
-#[derive(Debug)]
-pub(crate) enum Order {
-    /// A communicator was initialised.
-    Comm(Comm),
-    /// The device that a communicator is on.
-    Device { index: u16, device: Device },
-    /// What operations of API v1 to v3 told about a communicator.
-    Learned { index: u16, hash: u64, rank: i32 },
-    /// A communicator was finalized.
-    CommEnd { index: u16, ticks: u64 },
-    /// A moment between the records.
-    Mark { ticks: u64, what: MarkKind, text: Option<String>, value: u64 },
-    /// What a communicator is for.
-    Role { hash: u64, text: String },
-    /// A word to the reader.
-    Note(String),
-    /// A simulated hang of this length begins.
-    Drill(Duration),
-    /// All that was recorded is to be in the file.
-    Flush(Answer<()>),
-    /// A copy of the recording is to be made.
-    Dump(Answer<Dumped>),
-}
-
-/// The orders that wait.
-pub(crate) type Orders = Handover<Order>;
-
-/// No order waits.
-pub(crate) const fn no_orders() -> Orders {
-    Handover::new(ORDER_BYTES)
-}
-
-/// What hears of a process besides its records.
-trait Sink {
-    /// A string of the process's table.
-    fn string(&mut self, id: StrId, text: &str);
-    /// A communicator, or more about one.
-    fn comm(&mut self, comm: &Comm);
-    /// A communicator was finalized.
-    fn comm_end(&mut self, index: u16, ticks: u64);
-}
-
-/// The records of whole words of a lane, decoded once for all that want them.
+/// The records of whole words of a lane, decoded once for all sinks.
 fn records(words: &[u64]) -> impl Iterator<Item = Record> {
     let mut rest = words;
     let next = move || {
         let (len, _) = schema(rest.first()?.to_le_bytes()[0])?;
-        let (record, after) = rest.split_at_checked(len)?;
-        rest = after;
-        Some(Record::unpack(record))
+        let record = Record::unpack(rest);
+        rest = rest.get(len..)?;
+        Some(record)
     };
     std::iter::from_fn(next).flatten()
 }
@@ -110,7 +66,7 @@ fn records(words: &[u64]) -> impl Iterator<Item = Record> {
 /// Why a window of metrics ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum WindowEnd {
-    /// Its time is over; otherwise it goes on.
+    /// Its time is over; otherwise it continues.
     Due,
     /// No communicator is left.
     Now,
@@ -126,10 +82,9 @@ pub(crate) struct Drain {
     memory: Memory,
     /// Position up to which each lane was read.
     read: Vec<u64>,
-    /// Lanes in which there is little room.
+    /// Lanes with little free space.
     crowded: Vec<usize>,
-    /// What the file's thread had done, and when it was less, ns of `CLOCK_MONOTONIC`.
-    done: (u64, u64),
+    writer: WriterPace,
     clocks: Clocks,
     /// Communicators that are alive.
     comms: BTreeMap<u16, Comm>,
@@ -137,18 +92,18 @@ pub(crate) struct Drain {
     devices: BTreeMap<u16, CommDevice>,
     /// Those that were finalized, until the watchdog has looked.
     ended: Vec<u16>,
-    /// That some communicators are not counted was said.
+    /// It was logged that some communicators are not counted.
     told_uncounted: bool,
     roles: BTreeMap<u64, String>,
     strings_known: Vec<bool>,
     texts: Texts,
-    /// Which process this is.
+    /// The identity of this process.
     identity: Known,
     feed: Feed,
     meter: Option<Meter>,
     watchdog: Watchdog,
     hangs: Vec<Hang>,
-    /// What the watchdog and the meter have to say.
+    /// Lines of the watchdog and the meter for the log.
     lines: Vec<String>,
     words: Vec<u64>,
     under_way: UnderWay,
@@ -156,22 +111,21 @@ pub(crate) struct Drain {
 
 impl Drain {
     pub(crate) fn new(
-        recorder: &'static Recorder,
-        orders: &'static Orders,
+        shared: &'static Shared,
         memory: Memory,
         recording: Arc<Recording>,
         watchdog: Watchdog,
     ) -> Drain {
         let clocks = Clocks::new();
-        let mut feed = Feed::new(recording);
+        let mut feed = Feed::new(shared, recording);
         feed.clock(*clocks.first());
         Drain {
-            recorder,
-            orders,
+            recorder: &shared.recorder,
+            orders: &shared.orders,
             memory,
             read: Vec::new(),
             crowded: Vec::new(),
-            done: (0, clock::now_ns()),
+            writer: WriterPace::default(),
             clocks,
             comms: BTreeMap::new(),
             devices: BTreeMap::new(),
@@ -191,12 +145,12 @@ impl Drain {
         }
     }
 
-    /// Measures from here on.
+    /// Starts to measure.
     pub(crate) fn measure(&mut self, meter: Meter) {
         self.meter = Some(meter);
     }
 
-    /// Which process this is, as far as it is known at the beginning.
+    /// The part of this process's identity that is known at the beginning.
     pub(crate) fn identify(&mut self, identity: Identity) {
         let facts = self.identity.begin(identity);
         self.define(facts);
@@ -206,7 +160,7 @@ impl Drain {
         definitions.into_iter().for_each(|definition| self.feed.define(definition));
     }
 
-    /// A communicator that was defined without its hash (API v1 to v3) has this one.
+    /// Sets the hash of a communicator that was defined without it (API v1 to v3).
     pub(crate) fn learn(&mut self, index: u16, hash: u64, rank: i32) -> bool {
         let Some(comm) = self.comms.get(&index).filter(|comm| comm.hash == 0) else { return false };
         let comm = Comm { hash, rank, ..comm.clone() };
@@ -214,22 +168,22 @@ impl Drain {
         true
     }
 
-    /// Readies a piece of memory; see [`Memory::grow`].
+    /// Prepares a piece of memory; see [`Memory::grow`].
     pub(crate) fn grow(&mut self, comms: u32) -> bool {
         self.memory.grow(comms)
     }
 
-    /// Grows as long as the file's thread gets on.
+    /// Grows while the writer thread progresses.
     pub(crate) fn progress(&self) -> u64 {
         self.feed.done()
     }
 
-    /// Hangs that were found since the last time.
+    /// Hangs that were found since the last call.
     pub(crate) fn take_hangs(&mut self) -> Vec<Hang> {
         std::mem::take(&mut self.hangs)
     }
 
-    /// What there is to say besides since the last time.
+    /// Lines for the log since the last call.
     pub(crate) fn take_lines(&mut self) -> Vec<String> {
         std::mem::take(&mut self.lines)
     }
@@ -239,13 +193,13 @@ impl Drain {
         (&mut self.watchdog, self.clocks.hz())
     }
 
-    /// Texts of ours that found no number.
+    /// Texts of ours without a number, because there was no room.
     pub(crate) fn texts_lost(&self) -> u64 {
         self.texts.lost()
     }
 
-    /// Carries what orders, strings and lanes hold to the sinks, all of it with `flush`. Returns
-    /// how many words the fullest lane held.
+    /// Passes orders, strings and the content of lanes to the sinks, all of it with `flush`.
+    /// Returns how many words the fullest lane held.
     pub(crate) fn tick(&mut self, flush: bool) -> u64 {
         let (mut fullest, mut later) = self.pass(flush);
         while !later.is_empty() {
@@ -288,14 +242,11 @@ impl Drain {
         self.pass(true)
     }
 
-    /// Makes room in crowded lanes, where the file's thread has done nothing for a while: what was
+    /// Makes room in crowded lanes if the writer thread has made no progress for a while: what was
     /// read of them waits for it in the queue, too.
     fn make_room(&mut self) {
         let (done, now) = (self.feed.done(), clock::now_ns());
-        if done != self.done.0 {
-            self.done = (done, now);
-        }
-        let is_stuck = now.saturating_sub(self.done.1) > STUCK_NS;
+        let is_stuck = self.writer.is_stuck(done, self.feed.is_behind(), now);
         for index in std::mem::take(&mut self.crowded) {
             if is_stuck
                 && let Some(header) = self.recorder.region.lane_header(index)
@@ -306,8 +257,8 @@ impl Drain {
         }
     }
 
-    /// Takes what was ordered. What is for after the lanes is given back, and whether all of them
-    /// are to be read.
+    /// Takes the orders. Returns those that come after the lanes, and whether all lanes
+    /// must be read.
     fn take_orders(&mut self, mut flush: bool) -> (Vec<Order>, bool) {
         let mut later = Vec::new();
         for order in self.orders.take() {
@@ -348,7 +299,7 @@ impl Drain {
         (later, flush)
     }
 
-    /// Answers, the lanes having been read.
+    /// Answers, after the lanes have been read.
     fn answer(&mut self, order: Order) {
         // The times of a copy, or of what is read now, are those of the clocks' last comparison.
         self.compare_clocks();
@@ -384,10 +335,13 @@ impl Drain {
         let [pci, uuid] = [&device.pci, &device.uuid].map(|text| text.clone().unwrap_or_default());
         let device = CommDevice { comm, index, pci, uuid };
         self.feed.define(Definition::CommDevice(device.clone()));
+        if let Some(meter) = &mut self.meter {
+            meter.device(&device);
+        }
         self.devices.insert(comm, device);
     }
 
-    /// What a communicator is for; said once.
+    /// The role of a communicator, recorded once.
     fn role(&mut self, hash: u64, text: &str) {
         let text = beginning(text, texts::BYTES);
         let is_known = self.roles.get(&hash).is_some_and(|known| known == text);
@@ -433,20 +387,16 @@ impl Drain {
         let wait = survives && !flush && pending < LAZY_WORDS;
         if pending != 0 && !wait {
             let mut words = std::mem::take(&mut self.words);
-            words.clear();
-            header.copy(ring, start..end, &mut words);
-            self.feed.words(index, start, &words);
-            match &mut self.meter {
-                Some(meter) => {
-                    for record in records(&words) {
-                        self.watchdog.record(index, &record);
-                        meter.record(index, &record);
-                    }
-                }
-                // It needs less of a step than all of its record.
-                None => self.watchdog.words(index, &words),
+            let mut from = start;
+            // A block's worth at a time, so that it is in the cache for all that read it.
+            while from < end {
+                words.clear();
+                header.copy(ring, from..end.min(from + MAX_BLOCK_WORDS as u64), &mut words);
+                let whole = self.feed.words(index, from, &words);
+                self.hand_out(index, words.get(..whole).unwrap_or(&words));
+                // What is left of a lane that ends within a record is no record.
+                from = if whole == 0 { end } else { from + whole as u64 };
             }
-            self.under_way.words(index, &words);
             self.words = words;
             self.read[index] = end;
         }
@@ -456,7 +406,22 @@ impl Drain {
         pending
     }
 
-    /// Lets the watchdog look, all lanes having been read, and writes what it found.
+    /// Passes whole records of a lane to the sinks of this process.
+    fn hand_out(&mut self, lane: usize, words: &[u64]) {
+        match &mut self.meter {
+            Some(meter) => {
+                for record in records(words) {
+                    self.watchdog.record(lane, &record);
+                    meter.record(lane, &record);
+                }
+            }
+            // It needs less of a step than all of its record.
+            None => self.watchdog.words(lane, words),
+        }
+        self.under_way.words(lane, words);
+    }
+
+    /// Runs the watchdog, after all lanes have been read, and writes what it found.
     fn look(&mut self) {
         let found = self.watchdog.look(self.recorder, clock::now(), self.clocks.hz());
         let words = found.words(|place| self.text(place));
@@ -483,7 +448,7 @@ impl Drain {
         }
     }
 
-    /// Compares the clocks before the first figure, whose time would else be unknown.
+    /// Compares the clocks before the first measurement, whose time would otherwise be unknown.
     fn clock_meter(&mut self) {
         if self.meter.is_some() && self.clocks.hz() == 0 {
             self.compare_clocks();
@@ -499,7 +464,7 @@ impl Drain {
         }
     }
 
-    /// Compares the clocks, and has the header written with its counters.
+    /// Compares the clocks, and orders the writing of the header with its counters.
     pub(crate) fn sync(&mut self) {
         self.compare_clocks();
         self.recorder.reap_lanes();
@@ -536,8 +501,8 @@ impl Drain {
         meter.close(&self.clocks.map(), &losses, end == WindowEnd::Last);
     }
 
-    /// The process ends, and nothing is recorded any more: has all of it written. The last metrics
-    /// are on their way.
+    /// The process exits and records nothing more: orders the writing of the rest. The last metrics
+    /// are being sent.
     pub(crate) fn close(&mut self, done: Answer<()>) -> Option<Farewell> {
         if self.clocks.hz() == 0 {
             self.compare_clocks();
@@ -554,7 +519,7 @@ impl Drain {
         self.meter.as_ref().map(Meter::farewell)
     }
 
-    /// A new file takes the place of one that was removed: it knows nothing yet.
+    /// A new file replaces one that was removed: it contains no definitions yet.
     pub(crate) fn introduce(&mut self) {
         let recorder = self.recorder;
         let feed = &mut self.feed;
@@ -577,34 +542,3 @@ impl Drain {
         feed.begin_anew();
     }
 }
-
-impl Sink for Meter {
-    fn string(&mut self, id: StrId, text: &str) {
-        Meter::string(self, id, text);
-    }
-
-    fn comm(&mut self, comm: &Comm) {
-        Meter::comm(self, comm);
-    }
-
-    fn comm_end(&mut self, index: u16, ticks: u64) {
-        Meter::comm_end(self, index, ticks);
-    }
-}
-
-impl Sink for Watchdog {
-    fn string(&mut self, id: StrId, text: &str) {
-        Watchdog::string(self, id, text);
-    }
-
-    fn comm(&mut self, comm: &Comm) {
-        Watchdog::comm(self, comm);
-    }
-
-    fn comm_end(&mut self, index: u16, _ticks: u64) {
-        self.end_comm(index);
-    }
-}
-
-/// The lane of what is ours, not NCCL's.
-const META: u16 = META_LANE;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What one thread hands to another: in its order, of bounded size, waiting for memory only.
+//! Queues from one thread to another: in order, bounded, and waiting for memory only.
 
 use crate::sys::lock::Lock;
 use std::collections::VecDeque;
 
-/// A queue between threads. What finds no room is given back and counted.
+/// A queue between threads. Items for which there is no room are returned and counted.
 #[derive(Debug)]
 pub(crate) struct Handover<T> {
-    /// Weight of all that may lie in it.
+    /// The greatest total weight of its items.
     limit: usize,
     queue: Lock<Queue<T>>,
 }
@@ -34,7 +34,7 @@ impl<T> Handover<T> {
         Handover { limit, queue: Lock::new(queue) }
     }
 
-    /// Hands `item` over. What weighs nothing always finds room.
+    /// Adds `item`. There is always room for an item without weight.
     ///
     /// # Errors
     /// The item, if there is no room for its weight.
@@ -57,20 +57,20 @@ impl<T> Handover<T> {
         Some(item)
     }
 
-    /// All that waits.
+    /// All waiting items.
     pub(crate) fn take(&self) -> Vec<T> {
         let mut queue = self.queue.lock();
         queue.weight = 0;
         queue.items.drain(..).map(|(item, _)| item).collect()
     }
 
-    /// Whether no thread is within the queue now.
+    /// Whether no thread is inside the queue now.
     #[cfg(not(loom))]
     pub(crate) fn is_free(&self) -> bool {
         self.queue.is_free()
     }
 
-    /// Items that found no room so far.
+    /// Items without room so far.
     pub(crate) fn refused(&self) -> u64 {
         self.queue.lock().refused
     }

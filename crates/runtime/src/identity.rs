@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Which process this is: what launchers, the kernel, NCCL and the CUDA driver say.
+The identity of this process, from launchers, the kernel, NCCL and the CUDA driver.
 
-Of the environment only the variables that are named here are read. Begun on a thread of ours, at
-the first communicator; what `init` tells comes later.
+Only the variables that are named here are read from the environment. Collection starts on a thread
+of ours at the first communicator; `init` adds what NCCL passes later.
 */
 
 use crate::sys::cuda::Device;
+use ncclscope_control::launcher::Place;
 use ncclscope_trace::identity::{Identity, nccl_version};
 use ncclscope_trace::{Comm, Definition};
 use std::fs;
@@ -14,28 +15,13 @@ use std::io::Read;
 
 /// Bytes of the command line that are kept.
 const COMMAND_BYTES: u64 = 1 << 10;
-/// Living communicators, the oldest first, in which another rank of this process is looked for.
+/// Live communicators, the oldest first, in which another rank of this process is searched.
 const OLDEST: usize = 64;
 
 /// A variable's value; `None` where it is not set, or empty.
 type Get<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// What a launcher calls a process's place: its rank, local rank, node and number of processes.
-type Launcher = [&'static str; 4];
-
-/// The launchers. One that was started by another comes before it. Open MPI's node rank is no
-/// number of a node.
-const LAUNCHERS: [Launcher; 7] = [
-    ["RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE"],
-    ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "", "OMPI_COMM_WORLD_SIZE"],
-    ["MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_LOCAL_RANK", "", "MV2_COMM_WORLD_SIZE"],
-    ["PMI_RANK", "MPI_LOCALRANKID", "", "PMI_SIZE"],
-    ["SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS"],
-    ["PMIX_RANK", "", "", ""],
-    ["JAX_PROCESS_ID", "", "", "JAX_NUM_PROCESSES"],
-];
-
-/// What the user decides about it.
+/// The user's settings for it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct IdentityOptions<'a> {
     /// `NCCLSCOPE_JOB`.
@@ -68,9 +54,7 @@ pub(crate) fn of_process(
 }
 
 fn of_environment(job: Option<&str>, get: Get<'_>) -> Identity {
-    let number = |name: &str| get(name)?.parse::<u32>().ok();
-    let launcher = LAUNCHERS.iter().find(|[rank, ..]| number(rank).is_some());
-    let place = |at: usize| number(launcher?[at]);
+    let place = Place::of(get);
     let in_kubernetes = get("KUBERNETES_SERVICE_HOST").is_some();
     let of_kubernetes = || {
         let name = get("JOB_NAME").filter(|_| in_kubernetes)?;
@@ -83,10 +67,10 @@ fn of_environment(job: Option<&str>, get: Get<'_>) -> Identity {
             .or_else(|| torchelastic(get))
             .or_else(of_kubernetes),
         run: run(get),
-        rank: place(0),
-        local_rank: place(1),
-        node_rank: place(2),
-        world_size: place(3),
+        rank: place.rank,
+        local_rank: place.local_rank,
+        node_rank: place.node_rank,
+        world_size: place.world_size,
         slurm_job: get("SLURM_JOB_ID"),
         k8s_pod: get("K8S_POD_NAME").or_else(|| get("POD_NAME")),
         k8s_node: get("K8S_NODE_NAME").or_else(|| get("NODE_NAME")),
@@ -139,7 +123,7 @@ fn command() -> Option<String> {
     Some(text.trim_end().to_owned()).filter(|text| !text.is_empty())
 }
 
-/// Which process this is, as it becomes known.
+/// The identity of this process, as it becomes known.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     identity: Identity,
@@ -157,7 +141,7 @@ impl Known {
         self.identity.since(&Identity::default())
     }
 
-    /// A communicator comes besides `others`, the oldest of which are first.
+    /// A communicator is added to `others`, which begin with the oldest.
     pub(crate) fn comm<'a>(
         &mut self,
         comm: &Comm,

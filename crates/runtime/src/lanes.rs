@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The lanes file of this process, and those that dead processes left.
+//! The lanes file of this process, and those of dead processes.
 
 use crate::sys;
 use crate::sys::child::ClosedInChild;
@@ -36,7 +36,7 @@ impl LanesFile {
         begun.inspect_err(|_| drop(std::fs::remove_file(&path)))
     }
 
-    /// Takes the lock, and says then whose the file is: the first process that gets the lock
+    /// Takes the lock, then writes the owner into the file: the first process that gets the lock
     /// removes what one left that was killed before it had a recording.
     fn begin(&self, pid: u32) -> io::Result<()> {
         let file = self.file().ok_or(io::ErrorKind::NotFound)?;
@@ -70,14 +70,14 @@ impl LanesFile {
         }
     }
 
-    /// Says which recording the lanes belong to: until then no process can put them into one.
+    /// Stores which recording the lanes belong to: until then no process can add them to one.
     pub(crate) fn belongs_to(&self, owner: &Owner) -> io::Result<()> {
         let file = self.file().ok_or(io::ErrorKind::NotFound)?;
         file.write_all_at(&owner.encode(), 0)
     }
 
     /// The file, if `bytes` more leave half of the file system free: NCCL needs it too, and crashes
-    /// where it runs full (NVIDIA/nccl#2326).
+    /// if it becomes full (NVIDIA/nccl#2326).
     pub(crate) fn with_room(&self, bytes: u64) -> Option<&File> {
         self.file().filter(|file| has_room(file, bytes))
     }
@@ -87,7 +87,7 @@ impl LanesFile {
         &self.path
     }
 
-    /// Takes the file's name away; its memory stays until the process ends.
+    /// Removes the file's name; its memory stays until the process exits.
     pub(crate) fn remove(&self) {
         let _ = std::fs::remove_file(&self.path);
     }
@@ -97,7 +97,7 @@ fn has_room(file: &File, bytes: u64) -> bool {
     sys::memory_files(file).is_some_and(|(free, total)| free >= bytes + total / 2)
 }
 
-/// Lets go of the lanes file in a child of a fork: its lock belongs to descriptor and mapping,
+/// Releases the lanes file in a child of a fork: its lock belongs to descriptor and mapping,
 /// which the child shares, and would hold for as long as the child lives. Async-signal-safe.
 pub(crate) fn close_in_child(region: &Region) {
     sys::child::close_own();
@@ -117,7 +117,7 @@ pub(crate) fn adopt_stale(folder: &Path) {
     let _ = sys::spawn_quiet("ncclscope/adopt", body);
 }
 
-/// What cannot be read or written is left alone, and so is what belongs to other users.
+/// It skips files that cannot be read or written, and those of other users.
 fn adopt_all(folder: &Path) {
     let Ok(entries) = std::fs::read_dir(folder) else { return };
     let user = sys::peer::user();

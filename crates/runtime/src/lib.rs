@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-What runs inside a rank beside the callbacks: configuration, the drain thread and its sinks (the
-recording, the watchdog, metrics), control, and the life cycle from the first communicator to the
-end of the process.
+The part of the plugin that runs beside the callbacks: configuration, the drain thread and its sinks
+(the recording, the watchdog, metrics), control, and the life cycle from the first communicator to
+the end of the process.
 
-Whatever fails here turns the recording off with one line; the job does not notice. Nothing in this
-crate is called from a callback, except what [`Runtime::recorder`] lends.
+Any failure here turns the recording off, with one line in the log; the job continues. Callbacks
+call nothing in this crate, except the recorder that [`Runtime::recorder`] lends.
 
 This crate does **not** know NCCL's C structs (the plugin translates them). No thread of the host
 waits in it for anything but memory (docs/rfcs/0006-threads.md).
@@ -23,18 +23,22 @@ mod library;
 mod log;
 mod memory;
 mod meter;
+mod orders;
 mod own;
 pub mod probe;
 mod recording;
 mod reply;
 mod runtime;
+mod shared;
 mod socket;
+mod state;
 pub mod sys;
 mod watchdog;
 mod window;
 
 pub use config::Config;
 pub use log::{Logger, Severity};
-pub use runtime::{CommInfo, Refusal, Runtime};
+pub use runtime::{Refusal, Runtime};
+pub use state::CommInfo;
 pub use sys::mask::ActivationMask;
 pub use watchdog::act::{OnHang, listen as on_hang};

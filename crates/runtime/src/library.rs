@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-The NCCLs of the process: mostly one, but a program may load several.
+The NCCL libraries of the process: usually one, but a program may load several.
 
-To look at a library is to wait for every thread that loads one. It is done once for each NCCL, when
-its first communicator comes, and NCCL has just loaded the plugin.
+Inspecting a library waits for every thread that is loading one. It is therefore done once for each
+NCCL, at its first communicator, when NCCL has just loaded the plugin.
 */
 
 use crate::sys;
@@ -11,19 +11,19 @@ use crate::sys::image::Image;
 use crate::sys::lock::Lock;
 use std::sync::{Arc, Weak};
 
-/// An NCCL. It stays loaded as long as this is there.
+/// An NCCL. It stays loaded while this value exists.
 #[derive(Debug)]
 pub(crate) struct Library {
-    /// Its version code, such as 22809; 0 if it does not tell.
+    /// Its version code, such as 22809; 0 if unknown.
     pub(crate) version: u32,
-    /// `None` where NCCL is part of the program.
+    /// `None` if NCCL is linked into the program.
     image: Option<Image>,
     /// Called when it may be unloaded: its strings may go with it.
     forget: fn(),
 }
 
 impl Library {
-    /// True if it may be unloaded, and nothing but `this` keeps it from that.
+    /// True if it may be unloaded, and only `this` keeps it loaded.
     pub(crate) fn is_held_by(this: &Arc<Library>) -> bool {
         this.image.is_some() && Arc::strong_count(this) == 1
     }
@@ -45,7 +45,7 @@ pub(crate) struct Libraries {
 }
 
 impl Libraries {
-    /// None yet. `forget` is called where an NCCL may be unloaded.
+    /// No libraries yet. `forget` is called before an NCCL may be unloaded.
     pub(crate) const fn new(forget: fn()) -> Libraries {
         Libraries { known: Lock::new(Vec::new()), forget }
     }

@@ -2,10 +2,10 @@
 /*!
 The plugin's few messages.
 
-A line is put into a queue, and a short-lived thread says it: NCCL's logger may wait for a full
-pipe, and then this thread alone waits with it. A line goes through the logger of a communicator
-that is alive, and its NCCL stays loaded for as long. Who lets it go is the thread too: where the
-host has closed NCCL meanwhile, that unloads it, and it waits for a thread that loads a library.
+A line goes into a queue, and a short-lived thread prints it: if NCCL's logger waits for a full
+pipe, only that thread waits with it. The line goes through the logger of a live communicator, whose
+NCCL stays loaded for that time. The same thread releases that NCCL. If the host has closed NCCL in
+between, the release unloads it, and may wait for a thread that is loading a library.
 */
 
 use crate::library::Library;
@@ -16,26 +16,26 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How a line is meant.
+/// The severity of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Severity {
-    /// For those who ask for it.
+    /// Shown on request only.
     Info,
-    /// Something is not as the user wanted it.
+    /// Something differs from the user's request.
     Problem,
-    /// The job does not go on.
+    /// The job does not progress.
     Hang,
 }
 
-/// Lines that wait at most; further ones are counted.
+/// The greatest number of waiting lines; further ones are counted.
 const LINES: usize = 1024;
-/// How long a thread may take to come to a line.
+/// How long a thread may take to reach a line.
 const THREAD_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Writes a line, with or without its thread waiting for that.
 type Print = dyn Fn(Severity, &str) + Send + Sync;
 
-/// Writes one line to NCCL's log; made by the plugin, which knows the C signature.
+/// Writes one line to NCCL's log; the plugin implements it, because it knows the C signature.
 pub struct Logger(Box<Print>);
 
 impl Logger {
@@ -45,7 +45,7 @@ impl Logger {
         Logger(Box::new(print))
     }
 
-    /// Writes a line here and now, during `init` of the communicator that lent the logger.
+    /// Writes a line at once, during `init` of the communicator that lends the logger.
     pub fn say(&self, severity: Severity, line: &str) {
         (self.0)(severity, line);
     }
@@ -65,7 +65,7 @@ struct CommLogger {
     nccl: Arc<Library>,
 }
 
-/// What is to be said, and through which loggers it can be.
+/// The waiting lines, and the loggers that can print them.
 #[derive(Debug)]
 pub(crate) struct Log {
     inner: Lock<LogState>,
@@ -76,13 +76,13 @@ struct LogState {
     to: LogTo,
     /// By communicator.
     comm_loggers: Vec<(u16, Arc<CommLogger>)>,
-    /// Of communicators that are gone, for the thread to let go.
+    /// Loggers of destroyed communicators, for the thread to release.
     gone: Vec<Arc<CommLogger>>,
     lines: VecDeque<(Severity, String)>,
     dropped: u64,
-    /// A thread is saying lines.
+    /// A thread is printing lines.
     is_speaking: bool,
-    /// It is within a logger.
+    /// It is inside a logger.
     has_entered: bool,
 }
 
@@ -101,27 +101,27 @@ impl Log {
         }
     }
 
-    /// Whether no thread is within the queue of lines now.
+    /// Whether no thread is inside the queue of lines now.
     pub(crate) fn is_free(&self) -> bool {
         self.inner.is_free()
     }
 
-    /// Where lines go from now on.
+    /// Sets where lines go.
     pub(crate) fn send_to(&self, to: LogTo) {
         self.inner.lock().to = to;
     }
 
-    /// A communicator of this NCCL is there, and may lend its logger.
+    /// A communicator of this NCCL exists, and may lend its logger.
     pub(crate) fn join(&self, comm: u16, nccl: Arc<Library>, logger: Option<Logger>) {
         self.inner.lock().comm_loggers.push((comm, Arc::new(CommLogger { logger, nccl })));
     }
 
-    /// The communicator is finalized: no further line is said by its logger.
+    /// The communicator is finalized: its logger prints no further line.
     pub(crate) fn leave(&'static self, comm: u16) {
         let mut inner = self.inner.lock();
         let gone = inner.comm_loggers.extract_if(.., |(of, _)| *of == comm);
         let gone: Vec<_> = gone.map(|(_, logger_of_comm)| logger_of_comm).collect();
-        // Of an NCCL that other communicators have, too, nothing is let go.
+        // An NCCL that other communicators use is not released.
         inner.gone.extend(
             gone.into_iter().filter(|logger_of_comm| Library::is_held_by(&logger_of_comm.nccl)),
         );
@@ -129,7 +129,7 @@ impl Log {
         self.speak();
     }
 
-    /// Something is to be said. It waits until [`Log::speak`].
+    /// Adds a line. It waits until [`Log::speak`].
     pub(crate) fn say(&self, severity: Severity, line: &str) {
         let mut inner = self.inner.lock();
         if inner.to == LogTo::Off {
@@ -142,7 +142,7 @@ impl Log {
         inner.lines.push_back((severity, line.to_owned()));
     }
 
-    /// Has said what waits and let go what is gone, by a thread that ends after it.
+    /// Starts a thread that prints the waiting lines, releases destroyed loggers, and ends.
     pub(crate) fn speak(&'static self) {
         let mut inner = self.inner.lock();
         if inner.is_speaking || (inner.lines.is_empty() && inner.gone.is_empty()) {
@@ -159,8 +159,8 @@ impl Log {
         }
     }
 
-    /// Has said what waits, and waits for that: for `patience` while a logger has a line, longer
-    /// for the thread to come to one.
+    /// Prints the waiting lines, and waits for that: for `patience` while a logger has a line,
+    /// longer for the thread to reach one.
     pub(crate) fn flush(&'static self, patience: Duration) {
         let (mut within, mut without) = (None, None);
         self.speak();
@@ -176,13 +176,13 @@ impl Log {
         }
     }
 
-    /// While lines are being said: whether a logger has one.
+    /// While lines are being printed: whether a logger has one.
     fn is_busy(&self) -> Option<bool> {
         let inner = self.inner.lock();
         inner.is_speaking.then_some(inner.has_entered)
     }
 
-    /// Says the line that has waited longest; false if there is none.
+    /// Prints the line that has waited longest; false if there is none.
     fn say_one(&self) -> bool {
         let mut inner = self.inner.lock();
         let gone = std::mem::take(&mut inner.gone);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The memory that callbacks write to: lanes and slots, readied ahead of need. It lies in a lanes
-//! file where there can be one, so that it outlives a SIGKILL.
+//! The memory that callbacks write to, lanes and slots, prepared ahead of need. It lies in a lanes
+//! file if possible, so that it outlives a SIGKILL.
 
 use crate::lanes::LanesFile;
 use ncclscope_recorder::Recorder;
+use ncclscope_recorder::lane::LaneHeader;
 use std::fs::File;
 use std::io;
 use std::path::Path;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 /// the rest. A page costs `init` a microsecond or more. The threads of one communicator may come at
 /// once, before the drain thread has run on a busy machine: API, proxy, host callbacks, profiler.
 const FIRST_LANES: usize = 4;
-/// Of these, the lanes whose rings are whole.
+/// Of these, the lanes with their whole rings.
 const FIRST_WHOLE_LANES: usize = 2;
 const FIRST_SLABS: usize = 2;
 /// Room that the lanes file should have when lanes grow.
@@ -24,17 +25,17 @@ const HEADROOM: u64 = 4 << 20;
 pub(crate) struct Memory {
     recorder: &'static Recorder,
     lanes: Option<Arc<LanesFile>>,
-    /// Why there is no lanes file, where there was to be one.
+    /// Why there is no lanes file, although one was requested.
     why_private: Option<String>,
     /// Lanes whose rings are whole, but not present yet.
     absent: Vec<usize>,
 }
 
 impl Memory {
-    /// Readies the first lanes: in a lanes file in `folder` where there can be one, else private.
+    /// Prepares the first lanes: in a lanes file in `folder` if possible, else private.
     ///
     /// # Errors
-    /// The system's, where there is no memory.
+    /// The system's error, if there is no memory.
     pub(crate) fn reserve(
         recorder: &'static Recorder,
         folder: Option<&Path>,
@@ -71,7 +72,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Why there is no lanes file, where there was to be one.
+    /// Why there is no lanes file, although one was requested.
     pub(crate) fn why_private(&self) -> Option<&str> {
         self.why_private.as_deref()
     }
@@ -81,12 +82,14 @@ impl Memory {
         self.lanes.as_ref()
     }
 
-    /// Readies a piece for more threads and operations of `comms` communicators, ahead of need.
+    /// Prepares a piece for more threads and operations of `comms` communicators, ahead of need.
     /// False if there is enough, or no room: events of further threads are then counted as lost.
     pub(crate) fn grow(&mut self, comms: u32) -> bool {
         let region = &self.recorder.region;
-        if let Some(lane) = self.absent.pop() {
-            region.prefault(lane);
+        // Those that wait for a thread cost nothing before: their first part is present.
+        let is_used = |lane: &usize| region.lane_header(*lane).is_some_and(LaneHeader::in_use);
+        if let Some(at) = self.absent.iter().position(is_used) {
+            region.prefault(self.absent.swap_remove(at));
             return true;
         }
         let (lanes, slabs) = self.recorder.wanted(comms as usize);

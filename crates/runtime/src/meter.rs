@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Metrics of this process: measures what the drain thread reads, and hands each window to the
-//! sender. Where metrics were not asked for there is no meter, and nothing is measured.
+//! Metrics of this process: measures the records that the drain thread reads, and passes each
+//! window to the sender. Without a request for metrics there is no meter, and nothing is measured.
 //!
-//! A meter has one owner, the drain thread's side: nothing here takes a lock that a thread of the
-//! host takes, and nothing waits for the network. What the end of the process waits for is a
-//! [`Farewell`], which needs no meter.
+//! A meter belongs to the drain thread: nothing here takes a lock that a host thread takes, and
+//! nothing waits for the network. At the end of the process a host thread waits for a [`Farewell`],
+//! which needs no meter.
 
 use crate::config::Otlp;
 use crate::sys;
@@ -15,14 +15,14 @@ use ncclscope_metrics::send::{Answer, Http, Lost, Sender, Target, Transport, cli
 use ncclscope_metrics::{Collector, CommKey, Metrics};
 use ncclscope_recorder::clock;
 use ncclscope_trace::kind::KINDS;
-use ncclscope_trace::{Comm, Record, StrId, TickMap};
+use ncclscope_trace::{Comm, CommDevice, Record, StrId, TickMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Series of one rank at most.
+/// The greatest number of series of one rank.
 const CAP: Cap = Cap::points(2000);
 
-/// Bytes of requests that wait at most.
+/// The greatest number of bytes of waiting requests.
 const QUEUE_BYTES: usize = 16 << 20;
 
 /// The shortest window that ends because no communicator is left.
@@ -36,9 +36,9 @@ const LINES: usize = 8;
 pub(crate) struct Meter {
     collector: Collector,
     limiter: Limiter,
-    /// What happened since the process began, less what communicators did that are gone.
+    /// The totals since the process started, without communicators that were destroyed.
     total: Metrics,
-    /// Communicators that are gone, the last export having had their last figures.
+    /// Destroyed communicators whose last figures were in the last export.
     gone: Vec<CommKey>,
     sender: Sender,
     lines: Arc<Mutex<Lines>>,
@@ -46,7 +46,7 @@ pub(crate) struct Meter {
     labels: Labels,
     delta: bool,
     interval: Duration,
-    /// Events after which a window ends before its time; 0: never.
+    /// Events after which a window ends early; 0: never.
     window_events: u64,
     /// When the next window ends, and the last one did; ns of `CLOCK_MONOTONIC`.
     next: u64,
@@ -56,7 +56,7 @@ pub(crate) struct Meter {
     last: u64,
 }
 
-/// What there is to say about the collector.
+/// Lines about the collector for the log.
 #[derive(Debug, Default)]
 struct Lines {
     all: Vec<String>,
@@ -70,7 +70,7 @@ impl Lines {
         }
     }
 
-    /// Those since the last time.
+    /// Those since the last call.
     fn take(&mut self) -> Vec<String> {
         let new = self.all.get(self.taken..).unwrap_or_default().to_vec();
         self.taken = self.all.len();
@@ -98,17 +98,17 @@ impl Farewell {
     }
 }
 
-/// Running totals of what is in no figure, by kind of event. (What the recording lost after it was
-/// measured is in the figures.)
+/// Running totals of the events that are missing from the other totals, by kind. (Events that the
+/// recording lost after they were measured are in the other totals.)
 pub(crate) struct Losses {
     /// Lost because the thread's lane was full.
     pub(crate) lane_full: [u64; KINDS],
     /// Lost because no lane was free for the thread.
     pub(crate) no_lane: [u64; KINDS],
     pub(crate) no_slot: [u64; KINDS],
-    /// Ends of events that were no live event.
+    /// Ends of events without a live event.
     pub(crate) stale: u64,
-    /// Events and states that are not known.
+    /// Unknown events and states.
     pub(crate) unknown: u64,
 }
 
@@ -131,7 +131,7 @@ impl Meter {
         let Otlp { url, headers, .. } = target;
         let (lines, place) = (Arc::<Mutex<Lines>>::default(), place(&url).to_owned());
         let target = Target { url, headers };
-        // It is counted, too, and told with the next metrics that arrive.
+        // It is counted, too, and reported with the next metrics that arrive.
         let heard = Arc::clone(&lines);
         let tell = move |why: &str| {
             lock(&heard).add(format!("cannot export metrics to {place}: {why}"));
@@ -166,6 +166,11 @@ impl Meter {
         self.collector.comm(comm);
     }
 
+    /// The device that a communicator is on.
+    pub(crate) fn device(&mut self, device: &CommDevice) {
+        self.collector.device(device);
+    }
+
     /// A communicator was finalized.
     pub(crate) fn comm_end(&mut self, index: u16, ticks: u64) {
         self.collector.comm_end(index, ticks);
@@ -176,7 +181,7 @@ impl Meter {
         self.collector.record(lane, record);
     }
 
-    /// True when the window's time is over, or it is full.
+    /// True if the window's time is over, or the window is full.
     pub(crate) fn is_due(&self) -> bool {
         let is_full = self.window_events > 0 && self.collector.events() >= self.window_events;
         is_full || clock::now_ns() >= self.next
@@ -193,7 +198,7 @@ impl Meter {
         may_end
     }
 
-    /// How long a tick is.
+    /// Sets the length of a tick.
     pub(crate) fn clock(&mut self, clock: &TickMap) {
         self.collector.clock(clock);
     }
@@ -217,11 +222,14 @@ impl Meter {
             (&window, self.last)
         } else {
             self.forget_the_gone();
-            self.total.merge(&window);
+            self.total.add_window(&window);
             (&self.total, self.began)
         };
         self.last = now;
-        let families = self.limiter.apply(families(metrics, self.labels), self.delta);
+        // The resource names the rank and the device, where the process has one.
+        let labels =
+            Labels { rank: self.labels.rank || !metrics.devices.is_empty(), ..self.labels };
+        let families = self.limiter.apply(families(metrics, labels), self.delta);
         let export = Export {
             resource: &self.resource,
             version: env!("CARGO_PKG_VERSION"),
@@ -232,7 +240,7 @@ impl Meter {
         let lost = |cause| window.exports_lost.get(cause).copied().unwrap_or(0);
         let tells = match self.delta {
             true => Lost { dropped: lost("queue_full"), refused: lost("refused") },
-            // Every request tells the whole sum.
+            // Every request has the whole sum.
             false => Lost::default(),
         };
         self.sender.send_what_tells(otlp::encode(&families, &export), tells);
@@ -254,12 +262,12 @@ impl Meter {
         if self.is_due() { self.interval } else { shorter(self.interval) }
     }
 
-    /// What there is to say about the collector since the last time.
+    /// Lines about the collector since the last call.
     pub(crate) fn take_lines(&mut self) -> Vec<String> {
         lock(&self.lines).take()
     }
 
-    /// What the end of the process waits for.
+    /// The delivery that the end of the process waits for.
     pub(crate) fn farewell(&self) -> Farewell {
         Farewell { sender: self.sender.clone(), lines: Arc::clone(&self.lines) }
     }
@@ -281,7 +289,7 @@ impl Transport for Way {
     }
 }
 
-/// What a collector took, and what it says of that.
+/// What a collector accepted, and its message about it.
 fn taken(answer: Vec<u8>) -> Answer {
     let response = otlp::parse_response(&answer).unwrap_or_default();
     match response.line() {
@@ -294,7 +302,7 @@ fn lock(lines: &Mutex<Lines>) -> MutexGuard<'_, Lines> {
     lines.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Half of the time to all of it, by chance.
+/// A random part of the time, from half of it to all.
 fn shorter(interval: Duration) -> Duration {
     interval / 2 + part_of(interval / 2)
 }

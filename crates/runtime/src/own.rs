@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Directories that only this user can write to, in places that all users share: control sockets, and
-recordings that have no other place.
+Directories in shared places that only this user can write to: for control sockets, and for
+recordings without another place.
 */
 
 use crate::sys::peer;
@@ -29,10 +29,10 @@ impl Drop for SocketFile {
     }
 }
 
-/// Makes `dir` with this mode, or looks whether what is there is this user's.
+/// Creates `dir` with this mode, or checks that the existing one belongs to this user.
 ///
 /// # Errors
-/// The system's, or whose it is.
+/// The system's, or its owner's.
 pub(crate) fn ready(dir: &Path, mode: u32) -> io::Result<()> {
     match fs::DirBuilder::new().mode(mode).create(dir) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -57,12 +57,12 @@ pub(crate) fn instead_of(dir: &Path) -> io::Result<PathBuf> {
 /// other user can write to. Also a line for the user, where it is another place.
 ///
 /// # Errors
-/// A line that says why there is none.
+/// A line with the reason.
 pub(crate) fn place(base: &Path, dir: &Path) -> Result<(PathBuf, Option<String>), String> {
     let Err(why) = ready(base, 0o700) else { return Ok((dir.to_owned(), None)) };
     let shown = base.display();
     let other = instead_of(base).map_err(|error| {
-        let instead = format!("and nothing can be made instead: {error}");
+        let instead = format!("and no other directory can be created: {error}");
         format!("{shown}: {why}, {instead}; recording and the watchdog are off")
     })?;
     let other = other.join(dir.strip_prefix(base).unwrap_or_else(|_| Path::new("")));

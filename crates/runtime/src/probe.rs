@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
 CUDA events around kernel launches (`NCCLSCOPE_CUDA_EVENTS=on`): how long NCCL's kernels took and,
-while they have not ended, whether their stream has come to them (docs/probe.md).
+while they have not ended, whether their stream has reached them (docs/probe.md).
 
-Two events belong to a launch: one is recorded in its stream right before the kernel, one right
-after. They come from a pool, of which there is one for each CUDA context; it is filled in `init`,
-on the application's thread, and emptied with the context's last communicator. A launch takes a
-`Slot` of the pool:
+Each launch has two events: one is recorded in its stream directly before the kernel, one directly
+after. They come from a pool for each CUDA context. The pool is filled in `init`, on the
+application's thread, and emptied with the context's last communicator. A launch takes a `Slot` of
+the pool:
 
 ```text
 FREE ──launching──▶ CLAIMED ──launched──▶ LAUNCHED ──the probe's thread──▶ FREE
                        └──no stop, or a refusal──▶ ABANDONED ──▶ FREE
 ```
 
-A thread of its own asks the driver, because a driver may keep its caller waiting for as long as
-a kernel hangs, and neither recording nor watching may wait then. What it learns is recorded as the
-state [`State::CUDA_EVENT`] of the launch, and read by [`state_of`].
+A thread of its own queries the driver, because a driver may block its caller for as long as a
+kernel hangs, and recording and the watchdog must not wait. The result is recorded as the state
+[`State::CUDA_EVENT`] of the launch, and [`state_of`] reads it.
 
-Nothing here is recorded in a stream that captures a graph. This module does **not** judge what it
-sees: that is `operations`'s and the watchdog's.
+Nothing is recorded in a stream that captures a graph. This module does **not** judge what it sees:
+`operations` and the watchdog do.
 */
 
 use crate::context::COMMS;
@@ -38,13 +38,13 @@ use std::time::Duration;
 
 /// CUDA contexts, which are devices, that one process can have events for.
 const POOLS: usize = 16;
-/// Launches in flight of one context; CUDA itself lets about as many wait.
+/// Launches in flight of one context; CUDA itself queues about as many.
 const SLOTS: usize = 1024;
 /// Slots that a callback looks at for a free one.
 const TRIES: u32 = 4;
 /// The API version that has KernelLaunch events.
 const LAUNCHES_SINCE: u32 = 5;
-/// How often the driver is asked, while something is in flight and otherwise.
+/// How often the driver is queried, while something is in flight and otherwise.
 const BUSY: Duration = Duration::from_millis(10);
 const IDLE: Duration = Duration::from_millis(40);
 /// How long the end of a communicator or of the process waits for the probe's thread.
@@ -57,21 +57,21 @@ const ABANDONED: u32 = 3;
 
 static PROBE: Probe = Probe::new();
 
-/// Whether the environment asks for events.
+/// Whether the environment requests events.
 #[must_use]
 pub fn is_wanted() -> bool {
     CUDA_EVENTS.value(&environment)
 }
 
-/// What the GPU has done of a kernel launch.
+/// The state of a kernel launch on the GPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LaunchState {
     /// Nothing is known: the probe is off, the launch was captured into a graph, had no free event,
     /// or is forgotten.
     Unknown,
-    /// The stream has not come to it: work before it has not ended.
+    /// The stream has not reached it: work before it has not ended.
     NotStarted,
-    /// The stream has come to it, and it has not ended. Its kernel may still wait for a place on
+    /// The stream has reached it, and it has not ended. Its kernel may still wait for a place on
     /// the GPU.
     Running {
         /// When that was first seen, in ticks: up to 40 ms late.
@@ -91,14 +91,14 @@ pub enum LaunchState {
     },
 }
 
-/// What the probe has done, in launches.
+/// The counts of the probe, in launches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tally {
     /// Measured.
     pub measured: u64,
-    /// Left out because their stream was capturing a graph.
+    /// Not measured, because their stream was capturing a graph.
     pub captured: u64,
-    /// Left out because too many were in flight.
+    /// Not measured, because too many were in flight.
     pub without_event: u64,
     /// Refused by the driver.
     pub failed: u64,
@@ -204,7 +204,7 @@ fn abandon(slot: &Slot) {
 /// Finds the driver and starts the probe's thread.
 ///
 /// # Errors
-/// A line that says why there are no events.
+/// A line with the reason why there are no events.
 pub(crate) fn begin(recorder: &'static Recorder) -> Result<(), String> {
     let off = |why: &str| format!("{}=on: {why}: no CUDA events", CUDA_EVENTS.name);
     let driver = Driver::loaded().map_err(|why| off(&why))?;
@@ -220,13 +220,13 @@ pub(crate) fn begin(recorder: &'static Recorder) -> Result<(), String> {
 /// A communicator is initialised on the calling thread, which has its context.
 ///
 /// # Errors
-/// A line that says why its launches are not measured.
+/// A line with the reason why its launches are not measured.
 pub(crate) fn join(comm: u16, api_version: u32) -> Result<(), String> {
     let Some(driver) = PROBE.driver.get().filter(|_| is_on()) else { return Ok(()) };
     let off =
         |why: &str| format!("{}=on: {why}: no CUDA events of this communicator", CUDA_EVENTS.name);
     if api_version < LAUNCHES_SINCE {
-        return Err(off("this NCCL does not tell its launches (2.28 does)"));
+        return Err(off("this NCCL does not report its launches (2.28 does)"));
     }
     let context = driver.context().ok_or_else(|| off("NCCL came without a CUDA context"))?;
     let turn = PROBE.patient_turn().ok_or_else(|| off("the CUDA driver does not answer"))?;
@@ -295,10 +295,10 @@ fn run(recorder: &'static Recorder) {
     }
 }
 
-/// Who may ask the driver about events.
+/// Which thread may query the driver about events.
 #[derive(Debug)]
 struct ProbeRound {
-    /// No thread asks any more.
+    /// No thread queries the driver any more.
     is_over: bool,
 }
 
@@ -312,7 +312,7 @@ struct Probe {
     turn: Lock<ProbeRound>,
     has_thread: AtomicBool,
     wake: Wake,
-    /// Rounds that were asked of the thread, and done.
+    /// Rounds that were requested of the thread, and done.
     rounds_wanted: AtomicU64,
     rounds_done: AtomicU64,
     measured: AtomicU64,
@@ -362,7 +362,7 @@ impl Probe {
         }
     }
 
-    /// The turn, unless the probe's thread keeps it for long.
+    /// The right to query the driver, unless the probe's thread keeps it for long.
     fn patient_turn(&self) -> Option<Guard<'_, ProbeRound>> {
         for _ in 0..PATIENCE_MS {
             if let Some(turn) = self.turn.try_lock() {
@@ -392,7 +392,7 @@ impl Probe {
         any
     }
 
-    /// A stream does things in order: behind a launch that has not ended none has.
+    /// A stream works in order: no launch after one that has not ended has ended.
     fn ask_about(&self, in_flight: &[&Slot], driver: &Driver, recorder: &Recorder) {
         let mut waiting = Vec::new();
         for slot in in_flight {
@@ -481,7 +481,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Destroys all events. What is known of launches stays known.
+    /// Destroys all events. The known states of launches are kept.
     fn empty(&self, driver: &Driver) {
         for slot in self.slots() {
             // It is not claimed.
@@ -531,7 +531,7 @@ impl Pool {
 #[derive(Debug, Default)]
 struct Slot {
     state: AtomicU32,
-    /// The driver's, where it answered with an error; else 0.
+    /// The driver's error; 0 if there is none.
     status: AtomicI32,
     start: AtomicUsize,
     stop: AtomicUsize,
@@ -539,7 +539,7 @@ struct Slot {
     launch: AtomicU64,
     stream: AtomicUsize,
     turn: AtomicU64,
-    /// When the stream was first seen to have come to it, in ticks; else 0.
+    /// When the stream was first seen to have reached it, in ticks; else 0.
     began: AtomicU64,
     /// When its end was seen, in ticks; else 0.
     ended: AtomicU64,
@@ -558,7 +558,7 @@ impl Slot {
         self.launch.store(launch.0, Ordering::SeqCst);
     }
 
-    /// What is known, if the slot is still this launch's.
+    /// The known state, if the slot still belongs to this launch.
     fn describe(&self, launch: Handle) -> LaunchState {
         // In this order: an end is written before the state, and goes after the launch.
         let state = self.state.load(Ordering::Acquire);

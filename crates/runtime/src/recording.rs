@@ -1,28 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-The recording's file: all that is written to it, by one thread of its own.
+The writer thread: it alone writes the recording's file.
 
-All of it comes as [`Job`]s, in their order: blocks of records, which the drain thread encodes while
-it has them at hand, and what else there is. Records keep their place in their lanes until they are
-written, so that a kill loses none. Where the file system is slow, so that a lane runs full, the
-drain thread gives their place back before; what finds no room in the queue is counted.
+It gets [`Job`]s in order: blocks of records, which the drain thread encodes while it has them in
+cache, and everything else that is written. Records keep their space in the lanes until they are
+written, so that a kill loses none. If the file system is so slow that a lane becomes full, the
+drain thread frees the space earlier; records that do not fit into the queue are counted.
 
-Where no thread can be started, who hands jobs over does them with [`Recording::work`].
+If no thread can be started, the caller does the jobs itself with [`Recording::work`].
 */
 
 use crate::directory;
 use crate::handover::Handover;
 use crate::lanes::LanesFile;
+use crate::orders::Dumped;
 use crate::own;
 use crate::reply::{Answer, Reply};
-use crate::runtime::Runtime;
+use crate::shared::Shared;
 use crate::sys;
 use crate::sys::descriptor::{self, Identity};
 use crate::sys::lock::Lock;
 use crate::sys::wake::Wake;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use ncclscope_trace::codec::{Block, Encoder, SPARE};
-use ncclscope_trace::dump::{Checkpoint, Rest};
+use ncclscope_trace::dump::Rest;
 use ncclscope_trace::lanes_file::Owner;
 use ncclscope_trace::layout::Header;
 use ncclscope_trace::{ClockSync, Definition, Writer};
@@ -38,11 +39,11 @@ const QUEUE_BYTES: usize = 16 << 20;
 /// Definitions that wait for a file system that takes them again.
 const WAITING: usize = 1 << 16;
 
-/// What the recording begins with.
+/// The facts that a recording begins with.
 #[derive(Debug)]
 pub(crate) struct Opening {
     pub(crate) dir: PathBuf,
-    /// What of it must be this user's.
+    /// The part of it that must belong to this user.
     pub(crate) private: Option<PathBuf>,
     pub(crate) header: Header,
     pub(crate) ring_bytes: u64,
@@ -54,26 +55,33 @@ pub(crate) struct Opening {
 /// Something to write.
 #[derive(Debug)]
 pub(crate) enum Job {
-    /// Records of a lane, or of ours.
-    Block { lane: u16, block: Box<Block> },
-    /// Records of how the process fares.
+    /// Records of a lane, or records of the plugin itself.
+    Block(Box<Block>),
+    /// Progress records.
     Heartbeats(Vec<u64>),
     /// A comparison of the clocks.
     Clock(ClockSync),
-    /// Something is stuck: what led to it is to be kept. Or nothing is, any more.
+    /// Whether something is stuck: while it is, the events that led to it are kept.
     Freeze(bool),
-    /// A definition.
     Define(Definition),
     /// The header with all counters; a tick is one of `hz` to the second.
-    Sync { hz: u64, done: Option<Answer<()>> },
-    /// The recording as it is now is to be copied, with steps that are under way.
-    Checkpoint { hz: u64, rest: Vec<Rest>, done: Answer<Dumped> },
-    /// The last one: the recording ends in order, with the steps that are under way.
-    Close { hz: u64, rest: Vec<Rest>, done: Answer<()> },
+    Sync {
+        hz: u64,
+        done: Option<Answer<()>>,
+    },
+    /// Copies the recording as it is now, with the steps in flight.
+    Checkpoint {
+        hz: u64,
+        rest: Vec<Rest>,
+        done: Answer<Dumped>,
+    },
+    /// The last job: ends the recording in order, with the steps in flight.
+    Close {
+        hz: u64,
+        rest: Vec<Rest>,
+        done: Answer<()>,
+    },
 }
-
-/// What a dump is made of.
-pub(crate) type Dumped = io::Result<(Checkpoint, Vec<Rest>)>;
 
 /// The way to the recording.
 #[derive(Debug)]
@@ -81,7 +89,7 @@ pub(crate) struct Recording {
     jobs: Handover<Job>,
     /// Blocks that were written, for the memory that they have.
     written: Lock<Vec<Block>>,
-    /// Pieces of work done.
+    /// The number of jobs done.
     done: AtomicU64,
     file: Lock<Stage>,
     has_thread: AtomicBool,
@@ -100,9 +108,9 @@ enum Stage {
 #[derive(Debug)]
 struct Open {
     writer: Writer,
-    /// What the writer's descriptor must lead to.
+    /// The file that the writer's descriptor must lead to.
     file: Identity,
-    /// The file was closed by the host, and is not to be found again.
+    /// The host closed the file, and it cannot be found again.
     is_gone: bool,
     path: PathBuf,
     nonce: u32,
@@ -114,7 +122,7 @@ struct Open {
 }
 
 impl Recording {
-    /// The way to a recording that is not there yet.
+    /// The way to a recording that does not exist yet.
     pub(crate) fn new(opening: Opening) -> Recording {
         Recording {
             jobs: Handover::new(QUEUE_BYTES),
@@ -134,14 +142,14 @@ impl Recording {
     /// The system's, if there can be no more threads.
     pub(crate) fn start(
         self: &Arc<Recording>,
-        runtime: &'static Runtime,
+        shared: &'static Shared,
     ) -> io::Result<Reply<Result<PathBuf, String>>> {
         let (reply, answer) = Reply::new();
         let recording = Arc::clone(self);
         let body = move || {
-            let body = || recording.run(runtime, answer);
+            let body = || recording.run(shared, answer);
             if std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).is_err() {
-                runtime.contain();
+                shared.contain();
             }
         };
         sys::spawn_quiet("ncclscope/writer", body)?;
@@ -149,61 +157,73 @@ impl Recording {
         Ok(reply)
     }
 
-    fn run(&self, runtime: &'static Runtime, opened: Answer<Result<PathBuf, String>>) {
-        let result = self.open(runtime);
+    fn run(&self, shared: &'static Shared, opened: Answer<Result<PathBuf, String>>) {
+        let result = self.open(shared);
         if let Err(line) = &result {
-            runtime.give_up(line);
+            shared.give_up(line);
             self.refuse();
             return opened.give(result);
         }
         opened.give(result);
-        while self.work(runtime) {
+        while self.work(shared) {
             // What could not be written is tried again with the next job, which comes in a second.
             self.wake.wait(None);
         }
     }
 
     /// Creates the file. The error is a line for the user.
-    pub(crate) fn open(&self, runtime: &'static Runtime) -> Result<PathBuf, String> {
+    pub(crate) fn open(&self, shared: &'static Shared) -> Result<PathBuf, String> {
         let mut stage = self.file.lock();
         let Stage::Opening(opening) = std::mem::replace(&mut *stage, Stage::Over) else {
             return Err("the recording was opened before".into());
         };
         let lanes = opening.lanes.clone();
-        let open = Open::begin(*opening, runtime).inspect_err(|_| {
+        let open = Open::begin(*opening, shared).inspect_err(|_| {
             // Without a recording, they are for none.
             lanes.iter().for_each(|lanes| lanes.remove());
         })?;
         let path = open.path.clone();
         *stage = Stage::Open(Box::new(open));
-        runtime.opened(&path);
+        shared.opened(&path);
         Ok(path)
     }
 
-    /// Writes what was handed over, and tries again what could not be written. False once the
+    /// Writes the queued jobs, and retries those that failed. False once the
     /// recording is over.
-    pub(crate) fn work(&self, runtime: &'static Runtime) -> bool {
+    pub(crate) fn work(&self, shared: &'static Shared) -> bool {
         let mut stage = self.file.lock();
         let Stage::Open(open) = &mut *stage else { return false };
         open.define_waiting();
+        let mut blocks = Vec::new();
         while let Some(job) = self.jobs.next() {
-            let is_last = matches!(job, Job::Close { .. });
-            if let Some(block) = open.run(job, runtime) {
-                self.keep(block);
+            if let Job::Block(block) = job {
+                blocks.push(*block);
+                if blocks.len() == SPARE {
+                    self.write(open, &mut blocks, shared);
+                }
+                continue;
             }
+            self.write(open, &mut blocks, shared);
+            let is_last = matches!(job, Job::Close { .. });
+            open.run(job, shared);
             self.done.fetch_add(1, Ordering::Relaxed);
             if is_last {
                 *stage = Stage::Over;
                 return false;
             }
         }
+        self.write(open, &mut blocks, shared);
         true
     }
 
-    fn keep(&self, written: Block) {
-        let mut all = self.written.lock();
-        if all.len() < SPARE {
-            all.push(written);
+    /// Writes consecutive blocks, and keeps their memory.
+    fn write(&self, open: &mut Open, blocks: &mut Vec<Block>, shared: &'static Shared) {
+        if !blocks.is_empty() {
+            open.write(blocks, shared);
+            self.done.fetch_add(blocks.len() as u64, Ordering::Relaxed);
+            let mut written = self.written.lock();
+            let room = SPARE.saturating_sub(written.len());
+            written.extend(blocks.drain(..).take(room));
         }
     }
 
@@ -212,16 +232,16 @@ impl Recording {
         encoder.reuse(self.written.lock().drain(..));
     }
 
-    /// There is no file, and will be none: nothing is kept for it, and no answer waited for.
+    /// There is no file, and will be none: drops all jobs, and waits for no answer.
     fn refuse(&self) {
         self.is_refused.store(true, Ordering::SeqCst);
         drop(self.jobs.take());
     }
 
-    /// Hands a job over; given back if the file lies too far behind.
+    /// Queues a job; returns it if the queue is full.
     pub(crate) fn put(&self, job: Job) -> Result<(), Job> {
         let weight = match &job {
-            Job::Block { block, .. } => block.len(),
+            Job::Block(block) => block.len(),
             Job::Heartbeats(words) => size_of_val(words.as_slice()),
             _ => 0,
         };
@@ -232,16 +252,16 @@ impl Recording {
         result
     }
 
-    /// Lets the work be done that there is: by the thread, else here and now.
-    pub(crate) fn wake(&self, runtime: &'static Runtime) {
+    /// Starts the queued work: on the thread, or here if there is none.
+    pub(crate) fn wake(&self, shared: &'static Shared) {
         if self.has_thread.load(Ordering::Relaxed) {
             self.wake.wake();
         } else {
-            self.work(runtime);
+            self.work(shared);
         }
     }
 
-    /// Grows with each piece of work that is done.
+    /// Grows with each job that is done.
     pub(crate) fn done(&self) -> u64 {
         self.done.load(Ordering::Relaxed)
     }
@@ -249,11 +269,11 @@ impl Recording {
 
 impl Open {
     /// The first file. The error is a line for the user.
-    fn begin(mut opening: Opening, runtime: &'static Runtime) -> Result<Open, String> {
+    fn begin(mut opening: Opening, shared: &'static Shared) -> Result<Open, String> {
         if let Some(base) = opening.private.take() {
             let (dir, line) = own::place(&base, &opening.dir)?;
             opening.dir = dir;
-            line.into_iter().for_each(|line| runtime.tell(line));
+            line.into_iter().for_each(|line| shared.tell(line));
         }
         let dir = opening.dir.clone();
         Open::create(opening).map_err(|error| {
@@ -301,23 +321,27 @@ impl Open {
         &mut self.writer
     }
 
-    /// Does the job. A block comes back when it is written.
-    fn run(&mut self, job: Job, runtime: &'static Runtime) -> Option<Block> {
+    /// Writes blocks, and frees the space of their records in the lanes.
+    fn write(&mut self, blocks: &mut [Block], shared: &'static Shared) {
+        let result = self.writer().append_blocks(blocks);
+        self.keep(result, shared);
+        for block in blocks {
+            let header = shared.recorder.region.lane_header(block.lane.into());
+            header.into_iter().for_each(|header| header.take_until(block.end));
+        }
+    }
+
+    /// Does the job.
+    fn run(&mut self, job: Job, shared: &'static Shared) {
         match job {
-            Job::Block { lane, mut block } => {
-                let result = self.writer().append_block(&mut block);
-                self.keep(result, runtime);
-                let header = runtime.recorder().region.lane_header(lane.into());
-                header.into_iter().for_each(|header| header.take_until(block.end));
-                return Some(*block);
-            }
+            Job::Block(mut block) => self.write(std::slice::from_mut(&mut *block), shared),
             Job::Heartbeats(words) => {
                 let result = self.writer().append_heartbeats(&words);
-                self.keep(result, runtime);
+                self.keep(result, shared);
             }
             Job::Clock(sync) => {
                 let result = self.writer().append_clock(&sync);
-                self.keep(result, runtime);
+                self.keep(result, shared);
             }
             Job::Freeze(true) => self.writer.freeze_events(),
             Job::Freeze(false) => self.writer.thaw_events(),
@@ -330,23 +354,22 @@ impl Open {
                 self.define_waiting();
             }
             Job::Sync { hz, done } => {
-                self.sync(hz, runtime);
+                self.sync(hz, shared);
                 done.into_iter().for_each(|done| done.give(()));
             }
             Job::Checkpoint { hz, rest, done } => {
-                self.sync(hz, runtime);
+                self.sync(hz, shared);
                 done.give(self.writer().checkpoint().map(|checkpoint| (checkpoint, rest)));
             }
             Job::Close { hz, rest, done } => {
                 for Rest { lane, position, words } in rest {
                     let result = self.writer().append(lane, position, &words);
-                    self.keep(result, runtime);
+                    self.keep(result, shared);
                 }
-                self.close(hz, runtime);
+                self.close(hz, shared);
                 done.give(());
             }
         }
-        None
     }
 
     /// Writes the definitions that wait, up to one that cannot be written now.
@@ -359,10 +382,10 @@ impl Open {
         }
     }
 
-    /// Remembers, and says once, that something could not be written. The writer counts it.
-    fn keep(&mut self, result: io::Result<()>, runtime: &Runtime) {
+    /// Stores, and reports once, that something could not be written. The writer counts it.
+    fn keep(&mut self, result: io::Result<()>, shared: &Shared) {
         if result.is_err() && !std::mem::replace(&mut self.has_failed, true) {
-            runtime.problem(&format!(
+            shared.problem(&format!(
                 "cannot write {}: what does not fit is counted as lost; free some space",
                 self.path.display()
             ));
@@ -371,28 +394,28 @@ impl Open {
 
     /// Writes the header with its counters, and the lane headers: the lanes file may be gone when
     /// the recording is read.
-    fn sync(&mut self, hz: u64, runtime: &'static Runtime) {
-        let recorder = runtime.recorder();
+    fn sync(&mut self, hz: u64, shared: &'static Shared) {
+        let recorder = &shared.recorder;
         if self.writer().is_unlinked().unwrap_or(false) || self.is_gone {
-            self.begin_anew(runtime);
+            self.begin_anew(shared);
         }
         self.lanes.iter().for_each(|lanes| lanes.find_again());
         let header = self.writer.header_mut();
         header.hz = hz;
-        runtime.count(header);
+        shared.count(header);
         header.definitions_lost += std::mem::take(&mut self.waiting_lost);
         let lanes = recorder.lanes().filter(|(_, header)| header.was_used());
         let lanes: Vec<_> = lanes.map(|(lane, header)| (lane, header.snapshot())).collect();
         for (lane, bytes) in lanes {
             let result = self.writer().write_lane(lane, &bytes);
-            self.keep(result, runtime);
+            self.keep(result, shared);
         }
         let result = self.writer().sync_header();
-        self.keep(result, runtime);
+        self.keep(result, shared);
     }
 
     /// The file's name was removed: what is written now would be lost with the process.
-    fn begin_anew(&mut self, runtime: &'static Runtime) {
+    fn begin_anew(&mut self, shared: &'static Shared) {
         let header = self.writer.header();
         let Some(dir) = self.path.parent() else { return };
         let fresh = Header {
@@ -410,30 +433,35 @@ impl Open {
         let opening = Opening { dir, private: None, header: fresh, ring_bytes, nonce, lanes };
         match Open::create(opening) {
             Ok(open) => {
-                runtime.problem(&format!(
+                shared.problem(&format!(
                     "{} was removed: recording goes on in {}, without what came before",
                     self.path.display(),
                     open.path.display()
                 ));
+                let before = self.path.display().to_string();
                 *self = open;
-                runtime.opened(&self.path);
-                runtime.reintroduce();
+                // The report of the new file must not look like the whole job's.
+                self.waiting.push_back(Definition::Note(format!(
+                    "{before} was removed while it was recorded: what came before is missing"
+                )));
+                shared.opened(&self.path);
+                shared.reintroduce();
             }
-            Err(error) => self.keep(Err(error), runtime),
+            Err(error) => self.keep(Err(error), shared),
         }
     }
 
     /// Ends the recording: the file is as short as it can be.
-    fn close(&mut self, hz: u64, runtime: &'static Runtime) {
+    fn close(&mut self, hz: u64, shared: &'static Shared) {
         let end = self.writer.blocks_end();
         let result = self.writer().file().set_len(end);
-        self.keep(result, runtime);
+        self.keep(result, shared);
         let unwritten = self.waiting.len() as u64;
         let header = self.writer.header_mut();
         header.closed = true;
         header.lanes_file = None;
         header.definitions_lost += unwritten;
-        self.sync(hz, runtime);
+        self.sync(hz, shared);
         // What late callbacks still write goes nowhere.
         self.lanes.iter().for_each(|lanes| lanes.remove());
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! An answer that one thread waits for, for a while.
+//! A reply that one thread waits for, for a limited time.
 
 use crate::sys::lock::Lock;
 use crate::sys::spawn_quiet;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(crate) struct Reply<T>(Arc<Shared<T>>);
 
-/// The answering side. Dropped without an answer, it lets the other side wait no longer.
+/// The answering side. If it is dropped without an answer, the other side stops waiting.
 #[derive(Debug)]
 pub(crate) struct Answer<T>(Option<Arc<Shared<T>>>);
 
@@ -28,12 +28,12 @@ impl<T> Reply<T> {
         (Reply(Arc::clone(&shared)), Answer(Some(shared)))
     }
 
-    /// The answer, if it comes in time; `None` too if the other side is gone.
+    /// The answer, if it comes in time; `None` also if the other side was dropped.
     pub(crate) fn wait(self, patience: Duration) -> Option<T> {
         self.wait_or_keep(patience).unwrap_or(None)
     }
 
-    /// The same; where neither comes in time, it can be waited for again.
+    /// The same; after a timeout the caller can wait again.
     ///
     /// # Errors
     /// The reply itself.

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-The control socket: a process answers what is asked of it from outside.
+The control socket, on which a process answers requests of other processes.
 
-What requests and replies are, and how they are written, is [`ncclscope_control::message`]'s. After
-a reply the connection ends.
+[`ncclscope_control::message`] defines requests and replies. A connection ends after the reply.
 
-The socket lies in a directory that only its user can enter; connections of other users, but root,
-are closed unread. A request is limited in length and in time, and there are few at once: a flood of
-requests delays requests, and never the recording. The thread sleeps
-until a client connects, but for a look every ten seconds.
+The socket lies in a directory that only its user can enter; connections of other users except root
+are closed unread. A request is limited in length and in time, and few are handled at once: a flood
+of requests delays requests, and never the recording. The thread sleeps until a client connects, and
+wakes every ten seconds for a check.
 */
 
 use crate::own::{self, SocketFile};
@@ -29,7 +28,7 @@ use std::time::{Duration, Instant};
 
 /// Connections at once; a further one takes the place of the oldest.
 const CLIENTS: usize = 16;
-/// Connections taken before those that are there are looked at again.
+/// Connections accepted before the existing ones are checked again.
 const AT_ONCE: usize = 64;
 /// How often the thread looks whether the socket is still its own, and where it was made: where the
 /// host has given its number to a socket of its own, or a cleaner of `/tmp` has removed it, nothing
@@ -60,7 +59,7 @@ pub(crate) fn open(dir: &Path, nonce: u32, job: String) -> io::Result<(SocketFil
     Ok((file, server))
 }
 
-/// A socket of that name that its user alone can connect to.
+/// A socket of that name to which only its user can connect.
 fn listen(path: &Path) -> io::Result<Kept<UnixListener>> {
     let listener = UnixListener::bind(path)?;
     let ready = || {
@@ -71,7 +70,7 @@ fn listen(path: &Path) -> io::Result<Kept<UnixListener>> {
     Kept::new(listener).inspect(|listener| ClosedInChild::Control.keep(listener))
 }
 
-/// What tells the socket of that name from another: device and inode.
+/// The identity of the socket of that name: device and inode.
 fn made(path: &Path) -> Option<(u64, u64)> {
     fs::symlink_metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
@@ -82,7 +81,7 @@ pub(crate) struct Server {
     listener: Kept<UnixListener>,
     path: PathBuf,
     made: Option<(u64, u64)>,
-    /// When it was last seen to be there.
+    /// When it was last seen.
     looked: Instant,
     /// Each of these lines comes once: that it was removed, and that there can be none.
     has_told_removed: bool,
@@ -101,15 +100,15 @@ struct Client {
 
 /// What a look at a connection found.
 enum Received {
-    /// Nothing whole yet.
+    /// No complete request yet.
     Part,
     Request(Vec<u8>),
-    /// The end of the connection, or what is no request.
+    /// The end of the connection, or an invalid request.
     End,
 }
 
 impl Server {
-    /// Answers until nothing can be recorded any more.
+    /// Answers until recording has ended for good.
     pub(crate) fn run(mut self, runtime: &'static Runtime) {
         while runtime.is_running() {
             if self.looked.elapsed() >= LOOK_EVERY || self.listener.get().is_none() {
@@ -155,11 +154,12 @@ impl Server {
                 if !is_open {
                     return None;
                 }
-                let line = format!("the control socket in {place} was removed: it is made again");
+                let line =
+                    format!("the control socket in {place} was removed: it is created again");
                 (line, &mut self.has_told_removed)
             }
             Err(error) => {
-                let line = format!("no control socket in {place}: {error}; all else works");
+                let line = format!("no control socket in {place}: {error}; everything else works");
                 (line, &mut self.has_told_none)
             }
         };
@@ -284,7 +284,8 @@ mod tests {
         let (socket, mut server) = open(&dir, 1, String::new()).unwrap();
         assert_eq!(server.look(), None);
         fs::remove_dir_all(&dir).unwrap();
-        let line = format!("the control socket in {} was removed: it is made again", dir.display());
+        let line =
+            format!("the control socket in {} was removed: it is created again", dir.display());
         assert_eq!(server.look(), Some(line));
         assert_eq!((mode(&dir), mode(&socket.path)), (0o700, 0o600));
         let _client = UnixStream::connect(&socket.path).unwrap();
@@ -305,11 +306,11 @@ mod tests {
         fs::remove_dir_all(&dir).unwrap();
         std::os::unix::fs::symlink(folder.path(), &dir).unwrap();
         let line = server.look().unwrap();
-        assert!(line.ends_with(": it is a symbolic link; all else works"), "{line}");
+        assert!(line.ends_with(": it is a symbolic link; everything else works"), "{line}");
         assert_eq!(server.look(), None);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "the link alone");
         fs::remove_file(&dir).unwrap();
-        assert!(server.look().is_some_and(|line| line.ends_with("made again")));
+        assert!(server.look().is_some_and(|line| line.ends_with("created again")));
         UnixStream::connect(&socket.path).unwrap();
     }
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-When a window of recording opens and closes. What a window is, and how it is written, is
-[`ncclscope_control::window`]'s; the gate is opened and shut by [`crate::Runtime`].
+When a window of recording opens and closes. [`ncclscope_control::window`] defines windows and how
+they are written; [`crate::Runtime`] opens and shuts the gate.
 
-Lengths go by the monotonic clock. The time of day, which may be set at any time, only says what
-moment `at` is, when the request comes.
+Lengths are measured by the monotonic clock. The time of day may be set at any time; it is used only
+once, when the request comes, to convert `at`.
 */
 
 use ncclscope_control::window::{RecordingWindow, WindowEnd};

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// Why a job cannot be simulated.
 #[derive(Debug)]
 pub enum Error {
-    /// The scenario is impossible; says what to change.
+    /// The scenario is impossible; the text says what to change.
     Scenario(String),
     /// A file cannot be written.
     Write(PathBuf, io::Error),

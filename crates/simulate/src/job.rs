@@ -240,13 +240,14 @@ impl Prepared {
             }
         }
         let first = self.injected.iter().map(|injected| injected.time).min().unwrap_or(0);
+        let began = EPOCH_NS + u64::from(scenario.job.start_s) * SECOND;
         let Layout { ranks, per_host, tp, pp, dp, ep, .. } = *layout;
         Truth {
             schema: SCHEMA.into(),
             fault: if names.is_empty() { "healthy".into() } else { names.join("+") },
             seed: scenario.seed,
-            injected_ns: EPOCH_NS + first,
-            ended_ns: EPOCH_NS + self.end,
+            injected_ns: began + first,
+            ended_ns: began + self.end,
             seconds: seconds(self.end),
             verdicts,
             slow,

@@ -6,7 +6,7 @@ use crate::fault::Fault;
 use crate::scenario::Scenario;
 use crate::time::mix;
 
-/// What a communicator is for.
+/// The role of a communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Role {
     World,

@@ -42,6 +42,12 @@ pub struct JobShape {
     pub microbatches: u32,
     /// How long recording continues after the job has hung, s.
     pub hold_s: u32,
+    /// How much later than others the job began, s: for several runs in a directory.
+    pub start_s: u32,
+    /// How much earlier than those of others the first host's recordings were copied, s.
+    pub early_s: u32,
+    /// Every process is process 1 of the host `localhost`, as in containers.
+    pub in_containers: bool,
     /// MiB of each recording's ring.
     pub ring_mib: u32,
 }
@@ -58,6 +64,9 @@ impl Default for JobShape {
             steps: 0,
             microbatches: 0,
             hold_s: 60,
+            start_s: 0,
+            early_s: 0,
+            in_containers: false,
             ring_mib: 0,
         }
     }

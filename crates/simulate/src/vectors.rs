@@ -284,7 +284,7 @@ impl Counting<'_> {
                     hash_at: api,
                     flags,
                     peer: -1,
-                    edge: 0,
+                    ..Vector::default()
                 });
             }
         }

@@ -67,7 +67,8 @@ pub struct Blame {
 }
 
 impl Blame {
-    fn new(workers: usize) -> Blame {
+    /// No blame of that many workers.
+    pub(crate) fn none(workers: usize) -> Blame {
         Blame {
             own: vec![0.0; workers],
             transfer: vec![0.0; workers],
@@ -86,7 +87,7 @@ impl Blame {
 /// The blame of each step.
 #[must_use]
 pub fn blame(job: &Job, clocks: &Clocks, steps: &Steps, waits: &Waits) -> Vec<Blame> {
-    let mut blames = vec![Blame::new(job.workers.len()); steps.list.len()];
+    let mut blames = vec![Blame::none(job.workers.len()); steps.list.len()];
     let mut seen = Vec::new();
     for (waiter, wait) in waits.iter() {
         let blame = &mut blames[wait.step];

@@ -1,34 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Clock alignment: one clock for all workers, from the ends of the operations that they did together.
+Clock alignment: one clock for all hosts, from the ends of the operations that they did together.
 
 **Idea.** The hosts' clocks differ by milliseconds or more, and waits are compared across hosts. But
 no member of an AllReduce can end before all have arrived, and all end within a few network
-latencies. So if worker *a* reads time *t* at the end of an operation and worker *b* reads *u*, then
+latencies. So if host *a* reads time *t* at the end of an operation and host *b* reads *u*, then
 *t - u* is the difference of their clocks plus noise, and the median over many operations removes
 the noise. The ends decide, not the starts: a slow worker starts late, but it does not end late.
 
+**One clock per host.** The workers of a host read the same clock, and no offset is fitted between
+them: if the ends of one of them are always late, then it is late, and its clock is right. Of the
+workers of a host the first to end an operation stands for the host, so that a late one does not
+move the clock of its host either.
+
 **Which operations.** Broadcast, Reduce and single sends do not end together and are ignored
 ([`EndSync::Apart`]), and so are operations whose only known end is an early stop of their kernel.
-Comparing all pairs of a large collective would be quadratic: each member is compared with its
-neighbours at distances 1, 2, 4, ... around the ring of members, which connects all of them with
+Comparing all pairs of a large collective would be quadratic: each host is compared with its
+neighbours at distances 1, 2, 4, ... around the ring of hosts, which connects all of them with
 `n log n` pairs and keeps every path short.
 
-**Connecting groups.** Pairs make a graph of workers. Workers of one machine share one clock, so
-those that no collective connects are linked with difference 0. Groups that are still separate, such
-as the stages of a pipeline, are linked by sends and receives: a send and its receive end at about
-the same time. Batches with one partner come first, because a batch with several ends when the
-slowest does. Workers that nothing connects stay in separate groups; no wait crosses them.
+**Connecting groups.** Pairs make a graph of clocks. Groups that no collective connects, such as
+the stages of a pipeline, are linked by sends and receives: a send and its receive end at about the
+same time. Batches with one partner come first, because a batch with several ends when the slowest
+does. Clocks that nothing connects stay in separate groups; no wait crosses them.
 
 **One pair.** The difference is the median of *a - b*; its error is the median's standard error,
 1.4826 x 1.2533 x MAD / sqrt(n), where 1.4826 turns a MAD into a standard deviation and 1.2533 is
 the median's penalty over the mean. The MAD of fewer than five samples says little, so a floor is
 used. Over runs of seconds clocks drift apart: the slope between the medians of the first and the
-last third is used if it is four standard errors from zero. On one machine the difference is clamped
-to what the placement of GPU times on the host clock may be off by: a larger one belongs to a rank
-that is always late, and must not be taken for its clock.
+last third is used if it is four standard errors from zero.
 
-**All pairs.** Each worker *i* gets one offset *x_i* such that *x_a - x_b* matches the measured
+**All pairs.** Each clock *i* gets one offset *x_i* such that *x_a - x_b* matches the measured
 differences *d_ab* best: the weighted least squares solution of *x_a - x_b = d_ab*. Its normal
 equations are *L x = y*, where *L* is the graph's Laplacian. `chain` computes a first answer by
 adding differences along a spanning tree, and `refine` improves it by conjugate gradients, which
@@ -38,29 +40,30 @@ solved in the same way.
 
 **Error.** Differences around a cycle of the graph need not add up to zero. The largest amount by
 which a pair contradicts the solution is the residual; the larger of that and the largest error of a
-pair is [`Clocks::error`], and no shorter wait counts anywhere in the analysis.
+pair is [`Clocks::error`], and no shorter wait counts anywhere in the analysis. Pairs of one host
+count too, as far as their difference may come from the placement of GPU times on the host's clock.
 
 This module does **not** change times: callers convert them with [`Clocks::time`].
 */
 
-use crate::model::{EndSync, Job, Part};
+use crate::model::{EndSync, Job, Part, Worker};
 use crate::robust::{count, median, median_mad};
 use std::collections::{BTreeMap, HashSet};
 
-/// Members of an operation are compared at distances of 2^0 to 2^(HOPS-1) around their ring.
+/// Hosts in an operation are compared at distances of 2^0 to 2^(HOPS-1) around their ring.
 const HOPS: u32 = 12;
 /// A rate is fitted if a pair's operations cover at least this time, ns.
 const RATE_SPAN: f64 = 2e9;
 /// A rate is fitted from at least this many operations of a pair.
 const RATE_SAMPLES: usize = 32;
-/// The assumed error of a median of fewer than [`FEW`] operations, ns.
+/// The assumed error of a median of fewer than [`FEW`] operations of two hosts, ns.
 const FEW_ERROR: f64 = 1e6;
 /// Fewer samples than this have no meaningful MAD.
 const FEW: usize = 5;
-/// [`FEW_ERROR`] on one host, where all workers read the same clock.
-const FEW_ERROR_ON_HOST: f64 = 1e4;
-/// The largest clock difference on one host, ns: the error of placing GPU times on the host clock.
-/// A larger difference of ends is a rank that is always late.
+/// The least error of comparing workers of one host, ns.
+const ERROR_ON_HOST: f64 = 1e4;
+/// The largest error of placing GPU times on the host's clock, ns. A larger difference between the
+/// ends of a host's workers is a rank that is always late.
 const APART_ON_HOST: f64 = 5e4;
 
 /// The difference between one worker's clock and the job's.
@@ -75,7 +78,12 @@ pub struct ClockOffset {
 /// The workers' clocks.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Clocks {
+    /// The clock of each worker: those of one host have the same.
+    clocks: Vec<usize>,
+    /// The offset of each clock.
     offsets: Vec<ClockOffset>,
+    /// The group of each clock.
+    groups_of: Vec<usize>,
     middle: f64,
     /// The largest amount by which a pair of workers contradicts the solution, ns.
     pub max_residual: f64,
@@ -91,34 +99,50 @@ impl Clocks {
     /// Aligns the clocks of a job's workers.
     #[must_use]
     pub fn fit(job: &Job) -> Clocks {
-        let mut pairs = EndDifferences::default();
+        let clocks = clocks_of(job);
+        let (mut pairs, mut on_host) = (EndDifferences::default(), EndDifferences::default());
         for collective in job.collectives.iter().filter(|c| c.ends == EndSync::Together) {
-            pairs.add_members(&collective.parts);
+            let mut hosts: BTreeMap<usize, Vec<&Part>> = BTreeMap::new();
+            for part in &collective.parts {
+                hosts.entry(clocks[part.worker]).or_default().push(part);
+            }
+            let ends = |parts: &Vec<&Part>| parts.iter().map(|p| p.end).fold(f64::MAX, f64::min);
+            pairs.add_ring(&hosts.iter().map(|(&at, parts)| (at, ends(parts))).collect::<Vec<_>>());
+            for parts in hosts.values() {
+                let ends: Vec<_> = parts.iter().map(|part| (part.worker, part.end)).collect();
+                on_host.add_ring(&ends);
+            }
         }
-        let mut groups = WorkerGroups::new(job.workers.len());
+        let mut groups = ClockGroups::new(clocks.iter().max().map_or(0, |last| last + 1));
         groups.join_all(&pairs.0);
-        let hosts = groups.join_hosts(job);
         for is_single in [true, false] {
-            let more = between_groups(job, &groups, is_single);
+            let more = between_groups(job, &clocks, &groups, is_single);
             groups.join_all(&more.0);
             pairs.0.extend(more.0);
         }
         let middle = pairs.middle();
-        let mut links = pairs.links(job, middle);
-        links.extend(hosts);
-        let offsets = solve(job.workers.len(), &links);
+        let links = pairs.links(!job.steps_restart, middle, FEW_ERROR);
+        let mut on_host = on_host.links(false, middle, ERROR_ON_HOST);
+        on_host.retain(|link| link.ns.abs() <= APART_ON_HOST);
+        let offsets = solve(groups.0.len(), &links);
         let residual = |link: &PairOffset| {
             let (a, b) = (offsets[link.a], offsets[link.b]);
             (link.ns - (a.ns - b.ns)).abs()
         };
-        let max_residual = links.iter().map(residual).fold(0.0, f64::max);
-        let scatter = links.iter().map(|link| link.error).fold(0.0, f64::max);
+        let contradictions = links.iter().map(residual);
+        let contradictions = contradictions.chain(on_host.iter().map(|link| link.ns.abs()));
+        let max_residual = contradictions.fold(0.0, f64::max);
+        let floor = if clocks.len() > groups.0.len() { ERROR_ON_HOST } else { 0.0 };
+        let errors = links.iter().chain(&on_host).map(|link| link.error);
+        let scatter = errors.fold(floor, f64::max);
         Clocks {
             offsets,
+            groups_of: (0..groups.0.len()).map(|at| groups.find(at)).collect(),
+            clocks,
             middle,
             max_residual,
             error: max_residual.max(scatter),
-            pairs: links.len(),
+            pairs: links.len() + on_host.len(),
             groups: groups.groups(),
         }
     }
@@ -126,34 +150,59 @@ impl Clocks {
     /// A worker's time on the job's clock, ns.
     #[must_use]
     pub fn time(&self, worker: usize, ns: f64) -> f64 {
-        let offset = self.offsets.get(worker).copied().unwrap_or_default();
+        let offset = self.offset(worker);
         ns - offset.ns - offset.rate * (ns - self.middle)
     }
 
     /// The difference between a worker's clock and the job's.
     #[must_use]
     pub fn offset(&self, worker: usize) -> ClockOffset {
-        self.offsets.get(worker).copied().unwrap_or_default()
+        self.of(&self.offsets, worker)
+    }
+
+    /// The group of a worker: only times of one group are comparable.
+    #[must_use]
+    pub fn group(&self, worker: usize) -> usize {
+        self.of(&self.groups_of, worker)
+    }
+
+    /// What a list of clocks has for a worker's.
+    fn of<T: Copy + Default>(&self, list: &[T], worker: usize) -> T {
+        let clock = self.clocks.get(worker);
+        clock.and_then(|&clock| list.get(clock)).copied().unwrap_or_default()
     }
 }
 
-/// (time, difference of ends) of each pair of workers.
+/// The clock of each worker, numbered from 0 in the order of the workers.
+fn clocks_of(job: &Job) -> Vec<usize> {
+    let (mut known, mut next) = (BTreeMap::new(), 0);
+    let mut clock = |worker: &Worker| {
+        let has_host = !worker.machine.is_empty();
+        let clock = known.get(&worker.machine).copied().filter(|_| has_host).unwrap_or(next);
+        known.insert(worker.machine.clone(), clock);
+        next = next.max(clock + 1);
+        clock
+    };
+    job.workers.iter().map(&mut clock).collect()
+}
+
+/// (time, difference of ends) of each pair, of clocks or of workers.
 #[derive(Default)]
 struct EndDifferences(BTreeMap<(usize, usize), Vec<(f64, f64)>>);
 
 impl EndDifferences {
-    fn add(&mut self, a: &Part, b: &Part) {
-        let (a, b) = if a.worker < b.worker { (a, b) } else { (b, a) };
-        if a.worker != b.worker {
-            self.0.entry((a.worker, b.worker)).or_default().push((a.end, a.end - b.end));
-        }
+    /// Adds one operation's ends at two different places.
+    fn add(&mut self, a: (usize, f64), b: (usize, f64)) {
+        let (a, b) = if a.0 < b.0 { (a, b) } else { (b, a) };
+        self.0.entry((a.0, b.0)).or_default().push((a.1, a.1 - b.1));
     }
 
-    fn add_members(&mut self, parts: &[Part]) {
-        let n = parts.len();
-        // Sorted by worker, so that all operations of a communicator compare the same pairs.
-        let mut ring: Vec<&Part> = parts.iter().collect();
-        ring.sort_unstable_by_key(|part| part.worker);
+    /// Adds one operation's ends. Sorted by place, all operations of a communicator compare the
+    /// same pairs.
+    fn add_ring(&mut self, ends: &[(usize, f64)]) {
+        let mut ring = ends.to_vec();
+        ring.sort_unstable_by_key(|end| end.0);
+        let n = ring.len();
         for hop in (0..HOPS).map(|hop| 1usize << hop).take_while(|hop| *hop <= n / 2) {
             for at in 0..n {
                 // Halfway around the ring each pair would occur twice.
@@ -172,21 +221,16 @@ impl EndDifferences {
         if first > last { 0.0 } else { f64::midpoint(first, last) }
     }
 
-    fn links(self, job: &Job, middle: f64) -> Vec<PairOffset> {
-        let same_host = |a: usize, b: usize| {
-            let machine = &job.workers[a].machine;
-            !machine.is_empty() && *machine == job.workers[b].machine
-        };
+    /// The measured differences; of few operations the error is at least `few`.
+    fn links(self, is_rated: bool, middle: f64, few: f64) -> Vec<PairOffset> {
         let pairs = self.0.into_iter();
-        let links = pairs.filter_map(|((a, b), samples)| {
-            let rated = !job.steps_restart;
-            PairOffset::of((a, b), samples, middle, rated, same_host(a, b))
-        });
+        let links = pairs
+            .filter_map(|(pair, samples)| PairOffset::of(pair, samples, middle, is_rated, few));
         links.collect()
     }
 }
 
-/// The measured clock difference of two workers.
+/// The measured difference of a pair.
 struct PairOffset {
     a: usize,
     b: usize,
@@ -205,17 +249,15 @@ impl PairOffset {
         mut samples: Vec<(f64, f64)>,
         middle: f64,
         is_rated: bool,
-        is_same_host: bool,
+        few: f64,
     ) -> Option<PairOffset> {
-        let rate = if is_rated && !is_same_host { rate(&mut samples) } else { 0.0 };
+        let rate = if is_rated { rate(&mut samples) } else { 0.0 };
         let level = |&(t, d): &(f64, f64)| d - rate * (t - middle);
         let mut levels: Vec<f64> = samples.iter().map(level).collect();
         let (ns, mad) = median_mad(&mut levels)?;
         let n = levels.len();
-        let ns = if is_same_host { ns.clamp(-APART_ON_HOST, APART_ON_HOST) } else { ns };
-        let few = if is_same_host { FEW_ERROR_ON_HOST } else { FEW_ERROR };
-        let floor = if n < FEW { few } else { 0.0 };
         // The standard error of a median; see the module's documentation.
+        let floor = if n < FEW { few } else { 0.0 };
         let error = (1.4826 * 1.2533 * mad / count(n).sqrt()).max(floor);
         Some(PairOffset { a, b, ns, rate, error, weight: count(n.min(1000)).sqrt() })
     }
@@ -244,7 +286,12 @@ fn rate(samples: &mut [(f64, f64)]) -> f64 {
 }
 
 /// The pairs of sends and receives between groups that are not connected yet.
-fn between_groups(job: &Job, groups: &WorkerGroups, is_single: bool) -> EndDifferences {
+fn between_groups(
+    job: &Job,
+    clocks: &[usize],
+    groups: &ClockGroups,
+    is_single: bool,
+) -> EndDifferences {
     let mut pairs = EndDifferences::default();
     let has_one = |at: usize| {
         let partners = &job.batches[at].partners;
@@ -255,21 +302,23 @@ fn between_groups(job: &Job, groups: &WorkerGroups, is_single: bool) -> EndDiffe
     for (at, batch) in job.batches.iter().enumerate() {
         for &other in batch.partners.iter().filter(|&&other| other > at) {
             let partner = &job.batches[other];
-            let is_new = groups.find(batch.part.worker) != groups.find(partner.part.worker);
+            let place = |part: &Part| (clocks[part.worker], part.end);
+            let (a, b) = (place(&batch.part), place(&partner.part));
+            let is_new = groups.find(a.0) != groups.find(b.0);
             if is_new && (!is_single || (has_one(at) && has_one(other))) {
-                pairs.add(&batch.part, &partner.part);
+                pairs.add(a, b);
             }
         }
     }
     pairs
 }
 
-/// Connected workers, as a union-find forest.
-struct WorkerGroups(Vec<usize>);
+/// Connected clocks, as a union-find forest.
+struct ClockGroups(Vec<usize>);
 
-impl WorkerGroups {
-    fn new(workers: usize) -> WorkerGroups {
-        WorkerGroups((0..workers).collect())
+impl ClockGroups {
+    fn new(clocks: usize) -> ClockGroups {
+        ClockGroups((0..clocks).collect())
     }
 
     fn find(&self, mut at: usize) -> usize {
@@ -282,31 +331,10 @@ impl WorkerGroups {
     fn join_all(&mut self, pairs: &BTreeMap<(usize, usize), Vec<(f64, f64)>>) {
         for &(a, b) in pairs.keys() {
             let (a, b) = (self.find(a), self.find(b));
-            // The smaller index becomes the root, so that paths stay short for workers in order.
+            // The smaller index becomes the root, so that paths stay short for clocks in order.
             let (low, high) = (a.min(b), a.max(b));
             self.0[high] = low;
         }
-    }
-
-    /// Joins the workers of each host that are not connected yet: they share one clock.
-    fn join_hosts(&mut self, job: &Job) -> Vec<PairOffset> {
-        let (mut links, mut first) = (Vec::new(), BTreeMap::new());
-        for (b, worker) in job.workers.iter().enumerate().filter(|(_, w)| !w.machine.is_empty()) {
-            let a = *first.entry(&worker.machine).or_insert(b);
-            let (low, high) = (self.find(a).min(self.find(b)), self.find(a).max(self.find(b)));
-            if low != high {
-                self.0[high] = low;
-                links.push(PairOffset {
-                    a,
-                    b,
-                    ns: 0.0,
-                    rate: 0.0,
-                    error: FEW_ERROR_ON_HOST,
-                    weight: 1.0,
-                });
-            }
-        }
-        links
     }
 
     fn groups(&self) -> usize {
@@ -314,10 +342,10 @@ impl WorkerGroups {
     }
 }
 
-/// The least squares solution: one offset for each worker.
-fn solve(workers: usize, links: &[PairOffset]) -> Vec<ClockOffset> {
+/// The least squares solution: one offset for each clock.
+fn solve(clocks: usize, links: &[PairOffset]) -> Vec<ClockOffset> {
     let values = |value: fn(&PairOffset) -> f64| {
-        let mut x = chain(workers, links, value);
+        let mut x = chain(clocks, links, value);
         refine(&mut x, links, value);
         x
     };
@@ -326,15 +354,15 @@ fn solve(workers: usize, links: &[PairOffset]) -> Vec<ClockOffset> {
 }
 
 /// A first answer: sums of differences along a spanning tree of each group.
-fn chain(workers: usize, links: &[PairOffset], value: fn(&PairOffset) -> f64) -> Vec<f64> {
-    let mut next: Vec<Vec<(usize, f64)>> = vec![Vec::new(); workers];
+fn chain(clocks: usize, links: &[PairOffset], value: fn(&PairOffset) -> f64) -> Vec<f64> {
+    let mut next: Vec<Vec<(usize, f64)>> = vec![Vec::new(); clocks];
     for link in links {
         next[link.a].push((link.b, -value(link)));
         next[link.b].push((link.a, value(link)));
     }
-    let mut found: Vec<Option<f64>> = vec![None; workers];
+    let mut found: Vec<Option<f64>> = vec![None; clocks];
     let mut queue = std::collections::VecDeque::new();
-    for first in 0..workers {
+    for first in 0..clocks {
         if found[first].is_none() {
             found[first] = Some(0.0);
             queue.push_back((first, 0.0));

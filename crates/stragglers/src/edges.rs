@@ -14,43 +14,13 @@ NCCL's events of profiler API v4 to v7 do not name the interface of a channel, s
 for a rail.
 */
 
-use crate::model::Job;
-use crate::report::{Finding, Limits};
+use crate::finding::Finding;
+use crate::limits::Limits;
+use crate::model::{Job, LinkTraffic};
 use crate::robust::{count, median_mad, median_of_others};
 use ncclscope_findings::{Confidence, FindingClass};
 use ncclscope_operations::stats::{to_f64, to_u64};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// The traffic from one sender to one receiver over one channel.
-#[derive(Clone, PartialEq, Debug)]
-pub struct LinkTraffic {
-    /// The communicator's name.
-    pub comm: String,
-    /// Index of the sender in [`Job::workers`].
-    pub src: usize,
-    /// Index of the receiver.
-    pub dst: usize,
-    /// Channel.
-    pub channel: u8,
-    /// Network steps with a known size.
-    pub transfers: u64,
-    /// Their bytes.
-    pub bytes: u64,
-    /// Their wire time, ns.
-    pub wire_ns: f64,
-}
-
-impl LinkTraffic {
-    /// Wire time per byte, ns.
-    #[must_use]
-    pub fn cost(&self) -> f64 {
-        self.wire_ns / to_f64(self.bytes.max(1))
-    }
-
-    fn piece(&self) -> f64 {
-        to_f64(self.bytes) / to_f64(self.transfers.max(1))
-    }
-}
 
 /// A slow edge, and the usual cost in its pool.
 struct SlowEdge {

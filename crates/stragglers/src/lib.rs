@@ -6,9 +6,9 @@ communication.
 [`input`] reads a [`Job`] from recordings, PyTorch's traces, or a table of operations. [`analyze`]
 aligns the clocks of the workers ([`clock`]), finds which worker waited for which ([`waits`]),
 follows the waits to workers that waited for no other ([`blame`]), and looks for slow links
-([`edges`]), for GPUs that are slow inside collectives ([`stalls`]), and for operations that became
-slower ([`drift`]). [`Report`] is the JSON schema `ncclscope.stragglers/1`; the rules and their
-limits are in `docs/stragglers.md`.
+([`edges`]), for GPUs that are slow inside collectives ([`stalls`]), for processes that are short of
+processor time (`shortage`), and for operations that became slower ([`drift`]). [`Report`] is the
+JSON schema `ncclscope.stragglers/1`; the rules and their limits are in `docs/stragglers.md`.
 
 This crate does **not** diagnose hangs, print, or know what a rank computes: time without an
 operation counts as the rank's own work.
@@ -19,14 +19,18 @@ pub mod blame;
 pub mod clock;
 pub mod drift;
 pub mod edges;
+pub mod finding;
 pub mod input;
+mod limits;
 pub mod model;
 pub mod report;
 mod robust;
+mod shortage;
 mod slow;
 pub mod stalls;
 pub mod steps;
 pub mod waits;
 
+pub use limits::Limits;
 pub use model::Job;
-pub use report::{Limits, Report, analyze};
+pub use report::{Report, analyze};

@@ -6,8 +6,7 @@ Times are ns by each worker's own clock; the clocks are not aligned here. This m
 data of an input.
 */
 
-use crate::edges::LinkTraffic;
-use crate::stalls::GpuStall;
+use ncclscope_operations::stats::to_f64;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A position in the job's parallel layout.
@@ -104,6 +103,62 @@ pub struct Launch {
     pub delay: f64,
 }
 
+/// The traffic from one sender to one receiver over one channel.
+#[derive(Clone, PartialEq, Debug)]
+pub struct LinkTraffic {
+    /// The communicator's name.
+    pub comm: String,
+    /// Index of the sender in [`Job::workers`].
+    pub src: usize,
+    /// Index of the receiver.
+    pub dst: usize,
+    /// Channel.
+    pub channel: u8,
+    /// Network steps with a known size.
+    pub transfers: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Their wire time, ns.
+    pub wire_ns: f64,
+}
+
+/// For how long one process was short of processor time.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct CpuShortage {
+    /// Index in [`Job::workers`].
+    pub worker: usize,
+    /// How long the process was watched, ns.
+    pub watched: f64,
+    /// For how long of that its timers were late, ns: it was stopped, or found no processor.
+    pub late: f64,
+    /// For how long of that the worst of its threads was ready and did not run, ns.
+    pub delay: f64,
+    /// The longest delay of a timer, ns.
+    pub longest: f64,
+    /// How long the quota of its control group held its threads up, summed over processors, ns.
+    pub throttled: f64,
+}
+
+impl CpuShortage {
+    /// A time as a share of the time in which the process was watched.
+    pub(crate) fn share(&self, ns: f64) -> f64 {
+        if self.watched > 0.0 { ns / self.watched } else { 0.0 }
+    }
+}
+
+/// The time for which one GPU held up the transfers of a communicator.
+#[derive(Clone, PartialEq, Debug)]
+pub struct GpuStall {
+    /// The communicator's name.
+    pub comm: String,
+    /// Index in [`Job::workers`].
+    pub worker: usize,
+    /// Its network transfers.
+    pub transfers: u64,
+    /// How long it could have continued and did not, mean of its channels, ns.
+    pub ns: f64,
+}
+
 /// A job.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Job {
@@ -123,6 +178,8 @@ pub struct Job {
     pub edges: Vec<LinkTraffic>,
     /// Delays of kernel starts.
     pub launches: Vec<Launch>,
+    /// Of each process that recorded it, how long it was short of processor time.
+    pub shortages: Vec<CpuShortage>,
     /// Times in which GPUs held up network transfers, if recorded.
     pub stalls: Vec<GpuStall>,
     /// Times restart at 0 in each step; else one clock runs through all steps.
@@ -152,6 +209,19 @@ impl Worker {
         let (stage, dp_rank) = (Some(cell.stage), Some(cell.dp_rank));
         let (host, machine) = (String::new(), String::new());
         Worker { rank, cell: Some(cell), stage, dp_rank, host, machine }
+    }
+}
+
+impl LinkTraffic {
+    /// Wire time per byte, ns.
+    #[must_use]
+    pub fn cost(&self) -> f64 {
+        self.wire_ns / to_f64(self.bytes.max(1))
+    }
+
+    /// Bytes of a transfer, mean.
+    pub(crate) fn piece(&self) -> f64 {
+        to_f64(self.bytes) / to_f64(self.transfers.max(1))
     }
 }
 

@@ -8,164 +8,18 @@ something is not reported. This module does **not** print.
 
 use crate::blame::{Blame, blame};
 use crate::clock::Clocks;
+use crate::finding::{Finding, SlowPart};
+use crate::limits::Limits;
 use crate::model::{Job, Worker};
 use crate::robust::count;
 use crate::steps::{Step, StepSource, Steps};
 use crate::waits::{LastArriver, Waits, last_arrivers};
-use crate::{drift, edges, slow, stalls};
-use ncclscope_findings::{Confidence, FindingClass};
+use crate::{drift, edges, shortage, slow, stalls};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The most last arrivers that a report lists.
 const ARRIVERS: usize = 1000;
-
-/// The thresholds for findings: the least value that is reported.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Limits {
-    /// S1: the excess own time of a worker, as a share of the step.
-    pub min_lost: f64,
-    /// S1: the excess own time of a worker in a step, ns.
-    pub min_lateness_ns: f64,
-    /// S1: the number of recorded steps.
-    pub min_steps: usize,
-    /// S1: the share of steps that must exceed the other limits.
-    pub min_steps_share: f64,
-    /// N5: the time that a GPU holds up, as a share of the steps.
-    pub min_stalled: f64,
-    /// N5: the ratio of that time to the others' median.
-    pub stall_factor: f64,
-    /// S2 to S5: the distance from the median, in median absolute deviations.
-    pub mads: f64,
-    /// S3, S4: the ratio to the usual time per byte.
-    pub edge_factor: f64,
-    /// S2, S5: the ratio to the usual time.
-    pub drift_factor: f64,
-    /// S2 to S6: the number of operations or transfers.
-    pub min_samples: u64,
-    /// S3 to S5: the number of others to compare with.
-    pub min_peers: usize,
-    /// S2 to S5: the lost time, as a share of the run.
-    pub min_extra: f64,
-}
-
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
-            min_lost: 0.05,
-            min_lateness_ns: 1e6,
-            min_steps: 10,
-            min_steps_share: 0.25,
-            min_stalled: 0.02,
-            stall_factor: 3.0,
-            mads: 5.0,
-            edge_factor: 1.25,
-            drift_factor: 1.1,
-            min_samples: 20,
-            min_peers: 2,
-            min_extra: 0.002,
-        }
-    }
-}
-
-/// The slow part of a job: a worker, a stage or a data-parallel rank, as the input names it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
-pub struct SlowPart {
-    /// Global rank.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub rank: Option<u32>,
-    /// Data-parallel rank.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub dp_rank: Option<u32>,
-    /// Pipeline stage.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub stage: Option<u32>,
-}
-
-impl SlowPart {
-    /// A worker.
-    #[must_use]
-    pub fn of(worker: &Worker) -> SlowPart {
-        match worker.cell {
-            Some(cell) => {
-                SlowPart { rank: None, dp_rank: Some(cell.dp_rank), stage: Some(cell.stage) }
-            }
-            None => SlowPart { rank: Some(worker.rank), ..SlowPart::default() },
-        }
-    }
-
-    pub(crate) fn stage(stage: u32) -> SlowPart {
-        SlowPart { stage: Some(stage), ..SlowPart::default() }
-    }
-
-    pub(crate) fn dp_rank(dp_rank: u32) -> SlowPart {
-        SlowPart { dp_rank: Some(dp_rank), ..SlowPart::default() }
-    }
-
-    /// Its name as text.
-    #[must_use]
-    pub fn name(&self) -> String {
-        let words = [("rank", self.rank), ("DP rank", self.dp_rank), ("stage", self.stage)];
-        let words = words.iter().filter_map(|(word, n)| n.map(|n| format!("{word} {n}")));
-        words.collect::<Vec<_>>().join(", ")
-    }
-}
-
-/// Something that makes the job slow.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Finding {
-    /// The class: in JSON `class`, its code, and `name`.
-    #[serde(flatten, serialize_with = "ncclscope_findings::code_and_name")]
-    pub class: FindingClass,
-    /// The finding in one sentence.
-    pub title: String,
-    /// How sure.
-    pub confidence: Confidence,
-    /// The slow part of the job, for S1, S7 and N5.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub root: Option<SlowPart>,
-    /// The global ranks at fault; empty if no rank in particular is.
-    pub root_ranks: Vec<u32>,
-    /// Sender and receiver of a slow link.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub edge: Option<[u32; 2]>,
-    /// S1: the share of all waiting that it causes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub share: Option<f64>,
-    /// S1, N5: its excess own time, as a share of the steps.
-    pub lost: f64,
-    /// S1: the number of steps that exceed the limits.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub steps: Option<usize>,
-    /// S2 to S5: the slowdown factor.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub factor: Option<f64>,
-    /// The communicators concerned.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub comms: Vec<String>,
-    /// The evidence, one sentence each.
-    pub evidence: Vec<String>,
-}
-
-impl Finding {
-    /// A finding of this class without ranks or numbers.
-    pub(crate) fn of(class: FindingClass) -> Finding {
-        Finding {
-            class,
-            title: String::new(),
-            confidence: Confidence::default(),
-            root: None,
-            root_ranks: Vec::new(),
-            edge: None,
-            share: None,
-            lost: 0.0,
-            steps: None,
-            factor: None,
-            comms: Vec::new(),
-            evidence: Vec::new(),
-        }
-    }
-}
 
 /// A step.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -173,12 +27,13 @@ pub struct StepRow {
     /// Its number.
     pub step: i64,
     /// What causes most of its waiting; stage and data-parallel rank are chosen separately. `None`
-    /// if no wait exceeds the clock error.
+    /// if no wait exceeds the clock error, or if arrivals on the GPU are unknown.
     pub root: Option<SlowPart>,
     /// The share of its waiting that the root causes.
     pub share: f64,
-    /// The mean waiting time of a worker, as a share of the step.
-    pub waiting: f64,
+    /// The mean waiting time of a worker, as a share of the step; `None` if arrivals on the GPU are
+    /// unknown.
+    pub waiting: Option<f64>,
     /// Duration, ms.
     pub duration_ms: f64,
 }
@@ -243,15 +98,18 @@ pub struct Report {
 pub fn analyze(job: &Job, limits: &Limits) -> Report {
     let clocks = Clocks::fit(job);
     let steps = Steps::of(job, &clocks);
-    let waits = Waits::find(job, &clocks, &steps);
-    let blames = blame(job, &clocks, &steps, &waits);
+    let blames = match job.is_kernel_timed {
+        true => blame(job, &clocks, &steps, &Waits::find(job, &clocks, &steps)),
+        // When a host enqueued an operation does not show when its GPU arrived.
+        false => vec![Blame::none(job.workers.len()); steps.list.len()],
+    };
     // Operations before the first marked step are warm-up.
     let is_step = |step: &Step| step.number != Step::NONE;
     let (blames, list): (Vec<Blame>, Vec<Step>) =
         blames.into_iter().zip(steps.list.iter().copied()).filter(|(_, s)| is_step(s)).unzip();
     let span = list.iter().map(|step| step.duration).sum();
     let mut summary = Vec::new();
-    if job.workers.len() > 1 {
+    if job.workers.len() > 1 && job.is_kernel_timed {
         summary.extend(slow::find(job, &blames, &list, limits));
     }
     let mut notes = job.notes.clone();
@@ -259,19 +117,28 @@ pub fn analyze(job: &Job, limits: &Limits) -> Report {
     let explained: BTreeSet<String> = links.iter().flat_map(|f| f.comms.clone()).collect();
     summary.extend(links);
     summary.extend(drift::find(job, &clocks, (&explained, span), limits));
-    let stalled = stalls::find(job, span, limits);
-    // Such a GPU is also late to the next operations, leaves its links idle, and slows down the
-    // communicators inside its node: those findings are its effects.
-    let is_told = |rank: &u32| stalled.iter().any(|finding| finding.root_ranks.contains(rank));
+    let short = shortage::find(job, limits);
+    let mut causes = stalls::find(job, span, limits);
+    // The proxy thread, which is late as well, says when data comes and goes.
+    let is_short = |rank: &u32| short.iter().any(|finding| finding.root_ranks.contains(rank));
+    causes.retain(|finding| !finding.root_ranks.iter().any(is_short));
+    causes.extend(short);
+    // Such a GPU or process is also late to the next operations, leaves its links idle, and slows
+    // down the communicators inside its node: those findings are its effects.
+    let is_told = |rank: &u32| causes.iter().any(|finding| finding.root_ranks.contains(rank));
     summary.retain(|finding: &Finding| !finding.root_ranks.iter().any(is_told));
-    summary.splice(0..0, stalled);
+    shortage::doubt(job, limits, &mut summary);
+    summary.splice(0..0, causes);
     Report {
         schema: "ncclscope.stragglers/1",
         steps: rows(job, &blames, &list),
         quiet: quiet(job, &clocks, list.len(), limits),
         summary,
         clock: clock_row(job, &clocks),
-        last_arrivers: arrivers(job, &last_arrivers(job, &clocks)),
+        last_arrivers: match job.is_kernel_timed {
+            true => arrivers(job, &last_arrivers(job, &clocks)),
+            false => Vec::new(),
+        },
         workers: job.workers.len(),
         collectives: job.collectives.iter().filter(|c| c.parts.len() > 1).count(),
         batches: job.batches.iter().filter(|batch| !batch.partners.is_empty()).count(),
@@ -312,7 +179,9 @@ fn rows(job: &Job, blames: &[Blame], steps: &[Step]) -> Vec<StepRow> {
             step: step.number,
             root,
             share: per(blame.total, of),
-            waiting: per(step.duration, blame.total / count(job.workers.len()).max(1.0)),
+            waiting: job
+                .is_kernel_timed
+                .then(|| per(step.duration, blame.total / count(job.workers.len()).max(1.0))),
             duration_ms: step.duration / 1e6,
         }
     };
@@ -384,8 +253,9 @@ fn quiet(job: &Job, clocks: &Clocks, steps: usize, limits: &Limits) -> Vec<Strin
     }
     if !job.is_kernel_timed && !job.workers.is_empty() {
         quiet.push(
-            "the input has no kernel times: arrivals are host times, so slow ranks are only \
-             suspects, and operations that became slower are not reported"
+            "which rank the others wait for is not said, nor which operations became slower: the \
+             input has no kernel times (KernelCh), and when a host enqueues an operation does not \
+             show when its GPU arrives"
                 .into(),
         );
     }

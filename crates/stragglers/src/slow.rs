@@ -9,8 +9,9 @@ it more
 than for those, and if this repeats. */
 
 use crate::blame::Blame;
+use crate::finding::{Finding, SlowPart};
+use crate::limits::Limits;
 use crate::model::{Job, Worker};
-use crate::report::{Finding, Limits, SlowPart};
 use crate::robust::{count, median, median_of_others};
 use crate::steps::Step;
 use ncclscope_findings::{Confidence, FindingClass};
@@ -162,7 +163,7 @@ fn finding(job: &Job, group: &WorkerGroup, excess: &Excess, blames: &[Blame]) ->
     ];
     Finding {
         title: format!("{} is slow, and others wait for it", group.root.name()),
-        confidence: confidence(job),
+        confidence: Confidence::Confirmed,
         root: Some(group.root),
         root_ranks: group.workers.iter().map(|&worker| job.workers[worker].rank).collect(),
         share: Some(share),
@@ -171,10 +172,6 @@ fn finding(job: &Job, group: &WorkerGroup, excess: &Excess, blames: &[Blame]) ->
         evidence,
         ..Finding::of(FindingClass::SlowRank)
     }
-}
-
-fn confidence(job: &Job) -> Confidence {
-    if job.is_kernel_timed { Confidence::Confirmed } else { Confidence::Suspect }
 }
 
 /// Turns S1 into S7 where a slow rank's kernels start at once while those of the others queue: its

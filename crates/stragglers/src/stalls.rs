@@ -10,25 +10,13 @@ channel and while the kernel runs, are the GPU's fault. Where a ring continues i
 event shows this.
 */
 
-use crate::model::Job;
-use crate::report::{Finding, Limits, SlowPart};
+use crate::finding::{Finding, SlowPart};
+use crate::limits::Limits;
+use crate::model::{GpuStall, Job};
 use crate::robust::median_of_others;
 use ncclscope_findings::{Confidence, FindingClass};
 use ncclscope_operations::human;
 use std::collections::BTreeMap;
-
-/// The time for which one GPU held up the transfers of a communicator.
-#[derive(Clone, PartialEq, Debug)]
-pub struct GpuStall {
-    /// The communicator's name.
-    pub comm: String,
-    /// Index in [`Job::workers`].
-    pub worker: usize,
-    /// Its network transfers.
-    pub transfers: u64,
-    /// How long it could have continued and did not, mean of its channels, ns.
-    pub ns: f64,
-}
 
 /// Finds GPUs that hold up a job of `span` ns for more than the limit.
 pub(crate) fn find(job: &Job, span: f64, limits: &Limits) -> Vec<Finding> {

@@ -12,6 +12,7 @@ This module does **not** say which worker is to blame for a wait: that is [`crat
 use crate::clock::Clocks;
 use crate::model::{Collective, EndSync, Job, Part};
 use crate::steps::Steps;
+use std::collections::BTreeMap;
 
 /// A wait, by the job's clock.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -112,26 +113,32 @@ impl Waits {
 
     fn add_collective(&mut self, collective: &Collective, clocks: &Clocks, step: usize) {
         let parts: Vec<Part> = collective.parts.iter().map(|part| on_clock(part, clocks)).collect();
-        let Some(last) = parts.iter().max_by(|a, b| a.start.total_cmp(&b.start)).copied() else {
-            return;
-        };
         if parts.len() < 2 {
             return;
+        }
+        // Times of groups without a common clock are not comparable.
+        let mut lasts: BTreeMap<usize, &Part> = BTreeMap::new();
+        for part in &parts {
+            let last = lasts.entry(clocks.group(part.worker)).or_insert(part);
+            if part.start >= last.start {
+                *last = part;
+            }
         }
         let error = match collective.ends {
             EndSync::Together => clocks.error.max(spread(parts.iter().map(|part| part.end))),
             EndSync::Apart => clocks.error,
         };
         for part in &parts {
-            self.add(part, &last, error, step);
+            self.add(part, lasts[&clocks.group(part.worker)], error, step);
         }
     }
 
     fn add_batch(&mut self, job: &Job, at: usize, clocks: &Clocks, step: usize) {
         let batch = &job.batches[at];
-        let partners = batch.partners.iter().map(|&p| on_clock(&job.batches[p].part, clocks));
-        let last = partners.max_by(|a, b| a.start.total_cmp(&b.start));
         let part = on_clock(&batch.part, clocks);
+        let is_comparable = |other: &Part| clocks.group(other.worker) == clocks.group(part.worker);
+        let partners = batch.partners.iter().map(|&p| on_clock(&job.batches[p].part, clocks));
+        let last = partners.filter(is_comparable).max_by(|a, b| a.start.total_cmp(&b.start));
         // With an unknown partner it is unknown whether it waited, but it did not work.
         self.add(&part, &last.unwrap_or(part), clocks.error, step);
     }

@@ -2,8 +2,8 @@
 //! Traces of real jobs, in `../shared/data`, whose slow workers are known.
 
 use ncclscope_findings::FindingClass;
+use ncclscope_stragglers::finding::SlowPart;
 use ncclscope_stragglers::input::{kineto, table};
-use ncclscope_stragglers::report::SlowPart;
 use ncclscope_stragglers::{Job, Limits, Report, analyze};
 use serde_json::Value;
 use std::collections::BTreeMap;

@@ -4,7 +4,7 @@
 
 use crate::bytes::low;
 use crate::fields::{Field, Meaning};
-use crate::record::MAX_WORDS;
+use crate::words::MAX_WORDS;
 
 /// The largest power of two that divides the addresses of an operation's buffers, as its exponent
 /// plus one: in the record 0 says that the writer did not tell, and 31 that NCCL gave no address.

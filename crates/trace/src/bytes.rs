@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Numbers as bytes: LEB128, zigzag differences, and words that are written and read without regard to
-alignment.
+Numbers as bytes: LEB128, zigzag differences, and words that are read and written without alignment.
+[`Out`] and [`In`] are the two sides of a coding; [`u16_at`] and similar functions read one number
+at a fixed place.
 
-Both sides work on eight bytes at a time, of which they use some: a byte-wise loop costs more than
+Both sides move eight bytes at a time and use only some of them: a loop over bytes costs more than
 the rest of the coding.
 */
 
@@ -14,7 +15,7 @@ pub(crate) const fn zigzag(difference: u64) -> u64 {
     (signed << 1 ^ signed >> 63).cast_unsigned()
 }
 
-/// What [`zigzag`] was made of.
+/// The inverse of [`zigzag`].
 #[inline(always)]
 pub(crate) const fn unzigzag(number: u64) -> u64 {
     number >> 1 ^ (number & 1).wrapping_neg()
@@ -27,7 +28,7 @@ pub(crate) const fn zigzag32(difference: u32) -> u32 {
     (signed << 1 ^ signed >> 31).cast_unsigned()
 }
 
-/// What [`zigzag32`] was made of.
+/// The inverse of [`zigzag32`].
 #[inline(always)]
 pub(crate) const fn unzigzag32(number: u32) -> u32 {
     number >> 1 ^ (number & 1).wrapping_neg()
@@ -50,7 +51,7 @@ pub(crate) const fn high(word: u64) -> u32 {
 /// caller's to provide, and eight bytes more.
 #[derive(Debug)]
 pub(crate) struct Out<'a> {
-    bytes: &'a mut [u8],
+    pub(crate) bytes: &'a mut [u8],
     pub(crate) at: usize,
 }
 
@@ -172,6 +173,21 @@ impl<'a> In<'a> {
         }
         value
     }
+}
+
+/// The little-endian `u16` at `at`.
+pub(crate) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+/// The little-endian `u32` at `at`.
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+/// The little-endian `u64` at `at`.
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
 #[cfg(test)]

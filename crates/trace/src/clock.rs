@@ -46,7 +46,7 @@ hosts have in common. Times of GPUs (`pTimer`) are mapped by `ncclscope_operatio
 
 use crate::fields::record_fields;
 
-/// What a tick is.
+/// The clock that ticks come from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ClockSource {
     /// The processor's invariant time stamp counter (x86-64 TSC).
@@ -99,7 +99,7 @@ impl TickMap {
         let nominal = if nominal_hz == 0 { 1.0 } else { 1e9 / to_f64(nominal_hz) };
         let measured = match (syncs.first(), syncs.last()) {
             // Under 10 ms apart the brackets weigh more than the nominal rate's error.
-            (Some(a), Some(b)) if b.monotonic_ns > a.monotonic_ns + 10_000_000 => {
+            (Some(a), Some(b)) if b.monotonic_ns > a.monotonic_ns.saturating_add(10_000_000) => {
                 Some(to_f64(b.monotonic_ns - a.monotonic_ns) / to_f64(b.ticks - a.ticks))
             }
             _ => None,

@@ -6,17 +6,18 @@ Header, 64 bytes little-endian: `magic:u32 crc:u32 len:u32 epoch:u32 seq:u64 lan
 records:u32 first_pos:u64 next_pos:u64 first_ticks:u64 0:u64`. The checksum covers everything after
 itself, `len` bytes from the header's start, padding to eight bytes included.
 
-Payload: network steps as `step_code` has them, which begin with a byte from `0x7f` on. Of
-each other record its code and then numbers: `a|b` of word 0 as exclusive-or with the previous
-record of the same code, `c` as the zigzag difference to that record's, word 1 (ticks) as that to
-the record before it, be its code what it may, and every further word as that to the previous record
-of the same code. Words that are two 32-bit halves ([`crate::record::schema`]) are two numbers.
-Predictions start at 0 (ticks: `first_ticks`). The numbers follow a mask of those that are not 0,
-which alone are there; all of it is LEB128.
+The payload has network steps as `step_code` encodes them, beginning with a byte from `0x7f` on.
+Every other record is its code and then numbers: `a|b` of word 0 as exclusive-or with the previous
+record of the same code; `c` as the zigzag difference to that record's; word 1 (ticks) as the
+difference to the previous record of any code; and every further word as the difference to the
+previous record of the same code. Words that are two 32-bit halves ([`crate::record::schema`]) are
+two numbers. Predictions start at 0 (ticks: `first_ticks`). The numbers follow a mask of those that
+are not 0, and only these are stored; everything is LEB128.
 */
 
-use crate::bytes::{In, Out, high, low, unzigzag, unzigzag32, zigzag, zigzag32};
-use crate::define::{u16_at, u32_at, u64_at};
+use crate::bytes::{
+    In, Out, high, low, u16_at, u32_at, u64_at, unzigzag, unzigzag32, zigzag, zigzag32,
+};
 use crate::kind::{EventKind, KINDS};
 use crate::record::{self, MAX_WORDS, Record, STEP, schema};
 use crate::schema::{MOST_WORDS, Schema};
@@ -43,7 +44,7 @@ pub struct BlockHeader {
     pub seq: u64,
     /// The lane its records come from, or [`META_LANE`].
     pub lane: u16,
-    /// How many records it holds.
+    /// Its number of records.
     pub records: u32,
     /// Lane position (in words) of the first record.
     pub first_pos: u64,
@@ -79,6 +80,8 @@ const BEHIND: usize = 8;
 #[derive(Clone, Debug, Default)]
 pub struct Block {
     bytes: Vec<u8>,
+    /// The lane its records come from, or [`META_LANE`].
+    pub lane: u16,
     /// Records in it by kind of event.
     pub counts: KindCounts,
     /// Words that no schema knows, which are left out: they end a block.
@@ -97,7 +100,7 @@ impl Block {
         &self.bytes
     }
 
-    /// How many bytes it has.
+    /// Its number of bytes.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "it has a header")]
     pub const fn len(&self) -> usize {
@@ -125,10 +128,10 @@ impl Encoder {
         self.spare.extend(written.into_iter().take(room));
     }
 
-    /// Makes a block of the beginning of `words`, whole records of `lane` from position `from` on,
-    /// and passes over them. `None` when nothing is left; a record that is cut off at the end is
-    /// passed over.
+    /// Makes a block of the whole records that `words` of `lane` begin with, from position `from`
+    /// on, and passes over them. `None` when no whole record is left.
     pub fn encode(&mut self, lane: u16, from: &mut u64, words: &mut &[u64]) -> Option<Block> {
+        // A block costs some KiB of expectations, even one of nothing.
         if words.is_empty() {
             return None;
         }
@@ -136,10 +139,12 @@ impl Encoder {
         let first_ticks = part.get(1).copied().unwrap_or(0);
         let header = BlockHeader { lane, first_pos: *from, first_ticks, ..BlockHeader::default() };
         let (block, used) = self.block(header, part);
-        // One that is cut in mid-record only shows up as unused words.
-        let skip = if part.len() == words.len() { part.len() } else { used.max(1) };
-        *words = words.get(skip..).unwrap_or(&[]);
-        *from = from.wrapping_add(skip as u64);
+        if used == 0 {
+            self.reuse([block]);
+            return None;
+        }
+        *words = words.get(used..).unwrap_or(&[]);
+        *from = from.wrapping_add(used as u64);
         Some(block)
     }
 
@@ -178,19 +183,20 @@ impl Encoder {
             other_count += 1;
             at += len;
         }
-        let end = out.at;
+        let length = out.at;
         counts[EventKind::ProxyStep.index()] += step_count as u64;
         header.records = u32::try_from(step_count + other_count).unwrap_or(u32::MAX);
         header.next_pos = header.first_pos.wrapping_add((at + garbage) as u64);
         let mut bytes = self.spare.pop().unwrap_or_default().bytes;
         bytes.clear();
-        if end > ROOM / 8 {
+        if length > ROOM / 8 {
             bytes.reserve(ROOM);
         }
-        bytes.extend_from_slice(self.out.get(..end).unwrap_or(&[]));
-        bytes.resize(end.next_multiple_of(8), 0);
+        bytes.extend_from_slice(self.out.get(..length).unwrap_or(&[]));
+        bytes.resize(length.next_multiple_of(8), 0);
         put_header(&mut bytes, &header);
-        (Block { bytes, counts, garbage: garbage as u64, end: header.next_pos }, at + garbage)
+        let BlockHeader { lane, next_pos: end, .. } = header;
+        (Block { bytes, lane, counts, garbage: garbage as u64, end }, at + garbage)
     }
 }
 
@@ -221,11 +227,14 @@ pub enum BadBlock {
     Torn,
 }
 
+/// A block's header, its length in bytes, and its payload.
+pub type Parsed<'a> = (BlockHeader, usize, &'a [u8]);
+
 /// A block's header, total length and payload.
 ///
 /// # Errors
 /// [`BadBlock`] if `bytes` do not begin with a whole block.
-pub fn parse(bytes: &[u8]) -> Result<(BlockHeader, usize, &[u8]), BadBlock> {
+pub fn parse(bytes: &[u8]) -> Result<Parsed<'_>, BadBlock> {
     if u32_at_or_zero(bytes, 0) != MAGIC {
         return Err(BadBlock::Absent);
     }
@@ -277,13 +286,21 @@ impl<'a> Decoder<'a> {
         let code = self.from.byte();
         let (len, halves) = self.schema.of(code)?;
         let Prediction { ticks, by_code } = &mut *self.others;
-        let words = match by_code.get_mut(usize::from(code)) {
-            Some(words) if len <= MAX_WORDS => words.get_mut(..len)?,
-            _ => self.strange.entry(code).or_insert([0; MOST_WORDS]).get_mut(..len)?,
+        // As long as the longest: fields that the writer did not have are 0.
+        let words: &mut [u64] = match by_code.get_mut(usize::from(code)) {
+            Some(words) if len <= MAX_WORDS => words,
+            _ => self.strange.entry(code).or_insert([0; MOST_WORDS]),
         };
-        take_words(&mut self.from, (code, halves), words, ticks)?;
+        take_words(&mut self.from, (code, halves), words.get_mut(..len)?, ticks)?;
         let ticks = words[1];
         Some(Record::unpack(words).unwrap_or(Record::Unknown { ticks, code }))
+    }
+
+    /// How many records the block announces that were not read: after the last one, those that
+    /// cannot be.
+    #[must_use]
+    pub const fn left(&self) -> u32 {
+        self.left
     }
 }
 
@@ -291,14 +308,18 @@ impl Iterator for Decoder<'_> {
     type Item = Record;
 
     fn next(&mut self) -> Option<Record> {
-        self.left = self.left.checked_sub(1)?;
+        let left = self.left.checked_sub(1)?;
         let [first, ..] = self.from.peek(0).to_le_bytes();
         let record = if first >= CORRECTIONS {
             Record::Step(Step::of_short(&self.steps.decode(&mut self.from)))
         } else {
             self.other()?
         };
-        (!self.from.is_beyond()).then_some(record)
+        if self.from.is_beyond() {
+            return None;
+        }
+        self.left = left;
+        Some(record)
     }
 }
 
@@ -452,7 +473,7 @@ mod tests {
             let header = BlockHeader { lane: 2, first_pos: 70, ..BlockHeader::default() };
             Encoder::default().block(header, &[]).0
         });
-        assert_eq!((from, rest), (70 + words.len() as u64, &[][..]));
+        assert_eq!((from, from - 70), (block.end, (words.len() - rest.len()) as u64));
         block
     }
 
@@ -575,6 +596,22 @@ mod tests {
         assert_eq!(again.bytes.as_ptr(), memory);
         assert_eq!(again.placed(1, 2), fresh.placed(1, 2));
         assert_eq!((again.counts, again.end), (fresh.counts, fresh.end));
+    }
+
+    #[test]
+    fn a_record_that_is_cut_off_stays() {
+        let words: Vec<u64> =
+            (0..2).flat_map(|at| Record::stop(at, Handle(9)).words().to_vec()).collect();
+        let whole = words.len() / 2;
+        let (mut from, mut rest) = (70, words.get(..words.len() - 1).unwrap());
+        let mut encoder = Encoder::default();
+        let block = encoder.encode(2, &mut from, &mut rest).expect("there is a whole record");
+        assert_eq!(
+            (block.end, from, rest),
+            (70 + whole as u64, block.end, &words[whole..words.len() - 1])
+        );
+        assert!(encoder.encode(2, &mut from, &mut rest).is_none());
+        assert!(encoder.encode(2, &mut from, &mut &[][..]).is_none());
     }
 
     #[test]

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-What a recording counts in its header and in each lane's: losses, mostly.
+The counters in a recording's header and in each lane's header: mostly losses.
 
-A writer declares its counters at the file's beginning, each with its place and its name. So a
-reader of an older version finds those that it does not have, and names what they count.
+A writer declares its counters at the file's beginning, each with its place and its name. A reader
+of an older version can therefore find and name counters that it does not know.
 */
 
-use crate::define::{u16_at, u64_at};
+use crate::bytes::{u16_at, u64_at};
 use crate::kind::MOST_KINDS;
 use crate::layout::{HEADER_BYTES, LANE_STRIDE, header};
 use crate::schema::{put_name, take_name};
 use crate::scratch::lane;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// Where a counter lies.
+/// The place of a counter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
     /// In the recording's header.
@@ -31,7 +31,7 @@ pub struct Counter {
     pub at: u16,
     /// 64 numbers, one for each kind of event; else one. All are `u64`.
     pub by_kind: bool,
-    /// What it counts.
+    /// The counted quantity.
     pub name: String,
 }
 
@@ -108,7 +108,10 @@ pub(crate) fn of_later_versions(
     lanes: &[u8],
 ) -> BTreeMap<String, u64> {
     let mut sums: BTreeMap<String, u64> = BTreeMap::new();
-    for counter in declared.iter().filter(|counter| !counter.is_known()) {
+    let mut places = BTreeSet::new();
+    let is_first = |counter: &&Counter| places.insert((counter.place == Place::Lanes, counter.at));
+    // A place that is declared twice is counted once.
+    for counter in declared.iter().filter(|counter| !counter.is_known()).filter(is_first) {
         let count = match counter.place {
             Place::Header => counter.sum(header),
             Place::Lanes => {

@@ -2,18 +2,18 @@
 /*!
 Reads a ring of blocks while it is written: each block once, by its number.
 
-The writer goes through the segments in the order of their numbers, which are not always their
-places ([`crate::ring`]): where a header says so, the next block is looked for in all of them.
+The writer uses the segments in the order of their numbers, which is not always the order of their
+places ([`crate::ring`]): if a header says so, the next block is searched in all of them.
 */
 
+use crate::bytes::{u32_at, u64_at};
 use crate::codec::{self, BlockHeader, HEADER};
-use crate::define::{u32_at, u64_at};
 use crate::error::Error;
+use crate::files::read_up_to;
 use crate::layout::SEGMENT;
-use crate::reader::read_up_to;
 use std::fs::File;
 
-/// Where the next block is expected.
+/// The expected place of the next block.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
     segment: u32,

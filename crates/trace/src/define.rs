@@ -3,33 +3,27 @@
 Definitions: what records refer to by number. They are never overwritten.
 
 Each is `tag:u8, length:u32, body, crc32:u32 of tag, length and body`, one after another in the
-definitions area; the first byte 0 ends them. A link (`Item::Link`) is followed by none: they go
-on in a segment of the block ring, behind its head.
+definitions area; a first byte of 0 ends them. A link (`Item::Link`) is the last one in its area:
+the definitions continue in a segment of the block ring, after its header.
 */
 
+pub use crate::string::StrId;
+
+use crate::bytes::{u16_at, u32_at, u64_at};
 use crate::counters::Counter;
 use crate::error::Error;
+use crate::files::read_up_to;
 use crate::layout::{BLOCKS, DEFINITIONS, EXTENT_HEAD, HEARTBEATS, Header, SEGMENT};
-use crate::reader::read_up_to;
 use crate::schema::{Declaration, put_name, take_name};
 use crc32fast::hash as crc32;
 use std::fs::File;
 
-/// Number of a string in the recording's string table; 0 is "none".
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
-pub struct StrId(pub u16);
-
-impl StrId {
-    /// No string: NCCL gave NULL, or the version has no such field.
-    pub const NONE: StrId = StrId(0);
-}
-
-/// A communicator, as the plugin's `init` was told.
+/// A communicator, as NCCL passed it to `init`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Comm {
     /// The number that records use.
     pub index: u16,
-    /// `commId`/`commHash`; 0 where the API version does not tell (v1 to v3).
+    /// `commId`/`commHash`; 0 if the API version does not have it (v1 to v3).
     pub hash: u64,
     /// The name the application gave, if any.
     pub name: Option<String>,
@@ -48,16 +42,16 @@ pub struct Comm {
 }
 
 /// The CUDA device that a communicator is on. A process with several ranks (JAX) has one for each,
-/// which [`crate::Identity`] cannot tell.
+/// which [`crate::Identity`] does not contain.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CommDevice {
     /// [`Comm::index`].
     pub comm: u16,
     /// The device as the process counts them.
     pub index: u32,
-    /// Domain, bus, device and function on PCI; empty where the driver does not tell.
+    /// Domain, bus, device and function on PCI; empty if the driver does not report it.
     pub pci: String,
-    /// As `nvidia-smi -L` shows it; empty where the driver does not tell.
+    /// As `nvidia-smi -L` shows it; empty if the driver does not report it.
     pub uuid: String,
 }
 
@@ -84,14 +78,14 @@ pub enum Definition {
     CommDevice(CommDevice),
     /// A word to the reader: something the plugin noticed about itself or its configuration.
     Note(String),
-    /// What a communicator is for, as the application says: `tp`, `dp`, `pp`. The latest counts.
+    /// The role of a communicator, as the application set it: `tp`, `dp`, `pp`. The latest counts.
     Role {
         /// [`Comm::hash`].
         hash: u64,
         /// The role.
         text: String,
     },
-    /// What the rank's own watchdog reported.
+    /// The reports of the rank's own watchdog.
     Hang {
         /// When, in ticks.
         ticks: u64,
@@ -100,7 +94,7 @@ pub enum Definition {
     },
     /// A fact about the process ([`crate::identity`]). The latest value of a key holds.
     Identity {
-        /// What it is about.
+        /// Its subject.
         key: String,
         /// The fact; empty: there is none any more.
         value: String,
@@ -130,12 +124,12 @@ pub(crate) const LINK_BYTES: u64 = FRAME as u64 + 4;
 const NAME_BYTES: usize = 255;
 const TEXT_BYTES: usize = 32 << 10;
 
-/// What lies in the definitions area.
+/// The content of the definitions area.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Item {
     /// A definition.
     Definition(Definition),
-    /// The definitions go on in this segment of the block ring.
+    /// The definitions continue in this segment of the block ring.
     Link(u32),
 }
 
@@ -275,7 +269,7 @@ impl Definition {
         seal(tag, &body, out);
     }
 
-    /// Decodes the definition at the start of `bytes` and tells its length. `None` at the end of
+    /// Decodes the definition at the start of `bytes` and returns its length. `None` at the end of
     /// the definitions, or where they are torn.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<(Definition, usize)> {
@@ -329,22 +323,27 @@ fn definition(tag: u8, body: &[u8]) -> Option<Definition> {
             let key = String::from_utf8_lossy(body.get(1..end)?).into_owned();
             Definition::Identity { key, value: text(end) }
         }
-        RECORD => {
-            Declaration::decode(body).map_or_else(|| impossible("record"), Definition::Record)
-        }
-        COUNTER => Counter::decode(body).map_or_else(|| impossible("counter"), Definition::Counter),
+        RECORD => Declaration::decode(body)
+            .map_or_else(|| impossible("record with code", body, 8), Definition::Record),
+        COUNTER => Counter::decode(body)
+            .map_or_else(|| impossible("counter in place", body, 4), Definition::Counter),
         // Of a later minor version.
         other => Definition::Note(format!("definition of unknown tag {other}")),
     })
 }
 
-/// A declaration that checks and says what this version takes for impossible. What comes behind it
-/// is read all the same.
-fn impossible(what: &str) -> Definition {
-    Definition::Note(format!("declaration of a {what} that this version cannot read"))
+/// A declaration that checks and says what this version takes for impossible: its first byte, and
+/// the name at `name_at`, if it is there. What comes behind it is read all the same.
+fn impossible(what: &str, body: &[u8], name_at: usize) -> Definition {
+    let number = body.first().map_or_else(|| "?".to_owned(), u8::to_string);
+    let name = body.get(name_at..).and_then(|mut rest| take_name(&mut rest));
+    let name = name.map(|name| format!(" ({name:?})")).unwrap_or_default();
+    Definition::Note(format!(
+        "declaration of a {what} {number}{name} that this version cannot read"
+    ))
 }
 
-/// As much of a text as is kept: whole characters.
+/// The part of a text that is kept: whole characters.
 fn beginning(text: &str, most: usize) -> &str {
     let end = (0..=most.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
     end.and_then(|end| text.get(..end)).unwrap_or("")
@@ -377,19 +376,6 @@ fn decode_comm(body: &[u8]) -> Option<Comm> {
         api_version: u32_at(body, 32)?,
         nccl_version: u32_at(body, 36)?,
     })
-}
-
-/// The little-endian `u16` at `at`.
-pub(crate) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
-}
-/// The little-endian `u32` at `at`.
-pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
-}
-/// The little-endian `u64` at `at`.
-pub(crate) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
 #[cfg(test)]
@@ -457,7 +443,12 @@ mod tests {
             notes.push(text);
             rest = &rest[len..];
         }
-        assert_eq!((notes.len(), notes[2].as_str()), (3, "behind"), "{notes:?}");
+        let expected = [
+            "declaration of a record with code 255 (\"hostile\") that this version cannot read",
+            "declaration of a counter in place 0 (\"hostile\") that this version cannot read",
+            "behind",
+        ];
+        assert_eq!(notes, expected);
     }
 
     #[test]

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-A copy of a recording as it is at one moment, while it goes on.
+A copy of a recording at one moment, while the recording goes on.
 
-The moment is taken with the writer at rest ([`Writer::checkpoint`]); copying takes its time and
-lets no thread wait. What is overwritten before it is copied is counted as overwritten, as in the
-recording itself.
+The moment is taken between two writes ([`Writer::checkpoint`]); copying takes longer and blocks no
+thread. Blocks that are overwritten before they are copied count as overwritten, as in the recording
+itself.
 */
 
 use crate::codec;
-use crate::files::{Files, open_regular};
+use crate::files::{Files, open_regular, read_up_to};
 use crate::lanes_file;
 use crate::layout::{DEFINITIONS, HEADER_BYTES, Header, LANE_TABLE};
-use crate::reader::read_up_to;
 use crate::writer::Writer;
 use std::fs::File;
 use std::io;
@@ -34,6 +33,18 @@ pub struct Rest {
     pub words: Vec<u64>,
 }
 
+impl Writer {
+    /// The recording as it is now, to be copied while it continues. Everything that belongs to it
+    /// must have been appended, and the lane table written.
+    ///
+    /// # Errors
+    /// The system's, if it has no file descriptor left.
+    pub fn checkpoint(&self) -> io::Result<Checkpoint> {
+        let at = self.twin()?;
+        Ok(Checkpoint { from: (at.files.duplicate)(&at.file)?, at })
+    }
+}
+
 /// A recording at one moment.
 #[derive(Debug)]
 pub struct Checkpoint {
@@ -42,10 +53,6 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    pub(crate) fn new(from: File, at: Writer) -> Checkpoint {
-        Checkpoint { from, at }
-    }
-
     /// Writes the recording of that moment, and `rest`, to `path`, which must not exist: first
     /// under a name of its own (`.part`), so that no reader takes a part for the whole.
     ///
@@ -182,7 +189,7 @@ fn copy_segment(from: &File, to: &File, place: u64, epoch: u32, limit: u64) -> i
     {
         whole += len;
     }
-    // The writer begins at the front: if it has come by, the first block tells.
+    // The writer begins at the front: the first block shows whether it has passed.
     let first = read(from, place, codec::HEADER)?;
     let is_same = bytes.starts_with(first.get(..bytes.len()).unwrap_or(&first));
     let is_its = is_same && (whole > 0 || limit == 0);

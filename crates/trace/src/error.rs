@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Why a recording cannot be written or read.
+//! Why a recording cannot be written or read, and which versions can be read.
 
 use crate::version::{CURRENT, FormatVersion};
 use std::{fmt, io};
@@ -8,7 +8,7 @@ use std::{fmt, io};
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// The system refused.
+    /// The system returned an error.
     Io(io::Error),
     /// The file is empty.
     Empty,
@@ -31,6 +31,20 @@ pub enum Error {
     },
     /// The header contradicts itself.
     Corrupt(&'static str),
+}
+
+impl FormatVersion {
+    /// Whether this crate can read a file of this version.
+    ///
+    /// # Errors
+    /// [`Error::NewerFormat`] or [`Error::OlderFormat`] if the major version is another.
+    pub fn check_readable(self) -> Result<(), Error> {
+        match self.major.cmp(&CURRENT.major) {
+            std::cmp::Ordering::Equal => Ok(()),
+            std::cmp::Ordering::Greater => Err(Error::NewerFormat { found: self }),
+            std::cmp::Ordering::Less => Err(Error::OlderFormat { found: self }),
+        }
+    }
 }
 
 impl fmt::Display for Error {

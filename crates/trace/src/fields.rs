@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Where a record's fields lie in its words: declared once with [`record_fields!`], which makes the
-struct, what packs and unpacks it, and the [`Layout`] that the documentation and readers of other
-versions go by.
+The places of a record's fields in its words. [`record_fields!`] declares them once, and makes the
+struct, the functions that pack and unpack it, and the [`Layout`] for the documentation and for
+readers of other versions.
 
-A field lies in one word, from a bit on, and takes as many bits as its type has; an array takes so
-many words, one after another. All of it is inlined: a record is stored without a loop.
+A field lies in one word, from its lowest bit on, and takes the bits of its type; an array takes
+several words. Everything is inlined: a record is stored without a loop.
 */
 
-use crate::define::StrId;
 use crate::handle::Handle;
 use crate::kind::State;
-use crate::record::MAX_WORDS;
+use crate::string::StrId;
+use crate::words::MAX_WORDS;
 
-/// What a field's bits mean.
+/// The meaning of a field's bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Meaning {
     /// A number.
@@ -37,22 +37,22 @@ pub struct FieldLayout {
     pub word: usize,
     /// The lowest of its bits there.
     pub shift: u32,
-    /// How many bits it has.
+    /// Its number of bits.
     pub bits: u32,
     /// How many words it takes: more than one for an array of whole words.
     pub words: usize,
-    /// What the bits mean.
+    /// The meaning of the bits.
     pub meaning: Meaning,
 }
 
 /// The words of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layout {
-    /// How many there are.
+    /// Their number.
     pub words: usize,
     /// Those that are coded as two numbers of 32 bits: bit i for word i.
     pub halves: u16,
-    /// What lies in them, but for code and time stamp.
+    /// Their content, without code and time stamp.
     pub fields: &'static [FieldLayout],
 }
 
@@ -185,7 +185,7 @@ macro_rules! record_fields {
             }
 
             #[inline(always)]
-            pub(crate) fn get(words: &[u64; crate::record::MAX_WORDS]) -> Self {
+            pub(crate) fn get(words: &[u64; crate::words::MAX_WORDS]) -> Self {
                 $name { $( $field: crate::fields::Field::take(words, $word, $shift), )* }
             }
         }
@@ -232,6 +232,6 @@ mod tests {
                 }
             }
         }
-        assert_eq!(codes, 10 + KINDS - 1, "a step has no start");
+        assert_eq!(codes, 11 + KINDS - 1, "a step has no start");
     }
 }

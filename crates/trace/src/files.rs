@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-How files are opened: those whose names were read somewhere, and those that are written in the
-host's process. What is made is no more open than the directory it lies in: what is in a user's own
-directory (mode 0700) is that user's, and what is in one that a group shares can be read there.
+Opens files: those whose names come from input, and those that are written in the host's process. A
+created file has no more permissions than its directory grants: in a user's own directory (mode
+0700) only that user can read it, and in one that a group shares the group can.
+
+[`read_up_to`] reads a part of a file that may end within it.
 */
 
+use crate::error::Error;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// What becomes of files that are opened to be written. In a process whose other code may close
+/// The treatment of files that are opened for writing. In a process whose other code may close
 /// them, there is more to it than to open them.
 #[derive(Clone, Copy, Debug)]
 pub struct Files {
@@ -70,11 +73,51 @@ fn mode_of(dir: Option<&Path>) -> io::Result<u32> {
 /// The system's, or that it is a symbolic link, a FIFO, a device, or a directory.
 pub(crate) fn open_regular(path: &Path, write: bool) -> io::Result<File> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    let file = OpenOptions::new().read(true).write(write).custom_flags(flags).open(path)?;
+    regular(OpenOptions::new().read(true).write(write).custom_flags(flags).open(path)?)
+}
+
+/// Opens a recording to be read: a FIFO or a device in its place does not make us wait. Links are
+/// followed, because a user may name one.
+///
+/// # Errors
+/// The system's, or that it is no ordinary file.
+pub(crate) fn open_to_read(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    regular(file)
+}
+
+fn regular(file: File) -> io::Result<File> {
     if file.metadata()?.is_file() {
         return Ok(file);
     }
     Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not an ordinary file"))
+}
+
+/// The first place from `at` on that is in no hole of the file; `None` behind its last data.
+pub(crate) fn next_data(file: &File, at: u64) -> io::Result<Option<u64>> {
+    match rustix::fs::seek(file, rustix::fs::SeekFrom::Data(at)) {
+        Ok(at) => Ok(Some(at)),
+        Err(rustix::io::Errno::NXIO) => Ok(None),
+        // The file system does not know its holes.
+        Err(rustix::io::Errno::INVAL) => Ok((at < file.metadata()?.len()).then_some(at)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Up to `len` bytes at `at`; fewer where the file ends.
+pub(crate) fn read_up_to(file: &File, at: u64, len: usize) -> Result<Vec<u8>, Error> {
+    let mut bytes = vec![0; len];
+    let mut read = 0;
+    while read < len {
+        match file.read_at(&mut bytes[read..], at + read as u64) {
+            Ok(0) => break,
+            Ok(n) => read += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    bytes.truncate(read);
+    Ok(bytes)
 }
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Reads a recording while it is written: each record once, soon after it came into a block.
+Reads a recording while it is written: each record once, soon after it was written in a block.
 
-The number of a block tells whether it is new: the writer goes through the segments one after
-another and counts its blocks. Where it was faster than the reader, reading goes on with the oldest
-block that is left, and those in between are counted as missed. The last records of a process that
-was killed come from its lanes, as [`Recording`] finds them.
+The number of a block shows whether it is new: the writer goes through the segments one after
+another and counts its blocks. If it overtakes the reader, reading continues with the oldest
+remaining block, and the blocks in between count as missed. The last records of a killed process
+come from its lanes, as [`Recording`] finds them.
 
-Nothing is written, and nothing is asked of the process that is followed.
+The follower writes nothing, and sends nothing to the process that it follows.
 */
 
 use crate::clock::{ClockSync, TickMap};
@@ -15,15 +15,15 @@ use crate::codec::{BlockHeader, Decoder, HEADER, META_LANE};
 use crate::cursor::Cursor;
 use crate::define::{Definition, Definitions};
 use crate::error::Error;
-use crate::files::open_regular;
+use crate::files::{open_to_read, read_up_to};
 use crate::handle::LANES;
 use crate::identity::Identity;
-use crate::lanes_file::Owner;
+use crate::lanes_file::{self, Owner};
 use crate::layout::{
     BLOCKS, HEADER_BYTES, HEARTBEAT_SEGMENTS, HEARTBEATS, Header, LANE_STRIDE, LANE_TABLE, SEGMENT,
 };
 use crate::progress::Heartbeat;
-use crate::reader::{Recording, read_up_to};
+use crate::reader::Recording;
 use crate::record::Record;
 use crate::schema::Schema;
 use crate::scratch::LaneHeader;
@@ -94,7 +94,7 @@ impl Follower {
     /// # Errors
     /// [`Error`], if the file cannot be read or has no usable header.
     pub fn open(path: &Path) -> Result<Follower, Error> {
-        let file = File::open(path)?;
+        let file = open_to_read(path)?;
         let header = Header::decode(&read_up_to(&file, 0, HEADER_BYTES)?)?;
         Ok(Follower {
             path: path.to_owned(),
@@ -115,7 +115,7 @@ impl Follower {
     /// Hands everything that is new to `news`. After the end there is nothing new.
     ///
     /// # Errors
-    /// [`Error`], if the file cannot be read. The next call goes on where this one ended.
+    /// [`Error`], if the file cannot be read. The next call continues where this one ended.
     pub fn poll(&mut self, mut news: impl FnMut(News)) -> Result<(), Error> {
         if self.end.is_some() {
             return Ok(());
@@ -144,7 +144,7 @@ impl Follower {
         Ok(())
     }
 
-    /// How it ended; `None` while it goes on, or where that cannot be known: a killed process
+    /// How it ended; `None` while it continues, or if that cannot be known: a killed process
     /// without a lanes file only stops to write.
     #[must_use]
     pub fn end(&self) -> Option<End> {
@@ -225,7 +225,7 @@ impl Follower {
     /// is no such file for us.
     #[must_use]
     pub fn owner_is_gone(&self) -> Option<bool> {
-        let lanes = open_regular(self.header.lanes_file.as_ref()?, false).ok()?;
+        let lanes = lanes_file::open(self.header.lanes_file.as_ref()?).ok()?;
         let is_its = Owner::of(&lanes)?.wrote(&self.header);
         Some(is_its && lanes.try_lock_shared().is_ok())
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Event handles: 64 bits that decode by arithmetic and are never dereferenced.
+Event handles: 64 bits that are decoded by arithmetic and never dereferenced.
 
 ```text
  63      54 53    48 47    40 39                                         0
@@ -11,11 +11,11 @@ Event handles: 64 bits that decode by arithmetic and are never dereferenced.
 +----------+--------+--------+------------------------+------------+-----+
 ```
 
-A *value handle* names an event that has no state in the producer: the sequence number of its lane.
-A *slot handle* names a ProxyOp (`i` is 0) or one of its eight steps in flight (`i` is the step
-modulo 8) and leads to the memory that holds it; the generation tells a live slot from an earlier
-use of the same one. The process bits tell a handle of this process from one that NCCL carried over
-from another (PXN). A handle is never 0, since the process bits are not.
+A *value handle* names an event without state in the producer: it has the sequence number of its
+lane. A *slot handle* names a ProxyOp (`i` is 0) or one of its eight steps in flight (`i` is the
+step modulo 8) and leads to the memory that holds it; the generation distinguishes a live slot from
+an earlier use. The process bits distinguish a handle of this process from one that NCCL carried
+over from another (PXN). A handle is never 0, since the process bits are not.
 */
 
 use crate::kind::{EventKind, MOST_KINDS};
@@ -153,7 +153,7 @@ impl Handle {
         self.slot_bits() & (STEPS_IN_FLIGHT - 1)
     }
 
-    /// What tells the steps of a slot's operations apart, in the upper 27 of 32 bits: the
+    /// What distinguishes the steps of a slot's operations, in the upper 27 of 32 bits: the
     /// generation, and the lowest bits of the lane, which are cheaper to keep than to leave out.
     #[must_use]
     #[inline(always)]
@@ -254,7 +254,7 @@ mod tests {
 
         #[test]
         fn handles_are_equal_only_if_all_they_name_is(a in named(), b in named(), same in 0u8..16) {
-            // Most fields are the same, so that one alone must tell them apart.
+            // Most fields are equal, so that one alone must distinguish them.
             let (from, mut to) = (a, b);
             if same & 1 != 0 { to.0 = from.0 }
             if same & 2 != 0 { to.1 = from.1 }

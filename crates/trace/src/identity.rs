@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Which process a recording is of: its place in the job, on the host and among the devices.
+The identity of a recording's process: its place in the job, on the host and among the devices.
 
 Each fact is a definition of its own, a key and a text (`Definition::Identity`). The latest text of
-a key holds; an empty one takes it back. So facts that become known later, such as the device, are
-added, and a reader shows keys of a later version as they are. The known keys are declared here,
-once; the table in `docs/trace-format.md` is held to them by a test.
+a key counts; an empty one removes it. Facts that become known later, such as the device, are added,
+and a reader shows keys of a later version unchanged. The known keys are declared here; a test
+compares the table in `docs/trace-format.md` with them.
 
-Host and process id are in the header, which also readers of the first page need.
+Host and process id are in the header, because readers of only the first page need them too.
 */
 
 use crate::define::Definition;
@@ -20,13 +20,13 @@ use std::str::FromStr;
 pub struct Key {
     /// Its text.
     pub name: &'static str,
-    /// What holds it in [`Identity`].
+    /// The field of [`Identity`] that holds it.
     pub kind: &'static str,
     /// What the value is, or its unit.
     pub unit: &'static str,
-    /// Where the plugin has it from.
+    /// The source from which the plugin has it.
     pub source: &'static str,
-    /// What it means.
+    /// Its meaning.
     pub doc: &'static str,
 }
 
@@ -63,7 +63,7 @@ macro_rules! identity {
                 }
             }
 
-            /// What is known, as keys and values.
+            /// The known facts, as keys and values.
             #[must_use]
             pub fn entries(&self) -> Vec<(&str, String)> {
                 let mut entries = Vec::new();
@@ -81,7 +81,7 @@ identity! {
     job: String, "text",
         "`NCCLSCOPE_JOB`, `SLURM_JOB_ID` and `SLURM_STEP_ID`, `TORCHELASTIC_RUN_ID`, \
          `JOB_NAME` and `JOB_UID` in Kubernetes";
-    /// The launch that this process's ranks share. Without it, tools tell runs apart by the hashes
+    /// The launch that this process's ranks share. Without it, tools distinguish runs by the hashes
     /// of communicators.
     run: String, "text",
         "`TORCHELASTIC_RUN_ID` and `TORCHELASTIC_RESTART_COUNT`, `PMIX_NAMESPACE`, \
@@ -134,7 +134,7 @@ identity! {
     k8s_namespace: String, "text", "`K8S_NAMESPACE`, `POD_NAMESPACE`";
 }
 
-/// What no two processes have in common, as far as it is known.
+/// The part of the identity that no two processes share, as far as it is known.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ProcessId {
     host: String,
@@ -145,7 +145,7 @@ pub struct ProcessId {
 }
 
 impl Identity {
-    /// What a header says.
+    /// The content of a header.
     #[must_use]
     pub fn of(header: &Header) -> Identity {
         let mut identity = Identity { pid: Some(header.pid), ..Identity::default() };
@@ -153,7 +153,7 @@ impl Identity {
         identity
     }
 
-    /// What tells the process from all others.
+    /// The identity of the process among all others.
     #[must_use]
     pub fn process(&self) -> ProcessId {
         ProcessId {
@@ -165,7 +165,7 @@ impl Identity {
         }
     }
 
-    /// What tells the process's host from all others: the boot where it is known, else the name.
+    /// The identity of the process's host: the boot if it is known, else the name.
     #[must_use]
     pub fn machine(&self) -> &str {
         self.boot_id.as_deref().or(self.host.as_deref()).unwrap_or("")

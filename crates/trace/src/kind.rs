@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Event kinds and states, by NCCL's numbers and names, and what is the same for all events of a
-//! kind.
+//! Event kinds and states, with NCCL's numbers and names, and the properties that all events of a
+//! kind share.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -19,7 +19,7 @@ pub const DEFAULT_EVENTS: u32 = ALL_EVENTS & !mask_of(OFF);
 /// tells each operation.
 pub const SPARE_EVENTS: u32 = mask_of(SPARE);
 
-/// What holds of a kind, in the list of kinds.
+/// The properties of a kind, in the list of kinds.
 const NONE: u8 = 0;
 /// Of [`SPARE_EVENTS`].
 const SPARE: u8 = 1;
@@ -30,7 +30,7 @@ const OFF: u8 = 2;
 /// part, what else holds of it. docs/howto/event-kind.md says how to add one.
 macro_rules! event_kinds {
     ($($name:ident = $number:literal, since $since:literal, $part:ident, $flags:expr;)*) => {
-        /// What an event traces. The value is the bit index of NCCL's activation mask
+        /// The type of an event. The value is the bit index of NCCL's activation mask
         /// (NCCL `src/include/plugin/nccl_profiler.h`), and the kind in a [`crate::Handle`].
         #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
         #[repr(u8)]
@@ -76,19 +76,19 @@ event_kinds! {
     KernelPhase = 15, since 7, Kernel, SPARE | OFF;
 }
 
-/// What is the same for all events of a kind.
+/// The properties that all events of a kind share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KindInfo {
     /// NCCL's name, without the `ncclProfile` prefix.
     pub name: &'static str,
     /// The first version of NCCL's profiler API that has the kind.
     pub since: u32,
-    /// Whose work it shows.
+    /// The part of NCCL whose work it shows.
     pub part: Part,
     flags: u8,
 }
 
-/// Whose work an event shows.
+/// The part of NCCL whose work an event shows.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Part {
     /// The application's calls.
@@ -170,7 +170,7 @@ impl EventKind {
         PADDED[(bits & LOW_BITS) as usize]
     }
 
-    /// What is the same for all events of the kind.
+    /// The properties that all events of the kind share.
     #[must_use]
     pub const fn info(self) -> &'static KindInfo {
         &INFO[self as usize]
@@ -195,7 +195,7 @@ impl EventKind {
         self.info().name
     }
 
-    /// Whose work it shows.
+    /// The part of NCCL whose work it shows.
     #[must_use]
     pub const fn part(self) -> Part {
         self.info().part
@@ -226,6 +226,9 @@ impl fmt::Display for EventKind {
 pub struct State(pub u8);
 
 impl State {
+    /// The GPU has taken what a ProxyOp received; the last of the states 0 to 7 that only API v1 to
+    /// v3 has, which tell how many bytes the operation has moved.
+    pub const PROXY_OP_RECV_DONE: State = State(7);
     /// The send waits for the GPU to produce data.
     pub const STEP_SEND_GPU_WAIT: State = State(8);
     /// The send is on the network; its size is known.

@@ -15,7 +15,7 @@ back, and the next store to such a page waits for the file system. Its owner hol
 ```
 */
 
-use crate::define::{u16_at, u32_at, u64_at};
+use crate::bytes::{u16_at, u32_at, u64_at};
 use crate::files::open_regular;
 use crate::handle::LANES;
 use crate::layout::{HEADER_BYTES, Header, LANE_STRIDE, LANE_TABLE, RING_BYTES, SLAB_BYTES, SLABS};
@@ -28,17 +28,17 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Where the lane table begins.
+/// The start of the lane table.
 pub const TABLE: u64 = 4096;
-/// Where the rings begin.
+/// The start of the rings.
 pub const RINGS: u64 = TABLE + (LANES * LANE_STRIDE) as u64;
-/// Where the slabs begin.
+/// The start of the slabs.
 pub const SLABS_AT: u64 = RINGS + (LANES * RING_BYTES) as u64;
 /// Bytes of the whole file.
 pub const BYTES: u64 = SLABS_AT + (SLABS * SLAB_BYTES) as u64;
-/// How file names begin.
+/// The beginnings of file names.
 pub const PREFIX: &str = "ncclscope-";
-/// How file names end.
+/// The ends of file names.
 pub const SUFFIX: &str = ".lanes";
 const MAGIC: [u8; 8] = *b"NCCLLANE";
 const PATH: usize = 18;
@@ -174,7 +174,7 @@ impl Owner {
     }
 }
 
-/// What became of a lanes file.
+/// The outcome for a lanes file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Adopted {
     /// Its owner lives: nothing was touched.
@@ -196,6 +196,16 @@ enum Found {
     Gone,
     /// Something that is no recording we could read.
     Unknown,
+}
+
+/// Opens the lanes file that a recording names, to be read. A recording may name any path, so that
+/// nothing is opened that does not have a lanes file's name.
+pub(crate) fn open(path: &Path) -> io::Result<File> {
+    let name = path.file_name().map_or(&[][..], OsStr::as_bytes);
+    if name.starts_with(PREFIX.as_bytes()) && name.ends_with(SUFFIX.as_bytes()) {
+        return open_regular(path, false);
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not called like a lanes file"))
 }
 
 /// Puts the lanes of a dead process into its recording and removes the file `lanes`, which must be
@@ -309,6 +319,20 @@ pub(crate) fn copy(from: &File, at: u64, len: u64, to: &File, to_at: u64) -> io:
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_recording_makes_us_open_nothing_but_lanes() {
+        let folder = tempfile::tempdir().unwrap();
+        let [ours, other] =
+            ["ncclscope-1-2.lanes", "id_ed25519"].map(|name| folder.path().join(name));
+        for path in [&ours, &other] {
+            std::fs::write(path, "x").unwrap();
+        }
+        open(&ours).unwrap();
+        for path in [&other, Path::new("/dev/tty"), Path::new("/"), Path::new("")] {
+            assert_eq!(open(path).unwrap_err().to_string(), "it is not called like a lanes file");
+        }
+    }
 
     #[test]
     fn the_owner_is_kept() {

@@ -18,8 +18,8 @@ segment of the block ring. The live memory of the rank's callbacks is a file of 
 as the scratch.
 */
 
+use crate::bytes::{u16_at, u32_at, u64_at};
 use crate::clock::ClockSource;
-use crate::define::{u16_at, u32_at, u64_at};
 use crate::error::Error;
 use crate::handle::{LANES, SLOTS};
 use crate::kind::{KINDS, MOST_KINDS};
@@ -38,17 +38,17 @@ use std::path::PathBuf;
 pub const MAGIC: [u8; 8] = *b"NCCLSCOP";
 /// Bytes of the header.
 pub const HEADER_BYTES: usize = 4096;
-/// Where the lane table begins.
+/// The start of the lane table.
 pub const LANE_TABLE: u64 = 4096;
 /// Bytes of a lane header.
 pub const LANE_STRIDE: usize = 1280;
-/// Where the definitions begin.
+/// The start of the definitions.
 pub const DEFINITIONS: u64 = 384 << 10;
 /// Where the ring of heartbeats begins, and the first part of the definitions ends at most.
 pub const HEARTBEATS: u64 = 576 << 10;
 /// Segments of the ring of heartbeats.
 pub const HEARTBEAT_SEGMENTS: u32 = 3;
-/// Where the block ring begins.
+/// The start of the block ring.
 pub const BLOCKS: u64 = HEARTBEATS + HEARTBEAT_SEGMENTS as u64 * SEGMENT;
 const _: () = assert!(LANE_TABLE + (LANES * LANE_STRIDE) as u64 <= DEFINITIONS);
 /// Bytes of a segment of the block ring.
@@ -70,6 +70,9 @@ pub const SLAB_BYTES: usize = SLOT_BYTES * SLAB_SLOTS;
 /// Number of slabs.
 pub const SLABS: usize = SLOTS / SLAB_SLOTS;
 
+/// What a counter says at most: sums of forged ones are numbers, too.
+pub(crate) const MOST_COUNTED: u64 = 1 << 44;
+
 /// The recording's header. Everything is written by the drain thread.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Header {
@@ -86,7 +89,7 @@ pub struct Header {
     pub pid: u32,
     /// Process bits of this recording's handles.
     pub process: u32,
-    /// What a tick is.
+    /// The clock that ticks come from.
     pub clock: ClockSource,
     /// Nominal ticks per second.
     pub hz: u64,
@@ -204,7 +207,7 @@ impl Header {
     /// Events that the plugin had no memory for, by kind: lanes or slots.
     #[must_use]
     pub fn without_memory(&self) -> [u64; KINDS] {
-        std::array::from_fn(|kind| self.without_lane[kind] + self.without_slot[kind])
+        std::array::from_fn(|kind| self.without_lane[kind].saturating_add(self.without_slot[kind]))
     }
 
     /// The header's bytes.
@@ -272,6 +275,7 @@ impl Header {
         let u16_ = |at| u16_at(bytes, at).unwrap_or(0);
         let u32_ = |at| u32_at(bytes, at).unwrap_or(0);
         let u64_ = |at| u64_at(bytes, at).unwrap_or(0);
+        let count = |at| u64_(at).min(MOST_COUNTED);
         let version = FormatVersion { major: u16_(8), minor: u16_(10) };
         version.check_readable()?;
         let host = bytes.get(HOST..HOST + HOST_MAX).unwrap_or(&[]);
@@ -291,23 +295,23 @@ impl Header {
             next_block: u64_(48),
             definitions: u64_(56),
             more_definitions: u64_(MORE_DEFINITIONS),
-            overwritten_blocks: u64_(OVERWRITTEN_BLOCKS),
+            overwritten_blocks: count(OVERWRITTEN_BLOCKS),
             freezes: u32_(FREEZES),
             mask: u32_(64),
             host: String::from_utf8_lossy(host).into_owned(),
-            overwritten: std::array::from_fn(|k| u64_(OVERWRITTEN + 8 * k)),
-            unwritten: std::array::from_fn(|k| u64_(UNWRITTEN + 8 * k)),
-            definitions_lost: u64_(DEFINITIONS_LOST),
-            garbage_words: u64_(GARBAGE_WORDS),
-            unknown_events: u64_(UNKNOWN_EVENTS),
-            comms_lost: u64_(COMMS_LOST),
-            panics: u64_(PANICS),
-            stale: u64_(STALE),
-            strings_lost: u64_(STRINGS_LOST),
-            left_out: u64_(LEFT_OUT),
+            overwritten: std::array::from_fn(|k| count(OVERWRITTEN + 8 * k)),
+            unwritten: std::array::from_fn(|k| count(UNWRITTEN + 8 * k)),
+            definitions_lost: count(DEFINITIONS_LOST),
+            garbage_words: count(GARBAGE_WORDS),
+            unknown_events: count(UNKNOWN_EVENTS),
+            comms_lost: count(COMMS_LOST),
+            panics: count(PANICS),
+            stale: count(STALE),
+            strings_lost: count(STRINGS_LOST),
+            left_out: count(LEFT_OUT),
             copy: u32_(136) != 0,
-            without_lane: std::array::from_fn(|k| u64_(WITHOUT_LANE + 8 * k)),
-            without_slot: std::array::from_fn(|k| u64_(WITHOUT_SLOT + 8 * k)),
+            without_lane: std::array::from_fn(|k| count(WITHOUT_LANE + 8 * k)),
+            without_slot: std::array::from_fn(|k| count(WITHOUT_SLOT + 8 * k)),
             later_kinds: later_kinds(bytes, &[OVERWRITTEN, UNWRITTEN, WITHOUT_LANE, WITHOUT_SLOT]),
         };
         if header.segments == 0 || header.segments > MOST_SEGMENTS {
@@ -335,19 +339,19 @@ impl Header {
         self.freezes != 0 || self.more_definitions != 0
     }
 
-    /// Where the scratch begins.
+    /// The start of the scratch.
     #[must_use]
     pub fn scratch_offset(&self) -> u64 {
         BLOCKS + u64::from(self.segments) * SEGMENT
     }
 
-    /// Where a lane's ring begins.
+    /// The start of a lane's ring.
     #[must_use]
     pub fn ring_offset(&self, lane: usize) -> u64 {
         self.scratch_offset() + (lane * RING_BYTES) as u64
     }
 
-    /// Where a slab begins.
+    /// The start of a slab.
     #[must_use]
     pub fn slab_offset(&self, slab: usize) -> u64 {
         self.scratch_offset() + (LANES * RING_BYTES + slab * SLAB_BYTES) as u64

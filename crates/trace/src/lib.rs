@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-The event model of ncclscope and the recording it is kept in.
+The event model of ncclscope and the format of its recordings.
 
-Everything that a rank's plugin writes and a tool reads is defined here, once: what events there
-are ([`kind`]), what a handle's bits mean ([`handle`]), the words of a record ([`record`]), how
-records are packed into blocks ([`codec`]), where the parts of a file lie ([`layout`]), and how
-ticks become nanoseconds ([`clock`]). [`Writer`] appends, [`Recording`] reads, [`Follower`] reads
-while it is written.
+This crate defines everything that a rank's plugin writes and a tool reads: the kinds of events
+([`kind`]), the bits of a handle ([`handle`]), the words of a record ([`record`]), the packing of
+records into blocks ([`codec`]), the parts of a file ([`layout`]), and the conversion of ticks to
+nanoseconds ([`clock`]). [`Writer`] appends, [`Recording`] reads, [`Follower`] reads while a
+recording is written.
 
-The byte layout for people is `docs/trace-format.md`.
+`docs/trace-format.md` describes the byte layout.
 
 This crate does **not** know NCCL's C structs (that is `abi`), take time stamps or touch shared
 memory (that is `recorder`), start threads, or interpret events (that is `operations`).
@@ -32,19 +32,27 @@ pub mod handle;
 pub mod identity;
 pub mod kind;
 pub mod lanes_file;
+mod last_block;
 pub mod layout;
+pub mod local_ranks;
 pub mod mark;
 pub mod progress;
 pub mod reader;
 pub mod record;
 mod ring;
+pub mod runs;
 pub mod schema;
 pub mod scratch;
+mod segment_blocks;
+mod segments;
+mod source;
 mod start;
 mod step;
 mod step_code;
+mod string;
 pub mod vectors;
 pub mod version;
+mod words;
 pub mod writer;
 
 pub use alignment::Alignment;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the application, or a client of the control socket, puts between the events.
+//! Marks that the application, or a client of the control socket, puts between the events.
 
-use crate::define::StrId;
 use crate::fields::{Field, Meaning, record_fields};
-use crate::record::{MARK, MAX_WORDS, Sink};
+use crate::string::StrId;
+use crate::words::{MARK, MAX_WORDS, Sink};
 
 record_fields! {
     /// A moment that means something to the user.

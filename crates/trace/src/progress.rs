@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-How far a process has come: what its drain thread writes once a second, and more seldom where
-nothing changes.
+Progress records: how far a process has come. Its drain thread writes them once a second, and less
+often while nothing changes.
 
-The counts are those of the process since the communicator was made, not of the recorded window, and
-go on while recording is stopped or sampled. Collectives and one-sided transfers are counted apart:
-the number of a collective is the same on all members of its communicator, that of a send is not.
+They count from the creation of the communicator, not from the start of the recorded window, and
+continue while recording is stopped or sampled. Collectives and one-sided transfers are counted
+apart: the number of a collective is the same on all members of its communicator, that of a send is
+not.
 
 Each field is declared with its place in the record's words: word, and lowest bit there.
 */
 
-use crate::define::StrId;
 use crate::fields::record_fields;
 use crate::handle::Handle;
-use crate::record::{CHECKPOINTS, MAX_WORDS, OP_PROGRESS, PROGRESS, Pack, Packed, Sink, THREAD};
+use crate::string::StrId;
+use crate::words::{
+    CHECKPOINTS, MAX_WORDS, OP_PROGRESS, PROGRESS, Pack, Packed, SHORTAGE, Sink, THREAD,
+};
 
 /// Collectives between two values of the rolling hash that are kept.
 pub const CHECKPOINT_EVERY: u64 = 64;
@@ -29,6 +32,8 @@ pub enum Heartbeat {
     Op(OpProgress),
     /// A thread of NCCL or of the application.
     Thread(Thread),
+    /// How long the process was short of processor time.
+    Shortage(Shortage),
 }
 
 /// What is not known of a [`Progress`], or special about it.
@@ -49,6 +54,9 @@ pub mod progress_flags {
     pub const ENDED: u8 = 1 << 5;
     /// The rank's own watchdog holds the communicator for stuck.
     pub const STUCK: u8 = 1 << 6;
+    /// Calls were captured into CUDA graphs: they are in `api` once, and each replay is in
+    /// `enqueued`, so that the two say nothing of each other.
+    pub const CAPTURED: u8 = 1 << 7;
 }
 
 record_fields! {
@@ -144,7 +152,7 @@ record_fields! {
         /// State as `/proc/PID/task/TID/stat` gives it: `R`, `S`, `D`, `T`…; 0 if the thread is
         /// gone.
         state: u8 = (0, 8),
-        /// Where it waits in the kernel (`wchan`), if the system tells.
+        /// Where it waits in the kernel (`wchan`), if known.
         place: StrId = (0, 16),
         /// Processor time used, ns.
         cpu_ns: u64 = (2, 0),
@@ -152,6 +160,31 @@ record_fields! {
         run_delay_ns: u64 = (3, 0),
         /// Kinds of events that it started, as bits of [`crate::EventKind`].
         kinds: u32 = (4, 0),
+    }
+}
+
+record_fields! {
+    /// How long the threads of the process were ready to run and did not, in about a second. It is
+    /// written only where that is more than a hundredth of the time.
+    #[derive(Default)]
+    pub struct Shortage: 5 {
+        /// The end of that time, in ticks.
+        ticks: u64 = (1, 0),
+        /// Its length, us.
+        span_us: u32 = (0, 32),
+        /// How late the drain thread's timers were in sum, us: the process was stopped (a signal, a
+        /// freezer, a paused machine), or found no processor.
+        late_us: u32 = (2, 0),
+        /// The longest of these delays, us.
+        longest_us: u32 = (2, 32),
+        /// Of the threads that make callbacks, the longest time that one was ready and did not run
+        /// (`/proc/PID/task/TID/schedstat`), us.
+        delay_us: u32 = (3, 0),
+        /// How long the quota of the process's control group held its threads up (`cpu.stat`), us,
+        /// summed over processors.
+        throttled_us: u32 = (3, 32),
+        /// The thread of `delay_us`.
+        tid: u32 = (4, 0),
     }
 }
 
@@ -164,6 +197,7 @@ impl Heartbeat {
             Heartbeat::Checkpoints(it) => it.ticks,
             Heartbeat::Op(it) => it.ticks,
             Heartbeat::Thread(it) => it.ticks,
+            Heartbeat::Shortage(it) => it.ticks,
         }
     }
 
@@ -175,6 +209,7 @@ impl Heartbeat {
             Heartbeat::Checkpoints(it) => packed(CHECKPOINTS, |words| it.set(words)),
             Heartbeat::Op(it) => packed(OP_PROGRESS, |words| it.set(words)),
             Heartbeat::Thread(it) => packed(THREAD, |words| it.set(words)),
+            Heartbeat::Shortage(it) => packed(SHORTAGE, |words| it.set(words)),
         }
     }
 
@@ -185,6 +220,7 @@ impl Heartbeat {
             CHECKPOINTS => Heartbeat::Checkpoints(Checkpoints::get(words)),
             OP_PROGRESS => Heartbeat::Op(OpProgress::get(words)),
             THREAD => Heartbeat::Thread(Thread::get(words)),
+            SHORTAGE => Heartbeat::Shortage(Shortage::get(words)),
             _ => return None,
         })
     }
@@ -309,6 +345,15 @@ mod tests {
             cpu_ns,
             run_delay_ns,
             kinds,
+        }));
+        back(Heartbeat::Shortage(Shortage {
+            ticks: 1,
+            span_us: 2,
+            late_us: 3,
+            longest_us: u32::MAX,
+            delay_us: 5,
+            throttled_us: u32::MAX,
+            tid: 7,
         }));
     }
 

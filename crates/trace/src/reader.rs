@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Reads a recording: of a process that ended, that was killed, or that still runs.
+Reads a recording: of a process that exited, was killed, or still runs.
 
-Opening indexes the blocks; records are decoded lane by lane when they are asked for. Whatever is
-damaged is left out and named in [`Recording::problems`]; only a file without a usable header is an
-error.
+Opening indexes the blocks; records are decoded lane by lane on request. Damaged parts are omitted
+and named in [`Recording::problems`]; only a file without a usable header is an error.
 */
 
+use crate::bytes::u64_at;
 use crate::clock::{ClockSync, TickMap};
-use crate::codec::{self, BadBlock, BlockHeader, Decoder, HEADER, META_LANE};
+use crate::codec::{self, BlockHeader, Decoder, META_LANE};
 use crate::counters::{Counter, of_later_versions};
 use crate::define::{Comm, CommDevice, Definition, Definitions, StrId};
 use crate::error::Error;
-use crate::files::open_regular;
+use crate::files::read_up_to;
 use crate::handle::LANES;
 use crate::identity::Identity;
 use crate::lanes_file::{self, Owner};
+use crate::last_block::LastBlock;
 use crate::layout::{
     BLOCKS, HEADER_BYTES, HEARTBEAT_SEGMENTS, HEARTBEATS, Header, LANE_STRIDE, LANE_TABLE,
     RING_BYTES, SEGMENT, SLAB_BYTES, SLABS, SLOT_BYTES,
@@ -25,16 +26,30 @@ use crate::progress::Heartbeat;
 use crate::record::{Record, START, Step};
 use crate::schema::{Declaration, Schema};
 use crate::scratch::{LaneHeader, latest_start, ring_records, slot_steps};
+use crate::segment_blocks::{Found, SegmentBlocks};
+use crate::segments::{missing_blocks, segments_to_read};
+use crate::source::Source;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Blocks of lanes that this process decoded.
+static DECODED: AtomicU64 = AtomicU64::new(0);
+
+/// How many blocks of lanes this process decoded. For the test that each verb decodes each block of
+/// a recording once.
+#[doc(hidden)]
+pub fn decoded_blocks() -> u64 {
+    DECODED.load(Relaxed)
+}
 
 /// An open recording.
 #[derive(Debug)]
 pub struct Recording {
-    path: PathBuf,
-    file: File,
+    file: Source,
     header: Header,
     strings: HashMap<u16, String>,
     comms: Vec<Comm>,
@@ -54,8 +69,16 @@ pub struct Recording {
     later_counters: BTreeMap<String, u64>,
     unknown: BTreeMap<u8, u64>,
     problems: Vec<String>,
-    last_ticks: u64,
+    /// The latest time stamp of its own records, in ticks.
+    last_own: u64,
+    /// The latest of all.
+    last_ticks: OnceLock<u64>,
     block_numbers: Vec<u64>,
+    /// Records that blocks announce and that cannot be read.
+    unreadable: AtomicU64,
+    /// How many segments of the block ring are read at most: the newest.
+    most_segments: usize,
+    is_whole: bool,
 }
 
 /// One lane of a recording.
@@ -64,11 +87,18 @@ pub struct Lane {
     /// Its header: kinds seen and losses.
     pub header: LaneHeader,
     blocks: Vec<BlockRef>,
+    last: LastBlock<Record>,
     recovered: Vec<Record>,
     in_flight: Vec<Step>,
 }
 
 impl Lane {
+    /// Its number of blocks in the file.
+    #[must_use]
+    pub fn blocks(&self) -> usize {
+        self.blocks.len()
+    }
+
     /// Records that were in no block yet and were taken from the lane itself.
     #[must_use]
     pub fn recovered(&self) -> usize {
@@ -111,11 +141,19 @@ impl Recording {
     /// # Errors
     /// [`Error`], if the file cannot be read or has no usable header.
     pub fn open(path: &Path) -> Result<Recording, Error> {
-        let file = File::open(path)?;
-        let page = read_up_to(&file, 0, HEADER_BYTES)?;
+        Recording::open_end(path, usize::MAX)
+    }
+
+    /// Opens the end of the recording `path`: of its block ring the newest `segments` segments, and
+    /// all that lies outside that ring. A ring of any length costs its last events.
+    ///
+    /// # Errors
+    /// As [`Recording::open`].
+    pub fn open_end(path: &Path, segments: usize) -> Result<Recording, Error> {
+        let file = Source::open(path)?;
+        let page = read_up_to(&*file.get()?, 0, HEADER_BYTES)?;
         let header = Header::decode(&page)?;
         let mut recording = Recording {
-            path: path.to_owned(),
             file,
             strings: HashMap::new(),
             comms: Vec::new(),
@@ -136,8 +174,12 @@ impl Recording {
             later_counters: BTreeMap::new(),
             unknown: BTreeMap::new(),
             problems: Vec::new(),
-            last_ticks: 0,
+            last_own: 0,
+            last_ticks: OnceLock::new(),
             block_numbers: Vec::new(),
+            unreadable: AtomicU64::new(0),
+            most_segments: segments,
+            is_whole: true,
         };
         recording.lanes.resize_with(LANES, Lane::default);
         // The scratch first: what the drain thread of a live process moves to blocks meanwhile is
@@ -148,12 +190,24 @@ impl Recording {
         recording.later_counters = of_later_versions(&recording.counters, &page, &table);
         recording.index_blocks()?;
         recording.recover(scratch.as_ref(), &rings)?;
+        recording.rest();
         Ok(recording)
+    }
+
+    /// Gives back what is not needed between reads: a run may have very many recordings.
+    fn rest(&mut self) {
+        let is_used = |lane: &Lane| {
+            lane.header != LaneHeader::default() || LaneParts { lane, next: 0 }.begins().is_some()
+        };
+        self.lanes.truncate(self.lanes.iter().rposition(is_used).map_or(0, |last| last + 1));
+        self.lanes.shrink_to_fit();
+        self.file.rest();
     }
 
     /// The lane table's bytes, and the rings of lanes that were used.
     fn read_lanes(&mut self, scratch: Option<&Scratch>) -> Result<(Vec<u8>, Vec<Ring>), Error> {
-        let (file, at) = scratch.map_or((&self.file, LANE_TABLE), |s| (&s.file, s.table));
+        let own = self.file.get()?;
+        let (file, at) = scratch.map_or((&*own, LANE_TABLE), |s| (&s.file, s.table));
         let table = read_up_to(file, at, LANES * LANE_STRIDE)?;
         let mut rings = Vec::new();
         for (index, bytes) in table.chunks(LANE_STRIDE).enumerate() {
@@ -172,14 +226,14 @@ impl Recording {
         let beside = self.lanes_file();
         if beside.is_none() && self.header.lanes_file.is_some() {
             // Another process may just have put them into the recording.
-            self.header = Header::decode(&read_up_to(&self.file, 0, HEADER_BYTES)?)?;
+            self.header = Header::decode(&read_up_to(&*self.file.get()?, 0, HEADER_BYTES)?)?;
         }
         let header = &self.header;
         if header.closed {
             return Ok(None);
         }
         if header.lanes_shared {
-            let (file, rings) = (self.file.try_clone()?, header.scratch_offset());
+            let (file, rings) = (self.file.get()?.try_clone()?, header.scratch_offset());
             return Ok(Some(Scratch { file, table: LANE_TABLE, rings }));
         }
         let (table, rings) = (lanes_file::TABLE, lanes_file::RINGS);
@@ -187,7 +241,7 @@ impl Recording {
     }
 
     fn lanes_file(&self) -> Option<File> {
-        let file = open_regular(self.header.lanes_file.as_ref()?, false).ok()?;
+        let file = lanes_file::open(self.header.lanes_file.as_ref()?).ok()?;
         let owner = Owner::of(&file)?;
         owner.wrote(&self.header).then_some(file)
     }
@@ -195,7 +249,7 @@ impl Recording {
     fn read_definitions(&mut self) -> Result<(), Error> {
         // The header's length may lag behind; the checksums say where the definitions end.
         let mut definitions = Definitions::new(&self.header);
-        let file = self.file.try_clone()?;
+        let file = self.file.get()?.try_clone()?;
         let mut places = HashMap::new();
         let mut keep = |definition| self.define(definition, &mut places);
         while definitions.read(&file, SEGMENT, &mut keep)? {}
@@ -244,90 +298,51 @@ impl Recording {
 
     fn index_blocks(&mut self) -> Result<(), Error> {
         // The heartbeats' blocks have numbers of their own.
-        self.index_ring(HEARTBEATS, HEARTBEAT_SEGMENTS)?;
+        self.index_ring(HEARTBEATS, HEARTBEAT_SEGMENTS, usize::MAX)?;
         self.block_numbers.clear();
-        self.index_ring(BLOCKS, self.header.segments)?;
+        self.index_ring(BLOCKS, self.header.segments, self.most_segments)?;
         for lane in &mut self.lanes {
             lane.blocks.sort_by_key(|b| b.header.seq);
         }
         self.marks.sort_by_key(|mark| mark.ticks);
         self.heartbeats.sort_by_key(Heartbeat::ticks);
-        self.name_missing_blocks();
+        let missing = missing_blocks(&mut self.block_numbers, &self.header, self.is_whole);
+        self.problems.extend(missing);
         Ok(())
     }
 
-    fn index_ring(&mut self, base: u64, segments: u32) -> Result<(), Error> {
-        for segment in 0..u64::from(segments) {
+    fn index_ring(&mut self, base: u64, segments: u32, most: usize) -> Result<(), Error> {
+        let (places, is_whole) = segments_to_read(&*self.file.get()?, base, segments, most)?;
+        self.is_whole &= is_whole;
+        for segment in places {
             let at = base + segment * SEGMENT;
-            let bytes = read_up_to(&self.file, at, usize::try_from(SEGMENT).unwrap_or(0))?;
-            if bytes.is_empty() {
-                break;
-            }
+            let length = usize::try_from(SEGMENT).unwrap_or(0);
+            let bytes = read_up_to(&*self.file.get()?, at, length)?;
             self.index_segment(segment, at, &bytes);
         }
         Ok(())
     }
 
-    /// Blocks are numbered without gaps, but for those overwritten: at the beginning, and where
-    /// the ring was frozen also in between.
-    fn name_missing_blocks(&mut self) {
-        self.block_numbers.sort_unstable();
-        let next = self.block_numbers.last().map_or(0, |n| n + 1);
-        let oldest = self.block_numbers.first().copied().unwrap_or(0);
-        let inside = (next - oldest).saturating_sub(self.block_numbers.len() as u64);
-        let inside = match (self.header.is_irregular(), self.header.closed) {
-            (false, _) => inside,
-            (true, true) => {
-                inside.saturating_sub(self.header.overwritten_blocks.saturating_sub(oldest))
-            }
-            // The header may be a second old.
-            (true, false) => 0,
-        };
-        if inside != 0 {
-            self.problems.push(format!("{inside} blocks in the middle are missing or damaged"));
-        }
-        if next < self.header.next_block {
-            let missing = self.header.next_block - next;
-            self.problems.push(format!("truncated: the last {missing} blocks are missing"));
-        }
-    }
-
     fn index_segment(&mut self, segment: u64, start: u64, bytes: &[u8]) {
-        let mut at = 0;
-        let mut epoch = None;
-        while at + HEADER <= bytes.len() {
-            let (header, len, payload) = match codec::parse(&bytes[at..]) {
-                Ok(block) => block,
-                Err(BadBlock::Absent) => break,
-                Err(BadBlock::Torn) => {
-                    // Behind the newest block may lie the rest of an older one.
-                    if epoch.is_none() || !self.is_older(&bytes[at..], epoch) {
-                        let place = start + at as u64;
-                        self.problems.push(format!(
-                            "segment {segment}: torn block at byte {place}; what it held is lost"
-                        ));
-                    }
-                    break;
+        for found in SegmentBlocks::new(bytes) {
+            match found {
+                Found::Block(at, len, header, payload) => {
+                    self.index_block(BlockRef { at: start + at as u64, len, header }, payload);
                 }
-            };
-            if *epoch.get_or_insert(header.epoch) != header.epoch {
-                break;
+                Found::Torn(at, lost) => self.problems.push(format!(
+                    "segment {segment}: torn block at byte {}; {lost} bytes from there are lost",
+                    start + at as u64
+                )),
             }
-            self.index_block(BlockRef { at: start + at as u64, len, header }, payload);
-            at += len;
         }
-    }
-
-    /// The bytes begin with a block header of another use of the segment.
-    fn is_older(&self, bytes: &[u8], epoch: Option<u32>) -> bool {
-        crate::define::u32_at(bytes, 12) != epoch
     }
 
     fn index_block(&mut self, block: BlockRef, payload: &[u8]) {
         self.block_numbers.push(block.header.seq);
         if block.header.lane == META_LANE {
-            for record in Decoder::new(&block.header, payload, &self.schema) {
-                self.last_ticks = self.last_ticks.max(record.ticks());
+            let mut records = Decoder::new(&block.header, payload, &self.schema);
+            for record in records.by_ref() {
+                self.last_own = self.last_own.max(record.ticks());
                 match record {
                     Record::ClockSync(sync) => self.syncs.push(sync),
                     Record::Mark(mark) => self.marks.push(mark),
@@ -336,6 +351,8 @@ impl Recording {
                     _ => {}
                 }
             }
+            let left = records.left();
+            self.unreadable.fetch_add(left.into(), Relaxed);
         } else if let Some(lane) = self.lanes.get_mut(usize::from(block.header.lane)) {
             lane.blocks.push(block);
         } else {
@@ -344,32 +361,37 @@ impl Recording {
     }
 
     fn recover(&mut self, scratch: Option<&Scratch>, rings: &[Ring]) -> Result<(), Error> {
-        let (mut torn, mut hidden) = (0, 0);
+        let (mut torn, mut hidden, mut freed) = (0_u64, 0_u64, 0_u64);
+        // Else newer blocks of a lane may be gone than one that is there.
+        let goes_in_order = self.header.freezes == 0;
+        let is_whole = self.block_numbers.contains(&0);
         for (index, ring) in rings {
             let lane = &mut self.lanes[*index];
-            let in_blocks = lane.blocks.iter().map(|b| b.header.next_pos).max().unwrap_or(0);
-            let from = in_blocks.max(lane.header.tail);
+            let in_blocks = lane.blocks.iter().map(|b| b.header.next_pos).max();
+            if goes_in_order && (is_whole || in_blocks.is_some()) {
+                freed =
+                    lane.header.tail.saturating_sub(in_blocks.unwrap_or(0)).saturating_add(freed);
+            }
+            let from = in_blocks.unwrap_or(0).max(lane.header.tail);
             if lane.header.hides(from) {
-                hidden += lane.header.head - from;
+                hidden = lane.header.head.saturating_sub(from).saturating_add(hidden);
                 continue;
             }
             let (records, torn_words) = ring_records(ring, from, lane.header.head, &self.schema);
-            torn += torn_words;
+            torn = torn_words.saturating_add(torn);
             lane.recovered = records;
         }
-        let decoded = self.latest();
-        self.last_ticks = self.last_ticks.max(decoded);
         if let Some(scratch) = scratch {
             self.read_slots(scratch)?;
         }
         if !self.header.closed {
-            let text = self.how_it_ended(scratch.is_some(), torn, hidden);
+            let text = self.how_it_ended(scratch.is_some(), torn, (hidden, freed));
             self.problems.insert(0, text);
         }
         Ok(())
     }
 
-    fn how_it_ended(&self, has_scratch: bool, torn: u64, hidden: u64) -> String {
+    fn how_it_ended(&self, has_scratch: bool, torn: u64, (hidden, freed): (u64, u64)) -> String {
         let mut text =
             format!("not closed: process {} was killed, or still runs; ", self.header.pid);
         if has_scratch {
@@ -382,6 +404,9 @@ impl Recording {
             }
             if hidden != 0 {
                 text += &format!(", {hidden} words in private memory lost");
+            }
+            if freed != 0 {
+                text += &format!(", {freed} words that were not written in time lost");
             }
         } else if let Some(file) = &self.header.lanes_file {
             text += &format!(
@@ -396,13 +421,17 @@ impl Recording {
     }
 
     fn latest(&self) -> u64 {
-        let mut latest = 0;
-        for lane in &self.lanes {
-            let last_block = lane.blocks.last().map(|b| self.block_records(b)).unwrap_or_default();
-            let records = last_block.iter().chain(&lane.recovered);
-            latest = latest.max(records.map(Record::ticks).max().unwrap_or(0));
-        }
-        latest
+        let in_lane = |lane: &Lane| {
+            let last = lane.blocks.last();
+            let decode = |block| {
+                let records = self.block_records(block);
+                let ticks = latest(&records);
+                (records, ticks)
+            };
+            let in_block = last.map(|block| lane.last.latest(|| decode(block)));
+            in_block.unwrap_or(0).max(latest(&lane.recovered))
+        };
+        self.lanes.iter().map(in_lane).max().unwrap_or(0).max(self.last_own)
     }
 
     fn read_slots(&mut self, scratch: &Scratch) -> Result<(), Error> {
@@ -415,23 +444,40 @@ impl Recording {
             }
             bytes.extend(slab);
         }
+        let last =
+            bytes.chunks(SLOT_BYTES).fold(self.latest(), |last, slot| latest_start(slot, last));
+        self.last_ticks = OnceLock::from(last);
         for slot in bytes.chunks(SLOT_BYTES) {
-            self.last_ticks = latest_start(slot, self.last_ticks);
-        }
-        for slot in bytes.chunks(SLOT_BYTES) {
-            let steps = slot_steps(slot, self.last_ticks);
-            let handle = crate::Handle(crate::define::u64_at(slot, 0).unwrap_or(0));
+            let steps = slot_steps(slot, last);
+            let handle = crate::Handle(u64_at(slot, 0).unwrap_or(0));
             self.lanes[handle.lane()].in_flight.extend(steps);
         }
         Ok(())
     }
 
+    /// Reads a block again; false, and its records count as unreadable, if it is not there.
+    fn read_block(&self, block: &BlockRef, bytes: &mut Vec<u8>) -> bool {
+        DECODED.fetch_add(1, Relaxed);
+        bytes.resize(block.len, 0);
+        let read = self.file.get().and_then(|file| file.read_exact_at(bytes, block.at));
+        if read.is_err() {
+            self.unreadable.fetch_add(block.header.records.into(), Relaxed);
+        }
+        read.is_ok()
+    }
+
     fn block_records(&self, block: &BlockRef) -> Vec<Record> {
-        let Ok(bytes) = read_up_to(&self.file, block.at, block.len) else { return Vec::new() };
+        let mut bytes = Vec::new();
+        if !self.read_block(block, &mut bytes) {
+            return Vec::new();
+        }
         match codec::parse(&bytes) {
             // A live process may have overwritten it since.
             Ok((header, _, payload)) if header == block.header => {
-                Decoder::new(&header, payload, &self.schema).collect()
+                let mut records = Decoder::new(&header, payload, &self.schema);
+                let read = records.by_ref().collect();
+                self.unreadable.fetch_add(records.left().into(), Relaxed);
+                read
             }
             _ => Vec::new(),
         }
@@ -491,22 +537,33 @@ impl Recording {
             in_flight.iter().for_each(|step| visitor.record(lane, &Record::Step(*step)));
             return;
         };
-        bytes.resize(block.len, 0);
-        if self.file.read_exact_at(bytes, block.at).is_err() {
+        let is_last = parts.next + 1 == parts.lane.blocks.len();
+        if is_last && let Some(records) = parts.lane.last.take() {
+            return records.iter().for_each(|record| visitor.record(lane, record));
+        }
+        if !self.read_block(block, bytes) {
             return;
         }
         if let Ok((header, _, payload)) = codec::parse(bytes)
             && header == block.header
         {
-            let records = Decoder::new(&header, payload, &self.schema);
-            records.for_each(|record| visitor.record(lane, &record));
+            let mut records = Decoder::new(&header, payload, &self.schema);
+            let mut latest = 0;
+            records.by_ref().for_each(|record| {
+                latest = latest.max(record.ticks());
+                visitor.record(lane, &record);
+            });
+            self.unreadable.fetch_add(records.left().into(), Relaxed);
+            if is_last {
+                parts.lane.last.was_read(latest);
+            }
         }
     }
 
     /// The file's path.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.path
+        self.file.path()
     }
     /// The header.
     #[must_use]
@@ -533,12 +590,12 @@ impl Recording {
     pub fn comm_device(&self, index: u16) -> Option<&CommDevice> {
         self.comm_devices.get(&index)
     }
-    /// What the plugin noted about itself.
+    /// The plugin's notes about itself.
     #[must_use]
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
-    /// What the application and clients of the control socket put in between, in order.
+    /// The marks of the application and of clients of the control socket, in order.
     #[must_use]
     pub fn marks(&self) -> &[Mark] {
         &self.marks
@@ -550,7 +607,7 @@ impl Recording {
         &self.heartbeats
     }
 
-    /// What the rank's own watchdog reported: when, in ticks, and its lines.
+    /// The reports of the rank's own watchdog: the time in ticks, and the lines.
     #[must_use]
     pub fn hangs(&self) -> &[(u64, String)] {
         &self.hangs
@@ -582,7 +639,9 @@ impl Recording {
         let mut losses = BTreeMap::new();
         for (&kind, count) in self.header.later_kinds.iter().chain(lanes) {
             let name = self.record_name(START + kind).map(String::from);
-            *losses.entry(name.unwrap_or_else(|| format!("kind {kind}"))).or_default() += count;
+            let losses: &mut u64 =
+                losses.entry(name.unwrap_or_else(|| format!("kind {kind}"))).or_default();
+            *losses = losses.saturating_add(*count);
         }
         losses
     }
@@ -594,7 +653,7 @@ impl Recording {
         &self.later_counters
     }
 
-    /// What a communicator is for, if the application told.
+    /// The role of a communicator, if the application set one.
     #[must_use]
     pub fn role(&self, comm: &Comm) -> Option<&str> {
         self.roles.get(&comm.hash).map(String::as_str)
@@ -604,15 +663,36 @@ impl Recording {
     pub fn lanes(&self) -> &[Lane] {
         &self.lanes
     }
-    /// What is damaged or missing, in words.
+    /// The damage, in words.
     #[must_use]
     pub fn problems(&self) -> &[String] {
         &self.problems
     }
+    /// When the first record of its blocks was pushed, in ticks; 0 if there are none.
+    #[must_use]
+    pub fn first_ticks(&self) -> u64 {
+        let blocks = self.lanes.iter().filter_map(|lane| lane.blocks.first());
+        blocks.map(|block| block.header.first_ticks).min().unwrap_or(0)
+    }
+    /// False if [`Recording::open_end`] left out older segments of the block ring.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        self.is_whole
+    }
+    /// The damage alone: the problems without the one that says how an unclosed recording ended.
+    #[must_use]
+    pub fn damage(&self) -> &[String] {
+        self.problems.get(usize::from(!self.header.closed)..).unwrap_or_default()
+    }
+    /// Records that blocks announce and that cannot be read, of the blocks decoded so far.
+    #[must_use]
+    pub fn unreadable(&self) -> u64 {
+        self.unreadable.load(Relaxed)
+    }
     /// The latest time stamp known, in ticks.
     #[must_use]
     pub fn last_ticks(&self) -> u64 {
-        self.last_ticks
+        *self.last_ticks.get_or_init(|| self.latest())
     }
     /// The map from ticks to time.
     #[must_use]
@@ -629,7 +709,7 @@ pub trait Visitor {
     fn reached(&mut self, ticks: u64);
 }
 
-/// What is still to be read of a lane: its blocks one by one, then what was in no block.
+/// The unread part of a lane: its blocks one by one, then the words that were in no block.
 #[derive(Clone, Copy)]
 struct LaneParts<'a> {
     lane: &'a Lane,
@@ -661,6 +741,20 @@ pub struct LaneRecords<'a> {
     buffer: Vec<Record>,
 }
 
+impl LaneRecords<'_> {
+    fn block_records(&self, lane: &Lane) -> Vec<Record> {
+        let records = || self.recording.block_records(&lane.blocks[self.block]);
+        if self.block + 1 != lane.blocks.len() {
+            return records();
+        }
+        lane.last.take().unwrap_or_else(|| {
+            let records = records();
+            lane.last.was_read(latest(&records));
+            records
+        })
+    }
+}
+
 impl Iterator for LaneRecords<'_> {
     type Item = Record;
 
@@ -673,7 +767,7 @@ impl Iterator for LaneRecords<'_> {
             }
             self.rest = 0;
             self.buffer = match self.block.checked_sub(lane.blocks.len()) {
-                None => self.recording.block_records(&lane.blocks[self.block]),
+                None => self.block_records(lane),
                 Some(0) => lane.recovered.clone(),
                 Some(1) => lane.in_flight.iter().map(|s| Record::Step(*s)).collect(),
                 Some(_) => return None,
@@ -683,18 +777,7 @@ impl Iterator for LaneRecords<'_> {
     }
 }
 
-/// Up to `len` bytes at `at`; fewer where the file ends.
-pub(crate) fn read_up_to(file: &File, at: u64, len: usize) -> Result<Vec<u8>, Error> {
-    let mut bytes = vec![0; len];
-    let mut read = 0;
-    while read < len {
-        match file.read_at(&mut bytes[read..], at + read as u64) {
-            Ok(0) => break,
-            Ok(n) => read += n,
-            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e.into()),
-        }
-    }
-    bytes.truncate(read);
-    Ok(bytes)
+/// The latest time stamp of records; 0 if there are none.
+fn latest(records: &[Record]) -> u64 {
+    records.iter().map(Record::ticks).max().unwrap_or(0)
 }

@@ -12,43 +12,19 @@ A network step is **one** record, written when the step stops: [`Step`].
 pub use crate::fields::{FieldLayout, Layout, Meaning};
 pub use crate::start::*;
 pub use crate::step::{Step, step_flags};
+pub use crate::words::{
+    CHECKPOINTS, CLOCK_SYNC, MARK, MAX_WORDS, OP_PROGRESS, PROGRESS, Packed, SHORTAGE, START,
+    STATE, STEP, STEP_LONG, STEP_SHIFT, STOP, Sink, THREAD,
+};
 
 use crate::clock::ClockSync;
 use crate::fields::record_fields;
 use crate::handle::Handle;
 use crate::kind::{EventKind, KINDS, State};
 use crate::mark::Mark;
-use crate::progress::{Checkpoints, Heartbeat, OpProgress, Progress, Thread};
+use crate::progress::{Checkpoints, Heartbeat, OpProgress, Progress, Shortage, Thread};
 use crate::step::{Long, Short};
-
-/// The longest record, in words.
-pub const MAX_WORDS: usize = 11;
-/// Code of a stop record: `word 2` is the handle.
-pub const STOP: u8 = 1;
-/// Code of a state record: `a` is the state, `c` a small argument, words 2 and 3 the handle and an
-/// argument.
-pub const STATE: u8 = 2;
-/// Code of a step record whose durations fit 32 bits.
-pub const STEP: u8 = 3;
-/// Code of a step record with 64-bit durations: a step that stalled for long.
-pub const STEP_LONG: u8 = 4;
-/// Code of a clock synchronisation: see [`crate::ClockSync`].
-pub const CLOCK_SYNC: u8 = 5;
-/// Code of a mark: see [`Mark`].
-pub const MARK: u8 = 6;
-/// Code of [`crate::progress::Progress`].
-pub const PROGRESS: u8 = 7;
-/// Code of [`crate::progress::Checkpoints`].
-pub const CHECKPOINTS: u8 = 8;
-/// Code of [`crate::progress::OpProgress`].
-pub const OP_PROGRESS: u8 = 9;
-/// Code of [`crate::progress::Thread`].
-pub const THREAD: u8 = 10;
-/// Codes `START + kind` are start records, for up to [`crate::kind::MOST_KINDS`] kinds.
-pub const START: u8 = 0x10;
-
-/// Durations in step records are in ticks shifted right by this (6 ns at 2.6 GHz, 26 s of range).
-pub const STEP_SHIFT: u32 = 4;
+use crate::words::{Pack, head};
 
 /// Codes are below this.
 pub(crate) const CODES: usize = START as usize + KINDS;
@@ -68,6 +44,7 @@ pub const fn layout(code: u8) -> Option<(&'static str, Layout)> {
         CHECKPOINTS => ("checkpoints", Checkpoints::LAYOUT),
         OP_PROGRESS => ("operation in flight", OpProgress::LAYOUT),
         THREAD => ("thread", Thread::LAYOUT),
+        SHORTAGE => ("shortage", Shortage::LAYOUT),
         START.. if (code as usize) < CODES => {
             let kind = EventKind::from_low_bits((code - START) as u64);
             match Detail::layout(kind) {
@@ -126,56 +103,6 @@ record_fields! {
         handle: Handle = (2, 0),
         arg: u64 = (3, 0),
     }
-}
-
-/// Takes the words of one record. The number of words is a constant at each call, so that a lane
-/// can store them without a loop.
-pub trait Sink {
-    /// What becomes of the record.
-    type Out;
-
-    /// Takes the words.
-    fn put<const N: usize>(self, words: [u64; N]) -> Self::Out;
-}
-
-/// A record's words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Packed {
-    words: [u64; MAX_WORDS],
-    len: usize,
-}
-
-impl Packed {
-    /// The words of the record.
-    #[must_use]
-    pub fn words(&self) -> &[u64] {
-        self.words.get(..self.len).unwrap_or(&self.words)
-    }
-}
-
-/// Keeps the words.
-pub(crate) struct Pack;
-
-impl Sink for Pack {
-    type Out = Packed;
-
-    fn put<const N: usize>(self, given: [u64; N]) -> Packed {
-        let mut words = [0; MAX_WORDS];
-        for (word, given) in words.iter_mut().zip(given) {
-            *word = given;
-        }
-        Packed { words, len: N }
-    }
-}
-
-#[inline(always)]
-pub(crate) const fn head(code: u8, a: u8, b: u16, c: u32) -> u64 {
-    code as u64 | (a as u64) << 8 | (b as u64) << 16 | (c as u64) << 32
-}
-
-#[inline(always)]
-pub(crate) const fn halves(low: u32, high: u32) -> u64 {
-    low as u64 | (high as u64) << 32
 }
 
 /// A decoded record.
@@ -298,28 +225,36 @@ impl Record {
         }
     }
 
-    /// Decodes the words of one record; `None` for an unknown code or too few words.
+    /// Decodes the record that `words` begin with; `None` for an unknown code or too few words.
     #[must_use]
     pub fn unpack(words: &[u64]) -> Option<Record> {
         let code = words.first()?.to_le_bytes()[0];
         let (len, _) = schema(code)?;
+        // What lies behind the record is in no field of it.
+        if let Some(all) = words.first_chunk() {
+            return Record::of(code, all);
+        }
         let mut all = [0; MAX_WORDS];
         all.get_mut(..len)?.copy_from_slice(words.get(..len)?);
+        Record::of(code, &all)
+    }
+
+    fn of(code: u8, all: &[u64; MAX_WORDS]) -> Option<Record> {
         let ticks = all[1];
         Some(match code {
             STOP | STATE if is_of_later_kind(Handle(all[HANDLE_WORD])) => {
                 Record::Unknown { ticks, code: START + Handle(all[HANDLE_WORD]).kind_number() }
             }
-            STOP => Record::Stop { ticks, handle: StopFields::get(&all).handle },
+            STOP => Record::Stop { ticks, handle: StopFields::get(all).handle },
             STATE => {
-                let StateFields { state, small, handle, arg } = StateFields::get(&all);
+                let StateFields { state, small, handle, arg } = StateFields::get(all);
                 Record::State { ticks, handle, state, small, arg }
             }
-            STEP | STEP_LONG => Record::Step(Step::unpack(&all, code == STEP_LONG)),
-            CLOCK_SYNC => Record::ClockSync(ClockSync::get(&all)),
-            MARK => Record::Mark(Mark::get(&all)),
-            PROGRESS..=THREAD => Record::Heartbeat(Heartbeat::unpack(code, &all)?),
-            _ => Record::Start(Start::unpack(&all)),
+            STEP | STEP_LONG => Record::Step(Step::unpack(all, code == STEP_LONG)),
+            CLOCK_SYNC => Record::ClockSync(ClockSync::get(all)),
+            MARK => Record::Mark(Mark::get(all)),
+            PROGRESS..=SHORTAGE => Record::Heartbeat(Heartbeat::unpack(code, all)?),
+            _ => Record::Start(Start::unpack(all)),
         })
     }
 }

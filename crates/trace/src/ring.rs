@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Where a writer's next block goes: the segments of a ring and what each of them holds.
+The place of a writer's next block: the segments of a ring and what each of them holds.
 
-Segments are used one after another, then the oldest of them again. Two things break that order.
-A segment may be given to definitions for good ([`Ring::give_away`]). And a ring can be frozen
-([`Ring::freeze`]): then its newest three quarters stay as they are, and what comes later goes
-around in the rest, so that neither what led to a hang nor what followed it is lost whole.
+Segments are used one after another, then the oldest of them again. Two things change that order. A
+segment may be given to definitions permanently ([`Ring::give_away`]). And a ring can be frozen
+([`Ring::freeze`]): then its newest three quarters are kept, and later blocks use the rest in a
+circle, so that both what led to a hang and what followed it remain in part.
 */
 
 use crate::codec::KindCounts;
@@ -74,12 +74,12 @@ impl Ring {
         }
     }
 
-    /// Where a segment begins.
+    /// The start of a segment.
     pub(crate) fn place(&self, segment: u32) -> u64 {
         self.base + u64::from(segment) * SEGMENT
     }
 
-    /// Where the next block goes, unless it has no room there.
+    /// The place of the next block, if it has room there.
     pub(crate) fn at(&self) -> u64 {
         self.place(self.current) + self.offset
     }
@@ -161,7 +161,7 @@ impl Ring {
         }
     }
 
-    /// What a segment held is not there any more.
+    /// The content of a segment was overwritten.
     pub(crate) fn forget(&mut self, segment: u32) -> Held {
         self.used.get_mut(segment as usize).map(Segment::forget).unwrap_or_default()
     }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-What a recording says of its own records, so that a reader of another version can go on behind one
+A recording's declaration of its own records, so that a reader of another version can skip records
 that it does not know.
 
-A writer declares each of its records at the file's beginning: code, name, how many words, which of
-them are two numbers, and the fields. A reader takes from it how long a record is; fields that were
-added behind those that it knows it leaves out, and those that an older writer did not have are 0.
+A writer declares each of its records at the file's beginning: code, name, number of words, which
+words are two numbers, and the fields. From it a reader knows the length of a record. It ignores
+fields after those that it knows; fields that an older writer does not have are 0.
 */
 
-use crate::define::{u16_at, u32_at};
+use crate::bytes::{u16_at, u32_at};
 use crate::record::{self, FieldLayout, Layout, Meaning};
 use crate::step_code::CORRECTIONS;
 
@@ -26,7 +26,7 @@ pub struct Declaration {
     pub words: u8,
     /// Those that are coded as two numbers of 32 bits: bit i for word i.
     pub halves: u32,
-    /// What lies in them, but for code and time stamp and what all starts have.
+    /// Their content, without code, time stamp and the fields of all starts.
     pub fields: Vec<Field>,
 }
 
@@ -39,9 +39,9 @@ pub struct Field {
     pub word: u8,
     /// The lowest of its bits there.
     pub shift: u8,
-    /// How many bits it has.
+    /// Its number of bits.
     pub bits: u8,
-    /// How many words it takes.
+    /// Its number of words.
     pub words: u8,
     /// What the bits mean: [`Meaning`] in its order; other numbers are of a later version.
     pub meaning: u8,

@@ -18,13 +18,14 @@ tag:u32@28`. The tag is the slot's generation << 5 and five bits: 0 live, then t
 second and third state recorded, and its size given.
 */
 
+use crate::bytes::{u32_at, u64_at};
 use crate::codec::KindCounts;
-use crate::define::{u32_at, u64_at};
 use crate::handle::{Handle, STEPS_IN_FLIGHT};
 use crate::kind::{EventKind, KINDS};
-use crate::layout::{LANE_STRIDE, RING_BYTES, SLOT_BYTES, later_kinds};
+use crate::layout::{LANE_STRIDE, MOST_COUNTED, RING_BYTES, SLOT_BYTES, later_kinds};
 use crate::record::{Record, STEP_SHIFT, Step, step_flags};
 use crate::schema::Schema;
+use crate::words::MAX_WORDS;
 use std::collections::BTreeMap;
 
 /// Offsets within a lane header.
@@ -112,7 +113,7 @@ impl LaneHeader {
         let counts = |at: usize| {
             let mut counts = [0; KINDS];
             for (kind, count) in counts.iter_mut().enumerate() {
-                *count = u64_at(bytes, at + 8 * kind).unwrap_or(0);
+                *count = u64_at(bytes, at + 8 * kind).unwrap_or(0).min(MOST_COUNTED);
             }
             counts
         };
@@ -136,7 +137,7 @@ impl LaneHeader {
     #[must_use]
     pub fn hides(&self, from: u64) -> bool {
         const WORDS: u64 = (RING_BYTES / 8) as u64;
-        let end = from % WORDS + self.head.saturating_sub(from);
+        let end = self.head.saturating_sub(from).saturating_add(from % WORDS);
         self.hidden != 0 && self.head > from && end > WORDS - self.hidden.min(WORDS)
     }
 }
@@ -149,6 +150,10 @@ pub fn ring_records(ring: &[u8], from: u64, head: u64, schema: &Schema) -> (Vec<
     // Nothing older than one round is left.
     let mut at = from.max(head.saturating_sub(words));
     let mut records = Vec::new();
+    // Words are counted from 0: no process pushes so many that they need the last bit.
+    if head > u64::MAX / 2 {
+        return (records, head - at);
+    }
     while at < head {
         let word = |i: u64| {
             let index = usize::try_from((at + i) % words).unwrap_or(0);
@@ -161,7 +166,9 @@ pub fn ring_records(ring: &[u8], from: u64, head: u64, schema: &Schema) -> (Vec<
         if at + len as u64 > head {
             return (records, head - at);
         }
-        let copy: Vec<u64> = (0..len as u64).map(word).collect();
+        let mut copy: Vec<u64> = (0..len as u64).map(word).collect();
+        // Fields that the writer did not have are 0.
+        copy.resize(len.max(MAX_WORDS), 0);
         let ticks = copy.get(1).copied().unwrap_or(0);
         records.push(Record::unpack(&copy).unwrap_or(Record::Unknown { ticks, code }));
         at += len as u64;

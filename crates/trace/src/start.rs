@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The start of an event, with what NCCL says of it by its kind.
+//! The start of an event, with NCCL's description for each kind.
 
 use crate::alignment::Alignment;
-use crate::define::StrId;
 use crate::fields::{Field, FieldLayout, Layout, record_fields};
 use crate::handle::Handle;
 use crate::kind::EventKind;
-use crate::record::{MAX_WORDS, Pack, Packed, START, Sink, head};
+use crate::string::StrId;
+use crate::words::{MAX_WORDS, Pack, Packed, START, Sink, head};
 
 /// The start of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub struct Start {
     pub handle: Handle,
     /// NCCL's `parentObj`, as it came: ours, stale, another process's, or null.
     pub parent: Handle,
-    /// What the kind of event adds.
+    /// The fields of the kind of event.
     pub detail: Detail,
 }
 

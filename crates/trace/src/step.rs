@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The network step: one transfer of a ProxyOp, recorded whole.
+//! The network step: one transfer of a ProxyOp, stored as one record.
 
 use crate::fields::record_fields;
-use crate::record::{MAX_WORDS, Pack, Packed, STEP, STEP_LONG, Sink, halves, head};
+use crate::words::{MAX_WORDS, Pack, Packed, STEP, STEP_LONG, Sink, halves, head};
 
 /// Which states a step went through, as bits of [`Step::flags`].
 pub mod step_flags {

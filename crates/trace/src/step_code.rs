@@ -34,21 +34,19 @@ start, first, second, third state and stop. Those of 2^28 and more are correctio
 */
 
 use crate::bytes::{In, Out, high, low, unzigzag, unzigzag32, zigzag, zigzag32};
-use crate::record::{STEP, halves};
+use crate::words::{STEP, halves};
 
 /// The byte that corrections begin with: no record has this code.
 pub(crate) const CORRECTIONS: u8 = 0x7f;
 
 /// Bits of the corrections.
 mod correct {
-    /// The context.
     pub(super) const CONTEXT: u8 = 1;
     /// The operation's bits above the context: a zigzag difference. The number is expected to be 0
     /// then.
     pub(super) const OP: u8 = 1 << 1;
     /// The step's number: a zigzag difference.
     pub(super) const NUMBER: u8 = 1 << 2;
-    /// The flags.
     pub(super) const FLAGS: u8 = 1 << 3;
     /// How often the second state was repeated.
     pub(super) const REPEATS: u8 = 1 << 4;
@@ -62,7 +60,7 @@ mod correct {
 
 /// A step's words, as [`crate::record`] lays them out.
 pub(crate) type Words = [u64; STEP_WORDS];
-/// How many these are.
+/// Their number.
 pub(crate) const STEP_WORDS: usize = 5;
 
 /// Bits of an operation that tell contexts apart.
@@ -94,7 +92,6 @@ pub(crate) struct Steps {
     contexts: [Context; CONTEXTS],
     /// Context of the latest step.
     latest: u8,
-    /// Its start.
     start: u64,
 }
 
@@ -139,14 +136,17 @@ impl Steps {
     #[inline(never)]
     pub(crate) fn encode_run(&mut self, words: &[u64], out: &mut Out<'_>) -> usize {
         let (steps, _) = words.as_chunks();
+        // A copy that no other function sees stays in registers.
+        let mut own = Out::new(out.bytes, out.at);
         let mut count = 0;
         for step in steps {
             if step[0].to_le_bytes()[0] != STEP {
                 break;
             }
-            self.encode(step, out);
+            self.encode(step, &mut own);
             count += 1;
         }
+        out.at = own.at;
         count
     }
 
@@ -169,13 +169,15 @@ impl Steps {
             bits |= u64::from(*number);
         }
         if next != index || head != expected.head || what != expected.what || bits >= MOST {
-            self.correct(words, (index, next), delay, &mut numbers, out);
+            let at = Out::new(out.bytes, out.at);
+            (out.at, numbers) = self.correct(words, (index, next), delay, numbers, at);
         }
-        put_numbers(&numbers, out);
+        // Before the numbers are written, which needs the registers.
         self.learn(index, words, gaps);
+        put_numbers(&numbers, out);
     }
 
-    /// Writes what is not as expected, and takes it out of the numbers.
+    /// Writes what is not as expected. Returns where it ends, and the numbers without it.
     #[cold]
     #[inline(never)]
     fn correct(
@@ -183,9 +185,9 @@ impl Steps {
         &[head, _, what, early, late]: &Words,
         (index, next): (u8, u8),
         delay: u64,
-        numbers: &mut [u32; 5],
-        out: &mut Out<'_>,
-    ) {
+        mut numbers: [u32; 5],
+        mut out: Out<'_>,
+    ) -> (usize, [u32; 5]) {
         let expected = self.context(index);
         let above = |what| low(what) >> CONTEXT_BITS;
         let op = above(what).wrapping_sub(above(expected.what));
@@ -209,7 +211,7 @@ impl Steps {
         put(correct::REPEATS, repeats != expected_repeats, repeats);
         put(correct::SIZE, size != 0, zigzag32(size).into());
         put(correct::START, delay >= MOST, delay);
-        let [since, gaps @ ..] = numbers;
+        let [since, gaps @ ..] = &mut numbers;
         if delay >= MOST {
             *since = 0;
         }
@@ -219,6 +221,7 @@ impl Steps {
             times.into_iter().for_each(|time| put(correct::TIMES, true, time.into()));
         }
         out.set(begin + 1, mask);
+        (out.at, numbers)
     }
 
     /// Reads a step. Any bytes give one.
@@ -293,7 +296,7 @@ const fn gaps([first, second, third, end]: [u32; 4]) -> [u32; 4] {
     [first, second.wrapping_sub(first), third.wrapping_sub(second), end.wrapping_sub(third)]
 }
 
-/// What [`gaps`] was made of.
+/// The inverse of [`gaps`].
 #[inline(always)]
 const fn sums([first, second, third, end]: [u32; 4]) -> [u32; 4] {
     let second = second.wrapping_add(first);

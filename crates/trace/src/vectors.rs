@@ -1,24 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-A table of progress vectors: one of 64 bytes for each communicator of each process.
+A table of progress vectors: one of 88 bytes for each communicator of each process.
 
-It is what a collector of very many ranks works on, and a file (`*.vectors`) of jobs of which only
-counters are known. Layout, little-endian: `NCCLVECT`, version `u32` = 1, 0 `u32`, count `u64`, 40
-bytes of 0; then the vectors, each
-`comm:u64 process:u32 rank:u32 nranks:u32 api:u32 enqueued:u32 started:u32 done:u32 age_ms:u32
-hash:u64 flags:u32 peer:i32 edge:u32 hash_at:u32`.
+Collectors of very many ranks use it, and it is the file format (`*.vectors`) of jobs of which only
+the counters are known. Layout, little-endian: `NCCLVECT`, version `u32` = 2, 0 `u32`, vectors
+`u64`, jobs `u64`, 32 bytes of 0; then the vectors, each `comm:u64 process:u32 rank:u32 nranks:u32
+api:u32 enqueued:u32 started:u32 done:u32 age_ms:u32 hash:u64 flags:u32 peer:i32 edge:u32
+hash_at:u32 job:u64 origin:u64 p2p_enqueued:u32 p2p_done:u32`; then the names of jobs, each
+`job:u64 bytes:u32` and the text. Version 1 has vectors without the last four fields, and no names.
 */
 
-use crate::define::{u32_at, u64_at};
+use crate::bytes::{u32_at, u64_at};
 use crate::error::Error;
+use crate::identity::Identity;
+use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
 use std::io::{self, Write};
 
-/// Bytes of a vector, and of the file's header.
-pub const VECTOR_BYTES: usize = 64;
-/// How file names end.
+/// Bytes of a vector.
+pub const VECTOR_BYTES: usize = 88;
+/// Bytes of the file's header, and of a vector of version 1.
+const HEAD: usize = 64;
+/// The ends of file names.
 pub const SUFFIX: &str = ".vectors";
 const MAGIC: [u8; 8] = *b"NCCLVECT";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Bits of [`Vector::flags`] beyond [`crate::progress::progress_flags`], which are the lowest 8.
 pub mod vector_flags {
@@ -26,6 +32,8 @@ pub mod vector_flags {
     pub const SILENT: u32 = 1 << 8;
     /// The process has operations in flight on another communicator.
     pub const BUSY_ELSEWHERE: u32 = 1 << 9;
+    /// Sends and receives are not counted (version 1 of the table).
+    pub const NO_P2P: u32 = 1 << 10;
 }
 
 /// Counts of one communicator in one process; see [`crate::progress::Progress`].
@@ -60,6 +68,60 @@ pub struct Vector {
     /// That link: bits 0..8 channel, bit 8 send, bits 9..11 states that its oldest step reached,
     /// bit 11 whether a step is in flight.
     pub edge: u32,
+    /// The job and its launch ([`job_number`]); 0 unknown.
+    pub job: u64,
+    /// The process among all others ([`origin_number`]); 0 unknown: `process` tells it apart.
+    pub origin: u64,
+    /// Sends and receives enqueued.
+    pub p2p_enqueued: u32,
+    /// Sends and receives that are complete.
+    pub p2p_done: u32,
+}
+
+/// The vectors of a table, and the names of their jobs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Table {
+    /// The vectors.
+    pub vectors: Vec<Vector>,
+    /// Names by [`Vector::job`].
+    pub jobs: BTreeMap<u64, String>,
+}
+
+/// The number of a process's job and launch; 0 if neither is known.
+#[must_use]
+pub fn job_number(identity: &Identity) -> u64 {
+    match (&identity.job, &identity.run) {
+        (None, None) => 0,
+        known => number(&known),
+    }
+}
+
+/// The number of a process among all others.
+#[must_use]
+pub fn origin_number(identity: &Identity) -> u64 {
+    number(&identity.process())
+}
+
+/// A number that is the same in each program, and not 0.
+fn number(of: &impl Hash) -> u64 {
+    let mut hasher = Fnv(0xcbf2_9ce4_8422_2325);
+    of.hash(&mut hasher);
+    hasher.finish().max(1)
+}
+
+/// FNV-1a: the standard library's hashes are other ones in each of its versions.
+struct Fnv(u64);
+
+impl Hasher for Fnv {
+    fn write(&mut self, bytes: &[u8]) {
+        let step =
+            |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        self.0 = bytes.iter().fold(self.0, step);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 /// A network link, as [`Vector::edge`] holds it.
@@ -112,16 +174,31 @@ impl Vector {
         }
         rest[..8].copy_from_slice(&self.hash.to_le_bytes());
         let last = [self.flags, self.peer.cast_unsigned(), self.edge, self.hash_at];
-        for (to, word) in rest[8..].chunks_exact_mut(4).zip(last) {
+        for (to, word) in rest[8..24].chunks_exact_mut(4).zip(last) {
             to.copy_from_slice(&word.to_le_bytes());
         }
+        rest[24..32].copy_from_slice(&self.job.to_le_bytes());
+        rest[32..40].copy_from_slice(&self.origin.to_le_bytes());
+        rest[40..44].copy_from_slice(&self.p2p_enqueued.to_le_bytes());
+        rest[44..].copy_from_slice(&self.p2p_done.to_le_bytes());
         out
     }
 
     /// Reads a vector; `None` if `bytes` are too few.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Vector> {
-        let bytes = bytes.get(..VECTOR_BYTES)?;
+        let first = Vector::decode_first(bytes)?;
+        Some(Vector {
+            job: u64_at(bytes, 64)?,
+            origin: u64_at(bytes, 72)?,
+            p2p_enqueued: u32_at(bytes, 80)?,
+            p2p_done: u32_at(bytes, 84)?,
+            ..first
+        })
+    }
+
+    /// Reads a vector of version 1.
+    fn decode_first(bytes: &[u8]) -> Option<Vector> {
         let word = |at| u32_at(bytes, at);
         Some(Vector {
             comm: u64_at(bytes, 0)?,
@@ -138,6 +215,7 @@ impl Vector {
             peer: word(52)?.cast_signed(),
             edge: word(56)?,
             hash_at: word(60)?,
+            ..Vector::default()
         })
     }
 }
@@ -148,49 +226,90 @@ pub fn is_table(bytes: &[u8]) -> bool {
     bytes.starts_with(&MAGIC)
 }
 
-/// A table's bytes.
+/// A table's bytes: of `vectors`, and the names of their `jobs`.
 #[must_use]
-pub fn table(vectors: &[Vector]) -> Vec<u8> {
-    let mut out = vec![0; VECTOR_BYTES];
+pub fn table(vectors: &[Vector], jobs: &BTreeMap<u64, String>) -> Vec<u8> {
+    let mut out = vec![0; HEAD];
     out[..8].copy_from_slice(&MAGIC);
     out[8..12].copy_from_slice(&VERSION.to_le_bytes());
     out[16..24].copy_from_slice(&(vectors.len() as u64).to_le_bytes());
+    out[24..32].copy_from_slice(&(jobs.len() as u64).to_le_bytes());
     out.extend(vectors.iter().flat_map(Vector::encode));
+    for (job, name) in jobs {
+        out.extend(job.to_le_bytes());
+        out.extend(u32::try_from(name.len()).unwrap_or(u32::MAX).to_le_bytes());
+        out.extend(name.bytes());
+    }
     out
 }
 
-/// Writes a table.
+/// Writes a table of a job without a name.
 ///
 /// # Errors
 /// Those of `out`.
 pub fn write(out: &mut dyn Write, vectors: &[Vector]) -> io::Result<()> {
-    out.write_all(&table(vectors))
+    out.write_all(&table(vectors, &BTreeMap::new()))
 }
 
-/// Reads a table. One that was cut off gives the vectors that are whole.
+/// The vectors of a table; see [`read_table`].
+///
+/// # Errors
+/// Those of [`read_table`].
+pub fn read(bytes: &[u8]) -> Result<Vec<Vector>, Error> {
+    read_table(bytes).map(|table| table.vectors)
+}
+
+/// Reads a table. One that was cut off gives the vectors and the names that are whole.
 ///
 /// # Errors
 /// [`Error::Empty`], [`Error::NotARecording`], [`Error::TruncatedHeader`], or
 /// [`Error::NewerFormat`] for a later version.
-pub fn read(bytes: &[u8]) -> Result<Vec<Vector>, Error> {
+pub fn read_table(bytes: &[u8]) -> Result<Table, Error> {
     if bytes.is_empty() {
         return Err(Error::Empty);
     }
     if !is_table(bytes) {
         return Err(Error::NotARecording);
     }
-    let (Some(version), Some(count), Some(rest)) =
-        (u32_at(bytes, 8), u64_at(bytes, 16), bytes.get(VECTOR_BYTES..))
+    let (Some(version), Some(count), Some(jobs), Some(rest)) =
+        (u32_at(bytes, 8), u64_at(bytes, 16), u64_at(bytes, 24), bytes.get(HEAD..))
     else {
         return Err(Error::TruncatedHeader { len: bytes.len() as u64 });
     };
-    if version != VERSION {
-        let major = u16::try_from(version).unwrap_or(u16::MAX);
-        let found = crate::version::FormatVersion { major, minor: 0 };
-        return Err(Error::NewerFormat { found });
-    }
     let count = usize::try_from(count).unwrap_or(usize::MAX);
-    Ok(rest.chunks_exact(VECTOR_BYTES).take(count).filter_map(Vector::decode).collect())
+    match version {
+        1 => {
+            let vectors = rest.chunks_exact(HEAD).take(count).filter_map(Vector::decode_first);
+            let unknown = |v: Vector| Vector { flags: v.flags | vector_flags::NO_P2P, ..v };
+            Ok(Table { vectors: vectors.map(unknown).collect(), jobs: BTreeMap::new() })
+        }
+        VERSION => {
+            let vectors = rest.chunks_exact(VECTOR_BYTES).take(count);
+            let behind = count.saturating_mul(VECTOR_BYTES);
+            Ok(Table {
+                vectors: vectors.filter_map(Vector::decode).collect(),
+                jobs: names(rest.get(behind..).unwrap_or(&[]), jobs),
+            })
+        }
+        later => {
+            let major = u16::try_from(later).unwrap_or(u16::MAX);
+            let found = crate::version::FormatVersion { major, minor: 0 };
+            Err(Error::NewerFormat { found })
+        }
+    }
+}
+
+/// Up to `count` names of jobs.
+fn names(mut bytes: &[u8], count: u64) -> BTreeMap<u64, String> {
+    let mut names = BTreeMap::new();
+    for _ in 0..count {
+        let (Some(job), Some(length)) = (u64_at(bytes, 0), u32_at(bytes, 8)) else { break };
+        let end = usize::try_from(length).unwrap_or(usize::MAX).saturating_add(12);
+        let Some(text) = bytes.get(12..end) else { break };
+        names.insert(job, String::from_utf8_lossy(text).into_owned());
+        bytes = bytes.get(end..).unwrap_or(&[]);
+    }
+    names
 }
 
 #[cfg(test)]
@@ -213,6 +332,10 @@ mod tests {
             flags: n + 9,
             peer: -1,
             edge: n + 10,
+            job: u64::from(n) << 33,
+            origin: u64::MAX - 9,
+            p2p_enqueued: n + 11,
+            p2p_done: n + 12,
         }
     }
 
@@ -230,17 +353,55 @@ mod tests {
     #[test]
     fn a_table_comes_back_and_a_cut_one_gives_what_is_whole() {
         let vectors: Vec<_> = (0..5).map(sample).collect();
-        let mut bytes = Vec::new();
-        write(&mut bytes, &vectors).unwrap();
-        assert_eq!(read(&bytes).unwrap(), vectors);
+        let jobs = BTreeMap::from([(7, "4711.0".to_owned()), (9, "b".to_owned())]);
+        let mut bytes = table(&vectors, &jobs);
+        assert_eq!(read_table(&bytes).unwrap(), Table { vectors: vectors.clone(), jobs });
+        let ends = [HEAD + 5 * VECTOR_BYTES + 18, bytes.len()];
         for cut in 0..bytes.len() {
-            match read(&bytes[..cut]) {
-                Ok(found) => assert_eq!(found, vectors[..(cut - 64) / 64]),
-                Err(_) => assert!(cut < VECTOR_BYTES),
+            match read_table(&bytes[..cut]) {
+                Ok(found) => {
+                    let whole = ((cut - HEAD) / VECTOR_BYTES).min(5);
+                    assert_eq!(found.vectors, vectors[..whole]);
+                    let names = ends.iter().filter(|&&end| end <= cut).count();
+                    assert_eq!(found.jobs.len(), names, "{cut}");
+                }
+                Err(_) => assert!(cut < HEAD),
             }
         }
-        bytes[8] = 2;
+        bytes[8] = 3;
         assert!(matches!(read(&bytes), Err(Error::NewerFormat { .. })));
         assert!(matches!(read(b"NCCLSCOP"), Err(Error::NotARecording)));
+        let mut one = Vec::new();
+        write(&mut one, &vectors).unwrap();
+        assert_eq!(read(&one).unwrap(), vectors);
+    }
+
+    #[test]
+    fn a_table_of_version_1_has_no_jobs_and_counts_no_sends() {
+        let mut bytes = table(&[], &BTreeMap::new());
+        (bytes[8], bytes[16]) = (1, 2);
+        for n in 0..2 {
+            bytes.extend(&sample(n).encode()[..64]);
+        }
+        let found = read(&bytes).unwrap();
+        let (job, origin, p2p_enqueued, p2p_done) = (0, 0, 0, 0);
+        let flags = sample(1).flags | vector_flags::NO_P2P;
+        let expected = Vector { job, origin, p2p_enqueued, p2p_done, flags, ..sample(1) };
+        assert_eq!(found[1], expected);
+        assert_eq!(found.len(), 2);
+    }
+
+    #[test]
+    fn jobs_and_processes_have_a_number_each() {
+        let mut one = Identity { pid: Some(7), host: Some("a".into()), ..Identity::default() };
+        assert_eq!(job_number(&one), 0);
+        one.set("job", "4711.0");
+        let mut again = one.clone();
+        again.set("run", "4711.0 1");
+        let other = Identity { pid: Some(8), ..one.clone() };
+        assert!(job_number(&one) != 0 && job_number(&one) != job_number(&again));
+        assert_eq!(job_number(&one), job_number(&other));
+        assert_eq!(origin_number(&one), origin_number(&again));
+        assert_ne!(origin_number(&one), origin_number(&other));
     }
 }

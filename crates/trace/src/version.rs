@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The format's version, and which versions can be read.
+//! The format's version.
 
-use crate::error::Error;
 use std::fmt;
 
 /// Version of the recording format.
@@ -16,22 +15,8 @@ pub struct FormatVersion {
     pub minor: u16,
 }
 
-/// What this crate writes.
-pub const CURRENT: FormatVersion = FormatVersion { major: 2, minor: 0 };
-
-impl FormatVersion {
-    /// Whether this crate can read a file of this version.
-    ///
-    /// # Errors
-    /// [`Error::NewerFormat`] or [`Error::OlderFormat`] if the major version is another.
-    pub fn check_readable(self) -> Result<(), Error> {
-        match self.major.cmp(&CURRENT.major) {
-            std::cmp::Ordering::Equal => Ok(()),
-            std::cmp::Ordering::Greater => Err(Error::NewerFormat { found: self }),
-            std::cmp::Ordering::Less => Err(Error::OlderFormat { found: self }),
-        }
-    }
-}
+/// The version that this crate writes.
+pub const CURRENT: FormatVersion = FormatVersion { major: 2, minor: 1 };
 
 impl fmt::Display for FormatVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

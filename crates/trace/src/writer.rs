@@ -4,7 +4,6 @@
 use crate::clock::ClockSync;
 use crate::codec::{Block, Encoder, KindCounts, META_LANE};
 use crate::define::{Definition, LINK_BYTES, link};
-use crate::dump::Checkpoint;
 use crate::files::Files;
 use crate::layout::{
     BLOCKS, DEFINITIONS, EXTENT_HEAD, HEARTBEAT_SEGMENTS, HEARTBEATS, Header, LANE_STRIDE,
@@ -39,7 +38,7 @@ pub struct Writer {
     is_declared: bool,
 }
 
-/// Where the next definition goes.
+/// The place of the next definition.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extent {
     /// The segment; `None` for the part in front of the rings.
@@ -103,7 +102,7 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Says what the records and counters of this version are.
+    /// Writes the declarations of the records and counters of this version.
     fn declare(&mut self) -> io::Result<()> {
         let mut bytes = Vec::new();
         schema::declarations().for_each(|it| Definition::Record(it).encode(&mut bytes));
@@ -215,13 +214,15 @@ impl Writer {
         self.append_to(To::Events, lane, first_pos, words)
     }
 
-    /// Appends a block.
+    /// Appends blocks, as many with one write as lie in one segment: a write costs the file system
+    /// more than the few KiB of a block.
     ///
     /// # Errors
-    /// The system's; its records are then counted as unwritten.
-    pub fn append_block(&mut self, block: &mut Block) -> io::Result<()> {
-        self.has_news = true;
-        self.write_block(To::Events, block)
+    /// The first error of the system; the records of that write are then counted as unwritten, and
+    /// the rest is tried all the same.
+    pub fn append_blocks(&mut self, blocks: &mut [Block]) -> io::Result<()> {
+        self.has_news |= !blocks.is_empty();
+        self.write_blocks(To::Events, blocks)
     }
 
     /// Appends whole records of how the process fares ([`crate::Heartbeat`]), as one block if they
@@ -269,7 +270,7 @@ impl Writer {
     ) -> io::Result<()> {
         let mut result = Ok(());
         while let Some(mut block) = self.encoder.encode(lane, &mut first_pos, &mut words) {
-            let written = self.write_block(to, &mut block);
+            let written = self.write_blocks(to, std::slice::from_mut(&mut block));
             result = result.and(written);
         }
         result
@@ -288,32 +289,54 @@ impl Writer {
         add(&mut self.header.overwritten, records);
     }
 
-    /// Writes a block to the current segment, or to the next one where it does not fit.
-    fn write_block(&mut self, to: To, block: &mut Block) -> io::Result<()> {
-        self.header.garbage_words += block.garbage;
-        if !self.ring(to).has_room(block.len()) {
-            let held = self.ring(to).advance();
-            if to == To::Events {
-                self.overwrote(&held);
+    /// Writes blocks: to the current segment, and where one does not fit to the next.
+    fn write_blocks(&mut self, to: To, mut blocks: &mut [Block]) -> io::Result<()> {
+        let mut result = Ok(());
+        while let Some(first) = blocks.first() {
+            if !self.ring(to).has_room(first.len()) {
+                let held = self.ring(to).advance();
+                if to == To::Events {
+                    self.overwrote(&held);
+                }
             }
+            let mut bytes = 0;
+            let fits = |block: &&Block| {
+                bytes += block.len();
+                self.ring(to).has_room(bytes)
+            };
+            let count = blocks.iter().take_while(fits).count().max(1);
+            let (now, later) = blocks.split_at_mut(count);
+            let written = self.write_side_by_side(to, now);
+            (result, blocks) = (result.and(written), later);
         }
-        let (at, (number, epoch)) = (self.ring(to).at(), self.ring(to).next_block());
-        if let Err(error) = self.file.write_all_at(block.placed(number, epoch), at) {
-            add(&mut self.header.unwritten, &block.counts);
-            return Err(error);
-        }
-        self.ring(to).wrote(block.len(), &block.counts);
-        (self.header.next_block, _) = self.events.next_block();
-        Ok(())
+        result
     }
 
-    /// The recording as it is now, to be copied while it goes on. Everything that belongs to it
-    /// must have been appended, and the lane table written.
+    /// Writes blocks to the current segment, which has room for them.
+    fn write_side_by_side(&mut self, to: To, blocks: &mut [Block]) -> io::Result<()> {
+        let (at, (first, epoch)) = (self.ring(to).at(), self.ring(to).next_block());
+        self.scratch.clear();
+        for (number, block) in (first..).zip(&mut *blocks) {
+            self.header.garbage_words += block.garbage;
+            self.scratch.extend_from_slice(block.placed(number, epoch));
+        }
+        let written = self.file.write_all_at(&self.scratch, at);
+        for block in blocks {
+            match written {
+                Ok(()) => self.ring(to).wrote(block.len(), &block.counts),
+                Err(_) => add(&mut self.header.unwritten, &block.counts),
+            }
+        }
+        (self.header.next_block, _) = self.events.next_block();
+        written
+    }
+
+    /// Another writer that goes on from here, to be given a file of its own.
     ///
     /// # Errors
     /// The system's, if it has no file descriptor left.
-    pub fn checkpoint(&self) -> io::Result<Checkpoint> {
-        let at = Writer {
+    pub(crate) fn twin(&self) -> io::Result<Writer> {
+        Ok(Writer {
             file: (self.files.duplicate)(&self.file)?,
             files: self.files,
             header: self.header.clone(),
@@ -324,8 +347,7 @@ impl Writer {
             has_news: false,
             scratch: Vec::new(),
             is_declared: self.is_declared,
-        };
-        Ok(Checkpoint::new((self.files.duplicate)(&self.file)?, at))
+        })
     }
 
     /// Writes a lane header; for lanes that do not live in the file.

@@ -129,7 +129,7 @@ const OWNER: (u32, u32) = (77, 5);
 
 /// A recording with one block, and a lanes file that holds the record of the block and another.
 fn with_lanes(folder: &Path) -> (PathBuf, PathBuf, File) {
-    let (path, lanes) = (folder.join("x.nscope"), folder.join("x.lanes"));
+    let (path, lanes) = (folder.join("x.nscope"), folder.join("ncclscope-x.lanes"));
     let (pid, process) = OWNER;
     let header = Header { pid, process, lanes_file: Some(lanes.clone()), ..Header::default() };
     let mut writer = Writer::create(&path, header, 0).unwrap();

@@ -25,7 +25,7 @@ const OWNER: (u32, u32) = (77, 5);
 /// A recording without blocks and a lanes file with four words of a lane and a step in flight.
 fn killed() -> Case {
     let dir = tempfile::tempdir().unwrap();
-    let (recording, lanes) = (dir.path().join("x.nscope"), dir.path().join("x.lanes"));
+    let (recording, lanes) = (dir.path().join("x.nscope"), dir.path().join("ncclscope-x.lanes"));
     let (pid, process) = OWNER;
     let header = Header { pid, process, lanes_file: Some(lanes.clone()), ..Header::default() };
     Writer::create(&recording, header, 1 << 20).unwrap();

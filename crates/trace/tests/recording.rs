@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Writing and reading whole files: in order, wrapped, torn, killed, damaged.
 
-use ncclscope_trace::codec::META_LANE;
+use ncclscope_trace::codec::{Block, Encoder, META_LANE};
 use ncclscope_trace::layout::{BLOCKS, DEFINITIONS, Header, LANE_STRIDE, LANE_TABLE, SEGMENT};
 use ncclscope_trace::record::{Detail, KernelLaunch, Packed, step_flags};
 use ncclscope_trace::scratch::{lane, slot};
@@ -106,6 +106,34 @@ fn a_full_ring_keeps_the_newest_and_counts_the_rest() {
     assert_eq!(recording.problems(), &[] as &[String]);
 }
 
+/// However many blocks a write holds, the file is the same, beyond the ring's end too.
+#[test]
+fn blocks_written_together_lie_as_if_one_by_one() {
+    let written = |together: usize| {
+        let case = Case::new();
+        let mut writer = case.writer(Header::default());
+        let (mut encoder, mut position) = (Encoder::default(), 0);
+        let mut blocks: Vec<Block> = (0..2_000u64)
+            .map(|block| {
+                let records: Vec<Packed> = (0..block % 90)
+                    .chain([9])
+                    .map(|n| launch((block + n).wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+                    .collect();
+                let words = words(&records);
+                encoder.encode(1, &mut position, &mut &words[..]).expect("there are records")
+            })
+            .collect();
+        for blocks in blocks.chunks_mut(together) {
+            writer.append_blocks(blocks).unwrap();
+        }
+        assert!(writer.header().overwritten_blocks > 0, "the ring is full");
+        writer.sync_header().unwrap();
+        std::fs::read(&case.path).unwrap()
+    };
+    let one_by_one = written(1);
+    assert!([2, 8, 2_000].into_iter().all(|together| written(together) == one_by_one));
+}
+
 #[test]
 fn a_torn_block_is_named_and_the_rest_is_read() {
     let case = Case::new();
@@ -174,6 +202,15 @@ fn a_killed_process_leaves_its_lanes() {
     };
     assert_eq!(read.last(), Some(&Record::Step(expected)));
     assert_eq!(recording.lanes()[1].header.lost[4], 3);
+
+    // The drain thread freed the first record that is in no block.
+    let tail = (3 * all.len() / 5) as u64;
+    lane_header[lane::TAIL..lane::TAIL + 8].copy_from_slice(&tail.to_le_bytes());
+    file.write_all_at(&lane_header, LANE_TABLE + LANE_STRIDE as u64).unwrap();
+    let recording = Recording::open(&case.path).unwrap();
+    let problem = &recording.problems()[0];
+    assert!(problem.contains("1 records taken from its lanes"), "{problem}");
+    assert!(problem.contains("5 words that were not written in time lost"), "{problem}");
 
     // A step that started after the newest record is not as old as the machine.
     file.write_all_at(&5000u64.to_le_bytes(), step).unwrap();

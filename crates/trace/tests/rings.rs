@@ -366,3 +366,25 @@ fn the_largest_ring_can_be_read() {
     assert_eq!(case.writer.header().segments, 1 << 20);
     assert!(Recording::open(&case.path).is_ok());
 }
+
+#[test]
+fn the_end_of_a_recording_is_what_was_written_last() {
+    // Not full, full, and overwritten in part; also with segments that hold definitions.
+    for (fill, definitions) in [(3, 0), (8, 0), (11, 0), (13, 4000)] {
+        let mut case = case(8 * SEGMENT);
+        for index in 0..definitions {
+            case.writer.define(&comm(index)).unwrap();
+        }
+        case.fill(fill);
+        case.close();
+        let all = launches(&case.path);
+        let end = Recording::open_end(&case.path, 2).unwrap();
+        assert!(!end.is_whole() && end.problems().is_empty(), "{:?}", end.problems());
+        assert_eq!(end.comms().len(), usize::from(definitions));
+        let last: Vec<u64> = end.records(1).map(|record| record.ticks()).collect();
+        assert!(last.len() < all.len() && last.len() > 15_000, "{} of {}", last.len(), all.len());
+        assert!(all.ends_with(&last));
+        let whole = Recording::open_end(&case.path, 8).unwrap();
+        assert!(whole.is_whole() && whole.records(1).count() == all.len());
+    }
+}

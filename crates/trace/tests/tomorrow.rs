@@ -281,6 +281,52 @@ fn what_a_later_version_adds_is_passed_over_and_counted_by_name() {
     }
 }
 
+/// A recording of this version's only segment: the declaration, and a block of `records`.
+fn recording_of(path: &Path, declared: Declaration, block: &[u8]) -> Recording {
+    let header = Header { segments: 4, process: 7, ..Header::default() };
+    let mut writer = Writer::create(path, header, RING_BYTES as u64).unwrap();
+    writer.define(&Definition::Record(declared)).unwrap();
+    writer.sync_header().unwrap();
+    let file = OpenOptions::new().write(true).read(true).open(path).unwrap();
+    file.write_all_at(block, BLOCKS).unwrap();
+    end(&file, 1);
+    Recording::open(path).unwrap()
+}
+
+#[test]
+fn fields_that_an_earlier_version_did_not_have_are_0() {
+    let folder = tempfile::tempdir().unwrap();
+    let handle = Handle::value(7, EventKind::KernelCh, 0, 1);
+    let detail = Detail::KernelCh(KernelCh { channel: 1, ptimer: 99 });
+    let start = Start { ticks: 120, comm: 1, handle, parent: Handle(5), detail };
+    let mut words = start.pack().words().to_vec();
+    // The time of the GPU was added later.
+    words.pop();
+    let code = words[0].to_le_bytes()[0];
+    let (name, length) = ("KernelCh".into(), u8::try_from(words.len()).unwrap());
+    let declared = Declaration { code, name, words: length, halves: 0, fields: vec![] };
+    let block = block(0, 0, &[(words.clone(), 0), (words, 0)]);
+    let recording = recording_of(&folder.path().join("earlier.nscope"), declared, &block);
+    let detail = Detail::KernelCh(KernelCh { channel: 1, ptimer: 0 });
+    let expected = Record::Start(Start { detail, ..start });
+    assert_eq!(recording.records(0).collect::<Vec<_>>(), [expected, expected]);
+    assert_eq!((recording.unreadable(), recording.problems()), (0, &[] as &[String]));
+}
+
+#[test]
+fn records_that_cannot_be_read_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = "never used".into();
+    let declared = Declaration { code: NEW, name, words: 2, halves: 0, fields: vec![] };
+    let handle = Handle::value(7, EventKind::Coll, 0, 1);
+    // The second has a code that is declared nowhere.
+    let records = [stop(100, handle, false), (vec![101, 110], 0), stop(120, handle, false)];
+    let path = folder.path().join("undeclared.nscope");
+    let recording = recording_of(&path, declared, &block(0, 0, &records));
+    assert_eq!(recording.records(0).collect::<Vec<_>>(), [Record::Stop { ticks: 100, handle }]);
+    assert_eq!(recording.unreadable(), 2);
+}
+
 #[test]
 fn counters_of_a_later_version_are_read_by_their_names() {
     let folder = tempfile::tempdir().unwrap();
@@ -292,6 +338,7 @@ fn counters_of_a_later_version_are_read_by_their_names() {
         Definition::Counter(Counter { place, at, by_kind, name: name.into() })
     };
     for counter in [
+        counter(Place::Header, 144, false, "looks that came late"),
         counter(Place::Header, 144, false, "looks that came late"),
         counter(Place::Header, 3584, true, "events of the wrong colour"),
         counter(Place::Header, 152, false, "what never happened"),

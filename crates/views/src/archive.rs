@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-One tar of a trace for each process, for jobs whose merged trace would be too large, with a manifest
-that tells Perfetto which machine each is of (perfetto.dev, "Trace manifest format").
+A tar file with one trace for each process, for jobs whose merged trace would be too large. A
+manifest tells Perfetto the machine of each trace (perfetto.dev, "Trace manifest format").
 
 Arrows between processes do not work over the files of an archive, so there are none.
 */
 
-use crate::pftrace::{Exporter, Written};
+use crate::packets::Numbers;
+use crate::pftrace::{Written, process};
+use crate::step_index::StepIndex;
+use ncclscope_operations::Timeline;
 use ncclscope_trace::Recording;
 use serde_json::json;
 use std::io::{self, Write};
@@ -19,11 +22,12 @@ use tar::{Builder, EntryType, Header};
 pub fn write(recordings: &[Recording], out: &mut impl Write) -> io::Result<Written> {
     let mut archive = Builder::new(out);
     add(&mut archive, "perfetto_manifest.json", manifest(recordings).as_bytes())?;
-    let mut exporter = Exporter::new(&[]);
+    let (no_steps, mut numbers) = (StepIndex::default(), Numbers::default());
     let mut written = Written::default();
     for (index, recording) in recordings.iter().enumerate() {
         let mut trace = Vec::new();
-        written.add(exporter.process(recording, &mut trace)?);
+        let timeline = Timeline::read(recording, true);
+        written.add(process(&no_steps, &mut numbers, &timeline, &mut trace)?);
         add(&mut archive, &file_name(index, recording), &trace)?;
     }
     archive.finish()?;

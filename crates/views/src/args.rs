@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The arguments of a slice: what a viewer shows when one clicks on it. Their names are the table
-//! [`crate::names::ARGUMENTS`].
+//! The arguments of a slice, which a viewer shows for a selected slice. The table
+//! [`crate::names::ARGUMENTS`] has their names.
 
 use crate::names::is_argument;
 use crate::scene::{Scene, Slice, SliceSource};
@@ -235,7 +235,7 @@ impl<'s, F: FnMut(&'static str, Arg<'s>)> Said<F> {
         self.uint("steps", op.steps);
         if let Some(steps) = &event.steps {
             self.known("bytes", steps.bytes);
-            if steps.stopped != op.steps {
+            if steps.started > 0 && steps.stopped != op.steps {
                 self.uint("steps_done", steps.stopped);
             }
         }

@@ -12,10 +12,11 @@ would not fit the 53 bits of a JSON number.
 use crate::args::Args;
 use crate::counters::{Counter, Unit, counters};
 use crate::flows::{StepLinks, flows};
-use crate::matching::StepIndex;
 use crate::parallel::read_ahead;
 use crate::pftrace::Written;
 use crate::scene::{Name, Scene, Slice, SliceSource};
+use crate::step_index::StepIndex;
+use crate::timelines::Timelines;
 use crate::tracks::{self, Track};
 use crate::view::View;
 use ncclscope_operations::stats::to_f64;
@@ -29,7 +30,8 @@ use std::io::{self, Write};
 /// # Errors
 /// Those of `out`.
 pub fn write(recordings: &[Recording], out: &mut impl Write) -> io::Result<Written> {
-    let index = StepIndex::new(recordings);
+    let timelines = Timelines::new(recordings);
+    let index = StepIndex::new(&timelines);
     let base_ns = recordings.iter().map(base_ns).min().unwrap_or(0);
     writeln!(
         out,
@@ -37,7 +39,7 @@ pub fn write(recordings: &[Recording], out: &mut impl Write) -> io::Result<Writt
     )?;
     let mut writer = Writer { out, base_ns, is_first: true };
     let mut written = Written::default();
-    read_ahead(recordings, |timeline| {
+    read_ahead(&timelines, |timeline| {
         let scene = Scene::new(timeline);
         let mut links = StepLinks::new(&scene, &index);
         let mut slices = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Curves over time: what is in the network, and how fast operations are.
+//! Curves over time: bytes in the network, and bandwidths of operations.
 
 use crate::scene::Scene;
 use crate::view::Group;
@@ -47,11 +47,12 @@ type Part = (u64, u64, u64);
 fn in_flight(scene: &Scene<'_, '_>, group: &Group) -> Vec<Part> {
     let timeline = scene.timeline();
     let whole = step_flags::IS_SEND | step_flags::SIZED | step_flags::STOPPED;
-    let parts = timeline.steps().iter().filter_map(|(op, step)| {
+    let events = scene.of_comm(group.comm).events.iter();
+    let steps = events.flat_map(|&op| scene.steps_of(op));
+    let parts = steps.filter_map(|&index| {
+        let (_, step) = timeline.steps().get(index as usize)?;
         let start = step.state_ticks()[2].filter(|_| step.flags & whole == whole)?;
-        let is_ours = timeline.comm_of(timeline.event(*op)) == group.comm;
-        let times = || (scene.ns(start), scene.ns(step.end_ticks()));
-        is_ours.then(times).map(|(start, end)| (start, end, u64::from(step.size)))
+        Some((scene.ns(start), scene.ns(step.end_ticks()), u64::from(step.size)))
     });
     parts.collect()
 }
@@ -61,8 +62,9 @@ fn bus_bandwidth(scene: &Scene<'_, '_>, group: &Group) -> Vec<Part> {
     let timeline = scene.timeline();
     let Some(comm) = group.comm else { return Vec::new() };
     let nranks = Some(timeline.comm(comm).ranks).filter(|&ranks| ranks != 0);
-    let operations = (0..).zip(scene.operations()).filter(|(_, o)| o.comm == group.comm);
-    let parts = operations.filter_map(|(index, operation)| {
+    let operations = scene.of_comm(group.comm).operations.iter();
+    let parts = operations.filter_map(|&index| {
+        let operation = scene.operation(index);
         let ns = operation.duration_ns.filter(|&ns| ns > 0.0)?;
         if !operation.timing.is_whole() {
             return None;

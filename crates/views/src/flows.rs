@@ -8,8 +8,8 @@ their states: where the data goes to the network, and where it has arrived.
 */
 
 use crate::ident::Hash;
-use crate::matching::StepIndex;
 use crate::scene::{Scene, SliceSource, States};
+use crate::step_index::StepIndex;
 use ncclscope_operations::{Event, EventId, Parent};
 use ncclscope_trace::EventKind;
 use ncclscope_trace::record::step_flags;
@@ -41,7 +41,7 @@ pub struct StepArrows {
     pub linked: u64,
     /// Steps whose peer's step is not in the recordings.
     pub alone: u64,
-    /// Steps whose peer's step cannot be determined: see [`crate::matching`].
+    /// Steps whose peer's step cannot be determined: see the module `matching`.
     pub unknowable: u64,
 }
 

@@ -5,8 +5,8 @@ Recordings to traces that other tools show: Perfetto's pftrace and Chrome's JSON
 [`scene`] makes the picture: which slices there are, on which tracks ([`tracks`]), with which names
 ([`names`]) and arguments ([`args`]). All formats show it: [`chrome`] and [`pftrace`] only
 serialise, and so do the lanes in PyTorch's profiles (`ncclscope-kineto`). Both add curves
-([`counters`]) and arrows ([`flows`]), also between ranks ([`matching`]). They stream, with one
-process's events in memory at a time. [`archive`] holds a pftrace for each process.
+([`counters`]) and arrows ([`flows`]), also between ranks (`step_index`). They stream; `timelines`
+bounds how many processes' events are in memory. [`archive`] holds a pftrace for each process.
 
 This crate does **not** read files, decide what an operation's end is (that is `operations`), or
 print.
@@ -19,13 +19,15 @@ pub mod chrome;
 pub mod counters;
 pub mod flows;
 mod ident;
-pub mod matching;
+mod matching;
 pub mod names;
 mod pack;
 mod packets;
 mod parallel;
 pub mod pftrace;
 pub mod scene;
+mod step_index;
+mod timelines;
 pub mod tracks;
 pub mod view;
 

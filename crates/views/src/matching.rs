@@ -1,22 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-What is the same on all ranks: collectives, and the network steps that a send and a receive share.
+Finds what several ranks record of the same thing: collectives, and the network steps that a send
+and a receive share.
 
-Nothing is guessed by time. A collective is known by its communicator's hash, its function, its
-sequence number and, where a graph's replays repeat that number, by which of these it is. A ProxyOp
-is known by the communicator, both ranks, the channel, its operation's function and sequence number,
-and by which of these it is; sends and receives have no sequence number, so there counting is all
-there is. Where counting cannot be right, nothing is matched: the process lost operations, or
-recorded a window or a sample of them, or has several communicators without a hash (API v1 to v3).
+Nothing is guessed by time. A collective is identified by its communicator's hash, its function, its
+sequence number and, if a graph's replays repeat that number, by its index among them. A ProxyOp is
+identified by the communicator, both ranks, the channel, its operation's function and sequence
+number, and its index among those; sends and receives have no sequence number and are only counted.
+If the count cannot be right, nothing is matched: the process lost operations, or recorded a window
+or a sample of them, or has several communicators without a hash (API v1 to v3).
 */
 
 use crate::ident::{Hash, Map};
-use crate::parallel::fold;
-use crate::scene::Scene;
 use ncclscope_operations::windows::is_windowed;
 use ncclscope_operations::{EventId, Operation, Parent, Timeline};
-use ncclscope_trace::record::step_flags;
-use ncclscope_trace::{Detail, EventKind, Recording};
+use ncclscope_trace::{Detail, EventKind};
 
 /// What a process's operations are known by on all ranks.
 #[derive(Debug, Default)]
@@ -134,91 +132,4 @@ fn is_partial(timeline: &Timeline<'_>, kind: EventKind) -> bool {
     recording.lanes().iter().any(|lane| lane.header.lost[kind] != 0)
         || counts.iter().any(|&count| count != 0)
         || is_windowed(recording)
-}
-
-/// The network steps that were recorded on both sides.
-#[derive(Debug, Default)]
-pub struct StepIndex {
-    sides: Map<u64, [Option<Side>; 2]>,
-    both: Map<u64, Vec<u32>>,
-}
-
-#[derive(Debug)]
-enum Side {
-    /// The numbers of the steps.
-    Steps(Vec<u32>),
-    /// Two processes, or two steps of one number, match it: which one is right is not known.
-    Ambiguous,
-}
-
-impl StepIndex {
-    /// The steps of all recordings; one alone has none on both sides.
-    #[must_use]
-    pub fn new(recordings: &[Recording]) -> StepIndex {
-        let mut index = StepIndex::default();
-        if recordings.len() > 1 {
-            let add = |part: &mut StepIndex, recording: &Recording| {
-                part.add(&Scene::new(&Timeline::read(recording, true)));
-            };
-            fold(recordings, add).into_iter().for_each(|part| index.join(part));
-        }
-        index.finish();
-        index
-    }
-
-    /// Adds the steps of a process.
-    fn add(&mut self, scene: &Scene<'_, '_>) {
-        let timeline = scene.timeline();
-        for (id, event) in timeline.events() {
-            let (Detail::ProxyOp(op), Some(name)) = (event.start.detail, scene.proxy_name(id))
-            else {
-                continue;
-            };
-            let mut steps: Vec<u32> = scene
-                .steps_of(id)
-                .iter()
-                .map(|&index| timeline.steps()[index as usize].1)
-                .filter(|step| step.has(step_flags::IS_SEND) == op.is_send)
-                .map(|step| step.step)
-                .collect();
-            steps.sort_unstable();
-            let all = steps.len();
-            steps.dedup();
-            let is_clear = steps.len() == all;
-            let side = if is_clear { Side::Steps(steps) } else { Side::Ambiguous };
-            self.claim(name, usize::from(op.is_send), side);
-        }
-    }
-
-    fn claim(&mut self, name: u64, way: usize, side: Side) {
-        let place = &mut self.sides.entry(name).or_default()[way];
-        *place = Some(if place.is_none() { side } else { Side::Ambiguous });
-    }
-
-    fn join(&mut self, part: StepIndex) {
-        for (name, sides) in part.sides {
-            for (way, side) in sides.into_iter().enumerate() {
-                if let Some(side) = side {
-                    self.claim(name, way, side);
-                }
-            }
-        }
-    }
-
-    /// Keeps what both sides have.
-    fn finish(&mut self) {
-        for (name, sides) in std::mem::take(&mut self.sides) {
-            if let [Some(Side::Steps(mut received)), Some(Side::Steps(sent))] = sides {
-                received.retain(|step| sent.binary_search(step).is_ok());
-                received.shrink_to_fit();
-                self.both.insert(name, received);
-            }
-        }
-    }
-
-    /// The steps of a ProxyOp that both sides have, in order.
-    #[must_use]
-    pub fn steps(&self, name: u64) -> &[u32] {
-        self.both.get(&name).map_or(&[], Vec::as_slice)
-    }
 }

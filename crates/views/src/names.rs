@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-The one vocabulary of traces: names of tracks and of arguments, for all formats.
+The names of tracks and arguments in all trace formats.
 
-docs/traces.md is made from these tables; a test compares them. Arguments have the names that
-`report` and the metrics use where those have the thing, and end in their unit.
+docs/traces.md contains these tables; a test compares them. An argument has the same name as in
+`report` and the metrics, if it exists there, and ends in its unit.
 */
 
 use std::fmt::Write;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Packet sequences: each track is one, so that its packets need not say which track they are of, how
-names are spelt, or when they are but for the time since the one before.
+Packet sequences: each track is one, so that its packets do not repeat the track and the names, and
+have only the time since the packet before.
 
 A sequence starts with the comparison of its own incremental clock with the trace's, which is
 declared equal to `CLOCK_REALTIME`, as PyTorch's writer does. Numbers of sequences are hashes, so
-that files may be put behind one another.
+that files can be concatenated.
 */
 
 use crate::ident::{Hash, Map};

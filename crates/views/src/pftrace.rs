@@ -3,18 +3,19 @@
 Perfetto's own format: a stream of protobuf packets (`perfetto/trace/trace_packet.proto`).
 
 Each rank is a process; a rank with several communicators has a group of tracks for each. Numbers of
-tracks are hashes of who it is, so that files of several ranks, runs or hosts may be put behind one
-another. A track is described, and its packets follow; Perfetto sorts by time.
+tracks are hashes of their identity, so that files of several ranks, runs or hosts can be
+concatenated. A track is described, and its packets follow; Perfetto sorts by time.
 */
 
 use crate::args::{Arg, args};
 use crate::counters::{Counter, Unit, counters};
 use crate::flows::{StepArrows, StepLinks, flows};
 use crate::ident::Hash;
-use crate::matching::StepIndex;
 use crate::packets::{Interned, Numbers, Sequence};
 use crate::parallel::in_batches;
 use crate::scene::{Name, Scene, Slice, SliceSource};
+use crate::step_index::StepIndex;
+use crate::timelines::Timelines;
 use crate::tracks::{Track, marks, tracks};
 use crate::view::{Group, View};
 use ncclscope_operations::Timeline;
@@ -53,58 +54,67 @@ impl Written {
 /// # Errors
 /// Those of `out`.
 pub fn write(recordings: &[Recording], out: &mut impl Write) -> io::Result<Written> {
-    let Exporter { index, mut numbers } = Exporter::new(recordings);
+    let Exporter { timelines, index, mut numbers } = Exporter::new(recordings);
     let mut all = Written::default();
-    let aside = |recording: &Recording| {
+    let aside = |at| {
         let (mut own, mut bytes) = (Numbers::default(), Vec::new());
-        process(&index, &mut own, recording, &mut bytes).map(|written| (own, bytes, written))
+        let timeline = timelines.take(at);
+        let written = process(&index, &mut own, &timeline, &mut bytes)?;
+        io::Result::Ok((timeline, own, bytes, written))
     };
-    in_batches(recordings, aside, |recording, part| {
+    in_batches(recordings.len(), aside, |at, part| {
         all.add(match part.transpose()? {
-            Some((own, bytes, written)) if numbers.join(&own) => {
+            Some((_, own, bytes, written)) if numbers.join(&own) => {
                 out.write_all(&bytes)?;
                 written
             }
             // Its numbers are taken: others are to be found.
-            _ => process(&index, &mut numbers, recording, out)?,
+            Some((timeline, ..)) => process(&index, &mut numbers, &timeline, out)?,
+            None => process(&index, &mut numbers, &timelines.take(at), out)?,
         });
         io::Result::Ok(())
     })?;
     Ok(all)
 }
 
-/// Writes processes one by one, with one of them in memory at a time. What it writes may be put
-/// into one file, or into several that can be put behind one another.
+/// Writes processes one by one. What it writes may be put into one file, or into several that can
+/// be put behind one another.
 #[derive(Debug)]
-pub struct Exporter {
+pub struct Exporter<'r> {
+    timelines: Timelines<'r>,
     index: StepIndex,
     numbers: Numbers,
 }
 
-impl Exporter {
+impl<'r> Exporter<'r> {
     /// An exporter that finds the steps of all `recordings` on both sides.
     #[must_use]
-    pub fn new(recordings: &[Recording]) -> Exporter {
-        Exporter { index: StepIndex::new(recordings), numbers: Numbers::default() }
+    pub fn new(recordings: &'r [Recording]) -> Exporter<'r> {
+        let timelines = Timelines::new(recordings);
+        let index = StepIndex::new(&timelines);
+        Exporter { timelines, index, numbers: Numbers::default() }
     }
 
-    /// Writes a process.
+    /// Writes the process of the recording at a position.
     ///
     /// # Errors
     /// Those of `out`.
-    pub fn process(&mut self, recording: &Recording, out: &mut impl Write) -> io::Result<Written> {
-        process(&self.index, &mut self.numbers, recording, out)
+    pub fn process(&mut self, at: usize, out: &mut impl Write) -> io::Result<Written> {
+        process(&self.index, &mut self.numbers, &self.timelines.take(at), out)
     }
 }
 
-fn process(
+/// Writes a process.
+///
+/// # Errors
+/// Those of `out`.
+pub(crate) fn process(
     index: &StepIndex,
     numbers: &mut Numbers,
-    recording: &Recording,
+    timeline: &Timeline<'_>,
     out: &mut impl Write,
 ) -> io::Result<Written> {
-    let timeline = Timeline::read(recording, true);
-    let scene = Scene::new(&timeline);
+    let scene = Scene::new(timeline);
     let mut links = StepLinks::new(&scene, index);
     let mut slices = 0;
     for view in scene.views() {

@@ -59,6 +59,7 @@ use ncclscope_operations::{
     Completion, Event, EventId, GpuClock, Operation, Parent, Timeline, Timing, operations,
 };
 use ncclscope_trace::record::{KernelCh, KernelPhase, step_flags};
+use ncclscope_trace::vectors::origin_number;
 use ncclscope_trace::{Comm, Detail, EventKind, MarkKind, State, StrId};
 
 /// What a slice shows.
@@ -118,7 +119,7 @@ pub enum Name {
     Event(EventKind, StrId),
     /// A state of a step: NCCL's word for it.
     State(State),
-    /// What a mark says.
+    /// The text of a mark.
     Note(StrId),
     /// What a mark means.
     Mark(MarkKind),
@@ -141,12 +142,22 @@ impl Name {
     }
 }
 
+/// What belongs to a communicator.
+#[derive(Debug, Default)]
+pub(crate) struct CommParts {
+    /// Its operations, by index.
+    pub(crate) operations: Vec<u32>,
+    /// Its events.
+    pub(crate) events: Vec<EventId>,
+}
+
 /// A process, ready to be shown.
 #[derive(Debug)]
 pub struct Scene<'t, 'r> {
     timeline: &'t Timeline<'r>,
     operations: Vec<Operation>,
     by_event: Map<EventId, u32>,
+    by_comm: Map<Option<usize>, CommParts>,
     clocks: Vec<Option<GpuClock>>,
     steps_by_op: Map<EventId, Vec<u32>>,
     names: Names,
@@ -174,7 +185,8 @@ impl<'t, 'r> Scene<'t, 'r> {
         Scene {
             timeline,
             by_event,
-            clocks: (0..comms.len()).map(|comm| GpuClock::of_comm(timeline, comm)).collect(),
+            by_comm: by_comm(timeline, &operations),
+            clocks: GpuClock::of_comms(timeline),
             names: Names::new(timeline, &operations),
             members: (0..).zip(comms).map(|(at, comm)| member(timeline, at, comm)).collect(),
             first_ptimers: operations.iter().map(|o| first_ptimer(timeline, o)).collect(),
@@ -182,12 +194,13 @@ impl<'t, 'r> Scene<'t, 'r> {
             operations,
             steps_by_op,
             end_ns: timeline.ns(recording.last_ticks()),
-            // A host may use a process number again, but not together with a communicator's hash.
+            // Containers may share a host name and a process id, and a recording may lack its
+            // process's identity: then its first communicator tells it apart.
             uuid: Hash::new("process")
-                .text(&header.host)
-                .number(u64::from(header.pid))
+                .number(origin_number(recording.identity()))
                 .number(u64::from(header.process))
                 .number(comms.first().map_or(0, |comm| comm.hash))
+                .rank(comms.first().map_or(-1, |comm| comm.rank))
                 .id(),
         }
     }
@@ -253,13 +266,19 @@ impl<'t, 'r> Scene<'t, 'r> {
     pub fn uuid(&self) -> u64 {
         self.uuid
     }
+    /// What belongs to the communicator at a position, or to none that is known.
+    pub(crate) fn of_comm(&self, comm: Option<usize>) -> &CommParts {
+        const NOTHING: &CommParts = &CommParts { operations: Vec::new(), events: Vec::new() };
+        self.by_comm.get(&comm).unwrap_or(NOTHING)
+    }
+
     /// The steps of a ProxyOp: indices of [`Timeline::steps`].
     #[must_use]
     pub fn steps_of(&self, op: EventId) -> &[u32] {
         self.steps_by_op.get(&op).map_or(&[], Vec::as_slice)
     }
 
-    /// What a ProxyOp is known by on both sides; see [`crate::matching`].
+    /// What a ProxyOp is known by on both sides; see the module `matching`.
     #[must_use]
     pub fn proxy_name(&self, op: EventId) -> Option<u64> {
         self.names.proxy_ops.get(&op).copied()
@@ -445,7 +464,7 @@ impl<'t, 'r> Scene<'t, 'r> {
         }
     }
 
-    /// What ties a collective's slices over all ranks together; see [`crate::matching`].
+    /// What ties a collective's slices over all ranks together; see the module `matching`.
     #[must_use]
     pub fn correlation(&self, what: SliceSource) -> Option<u64> {
         let operation = match what {
@@ -459,6 +478,18 @@ impl<'t, 'r> Scene<'t, 'r> {
         };
         self.names.collectives.get(&operation).copied()
     }
+}
+
+/// The parts of each communicator, in one pass: there may be as many communicators as operations.
+fn by_comm(timeline: &Timeline<'_>, operations: &[Operation]) -> Map<Option<usize>, CommParts> {
+    let mut parts: Map<Option<usize>, CommParts> = Map::default();
+    for (index, operation) in (0..).zip(operations) {
+        parts.entry(operation.comm).or_default().operations.push(index);
+    }
+    for (id, event) in timeline.events() {
+        parts.entry(timeline.comm_of(event)).or_default().events.push(id);
+    }
+    parts
 }
 
 fn member(timeline: &Timeline<'_>, position: usize, comm: &Comm) -> (String, Option<i32>) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which tracks a rank has in a communicator, and what lies on them.
+//! The tracks of a rank in a communicator, and the slices on them.
 
 use crate::pack;
 use crate::scene::{Scene, Slice, SliceSource};
@@ -104,13 +104,12 @@ pub fn tracks<'s>(
         }
     };
     let timeline = scene.timeline();
-    for (index, operation) in (0..).zip(scene.operations()) {
-        if operation.comm == group.comm {
-            put(Row::Operations, scene.operation_slice(index));
-        }
+    let parts = scene.of_comm(group.comm);
+    for &index in &parts.operations {
+        put(Row::Operations, scene.operation_slice(index));
     }
-    for (id, event) in timeline.events().filter(|(_, e)| timeline.comm_of(e) == group.comm) {
-        put(Row::of(timeline, event), scene.event_slice(id));
+    for &id in &parts.events {
+        put(Row::of(timeline, timeline.event(id)), scene.event_slice(id));
     }
     rows.into_iter().flat_map(|(row, slices)| {
         let packed = match row {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who a process is: its ranks and communicators, with their names and numbers in a trace.
+//! The identity of a process in a trace: its ranks and communicators, with their names and numbers.
 
 use crate::ident::Hash;
 use crate::scene::Scene;

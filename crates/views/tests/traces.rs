@@ -232,8 +232,8 @@ fn processes_at_once_are_written_as_one_after_another() {
     let (mut at_once, mut one_by_one) = (Vec::new(), Vec::new());
     pftrace::write(&recordings, &mut at_once).unwrap();
     let mut exporter = pftrace::Exporter::new(&recordings);
-    for recording in &recordings {
-        exporter.process(recording, &mut one_by_one).unwrap();
+    for at in 0..recordings.len() {
+        exporter.process(at, &mut one_by_one).unwrap();
     }
     assert!(at_once == one_by_one);
     let mut alone = Vec::new();

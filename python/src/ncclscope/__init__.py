@@ -15,7 +15,8 @@ that ``python -m ncclscope --env`` prints, or after `load`. For PyTorch's profil
 `ncclscope.torch`.
 
 All functions may be called from any thread, and act on the whole process. A function raises `Error`
-if the plugin cannot do what it asks for.
+if the plugin cannot do what it asks for, and nothing else. If NCCL loads no plugin, the first call
+warns, and no call does anything; with ``required=True`` it raises `Error` instead.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from . import _plugin
-from ._plugin import BAD, OFF, SYSTEM, Error, library, plugin_path
+from ._plugin import BAD, OFF, SYSTEM, Error, acting, errors_only, plugin_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -53,9 +54,10 @@ __all__ = [
 ]
 
 
-def version() -> str:
-    """The plugin's version, such as ``0.1.0``."""
-    return library().version()
+@errors_only
+def version(*, required: bool = False) -> str:
+    """The plugin's version, such as ``0.1.0``; empty without a plugin."""
+    return acting(required).version()
 
 
 def load(output: Union[str, os.PathLike[str], None] = None) -> None:
@@ -69,12 +71,14 @@ def load(output: Union[str, os.PathLike[str], None] = None) -> None:
     _plugin.load(output)
 
 
+@errors_only
 def start(
     *,
     seconds: Optional[float] = None,
     steps: Optional[int] = None,
     at: Optional[float] = None,
     sample: int = 1,
+    required: bool = False,
 ) -> None:
     """Records operations from now on, and replaces an earlier window.
 
@@ -94,65 +98,79 @@ def start(
         words.append(f"sample={sample}")
     if seconds is not None and steps is not None:
         raise Error(BAD, "seconds and steps both end the window: choose one")
-    library().start(" ".join(words))
+    acting(required).start(" ".join(words))
 
 
-def stop() -> None:
+@errors_only
+def stop(*, required: bool = False) -> None:
     """Stops recording operations that are issued from now on."""
-    library().stop()
+    acting(required).stop()
 
 
-def is_started() -> bool:
+@errors_only
+def is_started(*, required: bool = False) -> bool:
     """True while new operations are recorded."""
-    return library().is_started()
+    return acting(required).is_started()
 
 
 @contextmanager
-def window(*, sample: int = 1) -> Iterator[None]:
+def window(*, sample: int = 1, required: bool = False) -> Iterator[None]:
     """Records what the ``with`` block issues; changes nothing if recording is already on."""
-    plugin = library()
-    is_ours = plugin.begin("window")
-    if is_ours and sample != 1:
-        start(sample=sample)
+    is_ours = _begin(sample, required)
     try:
         yield
     finally:
         if is_ours:
-            plugin.stop()
+            stop()
 
 
-def dump(path: Union[str, os.PathLike[str], None] = None) -> None:
+@errors_only
+def _begin(sample: int, required: bool) -> bool:
+    is_ours = acting(required).begin("window")
+    if is_ours and sample != 1:
+        start(sample=sample)
+    return is_ours
+
+
+@errors_only
+def dump(path: Union[str, os.PathLike[str], None] = None, *, required: bool = False) -> None:
     """Copies the recording as it is now.
 
     ``path`` is a file that ends in ``.nscope`` and does not exist, or a directory, which is
     created. Without ``path`` the copy goes to a new directory beside the recording.
     """
-    library().dump(None if path is None else os.path.abspath(path))
+    acting(required).dump(None if path is None else os.path.abspath(path))
 
 
-def mark(name: str) -> None:
+@errors_only
+def mark(name: str, *, required: bool = False) -> None:
     """Records a named mark at the current time."""
-    library().mark(name)
+    acting(required).mark(name)
 
 
-def set_step(step: int) -> None:
+@errors_only
+def set_step(step: int, *, required: bool = False) -> None:
     """Reports that training step ``step`` begins."""
-    library().set_step(step)
+    acting(required).set_step(step)
 
 
-def set_role(comm_hash: int, role: str) -> None:
+@errors_only
+def set_role(comm_hash: int, role: str, *, required: bool = False) -> None:
     """Sets the role of a communicator, such as tp; ``ncclscope ls`` shows its hash."""
-    library().set_role(comm_hash, role)
+    acting(required).set_role(comm_hash, role)
 
 
-def on_hang(function: Optional[Callable[[dict[str, Any]], None]]) -> None:
+@errors_only
+def on_hang(
+    function: Optional[Callable[[dict[str, Any]], None]], *, required: bool = False
+) -> None:
     """Calls ``function`` when an operation of NCCL is stuck, and again when that is over.
 
     ``function`` gets the report as a dictionary (``docs/hang.md``; ``event`` is ``hung`` or
     ``recovered``) on a thread of the plugin. It cannot run while another thread holds Python's
     lock. With ``None`` the calls end.
     """
-    plugin = library()
+    plugin = acting(required)
     if function is None:
         plugin.on_hang(None)
         return
@@ -161,6 +179,7 @@ def on_hang(function: Optional[Callable[[dict[str, Any]], None]]) -> None:
     atexit.register(plugin.on_hang, None)
 
 
-def simulate_hang(seconds: float) -> None:
+@errors_only
+def simulate_hang(seconds: float, *, required: bool = False) -> None:
     """A drill: a made-up operation stands still, and the watchdog reports it."""
-    library().simulate_hang(seconds)
+    acting(required).simulate_hang(seconds)

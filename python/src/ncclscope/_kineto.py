@@ -13,6 +13,7 @@ import ctypes
 import hashlib
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sysconfig
@@ -198,7 +199,8 @@ def build() -> Path:
         cache.mkdir(parents=True, exist_ok=True)
         # Ranks of a host may compile at the same time: each makes its own, and the last one stays.
         new = file.with_suffix(f".{os.getpid()}.{threading.get_ident()}.tmp")
-        command = [compiler, *flags, str(SOURCE), "-ltorch_cpu", "-lc10", "-o", str(new)]
+        # It may have words before it, such as ccache.
+        command = [*shlex.split(compiler), *flags, str(SOURCE), "-ltorch_cpu", "-lc10", "-o", str(new)]
         try:
             done = subprocess.run(command, capture_output=True, check=False)
         except OSError as error:

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
 import os
 import shutil
+import warnings
 from pathlib import Path
-from typing import Any, Callable, Optional, Union
+from typing import Any, Callable, Optional, TypeVar, Union, cast
 
 from . import _elf
 
@@ -35,6 +37,28 @@ class Error(Exception):
         self.code = code
 
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def errors_only(function: _Function) -> _Function:
+    """A function of this package from which no other exception than `Error` comes: training that
+    catches that is safe."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except Error:
+            raise
+        except OSError as error:
+            raise Error(SYSTEM, f"{function.__name__}: {error}") from error
+        except Exception as error:
+            raise Error(BAD, f"{function.__name__}: {error}") from error
+
+    return cast(_Function, call)
+
+
+@errors_only
 def plugin_path() -> Path:
     """The path of the plugin that NCCL should load.
 
@@ -163,8 +187,11 @@ class Library:
         try:
             self.c = ctypes.CDLL(path, mode=mode)
             self._find()
-        except (OSError, AttributeError) as error:
+        except (OSError, AttributeError, ValueError) as error:
             raise Error(SYSTEM, f"{path} is not a plugin of ncclscope: {error}") from None
+        if "/" not in path:
+            # The loader found it somewhere.
+            self.path = _mapped_at(self.address("ncclscope_version")) or path
 
     def _find(self) -> None:
         self.c.ncclscope_version.restype = ctypes.c_char_p
@@ -257,6 +284,52 @@ class Library:
         self._ask(function)
 
 
+class NoPlugin(Library):
+    """Stands for the plugin where NCCL loads none: nothing happens."""
+
+    def __init__(self) -> None:
+        self.path = ""
+
+    def address(self, name: str) -> int:
+        return 0
+
+    def version(self) -> str:
+        return ""
+
+    def start(self, options: str) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+    def is_started(self) -> bool:
+        return False
+
+    def begin(self, name: str) -> bool:
+        return False
+
+    def dump(self, path: Optional[str]) -> None:
+        pass
+
+    def mark(self, name: str) -> None:
+        pass
+
+    def set_step(self, step: int) -> None:
+        pass
+
+    def set_role(self, comm_hash: int, role: str) -> None:
+        pass
+
+    def simulate_hang(self, seconds: float) -> None:
+        pass
+
+    def on_hang(self, function: Optional[Callable[[str], None]]) -> None:
+        pass
+
+    def ask_external_id(self, function: Optional[int]) -> None:
+        pass
+
+
 def is_off_at_first() -> bool:
     """True if nothing is recorded until a request to start."""
     return os.environ.get("NCCLSCOPE_START", "").strip().lower() == "off"
@@ -276,19 +349,22 @@ def _unsigned(number: int, what: str) -> int:
 
 _found: Optional[Library] = None
 _opened: Optional[Library] = None
+#: The value of NCCL's variable for which `_opened` was opened.
+_told: Optional[str] = None
+_has_warned = False
 
 
 def library() -> Library:
     """The plugin that NCCL loaded; before that, the one that it will load."""
-    global _found, _opened
+    global _found, _opened, _told
     if _found is not None:
         return _found
     told = os.environ.get("NCCL_PROFILER_PLUGIN") or ""
-    if _opened is not None and told == _opened.path:
+    if _opened is not None and told == _told:
         return _opened
     for path in _loaded(told):
         # Of several copies, NCCL's is the one that this module did not open.
-        if _opened is None or not os.path.samefile(path, _opened.path):
+        if _opened is None or not _is_same(path, _opened.path):
             try:
                 _found = Library(path, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
             except Error:
@@ -296,18 +372,65 @@ def library() -> Library:
             return _found
     if _opened is None:
         _opened = _to_be_loaded(told)
+        _told = told
     return _opened
+
+
+def acting(required: bool = False) -> Library:
+    """`library`, or what stands for it if NCCL loads no plugin, with one warning for the process:
+    a script that records runs on a machine without the plugin, too."""
+    global _has_warned
+    try:
+        return library()
+    except (Error, OSError) as error:
+        if required:
+            raise
+        if not _has_warned:
+            _has_warned = True
+            warnings.warn(f"NCCL is not recorded: {error}", stacklevel=4)
+        return NoPlugin()
+
+
+def _is_same(one: str, other: str) -> bool:
+    try:
+        return os.path.samefile(one, other)
+    except OSError:
+        return one == other
+
+
+#: What the system puts behind the name of a mapped file that was replaced or removed.
+_DELETED = " (deleted)"
+
+
+def _maps() -> list[tuple[int, int, str]]:
+    """The mapped files: first address, the one behind the last, and name."""
+    found = []
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+        for line in maps:
+            addresses, _, rest = line.rstrip("\n").partition(" ")
+            first, _, last = addresses.partition("-")
+            name = "/" + rest.partition("/")[2]
+            found.append((int(first, 16), int(last, 16), name))
+    return found
+
+
+def _mapped_at(address: int) -> Optional[str]:
+    """The mapped file that an address lies in."""
+    names = (name for first, last, name in _maps() if first <= address < last)
+    name = next(names, None)
+    return name[: -len(_DELETED)] if name and name.endswith(_DELETED) else name
 
 
 def _loaded(told: str) -> list[str]:
     """Mapped files that have the plugin's name, or the name in NCCL's variable."""
     names = {*NAMES, os.path.basename(told) or NAMES[0]}
     found: dict[str, None] = {}
-    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
-        for line in maps:
-            path = "/" + line.rstrip("\n").partition("/")[2]
-            if os.path.basename(path) in names and os.path.isfile(path):
-                found[path] = None
+    for _, _, path in _maps():
+        # The loader knows a library by the name that it had: an upgrade in place changes nothing.
+        is_deleted = path.endswith(_DELETED)
+        path = path[: -len(_DELETED)] if is_deleted else path
+        if os.path.basename(path) in names and (is_deleted or os.path.isfile(path)):
+            found[path] = None
     return list(found)
 
 
@@ -333,6 +456,7 @@ def _to_be_loaded(told: str) -> Library:
     )
 
 
+@errors_only
 def load(output: Union[str, os.PathLike[str], None] = None) -> Library:
     """See `ncclscope.load`."""
     if not _loaded(NAMES[0]):

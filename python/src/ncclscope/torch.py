@@ -29,7 +29,7 @@ from typing import Any, Callable, Optional, TypeVar
 
 from . import _abort, _kineto, on_hang
 from ._abort import Hung
-from ._plugin import OFF, SYSTEM, Error, library
+from ._plugin import OFF, SYSTEM, Error, NoPlugin, acting, errors_only, library
 
 __all__ = [
     "Hung",
@@ -58,11 +58,13 @@ def kineto_attach(*, required: bool = False) -> bool:
     global _session
     try:
         with _lock:
-            plugin = library()
+            plugin = acting(required)
+            if isinstance(plugin, NoPlugin):
+                return False
             session = _session or _kineto.Session()
             session.attach(plugin)
             _session = session
-    except (Error, OSError) as error:
+    except Exception as error:
         if required:
             if isinstance(error, Error):
                 raise
@@ -72,6 +74,7 @@ def kineto_attach(*, required: bool = False) -> bool:
     return True
 
 
+@errors_only
 def abort_on_hang(listener: Optional[Callable[[dict[str, Any]], None]] = None) -> None:
     """Makes a job that hangs in NCCL raise `Hung` instead of waiting.
 
@@ -82,11 +85,14 @@ def abort_on_hang(listener: Optional[Callable[[dict[str, Any]], None]] = None) -
     `ncclscope.on_hang`, whose listener this function replaces. It needs torch 2.6 or later.
     """
     _abort.check_torch()
+    if isinstance(acting(), NoPlugin):
+        return
     guard = _abort.Guard(threading.get_ident(), listener)
     on_hang(guard.told)
     guard.start()
 
 
+@errors_only
 def ask_external_ids() -> bool:
     """Makes NCCL's API calls carry torch's External ids without a session of ours in Kineto.
 
@@ -98,8 +104,9 @@ def ask_external_ids() -> bool:
     if torch_cpu is None or not hasattr(torch_cpu, name):
         return False
     address = ctypes.cast(getattr(torch_cpu, name), ctypes.c_void_p).value
-    library().ask_external_id(address)
-    return True
+    plugin = acting()
+    plugin.ask_external_id(address)
+    return not isinstance(plugin, NoPlugin)
 
 
 def _torch_library() -> Optional[ctypes.CDLL]:
@@ -126,7 +133,7 @@ class WindowObserver:
     def start(self) -> None:
         """A profile begins."""
         try:
-            self._is_ours = library().begin("torch.profiler")
+            self._is_ours = acting().begin("torch.profiler")
         except Error as error:
             warnings.warn(f"this profile does not record NCCL: {error}", stacklevel=2)
         if self._inner is not None:
@@ -162,7 +169,10 @@ def profile_hook(prof: _Profiler, *, live: bool = True) -> _Profiler:
     if live and kineto_attach():
         return prof
     if _session is None:
-        ask_external_ids()
+        try:
+            ask_external_ids()
+        except Error as error:
+            warnings.warn(f"NCCL's API calls have no External ids: {error}", stacklevel=2)
     any_prof: Any = prof
     if hasattr(any_prof, "execution_trace_observer"):
         observer = any_prof.execution_trace_observer
@@ -212,6 +222,7 @@ def _merging(export: Callable[..., Any]) -> Callable[..., Any]:
     return export_chrome_trace
 
 
+@errors_only
 def merge_into(trace: Any) -> None:
     """Adds the tracks of this process's recording to a trace that torch.profiler wrote."""
     file = Path(os.path.abspath(trace))

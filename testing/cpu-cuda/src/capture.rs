@@ -8,66 +8,17 @@
 //! Not enforced: that every stream is joined back at the end, and the calls that the capture modes
 //! forbid, because NCCL relies on neither.
 
+pub mod member;
+
 use crate::error::{Error, Result};
 use crate::event::{Event, Recorded};
-use crate::graph::{Action, Graph};
-use crate::stream::{Kind, Stream, Work};
+use crate::graph::{Action, GRAPHS, Graph};
+use crate::stream::Stream;
 use crate::util::lock;
+use crate::work::{Kind, Work};
+use member::{Capture, Member, Status};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
-
-/// State of a capture (`cudaStreamCaptureStatus`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(i32)]
-pub enum Status {
-    /// Not capturing, or over.
-    None = 0,
-    /// Capturing.
-    Active = 1,
-    /// Invalidated by a forbidden call; it can only be ended.
-    Invalidated = 2,
-}
-
-/// A capture.
-#[derive(Debug)]
-pub struct Capture {
-    /// Unique in the process.
-    pub id: u64,
-    /// The graph that is being built.
-    pub graph: Arc<Graph>,
-    origin: u64,
-    status: AtomicI32,
-}
-
-impl Capture {
-    fn status(&self) -> Status {
-        match self.status.load(Ordering::Acquire) {
-            0 => Status::None,
-            1 => Status::Active,
-            _ => Status::Invalidated,
-        }
-    }
-
-    fn set(&self, status: Status) {
-        self.status.store(status as i32, Ordering::Release);
-    }
-}
-
-/// A stream's or an event's place in a capture.
-#[derive(Clone, Debug)]
-pub struct Member {
-    /// The capture.
-    pub capture: Arc<Capture>,
-    /// Handles of the nodes that the next node depends on.
-    pub frontier: Vec<usize>,
-}
-
-impl Member {
-    /// The state of the capture.
-    pub fn state(&self) -> Status {
-        self.capture.status()
-    }
-}
+use std::sync::atomic::{AtomicI32, Ordering};
 
 /// How [`update`] treats the old frontier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,17 +42,11 @@ pub fn is_any() -> bool {
 /// # Errors
 /// [`Error::ILLEGAL_STATE`] if it is capturing already.
 pub fn begin(stream: &Stream) -> Result {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
     with_member(stream, |member| {
         if member.is_some() {
             return Err(Error::ILLEGAL_STATE);
         }
-        let capture = Arc::new(Capture {
-            id: NEXT.fetch_add(1, Ordering::Relaxed),
-            graph: Graph::create(),
-            origin: stream.id,
-            status: AtomicI32::new(Status::Active as i32),
-        });
+        let capture = Arc::new(Capture::begin(Graph::create().handle, stream.id));
         *member = Some(Member { capture, frontier: Vec::new() });
         ACTIVE.fetch_add(1, Ordering::AcqRel);
         Ok(())
@@ -123,10 +68,11 @@ pub fn end(stream: &Stream) -> Result<Arc<Graph>> {
         ACTIVE.fetch_sub(1, Ordering::AcqRel);
         capture.set(Status::None);
         *member = None;
+        let graph = GRAPHS.get(capture.graph)?;
         if whole {
-            return Ok(capture.graph.clone());
+            return Ok(graph);
         }
-        capture.graph.destroy()?;
+        graph.destroy()?;
         Err(Error::STREAM_CAPTURE_INVALIDATED)
     })
 }
@@ -178,7 +124,7 @@ pub fn enqueue(stream: &Arc<Stream>, work: Work) -> Result {
 /// Adds a node after the frontier; the node becomes the new frontier.
 fn append(member: &mut Member, action: Action) -> Result {
     check(member)?;
-    let node = member.capture.graph.add(action, &member.frontier)?;
+    let node = GRAPHS.get(member.capture.graph)?.add(action, &member.frontier)?;
     member.frontier = vec![node];
     Ok(())
 }
@@ -328,7 +274,8 @@ mod tests {
         let (stream, log) = (stream(), Arc::new(Mutex::new(Vec::new())));
         begin(&stream).unwrap();
         enqueue(&stream, note(&log, 1)).unwrap();
-        let graph = with_member(&stream, |m| m.as_ref().unwrap().capture.graph.clone());
+        let graph = with_member(&stream, |m| m.as_ref().unwrap().capture.graph);
+        let graph = GRAPHS.get(graph).unwrap();
         let alone = graph.add(Action::Work(note(&log, 2)), &[]).unwrap();
         update(&stream, vec![alone], Update::Add).unwrap();
         update(&stream, vec![alone], Update::Add).unwrap();

@@ -2,7 +2,7 @@
 //! Counts of the client's work so far, by kind: submitted to streams, and added to graphs as nodes.
 //! The additional work that a profiler causes is the difference between two runs.
 
-use crate::stream::Kind;
+use crate::work::Kind;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Kinds that are counted, in the order of [`cpucuda_counts`].
@@ -55,7 +55,8 @@ pub unsafe extern "C" fn cpucuda_counts(out: *mut u64, count: usize) -> usize {
 mod tests {
     use super::*;
     use crate::graph::{Action, Graph};
-    use crate::stream::{NON_BLOCKING, Stream, Work};
+    use crate::stream::{NON_BLOCKING, Stream};
+    use crate::work::Work;
     use std::sync::Arc;
 
     fn counts() -> Vec<u64> {

@@ -12,6 +12,7 @@
 
 use crate::error::{Error, Result};
 use std::cell::Cell;
+use std::ffi::c_char;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -101,6 +102,24 @@ pub fn bus(device: i32) -> i32 {
 /// PCI address of `device` as NVML and CUDA write it, for example `0000:C0:00.0`.
 pub fn bus_id(device: i32) -> String {
     format!("0000:{:02X}:00.0", bus(device))
+}
+
+/// Writes a device's PCI address to `size` bytes at `out`.
+///
+/// # Errors
+/// [`Error::INVALID_DEVICE`] if it does not exist, [`Error::INVALID_VALUE`] without enough room.
+pub(crate) fn write_bus_id(out: *mut c_char, size: i32, device: i32) -> Result {
+    let id = bus_id(check(device)?);
+    let room = usize::try_from(size).map_err(|_| Error::INVALID_VALUE)?;
+    if out.is_null() || id.len() >= room {
+        return Err(Error::INVALID_VALUE);
+    }
+    // SAFETY: the caller offers `size` bytes, which hold the text and its NUL.
+    let out = unsafe { std::slice::from_raw_parts_mut(out.cast::<u8>(), id.len() + 1) };
+    let (text, end) = out.split_at_mut(id.len());
+    text.copy_from_slice(id.as_bytes());
+    end.fill(0);
+    Ok(())
 }
 
 /// The device at PCI address `id`; NCCL writes the digits in either case.

@@ -5,45 +5,17 @@
 //! multicast (NVLS) and `cuMemGetHandleForAddressRange` (DMA-BUF) among them. A context is a
 //! device: each has only its primary one.
 
+mod context;
 pub mod event;
 pub mod memory;
 pub mod stream;
 
 use crate::device;
-use crate::error::{Error, Out, Result, name, put, text};
+use crate::error::{Out, Result, name, put, text};
 use std::ffi::{CStr, c_char};
-
-/// Defines driver functions: like `runtime!`. NCCL finds them through the look-up; a profiler looks
-/// for the library `libcuda.so.1`, which a link of that name to this one is.
-macro_rules! driver {
-    ($(
-        $(#[$meta:meta])*
-        fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $body:block
-    )*) => {
-        $(
-            $(#[$meta])*
-            ///
-            /// # Safety
-            /// The arguments must satisfy the contract of the CUDA function of this name.
-            #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn $name($($arg: $ty),*) -> i32 {
-                $crate::error::driver_status(move || $body)
-            }
-        )*
-
-        /// Name and address of every function of this module.
-        pub(crate) fn table() -> Vec<(&'static str, *const ())> {
-            vec![$((stringify!($name), $name as *const ())),*]
-        }
-    };
-}
-use driver;
 
 /// The CUDA version from which `cuCtxCreate` means its third form.
 const CONTEXT_V3: u32 = 11_040;
-/// Handle of device 0's context; others follow in steps of 16.
-const CONTEXTS: usize = 7 << 40;
-
 /// The function for `name` in CUDA `version`, if the stand-in has it.
 pub fn entry_point(name: &str, version: u32) -> Option<*const ()> {
     let name = match name {
@@ -54,22 +26,11 @@ pub fn entry_point(name: &str, version: u32) -> Option<*const ()> {
     tables.iter().flatten().find(|f| f.0 == name).map(|f| f.1)
 }
 
-/// The context of `device`.
-pub(crate) fn context(device: i32) -> usize {
-    CONTEXTS + 16 * usize::try_from(device).unwrap_or(0)
-}
-
-fn device_of(context: usize) -> Result<i32> {
-    let steps = context.checked_sub(CONTEXTS).filter(|d| d.is_multiple_of(16));
-    let device = steps.and_then(|d| i32::try_from(d / 16).ok());
-    device::check(device.ok_or(Error::INVALID_VALUE)?)
-}
-
 fn describe(out: Out<'_, *const c_char>, code: i32, of: fn(i32) -> &'static CStr) -> Result {
     put(out, of(code).as_ptr())
 }
 
-driver! {
+crate::exports::driver! {
     /// Nothing to initialise.
     fn cuInit(_flags: u32) { Ok(()) }
 
@@ -100,13 +61,13 @@ driver! {
 
     /// PCI address of a device.
     fn cuDeviceGetPCIBusId(out: *mut c_char, size: i32, device: i32) {
-        crate::rt::device::bus_id(out, size, device)
+        device::write_bus_id(out, size, device)
     }
 
     /// The device's context becomes current.
     fn cuCtxCreate(out: Out<'_, usize>, _flags: u32, device: i32) {
         device::set_current(device)?;
-        put(out, context(device))
+        put(out, context::of(device))
     }
 
     /// The device's context becomes current (CUDA 11.4 form).
@@ -114,18 +75,18 @@ driver! {
         out: Out<'_, usize>, _affinities: usize, _count: i32, _flags: u32, device: i32,
     ) {
         device::set_current(device)?;
-        put(out, context(device))
+        put(out, context::of(device))
     }
 
     /// The context stays: it is the device's only one.
-    fn cuCtxDestroy(context: usize) { device_of(context).map(drop) }
+    fn cuCtxDestroy(context: usize) { context::device(context).map(drop) }
 
     /// The thread's context.
-    fn cuCtxGetCurrent(out: Out<'_, usize>) { put(out, context(device::current())) }
+    fn cuCtxGetCurrent(out: Out<'_, usize>) { put(out, context::of(device::current())) }
 
     /// Sets the thread's context; NULL leaves the device as it is.
     fn cuCtxSetCurrent(context: usize) {
-        if context == 0 { Ok(()) } else { device::set_current(device_of(context)?) }
+        if context == 0 { Ok(()) } else { device::set_current(context::device(context)?) }
     }
 
     /// The thread's device.
@@ -133,7 +94,7 @@ driver! {
 
     /// The device's context.
     fn cuDevicePrimaryCtxRetain(out: Out<'_, usize>, device: i32) {
-        put(out, context(device::check(device)?))
+        put(out, context::of(device::check(device)?))
     }
 
     /// The context stays.
@@ -152,11 +113,5 @@ mod tests {
         assert!(entry_point("cuMulticastCreate", 12_090).is_none());
         assert!(entry_point("cuLaunchKernelEx", 12_090).is_some());
         assert!(entry_point("cuMemCreate", 12_090).is_some());
-    }
-
-    #[test]
-    fn contexts_stand_for_devices() {
-        assert_eq!(device_of(context(5)), Ok(5));
-        assert!(device_of(0).is_err() && device_of(context(5) + 1).is_err());
     }
 }

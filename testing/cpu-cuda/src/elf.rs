@@ -6,7 +6,9 @@
 //! pages that are read are touched.
 
 use memmap2::Mmap;
-use object::{File, Object, ObjectSection, ObjectSymbol, SymbolKind};
+use object::{
+    File, Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, RelocationTarget, SymbolKind,
+};
 use std::ffi::{CStr, OsStr, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -77,6 +79,21 @@ impl Image {
             is_func: symbol.kind() == SymbolKind::Text,
             is_local: symbol.is_local(),
         })
+    }
+
+    /// The run-time address of the slot that leads to the imported function `name`, if the library
+    /// imports it.
+    pub fn import(&self, name: &str) -> Option<usize> {
+        let file = File::parse(&*self.map).ok()?;
+        let names = file.dynamic_symbol_table()?;
+        let is_it = |target| match target {
+            RelocationTarget::Symbol(index) => {
+                names.symbol_by_index(index).is_ok_and(|symbol| symbol.name() == Ok(name))
+            }
+            _ => false,
+        };
+        let (offset, _) = file.dynamic_relocations()?.find(|(_, slot)| is_it(slot.target()))?;
+        Some(self.base.wrapping_add(usize::try_from(offset).ok()?))
     }
 
     /// CUDA version (major, minor) that the library was built with; (0, 0) if it is not found.

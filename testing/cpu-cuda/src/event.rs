@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Events: points in streams that other streams and the host can wait for.
 
-use crate::capture::Member;
+use crate::capture::member::Member;
 use crate::error::{Error, Result};
-use crate::stream::{Kind, Work};
 use crate::util::{Table, lock, wait_while};
+use crate::work::{Kind, Work};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Instant;
 

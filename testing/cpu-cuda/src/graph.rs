@@ -9,8 +9,8 @@ use crate::counts;
 use crate::device;
 use crate::error::{Error, Result};
 use crate::event::Event;
-use crate::stream::{Kind, Work};
 use crate::util::{Table, lock};
+use crate::work::{Kind, Work};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -146,8 +146,8 @@ impl Graph {
         graph
     }
 
-    /// Destroys the graph (`cudaGraphDestroy`). Events and streams may keep a place in its capture,
-    /// so its contents are dropped now; executable graphs made from it stay valid.
+    /// Destroys the graph (`cudaGraphDestroy`). A call may still hold it, so its contents are
+    /// dropped now; executable graphs made from it stay valid.
     ///
     /// # Errors
     /// [`Error::INVALID_RESOURCE_HANDLE`] if it is already destroyed.

@@ -3,11 +3,11 @@
 //!
 //! libnccl contains the CUDA runtime statically. [`redirect`] turns each of its documented
 //! functions (symbols `cuda*`) into a jump to the function of the same name in [`rt`], which works
-//! on host memory ([`mem`]) and worker threads ([`stream`], [`event`], [`capture`],
-//! [`graph`]). Driver
-//! functions reach NCCL only through the runtime's look-up ([`drv`]), NVML through the SONAME of
-//! this library ([`nvml`]). NCCL's kernels are played from their launch arguments ([`player`],
-//! with struct layouts that [`layout`] reads from libnccl's debug information).
+//! on host memory ([`mem`]) and on worker threads, which run pieces of [`work`] ([`stream`],
+//! [`event`], [`capture`], [`graph`]). Driver functions reach NCCL only through the runtime's
+//! look-up ([`drv`]), NVML through the SONAME of this library ([`nvml`]). NCCL's kernels ([`nccl`])
+//! are played from their launch arguments ([`player`], with struct layouts that [`layout`] reads
+//! from libnccl's debug information). Its idle threads sleep instead of spinning ([`idle`]).
 //!
 //! As a shared library it is also a client's libcudart: it exports `cudaMalloc` and so on.
 //! [`attach::cpucuda_open_nccl`] loads a libnccl and attaches to it; under `LD_PRELOAD` an already
@@ -29,9 +29,12 @@ pub mod drv;
 pub mod elf;
 pub mod error;
 pub mod event;
+mod exports;
 pub mod graph;
+pub mod idle;
 pub mod layout;
 pub mod mem;
+pub mod nccl;
 pub mod nvml;
 pub mod player;
 pub mod redirect;
@@ -39,3 +42,4 @@ pub mod rt;
 pub mod stream;
 pub mod types;
 pub mod util;
+pub mod work;

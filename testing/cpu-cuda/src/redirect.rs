@@ -53,8 +53,7 @@ pub fn redirect(image: &Image) -> Result<(usize, usize), String> {
 
 /// Writes a jump at each address. No other thread runs code of the library yet.
 fn write(patches: &[(usize, *const ())]) -> Result<(), String> {
-    // SAFETY: no precondition.
-    let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
+    let page = page_size();
     let Some(first) = patches.iter().map(|p| p.0).min() else { return Ok(()) };
     let last = patches.iter().map(|p| p.0).max().unwrap_or(first);
     let start = first / page * page;
@@ -72,13 +71,34 @@ fn write(patches: &[(usize, *const ())]) -> Result<(), String> {
     Ok(())
 }
 
+/// Makes the import whose slot is at address `slot` lead to `target`. No other thread runs code of
+/// the library yet.
+///
+/// # Errors
+/// A text that says why the slot cannot be written.
+pub(crate) fn write_import(slot: usize, target: *const ()) -> Result<(), String> {
+    let (page, size) = (page_size(), size_of::<usize>());
+    let start = slot / page * page;
+    protect(start, slot + size - start, libc::PROT_READ | libc::PROT_WRITE)?;
+    let to = std::ptr::with_exposed_provenance_mut::<usize>(slot);
+    // SAFETY: the loader keeps the address of an imported function there, in pages that are
+    // writable now.
+    unsafe { to.write_unaligned(target.expose_provenance()) };
+    Ok(())
+}
+
+fn page_size() -> usize {
+    // SAFETY: no precondition.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}
+
 fn protect(start: usize, size: usize, protection: i32) -> Result<(), String> {
     let start = std::ptr::with_exposed_provenance_mut(start);
-    // SAFETY: the pages are libnccl's code, which no thread runs during the redirect.
+    // SAFETY: the pages are libnccl's, whose code no thread runs during the redirect.
     if unsafe { libc::mprotect(start, size, protection) } == 0 {
         Ok(())
     } else {
-        Err(format!("mprotect of libnccl's code: {}", std::io::Error::last_os_error()))
+        Err(format!("mprotect of libnccl: {}", std::io::Error::last_os_error()))
     }
 }
 

@@ -14,32 +14,6 @@ pub mod launch;
 pub mod memory;
 pub mod stream;
 
-/// Defines runtime functions: bodies that return [`crate::error::Result`] become exported C
-/// functions, and `table()` lists them by name.
-macro_rules! runtime {
-    ($(
-        $(#[$meta:meta])*
-        fn $name:ident($($arg:ident: $ty:ty),* $(,)?) $body:block
-    )*) => {
-        $(
-            $(#[$meta])*
-            ///
-            /// # Safety
-            /// The arguments must satisfy the contract of the CUDA function of this name.
-            #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn $name($($arg: $ty),*) -> i32 {
-                $crate::error::status(move || $body)
-            }
-        )*
-
-        /// Name and address of every function of this module.
-        pub(crate) fn table() -> Vec<(&'static str, *const ())> {
-            vec![$((stringify!($name), $name as *const ())),*]
-        }
-    };
-}
-use runtime;
-
 /// Names whose CUDA 13 signature is that of another function here.
 const CUDA_13: &[(&str, &str)] = &[
     ("cudaGetDeviceProperties", "cudaGetDeviceProperties_v13"),

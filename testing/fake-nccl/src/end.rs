@@ -2,15 +2,19 @@
 //! How a process ends or continues: signals, forks, unloading of the library.
 
 use crate::plugin::Args;
-use crate::script::{self, CHANNELS};
+use crate::script;
+use crate::script::setup::CHANNELS;
 use crate::{Player, Plugin, ScriptSetup};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 /// Operations of each thread before the event that interrupts them.
 const WARM: u64 = 20;
+/// How long a process waits for its recording before it ends: a busy machine may take long.
+const PATIENCE: Duration = Duration::from_secs(20);
 /// Children of [`End::play`]'s `fork-busy`.
 const CHILDREN: usize = 4;
 /// Seconds after which a child that hangs is killed, and so fails.
@@ -70,12 +74,21 @@ fn busy(plugin: &Plugin, context: u64, threads: usize, meanwhile: &dyn Fn()) {
                 }
             });
         }
-        while played.load(Ordering::Relaxed) < WARM * threads as u64 {
+        while played.load(Ordering::Relaxed) < WARM * threads as u64 || !is_recorded() {
             std::thread::sleep(Duration::from_millis(1));
         }
         meanwhile();
         over.store(true, Ordering::Relaxed);
     });
+}
+
+/// Whether the process has a recording, or has waited long enough for one. Without a directory for
+/// recordings there is nothing to wait for.
+fn is_recorded() -> bool {
+    static BEGUN: OnceLock<Instant> = OnceLock::new();
+    let Some(run) = std::env::var_os("NCCLSCOPE_DIR") else { return true };
+    let has_file = std::fs::read_dir(run).is_ok_and(|mut files| files.next().is_some());
+    has_file || BEGUN.get_or_init(Instant::now).elapsed() > PATIENCE
 }
 
 fn kill_with_a_step_in_flight(plugin: &Plugin, context: u64) {

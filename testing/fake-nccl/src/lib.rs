@@ -31,7 +31,7 @@ use std::ops::RangeInclusive;
 
 /// The versions of the API.
 pub const VERSIONS: RangeInclusive<usize> = 1..=COUNT;
-/// How many there are.
+/// Their number.
 pub const COUNT: usize = *ncclscope_abi::VERSIONS.end() as usize;
 
 pub use control::Control;
@@ -39,4 +39,4 @@ pub use log::Log;
 pub use ncclscope_abi::EventType;
 pub use play::Player;
 pub use plugin::{Plugin, Profiler};
-pub use script::ScriptSetup;
+pub use script::setup::ScriptSetup;

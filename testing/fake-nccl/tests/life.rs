@@ -189,7 +189,7 @@ fn a_bad_environment_is_one_line_and_the_job_goes_on() {
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(text.lines().count(), 1, "{text}");
     assert!(text.contains("NCCLSCOPE_MODE=loud: expected off, or flight, trace"), "{text}");
-    assert_eq!(count(&recordings(&run)[0]).started, expected(6, 5), "the default holds");
+    assert_eq!(count(&recordings(&run)[0]).started, expected(6, 5), "the default is used");
 }
 
 #[test]

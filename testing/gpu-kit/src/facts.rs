@@ -173,9 +173,7 @@ fn ops(timeline: &Timeline<'_>, launches: &Launches) -> Vec<Operation> {
 
 fn stamps(timeline: &Timeline<'_>, launches: &Launches, facts: &mut Facts) {
     const SLACK_NS: u64 = 50_000;
-    let clocks: Vec<_> = (0..timeline.recording().comms().len())
-        .map(|comm| GpuClock::of_comm(timeline, comm))
-        .collect();
+    let clocks = GpuClock::of_comms(timeline);
     let mut seen: HashMap<_, HashSet<Option<EventId>>> = HashMap::new();
     for (_, event) in timeline.events() {
         let Detail::KernelCh(KernelCh { channel, ptimer }) = event.start.detail else { continue };

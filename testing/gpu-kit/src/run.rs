@@ -10,35 +10,24 @@ mod find;
 mod hangs;
 mod kernels;
 mod launch;
+mod part;
 mod row;
+mod setup;
 mod smoke;
 mod torch;
 
 use serde_json::json;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use row::{Found, Row, Verdict};
-
-/// One part.
-pub(super) struct Part {
-    /// Its number or name.
-    id: &'static str,
-    title: &'static str,
-    /// What a GPU that does as NCCL's source says will show.
-    expected: &'static str,
-    /// Seconds that it may take.
-    seconds: u64,
-    run: fn(&Setup, Duration) -> Result<Found, String>,
-}
+use part::Part;
+use row::{Row, Verdict};
+use setup::Setup;
 
 /// Eight minutes, less what starting takes.
 const SECONDS: u64 = 470;
-/// A part is not begun with less than this share of its time.
-const LEAST_SHARE: f64 = 0.4;
-
 const PARTS: [&Part; 14] = [
     &smoke::SMOKE,
     &smoke::TIMER,
@@ -55,66 +44,6 @@ const PARTS: [&Part; 14] = [
     &torch::TORCH,
     &hangs::ONE_PROCESS,
 ];
-
-/// What all parts share.
-#[derive(Debug)]
-pub(super) struct Setup {
-    /// The kit's programs.
-    bin: PathBuf,
-    /// Where recordings and results go.
-    out: PathBuf,
-    nccl: PathBuf,
-    cuda: PathBuf,
-    /// Such as 23007.
-    version: u32,
-    /// On the CPU stand-in: a dry run, whose times say nothing of a GPU.
-    stand_in: bool,
-    /// As little as shows that a part works.
-    small: bool,
-}
-
-impl Setup {
-    /// A number for a GPU, and one for a small run.
-    fn scale<T>(&self, full: T, small: T) -> T {
-        if self.small { small } else { full }
-    }
-
-    /// Whether one process may have both ranks here.
-    fn has_threads(&self) -> bool {
-        self.stand_in || self.version >= 23003
-    }
-
-    fn without_threads(&self) -> Found {
-        let text = "one GPU for two ranks of a process needs NCCL 2.30.3 or later";
-        Found::skipped(format!("{text}, this is {}", self.version))
-    }
-
-    /// A folder with what the loader must find by name.
-    fn library_path(&self) -> String {
-        let own = self.out.join("lib").display().to_string();
-        match std::env::var("LD_LIBRARY_PATH") {
-            Ok(path) if !path.is_empty() => format!("{own}:{path}"),
-            _ => own,
-        }
-    }
-
-    /// Control sockets: their names must be short.
-    fn control(&self) -> PathBuf {
-        std::env::temp_dir().join(format!("gpu-kit-{}", std::process::id()))
-    }
-
-    /// Runs the tool and returns what it prints, whatever its exit status.
-    ///
-    /// # Errors
-    /// It cannot be started.
-    fn tool(&self, args: &[&str], path: &Path) -> Result<String, String> {
-        let mut command = Command::new(self.bin.join("ncclscope"));
-        command.args(args).arg(path).stdin(Stdio::null());
-        command.env("NCCLSCOPE_CONTROL", self.control());
-        let output = command.output().map_err(|e| format!("ncclscope: {e}"))?;
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-    }
-}
 
 /// The command line.
 #[derive(Debug, Default)]
@@ -227,7 +156,7 @@ pub(crate) fn run(args: &[String]) -> ExitCode {
     let mut rows = Vec::new();
     let mut written = Ok(());
     for part in PARTS.iter().filter(is_asked) {
-        rows.push(one(&setup, part, end));
+        rows.push(part.perform(&setup, end));
         // After each part: what a limit from outside cuts off is lost, and no more.
         written = write(&setup, &rows, begin.elapsed());
     }
@@ -242,24 +171,6 @@ pub(crate) fn run(args: &[String]) -> ExitCode {
             ExitCode::from(4)
         }
     }
-}
-
-/// One part within its time.
-fn one(setup: &Setup, part: &Part, end: Instant) -> Row {
-    let begin = Instant::now();
-    let left = end.saturating_duration_since(begin);
-    let wanted = Duration::from_secs(part.seconds);
-    let found = if left < wanted.mul_f64(LEAST_SHARE) {
-        Found::skipped(format!("{} s are left of the time for all parts", left.as_secs()))
-    } else {
-        eprintln!("gpu-kit: {} {} (up to {} s)", part.id, part.title, part.seconds);
-        let found = (part.run)(setup, wanted.min(left));
-        found.unwrap_or_else(|error| Found::differs(format!("it failed: {error}")))
-    };
-    let seconds = begin.elapsed().as_secs_f64();
-    eprintln!("gpu-kit: {} {} after {seconds:.1} s", part.id, found.verdict.word());
-    let (id, title, expected) = (part.id, part.title, part.expected);
-    Row { id, title, expected, seconds, found }
 }
 
 fn write(setup: &Setup, rows: &[Row], elapsed: Duration) -> Result<(), String> {

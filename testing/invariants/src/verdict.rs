@@ -27,7 +27,7 @@ pub struct Open {
     pub kind: &'static str,
     /// Why they are open.
     pub reason: &'static str,
-    /// How many.
+    /// The number.
     pub count: u64,
 }
 

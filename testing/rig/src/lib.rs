@@ -10,6 +10,7 @@
 pub mod build;
 pub mod control;
 pub mod cuda;
+pub mod failure;
 pub mod job;
 pub mod meeting;
 pub mod nccl;

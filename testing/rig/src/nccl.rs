@@ -7,9 +7,10 @@ use libloading::os::unix::Library;
 use std::ffi::{CStr, c_char, c_void};
 use std::mem::ManuallyDrop;
 
+mod config;
 mod life;
 
-use life::Config;
+use config::Config;
 
 /// `ncclUniqueId`, which C passes by value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +66,8 @@ const SYMMETRIC: i32 = 1;
 const FLOAT: i32 = 7;
 /// `ncclSum`.
 const SUM: i32 = 0;
+/// `ncclInProgress`: a nonblocking communicator is not done yet.
+const IN_PROGRESS: i32 = 7;
 
 /// A loaded libnccl. It is never unloaded: its threads may outlive the last communicator.
 #[derive(Debug)]
@@ -85,7 +88,7 @@ impl Nccl {
     /// A text for a failure: what was called, NCCL's description and its last message.
     fn check(&self, what: &str, status: i32) -> Result<(), String> {
         // `Comm::settle` waits for what a nonblocking communicator has begun.
-        if status == 0 || status == life::IN_PROGRESS {
+        if status == 0 || status == IN_PROGRESS {
             return Ok(());
         }
         // SAFETY: any number may be asked for.

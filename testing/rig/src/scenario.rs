@@ -4,26 +4,12 @@
 mod behaviour;
 
 use crate::cuda::{Cuda, Floats, Stream};
+use crate::failure::Failure;
 use crate::meeting::Meeting;
 use crate::nccl::Nccl;
 use crate::step::Step;
 use crate::team::{Team, check};
 use std::time::{Duration, Instant};
-
-/// Why a rank stops.
-#[derive(Debug)]
-pub enum Failure {
-    /// A result is wrong.
-    Wrong(String),
-    /// An error of CUDA, NCCL or the system.
-    Refused(String),
-}
-
-impl From<String> for Failure {
-    fn from(text: String) -> Self {
-        Self::Refused(text)
-    }
-}
 
 /// The delay of a rank before each of its steps.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -116,6 +102,8 @@ impl<'a> Rank<'a> {
             Step::Broadcast(count) => self.broadcast(self.team()?, count),
             Step::Reduce(count) => self.reduce(self.team()?, count),
             Step::SendRecv(count) => self.send_recv(self.team()?, count),
+            Step::Send(to, count) => self.send(self.team()?, to, count),
+            Step::Recv(from, count) => self.recv(self.team()?, from, count),
             Step::AllToAll(count) => self.all_to_all(self.team()?, count),
             Step::NcclAllToAll(count) => self.nccl_all_to_all(self.team()?, count),
             Step::CopyEngine(count) => self.copy_engine(self.team()?, count),
@@ -221,6 +209,18 @@ impl<'a> Rank<'a> {
             })
         })?;
         check(&recv, |i| team.input(before, i, self.step))?;
+        Ok(time)
+    }
+
+    fn send(&self, team: &Team<'_>, to: usize, count: usize) -> Result<Duration, Failure> {
+        let (send, to) = (self.filled(team, count)?, number(to)?);
+        self.timed(|| team.comm.send(&send, count, to, self.stream))
+    }
+
+    fn recv(&self, team: &Team<'_>, from: usize, count: usize) -> Result<Duration, Failure> {
+        let (recv, rank) = (self.cuda.floats(count)?, number(from)?);
+        let time = self.timed(|| team.comm.recv(&recv, count, rank, self.stream))?;
+        check(&recv, |i| team.input(from, i, self.step))?;
         Ok(time)
     }
 

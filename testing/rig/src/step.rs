@@ -24,6 +24,10 @@ pub enum Step {
     Reduce(usize),
     /// `sendrecv:COUNT`: to the next rank and from the one before, in one group.
     SendRecv(usize),
+    /// `send:RxCOUNT`: to rank R, without a group.
+    Send(usize, usize),
+    /// `recv:RxCOUNT`: from rank R, without a group.
+    Recv(usize, usize),
     /// `alltoall:COUNT`: COUNT from each to each other by send and recv in one group.
     AllToAll(usize),
     /// `nccl-alltoall:COUNT`: the same by `ncclAlltoAll` (from 2.28).
@@ -140,6 +144,8 @@ impl FromStr for Step {
             "broadcast" => Self::Broadcast(number(rest)?),
             "reduce" => Self::Reduce(number(rest)?),
             "sendrecv" => Self::SendRecv(number(rest)?),
+            "send" => pair(rest).map(|(rank, count)| Self::Send(rank, count))?,
+            "recv" => pair(rest).map(|(rank, count)| Self::Recv(rank, count))?,
             "alltoall" => Self::AllToAll(number(rest)?),
             "nccl-alltoall" => Self::NcclAllToAll(number(rest)?),
             "ce" => Self::CopyEngine(number(rest)?),
@@ -174,6 +180,8 @@ impl fmt::Display for Step {
             Self::Broadcast(count) => write!(f, "broadcast {count}"),
             Self::Reduce(count) => write!(f, "reduce {count}"),
             Self::SendRecv(count) => write!(f, "sendrecv {count}"),
+            Self::Send(rank, count) => write!(f, "send {rank}x{count}"),
+            Self::Recv(rank, count) => write!(f, "recv {rank}x{count}"),
             Self::AllToAll(count) => write!(f, "alltoall {count}"),
             Self::NcclAllToAll(count) => write!(f, "nccl-alltoall {count}"),
             Self::CopyEngine(count) => write!(f, "ce {count}"),
@@ -221,7 +229,7 @@ mod tests {
 
     #[test]
     fn steps_are_written_as_they_are_read() {
-        for text in ["init", "init-nonblocking", "repeat:3:graph:2x5", "bcasts:3x8", "destroy:1"] {
+        for text in ["init", "init-nonblocking", "repeat:3:graph:2x5", "bcasts:3x8", "send:1x8"] {
             assert_eq!(text.parse::<Step>().unwrap().text(), text);
         }
     }

@@ -5,8 +5,8 @@
 //! order, and a stale result of another step or communicator is wrong.
 
 use crate::cuda::Floats;
+use crate::failure::Failure;
 use crate::nccl::Comm;
-use crate::scenario::Failure;
 
 /// A communicator and its members.
 #[derive(Debug)]

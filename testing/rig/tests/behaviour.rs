@@ -269,7 +269,7 @@ fn abort_with_a_missing_rank_returns_and_leaves_the_operation_open() {
         let [open] = array(&report, "open_operations") else { panic!("{version} {report}") };
         assert_eq!((&open["rank"], &open["bytes"]), (&0.into(), &8000.into()), "{version} {open}");
         let reasons = open["waits_for"].to_string();
-        assert!(reasons.contains("receive from rank 1"), "{version} {open}");
+        assert!(reasons.contains("receive from communicator rank 1"), "{version} {open}");
         for rank in array(&report, "ranks") {
             for (kind, event) in rank["events"].as_object().expect("events by kind") {
                 let of = |name: &str| event[name].as_u64().expect("a count");

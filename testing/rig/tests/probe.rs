@@ -210,6 +210,6 @@ fn what_cannot_be_measured_gives_one_line_and_the_job_continues() {
 
     let Some(older) = TestRun::new("2.27.7") else { return };
     let outcome = run(&older.job().steps(["allreduce:4096"]));
-    says(&outcome, "this NCCL does not tell its launches (2.28 does)");
+    says(&outcome, "this NCCL does not report its launches (2.28 does)");
     assert_eq!(timings(&older.report(), "AllReduce"), only("kernel", 2));
 }

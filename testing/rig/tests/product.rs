@@ -207,3 +207,18 @@ fn whatever_is_wrong_with_the_recording_the_job_goes_on() {
         }
     }
 }
+
+#[test]
+fn peers_have_the_bytes_that_were_sent_in_every_release() {
+    let product = Product::build();
+    for version in ["2.23.4", "2.26.5", "2.28.9"] {
+        let Some(nccl) = wheel::find_or_skip(version) else { continue };
+        let folder = tempfile::tempdir().expect("a folder");
+        let folder = folder.path().join("run");
+        product.run(&folder, &nccl, &["repeat:3:sendrecv:300000"]);
+        let report = product.report(&folder);
+        let bytes: Vec<_> =
+            array(&report, "peers").iter().map(|row| row["bytes"].as_u64()).collect();
+        assert_eq!(bytes, [Some(3 * 4 * 300_000); 2], "{version}: {}", report["peers"]);
+    }
+}

@@ -201,7 +201,11 @@ fn a_slow_rank_keeps_its_peer_waiting() {
 fn a_missing_rank_has_nothing_open() {
     run("missing-rank.toml", |report| {
         let [waits] = report.open(262_144, [0]);
-        assert!(waits.contains("receive from rank 1: 0 of"), "{}: {waits}", report.name);
+        assert!(
+            waits.contains("receive from communicator rank 1: 0 of"),
+            "{}: {waits}",
+            report.name
+        );
         assert!(waits.contains("in RecvWait"), "{}: {waits}", report.name);
         assert!(report.array("open_operations").all(|open| open["rank"] == 0), "{}", report.json);
         assert_eq!(report.events(0, "Coll")["started"], 3);
@@ -214,7 +218,7 @@ fn a_stuck_kernel_is_what_both_ends_wait_for() {
     run("stuck-kernel.toml", |report| {
         let [peer, stuck] = report.open(4_194_304, [0, 1]);
         assert!(stuck.contains("in SendGPUWait"), "{}: {stuck}", report.name);
-        assert!(!stuck.contains("send to rank 0: 0 of"), "in the middle: {stuck}");
+        assert!(!stuck.contains("send to communicator rank 0: 0 of"), "in the middle: {stuck}");
         assert!(peer.contains("in RecvWait") && !peer.contains("GPUWait"), "{peer}");
         assert_eq!(stuck.contains("KernelCh started"), report.has_kernels(), "{stuck}");
     });
@@ -224,7 +228,7 @@ fn a_stuck_kernel_is_what_both_ends_wait_for() {
 fn a_kernel_that_never_starts_has_no_event() {
     run("kernel-never-starts.toml", |report| {
         let [peer, late] = report.open(1_048_576, [0, 1]);
-        assert!(late.contains("send to rank 0: 0 of"), "{}: {late}", report.name);
+        assert!(late.contains("send to communicator rank 0: 0 of"), "{}: {late}", report.name);
         assert!(late.contains("in SendGPUWait") && !late.contains("KernelCh"), "{late}");
         assert!(peer.contains("in RecvWait"), "{}: {peer}", report.name);
         assert_eq!(peer.contains("KernelCh started"), report.has_kernels(), "{peer}");
@@ -285,7 +289,7 @@ fn a_stopped_proxy_is_silence_without_a_sender() {
 fn a_dead_proxy_leaves_an_operation_without_network() {
     run("dead-proxy.toml", |report| {
         let [peer] = report.open(4_194_304, [0]);
-        assert!(peer.contains("receive from rank 1: 0 of"), "{}: {peer}", report.name);
+        assert!(peer.contains("receive from communicator rank 1: 0 of"), "{}: {peer}", report.name);
         assert_eq!(report.events(1, "Coll")["started"], 2, "it was handed over");
         assert_eq!(report.events(1, "ProxyOp")["started"], 4, "those of the first operation");
         assert_eq!(report.events(0, "ProxyOp")["started"], 8);

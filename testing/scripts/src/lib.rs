@@ -43,8 +43,14 @@ pub struct Process {
     pub marks: Vec<Mark>,
     /// The communicator's role.
     pub role: Option<&'static str>,
+    /// The report of its watchdog, and its time in ticks.
+    pub hang: Option<(u64, &'static str)>,
     /// The process's identity.
     pub identity: Identity,
+    /// How long after it is enqueued the GPU comes to a collective, ns.
+    pub late: u64,
+    /// How long the kernel of a collective waits for another rank, ns.
+    pub waits: u64,
     lanes: Vec<Vec<u64>>,
     kinds: Vec<u32>,
     lost: Vec<(usize, EventKind, u64)>,
@@ -129,7 +135,10 @@ impl Process {
             now: 10_000,
             marks: Vec::new(),
             role: None,
+            hang: None,
             identity: Identity::default(),
+            late: 0,
+            waits: 0,
             lanes: vec![Vec::new(); 2],
             kinds: vec![0; 2],
             lost: Vec::new(),
@@ -247,6 +256,7 @@ impl Process {
                 self.stop(API, handle);
             }
         }
+        self.now += self.late;
         self.progress(coll, &call, &ops);
     }
 
@@ -280,6 +290,7 @@ impl Process {
                 kernels.push(self.start(PROXY, coll, detail));
             }
         }
+        self.now += self.waits;
         let hangs = |index: usize| call.fault == Fault::Hang && index == 1;
         for step in 0..call.steps {
             for (index, &op) in ops.iter().enumerate() {
@@ -371,6 +382,9 @@ impl Process {
         if let Some(role) = self.role {
             let (hash, text) = (self.comm.hash, role.to_owned());
             writer.define(&Definition::Role { hash, text })?;
+        }
+        if let Some((ticks, text)) = self.hang {
+            writer.define(&Definition::Hang { ticks, text: text.to_owned() })?;
         }
         for (at, text) in self.strings.iter().enumerate() {
             let id = StrId(u16::try_from(at + 1).unwrap_or(0));

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The bounds, each with how it is measured: the one place where they stand as numbers.
-//!
-//! Their names are those of SPECIFICATION.md.
+//! The bounds, each with its measurement: the only place with these numbers. Their names are those
+//! of SPECIFICATION.md.
 
 use serde_json::Value;
 

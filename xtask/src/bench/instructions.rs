@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-use super::target;
 use crate::build::SHIPPED_PLUGIN;
 use crate::{Outcome, process};
 
@@ -28,11 +27,10 @@ const HOT: &str = "hot";
 type Medians = BTreeMap<(String, String), u64>;
 
 /// Compares the working tree with `against`: by default with the last commit if the tree differs
-/// from it, else with its parent.
-pub(super) fn run(against: Option<&str>) -> Outcome {
-    let target = target()?;
-    build(Path::new("."), &target, SHIPPED_PLUGIN)?;
-    build(Path::new("."), &target, &["-p", "stepper"])?;
+/// from it, else with its parent. Both are built in the folder `target`.
+pub(super) fn run(target: &Path, against: Option<&str>) -> Outcome {
+    build(Path::new("."), target, SHIPPED_PLUGIN)?;
+    build(Path::new("."), target, &["-p", "stepper"])?;
     let stepper = target.join("debug/stepper");
     let (ours, holds) = match step(&stepper, &target.join(PLUGIN), &[])? {
         Stepped::Table { text, holds } => (medians(&text), holds),
@@ -42,7 +40,7 @@ pub(super) fn run(against: Option<&str>) -> Outcome {
         }
     };
     let revision = against.map_or_else(parent, |revision| Ok(revision.to_owned()))?;
-    let other = other(&target, &revision);
+    let other = other(target, &revision);
     let theirs = match other.and_then(|plugin| step(&stepper, &plugin, &["--hot"])) {
         Ok(Stepped::Table { text, .. }) => medians(&text),
         Ok(Stepped::Skipped(why)) => return Err(why.into()),

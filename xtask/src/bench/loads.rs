@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The loads and the plugins that are put under them: data alone.
+//! The loads, and the plugins that run under them: data only.
 //!
 //! An operation of the driver is an AllReduce over 4 channels with 4 network steps each way: about
 //! 12 callbacks on the enqueuing thread and 200 on the proxy thread.

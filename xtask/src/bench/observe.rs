@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is seen of a run from outside: idle threads, the recording's size, the tool's report.
+//! Observes a run from outside: idle threads, the recording's size, the tool's report.
 
 use std::path::Path;
 use std::thread::sleep;

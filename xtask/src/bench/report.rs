@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What was measured against what is promised: a table for people, JSON for programs.
+//! Compares measurements with the promised bounds: a table for people, JSON for programs.
 
 use std::fmt::Write as _;
 

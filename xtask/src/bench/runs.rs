@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What all runs gave, and figures from it: one number a round, paired within the round.
+//! The results of all runs, and figures from them: one number per round, paired within the round.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What runs beside the tests, at the lowest priority, one after the other: builds in target
-//! folders of their own, and jobs whose results do not depend on how fast they run.
+//! What runs beside a job that waits much, at the lowest priority, one after the other: builds in
+//! target folders of their own, and jobs whose results do not depend on how fast they run.
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
@@ -9,19 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::{Done, Job, JobResult, timed};
+use super::job::{Done, Job, JobResult, TESTS, timed};
 use crate::process;
-
-/// What of a job runs beside the tests.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Part {
-    Nothing,
-    /// A command that does some of its work. The job does what this left undone, and says what is
-    /// wrong with it.
-    Command(&'static str),
-    /// The whole job.
-    All,
-}
 
 /// The jobs that ended, by name. An error is text here: `Outcome`'s cannot leave its thread.
 type Results = BTreeMap<&'static str, Result<(JobResult, String), String>>;
@@ -35,29 +24,31 @@ pub(super) struct Beside {
 }
 
 impl Beside {
-    /// Starts what `jobs` have to run beside the tests.
-    pub(super) fn start(jobs: &[Job], limit: Duration) -> Self {
-        let beside = Self::default();
-        let jobs: Vec<Job> = jobs.to_vec();
-        let (results, stop) = (Arc::clone(&beside.results), Arc::clone(&beside.stop));
+    /// Starts what `jobs` have to run beside the job of this name.
+    pub(super) fn start(&mut self, name: &str, jobs: &[Job], limit: Duration) {
+        let prepared = |job: &Job| if name == TESTS { job.prepare } else { None };
+        // Each with the command that prepares it, or with `None` if all of it runs.
+        let work_of = |job: &Job| match (job.with == Some(name), prepared(job)) {
+            (true, _) => Some((*job, None)),
+            (false, Some(words)) => Some((*job, Some(words))),
+            (false, None) => None,
+        };
+        let jobs: Vec<_> = jobs.iter().filter_map(work_of).collect();
+        let (results, stop) = (Arc::clone(&self.results), Arc::clone(&self.stop));
         let deadline = Instant::now() + limit;
         let work = move || {
-            for job in jobs {
+            for (job, prepare) in jobs {
                 let left = deadline.saturating_duration_since(Instant::now());
                 if stop.load(Ordering::Relaxed) {
                     return;
                 }
-                match job.beside {
-                    Part::Nothing => {}
-                    Part::Command(words) => drop(quietly(&job, words, left)),
-                    Part::All => {
-                        let done = quietly(&job, job.command, left);
-                        lock(&results).insert(job.name, done);
-                    }
+                let done = quietly(&job, prepare.unwrap_or(job.command), left);
+                if prepare.is_none() {
+                    lock(&results).insert(job.name, done);
                 }
             }
         };
-        Self { thread: Some(std::thread::spawn(work)), ..beside }
+        self.thread = Some(std::thread::spawn(work));
     }
 
     /// Waits for all of it, or, unless there is `need`, for the command that runs.
@@ -102,15 +93,22 @@ mod tests {
 
     #[test]
     fn whole_jobs_end_beside_and_others_do_not() {
-        let job = |name, command, beside| Job { name, command, beside, ..Job::NONE };
+        let job = |name, command, prepare, with| Job { name, command, prepare, with, ..Job::NONE };
         let jobs = [
-            job("not", "false", Part::Nothing),
-            job("part", "false", Part::Command("true")),
-            job("all", "nice", Part::All),
-            job("wrong", "false", Part::All),
+            job("not", "false", None, None),
+            job("part", "false", Some("true"), None),
+            job("all", "nice", None, Some(TESTS)),
+            job("wrong", "false", None, Some(TESTS)),
+            job("later", "nice", Some("false"), Some("other")),
         ];
-        let mut beside = Beside::start(&jobs, Duration::from_secs(60));
+        let mut beside = Beside::default();
+        beside.start("other", &jobs, Duration::from_secs(60));
         beside.finish(true);
+        assert!(beside.take("all").is_none(), "it runs beside the tests");
+        assert_eq!(beside.take("later").expect("it ran").expect("it ends").0, JobResult::Passed);
+        beside.start(TESTS, &jobs, Duration::from_secs(60));
+        beside.finish(true);
+        assert!(beside.take("later").is_none(), "it is only prepared");
         assert!(beside.take("not").is_none() && beside.take("part").is_none());
         let done = beside.take("all").expect("it ran").expect("nice runs");
         assert_eq!(done, (JobResult::Passed, "19\n".into()));
@@ -120,8 +118,9 @@ mod tests {
 
     #[test]
     fn what_is_not_needed_is_not_begun() {
-        let slow = Job { name: "slow", command: "sleep 0.2", beside: Part::All, ..Job::NONE };
-        let mut beside = Beside::start(&[slow; 50], Duration::from_secs(60));
+        let slow = Job { name: "slow", command: "sleep 0.2", with: Some(TESTS), ..Job::NONE };
+        let mut beside = Beside::default();
+        beside.start(TESTS, &[slow; 50], Duration::from_secs(60));
         let begin = Instant::now();
         beside.finish(false);
         assert!(begin.elapsed() < Duration::from_secs(5));

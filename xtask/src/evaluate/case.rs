@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One simulated job: made, judged by the tool, and compared with what was planted in it.
+//! One simulated job: its simulation, the tool's verdict, and the comparison with the planted
+//! faults.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,6 +8,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
+use super::place::{Place, recordings};
 use super::score::{Cause, Score};
 use crate::Outcome;
 
@@ -51,7 +53,11 @@ pub(super) struct Case {
     pub(super) fault: Fault,
     pub(super) ranks: u64,
     pub(super) seed: u64,
+    pub(super) place: Place,
 }
+
+/// What the seed of another job is more.
+const OTHER_SEED: u64 = 1000;
 
 /// What came out.
 #[derive(Debug, Clone, Default)]
@@ -68,15 +74,23 @@ pub(super) struct Judged {
 impl Case {
     /// What tells it from the others.
     pub(super) fn name(&self) -> String {
-        format!("{}-{}-{}", self.fault.name, self.ranks, self.seed)
+        let place = self.place.name();
+        format!("{}-{}-{}-{place}", self.fault.name, self.ranks, self.seed)
     }
 
-    /// Writes the job's recordings to `folder`.
+    /// Writes the job's recordings to `folder`, and what its place adds.
     pub(super) fn simulate(&self, tool: &Path, folder: &Path) -> Outcome<()> {
-        let mut command = Command::new(tool);
-        command.args(["simulate", "--fault", &self.fault.name]);
-        command.args(["--ranks", &self.ranks.to_string(), "--seed", &self.seed.to_string()]);
-        text(command.arg("-o").arg(folder)).map(drop)
+        let scenario = self.place.scenario(self.fault.group == Group::Hang);
+        let fault = ["--fault", self.fault.name.as_str()];
+        simulate(tool, folder, scenario, self.ranks, self.seed, &fault)?;
+        let Some(other) = self.place.other(self.ranks) else { return Ok(()) };
+        let beside = Folder::new(folder.with_extension("other"))?;
+        simulate(tool, &beside.0, "", other.ranks, self.seed + OTHER_SEED, other.options)?;
+        for file in recordings(&beside.0)?.into_iter().take(other.left) {
+            let name = file.file_name().unwrap_or_default().to_string_lossy();
+            fs::rename(&file, folder.join(format!("{name}.1")))?;
+        }
+        Ok(())
     }
 
     /// Simulates and judges it in a folder below `scratch`, which is gone afterwards.
@@ -89,14 +103,19 @@ impl Case {
     /// Judges the recordings in `folder`.
     pub(super) fn judge(&self, tool: &Path, folder: &Path) -> Outcome<Judged> {
         let truth: Value = serde_json::from_str(&fs::read_to_string(folder.join("truth.json"))?)?;
-        let diagnosis =
-            json(Command::new(tool).args(["diagnose", "--format", "json"]).arg(folder))?;
+        let verb = |verb| {
+            let mut command = Command::new(tool);
+            command.args([verb, "--format", "json"]).arg(folder);
+            if self.place.has_two_runs() {
+                command.args(["--run", &format!("simulated-{}", self.seed)]);
+            }
+            json(&mut command)
+        };
+        let diagnosis = verb("diagnose")?;
         let mut found = Cause::list(&diagnosis["verdicts"])?;
         let mut planted = Cause::list(&truth["verdicts"])?;
         if self.fault.group != Group::Hang {
-            let slow =
-                json(Command::new(tool).args(["stragglers", "--format", "json"]).arg(folder))?;
-            found.extend(Cause::list(&slow["summary"])?);
+            found.extend(Cause::list(&verb("stragglers")?["summary"])?);
             planted.extend(Cause::list(&truth["slow"])?);
         }
         let seconds = truth["seconds"].as_f64().unwrap_or(0.0);
@@ -108,6 +127,25 @@ impl Case {
             rank_hours: seconds * rank_count(self.ranks) / 3600.0,
         })
     }
+}
+
+/// Writes the recordings of a job whose scenario file has this text, and `more` options.
+pub(super) fn simulate(
+    tool: &Path,
+    folder: &Path,
+    scenario: &str,
+    ranks: u64,
+    seed: u64,
+    more: &[&str],
+) -> Outcome<()> {
+    let file = folder.with_extension("toml");
+    fs::write(&file, scenario)?;
+    let mut command = Command::new(tool);
+    command.arg("simulate").arg(&file).args(more).arg("-o").arg(folder);
+    command.args(["--ranks", &ranks.to_string(), "--seed", &seed.to_string()]);
+    let done = text(&mut command).map(drop);
+    fs::remove_file(&file)?;
+    done
 }
 
 #[expect(clippy::cast_precision_loss, reason = "numbers of ranks")]

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a verdict on a very large job takes: 131,072 ranks of one job, of which one is late.
+//! The cost of a verdict on a very large job: 131,072 ranks, of which one is late.
 //!
-//! Seconds depend on the machine. So the processor time is held against that of an eighth of the
-//! ranks: what looks at all ranks for each of them shows in that, whatever the machine. Memory is
-//! held by a limit.
+//! Seconds depend on the machine. The processor time is therefore compared with that of an eighth
+//! of the ranks, which shows any work that is quadratic in the ranks. Memory has a limit.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How well what was found agrees with what was planted.
+//! Compares findings with the planted faults.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::AddAssign;

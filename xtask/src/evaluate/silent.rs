@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is left of a verdict when recordings are missing.
+//! Checks verdicts when recordings are missing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::case::{Case, Folder};
+use super::place::recordings;
 use super::score::Score;
 use crate::Outcome;
 
@@ -19,13 +20,8 @@ pub(super) fn curve(case: &Case, tool: &Path, scratch: &Path) -> Outcome<Vec<Sco
     case.simulate(tool, &whole.0)?;
     let planted = case.judge(tool, &whole.0)?.planted;
     let kept = |rank: &u64| planted.iter().any(|cause| cause.ranks.contains(rank));
-    let mut files: Vec<PathBuf> =
-        fs::read_dir(&whole.0)?.map(|entry| Ok(entry?.path())).collect::<Outcome<_>>()?;
-    // The simulator names processes so that the order of names is that of ranks.
-    files.sort();
-    let (recordings, others): (Vec<_>, Vec<_>) =
-        files.into_iter().partition(|path| path.extension().is_some_and(|end| end == "nscope"));
-    let ranked: Vec<(u64, PathBuf)> = (0..).zip(recordings).collect();
+    let truth = whole.0.join("truth.json");
+    let ranked: Vec<(u64, PathBuf)> = (0..).zip(recordings(&whole.0)?).collect();
     let (faulty, healthy): (Vec<_>, Vec<_>) = ranked.into_iter().partition(|(rank, _)| kept(rank));
     let mut scores = Vec::new();
     for &share in SHARES {
@@ -35,7 +31,7 @@ pub(super) fn curve(case: &Case, tool: &Path, scratch: &Path) -> Outcome<Vec<Sco
             let silent = usize::try_from((healthy.len() as u64 * share).div_ceil(100))?;
             shuffle(&mut seen, case.seed * 100 + draw);
             seen.truncate(healthy.len() - silent);
-            seen.extend(faulty.iter().map(|(_, path)| path).chain(&others));
+            seen.extend(faulty.iter().map(|(_, path)| path).chain([&truth]));
             let part = Folder::new(scratch.join(format!("part-{}", case.name())))?;
             for file in seen {
                 fs::hard_link(file, part.0.join(file.file_name().unwrap_or_default()))?;

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One cell: a job under `ncclscope run`, then the check of what it recorded; and, of a job without
-//! a fault, that none is found.
+//! One cell: a job under `ncclscope run`, then a check of its recordings and, for a job without a
+//! fault, a check that `diagnose` finds none.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use super::plan::{Topology, Wheel, Workload};
 use super::scenario::Scenario;
+use super::topology::Topology;
 use super::verdict::{self, Verdict};
+use super::wheel::Wheel;
+use super::workload::Workload;
 use crate::process;
 
 /// Seconds that a cell's job may take.

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Writes `docs/nccl-events.md` from the cells' recordings.
 //!
-//! Nothing in it depends on time, process numbers or the order of cells, so that measuring again
+//! The page does not depend on time, process numbers or the order of cells, so that measuring again
 //! without a change gives the same file. The sentences around the tables are computed, too: each
 //! names the releases for which the measurements show it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::cell::{Cell, Outcome};
-use super::plan::{DOCS_TOPOLOGY, TOPOLOGIES, WORKLOADS};
+use super::plan::DOCS_TOPOLOGY;
+use super::topology::TOPOLOGIES;
 use super::verdict::{Count, Verdict};
+use super::workload::WORKLOADS;
 
 const PAGE: &str = "docs/nccl-events.md";
 
@@ -419,11 +421,11 @@ fn sentence(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::cell::Ended;
-    use super::super::plan;
+    use super::super::{plan, wheel};
     use super::*;
 
     fn measured() -> (Vec<Cell>, Vec<Outcome>) {
-        let wheels = plan::releases(&["2.28.9".into(), "2.30.7".into()]).expect("versions");
+        let wheels = wheel::releases(&["2.28.9".into(), "2.30.7".into()]).expect("versions");
         let cells = plan::docs_cells(&wheels);
         let outcomes = cells.iter().map(|cell| {
             let threads = ["api".to_owned()].into();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Runs cells in parallel, and says on stderr how far it is.
+//! Runs cells in parallel, and prints the progress on stderr.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};

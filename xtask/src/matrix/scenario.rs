@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the matrix must know of a scenario file: where it runs, and how its recordings are judged.
-//! The rig reads the whole of it, and says what is wrong with it.
+//! The part of a scenario file that the matrix reads: where it runs, and how its recordings are
+//! judged. The rig reads the whole file, and reports its errors.
 
 use std::fs;
 use std::path::Path;
 
-use super::plan::{self, Topology};
+use super::topology::{self, Topology};
 use crate::Outcome;
 
 /// A scenario file.
@@ -31,7 +31,7 @@ impl Scenario {
 
     fn parse(file: &str, text: &str) -> Result<Self, String> {
         let topology = strings(text, "topology");
-        let topology = topology.first().and_then(|name| plan::of_scenario(name));
+        let topology = topology.first().and_then(|name| topology::of_scenario(name));
         let topology = topology.ok_or_else(|| format!("{file}: no topology of the rig"))?;
         let spoils = |what: &String| what.starts_with("wrap") || what.starts_with("behind");
         Ok(Self {
@@ -70,6 +70,7 @@ fn strings(text: &str, key: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::wheel;
     use super::*;
 
     #[test]
@@ -93,7 +94,7 @@ mod tests {
         for entry in fs::read_dir(folder).expect("the rig has scenarios") {
             let file = entry.expect("an entry").path().display().to_string();
             let scenario = Scenario::read(&file).expect("it is one");
-            plan::releases(&scenario.releases).expect("it names releases");
+            wheel::releases(&scenario.releases).expect("it names releases");
         }
     }
 }

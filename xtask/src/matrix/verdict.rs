@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What `check --json` said about the recordings of a cell.
+//! The result of `check --json` for the recordings of a cell.
 
 use std::collections::{BTreeMap, BTreeSet};
 

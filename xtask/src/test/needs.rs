@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What some tests need and a machine may lack: those tests say that they are skipped and pass, and
-//! their lines are lost among a thousand others. So `cargo xtask test` ends with the list, and with
-//! `--with` it installs what is missing first, and the tests fail without.
+//! Requirements of some tests that a machine may lack. Without them those tests print that they are
+//! skipped, and pass, and these lines are easily missed among a thousand others. `cargo xtask test`
+//! therefore ends with a list of them. With `--with` it installs what is missing first, and the
+//! tests fail without it.
 
 use clap::ValueEnum;
 
@@ -10,7 +11,7 @@ use crate::{Outcome, process, python};
 /// What `--with` installs.
 #[derive(Debug, Clone, Copy, PartialEq, ValueEnum)]
 pub(super) enum With {
-    /// PyTorch releases (8 GB)
+    /// PyTorch releases (14 GB)
     Torch,
     /// Debian's chromium
     Browser,

@@ -4,8 +4,7 @@ Inside a crate, modules use one another one way: types below, what works on them
 
 A module uses another where a path in its code (tests apart) leads there: `crate::`, `super::` or
 `self::`, or the name of a module in it. What a module only re-exports from modules in it does not
-count, nor does a path to the root, which is the crate's face. [`LEFT`] lists the circles that are
-still there; a new one, and a row whose circle is gone, are violations.
+count, nor does a path to the root, which is the crate's face.
 */
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,111 +12,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::source::{Source, is_test_file};
 use super::violation::Violation;
 use crate::Outcome;
-
-const LIST: &str = "xtask/src/tidy/circles.rs";
-
-/// The circles that are left: the crate's folder, and the modules.
-const LEFT: &[(&str, &[&str])] = &[
-    ("crates/cli", &["cmd::agent::grpc", "cmd::agent::sender"]),
-    ("crates/cli", &["text", "text::events", "text::head", "text::operations", "text::peers"]),
-    ("crates/diagnose", &["input", "input::assemble", "input::recording", "input::vectors"]),
-    ("crates/operations", &["doubts", "timeline"]),
-    ("crates/operations", &["progress", "progress::ops"]),
-    ("crates/recorder", &["reclaim", "slots"]),
-    ("crates/report", &["build", "losses", "rows", "schema", "windows"]),
-    ("crates/runtime", &["drain", "drain::feed", "recording", "runtime", "watchdog::act"]),
-    (
-        "crates/runtime",
-        &["watchdog::detect", "watchdog::judge", "watchdog::report", "watchdog::heartbeats"],
-    ),
-    ("crates/simulate", &["record::events", "record::heartbeats", "record::write"]),
-    (
-        "crates/stragglers",
-        &[
-            "blame", "clock", "drift", "edges", "model", "report", "slow", "stalls", "steps",
-            "waits",
-        ],
-    ),
-    ("crates/stragglers", &["input::gpu_waits", "input::recording"]),
-    (
-        "crates/trace",
-        &[
-            "alignment",
-            "clock",
-            "codec",
-            "counters",
-            "define",
-            "fields",
-            "identity",
-            "lanes_file",
-            "layout",
-            "mark",
-            "progress",
-            "reader",
-            "record",
-            "schema",
-            "scratch",
-            "start",
-            "step",
-            "step_code",
-        ],
-    ),
-    ("crates/trace", &["dump", "writer"]),
-    ("crates/trace", &["error", "version"]),
-    ("crates/views", &["matching", "scene"]),
-    (
-        "testing/cpu-cuda",
-        &[
-            "attach",
-            "drv",
-            "drv::event",
-            "drv::memory",
-            "drv::stream",
-            "redirect",
-            "rt",
-            "rt::copy",
-            "rt::device",
-            "rt::event",
-            "rt::graph",
-            "rt::launch",
-            "rt::memory",
-            "rt::stream",
-        ],
-    ),
-    ("testing/cpu-cuda", &["capture", "counts", "event", "graph", "stream"]),
-    ("testing/cpu-cuda", &["player::ll", "player::prims"]),
-    ("testing/cpu-cuda", &["player", "player::coll", "player::p2p"]),
-    (
-        "testing/fake-nccl",
-        &[
-            "script",
-            "script::chaos",
-            "script::faults",
-            "script::hang",
-            "script::loads",
-            "script::operations",
-            "script::strain",
-            "script::windows",
-        ],
-    ),
-    (
-        "testing/gpu-kit",
-        &[
-            "run",
-            "run::cost",
-            "run::hangs",
-            "run::kernels",
-            "run::launch",
-            "run::smoke",
-            "run::torch",
-        ],
-    ),
-    ("testing/rig", &["nccl", "nccl::life"]),
-    ("testing/rig", &["scenario", "team"]),
-    ("xtask", &["bench", "bench::instructions"]),
-    ("xtask", &["ci", "ci::beside"]),
-    ("xtask", &["matrix::cell", "matrix::plan", "matrix::scenario"]),
-];
 
 /// Modules by name (`a::b`; the root's is empty), each with those that it uses.
 type Uses = BTreeMap<String, BTreeSet<String>>;
@@ -131,7 +25,7 @@ pub(super) fn check(paths: &BTreeSet<String>) -> Outcome<Vec<Violation>> {
             crates.entry(folder).or_default().entry(module(file)).or_insert(path);
         }
     }
-    let (mut found, mut seen) = (Vec::new(), Vec::new());
+    let mut found = Vec::new();
     for (folder, modules) in &crates {
         let names: BTreeSet<&str> = modules.keys().map(String::as_str).collect();
         let mut uses = Uses::new();
@@ -140,30 +34,15 @@ pub(super) fn check(paths: &BTreeSet<String>) -> Outcome<Vec<Violation>> {
             uses.insert(name.clone(), used(name, &source, &names));
         }
         for circle in circles(&uses) {
-            if !LEFT.iter().any(|(of, left)| of == folder && is_within(&circle, left)) {
-                let message = format!(
-                    "modules that use each other: {}; move what both need below them",
-                    circle.join(", ")
-                );
-                let first = circle.first().and_then(|name| modules.get(*name));
-                found.push(Violation::new(first.unwrap_or(folder), 1, message));
-            }
-            seen.push((*folder, circle.into_iter().map(str::to_owned).collect::<Vec<_>>()));
+            let message = format!(
+                "modules that use each other: {}; move what both need below them",
+                circle.join(", ")
+            );
+            let first = circle.first().and_then(|name| modules.get(*name));
+            found.push(Violation::new(first.unwrap_or(folder), 1, message));
         }
     }
-    let gone = LEFT.iter().filter(|(of, left)| {
-        !seen.iter().any(|(folder, circle)| folder == of && is_within(circle, left))
-    });
-    for (folder, circle) in gone {
-        let message = format!("{folder} has no circle of {}: delete the row", circle.join(", "));
-        found.push(Violation::new(LIST, 1, message));
-    }
     Ok(found)
-}
-
-/// Whether all of a circle's modules are in a row of [`LEFT`].
-fn is_within(circle: &[impl AsRef<str>], left: &[&str]) -> bool {
-    circle.iter().all(|module| left.contains(&module.as_ref()))
 }
 
 /// The module that a file under `src` holds.

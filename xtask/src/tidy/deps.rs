@@ -65,6 +65,19 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("built", &[]),
     ("cpu-cuda", &[]),
     ("fake-nccl", &["built", "ncclscope-abi"]),
+    (
+        "fuzz",
+        &[
+            "built",
+            "ncclscope-control",
+            "ncclscope-diagnose",
+            "ncclscope-metrics",
+            "ncclscope-report",
+            "ncclscope-simulate",
+            "ncclscope-stragglers",
+            "ncclscope-trace",
+        ],
+    ),
     ("invariants", &["ncclscope-operations", "ncclscope-trace"]),
     (
         "gpu-kit",

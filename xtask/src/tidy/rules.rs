@@ -24,6 +24,7 @@ const UNSAFE_PATHS: &[&str] = &[
 /// Crates whose roots must forbid `unsafe`.
 const FORBID_UNSAFE: &[&str] = &[
     "crates/control/",
+    "crates/findings/",
     "crates/trace/",
     "crates/metrics/",
     "crates/operations/",
@@ -42,6 +43,7 @@ const FORBID_UNSAFE: &[&str] = &[
 const NO_PANIC: &[&str] = &[
     "crates/abi/src/",
     "crates/control/src/",
+    "crates/findings/src/",
     "crates/trace/src/",
     "crates/recorder/src/",
     "crates/metrics/src/",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a rule of tidy finds.
+//! A violation of a rule of tidy.
 
 use std::fmt;
 

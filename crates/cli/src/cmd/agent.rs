@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-`ncclscope agent`: exports what the ranks of this node do, all the time.
+`ncclscope agent`: exports metrics of the ranks of this node continuously.
 
-It reads the recordings that the ranks write anyway and asks nothing of them: whatever happens to
-the agent, or to whom it exports to, costs a rank nothing. One process for a node; a second one on
-the same directory only counts the same again.
+It only reads the recordings that the ranks write in any case: a failure of the agent, or of its
+collector, does not affect a rank. One process serves a node; a second agent on the same directory
+exports the same figures again.
 */
 
+mod answer;
 mod grpc;
 mod https;
+mod listing;
 mod node;
 mod origin;
 mod output;
+mod page;
+mod passed;
+mod place;
 mod process;
 mod sender;
 mod server;
@@ -20,18 +25,20 @@ mod tls;
 mod vectors;
 
 use crate::args::{AgentArgs, Label};
-use crate::failure::{Failure, tell, warn};
-use crate::input::allow_open_files;
+use crate::failure::{BAD_INPUT, Failure, tell, warn, warn_lines};
+use crate::input::{allow_open_files, host_name};
+use crate::unrecorded::{Patience, Unrecorded};
 use ncclscope_control::table;
 use ncclscope_metrics::encode::Labels;
 use ncclscope_metrics::send::environment::place;
 use ncclscope_metrics::send::{Sender, part_of};
-use node::Node;
+use node::{Count, Node};
 use output::Output;
-use server::Page;
+use page::Page;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io::Write;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -55,12 +62,13 @@ pub(crate) fn run(args: &AgentArgs) -> Result<ExitCode, Failure> {
         if let Some(missing) = directories.iter().find(|directory| !directory.is_dir()) {
             return Err(Failure::input(format!("{}: no such directory", missing.display())));
         }
-        let mut node = Node::once(directories);
+        let mut node = Node::new(directories, &host).per_rank(labels.rank).once();
         node.poll();
         node.close(Instant::now(), true);
         let text = output.prometheus(&node, 0);
         std::io::stdout().lock().write_all(text.as_bytes())?;
-        return Ok(ExitCode::SUCCESS);
+        let is_whole = node.count().unreadable == 0;
+        return Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::from(BAD_INPUT) });
     }
     let interval = interval(args)?;
     let target = Target::find(args.otlp.as_deref(), &host, &variable)?;
@@ -71,15 +79,23 @@ pub(crate) fn run(args: &AgentArgs) -> Result<ExitCode, Failure> {
         ));
     }
     let signals = stop_signals()?;
-    let mut node = Node::new(directories, (!args.any_host).then_some(host));
-    node.pass_over_ended();
+    let mut patience = Patience::default();
+    let node = Node::new(directories.clone(), &host).per_rank(labels.rank);
+    let mut node = node.only_own_host(!args.any_host);
     let mut exports = Exports::start(args, target)?;
+    node.begin();
+    if let Some(address) = exports.address {
+        tell(format_args!("serving http://{address}/metrics"));
+    }
     // A job starts the agents of all nodes at one moment: they shall not export at one moment.
     let mut window = interval / 2 + part_of(interval / 2);
     loop {
         let stop = watch(&mut node, window, &signals, &exports);
         window = interval;
         exports.export(&mut node, &mut output, stop);
+        // What hangs before its first communicator records nothing.
+        let unrecorded = Unrecorded::find(&directories);
+        patience.look(&unrecorded, Instant::now()).into_iter().for_each(warn_lines);
         if stop {
             exports.finish();
             return Ok(ExitCode::SUCCESS);
@@ -112,7 +128,7 @@ fn watch(node: &mut Node, interval: Duration, signals: &Receiver<()>, exports: &
 /// SIGTERM and SIGINT, as messages.
 fn stop_signals() -> Result<Receiver<()>, Failure> {
     let mut signals = Signals::new([SIGTERM, SIGINT])
-        .map_err(|e| Failure::environment(format!("cannot take signals: {e}")))?;
+        .map_err(|e| Failure::environment(format!("cannot handle signals: {e}")))?;
     let (sender, receiver) = mpsc::channel();
     // It sleeps until a signal comes, and ends with us.
     std::thread::spawn(move || signals.forever().try_for_each(|_| sender.send(())));
@@ -146,16 +162,11 @@ fn interval(args: &AgentArgs) -> Result<Duration, Failure> {
     })
 }
 
-/// The host's name up to its first dot, as recordings have it.
-fn host_name() -> String {
-    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    name.split('.').next().unwrap_or_default().to_owned()
-}
-
 /// Where figures go.
 #[derive(Debug)]
 struct Exports {
     page: Option<Page>,
+    address: Option<SocketAddr>,
     textfile: Option<PathBuf>,
     otlp: Option<(Sender, Target)>,
     textfile_failed: bool,
@@ -163,19 +174,16 @@ struct Exports {
 
 impl Exports {
     fn start(args: &AgentArgs, target: Option<Target>) -> Result<Exports, Failure> {
-        let page = match args.prom_listen {
-            None => None,
-            Some(address) => {
-                let page = Page::default();
-                let address = server::start(address, page.clone()).map_err(|e| {
-                    Failure::environment(format!(
-                        "cannot listen on {address}: {e}; choose another with --prom-listen"
-                    ))
-                })?;
-                tell(format_args!("serving http://{address}/metrics"));
-                Some(page)
-            }
+        let serve = |address: SocketAddr| {
+            let page = Page::new(&output::own(Count::default(), 0));
+            let address = server::start(address, page.clone()).map_err(|e| {
+                Failure::environment(format!(
+                    "cannot listen on {address}: {e}; choose another with --prom-listen"
+                ))
+            })?;
+            Ok::<_, Failure>((page, address))
         };
+        let (page, address) = args.prom_listen.map(serve).transpose()?.unzip();
         let otlp = match target {
             None => None,
             Some(target) => {
@@ -189,7 +197,8 @@ impl Exports {
             let text = format!("--textfile {}: no such directory", directory.display());
             return Err(Failure::environment(text));
         }
-        Ok(Exports { page, textfile: args.textfile.clone(), otlp, textfile_failed: false })
+        let textfile = args.textfile.clone();
+        Ok(Exports { page, address, textfile, otlp, textfile_failed: false })
     }
 
     /// Closes the window and exports it.

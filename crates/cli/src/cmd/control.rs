@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `ncclscope ls`, `start`, `stop`, `snapshot` and `dump`: what is recorded, decided at run time.
+//! `ncclscope ls`, `start`, `stop`, `snapshot` and `dump`: control what processes record, at run
+//! time.
 
 use crate::args::{DumpArgs, LsArgs, SnapshotArgs, StartArgs, StopArgs, Target, Window};
 use crate::control::{self, Process};
@@ -76,7 +77,7 @@ pub(crate) fn list(args: &LsArgs) -> Result<ExitCode, Failure> {
             row.recording.clone().into_owned(),
         ]);
     }
-    let mut out = io::stdout().lock();
+    let mut out = output::screen();
     if table.is_empty() && !problems.is_empty() {
         tell("no process of this user answers");
     } else if table.is_empty() {
@@ -87,6 +88,7 @@ pub(crate) fn list(args: &LsArgs) -> Result<ExitCode, Failure> {
         ));
     } else {
         table.lines("").iter().try_for_each(|line| writeln!(out, "{line}"))?;
+        out.flush()?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -115,7 +117,7 @@ impl Row<'_> {
         let Some(first) = self.comms.first() else { return "-".into() };
         let more = self.comms.len() as u64 - 1 + self.more_comms;
         let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-        // NCCL 2.23 to 2.26 tell no number of ranks.
+        // NCCL 2.23 to 2.26 do not report the number of ranks.
         let of = Some(first.nranks).filter(|&ranks| ranks > 0);
         let of = of.map(|ranks| format!(" of {ranks}")).unwrap_or_default();
         format!("{} rank {}{of}{more}", first.comm, first.rank)
@@ -142,7 +144,7 @@ pub(crate) fn dump(args: &DumpArgs) -> Result<ExitCode, Failure> {
 /// Waits until the window is over everywhere, then dumps.
 pub(crate) fn snapshot(args: &SnapshotArgs) -> Result<ExitCode, Failure> {
     if args.window.length.is_none() && args.window.steps.is_none() {
-        return Err(Failure::usage("say how long: --for 5s or --steps 10"));
+        return Err(Failure::usage("give the length of the window: --for 5s or --steps 10"));
     }
     let mut chosen = chosen(&args.target)?;
     let default = || format!("ncclscope-snapshot-{}", Moment::now().compact()).into();
@@ -184,7 +186,7 @@ fn end_of(window: &Window) -> Option<SystemTime> {
     window.length.map(|length| begin + length)
 }
 
-/// A process that was recorded before goes on being so: there the time, or its steps, tell.
+/// A process that was already recording continues to: there the time, or its steps, decide.
 fn is_over(
     chosen: &mut [Process],
     ours: &[bool],
@@ -213,14 +215,14 @@ fn is_over(
     Ok(true)
 }
 
-/// The window as processes are asked for it.
+/// The window of the requests to processes.
 fn requested(window: &Window) -> Result<RecordingWindow, Failure> {
     let end = match (window.length, window.steps) {
         (None, None) => WindowEnd::Open,
         (Some(length), None) => WindowEnd::After(length),
         (None, Some(steps)) => WindowEnd::Steps(steps),
         (Some(_), Some(_)) => {
-            return Err(Failure::usage("--for and --steps are two ends of one window: choose one"));
+            return Err(Failure::usage("--for and --steps both end the window: choose one"));
         }
     };
     let at = window.at.map(|at| u64::try_from(at.since_1970().as_nanos()).unwrap_or(u64::MAX));
@@ -297,7 +299,7 @@ fn write_dumps(chosen: &[Process], output: Option<&Path>) -> Result<ExitCode, Fa
     };
     let output = output.as_deref();
     let results = control::at_once(chosen, |process| process.dump(output));
-    let mut out = io::stdout().lock();
+    let mut out = output::screen();
     for file in results.iter().flatten() {
         writeln!(out, "{}", file.display())?;
     }

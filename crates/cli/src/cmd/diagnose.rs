@@ -2,12 +2,14 @@
 //! `ncclscope diagnose`: why a job hangs.
 
 use crate::args::{DiagnoseArgs, Format};
-use crate::failure::{BAD_INPUT, Failure, warn};
+use crate::failure::{BAD_INPUT, Failure, warn, warn_lines};
 use crate::output;
+use crate::unrecorded::Unrecorded;
 use ncclscope_diagnose::input::{self, Input, InputOptions};
 use ncclscope_diagnose::{Job, Options, diagnose, fr_out, text};
-use std::io::Write;
-use std::path::Path;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Exit code: there are verdicts.
@@ -15,26 +17,32 @@ const FINDINGS: u8 = 1;
 
 pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
     crate::input::allow_open_files();
-    let settings = InputOptions { hang: args.hang_sec };
-    let Input { job, ras, warnings } =
-        input::open(&args.inputs, &settings).map_err(Failure::input)?;
-    for line in &warnings {
+    let settings = InputOptions { hang: args.hang_sec, run: args.run.id().map(str::to_owned) };
+    let directories: Vec<PathBuf> =
+        args.inputs.iter().filter(|path| path.is_dir()).cloned().collect();
+    let unrecorded = Unrecorded::find(&directories).lines();
+    let Input { job, ras, warnings } = match input::open(&args.inputs, &settings) {
+        Ok(input) => input,
+        Err(error) => {
+            // What hangs before its first communicator records nothing.
+            unrecorded.into_iter().for_each(warn_lines);
+            return Err(Failure::input(error));
+        }
+    };
+    for line in warnings.iter().chain(&job.damaged) {
         warn(line);
     }
     if let Some(directory) = &args.fr_out {
         flight_recorder(&job, directory)?;
     }
     let mut found = diagnose(&job, &Options { hang: args.hang_sec });
+    found.notes.extend(unrecorded.into_iter().flatten());
     if let Some(ras) = ras {
         ras.add_to(&mut found, &job);
     }
     match args.format {
         Format::Json => output::json(&found)?,
-        Format::Text => {
-            let mut out = std::io::stdout().lock();
-            out.write_all(text::render(&found).as_bytes())?;
-            out.flush()?;
-        }
+        Format::Text => output::text(&text::render(&found))?,
     }
     Ok(match (found.verdicts.is_empty(), warnings.is_empty()) {
         (false, _) => ExitCode::from(FINDINGS),
@@ -48,12 +56,24 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
 /// and one JSON file of all ranks.
 fn flight_recorder(job: &Job, directory: &Path) -> Result<(), Failure> {
     std::fs::create_dir_all(directory).map_err(|error| Failure::write(directory, &error))?;
-    let write = |name: String, bytes: &[u8]| {
-        let path = directory.join(name);
-        std::fs::write(&path, bytes).map_err(|error| Failure::write(&path, &error))
-    };
+    let mut written = 0;
     for (rank, dump) in fr_out::dumps(job) {
-        write(format!("_dump_{rank}"), &fr_out::pickle(&dump))?;
+        let path = directory.join(format!("_dump_{rank}"));
+        std::fs::write(&path, fr_out::pickle(&dump))
+            .map_err(|error| Failure::write(&path, &error))?;
+        written += 1;
     }
-    write("flight-recorder.json".into(), fr_out::all(job).to_string().as_bytes())
+    let left_out = fr_out::count(job) - written;
+    if left_out != 0 {
+        let most = fr_out::MAX_BYTES >> 30;
+        warn(format_args!(
+            "the dumps of {left_out} ranks are left out: they take more than {most} GiB"
+        ));
+    }
+    let path = directory.join("flight-recorder.json");
+    let all = File::create(&path).map(BufWriter::new).and_then(|mut out| {
+        fr_out::write_all(job, &mut out)?;
+        out.flush()
+    });
+    all.map_err(|error| Failure::write(&path, &error))
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `ncclscope doctor`: what would go wrong, before it does.
+//! `ncclscope doctor`: finds problems before the job starts.
 
 use crate::args::{DoctorArgs, Format};
 use crate::doctor::{Check, Status, checks};
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
 fn print(checks: &[Check]) -> std::io::Result<()> {
     let has_colour = output::has_colour();
     let width = checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
-    let mut out = std::io::stdout().lock();
+    let mut out = output::screen();
     for Check { name, status, detail, advice } in checks {
         let (word, colour) = match status {
             Status::Ok => ("ok  ", 32),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `ncclscope export`: recordings as a trace.
+//! `ncclscope export`: writes recordings as a trace.
 
 use crate::args::{ExportArgs, TraceFormat};
 use crate::failure::{Failure, tell};
@@ -13,10 +13,10 @@ use std::process::ExitCode;
 
 pub(crate) fn run(args: &ExportArgs) -> Result<ExitCode, Failure> {
     let format = format(args)?;
-    let input = Input::open(&args.input)?;
+    let input = Input::open(std::slice::from_ref(&args.input), args.run.id())?;
     if args.output == Path::new("-") {
         write(&input, format, io::stdout().lock())?;
-        return Ok(input.exit_code());
+        return Ok(input.finish());
     }
     let written = if args.per_rank {
         per_process(&input, &args.output)?
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &ExportArgs) -> Result<ExitCode, Failure> {
         args.output.display()
     ));
     tell_missing_arrows(&written);
-    Ok(input.exit_code())
+    Ok(input.finish())
 }
 
 /// What `--to` says, else what the file's name ends in.
@@ -51,7 +51,7 @@ fn format(args: &ExportArgs) -> Result<TraceFormat, Failure> {
     }
     args.to.or(by_name).ok_or_else(|| {
         let name = args.output.display();
-        Failure::usage(format!("name a format with --to: `{name}` ends in none that is known"))
+        Failure::usage(format!("name a format with --to: `{name}` has no known extension"))
     })
 }
 
@@ -78,7 +78,7 @@ fn per_process(input: &Input, directory: &Path) -> Result<Written, Failure> {
     let mut written = Written::default();
     for (index, recording) in input.recordings.iter().enumerate() {
         let path = directory.join(archive::file_name(index, recording));
-        written.add(to_file(&path, |file| buffered(file, |out| exporter.process(recording, out)))?);
+        written.add(to_file(&path, |file| buffered(file, |out| exporter.process(index, out)))?);
     }
     Ok(written)
 }

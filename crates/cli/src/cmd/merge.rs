@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `ncclscope merge`: recordings inside the profiles that PyTorch wrote of the same ranks.
+//! `ncclscope merge`: adds recordings to the profiles that PyTorch wrote of the same ranks.
 
 use crate::args::MergeArgs;
 use crate::failure::{BAD_INPUT, Failure, tell, warn};
@@ -27,19 +27,26 @@ pub(crate) fn run(args: &MergeArgs) -> Result<ExitCode, Failure> {
     if args.output == Path::new("-") {
         return Err(Failure::usage("merge writes files: name one with -o"));
     }
-    let input = Input::open(&run)?;
+    let input = Input::open(std::slice::from_ref(&run), args.of_run.id())?;
+    let done = merge(args, &files, &input, &run);
+    // What is damaged may be why a trace could not be merged.
+    let code = input.finish();
+    Ok(if done? { code } else { ExitCode::from(BAD_INPUT) })
+}
+
+/// Merges the traces. False if some could not be.
+fn merge(args: &MergeArgs, files: &[PathBuf], input: &Input, run: &Path) -> Result<bool, Failure> {
     if args.merged {
-        into_one(&files, &input, &run, &args.output)?;
-        return Ok(input.exit_code());
+        return into_one(files, input, run, &args.output).map(|()| true);
     }
-    let outputs = outputs(&files, &args.output)?;
-    if let ([file], [output]) = (files.as_slice(), outputs.as_slice()) {
-        one(file, &input, &run, output)?;
-        return Ok(input.exit_code());
+    let outputs = outputs(files, &args.output)?;
+    let mut last = LastRead::default();
+    if let ([file], [output]) = (files, outputs.as_slice()) {
+        return one(file, input, run, (output, &mut last)).map(|()| true);
     }
     let mut failed = 0;
     for (file, output) in files.iter().zip(&outputs) {
-        if let Err(failure) = one(file, &input, &run, output) {
+        if let Err(failure) = one(file, input, run, (output, &mut last)) {
             warn(failure.text());
             failed += 1;
         }
@@ -47,7 +54,7 @@ pub(crate) fn run(args: &MergeArgs) -> Result<ExitCode, Failure> {
     if failed == files.len() {
         return Err(Failure::input("none of the traces could be merged"));
     }
-    Ok(if failed == 0 { input.exit_code() } else { ExitCode::from(BAD_INPUT) })
+    Ok(failed == 0)
 }
 
 /// Where the merged traces go, one for each.
@@ -79,12 +86,28 @@ fn has_ending(path: &Path, end: &str) -> bool {
     path.as_os_str().as_encoded_bytes().ends_with(end.as_bytes())
 }
 
+/// The recording that was read last: a rank often has several traces, which follow one another.
+#[derive(Default)]
+struct LastRead<'r>(Option<Timeline<'r>>);
+
+impl<'r> LastRead<'r> {
+    fn read(&mut self, recording: &'r Recording) -> &Timeline<'r> {
+        let known = self.0.take().filter(|known| std::ptr::eq(known.recording(), recording));
+        self.0.insert(known.unwrap_or_else(|| Timeline::read(recording, true)))
+    }
+}
+
 /// Merges a trace with the recording of its process.
-fn one(file: &Path, input: &Input, run: &Path, output: &Path) -> Result<(), Failure> {
+fn one<'r>(
+    file: &Path,
+    input: &'r Input,
+    run: &Path,
+    (output, last): (&Path, &mut LastRead<'r>),
+) -> Result<(), Failure> {
     let trace = scan(file)?;
     let recording = recording_of(&trace, &input.recordings, run)?;
-    let timeline = Timeline::read(recording, true);
-    let rank = join(&trace, &timeline, run)?;
+    let timeline = last.read(recording);
+    let rank = join(&trace, timeline, run)?;
     let slices = create(output, |out| {
         ncclscope_kineto::write(&rank, out).map_err(|error| failed(error, file, output))
     })?;
@@ -144,7 +167,7 @@ fn recording_of<'r>(
     let found = choose(&trace.identity, recordings);
     found.and_then(|at| recordings.get(at)).ok_or_else(|| {
         Failure::input(format!(
-            "no recording in {} is of the process of {} ({}): is it another run?",
+            "no recording in {} is from the process of {} ({}): is it another run?",
             run.display(),
             trace.path.display(),
             trace.identity.text()
@@ -160,8 +183,8 @@ fn join<'t, 'r>(
     let rank = Rank::new(trace, timeline);
     if rank.is_foreign() {
         return Err(Failure::input(format!(
-            "nothing in {} is of the time of {}, which has {} NCCL kernels: is it another run, or \
-             was nothing recorded then?",
+            "no recording in {} overlaps {}, which has {} NCCL kernels: is it another run, or was \
+             nothing recorded then?",
             run.display(),
             trace.path.display(),
             trace.kernels.len()

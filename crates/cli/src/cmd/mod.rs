@@ -13,6 +13,8 @@ mod report;
 mod run;
 mod simulate;
 mod stragglers;
+#[cfg(test)]
+mod tests;
 mod view;
 
 use crate::args::{CommandLine, Verb};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `ncclscope report`: what the recordings of a run say.
+//! `ncclscope report`: prints a report of the recordings of a run.
 
 use crate::args::{Format, ReportArgs};
 use crate::failure::Failure;
@@ -7,7 +7,6 @@ use crate::input::{Input, progress};
 use crate::{output, text};
 use ncclscope_report::{Report, ReportBuilder};
 use serde::Serialize;
-use std::io::Write;
 use std::process::ExitCode;
 
 /// The report with what `ncclscope run` noted about the run.
@@ -19,13 +18,13 @@ struct WithRun<'a> {
 }
 
 pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
-    let input = Input::open(&args.input)?;
+    let input = Input::open(std::slice::from_ref(&args.input), args.run.id())?;
     let report = build(&input);
     match args.format {
         Format::Json => output::json(&WithRun { report: &report, run: input.run.as_ref() })?,
         Format::Text => print(&report, &input)?,
     }
-    Ok(input.exit_code())
+    Ok(input.finish())
 }
 
 /// The report about recordings.
@@ -39,7 +38,5 @@ pub(crate) fn build(input: &Input) -> Report {
 /// Prints the report as text.
 pub(crate) fn print(report: &Report, input: &Input) -> std::io::Result<()> {
     let text = text::render(report, input.run.as_ref(), output::has_colour());
-    let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()
+    output::text(&text)
 }

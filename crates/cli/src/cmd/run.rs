@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-`ncclscope run`: a command with the plugin, and the report at its end.
+`ncclscope run`: runs a command with the plugin, and prints the report at its end.
 
 The command keeps our standard input, output and error. SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are
-passed on, and SIGINT and SIGQUIT that a process sent; those of the terminal go to the whole process
-group anyway, so that we only outlive them.
-The report comes last on standard output.
+passed on to it, and so are SIGINT and SIGQUIT if a process sent them. The terminal sends its own to
+the whole process group; `run` ignores those and waits for the command. The report comes last on
+standard output.
 */
 
 mod watch;
@@ -142,7 +142,7 @@ fn execute(
     // reset in the command, as always at exec.
     let signals =
         SignalsInfo::<WithOrigin>::new([SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2])
-            .map_err(|e| Failure::environment(format!("cannot take signals: {e}")))?;
+            .map_err(|e| Failure::environment(format!("cannot handle signals: {e}")))?;
     match command.spawn() {
         Ok(mut child) => {
             pass_on(signals, &child);
@@ -221,7 +221,7 @@ fn adopt_lanes(directory: &Path) {
 
 /// Prints the report; what is wrong with recordings does not change how the command ended.
 fn finish(directory: &Path) -> Result<(), Failure> {
-    match Input::open(directory) {
+    match Input::open(&[directory.to_owned()], None) {
         Ok(input) => {
             let mut out = std::io::stdout().lock();
             writeln!(out)?;

@@ -6,11 +6,11 @@ use crate::failure::Failure;
 use crate::input::{Input, recordings_in};
 use crate::output;
 use crate::table::{Align, Table};
+use ncclscope_stragglers::finding::{Finding, SlowPart};
 use ncclscope_stragglers::input::{kineto, recording, table};
-use ncclscope_stragglers::report::{Finding, SlowPart, StepRow};
+use ncclscope_stragglers::report::StepRow;
 use ncclscope_stragglers::{Job, Limits, Report, analyze};
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -20,16 +20,12 @@ const FINDINGS: u8 = 1;
 const LIST_MAX: usize = 20;
 
 pub(crate) fn run(args: &StragglersArgs) -> Result<ExitCode, Failure> {
-    let (job, code) = read(&args.inputs)?;
+    let (job, code) = read(&args.inputs, args.run.id())?;
     let limits = Limits { min_lost: args.threshold / 100.0, ..Limits::default() };
     let report = analyze(&job, &limits);
     match args.format {
         Format::Json => output::json(&report)?,
-        Format::Text => {
-            let mut out = std::io::stdout().lock();
-            out.write_all(text(&report).as_bytes())?;
-            out.flush()?;
-        }
+        Format::Text => output::text(&text(&report))?,
     }
     // Unreadable input takes precedence over findings: it may hide the actual cause.
     let is_found = code == ExitCode::SUCCESS && !report.summary.is_empty();
@@ -45,7 +41,7 @@ enum Kind {
 }
 
 /// The job, and the exit code if there are no findings.
-fn read(inputs: &[PathBuf]) -> Result<(Job, ExitCode), Failure> {
+fn read(inputs: &[PathBuf], run: Option<&str>) -> Result<(Job, ExitCode), Failure> {
     let mut kinds = inputs.iter().map(|path| kind(path));
     let kind = kinds.next().ok_or_else(|| Failure::usage("name a run directory or files"))?;
     if kinds.any(|other| other != kind) {
@@ -55,7 +51,11 @@ fn read(inputs: &[PathBuf]) -> Result<(Job, ExitCode), Failure> {
     }
     let fail = |error: ncclscope_stragglers::input::Error| Failure::input(error.to_string());
     match kind {
-        Kind::Recordings => recordings(inputs),
+        Kind::Recordings => {
+            let input = Input::open(inputs, run)?;
+            let job = recording::job(&input.recordings);
+            Ok((job, input.finish()))
+        }
         Kind::Traces => {
             let mut files = Vec::new();
             for path in inputs {
@@ -97,18 +97,6 @@ fn traces_in(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
     }
     files.sort();
     Ok(files)
-}
-
-fn recordings(inputs: &[PathBuf]) -> Result<(Job, ExitCode), Failure> {
-    let (mut all, mut code) = (Vec::new(), ExitCode::SUCCESS);
-    for path in inputs {
-        let input = Input::open(path)?;
-        if input.exit_code() != ExitCode::SUCCESS {
-            code = input.exit_code();
-        }
-        all.extend(input.recordings);
-    }
-    Ok((recording::job(&all), code))
 }
 
 /// The report as text: the findings first, then the causes of the waiting in the steps.
@@ -162,10 +150,10 @@ fn add_finding(text: &mut String, finding: &Finding) {
 /// The causes of the waiting in the steps.
 fn steps(text: &mut String, steps: &[StepRow]) {
     let mut roots: BTreeMap<String, (usize, f64, f64)> = BTreeMap::new();
-    for step in steps {
+    for (step, waiting) in steps.iter().filter_map(|step| Some((step, step.waiting?))) {
         let name = step.root.map_or_else(|| "none".to_owned(), |root| root.name());
         let sum = roots.entry(name).or_default();
-        *sum = (sum.0 + 1, sum.1 + step.share, sum.2 + step.waiting);
+        *sum = (sum.0 + 1, sum.1 + step.share, sum.2 + waiting);
     }
     let mut rows: Vec<_> = roots.into_iter().collect();
     rows.sort_by_key(|(_, (count, _, _))| std::cmp::Reverse(*count));

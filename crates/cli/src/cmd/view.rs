@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-`ncclscope view`: recordings in the browser, in the Perfetto UI.
+`ncclscope view`: shows recordings in the browser, in the Perfetto UI.
 
-The UI is a page that cannot fetch from here; but a page of ours can open it in a window and hand it
-the trace. So a server on this machine, at an address that cannot be guessed, serves that page and
-the trace, until the page says that it did so. The UI keeps the trace in the browser, and sends it
-nowhere.
+The UI is a page that cannot fetch from this machine, but a page of ours can open it in a window and
+pass it the trace. A server on this machine, at an address that cannot be guessed, serves that page
+and the trace until the page confirms that it passed the trace on. The UI keeps the trace in the
+browser and sends it nowhere.
+
+All users of a machine can read each other's command lines: the browser is given a file that only
+the user can read, and the file leads to the address.
 */
 
 mod server;
@@ -17,9 +20,9 @@ use crate::input::Input;
 use server::{Server, Trace};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::mpsc::{self, Sender};
@@ -27,13 +30,13 @@ use std::sync::mpsc::{self, Sender};
 pub(crate) fn run(args: &ViewArgs) -> Result<ExitCode, Failure> {
     let ui = checked(&args.ui)?;
     let token = token().map_err(|e| cannot("make an address", &e))?;
-    let prepared = Prepared::new(&args.input, &token)?;
+    let prepared = Prepared::new(args)?;
     let (tell_end, end) = mpsc::channel();
     end_by_signal(tell_end.clone())?;
     let path = prepared.path();
     let trace = Trace { path: path.to_owned(), title: title(&args.input), ui };
     let server = Server::start(trace, &token, tell_end).map_err(|e| cannot("serve", &e))?;
-    let is_opened = !args.no_open && open(server.url());
+    let is_opened = !args.no_open && prepared.leading_to(server.url()).is_some_and(|it| open(&it));
     let mut out = io::stdout().lock();
     writeln!(out, "{}", server.url())?;
     out.flush()?;
@@ -54,7 +57,7 @@ fn cannot(what: &str, error: &io::Error) -> Failure {
 fn checked(ui: &str) -> Result<String, Failure> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._~:/%[]".contains(c);
     let is_http = ui.starts_with("https://") || ui.starts_with("http://");
-    let refused = || Failure::usage(format!("`{ui}` is no address of a page"));
+    let refused = || Failure::usage(format!("`{ui}` is not the address of a page"));
     (is_http && ui.chars().all(is_plain)).then(|| ui.to_owned()).ok_or_else(refused)
 }
 
@@ -70,30 +73,49 @@ fn title(input: &Path) -> String {
     whole.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// A trace to show, and the directory that goes away with it, if it was made for that.
+/// A trace to show, and the directory of ours, which goes away with it.
 struct Prepared {
     path: PathBuf,
-    made: Option<PathBuf>,
+    directory: PathBuf,
     exit_code: ExitCode,
 }
 
 impl Prepared {
-    fn new(input: &Path, token: &str) -> Result<Prepared, Failure> {
-        if is_trace(input) {
-            let exit_code = ExitCode::SUCCESS;
-            return Ok(Prepared { path: input.to_owned(), made: None, exit_code });
-        }
-        let input = Input::open(input)?;
-        // Ours alone: /tmp is everybody's.
-        let directory = std::env::temp_dir().join(format!("ncclscope-view-{token}"));
+    fn new(args: &ViewArgs) -> Result<Prepared, Failure> {
+        let input = args.input.as_path();
+        let is_trace = is_trace(input);
+        let open = || Input::open(std::slice::from_ref(&args.input), args.run.id());
+        let recordings = if is_trace { None } else { Some(open()?) };
+        // Its name is not the token: /tmp can be listed.
+        let name = token().map_err(|e| cannot("make a name", &e))?;
+        let directory = std::env::temp_dir().join(format!("ncclscope-view-{name}"));
         let made = DirBuilder::new().mode(0o700).create(&directory);
         made.map_err(|e| Failure::write(&directory, &e))?;
-        let path = directory.join("trace.pftrace");
-        let exit_code = input.exit_code();
-        let prepared = Prepared { path, made: Some(directory), exit_code };
-        let format = TraceFormat::Pftrace;
-        export::to_file(&prepared.path, |file| export::write(&input, format, file))?;
+        let path = match &recordings {
+            None => input.to_owned(),
+            Some(_) => directory.join("trace.pftrace"),
+        };
+        let mut prepared = Prepared { path, directory, exit_code: ExitCode::SUCCESS };
+        if let Some(input) = recordings {
+            let format = TraceFormat::Pftrace;
+            export::to_file(&prepared.path, |file| export::write(&input, format, file))?;
+            prepared.exit_code = input.finish();
+        }
         Ok(prepared)
+    }
+
+    /// A page that leads to an address.
+    fn leading_to(&self, url: &str) -> Option<PathBuf> {
+        let path = self.directory.join("open.html");
+        let page = format!(
+            "<!doctype html><meta charset=\"utf-8\">\n\
+             <meta name=\"referrer\" content=\"no-referrer\">\n\
+             <meta http-equiv=\"refresh\" content=\"0; url={url}\">\n\
+             <a href=\"{url}\">ncclscope</a>\n"
+        );
+        let mut file = OpenOptions::new();
+        let file = file.write(true).create_new(true).mode(0o600).open(&path);
+        file.and_then(|mut file| file.write_all(page.as_bytes())).ok().map(|()| path)
     }
 
     fn path(&self) -> &Path {
@@ -103,9 +125,7 @@ impl Prepared {
 
 impl Drop for Prepared {
     fn drop(&mut self) {
-        if let Some(directory) = &self.made {
-            let _ = std::fs::remove_dir_all(directory);
-        }
+        let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
 
@@ -118,7 +138,7 @@ fn is_trace(path: &Path) -> bool {
 
 fn end_by_signal(end: Sender<()>) -> Result<(), Failure> {
     let mut signals =
-        Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(|e| cannot("take signals", &e))?;
+        Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(|e| cannot("handle signals", &e))?;
     let wait = move || {
         let _ = signals.forever().next();
         let _ = end.send(());
@@ -130,8 +150,8 @@ fn end_by_signal(end: Sender<()>) -> Result<(), Failure> {
         .map_err(|e| cannot("start a thread", &e))
 }
 
-/// Asks the desktop to open an address; false where there is none to ask.
-fn open(url: &str) -> bool {
+/// Asks the desktop to open a page; false where there is none to ask.
+fn open(page: &Path) -> bool {
     let has = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     let by_variable = std::env::var_os("BROWSER").filter(|value| !value.is_empty());
     let opener = match by_variable {
@@ -141,6 +161,6 @@ fn open(url: &str) -> bool {
         None => return false,
     };
     let mut command = Command::new(opener);
-    command.arg(url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.arg(page).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     command.spawn().is_ok()
 }

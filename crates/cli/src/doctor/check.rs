@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a check found, and what to do about it.
+//! The result of a check, and the advice to the user.
 
 use serde::Serialize;
 

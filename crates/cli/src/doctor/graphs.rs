@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What kernel channel events make NCCL do more in a CUDA graph, by release.
+//! The additional work that kernel channel events cause in a CUDA graph, by release.
 
 use super::check::Check;
 use ncclscope_control::value::KernelEvents;

@@ -88,7 +88,7 @@ fn of_release(value: &str, release: &Release, is_there: impl Fn(&str) -> bool) -
     }
     let is_short = !value.contains('/') && !value.contains(".so");
     if is_short && asks.iter().all(|name| name == value) {
-        let detail = format!("is a short name, and NCCL {text} puts nothing before it");
+        let detail = format!("is a short name, and NCCL {text} adds no prefix");
         return Some(Check::fail(PLUGIN, detail, MEND));
     }
     Some(absent(value, &asks.join(" or ")))
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(missing, (Status::Fail, "/a/libx.so is missing".into()));
         assert_eq!(says("2.27.3", "libx.so", true), None);
         let (status, text) = says("2.25.1", "ncclscope", false).unwrap();
-        let name = "is a short name, and NCCL 2.25.1 puts nothing before it";
+        let name = "is a short name, and NCCL 2.25.1 adds no prefix";
         assert_eq!((status, &*text), (Status::Fail, name));
         let (status, text) = says("2.30.7", "x", false).unwrap();
         assert_eq!(status, Status::Warn);

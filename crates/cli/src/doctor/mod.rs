@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What `ncclscope doctor` looks at: the plugin, NCCL, the machine, and recordings.
+//! The checks of `ncclscope doctor`: the plugin, NCCL, the machine, and recordings.
 
 mod check;
 mod graphs;

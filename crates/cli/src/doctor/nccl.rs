@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Finds libnccl, and tells what a release lets a profiler see.
+//! Finds libnccl, and lists what a release shows a profiler.
 
 use super::check::Check;
 use super::graphs;
@@ -13,14 +13,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A libnccl, and what it says of itself.
+/// A libnccl, and its own description.
 pub(super) struct Library {
     path: PathBuf,
     release: io::Result<Option<Release>>,
 }
 
 impl Library {
-    /// Its release, where it can be told.
+    /// Its release, if it is known.
     pub(super) fn release(&self) -> Option<&Release> {
         self.release.as_ref().ok()?.as_ref()
     }
@@ -49,7 +49,7 @@ fn check(library: &Library) -> Vec<Check> {
     let release = match &library.release {
         Ok(Some(release)) => release,
         Ok(None) => {
-            let detail = format!("{shown} does not say its version");
+            let detail = format!("{shown} does not report its version");
             return vec![Check::warn("NCCL", detail, "is it NVIDIA's libnccl.so.2?")];
         }
         Err(error) => {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What recordings that are there already lack, so that the next ones do not.
+//! Finds losses in existing recordings, so that the next ones have none.
 
 use super::check::{Check, Status};
-use crate::input::recordings_in;
+use crate::input::{damage, recordings_in};
 use ncclscope_report::losses::Losses;
 use ncclscope_trace::Recording;
 use std::path::Path;
@@ -12,11 +12,12 @@ pub(super) fn checks(directory: &Path) -> Vec<Check> {
     // That the directory cannot be read is another check's word.
     let files = recordings_in(directory).unwrap_or_default();
     let mut losses = Losses::default();
-    let mut read = 0;
+    let (mut read, mut damaged) = (0, Vec::new());
     for recording in files.iter().filter_map(|file| Recording::open(file).ok()) {
         let lanes = 0..recording.lanes().len();
         let count = |lane| recording.records(lane).count() as u64;
         losses.add(&recording, || lanes.map(count).sum());
+        damaged.extend(damage(&recording));
         read += 1;
     }
     let losses = losses.finish().losses;
@@ -25,6 +26,11 @@ pub(super) fn checks(directory: &Path) -> Vec<Check> {
         (all, read) if read < all => {
             let advice = "`ncclscope report` names them";
             vec![Check::warn(name, format!("{} of {all} cannot be read", all - read), advice)]
+        }
+        (all, _) if !damaged.is_empty() => {
+            let detail = format!("{} of {all}: {}", damaged.len(), damaged[0]);
+            let advice = "what they lack is not known: copy them again, or record anew";
+            vec![Check::warn(name, detail, advice)]
         }
         (all, _) if losses.is_empty() => vec![Check::ok(name, format!("{all}, nothing lost"))],
         _ => losses

@@ -26,7 +26,7 @@ pub(super) fn checks() -> Vec<Check> {
 fn chained(paths: &[String]) -> Vec<Check> {
     let check = |path: &String| {
         if path.contains('/') && !std::path::Path::new(path).is_file() {
-            let advice = "the job goes on without it: correct the path, or leave it out";
+            let advice = "the job continues without it: correct or remove the path";
             return Check::warn(CHAIN.name, format!("{path} is missing"), advice);
         }
         Check::ok(CHAIN.name, format!("{path} gets every callback too"))

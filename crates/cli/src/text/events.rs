@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The recorded events by kind and rank, and their threads.
 
-use super::{LIST_MAX, Page, or_dash};
+use super::page::{LIST_MAX, Page, or_dash, rank_cell, rank_text};
 use crate::table::{Align, Table};
 use ncclscope_operations::human::duration;
 use ncclscope_operations::stats::to_f64;
@@ -49,7 +49,10 @@ pub(super) fn table(page: &mut Page, report: &Report) {
 }
 
 fn column(row: &RankRow) -> String {
-    row.rank.map_or_else(|| "no comm".into(), |rank| format!("rank {rank}"))
+    match row.comm_rank {
+        None => "no comm".into(),
+        member => rank_text(row.rank, member),
+    }
 }
 
 fn add(a: EventCounts, b: EventCounts) -> EventCounts {
@@ -87,7 +90,7 @@ pub(super) fn threads(page: &mut Page, report: &Report) {
     ]);
     for row in report.ranks.iter().take(LIST_MAX) {
         table.row(vec![
-            or_dash(row.rank, |rank| rank.to_string()),
+            rank_cell(row.rank, row.comm_rank),
             format!("{} {}", row.host, row.pid),
             or_dash(row.comm.clone(), |comm| comm),
             row.threads.join(", "),

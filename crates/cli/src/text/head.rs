@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The head of the report: the run and its losses.
 
-use super::Page;
+use super::page::Page;
 use crate::time::Moment;
 use ncclscope_report::Report;
 use ncclscope_report::schema::{Fact, Lost};
@@ -16,14 +16,12 @@ pub(super) fn write(page: &mut Page, report: &Report, run: Option<&Value>) {
     if let Some(run) = run {
         command(page, run);
     }
-    let processes: BTreeSet<(&str, u32)> =
-        report.ranks.iter().map(|row| (row.host.as_str(), row.pid)).collect();
-    let hosts: BTreeSet<&str> = processes.iter().map(|(host, _)| *host).collect();
+    let hosts: BTreeSet<&str> = report.ranks.iter().map(|row| row.host.as_str()).collect();
     let versions: BTreeSet<&str> =
         report.ranks.iter().filter_map(|row| row.nccl_version.as_deref()).collect();
     let api: BTreeSet<String> =
         report.ranks.iter().filter_map(|row| row.api_version).map(|v| format!("v{v}")).collect();
-    page.line(&format!("  processes   {} on {}", processes.len(), some(&hosts)));
+    page.line(&format!("  processes   {} on {}", report.processes.len(), some(&hosts)));
     for key in ["job", "run"] {
         let values = facts(report, key);
         if !values.is_empty() {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Open operations, and the table of all operations.
 
-use super::{LIST_MAX, Page, or_dash};
+use super::page::{LIST_MAX, Page, or_dash, rank_text};
 use crate::table::{Align, Table};
 use ncclscope_operations::human::{bytes, duration, three};
 use ncclscope_operations::stats::to_f64;
 use ncclscope_report::Report;
-use ncclscope_report::schema::{OpenOperation, OperationRow};
+use ncclscope_report::schema::{Durations, LastRank, OpenOperation, OperationRow};
+use std::collections::BTreeSet;
 
 pub(super) fn open(page: &mut Page, operations: &[OpenOperation]) {
     if operations.is_empty() {
@@ -14,15 +15,16 @@ pub(super) fn open(page: &mut Page, operations: &[OpenOperation]) {
     }
     page.heading(&format!("OPEN: {} operations or calls did not complete", operations.len()));
     for operation in operations.iter().take(LIST_MAX) {
-        let rank = or_dash(operation.rank, |rank| rank.to_string());
-        let mut line = format!("  rank {rank} ({} {})", operation.host, operation.pid);
-        line.push_str(&format!("  {}", operation.func));
-        if let Some(peer) = operation.peer {
-            let way = if operation.func == "Recv" { "from" } else { "to" };
-            line.push_str(&format!(" {way} rank {peer}"));
+        let rank = rank_text(operation.rank, operation.comm_rank);
+        let mut line = format!("  {rank} ({} {})  ", operation.host, operation.pid);
+        if let Some(number) = operation.number {
+            line.push_str(&format!("operation {number}: "));
         }
-        if let Some(seq) = operation.seq {
-            line.push_str(&format!(" #{seq}"));
+        line.push_str(&operation.func);
+        if operation.comm_peer.is_some() {
+            let way = if operation.func == "Recv" { "from" } else { "to" };
+            let peer = rank_text(operation.peer, operation.comm_peer);
+            line.push_str(&format!(" {way} {peer}"));
         }
         if let Some(size) = operation.bytes {
             line.push_str(&format!(", {}", bytes(size)));
@@ -62,8 +64,10 @@ pub(super) fn table(page: &mut Page, report: &Report) {
             ("median", Align::Right),
             ("p99", Align::Right),
             ("max", Align::Right),
+            ("transfer", Align::Right),
             ("algbw GB/s", Align::Right),
             ("busbw GB/s", Align::Right),
+            ("last", Align::Left),
         ]);
         for row in report.operations.iter().filter(|row| row.comm == comm) {
             table.row(cells(row));
@@ -74,7 +78,7 @@ pub(super) fn table(page: &mut Page, report: &Report) {
 }
 
 fn cells(row: &OperationRow) -> Vec<String> {
-    let time = |pick: fn(&ncclscope_report::schema::Durations) -> u64| {
+    let time = |pick: fn(&Durations) -> u64| {
         or_dash(row.duration_ns.as_ref(), |durations| ns(pick(durations)))
     };
     vec![
@@ -91,9 +95,30 @@ fn cells(row: &OperationRow) -> Vec<String> {
         time(|d| d.p50),
         time(|d| d.p99),
         time(|d| d.max),
+        or_dash(row.transfer_ns.as_ref(), |transfer| ns(transfer.p50)),
         or_dash(row.algbw_gbs, three),
-        or_dash(row.busbw_gbs, three),
+        busbw(row),
+        last(row),
     ]
+}
+
+/// Of the transfer, else the least that it may be.
+fn busbw(row: &OperationRow) -> String {
+    match (row.busbw_gbs, row.busbw_with_waiting_gbs) {
+        (None, Some(least)) => format!(">={}", three(least)),
+        (busbw, _) => or_dash(busbw, three),
+    }
+}
+
+/// The rank that the others waited for, if it was mostly the same, and they did wait.
+fn last(row: &OperationRow) -> String {
+    let waits = |transfer: &Durations| row.waiting_ns.is_some_and(|w| w.p50 > transfer.p50 / 10);
+    let last = row.last_rank.filter(|last| last.times > row.transfers / 2);
+    let last = last.filter(|_| row.transfer_ns.as_ref().is_some_and(waits));
+    or_dash(last, |LastRank { rank, comm_rank, times }| {
+        let rank = rank_text(rank, Some(comm_rank));
+        format!("{rank} ({:.0} %)", 100.0 * to_f64(times) / to_f64(row.transfers))
+    })
 }
 
 /// Explains the timing words that occur.
@@ -111,6 +136,23 @@ fn explain(page: &mut Page, rows: &[OperationRow]) {
     ];
     for (timing, text) in texts.into_iter().filter(|(timing, _)| has(timing)) {
         page.line(&format!("  timing {timing}: {text}"));
+    }
+    if rows.iter().any(|row| row.transfer_ns.is_some()) {
+        page.line("  transfer: the median from the last rank's arrival to the end, of which algbw");
+        page.line(
+            "    and busbw are; last: the rank that arrived last, for which the others waited",
+        );
+    }
+    let is_least =
+        |row: &&OperationRow| row.busbw_gbs.is_none() && busbw(row) != or_dash(None, three);
+    let why: BTreeSet<&str> =
+        rows.iter().filter(is_least).filter_map(|r| r.transfer_unknown).collect();
+    if !why.is_empty() {
+        let why: Vec<&str> = why.into_iter().collect();
+        page.wrapped(
+            "  ",
+            &format!("busbw >=: with the wait for later ranks ({})", why.join("; ")),
+        );
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Network traffic between ranks.
 
-use super::{LIST_MAX, Page, or_dash};
+use super::page::{LIST_MAX, Page, or_dash, rank_cell};
 use crate::table::{Align, Table};
 use ncclscope_operations::human::{bytes, duration, three};
 use ncclscope_operations::stats::to_f64;
@@ -49,8 +49,8 @@ fn cells(row: &PeerRow) -> Vec<String> {
     let waits = &row.waits_ns;
     vec![
         row.comm.clone(),
-        row.src.to_string(),
-        row.dst.to_string(),
+        rank_cell(row.src, Some(row.comm_src)),
+        rank_cell(row.dst, Some(row.comm_dst)),
         row.bytes.map_or_else(|| "unknown".into(), bytes),
         row.transfers.to_string(),
         mean(waits.send_gpu),

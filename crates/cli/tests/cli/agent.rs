@@ -45,6 +45,17 @@ fn once_tells_everything_that_is_there() {
 }
 
 #[test]
+fn once_fails_after_the_rest_if_a_recording_cannot_be_read() {
+    let run = two_operations();
+    std::fs::write(run.file("x.nscope"), "this is no recording").unwrap();
+    let outcome = ncclscope(&["agent", "--once", "--dir", run.text()]).ends_with(3);
+    assert!(outcome.stderr.contains("x.nscope"), "{outcome:#?}");
+    let text = outcome.stdout;
+    assert_eq!(sum(&text, "nccl_operations_total", &["\"AllReduce\""]), 4.0, "{text}");
+    assert_eq!(sum(&text, "ncclscope_agent_unreadable_recordings", &[]), 1.0, "{text}");
+}
+
+#[test]
 fn copies_are_told_of_by_their_originals() {
     let run = two_operations();
     let dumps = run.file("dump-1");
@@ -71,7 +82,10 @@ fn losses_are_told_by_cause_and_kind() {
     let labels = ["\"lane_full\"", "\"ProxyStep\""];
     assert_eq!(sum(&text, "nccl_events_lost_total", &labels), 10.0, "{text}");
     assert_eq!(sum(&text, "ncclscope_agent_lost_events_total", &[]), 10.0, "{text}");
-    assert!(text.contains("nccl_events_lost_total{nccl_loss_cause=\"no_lane\"} 0"), "{text}");
+    assert!(
+        text.contains("nccl_events_lost_total{nccl_loss_cause=\"no_lane\",host_name="),
+        "{text}"
+    );
 }
 
 #[test]

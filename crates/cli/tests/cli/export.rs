@@ -223,6 +223,25 @@ fn members_of_one_communicator_are_processes_of_their_own() {
 }
 
 #[test]
+fn containers_of_one_name_and_process_id_are_processes_of_their_own() {
+    let dir = tempfile::tempdir().unwrap();
+    for rank in [0, 1] {
+        let mut process = Process::new(rank, 2);
+        (process.header.host, process.header.pid) = ("localhost".into(), 1);
+        process.collective(Call::ALL_REDUCE);
+        let file = process.write(dir.path()).unwrap();
+        std::fs::rename(&file, dir.path().join(format!("pod-{rank}.nscope"))).unwrap();
+    }
+    let run = dir.path().to_str().unwrap();
+    let report = ncclscope(&["report", run]).ends_with(0).stdout;
+    assert!(report.contains("processes   2 on localhost"), "{report}");
+    let trace = dir.path().join("trace.pftrace");
+    ncclscope(&["export", run, "-o", trace.to_str().unwrap()]).ends_with(0);
+    let Some(seen) = check(&[&trace]) else { return };
+    assert_eq!(seen["processes"], json!(["rank 0 (localhost 1)", "rank 1 (localhost 1)"]));
+}
+
+#[test]
 fn open_events_are_shown_as_open() {
     let run = Run::new(|p| p.collective(Call { fault: Fault::Hang, ..Call::ALL_REDUCE }));
     let Some(seen) = check(&[&export(&run, "pftrace")]) else { return };

@@ -11,6 +11,7 @@ mod export;
 mod overload;
 mod report;
 mod run;
+mod runs;
 mod simulate;
 mod stragglers;
 mod view;

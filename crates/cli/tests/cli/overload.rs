@@ -51,8 +51,8 @@ fn the_loss_is_shown_with_what_to_set() {
     let text = shape(&ncclscope(&["report", path]).ends_with(0).stdout);
     for expected in [
         "lost N records and the oldest N: see below",
-        "events not recorded, for their threads' lanes were full: Coll N, ProxyOp N, ProxyStep N \
-         -> callbacks came faster than they could be written, and the newest gave way: \
+        "events dropped because their threads' lanes were full: Coll N, ProxyOp N, ProxyStep N \
+         -> callbacks came faster than they could be written, and the newest were dropped: \
          NCCLSCOPE_EVENTS=default,-ProxyStep records less; a processor core for the plugin's own \
          thread (ncclscope/drain), and NCCLSCOPE_DIR on a local disk or in memory, let it write \
          faster",
@@ -65,7 +65,7 @@ fn the_loss_is_shown_with_what_to_set() {
     let mut doctor = tool();
     doctor.args(["doctor", "-o", path]);
     let text = shape(&Outcome::of(&mut doctor).stdout);
-    let expected = "warn recordings events not recorded, for their threads' lanes were full: \
+    let expected = "warn recordings events dropped because their threads' lanes were full: \
                     Coll N, ProxyOp N, ProxyStep N -> callbacks came faster";
     assert!(text.contains(expected), "{text}");
 

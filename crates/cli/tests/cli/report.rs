@@ -60,10 +60,10 @@ fn a_hang_and_losses_come_first() {
         at("PROBLEMS"),
         at("node-0-1000.nscope: not closed"),
         at("NOT RECORDED"),
-        at("events not recorded, for their threads' lanes were full: CollApi 14"),
+        at("events dropped because their threads' lanes were full: CollApi 14"),
         at("OPEN: 1 operations or calls did not complete"),
-        at("rank 1 (node-1 1001)  AllReduce #0, 4 MiB, comm 0x1f2e3d4c: started 1.00 s"),
-        at("channel 0, send to rank 0: 0 of 4 steps done, step 0 in SendPeerWait for 1.00 s"),
+        at("rank 1 (node-1 1001)  AllReduce, 4 MiB, comm 0x1f2e3d4c: started 1.00 s"),
+        at("channel 0, send to communicator rank 0: 0 of 4 steps done, step 0 in SendPeerWait"),
         at("OPERATIONS"),
     ];
     assert!(order.is_sorted(), "{text}");
@@ -93,15 +93,15 @@ fn what_was_lost_comes_with_what_to_set() {
     let text = ncclscope(&["report", run.text()]).ends_with(0).stdout;
     let expected = "\
 NOT RECORDED
-  - events not recorded, for their threads' lanes were full: Coll 40, KernelCh 600, ProxyStep 1400
-    -> callbacks came faster than they could be written, and the newest gave way:
+  - events dropped because their threads' lanes were full: Coll 40, KernelCh 600, ProxyStep 1400
+    -> callbacks came faster than they could be written, and the newest were dropped:
        NCCLSCOPE_EVENTS=default,-ProxyStep,ProxyCtrl,-NetPlugin NCCLSCOPE_KERNEL=off records less; a
        processor core for the plugin's own thread (ncclscope/drain), and NCCLSCOPE_DIR on a local
        disk or in memory, let it write faster
-  - events not recorded, for their threads had no lane: Coll 4
+  - events dropped because their threads had no lane: Coll 4
     -> a process has 256 lanes, and new ones some milliseconds after its first events: let the
        threads that call NCCL live on rather than start new ones
-  - records not written, for the disk was full or failed: P2p 10
+  - records not written because the disk was full or failed: P2p 10
     -> make room for 65 MiB a process, or choose another directory with NCCLSCOPE_DIR (`ncclscope
        run -o`), or less room with NCCLSCOPE_RING_MB=16
   - 2 strings found no room in the plugin
@@ -210,4 +210,35 @@ fn a_reader_that_goes_away_is_no_error() {
     let outcome = child.wait_with_output().unwrap();
     assert_eq!(outcome.status.code(), Some(0));
     assert_eq!(String::from_utf8(outcome.stderr).unwrap(), "");
+}
+
+/// The ranks of the job, and the numbers of operations that `diagnose` and the watchdog print.
+#[test]
+fn ranks_are_the_jobs_and_operations_have_the_numbers_of_diagnose() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = dir.path().join("run");
+    let run = run.to_str().unwrap();
+    ncclscope(&["simulate", "--ranks", "8", "--fault", "host-stuck", "-o", run]).ends_with(0);
+    let found = ncclscope(&["diagnose", run, "--format", "json"]).ends_with(1).stdout;
+    let found: Value = serde_json::from_str(&found).unwrap();
+    let report = ncclscope(&["report", run, "--format", "json"]).ends_with(0).stdout;
+    let report: Value = serde_json::from_str(&report).unwrap();
+    let array = |name: &str| report[name].as_array().unwrap().clone();
+    let told = array("processes").into_iter().map(|process| {
+        let identity = &process["identity"];
+        (identity["pid"].clone(), identity["rank"].clone())
+    });
+    let told: Vec<(Value, Value)> = told.collect();
+    for row in array("ranks").iter().chain(&array("open_operations")) {
+        assert!(told.contains(&(row["pid"].clone(), row["rank"].clone())), "{row}");
+    }
+    let differ = |row: &Value| row["src"] != row["comm_src"] || row["dst"] != row["comm_dst"];
+    assert!(array("peers").iter().any(differ), "{report}");
+    let verdict = &found["verdicts"][0];
+    let (comm, operation) = (&verdict["comm"], &verdict["op"]);
+    let is_it = |row: &&Value| row["comm"] == *comm && row["number"] == operation["index"];
+    let open = array("open_operations");
+    let open: Vec<&Value> = open.iter().filter(is_it).collect();
+    assert!(!open.is_empty(), "{verdict}\n{report}");
+    assert!(open.iter().all(|row| row["func"] == operation["func"]), "{open:?}\n{verdict}");
 }

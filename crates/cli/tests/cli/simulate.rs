@@ -2,6 +2,7 @@
 //! `ncclscope simulate`.
 
 use crate::common::ncclscope;
+use serde_json::Value;
 
 #[test]
 fn the_list_names_every_fault_with_its_class() {
@@ -56,4 +57,38 @@ fn mistakes_get_one_line_each() {
     let sizes = ncclscope(&["simulate", "-o", out, "--tp", "5"]).ends_with(2).stderr;
     assert!(sizes.contains("tp 5"), "{sizes}");
     assert!(!std::path::Path::new(out).exists());
+}
+
+/// A GPU that computes slowly comes late: it costs its communicators waiting, and no bandwidth.
+#[test]
+fn a_slow_gpu_leaves_the_bandwidth_of_the_transfer_as_it_is_and_the_waiting_names_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("run");
+    let out = out.to_str().unwrap();
+    let job = ["--ranks", "64", "--steps", "6", "--seed", "1", "--rank", "42"];
+    ncclscope(&[&["simulate", "-o", out, "--fault", "slow-gpu"], &job[..]].concat()).ends_with(0);
+    let report = ncclscope(&["report", out, "--format", "json"]).ends_with(0).stdout;
+    let report: Value = serde_json::from_str(&report).unwrap();
+    // The tensor parallel groups, each of the GPUs of a host.
+    let rows = report["operations"].as_array().unwrap().iter();
+    let rows: Vec<&Value> =
+        rows.filter(|row| row["func"] == "AllReduce" && row["bytes"] == 16 << 20).collect();
+    assert_eq!(rows.len(), 8, "{rows:?}");
+    let number = |row: &Value, key: &str| row[key].as_f64().unwrap();
+    let of = |key: &'static str| {
+        let mut of: Vec<f64> = rows.iter().map(|row| number(row, key)).collect();
+        of.sort_unstable_by(f64::total_cmp);
+        of
+    };
+    let transfer = of("busbw_gbs");
+    assert!(transfer.iter().all(|rate| (rate / transfer[4] - 1.0).abs() < 0.05), "{transfer:?}");
+    let with_waiting = of("busbw_with_waiting_gbs");
+    assert!(with_waiting[0] < 0.5 * transfer[0], "{with_waiting:?}");
+    let waited = |row: &&&Value| number(&row["waiting_ns"], "p50");
+    let most = rows.iter().max_by(|a, b| waited(a).total_cmp(&waited(b))).unwrap();
+    assert_eq!(most["last_rank"]["rank"], 42, "{most}");
+    assert_eq!(most["last_rank"]["times"], most["transfers"], "{most}");
+    let text = ncclscope(&["report", out]).ends_with(0).stdout;
+    assert!(text.contains("rank 42 (100 %)"), "{text}");
+    assert!(text.contains("busbw >=: with the wait for later ranks"), "{text}");
 }

@@ -120,7 +120,7 @@ fn bad_input_is_one_line() {
         assert_eq!(outcome.stderr.lines().count(), 1, "{outcome:#?}");
     }
     let outcome = ncclscope(&["view", run.text(), "--ui", "javascript:alert(1)"]).ends_with(2);
-    assert!(outcome.stderr.contains("no address of a page"), "{outcome:#?}");
+    assert!(outcome.stderr.contains("is not the address of a page"), "{outcome:#?}");
 }
 
 #[test]
@@ -128,7 +128,10 @@ fn the_browser_of_the_user_is_opened() {
     let run = Run::new(|p| p.collective(Call::ALL_REDUCE));
     let note = run.file("opened");
     let script = run.file("browser.sh");
-    let text = format!("#!/bin/sh\nprintf %s \"$1\" > {0}.tmp && mv {0}.tmp {0}\n", note.display());
+    let text = format!(
+        "#!/bin/sh\n(echo \"$*\"; stat -c %a \"$1\"; cat \"$1\") > {0}.tmp && mv {0}.tmp {0}\n",
+        note.display()
+    );
     std::fs::write(&script, text).unwrap();
     Outcome::of(Command::new("chmod").arg("+x").arg(&script)).ends_with(0);
     let mut command = tool();
@@ -140,7 +143,14 @@ fn the_browser_of_the_user_is_opened() {
     while !note.exists() {
         std::thread::sleep(Duration::from_millis(10));
     }
-    assert_eq!(std::fs::read_to_string(&note).unwrap(), viewer.url);
+    let told = std::fs::read_to_string(&note).unwrap();
+    let [argument, mode, page] = told.splitn(3, '\n').collect::<Vec<_>>()[..] else {
+        panic!("{told}")
+    };
+    let token = viewer.url.trim_end_matches('/').rsplit('/').next().unwrap();
+    // Other users see the command line; the page is the user's alone.
+    assert!(argument.ends_with("open.html") && !argument.contains(token), "{told}");
+    assert!(mode == "600" && page.contains(&format!("url={}\"", viewer.url)), "{told}");
     viewer.ask("POST", "done");
     viewer.ends();
 }

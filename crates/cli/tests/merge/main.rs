@@ -154,7 +154,7 @@ fn what_cannot_be_merged_is_told_in_one_line() {
         ("missing.json", "cannot read missing.json"),
         (
             "far.json",
-            "no recording in run is of the process of far.json (rank 1 of 2, process 1000",
+            "no recording in run is from the process of far.json (rank 1 of 2, process 1000",
         ),
     ];
     for (file, message) in cases {

@@ -3,15 +3,24 @@
 Combines the snapshots of single processes into a job: which processes are alive, which ranks are
 missing, and which sends belong to which receives.
 
-The clocks of hosts are not aligned. Ages therefore count up to the latest recorded time of the same
-host, and a process counts as gone only if other processes on its host recorded for longer, or if it
-is far behind all hosts.
+The clocks of hosts are not aligned, and recordings of one host may have been copied before those of
+another. Ages therefore count up to the latest recorded time of the same host. A process is gone if
+other processes on its host recorded for longer, or if it closed its recording. If it is only behind
+other hosts, that is a suspicion, and none if the others had waited for it while it still recorded.
 */
 
-use super::InputOptions;
-use super::recording::{Member, PairSide, Snapshot};
+use super::calls;
+use super::here;
+use super::options::InputOptions;
+use super::snapshot::{Member, PairSide, PlacedMember, Snapshot};
 use crate::job::{CommKind, Communicator, Job, Process, ProcessStatus, Vector};
+use ncclscope_operations::human;
+use ncclscope_operations::stats::to_f64;
+use ncclscope_trace::layout::{HEADER_BYTES, Header};
+use ncclscope_trace::runs::{ProcessFacts, Runs, ranks};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs::File;
+use std::io::Read;
 
 /// A process that writes no record for three heartbeat periods counts as gone.
 const SILENCE_NS: u64 = 3_500_000_000;
@@ -20,103 +29,153 @@ const CLOCKS_NS: u64 = 2_000_000_000;
 /// In a killed job, operations in flight for this long count as stuck.
 const KILLED_NS: u64 = 2_000_000_000;
 
-/// A member of a communicator: its process, its progress, and the time up to which its ages count.
-type PlacedMember<'a> = (u32, &'a Member, u64);
+/// The same if some of its processes ended in order before the others were killed.
+const ENDED_NS: u64 = 100_000_000;
+/// The most ranks that a communicator can have: a damaged recording may say any number.
+const MAX_RANKS: u32 = 1 << 18;
+/// The most members without input of all communicators together.
+const MAX_MISSING: usize = 1 << 20;
+/// How many damaged recordings are named.
+const NAMED: usize = 8;
 
 /// The job of these processes.
-pub(super) fn job(mut snapshots: Vec<Snapshot>, settings: &InputOptions) -> Job {
-    snapshots.sort_by_cached_key(|snapshot| snapshot.identity.process());
-    let ranks = ranks(&snapshots);
-    let mut order: Vec<usize> = (0..snapshots.len()).collect();
-    order.sort_by_key(|&at| (ranks[at], at));
+///
+/// # Errors
+/// One sentence, if there is no run that the settings name.
+pub(super) fn job(all: Vec<Snapshot>, settings: &InputOptions) -> Result<Job, String> {
     let mut job = Job { source: "recordings".into(), ..Job::default() };
-    let was_killed = snapshots.iter().all(|s| !s.is_closed && !s.is_copy && !is_alive(s));
-    let mut hang_ns = u64::try_from(settings.hang.as_nanos()).unwrap_or(u64::MAX);
-    if was_killed && hang_ns > KILLED_NS {
-        hang_ns = KILLED_NS;
-        job.min_age_ns = Some(KILLED_NS);
-        job.notes.push(
-            "all processes were killed: operations in flight for 2 s or more count as stuck".into(),
-        );
-    }
+    let snapshots = one_run(all, settings, &mut job)?;
+    let hang_ns = limit(&snapshots, settings, &mut job);
     let ends = HostEnds::new(&snapshots);
     let mut groups: BTreeMap<(u64, String), Vec<PlacedMember<'_>>> = BTreeMap::new();
-    for (&at, process) in order.iter().zip(0u32..) {
-        let snapshot = &snapshots[at];
+    for (snapshot, process) in snapshots.iter().zip(0u32..) {
         let now = ends.now(snapshot);
-        job.processes.push(Process {
-            rank: Some(ranks[at]),
-            host: Some(snapshot.host.clone()),
-            pid: Some(snapshot.pid),
-            status: ends.status(snapshot, hang_ns),
-            is_moving: snapshot.end_ns.saturating_sub(snapshot.change_ns) < hang_ns / 10 * 9,
-            idle_ns: (snapshot.last_call_ns != 0)
-                .then(|| now.saturating_sub(snapshot.last_call_ns)),
-            entered: snapshot.entered,
-            threads: snapshot.threads.clone(),
-            reports: snapshot.reports.clone(),
-        });
         for member in &snapshot.comms {
-            // Without a hash (API v1 to v3) only names tell communicators apart.
+            // Without a hash (API v1 to v3) only names distinguish communicators.
             groups
                 .entry((member.hash, member.name.clone()))
                 .or_default()
                 .push((process, member, now));
         }
     }
-    let groups: Vec<Vec<PlacedMember<'_>>> = groups
-        .into_values()
-        .map(|mut members| {
-            members.sort_by_key(|(process, member, _)| (member.rank, *process));
-            members
-        })
-        .collect();
+    for members in groups.values_mut() {
+        members.sort_by_key(|(process, member, _)| (member.rank, *process));
+    }
+    let awaited = awaited(groups.values());
+    for (snapshot, at) in snapshots.iter().zip(0u32..) {
+        let (status, doubt) = ends.status(snapshot, hang_ns, awaited.get(&at).copied());
+        let now = ends.now(snapshot);
+        job.processes.push(process(snapshot, status, doubt, (now, hang_ns)));
+    }
+    name_damage(&snapshots, &mut job);
+    let groups: Vec<Vec<PlacedMember<'_>>> = groups.into_values().collect();
     for members in &groups {
         add_group(members, &mut job);
     }
     let silent = add_silent(&mut job);
     for (at, members) in groups.iter().enumerate() {
         add_pairs(members, at, &silent, &mut job);
+        calls::add(members, at, &mut job);
     }
-    job
+    Ok(job)
 }
 
-/// The process still exists on this host.
-fn is_alive(snapshot: &Snapshot) -> bool {
-    let here = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let has_started_since = || {
-        let path = format!("/proc/{}", snapshot.pid);
-        let made = std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok()?;
-        let made = made.duration_since(std::time::UNIX_EPOCH).ok()?;
-        Some(u64::try_from(made.as_nanos()).unwrap_or(u64::MAX) > snapshot.end_ns)
+/// The processes of one run by rank; a note names what is left out.
+fn one_run(
+    all: Vec<Snapshot>,
+    settings: &InputOptions,
+    job: &mut Job,
+) -> Result<Vec<Snapshot>, String> {
+    let facts: Vec<ProcessFacts> = all.iter().map(|snapshot| snapshot.facts.clone()).collect();
+    let runs = Runs::split(&facts);
+    let Some(run) = runs.choose(settings.run.as_deref())? else { return Ok(Vec::new()) };
+    job.notes.extend(runs.notes(&facts, run));
+    let members: Vec<&ProcessFacts> = run.members.iter().map(|&at| &facts[at]).collect();
+    let ranks: HashMap<usize, u32> = run.members.iter().copied().zip(ranks(&members)).collect();
+    let of_run = |(at, mut snapshot): (usize, Snapshot)| {
+        snapshot.rank = *ranks.get(&at)?;
+        Some(super::ranks::split(snapshot))
     };
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let is_here = snapshot.identity.boot_id.as_deref().is_none_or(|id| id == boot.trim());
-    here.trim() == snapshot.host && is_here && has_started_since() == Some(false)
+    let members = all.into_iter().enumerate().filter_map(of_run);
+    let mut snapshots: Vec<Snapshot> = members.flatten().collect();
+    snapshots.sort_by_cached_key(|one| (one.rank, one.facts.identity.process()));
+    Ok(snapshots)
 }
 
-/// The rank of each process in the job: from its launcher, else from the communicator of all ranks.
-fn ranks(snapshots: &[Snapshot]) -> Vec<u32> {
-    let launched: BTreeSet<u32> =
-        snapshots.iter().filter_map(|snapshot| snapshot.identity.rank).collect();
-    if launched.len() == snapshots.len() {
-        return snapshots.iter().filter_map(|snapshot| snapshot.identity.rank).collect();
-    }
-    let mut widest: BTreeMap<(u32, u64), BTreeMap<usize, u32>> = BTreeMap::new();
-    for (at, snapshot) in snapshots.iter().enumerate() {
-        for member in snapshot.comms.iter().filter(|member| member.hash != 0) {
-            let ranks = widest.entry((member.nranks, member.hash)).or_default();
-            ranks.entry(at).or_insert(member.rank);
+/// The age from which an operation counts as stuck, ns.
+fn limit(snapshots: &[Snapshot], settings: &InputOptions, job: &mut Job) -> u64 {
+    let mut hang_ns = u64::try_from(settings.hang.as_nanos()).unwrap_or(u64::MAX);
+    let mut lower = |to: u64, note: &str| {
+        if to < hang_ns {
+            hang_ns = to;
+            job.min_age_ns = Some(to);
+            job.notes.push(note.into());
+        }
+    };
+    let is_over = |s: &Snapshot| s.is_closed || !s.is_copy && !here::is_alive(s);
+    if snapshots.iter().all(is_over) && snapshots.iter().any(|s| !s.is_closed) {
+        if snapshots.iter().any(|s| s.is_closed) {
+            let note = "all processes are over, and some ended in order before the others were \
+                        killed: operations in flight for 0.1 s or more count as stuck";
+            lower(ENDED_NS, note);
+        } else {
+            let note = "all processes were killed: operations in flight for 2 s or more count as \
+                        stuck";
+            lower(KILLED_NS, note);
         }
     }
-    let all = widest.into_values().rev().find(|ranks| {
-        let distinct: BTreeSet<u32> = ranks.values().copied().collect();
-        distinct.len() == snapshots.len()
+    // What a watchdog reported, and what is still in flight, is stuck.
+    let reported = snapshots.iter().flat_map(|snapshot| {
+        let is_reported = |m: &&Member| m.is_inside() && m.born_ns < Some(snapshot.reported_ns);
+        let since = snapshot.comms.iter().filter(is_reported).filter_map(|m| m.since_ns);
+        since.map(|since| snapshot.end_ns.saturating_sub(since))
     });
-    match all {
-        Some(ranks) => ranks.into_values().collect(),
-        None => (0..snapshots.len()).map(|at| u32::try_from(at).unwrap_or(u32::MAX)).collect(),
+    if let Some(age) = reported.min() {
+        lower(age, "a watchdog reported operations that are still in flight: these count as stuck");
     }
+    hang_ns
+}
+
+fn process(
+    snapshot: &Snapshot,
+    status: ProcessStatus,
+    doubt: Option<String>,
+    (now, hang_ns): (u64, u64),
+) -> Process {
+    let damage = snapshot.damage.first().map(|what| {
+        format!(
+            "the recording of rank {} is damaged, and what it lacks is not known: {what}",
+            snapshot.rank
+        )
+    });
+    Process {
+        rank: Some(snapshot.rank),
+        host: Some(snapshot.host.clone()),
+        pid: Some(snapshot.pid),
+        status,
+        hides_p2p: false,
+        hides_calls: snapshot.hides_calls,
+        is_moving: snapshot.end_ns.saturating_sub(snapshot.change_ns) < hang_ns / 10 * 9,
+        idle_ns: (snapshot.last_call_ns != 0).then(|| now.saturating_sub(snapshot.last_call_ns)),
+        entered: snapshot.entered,
+        threads: snapshot.threads.clone(),
+        reports: snapshot.reports.clone(),
+        doubts: doubt.into_iter().chain(damage).collect(),
+    }
+}
+
+/// One note for each damaged recording, up to a few.
+fn name_damage(snapshots: &[Snapshot], job: &mut Job) {
+    let damaged = || snapshots.iter().filter(|snapshot| !snapshot.damage.is_empty());
+    for snapshot in damaged().take(NAMED) {
+        let path = snapshot.facts.path.display();
+        job.damaged.push(format!("{path} is damaged: {}", snapshot.damage.join("; ")));
+    }
+    let more = damaged().count().saturating_sub(NAMED);
+    if more > 0 {
+        job.damaged.push(format!("{more} more recordings are damaged"));
+    }
+    job.notes.extend(job.damaged.iter().cloned());
 }
 
 /// The latest recorded time of each host.
@@ -129,16 +188,20 @@ impl HostEnds {
     fn new(snapshots: &[Snapshot]) -> HostEnds {
         let mut by_machine: HashMap<String, u64> = HashMap::new();
         for snapshot in snapshots {
-            let end = by_machine.entry(snapshot.identity.machine().to_owned()).or_default();
+            let end = by_machine.entry(snapshot.facts.identity.machine().to_owned()).or_default();
             *end = snapshot.end_ns.max(*end);
         }
         let latest = by_machine.values().copied().max().unwrap_or(0);
         HostEnds { by_machine, latest }
     }
 
+    fn of_host(&self, snapshot: &Snapshot) -> u64 {
+        self.by_machine.get(snapshot.facts.identity.machine()).copied().unwrap_or(0)
+    }
+
     /// The time up to which a process's ages count: while it runs, the latest time of its host.
     fn now(&self, snapshot: &Snapshot) -> u64 {
-        let host = self.by_machine.get(snapshot.identity.machine()).copied().unwrap_or(0);
+        let host = self.of_host(snapshot);
         if snapshot.is_closed || host > snapshot.end_ns + SILENCE_NS {
             snapshot.end_ns
         } else {
@@ -146,22 +209,99 @@ impl HostEnds {
         }
     }
 
-    fn status(&self, snapshot: &Snapshot, hang_ns: u64) -> ProcessStatus {
-        let host = self.by_machine.get(snapshot.identity.machine()).copied().unwrap_or(0);
-        let is_behind = host > snapshot.end_ns + SILENCE_NS
-            || self.latest > snapshot.end_ns + SILENCE_NS + CLOCKS_NS;
+    /// Whether the process runs, and why that is uncertain. Only its own host shows that it ended:
+    /// the end of its recording, or other recordings that go on. `awaited_ns`: since when others
+    /// wait for it.
+    fn status(
+        &self,
+        snapshot: &Snapshot,
+        hang_ns: u64,
+        awaited_ns: Option<u64>,
+    ) -> (ProcessStatus, Option<String>) {
+        if !snapshot.is_copy && !snapshot.is_closed && here::is_stopped(snapshot, SILENCE_NS) {
+            return (ProcessStatus::Stopped, None);
+        }
+        let is_behind_host = self.of_host(snapshot) > snapshot.end_ns + SILENCE_NS;
+        let is_behind = self.latest > snapshot.end_ns + SILENCE_NS + CLOCKS_NS;
         // The others do not wait for a process that was itself waiting when it died.
         let waited = |member: &Member| {
             let oldest = member.pairs.values().filter_map(|side| side.since_ns).min();
-            let since = member.since_ns.filter(|_| member.done < member.enqueued);
-            let since = since.into_iter().chain(oldest).min();
+            let since = member.since_ns.filter(|_| member.done < member.entered());
+            let call = member.connects_p2p.map(|call| call.since_ns);
+            let since = since.into_iter().chain(oldest).chain(call).min();
             since.is_some_and(|since| snapshot.end_ns.saturating_sub(since) >= hang_ns)
         };
-        if snapshot.is_copy || !is_behind || snapshot.comms.iter().any(waited) {
-            return ProcessStatus::Running;
+        if snapshot.is_copy || snapshot.comms.iter().any(waited) {
+            return (ProcessStatus::Running, None);
         }
-        if snapshot.is_closed { ProcessStatus::Ended } else { ProcessStatus::Dead }
+        if snapshot.is_closed && (is_behind_host || is_behind || awaited_ns.is_some()) {
+            return (ProcessStatus::Ended, None);
+        }
+        // A process that lived on while the others waited for it is late, whenever it died.
+        let lived = awaited_ns
+            .is_some_and(|since| snapshot.end_ns >= since.saturating_add(SILENCE_NS + CLOCKS_NS));
+        if !is_behind_host && (!is_behind || lived) || goes_on(snapshot) {
+            return (ProcessStatus::Running, None);
+        }
+        let doubt = format!(
+            "the recording of rank {} was read or copied {} before others, or clocks disagree: \
+             no other recording of its host goes on longer",
+            snapshot.rank,
+            human::duration(to_f64(self.latest.saturating_sub(snapshot.end_ns))),
+        );
+        (ProcessStatus::Dead, (!is_behind_host).then_some(doubt))
     }
+}
+
+/// The recording was still written after it was read.
+fn goes_on(snapshot: &Snapshot) -> bool {
+    let mut page = Vec::new();
+    let file = File::open(&snapshot.facts.path);
+    let read = file.and_then(|file| file.take(HEADER_BYTES as u64).read_to_end(&mut page));
+    read.is_ok() && Header::decode(&page).is_ok_and(|now| now.next_block > snapshot.blocks)
+}
+
+/// Since when others wait for each process, ns: by position in the job.
+fn awaited<'a>(groups: impl Iterator<Item = &'a Vec<PlacedMember<'a>>>) -> HashMap<u32, u64> {
+    let mut awaited: HashMap<u32, u64> = HashMap::new();
+    let mut note = |process: u32, since: u64| {
+        let oldest = awaited.entry(process).or_insert(since);
+        *oldest = since.min(*oldest);
+    };
+    for members in groups {
+        // By operation: since when somewhere that operation, or a later one, is waited in.
+        let mut since_by_front: BTreeMap<u64, u64> = BTreeMap::new();
+        for (_, member, _) in members.iter().filter(|(_, member, _)| member.is_inside()) {
+            if let Some(since) = member.since_ns {
+                let oldest = since_by_front.entry(member.done + 1).or_insert(since);
+                *oldest = since.min(*oldest);
+            }
+        }
+        let mut oldest = u64::MAX;
+        for since in since_by_front.values_mut().rev() {
+            oldest = oldest.min(*since);
+            *since = oldest;
+        }
+        let by_rank: HashMap<u32, &PlacedMember<'_>> =
+            members.iter().map(|placed| (placed.1.rank, placed)).collect();
+        for &(process, member, _) in members {
+            let later = since_by_front.range(member.entered().saturating_add(1)..).next();
+            later.into_iter().for_each(|(_, &since)| note(process, since));
+            if let Some(call) = member.connects_p2p {
+                calls::awaited(member, members).for_each(|other| note(other.0, call.since_ns));
+            }
+            for (&(is_send, peer), side) in &member.pairs {
+                let (Some(other), Some(since)) = (by_rank.get(&peer), side.since_ns) else {
+                    continue;
+                };
+                let theirs = other.1.pairs.get(&(!is_send, member.rank));
+                if theirs.map_or(0, |theirs| theirs.issued) < side.issued {
+                    note(other.0, since);
+                }
+            }
+        }
+    }
+    awaited
 }
 
 fn vector(process: u32, member: &Member, now: u64) -> Vector {
@@ -175,6 +315,7 @@ fn vector(process: u32, member: &Member, now: u64) -> Vector {
         age_ns: member.since_ns.map(|since| now.saturating_sub(since)),
         born_ns: member.born_ns.map(|born| now.saturating_sub(born)),
         is_blind: member.is_blind,
+        connects: member.connects,
     }
 }
 
@@ -217,8 +358,16 @@ fn add_pairs(members: &[PlacedMember<'_>], parent: usize, silent: &SilentRanks, 
         }
         let known = |rank: u32| members.iter().find(|(_, member, _)| member.rank == rank);
         let counts = [src, dst].iter().all(|&rank| known(rank).is_none_or(|m| m.1.counts_pairs));
+        let in_job = |rank: u32| {
+            let process = known(rank).map(|m| m.0).or_else(|| silent.get(&(parent, rank)).copied());
+            process.and_then(|process| job.known_rank(process))
+        };
+        let name = match (in_job(src), in_job(dst)) {
+            (Some(src), Some(dst)) => format!("rank {src} to rank {dst} of"),
+            _ => format!("its rank {src} to its rank {dst} of"),
+        };
         let mut comm = Communicator {
-            name: format!("rank {src} to rank {dst} of {}", job.comms[parent].name),
+            name: format!("{name} {}", job.comms[parent].name),
             role: job.comms[parent].role.clone(),
             kind: if counts { CommKind::Pair } else { CommKind::Sequence },
             nranks: 2,
@@ -254,6 +403,7 @@ pub(super) fn add_silent(job: &mut Job) -> SilentRanks {
     let known = job.processes.iter().zip(0u32..);
     let mut known: BTreeMap<u32, u32> = known.filter_map(|(p, at)| Some((p.rank?, at))).collect();
     let mut silent = SilentRanks::new();
+    forget_impossible_sizes(job);
     let layouts = RankLayouts::new(job);
     for at in 0..job.comms.len() {
         let comm = &job.comms[at];
@@ -285,6 +435,28 @@ pub(super) fn add_silent(job: &mut Job) -> SilentRanks {
         }
     }
     silent
+}
+
+/// A communicator of more ranks than there can be, and those that come after too many missing ranks
+/// in all, count as of unknown size.
+fn forget_impossible_sizes(job: &mut Job) {
+    let mut left = MAX_MISSING;
+    let mut forgotten = Vec::new();
+    for comm in job.comms.iter_mut().filter(|comm| comm.kind == CommKind::Collectives) {
+        let missing = (comm.nranks as usize).saturating_sub(comm.vectors.len());
+        let fits = comm.nranks <= MAX_RANKS && missing <= left;
+        if fits {
+            left = left.saturating_sub(missing);
+        } else {
+            forgotten.push(format!("{} of {} ranks", comm.name, comm.nranks));
+            comm.nranks = 0;
+        }
+    }
+    if let Some(first) = forgotten.first() {
+        let more = forgotten.len() - 1;
+        let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+        job.notes.push(format!("{first}{more}: too many for the input, so none is called missing"));
+    }
 }
 
 /// Which ranks of the job the ranks of a communicator are. A missing member has no input that says

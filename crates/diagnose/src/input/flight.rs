@@ -208,9 +208,11 @@ impl Entry {
 fn call(name: &str, value: &Value) -> Call {
     let sizes = value["input_sizes"].to_string();
     let numel = |shape: &Value| -> u64 {
-        shape.as_array().into_iter().flatten().filter_map(Value::as_u64).product()
+        let sizes = shape.as_array().into_iter().flatten().filter_map(Value::as_u64);
+        sizes.fold(1, u64::saturating_mul)
     };
-    let input: u64 = value["input_sizes"].as_array().into_iter().flatten().map(numel).sum();
+    let shapes = value["input_sizes"].as_array().into_iter().flatten();
+    let input = shapes.map(numel).fold(0, u64::saturating_add);
     // Sizes that may differ between ranks are not compared.
     let alike = ["all_reduce", "allreduce", "broadcast", "_base", "into_tensor", "barrier"];
     let is_alike = alike.iter().any(|part| name.contains(part)) || name == "reduce";
@@ -335,6 +337,7 @@ impl GroupBuilder<'_> {
             age_ns: born.map(|born| dump.newest_ns().saturating_sub(born)),
             born_ns: born.map(|born| dump.newest_ns().saturating_sub(born)),
             is_blind: false,
+            connects: false,
         })
     }
 

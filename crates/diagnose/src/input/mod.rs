@@ -9,34 +9,31 @@ From files to a [`Job`]: the kind of a file is detected by its content.
 | a pickle, or JSON with `entries` | a dump of PyTorch's Flight Recorder ([`flight`]) |
 | JSON with `communicators` | output of `ncclras -f json`: additional evidence ([`ras`]) |
 
-In a directory, other files are ignored.
+A JSON file counts if its first 64 KiB have a key of these; only then is it read whole, and a dump
+of more than 256 MiB is not. In a directory, other files are ignored.
 */
 
 mod assemble;
+mod calls;
+mod file;
 pub mod flight;
+mod here;
+mod options;
 pub mod pickle;
+mod ranks;
 pub mod ras;
 pub mod recording;
+mod snapshot;
+mod vector_jobs;
 pub mod vectors;
 
+pub use options::InputOptions;
+
 use crate::job::Job;
+use file::{is_json_dump, load_dump};
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-/// Options of the readers.
-#[derive(Clone, Copy, Debug)]
-pub struct InputOptions {
-    /// In a job that still runs, an operation in flight for less than this is not stuck.
-    pub hang: Duration,
-}
-
-impl Default for InputOptions {
-    fn default() -> InputOptions {
-        InputOptions { hang: Duration::from_secs(30) }
-    }
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FileKind {
@@ -93,14 +90,14 @@ fn read(found: InputFiles, paths: &[PathBuf], settings: &InputOptions) -> Result
     let InputFiles { recordings, vectors, pickles, json, mut warnings } = found;
     let mut dumps = flight::Dumps::default();
     for path in &pickles {
-        let dump = load(path).and_then(|bytes| pickle::read(&bytes));
+        let dump = load_dump(path).and_then(|bytes| pickle::read(&bytes));
         if let Err(error) = dump.and_then(|value| dumps.add(path, value)) {
             warnings.push(format!("cannot read {}: {error}", path.display()));
         }
     }
     let mut ras = None;
     for path in &json {
-        match load(path).and_then(|bytes| ras::parse(&bytes)) {
+        match load_dump(path).and_then(|bytes| ras::parse(&bytes)) {
             Ok(value) if ras::is_ras(&value) => ras = Some(ras::Ras::new(&value)),
             Ok(value) if flight::is_dump(&value) => {
                 if let Err(error) = dumps.add(path, value) {
@@ -149,7 +146,7 @@ impl InputFiles {
         let mut files = Vec::new();
         for entry in std::fs::read_dir(directory).map_err(cannot_read)? {
             let path = entry.map_err(cannot_read)?.path();
-            if path.is_file() {
+            if path.is_file() || is_named_as_recording(&path) {
                 files.push(path);
             }
         }
@@ -165,24 +162,35 @@ impl InputFiles {
     /// Adds a file to those of its kind; false if it is of no known kind.
     fn add(&mut self, path: &Path) -> Result<bool, String> {
         let cannot_read = |error| format!("cannot read {}: {error}", path.display());
+        if !path.is_file() {
+            return Err(format!("cannot read {}: it is not an ordinary file", path.display()));
+        }
         let mut first = Vec::new();
-        File::open(path).and_then(|f| f.take(64).read_to_end(&mut first)).map_err(cannot_read)?;
+        let mut file = File::open(path).map_err(cannot_read)?;
+        (&mut file).take(64).read_to_end(&mut first).map_err(cannot_read)?;
+        file.rewind().map_err(cannot_read)?;
         let list = match file_kind(&first) {
             FileKind::Recording => &mut self.recordings,
             FileKind::Vectors => &mut self.vectors,
             FileKind::Pickle => &mut self.pickles,
-            FileKind::Json => &mut self.json,
-            // Another empty file is ignored, but an empty recording is worth a warning.
-            FileKind::Other
-                if first.is_empty() && path.extension().is_some_and(|e| e == "nscope") =>
-            {
-                return Err(format!("cannot read {}: it is empty", path.display()));
+            FileKind::Json if is_json_dump(file) => &mut self.json,
+            // Another file is ignored, but a recording is worth a warning.
+            FileKind::Other if is_named_as_recording(path) => {
+                let what = if first.is_empty() { "empty" } else { "no recording, or damaged" };
+                return Err(format!("cannot read {}: it is {what}", path.display()));
             }
-            FileKind::Other => return Ok(false),
+            FileKind::Json | FileKind::Other => return Ok(false),
         };
         list.push(path.to_owned());
         Ok(true)
     }
+}
+
+/// `HOST-PID.nscope`, or `HOST-PID.nscope.1` and so on.
+fn is_named_as_recording(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let ending = name.rsplit_once(".nscope").map(|(_, ending)| ending);
+    ending.is_some_and(|rest| rest.bytes().all(|b| b == b'.' || b.is_ascii_digit()))
 }
 
 fn file_kind(first: &[u8]) -> FileKind {
@@ -197,8 +205,4 @@ fn file_kind(first: &[u8]) -> FileKind {
     } else {
         FileKind::Other
     }
-}
-
-fn load(path: &Path) -> Result<Vec<u8>, String> {
-    std::fs::read(path).map_err(|error| error.to_string())
 }

@@ -4,7 +4,8 @@ Reads pickled data (protocols 0 to 5) without running anything in it.
 
 Only the opcodes that make plain data are known: numbers, texts, lists, tuples, sets, dictionaries,
 and the memo that shares them. Whatever names a class or a function is refused, as is what would
-unfold to more than `MAX_NODES` values. The opcodes are those of Python's `pickletools`.
+unfold to more than `MAX_NODES` values, or to texts of more than `MAX_TEXT` bytes. The opcodes are
+those of Python's `pickletools`.
 */
 
 use serde_json::{Map, Number, Value};
@@ -12,6 +13,8 @@ use std::collections::HashMap;
 
 /// Values that a pickle may unfold to.
 const MAX_NODES: usize = 5_000_000;
+/// Bytes that all its texts may unfold to: the memo shares one text among any number of places.
+const MAX_TEXT: usize = 128 << 20;
 /// How deep it may be nested.
 const MAX_DEPTH: usize = 64;
 
@@ -33,6 +36,26 @@ struct Machine<'a> {
     memo: HashMap<u64, usize>,
 }
 
+/// How much more may be unfolded.
+#[derive(Debug)]
+struct Budget {
+    nodes: usize,
+    text: usize,
+}
+
+impl Budget {
+    fn spend(&mut self, node: &Node) -> Result<(), String> {
+        let text = match node {
+            Node::Plain(Value::String(text)) => text.len(),
+            _ => 0,
+        };
+        let (nodes, text) = (self.nodes.checked_sub(1), self.text.checked_sub(text));
+        self.nodes = nodes.ok_or("pickle: unfolds to too many values")?;
+        self.text = text.ok_or("pickle: unfolds to too much text")?;
+        Ok(())
+    }
+}
+
 /// The data of a pickle; keys of dictionaries become texts.
 ///
 /// # Errors
@@ -41,7 +64,7 @@ pub fn read(bytes: &[u8]) -> Result<Value, String> {
     let mut machine = Machine { rest: bytes, ..Machine::default() };
     while machine.step()? {}
     let root = machine.pop()?;
-    let mut left = MAX_NODES;
+    let mut left = Budget { nodes: MAX_NODES, text: MAX_TEXT };
     machine.unfold(root, 0, &mut left)
 }
 
@@ -224,12 +247,13 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn unfold(&self, node: usize, depth: usize, left: &mut usize) -> Result<Value, String> {
+    fn unfold(&self, node: usize, depth: usize, left: &mut Budget) -> Result<Value, String> {
         if depth > MAX_DEPTH {
             return Err(format!("pickle: nested more than {MAX_DEPTH} deep"));
         }
-        *left = left.checked_sub(1).ok_or("pickle: unfolds to too many values")?;
-        Ok(match self.nodes.get(node).ok_or("pickle: a value is missing")? {
+        let node = self.nodes.get(node).ok_or("pickle: a value is missing")?;
+        left.spend(node)?;
+        Ok(match node {
             Node::Plain(value) => value.clone(),
             Node::List(items) => {
                 let items = items.iter().map(|&item| self.unfold(item, depth + 1, left));
@@ -240,6 +264,8 @@ impl<'a> Machine<'a> {
                 for &(key, value) in pairs {
                     let key = match self.unfold(key, depth + 1, left)? {
                         Value::String(text) => text,
+                        // Python has no such keys, and each level would double the one below it.
+                        Value::Object(_) => return Err("pickle: a dictionary is a key".into()),
                         other => other.to_string(),
                     };
                     map.insert(key, self.unfold(value, depth + 1, left)?);
@@ -356,6 +382,16 @@ mod tests {
         }
         bomb.push(b'.');
         assert!(read(&bomb).unwrap_err().contains("too many values"));
+        // A list that holds one text many times.
+        let mut texts = b"\x80\x02X\x00\x00\x10\x00".to_vec();
+        texts.resize(texts.len() + (1 << 20), b'x');
+        texts.extend(b"q\x000](");
+        (0..=MAX_TEXT >> 20).for_each(|_| texts.extend(b"h\x00"));
+        texts.extend(b"e.");
+        assert!(read(&texts).unwrap_err().contains("too much text"));
+        // Dictionaries as keys, each in the next.
+        let keys = [&b"\x80\x02"[..], &b"}".repeat(50), &b"Ns".repeat(49), b"."].concat();
+        assert!(read(&keys).unwrap_err().contains("is a key"));
         // A list that holds itself.
         assert!(read(b"\x80\x02]q\x00h\x00a.").unwrap_err().contains("nested"));
     }

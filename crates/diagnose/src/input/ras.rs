@@ -10,7 +10,7 @@ which ranks are missing. NCCL 2.28 prints a superfluous comma, which is ignored.
 use crate::job::{Communicator, Job, Process, ProcessStatus, Vector};
 use crate::verdict::{Diagnosis, Evidence};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// One rank of a communicator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -140,13 +140,16 @@ impl Ras {
 
     /// Adds RAS's view of the ranks at fault, which are found by process id, to the evidence.
     pub fn add_to(&self, diagnosis: &mut Diagnosis, job: &Job) {
+        let processes = job.processes.iter().filter_map(|one| Some((one.rank?, one.pid?)));
+        let pids: HashMap<u32, u32> = processes.collect();
+        let mut members: HashMap<u32, &Member> = HashMap::new();
+        for member in self.comms.iter().flat_map(|(_, _, members)| members) {
+            member.pid.map(|pid| *members.entry(pid).or_insert(member));
+        }
         for verdict in &mut diagnosis.verdicts {
             for &rank in &verdict.root_ranks {
-                let process = job.processes.iter().find(|process| process.rank == Some(rank));
-                let pid = process.and_then(|process| process.pid);
-                let of_it = |member: &&Member| pid.is_some() && member.pid == pid;
-                let found = self.comms.iter().flat_map(|(_, _, members)| members).find(of_it);
-                if let Some(text) = found.and_then(Member::text) {
+                let found = pids.get(&rank).and_then(|pid| members.get(pid));
+                if let Some(text) = found.and_then(|member| member.text()) {
                     verdict.evidence.push(Evidence::of(verdict.class, rank, text));
                 }
             }
@@ -182,7 +185,7 @@ fn member(value: &Value, is_missing: bool) -> Option<Member> {
         host: value["host"].as_str().unwrap_or("unknown").to_owned(),
         pid: number(&value["pid"]),
         device: value["cuda_dev"].as_u64(),
-        launched: counts.filter_map(|(_, count)| count.as_u64()).sum(),
+        launched: counts.filter_map(|(_, count)| count.as_u64()).fold(0, u64::saturating_add),
         is_missing,
         is_dead: value["status"]["considered_dead"] == true,
         error: value["status"]["async_error"].as_u64().unwrap_or(0),

@@ -8,90 +8,38 @@ recording was stopped or sampled, or events were lost, only the counts of the re
 calls are not compared.
 
 Ages count up to the latest recorded time of the process; `assemble` adds the time after it.
+
+Only the end of a recording is read: as much as reaches back to the oldest operation in flight and
+the latest call. Where sends and receives can be counted, which needs all of them, all is read.
 */
 
-use super::InputOptions;
+use super::options::InputOptions;
+use super::snapshot::{Member, P2pCall, Snapshot};
 use crate::job::{Call, InFlightOp, Job, ThreadState};
 use ncclscope_findings::rank::{self, Pending, Transfer};
 use ncclscope_operations::operation::Completion;
+use ncclscope_operations::parallel::in_order;
 use ncclscope_operations::stats::to_u64;
 use ncclscope_operations::steps::StepExt;
 use ncclscope_operations::timeline::comm_name;
-use ncclscope_operations::{Event, Operation, Timeline, human, operations};
+use ncclscope_operations::{Event, EventId, Operation, Timeline, human, operations};
 use ncclscope_trace::progress::{
     CHECKPOINT_EVERY, Heartbeat, OpProgress, Progress, Thread, count_matters,
     progress_flags as flags,
 };
 use ncclscope_trace::record::{ApiCall, Coll};
-use ncclscope_trace::{Detail, EventKind, Identity, MarkKind, Recording, State};
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::path::PathBuf;
+use ncclscope_trace::runs::ProcessFacts;
+use ncclscope_trace::{Comm, Detail, EventKind, Handle, Record, Recording, State};
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
 
 /// Two samples of a thread must be at least this far apart to show whether it works, ns.
 const MIN_SAMPLE_GAP_NS: u64 = 100_000_000;
 /// How many of the latest calls of a communicator are kept for comparison.
 const MAX_CALLS: usize = 64;
 
-/// The progress of one process.
-#[derive(Debug, Default)]
-pub(super) struct Snapshot {
-    pub(super) host: String,
-    pub(super) pid: u32,
-    pub(super) identity: Identity,
-    /// The latest recorded time, by the host's clock, ns.
-    pub(super) end_ns: u64,
-    /// When the application last called NCCL, or an event last completed.
-    pub(super) change_ns: u64,
-    /// When the application last called NCCL.
-    pub(super) last_call_ns: u64,
-    pub(super) is_closed: bool,
-    pub(super) is_copy: bool,
-    pub(super) comms: Vec<Member>,
-    pub(super) entered: Option<Pending>,
-    pub(super) threads: Vec<ThreadState>,
-    pub(super) reports: Vec<String>,
-}
-
-/// A process in a communicator.
-#[derive(Debug, Default)]
-pub(super) struct Member {
-    pub(super) hash: u64,
-    pub(super) name: String,
-    pub(super) role: Option<String>,
-    pub(super) nranks: u32,
-    pub(super) rank: u32,
-    pub(super) api: u64,
-    pub(super) enqueued: u64,
-    pub(super) started: Option<u64>,
-    pub(super) done: u64,
-    /// When the operation that it is in last advanced, ns.
-    pub(super) since_ns: Option<u64>,
-    /// When that operation was issued, ns.
-    pub(super) born_ns: Option<u64>,
-    pub(super) is_blind: bool,
-    /// Kernels of the communicator are recorded.
-    pub(super) sees_kernels: bool,
-    pub(super) flight: Option<InFlightOp>,
-    pub(super) hashes: Vec<(u64, u64)>,
-    pub(super) calls: BTreeMap<u64, Call>,
-    /// Sends and receives, by (is a send, rank of the other side).
-    pub(super) pairs: BTreeMap<(bool, u32), PairSide>,
-    /// All sends and receives are in the recording, so that they can be counted.
-    pub(super) counts_pairs: bool,
-}
-
-/// One side of the sends from a rank to another.
-#[derive(Debug, Default, Clone)]
-pub(super) struct PairSide {
-    pub(super) issued: u64,
-    pub(super) done: u64,
-    pub(super) open: u64,
-    pub(super) since_ns: Option<u64>,
-    pub(super) born_ns: Option<u64>,
-    pub(super) flight: InFlightOp,
-    /// (number, bytes) of the latest.
-    pub(super) sizes: VecDeque<(u64, u64)>,
-}
+/// The least segments of a recording's ring that are read.
+const LEAST_SEGMENTS: usize = 2;
 
 /// How many sizes are kept: one side is rarely further ahead of the other.
 const MAX_SIZES: usize = 8;
@@ -106,16 +54,62 @@ pub fn job(
     warnings: &mut Vec<String>,
 ) -> Result<Job, String> {
     let mut snapshots = Vec::new();
-    for path in paths {
-        match Recording::open(path) {
-            Ok(recording) => snapshots.push(SnapshotReader::new(&recording).snapshot()),
-            Err(error) => warnings.push(format!("cannot read {}: {error}", path.display())),
-        }
-    }
+    in_order(
+        paths,
+        |path| snapshot(path),
+        |at, read| match read {
+            Ok(snapshot) => snapshots.push(snapshot),
+            Err(error) => warnings.push(format!("cannot read {}: {error}", paths[at].display())),
+        },
+    );
     if snapshots.is_empty() {
         return Err(warnings.pop().unwrap_or_else(|| "no recording can be read".into()));
     }
-    Ok(super::assemble::job(snapshots, settings))
+    super::assemble::job(snapshots, settings)
+}
+
+fn snapshot(path: &Path) -> Result<Snapshot, ncclscope_trace::Error> {
+    let mut segments = LEAST_SEGMENTS;
+    loop {
+        let recording = Recording::open_end(path, segments)?;
+        if reaches_back(&recording) {
+            return Ok(SnapshotReader::new(&recording).snapshot());
+        }
+        segments = segments.saturating_mul(4);
+    }
+}
+
+/// What was read of a recording begins before the operations that are in flight and the latest
+/// call, and has the sends and receives if they can be counted.
+fn reaches_back(recording: &Recording) -> bool {
+    let header = recording.header();
+    if recording.is_whole() {
+        return true;
+    }
+    let kinds = recording.lanes().iter().fold(0, |kinds, lane| kinds | lane.header.kinds);
+    let has_pairs = kinds & (EventKind::P2p.bit() | EventKind::P2pApi.bit()) != 0;
+    if has_pairs && header.overwritten.iter().all(|&n| n == 0) {
+        return false;
+    }
+    let mut latest: HashMap<u16, Progress> = HashMap::new();
+    for heartbeat in recording.heartbeats() {
+        if let Heartbeat::Progress(progress) = heartbeat {
+            latest.insert(progress.comm, *progress);
+        }
+    }
+    let first = recording.first_ticks();
+    let margin = header.hz;
+    let is_covered = |comm: &Comm| match latest.get(&comm.index) {
+        _ if recording.comm_end(comm.index).is_some() => true,
+        Some(progress) if progress.flags & flags::ENDED != 0 => true,
+        Some(progress) => {
+            let age = u64::from(progress.age_ms).saturating_mul(header.hz / 1000);
+            progress.ticks.saturating_sub(age).saturating_sub(margin) > first
+        }
+        None => false,
+    };
+    let call = latest.values().map(|progress| progress.beat).max().unwrap_or(0);
+    call.saturating_sub(margin) > first && recording.comms().iter().all(is_covered)
 }
 
 struct SnapshotReader<'a> {
@@ -124,12 +118,19 @@ struct SnapshotReader<'a> {
     operations: Vec<Operation>,
     /// Transfers in flight, by handle, as the drain thread last recorded them.
     in_progress_ops: HashMap<u64, OpProgress>,
+    group_ends: GroupEnds,
+    /// Groups that the application ended, and in which NCCL has launched nothing: it connects to
+    /// other ranks; and when they were ended, ns.
+    connecting: Vec<(EventId, u64)>,
     is_partial: bool,
 }
 
 impl<'a> SnapshotReader<'a> {
     fn new(recording: &'a Recording) -> SnapshotReader<'a> {
-        let timeline = Timeline::read(recording, false);
+        let mut group_ends = GroupEnds::default();
+        let timeline = Timeline::read_with(recording, |lane, record, _| {
+            group_ends.add(lane, record);
+        });
         let mut operations = operations(&timeline);
         operations.sort_by_key(|operation| timeline.event(operation.event).start.ticks);
         let mut in_progress_ops = HashMap::new();
@@ -138,14 +139,17 @@ impl<'a> SnapshotReader<'a> {
                 in_progress_ops.insert(op.handle.0, *op);
             }
         }
-        let header = recording.header();
-        let lost: u64 = header.unwritten.iter().chain(&header.without_lane).sum();
-        let lanes = recording.lanes().iter().map(|lane| &lane.header);
-        let lost =
-            lost + lanes.map(|l| l.lost.iter().chain(&l.lost_ends).sum::<u64>()).sum::<u64>();
-        let is_stopped = recording.marks().iter().any(|mark| mark.what == MarkKind::Stop);
-        let is_partial = lost != 0 || header.left_out != 0 || is_stopped;
-        SnapshotReader { recording, timeline, operations, in_progress_ops, is_partial }
+        let is_partial = timeline.has_gaps();
+        let connecting = connecting(&timeline, &group_ends);
+        SnapshotReader {
+            recording,
+            timeline,
+            operations,
+            in_progress_ops,
+            group_ends,
+            connecting,
+            is_partial,
+        }
     }
 
     fn snapshot(&self) -> Snapshot {
@@ -153,12 +157,16 @@ impl<'a> SnapshotReader<'a> {
         let last_call = self.last_call();
         let stops = self.timeline.events().filter_map(|(_, event)| event.stop);
         let change = stops.max().unwrap_or(0).max(last_call);
-        let at = |ticks: u64| if ticks == 0 { 0 } else { self.timeline.ns(ticks) };
+        let at = |ticks: u64| if ticks == 0 { 0 } else { self.timeline.ns(ticks).min(MOST) };
         let reports = self.recording.hangs().iter().rev();
+        let reported = reports.clone().map(|(ticks, _)| *ticks).max();
         Snapshot {
+            rank: 0,
             host: header.host.clone(),
             pid: header.pid,
-            identity: self.recording.identity().clone(),
+            facts: ProcessFacts::of(self.recording),
+            blocks: header.next_block,
+            damage: damage(self.recording),
             end_ns: at(self.recording.last_ticks()),
             change_ns: at(change),
             last_call_ns: at(last_call),
@@ -166,10 +174,12 @@ impl<'a> SnapshotReader<'a> {
             is_copy: header.copy,
             comms: (0..self.recording.comms().len()).filter_map(|at| self.member(at)).collect(),
             entered: self.pending_call(),
+            hides_calls: self.recording.comms().iter().any(|comm| comm.api_version < 5),
             threads: self.threads(),
             reports: reports
                 .filter_map(|(_, text)| Some(text.lines().next()?.to_owned()))
                 .collect(),
+            reported_ns: at(reported.unwrap_or(0)),
         }
     }
 
@@ -196,7 +206,7 @@ impl<'a> SnapshotReader<'a> {
                 Heartbeat::Progress(progress) if progress.comm == comm.index => Some(*progress),
                 _ => None,
             });
-        let progress = progress.unwrap_or_else(|| Progress {
+        let progress = progress.map(believable).unwrap_or_else(|| Progress {
             flags: if comm.api_version < 5 { flags::NO_API } else { 0 } | flags::NO_KERNEL,
             ..Progress::default()
         });
@@ -206,12 +216,15 @@ impl<'a> SnapshotReader<'a> {
             role: self.recording.role(comm).map(str::to_owned).or_else(|| comm.name.clone()),
             nranks: comm.ranks,
             rank,
+            device: self.recording.comm_device(comm.index).map(|device| device.index),
             ..Member::default()
         };
         self.fill_counts(position, &progress, &mut member);
         if self.recording.comm_end(comm.index).is_some() || progress.flags & flags::ENDED != 0 {
             // Operations that seem open were aborted with the communicator.
             (member.done, member.is_blind) = (member.enqueued, true);
+        } else {
+            self.fill_connecting(position, &mut member);
         }
         self.fill_pairs(position, &mut member);
         self.fill_hashes(comm.index, &progress, &mut member);
@@ -234,7 +247,9 @@ impl<'a> SnapshotReader<'a> {
         let new_calls = calls.iter().filter(|(event, _)| is_new(event)).count() as u64;
         let is_partial = self.is_partial || progress.flags & flags::PARTIAL != 0;
         member.enqueued = progress.enqueued + new(&colls);
-        member.api = match progress.flags & flags::NO_API != 0 {
+        let is_captured =
+            progress.flags & flags::CAPTURED != 0 || calls.iter().any(|(_, call)| call.graph);
+        member.api = match progress.flags & flags::NO_API != 0 || is_captured {
             true => member.enqueued,
             false => (progress.api + new_calls).max(member.enqueued),
         };
@@ -263,13 +278,23 @@ impl<'a> SnapshotReader<'a> {
         member.is_blind = open.is_none()
             && colls.last().is_some_and(|(op, _)| op.completion == Completion::Unseen);
         member.done = open.map_or(member.enqueued, |(number, _)| number - 1);
-        if let Some((_, (op, event))) = open {
-            member.since_ns = Some(self.since(op, event));
+        if let Some((at, (op, event))) = open {
+            // On its stream it waits for the operation before it.
+            let ended = |(op, _): &(&Operation, &Event)| match op.completion {
+                Completion::Done(ticks) => Some(ticks),
+                Completion::Open | Completion::Unseen => None,
+            };
+            let before = colls.iter().take(usize_of(at - first)).filter_map(ended).max();
+            let turn = before.map_or(0, |ticks| self.timeline.ns(ticks));
+            member.since_ns = Some(self.since(op, event).max(turn));
             member.born_ns = Some(self.timeline.ns(event.start.ticks));
             let call = self.call(op, event);
             member.flight = Some(InFlightOp { call, ..self.flight(op) });
         }
-        let numbered = (member.api + 1 - calls.len() as u64..).zip(&calls);
+        // A call that was captured into a graph is enqueued at each replay: what NCCL enqueued is
+        // numbered alike on all ranks, and calls are not.
+        let calls = if is_captured { Vec::new() } else { calls };
+        let numbered = ((member.api + 1).saturating_sub(calls.len() as u64)..).zip(&calls);
         let kept = calls.len().saturating_sub(MAX_CALLS);
         let from_api = numbered.skip(kept).map(|(at, (_, call))| (at, self.api_call(call)));
         member.calls = from_api.collect();
@@ -404,6 +429,29 @@ impl<'a> SnapshotReader<'a> {
         end.saturating_sub(self.timeline.ns(ticks))
     }
 
+    /// What the process has called on the communicator, while NCCL connects.
+    fn fill_connecting(&self, position: usize, member: &mut Member) {
+        for &(group, since) in &self.connecting {
+            let calls = self.timeline.children(group).iter().map(|&id| self.timeline.event(id));
+            for call in calls.filter(|call| self.timeline.comm_of(call) == Some(position)) {
+                match call.start.detail {
+                    Detail::CollApi(_) => member.connects = true,
+                    Detail::P2pApi(call) => {
+                        let new = P2pCall { since_ns: since, ..P2pCall::default() };
+                        let p2p = member.connects_p2p.get_or_insert(new);
+                        let is_send = self.timeline.string(call.func) == "Send";
+                        p2p.has_sends |= is_send;
+                        p2p.has_receives |= !is_send;
+                    }
+                    _ => continue,
+                }
+                if member.connects && (member.is_blind || member.done >= member.enqueued) {
+                    (member.since_ns, member.born_ns) = (Some(since), Some(since));
+                }
+            }
+        }
+    }
+
     /// Where the latest call is, if it has not returned.
     fn pending_call(&self) -> Option<Pending> {
         let of = |kind: EventKind| self.timeline.events().filter(move |(_, e)| e.kind() == kind);
@@ -416,22 +464,16 @@ impl<'a> SnapshotReader<'a> {
         Some(match launches.max_by_key(|event| event.start.ticks) {
             Some(launch) if launch.stop.is_none() => Pending::Launch,
             Some(_) => Pending::Launched,
-            None if self.has_group_end(group) => Pending::Inside,
+            None if self.group_ends.at(group).is_some() => Pending::Inside,
             None => Pending::OpenGroup,
-        })
-    }
-
-    fn has_group_end(&self, group: &Event) -> bool {
-        const GROUP_END_API_START: State = State(24);
-        self.recording.records(usize::from(group.lane)).any(|record| {
-            matches!(record, ncclscope_trace::Record::State { handle, state, .. }
-                if handle == group.start.handle && state == GROUP_END_API_START)
         })
     }
 
     fn fill_pairs(&self, position: usize, member: &mut Member) {
         let header = self.recording.header();
-        member.counts_pairs = !self.is_partial && header.overwritten.iter().all(|&n| n == 0);
+        member.counts_pairs = !self.is_partial
+            && self.recording.is_whole()
+            && header.overwritten.iter().all(|&n| n == 0);
         for (op, event) in self.operations_of(position) {
             let Some(peer) = op.peer.and_then(|peer| u32::try_from(peer).ok()) else { continue };
             if peer == member.rank {
@@ -503,6 +545,67 @@ impl<'a> SnapshotReader<'a> {
         };
         samples.into_iter().filter_map(state).collect()
     }
+}
+
+/// What a forged record says at most, so that sums with it are numbers.
+const MOST: u64 = 1 << 62;
+
+fn believable(progress: Progress) -> Progress {
+    Progress {
+        api: progress.api.min(MOST),
+        enqueued: progress.enqueued.min(MOST),
+        started: progress.started.min(MOST),
+        done: progress.done.min(MOST),
+        ..progress
+    }
+}
+
+/// The latest group of each thread, if the application ended it and NCCL has launched nothing in
+/// it.
+fn connecting(timeline: &Timeline<'_>, ends: &GroupEnds) -> Vec<(EventId, u64)> {
+    let mut latest: BTreeMap<u8, (EventId, &Event)> = BTreeMap::new();
+    let groups = timeline.events().filter(|(_, event)| event.kind() == EventKind::GroupApi);
+    for (id, event) in groups {
+        let last = latest.entry(event.lane).or_insert((id, event));
+        if last.1.start.ticks < event.start.ticks {
+            *last = (id, event);
+        }
+    }
+    let open = latest.into_values().filter(|(_, event)| event.stop.is_none());
+    let is_launched = |id: EventId| {
+        timeline.has_children(id) || timeline.event(id).kind() == EventKind::KernelLaunch
+    };
+    let ended = open.filter_map(|(id, event)| Some((id, timeline.ns(ends.at(event)?))));
+    ended.filter(|(id, _)| !timeline.children(*id).iter().any(|&id| is_launched(id))).collect()
+}
+
+/// The groups whose end the application called, the lane in which it did, and when. They are many,
+/// and few of them are looked for.
+#[derive(Default)]
+struct GroupEnds(Vec<(usize, Handle, u64)>);
+
+impl GroupEnds {
+    fn add(&mut self, lane: usize, record: &Record) {
+        const GROUP_END_API_START: State = State(24);
+        if let Record::State { handle, ticks, state: GROUP_END_API_START, .. } = *record {
+            self.0.push((lane, handle, ticks));
+        }
+    }
+
+    /// When the end was called, where the group began, in ticks.
+    fn at(&self, group: &Event) -> Option<u64> {
+        let is_it = |end: &&(usize, Handle, u64)| {
+            (end.0, end.1) == (usize::from(group.lane), group.start.handle)
+        };
+        self.0.iter().rev().find(is_it).map(|end| end.2)
+    }
+}
+
+/// What is damaged in a recording that was read.
+fn damage(recording: &Recording) -> Vec<String> {
+    let unreadable = recording.unreadable();
+    let records = (unreadable != 0).then(|| format!("{unreadable} records cannot be read"));
+    recording.damage().iter().cloned().chain(records).collect()
 }
 
 fn usize_of(number: u64) -> usize {

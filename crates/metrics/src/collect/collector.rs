@@ -3,14 +3,15 @@
 From records to windows of [`Metrics`].
 
 Records come lane by lane: a child may come before its parent, and an end before its start. Steps,
-kernels and proxy threads are counted in the window in which they are read; operations where they
-settle. An operation that misses a stop stays in flight, and holds up no other. Memory is bounded:
-what is given up is counted in [`Metrics::lost`], as `unmatched` (its start, or its operation's
-start, did not come), `overflow` (too much was in flight), `unfinished` (its communicator ended,
-and it did not) or `stray` (a kernel channel with the times of another one).
+kernels and proxy threads are counted in the window in which they are read, operations in the window
+in which they settle. An operation whose stop is missing stays in flight, and delays no other.
+Memory is bounded: what the collector gives up is counted in [`Metrics::lost`], as `unmatched` (its
+start, or its operation's start, is missing), `overflow` (too much was in flight), `unfinished` (its
+communicator ended before it did), `overtaken` (its end is missing: a later operation of the
+communicator is over) or `stray` (a kernel channel with the times of another one).
 */
 
-use super::comms::Comms;
+use super::comms::{Comms, OTHERS};
 use super::family::{Families, Part, PartKind, is_head};
 use super::launches::Launches;
 use super::load::Load;
@@ -22,9 +23,9 @@ use ncclscope_operations::operation::valid_ptimers;
 use ncclscope_operations::stamps::{Stamps, Verdict};
 use ncclscope_trace::handle::LANES;
 use ncclscope_trace::kind::KINDS;
-use ncclscope_trace::record::{KernelCh, ProxyOp};
+use ncclscope_trace::record::{ApiCall, KernelCh, ProxyOp};
 use ncclscope_trace::{
-    Comm, Detail, EventKind, Handle, Record, Start, State, Step, StrId, TickMap,
+    Comm, CommDevice, Detail, EventKind, Handle, Record, Start, State, Step, StrId, TickMap,
 };
 use std::collections::BTreeMap;
 
@@ -94,10 +95,15 @@ impl Collector {
         self.comms.string(id, text);
     }
 
-    /// A communicator, or more about one. Where 64 have a key already, its figures belong to
-    /// [`CommKey::others`] until a window ends with fewer.
+    /// A communicator, or additional facts about one. Where 64 have a key already, its figures
+    /// belong to [`CommKey::others`] until a window ends with fewer.
     pub fn comm(&mut self, comm: &Comm) {
         self.gone.extend(self.comms.comm(comm));
+    }
+
+    /// The device that a communicator is on.
+    pub fn device(&mut self, device: &CommDevice) {
+        self.comms.device(device);
     }
 
     /// Tells all communicators apart that will come: for what is read once and kept whole.
@@ -151,6 +157,18 @@ impl Collector {
         }
     }
 
+    /// Records of unknown kinds are missing: that a kernel is says nothing any more.
+    pub fn lost_blocks(&mut self) {
+        self.comms.kernels_lost = true;
+    }
+
+    /// What was measured until now, at `now` ticks, was before we began, and does not count, and
+    /// neither do operations that turn out to have ended before.
+    pub fn begin(&mut self, now: u64, clock: &TickMap) {
+        let _ = self.close(now, clock);
+        self.settled.began = Some(now);
+    }
+
     /// Requests that an export lost, by cause: the running total since the process began. What it
     /// grew by belongs to this window; a cause that lost none counts, too.
     pub fn export_lost(&mut self, cause: &'static str, total: u64) {
@@ -159,7 +177,7 @@ impl Collector {
         *seen = total.max(*seen);
     }
 
-    /// Events that started in this window until now: who closes windows by count looks here.
+    /// Events that started in this window until now, for a caller that closes windows by count.
     #[must_use]
     pub fn events(&self) -> u64 {
         self.events.iter().sum()
@@ -196,8 +214,10 @@ impl Collector {
         let rate = self.ns_per_tick / 1e9;
         self.end_loads(now, rate);
         let mut window = std::mem::take(&mut self.window);
+        window.devices = self.comms.devices();
         self.settled.take(&mut window, &self.comms);
         self.network.take(&mut window, &self.comms, rate);
+        self.comms.state_graphs(&mut window);
         self.comms.state_in_flight(&self.settled.in_flight, &mut window, (now, rate));
         for kind in EventKind::ALL {
             let (name, at) = (kind.name(), kind.index());
@@ -209,6 +229,7 @@ impl Collector {
             add("unmatched", &mut self.families.unmatched[at]);
             add("overflow", &mut self.families.overflowed[at]);
             add("unfinished", &mut self.settled.unfinished[at]);
+            add("overtaken", &mut self.settled.overtaken[at]);
             if self.events[at] > 0 {
                 window.events.insert(name, std::mem::take(&mut self.events[at]));
             }
@@ -291,10 +312,18 @@ impl Collector {
             }
             Detail::CollApi(call) => {
                 self.comms.drifts.call(start, &call);
-                self.launches.start(start);
+                self.call(start, &call);
             }
+            Detail::P2pApi(call) => self.call(start, &call),
             _ => self.launches.start(start),
         }
+    }
+
+    fn call(&mut self, start: &Start, call: &ApiCall) {
+        if call.graph {
+            self.comms.captured(start);
+        }
+        self.launches.start(start);
     }
 
     fn head(&mut self, start: &Start) {
@@ -317,8 +346,9 @@ impl Collector {
         let mut part = Part::new(start, PartKind::Proxy, lane, end);
         let mut family = family_of(start);
         if op.foreign {
-            // Its communicator and its parent are another process's.
+            // Its communicator and its parent are another process's: it is of none that is known.
             family = start.handle;
+            part.place = self.network.place(OTHERS, op, self.comms.tells_all);
         } else {
             self.comms.learn_rank(start.comm, op.rank);
             let comm = self.comms.place(start.comm);

@@ -2,18 +2,18 @@
 /*!
 Communicators and names of a process, by the numbers that its records use.
 
-Memory is bounded by the communicators that live. At most [`MOST_KEYS`] have a key of their own
-at a time; a figure of any other one belongs to [`CommKey::others`], where it stays. A
-communicator that ended is forgotten once nothing of it is outstanding.
+Memory is bounded by the number of live communicators. At most [`MOST_KEYS`] have a key of their own
+at a time; the figures of all others are counted in [`CommKey::others`], and stay there. A
+communicator that ended is removed when none of its operations is outstanding.
 */
 
-use crate::window::{CommKey, Metrics, Name, RankKey};
+use crate::window::{CommKey, Device, Metrics, Name, RankKey};
 use ncclscope_operations::hash::Map;
 use ncclscope_operations::kernels::Drifts;
 use ncclscope_operations::operation::Evidence;
 use ncclscope_operations::stats::to_f64;
 use ncclscope_operations::{Facts, KernelOrder, Launched};
-use ncclscope_trace::{Comm, Start, StrId};
+use ncclscope_trace::{Comm, CommDevice, Handle, Start, StrId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Communicators that have a key of their own at a time. A rank of a large job is in some twenty.
@@ -34,20 +34,28 @@ pub(super) struct Comms {
     forgotten: BTreeSet<u16>,
     /// When the latest window ended, in ticks.
     window_end: u64,
-    /// The latest window had something in flight of communicators that are not told apart.
+    /// The latest window had operations in flight of communicators without a key.
     others_had_in_flight: bool,
+    /// Calls that were captured into CUDA graphs.
+    captured: Map<Handle, ()>,
     /// KernelCh events were lost: that one is missing says nothing.
     pub(super) kernels_lost: bool,
-    /// Whose kernels are not believed.
+    /// Operations whose kernel times are discarded.
     pub(super) drifts: Drifts,
 }
 
-/// What is known of a communicator.
+/// Captured calls that are kept; at more, all are forgotten.
+const MOST_CAPTURED: usize = 1 << 16;
+
+/// The known facts about a communicator.
 #[derive(Debug)]
 struct State {
     key: CommKey,
     rank: i32,
-    /// What its kernels show.
+    device: Option<Device>,
+    /// Calls captured into CUDA graphs in this window, and operations of such that show nothing.
+    graphs: (u64, u64),
+    /// The state that its kernels show.
     order: KernelOrder,
     /// Start of its first operation, in ticks.
     first: Option<u64>,
@@ -69,6 +77,8 @@ impl Default for State {
         State {
             key: CommKey::others(),
             rank: -1,
+            device: None,
+            graphs: (0, 0),
             order: KernelOrder::default(),
             first: None,
             has_kernels: false,
@@ -117,7 +127,7 @@ fn leave(told: &mut BTreeMap<CommKey, u32>, key: &CommKey) -> bool {
 /// Operations of a communicator that are not over.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct InFlight {
-    /// How many.
+    /// The number.
     pub(super) count: u64,
     /// When the oldest of them started, in ticks.
     pub(super) oldest: u64,
@@ -140,8 +150,8 @@ impl Comms {
         self.names.get(usize::from(id.0)).cloned().unwrap_or_default()
     }
 
-    /// A communicator, or more about one. Returns the one that had its number until now, if nothing
-    /// more will come of that.
+    /// A communicator, or additional facts about one. Returns the one that had its number until
+    /// now, if nothing more will come of that.
     pub(super) fn comm(&mut self, comm: &Comm) -> Option<CommKey> {
         self.forgotten.remove(&comm.index);
         self.drifts.comm(comm);
@@ -214,6 +224,22 @@ impl Comms {
         }
     }
 
+    /// The device that a communicator is on.
+    pub(super) fn device(&mut self, device: &CommDevice) {
+        let uuid = device.uuid.as_str().into();
+        self.state(device.comm).device = Some(Device { index: device.index, uuid });
+    }
+
+    /// The devices of the ranks, if the process has several ranks of one communicator.
+    pub(super) fn devices(&self) -> BTreeMap<RankKey, Device> {
+        let mut ranks: BTreeMap<&CommKey, i32> = BTreeMap::new();
+        let known = || self.comms.values().filter(|state| state.is_known && state.is_told);
+        if !known().any(|state| *ranks.entry(&state.key).or_insert(state.rank) != state.rank) {
+            return BTreeMap::new();
+        }
+        known().filter_map(|state| Some((state.rank_key(), state.device.clone()?))).collect()
+    }
+
     /// Communicators with a key of their own.
     pub(super) fn keys(&self) -> impl Iterator<Item = &CommKey> {
         self.keys.keys()
@@ -228,7 +254,7 @@ impl Comms {
         }
     }
 
-    /// What is known of a communicator.
+    /// The known facts about a communicator.
     fn state(&mut self, comm: u16) -> &mut State {
         let (is_forgotten, window_end) = (self.forgotten.contains(&comm), self.window_end);
         self.comms.entry(comm).or_insert_with(|| State {
@@ -244,7 +270,7 @@ impl Comms {
         self.comms.get(&place).map_or_else(CommKey::others, |state| state.key.clone())
     }
 
-    /// Number of ranks, where NCCL tells.
+    /// Number of ranks, if NCCL reports it.
     pub(super) fn ranks(&self, comm: u16) -> Option<u32> {
         self.comms.get(&comm).map(|state| state.key.ranks).filter(|&ranks| ranks != 0)
     }
@@ -303,7 +329,7 @@ impl Comms {
         }
     }
 
-    /// Whether the kernel of an operation that started at `start` ticks is believed.
+    /// Whether the kernel times of an operation that started at `start` ticks are used.
     pub(super) fn is_kernel_told(&self, comm: u16, start: u64) -> bool {
         self.drifts.since(comm).is_none_or(|since| start < since)
     }
@@ -321,6 +347,35 @@ impl Comms {
     pub(super) fn untried_since(&self, comm: u16) -> Option<u64> {
         let state = self.comms.get(&comm).filter(|state| state.has_kernels)?;
         if state.order.has_kernels() { None } else { state.first }
+    }
+
+    /// A call was captured into a CUDA graph.
+    pub(super) fn captured(&mut self, call: &Start) {
+        self.state(call.comm).graphs.0 += 1;
+        if self.captured.len() >= MOST_CAPTURED {
+            self.captured.clear();
+        }
+        self.captured.insert(call.handle, ());
+    }
+
+    /// An operation shows neither kernels nor network traffic. True if its call was captured: it
+    /// was not executed then, and each replay is as invisible.
+    pub(super) fn is_invisible_replay(&mut self, operation: &Start) -> bool {
+        let is_captured = self.captured.contains_key(&operation.parent);
+        if is_captured {
+            self.state(operation.comm).graphs.1 += 1;
+        }
+        is_captured
+    }
+
+    /// States what was captured.
+    pub(super) fn state_graphs(&mut self, metrics: &mut Metrics) {
+        for state in self.comms.values_mut().filter(|state| state.graphs != (0, 0)) {
+            let (captured, invisible) = std::mem::take(&mut state.graphs);
+            let rank = metrics.ranks.entry(state.rank_key()).or_default();
+            rank.captured += captured;
+            rank.invisible += invisible;
+        }
     }
 
     /// Adds the gap before each operation (communicator, start, end in ticks) that settled.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Joins operations with their children, in whatever order lanes are drained.
+Joins operations with their children, whatever the order in which lanes are drained.
 
-A *family* is an operation with its children, and begins with whichever is read first. Ends that
-are read before their start wait for it. All of it is bounded: at a limit the older half goes.
+A *family* is an operation with its children, and begins with whichever is read first. Ends that are
+read before their start wait for it. All of this is bounded: at a limit the older half is dropped.
 */
 
 use super::network::{Place, Sent};
@@ -34,13 +34,12 @@ pub(super) struct Family {
 /// A Coll, P2p or CeColl event.
 #[derive(Debug)]
 pub(super) struct Head {
-    /// Its start.
     pub(super) start: Start,
     /// Its own stop.
     pub(super) stop: Option<u64>,
 }
 
-/// What kind of child it is.
+/// The kind of the child.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum PartKind {
     /// A ProxyOp.
@@ -192,7 +191,7 @@ impl Families {
         Some(end)
     }
 
-    /// What was read of an event before its start.
+    /// The parts of an event that were read before its start.
     pub(super) fn take_end(&mut self, handle: Handle) -> Option<End> {
         if self.ends.is_empty() { None } else { self.ends.remove(&handle) }
     }
@@ -216,7 +215,7 @@ impl Families {
         heads.map(|head| head.start.comm).collect()
     }
 
-    /// Nothing of these communicators counts for a link any more.
+    /// Removes these communicators from the links.
     pub(super) fn forget_places(&mut self, comms: &BTreeSet<u16>) {
         for part in self.parts.iter_mut().flatten().filter(|part| comms.contains(&part.comm)) {
             part.place = None;

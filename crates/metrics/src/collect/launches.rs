@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Which kernel launch was for which operation, and how long it took by CUDA events.
+Which kernel launch belongs to which operation, and how long it took by CUDA events.
 
-An operation's API call and the launch have the same group call above them. Nothing is kept before
-the first launch that was measured: without `NCCLSCOPE_CUDA_EVENTS` this costs nothing. This module
+An operation's API call and the launch have the same group call as their parent. Nothing is stored
+before the first measured launch: without `NCCLSCOPE_CUDA_EVENTS` this costs nothing. This module
 does **not** look at operations; they ask by their parent when they settle.
 */
 
@@ -17,7 +17,7 @@ const MOST: usize = 1 << 16;
 /// A group call on one communicator.
 type Group = (Handle, u16);
 
-/// What is known of launches whose operations have not settled.
+/// The launches whose operations have not settled.
 #[derive(Debug, Default)]
 pub(super) struct Launches {
     is_used: bool,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-From a process's records, as they come, to windows: [`Collector`].
+From a process's records to windows, while the records come: [`Collector`].
 
-Who calls [`Collector::close`] decides when a window ends, by time or by [`Collector::events`]. An
-operation belongs to the window in which it settles, with all its children: it is never split. One
-that does not settle is counted as in flight, and holds up no window. Links, channels and proxy
-threads are counted as their records come, also for what is in flight.
+The caller of [`Collector::close`] decides when a window ends, by time or by [`Collector::events`].
+An operation belongs to the window in which it settles, with all its children: it is never split. An
+operation that does not settle is counted as in flight, and delays no window. Links, channels and
+proxy threads are counted as their records come, also those of operations in flight.
 */
 
 mod collector;

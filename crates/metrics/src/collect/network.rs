@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Links and channels of a process, reached by number: a step must cost little.
+//! Links and channels of a process, found by index, because a step must cost little.
 
 use super::comms::{Comms, OTHERS};
 use crate::window::{Channel, ChannelKey, Link, LinkKey, Metrics, Waits};
 use ncclscope_operations::hash::Map;
 use ncclscope_operations::stats::to_f64;
-use ncclscope_operations::steps::StepExt;
+use ncclscope_operations::steps::{StepExt, earliest};
 use ncclscope_trace::Step;
 use ncclscope_trace::record::{ProxyOp, step_flags};
 use std::collections::BTreeSet;
@@ -30,6 +30,8 @@ struct ChannelId {
     comm: u16,
     rank: i32,
     channel: u8,
+    /// `None` for its kernels.
+    peer: Option<i32>,
     is_send: bool,
 }
 
@@ -51,14 +53,14 @@ struct ChannelSums {
     sums: Channel,
 }
 
-/// Where the steps of a ProxyOp are counted.
+/// The index under which the steps of a ProxyOp are counted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     link: usize,
     channel: usize,
 }
 
-/// What the send steps of an operation carried.
+/// The transfers of an operation's send steps.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sent {
     /// Steps.
@@ -67,6 +69,10 @@ pub(super) struct Sent {
     pub(super) bytes: u64,
     /// Their time in the network.
     pub(super) ticks: u64,
+    /// When the GPU had delivered the first of their data.
+    pub(super) ready: Option<u64>,
+    /// When the last of the ProxyOps stopped.
+    pub(super) stop: Option<u64>,
 }
 
 impl Sent {
@@ -75,6 +81,8 @@ impl Sent {
         self.transfers += other.transfers;
         self.bytes += other.bytes;
         self.ticks = self.ticks.saturating_add(other.ticks);
+        self.ready = earliest(self.ready, other.ready);
+        self.stop = self.stop.max(other.stop);
     }
 }
 
@@ -91,15 +99,15 @@ pub(super) struct Network {
 
 impl Network {
     /// Where a ProxyOp's steps go: where there are too many links or channels, with those of the
-    /// communicators that are not told apart. `comm` is a [`Comms::place`].
+    /// communicators without a key. `comm` is a [`Comms::place`].
     pub(super) fn place(&mut self, comm: u16, op: &ProxyOp, tells_all: bool) -> Option<Place> {
         let most = if tells_all { MAX_PLACES } else { MAX_LIVE };
         let ProxyOp { is_send, channel, .. } = *op;
         // Ranks are numbers of a communicator.
         let (rank, peer) = if comm == OTHERS { (-1, -1) } else { (op.rank, op.peer) };
-        let others = ChannelId { comm: OTHERS, rank: -1, channel, is_send };
+        let others = ChannelId { comm: OTHERS, rank: -1, channel, peer: Some(-1), is_send };
         let channel = self
-            .channel(ChannelId { comm, rank, channel, is_send }, most)
+            .channel(ChannelId { comm, rank, channel, peer: Some(peer), is_send }, most)
             .or_else(|| self.channel(others, most + MAX_FOLDED))?;
         let others = LinkId { comm: OTHERS, rank: -1, peer: -1, is_send };
         let link = self
@@ -169,12 +177,13 @@ impl Network {
         if !step.has(step_flags::IS_SEND) || is_sized && bytes == 0 {
             return Sent::default();
         }
-        Sent { transfers: 1, bytes, ticks }
+        Sent { transfers: 1, bytes, ticks, ready: step.ready(), stop: None }
     }
 
     /// Adds a kernel channel's time by the GPU's timer.
     pub(super) fn add_kernel(&mut self, comm: u16, rank: i32, channel: u8, ns: u64) {
-        let at = self.channel(ChannelId { comm, rank, channel, is_send: true }, MAX_PLACES);
+        let id = ChannelId { comm, rank, channel, peer: None, is_send: true };
+        let at = self.channel(id, MAX_PLACES);
         if let Some(channel) = at.and_then(|at| self.channels.get_mut(at)) {
             channel.sums.kernels += 1;
             channel.kernel_ns = channel.kernel_ns.saturating_add(ns);
@@ -193,11 +202,11 @@ impl Network {
         }
         let used = |sums: &&mut ChannelSums| sums.sums != Channel::default();
         for sums in self.channels.iter_mut().filter(used) {
-            let ChannelId { comm, rank, channel, is_send } = sums.id;
+            let ChannelId { comm, rank, channel, peer, is_send } = sums.id;
             let mut window = std::mem::take(&mut sums.sums);
             window.seconds = to_f64(std::mem::take(&mut sums.ticks)) * seconds_per_tick;
             window.kernel_seconds = to_f64(std::mem::take(&mut sums.kernel_ns)) / 1e9;
-            let key = ChannelKey { comm: comms.key(comm), rank, channel, is_send };
+            let key = ChannelKey { comm: comms.key(comm), rank, channel, peer, is_send };
             metrics.channels.entry(key).or_default().merge(&window);
         }
     }
@@ -231,8 +240,7 @@ impl LinkSums {
         self.link.size.add(f64::from(step.size));
         // What a receive takes contains the wait for the sender.
         if let Some(us) = seconds.filter(|_| self.id.is_send).map(|seconds| seconds * 1e6) {
-            self.link.fit.add(f64::from(step.size), us);
-            self.link.add_least(step.size, us);
+            self.link.fit.add(step.size, us);
         }
     }
 }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Which operations are over, and what they came to.
+Which operations are over, and their results.
 
-An operation is over by the rule that reports and the watchdog have
-([`ncclscope_operations::ends`]). Children start late: ProxyOps after the operation was enqueued,
-the kernel after everything that is before it on the stream. So it settles only when it has been
-over for two looks and [`SETTLE_NS`] without a new child: [`CHILD_NS`] without any child, and
-[`KERNEL_NS`] where NCCL ought to report its kernel and has not yet, or where the kernel's stop
-is not its end and nothing else shows that.
+An operation is over by the same rule as in reports and in the watchdog
+([`ncclscope_operations::ends`]). Children start late: ProxyOps start after the operation was
+enqueued, and the kernel after all earlier work of its stream. An operation therefore settles only
+when it has been over for two looks and for [`SETTLE_NS`] without a new child. The time is
+[`CHILD_NS`] for an operation without any child. It is [`KERNEL_NS`] if NCCL should report the
+operation's kernel and has not yet, or if the kernel's stop is not its end and nothing else shows
+the end.
 */
 
 use super::comms::{Comms, InFlight};
@@ -36,6 +37,10 @@ const KERNEL_NS: f64 = 10e9;
 /// So long after a communicator was finalized, ns, nothing of it is waited for.
 const UNFINISHED_NS: f64 = 15e9;
 
+/// The operations of a communicator complete in the order of their launches, and those of one group
+/// are launched within this time, ns: where one that started so much later is over, so is this one.
+const OVERTAKEN_NS: f64 = 30e9;
+
 /// An operation's key by the numbers of the records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Class {
@@ -45,12 +50,13 @@ struct Class {
     proto: StrId,
     is_p2p: bool,
     channels: u8,
-    size_class: u8,
+    /// `None` unknown.
+    size_class: Option<u8>,
     timing: Timing,
     network: bool,
 }
 
-/// What settled since the window began, and what is in flight.
+/// Operations that settled since the window began, and operations in flight.
 #[derive(Debug, Default)]
 pub(super) struct Settled {
     operations: Map<Class, Operations>,
@@ -58,7 +64,22 @@ pub(super) struct Settled {
     times: Vec<(u16, u64, u64)>,
     /// Operations that did not end before their communicator did, by kind.
     pub(super) unfinished: [u64; KINDS],
+    /// Operations whose end is lost: a later one of the communicator is over, by kind.
+    pub(super) overtaken: [u64; KINDS],
     pub(super) in_flight: Map<u16, InFlight>,
+    /// The latest operations that were over, by communicator.
+    latest: Map<u16, Latest>,
+    /// What ended until here, in ticks, was before we began, and does not count.
+    pub(super) began: Option<u64>,
+}
+
+/// Starts, in ticks, of the latest operations of a communicator that were over.
+#[derive(Clone, Copy, Debug, Default)]
+struct Latest {
+    /// By anything, such as its own stop.
+    any: u64,
+    /// By its children: the GPU worked on it.
+    seen: u64,
 }
 
 /// How an operation is looked at.
@@ -94,6 +115,10 @@ impl Settled {
                 self.unfinished[head.start.handle.kind().index()] += 1;
                 return true;
             }
+            if completion == Completion::Open && self.is_overtaken(head, &evidence, look) {
+                self.overtaken[head.start.handle.kind().index()] += 1;
+                return true;
+            }
             if completion == Completion::Open {
                 self.add_open(head);
                 family.quiet_since = None;
@@ -102,7 +127,10 @@ impl Settled {
             let wait_ns = look.wait_ns(head, &facts, &evidence, comms);
             let is_over =
                 look.is_last || has_ended || look.was_over_before(family.quiet_since, wait_ns);
-            if is_over {
+            let is_unseen = is_over && completion == Completion::Unseen;
+            if is_unseen && comms.is_invisible_replay(&head.start) {
+                launches.forget(head.start.parent);
+            } else if is_over {
                 comms.saw_channels(head.start.comm, evidence.kernels(), &facts, true);
                 self.add(head, &facts, (&evidence, completion), sent, (comms, look.ns_per_tick));
                 launches.forget(head.start.parent);
@@ -144,7 +172,7 @@ impl Look {
     }
 }
 
-/// What the children of an operation say.
+/// The facts that the children of an operation show.
 fn judge(
     families: &Families,
     family: &Family,
@@ -155,17 +183,19 @@ fn judge(
     let stops_early = facts.stops_early(|id| comms.name(id));
     let mut evidence = Evidence::new(head.start.ticks, head.stop, facts, stops_early);
     let mut sent: Option<Sent> = None;
+    let is_own = facts.sends_own_first(|id| comms.name(id));
     for part in family.parts.iter().filter_map(|&at| families.part(at)) {
         match part.kind {
             _ if facts.is_copy() => evidence.add_child(part.stop),
             // NCCL starts ProxyOps of shared memory, and never moves or stops them.
             PartKind::Proxy if part.moved || part.place.is_some_and(|p| network.is_known(p)) => {
                 evidence.add_child(part.stop);
-                sent.get_or_insert_default().add(part.sent);
+                evidence.add_ready(part.sent.ready.filter(|_| is_own));
+                sent.get_or_insert_default().add(Sent { stop: part.stop, ..part.sent });
             }
             PartKind::Proxy | PartKind::Copy => {}
             PartKind::Kernel { ptimer, .. } => {
-                evidence.add_kernel(part.stop, (ptimer, part.ptimer_stop));
+                evidence.add_kernel((part.start, part.stop), (ptimer, part.ptimer_stop));
             }
         }
     }
@@ -173,6 +203,14 @@ fn judge(
 }
 
 impl Settled {
+    /// Whether a later operation shows that this one is over: its end was lost. One whose own stop
+    /// alone is missing is so after any other, since calls are made one after another.
+    fn is_overtaken(&self, head: &Head, evidence: &Evidence, look: Look) -> bool {
+        let Some(latest) = self.latest.get(&head.start.comm) else { return false };
+        let by = if evidence.is_childless() { latest.any } else { latest.seen };
+        to_f64(by.saturating_sub(head.start.ticks)) * look.ns_per_tick >= OVERTAKEN_NS
+    }
+
     fn add_open(&mut self, head: &Head) {
         let (comm, start) = (head.start.comm, head.start.ticks);
         let open = self.in_flight.entry(comm).or_insert(InFlight { count: 0, oldest: start });
@@ -193,14 +231,22 @@ impl Settled {
             Completion::Done(stop) => stop,
             _ => head.stop.unwrap_or(head.start.ticks),
         };
+        if self.began.is_some_and(|began| end <= began) {
+            return;
+        }
         self.times.push((comm, head.start.ticks, end));
         let (timing, ns) = if facts.is_copy() {
             evidence.ce_duration(ns_per_tick)
         } else {
             evidence.duration(ns_per_tick)
         };
+        let latest = self.latest.entry(comm).or_default();
+        latest.any = latest.any.max(head.start.ticks);
+        if timing != Timing::Enqueue {
+            latest.seen = latest.seen.max(head.start.ticks);
+        }
         let ranks = comms.ranks(comm);
-        let bytes = facts.bytes(|id| comms.name(id), ranks).unwrap_or(0);
+        let bytes = facts.bytes(|id| comms.name(id), ranks);
         let class = Class {
             comm: comms.place(comm),
             func: facts.func,
@@ -208,19 +254,31 @@ impl Settled {
             proto: facts.proto,
             is_p2p: facts.is_p2p(),
             channels: facts.channels,
-            size_class: size_class(bytes),
+            size_class: bytes.map(size_class),
             timing,
             network: sent.is_some(),
         };
         let sums = self.operations.entry(class).or_default();
         sums.count += 1;
-        sums.bytes = sums.bytes.saturating_add(bytes);
+        sums.bytes = sums.bytes.saturating_add(bytes.unwrap_or(0));
         let seconds = ns.unwrap_or(0.0) / 1e9;
         sums.duration.add(seconds);
-        if timing.is_whole() && seconds > 0.0 {
-            let rate = to_f64(bytes) / seconds;
+        let factor = bus_factor(&comms.name(facts.func), ranks);
+        let kernel = evidence.kernel_ns().filter(|ns| *ns > 0.0);
+        if let Some(ns) = kernel {
+            sums.compat.kernel.add(ns / 1e9);
+        }
+        if let Some(((bytes, factor), ns)) = bytes.zip(factor).zip(kernel) {
+            sums.compat.kernel_bandwidth.add(to_f64(bytes) * factor / ns * 1e9);
+        }
+        if let Some(stop) = sent.and_then(|sent| sent.stop) {
+            sums.compat.proxy.add(evidence.host_ns(stop, ns_per_tick) / 1e9);
+        }
+        let with_waiting = evidence.with_waiting(ns_per_tick).filter(|ns| *ns > 0.0);
+        if let Some((bytes, ns)) = bytes.zip(with_waiting.filter(|_| !facts.is_copy())) {
+            let rate = to_f64(bytes) / ns * 1e9;
             sums.algo_bandwidth.add(rate);
-            if let Some(factor) = bus_factor(&comms.name(facts.func), ranks) {
+            if let Some(factor) = factor {
                 sums.bus_bandwidth.add(rate * factor);
             }
         }

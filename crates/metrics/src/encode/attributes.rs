@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What tells the series of a metric apart.
+//! Attributes: what distinguishes the series of a metric.
 
 use crate::window::{ChannelKey, CommKey, LinkKey, OperationKey, RankKey};
 use ncclscope_operations::Timing;
@@ -37,8 +37,8 @@ impl From<&str> for Attribute {
 /// Attributes of a point, in the order of [`ATTRIBUTES`].
 pub type Attributes = Vec<(&'static str, Attribute)>;
 
-/// Attributes that multiply series by the size of the job: each only if asked for. Without one,
-/// the points that it would tell apart become one.
+/// Attributes that multiply series by the size of the job, each only on request. Without an
+/// attribute, the points that differ only in it become one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Labels {
     /// `nccl.rank` and `nccl.proxy.lane`.
@@ -53,7 +53,7 @@ impl Labels {
     /// All of them.
     pub const ALL: Labels = Labels { rank: true, peer: true, channel: true };
 
-    /// Whether an attribute is wanted.
+    /// Whether an attribute is exported.
     #[must_use]
     pub fn has(self, name: &str) -> bool {
         match name {
@@ -68,6 +68,11 @@ impl Labels {
 /// The attribute of a series that stands for those over the cap, after OpenTelemetry.
 pub const OVERFLOW: &str = "otel.metric.overflow";
 
+/// The CUDA device, as the process counts them.
+pub const DEVICE: &str = "nccl.device.index";
+/// The same by its UUID.
+pub const DEVICE_UUID: &str = "nccl.device.uuid";
+
 pub(crate) const OPERATION: &str = "nccl.operation.name";
 pub(crate) const TYPE: &str = "nccl.operation.type";
 pub(crate) const COMM: &str = "nccl.communicator.name";
@@ -80,6 +85,7 @@ pub(crate) const CHANNELS: &str = "nccl.channels";
 pub(crate) const BUCKET: &str = "nccl.message_size.bucket";
 pub(crate) const TIMING: &str = "nccl.timing";
 pub(crate) const SCOPE: &str = "nccl.scope";
+pub(crate) const NETWORK: &str = "nccl.network";
 pub(crate) const DIRECTION: &str = "nccl.direction";
 pub(crate) const WAIT: &str = "nccl.wait";
 pub(crate) const FIT: &str = "nccl.fit.mode";
@@ -98,39 +104,51 @@ pub const ATTRIBUTES: &[(&str, &str)] = &[
     (
         HASH,
         "NCCL's hash of the communicator, 16 hexadecimal digits; `0000000000000000` stands for \
-         those that are not known, and for all beyond the 64 that a rank tells apart at a time",
+         unknown communicators, and for all beyond the 64 that a rank distinguishes at a time",
     ),
-    (SIZE, "ranks of the communicator; absent where NCCL does not tell"),
-    (NODES, "nodes of the communicator; absent where NCCL does not tell"),
+    (SIZE, "ranks of the communicator; absent if NCCL does not report it"),
+    (NODES, "nodes of the communicator; absent if NCCL does not report it"),
     (ALGO, "`RING`, `TREE`, …; absent for a P2P"),
     (PROTO, "`SIMPLE`, `LL`, `LL128`; absent for a P2P"),
-    (CHANNELS, "channels that the operation uses; absent where not known"),
-    (BUCKET, "size of the operation: `1MiB-2MiB` from 1 MiB to below 2 MiB"),
+    (CHANNELS, "channels that the operation uses; absent if unknown"),
+    (
+        BUCKET,
+        "size of the operation: `1MiB-2MiB` from 1 MiB to below 2 MiB; absent if unknown \
+         (AllGather and ReduceScatter on profiler API v1 to v3, which does not report the \
+         number of ranks)",
+    ),
     (
         TIMING,
-        "whose clock: `kernel` (the GPU's timer), `cuda_event`, `proxy`, `kernel_lead` (the GPU's \
-         timer, the least that it took), `enqueue`",
+        "the clock of the duration: `kernel` (the GPU's timer), `cuda_event`, `proxy`, \
+         `kernel_lead` (the GPU's timer, a lower bound), `enqueue`",
     ),
-    (SCOPE, "`inter`: the operation used the network; `intra`: it stayed on the node"),
+    (
+        SCOPE,
+        "`inter`: the communicator spans nodes; `intra`: it does not; absent if NCCL does not \
+         report its nodes",
+    ),
+    (NETWORK, "whether the rank's own part of the operation went over the network"),
     (DIRECTION, "`send` or `receive`, seen from the rank that reports"),
     (WAIT, "what transfers waited for: `gpu`, `peer` (send side), `network`, `flush`"),
-    (FIT, "points of the regression: `avg` all sends, `min` the fastest of each size"),
+    (FIT, "sends that the regression uses: `avg` all, `min` the fastest of each size"),
     (
         CAUSE,
-        "why: `lane_full`, `no_lane`, `no_slot`, `unmatched`, `overflow`, `unfinished` (its \
-         communicator ended before it did), `stray` (kernel times of another work), `stale`, \
-         `unknown`; from the agent also `unwritten`; of requests `queue_full` (the collector was \
-         away for too long) and `refused` (it said no, to all of it or to a part)",
+        "the cause: `lane_full`, `no_lane`, `no_slot`, `unmatched`, `overflow`, `unfinished` (its \
+         communicator ended before it did), `overtaken` (its end is missing: a later operation of \
+         the communicator is over), `stray` (kernel times of another work), `stale`, `unknown`; \
+         from the agent also `unwritten`, and `lost_end` (its stop or state was lost); for \
+         requests `queue_full` (the collector was not available for too long) and `refused` (it \
+         rejected the request or a part of it)",
     ),
-    (EVENT, "kind of event; absent where not known"),
-    (RANK, "the rank that reports, if asked for"),
-    (PEER, "the rank at the other end, if asked for"),
-    (CHANNEL, "the channel, if asked for"),
-    (LANE, "lane of the proxy thread, if ranks are asked for"),
-    (OVERFLOW, "`true`: the sum of the series over the cap, which lack all other attributes"),
+    (EVENT, "kind of event; absent if unknown"),
+    (RANK, "the rank that reports, on request"),
+    (PEER, "the rank at the other end, on request"),
+    (CHANNEL, "the channel, on request"),
+    (LANE, "lane of the proxy thread, if ranks are requested"),
+    (OVERFLOW, "`true`: the sum of the series over the cap; it has no other attributes"),
 ];
 
-/// Gathers attributes; what NCCL did not tell is left out.
+/// Collects attributes; those that NCCL does not report are absent.
 #[derive(Default)]
 pub(crate) struct Builder(pub(crate) Attributes);
 
@@ -151,6 +169,11 @@ impl Builder {
 
     pub(crate) fn int(mut self, name: &'static str, number: impl Into<i64>) -> Self {
         self.0.push((name, Attribute::Int(number.into())));
+        self
+    }
+
+    fn bool(mut self, name: &'static str, yes: bool) -> Self {
+        self.0.push((name, Attribute::Bool(yes)));
         self
     }
 
@@ -175,9 +198,10 @@ pub(crate) fn operation(key: &OperationKey) -> Attributes {
         .text(ALGO, &key.algo)
         .text(PROTO, &key.proto)
         .known(CHANNELS, key.channels)
-        .str(BUCKET, &bucket(key.size_class))
+        .str(BUCKET, &key.size_class.map(bucket).unwrap_or_default())
         .str(TIMING, Timing::name(key.timing))
-        .str(SCOPE, if key.network { "inter" } else { "intra" })
+        .str(SCOPE, scope(&key.comm))
+        .bool(NETWORK, key.network)
         .int(RANK, key.rank)
         .0
 }
@@ -189,11 +213,25 @@ pub(crate) fn link(key: &LinkKey) -> Attributes {
 
 pub(crate) fn channel(key: &ChannelKey) -> Attributes {
     let builder = Builder::default().comm(&key.comm).str(DIRECTION, direction(key.is_send));
-    builder.int(RANK, key.rank).int(CHANNEL, key.channel).0
+    let builder = builder.int(RANK, key.rank);
+    match key.peer {
+        Some(peer) => builder.int(PEER, peer),
+        None => builder,
+    }
+    .int(CHANNEL, key.channel)
+    .0
 }
 
 pub(crate) fn rank(key: &RankKey) -> Attributes {
     Builder::default().comm(&key.comm).int(RANK, key.rank).0
+}
+
+fn scope(comm: &CommKey) -> &'static str {
+    match comm.nodes {
+        0 => "",
+        1 => "intra",
+        _ => "inter",
+    }
 }
 
 fn direction(is_send: bool) -> &'static str {

@@ -3,8 +3,8 @@
 Metrics under the names of other projects, so that dashboards made for them keep working.
 
 [`inspector`] has the names and labels of NVIDIA's Inspector, [`mosaic`] those of Open Mosaic's
-profiler. Neither has names for what is too much: beyond `max_series` samples the rest is left out,
-and `ncclscope_series_over_cap` says how many.
+profiler. Neither has a name for an overflow series: samples beyond `max_series` are omitted, and
+`ncclscope_series_over_cap` is their number.
 */
 
 mod inspector;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `docs/metrics.md`.
+//! Generates `docs/metrics.md`.
 
 use super::attributes::ATTRIBUTES;
+use super::places;
 use super::{METRICS, prom};
 use std::fmt::Write;
 
@@ -10,9 +11,9 @@ const INTRODUCTION: &str = "# Metrics
 This page is generated from the table in `crates/metrics/src/encode/names.rs` (`cargo run -p \
 ncclscope-metrics --example metrics-docs`); do not edit it.
 
-In OTLP histograms are base-2 exponential histograms. The Prometheus text format has none, so that
-they are classic histograms there, whose `le` are powers of two and whose counts are exact unless
-the values differ by more than a factor of 2^160. Absent attributes are absent labels in Prometheus.
+In OTLP, histograms are base-2 exponential histograms. The Prometheus text format has none: there
+they are classic histograms, whose `le` are powers of two and whose counts are exact unless the
+values differ by more than a factor of 2^160. Absent attributes are absent labels in Prometheus.
 
 An operation counts in the window in which it ended, with all its children; it is never split, and
 an operation that does not end delays no other. Its duration ends with its last child, and
@@ -26,18 +27,30 @@ an operation that does not end delays no other. Its duration ends with its last 
   (TREE, NVLS and other algorithms, sends and receives, without a network part)
 - `enqueue`: the host's clock while the operation was enqueued
 
-Bandwidths exist only if the clock measures the operation (not `kernel_lead` and `enqueue`). Network
+The bandwidths are over the time from the rank's arrival to the end, and exist only where both are
+known: not with `kernel_lead` and `enqueue`, and with `proxy` only if the kernel's start was seen or
+the rank sends its own data first (RING, sends). A rank cannot know when the others arrive, so its
+bandwidth contains its wait for them; the rank that arrives last waits for no other. Over the ranks
+of a communicator the highest bandwidth is therefore that of the transfer, and a rank that is higher
+than the others by itself is the one they wait for (`--labels rank`). `ncclscope report` joins the
+ranks and gives the transfer itself. Network
 figures without ranks are sums over all links or channels, and the regression is over all their
 sends.
 
-A rank tells 64 communicators apart at a time. All others share the series whose
+Latency, rate and fit of a link come from the last windows that have at least 16 sends together:
+where every window has as many, a link that degrades shows when the next window ends. Everything
+else counts from the start. Of sends of one size there is no telling what of the time is latency:
+the rate is then their size divided by their time, and there is no latency.
+
+A rank distinguishes 64 communicators at a time. All others share the series whose
 `nccl.communicator.hash` is `0000000000000000`; their share stays there when such a communicator
-later gets a series of its own. A rank tells 2,048 links and as many channels apart; the rest is in
-the same series, with rank and peer -1. The series of a finalized communicator end, and so do those
-of an exited process: in a rank after it has exported the last operations, and in the agent two
-minutes later. Rates over all communicators are always right; the sum of the totals covers only the
-communicators that still have series. Operations that had not ended 15 s after their communicator
-count as lost (`unfinished`).
+later gets a series of its own. A rank distinguishes 2,048 links and 2,048 channels; all others are
+in one series, with rank and peer -1 and the hash `0000000000000000`. So are transfers of PXN in the
+process that does them for another rank of its node, because it does not know their communicator.
+The series of a finalized communicator end, and so do those of an exited process: in a rank after it
+has exported the last operations, and in the agent two minutes later. Rates over all communicators
+are always correct; the sum of the totals covers only the communicators that still have series.
+Operations that had not ended 15 s after their communicator count as lost (`unfinished`).
 ";
 
 const HEAD: &str = "
@@ -58,6 +71,15 @@ communicator or process has ended.
 | --- | --- |
 ";
 
+const PLACES_HEAD: &str = "
+The agent adds these to all figures of a process, so that a job can be chosen and two compared. A
+rank that exports by itself has them in the resource of its requests. A process with several ranks
+(JAX) has a device for each: its series then have `nccl.rank` and the device themselves.
+
+| attribute | what |
+| --- | --- |
+";
+
 const COMPAT: &str = "
 ## Names of other projects
 
@@ -65,7 +87,8 @@ const COMPAT: &str = "
 `nccl_collective_exec_time_microseconds`, `nccl_p2p_bus_bandwidth_gbs` and
 `nccl_p2p_exec_time_microseconds`, with its labels `version`, `slurm_job_id`, `node`, `gpu`,
 `comm_name`, `n_nodes`, `nranks`, `collective` or `p2p_operation`, `message_size` and `algo_proto`.
-Operations of which only the enqueue time is known are omitted. `message_size` is the range of the
+Times are those of the kernel channels by the GPU's timer, as in Inspector; operations without them
+are omitted. `message_size` is the range of the
 mean size within a power of two.
 
 `NCCLSCOPE_PROM_COMPAT=mosaic` gives the names of Open Mosaic's profiler, as Prometheus shows them
@@ -75,13 +98,13 @@ behind an OpenTelemetry collector: `nccl_profiler_collective_bytes_total`,
 `nccl_profiler_{collective,p2p}_transfer_{size_bytes,time_microseconds}`, `nccl_profiler_p2p_bytes`,
 `nccl_profiler_rank_{latency_microseconds,rate}` and
 `nccl_profiler_transfer_{size_bytes,time_microseconds,latency_microseconds}`. As in Mosaic, only the
-send side counts. Each operation and transfer is one value, where Mosaic has one average per window;
-the sum divided by the count is the same. If only a sum is known, its values are in the bucket of
-their mean. Latency and rate are states: their `_count` is 1, so that they are used without
-`rate()`. The transfers of a channel have `dest_rank` and the latency only if the rank sends to one
-peer.
+send side counts, and an operation's time is from its start to its last ProxyOp's stop. Each
+operation and transfer is one value, where Mosaic has one average per window; the sum divided by the
+count is the same. If only a sum is known, its values are in the bucket of their mean. Latency and
+rate are states: their `_count` is 1, so that they are used without `rate()`. The latency of a
+channel's transfers is that of the link to its peer.
 
-Both stop at the cap; `ncclscope_series_over_cap` then is the number of missing series.
+Both stop at the cap; `ncclscope_series_over_cap` is then the number of missing series.
 ";
 
 /// The page.
@@ -103,6 +126,10 @@ pub fn markdown() -> String {
     }
     out.push_str(ATTRIBUTES_HEAD);
     for (name, what) in ATTRIBUTES {
+        let _ = writeln!(out, "| `{name}` | {what} |");
+    }
+    out.push_str(PLACES_HEAD);
+    for (name, what) in places::ATTRIBUTES {
         let _ = writeln!(out, "| `{name}` | {what} |");
     }
     out.push_str(COMPAT);

@@ -8,7 +8,7 @@ use super::prom;
 use super::value::{Kind, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many series there may be.
+/// The greatest number of series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cap {
     /// The most series, overflow series included. Less than those need is what they need.
@@ -46,9 +46,9 @@ impl Cap {
 pub struct Limiter {
     cap: Cap,
     admitted: BTreeSet<Id>,
-    /// What went over the cap the last time; of totals only.
+    /// The series over the cap at the last export; of totals only.
     folded: BTreeMap<Id, Value>,
-    /// What went over the cap and is gone.
+    /// The sum of the series over the cap that have ended.
     sunk: BTreeMap<&'static str, Value>,
     dropped: u64,
 }

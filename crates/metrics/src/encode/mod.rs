@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Metrics as collectors read them: OTLP and the Prometheus text format.
+Encodes metrics for collectors: OTLP and the Prometheus text format.
 
-[`names::METRICS`] is the one table of what is exported, and `docs/metrics.md` is made from it.
-[`families`] turns a [`Metrics`](crate::Metrics) into points by that table,
-[`Limiter`] bounds how many series those are, and [`otlp`] and [`prom`] only serialise. [`compat`]
-gives other projects' names instead.
+[`names::METRICS`] is the table of all exported metrics; `docs/metrics.md` is generated from it.
+[`families`] turns a [`Metrics`](crate::Metrics) into points by that table, [`Limiter`] limits the
+number of their series, and [`otlp`] and [`prom`] only serialise. [`compat`] uses the names of other
+projects instead.
 
-This module does **not** send, listen, read the environment or know the time.
+This module does **not** send, listen, or read the environment or a clock.
 */
 
 pub mod attributes;
@@ -16,6 +16,7 @@ pub mod docs;
 pub mod limit;
 pub mod names;
 pub mod otlp;
+pub mod places;
 pub mod point;
 pub mod prom;
 mod value;
@@ -23,5 +24,6 @@ mod value;
 pub use attributes::{Attribute, Attributes, Labels};
 pub use limit::{Cap, Limiter};
 pub use names::{METRICS, Metric};
+pub use places::{Place, families_of};
 pub use point::{Family, Point, families};
 pub use value::{Kind, Value};

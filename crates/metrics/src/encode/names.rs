@@ -2,13 +2,13 @@
 /*!
 The table of all metrics.
 
-Names are OpenTelemetry's way (dots, no unit in the name, units after UCUM); the `hw.*` and
-`network.*` conventions have nothing for collectives, so the namespace is `nccl`.
+Names follow OpenTelemetry's rules (dots, no unit in the name, units of UCUM). The `hw.*` and
+`network.*` conventions do not cover collectives, so the namespace is `nccl`.
 */
 
 use super::attributes::{
-    ALGO, BUCKET, CAUSE, CHANNEL, CHANNELS, COMM, DIRECTION, EVENT, FIT, HASH, LANE, NODES,
-    OPERATION, PEER, PROTO, RANK, SCOPE, SIZE, TIMING, TYPE, WAIT,
+    ALGO, BUCKET, CAUSE, CHANNEL, CHANNELS, COMM, DIRECTION, EVENT, FIT, HASH, LANE, NETWORK,
+    NODES, OPERATION, PEER, PROTO, RANK, SCOPE, SIZE, TIMING, TYPE, WAIT,
 };
 use super::value::{Kind, Value};
 use crate::window::{Channel, Link, Mode, Operations, Proxy, Rank};
@@ -22,25 +22,28 @@ pub struct Metric {
     pub kind: Kind,
     /// Its unit, after UCUM.
     pub unit: &'static str,
-    /// What it says.
+    /// Its text.
     pub description: &'static str,
     /// The attributes of its series.
     pub attributes: &'static [&'static str],
-    /// Where the figure is.
+    /// The place of the value.
     pub(crate) source: Source,
 }
 
 /// A figure of `T`; `None` where there is none.
 type Take<T> = fn(&T) -> Option<Value>;
 
-/// Where figures are in a `Metrics`.
+/// The place of a metric's values in a `Metrics`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Source {
     Operation(Take<Operations>),
     Link(Take<Link>),
     /// One series for each value of an attribute.
     LinkBy(&'static str, &'static [(&'static str, Take<Link>)]),
-    Channel(Take<Channel>),
+    /// Of channels with a peer.
+    Transfers(Take<Channel>),
+    /// Of channels without one.
+    Kernels(Take<Channel>),
     Rank(Take<Rank>),
     Proxy(Take<Proxy>),
     Events,
@@ -50,12 +53,14 @@ pub(crate) enum Source {
     Limiter,
 }
 
-const OF_OPERATION: &[&str] =
-    &[OPERATION, TYPE, COMM, HASH, SIZE, NODES, ALGO, PROTO, CHANNELS, BUCKET, TIMING, SCOPE, RANK];
+const OF_OPERATION: &[&str] = &[
+    OPERATION, TYPE, COMM, HASH, SIZE, NODES, ALGO, PROTO, CHANNELS, BUCKET, TIMING, SCOPE,
+    NETWORK, RANK,
+];
 const OF_LINK: &[&str] = &[COMM, HASH, SIZE, NODES, DIRECTION, RANK, PEER];
 const OF_WAIT: &[&str] = &[COMM, HASH, SIZE, NODES, DIRECTION, RANK, PEER, WAIT];
 const OF_FIT: &[&str] = &[COMM, HASH, SIZE, NODES, DIRECTION, RANK, PEER, FIT];
-const OF_CHANNEL: &[&str] = &[COMM, HASH, SIZE, NODES, DIRECTION, RANK, CHANNEL];
+const OF_CHANNEL: &[&str] = &[COMM, HASH, SIZE, NODES, DIRECTION, RANK, PEER, CHANNEL];
 const OF_KERNEL: &[&str] = &[COMM, HASH, SIZE, NODES, RANK, CHANNEL];
 const OF_RANK: &[&str] = &[COMM, HASH, SIZE, NODES, RANK];
 
@@ -72,7 +77,7 @@ macro_rules! metric {
     };
 }
 
-/// How many series went over the cap.
+/// The number of series over the cap.
 pub(crate) const DROPPED: &str = "ncclscope.series.dropped";
 
 /// All metrics.
@@ -80,7 +85,7 @@ pub(crate) const DROPPED: &str = "ncclscope.series.dropped";
 pub static METRICS: &[Metric] = &[
     metric!("nccl.operations", Counter, "{operation}", OF_OPERATION,
         Source::Operation(|o| Some(Value::Count(o.count))),
-        "Operations that ended, or of which nothing more will come"),
+        "Operations that ended, or of which no further event is expected"),
     metric!("nccl.operation.io", Counter, "By", OF_OPERATION,
         Source::Operation(|o| Some(Value::Count(o.bytes))),
         "Bytes of operations, as nccl-tests count them"),
@@ -89,10 +94,12 @@ pub static METRICS: &[Metric] = &[
         "Time from an operation's start to its last child's end; nccl.timing says by which clock"),
     metric!("nccl.operation.bus_bandwidth", Histogram, "By/s", OF_OPERATION,
         Source::Operation(|o| Value::histogram(&o.bus_bandwidth)),
-        "Bus bandwidth of each operation, as nccl-tests define it"),
+        "Bus bandwidth of each operation, as nccl-tests define it, over the time from this rank's \
+         arrival (its kernel starts, or it has its first data to send) to the end: with the wait \
+         for ranks that arrive later"),
     metric!("nccl.operation.algorithm_bandwidth", Histogram, "By/s", OF_OPERATION,
         Source::Operation(|o| Value::histogram(&o.algo_bandwidth)),
-        "Algorithm bandwidth of each operation: its bytes by its duration"),
+        "Algorithm bandwidth of each operation: its bytes divided by the same time"),
     metric!("nccl.operation.transfers", Counter, "{transfer}", OF_OPERATION,
         Source::Operation(|o| Some(Value::Count(o.transfers))),
         "Network transfers of operations, send side"),
@@ -101,22 +108,30 @@ pub static METRICS: &[Metric] = &[
         "Bytes of network transfers of operations, send side"),
     metric!("nccl.operation.transfer.time", Counter, "s", OF_OPERATION,
         Source::Operation(|o| Some(Value::Sum(o.transfer_seconds))),
-        "Time that network transfers of operations took, added up, send side"),
+        "Total time of the network transfers of operations, send side"),
     metric!("nccl.operation.gap", Histogram, "s", OF_RANK,
         Source::Rank(|r| Value::histogram(&r.gap)),
         "Time from an operation's end to the start of the communicator's next, 0 if they overlap"),
     metric!("nccl.operations.in_flight", Sum, "{operation}", OF_RANK,
         Source::Rank(|r| Some(Value::Count(r.in_flight))),
-        "Operations that began and did not end"),
+        "Operations that began and have not ended"),
     metric!("nccl.operations.oldest_age", Max, "s", OF_RANK,
         Source::Rank(|r| Some(Value::Sum(r.oldest))),
-        "Age of the oldest operation in flight, 0 without one"),
+        "Age of the oldest operation in flight, 0 if there is none"),
+    metric!("nccl.graph.calls", Counter, "{call}", OF_RANK,
+        Source::Rank(|r| (r.captured > 0).then_some(Value::Count(r.captured))),
+        "Calls that were captured into CUDA graphs; a replay counts as an operation where NCCL \
+         reports its kernels or network traffic"),
+    metric!("nccl.graph.invisible", Counter, "{operation}", OF_RANK,
+        Source::Rank(|r| (r.invisible > 0).then_some(Value::Count(r.invisible))),
+        "Operations of captured calls of which NCCL reports neither kernels nor network traffic: \
+         their replays are in no figure"),
     metric!("nccl.link.transfers", Counter, "{transfer}", OF_LINK,
         Source::Link(|l| Some(Value::Count(l.transfers))),
         "Network transfers between two ranks"),
     metric!("nccl.link.io", Counter, "By", OF_LINK,
         Source::Link(|l| Some(Value::Count(l.bytes))),
-        "Bytes of network transfers between two ranks, where NCCL told their size"),
+        "Bytes of network transfers between two ranks whose size NCCL reports"),
     metric!("nccl.link.transfer.size", Histogram, "By", OF_LINK,
         Source::Link(|l| Value::histogram(&l.size)),
         "Sizes of network transfers between two ranks"),
@@ -130,36 +145,37 @@ pub static METRICS: &[Metric] = &[
             ("network", |l| Some(Value::Sum(l.waits.network))),
             ("flush", |l| Some(Value::Sum(l.waits.flush))),
         ]),
-        "Time that transfers spent in each wait, added up"),
+        "Total time that transfers spent in each wait"),
     metric!("nccl.link.latency", Max, "s", OF_FIT,
         Source::LinkBy(FIT, &[
             ("avg", |l| latency(l, Mode::Avg)),
             ("min", |l| latency(l, Mode::Min)),
         ]),
-        "Time of a send of no bytes, by linear regression of time over size. `avg` is over all \
-         sends, and so includes waiting behind earlier ones; `min` is over the fastest, the link \
-         itself"),
+        "Time of a send of no bytes, by linear regression of time over size, over the last \
+         windows with 16 sends. `avg` is over all sends, and so includes waiting behind earlier \
+         ones; `min` is over the fastest of each size, the link itself"),
     metric!("nccl.link.rate", Max, "By/s", OF_FIT,
         Source::LinkBy(FIT, &[("avg", |l| rate(l, Mode::Avg)), ("min", |l| rate(l, Mode::Min))]),
-        "Bytes by time of a send beyond its latency, by linear regression of time over size"),
+        "Bytes per second of a send after its latency, by the same regression; where all sends \
+         have one size, their size divided by their time"),
     metric!("nccl.link.fit.r2", Max, "1", OF_FIT,
         Source::LinkBy(FIT, &[("avg", |l| r2(l, Mode::Avg)), ("min", |l| r2(l, Mode::Min))]),
         "Share of the variance of the times of sends that the regression explains, 0 to 1"),
     metric!("nccl.channel.transfers", Counter, "{transfer}", OF_CHANNEL,
-        Source::Channel(|c| Some(Value::Count(c.transfers))),
+        Source::Transfers(|c| Some(Value::Count(c.transfers))),
         "Network transfers of a channel"),
     metric!("nccl.channel.io", Counter, "By", OF_CHANNEL,
-        Source::Channel(|c| Some(Value::Count(c.bytes))),
+        Source::Transfers(|c| Some(Value::Count(c.bytes))),
         "Bytes of network transfers of a channel"),
     metric!("nccl.channel.transfer.time", Counter, "s", OF_CHANNEL,
-        Source::Channel(|c| Some(Value::Sum(c.seconds))),
-        "Time that network transfers of a channel took, added up"),
+        Source::Transfers(|c| Some(Value::Sum(c.seconds))),
+        "Total time of the network transfers of a channel"),
     metric!("nccl.channel.kernels", Counter, "{kernel}", OF_KERNEL,
-        Source::Channel(|c| Some(Value::Count(c.kernels))),
+        Source::Kernels(|c| Some(Value::Count(c.kernels))),
         "Operations that a channel's kernel finished with a valid time"),
     metric!("nccl.channel.kernel.time", Counter, "s", OF_KERNEL,
-        Source::Channel(|c| Some(Value::Sum(c.kernel_seconds))),
-        "Time of a channel's kernels by the GPU's timer, added up"),
+        Source::Kernels(|c| Some(Value::Sum(c.kernel_seconds))),
+        "Total time of a channel's kernels by the GPU's timer"),
     metric!("nccl.proxy.operations", Counter, "{operation}", &[LANE],
         Source::Proxy(|p| Some(Value::Count(p.operations))),
         "ProxyOps that the proxy progress threads finished"),
@@ -169,11 +185,11 @@ pub static METRICS: &[Metric] = &[
     metric!("nccl.events.started", Counter, "{event}", &[EVENT], Source::Events,
         "Events that started"),
     metric!("nccl.events.lost", Counter, "{event}", &[CAUSE, EVENT], Source::Lost,
-        "Events that are in no figure"),
+        "Events that are missing from the other metrics"),
     metric!("ncclscope.export.lost", Counter, "{request}", &[CAUSE], Source::ExportsLost,
         "Requests with metrics of a rank that did not reach the collector"),
     metric!("ncclscope.series.dropped", Counter, "{series}", &[], Source::Limiter,
-        "Series over the cap that went into an overflow series, counted at each export"),
+        "Series over the cap that are summed in an overflow series, counted at each export"),
 ];
 
 fn latency(link: &Link, mode: Mode) -> Option<Value> {
@@ -185,7 +201,7 @@ fn rate(link: &Link, mode: Mode) -> Option<Value> {
 }
 
 fn r2(link: &Link, mode: Mode) -> Option<Value> {
-    Some(Value::Sum(link.line(mode)?.r2))
+    Some(Value::Sum(link.line(mode)?.r2?))
 }
 
 #[cfg(test)]

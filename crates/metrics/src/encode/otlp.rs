@@ -7,6 +7,7 @@ Field numbers are those of `opentelemetry/proto/metrics/v1/metrics.proto` and of
 */
 
 use super::attributes::Attribute;
+use super::places::{DEVICE, PROCESS_RANK};
 use super::point::{Family, Point};
 use super::value::{Kind, Value};
 use ncclscope_operations::Histogram;
@@ -16,7 +17,7 @@ use ncclscope_protobuf::Message;
 const DELTA: u64 = 1;
 const CUMULATIVE: u64 = 2;
 
-/// What a request says of all its points.
+/// What holds for all points of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Export<'a> {
     /// Attributes of the resource, `service.name` among them.
@@ -39,7 +40,7 @@ pub fn encode(families: &[Family], export: &Export<'_>) -> Vec<u8> {
     request.message(1, |resource_metrics| {
         resource_metrics.message(1, |resource| {
             for (name, value) in export.resource {
-                let is_number = name == "process.pid";
+                let is_number = matches!(name.as_str(), "process.pid" | PROCESS_RANK | DEVICE);
                 let number = value.parse().ok().filter(|_| is_number).map(Attribute::Int);
                 let value = number.unwrap_or_else(|| Attribute::from(value.as_str()));
                 resource.message(1, |pair| attribute(pair, name, &value));
@@ -130,7 +131,7 @@ fn attribute(pair: &mut Message, name: &str, value: &Attribute) {
     });
 }
 
-/// What a collector answered.
+/// The answer of a collector.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Response {
     /// Points that it did not take.

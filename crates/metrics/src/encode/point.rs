@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! From a `Metrics` to points: what all encoders share.
 
-use super::attributes::{self, Attribute, Attributes, Builder, CAUSE, EVENT, LANE, Labels};
+use super::attributes::{self, Attribute, Attributes, Builder, CAUSE, EVENT, LANE, Labels, RANK};
 use super::names::{METRICS, Metric, Source};
 use super::value::Value;
-use crate::window::{Link, LinkKey, Metrics};
+use crate::window::{Channel, CommKey, Device, Link, LinkKey, Metrics, RankKey};
 use std::collections::BTreeMap;
 
-/// A figure and what tells it apart.
+/// A value and its attributes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Point {
     /// Its attributes.
@@ -39,7 +39,7 @@ pub fn families(metrics: &Metrics, labels: Labels) -> Vec<Family> {
     METRICS.iter().map(family).filter(|family| !family.points.is_empty()).collect()
 }
 
-/// Links without the ranks that were not asked for. A regression has to be merged before the line
+/// Links without the ranks that were not requested. A regression has to be merged before the line
 /// is drawn: lines of several links do not merge.
 fn links(metrics: &Metrics, labels: Labels) -> BTreeMap<LinkKey, Link> {
     let mut merged: BTreeMap<LinkKey, Link> = BTreeMap::new();
@@ -56,6 +56,14 @@ fn links(metrics: &Metrics, labels: Labels) -> BTreeMap<LinkKey, Link> {
     merged
 }
 
+/// The device of a rank whose process has several.
+fn device<'m>(metrics: &'m Metrics, comm: &CommKey, rank: i32) -> Option<&'m Device> {
+    if metrics.devices.is_empty() {
+        return None;
+    }
+    metrics.devices.get(&RankKey { comm: comm.clone(), rank })
+}
+
 struct Points {
     metric: &'static Metric,
     labels: Labels,
@@ -63,10 +71,24 @@ struct Points {
 }
 
 impl Points {
-    fn add(&mut self, mut attributes: Attributes, value: Option<Value>) {
+    fn add(&mut self, attributes: Attributes, value: Option<Value>) {
+        self.add_on(None, attributes, value);
+    }
+
+    /// Adds a value of a rank that is on this device, if its process has several.
+    fn add_on(
+        &mut self,
+        device: Option<&Device>,
+        mut attributes: Attributes,
+        value: Option<Value>,
+    ) {
         let Some(value) = value else { return };
         let (metric, labels) = (self.metric, self.labels);
         attributes.retain(|(name, _)| metric.attributes.contains(name) && labels.has(name));
+        if let Some(device) = device.filter(|_| labels.has(RANK)) {
+            let builder = Builder(attributes).int(attributes::DEVICE, device.index);
+            attributes = builder.text(attributes::DEVICE_UUID, &device.uuid).0;
+        }
         match self.points.get_mut(&attributes) {
             Some(mine) => mine.merge(metric.kind, value),
             None => {
@@ -75,32 +97,40 @@ impl Points {
         }
     }
 
+    /// The network's part of channels, or the kernels'.
+    fn channels(&mut self, metrics: &Metrics, has_peer: bool, take: fn(&Channel) -> Option<Value>) {
+        for (key, of) in metrics.channels.iter().filter(|(key, _)| key.peer.is_some() == has_peer) {
+            let device = device(metrics, &key.comm, key.rank);
+            self.add_on(device, attributes::channel(key), take(of));
+        }
+    }
+
     fn fill(&mut self, metrics: &Metrics, links: &BTreeMap<LinkKey, Link>) {
         let count = |count: &u64| Some(Value::Count(*count));
         match self.metric.source {
-            Source::Operation(take) => metrics
-                .operations
-                .iter()
-                .for_each(|(key, of)| self.add(attributes::operation(key), take(of))),
-            Source::Link(take) => {
-                links.iter().for_each(|(key, of)| self.add(attributes::link(key), take(of)));
-            }
+            Source::Operation(take) => metrics.operations.iter().for_each(|(key, of)| {
+                let device = device(metrics, &key.comm, key.rank);
+                self.add_on(device, attributes::operation(key), take(of));
+            }),
+            Source::Link(take) => links.iter().for_each(|(key, of)| {
+                let device = device(metrics, &key.comm, key.rank);
+                self.add_on(device, attributes::link(key), take(of));
+            }),
             Source::LinkBy(name, parts) => {
                 for (key, of) in links {
                     for (part, take) in parts {
                         let mut attributes = attributes::link(key);
                         attributes.push((name, Attribute::from(*part)));
-                        self.add(attributes, take(of));
+                        let device = device(metrics, &key.comm, key.rank);
+                        self.add_on(device, attributes, take(of));
                     }
                 }
             }
-            Source::Channel(take) => metrics
-                .channels
-                .iter()
-                .for_each(|(key, of)| self.add(attributes::channel(key), take(of))),
-            Source::Rank(take) => {
-                metrics.ranks.iter().for_each(|(key, of)| self.add(attributes::rank(key), take(of)))
-            }
+            Source::Transfers(take) => self.channels(metrics, true, take),
+            Source::Kernels(take) => self.channels(metrics, false, take),
+            Source::Rank(take) => metrics.ranks.iter().for_each(|(key, of)| {
+                self.add_on(metrics.devices.get(key), attributes::rank(key), take(of));
+            }),
             Source::Proxy(take) => metrics.proxies.iter().for_each(|(&lane, of)| {
                 self.add(Builder::default().int(LANE, lane).0, take(of));
             }),

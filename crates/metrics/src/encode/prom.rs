@@ -2,10 +2,10 @@
 /*!
 The Prometheus text exposition format, version 0.0.4.
 
-Names are made from OpenTelemetry's as its specification says ("Prometheus and OpenMetrics
-Compatibility"): underscores, the unit, `_total` for counters. That format has no exponential
-histograms; they become classic ones. Their bounds are powers of two, which are bounds of the
-exponential buckets too: the counts are exact.
+Names are derived from OpenTelemetry's by the rules of its specification ("Prometheus and
+OpenMetrics Compatibility"): underscores, the unit, `_total` for counters. The format has no
+exponential histograms, so they become classic ones. Their bounds are powers of two, which are also
+bounds of the exponential buckets: the counts are exact.
 */
 
 use super::names::Metric;
@@ -144,7 +144,7 @@ impl Text {
         self.out
     }
 
-    /// What a metric is.
+    /// The description of a metric.
     pub(crate) fn head(&mut self, name: &str, kind: &str, help: &str) {
         let help = help.replace('\\', "\\\\").replace('\n', "\\n");
         self.push(format_args!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));

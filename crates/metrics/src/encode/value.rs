@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The figure of a point, and how two of them become one.
+//! The value of a point, and how two values are combined.
 
 use ncclscope_operations::Histogram;
 use ncclscope_operations::stats::to_f64;
 
-/// What kind of figure a metric is, and how figures of several series become one.
+/// The kind of a metric, and how values of several series are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Only grows; figures add up.

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! OpenTelemetry's variables, as its specification has them ("OpenTelemetry Protocol Exporter" and
-//! "Environment Variable Specification", 1.50). The environment itself is the caller's: a function
-//! from a name to a value that is not empty and has no blanks around it.
+//! OpenTelemetry's variables, by its specification ("OpenTelemetry Protocol Exporter" and
+//! "Environment Variable Specification", 1.50). The caller passes the environment: a function from
+//! a name to a value that is trimmed and not empty.
 
 use percent_encoding::percent_decode_str;
 use std::time::Duration;
 
-/// How long a request may take unless told otherwise.
+/// How long a request may take by default.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
-/// Says which temporality a collector prefers; see [`is_delta`].
+/// The variable with the temporality that a collector prefers; see [`is_delta`].
 pub const TEMPORALITY: &str = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE";
 
 /// Names exporters of metrics.

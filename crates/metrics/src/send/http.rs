@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! OTLP over HTTP, as its specification has it (1.9, "OTLP/HTTP").
+//! OTLP over HTTP, by its specification (1.9, "OTLP/HTTP").
 
 use super::resolver::Here;
 use super::transport::{Answer, Transport};
@@ -11,7 +11,7 @@ use ureq::unversioned::transport::{Connector, DefaultConnector};
 /// Bytes of an answer that are read.
 const ANSWER_BYTES: u64 = 64 << 10;
 
-/// Where requests go.
+/// The destination of requests.
 #[derive(Clone, Debug)]
 pub struct Target {
     /// The collector's URL, path included.
@@ -34,7 +34,7 @@ pub fn client(
         .user_agent(user_agent)
 }
 
-/// Posts requests as they are; what `Content-Encoding` says of them is the caller's affair.
+/// Posts requests unchanged; the caller sets `Content-Encoding`.
 pub struct Http {
     target: Target,
     agent: ureq::Agent,

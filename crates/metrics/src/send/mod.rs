@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-OTLP, for a rank and for the agent: where it goes ([`environment`]), and the way there ([`Sender`]).
+Sends OTLP, for a rank and for the agent: the destination ([`environment`]) and the delivery
+([`Sender`]).
 
-This module does **not** encode anything, start a thread (its caller does, since a rank's must be
-shielded from the host's signals), or decide what to say of a value that cannot be used: a rank goes
-on without, the agent ends. Nor does it speak gRPC, which needs a runtime, or compress. The agent
-adds both, as a [`Transport`].
+This module does **not** encode anything and starts no thread: its caller does, since a rank's
+thread must be shielded from the host's signals. It does not decide what happens on an invalid
+value: a rank continues without metrics, the agent exits. It does not speak gRPC, which needs a
+runtime, and does not compress. The agent adds both, as a [`Transport`].
 */
 
 pub mod environment;

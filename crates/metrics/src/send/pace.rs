@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-How long to wait before the next try.
+The pause before the next attempt.
 
-Pauses grow, and each has a random part: ranks that lost their collector at one moment do not come
-back to it at one moment. What the collector asks for is the least, up to [`LONGEST_ASKED`].
+Pauses grow, and each has a random part, so that ranks that lost their collector at the same moment
+do not return at the same moment. The pause that the collector requests is a minimum, up to
+[`LONGEST_ASKED`].
 */
 
 use std::hash::{BuildHasher, RandomState};
@@ -12,7 +13,7 @@ use std::time::Duration;
 /// The first pause of ours, and the longest.
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(30);
-/// What a collector may ask for: more would be the end of the metrics.
+/// The longest pause that a collector may request: a longer one would end the metrics.
 pub(crate) const LONGEST_ASKED: Duration = Duration::from_secs(300);
 
 /// A random part of a time: none of it to all of it.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Names are looked up by the thread that sends.
+//! Resolves names on the sending thread.
 //!
-//! The HTTP client's own resolver starts a thread for every connection, and panics where there can
-//! be none (3.5.1, `resolve_async`): in a container at its limit of processes that would be the end
-//! of the sending thread. The system's resolver has time limits of its own.
+//! The HTTP client's own resolver starts a thread for every connection, and panics if it cannot
+//! (3.5.1, `resolve_async`): in a container at its limit of processes that would end the sending
+//! thread. The system's resolver has time limits of its own.
 
 use std::net::ToSocketAddrs;
 use ureq::Error;

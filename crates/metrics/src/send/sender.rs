@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Sends requests to a collector, behind a queue.
+Sends requests to a collector, through a queue.
 
-The caller hands over encoded requests and goes on; a collector that is slow, down or in error
-costs it nothing. The queue is bounded: when it is full the oldest request goes, and is counted. A
-request is tried again, with longer pauses, as long as the answer may change. The way to the
-collector is a [`Transport`]'s. A transport that panics costs its
-request, not the thread.
+The caller adds encoded requests and continues; a collector that is slow, down or returns errors
+costs it nothing. The queue is bounded: when it is full, the oldest request is dropped and counted.
+A request is retried, with growing pauses, while the answer may still change. A [`Transport`]
+delivers it. A transport that panics loses its request, and the thread continues.
 */
 
 #[cfg(test)]
@@ -85,7 +84,7 @@ struct State {
     failures: u64,
 }
 
-/// What the last try says of the collector.
+/// What the last attempt shows about the collector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Health {
     /// There was none.
@@ -93,13 +92,13 @@ enum Health {
     New,
     /// It answered.
     Well,
-    /// It did not, or asked for patience.
+    /// It did not answer, or asked to wait.
     Ill,
 }
 
 impl Sender {
     /// A sender, and what its thread runs, for ever. Requests of `queue_bytes` in all wait at most.
-    /// `tell` hears why it goes wrong, each reason once until a request arrives again.
+    /// `tell` gets the reason of a failure, each once until a request arrives again.
     pub fn over(
         mut transport: impl Transport,
         queue_bytes: usize,
@@ -224,7 +223,7 @@ impl Shared {
                     None
                 }
                 Ok(Answer::Remarked(rejected, why)) => {
-                    // What the rest of it tells has arrived.
+                    // The rest of the request has arrived.
                     let lost = Lost { dropped: 0, refused: u64::from(rejected > 0) };
                     self.count(lost, Lost::default());
                     pace = Pace::new();
@@ -257,7 +256,7 @@ impl Shared {
         }
     }
 
-    /// The thread has no request in its hands any more.
+    /// The thread is no longer sending a request.
     fn note(&self, has_failed: bool) {
         let mut state = self.lock();
         state.sending = None;

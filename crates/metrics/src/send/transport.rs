@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a way to a collector does for the sending thread.
+//! The interface of a way to a collector, for the sending thread.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ pub trait Transport: Send + 'static {
     fn renew(&mut self) {}
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The collector has it; what it answers, or what of that is worth reading.
@@ -21,6 +21,7 @@ pub enum Answer {
     Remarked(u64, String),
     /// It will never take it; the text says why.
     Refused(String),
-    /// To be sent again, after the pause that the collector asks for; the text says why.
+    /// The request is sent again, after the pause that the collector requests; the text gives the
+    /// reason.
     Later(Option<Duration>, String),
 }

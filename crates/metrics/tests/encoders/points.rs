@@ -75,6 +75,7 @@ fn an_operation_says_all_that_is_known() {
         ("nccl.message_size.bucket", "4MiB-8MiB".into()),
         ("nccl.timing", "kernel".into()),
         ("nccl.scope", "inter".into()),
+        ("nccl.network", Attribute::Bool(true)),
         ("nccl.rank", Attribute::Int(0)),
     ];
     assert_eq!(point.attributes, expected);

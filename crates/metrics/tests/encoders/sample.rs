@@ -2,8 +2,8 @@
 //! Metrics of which every figure is known.
 
 use ncclscope_metrics::{
-    Channel, ChannelKey, CommKey, Link, LinkKey, Metrics, OperationKey, Operations, Proxy, Rank,
-    RankKey, Waits,
+    Channel, ChannelKey, CommKey, Compat, Link, LinkKey, Metrics, OperationKey, Operations, Proxy,
+    Rank, RankKey, Waits,
 };
 use ncclscope_operations::{Histogram, Timing};
 
@@ -29,7 +29,7 @@ pub(crate) fn all_reduce(rank: i32) -> (OperationKey, Operations) {
         algo: "RING".into(),
         proto: "SIMPLE".into(),
         channels: 2,
-        size_class: 22,
+        size_class: Some(22),
         timing: Timing::Kernel,
         network: true,
     };
@@ -42,6 +42,11 @@ pub(crate) fn all_reduce(rank: i32) -> (OperationKey, Operations) {
         transfers: 24,
         transfer_bytes: 18 * MIB,
         transfer_seconds: 0.5,
+        compat: Compat {
+            kernel: histogram(&[0.001, 0.002, 0.004]),
+            kernel_bandwidth: histogram(&[1.5e9, 3e9, 6e9]),
+            proxy: histogram(&[0.002, 0.004, 0.008]),
+        },
     };
     (key, of)
 }
@@ -55,7 +60,7 @@ fn send(rank: i32) -> (OperationKey, Operations) {
         algo: "".into(),
         proto: "".into(),
         channels: 0,
-        size_class: 9,
+        size_class: Some(9),
         timing: Timing::Enqueue,
         network: false,
         ..key
@@ -78,23 +83,20 @@ fn link(latency_us: f64) -> Link {
         waits: Waits { gpu: 0.25, peer: 0.5, network: 1.0, flush: 2.0 },
         ..Link::default()
     };
-    for bytes in [1000, 2000, 3000, 4000] {
-        let us = latency_us + f64::from(bytes) / 1000.0;
-        link.seconds.add(us / 1e6);
-        link.fit.add(f64::from(bytes), us);
-        link.add_least(bytes, us);
-    }
+    let us = |bytes: u32| latency_us + f64::from(bytes) / 1000.0;
+    let sizes = [1000, 2000, 3000, 4000];
+    sizes.into_iter().for_each(|bytes| link.seconds.add(us(bytes) / 1e6));
+    // As many as it takes to show latency and rate.
+    (0..4).flat_map(|_| sizes).for_each(|bytes| link.fit.add(bytes, us(bytes)));
     link
 }
 
-fn channel(is_send: bool) -> Channel {
-    Channel {
-        transfers: 4,
-        bytes: 10_000,
-        seconds: 0.125,
-        kernels: if is_send { 3 } else { 0 },
-        kernel_seconds: if is_send { 0.007 } else { 0.0 },
-    }
+fn transfers() -> Channel {
+    Channel { transfers: 4, bytes: 10_000, seconds: 0.125, ..Channel::default() }
+}
+
+fn kernels() -> Channel {
+    Channel { kernels: 3, kernel_seconds: 0.007, ..Channel::default() }
 }
 
 /// Two ranks of one process, each with a link to two peers.
@@ -107,11 +109,19 @@ pub(crate) fn metrics() -> Metrics {
             metrics.links.insert(key, link(latency_us));
         }
         for (number, is_send) in [(0, true), (0, false), (1, true)] {
-            let key = ChannelKey { comm: comm(), rank, channel: number, is_send };
-            metrics.channels.insert(key, channel(is_send));
+            let key = ChannelKey { comm: comm(), rank, channel: number, peer: Some(2), is_send };
+            metrics.channels.insert(key.clone(), transfers());
+            if is_send {
+                metrics.channels.insert(ChannelKey { peer: None, ..key }, kernels());
+            }
         }
-        let rank_of =
-            Rank { gap: histogram(&[0.0, 0.01]), in_flight: 2, oldest: f64::from(rank) + 0.5 };
+        let rank_of = Rank {
+            gap: histogram(&[0.0, 0.01]),
+            in_flight: 2,
+            oldest: f64::from(rank) + 0.5,
+            captured: 3,
+            invisible: 1,
+        };
         metrics.ranks.insert(RankKey { comm: comm(), rank }, rank_of);
     }
     metrics.proxies.insert(3, Proxy { operations: 6, busy: 0.75 });

@@ -54,11 +54,14 @@ fn assert_same_operations(a: &Operations, b: &Operations) {
     assert_same_values(&a.duration, &b.duration);
     assert_same_values(&a.bus_bandwidth, &b.bus_bandwidth);
     assert_same_values(&a.algo_bandwidth, &b.algo_bandwidth);
+    assert_same_values(&a.compat.kernel, &b.compat.kernel);
+    assert_same_values(&a.compat.proxy, &b.compat.proxy);
     assert!(near(a.transfer_seconds, b.transfer_seconds));
 }
 
 fn assert_same_link(a: &Link, b: &Link) {
-    assert_eq!((a.transfers, a.bytes, &a.least), (b.transfers, b.bytes, &b.least));
+    let same = |of: &Link| (of.transfers, of.bytes, of.fit.least.clone());
+    assert_eq!(same(a), same(b));
     assert_same_values(&a.size, &b.size);
     assert_same_values(&a.seconds, &b.seconds);
     let waits = |of: &Link| [of.waits.gpu, of.waits.peer, of.waits.network, of.waits.flush];

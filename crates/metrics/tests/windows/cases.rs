@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What one operation, link or loss comes to.
 
-use super::{SECOND, collector, measured, near, recording, windows};
-use ncclscope_metrics::{Collector, Metrics, Mode};
-use ncclscope_operations::Timing;
+use super::{SECOND, collector, measured, merged, near, recording, windows};
+use ncclscope_metrics::encode::{Labels, families};
+use ncclscope_metrics::{Collector, CommKey, Compat, Metrics, Mode};
 use ncclscope_operations::stats::to_f64;
+use ncclscope_operations::{Histogram, Timing};
+use ncclscope_trace::handle::LANES;
 use ncclscope_trace::record::{
     ApiCall, Coll, GroupApi, KernelCh, KernelLaunch, ProxyOp, STEP_SHIFT, step_flags,
 };
-use ncclscope_trace::{Detail, EventKind, Handle, Record, Start, State, Step, TickMap};
+use ncclscope_trace::{
+    Comm, CommDevice, Detail, EventKind, Handle, Record, Start, State, Step, TickMap,
+};
 use scripts::{API, Call, Fault, PROXY, Process};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 #[test]
 fn one_all_reduce_is_measured_whole() {
@@ -20,19 +24,118 @@ fn one_all_reduce_is_measured_whole() {
     let (key, sums) = metrics.operations.iter().next().unwrap();
     assert_eq!((key.comm.hash, &*key.comm.name, key.comm.ranks), (0x1f2e_3d4c, "world", 2));
     assert_eq!((key.rank, &*key.func, &*key.algo, &*key.proto), (0, "AllReduce", "RING", "SIMPLE"));
-    assert_eq!((key.is_p2p, key.channels, key.size_class), (false, 2, 22));
+    assert_eq!((key.is_p2p, key.channels, key.size_class), (false, 2, Some(22)));
     assert_eq!((key.timing, key.network), (Timing::Kernel, true));
     assert_eq!((sums.count, sums.bytes), (1, 4 << 20));
     // Two channels' sends of four steps.
     assert_eq!((sums.transfers, sums.transfer_bytes), (8, 8 * (512 << 10)));
     let link = metrics.links.iter().find(|(key, _)| key.is_send).unwrap().1;
     assert!(near(sums.transfer_seconds, link.seconds.sum));
+    let channels = metrics.channels.iter().map(|(key, of)| (key.peer, of.transfers, of.kernels));
+    let channels: BTreeSet<_> = channels.collect();
+    assert_eq!(channels, BTreeSet::from([(None, 0, 1), (Some(1), 4, 0)]), "kernels have no peer");
     let algo = sums.algo_bandwidth.max().unwrap();
     assert!(near(algo, to_f64(4 << 20) / sums.duration.sum));
     // Of two ranks: the same.
     assert_eq!(sums.bus_bandwidth.max(), Some(algo));
     assert!(metrics.proxies[&1].busy > link.seconds.max().unwrap());
     assert_eq!(metrics.lost, BTreeMap::new());
+}
+
+#[test]
+fn what_nccl_does_not_tell_the_size_of_has_no_size_and_no_bandwidth() {
+    let mut process = Process::new(0, 2);
+    process.collective(Call { func: "AllGather", ..Call::ALL_REDUCE });
+    // Profiler API v1 to v3 does not say how many ranks there are.
+    (process.comm.ranks, process.comm.nodes, process.comm.api_version) = (0, 0, 3);
+    let metrics = measured(&process, &[]);
+    let (key, sums) = metrics.operations.iter().next().unwrap();
+    assert_eq!((key.size_class, sums.count, sums.bytes), (None, 1, 0));
+    assert_eq!((sums.algo_bandwidth.count, sums.bus_bandwidth.count), (0, 0));
+    let all = families(&metrics, Labels::ALL);
+    let names =
+        all.iter().flat_map(|f| &f.points).flat_map(|p| &p.attributes).map(|(name, _)| name);
+    let names: BTreeSet<&str> = names.copied().collect();
+    assert!(!names.contains("nccl.message_size.bucket"), "{names:?}");
+    assert!(!names.contains("nccl.scope") && names.contains("nccl.network"), "{names:?}");
+}
+
+#[test]
+fn a_bandwidth_begins_with_the_ranks_arrival_not_when_the_host_enqueued() {
+    let mut process = Process::new(0, 2);
+    // No kernel is reported, and the GPU comes to it a second after the host.
+    process.collective(Call { fault: Fault::NoKernel, ..Call::ALL_REDUCE });
+    let whole = measured(&process, &[]);
+    let mut process = Process::new(0, 2);
+    process.late = SECOND;
+    process.collective(Call { fault: Fault::NoKernel, ..Call::ALL_REDUCE });
+    let late = measured(&process, &[]);
+    let of = |metrics: &Metrics| {
+        let (key, sums) = metrics.operations.first_key_value().unwrap();
+        assert_eq!(key.timing, Timing::Proxy);
+        (sums.duration.max().unwrap(), sums.bus_bandwidth.max().unwrap())
+    };
+    let ((soon_s, soon), (late_s, late)) = (of(&whole), of(&late));
+    assert!(
+        soon_s < 0.9 && late_s > 1.0 && (late / soon - 1.0).abs() < 1e-6,
+        "{late_s} s, {late} B/s"
+    );
+}
+
+#[test]
+fn what_a_rank_sends_for_another_process_is_counted() {
+    let mut process = Process::new(0, 2);
+    let op = ProxyOp { pid: 1, peer: 7, is_send: true, foreign: true, ..ProxyOp::default() };
+    let op = process.start(PROXY, Handle(99), Detail::ProxyOp(op));
+    let flags = step_flags::IS_SEND | step_flags::STOPPED | step_flags::THIRD | step_flags::SIZED;
+    let (ticks, op_ref) = (process.now, op.op_ref());
+    process.step(PROXY, &Step { ticks, flags, size: 4096, op_ref, end: 100, ..Step::default() });
+    process.stop(PROXY, op);
+    let metrics = measured(&process, &[]);
+    let (key, link) = metrics.links.first_key_value().expect("PXN's link");
+    assert_eq!((&key.comm, key.rank, key.peer), (&CommKey::others(), -1, -1));
+    assert_eq!((link.transfers, link.bytes, metrics.links.len()), (1, 4096, 1));
+}
+
+#[test]
+fn names_of_other_projects_have_one_clock_each() {
+    let mut process = Process::new(0, 2);
+    process.late = SECOND;
+    for fault in [Fault::None, Fault::NoKernel, Fault::Local] {
+        process.collective(Call { fault, ..Call::ALL_REDUCE });
+        process.now += SECOND;
+    }
+    let metrics = measured(&process, &[]);
+    let timings: BTreeSet<Timing> = metrics.operations.keys().map(|key| key.timing).collect();
+    assert!(timings.len() > 1, "{timings:?}");
+    let all = metrics.operations.values();
+    let clocks = |take: fn(&Compat) -> &Histogram| {
+        let of: Vec<&Histogram> = all.clone().map(|sums| take(&sums.compat)).collect();
+        let max = of.iter().filter_map(|of| of.max()).fold(0.0, f64::max);
+        let min = of.iter().filter_map(|of| of.min()).fold(f64::INFINITY, f64::min);
+        (of.iter().map(|of| of.count).sum::<u64>(), min, max)
+    };
+    // The GPU's timer knows nothing of the second that the host was ahead.
+    let (kernels, _, most) = clocks(|of| &of.kernel);
+    assert!(kernels == 1 && most < 0.1, "{kernels} {most}");
+    let (proxies, least, _) = clocks(|of| &of.proxy);
+    assert!(proxies == 2 && least > 1.0, "{proxies} {least}");
+}
+
+#[test]
+fn the_scope_is_the_communicators() {
+    let scopes = |nodes| {
+        let mut process = Process::new(0, 2);
+        process.comm.nodes = nodes;
+        process.collective(Call { fault: Fault::Local, ..Call::ALL_REDUCE });
+        let all = families(&measured(&process, &[]), Labels::ALL);
+        let points = all.into_iter().find(|f| f.metric.name == "nccl.operations").unwrap().points;
+        let attributes = points.into_iter().flat_map(|point| point.attributes);
+        let of = |name: &&str| ["nccl.scope", "nccl.network"].contains(name);
+        attributes.filter(|(name, _)| of(name)).map(|(_, value)| value.text()).collect::<Vec<_>>()
+    };
+    assert_eq!(scopes(2), ["inter", "false"], "its neighbours are on its own node");
+    assert_eq!(scopes(1), ["intra", "false"]);
 }
 
 #[test]
@@ -81,6 +184,57 @@ fn a_stuck_operation_is_in_flight_and_holds_up_no_other() {
     let (in_flight, oldest) = state(5).unwrap();
     let age = to_f64(rounds[5] - stuck_at) / 1e9;
     assert!(in_flight == 1 && oldest > 19.0 && oldest < age, "{oldest} s");
+}
+
+#[test]
+fn an_operation_whose_end_was_lost_is_not_in_flight_for_ever() {
+    let mut process = Process::new(0, 2);
+    let mut rounds = Vec::new();
+    for call in 0..9u8 {
+        let fault = if call == 1 { Fault::Hang } else { Fault::None };
+        process.collective(Call { fault, ..Call::ALL_REDUCE });
+        rounds.push(process.now);
+        process.now += 10 * SECOND;
+    }
+    let windows = windows(&recording(&process), &rounds);
+    let in_flight = windows.iter().map(|w| w.ranks.values().map(|r| r.in_flight).sum::<u64>());
+    // The one that started 30 s later settles in the window after its own, or the next look.
+    let in_flight: Vec<u64> = in_flight.collect();
+    assert_eq!((&in_flight[..5], &in_flight[7..]), (&[0, 1, 1, 1, 1][..], &[0, 0, 0][..]));
+    let total = merged(&windows);
+    assert_eq!(total.lost, BTreeMap::from([(("overtaken", "Coll"), 1)]));
+    assert_eq!(total.operations.values().map(|sums| sums.count).sum::<u64>(), 8);
+}
+
+#[test]
+fn what_was_before_we_began_does_not_count() {
+    let mut process = Process::new(0, 2);
+    (0..3).for_each(|_| process.collective(Call::ALL_REDUCE));
+    let before = recording(&process);
+    process.collective(Call { fault: Fault::Hang, ..Call::ALL_REDUCE });
+    let began = process.now;
+    process.now += 5 * SECOND;
+    process.collective(Call::ALL_REDUCE);
+    let whole = recording(&process);
+    let mut collector = collector(&whole);
+    let mut read = |from: u64, until: u64| {
+        for lane in (0..LANES).rev() {
+            let records = whole.records(lane).filter(|r| (from..until).contains(&r.ticks()));
+            records.for_each(|record| collector.record(lane, &record));
+        }
+        let clock = whole.tick_map();
+        if from == 0 {
+            collector.begin(until, &clock);
+            return Metrics::default();
+        }
+        collector.finish(whole.last_ticks(), &clock)
+    };
+    read(0, began);
+    let after = read(began, u64::MAX);
+    let count = |metrics: &Metrics| metrics.operations.values().map(|s| s.count).sum::<u64>();
+    assert_eq!(count(&merged(&windows(&before, &[]))), 3);
+    assert_eq!((count(&after), after.events["Coll"]), (1, 1), "{:?}", after.operations);
+    assert_eq!(after.ranks.values().next().unwrap().in_flight, 1, "a state is one still");
 }
 
 #[test]
@@ -258,7 +412,10 @@ fn rate_and_latency_of_a_link_are_recovered() {
     let metrics = measured(&process, &[process.now / 3, process.now / 2]);
     let line = metrics.links.values().next().unwrap().line(Mode::Min).unwrap();
     assert!((line.rate_mb_s / 12_500.0 - 1.0).abs() < 0.01, "{line:?}");
-    assert!((line.latency_us.unwrap() / 18.0 - 1.0).abs() < 0.01 && line.r2 > 0.99, "{line:?}");
+    assert!(
+        (line.latency_us.unwrap() / 18.0 - 1.0).abs() < 0.01 && line.r2 > Some(0.99),
+        "{line:?}"
+    );
     // On the average a transfer is 3 us later.
     let line = metrics.links.values().next().unwrap().line(Mode::Avg).unwrap();
     assert!((line.latency_us.unwrap() / 21.0 - 1.0).abs() < 0.05, "{line:?}");
@@ -356,7 +513,8 @@ fn two_devices_of_one_process_are_two_ranks() {
     assert_eq!(ranks, [0, 1]);
     let sums: Vec<_> = metrics.operations.values().collect();
     assert_eq!(sums[0], sums[1]);
-    assert_eq!((metrics.links.len(), metrics.channels.len()), (4, 8));
+    // Two channels of each: sends, receives and kernels.
+    assert_eq!((metrics.links.len(), metrics.channels.len()), (4, 12));
 }
 
 #[test]
@@ -371,4 +529,23 @@ fn running_totals_of_losses_become_differences() {
     assert_eq!(collector.close(2, &clock).lost, BTreeMap::new());
     collector.lost("lane_full", "ProxyStep", 9);
     assert_eq!(collector.close(3, &clock).lost, BTreeMap::from([(key, 4)]));
+}
+
+#[test]
+fn the_ranks_of_a_process_have_devices_of_their_own() {
+    let devices = |ranks: &[i32]| {
+        let mut collector = Collector::default();
+        for (&rank, index) in ranks.iter().zip(0u16..) {
+            let comm = Comm { index, hash: 7, ranks: 4, rank, ..Comm::default() };
+            collector.comm(&comm);
+            let uuid = format!("GPU-{index}");
+            let of = CommDevice { comm: index, index: index.into(), uuid, ..CommDevice::default() };
+            collector.device(&of);
+        }
+        let window = collector.close(0, &TickMap::new(Vec::new(), 1_000_000_000));
+        let found = window.devices.into_iter().map(|(key, on)| (key.rank, on.index, on.uuid));
+        found.map(|(rank, index, uuid)| (rank, index, uuid.to_string())).collect::<Vec<_>>()
+    };
+    assert_eq!(devices(&[2, 3]), [(2, 0, "GPU-0".into()), (3, 1, "GPU-1".into())]);
+    assert_eq!(devices(&[2]), [], "a process of one rank has its device itself");
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! API calls and launches of each thread (API v5 on): what has been entered and not left.
+//! API calls and launches of each thread (API v5 on) that have been entered and not left.
 
 use crate::hash::Map;
 use ncclscope_trace::handle::LANES;
@@ -53,6 +53,27 @@ pub struct Launch {
     pub stop: Option<u64>,
 }
 
+/// The state of a kernel launch on the GPU, by CUDA events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LaunchFate {
+    /// Nothing is known.
+    Unknown,
+    /// Its stream has not reached it.
+    Waits,
+    /// Its stream has reached it, and it has not ended.
+    Runs {
+        /// Since when, in ticks.
+        since: u64,
+    },
+    /// The driver reports an error: it will not end.
+    Lost,
+    /// It has ended.
+    Ended {
+        /// When, in ticks.
+        at: u64,
+    },
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 struct Lane {
     call: Option<Call>,
@@ -61,16 +82,11 @@ struct Lane {
 }
 
 /// All threads.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Calls {
-    lanes: [Lane; LANES],
+    /// By lane, as far as lanes are used: there may be [`LANES`], and most processes have four.
+    lanes: Vec<Lane>,
     early: Map<Handle, u64>,
-}
-
-impl Default for Calls {
-    fn default() -> Calls {
-        Calls { lanes: [Lane::default(); LANES], early: Map::default() }
-    }
 }
 
 impl Calls {
@@ -191,7 +207,11 @@ impl Calls {
     }
 
     fn lane(&mut self, lane: usize) -> &mut Lane {
-        &mut self.lanes[lane % LANES]
+        let lane = lane % LANES;
+        if lane >= self.lanes.len() {
+            self.lanes.resize(lane + 1, Lane::default());
+        }
+        &mut self.lanes[lane]
     }
 
     fn call(&mut self, group: Handle) -> Option<&mut Call> {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Communicators of a process: what was counted on each, and what its operations tell as a rule.
+//! Communicators of a process: their counts, and which events their operations usually have.
 
 use super::usual::Usual;
 use crate::facts::{Facts, Launched};
@@ -37,7 +37,7 @@ impl Sort {
     }
 }
 
-/// What is known of a communicator.
+/// The known facts about a communicator.
 #[derive(Debug, Default)]
 pub(super) struct CommState {
     /// This process's rank, where that is known.
@@ -55,7 +55,7 @@ pub(super) struct CommState {
     pub(super) p2ps: u64,
     /// Number of the latest collective whose kernel started.
     pub(super) started: u64,
-    /// CUDA events told of a launch.
+    /// CUDA events showed a launch.
     pub(super) is_timed: bool,
     /// Start of the latest collective that used the network.
     pub(super) networked: Option<u64>,
@@ -73,7 +73,7 @@ pub(super) struct CommState {
     look: Look,
 }
 
-/// What the last look found.
+/// The result of the last look.
 #[derive(Clone, Copy, Debug, Default)]
 struct Look {
     open_p2ps: u64,
@@ -108,7 +108,7 @@ pub struct CommView {
     pub started: u64,
     /// Sends and receives whose start was read.
     pub p2ps: u64,
-    /// How many of them are in flight.
+    /// The number of them in flight.
     pub open_p2ps: u64,
     /// Operations that are over.
     pub over: u64,
@@ -227,7 +227,8 @@ impl CommState {
 struct Last {
     rank: Option<i32>,
     colls: u64,
-    /// A rank of this process uses the network: then some may be told of more than others (graphs).
+    /// A rank of this process uses the network: then NCCL may report more for some than for others
+    /// (graphs).
     is_networked: bool,
 }
 
@@ -248,7 +249,7 @@ impl Comms {
         self.states.entry(comm).or_default()
     }
 
-    /// Nothing is known of the communicator any more.
+    /// The communicator was forgotten.
     pub(super) fn forget(&mut self, comm: u16) {
         self.states.remove(&comm);
     }
@@ -263,7 +264,7 @@ impl Comms {
         self.states.get(&comm)
     }
 
-    /// `are_whole` if all operations of the process were told of.
+    /// `are_whole` if NCCL reported all operations of the process.
     pub(super) fn begin_look(&mut self, drifts: &Drifts, are_whole: bool) {
         self.last.clear();
         for (&comm, state) in &mut self.states {

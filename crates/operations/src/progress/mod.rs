@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-What is in flight in one process, kept up to date record by record.
+The operations in flight in one process, updated record by record.
 
-[`Tracker`] takes the words of each lane as the drain thread reads them, and [`Tracker::look`] says,
-now and then, which operations are over: by [`crate::ends`], and not before CUDA events tell the end
-of its kernel where they are on ([`LaunchFate`]). An operation of which NCCL reports nothing but the
-enqueuing counts as over, so that it is not taken for stuck.
+[`Tracker`] takes the words of each lane as the drain thread reads them. From time to time
+[`Tracker::look`] finds the operations that are over: by [`crate::ends`], and, if CUDA events are
+on, not before they show the end of the kernel ([`LaunchFate`]). An operation of which NCCL reports
+only the enqueuing counts as over, so that it is never reported as stuck.
 
-A step costs an array access, everything else at most two hash lookups. Memory is bounded: of more
-operations than there is room for, the oldest are kept. What was lost must not look like an
-operation that hangs: a [`LostEvent`] changes the one operation that it belongs to, and only
-where not even that is known all is forgotten.
+A step costs an array access, every other record at most two hash lookups. Memory is bounded: if
+there are more operations than there is room for, the oldest are kept. A lost event must not look
+like an operation that hangs: a [`LostEvent`] affects only the operation that it belongs to, and all
+operations are forgotten only if that one is unknown.
 
-It does **not** know why something is stuck, nor how long is too long: its caller does.
+This module does **not** know why an operation is stuck, or how long is too long: its caller does.
 */
 
 mod calls;
@@ -26,7 +26,7 @@ mod usual;
 mod tests;
 
 pub use crate::facts::Facts;
-pub use calls::{Call, Launch};
+pub use calls::{Call, Launch, LaunchFate};
 pub use comms::{CommView, FinishedOperation};
 pub use ops::OpView;
 pub use proxies::ProxyView;
@@ -39,28 +39,7 @@ use ncclscope_trace::{Comm, Detail, EventKind, Handle, Record, State, StrId};
 use ops::Ops;
 use proxies::Proxies;
 
-/// What the GPU has done of a kernel launch, where CUDA events tell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LaunchFate {
-    /// Nothing is known.
-    Unknown,
-    /// Its stream has not come to it.
-    Waits,
-    /// Its stream has come to it, and it has not ended.
-    Runs {
-        /// Since when, in ticks.
-        since: u64,
-    },
-    /// The driver reports an error: it will not end.
-    Lost,
-    /// It has ended.
-    Ended {
-        /// When, in ticks.
-        at: u64,
-    },
-}
-
-/// What is known besides the records.
+/// Facts that are not in the records.
 #[expect(missing_debug_implementations, reason = "functions")]
 pub struct LiveState<'a> {
     /// Whether a ProxyOp has not stopped, which is better than a record that may still be unread.
@@ -93,7 +72,7 @@ pub struct Tracker {
     names: Names,
     /// There is no room for one more operation, by the last look.
     is_full: bool,
-    /// Operations were left out for want of room.
+    /// Operations were omitted for lack of room.
     left_out: bool,
     /// Ticks of a second, as of the last look.
     hz: u64,
@@ -104,7 +83,7 @@ pub struct Tracker {
 }
 
 impl Tracker {
-    /// A communicator, or more about one.
+    /// A communicator, or additional facts about one.
     pub fn comm(&mut self, comm: &Comm) {
         let state = self.comms.get(comm.index);
         state.rank = Some(comm.rank).filter(|&rank| rank >= 0);
@@ -160,7 +139,7 @@ impl Tracker {
                     }
                 }
                 START.. => {
-                    Record::unpack(record).iter().for_each(|record| self.record(lane, record));
+                    Record::unpack(rest).iter().for_each(|record| self.record(lane, record));
                 }
                 _ => {}
             }
@@ -291,7 +270,7 @@ impl Tracker {
         self.is_lossy || self.doubt > 0 || self.left_out
     }
 
-    /// Forgets what started until these ticks: ends were lost until then, which cannot be told.
+    /// Forgets what started until these ticks: unknown ends were lost until then.
     pub fn forget(&mut self, until: u64) {
         self.doubt = self.doubt.max(until.saturating_add(1));
         self.ops.forget(until);

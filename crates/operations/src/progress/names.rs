@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the names of functions and algorithms say, for records have only their numbers.
+//! The meaning of the names of functions and algorithms, of which records have only the numbers.
 
 use crate::facts::Facts;
 use crate::hash::Map;
@@ -10,7 +10,7 @@ use ncclscope_trace::StrId;
 #[derive(Debug, Default)]
 pub(super) struct Names {
     texts: Map<StrId, String>,
-    /// Whose kernels are not believed.
+    /// Operations whose kernel times are discarded.
     pub(super) drifts: Drifts,
 }
 

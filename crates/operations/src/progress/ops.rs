@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Operations in flight, with what their children tell of them.
+//! Operations in flight, with what their children show.
 
+use super::calls::{Launch, LaunchFate};
 use super::comms::{CommState, Comms, FinishedOperation, Sort};
 use super::names::Names;
-use super::proxies::Proxy;
-use super::{Launch, LaunchFate, ProxyView};
+use super::proxies::{Proxy, ProxyView};
 use crate::ends::{Over, Signs};
 use crate::facts::{Facts, Launched};
 use crate::hash::Map;
@@ -45,17 +45,17 @@ pub struct OpView {
     pub started: u64,
     /// Channels whose kernel stopped, likewise.
     pub stopped: u64,
-    /// Whether its kernel ought to be told of.
+    /// Whether NCCL should report its kernel.
     pub awaits_kernel: bool,
-    /// Whether its kernel, which was told of, ought to be told of on further channels.
+    /// Whether NCCL should report its kernel, already reported, on further channels.
     pub awaits_channels: bool,
     /// Whether the stop of its kernel is not its end.
     pub stops_early: bool,
     /// A rank of this process that has not entered it.
     pub absent: Option<i32>,
-    /// Whether its network part ought to be told of, and nothing is.
+    /// Whether NCCL should report its network part, and has not.
     pub awaits_network: bool,
-    /// The launch of its kernel, where NCCL told of one.
+    /// The launch of its kernel, if NCCL reported one.
     pub launch: Option<Launch>,
     /// Starts of its kernel channels or ProxyOps have no record, or get none.
     pub is_lossy: bool,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-ProxyOps in flight, by the slot that their handle names: no lookup costs more than an index.
+ProxyOps in flight, by the slot that their handle names: a lookup is an index.
 
-NCCL also starts ProxyOps for shared memory and peer access, which it never moves on and never
-stops. One counts only when it, or an earlier one of the same link, moved.
+NCCL also starts ProxyOps for shared memory and peer access, and never advances or stops them. A
+ProxyOp therefore counts only when it, or an earlier one of the same link, has advanced.
 */
 
 use super::comms::{Comms, Link};
@@ -146,7 +146,7 @@ impl Proxies {
     pub(super) fn stop(&mut self, handle: Handle) -> Option<Proxy> {
         let proxy = self.get(handle).filter(|proxy| proxy.is_open)?;
         proxy.is_open = false;
-        // That it stops at all tells it from those that never do.
+        // Its stop distinguishes it from those that never stop.
         proxy.moved = true;
         Some(*proxy)
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! How long operations of a communicator stand still as a rule, by function and size.
+//! How long operations of a communicator usually stand still, by function and size.
 
 use crate::facts::Facts;
 use crate::histogram::Histogram;

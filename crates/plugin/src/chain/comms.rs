@@ -15,7 +15,7 @@ pub(super) struct Comm {
     lives: AtomicU8,
 }
 
-/// All communicators of the process. A context is never given twice: NCCL may use it when the
+/// All communicators of the process. A context is never reused: NCCL may use it after the
 /// communicator is gone.
 #[derive(Debug)]
 pub(super) struct Comms {
@@ -34,7 +34,7 @@ impl Comms {
         Comms { comms: (0..COMMS).map(|_| comm()).collect(), nonce, next: AtomicU16::new(0) }
     }
 
-    /// One more: its place, and the context for NCCL. Without a place when there are too many.
+    /// Adds a communicator: its index, and the context for NCCL. No index if there are too many.
     pub(super) fn add(&self) -> (Option<&Comm>, u64) {
         let one_more = |next| (next < COMMS).then_some(next + 1);
         let taken = self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The callbacks, given to our plugin and to those behind it: to each what NCCL would give it if it
-//! were alone. Nothing here allocates, locks, waits or calls the system; what a plugin does is its
-//! own affair.
+//! Passes the callbacks to our plugin and to those behind it: each gets what NCCL would pass to it
+//! if it were alone. This module does not allocate, lock, wait or make system calls; the other
+//! plugins may.
 
 use super::comms::{Comm, Comms};
 use super::member::{Member, pointer};
@@ -19,9 +19,9 @@ use ncclscope_runtime::sys;
 /// Our plugin, and those behind it.
 #[derive(Debug)]
 pub(super) struct Fan {
-    /// What our `init` takes for NCCL's activation mask.
+    /// The variable that our `init` gets as NCCL's activation mask.
     pub(super) mask: AtomicI32,
-    /// NCCL's activation mask: what any of the plugins asks for.
+    /// NCCL's activation mask: the events that any of the plugins requests.
     pub(super) union: Union,
     /// Those behind ours; the first has number 1.
     pub(super) members: Vec<Member>,
@@ -38,7 +38,7 @@ struct Origin<'a> {
     group: Option<Entry>,
     /// Each plugin's mask.
     masks: [u32; PLUGINS],
-    /// The bits of which a mask needs one.
+    /// The bits of which a mask needs at least one.
     needed: u32,
     /// The plugin needs a handle for the parent, too.
     needs_parent: bool,
@@ -58,7 +58,7 @@ impl Fan {
         masks
     }
 
-    /// What NCCL is to be asked for.
+    /// The events to request from NCCL.
     pub(super) fn wanted(&self) -> i32 {
         let all = self.members.iter().map(|member| member.mask.load(Ordering::Relaxed));
         all.fold(self.mask.load(Ordering::Relaxed), |union, mask| union | mask)
@@ -101,7 +101,7 @@ impl Origin<'_> {
             && (!self.needs_parent || handle_of(self.parent.as_ref(), plugin) != 0)
     }
 
-    /// What the parents are to a plugin.
+    /// The handles of the parents for a plugin.
     #[inline]
     fn links(&self, plugin: usize) -> Links {
         let [parent, group] = [&self.parent, &self.group]

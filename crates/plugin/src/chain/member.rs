@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A profiler plugin behind ours: how it is found, and what it is called with.
+//! A profiler plugin behind ours: how it is loaded, and the arguments that it gets.
 
 use super::rule;
 use crate::init::NAME;
@@ -25,10 +25,10 @@ struct Table {
 pub(super) struct Member {
     /// As the user wrote it.
     pub(super) path: String,
-    /// The API version that it is spoken to in.
+    /// The API version that it is called with.
     pub(super) version: u8,
     table: *const Table,
-    /// What its `init` takes for NCCL's activation mask.
+    /// The variable that its `init` gets as NCCL's activation mask.
     pub(super) mask: AtomicI32,
     /// An `init` failed: it gets no further communicator.
     dropped: AtomicBool,
@@ -46,7 +46,7 @@ impl Member {
     /// are loaded already.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason, in one sentence.
     pub(super) fn load(path: &str, native: u8, known: &[Member]) -> Result<Member, String> {
         let library = open(path)?;
         let found =
@@ -90,7 +90,7 @@ impl Member {
         self.ready.store(true, Ordering::Relaxed);
         let mask = self.mask.load(Ordering::Relaxed).cast_unsigned();
         let settled = rule::settled(native, self.version, mask).cast_signed();
-        // If it has written the mask again meanwhile, that is what it wants.
+        // If it has written the mask again meanwhile, the new value counts.
         let (strict, loose) = (Ordering::Relaxed, Ordering::Relaxed);
         let _ = self.mask.compare_exchange(mask.cast_signed(), settled, strict, loose);
         Some(Ok(context))
@@ -112,7 +112,7 @@ impl Member {
             // SAFETY: both pointers are valid; the mask stays.
             return Some(unsafe { init(context, mask) });
         }
-        // Only an NCCL of version 4 on takes plugins of version 4, and it tells.
+        // Only NCCL with version 4 or later loads plugins of version 4, and it reports this.
         let &CommInfo { comm_id, comm_name, n_nodes, n_ranks, rank, logfn } = comm?;
         let name = comm_name.as_ptr();
         Some(if self.version == 4 {
@@ -181,14 +181,14 @@ impl Member {
     }
 }
 
-/// A plugin's handle as the pointer that it was.
+/// A plugin's handle as the original pointer.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "`abi` compiles for 64-bit machines only")]
 pub(super) fn pointer(handle: u64) -> *mut c_void {
     core::ptr::with_exposed_provenance_mut(handle as usize)
 }
 
-/// Opens a library as NCCL does: by its name as it is, and in short.
+/// Opens a library as NCCL does: by its name unchanged, and as a short name.
 fn open(path: &str) -> Result<*mut c_void, String> {
     let exact = open_exactly(path);
     if exact.is_ok() || path.contains('/') || (path.starts_with("lib") && path.ends_with(".so")) {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Further profiler plugins behind ours (`NCCLSCOPE_CHAIN`): NCCL loads one, and that one is us.
+Further profiler plugins behind ours (`NCCLSCOPE_CHAIN`): NCCL loads only one plugin, which is ours.
 
-Where the variable is unset nothing of this runs and no instruction of a callback differs: the
+If the variable is unset, none of this code runs and no instruction of a callback differs: the
 exported tables ([`crate::vtables`]) are changed when the library is loaded, before NCCL looks at
-them. NCCL 2.23 to 2.32 keep the address of the table of their own version and call through it;
-the conversions of `src/plugin/profiler/profiler_v*.cc`, which copy function pointers, are for
-plugins that lack that version.
+them. NCCL 2.23 to 2.32 keep the address of the table of their own version and call through it; the
+conversions of `src/plugin/profiler/profiler_v*.cc`, which copy function pointers, are for plugins
+that lack that version.
 
-What each part owns: `member` a plugin and its table, `comms` contexts, `slab` handles, `rule` who
-gets what, `union` NCCL's mask, `shim` older versions, `fan` the callbacks. See `docs/chain.md`.
+Modules: `member` a plugin and its table, `comms` contexts, `slab` handles, `rule` which plugin gets
+which event, `union` NCCL's mask, `shim` older versions, `fan` the callbacks. See `docs/chain.md`.
 */
 
 mod comms;
@@ -38,14 +38,14 @@ use slab::{Slab, Touched};
 use std::sync::OnceLock;
 use union::Union;
 
-/// Plugins behind ours at most.
+/// The greatest number of plugins behind ours.
 const MOST: usize = slab::PLUGINS - 1;
-/// How long what a plugin writes into its mask later may wait for NCCL.
+/// How long a later change of a plugin's mask may wait until NCCL gets it.
 const PERIOD: Duration = Duration::from_millis(10);
 /// The same while there is no communicator.
 const IDLE: Duration = Duration::from_millis(250);
 
-/// `None` inside: the memory for it could not be had.
+/// `None` inside: there was no memory for it.
 static FAN: OnceLock<Option<Fan>> = OnceLock::new();
 
 /// Whether there is anything to chain.
@@ -99,7 +99,7 @@ pub(crate) unsafe fn init<V: Version>(args: &InitArgs) -> NcclResult {
     })
 }
 
-/// What NCCL would make of our mask.
+/// The mask that NCCL would derive from ours.
 fn settle_ours<V: Version>(fan: &Fan) {
     let mask = fan.mask.load(Ordering::Relaxed).cast_unsigned();
     let more = rule::settled(V::NUMBER, V::NUMBER, mask) & !mask;
@@ -157,8 +157,8 @@ fn leave_out(comm: Option<&CommInfo>, path: &str, why: &str) {
     tell(comm, true, &format!("{path} is left out: {why}"));
 }
 
-/// One line where `NCCLSCOPE_LOG` wants it: NCCL's log, and a problem on standard error, too, which
-/// is all there is for API v1 to v3: they have no logger.
+/// One line to where `NCCLSCOPE_LOG` sends it: NCCL's log, and a problem also to standard error,
+/// which is all there is for API v1 to v3: they have no logger.
 fn tell(comm: Option<&CommInfo>, is_problem: bool, line: &str) {
     let log = LOG.value(&environment);
     if log == LogTo::Off {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! NCCL's rules about who gets what (`src/misc/profiler.cc`@2.24, `src/plugin/profiler.cc`@2.26,
-//! @2.27, @2.30.7 and @2.31.2), by the API version that the release speaks natively.
+//! NCCL's rules for which plugin gets which event (`src/misc/profiler.cc`@2.24,
+//! `src/plugin/profiler.cc`@2.26, @2.27, @2.30.7 and @2.31.2), by the API version that the release
+//! speaks natively.
 
 use ncclscope_abi::{EventMask, EventType};
 
@@ -23,7 +24,7 @@ pub(super) const CE: u32 = mask(&[EventType::CeColl, EventType::CeSync, EventTyp
 pub(super) const PHASE: u32 = mask(&[EventType::KernelPhase]);
 pub(super) const CTRL: u32 = mask(&[EventType::ProxyCtrl]);
 
-/// The bits of which a mask needs one for NCCL to start an event.
+/// The bits of which a mask needs at least one for NCCL to start an event.
 pub(super) const fn needed(native: u8, event: EventType) -> u32 {
     let own = mask(&[event]);
     match (event, native) {
@@ -55,8 +56,8 @@ pub(super) const fn needs_parent(native: u8, event: EventType) -> bool {
     }
 }
 
-/// Whether the event goes by the mask that its parent was started under: an operation in flight
-/// keeps its mask, whatever is written meanwhile.
+/// Whether the mask at the start of its parent applies to the event: an operation in flight
+/// keeps its mask, even if the mask is written meanwhile.
 pub(super) const fn inherits(event: EventType) -> bool {
     !matches!(
         event,
@@ -69,7 +70,7 @@ pub(super) const fn inherits(event: EventType) -> bool {
     )
 }
 
-/// What NCCL makes of the mask that `init` of a plugin of version `plugin` left.
+/// The mask that NCCL derives from the one that `init` of a plugin of version `plugin` wrote.
 pub(super) const fn settled(native: u8, plugin: u8, mask: u32) -> u32 {
     let mut mask = mask;
     if plugin == 5 && native >= 6 {

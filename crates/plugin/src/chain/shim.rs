@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The same event for a plugin of any version: as it is for one of NCCL's own version, and for an
-//! older one what NCCL's own conversion makes of it.
+//! Converts an event for a plugin of any version: unchanged for NCCL's own version, and for an
+//! older version by NCCL's own conversion.
 
 use core::ffi::c_void;
 use ncclscope_abi::older::{self, Parents};
 use ncclscope_abi::{Descr, EventState, EventView, Version, v1, v4};
 
-/// What an event's parents are to one plugin.
+/// The handles of an event's parents for one plugin.
 #[derive(Clone, Copy)]
 pub(super) struct Links {
     /// `parentObj`.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Where the handles of all plugins for one event lie, and the handle that NCCL gets for it.
+The handles of all plugins for one event, and the handle that NCCL gets for it.
 
 ```text
  63                         32 31                          0
@@ -9,12 +9,12 @@ Where the handles of all plugins for one event lie, and the handle that NCCL get
 +-----------------------------+-----------------------------+
 ```
 
-A line is found by its index alone and belongs to a handle only if its stamp says so: any bits are
-safe, and a handle means nothing once its line serves another event. Lines are taken in a circle,
-those of open events last, so that a line stays unused for as long as possible. A
-ProxyOp brings the lines of its steps along (NCCL keeps eight handles of steps for one operation,
-and forgets the older handle of a step that it starts again), so that steps, which are started on
-every poll, take none from others.
+The index alone leads to a line. A line belongs to a handle only if its stamp matches: any bits are
+safe, and a handle is invalid once its line serves another event. Lines are reused in a circle,
+those of open events last, so that a line stays unused for as long as possible. A ProxyOp reserves
+the lines of its steps, so that steps, which NCCL starts again on every poll, take no lines from
+other events. NCCL keeps eight handles of steps for one operation, and forgets the older handle of a
+step that it starts again.
 */
 
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
@@ -26,13 +26,13 @@ pub(super) const PLUGINS: usize = 5;
 const EVENTS: u32 = 1 << 18;
 /// ProxyOps.
 const OPS: u32 = 1 << 14;
-/// Steps of a ProxyOp that NCCL tells apart (`NCCL_STEPS`).
+/// Steps of a ProxyOp that NCCL distinguishes (`NCCL_STEPS`).
 const STEPS: u32 = 8;
 /// Lines of a ProxyOp: its own, and its steps'.
 const OP_LINES: u32 = 1 + STEPS;
 /// All lines.
 const LINES: u32 = EVENTS + OPS * OP_LINES;
-/// Open events that are passed over before the oldest of them loses its line.
+/// Open events that are skipped before the oldest of them loses its line.
 const PATIENCE: u32 = 16;
 /// Lines on a page.
 const PAGE: u32 = 64;
@@ -92,10 +92,10 @@ impl core::fmt::Debug for Line {
 }
 
 impl Slab {
-    /// Reserves the memory. `nonce` tells this process's handles from another's.
+    /// Reserves the memory. `nonce` distinguishes this process's handles from another's.
     ///
     /// # Errors
-    /// The system's words.
+    /// The system's error.
     pub(super) fn new(nonce: u32) -> std::io::Result<Slab> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -131,7 +131,7 @@ impl Slab {
         }
     }
 
-    /// What a handle means; `None` for one that means nothing (any more).
+    /// The meaning of a handle; `None` for an invalid one, or one of an event that is over.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "the two halves of a handle")]
     pub(super) fn read(&self, handle: u64) -> Option<Entry> {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! NCCL's activation mask, which asks for what any of the plugins asks for.
+//! NCCL's activation mask, which requests the events of all plugins.
 
 use core::sync::atomic::{AtomicI32, Ordering};
 use core::time::Duration;
@@ -18,12 +18,12 @@ struct State {
     mask: Option<&'static AtomicI32>,
     /// Communicators that may use it.
     live: u32,
-    /// What was last asked for.
+    /// The latest request.
     last: i32,
 }
 
 impl Union {
-    /// A communicator is initialised: NCCL is asked for `wanted` too.
+    /// A communicator is initialised: also requests `wanted` from NCCL.
     ///
     /// # Safety
     /// `mask` is valid, and accessed atomically, until the communicator's [`Union::leave`].

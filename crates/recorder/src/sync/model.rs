@@ -2,19 +2,19 @@
 /*!
 Shadow memory: the crate's atomics as loom sees them, for `tests/loom`.
 
-Loom's own atomics are neither `const` nor valid when zero, so that nothing that is mapped, static
-or laid out for a reader could be modelled with them. Here an atomic keeps its layout, and while a
-model runs its address leads to one of loom's that stands in for it. Real memory is not written
-meanwhile: each execution begins with what the test put there before.
+Loom's own atomics are neither `const` nor valid when zero, so that mapped memory, statics and
+memory with a fixed layout could not be modelled with them. Here an atomic keeps its layout, and
+while a model runs, its address leads to one of loom's atomics. Real memory is not written
+meanwhile: each execution begins with what the test stored before.
 
-- Loom refuses an atomic that a thread made and another one finds. All must be there before the
-  first thread is: a model that meets an address it did not know begins again, and knows it.
-- Loom 0.7 compares an access with the last one to the same atomic only. Where a thread loads what
-  it then stores, as producers do here, its load hides another thread's from its store, and a model
-  passes that explored one order (`loads_do_not_hide_each_other` shows it). So each load first
-  takes a turn, a relaxed exchange beside the atomic: these are never hidden.
-- Loom lets no load see what is stored later, so that it cannot find a missing *release* after
-  loads. Memory that a model calls plain is checked for races instead, as if it were not atomic.
+- Loom refuses an atomic that one thread made and another one finds. All must exist before the first
+  thread starts: a model that meets an unknown address starts again, and then knows it.
+- Loom 0.7 compares an access only with the last one to the same atomic. If a thread loads what it
+  then stores, as producers do here, its load hides another thread's load from its store, and a
+  model passes that explored one order only (`loads_do_not_hide_each_other` shows it). Each load
+  therefore first makes a relaxed exchange beside the atomic: exchanges are never hidden.
+- In loom no load sees what is stored later, so that it cannot find a missing *release* after loads.
+  Memory that a model calls plain is instead checked for races as if it were not atomic.
 */
 
 use super::real::{self, Ordering};
@@ -68,7 +68,7 @@ impl Model {
         Model { weak: Rc::new(weak), ..self }
     }
 
-    /// Runs `body` in every order, and tells how many there were. What `body` works on lives as
+    /// Runs `body` in every order, and returns how many there were. What `body` works on lives as
     /// long as the process.
     ///
     /// # Panics
@@ -240,7 +240,7 @@ macro_rules! atomic {
                 with_run(|run| run.stand(core::ptr::from_ref(self).addr(), initial))
             }
 
-            /// What the thread sees.
+            /// The view of the thread.
             pub fn load(&self, order: Ordering) -> $value {
                 match self.stand() {
                     Some(stand) => stand.load(order) as $value,
@@ -324,7 +324,7 @@ impl<T: Copy + 'static> LocalCell<T> for loom::thread::LocalKey<Cell<T>> {
     }
 }
 
-/// What tells the calling thread of a model from its others. Not 0.
+/// The identity of the calling thread in a model. Not 0.
 pub(crate) fn thread() -> u64 {
     let mut hasher = DefaultHasher::new();
     loom::thread::current().id().hash(&mut hasher);

@@ -208,5 +208,5 @@ fn mutant_the_next_thread_does_not_see_the_lanes_slots() {
 #[test]
 fn mutant_two_threads_stop_an_operation_at_once() {
     let (world, body) = elsewhere(true);
-    fails(RACE, world.model(), body);
+    fails(RACE, world.model().preemptions(2), body);
 }

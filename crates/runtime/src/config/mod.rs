@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-The configuration: what the variables say ([`ncclscope_control::table`]) and what follows from it in
-this process. The environment is read once, at the first communicator.
+The configuration: the values of the variables ([`ncclscope_control::table`]) and what follows from
+them in this process. The environment is read once, at the first communicator.
 
-A value that cannot be used is reported in one line, and the default holds.
+An invalid value is reported in one line, and the default is used.
 */
 
 mod otlp;
@@ -31,12 +31,12 @@ pub use otlp::Otlp;
 pub struct Config {
     /// The values of the variables.
     pub(crate) settings: Settings,
-    /// `NCCLSCOPE_MODE`; off where there is no room for a recording.
+    /// `NCCLSCOPE_MODE`; off if there is no room for a recording.
     pub mode: Mode,
     /// `NCCLSCOPE_DIR`, with its placeholders expanded.
     pub dir: PathBuf,
-    /// What of [`Config::dir`] lies in a place that all users share, where no variable names a
-    /// directory: it must be this user's.
+    /// The part of [`Config::dir`] that lies in a place that all users share, if no variable names
+    /// a directory: it must be this user's.
     pub private: Option<PathBuf>,
     /// `NCCLSCOPE_RING_MB`, in bytes.
     pub ring_bytes: u64,
@@ -90,13 +90,13 @@ impl Config {
         }
     }
 
-    /// What tells series of metrics apart.
+    /// The optional attributes of metrics.
     pub(crate) fn labels(&self) -> Labels {
         let SeriesLabels { rank, peer, channel } = self.get(&table::LABELS);
         Labels { rank, peer, channel }
     }
 
-    /// The activation mask to ask NCCL for.
+    /// The activation mask to request from NCCL.
     #[must_use]
     pub fn mask(&self, nccl_version: u32) -> u32 {
         let bit = EventKind::KernelCh.bit();
@@ -134,13 +134,13 @@ fn directory(
     (private.join("%j").into_os_string(), Some(private))
 }
 
-/// The job's id: the user's, Slurm's or torchrun's, which says `none` where it has none.
+/// The job's id: the user's, Slurm's or torchrun's, unless that is `none`.
 pub(crate) fn job(get: Get<'_>) -> Option<String> {
     let names = [table::JOB.name, "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID"];
     names.iter().find_map(|name| get(name).filter(|job| !matches!(job.as_str(), "" | "none")))
 }
 
-/// What stands for the job in a directory: its id, else the user's name.
+/// The job's name in a directory: its id, else the user's name.
 fn job_directory(get: Get<'_>) -> String {
     let name = job(get).or_else(|| get("USER")).unwrap_or_default().replace('/', "_");
     // The name of a file has 255 bytes, and there may be two of them in it.
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(
             lines[0],
             "NCCLSCOPE_MODE=fast: expected off, or flight, trace, metrics, hang (several with \
-             commas); the default holds"
+             commas); the default is used"
         );
         assert!(lines[14].contains("unknown variable NCCLSCOPE_MOOD"));
     }
@@ -247,8 +247,8 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "NCCLSCOPE_MODE: its value is not UTF-8; the default holds",
-                "NCCL_PROFILE_EVENT_MASK: its value is not UTF-8; the default holds",
+                "NCCLSCOPE_MODE: its value is not UTF-8; the default is used",
+                "NCCL_PROFILE_EVENT_MASK: its value is not UTF-8; the default is used",
             ]
         );
     }
@@ -269,10 +269,10 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "variables of other profilers were taken: NCCL_INSPECTOR_ENABLE as \
+                "variables of other profilers are used: NCCL_INSPECTOR_ENABLE as \
                  NCCLSCOPE_MODE, NCCL_INSPECTOR_DUMP_DIR as NCCLSCOPE_DIR, \
                  NCCL_PROFILER_OTEL_TELEMETRY_ENDPOINT as NCCLSCOPE_OTLP",
-                "variables of other profilers were not taken: NCCL_INSPECTOR_DUMP_VERBOSE \
+                "variables of other profilers are ignored: NCCL_INSPECTOR_DUMP_VERBOSE \
                  (docs/env.md)",
             ]
         );
@@ -287,7 +287,7 @@ mod tests {
             ("NCCL_PROFILER_OTEL_TELEMETRY_ENDPOINT", "https://c"),
         ] {
             let (_, lines) = read(&[(name, value)]);
-            assert!(lines.len() == 1 && !lines[0].contains("were taken"), "{lines:?}");
+            assert!(lines.len() == 1 && !lines[0].contains("are used"), "{lines:?}");
         }
     }
 

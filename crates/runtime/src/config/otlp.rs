@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Where metrics go: OpenTelemetry's own variables, and ours before them.
+//! Where metrics are sent: OpenTelemetry's own variables, and ours before them.
 //!
 //! Names and rules are those of the specification, "OpenTelemetry Protocol Exporter" and
 //! "Environment Variable Specification" (1.50).
@@ -13,7 +13,7 @@ use ncclscope_metrics::send::environment::{
 };
 use std::time::Duration;
 
-/// Where to, how often, and what to say of this process.
+/// The destination, the interval, and the attributes of this process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Otlp {
     /// The collector's URL, path included.
@@ -22,24 +22,24 @@ pub struct Otlp {
     pub headers: Vec<(String, String)>,
     /// How long a request may take.
     pub timeout: Duration,
-    /// Between two exports.
+    /// The time between two exports.
     pub interval: Duration,
-    /// Events after which there is an export before its time; 0: there is none.
+    /// Events after which an export comes early; 0: never.
     pub window_events: u32,
-    /// Each export tells what happened since the last one; otherwise since the process began.
+    /// Each export has the changes since the last one; otherwise since the process started.
     pub delta: bool,
     /// `service.name` and what `OTEL_RESOURCE_ATTRIBUTES` holds.
     pub resource: Vec<(String, String)>,
 }
 
-/// Where a collector listens unless told otherwise.
+/// The default address of a collector.
 const DEFAULT_BASE: &str = "http://localhost:4318";
 
 const INTERVAL: Duration = Duration::from_secs(60);
 const EXPORT_INTERVAL: &str = "OTEL_METRIC_EXPORT_INTERVAL";
 
 impl Otlp {
-    /// What the environment says; `None` where metrics go nowhere.
+    /// The settings of the environment; `None` if metrics are off.
     pub(super) fn read(reader: &mut Reader<'_>) -> Option<Otlp> {
         let environment = reader.environment();
         let get =
@@ -61,7 +61,7 @@ impl Otlp {
         let interval = standard.clamp(shortest, longest);
         if interval != standard {
             let (ms, held) = (standard.as_millis(), interval.as_millis());
-            let line = format!("{EXPORT_INTERVAL}={ms}: {held} ms hold (100 to 86400000 ms)");
+            let line = format!("{EXPORT_INTERVAL}={ms}: {held} ms is used (100 to 86400000 ms)");
             reader.tell(line);
         }
         let delta = get(TEMPORALITY).is_some_and(|value| {
@@ -71,7 +71,7 @@ impl Otlp {
             })
         });
         for (name, count) in environment::left_out(&get) {
-            reader.tell(format!("{name}: {count} without a = or a name are left out"));
+            reader.tell(format!("{name}: {count} without a = or a name are ignored"));
         }
         if signal(&get, "COMPRESSION").is_some_and(|(_, value)| value != "none") {
             reader.tell("OTEL_EXPORTER_OTLP_COMPRESSION: requests are not compressed".into());
@@ -140,7 +140,7 @@ mod tests {
         let mut reader = Reader::new(&get);
         let otlp = Otlp::read(&mut reader);
         let mut lines = reader.into_lines(&[]);
-        lines.retain(|line| !line.contains("were taken"));
+        lines.retain(|line| !line.contains("are used"));
         (otlp, lines)
     }
 
@@ -223,8 +223,8 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "OTEL_EXPORTER_OTLP_HEADERS: 2 without a = or a name are left out",
-                "OTEL_RESOURCE_ATTRIBUTES: 1 without a = or a name are left out",
+                "OTEL_EXPORTER_OTLP_HEADERS: 2 without a = or a name are ignored",
+                "OTEL_RESOURCE_ATTRIBUTES: 1 without a = or a name are ignored",
             ]
         );
     }

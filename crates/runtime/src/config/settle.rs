@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What becomes of a configuration where the process is: limits, and the current directory.
+//! Adapts a configuration to the process: limits, and the current directory.
 
 use super::Config;
 use ncclscope_control::value::Mode;
@@ -7,8 +7,8 @@ use ncclscope_trace::layout::RING_LIMITS;
 use ncclscope_trace::{lanes_file, layout};
 
 impl Config {
-    /// Fits it to the process, whose files may have up to `file_limit` bytes. Returns a line for
-    /// each thing that is not as it was asked for.
+    /// Adapts it to the process, whose files may have up to `file_limit` bytes. Returns a line for
+    /// each setting that differs from the request.
     pub(crate) fn settle(&mut self, file_limit: Option<u64>) -> Vec<String> {
         let mut lines = Vec::new();
         if let Some(limit) = file_limit {
@@ -24,7 +24,7 @@ impl Config {
         lines
     }
 
-    /// Leaves out what is longer than files may be.
+    /// Reduces sizes that exceed the limit of files.
     fn fit(&mut self, limit: u64) -> Option<String> {
         let what = format!("files have at most {limit} bytes here (ulimit -f)");
         let room = limit.saturating_sub(layout::BLOCKS) / layout::SEGMENT * layout::SEGMENT;
@@ -41,7 +41,7 @@ impl Config {
         }
         if self.lanes.is_some() && limit < lanes_file::BYTES {
             self.lanes = None;
-            left_out.push("there is no lanes file, and a SIGKILL costs up to 80 ms".into());
+            left_out.push("there is no lanes file, and a SIGKILL loses up to 80 ms".into());
         }
         if left_out.is_empty() { None } else { Some(format!("{what}: {}", left_out.join("; "))) }
     }

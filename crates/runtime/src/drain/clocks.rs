@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What a tick is, as far as the process has lived.
+//! The length of a tick, as measured since the process started.
 
 use ncclscope_recorder::clock::{self, Doubts};
 use ncclscope_trace::{ClockSync, TickMap};
@@ -11,11 +11,11 @@ pub(super) struct Clocks {
     latest: ClockSync,
     hz: u64,
     doubts: Doubts,
-    /// When the kernel was last asked for its clock source, ns of `CLOCK_MONOTONIC`.
+    /// The time of the last query for the kernel's clock source, ns of `CLOCK_MONOTONIC`.
     asked: u64,
 }
 
-/// The kernel is asked for its clock source so often.
+/// The interval between two queries for the kernel's clock source.
 const ASK_NS: u64 = 60_000_000_000;
 
 impl Clocks {
@@ -26,12 +26,12 @@ impl Clocks {
         Clocks { first: sync, latest: sync, hz: 0, doubts: Doubts::default(), asked }
     }
 
-    /// Ticks of a second, as far as that is known; else 0.
+    /// Ticks per second; 0 if unknown.
     pub(super) fn hz(&self) -> u64 {
         self.hz
     }
 
-    /// The comparison with which the recording begins.
+    /// The first comparison of the recording.
     pub(super) fn first(&self) -> &ClockSync {
         &self.first
     }
@@ -47,7 +47,7 @@ impl Clocks {
         &self.latest
     }
 
-    /// What the latest comparison casts doubt on, told once.
+    /// The doubts that the latest comparison raises, each reported once.
     pub(super) fn doubts(&mut self) -> Vec<String> {
         let now = self.latest.monotonic_ns;
         let is_due = now.saturating_sub(self.asked) >= ASK_NS;

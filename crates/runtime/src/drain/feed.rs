@@ -1,34 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The way of records into the recording's file.
+//! Passes records to the recording's file.
 
-use super::{META, Sink};
+use super::sink::Sink;
 use crate::recording::{Job, Recording};
-use crate::runtime::Runtime;
-use ncclscope_trace::codec::Encoder;
+use crate::shared::Shared;
+use ncclscope_trace::codec::{Encoder, META_LANE};
 use ncclscope_trace::{ClockSync, Comm, Definition, StrId};
 use std::sync::Arc;
 
-/// Hands to the recording what is to be written.
+/// Passes jobs to the recording.
 #[derive(Debug)]
 pub(super) struct Feed {
+    shared: &'static Shared,
     recording: Arc<Recording>,
     encoder: Encoder,
     /// Records of ours, written as one block at the end of the round.
     meta: Vec<u64>,
-    /// What is in the file is to be kept, for something is stuck.
+    /// The content of the file is kept, because an operation is stuck.
     is_frozen: bool,
     /// Something was handed over in this round.
     is_fresh: bool,
+    /// Pieces of work that were handed over.
+    handed: u64,
 }
 
 impl Feed {
-    pub(super) fn new(recording: Arc<Recording>) -> Feed {
+    pub(super) fn new(shared: &'static Shared, recording: Arc<Recording>) -> Feed {
         Feed {
+            shared,
             recording,
             encoder: Encoder::default(),
             meta: Vec::new(),
             is_frozen: false,
             is_fresh: false,
+            handed: 0,
         }
     }
 
@@ -37,7 +42,7 @@ impl Feed {
         self.meta.extend_from_slice(words);
     }
 
-    /// Records of how the process fares: one look's.
+    /// The progress records of one look.
     pub(super) fn heartbeats(&mut self, words: Vec<u64>) {
         if !words.is_empty() {
             self.put(Job::Heartbeats(words));
@@ -49,7 +54,7 @@ impl Feed {
         self.put(Job::Clock(sync));
     }
 
-    /// Something is stuck, or nothing any more: what led to it is kept that long.
+    /// Something is stuck, or no longer: while it is, the events that led to it are kept.
     pub(super) fn freeze(&mut self, is_stuck: bool) {
         if is_stuck != self.is_frozen {
             self.is_frozen = is_stuck;
@@ -57,23 +62,24 @@ impl Feed {
         }
     }
 
-    /// A new file knows nothing of what the one before was told.
+    /// A new file contains none of the definitions of the file before.
     pub(super) fn begin_anew(&mut self) {
         if self.is_frozen {
             self.put(Job::Freeze(true));
         }
     }
 
-    /// A definition.
     pub(super) fn define(&mut self, definition: Definition) {
         self.put(Job::Define(definition));
     }
 
-    /// Hands a job over. Records for which there is no room are counted as unwritten.
+    /// Passes a job on. Records for which there is no room are counted as unwritten.
     pub(super) fn put(&mut self, job: Job) {
         self.is_fresh = true;
-        if let Err(Job::Block { block, .. }) = self.recording.put(job) {
-            Runtime::get().lose_unwritten(&block.counts);
+        match self.recording.put(job) {
+            Ok(()) => self.handed += 1,
+            Err(Job::Block(block)) => self.shared.lose_unwritten(&block.counts),
+            Err(_) => {}
         }
     }
 
@@ -83,38 +89,43 @@ impl Feed {
         self.put(job);
     }
 
-    /// Grows with each piece of work that the file's thread has done.
+    /// Grows with each job that the writer thread has done.
     pub(super) fn done(&self) -> u64 {
         self.recording.done()
     }
 
-    /// The round is over: the file's thread may write.
+    /// The writer thread has not done all of its work.
+    pub(super) fn is_behind(&self) -> bool {
+        self.handed != self.done()
+    }
+
+    /// The round is over: the writer thread may write.
     pub(super) fn flush(&mut self) {
         self.hand_over_meta();
         if std::mem::take(&mut self.is_fresh) {
-            self.recording.wake(Runtime::get());
+            self.recording.wake(self.shared);
         }
     }
 
     fn hand_over_meta(&mut self) {
         let mut meta = std::mem::take(&mut self.meta);
-        self.blocks(META, 0, &meta);
+        self.blocks(META_LANE, 0, &meta);
         meta.clear();
         self.meta = meta;
     }
 
-    /// Words of a lane from a position on, whole records.
-    pub(super) fn words(&mut self, lane: usize, from: u64, words: &[u64]) {
-        if let Ok(lane) = u16::try_from(lane) {
-            self.recording.give_back(&mut self.encoder);
-            self.blocks(lane, from, words);
-        }
+    /// Words of a lane from a position on. Returns how many of them are whole records.
+    pub(super) fn words(&mut self, lane: usize, from: u64, words: &[u64]) -> usize {
+        self.recording.give_back(&mut self.encoder);
+        u16::try_from(lane).map_or(0, |lane| self.blocks(lane, from, words))
     }
 
-    fn blocks(&mut self, lane: u16, mut from: u64, mut words: &[u64]) {
-        while let Some(block) = self.encoder.encode(lane, &mut from, &mut words) {
-            self.put(Job::Block { lane, block: Box::new(block) });
+    fn blocks(&mut self, lane: u16, mut from: u64, words: &[u64]) -> usize {
+        let mut rest = words;
+        while let Some(block) = self.encoder.encode(lane, &mut from, &mut rest) {
+            self.put(Job::Block(Box::new(block)));
         }
+        words.len() - rest.len()
     }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The texts that are not NCCL's: of marks, and of places in the kernel. Each has a number.
+//! Texts that do not come from NCCL: of marks, and of places in the kernel. Each has a number.
 
 pub(crate) use ncclscope_control::text::beginning;
 use ncclscope_trace::StrId;
@@ -40,7 +40,7 @@ impl Texts {
         self.texts.iter().enumerate().map(|(index, text)| (id(index), text.as_str()))
     }
 
-    /// Texts that found no number.
+    /// Texts without a number, because there was no room.
     pub(super) fn lost(&self) -> u64 {
         self.lost
     }

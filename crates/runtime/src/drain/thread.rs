@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The drain thread: wakes up, carries records from lanes to the sinks, sleeps.
+//! The drain thread: wakes up, passes records from the lanes to the sinks, and sleeps.
 
 use crate::runtime::Runtime;
 use crate::sys::wake::Wake;
@@ -30,7 +30,9 @@ pub(crate) fn run(runtime: &'static Runtime, wake: &Wake) {
     let mut sleep = BUSY;
     let mut woken = clock::now_ns();
     while !gate::is_dead() {
+        let due = clock::now_ns().saturating_add(nanoseconds(sleep));
         wake.wait(Some(sleep));
+        let late = clock::now_ns().saturating_sub(due);
         let passed = since(woken);
         woken = clock::now_ns();
         since_flush += passed;
@@ -38,7 +40,7 @@ pub(crate) fn run(runtime: &'static Runtime, wake: &Wake) {
         let flush = since_flush >= FLUSH_EVERY;
         let sync = since_sync >= SYNC_EVERY;
         runtime.heed_signals();
-        let Some(load) = runtime.tick(flush, sync) else { return };
+        let Some(load) = runtime.tick(flush, sync, late) else { return };
         if flush {
             since_flush = Duration::ZERO;
         }
@@ -56,6 +58,10 @@ pub(crate) fn run(runtime: &'static Runtime, wake: &Wake) {
         };
         sleep = load.next.map_or(sleep, |next| sleep.min(next));
     }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn since(ns: u64) -> Duration {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The steps that are under way: they are in no lane yet.
+//! The steps in flight, which are not in a lane yet.
 
 use ncclscope_recorder::region::Region;
 use ncclscope_recorder::slots;
@@ -8,7 +8,7 @@ use ncclscope_trace::record::schema;
 use ncclscope_trace::{Record, Step};
 use std::collections::BTreeMap;
 
-/// What a step is known by: its lane, start, operation and number.
+/// The identity of a step: its lane, start, operation and number.
 type Key = (usize, u64, u32, u32);
 
 /// Steps that were under way at one moment. The lanes are read after that moment, so that a step
@@ -38,7 +38,7 @@ impl UnderWay {
         }
     }
 
-    /// Those that are left, each behind what was read of its lane.
+    /// The remaining steps, each after the read part of its lane.
     pub(super) fn rest(&self, read: &[u64]) -> Vec<Rest> {
         let rest = self.0.iter().filter_map(|(&(lane, ..), step)| {
             let (position, words) = (*read.get(lane)?, step.pack().words().to_vec());

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The first communicator of the process: configuration, memory, threads.
+//! The start at the first communicator of the process: configuration, memory, threads.
 
 use super::Runtime;
 use super::resource::resource;
-use super::state::Phase;
 use crate::config::{self, Config};
-use crate::drain::{self, Drain, Order};
+use crate::drain::{self, Drain};
 use crate::identity::{IdentityOptions, of_process};
 use crate::lanes;
 use crate::log::Severity;
 use crate::memory::Memory;
 use crate::meter::Meter;
+use crate::orders::Order;
 use crate::recording::{Opening, Recording};
+use crate::state::{Phase, State};
 use crate::sys::wake::Wake;
 use crate::watchdog::{Place, Watchdog};
 use crate::window::ClockReading;
@@ -27,48 +28,48 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long `init` waits for the recording's file, to say at once where there can be none. A file
+/// How long `init` waits for the recording's file, to report at once if there is none. A file
 /// system that takes longer gets the records when it answers.
 const OPEN_PATIENCE: Duration = Duration::from_millis(20);
 
 impl Runtime {
-    /// Readies everything. Where that fails, nothing is recorded, and a line says why.
+    /// Prepares everything. If that fails, nothing is recorded, and a line gives the reason.
     pub(super) fn begin(&'static self, nccl_version: u32) {
         sys::register(super::life::in_child, super::life::at_exit);
         let (host, pid) = (sys::host_name(), sys::pid());
         let (config, lines) = read_environment(&host, pid);
         let _ = self.settings.set(config.settings.clone());
-        self.log.send_to(config.get(&table::LOG));
-        lines.iter().for_each(|line| self.problem(line));
+        self.shared.log.send_to(config.get(&table::LOG));
+        lines.iter().for_each(|line| self.shared.problem(line));
         if config.mode == Mode::Off {
-            self.log.say(Severity::Info, "nothing is recorded");
-            self.lock().phase = Phase::Off;
+            self.shared.log.say(Severity::Info, "nothing is recorded");
+            self.shared.lock().phase = Phase::Off;
             return;
         }
         if clock::is_forbidden() {
-            self.problem(
+            self.shared.problem(
                 "the process may not read the processor's counter (PR_SET_TSC), not even by \
                  clock_gettime: nothing is recorded",
             );
-            self.lock().phase = Phase::Off;
+            self.shared.lock().phase = Phase::Off;
             return;
         }
         if config.get(&table::HANG_ACTION).exec.is_some() {
             sys::exec::keep_environment();
         }
-        self.nonce.store(sys::nonce() | 1, Ordering::Relaxed);
+        self.shared.nonce.store(sys::nonce() | 1, Ordering::Relaxed);
         let Some(drain) = self.open(&config, &host, pid, nccl_version) else {
-            self.lock().phase = Phase::Off;
+            self.shared.lock().phase = Phase::Off;
             return;
         };
-        lines.into_iter().for_each(|line| self.order(Order::Note(line), 0));
+        lines.into_iter().for_each(|line| self.shared.order(Order::Note(line), 0));
         *self.drain.lock() = Some(Box::new(drain));
         registry::install();
         self.start_threads(&config);
         self.go(&config, nccl_version);
     }
 
-    /// Memory, the recording, and all that reads the one and writes the other.
+    /// Opens the memory, the recording, and the drain between them.
     fn open(
         &'static self,
         config: &Config,
@@ -77,20 +78,21 @@ impl Runtime {
         nccl_version: u32,
     ) -> Option<Drain> {
         clock::choose(config.get(&table::CLOCK));
-        let nonce = self.nonce.load(Ordering::Relaxed);
+        let nonce = self.shared.nonce.load(Ordering::Relaxed);
         let process = nonce % 1023 + 1;
-        self.recorder.set_process(u64::from(process));
-        let memory = Memory::reserve(&self.recorder, config.lanes.as_deref(), pid, nonce);
+        self.shared.recorder.set_process(u64::from(process));
+        let memory = Memory::reserve(&self.shared.recorder, config.lanes.as_deref(), pid, nonce);
         let memory = match memory {
             Ok(memory) => memory,
             Err(error) => {
-                self.problem(&format!("no memory: {error}; recording and the watchdog are off"));
+                self.shared
+                    .problem(&format!("no memory: {error}; recording and the watchdog are off"));
                 return None;
             }
         };
         if let (Some(why), Some(folder)) = (memory.why_private(), &config.lanes) {
-            self.tell(format!(
-                "no lanes file in {}: {why}; records wait in private memory, and a SIGKILL costs \
+            self.shared.tell(format!(
+                "no lanes file in {}: {why}; records wait in private memory, and a SIGKILL loses \
                  up to 80 ms of them",
                 folder.display()
             ));
@@ -127,24 +129,26 @@ impl Runtime {
         if config.get(&table::CUDA_EVENTS) {
             watchdog.cuda_events();
         }
-        let mut drain = Drain::new(&self.recorder, &self.orders, memory, recording, watchdog);
+        let mut drain = Drain::new(&self.shared, memory, recording, watchdog);
         if let Some(target) = config.otlp.clone() {
             let resource = resource(&target, &identity);
             match Meter::start(target, config.labels(), resource) {
                 Ok(meter) => drain.measure(meter),
-                Err(error) => self.problem(&format!("no metrics: {error}")),
+                Err(error) => self.shared.problem(&format!("no metrics: {error}")),
             }
         }
         drain.identify(identity);
         Some(drain)
     }
 
-    /// Has the file created: by the thread that will write it, or here where there can be none.
+    /// Starts the creation of the file: on the thread that will write it, or here if there is none.
     fn start_recording(&'static self, recording: &Arc<Recording>) -> Result<(), ()> {
-        match recording.start(self) {
+        match recording.start(&self.shared) {
             // Where there is no answer yet, that thread says what becomes of it.
             Ok(opened) => opened.wait(OPEN_PATIENCE).map_or(Ok(()), |opened| opened.map(drop)),
-            Err(_) => recording.open(self).map(drop).inspect_err(|line| self.problem(line)),
+            Err(_) => {
+                recording.open(&self.shared).map(drop).inspect_err(|line| self.shared.problem(line))
+            }
         }
         .map_err(drop)
     }
@@ -155,26 +159,20 @@ impl Runtime {
         let woken = Arc::clone(&wake);
         let body = move || drain_thread(Runtime::get(), stale.as_deref(), &woken);
         match sys::spawn_quiet("ncclscope/drain", body) {
-            Ok(()) => self.lock().drain = Some(wake),
+            Ok(()) => self.shared.lock().drain = Some(wake),
             Err(_) => {
                 let line =
                     "no thread could be started: records are written at finalize and exit only";
-                self.tell(line.to_owned());
+                self.shared.tell(line.to_owned());
                 self.drain.lock().iter_mut().for_each(|drain| while drain.grow(1) {});
             }
         }
     }
 
-    /// Says that something is not as the user wanted it, in the recording, too.
-    pub(crate) fn tell(&'static self, line: String) {
-        self.problem(&line);
-        self.order(Order::Note(line), 0);
-    }
-
-    /// From here on it records.
+    /// Starts recording.
     fn go(&'static self, config: &Config, nccl_version: u32) {
         {
-            let mut state = self.lock();
+            let mut state = self.shared.lock();
             state.mask = Some(config.mask(nccl_version));
             state.nccl_version = nccl_version;
             // The recording's thread may have found that there can be none.
@@ -187,14 +185,14 @@ impl Runtime {
             self.first_window(&mut state, config.get(&table::START));
         }
         if config.get(&table::CUDA_EVENTS)
-            && let Err(line) = probe::begin(&self.recorder)
+            && let Err(line) = probe::begin(&self.shared.recorder)
         {
-            self.problem(&line);
+            self.shared.problem(&line);
         }
         for (request, signal) in config.get(&table::SIGNAL) {
             if !sys::signal::listen(signal, request) {
-                let line = format!("signal {signal} is in use by the process: it is left alone");
-                self.problem(&line);
+                let line = format!("signal {signal} is in use by the process and is not used");
+                self.shared.problem(&line);
             }
         }
         if let Some(dir) = config.socket_directory() {
@@ -202,12 +200,12 @@ impl Runtime {
         }
     }
 
-    /// The window that the process begins with.
-    fn first_window(&'static self, state: &mut super::State, configured: FirstWindow) {
+    /// The first window of the process.
+    fn first_window(&'static self, state: &mut State, configured: FirstWindow) {
         gate::stop();
         let FirstWindow::On(request) = state.early.take().unwrap_or(configured) else { return };
         let turn = state.schedule.request(request, ClockReading::read()).or_else(|why| {
-            self.tell(format!("{}: {why}; the default holds", table::START.name));
+            self.shared.tell(format!("{}: {why}; the default is used", table::START.name));
             state.schedule.request(RecordingWindow::default(), ClockReading::read())
         });
         self.turn(state, turn.unwrap_or(None));
@@ -215,24 +213,25 @@ impl Runtime {
 
     /// Opens the control socket, on the thread that will answer there.
     fn listen(&'static self, dir: PathBuf) {
-        let nonce = self.nonce.load(Ordering::Relaxed);
+        let nonce = self.shared.nonce.load(Ordering::Relaxed);
         let no_socket = |dir: &Path, error: std::io::Error| {
             let dir = dir.display();
-            self.problem(&format!("no control socket in {dir}: {error}; all else works"));
+            self.shared
+                .problem(&format!("no control socket in {dir}: {error}; everything else works"));
         };
         let place = dir.clone();
         // Not on the thread: the environment is read before the application goes on.
         let job = config::job(&|name| std::env::var(name).ok()).unwrap_or_default();
         let body = move || match socket::open(&place, nonce, job) {
             Ok((file, server)) => {
-                self.lock().socket = Some(file);
+                self.shared.lock().socket = Some(file);
                 server.run(self);
             }
             Err(error) => no_socket(&place, error),
         };
         let contained = move || {
             if std::panic::catch_unwind(AssertUnwindSafe(body)).is_err() {
-                self.contain();
+                self.shared.contain();
             }
         };
         if let Err(error) = sys::spawn_quiet("ncclscope/control", contained) {
@@ -254,12 +253,14 @@ fn read_environment(host: &str, pid: u32) -> (Config, Vec<String>) {
 fn drain_thread(runtime: &'static Runtime, stale_lanes: Option<&Path>, wake: &Wake) {
     let body = AssertUnwindSafe(|| {
         // Memory for this process's own threads comes first.
-        runtime.tick(false, false);
+        while !gate::is_dead() && runtime.tick(false, false, 0).is_some_and(|load| load.is_early) {
+            wake.wait(Some(Duration::from_millis(1)));
+        }
         stale_lanes.into_iter().for_each(lanes::adopt_stale);
         drain::thread::run(runtime, wake);
     });
     if std::panic::catch_unwind(body).is_err() {
-        runtime.contain();
+        runtime.shared.contain();
     }
-    runtime.tell_of_panics();
+    runtime.shared.tell_of_panics();
 }

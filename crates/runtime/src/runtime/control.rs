@@ -2,10 +2,10 @@
 //! Requests to a process at run time, from the application, by a signal, or on the control socket.
 
 use super::Runtime;
-use super::state::{Phase, State};
-use crate::drain::Order;
 use crate::log::Severity;
+use crate::orders::Order;
 use crate::own;
+use crate::state::{Phase, State};
 use crate::sys::lock::Lock;
 use crate::sys::{self, signal};
 use crate::watchdog::Why;
@@ -32,21 +32,21 @@ const MASK_SETTLES: Duration = Duration::from_millis(1);
 const LONGEST_DRILL: Duration = Duration::from_secs(3600);
 /// How long a dump waits for what was recorded to be in the file.
 const DUMP_PATIENCE: Duration = Duration::from_secs(10);
-/// Bytes of what a process says of what it waits for.
+/// Bytes of a process's answer about what it waits for.
 const WHY_BYTES: usize = 48 << 10;
-/// Between two looks at threads, which tell what they do.
+/// The time between two looks at threads, which show what they do.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
-/// Why something that was asked for is not done.
+/// Why a request is not fulfilled.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Refusal {
     /// Nothing is recorded in this process: it is off, or failed, or a fork's child.
     Off,
     /// There is no communicator yet, so no recording.
     Early,
-    /// What was asked for makes no sense: why.
+    /// The request is invalid: why.
     Bad(String),
-    /// The system refused: what, and why.
+    /// A system call failed: which, and why.
     System(String),
 }
 
@@ -86,7 +86,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// Leaves out what is issued from here on. What was issued before is recorded to its end.
+    /// Stops recording operations issued from now on. Earlier ones are recorded to their end.
     ///
     /// # Errors
     /// [`Refusal::Off`].
@@ -108,7 +108,7 @@ impl Runtime {
         gate::is_started()
     }
 
-    /// Puts a text into the recording.
+    /// Adds a text to the recording.
     ///
     /// # Errors
     /// [`Refusal::Off`].
@@ -134,13 +134,13 @@ impl Runtime {
         Ok(())
     }
 
-    /// Says what a communicator is for: `tp`, `dp`, `pp`, or whatever the user calls it.
+    /// Sets the role of a communicator: `tp`, `dp`, `pp`, or any other name.
     ///
     /// # Errors
     /// [`Refusal::Off`].
     pub fn set_role(&'static self, hash: u64, role: &str) -> Result<(), Refusal> {
         let state = self.running()?;
-        self.order(Order::Role { hash, text: role.to_owned() }, 64 + role.len());
+        self.shared.order(Order::Role { hash, text: role.to_owned() }, 64 + role.len());
         drop(state);
         Ok(())
     }
@@ -153,12 +153,14 @@ impl Runtime {
     /// [`Refusal`].
     pub fn dump(&'static self, to: Option<&Path>) -> Result<PathBuf, Refusal> {
         let slow = || Refusal::System("the recording's file system does not answer".into());
-        let recording = self.running()?.recording.clone().ok_or_else(slow)?;
-        let (mut dir, name) = dump_place(&recording, to);
+        drop(self.running()?);
+        // The writer thread, which answers, has made the file by then.
         let copy = self.ask(Order::Dump, DUMP_PATIENCE).ok_or_else(slow)?;
         let (checkpoint, rest) =
             copy.map_err(|error| Refusal::System(format!("cannot copy the recording: {error}")))?;
-        let nonce = self.nonce.load(Ordering::Relaxed);
+        let recording = self.running()?.recording.clone().ok_or_else(slow)?;
+        let (mut dir, name) = dump_place(&recording, to);
+        let nonce = self.shared.nonce.load(Ordering::Relaxed);
         let written = ncclscope_trace::create_directories(&dir).and_then(|()| match to {
             Some(file) if is_recording_file(file) => {
                 checkpoint.write(file, &rest).map(|()| file.to_owned())
@@ -213,10 +215,10 @@ impl Runtime {
         let state = self.running()?;
         if self.setting(&HANG_SEC).is_none() {
             let why =
-                "NCCLSCOPE_HANG_SEC is 0: nothing is ever held for stuck, not even in a drill";
+                "NCCLSCOPE_HANG_SEC is 0: no operation is reported as stuck, not even a drill's";
             return Err(Refusal::Bad(why.into()));
         }
-        self.order(Order::Drill(length), 0);
+        self.shared.order(Order::Drill(length), 0);
         self.hurry(state);
         Ok(())
     }
@@ -232,7 +234,7 @@ impl Runtime {
         drop(self.running()?);
         if let Some(drain) = self.drain.lock().as_mut() {
             let (watchdog, _) = drain.watchdog();
-            watchdog.sample(&self.recorder, clock::now());
+            watchdog.sample(&self.shared.recorder, clock::now());
             watchdog.hurry();
             self.round(drain, true, false);
         }
@@ -241,11 +243,11 @@ impl Runtime {
         let Some((watchdog, hz)) = drain.as_mut().map(|drain| drain.watchdog()) else {
             return Err(Refusal::Off);
         };
-        Ok(watchdog.why(&self.recorder, clock::now(), hz, WHY_BYTES))
+        Ok(watchdog.why(&self.shared.recorder, clock::now(), hz, WHY_BYTES))
     }
 
-    /// Does what signals asked for since the last time. For the drain thread, which does not wait
-    /// for a copy.
+    /// Fulfils the requests of signals since the last call. For the drain thread, which does not
+    /// wait for a copy.
     pub(crate) fn heed_signals(&'static self) {
         for request in signal::take() {
             match request {
@@ -266,13 +268,15 @@ impl Runtime {
 
     pub(crate) fn tell_of(&'static self, dump: &Result<PathBuf, Refusal>) {
         match dump {
-            Ok(file) => self.log.say(Severity::Info, &format!("dumped to {}", file.display())),
-            Err(refusal) => self.problem(&refusal.to_string()),
+            Ok(file) => {
+                self.shared.log.say(Severity::Info, &format!("dumped to {}", file.display()))
+            }
+            Err(refusal) => self.shared.problem(&refusal.to_string()),
         }
-        self.log.speak();
+        self.shared.log.speak();
     }
 
-    /// What the time brings, and how long until it brings more.
+    /// Opens or closes the window if due, and returns the time until the next change.
     pub(super) fn keep_schedule(&self, state: &mut State) -> Option<Duration> {
         while let Some(turn) = state.schedule.due(ClockReading::read()) {
             self.turn(state, Some(turn));
@@ -280,7 +284,7 @@ impl Runtime {
         state.schedule.wait(ClockReading::read())
     }
 
-    /// Does what the schedule says.
+    /// Executes the action of the schedule.
     pub(super) fn turn(&self, state: &mut State, turn: Option<GateAction>) {
         let Some(mask) = state.mask else { return };
         // NCCL and the device count kernels apart where KernelCh comes and goes (2.31), so it
@@ -308,11 +312,12 @@ impl Runtime {
         }
     }
 
-    /// A moment between the records, now.
+    /// Adds a mark between the records, now.
     fn moment(&self, what: MarkKind, text: Option<String>, value: u64) {
         let weight = 64 + text.as_ref().map_or(0, String::len);
         // What finds no room is counted by the queue.
-        let _ = self.orders.put(Order::Mark { ticks: clock::now(), what, text, value }, weight);
+        let _ =
+            self.shared.orders.put(Order::Mark { ticks: clock::now(), what, text, value }, weight);
     }
 
     /// The state, unless nothing is recorded in this process.
@@ -321,7 +326,7 @@ impl Runtime {
         if gate::is_dead() || sys::is_child() {
             return Err(Refusal::Off);
         }
-        let state = self.lock();
+        let state = self.shared.lock();
         let is_off = matches!(state.phase, Phase::Off | Phase::Closed);
         if is_off { Err(Refusal::Off) } else { Ok(state) }
     }

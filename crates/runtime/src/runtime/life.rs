@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Communicators come and go; the process forks, and ends.
+//! The life cycle: communicators are created and destroyed; the process forks and exits.
 
-use super::state::Phase;
-use super::{CommInfo, Runtime};
+use super::Runtime;
 use crate::context::{COMMS, NO_COMM, context};
-use crate::drain::{Drain, Order};
+use crate::drain::Drain;
 use crate::log::{Logger, is_over};
 use crate::meter::Farewell;
+use crate::orders::Order;
 use crate::reply::{Reply, elsewhere};
+use crate::state::{CommInfo, Phase};
 use crate::sys::cuda::Device;
 use crate::sys::mask::ActivationMask;
 use crate::{lanes, probe, sys};
@@ -53,31 +54,31 @@ impl Runtime {
         self.begun.call_once_force(|_| {
             let begin = move || self.begin(nccl_version);
             if elsewhere("ncclscope/begin", None, begin).is_none() {
-                self.contain();
+                self.shared.contain();
             }
         });
         let device = Device::current();
         let (index, is_running) = self.number();
-        self.log.join(index, nccl, logger);
+        self.shared.log.join(index, nccl, logger);
         if !is_running {
-            self.log.speak();
+            self.shared.log.speak();
             return self.context(NO_COMM);
         }
         if index == NO_COMM {
-            self.comms_lost.fetch_add(1, Ordering::Relaxed);
-            self.lock().activate(active);
+            self.shared.comms_lost.fetch_add(1, Ordering::Relaxed);
+            self.shared.lock().activate(active);
             return self.context(NO_COMM);
         }
-        // Before the drain thread hears of it, and without the lock: it may look at all cells.
+        // Before the drain thread is notified, and without the lock: it may look at all cells.
         call_counters::watch(index);
-        let mut state = self.lock();
+        let mut state = self.shared.lock();
         active.into_iter().for_each(|active| state.masks.keep(index, active));
         state.activate(active);
         let name = info.name.as_deref().map(|name| beginning(name, NAME_BYTES).to_owned());
         let info = CommInfo { name, ..info };
-        self.order(Order::Comm(comm(index, &info, nccl_version)), 0);
+        self.shared.order(Order::Comm(comm(index, &info, nccl_version)), 0);
         if let Some(device) = device {
-            self.order(Order::Device { index, device }, 0);
+            self.shared.order(Order::Device { index, device }, 0);
         }
         let api_version = info.api_version;
         state.comms.insert(index, info);
@@ -85,14 +86,14 @@ impl Runtime {
         state.wake_drain();
         drop(state);
         if let Err(line) = probe::join(index, api_version) {
-            self.problem(&line);
+            self.shared.problem(&line);
         }
         self.context(index)
     }
 
     /// A number for one more communicator, or [`NO_COMM`]; and whether there is a recording.
     fn number(&self) -> (u16, bool) {
-        let mut state = self.lock();
+        let mut state = self.shared.lock();
         state.live += 1;
         if !state.is_running() || state.next_comm >= COMMS {
             return (NO_COMM, state.is_running());
@@ -102,7 +103,7 @@ impl Runtime {
     }
 
     fn context(&self, comm: u16) -> u64 {
-        context(self.nonce.load(Ordering::Relaxed), comm)
+        context(self.shared.nonce.load(Ordering::Relaxed), comm)
     }
 
     /// A communicator is finalized. Its late events are still recorded.
@@ -116,28 +117,28 @@ impl Runtime {
             self.end_comm(index);
         }
         // Its NCCL may be unloaded after this.
-        self.log.leave(index);
+        self.shared.log.leave(index);
     }
 
     fn end_comm(&'static self, index: u16) {
-        self.recorder.end_comm(index);
+        self.shared.recorder.end_comm(index);
         probe::leave(index);
-        let mut state = self.lock();
+        let mut state = self.shared.lock();
         state.live = state.live.saturating_sub(1);
         state.masks.forget(index);
         if let Some(comm) = state.comms.remove(&index) {
             if comm.hash == 0
-                && let Some((hash, rank)) = self.learned(index)
+                && let Some((hash, rank)) = self.shared.learned(index)
             {
-                self.order(Order::Learned { index, hash, rank }, 0);
+                self.shared.order(Order::Learned { index, hash, rank }, 0);
             }
-            self.order(Order::CommEnd { index, ticks: clock::now() }, 0);
+            self.shared.order(Order::CommEnd { index, ticks: clock::now() }, 0);
         }
         let is_last = state.live == 0 && state.is_running();
         drop(state);
         if is_last {
             self.ask(Order::Flush, FINALIZE_PATIENCE);
-            self.log.flush(LOG_PATIENCE);
+            self.shared.log.flush(LOG_PATIENCE);
         }
     }
 
@@ -148,13 +149,13 @@ impl Runtime {
             return;
         }
         probe::close();
-        self.kill();
+        self.shared.kill();
         if !self.has_free_locks() {
             // The lanes are in their file; the reader will find everything.
             return;
         }
         let socket = {
-            let mut state = self.lock();
+            let mut state = self.shared.lock();
             if state.is_running() {
                 state.phase = Phase::Closed;
             }
@@ -162,7 +163,7 @@ impl Runtime {
         };
         self.close_recording();
         drop(socket);
-        self.log.flush(LAST_LOG_PATIENCE);
+        self.shared.log.flush(LAST_LOG_PATIENCE);
     }
 
     /// Whether no lock is held for longer than a moment. A signal handler that ends the process may
@@ -170,7 +171,7 @@ impl Runtime {
     fn has_free_locks(&self) -> bool {
         let mut until = None;
         loop {
-            if self.state.is_free() && self.orders.is_free() && self.log.is_free() {
+            if self.shared.is_free() {
                 return true;
             }
             if is_over(&mut until, EXIT_PATIENCE) {
@@ -206,7 +207,7 @@ impl Runtime {
         wait_while_it_writes(closed, &last);
         let mut lines = last.take_lines();
         lines.extend(farewell.into_iter().flat_map(Farewell::wait));
-        lines.iter().for_each(|line| self.problem(line));
+        lines.iter().for_each(|line| self.shared.problem(line));
     }
 }
 
@@ -240,8 +241,8 @@ fn comm(index: u16, info: &CommInfo, nccl_version: u32) -> Comm {
 /// After a fork the child has no drain thread, and its memory is the parent's recording.
 pub(super) extern "C" fn in_child() {
     sys::note_fork();
-    Runtime::get().kill();
-    lanes::close_in_child(&Runtime::get().recorder.region);
+    Runtime::get().shared.kill();
+    lanes::close_in_child(&Runtime::get().shared.recorder.region);
 }
 
 pub(super) extern "C" fn at_exit() {
@@ -259,7 +260,7 @@ mod tests {
         let _turn = probe::TEST_TURN.lock().unwrap();
         let runtime = Runtime::get();
         assert!(runtime.has_free_locks());
-        let state = runtime.lock();
+        let state = runtime.shared.lock();
         let begin = Instant::now();
         runtime.close();
         assert!(begin.elapsed() < 5 * EXIT_PATIENCE);

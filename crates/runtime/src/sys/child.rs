@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Descriptors that a child of a fork must not keep: what is locked or listened to by them would
-//! stay so for as long as the child lives.
+//! Descriptors that the child of a fork must not keep: their locks and listening sockets would
+//! otherwise stay for as long as the child lives.
 
 use super::descriptor::{Identity, Kept};
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -73,7 +73,7 @@ mod tests {
         let number = lanes.with_room(0).unwrap().as_raw_fd();
         let region = Region::new();
         region.reserve(lanes.with_room(0)).unwrap();
-        // SAFETY: what has the number is asked for its inode before each use.
+        // SAFETY: the inode behind the number is checked before each use.
         assert_eq!(unsafe { libc::close(number) }, 0);
         assert!(lanes.with_room(0).is_none());
         lanes.find_again();

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-The CUDA driver that the process has loaded, as far as events need it. It is never loaded by us.
+The functions for events of the CUDA driver that the process has loaded. This module never loads it.
 
-Signatures and rules are those of the CUDA Driver API manual. What matters here: an event can only
-be recorded in a stream of its own context; asking for an event while another thread captures a
-graph in global mode would break that graph, unless the asking thread's mode is relaxed; no call
-may be made on the thread that runs the application's host functions. The caller keeps the last
-rule. This module does **not** know streams' or events' lives.
+Signatures and rules are those of the CUDA Driver API manual. Three rules matter here. An event can
+only be recorded in a stream of its own context. A query for an event while another thread captures
+a graph in global mode breaks that graph, unless the querying thread's mode is relaxed. No call may
+be made on the thread that runs the application's host functions; the caller keeps this rule. This
+module does **not** manage the lives of streams and events.
 */
 
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -178,7 +178,7 @@ impl Driver {
         checked(unsafe { (self.record)(event, stream) })
     }
 
-    /// Whether the stream has come to where `event` was recorded last.
+    /// Whether the stream has reached the place where `event` was recorded last.
     ///
     /// # Errors
     /// The driver's, which may be that of a kernel before it.
@@ -224,7 +224,7 @@ type GetDevice = unsafe extern "C" fn(*mut c_int) -> c_int;
 type GetPci = unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_int;
 type GetUuid = unsafe extern "C" fn(*mut [u8; 16], c_int) -> c_int;
 
-/// The functions that tell of devices. Only the first is needed.
+/// The functions that describe devices. Only the first is needed.
 #[derive(Debug, Clone, Copy)]
 struct Identity {
     device: GetDevice,
@@ -264,7 +264,7 @@ impl Identity {
         let pci = |symbol| unsafe { core::mem::transmute::<*mut c_void, GetPci>(symbol) };
         // SAFETY: likewise.
         let uuid = |symbol| unsafe { core::mem::transmute::<*mut c_void, GetUuid>(symbol) };
-        // The second form tells apart the parts of a divided GPU (MIG).
+        // The second form distinguishes the parts of a divided GPU (MIG).
         let uuid_symbol = symbol(c"cuDeviceGetUuid_v2").or_else(|| symbol(c"cuDeviceGetUuid"));
         Some(Identity {
             device: device(symbol(c"cuCtxGetDevice")?),
@@ -344,7 +344,7 @@ pub(crate) mod fake {
         pub(crate) mode: c_int,
         /// Events that exist, with the stream in which they were recorded last.
         pub(crate) events: HashMap<usize, usize>,
-        /// Events that their stream has come to, with the ns at which it did.
+        /// Events that their stream has reached, with the time in ns.
         pub(crate) reached: HashMap<usize, u32>,
         pub(crate) capturing: HashSet<usize>,
         /// The answer to every question about an event; 0: as it is.
@@ -439,7 +439,6 @@ pub(crate) mod fake {
         0
     }
 
-    /// The driver.
     pub(crate) fn driver() -> Driver {
         Driver {
             get_context,

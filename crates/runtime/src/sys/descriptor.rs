@@ -2,15 +2,16 @@
 /*!
 Descriptors that stay open for long, in a process that is not ours.
 
-A host may close whatever is open (`close_range`, as daemons do) and open files of its own, which
-get our numbers: what we wrote would then go into its files. So ours have numbers that a host hardly
-comes to, never those of the standard files, and before each use [`Identity`] tells whether the
-number still leads to what we opened. A descriptor that does not is let go, not closed.
+A host may close any descriptor (`close_range`, as daemons do) and open files of its own, which then
+get our numbers: our writes would go into its files. Our descriptors therefore have high numbers
+that a host is unlikely to use, never those of the standard files, and before each use [`Identity`]
+checks whether the number still leads to the file that we opened. A descriptor that does not is
+dropped, not closed.
 
-Until a file has its high number, the host may take the low one between any two calls of ours: so
-nothing is written to a file before [`settle`] has found, under the high number, what the path leads
-to, and the low number is closed only if it still leads there. What has no path, such as a
-connection, can only be moved at once.
+Until a file has its high number, the host may take the low one between any two calls of ours.
+Therefore nothing is written to a file before [`settle`] has found the path's file under the high
+number, and the low number is closed only if it still leads there. A descriptor without a path, such
+as a connection, can only be moved at once.
 */
 
 use core::ffi::{CStr, c_int};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Starts a shell command from a thread of ours.
 //!
-//! By `posix_spawn`, which forks nothing: no handler of `pthread_atfork` runs, and no copy of a GPU
-//! process's memory is made. The command gets none of the process's open files but the standard
-//! ones: a socket of NCCL's that outlived the job in it would keep peers waiting.
+//! It uses `posix_spawn`, which does not fork: no handler of `pthread_atfork` runs, and the memory
+//! of a GPU process is not copied. The command gets only the standard files of the process: a
+//! socket of NCCL that the command kept open after the job would keep peers waiting.
 
 use core::ffi::{CStr, c_char};
 use std::ffi::CString;

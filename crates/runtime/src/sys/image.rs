@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Shared libraries that are loaded, by an address in them.
+//! Finds the loaded shared library that contains an address.
 
 use core::ffi::{CStr, c_void};
 use core::ptr::NonNull;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The runtime's lock: a mutex that outlives a panic, and that ThreadSanitizer sees.
+//! The runtime's lock: a mutex that survives a panic, and that ThreadSanitizer sees.
 //!
-//! The standard library comes without the sanitizer's instructions, so that it takes what a mutex
-//! protects for unprotected. Under `--cfg tsan` it hears of each locking and unlocking.
+//! The standard library is compiled without the sanitizer, which therefore takes data behind a std
+//! mutex for unprotected. Under `--cfg tsan` this lock reports each locking and unlocking.
 
 use core::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The system calls of this crate that std has no door to.
+//! The system calls of this crate that std does not offer.
 
 pub(crate) mod child;
 pub(crate) mod cuda;
@@ -9,6 +9,7 @@ pub(crate) mod image;
 pub(crate) mod lock;
 pub(crate) mod mask;
 pub(crate) mod peer;
+pub(crate) mod quota;
 pub mod shield;
 pub(crate) mod signal;
 pub(crate) mod thread;

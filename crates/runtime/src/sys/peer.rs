@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Who is at the other end of a Unix socket, and waiting for any of several sockets.
+//! Identifies the other end of a Unix socket, and waits for any of several sockets.
 
 use core::ffi::c_int;
 use std::io;

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Work of ours on a thread of the host's: no signal of ours, no cancellation, and its `errno` as it
-was.
+Protects work of ours on a thread of the host: no signal, no cancellation, and an unchanged `errno`.
 
-A write beyond `ulimit -f` raises SIGXFSZ, one to a pipe without a reader raises SIGPIPE; either
-ends a host that has no handler. Our own threads block all signals; where the host's thread works
-for us (`init`, `finalize`, the C functions, the end of the process), a [`Shield`] does. The write
-itself then fails with `EFBIG` or `EPIPE`, and is treated as any other failure.
+A write beyond `ulimit -f` raises SIGXFSZ, and one to a pipe without a reader raises SIGPIPE; either
+ends a host that has no handler. Our own threads block all signals; when a host thread works for us
+(`init`, `finalize`, the C functions, the end of the process), a [`Shield`] does. The write then
+fails with `EFBIG` or `EPIPE`, and is treated like any other failure.
 
-`pthread_cancel` unwinds a thread from within a system call, and the process would abort where that
-meets a `catch_unwind` of ours: the thread is cancelled by its next call that is not ours. And a
-signal handler that ends the process, or calls us, would find our locks held by the very thread that
-it interrupts: where we hold them, all signals wait.
+`pthread_cancel` unwinds a thread out of a system call, and the process would abort if that reached
+a `catch_unwind` of ours: the shield delays the cancellation to the thread's next call outside our
+code. A signal handler that ends the process, or calls us, would find our locks held by the thread
+that it interrupts: while we hold them, all signals wait.
 */
 
 use core::ffi::c_int;

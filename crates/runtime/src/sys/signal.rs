@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Signals that ask for something. Their handler only notes that they came.
+//! Signals that request something. Their handler only stores that they came.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU8, Ordering};
@@ -31,7 +31,7 @@ pub(crate) fn listen(signal: u8, request: SignalRequest) -> bool {
         place.store(signal, Ordering::Relaxed);
     }
     now.sa_sigaction = came as extern "C" fn(c_int) as usize;
-    // The host's system calls go on as if nothing had happened.
+    // The host's system calls are restarted.
     now.sa_flags = libc::SA_RESTART;
     // SAFETY: the handler stays mapped (`-z nodelete`), and only touches atomics.
     unsafe { libc::sigaction(signal.into(), &raw const now, core::ptr::null_mut()) == 0 }

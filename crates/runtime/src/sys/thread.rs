@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Threads of ours in the host's process.
+Our threads in the host's process.
 
-They are not std's: a thread of std's begins by noting a destructor, which glibc does under the lock
-that `dlopen` holds. While another thread loads a library from a file system that hangs, none would
-begin, and a hang of the job would be told to none.
+They are not std's threads. A thread of std starts by registering a destructor, for which glibc
+takes the lock that `dlopen` holds. While another thread loads a library from a file system that
+hangs, no std thread would start, and a hang of the job would not be reported.
 */
 
 use core::ffi::{c_int, c_void};

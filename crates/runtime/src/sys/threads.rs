@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Threads of this process as the system sees them, from `/proc/self/task`.
+//! The threads of this process as the system sees them, from `/proc/self/task`.
 
 use std::fs;
 use std::io;
@@ -13,7 +13,7 @@ pub(crate) struct Seen {
     pub(crate) name: String,
     /// `R`, `S`, `D`, `T`…; [`GONE`]; or [`UNKNOWN`], and then nothing else is known either.
     pub(crate) state: u8,
-    /// Where it waits in the kernel; empty if the system does not tell.
+    /// Where it waits in the kernel; empty if unknown.
     pub(crate) place: String,
     /// Processor time, ns.
     pub(crate) cpu_ns: u64,
@@ -29,6 +29,13 @@ pub(crate) const UNKNOWN: u8 = b'?';
 /// Looks at a thread of this process.
 pub(crate) fn look(tid: u32) -> Seen {
     look_in("/proc/self/task", tid)
+}
+
+/// How long a thread of this process was ready to run and did not, since it began: ns. `None` if it
+/// has exited, or the system does not say.
+pub(crate) fn run_delay_ns(tid: u32) -> Option<u64> {
+    let times = fs::read_to_string(format!("/proc/self/task/{tid}/schedstat")).ok()?;
+    times.split_whitespace().nth(1)?.parse().ok()
 }
 
 /// `tasks` has a directory for each thread of the process.
@@ -102,6 +109,13 @@ mod tests {
             assert_eq!(is_gone(&error(code), "/proc/self/task"), gone, "{code}");
             assert!(!is_gone(&error(code), "/nowhere"), "{code}");
         }
+    }
+
+    #[test]
+    fn a_threads_delay_grows_only() {
+        let before = run_delay_ns(own().tid).unwrap();
+        assert!(run_delay_ns(own().tid).unwrap() >= before);
+        assert_eq!(run_delay_ns(u32::MAX), None);
     }
 
     #[test]

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Waiting until another thread says so, without std's handle of the waiting thread.
+Waiting until another thread signals, without std's handle of the waiting thread.
 
-A thread that std did not start gets its handle at the first question, with a destructor for it, and
-glibc notes the destructor under the lock that `dlopen` holds: on a file system that hangs, for as
-long as another thread loads a library from there.
+std creates the handle of a thread that it did not start at the first request, and registers a
+destructor for it. glibc does that under the lock that `dlopen` holds, so it may wait for as long as
+another thread loads a library from a file system that hangs.
 */
 
 use core::ptr::null;
@@ -29,7 +29,7 @@ impl Wake {
         }
     }
 
-    /// Waits until it is said, or for so long. It may end early, as every wait may.
+    /// Waits for the signal, at most for this time. It may return early, as every wait may.
     pub(crate) fn wait(&self, patience: Option<Duration>) {
         if self.0.swap(0, Ordering::Acquire) == 0 {
             let time = patience.map(|patience| libc::timespec {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-What is done about hangs: the application's own function, a command, a copy, a signal.
+The actions on a hang: the application's own function, a command, a copy, a signal.
 
-The function and the command are for each hang. A copy has all hangs of a look in it, and a signal
-says no more for being sent again: of these there is one a look.
+The function and the command run for each hang. There is one copy per look, because it contains all
+hangs of that look, and one signal per look, because a second one adds nothing.
 
-Each of them is done by a thread of its own, so that none waits for another: an application that
-waits for its interpreter's lock, a report that a hung file system does not take, a copy that takes
-long. Those of one kind are done in their order, so that a hang is reported before its end is.
+Each kind of action has a thread of its own, so that none waits for another: an application may wait
+for its interpreter's lock, a report for a file system that hangs, and a copy may take long. Actions
+of one kind run in order, so that a hang is reported before its end.
 
-A signal that the process handles is sent at once. One that ends it comes last, when the rest is
-done, and the command has ended; but after [`PATIENCE`] whatever the rest does.
+A signal that the process handles is sent at once. One that ends the process is sent last, when the
+other actions are done and the command has ended, or after [`PATIENCE`] in any case.
 */
 
 use super::{Hang, Happened};
@@ -160,7 +160,7 @@ fn enqueue(runtime: &'static Runtime, kind: Kind, job: Job) -> Option<String> {
         return is_first.then(|| {
             let kind = kind.name();
             format!(
-                "earlier calls of the {kind} for hangs have not ended: further ones are left out"
+                "earlier calls of the {kind} for hangs have not ended: further calls are dropped"
             )
         });
     }

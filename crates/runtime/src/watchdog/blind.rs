@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What hangs the watchdog cannot see: said once each, and whenever a client asks.
+//! Hangs that the watchdog cannot see: reported once each, and whenever a client asks.
 
-use super::report::Place;
+use super::place::Place;
 use super::still::Seen;
 use ncclscope_operations::progress::CommView;
 use std::collections::BTreeMap;
@@ -23,12 +23,12 @@ pub(super) struct Blind {
     /// Since when NCCL reports nothing but the enqueuing of a communicator's operations: time
     /// seen, ns. `None` where it was named.
     silent: BTreeMap<u16, Option<u64>>,
-    /// What is said of those that are named.
+    /// The text for those that are named.
     names: BTreeMap<u16, String>,
     is_told: bool,
-    /// CUDA events were asked for.
+    /// CUDA events were requested.
     pub(super) has_cuda_events: bool,
-    /// What is said of lost events, and when it was last: time seen, ns.
+    /// The report of lost events, and the time of the last one: time seen, ns.
     overrun: Option<(&'static str, u64)>,
     left_out: LeftOut,
 }
@@ -38,7 +38,7 @@ pub(super) struct Blind {
 struct LeftOut {
     /// Every how many-th is recorded; 0 none, `None` each.
     every: Option<u32>,
-    /// It was said of what is so now.
+    /// The present state was reported.
     is_told: bool,
     /// When it was said last that none is recorded, and that some are: time seen, ns.
     told: [Option<u64>; 2],
@@ -65,12 +65,14 @@ impl LeftOut {
 
     fn now(&self) -> Option<String> {
         Some(match self.every? {
-            0 => "the watchdog cannot see hangs of what is issued while recording is stopped, as \
+            0 => {
+                "the watchdog cannot see hangs of operations issued while recording is stopped, as \
                   it is now"
-                .to_owned(),
+                    .to_owned()
+            }
             every => format!(
-                "the watchdog cannot see hangs of what is not recorded: one operation in {every} \
-                 is, now"
+                "the watchdog cannot see hangs of unrecorded operations: one operation in \
+                 {every} is recorded now"
             ),
         })
     }
@@ -79,8 +81,8 @@ impl LeftOut {
 impl Blind {
     /// Some lost events are not known. A line, unless there was one a minute ago or less.
     pub(super) fn overrun(&mut self, seen: Seen) -> Option<String> {
-        let line = "the watchdog cannot see hangs of what was in flight when events were lost, \
-                    because it is not known which: more are lost at once than are kept";
+        let line = "the watchdog cannot see hangs of operations in flight when events were \
+                    lost: too many were lost at once to know which ones";
         let is_due = self.overrun.is_none_or(|(_, at)| seen.total() - at >= OVERRUN_AGAIN_NS);
         is_due.then(|| {
             self.overrun = Some((line, seen.total()));
@@ -141,7 +143,7 @@ impl Blind {
         }
         (count > 0).then(|| {
             format!(
-                "the watchdog cannot see hangs of {} because NCCL tells no more than that their \
+                "the watchdog cannot see hangs of {} because NCCL reports only that their \
                  operations are enqueued: no kernel events, no network, no CUDA events{}",
                 names.join("; "),
                 match self.has_cuda_events {

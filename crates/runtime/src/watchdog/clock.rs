@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Ticks as times.
+//! Converts ticks to times.
 
 /// A moment, and how long a tick is.
 #[derive(Clone, Copy, Debug)]

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What stands still for too long: the one way from records to a hang, for real ones and drills.
+//! Finds operations that stand still for too long, in real records and in those of drills.
 
 use super::clock::Clock;
-use super::judge::Subject;
 use super::report::{Hang, Happened};
 use super::still::{Key, Seen, Stills};
+use super::subject::{Subject, Suspect};
 use ncclscope_operations::progress::{CommView, LiveState, Tracker};
 use ncclscope_trace::Handle;
 use std::collections::{BTreeMap, HashSet};
@@ -44,26 +44,6 @@ pub(super) struct Stuck {
     pub(super) at: u64,
     /// Whether it has ended is not known, since these ticks.
     pub(super) unknown: Option<u64>,
-}
-
-/// Something that stands still.
-#[derive(Clone, Debug)]
-pub(super) struct Suspect {
-    pub(super) subject: Subject,
-    /// For how long it has, and after how long it is stuck: ns.
-    pub(super) still_ns: u64,
-    pub(super) limit_ns: u64,
-}
-
-impl Suspect {
-    pub(super) const fn is_stuck(&self) -> bool {
-        self.still_ns >= self.limit_ns
-    }
-
-    /// How much longer it may stand still, ns.
-    pub(super) const fn left_ns(&self) -> u64 {
-        self.limit_ns.saturating_sub(self.still_ns)
-    }
 }
 
 impl Detector {
@@ -178,7 +158,7 @@ impl Detector {
         known.map(forget).collect()
     }
 
-    /// What was stuck and is not any more, each with what became of it.
+    /// Operations that were stuck and are no longer, each with its outcome.
     pub(super) fn take_over(&mut self) -> Vec<(Stuck, Happened)> {
         if self.stuck.is_empty() {
             return Vec::new();

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-//! A simulated hang: records of an operation that is not there, seen by a detector of their own.
+//! A simulated hang: records of an operation that does not exist, with a detector of their own.
 //!
-//! Nothing else is simulated. The operation is in flight by its records, stands still in time that
-//! passes, is held for stuck after a limit, and ends with its kernel; so a drill fails where the
-//! watchdog would.
+//! Nothing else is simulated. By its records the operation is in flight; it stands still in real
+//! time, is reported as stuck after a limit, and ends with its kernel. A drill therefore fails
+//! where the watchdog would.
 
 use super::clock::Clock;
-use super::detect::{Detector, Suspect};
+use super::detect::Detector;
 use super::still::Seen;
+use super::subject::Suspect;
 use ncclscope_operations::progress::{LaunchFate, LiveState};
 use ncclscope_recorder::clock as ticks;
 use ncclscope_trace::record::{Coll, KernelCh};
 use ncclscope_trace::{Comm, Detail, EventKind, Handle, Record, Start};
 use std::time::Duration;
 
-/// The longest limit of a drill: who simulates a hang does not wait for five minutes.
+/// The longest limit of a drill: its user does not wait for five minutes.
 const MOST_NS: u64 = 1_000_000_000;
 /// The process bits of its handles, which no recorded event is compared with.
 const PROCESS: u64 = 1;

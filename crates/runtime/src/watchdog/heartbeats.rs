@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The records of how far the process has come (`ncclscope_trace::progress`).
+//! The records of the process's progress (`ncclscope_trace::progress`).
 //!
-//! What changes is written at each look. What does not is written ever less often, up to once a
-//! minute:
-//! a hang that lasts for a night must not push out of the recording what led to it.
+//! A change is written at each look. Unchanged values are written less and less often, down to once
+//! a minute: a hang that lasts for a night must not overwrite the part of the recording that led to
+//! it.
 
 use super::clock::Clock;
-use super::report::Place;
+use super::place::Place;
 use super::seen::StepSeen;
 use ncclscope_operations::progress::{CommView, ProxyView, Tracker};
 use ncclscope_recorder::call_counters::Counts;
@@ -26,7 +26,7 @@ const SLACK_NS: u64 = 100_000_000;
 const MOST_OPS: usize = 64;
 /// Only those in which nothing changed for so long are: ns.
 const STILL_NS: u64 = 500_000_000;
-/// The API version that tells calls.
+/// The API version that reports calls.
 const CALLS_SINCE: u32 = 5;
 
 /// What was last written of a communicator.
@@ -111,7 +111,7 @@ impl Pauses {
     }
 }
 
-/// What is known besides the tracker.
+/// Facts that the tracker does not have.
 pub(super) struct Context<'a> {
     pub(super) counts: &'a BTreeMap<u16, Counts>,
     pub(super) place: &'a Place,
@@ -187,7 +187,8 @@ impl Context<'_> {
                 | flag(!view.has_kernels, progress_flags::NO_KERNEL)
                 | flag(!view.has_ends, progress_flags::NO_END)
                 | flag(view.ended, progress_flags::ENDED)
-                | flag(self.stuck.contains(&view.comm), progress_flags::STUCK),
+                | flag(self.stuck.contains(&view.comm), progress_flags::STUCK)
+                | flag(counts.is_captured, progress_flags::CAPTURED),
             age_ms: u32::try_from(age).unwrap_or(u32::MAX),
             api: counts.api,
             enqueued: counts.enqueued,

@@ -34,7 +34,6 @@ impl Json {
         self
     }
 
-    /// A text.
     pub(super) fn text(self, name: &str, value: &str) -> Json {
         self.raw(name, string(value))
     }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What stands still, as the state that the rules of `ncclscope_findings` judge.
+//! Describes a stuck operation as the state that the rules of `ncclscope_findings` take.
 
 use super::clock::Clock;
 use super::heartbeats::op_progress;
 use super::seen::{StepSeen, Thread, Threads};
+use super::subject::Subject;
 use crate::probe::LaunchState;
 use ncclscope_findings::rank::{self, Kernel, Pending, RankState, Transfer};
 use ncclscope_findings::{self as findings, RankFinding};
@@ -11,61 +12,13 @@ use ncclscope_operations::progress::{Call, CommView, Launch, OpView, ProxyView};
 use ncclscope_trace::{EventKind, Handle};
 use std::collections::HashMap;
 
-/// What does not move.
-#[derive(Clone, Debug)]
-pub(super) enum Subject {
-    /// An operation that NCCL took.
-    Op(OpView),
-    /// A call of the application that did not return.
-    Call(Call),
-}
-
-impl Subject {
-    pub(super) fn handle(&self) -> Handle {
-        match self {
-            Subject::Op(op) => op.handle,
-            Subject::Call(call) => call.handle,
-        }
-    }
-
-    pub(super) fn comm(&self) -> u16 {
-        match self {
-            Subject::Op(op) => op.comm,
-            Subject::Call(call) => call.comm,
-        }
-    }
-
-    /// When it began, in ticks.
-    pub(super) fn start(&self) -> u64 {
-        match self {
-            Subject::Op(op) => op.start,
-            Subject::Call(call) => call.start,
-        }
-    }
-
-    /// Since when nothing of it has moved, in ticks.
-    pub(super) fn since(&self) -> u64 {
-        match self {
-            Subject::Op(op) => op.since,
-            Subject::Call(call) => call.start,
-        }
-    }
-
-    pub(super) fn launch(&self) -> Option<Launch> {
-        match self {
-            Subject::Op(op) => op.launch,
-            Subject::Call(call) => call.launch,
-        }
-    }
-}
-
 /// What is seen of the process.
 pub(super) struct Scene<'a> {
     pub(super) in_flight: &'a [OpView],
     pub(super) comm: Option<CommView>,
     pub(super) steps: &'a [StepSeen],
     pub(super) threads: &'a Threads,
-    /// What the CUDA events around launches tell, where they are on.
+    /// What the CUDA events around launches show, if they are on.
     pub(super) launches: &'a HashMap<Handle, LaunchState>,
     pub(super) clock: Clock,
 }
@@ -78,7 +31,7 @@ impl Scene<'_> {
         })
     }
 
-    /// What CUDA events tell of a launch.
+    /// What CUDA events show about a launch.
     pub(super) fn launch_state(&self, launch: Option<Launch>) -> LaunchState {
         let known = launch.and_then(|launch| self.launches.get(&launch.handle));
         known.copied().unwrap_or(LaunchState::Unknown)

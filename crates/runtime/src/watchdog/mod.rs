@@ -1,19 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-How far the process has come, and whether it is stuck: asked by the drain thread once a second.
+The watchdog: how far the process has come, and whether it is stuck. The drain thread runs it once a
+second.
 
 The counts of every communicator that changed, and what is in flight, go to the recording
 ([`heartbeats`]). An operation in which nothing has changed for longer than the limit is stuck
-([`detect`], in time that was seen to pass: [`still`]): then [`judge`] shows it to the rules of
-`ncclscope_findings`, [`report`] puts their answer into words, and [`act`] does what the user wants
-done about it. A drill ([`drill`]) goes the same way with records of its own.
+([`detect`]; only time that the watchdog saw pass counts, [`still`]). Then [`judge`] applies the
+rules of `ncclscope_findings` to its state, [`report`] writes their answer as text, and [`act`] runs
+the user's actions. A drill ([`drill`]) takes the same path with records of its own.
 
-It must never fire for what is no hang. Nothing in flight is none; a communicator's first operation
-connects and gets ten times the limit; one that stands still while others of the process complete
-gets the limit from the end of the last of these on, at most four times the limit in all, and so
-does, at most, one whose like used to take long; an event without a record doubts the operation that
-it belongs to. What it cannot see it says ([`blind`]). Whether
-another *rank* never entered cannot be seen from here: `ncclscope diagnose` compares the ranks.
+The watchdog must never report what is no hang:
+
+- Nothing in flight is no hang.
+- A communicator's first operation connects, and gets ten times the limit.
+- While operations of other communicators complete, the limit of one that stands still counts from
+  the last of these, up to four times the limit in all.
+- An operation whose class (same communicator and function, similar size) used to take long gets up
+  to four times the limit.
+- A lost event affects only the operation that it belongs to.
+
+[`blind`] reports what the watchdog cannot see. One rank cannot see whether another *rank* never
+entered an operation: `ncclscope diagnose` compares the ranks.
 */
 
 pub(crate) mod act;
@@ -24,9 +31,12 @@ mod drill;
 mod heartbeats;
 mod json;
 mod judge;
+mod place;
 mod report;
 mod seen;
+mod shortage;
 mod still;
+mod subject;
 #[cfg(test)]
 mod tests;
 
@@ -35,10 +45,9 @@ use crate::probe::{self, LaunchState};
 use crate::sys::cuda::Device;
 use blind::Blind;
 use clock::Clock;
-use detect::{Detector, Stuck, Suspect};
+use detect::{Detector, Stuck};
 use drill::Drill;
 use heartbeats::{LastWritten, Pauses};
-use judge::Subject;
 use ncclscope_operations::progress::{LaunchFate, LiveState, LostEvent, OpView, Tracker};
 use ncclscope_recorder::call_counters::{self, Counts};
 use ncclscope_recorder::missed::{self, Miss};
@@ -46,11 +55,14 @@ use ncclscope_recorder::{Recorder, clock as ticks, gate, slots};
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::progress::Heartbeat;
 use ncclscope_trace::{Comm, EventKind, Handle, Record, StrId};
-pub(crate) use report::{Hang, Happened, Place};
+pub(crate) use place::Place;
+pub(crate) use report::{Hang, Happened};
 use seen::{StepSeen, Threads};
+use shortage::Shortages;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 use still::Seen;
+use subject::{Subject, Suspect};
 
 /// Between two looks, ns; while something may be stuck; and during a drill.
 const LOOK_NS: u64 = 1_000_000_000;
@@ -76,7 +88,8 @@ pub(crate) struct Watchdog {
     told: BTreeMap<u16, LastWritten>,
     pauses: Pauses,
     threads: Threads,
-    /// What CUDA events tell of launches, as of the latest look.
+    shortages: Shortages,
+    /// What CUDA events show about launches, as of the latest look.
     launches: HashMap<Handle, LaunchState>,
     /// When the next look is due, ns of `CLOCK_MONOTONIC`.
     next: u64,
@@ -145,6 +158,7 @@ impl Watchdog {
             told: BTreeMap::new(),
             pauses: Pauses::default(),
             threads: Threads::default(),
+            shortages: Shortages::new(),
             launches: HashMap::new(),
             next: 0,
             seen: Seen::default(),
@@ -162,7 +176,7 @@ impl Watchdog {
         self.blind.has_cuda_events = true;
     }
 
-    /// A communicator, or more about one.
+    /// A communicator, or additional facts about one.
     pub(crate) fn comm(&mut self, comm: &Comm) {
         self.detector.tracker.comm(comm);
         self.place.comm(comm);
@@ -191,7 +205,7 @@ impl Watchdog {
         self.detector.tracker.words(lane, words);
     }
 
-    /// A record of a lane, where others want it whole.
+    /// A decoded record of a lane, which other sinks use too.
     pub(crate) fn record(&mut self, lane: usize, record: &Record) {
         self.detector.tracker.record(lane, record);
     }
@@ -224,6 +238,11 @@ impl Watchdog {
             self.threads = Threads::default();
             self.detector.tracker.was_away(before, self.ticks);
         }
+    }
+
+    /// A timer of the thread that runs the watchdog was so late: ns.
+    pub(crate) fn late(&mut self, ns: u64) {
+        self.shortages.late(ns);
     }
 
     /// The next tick looks, whenever it comes.
@@ -271,6 +290,11 @@ impl Watchdog {
         self.tick();
         self.fire(suspects, clock, &steps, &mut found);
         self.tell_heartbeats(clock, &steps, &mut found);
+        // A hang that lasts for a night needs none of them.
+        if !self.is_stuck() {
+            let shortage = self.shortages.look(recorder, clock);
+            found.heartbeats.extend(shortage.map(Heartbeat::Shortage));
+        }
         let comms = self.detector.tracker.comms();
         let blind = self.blind.look(sample, comms, &self.place, self.seen);
         if self.limit_ns.is_some() {
@@ -403,14 +427,14 @@ impl Watchdog {
     /// Tells of what was reported and is over.
     fn recover(&mut self, clock: Clock, found: &mut Found) {
         for (stuck, happened) in self.detector.take_over() {
-            // That nothing is known was told before.
+            // It was already reported that nothing is known.
             if happened != Happened::Unknown {
                 found.hangs.extend(stuck.end(clock, self.seen, happened));
             }
         }
     }
 
-    /// Begins a simulated hang, unless nothing is ever held for stuck.
+    /// Begins a simulated hang, unless the watchdog is off.
     pub(crate) fn begin_drill(&mut self, length: Duration) {
         let Some(limit) = self.limit_ns else { return };
         self.drill = Some(Drill::new(length, limit, self.place.first()));
@@ -486,7 +510,7 @@ impl Watchdog {
 pub(crate) struct Why {
     /// What is in flight, each as JSON, as far as there is room.
     pub(crate) hangs: Vec<String>,
-    /// How many there are.
+    /// Their number.
     pub(crate) count: usize,
     /// What hangs cannot be seen, and why.
     pub(crate) blind: Vec<String>,

@@ -2,18 +2,17 @@
 //! The report of a hang, in lines and as JSON (`ncclscope.hang/1`, docs/hang.md).
 
 use super::clock::Clock;
-use super::detect::Suspect;
 use super::heartbeats::op_progress;
 use super::json::Json;
-use super::judge::{Scene, Subject};
+use super::judge::Scene;
+use super::place::Place;
 use super::seen::Thread;
+use super::subject::{Subject, Suspect};
 use crate::probe::LaunchState;
-use crate::sys::cuda::Device;
 use ncclscope_findings::{FindingClass, RankFinding};
-use ncclscope_operations::progress::{Call, Facts, FinishedOperation, Launch, OpView};
+use ncclscope_operations::progress::{Call, FinishedOperation, Launch, OpView};
+use ncclscope_trace::State;
 use ncclscope_trace::progress::OpProgress;
-use ncclscope_trace::{Comm, State, StrId};
-use std::collections::BTreeMap;
 
 /// ProxyOps and threads that a report names.
 const MOST_PROXIES: usize = 16;
@@ -48,7 +47,7 @@ impl Happened {
     }
 }
 
-/// Something to tell.
+/// A report of the watchdog.
 #[derive(Clone, Debug)]
 pub(crate) struct Hang {
     /// When, in ticks.
@@ -56,7 +55,7 @@ pub(crate) struct Hang {
     pub(crate) happened: Happened,
     /// A drill: nothing is stuck.
     pub(crate) drill: bool,
-    /// The class; none where one rank cannot tell, and of a drill.
+    /// The class; `None` if one rank cannot know it, and for a drill.
     class: Option<FindingClass>,
     /// Hash of the communicator; 0 unknown.
     pub(crate) comm: u64,
@@ -66,7 +65,7 @@ pub(crate) struct Hang {
     what: String,
     why: String,
     still_ns: u64,
-    /// After how long it is held for stuck; 0 never.
+    /// The time after which it counts as stuck; 0 never.
     limit_ns: u64,
     place: String,
     /// Others that were found with it, which have no report of their own.
@@ -75,103 +74,10 @@ pub(crate) struct Hang {
     fields: Vec<(&'static str, String)>,
 }
 
-/// The process and its communicators, by name.
-#[derive(Debug, Default)]
-pub(crate) struct Place {
-    host: String,
-    pid: u32,
-    global: Option<u32>,
-    comms: BTreeMap<u16, Comm>,
-    devices: BTreeMap<u16, Device>,
-    names: Vec<String>,
-}
-
 impl Place {
-    /// Process `pid` of `host`, with its rank in the job where a launcher told one.
-    pub(crate) fn new(host: &str, pid: u32, global: Option<u32>) -> Place {
-        Place { host: host.to_owned(), pid, global, ..Place::default() }
-    }
-
-    pub(super) fn comm(&mut self, comm: &Comm) {
-        self.comms.insert(comm.index, comm.clone());
-    }
-
-    /// The communicator is gone, and told of.
-    pub(super) fn forget(&mut self, comm: u16) {
-        self.comms.remove(&comm);
-        self.devices.remove(&comm);
-    }
-
-    /// The device that a communicator is on.
-    pub(super) fn device(&mut self, comm: u16, device: Device) {
-        self.devices.insert(comm, device);
-    }
-
-    /// The first communicator.
-    pub(super) fn first(&self) -> Option<Comm> {
-        self.comms.values().next().cloned()
-    }
-
-    pub(super) fn string(&mut self, id: StrId, text: &str) {
-        let at = usize::from(id.0);
-        if at >= self.names.len() {
-            self.names.resize(at + 1, String::new());
-        }
-        if let Some(name) = self.names.get_mut(at) {
-            text.clone_into(name);
-        }
-    }
-
-    /// Profiler API version of a communicator; 0 unknown.
-    pub(super) fn api_version(&self, comm: u16) -> u32 {
-        self.comms.get(&comm).map_or(0, |comm| comm.api_version)
-    }
-
-    fn name(&self, id: StrId) -> &str {
-        self.names.get(usize::from(id.0)).map_or("", String::as_str)
-    }
-
-    fn text(&self, comm: u16) -> String {
-        let global = self.global.map(|rank| format!(", global rank {rank}")).unwrap_or_default();
-        let device = self.devices.get(&comm).map(|device| format!(", {device}"));
-        format!("host {}, pid {}{global}{}", self.host, self.pid, device.unwrap_or_default())
-    }
-
-    pub(super) fn on_comm(&self, index: u16) -> String {
-        let Some(comm) = self.comms.get(&index) else { return "an unknown communicator".into() };
-        let name = comm.name.as_ref().map(|name| format!(" {name:?}")).unwrap_or_default();
-        // NCCL 2.23 to 2.26 tell no number of ranks.
-        let of = Some(comm.ranks).filter(|&ranks| ranks > 0);
-        let of = of.map(|ranks| format!(" of {ranks}")).unwrap_or_default();
-        format!("communicator {:#x}{name}, rank {}{of}", comm.hash, comm.rank)
-    }
-
-    /// `AllReduce 3 (262144 ncclFloat32)`
-    fn operation(&self, facts: &Facts, number: u64) -> String {
-        let Facts { func, datatype, count, peer, .. } = *facts;
-        let func = Some(self.name(func)).filter(|name| !name.is_empty()).unwrap_or("operation");
-        let peer = peer.map(|peer| format!(", rank {peer}")).unwrap_or_default();
-        format!("{func} {number} ({count} {}{peer})", self.name(datatype))
-    }
-
-    /// `AllReduce 3 (262144 ncclFloat32) on communicator 0x1f, rank 0 of 8`
-    fn what(&self, subject: &Subject) -> String {
-        let what = match subject {
-            Subject::Op(op) => self.operation(&op.facts, op.number),
-            Subject::Call(call) => {
-                let func = Some(self.name(call.func)).filter(|name| !name.is_empty());
-                let func = func.unwrap_or("a call");
-                match (call.colls + call.p2ps).saturating_sub(1) {
-                    0 => func.to_owned(),
-                    more => format!("{func} and {more} more calls"),
-                }
-            }
-        };
-        format!("{what} on {}", self.on_comm(subject.comm()))
-    }
-
+    /// A report of nothing yet, on `comm`.
     pub(super) fn blank(&self, comm: u16, clock: Clock) -> Hang {
-        let known = self.comms.get(&comm);
+        let known = self.known(comm);
         Hang {
             ticks: clock.now,
             happened: Happened::Hung,
@@ -188,25 +94,6 @@ impl Place {
             details: Vec::new(),
             fields: self.fields(comm, known),
         }
-    }
-
-    fn fields(&self, index: u16, comm: Option<&Comm>) -> Vec<(&'static str, String)> {
-        let global = self.global.map_or_else(|| "null".into(), |rank| rank.to_string());
-        let mut fields = vec![
-            ("host", super::json::string(&self.host)),
-            ("pid", self.pid.to_string()),
-            ("global_rank", global),
-        ];
-        if let Some(comm) = comm {
-            let name = comm.name.as_deref().map_or_else(|| "null".into(), super::json::string);
-            fields.push(("comm", super::json::string(&format!("{:#x}", comm.hash))));
-            fields.push(("comm_name", name));
-            fields.push(("rank", comm.rank.to_string()));
-            fields.push(("nranks", comm.ranks.to_string()));
-        }
-        let device = self.devices.get(&index).map_or_else(|| "null".into(), device_json);
-        fields.push(("device", device));
-        fields
     }
 
     /// The report of a hang that is none.
@@ -345,7 +232,7 @@ impl Hang {
         self.fields.retain(|(name, _)| *name != "proxies");
     }
 
-    /// The class's code; empty where one rank cannot tell.
+    /// The class's code; empty if one rank cannot know it.
     pub(crate) fn code(&self) -> &'static str {
         if self.drill { "drill" } else { self.class.map_or("", FindingClass::code) }
     }
@@ -430,14 +317,6 @@ fn channels(mask: u64) -> String {
         if first == last { first.to_string() } else { format!("{first}-{last}") }
     };
     runs.iter().map(run).collect::<Vec<_>>().join(", ")
-}
-
-fn device_json(device: &Device) -> String {
-    Json::object()
-        .raw("index", device.index)
-        .maybe("pci", device.pci.as_deref())
-        .maybe("uuid", device.uuid.as_deref())
-        .end()
 }
 
 fn launch_line(launch: Launch, state: LaunchState, clock: Clock) -> String {
@@ -539,7 +418,7 @@ fn decimal(ns: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ncclscope_trace::Handle;
+    use ncclscope_trace::{Handle, StrId};
 
     #[test]
     fn channels_are_named() {
@@ -547,27 +426,6 @@ mod tests {
         assert_eq!(names(0), (String::new(), String::new()));
         assert_eq!(names(0b1000_1111), ("0-3, 7".into(), "0,1,2,3,7".into()));
         assert_eq!(names(1 << 63 | 2), ("1, 63".into(), "1,63".into()));
-    }
-
-    /// As NCCL 2.23 to 2.26 tell it.
-    #[test]
-    fn an_unknown_number_of_ranks_is_left_out() {
-        let mut place = Place::new("h", 7, None);
-        let comm = Comm {
-            index: 1,
-            hash: 0x1f,
-            name: None,
-            nodes: 0,
-            ranks: 0,
-            rank: 3,
-            ticks: 0,
-            api_version: 1,
-            nccl_version: 22304,
-        };
-        place.comm(&comm);
-        assert_eq!(place.on_comm(1), "communicator 0x1f, rank 3");
-        place.comm(&Comm { ranks: 8, ..comm });
-        assert_eq!(place.on_comm(1), "communicator 0x1f, rank 3 of 8");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is looked at besides the records: steps in flight, and the system's view of the threads.
+//! What the watchdog reads besides the records: steps in flight, and the system's view of the
+//! threads.
 
 use crate::sys::threads::{self, Seen};
 use ncclscope_findings::rank;
@@ -8,7 +9,7 @@ use ncclscope_trace::record::{STEP_SHIFT, Step, step_flags};
 use ncclscope_trace::{EventKind, progress};
 use std::collections::BTreeMap;
 
-/// Two looks at a thread this far apart tell whether it works: ns.
+/// Two looks at a thread this far apart show whether it works: ns.
 const APART_NS: u64 = 100_000_000;
 /// The first of two looks is at most so old: ns.
 const OLDEST_NS: u64 = 10_000_000_000;
@@ -111,7 +112,7 @@ impl Threads {
         told
     }
 
-    /// Whether two looks, far enough apart, tell what threads do: those that were there both times.
+    /// Whether two looks, far enough apart, show what threads do that existed both times.
     pub(super) fn can_tell(&self) -> bool {
         self.lanes.is_empty() || self.lanes.values().any(|thread| thread.span_ns >= APART_NS)
     }
@@ -148,7 +149,7 @@ impl Thread {
         (self.now, self.kinds, self.at) = (seen, kinds, at);
     }
 
-    /// It does not exist any more.
+    /// It has exited.
     pub(super) fn is_gone(&self) -> bool {
         self.now.state == threads::GONE
     }

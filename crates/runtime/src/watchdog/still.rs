@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-For how long things have stood still, in time that the watchdog itself saw pass.
+How long operations have stood still, in time that the watchdog itself saw pass.
 
 A process that is stopped (by a signal, a debugger, a freezer, a suspended or paused machine) does
-not move and does not hang. So time counts only in pieces between two ticks of the watchdog, and of
-each piece no more than [`MOST_NS`]: what is longer was not this process's time. Ticks of the
-processor's counter are compared with nothing but themselves: a counter that jumps changes no
-time here.
+not move and does not hang. So time counts only in pieces between two ticks of the watchdog, and
+each piece counts at most [`MOST_NS`]: in the rest the process did not run. Ticks of the processor's
+counter are compared only with each other: a counter that jumps changes no time here.
 */
 
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The clocks of a rank: the host clock, which its ticks follow, and the GPU's timer.
 
-use crate::scenario::Machine;
+use crate::scenario::Scenario;
 use crate::time::{SECOND, Time, mix, scaled, unit};
 use ncclscope_trace::ClockSync;
 
@@ -23,17 +23,19 @@ pub(crate) struct Clocks {
 }
 
 impl Clocks {
-    pub(crate) fn new(seed: u64, machine: &Machine, host: u32, rank: u32) -> Clocks {
-        let drawn = |what: u64, n: u32| unit(mix(seed, what, u64::from(n))) * 2.0 - 1.0;
+    pub(crate) fn new(scenario: &Scenario, host: u32, rank: u32) -> Clocks {
+        let Scenario { seed, machine, job, .. } = scenario;
+        let began = EPOCH_NS + u64::from(job.start_s) * SECOND;
+        let drawn = |what: u64, n: u32| unit(mix(*seed, what, u64::from(n))) * 2.0 - 1.0;
         let shift = |from: u64, ns: f64| {
             let by = scaled(1_000_000, ns.abs() / 1e6);
             if ns < 0.0 { from - by } else { from + by }
         };
         Clocks {
             base: 5_000 * SECOND + u64::from(host % 97) * SECOND,
-            realtime: shift(EPOCH_NS, drawn(1, host) * machine.clock_offset_ms * 1e6),
+            realtime: shift(began, drawn(1, host) * machine.clock_offset_ms * 1e6),
             rate: 1.0 + drawn(2, host) * machine.clock_drift_ppm / 1e6,
-            timer: shift(EPOCH_NS, drawn(3, rank) * 2e8),
+            timer: shift(began, drawn(3, rank) * 2e8),
             timer_rate: 1.0 + drawn(4, rank) * 2e-6,
         }
     }

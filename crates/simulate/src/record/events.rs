@@ -2,8 +2,8 @@
 //! The events of each operation, in NCCL's order.
 
 use super::buffer::{API, PROXY, RecordBuffer};
+use super::job::Job;
 use super::network::{FlowSide, RecordedProxyOp};
-use super::write::Job;
 use crate::model::collective::Outcome;
 use crate::model::program::{Call, Coll, Datatype, Func, Op, Transfer};
 use crate::model::solve::OpTimes;

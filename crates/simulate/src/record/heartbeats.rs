@@ -18,17 +18,6 @@ const STUCK_AFTER: u64 = 5 * SECOND;
 /// The most proxy operations written at a time, the oldest first.
 const PROXIES: usize = 64;
 
-/// The state of a thread while its rank is stuck.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ThreadState {
-    /// State as in `/proc`.
-    pub(crate) state: u8,
-    /// The kernel function in which it waits; empty if it runs.
-    pub(crate) place: &'static str,
-    /// When it stopped using CPU time.
-    pub(crate) since: Time,
-}
-
 /// The counts of one communicator over time.
 #[derive(Debug, Default)]
 struct Counter {

@@ -10,9 +10,10 @@ mod buffer;
 mod clock;
 mod events;
 mod heartbeats;
+mod job;
 mod network;
 mod write;
 
 pub(crate) use clock::EPOCH_NS;
-pub(crate) use heartbeats::ThreadState;
-pub(crate) use write::{Job, write_rank};
+pub(crate) use job::{Job, ThreadState};
+pub(crate) use write::write_rank;

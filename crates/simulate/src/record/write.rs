@@ -4,36 +4,17 @@
 use super::buffer::RecordBuffer;
 use super::clock::Clocks;
 use super::events::{OpLifetime, RankRecorder};
-use super::heartbeats::{self, ThreadState};
+use super::heartbeats;
+use super::job::Job;
 use crate::error::Error;
-use crate::layout::{Layout, Role};
-use crate::model::conditions::Conditions;
-use crate::model::program::Op;
-use crate::model::solve::Solution;
-use crate::scenario::Scenario;
-use crate::time::{SECOND, Time, before};
+use crate::layout::Role;
+use crate::time::{SECOND, Time, before, mix};
 use ncclscope_trace::identity::{Identity, nccl_version};
 use ncclscope_trace::kind::DEFAULT_EVENTS;
 use ncclscope_trace::layout::Header;
 use ncclscope_trace::{ClockSource, Comm, Definition, Mark, MarkKind, StrId, Writer};
 use std::io;
 use std::path::{Path, PathBuf};
-
-/// A solved job.
-#[derive(Debug)]
-pub(crate) struct Job<'a> {
-    pub(crate) scenario: &'a Scenario,
-    pub(crate) layout: &'a Layout,
-    pub(crate) conditions: &'a Conditions,
-    pub(crate) programs: &'a [Vec<Op>],
-    pub(crate) solution: &'a Solution,
-    /// The states of the two threads of each rank while it is stuck.
-    pub(crate) thread_states: Vec<[ThreadState; 2]>,
-    /// When recording ends.
-    pub(crate) end: Time,
-    /// The job completed: ranks close their recordings.
-    pub(crate) closed: bool,
-}
 
 /// The NCCL version of all ranks: 2.30.7, with version 6 of the profiler API.
 const NCCL: u32 = 23_007;
@@ -48,7 +29,7 @@ fn identity(job: &Job<'_>, rank: u32) -> Identity {
         run: Some(format!("simulated-{seed}")),
         boot_id: Some(format!("00000000-0000-4000-8000-{host:012x}")),
         start_ticks: Some(100_000 + u64::from(local)),
-        nonce: Some(format!("{:08x}", 1 + rank)),
+        nonce: Some(format!("{:08x}", mix(seed, rank.into(), 0x6e6f_6e63) >> 32)),
         rank: Some(rank),
         local_rank: Some(local),
         node_rank: Some(host),
@@ -63,11 +44,12 @@ fn identity(job: &Job<'_>, rank: u32) -> Identity {
 
 /// Writes the recording of a rank into `dir`.
 pub(crate) fn write_rank(job: &Job<'_>, rank: u32, dir: &Path) -> Result<PathBuf, Error> {
-    let host = format!("node-{:04}", job.layout.host(rank));
-    let pid = 10_000 + 64 * rank;
-    let path = dir.join(format!("{host}-{pid}.nscope"));
+    let (host, pid, name) = names(job, rank);
+    let path = dir.join(name);
     let stops = job.conditions.of(rank);
-    let closed = job.closed || stops.in_order;
+    let is_first_host = job.layout.host(rank) == 0;
+    let early = u64::from(if is_first_host { job.scenario.job.early_s } else { 0 }) * SECOND;
+    let closed = job.closed && early == 0 || stops.in_order;
     let header = Header {
         pid,
         process: pid % 1023 + 1,
@@ -77,10 +59,11 @@ pub(crate) fn write_rank(job: &Job<'_>, rank: u32, dir: &Path) -> Result<PathBuf
         closed,
         ..Header::default()
     };
-    let clocks = Clocks::new(job.scenario.seed, &job.scenario.machine, job.layout.host(rank), rank);
+    let clocks = Clocks::new(job.scenario, job.layout.host(rank), rank);
     // Nothing happens at `NEVER`, and nothing at the end itself.
     // A process that has exited or is stopped records nothing more.
-    let end = job.end.min(stops.process).min(stops.drain).saturating_sub(1);
+    let copied = job.end.saturating_sub(early);
+    let end = copied.min(stops.process).min(stops.drain).saturating_sub(1);
     let buffer = RecordBuffer::new(header.process, clocks, end);
     let numbers = vec![[0; 4]; job.layout.of_rank[rank as usize].len()];
     let mut recorder = RankRecorder { job, rank, pid, buffer, numbers };
@@ -88,6 +71,19 @@ pub(crate) fn write_rank(job: &Job<'_>, rank: u32, dir: &Path) -> Result<PathBuf
     heartbeats::record(&mut recorder, &lifetimes, closed);
     write(&mut recorder, &lifetimes, &path, header).map_err(|error| Error::write(&path, error))?;
     Ok(path)
+}
+
+/// The names of a rank's host, process and recording.
+fn names(job: &Job<'_>, rank: u32) -> (String, u32, String) {
+    let (host, pid) = match job.scenario.job.in_containers {
+        true => ("localhost".to_owned(), 1),
+        false => (format!("node-{:04}", job.layout.host(rank)), 10_000 + 64 * rank),
+    };
+    let mut name = format!("{host}-{pid}.nscope");
+    if job.scenario.job.in_containers && rank > 0 {
+        name = format!("{name}.{rank}");
+    }
+    (host, pid, name)
 }
 
 fn operations<'a>(recorder: &mut RankRecorder<'a>) -> Vec<OpLifetime<'a>> {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Times in which a rank's receives and sends waited for its own GPU at once.
 
-use super::recording::CommId;
+use super::comm_id::CommId;
 use ncclscope_operations::stats::to_f64;
 use ncclscope_operations::steps::StepExt;
 use ncclscope_trace::Step;

@@ -20,6 +20,11 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use tar::Archive;
 
+/// How many times its own size an archive may unpack to; traces take a twentieth at the least.
+const MOST_TIMES: u64 = 100;
+/// What any archive may unpack to, in bytes.
+const LEAST_ROOM: u64 = 16 << 20;
+
 /// Reads traces: `.json` and `.json.gz` files, and `.tar`, `.tar.gz` or `.tgz` archives of them.
 ///
 /// # Errors
@@ -54,9 +59,11 @@ pub fn is_trace(path: &Path) -> bool {
 fn unpack(path: &Path) -> Result<Vec<Trace>, Error> {
     let error = |e: io::Error| Error::new(path, e);
     let file = File::open(path).map_err(error)?;
+    let packed = file.metadata().map_err(error)?.len();
     let is_plain = path.extension().is_some_and(|end| end == "tar");
     let bytes: Box<dyn Read> =
         if is_plain { Box::new(file) } else { Box::new(MultiGzDecoder::new(file)) };
+    let mut left = packed.saturating_mul(MOST_TIMES).saturating_add(LEAST_ROOM);
     let mut archive = Archive::new(bytes);
     let mut traces = Vec::new();
     for entry in archive.entries().map_err(error)? {
@@ -66,7 +73,11 @@ fn unpack(path: &Path) -> Result<Vec<Trace>, Error> {
             continue;
         }
         let mut copy = tempfile::NamedTempFile::new().map_err(error)?;
-        io::copy(&mut entry, &mut copy).map_err(error)?;
+        let copied = io::copy(&mut (&mut entry).take(left.saturating_add(1)), &mut copy);
+        left = left.checked_sub(copied.map_err(error)?).ok_or_else(|| {
+            let times = "it unpacks to more than 100 times its size: unpack it, and name the files";
+            Error::new(path, times)
+        })?;
         let mut trace = Trace::scan(copy.path()).map_err(|e| Error::new(&path.join(&inside), e))?;
         trace.path = path.join(inside);
         traces.push(trace);
@@ -199,4 +210,26 @@ fn pairwise(groups: &BTreeMap<Key, Vec<Part>>) -> BTreeSet<String> {
         key.func == SEND_RECV && (last >= over || all != Some(parts.len()))
     });
     apart.map(|(key, _)| key.comm.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flate2::{Compression, write::GzEncoder};
+
+    #[test]
+    fn a_small_archive_does_not_fill_the_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("traces.tar.gz");
+        let out = GzEncoder::new(File::create(&path).unwrap(), Compression::fast());
+        let mut archive = tar::Builder::new(out);
+        let mut header = tar::Header::new_gnu();
+        header.set_size(LEAST_ROOM * 2);
+        header.set_mode(0o600);
+        header.set_cksum();
+        archive.append_data(&mut header, "0.json", io::repeat(b' ').take(LEAST_ROOM * 2)).unwrap();
+        archive.into_inner().unwrap().finish().unwrap();
+        let error = unpack(&path).map(drop).unwrap_err().to_string();
+        assert!(error.contains("it unpacks to more than 100 times its size"), "{error}");
+    }
 }

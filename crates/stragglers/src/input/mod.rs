@@ -9,10 +9,13 @@ one sentence what is wrong with an input.
 use std::fmt;
 use std::path::Path;
 
+mod comm_id;
 mod gpu_waits;
 pub mod kineto;
+mod link_times;
 pub mod recording;
 pub mod semantics;
+mod shortages;
 pub mod table;
 
 /// Why an input cannot be used.

@@ -2,16 +2,22 @@
 /*!
 Jobs from recordings: what each rank's plugin wrote.
 
-Collectives are matched by the communicator's hash, the function and NCCL's sequence number; the
-n-th send between two ranks is matched with the n-th receive. Arrival and end are those of the
+A process with several ranks is as many workers. Collectives are matched by the communicator's hash,
+the function and NCCL's sequence number; the n-th send between two ranks is matched with the n-th
+receive. Arrival and end are those of the
 kernel if the recording has its times (`KernelCh`), converted to the host's clock; else those of the
 enqueueing and of the last network step.
 */
 
+use super::comm_id::{CommId, comm_id};
 use super::gpu_waits::{GpuWaits, Span, waited};
-use crate::edges::LinkTraffic;
-use crate::model::{Collective, CollectiveClass, EndSync, Job, Launch, P2pBatch, Part, Worker};
-use crate::stalls::GpuStall;
+use super::link_times::{LinkTimes, Traffic};
+use super::shortages::ShortTimes;
+use crate::Limits;
+use crate::model::{
+    Collective, CollectiveClass, CpuShortage, EndSync, GpuStall, Job, Launch, LinkTraffic,
+    P2pBatch, Part, Worker,
+};
 use ncclscope_operations::function::is_rooted;
 use ncclscope_operations::launches::{self, launches};
 use ncclscope_operations::stats::{to_f64, to_u64};
@@ -19,57 +25,40 @@ use ncclscope_operations::steps::StepExt;
 use ncclscope_operations::timeline::comm_name;
 use ncclscope_operations::windows::is_windowed;
 use ncclscope_operations::{Completion, Event, EventId, Operation, Timeline, Timing, operations};
-use ncclscope_trace::handle::LANES;
 use ncclscope_trace::record::step_flags;
-use ncclscope_trace::{Comm, Detail, EventKind, Handle, MarkKind, Recording, Step, TickMap};
-use std::collections::{BTreeMap, HashMap};
+use ncclscope_trace::runs::{self, ProcessFacts};
+use ncclscope_trace::{
+    Comm, Detail, EventKind, Handle, MarkKind, Record, Recording, Step, TickMap,
+};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// A communicator on all ranks: its hash, or its index if it has no hash.
-pub(super) type CommId = (u64, u16);
 /// A collective: communicator, function, number, and position among those with the same number.
 type CollId = (CommId, String, u64, usize);
 
-/// The job of these recordings, one per process.
+/// How often a rank of a communicator did a function with one number.
+type Seen = BTreeMap<(CommId, i32, String, u64), usize>;
+
+/// The job of these recordings, one per process, in any order.
 #[must_use]
 pub fn job(recordings: &[Recording]) -> Job {
-    let mut build = JobBuilder::new(recordings);
-    for (worker, recording) in recordings.iter().enumerate() {
-        build.add(worker, recording);
+    let facts: Vec<ProcessFacts> = recordings.iter().map(ProcessFacts::of).collect();
+    let ranks = runs::ranks(&facts.iter().collect::<Vec<_>>());
+    let mut ranked: Vec<(u32, &ProcessFacts, &Recording)> = ranks
+        .into_iter()
+        .zip(&facts)
+        .zip(recordings)
+        .map(|((rank, facts), recording)| (rank, facts, recording))
+        .collect();
+    ranked.sort_by_cached_key(|(rank, facts, _)| {
+        (*rank, facts.identity.process(), facts.begin_ns, facts.path.clone())
+    });
+    let ranked: Vec<(u32, &Recording)> =
+        ranked.into_iter().map(|(rank, _, recording)| (rank, recording)).collect();
+    let mut build = JobBuilder::new(&ranked);
+    for (process, (_, recording)) in ranked.iter().enumerate() {
+        build.add(process, recording);
     }
     build.finish()
-}
-
-/// The global rank of each recording: from its launcher, else its rank in a communicator of all
-/// ranks, else its position by process.
-#[must_use]
-pub fn ranks(recordings: &[Recording]) -> Vec<u32> {
-    let told: Vec<Option<u32>> = recordings.iter().map(|r| r.identity().rank).collect();
-    if let Some(ranks) = distinct(told) {
-        return ranks;
-    }
-    let all = recordings.iter().flat_map(|r| r.comms()).map(|comm| comm.ranks).max().unwrap_or(0);
-    let in_world = |r: &Recording| {
-        let world = r.comms().iter().find(|comm| comm.ranks == all);
-        world.and_then(|comm| u32::try_from(comm.rank).ok())
-    };
-    if let Some(ranks) = distinct(recordings.iter().map(in_world).collect()) {
-        return ranks;
-    }
-    let mut order: Vec<usize> = (0..recordings.len()).collect();
-    order.sort_by_key(|&at| recordings[at].identity().process());
-    let mut ranks = vec![0; recordings.len()];
-    for (rank, at) in (0u32..).zip(order) {
-        ranks[at] = rank;
-    }
-    ranks
-}
-
-fn distinct(ranks: Vec<Option<u32>>) -> Option<Vec<u32>> {
-    let ranks: Vec<u32> = ranks.into_iter().collect::<Option<_>>()?;
-    let mut sorted = ranks.clone();
-    sorted.sort_unstable();
-    sorted.dedup();
-    (sorted.len() == ranks.len()).then_some(ranks)
 }
 
 /// A link: communicator, sender, receiver, channel.
@@ -102,6 +91,10 @@ fn end_of(
 struct JobBuilder {
     job: Job,
     origin: i64,
+    /// The worker of each communicator of each process, by their positions.
+    workers: Vec<Vec<usize>>,
+    /// The process of each worker.
+    processes: Vec<usize>,
     /// The worker of each rank of a communicator.
     members: BTreeMap<(CommId, i32), usize>,
     names: BTreeMap<CommId, String>,
@@ -115,11 +108,18 @@ struct JobBuilder {
     is_partial: bool,
     /// Network sends to ranks that were not recorded.
     strangers: u64,
+    /// When each process was short of processor time, far more than the others.
+    short: Vec<ShortTimes>,
+    /// Some process was.
+    has_short: bool,
+    /// Links of which all transfers, or all but a few, were in such a time.
+    unjudged: usize,
 }
 
 /// One process while its operations are added.
 struct Process<'a> {
-    worker: usize,
+    /// The worker of each communicator, by its position.
+    workers: &'a [usize],
     timeline: Timeline<'a>,
     operations: Vec<Operation>,
     /// The starts of its steps, ns since 1970, with their numbers.
@@ -130,6 +130,13 @@ impl Process<'_> {
     fn step(&self, ns: i64) -> Option<i64> {
         let next = self.steps.partition_point(|(start, _)| *start <= ns);
         next.checked_sub(1).map(|at| self.steps[at].1)
+    }
+
+    /// The worker that an operation is of.
+    fn worker(&self, comm: Option<usize>) -> usize {
+        let worker = comm.and_then(|comm| self.workers.get(comm));
+        let worker = worker.or_else(|| self.workers.first());
+        worker.copied().unwrap_or_default()
     }
 
     fn handle(&self, operation: &Operation) -> Handle {
@@ -149,17 +156,15 @@ impl Process<'_> {
     }
 
     /// The time from which nothing is overwritten, ns since 1970; `None` if nothing was.
-    fn whole_from(&self) -> Option<i64> {
+    fn whole_from(&self, first: &LatestFirst) -> Option<i64> {
         let recording = self.timeline.recording();
         if recording.header().overwritten.iter().all(|&count| count == 0) {
             return None;
         }
         // The oldest records of a lane are overwritten first: all after its first remaining record
         // are complete. A lane that began late counts too, since nothing shows that it did.
-        let first = |lane| recording.records(lane).next().map(|record| record.ticks());
-        let lanes = (0..LANES).filter_map(first).max();
         let mark = recording.marks().first().map(|mark| mark.ticks);
-        lanes.max(mark).map(|ticks| signed(self.timeline.ns(ticks)))
+        first.ticks.max(mark).map(|ticks| signed(self.timeline.ns(ticks)))
     }
 }
 
@@ -174,53 +179,103 @@ fn is_lossy(recording: &Recording, kinds: &[EventKind]) -> bool {
 }
 
 impl JobBuilder {
-    fn new(recordings: &[Recording]) -> JobBuilder {
+    fn new(recordings: &[(u32, &Recording)]) -> JobBuilder {
         let mut build = JobBuilder::default();
-        let starts = recordings.iter().map(|r| r.tick_map().realtime_ns(first_ticks(r)));
+        let starts = recordings.iter().map(|(_, r)| r.tick_map().realtime_ns(first_ticks(r)));
         build.origin = starts.min().map_or(0, signed);
-        for (worker, (recording, rank)) in recordings.iter().zip(ranks(recordings)).enumerate() {
-            let host = recording.header().host.clone();
-            let mut placed = Worker::new(rank, host);
-            placed.machine = recording.identity().machine().to_owned();
-            for comm in recording.comms() {
-                build.members.insert((comm_id(comm), comm.rank), worker);
-                let role = recording.role(comm).or(comm.name.as_deref());
-                let name = role.map_or_else(
-                    || comm_name(comm),
-                    |role| format!("{} \"{role}\"", comm_name(comm)),
-                );
-                build.names.insert(comm_id(comm), name);
-                let place = u32::try_from(comm.rank).ok().filter(|_| comm.ranks > 1);
-                match role.map(str::to_ascii_lowercase).as_deref() {
-                    Some("pp") => placed.stage = place,
-                    Some("dp") => placed.dp_rank = place,
-                    _ => {}
-                }
-            }
-            build.job.workers.push(placed);
+        for &(rank, recording) in recordings {
+            build.add_workers(rank, recording);
         }
+        let (shortages, short) = ShortTimes::of_all(recordings);
+        build.short = short;
+        let of_worker = |(worker, &process)| CpuShortage { worker, ..shortages[process] };
+        build.job.shortages = build.processes.iter().enumerate().map(of_worker).collect();
+        build.has_short = build.short.iter().any(|times| !times.is_empty());
         build
     }
 
-    fn add(&mut self, worker: usize, recording: &Recording) {
+    /// Adds the workers of a process; one that has a single rank is this rank of the job.
+    fn add_workers(&mut self, rank: u32, recording: &Recording) {
+        let comms = recording.comms();
+        let (first, process) = (self.job.workers.len(), self.workers.len());
+        let numbers = recording.local_ranks();
+        let mut ranks: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        match &numbers {
+            None => drop(ranks.insert(0, (0..comms.len()).collect())),
+            Some(numbers) => {
+                numbers
+                    .iter()
+                    .enumerate()
+                    .for_each(|(at, &n)| ranks.entry(n).or_default().push(at));
+            }
+        }
+        let mut workers = vec![first; comms.len().max(1)];
+        for of in ranks.into_values() {
+            let worker = self.job.workers.len();
+            let world = of.iter().max_by_key(|&&at| comms[at].ranks).filter(|_| numbers.is_some());
+            let rank = world.map_or(rank, |&at| comms[at].rank.cast_unsigned());
+            let mut placed = Worker::new(rank, recording.header().host.clone());
+            placed.machine = recording.identity().machine().to_owned();
+            for at in of {
+                workers[at] = worker;
+                self.add_member(worker, (recording, &comms[at]), &mut placed);
+            }
+            self.job.workers.push(placed);
+            self.processes.push(process);
+        }
+        self.workers.push(workers);
+    }
+
+    /// Adds a worker's place in a communicator.
+    fn add_member(
+        &mut self,
+        worker: usize,
+        (recording, comm): (&Recording, &Comm),
+        placed: &mut Worker,
+    ) {
+        self.members.insert((comm_id(comm), comm.rank), worker);
+        let role = recording.role(comm).or(comm.name.as_deref());
+        let name =
+            role.map_or_else(|| comm_name(comm), |role| format!("{} \"{role}\"", comm_name(comm)));
+        self.names.insert(comm_id(comm), name);
+        let place = u32::try_from(comm.rank).ok().filter(|_| comm.ranks > 1);
+        match role.map(str::to_ascii_lowercase).as_deref() {
+            Some("pp") => placed.stage = place,
+            Some("dp") => placed.dp_rank = place,
+            _ => {}
+        }
+    }
+
+    fn add(&mut self, process: usize, recording: &Recording) {
+        let workers = std::mem::take(&mut self.workers[process]);
+        let all: BTreeSet<usize> = workers.iter().copied().collect();
+
         let mut network = Network::new(recording);
-        let each_step = |id, event: &Event, step: &Step| network.add(id, event, step);
-        let timeline = Timeline::read_with(recording, each_step);
+        let mut first = LatestFirst::default();
+        let timeline = Timeline::read_with(recording, |lane, record, op| {
+            first.add(lane, record);
+            if let (Record::Step(step), Some((id, event))) = (record, op) {
+                network.add(id, event, step, |comm, rank| self.short_times(comm, rank));
+            }
+        });
         let operations = operations(&timeline);
         let marks = recording.marks().iter().filter(|mark| mark.what == MarkKind::Step);
         let mut steps: Vec<(i64, i64)> =
             marks.map(|mark| (signed(timeline.ns(mark.ticks)), signed(mark.value))).collect();
         steps.sort_unstable();
-        let process = Process { worker, timeline, operations, steps };
+        let process = Process { workers: &workers, timeline, operations, steps };
         self.is_partial |= process.is_partial();
-        if is_lossy(recording, &[EventKind::Coll, EventKind::P2p, EventKind::KernelCh]) {
-            self.job.gappy.insert(worker);
+        let is_damaged = !recording.damage().is_empty() || recording.unreadable() != 0;
+        if is_damaged
+            || is_lossy(recording, &[EventKind::Coll, EventKind::P2p, EventKind::KernelCh])
+        {
+            self.job.gappy.extend(&all);
         }
-        let whole = process.whole_from();
+        let whole = process.whole_from(&first);
         if whole.is_some() {
-            self.job.whole_from.insert(worker, f64::MAX);
+            self.job.whole_from.extend(all.iter().map(|&worker| (worker, f64::MAX)));
         }
-        let mut seen = BTreeMap::new();
+        let mut seen = Seen::new();
         let mut kernels: HashMap<Handle, Span> = HashMap::new();
         for launch in launches(&process.timeline, &process.operations) {
             let arrival = self.add_launch(&process, &launch, &mut seen);
@@ -228,6 +283,7 @@ impl JobBuilder {
                 let handle = |&at: &usize| process.handle(&process.operations[at]);
                 kernels.extend(launch.operations.iter().map(|at| (handle(at), kernel)));
             }
+            let worker = process.worker(launch.comm);
             if let Some(first) = self.job.whole_from.get_mut(&worker)
                 && whole.is_some_and(|whole| launch.call_ns >= whole)
             {
@@ -237,12 +293,21 @@ impl JobBuilder {
         self.add_network(&process, network, &kernels);
     }
 
+    /// When a rank of a communicator was short of processor time; `None` if it was not.
+    fn short_times(&self, comm: CommId, rank: i32) -> Option<&ShortTimes> {
+        if !self.has_short {
+            return None;
+        }
+        let worker = *self.members.get(&(comm, rank))?;
+        self.short.get(*self.processes.get(worker)?).filter(|times| !times.is_empty())
+    }
+
     /// Adds the operations of one kernel. Returns its arrival, if all of them are over.
     fn add_launch(
         &mut self,
         process: &Process<'_>,
         launch: &launches::Launch,
-        seen: &mut BTreeMap<(CommId, String, u64), usize>,
+        seen: &mut Seen,
     ) -> Option<f64> {
         let operations: Vec<&Operation> =
             launch.operations.iter().map(|&at| &process.operations[at]).collect();
@@ -253,11 +318,12 @@ impl JobBuilder {
         let kernel = launch.gpu.filter(|_| operations.iter().all(|o| o.has_gpu_times));
         let (start, end) = kernel.unwrap_or((launch.start_ns, launch.end_ns));
         let (end, has_end) = end_of(&operations, launch, (start, end));
-        let part = Part { worker: process.worker, start: self.since(start), end: self.since(end) };
+        let worker = process.worker(launch.comm);
+        let part = Part { worker, start: self.since(start), end: self.since(end) };
         let step = process.step(launch.call_ns);
         if let Some((start, _)) = kernel {
             let delay = self.since(start) - self.since(launch.start_ns);
-            self.job.launches.push(Launch { worker: process.worker, delay });
+            self.job.launches.push(Launch { worker, delay });
         }
         let this = (part, step, kernel.is_some(), has_end);
         // Grouped collectives share one kernel: the first one stands for all.
@@ -281,13 +347,13 @@ impl JobBuilder {
         process: &Process<'_>,
         operation: &Operation,
         this: PlacedPart,
-        seen: &mut BTreeMap<(CommId, String, u64), usize>,
+        seen: &mut Seen,
     ) {
         let Some((comm, seq)) = process.comm(operation).zip(operation.seq) else { return };
         let text = |id| process.timeline.string(id);
         let (id, func) = (comm_id(comm), text(operation.func).to_owned());
         // Replays of a CUDA graph repeat the number.
-        let nth = seen.entry((id, func.clone(), seq)).or_default();
+        let nth = seen.entry((id, comm.rank, func.clone(), seq)).or_default();
         let key = (id, func.clone(), seq, *nth);
         *nth += 1;
         let shape = format!(
@@ -340,7 +406,9 @@ impl JobBuilder {
             self.job.stalls.extend(stall);
         }
         for ((comm, src, dst, channel), link) in network.links {
-            let LinkTimes { transfers, bytes, wire_ns, .. } = link;
+            let Traffic { transfers, bytes, wire_ns } = link.traffic();
+            let is_few = transfers < Limits::default().min_samples;
+            self.unjudged += usize::from(is_few && link.left_out > 0);
             let ends = (self.members.get(&(comm, src)), self.members.get(&(comm, dst)));
             let (Some(&src), Some(&dst)) = ends else {
                 self.strangers += transfers;
@@ -433,11 +501,34 @@ impl JobBuilder {
                 self.job.gappy.len()
             ));
         }
+        if self.unjudged > 0 {
+            self.job.notes.push(format!(
+                "{} links are not judged: in most of their transfers one of the two processes was \
+                 short of processor time",
+                self.unjudged
+            ));
+        }
         if self.strangers > 0 {
             self.job.notes.push(format!(
                 "{} network transfers to ranks that were not recorded are ignored",
                 self.strangers
             ));
+        }
+    }
+}
+
+/// The latest time at which a lane's first record was pushed, in ticks, found as they are read.
+#[derive(Default)]
+struct LatestFirst {
+    lane: Option<usize>,
+    ticks: Option<u64>,
+}
+
+impl LatestFirst {
+    fn add(&mut self, lane: usize, record: &Record) {
+        // Records come lane by lane.
+        if self.lane.replace(lane) != Some(lane) {
+            self.ticks = self.ticks.max(Some(record.ticks()));
         }
     }
 }
@@ -462,8 +553,14 @@ impl Network {
         }
     }
 
-    /// Adds a step of a ProxyOp.
-    fn add(&mut self, id: EventId, event: &Event, step: &Step) {
+    /// Adds a step of a ProxyOp. `short_times` are those of a rank of a communicator.
+    fn add<'s>(
+        &mut self,
+        id: EventId,
+        event: &Event,
+        step: &Step,
+        short_times: impl Fn(CommId, i32) -> Option<&'s ShortTimes>,
+    ) {
         let (Detail::ProxyOp(op), Some(&comm)) =
             (event.start.detail, self.comms.get(&event.start.comm))
         else {
@@ -473,8 +570,9 @@ impl Network {
             return;
         }
         if op.is_send {
-            let key = (comm, op.rank, op.peer, op.channel);
-            self.links.entry(key).or_default().add(step, &self.clock);
+            let link = self.links.entry((comm, op.rank, op.peer, op.channel)).or_default();
+            let ends = [op.rank, op.peer].map(|rank| short_times(comm, rank));
+            add_send(link, step, &self.clock, ends);
         }
         if step.has(step_flags::STOPPED) {
             let ns = |ticks| signed(self.clock.realtime_ns(ticks));
@@ -483,34 +581,22 @@ impl Network {
     }
 }
 
-/// The traffic of a link.
-#[derive(Default)]
-struct LinkTimes {
-    transfers: u64,
-    bytes: u64,
-    wire_ns: f64,
-    /// When the latest send completed, in ticks.
-    last: u64,
-}
-
-impl LinkTimes {
-    /// Adds a completed send: its wire time without the time that it queued behind another.
-    fn add(&mut self, step: &Step, clock: &TickMap) {
-        const WANTED: u8 = step_flags::STOPPED | step_flags::SIZED | step_flags::THIRD;
-        if step.flags & WANTED != WANTED || !step.has(step_flags::IS_SEND) {
-            return;
-        }
-        let Some(sent) = step.state_ticks()[2] else { return };
-        let end = step.end_ticks();
-        self.transfers += 1;
-        self.bytes += u64::from(step.size);
-        self.wire_ns += clock.duration_ns(end.saturating_sub(sent.max(self.last)));
-        self.last = self.last.max(end);
+/// Adds a completed send: its wire time without the time that it queued behind another.
+/// Transfers while one of its `ends` was short of processor time are left out.
+fn add_send(link: &mut LinkTimes, step: &Step, clock: &TickMap, ends: [Option<&ShortTimes>; 2]) {
+    const WANTED: u8 = step_flags::STOPPED | step_flags::SIZED | step_flags::THIRD;
+    if step.flags & WANTED != WANTED || !step.has(step_flags::IS_SEND) {
+        return;
     }
-}
-
-fn comm_id(comm: &Comm) -> CommId {
-    (comm.hash, if comm.hash == 0 { comm.index } else { 0 })
+    let Some(sent) = step.state_ticks()[2] else { return };
+    let end = step.end_ticks();
+    let ns = |ticks| clock.realtime_ns(ticks);
+    if ends.into_iter().flatten().any(|times| times.contain(ns(sent), ns(end))) {
+        link.left_out += 1;
+    } else {
+        link.add(step.size, clock.duration_ns(end.saturating_sub(sent.max(link.last))));
+    }
+    link.last = link.last.max(end);
 }
 
 fn first_ticks(recording: &Recording) -> u64 {

@@ -15,6 +15,7 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::{Field, Row};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::path::Path;
 
 /// The required columns.
@@ -60,6 +61,20 @@ pub fn read(path: &Path) -> Result<Job, Error> {
 /// # Errors
 /// As [`read`].
 pub fn operations(path: &Path) -> Result<Vec<Operation>, Error> {
+    // The library panics where a file is damaged.
+    catch_quietly(|| rows(path)).unwrap_or_else(|| Err(Error::new(path, "the table is damaged")))
+}
+
+/// What `work` returns; `None` if it panics, of which nothing is printed.
+fn catch_quietly<T>(work: impl FnOnce() -> T) -> Option<T> {
+    let hook = take_hook();
+    set_hook(Box::new(|_| {}));
+    let done = catch_unwind(AssertUnwindSafe(work)).ok();
+    set_hook(hook);
+    done
+}
+
+fn rows(path: &Path) -> Result<Vec<Operation>, Error> {
     let error = |what: &dyn std::fmt::Display| Error::new(path, what);
     let file = File::open(path).map_err(|e| error(&e))?;
     let reader = SerializedFileReader::new(file).map_err(|e| error(&e))?;
@@ -145,7 +160,7 @@ type Channel = (i64, Direction, usize, usize);
 struct JobBuilder {
     job: Job,
     cells: BTreeMap<LayoutPosition, usize>,
-    stages: u32,
+    stages: u64,
     collectives: BTreeMap<Key, (EndSync, Vec<Part>)>,
     /// Batches by step, worker and time: operations with equal times form one batch.
     batches: BTreeMap<(i64, usize, u64, u64), usize>,
@@ -162,7 +177,7 @@ impl JobBuilder {
             let rank = ranks.entry(operation.cell).or_default();
             *rank = operation.rank.or(*rank);
         }
-        build.stages = ranks.keys().map(|cell| cell.stage + 1).max().unwrap_or(1);
+        build.stages = ranks.keys().map(|cell| u64::from(cell.stage) + 1).max().unwrap_or(1);
         for (number, (cell, rank)) in (0u32..).zip(ranks) {
             build.cells.insert(cell, build.job.workers.len());
             let rank = rank.unwrap_or(number);
@@ -235,7 +250,7 @@ impl JobBuilder {
     fn neighbour(&self, cell: LayoutPosition, way: Direction, is_send: bool) -> Option<usize> {
         let up = (way == Direction::Forward) == is_send;
         let step = if up { 1 } else { self.stages - 1 };
-        let stage = (cell.stage + step) % self.stages;
+        let stage = u32::try_from((u64::from(cell.stage) + step) % self.stages).ok()?;
         self.cells.get(&LayoutPosition { stage, ..cell }).copied().filter(|_| self.stages > 1)
     }
 
@@ -285,4 +300,27 @@ fn by_group(collectives: BTreeMap<Key, (EndSync, Vec<Part>)>) -> BTreeMap<Group,
         groups.entry(group).or_default().push((step, ends, parts));
     }
     groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stage_of_any_number_has_neighbours() {
+        let send = |stage| Operation {
+            cell: LayoutPosition { dp_rank: 0, stage },
+            rank: None,
+            step: 1,
+            name: "forward-send".into(),
+            start: 1.0,
+            duration: 0.1,
+            number: 0,
+            chunk: 0,
+        };
+        for stages in [&[u32::MAX][..], &[0, u32::MAX], &[0, 1]] {
+            let operations: Vec<Operation> = stages.iter().map(|&stage| send(stage)).collect();
+            assert_eq!(job(&operations).workers.len(), stages.len());
+        }
+    }
 }

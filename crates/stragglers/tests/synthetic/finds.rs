@@ -4,10 +4,10 @@
 
 use crate::pipeline::{Shape, play};
 use ncclscope_findings::FindingClass;
-use ncclscope_stragglers::edges::LinkTraffic;
+use ncclscope_stragglers::finding::SlowPart;
 use ncclscope_stragglers::input::table::{Operation, job};
 use ncclscope_stragglers::model::LayoutPosition;
-use ncclscope_stragglers::report::SlowPart;
+use ncclscope_stragglers::model::LinkTraffic;
 use ncclscope_stragglers::{Limits, Report, analyze};
 use proptest::prelude::*;
 

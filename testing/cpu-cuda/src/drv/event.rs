@@ -5,11 +5,11 @@
 //! `cuThreadExchangeStreamCaptureMode`). A violation is refused and counted, and a line at the exit
 //! of the process prints the counts. Unlike in a driver, it does **not** invalidate the capture.
 
-use crate::capture::{self, Status};
+use crate::capture::member::Status;
 use crate::error::{Error, Out, Result, put};
 use crate::event::{EVENTS, Event};
 use crate::util::lock;
-use crate::{attach, device, stream};
+use crate::{capture, device, nccl, stream, work};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -54,7 +54,7 @@ fn refuse(error: Error) -> Result {
 
 /// Succeeds on a thread that may call the driver.
 fn permitted() -> Result {
-    if stream::is_in_host_function() { refuse(Error::NOT_PERMITTED) } else { Ok(()) }
+    if work::is_in_host_function() { refuse(Error::NOT_PERMITTED) } else { Ok(()) }
 }
 
 fn device_of(event: usize) -> Result<i32> {
@@ -62,7 +62,7 @@ fn device_of(event: usize) -> Result<i32> {
     known.ok_or(Error::INVALID_RESOURCE_HANDLE)
 }
 
-super::driver! {
+crate::exports::driver! {
     /// Creates an event of the current context.
     fn cuEventCreate(out: Out<'_, usize>, flags: u32) {
         static END: Once = Once::new();
@@ -105,7 +105,7 @@ super::driver! {
         if capture::is_any() && MODE.get() != RELAXED {
             return refuse(Error::STREAM_CAPTURE_UNSUPPORTED);
         }
-        if EVENTS.get(event)?.is_done()? { attach::healthy() } else { Err(Error::NOT_READY) }
+        if EVENTS.get(event)?.is_done()? { nccl::healthy() } else { Err(Error::NOT_READY) }
     }
 
     /// Milliseconds between two events.
@@ -134,7 +134,8 @@ super::driver! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stream::{Kind, NON_BLOCKING, STREAMS, Stream, Work};
+    use crate::stream::{NON_BLOCKING, STREAMS, Stream};
+    use crate::work::{Kind, Work};
     use std::mem::MaybeUninit;
 
     fn event() -> usize {

@@ -50,7 +50,7 @@ fn pointer_attribute(which: i32, address: usize) -> Result<Attribute> {
     let range = range(address)?;
     let (host, mapped) = (range.is_host(), range.origin == Origin::Mapped);
     Ok(match which {
-        1 => Wide(super::context(range.device)),
+        1 => Wide(super::context::of(range.device)),
         2 => Word(if host { 1 } else { 2 }),
         3 => Wide(address),
         4 if host => Wide(address),
@@ -68,7 +68,7 @@ fn pointer_attribute(which: i32, address: usize) -> Result<Attribute> {
     })
 }
 
-super::driver! {
+crate::exports::driver! {
     /// Base and size of the allocation around an address.
     fn cuMemGetAddressRange(base: Out<'_, usize>, size: Out<'_, usize>, address: usize) {
         let range = range(address)?;

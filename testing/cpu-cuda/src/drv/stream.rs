@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Kernel launches and memory operations of streams.
 
-use crate::attach;
 use crate::capture;
 use crate::error::{Error, Result};
 use crate::event::EVENTS;
+use crate::nccl;
 use crate::player::Launch;
-use crate::stream::{self, Kind, Work};
+use crate::stream;
 use crate::types::{BatchMemOp, LaunchConfig};
 use crate::util::poll_until;
+use crate::work::{Kind, Work};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Markers of the `extra` array of a launch (`CU_LAUNCH_PARAM_*`).
@@ -58,7 +59,7 @@ unsafe fn arguments(extra: *const usize) -> Result<Vec<u8>> {
 
 /// Queues a kernel; `started` are events to record when it starts.
 fn launch(function: usize, launch: Launch, stream: usize, started: &[usize]) -> Result {
-    let kernel = attach::kernel_work(function, launch)?;
+    let kernel = nccl::kernel_work(function, launch)?;
     let stream = stream::by_handle(stream)?;
     for &event in started {
         capture::record(&stream, &EVENTS.get(event)?, false)?;
@@ -176,7 +177,7 @@ fn queue(stream: usize, ops: impl IntoIterator<Item = Result<MemOp>>) -> Result 
     capture::enqueue(&stream::by_handle(stream)?, Work::new(Kind::MemOp, run))
 }
 
-super::driver! {
+crate::exports::driver! {
     /// Launches a kernel whose arguments are in one buffer.
     fn cuLaunchKernelEx(
         config: Option<&LaunchConfig>, function: usize, _params: usize, extra: *const usize,

@@ -10,6 +10,7 @@ use super::function::{Algo, Coll};
 use super::lead::Lead;
 use super::ll;
 use super::memory::{Addr, addr_at, u32_at, u64_at, usize_at};
+use super::parallel;
 use super::prims::{Op, Prims, Setup, Slicing};
 use super::reduce::{DataType, RedOp, Reduction};
 use crate::layout::Bits;
@@ -266,7 +267,7 @@ fn tree_all_reduce(
     let Some(up) = up else {
         return pass(&down, &down, |at| Op { src: at, dst: at, post: true, ..RECV_SEND });
     };
-    super::all(&[true, false], block.broken, |&reduce| {
+    parallel::all(&[true, false], block.broken, |&reduce| {
         if reduce {
             pass(&down, &[up], |src| Op { src, ..RECV_SEND })?;
             lead.into_iter().for_each(Lead::through);

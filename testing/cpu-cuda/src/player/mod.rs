@@ -15,6 +15,7 @@ mod batch;
 mod block;
 mod coll;
 mod conn;
+mod dispatch;
 #[cfg(test)]
 mod fake;
 pub mod faults;
@@ -23,17 +24,17 @@ mod lead;
 mod ll;
 mod memory;
 mod p2p;
+mod parallel;
 mod prims;
 mod prof;
 pub mod reduce;
 mod rules;
+mod simple;
 #[cfg(test)]
 mod tests;
 
-use std::panic::{self, AssertUnwindSafe};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
-use std::thread;
 
 use batch::{Args, Batch, WorkType};
 use block::{Block, Stop};
@@ -97,7 +98,7 @@ impl Player {
         let broken = AtomicBool::new(false);
         let launch = self.faults.launch(args.comm);
         let run = |&block: &u32| self.run_block(&args, (launch, block), &broken);
-        match all(&blocks, &broken, run) {
+        match parallel::all(&blocks, &broken, run) {
             Ok(()) | Err(Stop::Aborted) => {}
             Err(Stop::Failed(error)) => self.fail(&error),
         }
@@ -200,33 +201,4 @@ impl Player {
 
 fn failed(error: String) -> Stop {
     Stop::Failed(error)
-}
-
-/// Runs `f` for all items at once, one thread each. When one fails, `broken` is set so that the
-/// others stop waiting; the failure wins over their aborts.
-fn all<T: Sync>(
-    items: &[T],
-    broken: &AtomicBool,
-    f: impl Fn(&T) -> Result<(), Stop> + Sync,
-) -> Result<(), Stop> {
-    let guarded = |item: &T| {
-        let result = panic::catch_unwind(AssertUnwindSafe(|| f(item)))
-            .unwrap_or_else(|_| Err(failed("the player panicked".into())));
-        if matches!(result, Err(Stop::Failed(_))) {
-            broken.store(true, Ordering::Relaxed);
-        }
-        result
-    };
-    if let [item] = items {
-        return guarded(item);
-    }
-    let guarded = &guarded;
-    let results = thread::scope(|scope| {
-        let threads: Vec<_> = items.iter().map(|item| scope.spawn(|| guarded(item))).collect();
-        let join = |thread: thread::ScopedJoinHandle<'_, _>| thread.join().expect("guarded");
-        threads.into_iter().map(join).collect::<Vec<_>>()
-    });
-    let failures = |result: &&Result<(), Stop>| matches!(result, Err(Stop::Failed(_)));
-    let worst = results.iter().find(failures).or_else(|| results.iter().find(|r| r.is_err()));
-    worst.cloned().unwrap_or(Ok(()))
 }

@@ -5,6 +5,7 @@ use super::block::{Block, Stop};
 use super::conn::{Proto, Use};
 use super::lead::Lead;
 use super::memory::{Addr, addr_at, u32_at, usize_at};
+use super::parallel;
 use super::prims::{Op, Prims, Setup, Slicing};
 use super::reduce::{DataType, RedOp, Reduction};
 use crate::layout::{Bits, WorkBcast};
@@ -44,7 +45,7 @@ pub(crate) fn play(block: &Block<'_>, works: &[Vec<u8>], lead: &Lead<'_>) -> Res
     if !transfers.iter().any(|transfer| transfer.leads) {
         lead.through();
     }
-    super::all(&transfers, block.broken, |transfer| {
+    parallel::all(&transfers, block.broken, |transfer| {
         transfer.play(block)?;
         if transfer.leads {
             lead.through();

@@ -5,11 +5,13 @@
 //! is read before the call returns, a destination is written before the call returns (CUDA Runtime
 //! API manual, "API synchronization behavior").
 
-use crate::capture::{self, Status};
+use crate::capture;
+use crate::capture::member::Status;
 use crate::device;
 use crate::error::{Error, Out, Result, put_if};
 use crate::mem;
-use crate::stream::{self, Kind, Work};
+use crate::stream;
+use crate::work::{Kind, Work};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Copies `size` bytes between possibly overlapping ranges. Words are copied whole, because peers
@@ -152,7 +154,7 @@ unsafe fn array<'a, T>(first: *const T, count: usize) -> Result<&'a [T]> {
     Ok(unsafe { std::slice::from_raw_parts(first, count) })
 }
 
-super::runtime! {
+crate::exports::runtime! {
     /// Copies and waits.
     fn cudaMemcpy(dst: usize, src: usize, size: usize, kind: i32) {
         check_kind(kind)?;

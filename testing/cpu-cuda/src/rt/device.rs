@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Devices, versions, errors.
 
-use crate::attach;
 use crate::device::{self, config};
 use crate::error::{Error, Out, Result, last, name, put, text};
+use crate::nccl;
 use crate::stream;
 use crate::types::{DeviceProp, DeviceProp12};
 use crate::util::lock;
@@ -58,22 +58,7 @@ fn properties_12(device: i32) -> Result<DeviceProp12> {
     })
 }
 
-/// Writes a device's PCI address to `size` bytes at `out`.
-pub(crate) fn bus_id(out: *mut c_char, size: i32, device: i32) -> Result {
-    let id = device::bus_id(device::check(device)?);
-    let room = usize::try_from(size).map_err(|_| Error::INVALID_VALUE)?;
-    if out.is_null() || id.len() >= room {
-        return Err(Error::INVALID_VALUE);
-    }
-    // SAFETY: the caller offers `size` bytes, which hold the text and its NUL.
-    let out = unsafe { std::slice::from_raw_parts_mut(out.cast::<u8>(), id.len() + 1) };
-    let (text, end) = out.split_at_mut(id.len());
-    text.copy_from_slice(id.as_bytes());
-    end.fill(0);
-    Ok(())
-}
-
-super::runtime! {
+crate::exports::runtime! {
     /// Number of devices.
     fn cudaGetDeviceCount(count: Out<'_, i32>) { put(count, config().devices) }
 
@@ -113,7 +98,7 @@ super::runtime! {
 
     /// PCI address of a device as text of at most `size` bytes with its NUL.
     fn cudaDeviceGetPCIBusId(out: *mut c_char, size: i32, device: i32) {
-        bus_id(out, size, device)
+        device::write_bus_id(out, size, device)
     }
 
     /// The device at a PCI address.
@@ -156,7 +141,7 @@ super::runtime! {
     /// Waits for all work of the thread's device.
     fn cudaDeviceSynchronize() {
         stream::synchronize_device(device::current());
-        attach::healthy()
+        nccl::healthy()
     }
 
     /// Limits have no effect.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Events.
 
-use crate::attach;
 use crate::capture;
 use crate::error::{Error, Out, Result, put};
 use crate::event::{EVENTS, Event};
+use crate::nccl;
 use crate::stream;
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ fn record(event: usize, stream: usize, flags: u32) -> Result {
     capture::record(&stream::by_handle(stream)?, &EVENTS.get(event)?, external)
 }
 
-super::runtime! {
+crate::exports::runtime! {
     /// Creates an event.
     fn cudaEventCreate(out: Out<'_, usize>) { create(out, 0) }
 
@@ -44,7 +44,7 @@ super::runtime! {
 
     /// Whether an event's point is reached.
     fn cudaEventQuery(event: usize) {
-        if EVENTS.get(event)?.is_done()? { attach::healthy() } else { Err(Error::NOT_READY) }
+        if EVENTS.get(event)?.is_done()? { nccl::healthy() } else { Err(Error::NOT_READY) }
     }
 
     /// Waits for an event's point.
@@ -52,7 +52,7 @@ super::runtime! {
         if let Some(point) = EVENTS.get(event)?.point()? {
             point.wait();
         }
-        attach::healthy()
+        nccl::healthy()
     }
 
     /// Milliseconds between two events.

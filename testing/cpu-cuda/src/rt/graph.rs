@@ -10,6 +10,7 @@ use crate::graph::{
 };
 use crate::stream;
 use crate::types::{HostFunction, HostNodeParams};
+use crate::work::{Kind, Work};
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
@@ -43,7 +44,7 @@ fn instantiate(out: Out<'_, usize>, graph: usize) -> Result {
     put(out, EXECS.add(Arc::new(GRAPHS.get(graph)?.instantiate()?)))
 }
 
-super::runtime! {
+crate::exports::runtime! {
     /// Creates an empty graph.
     fn cudaGraphCreate(out: Out<'_, usize>, _flags: u32) { put(out, Graph::create().handle) }
 
@@ -65,7 +66,7 @@ super::runtime! {
     fn cudaGraphAddEmptyNode(
         out: Out<'_, usize>, graph: usize, after: *const usize, count: usize,
     ) {
-        let nothing = stream::Work::new(stream::Kind::Empty, || ());
+        let nothing = Work::new(Kind::Empty, || ());
         // SAFETY: the caller passes `count` nodes.
         add(out, graph, Action::Work(nothing), unsafe { nodes(after, count) }?)
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Kernel attributes, and the lookup of driver functions. The driver API does the launch itself.
 
-use crate::attach;
 use crate::device;
 use crate::drv;
 use crate::error::{Error, Out, Result, put, put_if};
+use crate::nccl;
 use crate::types::FuncAttributes;
 use std::ffi::{CStr, c_char};
 
@@ -28,10 +28,10 @@ fn entry_point(
     put(out, address.unwrap_or(std::ptr::null()))
 }
 
-super::runtime! {
+crate::exports::runtime! {
     /// Resources of a kernel; the same for all.
     fn cudaFuncGetAttributes(out: Out<'_, FuncAttributes>, function: usize) {
-        attach::kernel(function)?;
+        nccl::kernel(function)?;
         put(out, FuncAttributes {
             shared_size_bytes: 16_384,
             const_size_bytes: 0,
@@ -48,19 +48,19 @@ super::runtime! {
 
     /// Settings of a kernel have no effect.
     fn cudaFuncSetAttribute(function: usize, _attribute: i32, _value: i32) {
-        attach::kernel(function).map(drop)
+        nccl::kernel(function).map(drop)
     }
 
     /// The driver's handle of a kernel: the same address.
     fn cudaGetFuncBySymbol(out: Out<'_, usize>, function: usize) {
-        put(out, attach::kernel(function)?)
+        put(out, nccl::kernel(function)?)
     }
 
     /// One block of a kernel fits a multiprocessor.
     fn cudaOccupancyMaxActiveBlocksPerMultiprocessor(
         out: Out<'_, i32>, function: usize, _threads: i32, _shared: usize,
     ) {
-        attach::kernel(function)?;
+        nccl::kernel(function)?;
         put(out, 1)
     }
 

@@ -8,9 +8,10 @@ use crate::capture;
 use crate::device;
 use crate::error::{Error, Out, Result, put, put_if};
 use crate::mem::{self, IpcHandle, Origin};
-use crate::stream::{self, Kind, Work};
+use crate::stream;
 use crate::types::PointerAttributes;
 use crate::util::Table;
+use crate::work::{Kind, Work};
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
@@ -53,7 +54,7 @@ fn pointer_attributes(address: usize) -> PointerAttributes {
     }
 }
 
-super::runtime! {
+crate::exports::runtime! {
     /// Allocates device memory.
     fn cudaMalloc(out: Out<'_, usize>, size: usize) { put(out, mem::alloc(size)?) }
 

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Streams, captures and host functions.
 
-use crate::attach;
-use crate::capture::{self, Status, Update};
+use crate::capture::member::Status;
+use crate::capture::{self, Update};
 use crate::device;
 use crate::error::{Error, Out, Result, put, put_if};
 use crate::event::EVENTS;
 use crate::graph::GRAPHS;
-use crate::stream::{self, Kind, NON_BLOCKING, STREAMS, Stream, Work};
+use crate::nccl;
+use crate::stream::{self, NON_BLOCKING, STREAMS, Stream};
 use crate::types::HostFunction;
+use crate::work::{Kind, Work};
 use std::cell::Cell;
 use std::sync::Arc;
 
@@ -48,7 +50,7 @@ fn capture_info(stream: usize, info: CaptureInfo<'_>) -> Result {
         put(info.status, state as i32)?;
         if let (Some(member), Status::Active) = (member, state) {
             put_if(info.id, member.capture.id);
-            put_if(info.graph, member.capture.graph.handle);
+            put_if(info.graph, member.capture.graph);
             put_if(info.nodes, member.frontier.as_ptr());
             put_if(info.edges, std::ptr::null());
             put_if(info.count, member.frontier.len());
@@ -83,7 +85,7 @@ pub(crate) fn host_work(function: Option<HostFunction>, data: usize) -> Result<W
     }))
 }
 
-super::runtime! {
+crate::exports::runtime! {
     /// Creates a blocking stream.
     fn cudaStreamCreate(out: Out<'_, usize>) { create(out, 0, 0) }
 
@@ -106,14 +108,14 @@ super::runtime! {
         let stream = stream::by_handle(stream)?;
         capture::forbid(&stream)?;
         stream.synchronize();
-        attach::healthy()
+        nccl::healthy()
     }
 
     /// Whether the stream's work is done.
     fn cudaStreamQuery(stream: usize) {
         let stream = stream::by_handle(stream)?;
         capture::forbid(&stream)?;
-        if stream.is_idle() { attach::healthy() } else { Err(Error::NOT_READY) }
+        if stream.is_idle() { nccl::healthy() } else { Err(Error::NOT_READY) }
     }
 
     /// Makes a stream wait for an event.

@@ -10,7 +10,7 @@
 
 #![expect(clippy::print_stdout, reason = "it is a program")]
 
-use fake_nccl::script::CHANNELS;
+use fake_nccl::script::setup::CHANNELS;
 use fake_nccl::{Log, Player, Plugin};
 use std::collections::VecDeque;
 use std::path::Path;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Callbacks with parents of another communicator, and callbacks in random order.
 
-use super::{CHANNELS, ScriptSetup};
+use super::setup::{CHANNELS, ScriptSetup};
 use crate::Player;
 use crate::play::bit;
 use crate::plugin::Args;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Handles, contexts, types and states that NCCL should not pass, but does.
 
-use super::{CHANNELS, STEPS, ScriptSetup};
+use super::setup::{CHANNELS, STEPS, ScriptSetup};
 use crate::Player;
 use crate::descr::Descr;
 use crate::play::{Handle, bit};

@@ -11,7 +11,7 @@
     reason = "threads that spin would never end"
 )]
 
-use super::{CHANNELS, STEPS, ScriptSetup};
+use super::setup::{CHANNELS, STEPS, ScriptSetup};
 use crate::play::{Enqueued, Handle, bit, now_ns};
 use crate::plugin::Args;
 use crate::{Control, Player};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Large numbers of channels, unmatched events, communicators and threads.
 
-use super::{CHANNELS, STEPS, ScriptSetup};
+use super::setup::{CHANNELS, STEPS, ScriptSetup};
 use crate::Player;
 use crate::play::bit;
 use std::time::Duration;

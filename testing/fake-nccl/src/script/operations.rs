@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Operations in the order of NCCL 2.30, and unusual orders.
 
-use super::{CHANNELS, STEPS, ScriptSetup};
+use super::setup::{CHANNELS, STEPS, ScriptSetup};
 use crate::Player;
 use crate::play::{Enqueued, Handle, now_ns};
 use std::sync::mpsc;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Overload: too many events, small stacks, and many signals.
 
-use super::{CHANNELS, STEPS, ScriptSetup};
+use super::setup::{CHANNELS, STEPS, ScriptSetup};
 use crate::play::now_ns;
 use crate::{Player, Plugin};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};

@@ -3,7 +3,7 @@
 
 #![expect(clippy::print_stdout, reason = "the test needs the operations to be recorded")]
 
-use super::{CHANNELS, STEPS, ScriptSetup};
+use super::setup::{CHANNELS, STEPS, ScriptSetup};
 use crate::play::{Enqueued, bit};
 use crate::{Control, Player};
 use std::sync::Barrier;

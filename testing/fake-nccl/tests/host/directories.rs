@@ -108,7 +108,7 @@ fn a_directory_may_have_any_bytes_for_a_name() {
     let played = play(&mut command, &[]);
     played.survived();
     assert!(played.files().is_empty(), "{:?}", played.files());
-    let line = "ncclscope: NCCLSCOPE_MODE: its value is not UTF-8; the default holds\n";
+    let line = "ncclscope: NCCLSCOPE_MODE: its value is not UTF-8; the default is used\n";
     assert_eq!(played.stderr(), line);
     let files: Vec<_> = std::fs::read_dir(&odd).unwrap().map(|e| e.unwrap().path()).collect();
     assert_eq!(files.len(), 1, "{files:?}");
@@ -173,10 +173,12 @@ fn dumps_of_one_second_have_a_directory_each_and_follow_no_link() {
         command.arg(&host).arg(plugin()).arg("5");
         play(&mut command, &[]).survived();
         let copies = copies(run.path());
-        assert_eq!(copies.len(), 5, "{plants}");
-        for (copy, mode) in &copies {
-            assert_eq!((operations(copy), *mode), (100, 0o700), "{plants}");
-        }
+        let found = copies.iter().map(|(copy, mode)| (operations(copy), *mode));
+        let mut found: Vec<_> = found.collect();
+        found.sort_unstable();
+        let mut expected = [(100, 0o700); 6];
+        expected[0].0 = 0;
+        assert_eq!(found, expected, "{plants}");
         assert_eq!(std::fs::read_dir(elsewhere.path()).unwrap().count(), 0);
     }
 }

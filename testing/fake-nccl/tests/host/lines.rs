@@ -20,7 +20,7 @@ fn told(env: &[(&str, &str)]) -> Vec<String> {
 #[test]
 fn a_first_window_that_is_too_far_away_is_one_line_and_all_is_recorded() {
     let lines = told(&[("NCCLSCOPE_START", "at=9000000000 for=5s")]);
-    let line = "NCCLSCOPE_START: at= is more than a week away; the default holds";
+    let line = "NCCLSCOPE_START: at= is more than a week away; the default is used";
     assert_eq!(lines, [line]);
 }
 
@@ -34,7 +34,7 @@ fn lanes_that_cannot_be_where_they_were_asked_for_are_one_line() {
         let lines = told(&[("NCCLSCOPE_LANES", lanes)]);
         let begin = format!("no lanes file in {lanes}: {why}");
         assert!(lines.len() == 1 && lines[0].starts_with(&begin), "{lines:?}");
-        let end = "; records wait in private memory, and a SIGKILL costs up to 80 ms of them";
+        let end = "; records wait in private memory, and a SIGKILL loses up to 80 ms of them";
         assert!(lines[0].ends_with(end), "{lines:?}");
     }
 }

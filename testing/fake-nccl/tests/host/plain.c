@@ -1,10 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // An ordinary host: PLUGIN OPERATIONS. With STATIC_TLS it has this many bytes of static
-// thread-local storage, like OpenMP's threadprivate arrays and Fortran's COMMON blocks.
+// thread-local storage, like OpenMP's threadprivate arrays and Fortran's COMMON blocks. With
+// LATE_MS a thread that starts another one does not run for so long afterwards (link it with
+// -rdynamic).
 #include "host.h"
 
 #ifdef STATIC_TLS
 __thread char storage[STATIC_TLS];
+#endif
+
+#ifdef LATE_MS
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*body)(void *),
+                   void *argument) {
+    int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+    real = dlsym(RTLD_NEXT, "pthread_create");
+    int error = real(thread, attributes, body, argument);
+    wait_ms(LATE_MS);
+    return error;
+}
 #endif
 
 int main(int argc, char **argv) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A host that dumps DUMPS times, as fast as it can: PLUGIN DUMPS.
+// A host that dumps DUMPS times, as fast as it can, and once as it begins: PLUGIN DUMPS.
 #include "host.h"
 
 int main(int argc, char **argv) {
@@ -8,6 +8,8 @@ int main(int argc, char **argv) {
     int (*dump)(const char *) = function("ncclscope_dump");
     const char *(*error)(void) = function("ncclscope_error");
     comm = init(0xc0ffee);
+    // The recording's file may not exist yet.
+    if (dump(NULL) != 0) fail(error());
     for (int i = 0; i < 100; i++) all_reduce(comm, i);
     for (int i = 0; i < atoi(argv[2]); i++)
         if (dump(NULL) != 0) fail(error());

@@ -33,7 +33,7 @@ int main(int argc, char **argv) {
         wait_for_why(control, "recording is stopped");
         if (start(NULL) != 0) fail("start");
         for (uint64_t i = 0; i < 3; i++) enqueue(i);
-        wait_for_why(control, "tells no more");
+        wait_for_why(control, "reports only that");
     } else {
         for (uint64_t i = 0; i < 3; i++) kernel(enqueue(i));
         wait_ms(1500);

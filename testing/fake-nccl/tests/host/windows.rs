@@ -25,8 +25,8 @@ fn an_operation_whose_kernel_comes_long_after_its_window_does_not_hang() {
 #[test]
 fn what_is_left_out_is_said_and_asked_for_too() {
     for (what, says) in [
-        ("stops", "what is issued while recording is stopped, as it is now"),
-        ("samples", "what is not recorded: one operation in 16 is, now"),
+        ("stops", "operations issued while recording is stopped, as it is now"),
+        ("samples", "unrecorded operations: one operation in 16 is recorded now"),
     ] {
         let played = windows(what, "2");
         let stdout = String::from_utf8_lossy(&played.output.stdout).into_owned();

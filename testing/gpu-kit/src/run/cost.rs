@@ -5,8 +5,9 @@ use ncclscope_trace::EventKind;
 use std::time::{Duration, Instant};
 
 use super::launch::{Launch, Layout, Said};
+use super::part::Part;
 use super::row::Found;
-use super::{Part, Setup};
+use super::setup::Setup;
 use crate::facts;
 
 /// The plugin on AllReduces of all sizes.

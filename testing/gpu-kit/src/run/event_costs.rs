@@ -10,8 +10,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use super::Options;
 use super::launch::{Launch, Layout, Said};
-use super::{Options, Setup};
+use super::setup::Setup;
 
 /// Operations between two counts, outside of graphs.
 const OPERATIONS: f64 = 20.0;

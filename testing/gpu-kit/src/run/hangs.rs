@@ -8,8 +8,9 @@ use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use super::launch::{Launch, Layout, Ranks};
+use super::part::Part;
 use super::row::Found;
-use super::{Part, Setup};
+use super::setup::Setup;
 use crate::facts;
 
 /// Check 4.

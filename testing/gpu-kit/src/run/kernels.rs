@@ -5,8 +5,9 @@ use invariants::Expect;
 use std::time::Duration;
 
 use super::launch::{Launch, Layout};
+use super::part::Part;
 use super::row::Found;
-use super::{Part, Setup};
+use super::setup::Setup;
 use crate::facts::{self, Facts};
 
 /// Check 2.

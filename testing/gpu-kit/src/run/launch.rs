@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::Setup;
+use super::setup::Setup;
 
 /// NCCL settings of every rank: sockets on loopback, few channels.
 const ENVIRONMENT: [(&str, &str); 7] = [

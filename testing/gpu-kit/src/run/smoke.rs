@@ -7,8 +7,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::launch::Launch;
+use super::part::Part;
 use super::row::Found;
-use super::{Part, Setup};
+use super::setup::Setup;
 use crate::facts::{self, Facts};
 
 /// Check 1.

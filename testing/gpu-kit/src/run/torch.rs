@@ -5,8 +5,10 @@ use serde_json::Value;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use super::find;
+use super::part::Part;
 use super::row::Found;
-use super::{Part, Setup, find};
+use super::setup::Setup;
 
 /// Check 11.
 pub(super) const TORCH: Part = Part {

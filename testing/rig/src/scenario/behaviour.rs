@@ -2,7 +2,8 @@
 //! Steps beyond single collectives: creation and destruction of communicators, and groups of many
 //! calls.
 
-use super::{Failure, Rank, number, timed};
+use super::{Rank, number, timed};
+use crate::failure::Failure;
 use crate::team::{Team, check};
 use std::time::Duration;
 

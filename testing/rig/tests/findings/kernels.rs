@@ -16,22 +16,19 @@ fn finding_08_a_send_and_a_receive_of_one_kernel_are_not_counted_twice() {
             let (sends, receives) = (times("KernelCh Send"), times("KernelCh Recv"));
             assert!(!sends.is_empty(), "rank {}", rank.rank);
             assert_eq!(sends, receives, "rank {}: the same channels and pTimers", rank.rank);
-            // By the GPU's own time, since NCCL may see a start late.
-            let took = sends.iter().map(|&(_, _, gpu_ns)| gpu_ns).max().expect("a kernel");
-            let mut longest = 0;
             for func in ["Send", "Recv"] {
                 let [operation] = rank.operations(func)[..] else { panic!("one {func}") };
-                // The stop belongs to one of them: their ends are those of the network.
+                // The stop belongs to one of them: their ends are those of the network, or later
+                // where a busy machine tells NCCL late of the kernel's stop.
                 assert_eq!(operation.args["timing"], "proxy");
-                longest = longest.max(operation.number("duration_ns"));
                 let way = if func == "Send" { "Proxy send" } else { "Proxy receive" };
                 let proxies = rank.below(operation, "Proxy");
                 assert!(proxies.iter().all(|proxy| proxy.track.starts_with(way)), "{func}");
+                let end = proxies.iter().map(|proxy| proxy.end).max().expect("a proxy operation");
+                assert!(operation.end + 1 >= end, "{func}: {} {end}", operation.end);
                 let bytes: u64 = proxies.iter().map(|proxy| proxy.number("bytes")).sum();
                 assert_eq!(bytes, 4 * crate::COUNT, "{func}");
             }
-            // A send may leave the network before the kernel has all it receives.
-            assert!(longest > took, "{longest} of {took} ns");
         }
         for func in ["Send", "Recv"] {
             let rows = run.operations(func);

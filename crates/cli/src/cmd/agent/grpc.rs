@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-OTLP over gRPC (OTLP specification 1.9, "OTLP/gRPC"). The requests are encoded already.
+OTLP over gRPC (OTLP specification 1.9, "OTLP/gRPC"). The requests are already encoded.
 
-Each request has a runtime and a connection of its own: there is one in seconds, and between them
-nothing would answer the collector's pings, follow a changed address, or notice that it went away.
+Each request has its own runtime and connection. Requests are seconds apart, and between them no
+thread would answer the collector's pings, follow a changed address, or notice a closed connection.
 */
 
-use super::sender::taken;
+use super::answer::taken;
 use super::target::Target;
 use super::tls::Tls;
 use bytes::{Buf, BufMut};
@@ -35,7 +35,7 @@ pub(super) struct Grpc {
 }
 
 impl Grpc {
-    /// The way to `target`. The line says why there is none.
+    /// The way to `target`, or a line with the reason why there is none.
     pub(super) fn new(target: &Target, user_agent: &str) -> Result<Grpc, String> {
         let endpoint = Endpoint::from_shared(target.url.clone())
             .and_then(|endpoint| endpoint.user_agent(user_agent));
@@ -44,7 +44,7 @@ impl Grpc {
         if target.url.starts_with("https://") {
             let tls = Tls::read(target)?.grpc();
             let with = endpoint.tls_config(tls);
-            endpoint = with.map_err(|e| format!("cannot speak TLS: {}", chain(&e)))?;
+            endpoint = with.map_err(|e| format!("cannot use TLS: {}", chain(&e)))?;
         }
         let headers = target.headers.iter().map(|(name, value)| {
             let wrong = || format!("{name}: gRPC has no header of this name or value");
@@ -94,7 +94,7 @@ impl Transport for Grpc {
         match answer {
             Ok(Some(answer)) => answer,
             Ok(None) => Answer::Later(None, format!("no answer in {:?}", self.timeout)),
-            Err(_) => Answer::Refused("the answer makes no sense".into()),
+            Err(_) => Answer::Refused("the answer is invalid".into()),
         }
     }
 }
@@ -264,6 +264,6 @@ mod tests {
             ("grpc-status", "8"),
             ("grpc-status-details-bin", "!!!"),
         ]);
-        assert_eq!(post(url), Answer::Refused("the answer makes no sense".into()));
+        assert_eq!(post(url), Answer::Refused("the answer is invalid".into()));
     }
 }

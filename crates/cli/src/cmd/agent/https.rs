@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-TLS under the HTTP client of ranks and agents.
+TLS for the HTTP client of the agent.
 
-The client itself is built without, also here: with its feature for TLS, a build of the plugin and
-the tool together would link TLS into every rank. Connections, proxies included, are the client's;
-this only puts TLS around them.
+The HTTP client is built without its TLS feature: a build of plugin and tool together would
+otherwise link TLS into every rank. The client makes the connections, also through proxies; this
+module only adds TLS to them.
 */
 
 use rustls::pki_types::ServerName;

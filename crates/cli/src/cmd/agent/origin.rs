@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-What a rank's environment says of it: for labels of other projects that no recording has.
+What a rank's environment shows about the rank: values for labels of other projects that no
+recording contains.
 
-Only a few variables are looked at, as they were when the process began. Whose environment it is
-must be certain: a process of that number may be another one's, or live in another container.
+Only a few variables are read, as they were when the process started. The module checks that the
+environment belongs to the rank: another process, or one of another container, may have the same
+process id.
 */
 
 use std::fs::Metadata;

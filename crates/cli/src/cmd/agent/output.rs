@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the agent exports: Prometheus's text and OTLP requests, each held to the cap on series.
+//! The agent's output: Prometheus's text and OTLP requests, each limited to the cap on series.
 
-use super::node::{Count, Node};
+use super::node::{Count, Node, Places};
 use super::target::Target;
 use crate::failure::Failure;
 use ncclscope_control::table::PROM_COMPAT;
 use ncclscope_control::value::PrometheusNames;
-use ncclscope_metrics::Metrics;
 use ncclscope_metrics::encode::otlp::{self, Export};
-use ncclscope_metrics::encode::{Cap, Labels, Limiter, compat, families, prom};
+use ncclscope_metrics::encode::{Cap, Labels, Limiter, compat, families_of, prom};
 use std::fmt::Write;
 use std::io;
 use std::path::Path;
@@ -62,10 +61,9 @@ impl Output {
 
     /// All that the node did, as Prometheus's text; `failed` exports to a collector are included.
     pub(super) fn prometheus(&mut self, node: &Node, failed: u64) -> String {
-        let total = node.total();
         let mut text = match self.compat {
             None => {
-                let families = families(&total, self.labels);
+                let families = families_of(&node.total(), &node.roles(), self.labels);
                 prom::encode(&self.prometheus.apply(families, false), &[])
             }
             Some(PrometheusNames::Inspector) => {
@@ -75,12 +73,12 @@ impl Output {
                 compat::mosaic(&node.totals(&self.host), self.max_series)
             }
         };
-        own(&mut text, node.count(), &total, failed);
+        text.push_str(&own(node.count(), failed));
         text
     }
 
     /// An OTLP request: the window, or all that the node did.
-    pub(super) fn otlp(&mut self, window: &Metrics, node: &Node, target: &Target) -> Vec<u8> {
+    pub(super) fn otlp(&mut self, window: &Places, node: &Node, target: &Target) -> Vec<u8> {
         let now_ns = now_ns();
         let total;
         let metrics = if target.delta {
@@ -89,7 +87,8 @@ impl Output {
             total = node.total();
             &total
         };
-        let families = self.otlp.apply(families(metrics, self.labels), target.delta);
+        let families = families_of(metrics, &node.roles(), self.labels);
+        let families = self.otlp.apply(families, target.delta);
         let export = Export {
             resource: &target.resource,
             version: env!("CARGO_PKG_VERSION"),
@@ -102,14 +101,24 @@ impl Output {
     }
 }
 
-/// What the agent says of itself: figures that are there also while they are 0.
-fn own(text: &mut String, count: Count, total: &Metrics, failed: u64) {
-    // NCCL itself stops some events twice; nothing is missing where such a handle is stale.
-    let lost = total.lost.iter().filter(|((cause, _), _)| *cause != "stale");
-    let lost = lost.map(|(_, count)| count).sum();
+/// The agent's metrics of itself, which are present also while they are 0.
+pub(super) fn own(count: Count, failed: u64) -> String {
+    let mut text = String::new();
     for (name, kind, help, value) in [
         ("processes", "gauge", "Processes that are followed", count.alive),
-        ("lost_events_total", "counter", "Events that are in no figure", lost),
+        ("unreadable_recordings", "gauge", "Recordings that cannot be read", count.unreadable),
+        (
+            "windows_total",
+            "counter",
+            "Windows that were measured; with 0 there is nothing to export yet",
+            count.windows,
+        ),
+        (
+            "lost_events_total",
+            "counter",
+            "Events that are missing from the other metrics",
+            count.lost,
+        ),
         (
             "missed_blocks_total",
             "counter",
@@ -127,6 +136,7 @@ fn own(text: &mut String, count: Count, total: &Metrics, failed: u64) {
         // A String takes all that is written to it.
         let _ = write!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n");
     }
+    text
 }
 
 /// Replaces the file as a whole: the node exporter may read it at any time. The name that it has

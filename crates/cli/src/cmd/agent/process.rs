@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-//! One process that is followed: its recording, and what was measured in it.
+//! A process that the agent follows: its recording, and the metrics measured in it.
 
 use super::origin::Origin;
 use super::vectors::Reach;
-use ncclscope_metrics::{Collector, CommKey, Metrics, Rank};
+use ncclscope_metrics::{Collector, CommKey, Metrics, Name, Rank};
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::vectors::Vector;
-use ncclscope_trace::{Definition, End, Error, Follower, News, TickMap};
-use std::collections::{BTreeSet, VecDeque};
+use ncclscope_trace::{Definition, End, Error, Follower, Identity, News, TickMap};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -22,8 +22,10 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 const COMM_LINGER: Duration = Duration::from_secs(120);
 const COMMS_LINGER: usize = 64;
 
-/// Why events are in no figure. What is overwritten in the block ring is not: it was read before.
-const CAUSES: [&str; 6] = ["lane_full", "no_lane", "no_slot", "unwritten", "stale", "unknown"];
+/// Why events are missing from the metrics. Events overwritten in the block ring are not: the
+/// agent has read them before.
+const CAUSES: [&str; 7] =
+    ["lane_full", "lost_end", "no_lane", "no_slot", "unwritten", "stale", "unknown"];
 
 /// One process.
 #[derive(Debug)]
@@ -35,11 +37,15 @@ pub(super) struct Process {
     api_version: Option<u32>,
     /// What settled in the last window.
     window: Metrics,
-    /// What it did since it began, less what communicators did that are gone.
+    /// Its totals since it started, without communicators that were destroyed.
     total: Metrics,
     /// Communicators that are gone, and since when.
     gone: VecDeque<(CommKey, Instant)>,
     keeps_all: bool,
+    /// Blocks that were overwritten before we began.
+    missed_before: u64,
+    /// Roles of communicators, by hash.
+    roles: BTreeMap<u64, Name>,
     last_news: Instant,
     last_ticks: u64,
     /// When its last window was closed.
@@ -63,10 +69,22 @@ impl Process {
             total: Metrics::default(),
             gone: VecDeque::new(),
             keeps_all: false,
+            missed_before: 0,
+            roles: BTreeMap::new(),
             last_news: Instant::now(),
             last_ticks: 0,
             over: None,
         })
+    }
+
+    /// Reads what there is, and counts only what happens from now on: the rest was before we began,
+    /// and an agent before us has told it.
+    pub(super) fn count_from_now(&mut self) -> Result<(), Error> {
+        self.poll()?;
+        self.count_lost();
+        self.collector.begin(self.follower.last_ticks(), &self.follower.tick_map());
+        self.missed_before = self.follower.missed_blocks();
+        Ok(())
     }
 
     /// Keeps all communicators: nothing is read of it after its first window.
@@ -82,7 +100,7 @@ impl Process {
 
     /// Reads what is new.
     pub(super) fn poll(&mut self) -> Result<(), Error> {
-        let Process { follower, collector, reach, api_version, .. } = self;
+        let Process { follower, collector, reach, api_version, roles, .. } = self;
         follower.poll(|news| match news {
             News::Record(lane, record) => collector.record(lane, &record),
             News::Heartbeat(heartbeat) => reach.note(&heartbeat),
@@ -94,12 +112,14 @@ impl Process {
                         *api_version = Some(comm.api_version);
                         collector.comm(&comm);
                     }
+                    Definition::CommDevice(device) => collector.device(&device),
                     Definition::CommEnd { index, ticks } => collector.comm_end(index, ticks),
+                    Definition::Role { hash, text } => drop(roles.insert(hash, text.into())),
                     _ => {}
                 }
             }
         })?;
-        self.reach.place(self.follower.identity().rank);
+        self.reach.identify(self.follower.identity());
         if self.follower.last_ticks() != self.last_ticks {
             self.last_ticks = self.follower.last_ticks();
             self.last_news = Instant::now();
@@ -133,7 +153,7 @@ impl Process {
             window.ranks.values_mut().for_each(nothing_in_flight);
             self.total.ranks.values_mut().for_each(nothing_in_flight);
         }
-        self.total.merge(&window);
+        self.total.add_window(&window);
         self.window = window;
         self.gone.extend(self.collector.take_gone().into_iter().map(|comm| (comm, now)));
         let is_over = |since: &Instant| now.saturating_duration_since(*since) > COMM_LINGER;
@@ -187,7 +207,17 @@ impl Process {
 
     /// Blocks that were overwritten before they were read.
     pub(super) fn missed_blocks(&self) -> u64 {
-        self.follower.missed_blocks()
+        self.follower.missed_blocks().saturating_sub(self.missed_before)
+    }
+
+    /// What is known of it.
+    pub(super) fn identity(&self) -> &Identity {
+        self.follower.identity()
+    }
+
+    /// Roles of its communicators, by hash.
+    pub(super) fn roles(&self) -> &BTreeMap<u64, Name> {
+        &self.roles
     }
 
     /// The host that it ran on.
@@ -195,7 +225,7 @@ impl Process {
         &self.follower.header().host
     }
 
-    /// What its environment says of it.
+    /// What its environment shows about it.
     pub(super) fn origin(&self) -> &Origin {
         &self.origin
     }
@@ -234,10 +264,21 @@ impl Process {
     fn count_lost(&mut self) {
         let (header, collector) = (self.follower.header(), &mut self.collector);
         let mut lane_full = [0; KINDS];
+        let mut ends = [0; KINDS];
+        let add = |sum: &mut u64, count: u64| *sum = sum.saturating_add(count);
+        let mut later_kinds = 0;
+        header.later_kinds.values().for_each(|&lost| add(&mut later_kinds, lost));
         for lane in self.follower.lanes() {
-            lane_full.iter_mut().zip(lane.lost).for_each(|(sum, lost)| *sum += lost);
+            lane_full.iter_mut().zip(lane.lost).for_each(|(sum, lost)| add(sum, lost));
+            ends.iter_mut().zip(lane.lost_ends).for_each(|(sum, lost)| add(sum, lost));
+            lane.later_kinds.values().for_each(|&lost| add(&mut later_kinds, lost));
         }
         collector.lost_by_kind("lane_full", &lane_full);
+        collector.lost_by_kind("lost_end", &ends);
+        collector.lost("lane_full", "", later_kinds);
+        if self.follower.missed_blocks() > 0 {
+            collector.lost_blocks();
+        }
         collector.lost_by_kind("no_lane", &header.without_lane);
         collector.lost_by_kind("no_slot", &header.without_slot);
         collector.lost_by_kind("unwritten", &header.unwritten);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The agent's way to a collector, by HTTP or gRPC, and its thread.
+//! The agent's delivery to a collector, by HTTP or gRPC, and its thread.
 
+use super::answer::taken;
 use super::grpc::Grpc;
 use super::https;
 use super::target::{Protocol, Target};
@@ -8,7 +9,6 @@ use super::tls::Tls;
 use crate::failure::warn;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use ncclscope_metrics::encode::otlp::parse_response;
 use ncclscope_metrics::send::environment::place;
 use ncclscope_metrics::send::{Answer, Http, Sender, Transport};
 use std::io::Write;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 const USER_AGENT: &str = concat!("ncclscope-agent/", env!("CARGO_PKG_VERSION"));
 
-/// Bytes of requests that wait at most.
+/// The greatest number of bytes of waiting requests.
 const QUEUE_BYTES: usize = 256 << 20;
 
 /// Starts the thread. The line says why not.
@@ -34,15 +34,6 @@ fn spawn(transport: impl Transport, target: &Target) -> Result<Sender, String> {
     let thread = std::thread::Builder::new().name("otlp".into()).spawn(body);
     thread.map_err(|e| format!("cannot start a thread: {e}"))?;
     Ok(sender)
-}
-
-/// What a collector took, and what it says of that.
-pub(super) fn taken(answer: Vec<u8>) -> Answer {
-    let response = parse_response(&answer).unwrap_or_default();
-    match response.line() {
-        Some(line) => Answer::Remarked(response.rejected, line),
-        None => Answer::Taken(answer),
-    }
 }
 
 /// HTTP with TLS and compression.
@@ -93,21 +84,4 @@ fn compress(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
     encoder.write_all(bytes)?;
     encoder.finish()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn points_that_are_rejected_are_not_taken() {
-        let rejected = vec![0x0a, 2, 0x08, 7];
-        assert_eq!(taken(rejected), Answer::Remarked(7, "points were rejected: ".into()));
-        let warned = vec![0x0a, 3, 0x12, 1, b'x'];
-        let warning = "it took everything, but warns: x".into();
-        assert_eq!(taken(warned), Answer::Remarked(0, warning));
-        for answer in [vec![], b"{}".to_vec()] {
-            assert_eq!(taken(answer.clone()), Answer::Taken(answer));
-        }
-    }
 }

@@ -1,119 +1,231 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Serves the latest text at `/metrics` and the latest vectors at `/vectors`, one request a connection,
-one connection at a time: Prometheus
-asks every few seconds. Who is slow is cut off.
+Serves the latest text at `/metrics` and the latest vectors at `/vectors`.
+
+One thread handles all connections, one request for each. A connection has a time to send its
+request and a time in all; there is a bound on their number, beyond which the address with the most
+loses its oldest. So neither slow nor many clients keep another one from its answer.
 */
 
-use crate::http::{self, Request};
-use std::io::{self, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, PoisonError};
+use super::page::Page;
+use http::{Request, Response};
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::collections::{BTreeMap, VecDeque};
+use std::convert::Infallible;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::AbortHandle;
 
-/// How long a request may take to arrive, and an answer to leave.
-const PATIENCE: Duration = Duration::from_secs(2);
-
-/// What is served.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Page {
-    text: Latest,
-    vectors: Latest,
+/// Limits on connections.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// How long a request may take to arrive.
+    request: Duration,
+    /// How long a connection may last: longer than any scrape that Prometheus waits for.
+    whole: Duration,
+    /// The most connections.
+    connections: usize,
 }
 
-/// Bytes that are replaced now and then.
-type Latest = Arc<Mutex<Arc<[u8]>>>;
+const LIMITS: Limits =
+    Limits { request: Duration::from_secs(2), whole: Duration::from_secs(30), connections: 64 };
 
-impl Page {
-    /// Replaces the text.
-    pub(super) fn set(&self, text: &str) {
-        put(&self.text, text.as_bytes().into());
-    }
-
-    /// Replaces the vectors.
-    pub(super) fn set_vectors(&self, table: Vec<u8>) {
-        put(&self.vectors, table.into());
-    }
-}
-
-fn put(latest: &Latest, bytes: Arc<[u8]>) {
-    *latest.lock().unwrap_or_else(PoisonError::into_inner) = bytes;
-}
-
-fn get(latest: &Latest) -> Arc<[u8]> {
-    latest.lock().unwrap_or_else(PoisonError::into_inner).clone()
-}
+/// Bytes of a request that are read, at most.
+const REQUEST_BYTES: usize = 16 << 10;
+/// The pause after a connection could not be accepted: out of descriptors, most likely.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Listens on `address` and serves from a thread of its own. Returns the address in use.
 pub(super) fn start(address: SocketAddr, page: Page) -> io::Result<SocketAddr> {
-    let listener = TcpListener::bind(address)?;
+    serve(std::net::TcpListener::bind(address)?, page, LIMITS)
+}
+
+fn serve(listener: std::net::TcpListener, page: Page, limits: Limits) -> io::Result<SocketAddr> {
     let address = listener.local_addr()?;
-    // A client that goes away is its own affair.
-    http::serve(listener, move |stream| drop(answer(&stream, &page)))?;
+    listener.set_nonblocking(true)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let listener = runtime.block_on(async { TcpListener::from_std(listener) })?;
+    std::thread::Builder::new().name("http".into()).spawn(move || {
+        let tasks = tokio::task::LocalSet::new();
+        tasks.block_on(&runtime, accept(&listener, &page, limits));
+    })?;
     Ok(address)
 }
 
-fn answer(stream: &TcpStream, page: &Page) -> io::Result<()> {
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let request = Request::read(stream, PATIENCE)?;
-    let (method, path) = (request.method(), request.target().split('?').next().unwrap_or(""));
-    let text = |text: &str| -> Arc<[u8]> { text.as_bytes().into() };
-    let plain = "text/plain; charset=utf-8";
-    let (status, kind, body) = match (method, path) {
-        ("GET" | "HEAD", "/metrics") => {
-            ("200 OK", "text/plain; version=0.0.4; charset=utf-8", get(&page.text))
+async fn accept(listener: &TcpListener, page: &Page, limits: Limits) {
+    let mut connections = Connections::default();
+    loop {
+        match listener.accept().await {
+            Ok((stream, from)) => {
+                let task = tokio::task::spawn_local(answer(stream, page.clone(), limits));
+                connections.add(from.ip(), task.abort_handle(), limits.connections);
+            }
+            Err(_) => tokio::time::sleep(PAUSE).await,
         }
-        ("GET" | "HEAD", "/vectors") => ("200 OK", "application/octet-stream", get(&page.vectors)),
-        ("GET" | "HEAD", "/") => {
-            ("200 OK", plain, text("ncclscope agent: see /metrics and /vectors\n"))
-        }
-        ("GET" | "HEAD", _) => ("404 Not Found", plain, text("see /metrics and /vectors\n")),
-        _ => ("405 Method Not Allowed", plain, text("GET only\n")),
-    };
-    let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n\
-         Connection: close\r\n\r\n",
-        body.len()
-    );
-    let mut out = head.into_bytes();
-    if method != "HEAD" {
-        out.extend_from_slice(&body);
     }
-    let mut to = stream;
-    to.write_all(&out)
+}
+
+async fn answer(stream: TcpStream, page: Page, limits: Limits) {
+    let service = service_fn(move |request| {
+        let response = respond(&request, &page);
+        async move { Ok::<_, Infallible>(response) }
+    });
+    let mut connection = http1::Builder::new();
+    connection.timer(TokioTimer::new()).header_read_timeout(limits.request).keep_alive(false);
+    connection.max_buf_size(REQUEST_BYTES);
+    let connection = connection.serve_connection(TokioIo::new(stream), service);
+    // A client that goes away, or is too slow, is its own affair.
+    let _ = tokio::time::timeout(limits.whole, connection).await;
+}
+
+fn respond(request: &Request<Incoming>, page: &Page) -> Response<Full<Bytes>> {
+    let plain = "text/plain; charset=utf-8";
+    let text = |text: &'static str| Some(Bytes::from_static(text.as_bytes()));
+    let (status, kind, body) = match (request.method().as_str(), request.uri().path()) {
+        ("GET" | "HEAD", "/metrics") => {
+            (200, "text/plain; version=0.0.4; charset=utf-8", Some(page.text()))
+        }
+        ("GET" | "HEAD", "/vectors") => {
+            (200, "application/octet-stream", page.vectors(job(request)))
+        }
+        ("GET" | "HEAD", "/") => (200, plain, text("ncclscope agent: see /metrics and /vectors\n")),
+        ("GET" | "HEAD", _) => (404, plain, text("see /metrics and /vectors\n")),
+        _ => (405, plain, text("GET only\n")),
+    };
+    let (status, body) = match body {
+        Some(body) => (status, body),
+        None => (503, Bytes::from_static(b"the recordings are read for the first time\n")),
+    };
+    let mut response = Response::new(Full::new(body));
+    *response.status_mut() = http::StatusCode::from_u16(status).unwrap_or_default();
+    let kind = http::HeaderValue::from_static(kind);
+    response.headers_mut().insert(http::header::CONTENT_TYPE, kind);
+    response
+}
+
+/// The job of `/vectors?job=ID`.
+fn job(request: &Request<Incoming>) -> Option<String> {
+    let mut pairs = request.uri().query()?.split('&').filter_map(|pair| pair.split_once('='));
+    let (_, job) = pairs.find(|(name, _)| *name == "job")?;
+    Some(percent_encoding::percent_decode_str(job).decode_utf8_lossy().into_owned())
+}
+
+/// The connections of each address, the oldest first.
+#[derive(Debug, Default)]
+struct Connections(BTreeMap<IpAddr, VecDeque<AbortHandle>>);
+
+impl Connections {
+    /// Adds a connection. Where there are `most`, it ends the oldest of the address with the most.
+    fn add(&mut self, from: IpAddr, task: AbortHandle, most: usize) {
+        self.0.values_mut().for_each(|tasks| tasks.retain(|task| !task.is_finished()));
+        self.0.retain(|_, tasks| !tasks.is_empty());
+        self.0.entry(from).or_default().push_back(task);
+        if self.0.values().map(VecDeque::len).sum::<usize>() > most {
+            let largest = self.0.values_mut().max_by_key(|tasks| tasks.len());
+            let oldest = largest.and_then(VecDeque::pop_front);
+            oldest.iter().for_each(AbortHandle::abort);
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Read;
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
 
-    fn ask(address: SocketAddr, request: &str) -> String {
+    const LOCAL: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+    fn send(address: SocketAddr, request: &str) -> TcpStream {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.write_all(request.as_bytes()).unwrap();
+        stream
+    }
+
+    fn ask(address: SocketAddr, request: &str) -> String {
         let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
+        send(address, request).read_to_string(&mut answer).unwrap();
         answer
     }
 
+    fn serve_with(page: &Page, limits: Limits) -> SocketAddr {
+        let listener = std::net::TcpListener::bind((LOCAL, 0)).unwrap();
+        serve(listener, page.clone(), limits).unwrap()
+    }
+
     #[test]
-    fn only_the_page_is_served_and_nobody_blocks_it() {
-        let page = Page::default();
-        let address = start(([127, 0, 0, 1], 0).into(), page.clone()).unwrap();
+    fn only_the_page_is_served_and_a_silent_client_blocks_none() {
+        let page = Page::new("# nothing yet\n");
+        let address = start((LOCAL, 0).into(), page.clone()).unwrap();
+        let first = ask(address, "GET /metrics HTTP/1.1\r\n\r\n");
+        assert!(first.ends_with("\r\n\r\n# nothing yet\n"), "{first}");
+        assert!(ask(address, "GET /vectors HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 503"));
         page.set("a 1\n");
         let silent = TcpStream::connect(address).unwrap();
         let answer = ask(address, "GET /metrics?x=y HTTP/1.1\r\nHost: h\r\n\r\n");
         assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
-        assert!(answer.contains("Content-Length: 4\r\n") && answer.ends_with("\r\n\r\na 1\n"));
+        assert!(answer.to_ascii_lowercase().contains("content-length: 4\r\n"), "{answer}");
+        assert!(answer.ends_with("\r\n\r\na 1\n"), "{answer}");
         drop(silent);
-        page.set_vectors(b"NCCLVECT".to_vec());
-        let vectors = ask(address, "GET /vectors HTTP/1.1\r\n\r\n");
-        assert!(vectors.ends_with("\r\n\r\nNCCLVECT"), "{vectors}");
         let head = ask(address, "HEAD /metrics HTTP/1.1\r\n\r\n");
-        assert!(head.contains("Content-Length: 4\r\n") && head.ends_with("\r\n\r\n"), "{head}");
+        assert!(head.contains("content-length: 4\r\n") && head.ends_with("\r\n\r\n"), "{head}");
         assert!(ask(address, "GET /x HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
         assert!(ask(address, "POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405"));
-        assert!(ask(address, "\r\n\r\n").starts_with("HTTP/1.1 405"));
+        assert!(ask(address, "\r\n\r\nnonsense\r\n\r\n").starts_with("HTTP/1.1 400"));
+        let long = format!("GET /{} HTTP/1.1\r\n\r\n", "a".repeat(REQUEST_BYTES));
+        let mut refusal = String::new();
+        let _ = send(address, &long).read_to_string(&mut refusal);
+        assert!(!refusal.starts_with("HTTP/1.1 200"), "{refusal}");
         assert!(start(address, page).is_err(), "the port is taken");
+    }
+
+    #[test]
+    fn a_client_that_reads_slowly_is_cut_off_and_holds_up_no_other() {
+        let page = Page::new(&"a".repeat(64 << 20));
+        let limits = Limits { whole: Duration::from_millis(300), ..LIMITS };
+        let address = serve_with(&page, limits);
+        let mut slow = send(address, "GET /metrics HTTP/1.1\r\n\r\n");
+        assert!(ask(address, "GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200"));
+        // What it takes is a hundredth of what it could: the whole would last for minutes.
+        let (mut got, mut part) = (0, [0; 16 << 10]);
+        while let Ok(read @ 1..) = slow.read(&mut part) {
+            got += read;
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(got > 0 && got < 64 << 20, "{got}");
+    }
+
+    #[test]
+    fn of_too_many_connections_the_oldest_of_the_busiest_address_ends() {
+        let page = Page::new("a 1\n");
+        let hour = Duration::from_secs(3600);
+        let address = serve_with(&page, Limits { request: hour, whole: hour, connections: 8 });
+        let mut idle: Vec<TcpStream> =
+            (0..100).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let answer = ask(address, "GET /metrics HTTP/1.1\r\n\r\n");
+        assert!(answer.ends_with("a 1\n"), "{answer}");
+        let mut nothing = String::new();
+        assert!(matches!(idle[0].read_to_string(&mut nothing), Ok(0) | Err(_)), "{nothing}");
+    }
+
+    #[test]
+    fn another_address_keeps_its_connection() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let task = || runtime.spawn(std::future::pending::<()>());
+        let mut connections = Connections::default();
+        let (prometheus, hostile) = (task(), [task(), task(), task()]);
+        connections.add([10, 0, 0, 1].into(), prometheus.abort_handle(), 3);
+        for task in &hostile {
+            connections.add([10, 0, 0, 2].into(), task.abort_handle(), 3);
+        }
+        let [first, others @ ..] = hostile;
+        assert!(runtime.block_on(first).unwrap_err().is_cancelled());
+        assert!(!prometheus.is_finished() && others.iter().all(|task| !task.is_finished()));
     }
 }

@@ -32,7 +32,7 @@ pub(super) struct Identity {
     pub(super) key: PathBuf,
 }
 
-/// A collector, and what to tell it.
+/// A collector, and what it gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
     /// The URL: with the path for HTTP, without one for gRPC.
@@ -44,7 +44,7 @@ pub(super) struct Target {
     pub(super) headers: Vec<(String, String)>,
     /// How long a request may take.
     pub(super) timeout: Duration,
-    /// Each export tells what happened since the last one; otherwise since the agent began.
+    /// Each export has the changes since the last one; otherwise since the agent started.
     pub(super) delta: bool,
     /// Certificates (PEM) that are trusted instead of the usual ones.
     pub(super) certificate: Option<PathBuf>,
@@ -61,7 +61,8 @@ pub(super) fn variable(name: &str) -> Option<String> {
 }
 
 impl Target {
-    /// The collector of `--otlp`, else of the environment; `None` where there is neither.
+    /// The collector of `--otlp`, else of the environment, unless that turns OpenTelemetry off;
+    /// `None` where there is neither.
     pub(super) fn find(
         flag: Option<&str>,
         host: &str,
@@ -74,7 +75,8 @@ impl Target {
             (Some(url), Protocol::Grpc) => Some(url.to_owned()),
             (None, Protocol::Grpc) => signal(get, "ENDPOINT").map(|(_, url)| url),
         };
-        let Some(url) = given else { return Ok(None) };
+        let is_off = flag.is_none() && environment::is_off(get);
+        let Some(url) = given.filter(|_| !is_off) else { return Ok(None) };
         let url = if protocol == Protocol::Grpc { grpc_url(&url, get)? } else { url };
         if !url.starts_with("http://") && !url.starts_with("https://") {
             return Err(Failure::usage(format!(
@@ -190,6 +192,15 @@ mod tests {
         assert_eq!(url(None, &[base, own]).unwrap(), "http://d/mine");
         assert_eq!(url(Some("http://e:1"), &[own]).unwrap(), "http://e:1/v1/metrics");
         assert_eq!(url(Some("http://e:1/x"), &[]).unwrap(), "http://e:1/x");
+    }
+
+    #[test]
+    fn the_switches_of_opentelemetry_turn_it_off() {
+        for switch in [("OTEL_SDK_DISABLED", "TRUE"), ("OTEL_METRICS_EXPORTER", "none")] {
+            let base = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c");
+            assert_eq!(url(None, &[switch, base]), None);
+            assert!(url(Some("http://c"), &[switch]).is_some(), "the flag means the agent");
+        }
     }
 
     #[test]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! TLS on the way to a collector: whom the agent trusts, and what it shows of itself.
+//! TLS to a collector: the certificates that the agent trusts, and its own.
 
 use super::target::Target;
 use rustls::crypto::ring;
@@ -46,7 +46,7 @@ impl Tls {
         } else {
             roots.add_parsable_certificates(trusted);
         }
-        let wrong = |error: rustls::Error| format!("cannot speak TLS: {error}");
+        let wrong = |error: rustls::Error| format!("cannot use TLS: {error}");
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .map_err(wrong)?
@@ -59,7 +59,6 @@ impl Tls {
         }
     }
 
-    /// For gRPC.
     pub(super) fn grpc(&self) -> ClientTlsConfig {
         let config = ClientTlsConfig::new();
         let config = match &self.given {

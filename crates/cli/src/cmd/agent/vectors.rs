@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-How far each process has come, as the vectors that `ncclscope diagnose` takes of very many ranks.
+The progress of each process, as the vectors that `ncclscope diagnose` reads for very many ranks.
 
-They are what the ranks' drain threads write once a second ([`ncclscope_trace::progress`]), put
-together and served at `/vectors`: a tool takes them from all nodes of a job. This
-module does not judge them.
+The ranks' drain threads write the progress once a second ([`ncclscope_trace::progress`]). The agent
+combines it and serves it at `/vectors`, where a tool collects it from all nodes of a job. This
+module does not judge it.
 */
 
 use ncclscope_trace::progress::{OpProgress, Progress};
-use ncclscope_trace::vectors::{Edge, Vector, vector_flags};
-use ncclscope_trace::{Comm, Definition, Heartbeat};
+use ncclscope_trace::vectors::{Edge, Vector, job_number, origin_number, vector_flags};
+use ncclscope_trace::{Comm, Definition, Heartbeat, Identity};
 use std::collections::BTreeMap;
 
 /// How far one process has come.
@@ -19,13 +19,15 @@ pub(super) struct Reach {
     latest: BTreeMap<u16, Progress>,
     /// Operations in flight, as of the latest progress of their communicator.
     ops: BTreeMap<u16, Vec<OpProgress>>,
-    global: Option<u32>,
+    identity: Identity,
 }
 
 impl Reach {
-    /// The process has this rank in its job, if that is known.
-    pub(super) fn place(&mut self, rank: Option<u32>) {
-        self.global = rank;
+    /// What is known of the process.
+    pub(super) fn identify(&mut self, identity: &Identity) {
+        if self.identity != *identity {
+            self.identity = identity.clone();
+        }
     }
 
     /// Takes a definition.
@@ -54,12 +56,12 @@ impl Reach {
                 ops.retain(|other| other.ticks == op.ticks);
                 ops.push(*op);
             }
-            Heartbeat::Checkpoints(_) | Heartbeat::Thread(_) => {}
+            Heartbeat::Checkpoints(_) | Heartbeat::Thread(_) | Heartbeat::Shortage(_) => {}
         }
     }
 
     /// The vectors of its communicators, at `now` ticks, of which a second has `hz`. What does not
-    /// change is exported seldom, and ages all the same.
+    /// change is exported less often, and its age grows meanwhile.
     pub(super) fn vectors(&self, is_silent: bool, now: u64, hz: u64) -> Vec<Vector> {
         let known = self.latest.values().filter_map(|p| Some((p, self.comms.get(&p.comm)?)));
         let is_busy = |progress: &Progress| {
@@ -67,6 +69,7 @@ impl Reach {
         };
         let busy = known.clone().filter(|(progress, _)| is_busy(progress)).count();
         let process = self.process();
+        let (job, origin) = (job_number(&self.identity), origin_number(&self.identity));
         let age_ms = |progress: &Progress| match progress.age_ms {
             0 => 0,
             age => {
@@ -95,6 +98,10 @@ impl Reach {
                     | if elsewhere { vector_flags::BUSY_ELSEWHERE } else { 0 },
                 peer: link.map_or(-1, |op| op.peer),
                 edge: link.map_or(0, |op| edge(op).bits()),
+                job,
+                origin,
+                p2p_enqueued: clip(progress.p2p_enqueued),
+                p2p_done: clip(progress.p2p_done),
             }
         };
         known.map(vector).collect()
@@ -107,10 +114,12 @@ impl Reach {
         now.min_by_key(|op| op.since)
     }
 
-    /// The rank in the job; where no launcher told it, in the largest communicator.
+    /// The rank in the job; if no launcher set it, the rank in the largest communicator.
     fn process(&self) -> u32 {
         let largest = self.comms.values().max_by_key(|comm| (comm.ranks, u16::MAX - comm.index));
-        self.global.unwrap_or_else(|| largest.map_or(0, |comm| comm.rank.max(0).cast_unsigned()))
+        self.identity
+            .rank
+            .unwrap_or_else(|| largest.map_or(0, |comm| comm.rank.max(0).cast_unsigned()))
     }
 }
 
@@ -137,8 +146,9 @@ mod tests {
         reach.define(&Definition::CommEnd { index: 2, ticks: 9 });
         for (ticks, done) in [(10, 3), (20, 4)] {
             let (api, enqueued, started) = (7, 6, 5);
-            let p =
-                Progress { ticks, api, enqueued, started, done, age_ms: 9, ..Progress::default() };
+            let (age_ms, p2p_enqueued, p2p_done) = (9, 5, 4);
+            let p = Progress { ticks, api, enqueued, started, done, age_ms, ..Progress::default() };
+            let p = Progress { p2p_enqueued, p2p_done, ..p };
             reach.note(&Heartbeat::Progress(p));
             reach.note(&Heartbeat::Progress(Progress { ticks, comm: 1, ..Progress::default() }));
             for (peer, since) in [(3, 8), (4, 7)] {
@@ -157,7 +167,12 @@ mod tests {
         assert_eq!(first.flags, vector_flags::SILENT);
         assert_eq!(second.flags, vector_flags::SILENT | vector_flags::BUSY_ELSEWHERE);
         assert_eq!(second.peer, -1);
-        reach.place(Some(42));
-        assert_eq!(reach.vectors(false, 50, 1_000)[0].process, 42);
+        assert_eq!((first.p2p_enqueued, first.p2p_done, first.job), (5, 4, 0));
+        let mut identity = Identity { rank: Some(42), ..Identity::default() };
+        identity.set("job", "4711.0");
+        reach.identify(&identity);
+        let found = reach.vectors(false, 50, 1_000)[0];
+        assert_eq!((found.process, found.job), (42, job_number(&identity)));
+        assert_eq!(found.origin, origin_number(&identity));
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `ncclscope snapshot --kineto`: profiles of PyTorch of the same time.
+//! `ncclscope snapshot --kineto`: PyTorch's profiles of the same window.
 
 use crate::args::{When, Window};
 use crate::control::Process;
@@ -16,7 +16,7 @@ pub(super) const LOOK: Duration = Duration::from_millis(100);
 /// How long Kineto may take to write its files after the window.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Profiles that processes are asked for.
+/// The profiles that processes are asked to write.
 #[derive(Debug)]
 pub(super) struct Capture {
     daemon: Daemon,
@@ -72,7 +72,7 @@ impl Capture {
         self.daemon.serve(time);
     }
 
-    /// Waits for the files of the processes that were told, moves them to `output`, and prints
+    /// Waits for the files of the processes that were asked, moves them to `output`, and prints
     /// where they are. Returns what went wrong.
     pub(super) fn finish(&self, output: &Path) -> io::Result<Vec<String>> {
         let unasked: Vec<u32> = self.daemon.waiting().collect();

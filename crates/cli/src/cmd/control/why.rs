@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! `ncclscope dump --why`: what processes wait for right now, by their own word.
+//! `ncclscope dump --why`: what processes wait for now, as they report it themselves.
 
 use crate::args::Format;
 use crate::control::{Process, at_once};
@@ -43,7 +43,7 @@ pub(super) fn tell(chosen: &[Process], format: Format) -> Result<ExitCode, Failu
         }
     }
     if processes.is_empty() {
-        return Err(Failure::environment("no process said what it waits for"));
+        return Err(Failure::environment("no process reported what it waits for"));
     }
     let is_stuck = |hang: &Value| hang["event"] == "hung";
     let stuck = processes.iter().flat_map(|process| &process.in_flight).any(is_stuck);
@@ -55,7 +55,7 @@ pub(super) fn tell(chosen: &[Process], format: Format) -> Result<ExitCode, Failu
 }
 
 fn print(process: &WaitingProcess) -> io::Result<()> {
-    let mut out = io::stdout().lock();
+    let mut out = output::screen();
     if process.in_flight.is_empty() {
         writeln!(out, "pid {}: nothing is in flight", process.pid)?;
     }

@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Looks at the command's processes, until one of them records: which of them have NCCL, and not the
-plugin.
+Examines the command's processes until one of them records, and finds those that have loaded NCCL
+and not the plugin.
 
-It reads `/proc` and touches nothing of the job: first after 50 ms, then ever more seldom. With the
-first recording it ends, so that a run in order costs a few looks.
+It reads `/proc` and does not touch the job: first after 50 ms, then less and less often. It ends
+with the first recording, so that a correct run costs a few looks. If none comes, it says what the
+job's processes do.
 */
 
+use crate::failure::warn_lines;
 use crate::input::recordings_in;
 use crate::loading::{LIBRARY_PATH, PLUGIN};
 use crate::plugin;
+use crate::unrecorded::{Patience, Unrecorded, files, is_nccl};
 use ncclscope_control::variable::PREFIX;
 use rustix::process::geteuid;
 use std::collections::{BTreeMap, HashMap};
-use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The first look, and the longest pause.
 const PAUSES: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(20)];
@@ -57,11 +58,14 @@ impl Watch {
         let (stop, stopped) = mpsc::channel();
         let thread = std::thread::spawn(move || {
             let (mut all, [mut pause, longest]) = (BTreeMap::new(), PAUSES);
+            let mut patience = Patience::default();
             while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
                 if !recordings_in(&directory).unwrap_or_default().is_empty() {
                     break;
                 }
                 look(&plugin, &mut all);
+                let found = Unrecorded::find(std::slice::from_ref(&directory));
+                patience.look(&found, Instant::now()).into_iter().for_each(warn_lines);
                 pause = pause.mul_f64(1.5).min(longest);
             }
             all
@@ -105,13 +109,9 @@ fn parent(pid: u32) -> Option<u32> {
 fn process(pid: u32, plugin: &Path) -> Option<NcclProcess> {
     let of = |name: &str| PathBuf::from(format!("/proc/{pid}/{name}"));
     let maps = fs::read(of("maps")).ok()?;
-    let mut files = maps.split(|&byte| byte == b'\n').filter_map(|line| {
-        let at = line.iter().position(|&byte| byte == b'/')?;
-        Some(Path::new(OsStr::from_bytes(&line[at..])))
-    });
+    let mut files = files(&maps);
     let name_of = |path: &Path| path.file_name().unwrap_or_default().to_owned();
-    let is_nccl = |path: &&Path| name_of(path).as_bytes().starts_with(b"libnccl.so");
-    let library = files.clone().find(is_nccl)?.to_owned();
+    let library = files.clone().find(|path| is_nccl(path))?.to_owned();
     let ours = [name_of(plugin), plugin::NAME.into(), plugin::CARGO_NAME.into()];
     let root = of("root").join(plugin.strip_prefix("/").unwrap_or(plugin));
     Some(NcclProcess {

@@ -15,7 +15,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::SystemTime;
 
-/// NCCL's words where it looks for a plugin in vain, each release.
+/// NCCL's messages if it finds no plugin, of each release.
 const NOT_FOUND: &str = "PROFILER/Plugin: Could not";
 /// Of a log of NCCL's only the beginning is read: the plugin is loaded with the first communicator.
 const LOG_MAX: u64 = 1 << 20;
@@ -84,7 +84,7 @@ impl NoRecording<'_> {
                 let path = self.loading.path.display();
                 format!("{name} (pid {pid}) loaded {path}, which is not ncclscope's plugin")
             }
-            _ => format!("{name} (pid {pid}) loaded the plugin, and what that said is above"),
+            _ => format!("{name} (pid {pid}) loaded the plugin, and its message is above"),
         }
     }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Serves one trace, and the page that hands it over, to a browser of this machine.
+Serves one trace, and the page that passes it to the UI, to a browser of this machine.
 
-The address holds 128 random bits; without them there is nothing here, so that neither another user
-of the machine nor a foreign web page gets at the trace.
+The address contains 128 random bits, and the server answers no other address, so that neither
+another user of the machine nor a foreign web page can read the trace.
 */
 
 use crate::http::{self, Request};

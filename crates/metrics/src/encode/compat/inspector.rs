@@ -3,10 +3,13 @@
 The names and labels of NVIDIA's Inspector (`inspector_prom.cc` in NVIDIA/nccl), for its
 `NCCL_INSPECTOR_PROM_DUMP`.
 
-They are means over what they are given, so give a window. As there, the mean of bandwidths is the
-geometric one; it is taken from a histogram, and within 0.6 % where the values are less than a
-factor of five apart. A range of message sizes is that of the mean size of operations within a power
-of two.
+As in Inspector, an operation's time is that of its kernel channels by the GPU's timer, also where
+their stop is not its end; operations without it are omitted.
+
+The values are means over the given metrics, so pass a window. As in Inspector, the mean of
+bandwidths is geometric; it comes from a histogram, and is exact within 0.6 % if the values differ
+by less than a factor of five. A message size is the power-of-two range that contains the mean size
+of the operations.
 */
 
 use super::super::prom::{Text, number};
@@ -19,11 +22,10 @@ use std::collections::BTreeMap;
 /// Inspector's gauges.
 #[must_use]
 pub fn inspector(processes: &[(Process, &Metrics)], max_series: usize) -> String {
-    let mut groups: BTreeMap<(bool, Row, u8), Operations> = BTreeMap::new();
+    let mut groups: BTreeMap<(bool, Row, Option<u8>), Operations> = BTreeMap::new();
     for (process, metrics) in processes {
         for (key, of) in &metrics.operations {
-            // Until when an operation was enqueued is not how long it took.
-            if key.timing.is_whole() {
+            if of.compat.kernel.count > 0 {
                 let mut row = inspector_row(process, &key.comm);
                 if key.is_p2p {
                     row.push(("p2p_operation", known(&key.func)));
@@ -38,8 +40,9 @@ pub fn inspector(processes: &[(Process, &Metrics)], max_series: usize) -> String
     let mut text = Text::new(max_series);
     let mut gauge = |is_p2p, name, help, take: fn(&Operations) -> Option<f64>| {
         let mut rows = Vec::new();
-        for ((_, row, _), of) in groups.iter().filter(|((p2p, ..), _)| *p2p == is_p2p) {
-            let size = ("message_size", size_range(to_f64(of.bytes) / to_f64(of.count.max(1))));
+        for ((_, row, class), of) in groups.iter().filter(|((p2p, ..), _)| *p2p == is_p2p) {
+            let mean = class.map(|_| size_range(to_f64(of.bytes) / to_f64(of.count.max(1))));
+            let size = ("message_size", mean.unwrap_or_else(|| known("")));
             rows.extend(take(of).map(|mean| ([row.as_slice(), &[size]].concat(), mean)));
         }
         if !rows.is_empty() {
@@ -58,17 +61,17 @@ pub fn inspector(processes: &[(Process, &Metrics)], max_series: usize) -> String
     text.finish()
 }
 
-/// As many digits as Inspector gives.
+/// With the number of digits that Inspector prints.
 fn six_digits(value: f64) -> String {
     number(format!("{value:.5e}").parse().unwrap_or(value))
 }
 
 fn duration_us(of: &Operations) -> Option<f64> {
-    Some(of.duration.mean()? * 1e6)
+    Some(of.compat.kernel.mean()? * 1e6)
 }
 
 fn bandwidth_gbs(of: &Operations) -> Option<f64> {
-    Some(geometric_mean(&of.bus_bandwidth)? * 1e-9)
+    Some(geometric_mean(&of.compat.kernel_bandwidth)? * 1e-9)
 }
 
 /// The geometric mean of the values above zero, each in the middle of its bucket.

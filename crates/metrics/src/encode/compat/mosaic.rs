@@ -3,19 +3,21 @@
 The names and labels of Open Mosaic's profiler (`profiler/telemetry_export.cc` in
 open-mosaic/mosaic), as Prometheus shows them behind an OpenTelemetry collector.
 
-Give what was measured since the start. Like Mosaic it has the send side only. Mosaic's histograms
-hold one average for each of its windows; these hold each operation and transfer, so that sum by
-count is the average over all of them, with or without `rate()`. Latency and rate are states: their
-count is 1. Buckets are coarse ones, at powers of two of seconds and bytes. Where only a sum is
-known its values are in the bucket of their mean, which is that of a size class or a channel.
+Pass the totals since the start. Like Mosaic, it exports only the send side. Mosaic's histograms
+have one average for each of its windows; these have each operation and transfer, so that the sum
+divided by the count is the average over all of them, with or without `rate()`. Latency and rate are
+states: their count is 1. Buckets are coarse, at powers of two of seconds and bytes. If only a sum
+is known, its values are in the bucket of their mean, over a size class or a channel.
 
-A channel does not know its peer: `dest_rank` and the latency of its transfers are there where the
-rank sends to one peer only, as in a ring.
+As in Mosaic, an operation's time is from its start to the last ProxyOp's stop, by the host's clock;
+without a ProxyOp it has none.
+
+The latency of a channel's transfers is that of the link to its peer.
 */
 
 use super::super::prom::{Text, bounds, number, up_to};
 use super::{Process, Row};
-use crate::window::{Channel, CommKey, Link, Metrics, Mode, OperationKey, Operations};
+use crate::window::{Channel, CommKey, Link, LinkKey, Metrics, Mode, OperationKey, Operations};
 use ncclscope_operations::Histogram;
 use ncclscope_operations::stats::to_f64;
 use std::collections::BTreeMap;
@@ -33,18 +35,18 @@ pub fn mosaic(processes: &[(Process, &Metrics)], max_series: usize) -> String {
     text.finish()
 }
 
-/// What has the same labels.
+/// The series with the same labels.
 type Rows<'a, T> = BTreeMap<Row, Vec<&'a T>>;
 
-/// What Mosaic counts together, by its labels.
+/// The values that Mosaic adds up, by its labels.
 #[derive(Default)]
 struct Mosaic<'a> {
     collectives: Rows<'a, Operations>,
     p2p: Rows<'a, Operations>,
     ranks: Rows<'a, Link>,
     transfers: Rows<'a, Channel>,
-    /// The links of the transfers of ranks that send to one peer only.
-    only_links: Rows<'a, Link>,
+    /// The links of the transfers.
+    links: Rows<'a, Link>,
 }
 
 /// Values of a metric, in its [`Unit`]'s base.
@@ -76,23 +78,21 @@ impl<'a> Mosaic<'a> {
             let rows = if key.is_p2p { &mut self.p2p } else { &mut self.collectives };
             rows.entry(row).or_default().push(of);
         }
-        let mut peers: BTreeMap<(&CommKey, i32), Vec<(i32, &Link)>> = BTreeMap::new();
         for (key, of) in metrics.links.iter().filter(|(key, _)| key.is_send) {
             let mut row = common(process, &key.comm);
             row.push(("source_rank", key.rank.to_string()));
             row.push(("dest_rank", key.peer.to_string()));
             self.ranks.entry(row).or_default().push(of);
-            peers.entry((&key.comm, key.rank)).or_default().push((key.peer, of));
         }
         for (key, of) in metrics.channels.iter().filter(|(key, _)| key.is_send) {
+            let Some(peer) = key.peer else { continue };
             let mut row = common(process, &key.comm);
             row.push(("source_rank", key.rank.to_string()));
-            let only = peers.get(&(&key.comm, key.rank)).filter(|peers| peers.len() == 1);
-            let only = only.and_then(|peers| peers.first());
-            row.extend(only.map(|(peer, _)| ("dest_rank", peer.to_string())));
+            row.push(("dest_rank", peer.to_string()));
             row.push(("channel", key.channel.to_string()));
-            if let Some((_, link)) = only {
-                self.only_links.entry(row.clone()).or_default().push(link);
+            let link = LinkKey { comm: key.comm.clone(), rank: key.rank, peer, is_send: true };
+            if let Some(link) = metrics.links.get(&link) {
+                self.links.entry(row.clone()).or_default().push(link);
             }
             self.transfers.entry(row).or_default().push(of);
         }
@@ -126,7 +126,7 @@ impl<'a> Mosaic<'a> {
         let name = "nccl_profiler_transfer_time_microseconds";
         histogram(text, name, MICROSECONDS, &self.transfers, time);
         let name = "nccl_profiler_transfer_latency_microseconds";
-        histogram(text, name, MICROSECONDS, &self.only_links, latency);
+        histogram(text, name, MICROSECONDS, &self.links, latency);
     }
 }
 
@@ -155,10 +155,10 @@ fn common(process: &Process, comm: &CommKey) -> Row {
     row.into_iter().filter(|(_, value)| !value.is_empty()).collect()
 }
 
-/// What collectives and P2P have alike.
+/// What collectives and P2P have in common.
 fn operations<'a>(text: &mut Text, kind: &str, of: &Rows<'a, Operations>) {
     let name = |part: &str| format!("nccl_profiler_{kind}_{part}");
-    let time = |o: &'a Operations| Some(Spread::Values(&o.duration));
+    let time = |o: &'a Operations| Some(Spread::Values(&o.compat.proxy));
     histogram(text, &name("time_microseconds"), MICROSECONDS, of, time);
     let transfers = |o: &'a Operations| Some(Spread::Sum(to_f64(o.transfers), o.count));
     histogram(text, &name("num_transfers_count"), COUNT, of, transfers);

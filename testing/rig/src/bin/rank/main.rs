@@ -13,9 +13,10 @@ mod proxy;
 
 use clap::Parser;
 use rig::cuda::Cuda;
+use rig::failure::Failure;
 use rig::meeting::Meeting;
 use rig::nccl::{Comm, Nccl};
-use rig::scenario::{Failure, Pause, Rank};
+use rig::scenario::{Pause, Rank};
 use rig::step::Step;
 use rig::team::Team;
 use std::num::NonZeroUsize;
@@ -48,6 +49,9 @@ struct Options {
     /// Ranks of this process: R to R+T-1 on the devices D to D+T-1
     #[arg(long, value_name = "T", default_value = "1")]
     threads: NonZeroUsize,
+    /// A pause between the loading of NCCL and the first communicator
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    init_after_ms: u64,
     /// A pause before each step
     #[arg(long, value_name = "MS", default_value_t = 0)]
     pause_ms: u64,
@@ -203,6 +207,7 @@ fn run(options: &Options) -> Result<(), Failure> {
     let cuda = Cuda::load(&options.cuda)?;
     let nccl = Nccl::new(cuda.open_nccl(&options.nccl)?)?;
     println!("rank {} nccl {} {}", options.rank, nccl.version()?, ms(start.elapsed()));
+    std::thread::sleep(Duration::from_millis(options.init_after_ms));
     let threads = options.threads.get();
     if threads == 1 {
         return work(options, 0, (&cuda, &nccl), None, &watchdog);

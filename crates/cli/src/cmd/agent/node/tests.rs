@@ -3,8 +3,10 @@
 
 use super::*;
 use ncclscope_trace::codec::META_LANE;
-use ncclscope_trace::layout::Header;
+use ncclscope_trace::kind::KINDS;
+use ncclscope_trace::layout::{Header, LANE_STRIDE};
 use ncclscope_trace::record::Coll;
+use ncclscope_trace::scratch::lane::{LOST, LOST_ENDS};
 use ncclscope_trace::{
     ClockSync, Comm, Definition, Detail, EventKind, Handle, Record, Start, Writer,
 };
@@ -79,8 +81,9 @@ fn close(node: &mut Node, clock: &mut Instant) {
     node.close(*clock, false);
 }
 
-fn operations(metrics: &Metrics, hash: u64) -> u64 {
-    let own = metrics.operations.iter().filter(|(key, _)| key.comm.hash == hash);
+fn operations(places: &Places, hash: u64) -> u64 {
+    let all = places.values().flat_map(|metrics| &metrics.operations);
+    let own = all.filter(|(key, _)| key.comm.hash == hash);
     own.map(|(_, sums)| sums.count).sum()
 }
 
@@ -88,7 +91,7 @@ fn operations(metrics: &Metrics, hash: u64) -> u64 {
 fn communicators_that_are_gone_are_told_of_for_a_while_and_forgotten() {
     let dir = tempfile::tempdir().unwrap();
     let mut rank = Rank::new(dir.path(), 7);
-    let mut node = Node::new(vec![dir.path().to_owned()], None);
+    let mut node = Node::new(vec![dir.path().to_owned()], "agent");
     let mut clock = Instant::now();
     rank.join(0, 0xbeef);
     for index in 1..300u16 {
@@ -99,7 +102,7 @@ fn communicators_that_are_gone_are_told_of_for_a_while_and_forgotten() {
         rank.pass(3);
         close(&mut node, &mut clock);
         let total = node.total();
-        let rows = total.operations.len();
+        let rows = total.values().map(|metrics| metrics.operations.len()).sum::<usize>();
         assert!(rows <= 3 + 120 / 3 + 2, "{rows} rows after {index}");
         if let Some(before) = index.checked_sub(10).filter(|&before| before > 0) {
             assert_eq!(operations(&total, 0x1000 + u64::from(before)), 1, "a scrape finds it");
@@ -113,7 +116,7 @@ fn communicators_that_are_gone_are_told_of_for_a_while_and_forgotten() {
 fn a_communicator_is_gone_from_the_node_when_no_process_has_it() {
     let dir = tempfile::tempdir().unwrap();
     let mut ranks = [7, 8].map(|pid| Rank::new(dir.path(), pid));
-    let mut node = Node::new(vec![dir.path().to_owned()], None);
+    let mut node = Node::new(vec![dir.path().to_owned()], "agent");
     let mut clock = Instant::now();
     for rank in &mut ranks {
         rank.join(1, 0xaa);
@@ -145,8 +148,165 @@ fn once_tells_of_all_communicators_that_ever_were() {
         rank.leave(index);
         rank.pass(1);
     }
-    let mut node = Node::once(vec![dir.path().to_owned()]);
+    let mut node = Node::new(vec![dir.path().to_owned()], "agent").once();
     node.poll();
     node.close(Instant::now(), true);
     assert!((0..200).all(|index| operations(&node.total(), 0x1000 + index) == 1));
+}
+
+/// Polls until so many processes are followed.
+fn wait_for(node: &mut Node, alive: u64) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while node.count().alive != alive {
+        assert!(Instant::now() < end, "{:?}", node.count());
+        node.poll();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Makes a file one that nothing was written to for an hour.
+fn age(path: &Path) {
+    let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+    file.set_modified(std::time::SystemTime::now() - Duration::from_secs(3600)).unwrap();
+}
+
+#[test]
+fn what_was_recorded_before_the_agent_began_is_not_told_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut rank = Rank::new(dir.path(), 7);
+    rank.join(0, 0xbeef);
+    (0..5).for_each(|_| rank.operate(0));
+    rank.pass(1);
+    let mut node = Node::new(vec![dir.path().to_owned()], "agent");
+    node.begin();
+    let mut clock = Instant::now();
+    let mut later = Rank::new(dir.path(), 8);
+    later.join(0, 0xcafe);
+    (0..3).for_each(|_| later.operate(0));
+    rank.operate(0);
+    for _ in 0..9 {
+        [&mut rank, &mut later].into_iter().for_each(|rank| rank.pass(3));
+        close(&mut node, &mut clock);
+    }
+    let total = node.total();
+    assert_eq!(operations(&total, 0xbeef), 1, "a restart sends nothing twice");
+    assert_eq!(operations(&total, 0xcafe), 3, "what begins later is new");
+}
+
+#[test]
+fn what_is_no_recording_yet_is_followed_once_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("node-9.nscope");
+    std::fs::write(&path, vec![0; 64 << 10]).unwrap();
+    let mut node = Node::new(vec![dir.path().to_owned()], "agent");
+    node.begin();
+    node.poll();
+    assert_eq!((node.count().alive, node.count().unreadable), (0, 1));
+    let beside = tempfile::tempdir().unwrap();
+    drop(Rank::new(beside.path(), 9));
+    std::fs::copy(beside.path().join("node-9.nscope"), &path).unwrap();
+    wait_for(&mut node, 1);
+    assert_eq!(node.count().unreadable, 0);
+}
+
+#[test]
+fn old_recordings_are_not_even_opened_and_one_that_goes_on_is_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    for number in 0..100 {
+        let path = dir.path().join(format!("old-{number}.nscope"));
+        std::fs::write(&path, "this is no recording").unwrap();
+        age(&path);
+    }
+    let mut rank = Rank::new(dir.path(), 7);
+    let path = dir.path().join("node-7.nscope");
+    age(&path);
+    let mut node = Node::new(vec![dir.path().to_owned()], "agent");
+    node.begin();
+    assert_eq!((node.count().alive, node.count().unreadable), (0, 0));
+    // It was suspended, and goes on.
+    rank.pass(3);
+    let minute = Duration::from_secs(60);
+    node.poll_at(Instant::now() + minute);
+    assert_eq!((node.count().alive, node.count().unreadable), (1, 0));
+}
+
+#[test]
+fn open_files_are_left_for_scrapes_and_what_finds_no_room_is_followed_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let node = Node::new(vec![dir.path().to_owned()], "agent");
+    let limit = usize::try_from(getrlimit(Resource::Nofile).current.unwrap()).unwrap();
+    assert!(node.most < limit && node.most >= limit / 2);
+    let mut node = Node { most: 2, ..node };
+    let mut ranks = [7, 8, 9].map(|pid| Rank::new(dir.path(), pid));
+    node.begin();
+    assert_eq!((node.count().alive, node.count().unreadable), (2, 1));
+    // The first two end, and five minutes later have no file open.
+    for pid in [7, 8] {
+        std::fs::remove_file(dir.path().join(format!("node-{pid}.nscope"))).unwrap();
+    }
+    let mut clock = Instant::now();
+    close(&mut node, &mut clock);
+    clock += LINGER;
+    close(&mut node, &mut clock);
+    ranks[2].pass(1);
+    wait_for(&mut node, 1);
+    assert_eq!(node.count().unreadable, 0);
+}
+
+#[test]
+fn a_fifo_is_no_recording_and_stops_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let fifo = dir.path().join("x.nscope");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let _rank = Rank::new(dir.path(), 7);
+    let mut node = Node::new(vec![dir.path().to_owned()], "agent");
+    node.begin();
+    assert_eq!((node.count().alive, node.count().unreadable), (1, 1));
+}
+
+#[test]
+fn two_jobs_of_a_node_stay_two() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut ranks = [7, 8].map(|pid| Rank::new(dir.path(), pid));
+    let mut node = Node::new(vec![dir.path().to_owned()], "agent");
+    node.begin();
+    for (rank, job) in ranks.iter_mut().zip(["4711.0", "4712.0"]) {
+        rank.writer.define(&Definition::Identity { key: "job".into(), value: job.into() }).unwrap();
+        rank.join(1, 0xaa);
+        rank.operate(1);
+    }
+    let mut clock = Instant::now();
+    for _ in 0..9 {
+        ranks.iter_mut().for_each(|rank| rank.pass(3));
+        close(&mut node, &mut clock);
+    }
+    let total = node.total();
+    let counts = total.values().map(|of| of.operations.values().map(|sums| sums.count).sum());
+    assert_eq!(counts.collect::<Vec<u64>>(), [1, 1]);
+    let Table { jobs, .. } = node.vectors();
+    assert_eq!(
+        jobs.into_values().collect::<BTreeSet<_>>(),
+        ["4711.0", "4712.0"].map(str::to_owned).into()
+    );
+}
+
+#[test]
+fn what_was_lost_is_counted_by_cause() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut rank = Rank::new(dir.path(), 7);
+    let mut node = Node::new(vec![dir.path().to_owned()], "agent");
+    node.begin();
+    let mut header = [0u8; LANE_STRIDE];
+    let kind = 8 * EventKind::KernelCh.index();
+    // Events, ends, and events of a kind that this version does not know.
+    for (at, lost) in [(LOST + kind, 3), (LOST_ENDS + kind, 5), (LOST + 8 * KINDS, 7)] {
+        header[at] = lost;
+    }
+    rank.writer.write_lane(4, &header).unwrap();
+    rank.pass(3);
+    close(&mut node, &mut Instant::now());
+    let lost = node.total().into_values().next().unwrap().lost;
+    assert_eq!(lost[&("lane_full", "KernelCh")], 3);
+    assert_eq!(lost[&("lost_end", "KernelCh")], 5);
+    assert_eq!((lost[&("lane_full", "")], node.count().lost), (7, 15));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! All cores: a recording is one task, and what comes of each is taken in the recordings' order.
+//! Uses all cores: each recording is one task, and results are taken in the recordings' order.
 
 use std::collections::VecDeque;
 use std::num::NonZero;

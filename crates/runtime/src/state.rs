@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What the runtime knows of the process: memory only, behind a lock that host threads take.
+//! The runtime's state of the process: memory only, behind a lock that host threads take.
 
 use crate::own::SocketFile;
 use crate::sys::mask::{ActivationMask, Masks};
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// What `init` was told about a communicator.
+/// What NCCL passed to `init` about a communicator.
 #[derive(Debug, Clone)]
 pub struct CommInfo {
     /// `commId`/`commHash`; 0 unknown.
@@ -31,33 +31,33 @@ pub struct CommInfo {
 
 /// The life of a recording.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(crate) enum Phase {
     /// No communicator yet.
     New,
-    /// Nothing is recorded, for good.
+    /// Recording has ended for good.
     Off,
     Running,
     /// The process ends.
     Closed,
 }
 
-pub(super) struct State {
-    pub(super) phase: Phase,
+pub(crate) struct State {
+    pub(crate) phase: Phase,
     /// The recording's file, once it is there.
-    pub(super) recording: Option<PathBuf>,
-    pub(super) mask: Option<u32>,
-    pub(super) next_comm: u16,
+    pub(crate) recording: Option<PathBuf>,
+    pub(crate) mask: Option<u32>,
+    pub(crate) next_comm: u16,
     /// What wakes the drain thread, where there is one.
-    pub(super) drain: Option<Arc<Wake>>,
-    pub(super) live: u32,
-    pub(super) comms: BTreeMap<u16, CommInfo>,
-    pub(super) nccl_version: u32,
-    pub(super) masks: Masks,
-    pub(super) schedule: Schedule,
-    pub(super) socket: Option<SocketFile>,
-    /// What was asked for before the first communicator.
-    pub(super) early: Option<FirstWindow>,
-    pub(super) step: Option<u64>,
+    pub(crate) drain: Option<Arc<Wake>>,
+    pub(crate) live: u32,
+    pub(crate) comms: BTreeMap<u16, CommInfo>,
+    pub(crate) nccl_version: u32,
+    pub(crate) masks: Masks,
+    pub(crate) schedule: Schedule,
+    pub(crate) socket: Option<SocketFile>,
+    /// Requests before the first communicator.
+    pub(crate) early: Option<FirstWindow>,
+    pub(crate) step: Option<u64>,
 }
 
 impl core::fmt::Debug for State {
@@ -67,7 +67,7 @@ impl core::fmt::Debug for State {
 }
 
 impl State {
-    pub(super) const fn new() -> State {
+    pub(crate) const fn new() -> State {
         State {
             phase: Phase::New,
             recording: None,
@@ -85,25 +85,25 @@ impl State {
         }
     }
 
-    pub(super) fn is_running(&self) -> bool {
+    pub(crate) fn is_running(&self) -> bool {
         self.phase == Phase::Running
     }
 
-    pub(super) fn wake_drain(&self) {
+    pub(crate) fn wake_drain(&self) {
         self.drain.iter().for_each(|drain| drain.wake());
     }
 
     /// Asks the NCCL of a new communicator for what is wanted now. With the lock: a stop in between
     /// takes it back everywhere. One mask serves all communicators of an NCCL, so that no bit is
     /// taken away here.
-    pub(super) fn activate(&self, active: Option<ActivationMask>) {
+    pub(crate) fn activate(&self, active: Option<ActivationMask>) {
         if let (Some(active), Some(mask)) = (active, self.wanted_mask()) {
             active.set(mask);
         }
     }
 
-    /// What NCCL is to be asked for now.
-    pub(super) fn wanted_mask(&self) -> Option<u32> {
+    /// The events to request from NCCL now.
+    pub(crate) fn wanted_mask(&self) -> Option<u32> {
         let stopped = EventKind::KernelCh.bit();
         self.mask.map(|mask| if gate::is_started() { mask } else { mask & stopped })
     }

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Which recordings come and go in directories.
+
+A directory is listed when it has changed, and once a minute in any case: of a year of recordings,
+only the times of their directories are read each second.
+*/
+
+use crate::input::recordings_in;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Directories below a given one that are looked into: a run directory for each job.
+const DEPTH: usize = 2;
+/// How often a directory is listed although its time is the same.
+const LIST_EVERY: Duration = Duration::from_secs(60);
+/// How often it is listed again after a change: what comes within a tick of the file system's clock
+/// leaves its time as it is.
+const AGAIN: u8 = 2;
+
+/// What is known of some directories.
+#[derive(Debug, Default)]
+pub(super) struct Listing {
+    roots: Vec<PathBuf>,
+    known: BTreeMap<PathBuf, Directory>,
+    recordings: BTreeSet<PathBuf>,
+}
+
+/// What changed.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Changes {
+    /// Recordings that were not there.
+    pub(super) new: Vec<PathBuf>,
+    /// Recordings that are not there any more.
+    pub(super) gone: Vec<PathBuf>,
+}
+
+#[derive(Debug)]
+struct Directory {
+    changed: (i64, i64),
+    listed: Instant,
+    again: u8,
+    recordings: Vec<PathBuf>,
+    below: Vec<PathBuf>,
+}
+
+impl Listing {
+    /// The recordings in `roots` and below.
+    pub(super) fn new(roots: Vec<PathBuf>) -> Listing {
+        Listing { roots, ..Listing::default() }
+    }
+
+    /// A directory that was given.
+    pub(super) fn is_root(&self, directory: &Path) -> bool {
+        self.roots.iter().any(|root| root == directory)
+    }
+
+    /// What came and went since the last time.
+    pub(super) fn look(&mut self) -> Changes {
+        let before = std::mem::take(&mut self.known);
+        let mut is_changed = false;
+        let mut left: Vec<(PathBuf, usize)> =
+            self.roots.iter().map(|root| (root.clone(), DEPTH)).collect();
+        let mut known = before;
+        while let Some((path, depth)) = left.pop() {
+            if self.known.contains_key(&path) {
+                continue;
+            }
+            let Some((directory, is_new)) = Directory::read(&path, depth, known.remove(&path))
+            else {
+                continue;
+            };
+            is_changed |= is_new;
+            left.extend(
+                directory.below.iter().map(|below| (below.clone(), depth.saturating_sub(1))),
+            );
+            self.known.insert(path, directory);
+        }
+        if is_changed || !known.is_empty() { self.compare() } else { Changes::default() }
+    }
+
+    fn compare(&mut self) -> Changes {
+        let now = self.known.values().flat_map(|directory| directory.recordings.iter().cloned());
+        let now: BTreeSet<PathBuf> = now.collect();
+        let changes = Changes {
+            new: now.difference(&self.recordings).cloned().collect(),
+            gone: self.recordings.difference(&now).cloned().collect(),
+        };
+        self.recordings = now;
+        changes
+    }
+}
+
+impl Directory {
+    /// The directory now, and whether it was listed; `None` where there is none. After an error it
+    /// is as before.
+    fn read(path: &Path, depth: usize, known: Option<Directory>) -> Option<(Directory, bool)> {
+        let changed = match std::fs::metadata(path) {
+            Ok(of) if of.is_dir() => (of.mtime(), of.mtime_nsec()),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Some((known?, false)),
+            _ => return None,
+        };
+        let is_fresh = |known: &Directory| {
+            known.changed == changed && known.again == 0 && known.listed.elapsed() < LIST_EVERY
+        };
+        if known.as_ref().is_some_and(is_fresh) {
+            return Some((known?, false));
+        }
+        let same = known.as_ref().filter(|known| known.changed == changed);
+        let again = same.map_or(AGAIN, |known| known.again.saturating_sub(1));
+        let listed = Instant::now();
+        match list(path, depth) {
+            Ok((recordings, below)) => {
+                Some((Directory { changed, listed, again, recordings, below }, true))
+            }
+            Err(_) => Some((Directory { again: AGAIN, ..known? }, false)),
+        }
+    }
+}
+
+/// Recordings and directories in a directory; of directories none at the depth 0.
+fn list(path: &Path, depth: usize) -> io::Result<(Vec<PathBuf>, Vec<PathBuf>)> {
+    let mut below = Vec::new();
+    if depth > 0 {
+        for entry in std::fs::read_dir(path)? {
+            let entry = entry?;
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                below.push(entry.path());
+            }
+        }
+    }
+    Ok((recordings_in(path)?, below))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_listed_when_it_changes() {
+        let place = tempfile::tempdir().unwrap();
+        let file = |name: &str| place.path().join(name);
+        let mut listing = Listing::new(vec![place.path().to_owned(), place.path().to_owned()]);
+        std::fs::write(file("a.nscope"), "").unwrap();
+        assert_eq!(listing.look(), Changes { new: vec![file("a.nscope")], gone: vec![] });
+        std::fs::create_dir_all(file("job/0/too/deep")).unwrap();
+        for name in ["job/0/b.nscope", "job/c.nscope.1", "job/0/too/d.nscope", "job/other"] {
+            std::fs::write(file(name), "").unwrap();
+        }
+        let new = vec![file("job/0/b.nscope"), file("job/c.nscope.1")];
+        assert_eq!(listing.look(), Changes { new, gone: vec![] });
+        (0..4).for_each(|_| assert_eq!(listing.look(), Changes::default()));
+        assert!(listing.known.values().all(|directory| directory.again == 0));
+        // An error passes: no file descriptor is left, or a server does not answer.
+        let known = Directory { changed: (0, 0), ..listing.known.remove(place.path()).unwrap() };
+        let nul = Path::new("a\0");
+        let (kept, is_listed) = Directory::read(nul, DEPTH, Some(known)).unwrap();
+        assert!(!is_listed && kept.recordings == [file("a.nscope")]);
+        listing.known.insert(place.path().to_owned(), kept);
+        std::fs::remove_dir_all(file("job/0")).unwrap();
+        std::fs::rename(file("a.nscope"), file("e.nscope")).unwrap();
+        let gone = vec![file("a.nscope"), file("job/0/b.nscope")];
+        assert_eq!(listing.look(), Changes { new: vec![file("e.nscope")], gone });
+        std::fs::remove_dir_all(place.path()).unwrap();
+        let gone = vec![file("e.nscope"), file("job/c.nscope.1")];
+        assert_eq!(listing.look(), Changes { new: vec![], gone });
+    }
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the agent serves: the latest text and the latest vectors.
+
+use hyper::body::Bytes;
+use ncclscope_trace::vectors::{self, Table};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What is served. Clones share it.
+#[derive(Clone, Debug)]
+pub(super) struct Page(Arc<Mutex<Latest>>);
+
+#[derive(Debug)]
+struct Latest {
+    text: Bytes,
+    /// `None` until the recordings were read once.
+    vectors: Option<Arc<Table>>,
+}
+
+impl Page {
+    /// What is served before recordings are read.
+    pub(super) fn new(text: &str) -> Page {
+        let text = Bytes::copy_from_slice(text.as_bytes());
+        Page(Arc::new(Mutex::new(Latest { text, vectors: None })))
+    }
+
+    /// Replaces the text.
+    pub(super) fn set(&self, text: &str) {
+        self.lock().text = Bytes::copy_from_slice(text.as_bytes());
+    }
+
+    /// Replaces the vectors.
+    pub(super) fn set_vectors(&self, table: Table) {
+        self.lock().vectors = Some(Arc::new(table));
+    }
+
+    /// The text.
+    pub(super) fn text(&self) -> Bytes {
+        self.lock().text.clone()
+    }
+
+    /// The table of vectors, of a job alone if there is one; `None` until there is any.
+    pub(super) fn vectors(&self, job: Option<String>) -> Option<Bytes> {
+        let table = self.lock().vectors.clone()?;
+        let Some(job) = job else {
+            return Some(vectors::table(&table.vectors, &table.jobs).into());
+        };
+        let is_it = |name: &str| name == job;
+        let jobs: BTreeMap<u64, String> = table
+            .jobs
+            .iter()
+            .filter(|(_, name)| is_it(name))
+            .map(|(a, b)| (*a, b.clone()))
+            .collect();
+        let of: Vec<_> =
+            table.vectors.iter().filter(|v| jobs.contains_key(&v.job)).copied().collect();
+        Some(vectors::table(&of, &jobs).into())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Latest> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ncclscope_trace::vectors::Vector;
+
+    #[test]
+    fn vectors_of_one_job_are_given_on_request() {
+        let page = Page::new("");
+        assert_eq!(page.vectors(None), None);
+        let of = |job| Vector { job, ..Vector::default() };
+        let jobs = BTreeMap::from([(1, "a".to_owned()), (2, "b".to_owned()), (3, "a".to_owned())]);
+        let table = Table { vectors: vec![of(1), of(2), of(3), of(0)], jobs };
+        page.set_vectors(table.clone());
+        let read = |job: Option<&str>| {
+            vectors::read_table(&page.vectors(job.map(str::to_owned)).unwrap()).unwrap()
+        };
+        assert_eq!(read(None), table);
+        assert_eq!(read(Some("a")).vectors, [of(1), of(3)]);
+        assert_eq!(read(Some("b")).jobs, BTreeMap::from([(2, "b".to_owned())]));
+        assert_eq!(read(Some("none")), Table::default());
+    }
+}

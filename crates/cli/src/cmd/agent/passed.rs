@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Recordings that are not followed, and when they are looked at again.
+
+Nothing is passed over for good: an error may pass, a file may be replaced, and a process that was
+silent may go on.
+*/
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// The first pause after an error; each further one is twice as long, up to [`LONGEST`].
+const FIRST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(60);
+/// The first pause between two looks at the state of a file; each further one is twice as long, up
+/// to [`RAREST`]: of a year of recordings, few are looked at.
+const LOOK: Duration = Duration::from_secs(60);
+const RAREST: Duration = Duration::from_secs(3600);
+
+/// Why a recording is not followed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Reason {
+    /// Its process has ended, or has been silent for long: until the file changes.
+    Over,
+    /// It is another host's, or a copy: until it is another file.
+    Elsewhere,
+    /// Its header is not there yet.
+    Begins,
+    /// It cannot be read; the text says why.
+    Unreadable(String),
+}
+
+/// Recordings that are not followed.
+#[derive(Debug, Default)]
+pub(super) struct Passed(BTreeMap<PathBuf, Entry>);
+
+/// What is known of a recording that was passed over.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    reason: Reason,
+    state: State,
+    again: Instant,
+    pause: Duration,
+    /// What its process did until it is followed belongs to earlier windows.
+    pub(super) is_old: bool,
+}
+
+/// Time, size and identity of a file; zeros without one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct State {
+    modified: (i64, i64),
+    size: u64,
+    file: (u64, u64),
+}
+
+impl State {
+    fn of(path: &Path) -> State {
+        let Ok(of) = std::fs::metadata(path) else { return State::default() };
+        let modified = (of.mtime(), of.mtime_nsec());
+        State { modified, size: of.size(), file: (of.dev(), of.ino()) }
+    }
+}
+
+impl Entry {
+    /// Its file changed since its process was taken for ended: that goes on.
+    pub(super) fn was_over(&self) -> bool {
+        self.reason == Reason::Over
+    }
+}
+
+impl Passed {
+    /// Passes over `path`; `before` if it was already. True if the reason is a new one.
+    pub(super) fn add(
+        &mut self,
+        path: PathBuf,
+        reason: Reason,
+        is_old: bool,
+        before: Option<&Entry>,
+    ) -> bool {
+        let is_new = before.is_none_or(|before| before.reason != reason);
+        let pause = match (&reason, before) {
+            (Reason::Begins, _) => Duration::ZERO,
+            (Reason::Unreadable(_), Some(before)) if !is_new => (before.pause * 2).min(LONGEST),
+            (Reason::Unreadable(_), _) => FIRST,
+            _ => LOOK,
+        };
+        let (state, again) = (State::of(&path), Instant::now() + pause);
+        self.0.insert(path, Entry { reason, state, again, pause, is_old });
+        is_new
+    }
+
+    /// Forgets a file that is gone.
+    pub(super) fn remove(&mut self, path: &Path) {
+        self.0.remove(path);
+    }
+
+    /// Takes out what may be followed by now, of those whose pause is over at `now`.
+    pub(super) fn due(&mut self, now: Instant) -> Vec<(PathBuf, Entry)> {
+        let mut due = Vec::new();
+        for (path, entry) in self.0.iter_mut().filter(|(_, entry)| entry.again <= now) {
+            let state = State::of(path);
+            entry.again = now + entry.pause;
+            let may_follow = match entry.reason {
+                Reason::Over => state != entry.state,
+                Reason::Elsewhere => state.file != entry.state.file,
+                Reason::Begins | Reason::Unreadable(_) => true,
+            };
+            if may_follow {
+                due.push((path.clone(), entry.clone()));
+            } else {
+                entry.pause = (entry.pause * 2).min(RAREST);
+            }
+        }
+        due.iter().for_each(|(path, _)| self.remove(path));
+        due
+    }
+
+    /// How many cannot be read.
+    pub(super) fn unreadable(&self) -> usize {
+        let is_unreadable = |entry: &&Entry| matches!(entry.reason, Reason::Unreadable(_));
+        self.0.values().filter(is_unreadable).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_changed_is_looked_at_again() {
+        let place = tempfile::tempdir().unwrap();
+        let file = |name: &str| place.path().join(name);
+        let mut passed = Passed::default();
+        for (name, reason) in [("over", Reason::Over), ("elsewhere", Reason::Elsewhere)] {
+            std::fs::write(file(name), "a").unwrap();
+            assert!(passed.add(file(name), reason, true, None));
+        }
+        let later = Instant::now() + LOOK;
+        assert!(passed.due(later).is_empty(), "neither changed");
+        for name in ["over", "elsewhere"] {
+            std::fs::write(file(name), "ab").unwrap();
+        }
+        assert!(passed.due(later).is_empty(), "now and then only");
+        let due = passed.due(later + LOOK);
+        assert_eq!(due.len(), 1, "another host's grows all the time");
+        assert!(due[0].0 == file("over") && due[0].1.was_over() && due[0].1.is_old);
+        std::fs::write(file("new"), "a").unwrap();
+        std::fs::rename(file("new"), file("elsewhere")).unwrap();
+        assert_eq!(passed.due(later + 3 * LOOK)[0].0, file("elsewhere"));
+    }
+
+    #[test]
+    fn what_stays_as_it_is_is_looked_at_ever_less_often() {
+        let mut passed = Passed::default();
+        passed.add(PathBuf::from("/nowhere"), Reason::Over, true, None);
+        let (start, mut looks) = (Instant::now(), 0);
+        for minute in 1..=1440 {
+            let before = passed.0[Path::new("/nowhere")].again;
+            assert!(passed.due(start + minute * LOOK).is_empty());
+            looks += u32::from(passed.0[Path::new("/nowhere")].again != before);
+        }
+        assert!((24..=30).contains(&looks), "{looks} looks in a day");
+    }
+
+    #[test]
+    fn an_error_is_tried_again_ever_less_often() {
+        let mut passed = Passed::default();
+        let why = Reason::Unreadable("too many open files".into());
+        let (path, mut now) = (PathBuf::from("/nowhere"), Instant::now());
+        assert!(passed.add(path.clone(), why.clone(), false, None));
+        let mut pauses = Vec::new();
+        for _ in 0..9 {
+            assert_eq!(passed.unreadable(), 1);
+            now += LONGEST;
+            let (path, before) = passed.due(now).remove(0);
+            pauses.push(before.pause.as_secs());
+            assert!(!passed.add(path, why.clone(), false, Some(&before)), "one warning");
+        }
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
+        let (path, before) = passed.due(now + LONGEST).remove(0);
+        let other = Reason::Unreadable("it is damaged".into());
+        assert!(passed.add(path, other, false, Some(&before)));
+    }
+}

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where a process belongs: the attributes that all of its figures have.
+
+use ncclscope_metrics::encode::{Place, places};
+use ncclscope_trace::Identity;
+
+/// The place of a process, as far as it is known, as seen by the agent of `agent_host`. With
+/// `per_rank` each rank has its own.
+pub(super) fn of(identity: &Identity, agent_host: &str, per_rank: bool) -> Place {
+    let host = identity.host.as_deref().filter(|host| *host != agent_host);
+    let mut place = Place::default();
+    place.text(places::JOB, identity.job.as_deref());
+    place.text(places::HOST, host);
+    if per_rank {
+        place.int(places::PROCESS_RANK, identity.rank);
+        place.int(places::DEVICE, identity.device);
+        place.text(places::DEVICE_UUID, identity.device_uuid.as_deref());
+    }
+    place
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Each verb decodes the records of a recording once.
+
+The reader counts the blocks that the process decodes. Each verb therefore runs in its own process:
+this program again, with one test, [`one_verb`], and the verb's command line in a variable.
+*/
+
+use super::run;
+use crate::args::CommandLine;
+use clap::Parser;
+use ncclscope_diagnose::input::{self, InputOptions};
+use ncclscope_diagnose::{Options, diagnose};
+use ncclscope_findings::rank::Pending;
+use ncclscope_simulate::{Fault, JobShape, Planted, Scenario};
+use ncclscope_trace::record::GroupApi;
+use ncclscope_trace::{Detail, Handle, Recording, State};
+use scripts::{API, Call, EPOCH_NS, Process};
+use serde_json::json;
+use std::path::Path;
+use std::process::Command;
+
+const LINE: &str = "ONE_VERB_OF_NCCLSCOPE";
+const SAYS: &str = "blocks decoded:";
+
+/// Not a test by itself: what the others start.
+#[test]
+fn one_verb() {
+    let Ok(line) = std::env::var(LINE) else { return };
+    let words = ["ncclscope"].into_iter().chain(line.lines());
+    let outcome = run(CommandLine::parse_from(words));
+    assert!(outcome.is_ok(), "{outcome:?}");
+    eprintln!("\n{SAYS} {}", ncclscope_trace::reader::decoded_blocks());
+}
+
+/// How many blocks a verb decodes.
+fn decoded(words: &[&str]) -> u64 {
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", "cmd::tests::one_verb", "--nocapture"]).env(LINE, words.join("\n"));
+    let output = child.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{words:?}: {text}");
+    let said = text.lines().find_map(|line| line.strip_prefix(SAYS));
+    said.unwrap_or_else(|| panic!("{words:?}: {text}")).trim().parse().unwrap()
+}
+
+/// How many blocks with records of threads the recordings of a directory have.
+fn blocks(directory: &Path) -> u64 {
+    let files = crate::input::recordings_in(directory).unwrap();
+    let recordings = files.iter().map(|file| Recording::open(file).unwrap());
+    let in_one = |recording: Recording| recording.lanes().iter().map(|l| l.blocks() as u64).sum();
+    recordings.map(|recording| -> u64 { in_one(recording) }).sum()
+}
+
+fn simulate(job: JobShape, fault: &[Fault], directory: &Path) {
+    let fault = fault.iter().copied().map(Planted::new).collect();
+    let scenario = Scenario { job, fault, ..Scenario::default() };
+    ncclscope_simulate::run(&scenario, directory).unwrap();
+}
+
+#[test]
+fn verbs_decode_a_job_that_hangs_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let job = JobShape { ranks: 8, steps: 6, hold_s: 40, ..JobShape::default() };
+    simulate(job, &[Fault::from_name("in-launch").unwrap()], dir.path());
+    let (run, all) = (dir.path().to_str().unwrap(), blocks(dir.path()));
+    assert!(all > 8, "{all}");
+    let out = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (one, chrome, tar) = (out("a.pftrace"), out("a.json"), out("a.tar"));
+    for words in [
+        &["report", run][..],
+        &["diagnose", run],
+        &["stragglers", run],
+        &["export", run, "-o", &one],
+        &["export", run, "-o", &chrome],
+        &["export", run, "-o", &tar],
+        &["export", run, "--per-rank", "-o", run],
+    ] {
+        assert_eq!(decoded(words), all, "{words:?}");
+    }
+    assert_eq!(decoded(&["doctor", "-o", run]), 0, "nothing was lost");
+}
+
+#[test]
+fn verbs_decode_what_is_left_of_an_overwritten_recording_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let job = JobShape { ranks: 4, steps: 700, ring_mib: 1, ..JobShape::default() };
+    simulate(job, &[], dir.path());
+    let (run, all) = (dir.path().to_str().unwrap(), blocks(dir.path()));
+    for words in [&["report", run][..], &["stragglers", run], &["doctor", "-o", run]] {
+        assert_eq!(decoded(words), all, "{words:?}");
+    }
+}
+
+#[test]
+fn diagnose_decodes_the_end_of_a_recording_and_finds_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let job = JobShape { ranks: 4, steps: 2000, hold_s: 40, ..JobShape::default() };
+    simulate(job, &[Fault::from_name("host-stuck").unwrap()], dir.path());
+    let run = dir.path().to_str().unwrap();
+    let (end, all) = (decoded(&["diagnose", run]), blocks(dir.path()));
+    assert!(end < all / 2, "{end} of {all}");
+    let truth = std::fs::read_to_string(dir.path().join("truth.json")).unwrap();
+    let truth: serde_json::Value = serde_json::from_str(&truth).unwrap();
+    let input = input::open(&[dir.path().into()], &InputOptions::default()).unwrap();
+    let found = diagnose(&input.job, &Options::default()).verdicts;
+    let [found] = found.as_slice() else { panic!("{found:?}") };
+    assert_eq!(truth["verdicts"][0]["root_ranks"], json!(found.root_ranks));
+    assert_eq!(truth["verdicts"][0]["class"], found.class.code());
+}
+
+/// Two traces of a rank, which follow one another.
+#[test]
+fn traces_of_a_rank_read_its_recording_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    std::fs::create_dir(path("run")).unwrap();
+    for rank in 0..2 {
+        let mut process = Process::new(rank, 2);
+        process.collective(Call::ALL_REDUCE);
+        process.write(Path::new(&path("run"))).unwrap();
+        for part in 0..2 {
+            let event = json!({"ph": "X", "ts": 0, "dur": 60_000_000, "pid": 1, "tid": 1,
+                "name": "PyTorch Profiler (0)", "cat": "Trace"});
+            let trace = json!({"distributedInfo": {"rank": rank, "world_size": 2},
+                "host_name": format!("node-{rank}"), "baseTimeNanoseconds": EPOCH_NS,
+                "traceEvents": [event]});
+            std::fs::write(path(&format!("{rank}-{part}.json")), trace.to_string()).unwrap();
+        }
+    }
+    let traces = ["0-0.json", "0-1.json", "1-0.json", "1-1.json"].map(path);
+    let (run, out) = (path("run"), path("out"));
+    let traces = traces.iter().map(String::as_str);
+    let words: Vec<&str> =
+        ["merge", "--kineto"].into_iter().chain(traces).chain([&run, "-o", &out]).collect();
+    assert_eq!(decoded(&words), blocks(Path::new(&run)));
+}
+
+/// Where a call is that has not returned: found in the pass that reads everything else.
+#[test]
+fn a_call_that_does_not_return_costs_no_second_look() {
+    for (is_ending, expected) in [(true, Pending::Inside), (false, Pending::OpenGroup)] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut process = Process::new(0, 2);
+        process.collective(Call::ALL_REDUCE);
+        let detail = Detail::GroupApi(GroupApi { graph: false, depth: 1 });
+        let group = process.start(API, Handle::NULL, detail);
+        if is_ending {
+            process.state(API, group, State(24), 0);
+        }
+        process.write(dir.path()).unwrap();
+        let input = input::open(&[dir.path().into()], &InputOptions::default()).unwrap();
+        assert_eq!(input.job.processes[0].entered, Some(expected));
+        let words = ["diagnose", dir.path().to_str().unwrap()];
+        assert_eq!(decoded(&words), blocks(dir.path()));
+    }
+}
+
+/// What `stragglers` says depends on who the processes are, never on the order of files.
+#[test]
+fn the_order_of_recordings_does_not_matter_to_stragglers() {
+    let dir = tempfile::tempdir().unwrap();
+    let job = JobShape { ranks: 8, per_host: 4, steps: 12, ..JobShape::default() };
+    simulate(job, &[Fault::SlowGpu], dir.path());
+    let mut files = crate::input::recordings_in(dir.path()).unwrap();
+    let report = |files: &[std::path::PathBuf]| {
+        let recordings: Vec<Recording> =
+            files.iter().map(|file| Recording::open(file).unwrap()).collect();
+        let job = ncclscope_stragglers::input::recording::job(&recordings);
+        let report = ncclscope_stragglers::analyze(&job, &ncclscope_stragglers::Limits::default());
+        serde_json::to_string(&report).unwrap()
+    };
+    let expected = report(&files);
+    assert!(expected.contains("\"S1\""), "the planted rank");
+    // A few shuffles of a linear congruence.
+    let mut state = 1_u64;
+    for _ in 0..6 {
+        for at in (1..files.len()).rev() {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            files.swap(at, usize::try_from(state >> 33).unwrap() % (at + 1));
+        }
+        assert!(report(&files) == expected, "{files:?}");
+    }
+}

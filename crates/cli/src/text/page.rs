@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The page that the parts of the report write to: lines under headings.
+
+/// The longest list; JSON has all.
+pub(super) const LIST_MAX: usize = 20;
+
+/// Lines under headings.
+#[derive(Debug)]
+pub(super) struct Page {
+    text: String,
+    has_colour: bool,
+}
+
+impl Page {
+    /// An empty page.
+    pub(super) fn new(has_colour: bool) -> Page {
+        Page { text: String::new(), has_colour }
+    }
+
+    pub(super) fn into_text(self) -> String {
+        self.text
+    }
+
+    /// Adds a heading after an empty line.
+    pub(super) fn heading(&mut self, title: &str) {
+        if !self.text.is_empty() {
+            self.text.push('\n');
+        }
+        let title = if self.has_colour { format!("\x1b[1m{title}\x1b[0m") } else { title.into() };
+        self.line(&title);
+    }
+
+    pub(super) fn line(&mut self, line: &str) {
+        self.text.push_str(line.trim_end());
+        self.text.push('\n');
+    }
+
+    pub(super) fn lines(&mut self, lines: &[String]) {
+        lines.iter().for_each(|line| self.line(line));
+    }
+
+    /// Adds a section of sentences, if there are any.
+    pub(super) fn sentences(&mut self, title: &str, sentences: &[String]) {
+        if sentences.is_empty() {
+            return;
+        }
+        self.heading(title);
+        for sentence in sentences {
+            self.wrapped("  - ", sentence);
+        }
+    }
+
+    /// Adds a paragraph of at most 100 columns; lines after the first are indented like `first`.
+    pub(super) fn wrapped(&mut self, first: &str, text: &str) {
+        let mut line = first.to_owned();
+        for word in text.split_whitespace() {
+            if line.len() > first.len() && line.len() + word.len() > 100 {
+                self.line(&line);
+                line = " ".repeat(first.len());
+            }
+            line.push_str(word);
+            line.push(' ');
+        }
+        self.line(&line);
+    }
+
+    /// Adds a line if a list of `all` entries was cut.
+    pub(super) fn cut(&mut self, all: usize) {
+        if all > LIST_MAX {
+            let more = all - LIST_MAX;
+            self.line(&format!("  ... and {more} more: --format json has all"));
+        }
+    }
+}
+
+/// The value, or `-` if it is unknown.
+pub(super) fn or_dash<T>(value: Option<T>, text: impl FnOnce(T) -> String) -> String {
+    value.map_or_else(|| "-".into(), text)
+}
+
+/// A rank in the job, else the one in the communicator, which is then called that.
+pub(super) fn rank_text(rank: Option<u32>, comm_rank: Option<i32>) -> String {
+    match (rank, comm_rank) {
+        (Some(rank), _) => format!("rank {rank}"),
+        (None, Some(rank)) => format!("communicator rank {rank}"),
+        (None, None) => "no rank".into(),
+    }
+}
+
+/// The same in a column of ranks.
+pub(super) fn rank_cell(rank: Option<u32>, comm_rank: Option<i32>) -> String {
+    match (rank, comm_rank) {
+        (Some(rank), _) => rank.to_string(),
+        (None, Some(rank)) => format!("comm {rank}"),
+        (None, None) => "-".into(),
+    }
+}

@@ -1,0 +1,418 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Processes of this machine that are to record a job and have no recording yet.
+
+NCCL loads the plugin at the end of `ncclCommInit…`: nothing is recorded of a job that hangs before
+its first communicator. What can be seen then is in `/proc`: a process belongs to a run if its
+`NCCLSCOPE_DIR` leads there; its launcher's variables tell its rank; and a rank that waits in
+`ncclCommInit…` for others has loaded NCCL and holds the sockets on which NCCL expects them. Other
+machines, and processes of other users, cannot be seen.
+*/
+
+use crate::input::{host_name, recordings_in};
+use ncclscope_control::directories::above_placeholders;
+use ncclscope_control::launcher::Place;
+use ncclscope_control::table::{DIR, MODE};
+use ncclscope_control::value::Mode;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long processes record nothing before that is said: programs need their time to load.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The most ranks that are named one by one.
+const NAMED: usize = 16;
+/// `TCP_LISTEN`, as `/proc/net/tcp` has it.
+const LISTEN: &str = "0A";
+
+/// A process without a recording.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Process {
+    pid: u32,
+    parent: u32,
+    name: String,
+    place: Place,
+    has_nccl: bool,
+    is_stopped: bool,
+    /// Sockets on which it expects connections.
+    listening: usize,
+}
+
+/// The processes of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Unrecorded {
+    /// Those without a recording, by rank; without ranks, by their numbers.
+    processes: Vec<Process>,
+    /// The ranks of processes that record.
+    recorded: BTreeSet<u32>,
+}
+
+impl Unrecorded {
+    /// The processes whose recordings belong into one of these directories.
+    pub(crate) fn find(directories: &[PathBuf]) -> Unrecorded {
+        if directories.is_empty() {
+            return Unrecorded::default();
+        }
+        let directories: Vec<PathBuf> = directories.iter().map(|path| real(path)).collect();
+        let files = directories.iter().flat_map(|path| recordings_in(path).unwrap_or_default());
+        let host = host_name();
+        let with_recording: BTreeSet<u32> = files.filter_map(|file| pid_of(&file, &host)).collect();
+        let mut found = Unrecorded::default();
+        let mut all = Vec::new();
+        for pid in numbers(Path::new("/proc")) {
+            let Some(environment) = environment(pid) else { continue };
+            if !records_into(pid, &environment, &directories) {
+                continue;
+            }
+            let place = Place::of(|name| environment.get(name).cloned());
+            if with_recording.contains(&pid) {
+                found.recorded.extend(place.rank);
+            } else {
+                all.extend(process(pid, place));
+            }
+        }
+        // What a rank starts, such as its data loaders, has its variables and libraries.
+        all.retain(|one: &Process| !with_recording.contains(&one.parent));
+        found.processes = one_for_each_rank(all);
+        let recorded = &found.recorded;
+        found.processes.retain(|one| one.place.rank.is_none_or(|rank| !recorded.contains(&rank)));
+        found
+    }
+
+    /// What they do, a line each; `None` if there are none.
+    pub(crate) fn lines(&self) -> Option<Vec<String>> {
+        if self.processes.is_empty() {
+            return None;
+        }
+        let size = self.processes.iter().filter_map(|one| one.place.world_size).max();
+        let of = size.map_or_else(String::new, |size| format!(" of the job's {size}"));
+        let (count, are) = match self.processes.len() {
+            1 => ("1 process".to_owned(), "is"),
+            many => (format!("{many} processes"), "are"),
+        };
+        let mut lines = vec![format!(
+            "{count}{of} {are} on this machine without a recording, which begins with the first \
+             communicator"
+        )];
+        lines.extend(self.processes.iter().take(NAMED).map(Process::text));
+        let more = self.processes.len().saturating_sub(NAMED);
+        if more > 0 {
+            lines.push(format!("{more} more are not listed"));
+        }
+        let missing = size.map(|size| self.missing(size)).unwrap_or_default();
+        if !missing.is_empty() {
+            let s = if matches!(missing[..], [(first, last)] if first == last) { "" } else { "s" };
+            lines.push(format!(
+                "rank{s} {} of {} cannot be seen here: not started, on another machine, or of \
+                 another user",
+                ranges(&missing),
+                size.unwrap_or_default()
+            ));
+        }
+        Some(lines)
+    }
+
+    /// The ranks that no process of this machine has, as ranges: a job may claim any size.
+    fn missing(&self, size: u32) -> Vec<(u32, u32)> {
+        let mut here: BTreeSet<u32> =
+            self.processes.iter().filter_map(|one| one.place.rank).collect();
+        if here.is_empty() {
+            return Vec::new();
+        }
+        here.extend(&self.recorded);
+        let mut gaps = Vec::new();
+        let mut next = 0;
+        for rank in here.range(..size).copied().chain([size]) {
+            if next < rank {
+                gaps.push((next, rank - 1));
+            }
+            next = rank.saturating_add(1);
+        }
+        gaps
+    }
+}
+
+impl Process {
+    fn text(&self) -> String {
+        let who = match self.place.rank {
+            Some(rank) => format!("rank {rank} ({}, pid {})", self.name, self.pid),
+            None => format!("{} (pid {})", self.name, self.pid),
+        };
+        let does = match (self.is_stopped, self.has_nccl, self.listening) {
+            (true, ..) => "is stopped, by a signal (SIGSTOP) or a debugger".to_owned(),
+            (_, false, _) => "has not loaded NCCL".to_owned(),
+            (_, true, 0) => "has loaded NCCL, and does not wait in ncclCommInit for other ranks: \
+                             it holds no listening socket"
+                .to_owned(),
+            (_, true, 1) => format!("{WAITS} (it holds 1 listening socket)"),
+            (_, true, many) => format!("{WAITS} (it holds {many} listening sockets)"),
+        };
+        format!("{who} {does}")
+    }
+}
+
+const WAITS: &str = "has loaded NCCL, and seems to wait in ncclCommInit for other ranks";
+
+/// Notices processes that record nothing for too long, and says so once.
+#[derive(Debug, Default)]
+pub(crate) struct Patience {
+    since: BTreeMap<u32, Instant>,
+    told: BTreeSet<u32>,
+}
+
+impl Patience {
+    /// The lines about the processes, if all of them have recorded nothing for a while and some of
+    /// them are not told yet.
+    pub(crate) fn look(&mut self, found: &Unrecorded, now: Instant) -> Option<Vec<String>> {
+        let pids: BTreeSet<u32> = found.processes.iter().map(|one| one.pid).collect();
+        self.since.retain(|pid, _| pids.contains(pid));
+        for &pid in &pids {
+            self.since.entry(pid).or_insert(now);
+        }
+        let has_waited = |since: &Instant| now.duration_since(*since) >= PATIENCE;
+        if !self.since.values().all(has_waited) || pids.is_subset(&self.told) {
+            return None;
+        }
+        self.told = pids;
+        found.lines()
+    }
+}
+
+/// Of each rank the process that has NCCL; else the one that was started last, as scripts start
+/// programs. Processes without a rank count only if no process has one.
+fn one_for_each_rank(all: Vec<Process>) -> Vec<Process> {
+    let has_ranks = all.iter().any(|one| one.place.rank.is_some());
+    let with_nccl: BTreeSet<u32> =
+        all.iter().filter(|one| one.has_nccl).map(|one| one.pid).collect();
+    let mut best: BTreeMap<u32, Process> = BTreeMap::new();
+    for one in all {
+        match one.place.rank {
+            None if has_ranks || !one.has_nccl || with_nccl.contains(&one.parent) => {}
+            None => {
+                best.insert(one.pid, one);
+            }
+            Some(rank) => {
+                let known = best.get(&rank);
+                let is_better = known.is_none_or(|known| match (known.has_nccl, one.has_nccl) {
+                    (true, true) => one.pid < known.pid,
+                    (false, false) => one.pid > known.pid,
+                    (known, _) => !known,
+                });
+                if is_better {
+                    best.insert(rank, one);
+                }
+            }
+        }
+    }
+    best.into_values().collect()
+}
+
+fn process(pid: u32, place: Place) -> Option<Process> {
+    let of = |name: &str| PathBuf::from(format!("/proc/{pid}/{name}"));
+    let stat = String::from_utf8_lossy(&fs::read(of("stat")).ok()?).into_owned();
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+    let (state, parent) = (fields.next()?.bytes().next()?, fields.next()?.parse().ok()?);
+    if matches!(state, b'Z' | b'X') {
+        return None;
+    }
+    let maps = fs::read(of("maps")).ok()?;
+    Some(Process {
+        pid,
+        parent,
+        name: fs::read_to_string(of("comm")).unwrap_or_default().trim_end().to_owned(),
+        place,
+        has_nccl: files(&maps).any(is_nccl),
+        is_stopped: matches!(state, b'T' | b't'),
+        listening: listening(pid),
+    })
+}
+
+/// The files that a process has in memory, by its `maps` (`proc_pid_maps(5)`).
+pub(crate) fn files(maps: &[u8]) -> impl Iterator<Item = &Path> + Clone {
+    maps.split(|&byte| byte == b'\n').filter_map(|line| {
+        let at = line.iter().position(|&byte| byte == b'/')?;
+        Some(Path::new(OsStr::from_bytes(&line[at..])))
+    })
+}
+
+/// The file is NCCL's library.
+pub(crate) fn is_nccl(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"libnccl.so"))
+}
+
+/// The listening sockets of a process: those of its network namespace that it holds.
+fn listening(pid: u32) -> usize {
+    let tables = ["tcp", "tcp6"]
+        .map(|name| fs::read_to_string(format!("/proc/{pid}/net/{name}")).unwrap_or_default());
+    let inode = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let [_, _, _, LISTEN, _, _, _, _, _, inode, ..] = fields[..] else { return None };
+        Some(format!("socket:[{inode}]"))
+    };
+    let sockets: BTreeSet<String> =
+        tables.iter().flat_map(|text| text.lines()).filter_map(inode).collect();
+    let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let names = open.filter_map(|file| fs::read_link(file.path()).ok());
+    names.filter(|name| name.to_str().is_some_and(|name| sockets.contains(name))).count()
+}
+
+/// The environment of a process as it began; `None` if we may not read it.
+fn environment(pid: u32) -> Option<HashMap<String, String>> {
+    let bytes = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let pair = |entry: &[u8]| {
+        let entry = String::from_utf8_lossy(entry);
+        entry.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()))
+    };
+    Some(bytes.split(|&byte| byte == 0).filter_map(pair).collect())
+}
+
+/// `NCCLSCOPE_DIR` of the process is one of the directories, is in one, or has placeholders of
+/// which one of them may come.
+fn records_into(pid: u32, environment: &HashMap<String, String>, to: &[PathBuf]) -> bool {
+    let is_off = |mode: &String| MODE.parse(mode.trim()) == Ok(Mode::Off);
+    if environment.get(MODE.name).is_some_and(is_off) {
+        return false;
+    }
+    let Some(set) = environment.get(DIR.name).filter(|set| !set.is_empty()) else { return false };
+    let set = Path::new(set);
+    let own = fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
+    let fixed = own.join(above_placeholders(set));
+    let has_placeholders = above_placeholders(set) != set;
+    let path = real(&fixed);
+    // Of `/%h` every directory may come.
+    let may_be = |to: &Path| has_placeholders && path.parent().is_some() && to.starts_with(&path);
+    to.iter().any(|to| path.starts_with(to) || may_be(to))
+}
+
+fn real(path: &Path) -> PathBuf {
+    path.canonicalize().or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.to_owned())
+}
+
+/// The process of a recording of this host, by the name of the file: `HOST-PID.nscope`.
+fn pid_of(recording: &Path, host: &str) -> Option<u32> {
+    let name = recording.file_name()?.to_str()?;
+    name.split(".nscope").next()?.strip_prefix(host)?.strip_prefix('-')?.parse().ok()
+}
+
+/// The numbers that name entries of a directory.
+fn numbers(directory: &Path) -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// `0-2, 5`, up to a few.
+fn ranges(ranges: &[(u32, u32)]) -> String {
+    let text = |&(first, last): &(u32, u32)| match last - first {
+        0 => first.to_string(),
+        _ => format!("{first}-{last}"),
+    };
+    let mut parts: Vec<String> = ranges.iter().take(NAMED).map(text).collect();
+    if ranges.len() > NAMED {
+        parts.push("...".into());
+    }
+    parts.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(pid: u32, rank: Option<u32>, has_nccl: bool, listening: usize) -> Process {
+        let place = Place { rank, world_size: Some(6), ..Place::default() };
+        let (name, is_stopped) = ("python3".to_owned(), false);
+        Process { pid, parent: 1, name, place, has_nccl, is_stopped, listening }
+    }
+
+    #[test]
+    fn each_rank_is_told_with_what_it_does() {
+        let stopped = Process { is_stopped: true, ..one(11, Some(3), true, 2) };
+        let all = vec![
+            one(5, Some(0), false, 0),
+            one(7, Some(0), true, 2),
+            one(8, Some(0), true, 0),
+            one(9, Some(1), false, 0),
+            one(10, Some(2), true, 0),
+            stopped,
+            one(4, None, true, 0),
+        ];
+        let processes = one_for_each_rank(all);
+        let found = Unrecorded { processes, recorded: [4].into() };
+        assert_eq!(
+            found.lines().unwrap(),
+            [
+                "4 processes of the job's 6 are on this machine without a recording, which begins \
+                 with the first communicator",
+                "rank 0 (python3, pid 7) has loaded NCCL, and seems to wait in ncclCommInit for \
+                 other ranks (it holds 2 listening sockets)",
+                "rank 1 (python3, pid 9) has not loaded NCCL",
+                "rank 2 (python3, pid 10) has loaded NCCL, and does not wait in ncclCommInit for \
+                 other ranks: it holds no listening socket",
+                "rank 3 (python3, pid 11) is stopped, by a signal (SIGSTOP) or a debugger",
+                "rank 5 of 6 cannot be seen here: not started, on another machine, or of another \
+                 user",
+            ]
+        );
+        assert_eq!(Unrecorded::default().lines(), None);
+    }
+
+    #[test]
+    fn a_job_may_claim_any_size() {
+        let place = Place { rank: Some(7), world_size: Some(u32::MAX), ..Place::default() };
+        let processes = vec![Process { place, ..one(1, None, true, 2) }];
+        let found = Unrecorded { processes, recorded: [9, u32::MAX].into() };
+        let lines = found.lines().unwrap();
+        assert!(lines[2].starts_with("ranks 0-6, 8, 10-4294967294 of 4294967295 "), "{lines:?}");
+    }
+
+    #[test]
+    fn what_a_process_starts_is_no_rank() {
+        let loader = Process { parent: 7, ..one(8, None, true, 0) };
+        let found = one_for_each_rank(vec![one(6, None, false, 0), one(7, None, true, 2), loader]);
+        assert_eq!(found, [one(7, None, true, 2)]);
+    }
+
+    #[test]
+    fn processes_are_told_once_when_they_have_had_their_time() {
+        let found = |pids: &[u32]| Unrecorded {
+            processes: pids.iter().map(|&pid| one(pid, Some(pid), true, 2)).collect(),
+            ..Unrecorded::default()
+        };
+        let (mut patience, begin) = (Patience::default(), Instant::now());
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        assert_eq!(patience.look(&found(&[]), at(0)), None);
+        assert_eq!(patience.look(&found(&[1]), at(0)), None);
+        assert_eq!(patience.look(&found(&[1, 2]), at(20)), None);
+        assert_eq!(patience.look(&found(&[1, 2]), at(40)), None, "2 has come late");
+        assert!(patience.look(&found(&[1, 2]), at(50)).is_some());
+        assert_eq!(patience.look(&found(&[1, 2]), at(60)), None, "it was said");
+        assert_eq!(patience.look(&found(&[2]), at(70)), None, "1 records");
+    }
+
+    #[test]
+    fn a_process_is_of_a_run_by_its_directory() {
+        let place = tempfile::tempdir().unwrap();
+        let to = [real(place.path())];
+        let set = |path: String| HashMap::from([(DIR.name.to_owned(), path)]);
+        let path = |end: &str| format!("{}{end}", place.path().display());
+        let pid = std::process::id();
+        assert!(records_into(pid, &set(path("")), &to));
+        assert!(records_into(pid, &set(path("/job/%h")), &to));
+        assert!(!records_into(pid, &set(path("-other")), &to));
+        assert!(!records_into(pid, &HashMap::new(), &to));
+        let below = [real(place.path()).join("n7")];
+        assert!(records_into(pid, &set(path("/%h")), &below));
+        assert!(!records_into(pid, &set(path("")), &below));
+        let names = ["h-7.nscope", "h-8.nscope.1", "h-a-7.nscope", "x"];
+        let pids = names.map(|name| pid_of(Path::new(name), "h"));
+        assert_eq!(pids, [Some(7), Some(8), None, None]);
+    }
+
+    #[test]
+    fn listening_sockets_are_counted() {
+        let _sockets = [(); 3].map(|()| std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+        assert!(listening(std::process::id()) >= 3);
+    }
+}

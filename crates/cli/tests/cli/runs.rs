@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Directories with several runs, copies and damage: the processes' identity decides.
+
+use super::common::{Outcome, Run, ncclscope, tool};
+use scripts::{Call, Fault};
+use serde_json::{Value, json};
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Simulates into `dir/name`.
+fn simulate(dir: &Path, name: &str, scenario: &str, args: &[&str]) -> PathBuf {
+    let (file, out) = (dir.join("scenario.toml"), dir.join(name));
+    fs::write(&file, scenario).unwrap();
+    let fixed = ["simulate", file.to_str().unwrap(), "-o", out.to_str().unwrap()];
+    ncclscope(&[&fixed[..], args].concat()).ends_with(0);
+    fs::remove_file(out.join("truth.json")).unwrap();
+    out
+}
+
+fn recordings(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> =
+        entries.filter(|path| path.to_string_lossy().contains(".nscope")).collect();
+    files.sort();
+    files
+}
+
+/// Class and ranks of each verdict.
+fn diagnosed(dir: &Path, args: &[&str]) -> (Vec<Value>, String) {
+    let fixed = ["diagnose", dir.to_str().unwrap(), "--format", "json"];
+    let outcome = ncclscope(&[&fixed[..], args].concat());
+    let found: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    let verdicts = found["verdicts"].as_array().unwrap().iter();
+    let short = verdicts.map(|v| json!([v["class"], v["root_ranks"], v["confidence"]]));
+    (short.collect(), found["notes"].to_string())
+}
+
+const HOUR_LATER: &str = "[job]\nstart_s = 3600\nsteps = 4\n";
+const EARLIER: &str = "[job]\nsteps = 4\n";
+const STUCK_5: &[&str] = &["--seed", "1", "--fault", "host-stuck", "--rank", "5"];
+
+#[test]
+fn a_leftover_of_an_earlier_run_renumbers_no_rank() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = simulate(dir.path(), "run", HOUR_LATER, STUCK_5);
+    let old = simulate(dir.path(), "old", EARLIER, &["--seed", "4", "--ranks", "4"]);
+    fs::copy(&recordings(&old)[0], run.join("node-0000-10000.nscope.1")).unwrap();
+    let (verdicts, notes) = diagnosed(&run, &[]);
+    assert_eq!(verdicts, [json!(["H1a", [5], "confirmed"])]);
+    assert!(notes.contains("2 runs are here; this is the newest"), "{notes}");
+    assert!(notes.contains("simulated-4") && notes.contains("(1 process)"), "{notes}");
+}
+
+#[test]
+fn of_two_runs_the_newest_counts_or_the_one_that_is_chosen() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = simulate(dir.path(), "run", HOUR_LATER, STUCK_5);
+    let args = ["--seed", "2", "--fault", "host-stuck", "--rank", "3"];
+    let old = simulate(dir.path(), "old", EARLIER, &args);
+    for file in recordings(&old) {
+        let name = file.file_name().unwrap().to_str().unwrap();
+        fs::rename(&file, run.join(format!("{name}.1"))).unwrap();
+    }
+    assert_eq!(diagnosed(&run, &[]).0, [json!(["H1a", [5], "confirmed"])]);
+    let chosen = diagnosed(&run, &["--run", "simulated-2"]);
+    assert_eq!(chosen.0, [json!(["H1a", [3], "confirmed"])]);
+    let text = run.to_str().unwrap();
+    let trace = dir.path().join("t.json");
+    let trace = trace.to_str().unwrap();
+    for verb in [vec!["report", text], vec!["stragglers", text], vec!["export", text, "-o", trace]]
+    {
+        let outcome = ncclscope(&verb);
+        assert!(outcome.stderr.contains("2 runs are here"), "{verb:?}: {}", outcome.stderr);
+        let none = ncclscope(&[&verb[..], &["--run", "x"]].concat()).ends_with(3).stderr;
+        assert!(none.contains("there is no run \"x\"") && none.contains("simulated-2"), "{none}");
+    }
+    let report = ncclscope(&["report", text, "--run", "simulated-2"]).ends_with(0).stdout;
+    assert!(report.contains("processes   16 on"), "{report}");
+}
+
+/// Host names and process ids are the same in both.
+#[test]
+fn two_jobs_at_the_same_time_stay_two() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = simulate(dir.path(), "run", EARLIER, STUCK_5);
+    let args = ["--seed", "2", "--fault", "killed", "--rank", "3"];
+    let other = simulate(dir.path(), "other", EARLIER, &args);
+    for file in recordings(&other) {
+        let name = file.file_name().unwrap().to_str().unwrap();
+        fs::rename(&file, run.join(format!("{name}.1"))).unwrap();
+    }
+    for (id, verdict) in [
+        ("simulated-1", json!(["H1a", [5], "confirmed"])),
+        ("simulated-2", json!(["H1b", [3], "confirmed"])),
+    ] {
+        assert_eq!(diagnosed(&run, &["--run", id]).0, [verdict], "{id}");
+    }
+}
+
+#[test]
+fn a_process_counts_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = simulate(dir.path(), "run", EARLIER, STUCK_5);
+    let files = recordings(&run);
+    fs::hard_link(&files[2], run.join("a-link.nscope")).unwrap();
+    fs::copy(&files[3], run.join("z-copy.nscope")).unwrap();
+    let (verdicts, notes) = diagnosed(&run, &[]);
+    assert_eq!(verdicts, [json!(["H1a", [5], "confirmed"])]);
+    assert!(notes.contains("z-copy.nscope is left out: it is of the same process as"), "{notes}");
+    let (text, file) = (run.to_str().unwrap(), files[2].to_str().unwrap());
+    let report = ncclscope(&["stragglers", text, file]);
+    assert!(report.stdout.starts_with("16 workers"), "{report:?}");
+    assert_eq!(report.stderr.matches("is left out").count(), 3, "{report:?}");
+}
+
+/// Hosts whose recordings were copied 10 s before the others, or whose clocks are 10 s apart.
+#[test]
+fn a_living_culprit_is_not_called_dead() {
+    let dir = tempfile::tempdir().unwrap();
+    let stuck = ["--seed", "1", "--fault", "host-stuck", "--rank", "3"];
+    let early = simulate(dir.path(), "early", "[job]\nhold_s = 60\nsteps = 4\n", &stuck);
+    let late = simulate(dir.path(), "late", "[job]\nhold_s = 70\nsteps = 4\n", &stuck);
+    for file in recordings(&early) {
+        let name = file.file_name().unwrap();
+        if name.to_str().unwrap().starts_with("node-0000") {
+            fs::copy(&file, late.join(name)).unwrap();
+        }
+    }
+    assert_eq!(diagnosed(&late, &[]).0, [json!(["H1a", [3], "confirmed"])]);
+    for seed in ["1", "2", "3"] {
+        let clocks = "[job]\nsteps = 4\n[machine]\nclock_offset_ms = 10000.0\n";
+        let stuck = ["--seed", seed, "--fault", "host-stuck", "--rank", "3"];
+        let run = simulate(dir.path(), &format!("clocks-{seed}"), clocks, &stuck);
+        assert_eq!(diagnosed(&run, &[]).0, [json!(["H1a", [3], "confirmed"])], "{seed}");
+    }
+}
+
+/// One rank on each host: nothing of its own host shows that a killed process is dead.
+#[test]
+fn death_that_only_other_hosts_show_is_suspected() {
+    let dir = tempfile::tempdir().unwrap();
+    let killed = ["--seed", "1", "--fault", "killed", "--rank", "3"];
+    let run = simulate(dir.path(), "alone", "[job]\nsteps = 4\nper_host = 1\n", &killed);
+    assert_eq!(diagnosed(&run, &[]).0, [json!(["H1b", [3], "suspect"])]);
+    let text = ncclscope(&["diagnose", run.to_str().unwrap()]).ends_with(1).stdout;
+    assert!(text.contains("no other recording of its host goes on longer"), "{text}");
+    let run = simulate(dir.path(), "shared", EARLIER, &killed);
+    assert_eq!(diagnosed(&run, &[]).0, [json!(["H1b", [3], "confirmed"])]);
+}
+
+/// Two ranks: rank 0 has waited for rank 1 when the launcher kills it. Rank 1 may have ended.
+fn launcher_kills(waits_ns: u64, has_raised: bool) -> Run {
+    Run::new(|process| {
+        process.collective(Call::ALL_REDUCE);
+        process.header.closed = has_raised && process.comm.rank == 1;
+        if process.comm.rank == 0 {
+            process.collective(Call { fault: Fault::Hang, ..Call::ALL_REDUCE });
+            process.now += waits_ns;
+        } else if !has_raised {
+            process.now += waits_ns;
+        }
+    })
+}
+
+#[test]
+fn a_rank_that_raised_is_found_before_the_launcher_kills_the_others() {
+    let run = launcher_kills(200_000_000, true);
+    assert_eq!(diagnosed(run.path(), &[]).0, [json!(["H1b", [1], "confirmed"])]);
+}
+
+#[test]
+fn a_wait_below_the_limit_is_not_denied() {
+    // The recordings go on for a second more.
+    let run = launcher_kills(200_000_000, false);
+    let text = ncclscope(&["diagnose", run.text()]).ends_with(0).stdout;
+    assert!(text.contains("1 of them waits in NCCL"), "{text}");
+    assert!(text.contains("1 rank waits for rank 1, the longest for 1.2"), "{text}");
+    assert!(text.contains("below the limit of 2"), "{text}");
+    ncclscope(&["diagnose", run.text(), "--hang-sec", "1"]).ends_with(1);
+}
+
+/// With a limit of its own (`NCCLSCOPE_HANG_SEC`) a watchdog may report what is no hang for us yet.
+#[test]
+fn what_a_watchdog_reported_is_stuck() {
+    let run = Run::new(|process| {
+        process.header.closed = false;
+        process.collective(Call::ALL_REDUCE);
+        if process.comm.rank == 0 {
+            process.collective(Call { fault: Fault::Hang, ..Call::ALL_REDUCE });
+            process.hang = Some((process.now + 100_000_000, "HANG rank 0"));
+        }
+        process.now += 200_000_000;
+    });
+    let (verdicts, notes) = diagnosed(run.path(), &[]);
+    assert_eq!(verdicts, [json!(["H1a", [1], "confirmed"])]);
+    assert!(notes.contains("a watchdog reported operations"), "{notes}");
+}
+
+#[test]
+fn damage_is_mentioned_by_every_verb_and_nothing_that_rests_on_it_is_confirmed() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = simulate(dir.path(), "run", EARLIER, STUCK_5);
+    let file = &recordings(&run)[5];
+    let whole = fs::read(file).unwrap();
+    let last = whole.iter().rposition(|byte| *byte != 0).unwrap();
+    let verbs = Verbs::new(dir.path(), &run);
+    let sound = verbs.codes(&[]);
+    // A byte in the last block that has content, and the end of that block.
+    let mut flipped = whole.clone();
+    flipped[last - 64] ^= 0x10;
+    let damaged = format!("warning: {} is damaged: ", file.display());
+    for bytes in [&flipped[..], &whole[..last - 64]] {
+        fs::write(file, bytes).unwrap();
+        assert_eq!(verbs.codes(&[&damaged]), sound);
+        let (verdicts, _) = diagnosed(&run, &[]);
+        assert!(!verdicts.is_empty() && verdicts.iter().all(|v| v[2] == "suspect"), "{verdicts:?}");
+    }
+    let doctor = ncclscope(&["doctor", "-o", run.to_str().unwrap()]).stdout;
+    assert!(doctor.contains("is damaged"), "{doctor}");
+}
+
+#[test]
+fn what_cannot_be_read_is_mentioned_by_every_verb() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = simulate(dir.path(), "run", EARLIER, STUCK_5);
+    let file = &recordings(&run)[5];
+    let verbs = Verbs::new(dir.path(), &run);
+    let unreadable = format!("warning: cannot read {}: ", file.display());
+    // Not even its first bytes are there, nothing is, or a directory has its name.
+    for bytes in [&[7; 70_000][..], &[]] {
+        fs::write(file, bytes).unwrap();
+        verbs.end_with_3(&unreadable);
+    }
+    fs::remove_file(file).unwrap();
+    fs::create_dir(file).unwrap();
+    verbs.end_with_3(&unreadable);
+}
+
+/// All verbs that read recordings, about one run.
+struct Verbs {
+    commands: Vec<Vec<String>>,
+    folder: PathBuf,
+}
+
+impl Verbs {
+    fn new(folder: &Path, run: &Path) -> Verbs {
+        let [run, trace, profile, merged] = [
+            run.to_owned(),
+            folder.join("t.json"),
+            folder.join("profile.json"),
+            folder.join("merged.json"),
+        ]
+        .map(|path| path.into_os_string().into_string().unwrap());
+        // Of another job: that is an error, which comes after what is wrong with the recordings.
+        fs::write(&profile, r#"{"distributedInfo": {"rank": 0}, "traceEvents": []}"#).unwrap();
+        let commands = [
+            vec!["diagnose", &run],
+            vec!["report", &run],
+            vec!["report", &run, "--format", "json"],
+            vec!["stragglers", &run],
+            vec!["export", &run, "-o", &trace],
+            vec!["merge", "--kineto", &profile, &run, "-o", &merged],
+            vec!["view", &run, "--no-open"],
+        ];
+        let owned = |words: Vec<&str>| words.into_iter().map(str::to_owned).collect();
+        Verbs { commands: commands.into_iter().map(owned).collect(), folder: folder.into() }
+    }
+
+    /// Each verb's exit code; each says these on standard error, once.
+    fn codes(&self, said: &[&str]) -> Vec<Option<i32>> {
+        let code = |words: &Vec<String>| {
+            let (stderr, code) = self.run(words);
+            for line in said {
+                assert_eq!(stderr.matches(line).count(), 1, "{words:?}: {stderr}");
+            }
+            code
+        };
+        self.commands.iter().map(code).collect()
+    }
+
+    /// Where something is found, the exit code of `diagnose` says so first.
+    fn end_with_3(&self, said: &str) {
+        let codes = self.codes(&[said]);
+        assert_eq!(codes[0], Some(1));
+        assert!(codes[1..].iter().all(|code| *code == Some(3)), "{codes:?}");
+    }
+
+    fn run(&self, words: &[String]) -> (String, Option<i32>) {
+        let said = self.folder.join("stderr");
+        let mut command = tool();
+        command.args(words).stdout(Stdio::piped()).stderr(fs::File::create(&said).unwrap());
+        let mut child = command.spawn().unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        if words[0] == "view" {
+            out.read_line(&mut String::new()).unwrap();
+            let pid = child.id().to_string();
+            assert!(Command::new("kill").arg(pid).status().unwrap().success());
+        }
+        out.read_to_end(&mut Vec::new()).unwrap();
+        let code = child.wait().unwrap().code();
+        (fs::read_to_string(said).unwrap(), code)
+    }
+}
+
+/// More recordings than the process may have descriptors.
+#[test]
+fn the_number_of_recordings_has_no_bound() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["--seed", "1", "--ranks", "128", "--steps", "1"];
+    let run = simulate(dir.path(), "run", "", &args);
+    let limited = "ulimit -n 96 && exec \"$0\" report --format json \"$1\"";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", limited]).arg(tool().get_program()).arg(&run);
+    let outcome = Outcome::of(&mut shell).ends_with(0);
+    let found: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    assert_eq!(found["processes"].as_array().unwrap().len(), 128);
+    let whole = ncclscope(&["report", run.to_str().unwrap(), "--format", "json"]).ends_with(0);
+    assert_eq!(outcome.stdout, whole.stdout);
+}

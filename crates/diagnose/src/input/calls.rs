@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Calls in which NCCL connects to other ranks for sends and receives, before it launches anything.
+
+NCCL tells the function of such a call and not its peer. It connects once for each peer and
+direction, so the peer is none with which the rank has already done the same.
+*/
+
+use super::snapshot::{Member, P2pCall, PlacedMember};
+use crate::job::{Call, CommKind, Communicator, InFlightOp, Job, Vector};
+
+/// The members for which one that connects may wait.
+pub(super) fn awaited<'a>(
+    member: &'a Member,
+    members: &'a [PlacedMember<'a>],
+) -> impl Iterator<Item = &'a PlacedMember<'a>> {
+    members.iter().filter(move |(_, other, _)| may_await(member, other.rank))
+}
+
+fn may_await(member: &Member, rank: u32) -> bool {
+    let call = member.connects_p2p.unwrap_or_default();
+    let is_new = |is_send| !member.pairs.contains_key(&(is_send, rank));
+    let new = call.has_sends && is_new(true) || call.has_receives && is_new(false);
+    new && rank != member.rank
+}
+
+/// Adds the calls of a communicator's members, each with the members that it may wait for.
+pub(super) fn add(members: &[PlacedMember<'_>], parent: usize, job: &mut Job) {
+    let in_call = |placed: &&PlacedMember<'_>| placed.1.connects_p2p.is_some();
+    for &(process, member, now) in members.iter().filter(in_call) {
+        let group = &job.comms[parent];
+        let there = |rank: u32| members.iter().any(|(_, member, _)| member.rank == rank);
+        let is_silent = (0..group.nranks).any(|rank| !there(rank) && may_await(member, rank));
+        let others: Vec<Vector> = awaited(member, members)
+            .map(|&(process, other, _)| Vector { process, rank: other.rank, ..Vector::default() })
+            .collect();
+        if others.is_empty() && !is_silent {
+            continue;
+        }
+        let call = member.connects_p2p.unwrap_or_default();
+        let before = member.pairs.values().map(|side| side.issued).sum();
+        let age_ns = Some(now.saturating_sub(call.since_ns));
+        let own = Vector { process, rank: member.rank, age_ns, ..Vector::default() };
+        let own = Vector { born_ns: age_ns, connects: true, enqueued: before, done: before, ..own };
+        let flight = InFlightOp { call: text(call), ..InFlightOp::default() };
+        job.comms.push(Communicator {
+            name: group.name.clone(),
+            role: group.role.clone(),
+            kind: CommKind::Call,
+            nranks: group.nranks,
+            vectors: std::iter::once(own).chain(others).collect(),
+            silent: if is_silent { group.silent.clone() } else { Vec::new() },
+            flights: [(0, flight)].into(),
+            ..Communicator::default()
+        });
+    }
+}
+
+fn text(call: P2pCall) -> Call {
+    let func = match (call.has_sends, call.has_receives) {
+        (true, false) => "Send",
+        (false, true) => "Recv",
+        _ => "Send and Recv",
+    };
+    Call { func: func.into(), ..Call::default() }
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Merges causes that are one fault: paths that meet in one rank or host, and more causes of one class
+than a reader can use.
+
+All of this takes n log n steps for n causes: if a fabric fails, every link of it is a cause.
+*/
+
+use crate::job::Job;
+use crate::stuck_operation::Cause;
+use crate::verdict::Evidence;
+use ncclscope_findings::{Confidence, FindingClass};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+/// More causes of one class than this become one.
+const MAX_ALIKE: usize = 8;
+
+/// A cause with the communicator that shows it, its processes, and all communicators it holds up.
+#[derive(Debug)]
+pub(crate) struct MergedCause {
+    pub(crate) comm: Option<u32>,
+    pub(crate) cause: Cause,
+    pub(crate) roots: BTreeSet<u32>,
+    pub(crate) comms: Vec<u32>,
+}
+
+/// The faults behind causes inside operations, in the order of their first causes.
+pub(crate) fn merge(job: &Job, mut causes: Vec<(Option<u32>, Cause)>) -> Vec<MergedCause> {
+    let links = stalled_links(&causes);
+    blame_shared_ends(&mut causes, Some);
+    blame_shared_ends(&mut causes, |process| host(job, process));
+    let one = |(comm, cause): (Option<u32>, Cause)| {
+        let roots = cause.roots.iter().copied().collect();
+        MergedCause { comm, cause, roots, comms: comm.into_iter().collect() }
+    };
+    let mut all: Vec<MergedCause> = causes.into_iter().map(one).collect();
+    all = merge_by(all, |one| Some((one.key(), one.cause.edge)));
+    // The same ranks by several paths: the evidence names the paths.
+    all = merge_by(all, |one| Some((one.key(), one.roots.clone())));
+    let mut alike: BTreeMap<Key, usize> = BTreeMap::new();
+    all.iter().for_each(|one| *alike.entry(one.key()).or_default() += 1);
+    all = merge_by(all, |one| Some(one.key()).filter(|key| alike.get(key) > Some(&MAX_ALIKE)));
+    for one in &mut all {
+        // Several causes may have the same evidence.
+        let mut seen = HashSet::new();
+        one.cause.evidence.retain(|line| seen.insert(line.clone()));
+        one.tell_links(job, &links);
+    }
+    all
+}
+
+type Key = (FindingClass, Confidence);
+
+/// The sending and the receiving process.
+type Link = (u32, u32);
+
+fn stalled_links(causes: &[(Option<u32>, Cause)]) -> BTreeSet<Link> {
+    let stalled = causes.iter().filter(|(_, cause)| cause.class == FindingClass::NetworkStalled);
+    stalled.filter_map(|(_, cause)| cause.edge).collect()
+}
+
+fn host(job: &Job, process: u32) -> Option<&str> {
+    job.processes.get(process as usize)?.host.as_deref()
+}
+
+/// If several stalled paths meet at one end (a rank, or a host), and no other end of these paths
+/// has as many, the fault is there.
+fn blame_shared_ends<E: Ord + Clone>(
+    causes: &mut [(Option<u32>, Cause)],
+    end_of: impl Fn(u32) -> Option<E>,
+) {
+    let ends = |(from, to): Link| end_of(from).zip(end_of(to)).filter(|(from, to)| from != to);
+    let mut peers: BTreeMap<E, BTreeSet<E>> = BTreeMap::new();
+    for (from, to) in stalled_links(causes).into_iter().filter_map(ends) {
+        peers.entry(from.clone()).or_default().insert(to.clone());
+        peers.entry(to).or_default().insert(from);
+    }
+    let count = |end: &E| peers.get(end).map_or(0, BTreeSet::len);
+    let is_shared =
+        |end: &E| count(end) > 1 && peers[end].iter().all(|peer| count(peer) < count(end));
+    let shared: BTreeSet<&E> = peers.keys().filter(|end| is_shared(end)).collect();
+    for (_, cause) in causes.iter_mut() {
+        let stalled = cause.edge.filter(|_| cause.class == FindingClass::NetworkStalled);
+        let Some(link) = stalled else { continue };
+        let Some((from, to)) = ends(link) else { continue };
+        for (end, process) in [(from, link.0), (to, link.1)] {
+            if shared.contains(&end) {
+                cause.roots = vec![process];
+                cause.edge = None;
+            }
+        }
+    }
+}
+
+/// Puts those with the same key into the first of them; what has no key stays as it is.
+fn merge_by<K: Ord>(
+    all: Vec<MergedCause>,
+    key: impl Fn(&MergedCause) -> Option<K>,
+) -> Vec<MergedCause> {
+    let mut places: BTreeMap<K, usize> = BTreeMap::new();
+    let mut merged: Vec<MergedCause> = Vec::new();
+    for one in all {
+        let new = merged.len();
+        let place = key(&one).map_or(new, |key| *places.entry(key).or_insert(new));
+        match merged.get_mut(place) {
+            Some(same) => same.add(one),
+            None => merged.push(one),
+        }
+    }
+    merged
+}
+
+impl MergedCause {
+    fn key(&self) -> Key {
+        (self.cause.class, self.cause.confidence)
+    }
+
+    fn add(&mut self, other: MergedCause) {
+        self.cause.edge = self.cause.edge.filter(|edge| other.cause.edge == Some(*edge));
+        self.cause.evidence.extend(other.cause.evidence);
+        self.roots.extend(other.roots);
+        self.comms.extend(other.comms);
+    }
+
+    /// Puts the number of stalled links, and where they are, in front of the evidence.
+    fn tell_links(&mut self, job: &Job, links: &BTreeSet<Link>) {
+        if self.cause.class != FindingClass::NetworkStalled || self.cause.edge.is_some() {
+            return;
+        }
+        let of_it = |(from, to): &&Link| self.roots.contains(from) || self.roots.contains(to);
+        let links: Vec<&Link> = links.iter().filter(of_it).collect();
+        let text = match shared_host(job, &self.roots) {
+            Some(host) => {
+                format!("all {} stalled links of these ranks are of host {host}", links.len())
+            }
+            None if links.len() > MAX_ALIKE => {
+                let ends = links.iter().flat_map(|&&(from, to)| [from, to]);
+                let hosts: BTreeSet<&str> = ends.filter_map(|one| host(job, one)).collect();
+                let hosts = match hosts.len() {
+                    0 => String::new(),
+                    many => format!(" between {many} hosts"),
+                };
+                format!("{} links stand still{hosts}", links.len())
+            }
+            None => return,
+        };
+        let rule = self.cause.class.code();
+        let line = Evidence { rule, rank: None, peer: None, channel: None, text };
+        self.cause.evidence.insert(0, line);
+    }
+}
+
+/// The host of all these processes, if they are several and it is one.
+fn shared_host<'a>(job: &'a Job, processes: &BTreeSet<u32>) -> Option<&'a str> {
+    let first = host(job, *processes.first()?)?;
+    let is_one = processes.iter().all(|&process| host(job, process) == Some(first));
+    (processes.len() > 1 && is_one).then_some(first)
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Reads a whole recording as a [`Timeline`].
+
+use crate::doubts::Doubts;
+use crate::timeline::{Event, EventId, Timeline};
+use ncclscope_trace::handle::LANES;
+use ncclscope_trace::{Record, Recording};
+
+impl<'a> Timeline<'a> {
+    /// Reads every record of a recording. Steps are kept one by one only with `keep_steps`; they
+    /// are most of a recording.
+    #[must_use]
+    pub fn read(recording: &'a Recording, keep_steps: bool) -> Timeline<'a> {
+        let mut steps = Vec::new();
+        let mut timeline = Timeline::read_with(recording, |_, record, op| {
+            if let (Record::Step(step), Some((id, _))) = (record, op)
+                && keep_steps
+            {
+                steps.push((id, *step));
+            }
+        });
+        timeline.keep_steps(steps);
+        timeline
+    }
+
+    /// Reads every record of a recording, lane by lane. Each is given to `each` with its lane, and
+    /// a step with its ProxyOp, as far as that is known by then.
+    #[must_use]
+    pub fn read_with(
+        recording: &'a Recording,
+        mut each: impl FnMut(usize, &Record, Option<(EventId, &Event)>),
+    ) -> Timeline<'a> {
+        let mut timeline = Timeline::new(recording);
+        for lane in 0..LANES {
+            for record in recording.records(lane) {
+                let op = timeline.record(lane, &record);
+                each(lane, &record, op.map(|id| (id, timeline.event(id))));
+            }
+        }
+        timeline.join(None);
+        Doubts::new(recording).look(&mut timeline, None);
+        timeline
+    }
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The rows of processes, and of their ranks.
+
+use crate::schema::{Clock, EventCounts, Fact, ProcessRow, RankRow};
+use ncclscope_operations::counts::Counts;
+use ncclscope_operations::threads::roles;
+use ncclscope_trace::identity::is_number;
+use ncclscope_trace::kind::KINDS;
+use ncclscope_trace::{EventKind, Recording};
+use std::collections::BTreeMap;
+
+/// The row of a process in a communicator that is yet to be filled in.
+pub(crate) fn empty_row(recording: &Recording) -> RankRow {
+    let header = recording.header();
+    RankRow {
+        rank: None,
+        comm_rank: None,
+        nranks: None,
+        nodes: None,
+        device: None,
+        host: header.host.clone(),
+        pid: header.pid,
+        comm: None,
+        comm_name: None,
+        role: None,
+        nccl_version: None,
+        api_version: None,
+        events: BTreeMap::new(),
+        states: BTreeMap::new(),
+        threads: roles(recording),
+        clock: Clock {
+            source: header.clock.name(),
+            error_ns: recording.tick_map().error_ns(),
+            gpu_error_ns: None,
+        },
+        start_ns: None,
+        end_ns: Some(recording.tick_map().realtime_ns(recording.last_ticks())),
+        file: file_name(recording),
+    }
+}
+
+pub(crate) fn process_row(recording: &Recording) -> ProcessRow {
+    let facts = recording.identity().entries().into_iter().map(|(key, text)| {
+        let number = || text.parse().ok().filter(|_| is_number(key));
+        (key.to_owned(), number().map_or_else(|| Fact::Text(text.clone()), Fact::Number))
+    });
+    ProcessRow { file: file_name(recording), identity: facts.collect() }
+}
+
+/// Fills in the counts of events and states.
+pub(crate) fn fill_counts(row: &mut RankRow, counts: &Counts, dropped: &[u64; KINDS]) {
+    for kind in EventKind::ALL {
+        let count = counts.kind(kind);
+        let events = EventCounts {
+            started: count.started,
+            stopped: count.stopped,
+            open: count.started - count.stopped,
+            dropped: dropped[kind.index()],
+            stale: count.stale,
+            unknown_parent: count.unknown_parent,
+        };
+        if events != EventCounts::default() {
+            row.events.insert(kind.name(), events);
+        }
+    }
+    row.states = counts.states().map(|(state, count)| (state.to_string(), count)).collect();
+}
+
+/// Events that are not recorded, by kind.
+pub(crate) fn dropped(recording: &Recording) -> [u64; KINDS] {
+    let mut dropped = recording.header().without_memory();
+    for lane in recording.lanes() {
+        for (sum, lost) in dropped.iter_mut().zip(lane.header.lost) {
+            *sum += lost;
+        }
+    }
+    dropped
+}
+
+pub(crate) fn file_name(recording: &Recording) -> String {
+    let name = recording.path().file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}

@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+The transfer of collectives: their time without the wait for ranks that arrive late.
+
+A rank that arrives early waits inside the collective, so that its time says more about the others
+than about the network. The transfer is the time from the last rank's arrival to the end. It needs
+all ranks of the communicator, each with its arrival
+([`ncclscope_operations::operation::Evidence::with_waiting`]), and a function in which no rank can
+end before all have arrived ([`waits_for_all`]):
+
+- In an AllReduce the rank that arrives last waits for no other, and what it adds goes round all
+  ranks before it ends. So the least time of all ranks is the transfer, and whose it is, is the rank
+  that the others waited for. This compares durations and not times of day: no clock has to agree
+  with another.
+- In an AllGather or ReduceScatter the last rank may find in its buffers what the others sent before
+  it came, and end early. The transfer is the latest end less the latest arrival, for which the
+  ranks must have one clock: that of their host.
+
+Where that is not so, [`Unknown`] says what is missing.
+
+Collectives are joined by NCCL's number of them. Memory is bounded: of more than [`KEPT`] in a row
+of the report every second is kept, then every fourth, and so on, the same in all ranks. A number
+that a rank uses twice (replays of CUDA graphs) joins nothing.
+*/
+
+use crate::distribution::Distribution;
+use ncclscope_operations::ends::waits_for_all;
+use ncclscope_operations::hash::Map;
+use ncclscope_operations::operation::End;
+use ncclscope_operations::stats::{to_f64, to_u64};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Collectives of a row that are kept.
+const KEPT: usize = 1 << 10;
+
+/// Every how many-th collective is kept, as a power of two.
+#[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
+struct Share(u32);
+
+impl Share {
+    fn has(self, seq: u64) -> bool {
+        // The high bits of a product depend on all bits of the number.
+        let lot = seq.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        lot.leading_zeros() >= self.0
+    }
+
+    /// Keeps fewer, while there are too many.
+    fn thin<T>(&mut self, of: &mut Map<u64, T>) {
+        while of.len() > KEPT && self.0 < u64::BITS {
+            self.0 += 1;
+            of.retain(|seq, _| self.has(*seq));
+        }
+    }
+}
+
+/// The collectives of one rank in a row, by number.
+#[derive(Debug, Default)]
+pub(crate) struct Parts {
+    share: Share,
+    /// Each; `None` where the number came twice.
+    times: Map<u64, Option<Part>>,
+}
+
+/// A rank's part of a collective.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    /// From the rank's arrival to the end.
+    ns: f64,
+    end: Option<End>,
+}
+
+/// The clocks of a rank.
+pub(crate) struct Clocks<'a> {
+    /// Ranks with the same host have the same clock.
+    pub(crate) host: &'a Arc<str>,
+    /// The end by that clock, ns.
+    pub(crate) host_ns: &'a dyn Fn(End) -> Option<u64>,
+}
+
+impl Parts {
+    /// Adds a collective.
+    pub(crate) fn add(&mut self, seq: u64, ns: f64, end: Option<End>) {
+        if !self.share.has(seq) {
+            return;
+        }
+        self.times.entry(seq).and_modify(|time| *time = None).or_insert(Some(Part { ns, end }));
+        self.share.thin(&mut self.times);
+    }
+}
+
+/// A collective, as far as its ranks were read.
+#[derive(Clone, Debug)]
+struct Collective {
+    ranks: u32,
+    least_ns: f64,
+    most_ns: f64,
+    /// The rank of the least.
+    least: Option<i32>,
+    placed: Option<Placed>,
+    is_ambiguous: bool,
+}
+
+/// The latest arrival, with its rank, and the latest end of ranks of one host, ns.
+#[derive(Clone, Debug)]
+struct Placed {
+    host: Arc<str>,
+    arrival: u64,
+    rank: Option<i32>,
+    end: u64,
+}
+
+/// The collectives of all ranks in a row, by number.
+#[derive(Debug, Default)]
+pub(crate) struct Collectives {
+    share: Share,
+    of: Map<u64, Collective>,
+}
+
+impl Collectives {
+    /// Adds the collectives of a rank.
+    pub(crate) fn add(&mut self, parts: Parts, rank: Option<i32>, clocks: &Clocks<'_>) {
+        if parts.share > self.share {
+            self.share = parts.share;
+            self.of.retain(|seq, _| parts.share.has(*seq));
+        }
+        let share = self.share;
+        for (seq, part) in parts.times.into_iter().filter(|(seq, _)| share.has(*seq)) {
+            let one = Collective::of(part, rank, clocks);
+            match self.of.get_mut(&seq) {
+                Some(sum) => sum.merge(one),
+                None => drop(self.of.insert(seq, one)),
+            }
+        }
+        self.share.thin(&mut self.of);
+    }
+
+    /// What they show, in a communicator of `nranks`.
+    pub(crate) fn transfer(&self, func: &str, nranks: Option<u32>) -> Result<Transfer, Unknown> {
+        if !waits_for_all(func) {
+            return Err(Unknown::Function);
+        }
+        let nranks = nranks.ok_or(Unknown::Size)?;
+        let mut transfer = Transfer::default();
+        let is_whole = |one: &&Collective| one.ranks == nranks && !one.is_ambiguous;
+        for one in self.of.values().filter(is_whole) {
+            transfer.whole += 1;
+            let Some((ns, last)) = one.transfer(func) else { continue };
+            transfer.ns.add(ns);
+            transfer.waiting_ns.add((one.most_ns - ns).max(0.0));
+            transfer.joined += 1;
+            if let Some(rank) = last {
+                *transfer.last.entry(rank).or_default() += 1;
+            }
+        }
+        match (transfer.joined, transfer.whole) {
+            _ if self.of.is_empty() => Err(Unknown::Arrival),
+            (0, 0) if self.of.values().any(|one| one.is_ambiguous) => Err(Unknown::Replays),
+            (0, 0) => Err(Unknown::Ranks),
+            (0, _) => Err(Unknown::Clocks),
+            _ => Ok(transfer),
+        }
+    }
+}
+
+impl Collective {
+    /// A rank's part.
+    fn of(part: Option<Part>, rank: Option<i32>, clocks: &Clocks<'_>) -> Collective {
+        let ns = part.map_or(0.0, |part| part.ns);
+        let end = part.and_then(|part| (clocks.host_ns)(part.end?));
+        let placed = end.map(|end| Placed {
+            host: clocks.host.clone(),
+            arrival: end.saturating_sub(to_u64(ns)),
+            rank,
+            end,
+        });
+        Collective {
+            ranks: 1,
+            least_ns: ns,
+            most_ns: ns,
+            least: rank,
+            placed,
+            is_ambiguous: part.is_none(),
+        }
+    }
+
+    fn merge(&mut self, other: Collective) {
+        self.ranks += other.ranks;
+        self.most_ns = self.most_ns.max(other.most_ns);
+        self.is_ambiguous |= other.is_ambiguous;
+        if other.least_ns < self.least_ns {
+            (self.least_ns, self.least) = (other.least_ns, other.least);
+        }
+        let both = self.placed.take().zip(other.placed);
+        self.placed = both.filter(|(one, other)| one.host == other.host).map(|(one, other)| {
+            let end = one.end.max(other.end);
+            let last = if other.arrival > one.arrival { other } else { one };
+            Placed { end, ..last }
+        });
+    }
+
+    /// Its transfer, ns, and the rank that arrived last.
+    fn transfer(&self, func: &str) -> Option<(f64, Option<i32>)> {
+        if func == "AllReduce" {
+            return Some((self.least_ns, self.least));
+        }
+        let placed = self.placed.as_ref()?;
+        Some((to_f64(placed.end.saturating_sub(placed.arrival)), placed.rank))
+    }
+}
+
+/// The transfers of the collectives of a row.
+#[derive(Debug, Default)]
+pub(crate) struct Transfer {
+    /// From the last rank's arrival to the end.
+    pub(crate) ns: Distribution,
+    /// How much longer the rank took that waited longest.
+    pub(crate) waiting_ns: Distribution,
+    /// Collectives of which it is known.
+    pub(crate) joined: u64,
+    /// Collectives of which all ranks are there.
+    whole: u64,
+    /// How often each rank was the last.
+    last: BTreeMap<i32, u64>,
+}
+
+impl Transfer {
+    /// The rank that arrived last most often, and how often.
+    pub(crate) fn last(&self) -> Option<(i32, u64)> {
+        let most = self.last.iter().max_by_key(|&(rank, count)| (*count, std::cmp::Reverse(*rank)));
+        most.map(|(rank, count)| (*rank, *count))
+    }
+}
+
+/// Why the transfer is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unknown {
+    /// A rank may end before the last one arrives.
+    Function,
+    /// How many ranks there are.
+    Size,
+    /// When a rank arrived, or when it ended.
+    Arrival,
+    /// No collective has all of its ranks in the input.
+    Ranks,
+    /// Whether the times of one host are those of another.
+    Clocks,
+    /// Numbers came more than once.
+    Replays,
+    /// It has another rank's half.
+    Pair,
+}
+
+impl Unknown {
+    /// In words.
+    pub(crate) const fn text(self) -> &'static str {
+        match self {
+            Unknown::Function => "a rank may end before another arrives",
+            Unknown::Size => "NCCL does not report the number of ranks",
+            Unknown::Arrival => "arrival or end of the ranks is not recorded",
+            Unknown::Ranks => "not all ranks of the communicator are in the recordings",
+            Unknown::Clocks => "the clocks of its hosts are not comparable",
+            Unknown::Pair => "a send and its receive are not joined",
+            Unknown::Replays => "replays of a CUDA graph cannot be told apart",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(times: impl Iterator<Item = (u64, f64)>) -> Parts {
+        let mut parts = Parts::default();
+        times.for_each(|(seq, ns)| parts.add(seq, ns, Some(End::Host(1_000))));
+        parts
+    }
+
+    /// Adds a rank that ends at 1 us, on a host.
+    fn add(all: &mut Collectives, parts: Parts, rank: i32, host: &str) {
+        let host_ns = |end| match end {
+            End::Host(ns) => Some(ns),
+            End::Gpu(_) => None,
+        };
+        all.add(parts, Some(rank), &Clocks { host: &host.into(), host_ns: &host_ns });
+    }
+
+    #[test]
+    fn the_last_to_arrive_shows_the_transfer() {
+        let of = |func, hosts: [&str; 3]| {
+            let mut all = Collectives::default();
+            for ((rank, ns), host) in [(0, 900.0), (1, 100.0), (2, 800.0)].into_iter().zip(hosts) {
+                add(&mut all, parts((0..10).map(|seq| (seq, ns))), rank, host);
+            }
+            let mut transfer = all.transfer(func, Some(3))?;
+            assert_eq!((transfer.joined, transfer.last()), (10, Some((1, 10))));
+            let quantiles = [transfer.ns.quantiles(), transfer.waiting_ns.quantiles()];
+            Ok(quantiles.map(|quantiles| quantiles.unwrap()[1]))
+        };
+        assert_eq!(of("AllReduce", ["a", "b", "c"]), Ok([100.0, 800.0]));
+        assert_eq!(of("ReduceScatter", ["a"; 3]), Ok([100.0, 800.0]));
+        assert_eq!(of("ReduceScatter", ["a", "a", "c"]), Err(Unknown::Clocks));
+    }
+
+    #[test]
+    fn what_the_last_finds_in_its_buffers_is_not_all_of_a_transfer() {
+        let mut all = Collectives::default();
+        // Rank 1 comes at 500 ns, and ends at 600; rank 0 ends at 1000.
+        for (rank, ns, end) in [(0, 1000.0, 1000), (1, 100.0, 600)] {
+            let mut parts = Parts::default();
+            parts.add(7, ns, Some(End::Host(end)));
+            add(&mut all, parts, rank, "a");
+        }
+        let mut transfer = all.transfer("ReduceScatter", Some(2)).unwrap();
+        assert_eq!((transfer.ns.quantiles(), transfer.last()), (Some([500.0; 4]), Some((1, 1))));
+    }
+
+    #[test]
+    fn what_is_not_joined_says_why() {
+        let why = |func, nranks, ranks: i32, seqs: &[u64]| {
+            let mut all = Collectives::default();
+            for rank in 0..ranks {
+                add(&mut all, parts(seqs.iter().map(|&seq| (seq, 1.0))), rank, "a");
+            }
+            all.transfer(func, nranks).err()
+        };
+        assert_eq!(why("AllReduce", Some(2), 2, &[1]), None);
+        assert_eq!(why("AllReduce", Some(2), 1, &[1]), Some(Unknown::Ranks));
+        assert_eq!(why("AllReduce", Some(2), 2, &[1, 1]), Some(Unknown::Replays));
+        assert_eq!(why("AllReduce", Some(2), 0, &[]), Some(Unknown::Arrival));
+        assert_eq!(why("AllReduce", None, 2, &[1]), Some(Unknown::Size));
+        assert_eq!(why("Broadcast", Some(2), 2, &[1]), Some(Unknown::Function));
+    }
+
+    #[test]
+    fn of_many_the_same_are_kept_in_all_ranks() {
+        let mut all = Collectives::default();
+        for (rank, until) in [(0, 100_000), (1, 50_000)] {
+            let parts = parts((0..until).map(|seq| (seq, 1.0)));
+            assert!(parts.times.len() <= KEPT && parts.times.len() > KEPT / 4);
+            add(&mut all, parts, rank, "a");
+        }
+        let transfer = all.transfer("AllReduce", Some(2)).unwrap();
+        assert!(transfer.joined > 100, "{}", transfer.joined);
+        assert_eq!(transfer.last(), Some((0, transfer.joined)), "of equals the first");
+    }
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The process and its communicators, as reports name them.
+
+use super::json::{Json, string as string_json};
+use super::subject::Subject;
+use crate::sys::cuda::Device;
+use ncclscope_operations::progress::Facts;
+use ncclscope_trace::{Comm, StrId};
+use std::collections::BTreeMap;
+
+/// The process and its communicators, by name.
+#[derive(Debug, Default)]
+pub(crate) struct Place {
+    host: String,
+    pid: u32,
+    global: Option<u32>,
+    comms: BTreeMap<u16, Comm>,
+    devices: BTreeMap<u16, Device>,
+    names: Vec<String>,
+}
+
+impl Place {
+    /// Process `pid` of `host`, with its rank in the job if a launcher set one.
+    pub(crate) fn new(host: &str, pid: u32, global: Option<u32>) -> Place {
+        Place { host: host.to_owned(), pid, global, ..Place::default() }
+    }
+
+    pub(super) fn comm(&mut self, comm: &Comm) {
+        self.comms.insert(comm.index, comm.clone());
+    }
+
+    /// The communicator was destroyed, and that was reported.
+    pub(super) fn forget(&mut self, comm: u16) {
+        self.comms.remove(&comm);
+        self.devices.remove(&comm);
+    }
+
+    /// The device that a communicator is on.
+    pub(super) fn device(&mut self, comm: u16, device: Device) {
+        self.devices.insert(comm, device);
+    }
+
+    /// The first communicator.
+    pub(super) fn first(&self) -> Option<Comm> {
+        self.comms.values().next().cloned()
+    }
+
+    pub(super) fn string(&mut self, id: StrId, text: &str) {
+        let at = usize::from(id.0);
+        if at >= self.names.len() {
+            self.names.resize(at + 1, String::new());
+        }
+        if let Some(name) = self.names.get_mut(at) {
+            text.clone_into(name);
+        }
+    }
+
+    /// Profiler API version of a communicator; 0 unknown.
+    pub(super) fn api_version(&self, comm: u16) -> u32 {
+        self.comms.get(&comm).map_or(0, |comm| comm.api_version)
+    }
+
+    /// The known facts about a communicator.
+    pub(super) fn known(&self, comm: u16) -> Option<&Comm> {
+        self.comms.get(&comm)
+    }
+
+    pub(super) fn name(&self, id: StrId) -> &str {
+        self.names.get(usize::from(id.0)).map_or("", String::as_str)
+    }
+
+    pub(super) fn text(&self, comm: u16) -> String {
+        let global = self.global.map(|rank| format!(", global rank {rank}")).unwrap_or_default();
+        let device = self.devices.get(&comm).map(|device| format!(", {device}"));
+        format!("host {}, pid {}{global}{}", self.host, self.pid, device.unwrap_or_default())
+    }
+
+    pub(super) fn on_comm(&self, index: u16) -> String {
+        let Some(comm) = self.comms.get(&index) else { return "an unknown communicator".into() };
+        let name = comm.name.as_ref().map(|name| format!(" {name:?}")).unwrap_or_default();
+        // NCCL 2.23 to 2.26 do not report the number of ranks.
+        let of = Some(comm.ranks).filter(|&ranks| ranks > 0);
+        let of = of.map(|ranks| format!(" of {ranks}")).unwrap_or_default();
+        format!("communicator {:#x}{name}, rank {}{of}", comm.hash, comm.rank)
+    }
+
+    /// `AllReduce 3 (262144 ncclFloat32)`
+    pub(super) fn operation(&self, facts: &Facts, number: u64) -> String {
+        let Facts { func, datatype, count, peer, .. } = *facts;
+        let func = Some(self.name(func)).filter(|name| !name.is_empty()).unwrap_or("operation");
+        let peer = peer.map(|peer| format!(", rank {peer}")).unwrap_or_default();
+        format!("{func} {number} ({count} {}{peer})", self.name(datatype))
+    }
+
+    /// `AllReduce 3 (262144 ncclFloat32) on communicator 0x1f, rank 0 of 8`
+    pub(super) fn what(&self, subject: &Subject) -> String {
+        let what = match subject {
+            Subject::Op(op) => self.operation(&op.facts, op.number),
+            Subject::Call(call) => {
+                let func = Some(self.name(call.func)).filter(|name| !name.is_empty());
+                let func = func.unwrap_or("a call");
+                match (call.colls + call.p2ps).saturating_sub(1) {
+                    0 => func.to_owned(),
+                    more => format!("{func} and {more} more calls"),
+                }
+            }
+        };
+        format!("{what} on {}", self.on_comm(subject.comm()))
+    }
+
+    /// Their description for programs: names of fields and their JSON.
+    pub(super) fn fields(&self, index: u16, comm: Option<&Comm>) -> Vec<(&'static str, String)> {
+        let global = self.global.map_or_else(|| "null".into(), |rank| rank.to_string());
+        let mut fields = vec![
+            ("host", string_json(&self.host)),
+            ("pid", self.pid.to_string()),
+            ("global_rank", global),
+        ];
+        if let Some(comm) = comm {
+            let name = comm.name.as_deref().map_or_else(|| "null".into(), string_json);
+            fields.push(("comm", string_json(&format!("{:#x}", comm.hash))));
+            fields.push(("comm_name", name));
+            fields.push(("rank", comm.rank.to_string()));
+            fields.push(("nranks", comm.ranks.to_string()));
+        }
+        let device = self.devices.get(&index).map_or_else(|| "null".into(), device_json);
+        fields.push(("device", device));
+        fields
+    }
+}
+
+fn device_json(device: &Device) -> String {
+    Json::object()
+        .raw("index", device.index)
+        .maybe("pci", device.pci.as_deref())
+        .maybe("uuid", device.uuid.as_deref())
+        .end()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As NCCL 2.23 to 2.26 report it.
+    #[test]
+    fn an_unknown_number_of_ranks_is_left_out() {
+        let mut place = Place::new("h", 7, None);
+        let comm = Comm {
+            index: 1,
+            hash: 0x1f,
+            name: None,
+            nodes: 0,
+            ranks: 0,
+            rank: 3,
+            ticks: 0,
+            api_version: 1,
+            nccl_version: 22304,
+        };
+        place.comm(&comm);
+        assert_eq!(place.on_comm(1), "communicator 0x1f, rank 3");
+        place.comm(&Comm { ranks: 8, ..comm });
+        assert_eq!(place.on_comm(1), "communicator 0x1f, rank 3 of 8");
+    }
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The subject of a report: the operation or call that stands still, and for how long.
+
+use ncclscope_operations::progress::{Call, Launch, OpView};
+use ncclscope_trace::Handle;
+
+/// What does not move.
+#[derive(Clone, Debug)]
+pub(super) enum Subject {
+    /// An operation that NCCL took.
+    Op(OpView),
+    /// A call of the application that did not return.
+    Call(Call),
+}
+
+impl Subject {
+    pub(super) fn handle(&self) -> Handle {
+        match self {
+            Subject::Op(op) => op.handle,
+            Subject::Call(call) => call.handle,
+        }
+    }
+
+    pub(super) fn comm(&self) -> u16 {
+        match self {
+            Subject::Op(op) => op.comm,
+            Subject::Call(call) => call.comm,
+        }
+    }
+
+    /// When it began, in ticks.
+    pub(super) fn start(&self) -> u64 {
+        match self {
+            Subject::Op(op) => op.start,
+            Subject::Call(call) => call.start,
+        }
+    }
+
+    /// Since when nothing of it has moved, in ticks.
+    pub(super) fn since(&self) -> u64 {
+        match self {
+            Subject::Op(op) => op.since,
+            Subject::Call(call) => call.start,
+        }
+    }
+
+    pub(super) fn launch(&self) -> Option<Launch> {
+        match self {
+            Subject::Op(op) => op.launch,
+            Subject::Call(call) => call.launch,
+        }
+    }
+}
+
+/// Something that stands still.
+#[derive(Clone, Debug)]
+pub(super) struct Suspect {
+    pub(super) subject: Subject,
+    /// For how long it has, and after how long it is stuck: ns.
+    pub(super) still_ns: u64,
+    pub(super) limit_ns: u64,
+}
+
+impl Suspect {
+    pub(super) const fn is_stuck(&self) -> bool {
+        self.still_ns >= self.limit_ns
+    }
+
+    /// How much longer it may stand still, ns.
+    pub(super) const fn left_ns(&self) -> u64 {
+        self.limit_ns.saturating_sub(self.still_ns)
+    }
+}

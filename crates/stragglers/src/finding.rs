@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+A finding, and the part of the job that is slow. All detectors return findings; [`crate::report`]
+puts them together.
+*/
+
+use crate::model::Worker;
+use ncclscope_findings::{Confidence, FindingClass};
+use serde::Serialize;
+
+/// The slow part of a job: a worker, a stage or a data-parallel rank, as the input names it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct SlowPart {
+    /// Global rank.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rank: Option<u32>,
+    /// Data-parallel rank.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dp_rank: Option<u32>,
+    /// Pipeline stage.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stage: Option<u32>,
+}
+
+impl SlowPart {
+    /// A worker.
+    #[must_use]
+    pub fn of(worker: &Worker) -> SlowPart {
+        match worker.cell {
+            Some(cell) => {
+                SlowPart { rank: None, dp_rank: Some(cell.dp_rank), stage: Some(cell.stage) }
+            }
+            None => SlowPart { rank: Some(worker.rank), ..SlowPart::default() },
+        }
+    }
+
+    pub(crate) fn stage(stage: u32) -> SlowPart {
+        SlowPart { stage: Some(stage), ..SlowPart::default() }
+    }
+
+    pub(crate) fn dp_rank(dp_rank: u32) -> SlowPart {
+        SlowPart { dp_rank: Some(dp_rank), ..SlowPart::default() }
+    }
+
+    /// Its name as text.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let words = [("rank", self.rank), ("DP rank", self.dp_rank), ("stage", self.stage)];
+        let words = words.iter().filter_map(|(word, n)| n.map(|n| format!("{word} {n}")));
+        words.collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Something that makes the job slow.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Finding {
+    /// The class: in JSON `class`, its code, and `name`.
+    #[serde(flatten, serialize_with = "ncclscope_findings::code_and_name")]
+    pub class: FindingClass,
+    /// The finding in one sentence.
+    pub title: String,
+    /// How sure.
+    pub confidence: Confidence,
+    /// The slow part of the job, for S1, S7, S8 and N5.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub root: Option<SlowPart>,
+    /// The global ranks at fault; empty if no rank in particular is.
+    pub root_ranks: Vec<u32>,
+    /// Sender and receiver of a slow link.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub edge: Option<[u32; 2]>,
+    /// S1: the share of all waiting that it causes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub share: Option<f64>,
+    /// S1, N5: its excess own time, as a share of the steps; S8: the share of the time.
+    pub lost: f64,
+    /// S1: the number of steps that exceed the limits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steps: Option<usize>,
+    /// S2 to S5: the slowdown factor.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub factor: Option<f64>,
+    /// The communicators concerned.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub comms: Vec<String>,
+    /// The evidence, one sentence each.
+    pub evidence: Vec<String>,
+}
+
+impl Finding {
+    /// A finding of this class without ranks or numbers.
+    pub(crate) fn of(class: FindingClass) -> Finding {
+        Finding {
+            class,
+            title: String::new(),
+            confidence: Confidence::default(),
+            root: None,
+            root_ranks: Vec::new(),
+            edge: None,
+            share: None,
+            lost: 0.0,
+            steps: None,
+            factor: None,
+            comms: Vec::new(),
+            evidence: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The identity of a communicator on all ranks.
+
+use ncclscope_trace::Comm;
+
+/// A communicator on all ranks: its hash, or its index if it has no hash.
+pub(super) type CommId = (u64, u16);
+
+pub(super) fn comm_id(comm: &Comm) -> CommId {
+    (comm.hash, if comm.hash == 0 { comm.index } else { 0 })
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The wire time of a link's transfers.
+
+use ncclscope_operations::stats::{to_f64, to_u64};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// Of this many transfers the longest does not count: a pause of either process is no property of
+/// the link.
+const OF: u64 = 50;
+/// The most that do not count.
+const LONGEST: usize = 16;
+
+/// Transfers, their bytes, and their wire time in ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Traffic {
+    pub(super) transfers: u64,
+    pub(super) bytes: u64,
+    pub(super) wire_ns: f64,
+}
+
+/// The times of a link.
+#[derive(Debug, Default)]
+pub(super) struct LinkTimes {
+    all: Traffic,
+    /// The longest transfers, with their bytes.
+    longest: BinaryHeap<Reverse<(u64, u32)>>,
+    /// Transfers while one of its processes was short of processor time, which are not in `all`.
+    pub(super) left_out: u64,
+    /// When the latest send completed, in ticks.
+    pub(super) last: u64,
+}
+
+impl LinkTimes {
+    /// Adds a transfer of `bytes` that took `ns`.
+    pub(super) fn add(&mut self, bytes: u32, ns: f64) {
+        self.all.transfers += 1;
+        self.all.bytes += u64::from(bytes);
+        self.all.wire_ns += ns;
+        self.longest.push(Reverse((to_u64(ns), bytes)));
+        if self.longest.len() > LONGEST {
+            self.longest.pop();
+        }
+    }
+
+    /// All but the longest, at most one in fifty.
+    pub(super) fn traffic(&self) -> Traffic {
+        let count = usize::try_from(self.all.transfers / OF).unwrap_or(LONGEST).min(LONGEST);
+        let mut longest: Vec<(u64, u32)> = self.longest.iter().map(|of| of.0).collect();
+        longest.sort_unstable_by_key(|&of| Reverse(of));
+        longest.iter().take(count).fold(self.all, |left, &(ns, bytes)| Traffic {
+            transfers: left.transfers - 1,
+            bytes: left.bytes - u64::from(bytes),
+            wire_ns: (left.wire_ns - to_f64(ns)).max(0.0),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cost(times: &LinkTimes) -> f64 {
+        let traffic = times.traffic();
+        traffic.wire_ns / to_f64(traffic.bytes)
+    }
+
+    #[test]
+    fn a_dozen_pauses_in_thousands_of_transfers_change_little() {
+        let mut times = LinkTimes::default();
+        (0..3_000).for_each(|_| times.add(1_000, 10_000.0));
+        let usual = cost(&times);
+        assert_eq!(usual, 10.0);
+        (0..12).for_each(|_| times.add(1_000, 150e6));
+        assert!(cost(&times) < 1.01 * usual, "{}", cost(&times));
+        // What is slow in one of ten is not left out.
+        (0..300).for_each(|_| times.add(1_000, 1e6));
+        assert!(cost(&times) > 9.0 * usual, "{}", cost(&times));
+    }
+
+    #[test]
+    fn few_transfers_count_all() {
+        let mut times = LinkTimes::default();
+        times.add(10, 5.0);
+        times.add(20, 7.0);
+        let all = Traffic { transfers: 2, bytes: 30, wire_ns: 12.0 };
+        assert_eq!(times.traffic(), all);
+        assert_eq!(LinkTimes::default().traffic(), Traffic::default());
+    }
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+//! When processes were short of processor time, from the records of their heartbeats.
+
+use crate::Limits;
+use crate::model::CpuShortage;
+use crate::shortage::starved;
+use ncclscope_operations::stats::to_f64;
+use ncclscope_trace::Recording;
+use ncclscope_trace::progress::{Heartbeat, Shortage};
+
+/// When a process was short of processor time: spans in ns since 1970, in order.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ShortTimes {
+    spans: Vec<(u64, u64)>,
+}
+
+impl ShortTimes {
+    /// How long each process was short of processor time, and when. The times of those that are
+    /// not far shorter of it than the others are empty: on a machine that is busy everywhere, links
+    /// can still be compared.
+    pub(super) fn of_all(recordings: &[(u32, &Recording)]) -> (Vec<CpuShortage>, Vec<ShortTimes>) {
+        let shortages: Vec<CpuShortage> =
+            recordings.iter().enumerate().map(|(worker, &(_, of))| shortage(worker, of)).collect();
+        let mut times = vec![ShortTimes::default(); recordings.len()];
+        for starved in starved(&shortages, &Limits::default()) {
+            times[starved.of.worker] = ShortTimes::read(recordings[starved.of.worker].1);
+        }
+        (shortages, times)
+    }
+
+    fn read(recording: &Recording) -> ShortTimes {
+        let clock = recording.tick_map();
+        let span = |shortage: &Shortage| {
+            let end = clock.realtime_ns(shortage.ticks);
+            (end.saturating_sub(u64::from(shortage.span_us) * 1_000), end)
+        };
+        ShortTimes { spans: all(recording).map(span).collect() }
+    }
+
+    /// It was not.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.spans.is_empty()
+    }
+
+    /// Whether any of the time from `start` to `end`, ns since 1970, is in them.
+    pub(super) fn contain(&self, start: u64, end: u64) -> bool {
+        let first = self.spans.partition_point(|&(_, over)| over < start);
+        self.spans.get(first).is_some_and(|&(begin, _)| begin <= end)
+    }
+}
+
+fn all(recording: &Recording) -> impl Iterator<Item = &Shortage> {
+    recording.heartbeats().iter().filter_map(|heartbeat| match heartbeat {
+        Heartbeat::Shortage(shortage) => Some(shortage),
+        _ => None,
+    })
+}
+
+fn shortage(worker: usize, recording: &Recording) -> CpuShortage {
+    let clock = recording.tick_map();
+    let begin = recording.comms().iter().map(|comm| comm.ticks).min();
+    let watched = begin.map_or(0, |begin| recording.last_ticks().saturating_sub(begin));
+    let ns = |us: u32| to_f64(u64::from(us)) * 1e3;
+    let none = CpuShortage {
+        worker,
+        watched: clock.duration_ns(watched),
+        late: 0.0,
+        delay: 0.0,
+        longest: 0.0,
+        throttled: 0.0,
+    };
+    all(recording).fold(none, |sum, of| CpuShortage {
+        late: sum.late + ns(of.late_us),
+        delay: sum.delay + ns(of.delay_us),
+        longest: sum.longest.max(ns(of.longest_us)),
+        throttled: sum.throttled + ns(of.throttled_us),
+        ..sum
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_that_touches_a_shortage_is_in_it() {
+        let times = ShortTimes { spans: vec![(10, 20), (40, 50)] };
+        assert!(times.contain(0, 10) && times.contain(20, 30) && times.contain(0, 100));
+        assert!(times.contain(41, 42));
+        assert!(!times.contain(0, 9) && !times.contain(21, 39) && !times.contain(51, 60));
+        assert!(!ShortTimes::default().contain(0, u64::MAX));
+    }
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The thresholds from which on something is reported.
+
+/// The thresholds for findings: the least value that is reported.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Limits {
+    /// S1: the excess own time of a worker, as a share of the step.
+    pub min_lost: f64,
+    /// S1: the excess own time of a worker in a step, ns.
+    pub min_lateness_ns: f64,
+    /// S1: the number of recorded steps.
+    pub min_steps: usize,
+    /// S1: the share of steps that must exceed the other limits.
+    pub min_steps_share: f64,
+    /// N5: the time that a GPU holds up, as a share of the steps.
+    pub min_stalled: f64,
+    /// N5: the ratio of that time to the others' median.
+    pub stall_factor: f64,
+    /// S8: the time for which a process was short of processor time, as a share of the run.
+    pub min_short: f64,
+    /// S8: the ratio of that share to the others' median.
+    pub short_factor: f64,
+    /// S2 to S5: the distance from the median, in median absolute deviations.
+    pub mads: f64,
+    /// S3, S4: the ratio to the usual time per byte.
+    pub edge_factor: f64,
+    /// S2, S5: the ratio to the usual time.
+    pub drift_factor: f64,
+    /// S2 to S6: the number of operations or transfers.
+    pub min_samples: u64,
+    /// S3 to S5: the number of others to compare with.
+    pub min_peers: usize,
+    /// S2 to S5: the lost time, as a share of the run.
+    pub min_extra: f64,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            min_lost: 0.05,
+            min_lateness_ns: 1e6,
+            min_steps: 10,
+            min_steps_share: 0.25,
+            min_stalled: 0.02,
+            stall_factor: 3.0,
+            min_short: 0.05,
+            short_factor: 3.0,
+            mads: 5.0,
+            edge_factor: 1.25,
+            drift_factor: 1.1,
+            min_samples: 20,
+            min_peers: 2,
+            min_extra: 0.002,
+        }
+    }
+}

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Processes that are short of processor time, or were paused (S8).
+
+The plugin notes each second for how long threads were ready and did not run, and how late its own
+timers were (`ncclscope_trace::progress::Shortage`). On a machine that is busy everywhere all
+processes are short, so that a process counts only if it is so far more than the others.
+
+A proxy thread that does not run leaves its links idle and makes its rank late. So transfers of such
+a process in such a time say nothing about a link ([`crate::input`] leaves them out), and a slow
+rank is the effect.
+*/
+
+use crate::finding::{Finding, SlowPart};
+use crate::limits::Limits;
+use crate::model::{CpuShortage, Job};
+use crate::robust::median_of_others;
+use ncclscope_findings::{Confidence, FindingClass};
+use ncclscope_operations::human;
+
+/// How a process shows that it is short of processor time.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sign {
+    /// Its timers were late.
+    Late,
+    /// A thread of it was ready and did not run.
+    Delayed,
+    /// The quota of its control group was used up.
+    Throttled,
+}
+
+/// What a process was short of far more than the others.
+pub(crate) struct Starved<'a> {
+    pub(crate) of: &'a CpuShortage,
+    sign: Sign,
+    /// For which share of the time, and the median of the others.
+    share: f64,
+    usual: f64,
+}
+
+/// The processes that are short of processor time, far more than the others.
+pub(crate) fn starved<'a>(shortages: &'a [CpuShortage], limits: &Limits) -> Vec<Starved<'a>> {
+    // A machine that is busy everywhere delays all processes, and a quota is one process's.
+    let signs = [Sign::Late, Sign::Delayed, Sign::Throttled].map(|sign| compare(shortages, sign));
+    let mut found: Vec<Starved<'_>> = Vec::new();
+    for one in signs.into_iter().flatten().filter(|one| one.is_above(limits)) {
+        if found.iter().all(|known| known.of.worker != one.of.worker) {
+            found.push(one);
+        }
+    }
+    found
+}
+
+/// One measure of each process beside that of the others.
+fn compare(shortages: &[CpuShortage], sign: Sign) -> Vec<Starved<'_>> {
+    let share = |of: &CpuShortage| {
+        of.share(match sign {
+            Sign::Late => of.late,
+            Sign::Delayed => of.delay,
+            // The former is a sum over processors.
+            Sign::Throttled => of.throttled.min(of.delay),
+        })
+    };
+    let mut all: Vec<f64> = shortages.iter().map(share).collect();
+    all.sort_unstable_by(f64::total_cmp);
+    let row = |of| {
+        let share = share(of);
+        Starved { of, sign, share, usual: median_of_others(&all, share) }
+    };
+    shortages.iter().map(row).collect()
+}
+
+impl Starved<'_> {
+    fn is_above(&self, limits: &Limits) -> bool {
+        self.share >= limits.min_short && self.share >= limits.short_factor * self.usual
+    }
+}
+
+/// Finds them in a job.
+pub(crate) fn find(job: &Job, limits: &Limits) -> Vec<Finding> {
+    let mut starved = starved(&job.shortages, limits);
+    starved.sort_by(|a, b| b.share.total_cmp(&a.share));
+    starved.iter().map(|one| finding(job, one, limits)).collect()
+}
+
+/// Slow links are suspicions where a rank at one of their ends waited for processors, though no
+/// more than others: then the machine is busy, and its proxy thread may be what is slow.
+pub(crate) fn doubt(job: &Job, limits: &Limits, findings: &mut [Finding]) {
+    let delay = |of: &CpuShortage| of.share(of.late.max(of.delay));
+    let busy = || job.shortages.iter().filter(|of| delay(of) >= limits.min_short);
+    let link = [FindingClass::SlowLink, FindingClass::SlowNic, FindingClass::SlowNodePath];
+    for finding in findings.iter_mut().filter(|finding| link.contains(&finding.class)) {
+        let is_end = |rank: u32| finding.root_ranks.contains(&rank);
+        let Some(of) = busy().find(|of| is_end(job.workers[of.worker].rank)) else { continue };
+        let (rank, share) = (job.workers[of.worker].rank, 100.0 * delay(of));
+        finding.confidence = Confidence::Suspect;
+        finding.evidence.push(format!(
+            "rank {rank} was ready and did not run for {share:.0} % of the time: its machine is \
+             busy, which may be why"
+        ));
+    }
+}
+
+fn finding(job: &Job, starved: &Starved<'_>, limits: &Limits) -> Finding {
+    let (of, root) = (starved.of, SlowPart::of(&job.workers[starved.of.worker]));
+    let what = match starved.sign {
+        Sign::Late => format!("its timers were late, the worst by {}", human::duration(of.longest)),
+        Sign::Delayed => "a thread of it was ready and did not run".into(),
+        Sign::Throttled => "the quota of its control group was used up".into(),
+    };
+    let mut evidence = vec![format!(
+        "for {:.0} % of {} {what}; median of the others {:.1} %",
+        100.0 * starved.share,
+        human::duration(of.watched),
+        100.0 * starved.usual,
+    )];
+    if of.share(of.throttled) >= limits.min_short {
+        let held = human::duration(of.throttled);
+        evidence.push(format!("the CPU quota of its control group held its threads up for {held}"));
+    }
+    Finding {
+        title: format!("{} is short of processor time, or was paused", root.name()),
+        confidence: Confidence::Confirmed,
+        root: Some(root),
+        root_ranks: vec![job.workers[of.worker].rank],
+        lost: starved.share,
+        evidence,
+        ..Finding::of(FindingClass::ShortOfCpu)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Worker;
+
+    /// The ranks, worst first, where the others' timers are late or threads delayed as given.
+    fn found(shares: &[(f64, f64)]) -> Vec<u32> {
+        let shortage = |(worker, (late, delay)): (usize, &(f64, f64))| CpuShortage {
+            worker,
+            watched: 1e10,
+            late: late * 1e10,
+            delay: delay * 1e10,
+            longest: 2e7,
+            throttled: 0.0,
+        };
+        let job = Job {
+            workers: (0..8).map(|rank| Worker::new(rank, "")).collect(),
+            shortages: shares.iter().enumerate().map(shortage).collect(),
+            ..Job::default()
+        };
+        let all = find(&job, &Limits::default());
+        all.into_iter().flat_map(|finding| finding.root_ranks).collect()
+    }
+
+    #[test]
+    fn a_process_is_short_if_the_others_are_not() {
+        let late = |shares: &[f64]| found(&shares.iter().map(|&l| (l, 0.2)).collect::<Vec<_>>());
+        assert_eq!(late(&[0.0, 0.3, 0.01, 0.02]), [1]);
+        assert_eq!(late(&[0.0, 0.03, 0.0, 0.0]), [0; 0], "too little to matter");
+        assert_eq!(late(&[0.4, 0.5, 0.6, 0.5]), [0; 0], "the machine is busy everywhere");
+        assert_eq!(late(&[0.0, 0.3, 0.5, 0.0, 0.0]), [2, 1], "the worst first");
+        let both = [(0.0, 0.1), (0.01, 0.1), (0.0, 0.9), (0.2, 0.1)];
+        assert_eq!(found(&both), [2, 3], "each measure counts");
+        assert_eq!(found(&[]), [0; 0]);
+    }
+
+    #[test]
+    fn a_link_of_a_busy_machine_is_a_suspicion() {
+        let shortage = |delay| CpuShortage {
+            worker: 1,
+            watched: 1e10,
+            late: 0.0,
+            delay,
+            longest: 0.0,
+            throttled: 0.0,
+        };
+        let confidence = |delay, class| {
+            let job = Job {
+                workers: (0..3).map(|rank| Worker::new(rank, "")).collect(),
+                shortages: vec![shortage(delay)],
+                ..Job::default()
+            };
+            let mut found = [Finding { root_ranks: vec![2, 1], ..Finding::of(class) }];
+            found[0].confidence = Confidence::Confirmed;
+            doubt(&job, &Limits::default(), &mut found);
+            let [found] = found;
+            (found.confidence, found.evidence.len())
+        };
+        let link = FindingClass::SlowLink;
+        assert_eq!(confidence(2e9, link), (Confidence::Suspect, 1));
+        assert_eq!(confidence(1e8, link), (Confidence::Confirmed, 0));
+        assert_eq!(confidence(2e9, FindingClass::SlowRank), (Confidence::Confirmed, 0));
+    }
+
+    #[test]
+    fn a_quota_that_is_used_up_shows_on_a_busy_machine() {
+        let shortage = |worker: usize| CpuShortage {
+            worker,
+            watched: 1e10,
+            late: 4e9,
+            delay: 5e9,
+            longest: 2e7,
+            throttled: if worker == 2 { 3e9 } else { 0.0 },
+        };
+        let job = Job {
+            workers: (0..4).map(|rank| Worker::new(rank, "")).collect(),
+            shortages: (0..4).map(shortage).collect(),
+            ..Job::default()
+        };
+        let [found] = &find(&job, &Limits::default())[..] else { panic!("one") };
+        assert_eq!(found.root_ranks, [2]);
+        assert!(found.evidence[0].contains("the quota of its control group was used up"));
+    }
+}

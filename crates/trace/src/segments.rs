@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which segments of a ring are worth reading, and which blocks are missing in them.
+
+use crate::bytes::u64_at;
+use crate::codec::{HEADER, MAGIC};
+use crate::error::Error;
+use crate::files::{next_data, read_up_to};
+use crate::layout::{Header, SEGMENT};
+use std::fs::File;
+
+/// The segments of a ring that hold anything, in the order of their places: the newest `most`, and
+/// whether these are all.
+pub(crate) fn segments_to_read(
+    file: &File,
+    base: u64,
+    segments: u32,
+    most: usize,
+) -> Result<(Vec<u64>, bool), Error> {
+    let mut places: Vec<u64> = Vec::new();
+    let end = base + u64::from(segments) * SEGMENT;
+    let mut at = base;
+    // A hole may have any length, and would be read as zeros.
+    while let Some(data) = next_data(file, at)?.filter(|&data| data < end) {
+        let segment = (data.max(at) - base) / SEGMENT;
+        places.push(segment);
+        at = base + (segment + 1) * SEGMENT;
+    }
+    if places.len() <= most {
+        return Ok((places, true));
+    }
+    let mut newest: Vec<(u64, u64)> = Vec::new();
+    for segment in places {
+        let head = read_up_to(file, base + segment * SEGMENT, HEADER)?;
+        if head.starts_with(&MAGIC.to_le_bytes()) {
+            newest.extend(u64_at(&head, 16).map(|first| (first, segment)));
+        }
+    }
+    newest.sort_unstable();
+    let older = newest.len().saturating_sub(most);
+    let mut places: Vec<u64> = newest.split_off(older).into_iter().map(|(_, at)| at).collect();
+    places.sort_unstable();
+    Ok((places, false))
+}
+
+/// What is missing of the blocks with these `numbers`, in words. Blocks are numbered without gaps,
+/// but for those overwritten: at the beginning, and where the ring was frozen also in between.
+pub(crate) fn missing_blocks(numbers: &mut [u64], header: &Header, is_whole: bool) -> Vec<String> {
+    numbers.sort_unstable();
+    let mut missing = Vec::new();
+    let next = numbers.last().map_or(0, |n| n.saturating_add(1));
+    let oldest = numbers.first().copied().unwrap_or(0);
+    let inside = (next - oldest).saturating_sub(numbers.len() as u64);
+    let inside = match (header.is_irregular(), header.closed) {
+        (false, _) => inside,
+        (true, true) if is_whole => {
+            inside.saturating_sub(header.overwritten_blocks.saturating_sub(oldest))
+        }
+        // The header may be a second old, or blocks that were not read tell.
+        (true, _) => 0,
+    };
+    if inside != 0 {
+        missing.push(format!("{inside} blocks in the middle are missing or damaged"));
+    }
+    if next < header.next_block {
+        let last = header.next_block - next;
+        missing.push(format!("truncated: the last {last} blocks are missing"));
+    }
+    missing
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+The timelines of a run. They are needed twice: to find the steps that two recordings share, and then
+to show each process. Timelines are kept for the second use while there is room, so that the records
+of an ordinary run are decoded once. In a larger run the others are read again.
+*/
+
+use ncclscope_operations::Timeline;
+use ncclscope_trace::Recording;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Records that are kept, of all recordings together: about 80 MB.
+const ROOM: u64 = 1 << 20;
+
+/// The timelines of recordings, with their steps.
+#[derive(Debug)]
+pub(crate) struct Timelines<'r> {
+    recordings: &'r [Recording],
+    kept: Vec<Mutex<Option<Timeline<'r>>>>,
+    /// Records that may still be kept.
+    room: AtomicU64,
+}
+
+impl<'r> Timelines<'r> {
+    pub(crate) fn new(recordings: &'r [Recording]) -> Timelines<'r> {
+        Timelines::with_room(recordings, ROOM)
+    }
+
+    fn with_room(recordings: &'r [Recording], room: u64) -> Timelines<'r> {
+        let kept = recordings.iter().map(|_| Mutex::default()).collect();
+        Timelines { recordings, kept, room: AtomicU64::new(room) }
+    }
+
+    /// Their number.
+    pub(crate) fn len(&self) -> usize {
+        self.recordings.len()
+    }
+
+    /// Shows the timeline at a position, which is needed again.
+    pub(crate) fn show(&self, at: usize, to: impl FnOnce(&Timeline<'r>)) {
+        let timeline = self.take(at);
+        to(&timeline);
+        let records = timeline.records();
+        let take = |room: u64| room.checked_sub(records);
+        if self.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
+            *self.kept(at) = Some(timeline);
+        }
+    }
+
+    /// The timeline at a position.
+    pub(crate) fn take(&self, at: usize) -> Timeline<'r> {
+        let kept = self.kept(at).take();
+        kept.unwrap_or_else(|| Timeline::read(&self.recordings[at], true))
+    }
+
+    fn kept(&self, at: usize) -> MutexGuard<'_, Option<Timeline<'r>>> {
+        self.kept[at].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use scripts::{Call, Process};
+
+    #[test]
+    fn what_finds_no_room_is_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = |rank| {
+            let mut process = Process::new(rank, 2);
+            process.collective(Call::ALL_REDUCE);
+            Recording::open(&process.write(dir.path()).unwrap()).unwrap()
+        };
+        let recordings = [0, 1].map(open);
+        let records = Timeline::read(&recordings[0], true).records();
+        let timelines = Timelines::with_room(&recordings, records + 1);
+        let mut events = Vec::new();
+        (0..2).for_each(|at| timelines.show(at, |timeline| events.push(timeline.events().count())));
+        let is_kept = |at| timelines.kept(at).is_some();
+        assert_eq!([is_kept(0), is_kept(1)], [true, false]);
+        assert_eq!([0, 1].map(|at| timelines.take(at).events().count()), *events);
+        assert!(!is_kept(0));
+    }
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Gives damaged and forged input to everything that reads files and replies, and looks for panics,
+overflows (in a debug build) and input that takes long. `cargo xtask fuzz` runs it within limited
+memory.
+
+Each target makes well-formed input, changes fields of its structure, and repairs checksums, so that
+the change reaches the code behind them. An input is one seed: a finding is repeated by its number.
+*/
+
+#![forbid(unsafe_code)]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool talks")]
+
+mod mutate;
+mod random;
+mod target;
+mod targets;
+
+use clap::Parser;
+use random::Random;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use target::Target;
+use targets::TARGETS;
+
+/// No input takes longer, on a busy machine either.
+const LONGEST: Duration = Duration::from_secs(20);
+
+/// Damaged and forged input for all readers
+#[derive(Debug, Parser)]
+struct Options {
+    /// The targets [default: all]
+    #[arg(value_parser = find)]
+    targets: Vec<&'static Target>,
+    /// Seconds for each target
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+    /// The first seed; one input has one
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Inputs of each target at most: with 1 and a seed, the finding of that seed again
+    #[arg(long, default_value_t = u64::MAX)]
+    inputs: u64,
+    /// As few inputs as in the test, and those that found something once
+    #[arg(long)]
+    short: bool,
+}
+
+fn find(name: &str) -> Result<&'static Target, String> {
+    let names = || TARGETS.iter().map(|target| target.name).collect::<Vec<_>>().join(", ");
+    TARGETS.iter().find(|target| target.name == name).ok_or_else(|| format!("one of {}", names()))
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    let chosen = match options.targets.as_slice() {
+        [] => TARGETS.iter().collect(),
+        chosen => chosen.to_vec(),
+    };
+    let mut code = ExitCode::SUCCESS;
+    for target in chosen {
+        let until = Instant::now() + Duration::from_secs(options.seconds);
+        let long = options.seed..options.seed.saturating_add(options.inputs);
+        let seeds: Box<dyn Iterator<Item = u64>> =
+            if options.short { Box::new(target.short()) } else { Box::new(long) };
+        let (mut inputs, mut findings) = (0_u64, 0_u64);
+        let samples = (target.samples)();
+        for seed in seeds {
+            if Instant::now() > until {
+                break;
+            }
+            inputs += 1;
+            if let Err(what) = one(target, &samples, seed) {
+                eprintln!("{}: {what}; again with --seed {seed} --inputs 1", target.name);
+                findings += 1;
+                code = ExitCode::FAILURE;
+            }
+        }
+        println!("{}: {inputs} inputs, {findings} findings", target.name);
+    }
+    code
+}
+
+/// Runs the input of a seed.
+fn one(target: &Target, samples: &[Vec<u8>], seed: u64) -> Result<(), String> {
+    let mut random = Random::new(seed);
+    let mut data = random.of(samples).clone();
+    (target.mutate)(&mut random, &mut data);
+    let begun = Instant::now();
+    catch_unwind(AssertUnwindSafe(|| (target.read)(&data))).map_err(|_| "it panics".to_owned())?;
+    let took = begun.elapsed();
+    if took > LONGEST { Err(format!("it takes {took:.1?}")) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A short run of each target. The seeds below found something once.
+    #[test]
+    fn readers_take_any_input() {
+        for target in &TARGETS {
+            let samples = (target.samples)();
+            // The unchanged samples are what they are meant to be.
+            for sample in &samples {
+                assert!((target.read)(sample), "{}", target.name);
+            }
+            for seed in target.short() {
+                assert_eq!(one(target, &samples, seed), Ok(()), "{} {seed}", target.name);
+            }
+        }
+    }
+}

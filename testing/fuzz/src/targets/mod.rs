@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+//! All that is read.
+
+mod control;
+mod dumps;
+mod http;
+mod profiles;
+mod recording;
+mod table;
+mod vectors;
+
+use crate::target::Target;
+
+/// All targets.
+pub(crate) static TARGETS: [Target; 11] = [
+    recording::TARGET,
+    vectors::TARGET,
+    dumps::PICKLE,
+    dumps::FLIGHT,
+    dumps::RAS,
+    profiles::KINETO,
+    profiles::ARCHIVE,
+    table::TARGET,
+    control::TARGET,
+    http::ANSWERS,
+    http::REQUESTS,
+];

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `cargo xtask fuzz`: damaged and forged input for all readers (testing/fuzz), within limited
+//! memory. `cargo xtask test` runs it shortly.
+
+use std::process::Command;
+
+use crate::{Outcome, process};
+
+/// The targets run within 4 GiB of address space; the arguments are theirs.
+const RUN: &str = r#"ulimit -v 4194304 && exec target/debug/fuzz "$@""#;
+
+pub(crate) fn run(arguments: &[String]) -> Outcome {
+    let packages = ["--package", "fuzz", "--package", "ncclscope-cli"];
+    process::check(process::command(&["cargo", "build"]).args(packages))?;
+    let mut command = Command::new("sh");
+    command.args(["-c", RUN, "fuzz"]).args(arguments);
+    Ok(process::exit_code(process::status(&mut command)?))
+}
