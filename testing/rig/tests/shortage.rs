@@ -27,7 +27,8 @@ enum Trouble {
     Throttled,
     /// It is frozen for 150 ms, twice a second.
     Frozen,
-    /// Its control group has a quota of two fifths of a processor.
+    /// Its control group has a quota of a tenth of a processor: less than what a busy machine
+    /// leaves to each of the other ranks, so that it is used up there, too.
     Quota,
 }
 
@@ -68,7 +69,7 @@ fn run(nccl: &Path, what: Trouble) -> Vec<Verdict> {
     let job = job.env("NCCLSCOPE_DIR", record.path());
     // With a quota each operation takes longer.
     let steps = match what {
-        Trouble::Quota => "repeat:150:allreduce:100000",
+        Trouble::Quota => "repeat:50:allreduce:100000",
         _ => "repeat:400:allreduce:100000",
     };
     let running = job.steps([steps]).start().expect("ranks start");
@@ -86,7 +87,7 @@ fn run(nccl: &Path, what: Trouble) -> Vec<Verdict> {
     stragglers(record.path())
 }
 
-/// A control group with a quota of 40 ms of processor time in 100 ms.
+/// A control group with a quota of 10 ms of processor time in 100 ms.
 struct Group(PathBuf);
 
 impl Group {
@@ -94,10 +95,10 @@ impl Group {
     fn new() -> Option<Group> {
         let name = format!("ncclscope-test-{}", std::process::id());
         let versions: [(&str, &[(&str, &str)]); 2] = [
-            ("/sys/fs/cgroup", &[("cpu.max", "40000 100000")]),
+            ("/sys/fs/cgroup", &[("cpu.max", "10000 100000")]),
             (
                 "/sys/fs/cgroup/cpu",
-                &[("cpu.cfs_period_us", "100000"), ("cpu.cfs_quota_us", "40000")],
+                &[("cpu.cfs_period_us", "100000"), ("cpu.cfs_quota_us", "10000")],
             ),
         ];
         versions.into_iter().find_map(|(mount, settings)| {
