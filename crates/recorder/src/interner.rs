@@ -10,9 +10,11 @@ use core::ffi::c_char;
 use ncclscope_trace::StrId;
 use ncclscope_trace::progress::name_hash;
 
-/// Entries; a power of two. A string's number is its entry's, and the first is no string's: it
-/// stands for NULL, which callbacks so need not test for.
-pub const CAPACITY: usize = 256;
+/// Entries that addresses lead to; a power of two.
+const PLACES: usize = 256;
+/// Entries. A string's number is its entry's. The first is no string's, as its number says, and no
+/// address leads there: each string can have the entry that is looked at first.
+pub const CAPACITY: usize = 1 + PLACES;
 /// Bytes kept of a string.
 pub const TEXT: usize = 48;
 /// Entries looked at for one address.
@@ -57,9 +59,7 @@ impl Interner {
     /// An empty table.
     #[must_use]
     pub const fn new() -> Interner {
-        let mut entries = [Entry::EMPTY; CAPACITY];
-        entries[0].state = AtomicU32::new(TAKEN);
-        Interner { entries, misses: AtomicU64::new(0) }
+        Interner { entries: [Entry::EMPTY; CAPACITY], misses: AtomicU64::new(0) }
     }
 
     /// The number of the string at `text`; [`StrId::NONE`] for NULL and when the table is full.
@@ -71,6 +71,9 @@ impl Interner {
     #[inline(always)]
     pub unsafe fn intern(&self, text: *const c_char) -> StrId {
         let address = text.addr();
+        if address == 0 {
+            return StrId::NONE;
+        }
         let index = first_index(address);
         if self.entries[index].address.load(Ordering::Acquire) == address {
             return id(index);
@@ -85,7 +88,7 @@ impl Interner {
     unsafe fn search(&self, text: *const c_char, first: usize) -> StrId {
         let address = text.addr();
         for probe in 0..PROBES {
-            let index = (first + probe) % CAPACITY;
+            let index = 1 + (first - 1 + probe) % PLACES;
             let entry = &self.entries[index];
             // Its address is stored last: a thread that finds it finds all of the string. Two
             // threads that see a string first at the same time may keep it twice.
@@ -201,7 +204,7 @@ unsafe fn fill(entry: &Entry, text: *const c_char) {
 
 #[inline(always)]
 fn first_index(address: usize) -> usize {
-    address.wrapping_mul(SPREAD) >> (usize::BITS - CAPACITY.ilog2())
+    1 + (address.wrapping_mul(SPREAD) >> (usize::BITS - PLACES.ilog2()))
 }
 
 #[inline(always)]
@@ -259,8 +262,23 @@ mod tests {
         // As `ncclscope_abi::names` lays them out. What lies between two products is the
         // product of what lies between their addresses, so that this holds wherever they begin.
         let apart = |n: usize| (21 * n).wrapping_mul(SPREAD);
-        let place = usize::MAX / CAPACITY;
+        let place = usize::MAX / PLACES;
         assert!((1..40).all(|n| apart(n).min(apart(n).wrapping_neg()) > place));
+    }
+
+    #[test]
+    fn each_address_leads_to_an_entry_that_its_string_can_have() {
+        let names = vec![b'x'; 40 * PLACES];
+        let mut seen = [false; CAPACITY];
+        for at in names.iter().take(39 * PLACES) {
+            let (text, table) = (core::ptr::from_ref(at), Interner::new());
+            let first = first_index(text.addr());
+            // SAFETY: no NUL, and more bytes behind it than are kept of a string.
+            let number = unsafe { table.intern(text.cast()) };
+            assert_eq!(usize::from(number.0), first);
+            seen[first] = true;
+        }
+        assert!(!seen[0] && seen[1..].iter().all(|&seen| seen), "{seen:?}");
     }
 
     #[test]

@@ -501,8 +501,7 @@ impl<'a> Lane<'a> {
     /// Pushes a record. False if there is no room.
     #[cold]
     #[inline(never)]
-    fn push<const N: usize>(&self, words: [u64; N]) -> bool {
-        let Lane { header, ring, .. } = *self;
+    fn push<const N: usize>(header: &LaneHeader, ring: &Ring, words: [u64; N]) -> bool {
         let head = header.head.load(Ordering::Relaxed);
         let end = head + N as u64;
         if !header.has_room(end) {
@@ -537,7 +536,15 @@ impl Sink for Lane<'_> {
 
     #[inline(always)]
     fn put<const N: usize>(self, words: [u64; N]) -> bool {
-        self.room().map(|room| room.fill(words)).is_some() || self.push(words)
+        match self.room::<N>() {
+            Some(room) => {
+                room.fill(words);
+                true
+            }
+            // A copy of the words, so that only this path needs them on the stack: as the argument
+            // itself they would be stored there by each callback before it looks for room.
+            None => Lane::push::<N>(self.header, self.ring, core::array::from_fn(|at| words[at])),
+        }
     }
 }
 
