@@ -2,7 +2,7 @@
 //! Names at a fixed distance from each other.
 //!
 //! The recorder looks up names by their addresses. A name that shares its place in the recorder's
-//! table with another costs some forty instructions more. The linker places literals arbitrarily; a
+//! table with another costs some sixty instructions more. The linker places literals arbitrarily; a
 //! program with names of its own, or one that counts instructions, avoids collisions with this
 //! table.
 

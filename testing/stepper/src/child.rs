@@ -4,6 +4,7 @@
 use crate::phase::{Addresses, FORBIDDEN, Phase, PhaseSet};
 use crate::sys;
 use core::ffi::{c_int, c_void};
+use core::hint::black_box;
 use fake_nccl::play::now_ns;
 use fake_nccl::{Log, Player, Plugin};
 use std::ffi::CString;
@@ -29,6 +30,8 @@ const CROWD: usize = 272;
 const SECONDS: u32 = 300;
 /// Longer than the drain thread's sleep.
 const DRAINED: Duration = Duration::from_millis(300);
+/// Bytes that a thread's heap has room for before its first callback: more than the linker takes.
+const HEAP: usize = 32 << 10;
 /// How often each of many threads asks for a lane; the last ones get none.
 const PATIENCE: usize = 4;
 /// Handles that no plugin returned: null, all ones, numbers, an address, and values that look like
@@ -250,6 +253,9 @@ impl PhasePlayer<'_> {
     fn on_thread(&self, play: impl FnOnce() + Send) {
         thread::scope(|scope| {
             scope.spawn(|| {
+                // The linker's allocation, which is known, would otherwise grow the heap that the C
+                // library gives this thread now and then, by a system call.
+                drop(black_box(Vec::<u8>::with_capacity(HEAP)));
                 trace_me();
                 play();
             });
