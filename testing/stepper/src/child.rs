@@ -33,7 +33,7 @@ const DRAINED: Duration = Duration::from_millis(300);
 /// Bytes that a thread's heap has room for before its first callback: more than the linker takes.
 const HEAP: usize = 32 << 10;
 /// How often each of many threads asks for a lane; the last ones get none.
-const PATIENCE: usize = 4;
+const PATIENCE: usize = 8;
 /// Handles that no plugin returned: null, all ones, numbers, an address, and values that look like
 /// ours.
 const GARBAGE: [u64; 8] =
