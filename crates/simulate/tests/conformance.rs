@@ -48,6 +48,25 @@ fn sends_and_receives_of_one_kernel_wait_for_its_slowest_peer() {
     assert_eq!(found, [(FindingClass::HostStuck, &[5][..])]);
 }
 
+/// A heartbeat says up to a second too late when a rank last called NCCL: a rank that then sleeps
+/// has not gone on without its side of a transfer.
+#[test]
+fn a_stuck_host_that_a_receiver_waits_for_is_no_mismatch() {
+    for seed in 1..5 {
+        let planted = Fault::all().find(|one| one.name() == "host-stuck").map(Planted::new);
+        let mut scenario =
+            Scenario { seed, fault: planted.into_iter().collect(), ..Scenario::default() };
+        let job = &mut scenario.job;
+        (job.ranks, job.tp, job.pp, job.dp, job.hold_s) = (4, 1, 4, 1, 12);
+        let dir = tempfile::tempdir().unwrap();
+        let truth = run(&scenario, dir.path()).unwrap().truth;
+        let read = input::open(&[dir.path().into()], &input::InputOptions::default()).unwrap();
+        let verdicts = diagnose(&read.job, &Options::default()).verdicts;
+        let found: Vec<_> = verdicts.iter().map(|one| (one.class, &one.root_ranks)).collect();
+        assert_eq!(found, [(FindingClass::HostStuck, &truth.verdicts[0].root_ranks)], "{seed}");
+    }
+}
+
 /// Each root rank of a verdict on a job with the fault: that verdict's class, and the classes that
 /// the rank's own recording shows.
 fn roots(fault: Fault) -> Vec<(FindingClass, BTreeSet<Option<FindingClass>>)> {
