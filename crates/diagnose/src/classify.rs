@@ -3,7 +3,7 @@
 //! belong together.
 
 use crate::desync::Desync;
-use crate::job::{Call, CommKind, Communicator, Job, ProcessStatus, Vector};
+use crate::job::{Call, CommKind, Communicator, InFlightOp, Job, ProcessStatus, Vector};
 use crate::merge_causes::{self, MergedCause};
 use crate::stuck_operation::{self, Cause};
 use crate::verdict::{Evidence, Op, Verdict};
@@ -141,9 +141,12 @@ impl<'a> Classifier<'a> {
             match self.cause_of_unfinished(*process, waits) {
                 Some(found) => causes.push(found),
                 None => {
-                    let is_local = waits.iter().all(|wait| self.is_within_a_host(wait));
-                    let confidence =
-                        if is_local { Confidence::Suspect } else { Confidence::Confirmed };
+                    let is_unsure = |wait| self.is_within_a_host(wait) || self.may_be_over(wait);
+                    let confidence = if waits.iter().all(is_unsure) {
+                        Confidence::Suspect
+                    } else {
+                        Confidence::Confirmed
+                    };
                     groups.entry((FindingClass::GpuDead, confidence)).or_default().push(*process);
                 }
             }
@@ -244,6 +247,10 @@ impl<'a> Classifier<'a> {
         first.is_some() && hosts.all(|host| host == first) && !has_transfers
     }
 
+    fn may_be_over(&self, wait: &Wait) -> bool {
+        self.comm(wait.comm).flights.get(&wait.member).is_some_and(InFlightOp::may_be_over)
+    }
+
     /// One verdict about processes whose own counts show that they are at fault.
     fn verdict_by_counts(
         &self,
@@ -279,15 +286,20 @@ impl<'a> Classifier<'a> {
                 let unseen = (confidence == Confidence::Suspect).then(|| {
                     "the last data did not reach it: NVLink, shared memory or a device fault".into()
                 });
+                let of =
+                    |process: &u32| self.wait_roots.unfinished.iter().find(|(p, _)| p == process);
+                let waits = processes.iter().filter_map(of).flat_map(|(_, waits)| waits);
+                let may_be_over = waits.into_iter().any(|wait| self.may_be_over(wait));
+                let blocked = may_be_over.then(|| stuck_operation::MAY_BE_OVER.to_owned());
                 let started = "an NCCL kernel never started there, and its peers did not need it";
-                unseen.into_iter().chain([started.into()]).collect()
+                unseen.into_iter().chain([started.into()]).chain(blocked).collect()
             }
             FindingClass::P2pMismatch => {
                 vec!["it is stuck outside NCCL before its side of the transfer".into()]
             }
             _ => Vec::new(),
         };
-        if confidence == Confidence::Suspect {
+        if processes.iter().any(|process| self.wait_roots.possible.contains(process)) {
             let ranks: Vec<u32> =
                 self.wait_roots.possible.iter().map(|&one| self.job.rank(one)).collect();
             verdict.alternatives.push(format!(

@@ -111,6 +111,8 @@ pub struct Communicator {
     pub role: Option<String>,
     /// How its operations are numbered.
     pub kind: CommKind,
+    /// Of the sends and receives of a pair of ranks: the position of their communicator.
+    pub parent: Option<u32>,
     /// Its number of ranks, with or without a vector; 0: unknown.
     pub nranks: u32,
     /// The progress of its members, by rank.
@@ -189,6 +191,17 @@ pub struct InFlightOp {
     pub kernel: Option<(u32, u32, u32)>,
     /// Its network transfers.
     pub transfers: Vec<Transfer>,
+}
+
+impl InFlightOp {
+    /// Its kernel has stopped on all channels, which is not the end for its algorithm: it may be
+    /// over, and what the application runs after it may keep the next operation from starting.
+    #[must_use]
+    pub fn may_be_over(&self) -> bool {
+        let has_stopped =
+            |(all, started, stopped)| started > 0 && started >= all && stopped == started;
+        self.kernel.is_some_and(has_stopped) && !self.transfers.iter().any(Transfer::is_open)
+    }
 }
 
 /// The arguments of a call.

@@ -9,7 +9,7 @@ waits for its receiver. Following these waits leads to a rank whose transfers wa
 rank.
 */
 
-use crate::job::{Communicator, Job, Vector};
+use crate::job::{Communicator, InFlightOp, Job, Vector};
 use crate::state;
 use crate::verdict::Evidence;
 use crate::words;
@@ -17,6 +17,10 @@ use ncclscope_findings::rank::{Pending, Transfer};
 use ncclscope_findings::{Confidence, FindingClass, RankFinding, rules};
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Why an operation whose kernel has stopped may be none that hangs.
+pub(crate) const MAY_BE_OVER: &str = "its kernel has stopped on all channels, which need not be \
+    its end: it may be over, and other work on the stream keeps the next one from starting (H3a)";
 
 /// A cause inside an operation.
 #[derive(Clone, Debug)]
@@ -370,12 +374,15 @@ impl<'a> StuckOperation<'a> {
         let vectors = || members.iter().map(|&at| self.vector(at));
         let run = vectors().filter(|v| v.has_started() == Some(true)).count();
         let all_run = run == members.len();
+        let may_be_over = members.iter().any(|&at| self.may_be_over(at));
         let front = vectors().map(Vector::front).min().unwrap_or(0);
         let text = format!(
             "{} of {} members are in operation {front}, {}",
             members.len(),
             self.comm.vectors.len(),
-            if all_run {
+            if may_be_over {
+                "its kernel has stopped, which need not be its end, and no later one has started"
+            } else if all_run {
                 "its kernel runs on each, and no network transfer is in flight"
             } else {
                 "and the input shows no more"
@@ -389,14 +396,19 @@ impl<'a> StuckOperation<'a> {
             text,
         };
         let roots = self.comm.vectors.iter().filter(|_| all_run).map(|v| v.process).collect();
-        let unknown = "a kernel that did not start, or a transfer: the input shows neither";
+        let is_sure = all_run && !may_be_over;
+        let unknown = if may_be_over {
+            MAY_BE_OVER
+        } else {
+            "a kernel that did not start, or a transfer: the input shows neither"
+        };
         Cause {
             class: FindingClass::KernelNotEnding,
-            confidence: if all_run { Confidence::Confirmed } else { Confidence::Suspect },
+            confidence: if is_sure { Confidence::Confirmed } else { Confidence::Suspect },
             roots,
             edge: None,
             evidence: vec![line],
-            alternatives: if all_run { Vec::new() } else { vec![unknown.into()] },
+            alternatives: if is_sure { Vec::new() } else { vec![unknown.into()] },
         }
     }
 
@@ -412,6 +424,16 @@ impl<'a> StuckOperation<'a> {
             words::counts(vector),
             self.comm.vectors.len(),
         );
-        self.cause(FindingClass::GpuDead, at, text)
+        let mut cause = self.cause(FindingClass::GpuDead, at, text);
+        if self.may_be_over(at) {
+            cause.confidence = Confidence::Suspect;
+            cause.alternatives.push(MAY_BE_OVER.into());
+        }
+        cause
+    }
+
+    fn may_be_over(&self, at: usize) -> bool {
+        let flight = u32::try_from(at).ok().and_then(|at| self.comm.flights.get(&at));
+        flight.is_some_and(InFlightOp::may_be_over)
     }
 }

@@ -24,8 +24,8 @@ node of the highest front below its own. That node leads to the members that sta
 node of the next lower front. So a process reaches all members behind it, with one edge for each
 member and one for each front, where one edge for each pair would be quadratic: 131,072 ranks wait
 in one communicator. A process in the lowest front leads to *inside*, which leads only to those
-members that something else holds up: an older operation in another communicator, or a kernel that
-runs there while this one has not started. A process that is in several operations has an edge from
+members that something else holds up: an older operation in another communicator, a kernel that
+runs there while this one has not started, or a send or receive of the same kernel that is not met. A process that is in several operations has an edge from
 each, except from an operation whose kernel is queued behind another one's: that one only waits for
 its turn. A process that called something different (H2, found by `desync`) has no edges in that
 communicator, and all other members lead to it, because their operation numbers no longer mean the
@@ -366,11 +366,21 @@ impl<'a> GraphSearch<'a> {
             let there = self.vector(other);
             other.comm != here.comm
                 && match (vector.has_started(), there.has_started()) {
+                    (Some(true), Some(true)) => self.is_beside(here, other),
                     (Some(true), _) => false,
                     (Some(false), Some(true)) => true,
                     _ => is_older(there, vector),
                 }
         })
+    }
+
+    /// A send or receive in flight runs in the same kernel as this one, because those of a
+    /// communicator run one after another; and its other side has not issued it.
+    fn is_beside(&self, here: Wait, other: Wait) -> bool {
+        let parent = |wait: Wait| self.job.comms[wait.comm as usize].parent;
+        parent(here).is_some()
+            && parent(here) == parent(other)
+            && self.comm_progress[other.comm as usize].inside.is_none()
     }
 
     /// Sorts the components that no edge leaves into the four kinds of roots.

@@ -231,12 +231,38 @@ fn h3c_is_a_suspicion_where_the_path_to_the_rank_shows_nothing() {
         let flight = InFlightOp { transfers: transfers.to_vec(), ..InFlightOp::default() };
         job.comms[0].flights.insert(1, flight);
         let verdict = expect(&job, FindingClass::GpuDead, &[1]);
+        let connects = verdict.alternatives.iter().any(|text| text.contains("connects to"));
+        assert!(!connects, "no rank is in a call that connects: {verdict:#?}");
         (verdict.confidence, verdict.alternatives.iter().any(|text| text.contains("NVLink")))
     };
     assert_eq!(at(["a", "a", "a"], &[]), (Confidence::Suspect, true));
     assert_eq!(at(["a", "b", "b"], &[]), (Confidence::Confirmed, false));
     let ended = Transfer { steps: 8, done: 8, posted: 8, ..Transfer::default() };
     assert_eq!(at(["a", "a", "a"], &[ended]), (Confidence::Confirmed, false));
+}
+
+/// The stop of a kernel is not its end for trees, sends and receives. Such an operation may be over
+/// where no later kernel of its stream has started.
+#[test]
+fn a_kernel_that_has_stopped_proves_no_dead_gpu() {
+    let through = |members: &[u32], done: u64| {
+        let mut job = job(3);
+        job.comms
+            .push(comm("a", &[(0, 6, Some(5), done), (1, 6, Some(5), 4), (2, 6, Some(5), done)]));
+        for &member in members {
+            let kernel = Some((2, 2, 2));
+            let flight = InFlightOp { kernel, ..InFlightOp::default() };
+            job.comms[0].flights.insert(member, flight);
+        }
+        let verdict = only(&job);
+        let says = verdict.alternatives.iter().any(|text| text.contains("(H3a)"));
+        (verdict.class, verdict.confidence, says)
+    };
+    let sure = Confidence::Confirmed;
+    assert_eq!(through(&[], 5), (FindingClass::GpuDead, sure, false));
+    assert_eq!(through(&[1], 5), (FindingClass::GpuDead, Confidence::Suspect, true));
+    assert_eq!(through(&[], 4), (FindingClass::KernelNotEnding, sure, false));
+    assert_eq!(through(&[0, 1], 4), (FindingClass::KernelNotEnding, Confidence::Suspect, true));
 }
 
 #[test]

@@ -114,7 +114,9 @@ pub(crate) const ROWS: [Row; 24] = [
         title: "the GPU produces nothing to send",
         explanation: "The rank's transfers wait for its own GPU, which waits for no other rank on \
                       that channel: it produces no data to send, or it takes no data although it \
-                      also has data to pass on there. Its kernel does not progress.",
+                      also has data to pass on there. Its kernel does not progress. To its own \
+                      watchdog a rank looks the same whose peers sent the data of another call: \
+                      only a comparison of the ranks shows that (H2).",
         advice: "look at that GPU: `dmesg` for an Xid, its clocks and its health.",
         tools: ONE_RANK,
     },

@@ -16,8 +16,8 @@ rest, the time until the stop is only a lower bound of the operation's duration:
 | Send, Recv | the first send of all that share the block | early |
 
 After an early stop an operation is over when its network part is over, when its CUDA event has
-arrived, or when a later kernel of its communicator has started, because these run one after
-another. Otherwise its end is unknown: [`Over::Unknown`]. [`Signs::over`] is the whole rule.
+arrived, or when a later kernel of its communicator or of its CUDA stream has started, because these
+run one after another. Otherwise its end is unknown: [`Over::Unknown`]. [`Signs::over`] is the whole rule.
 */
 
 /// Whether an operation is over.
@@ -52,7 +52,7 @@ pub struct Signs {
     pub event: Option<bool>,
     /// The stop of its kernel is not its end.
     pub stops_early: bool,
-    /// A later kernel of the communicator has started.
+    /// A later kernel of the communicator, or of the CUDA stream, has started.
     pub followed: bool,
     /// A later operation of the communicator has been handed over, and its kernel has not started.
     pub awaited: bool,

@@ -30,7 +30,7 @@ else the moment at which the GPU delivered the first data to send, where that is
 use crate::ends::{Over, Signs};
 use crate::facts::{Facts, Launched};
 use crate::hash::Map;
-use crate::order::KernelOrder;
+use crate::order::{KernelOrder, StreamOrder};
 use crate::peers::LinkKey;
 use crate::ptimer::group_api_of;
 use crate::stats::to_f64;
@@ -159,6 +159,7 @@ pub(crate) struct Judge {
     /// By position of the communicator; `None` where kernel events were lost, so that a missing
     /// one says nothing.
     orders: Option<Map<usize, KernelOrder>>,
+    streams: StreamOrder,
     /// By group call and communicator; empty where nothing was measured by CUDA events.
     launches: Map<(EventId, u16), Launches>,
     /// When the last launch of each communicator began that was measured.
@@ -202,6 +203,8 @@ pub struct Evidence {
     leads: bool,
     /// A later kernel of its communicator has started.
     followed: bool,
+    /// A later kernel of its stream has started.
+    passed: bool,
     /// A later operation of its communicator waits for its kernel.
     awaited: bool,
 }
@@ -295,7 +298,7 @@ impl Evidence {
             awaits: self.awaits,
             event: self.event.ended,
             stops_early: self.leads,
-            followed: self.followed,
+            followed: self.followed || self.passed,
             awaited: self.awaited,
             ..Signs::default()
         };
@@ -396,7 +399,8 @@ pub fn valid_ptimers((start, stop): (u64, Option<u64>)) -> Option<(u64, u64)> {
 impl Judge {
     pub(crate) fn new(timeline: &Timeline<'_>) -> Judge {
         let orders = (!lost_kernels(timeline)).then(Map::default);
-        Judge { orders, launches: Map::default(), measured: Map::default() }
+        let (launches, measured) = (Map::default(), Map::default());
+        Judge { orders, streams: StreamOrder::default(), launches, measured }
     }
 
     /// Takes note of what the timeline holds. What was noted before may come again.
@@ -486,6 +490,9 @@ impl Judge {
         {
             evidence.add_order(order, facts, Launched::of(&event.start));
         }
+        let stream = stream_of(timeline, event);
+        let own = Launched::of(&event.start);
+        evidence.passed = stream.is_some_and(|stream| self.streams.is_followed(stream, own));
         (evidence, open)
     }
 
@@ -516,6 +523,7 @@ impl Judge {
             let kernels = kernels(timeline, id, event);
             if kernels > 0 {
                 order.kernel(own, facts.is_p2p());
+                self.streams.kernel(stream_of(timeline, event).unwrap_or(0), own);
             }
             order.saw_channels(kernels, &facts, false);
         }
@@ -572,6 +580,16 @@ impl Judge {
                 entry.runs = entry.measured == 0 && all_measured.get(comm).is_some_and(is_later);
             }
         }
+    }
+}
+
+/// The stream that an operation was called with. NCCL makes all streams of a group wait for each
+/// other around its kernels. A captured call's kernel runs where its graph is replayed.
+fn stream_of(timeline: &Timeline<'_>, event: &Event) -> Option<u64> {
+    let Parent::Known(parent) = event.parent else { return None };
+    match timeline.event(parent).start.detail {
+        Detail::CollApi(call) | Detail::P2pApi(call) => (!call.graph).then_some(call.stream),
+        _ => None,
     }
 }
 

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-The kernels of one rank's communicator run one after another: what this shows about operations whose
-own records do not show their end.
+The kernels of one rank's communicator run one after another, and so do those of one CUDA stream:
+what this shows about operations whose own records do not show their end.
 
 - An operation without a recorded kernel may still wait for it only if no later kernel was recorded.
 - A kernel that was recorded on fewer channels than NCCL announces may still have to start on the
   others only if no later kernel was recorded, and if kernels of this communicator use all of them.
 - After a stop that is not the end ([`crate::ends`]), a later kernel shows that the operation is
-  over, and a later operation that waits for its kernel shows that it is not.
+  over, and a later operation that waits for its kernel shows that it is not. That one may also wait
+  for its turn behind kernels of other communicators: a later kernel of the stream, of whichever
+  communicator, shows that the operation is over ([`StreamOrder`]).
 */
 
 use crate::facts::{Facts, Launched};
+use crate::hash::Map;
 
 /// The API version from which on a collective has the channels that it works on, and not the most
 /// that it may.
@@ -151,6 +154,40 @@ impl KernelOrder {
     }
 }
 
+/// CUDA's names for default streams: each device, or thread, has its own of the same name.
+const DEFAULT_STREAMS: u64 = 2;
+/// Streams that are remembered at most: a process may create and destroy any number.
+const MAX_STREAMS: usize = 1 << 10;
+
+/// The latest kernel of each CUDA stream of a process.
+#[derive(Clone, Debug, Default)]
+pub struct StreamOrder {
+    seen: Map<u64, Launched>,
+}
+
+impl StreamOrder {
+    /// A kernel of an operation of this stream was seen.
+    pub fn kernel(&mut self, stream: u64, own: Launched) {
+        if stream <= DEFAULT_STREAMS {
+            return;
+        }
+        if self.seen.len() >= MAX_STREAMS && !self.seen.contains_key(&stream) {
+            let oldest = self.seen.iter().min_by_key(|(_, seen)| seen.start).map(|(&of, _)| of);
+            oldest.map(|of| self.seen.remove(&of));
+        }
+        let seen = self.seen.entry(stream).or_insert(own);
+        if own.start >= seen.start {
+            *seen = own;
+        }
+    }
+
+    /// Whether a later kernel of this stream has started, so that the operation's has ended.
+    #[must_use]
+    pub fn is_followed(&self, stream: u64, own: Launched) -> bool {
+        self.seen.get(&stream).is_some_and(|seen| seen.follows(own))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -191,5 +228,19 @@ mod tests {
         assert!(!old.awaits_channels(1, &two, at(2)) && !fewer.awaits_channels(1, &two, at(2)));
         order.kernel(at(3), false);
         assert!(!order.awaits_channels(1, &two, at(2)), "a later kernel has started");
+    }
+
+    #[test]
+    fn a_later_kernel_of_the_stream_follows_whatever_its_communicator() {
+        let mut streams = StreamOrder::default();
+        [(9, at(2)), (9, at(1)), (8, at(4)), (1, at(5))]
+            .iter()
+            .for_each(|&(stream, own)| streams.kernel(stream, own));
+        assert!(streams.is_followed(9, at(1)) && !streams.is_followed(9, at(2)));
+        assert!(!streams.is_followed(7, at(1)), "no kernel of this stream was seen");
+        assert!(!streams.is_followed(1, at(1)), "the default streams of two devices look alike");
+        (10..5_000).for_each(|of| streams.kernel(of, at(of)));
+        assert_eq!(streams.seen.len(), MAX_STREAMS);
+        assert!(streams.is_followed(4_999, at(1)) && !streams.is_followed(9, at(1)));
     }
 }

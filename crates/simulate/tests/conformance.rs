@@ -7,6 +7,66 @@ use ncclscope_findings::{FindingClass, Tool};
 use ncclscope_simulate::{Fault, Planted, Scenario, run};
 use std::collections::BTreeSet;
 
+/// Sends and receives within a host (experts) stop early, and those of the next step wait behind
+/// another communicator's kernel on the same stream: this does not make them the cause.
+#[test]
+fn what_another_communicators_kernel_follows_on_its_stream_is_no_cause() {
+    for (fault, seed) in [
+        ("exit", 487_525),
+        ("p2p-unmatched", 98_696),
+        ("p2p-size", 863_857),
+        ("wrong-count", 472_387),
+    ] {
+        let fault = Fault::all().find(|one| one.name() == fault).unwrap();
+        let mut scenario =
+            Scenario { seed, fault: vec![Planted::new(fault)], ..Scenario::default() };
+        scenario.job.ranks = 36;
+        let dir = tempfile::tempdir().unwrap();
+        let truth = run(&scenario, dir.path()).unwrap().truth;
+        let read = input::open(&[dir.path().into()], &input::InputOptions::default()).unwrap();
+        let verdicts = diagnose(&read.job, &Options::default()).verdicts;
+        let found: Vec<_> = verdicts.iter().map(|one| (one.class, &one.root_ranks)).collect();
+        let planted: Vec<_> =
+            truth.verdicts.iter().map(|one| (one.class, &one.root_ranks)).collect();
+        assert_eq!(found, planted, "{}", fault.name());
+    }
+}
+
+/// In a kernel with sends and receives to several peers, those to ranks that came wait for the one
+/// that did not.
+#[test]
+fn sends_and_receives_of_one_kernel_wait_for_its_slowest_peer() {
+    let planted = vec![Planted::new(Fault::all().find(|one| one.name() == "host-stuck").unwrap())];
+    let mut scenario = Scenario { seed: 719_830, fault: planted, ..Scenario::default() };
+    let job = &mut scenario.job;
+    (job.ranks, job.tp, job.pp, job.dp, job.ep) = (12, 1, 1, 12, 4);
+    let dir = tempfile::tempdir().unwrap();
+    run(&scenario, dir.path()).unwrap();
+    let read = input::open(&[dir.path().into()], &input::InputOptions::default()).unwrap();
+    let verdicts = diagnose(&read.job, &Options::default()).verdicts;
+    let found: Vec<_> = verdicts.iter().map(|one| (one.class, &one.root_ranks[..])).collect();
+    assert_eq!(found, [(FindingClass::HostStuck, &[5][..])]);
+}
+
+/// A heartbeat says up to a second too late when a rank last called NCCL: a rank that then sleeps
+/// has not gone on without its side of a transfer.
+#[test]
+fn a_stuck_host_that_a_receiver_waits_for_is_no_mismatch() {
+    for seed in 1..5 {
+        let planted = Fault::all().find(|one| one.name() == "host-stuck").map(Planted::new);
+        let mut scenario =
+            Scenario { seed, fault: planted.into_iter().collect(), ..Scenario::default() };
+        let job = &mut scenario.job;
+        (job.ranks, job.tp, job.pp, job.dp, job.hold_s) = (4, 1, 4, 1, 12);
+        let dir = tempfile::tempdir().unwrap();
+        let truth = run(&scenario, dir.path()).unwrap().truth;
+        let read = input::open(&[dir.path().into()], &input::InputOptions::default()).unwrap();
+        let verdicts = diagnose(&read.job, &Options::default()).verdicts;
+        let found: Vec<_> = verdicts.iter().map(|one| (one.class, &one.root_ranks)).collect();
+        assert_eq!(found, [(FindingClass::HostStuck, &truth.verdicts[0].root_ranks)], "{seed}");
+    }
+}
+
 /// Each root rank of a verdict on a job with the fault: that verdict's class, and the classes that
 /// the rank's own recording shows.
 fn roots(fault: Fault) -> Vec<(FindingClass, BTreeSet<Option<FindingClass>>)> {

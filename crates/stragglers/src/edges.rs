@@ -6,8 +6,9 @@ Slow links (S3), by the wire time per byte of each link and channel, and slow ne
 Wire time is the time from the network's acceptance of a send to its completion (`SendWait`). It
 does not include the time that the sender's GPU or the receiver's buffers take, nor the time in
 which the previous send on the same link was still in flight. A link is compared with others that
-move pieces of about the same size: those of its communicator, or of all small communicators. If the
-slow links are all links of one rank (outgoing, incoming or both), its interface is slow; else each
+move pieces of about the same size: those of its communicator, or of all small communicators that
+use as many channels for a link, because the channels of a link share its interface. If the slow
+links are all links of one rank (outgoing, incoming or both), its interface is slow; else each
 slow link is reported by itself.
 
 NCCL's events of profiler API v4 to v7 do not name the interface of a channel, so a channel stands
@@ -74,7 +75,7 @@ fn outliers(edges: &[LinkTraffic], span: f64, limits: &Limits) -> Vec<SlowEdge> 
 const LINKS: usize = 8;
 
 /// Sets of comparable edges: those of a communicator that move pieces of about the same size; if
-/// these are few links, those of all such communicators together.
+/// these are few links, those of all such communicators with as many channels together.
 fn pools(edges: &[LinkTraffic], limits: &Limits) -> Vec<Vec<usize>> {
     let mut by_comm: BTreeMap<(&str, u32), Vec<usize>> = BTreeMap::new();
     for (at, edge) in edges.iter().enumerate() {
@@ -83,12 +84,14 @@ fn pools(edges: &[LinkTraffic], limits: &Limits) -> Vec<Vec<usize>> {
             by_comm.entry((&edge.comm, u32::try_from(size).unwrap_or(0))).or_default().push(at);
         }
     }
-    let (mut pools, mut rest) = (Vec::new(), BTreeMap::<u32, Vec<usize>>::new());
+    let (mut pools, mut rest) = (Vec::new(), BTreeMap::<(u32, usize), Vec<usize>>::new());
     for ((_, size), pool) in by_comm {
-        if links(edges, &pool) >= LINKS {
+        let links = links(edges, &pool);
+        if links >= LINKS {
             pools.push(pool);
         } else {
-            rest.entry(size).or_default().extend(pool);
+            let channels = pool.len().div_ceil(links.max(1));
+            rest.entry((size, channels)).or_default().extend(pool);
         }
     }
     pools.extend(rest.into_values().filter(|pool| links(edges, pool) > limits.min_peers));
@@ -326,6 +329,30 @@ mod tests {
             found(&path),
             [(FindingClass::SlowLink, vec![0, 1]), (FindingClass::SlowLink, vec![1, 0])]
         );
+    }
+
+    /// Two channels share an interface that sends and receives have to themselves.
+    #[test]
+    fn links_are_compared_with_those_of_as_many_channels() {
+        let edge = |comm: String, src: usize, dst, channel, cost| {
+            let bytes = 100 << 20;
+            let wire_ns = f64::from(100 << 20) * cost;
+            LinkTraffic { comm, src, dst, channel, transfers: 100, bytes, wire_ns }
+        };
+        let mut job =
+            Job { workers: (0..32).map(|rank| Worker::new(rank, "")).collect(), ..Job::default() };
+        for at in 0..4 {
+            let rings =
+                (0..2).map(|of| edge(format!("dp{at}"), 8 * at, (8 * at + 8) % 32, of, 2.0));
+            job.edges.extend(rings);
+            let pairs = (0..4).map(|of| edge(format!("pp{at}{of}"), 4 * at + of, 16 + of, 0, 1.0));
+            job.edges.extend(pairs);
+        }
+        assert!(find(&job, 1e9, &Limits::default()).is_empty());
+        job.edges[0].wire_ns *= 3.0;
+        let found = find(&job, 1e9, &Limits::default());
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert_eq!((found[0].class, found[0].edge), (FindingClass::SlowLink, Some([0, 8])));
     }
 
     #[test]

@@ -129,6 +129,18 @@ fn a_lone_send_waits_for_one_of_the_ranks_that_wait_for_none() {
     }
 }
 
+/// NCCL stops the transfers of a kernel together: those to the ranks that came have moved all
+/// their data. The rank that sleeps called NCCL before the others began to wait, not since.
+#[test]
+fn an_all_to_all_waits_for_the_rank_that_did_not_come_only() {
+    for version in RELEASES {
+        let twice = &["alltoall:20000", "alltoall:20000"][..];
+        let steps = [twice, &["alltoall:20000", AWAY], twice];
+        let Some(found) = verdicts(version, Connects::AtInit, steps) else { continue };
+        assert_eq!(found, confirmed("H1a", &[1]), "{version}");
+    }
+}
+
 #[test]
 fn a_rank_that_connects_to_one_that_called_something_else_is_in_a_circle() {
     for version in RELEASES {

@@ -45,6 +45,33 @@ fn text_says_what_happened() {
     assert!(!text.contains('\x1b'), "colours on a pipe");
 }
 
+/// Another program writes a recording of a later version by the page of the format alone.
+#[test]
+fn a_recording_made_by_the_page_of_the_format_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("handmade-4711.nscope");
+    let here = env!("CARGO_MANIFEST_DIR");
+    let mut writer = std::process::Command::new("python3");
+    writer.arg(format!("{here}/tests/handmade_recording.py"));
+    writer.arg(format!("{here}/../../docs/trace-format.md")).arg(&file);
+    Outcome::of(&mut writer).ends_with(0);
+    let args = ["report", dir.path().to_str().unwrap(), "--format", "json"];
+    let report: Value = serde_json::from_str(&ncclscope(&args).ends_with(0).stdout).unwrap();
+    let operation = &report["operations"][0];
+    assert_eq!(operation["func"], "AllReduce", "{report:#}");
+    assert_eq!((&operation["bytes"], &operation["algo"]), (&(4 << 20).into(), &"RING".into()));
+    assert_eq!(operation["duration_ns"]["max"], 585_000);
+    let peer = &report["peers"][0];
+    assert_eq!((&peer["bytes"], &peer["transfers"]), (&(2 << 20).into(), &4.into()));
+    let waits = ["send_gpu", "send_peer", "send_network"].map(|of| peer["waits_ns"][of].as_u64());
+    assert_eq!(waits, [Some(12_256), Some(6_784), Some(300_416)]);
+    let problems = report["problems"].to_string();
+    for added in ["1 records `Teleport`", "1 records `weather`", "6 events", "42 comets"] {
+        assert!(problems.contains(added), "{added}: {problems}");
+    }
+    assert_eq!(report["problems"].as_array().unwrap().len(), 4, "{problems}");
+}
+
 #[test]
 fn a_hang_and_losses_come_first() {
     let run = Run::new(|p| {

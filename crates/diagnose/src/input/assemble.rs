@@ -370,6 +370,7 @@ fn add_pairs(members: &[PlacedMember<'_>], parent: usize, silent: &SilentRanks, 
             name: format!("{name} {}", job.comms[parent].name),
             role: job.comms[parent].role.clone(),
             kind: if counts { CommKind::Pair } else { CommKind::Sequence },
+            parent: u32::try_from(parent).ok(),
             nranks: 2,
             ..Communicator::default()
         };

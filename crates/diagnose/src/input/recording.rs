@@ -183,7 +183,8 @@ impl<'a> SnapshotReader<'a> {
         }
     }
 
-    /// When the application last called NCCL.
+    /// When the application last called NCCL. A heartbeat knows it a second too late at most: it
+    /// counts where calls are missing in the recording.
     fn last_call(&self) -> u64 {
         let progress = self.recording.heartbeats().iter().filter_map(|heartbeat| match heartbeat {
             Heartbeat::Progress(progress) => Some(progress.beat),
@@ -195,7 +196,11 @@ impl<'a> SnapshotReader<'a> {
                 EventKind::CollApi | EventKind::P2pApi | EventKind::Coll | EventKind::P2p
             )
         });
-        progress.chain(calls.map(|(_, event)| event.start.ticks)).max().unwrap_or(0)
+        let latest = calls.map(|(_, event)| event.start.ticks).max();
+        match latest.filter(|_| !self.is_partial && self.recording.is_whole()) {
+            Some(latest) => latest,
+            None => progress.chain(latest).max().unwrap_or(0),
+        }
     }
 
     fn member(&self, position: usize) -> Option<Member> {
@@ -370,6 +375,16 @@ impl<'a> SnapshotReader<'a> {
         InFlightOp { kernel, transfers: transfers.collect(), ..InFlightOp::default() }
     }
 
+    /// All its data was moved. NCCL stops its network transfers together with those to other peers
+    /// in the same kernel.
+    fn is_only_unstopped(&self, op: &Operation) -> bool {
+        let is_moved = |&id: &EventId| {
+            let transfer = self.transfer(self.timeline.event(id));
+            transfer.is_some_and(|it| it.steps > 0 && !it.is_open())
+        };
+        !op.open.is_empty() && op.open.iter().all(is_moved)
+    }
+
     fn transfer(&self, event: &Event) -> Option<Transfer> {
         let Detail::ProxyOp(op) = event.start.detail else { return None };
         let latest =
@@ -486,7 +501,7 @@ impl<'a> SnapshotReader<'a> {
             if side.sizes.len() > MAX_SIZES {
                 side.sizes.pop_front();
             }
-            if op.completion == Completion::Open {
+            if op.completion == Completion::Open && !self.is_only_unstopped(op) {
                 if side.open == 0 {
                     side.since_ns = Some(self.since(op, event));
                     side.born_ns = Some(self.timeline.ns(event.start.ticks));

@@ -8,6 +8,7 @@ use super::proxies::{Proxy, ProxyView};
 use crate::ends::{Over, Signs};
 use crate::facts::{Facts, Launched};
 use crate::hash::Map;
+use crate::order::StreamOrder;
 use ncclscope_trace::{EventKind, Handle, Start};
 use std::collections::hash_map::Entry;
 
@@ -116,6 +117,7 @@ impl Head {
 #[derive(Debug, Default)]
 pub(super) struct Ops {
     ops: Map<Handle, Op>,
+    streams: StreamOrder,
     /// Kernel channels and copy parts in flight, with their operation and channel.
     children: Map<Handle, (Handle, u8)>,
 }
@@ -165,6 +167,7 @@ impl Ops {
         let head = Head { comm: start.comm, number, facts, own, launch };
         if op.kernels > 0 {
             comm.saw_kernel(own, head.coll());
+            self.streams.kernel(launch.map_or(0, |launch| launch.stream), own);
         }
         op.head = Some(head);
     }
@@ -201,9 +204,11 @@ impl Ops {
             op.stopped |= bit(channel);
         }
         op.changed = op.changed.max(start.ticks);
-        if let Some(head) = &op.head {
-            comms.get(head.comm).saw_kernel(head.own, head.coll());
-        }
+        let Some(head) = self.ops.get(&start.parent).and_then(|op| op.head.as_ref()) else {
+            return;
+        };
+        comms.get(head.comm).saw_kernel(head.own, head.coll());
+        self.streams.kernel(head.launch.map_or(0, |launch| launch.stream), head.own);
     }
 
     /// A part of a copy-engine collective starts.
@@ -297,6 +302,7 @@ impl Ops {
         in_a_hurry: bool,
     ) {
         self.learn(comms);
+        let streams = &self.streams;
         let mut over = Vec::new();
         self.ops.retain(|_, op| {
             let quiet = now.saturating_sub(op.changed);
@@ -306,7 +312,8 @@ impl Ops {
             op.absent = absent.flatten();
             let comm = comms.get(head.comm);
             let stops_early = names.stops_early(&head.facts);
-            op.is_open = op.is_in_flight((head, stops_early), comm, (quiet, hz));
+            let passed = head.launch.is_some_and(|it| streams.is_followed(it.stream, head.own));
+            op.is_open = op.is_in_flight((head, stops_early), (comm, passed), (quiet, hz));
             if op.is_open {
                 comm.add_open(head.number, head.facts.is_p2p(), head.own.start, op.changed);
             } else if op.shows_its_end() {
@@ -385,11 +392,12 @@ impl Ops {
 }
 
 impl Op {
-    /// Whether it is in flight: the rule of [`crate::ends`].
+    /// Whether it is in flight: the rule of [`crate::ends`]. `passed` if a later kernel of its stream
+    /// has started.
     fn is_in_flight(
         &self,
         (head, stops_early): (&Head, bool),
-        comm: &CommState,
+        (comm, passed): (&CommState, bool),
         (quiet, hz): (u64, u64),
     ) -> bool {
         let (followed, awaited) = comm.order.later(head.own);
@@ -409,7 +417,7 @@ impl Op {
             runs: self.runs,
             event: if self.ended { Some(true) } else { self.runs.then_some(false) },
             stops_early,
-            followed,
+            followed: followed || passed,
             awaited,
             absent: self.absent.is_some(),
         };

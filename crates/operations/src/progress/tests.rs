@@ -612,6 +612,41 @@ fn an_early_stop_is_no_end_while_the_next_operation_waits() {
     }
 }
 
+/// What is in flight where a kernel of a second communicator, on this stream, has started between
+/// an early stop and the operation that waits behind it.
+fn led_before_another(stream: u64) -> Vec<u64> {
+    let mut rank = Rank::new();
+    rank.tracker.comm(&Comm { index: 1, rank: 0, ranks: 2, ..Comm::default() });
+    rank.tracker.string(StrId(9), "TREE");
+    let launch = |rank: &mut Rank, comm: u16, stream: u64| {
+        rank.now += 1_000;
+        let handle = Handle::value(7, EventKind::KernelLaunch, API, 900 + u64::from(comm));
+        let detail = Detail::KernelLaunch(KernelLaunch { stream });
+        let start = Start { ticks: rank.now, comm, handle, parent: Handle::NULL, detail };
+        rank.put(API, &start.pack());
+        rank.stop(API, handle);
+    };
+    launch(&mut rank, 0, 0xabc);
+    rank.led(StrId(9));
+    launch(&mut rank, 1, stream);
+    let other = Handle::value(7, EventKind::Coll, API, 77);
+    let detail = Detail::Coll(Coll { channels: 1, count: 9, ..Coll::default() });
+    let start = Start { ticks: rank.now, comm: 1, handle: other, parent: Handle::NULL, detail };
+    rank.put(API, &start.pack());
+    rank.stop(API, other);
+    launch(&mut rank, 0, 0xabc);
+    rank.coll();
+    rank.kernel(other, 0);
+    rank.look().iter().map(|op| op.number + 10 * u64::from(op.comm)).collect()
+}
+
+#[test]
+fn after_an_early_stop_a_later_kernel_of_the_stream_shows_the_end() {
+    assert_eq!(led_before_another(0xabc), [11, 2], "the kernel between them has started");
+    assert_eq!(led_before_another(0xdef), [1, 11, 2], "another stream runs beside it");
+    assert_eq!(led_before_another(1), [1, 11, 2], "a default stream may be another device's");
+}
+
 /// Two ranks of one process, rank 0 with an early stop. What is in flight, and who is absent.
 fn led_beside(other: u64, change: impl FnOnce(&mut Rank)) -> Vec<(Handle, Option<i32>)> {
     let mut rank = Rank::new();
