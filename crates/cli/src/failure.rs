@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! User-visible errors: one line with advice, and an exit code.
 
-use crate::output::Printable;
+use crate::output::in_a_line;
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
 /// Exit code for wrong usage, the same as that of the command line parser.
-const USAGE: u8 = 2;
+pub(crate) const USAGE: u8 = 2;
 /// Exit code: input cannot be read.
 pub(crate) const BAD_INPUT: u8 = 3;
 /// Exit code: something is missing or refused in the environment.
@@ -76,9 +76,10 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// Prints a line on standard error. A failure to print is ignored.
+/// Prints a line on standard error; a line break in it is shown as `\n`. A failure to print is
+/// ignored.
 pub(crate) fn tell(line: impl Display) {
-    let _ = writeln!(io::stderr(), "ncclscope: {}", Printable(line.to_string()));
+    let _ = writeln!(io::stderr(), "ncclscope: {}", in_a_line(&line.to_string()));
 }
 
 /// Prints a warning of several lines on standard error.

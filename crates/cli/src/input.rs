@@ -10,16 +10,19 @@ would be worse than one that fails a script.
 use crate::failure::{BAD_INPUT, Failure, tell, warn};
 use ncclscope_control::directories::is_recording;
 use ncclscope_operations::parallel::in_order;
-use ncclscope_trace::Recording;
+use ncclscope_trace::layout::MAGIC;
 use ncclscope_trace::runs::{ProcessFacts, Runs};
+use ncclscope_trace::{Recording, open_to_read};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::BTreeSet;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// How many damaged recordings are named.
 const NAMED: usize = 8;
+/// Bytes of the largest `run.json` that is read: Linux limits a command to 2 MiB.
+const ABOUT_MAX: u64 = 16 << 20;
 
 /// The recordings of a run.
 #[derive(Debug)]
@@ -51,11 +54,11 @@ impl Input {
                     path.display()
                 )));
             }
-            about = about.or_else(|| std::fs::read(path.join("run.json")).ok());
+            about = about.or_else(|| about_run(path));
             files.extend(found);
         }
         let mut input = Input::open_all(&files, paths)?;
-        input.run = about.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        input.run = about;
         input.keep(run)?;
         Ok(input)
     }
@@ -126,6 +129,25 @@ impl Input {
     pub(crate) fn exit_code(&self) -> ExitCode {
         if self.bad == 0 { ExitCode::SUCCESS } else { ExitCode::from(BAD_INPUT) }
     }
+}
+
+/// Refuses to write to a file that is a recording.
+pub(crate) fn keep_recording(path: &Path) -> Result<(), Failure> {
+    let mut first = Vec::new();
+    let read = open_to_read(path).and_then(|file| file.take(8).read_to_end(&mut first));
+    if read.is_ok() && first == MAGIC {
+        let path = path.display();
+        return Err(Failure::usage(format!("{path} is a recording: name another file with -o")));
+    }
+    Ok(())
+}
+
+/// What `ncclscope run` wrote about the run in this directory; `None` if that is not there.
+fn about_run(directory: &Path) -> Option<serde_json::Value> {
+    let mut bytes = Vec::new();
+    let file = open_to_read(&directory.join("run.json")).ok()?;
+    file.take(ABOUT_MAX).read_to_end(&mut bytes).ok()?;
+    serde_json::from_slice(&bytes).ok()
 }
 
 /// The damage of a recording that was read, as a line; `None` if there is none.

@@ -29,11 +29,21 @@ mod time;
 mod unrecorded;
 
 use clap::Parser;
+use failure::Failure;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    match cmd::run(args::CommandLine::parse()) {
-        Ok(code) => code,
-        Err(failure) => failure.report(),
+    let done = args::CommandLine::try_parse().map_or_else(|error| tell(&error), cmd::run);
+    done.unwrap_or_else(Failure::report)
+}
+
+/// Prints what the command line parser says: the help that was asked for, or what is wrong.
+fn tell(error: &clap::Error) -> Result<ExitCode, Failure> {
+    let printed = error.print().and_then(|()| io::stdout().flush());
+    if error.use_stderr() {
+        return Ok(ExitCode::from(failure::USAGE));
     }
+    printed?;
+    Ok(ExitCode::SUCCESS)
 }

@@ -4,71 +4,75 @@
 use crate::verdict::{Diagnosis, Verdict};
 use crate::words;
 use ncclscope_findings::Confidence;
-use std::fmt::Write;
+use std::fmt::Arguments;
 
 /// The text of a diagnosis, one finding per paragraph.
 #[must_use]
 pub fn render(diagnosis: &Diagnosis) -> String {
     let mut out = String::new();
-    // Writing to a string cannot fail.
-    let _ = lines(diagnosis, &mut out);
+    lines(diagnosis, &mut out);
     out
 }
 
-fn lines(diagnosis: &Diagnosis, out: &mut String) -> std::fmt::Result {
+/// Adds a line. A line break in a name of the input begins no other.
+fn line(out: &mut String, line: Arguments<'_>) {
+    out.push_str(&line.to_string().replace('\n', "\\n"));
+    out.push('\n');
+}
+
+fn lines(diagnosis: &Diagnosis, out: &mut String) {
     let Diagnosis { source, ranks, waiting, verdicts, silent_ranks, notes, .. } = diagnosis;
     let (s, verb) = (plural(*ranks), if *waiting == 1 { "waits" } else { "wait" });
-    writeln!(out, "{ranks} rank{s} ({source}), {waiting} of them {verb} in NCCL")?;
+    line(out, format_args!("{ranks} rank{s} ({source}), {waiting} of them {verb} in NCCL"));
     if verdicts.is_empty() {
-        writeln!(out, "\nNothing found.")?;
+        out.push_str("\nNothing found.\n");
     }
     for verdict in verdicts {
-        writeln!(out)?;
-        one(verdict, out)?;
+        out.push('\n');
+        one(verdict, out);
     }
     if !silent_ranks.is_empty() {
-        writeln!(out, "\nNo input from rank {}", words::ranks(silent_ranks))?;
+        out.push('\n');
+        line(out, format_args!("No input from rank {}", words::ranks(silent_ranks)));
     }
     if !notes.is_empty() {
-        writeln!(out)?;
+        out.push('\n');
     }
     for note in notes {
-        writeln!(out, "note: {note}")?;
+        line(out, format_args!("note: {note}"));
     }
-    Ok(())
 }
 
 const fn plural(count: usize) -> &'static str {
     if count == 1 { "" } else { "s" }
 }
 
-fn one(verdict: &Verdict, out: &mut String) -> std::fmt::Result {
+fn one(verdict: &Verdict, out: &mut String) {
     let doubt = match verdict.confidence {
         Confidence::Confirmed => "",
         Confidence::Suspect => " (suspect)",
     };
-    writeln!(out, "{}{doubt}  {}", verdict.class, verdict.title)?;
+    line(out, format_args!("{}{doubt}  {}", verdict.class, verdict.title));
     if let Some(comm) = &verdict.comm {
         let op = verdict.op.as_ref().map_or_else(String::new, |op| {
             let func = if op.func.is_empty() { "" } else { ", " };
             format!(", operation {}{func}{}", op.index, op.func)
         });
         let age = verdict.age_s.map_or_else(String::new, |age| format!(", for {age:.1} s"));
-        writeln!(out, "  where        {comm}{op}{age}")?;
+        line(out, format_args!("  where        {comm}{op}{age}"));
     }
     if let Some([from, to]) = verdict.edge {
-        writeln!(out, "  path         rank {from} to rank {to}")?;
+        line(out, format_args!("  path         rank {from} to rank {to}"));
     }
-    for line in &verdict.evidence {
-        writeln!(out, "  evidence     {}", line.text)?;
+    for evidence in &verdict.evidence {
+        line(out, format_args!("  evidence     {}", evidence.text));
     }
     let victims = match verdict.victims {
         1 => "1 rank waits".to_owned(),
         many => format!("{many} ranks wait"),
     };
-    writeln!(out, "  victims      {victims} because of this")?;
+    line(out, format_args!("  victims      {victims} because of this"));
     for other in &verdict.alternatives {
-        writeln!(out, "  or           {other}")?;
+        line(out, format_args!("  or           {other}"));
     }
-    Ok(())
 }

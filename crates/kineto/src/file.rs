@@ -14,9 +14,9 @@ const BUFFER: usize = 1 << 18;
 /// by the file's name, and may have several members.
 ///
 /// # Errors
-/// The system's.
+/// The system's, or that it is no ordinary file: a trace is read more than once.
 pub fn open(path: &Path) -> io::Result<Box<dyn Read>> {
-    let mut file = File::open(path)?;
+    let mut file = ncclscope_trace::open_to_read(path)?;
     let mut magic = Vec::new();
     Read::by_ref(&mut file).take(2).read_to_end(&mut magic)?;
     file.rewind()?;

@@ -143,7 +143,12 @@ impl Scenario {
     /// # Errors
     /// What is wrong with the file, and where.
     pub fn parse(text: &str) -> Result<Scenario, String> {
-        toml::from_str(text).map_err(|error| error.to_string())
+        toml::from_str(text).map_err(|error: toml::de::Error| {
+            let before = error.span().and_then(|span| text.get(..span.start));
+            let line = before.map(|before| before.matches('\n').count() + 1);
+            let place = line.map_or_else(String::new, |line| format!("line {line}: "));
+            format!("{place}{}", error.message())
+        })
     }
 
     /// Whether the fault is planted.

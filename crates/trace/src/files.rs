@@ -76,12 +76,12 @@ pub(crate) fn open_regular(path: &Path, write: bool) -> io::Result<File> {
     regular(OpenOptions::new().read(true).write(write).custom_flags(flags).open(path)?)
 }
 
-/// Opens a recording to be read: a FIFO or a device in its place does not make us wait. Links are
+/// Opens an input to be read: a FIFO or a device in its place does not make us wait. Links are
 /// followed, because a user may name one.
 ///
 /// # Errors
 /// The system's, or that it is no ordinary file.
-pub(crate) fn open_to_read(path: &Path) -> io::Result<File> {
+pub fn open_to_read(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     regular(file)
 }

@@ -59,7 +59,7 @@ pub use alignment::Alignment;
 pub use clock::{ClockSource, ClockSync, TickMap};
 pub use define::{Comm, CommDevice, Definition, StrId};
 pub use error::Error;
-pub use files::{Files, create_directories};
+pub use files::{Files, create_directories, open_to_read};
 pub use follow::{End, Follower, News};
 pub use handle::Handle;
 pub use identity::Identity;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `ncclscope diagnose`: why a job hangs.
 
+use super::export::to_file;
 use crate::args::{DiagnoseArgs, Format};
 use crate::failure::{BAD_INPUT, Failure, warn, warn_lines};
 use crate::output;
 use crate::unrecorded::Unrecorded;
 use ncclscope_diagnose::input::{self, Input, InputOptions};
 use ncclscope_diagnose::{Job, Options, diagnose, fr_out, text};
-use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
         warn(line);
     }
     if let Some(directory) = &args.fr_out {
-        flight_recorder(&job, directory)?;
+        flight_recorder(&job, directory, &args.inputs)?;
     }
     let mut found = diagnose(&job, &Options { hang: args.hang_sec });
     found.notes.extend(unrecorded.into_iter().flatten());
@@ -53,14 +53,25 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
 }
 
 /// Writes the operations in flight as PyTorch's Flight Recorder does: `_dump_RANK` for its tools,
-/// and one JSON file of all ranks.
-fn flight_recorder(job: &Job, directory: &Path) -> Result<(), Failure> {
+/// and one JSON file of all ranks. Not beside the input: it may be dumps of these names, and these
+/// would be input the next time.
+fn flight_recorder(job: &Job, directory: &Path, inputs: &[PathBuf]) -> Result<(), Failure> {
     std::fs::create_dir_all(directory).map_err(|error| Failure::write(directory, &error))?;
+    let place = directory.canonicalize().ok();
+    let folder_of = |input: &PathBuf| {
+        let input = input.canonicalize().ok()?;
+        if input.is_dir() { Some(input) } else { input.parent().map(Path::to_owned) }
+    };
+    if place.is_some() && inputs.iter().any(|input| folder_of(input) == place) {
+        let place = directory.display();
+        return Err(Failure::usage(format!(
+            "{place} is the directory of the input: name another one with --fr-out"
+        )));
+    }
     let mut written = 0;
     for (rank, dump) in fr_out::dumps(job) {
         let path = directory.join(format!("_dump_{rank}"));
-        std::fs::write(&path, fr_out::pickle(&dump))
-            .map_err(|error| Failure::write(&path, &error))?;
+        to_file(&path, |mut file| file.write_all(&fr_out::pickle(&dump)))?;
         written += 1;
     }
     let left_out = fr_out::count(job) - written;
@@ -70,10 +81,9 @@ fn flight_recorder(job: &Job, directory: &Path) -> Result<(), Failure> {
             "the dumps of {left_out} ranks are left out: they take more than {most} GiB"
         ));
     }
-    let path = directory.join("flight-recorder.json");
-    let all = File::create(&path).map(BufWriter::new).and_then(|mut out| {
+    to_file(&directory.join("flight-recorder.json"), |file| {
+        let mut out = BufWriter::new(file);
         fr_out::write_all(job, &mut out)?;
         out.flush()
-    });
-    all.map_err(|error| Failure::write(&path, &error))
+    })
 }

@@ -3,7 +3,7 @@
 
 use crate::args::{ExportArgs, TraceFormat};
 use crate::failure::{Failure, tell};
-use crate::input::Input;
+use crate::input::{Input, keep_recording};
 use ncclscope_views::pftrace::{Exporter, Written};
 use ncclscope_views::{archive, chrome, pftrace};
 use std::fs::File;
@@ -83,12 +83,14 @@ fn per_process(input: &Input, directory: &Path) -> Result<Written, Failure> {
     Ok(written)
 }
 
-/// Writes beside the file and renames, so that a trace is there whole or not at all.
-pub(super) fn to_file(
+/// Writes beside the file and renames, so that a trace is there whole or not at all. A recording is
+/// never replaced.
+pub(super) fn to_file<T>(
     path: &Path,
-    write: impl FnOnce(File) -> io::Result<Written>,
-) -> Result<Written, Failure> {
+    write: impl FnOnce(File) -> io::Result<T>,
+) -> Result<T, Failure> {
     let failed = |e: io::Error| Failure::write(path, &e);
+    keep_recording(path)?;
     // A pipe or a device cannot be replaced.
     if std::fs::metadata(path).is_ok_and(|it| !it.is_file() && !it.is_dir()) {
         let file = File::options().write(true).open(path).map_err(failed)?;

@@ -3,7 +3,7 @@
 
 use crate::args::MergeArgs;
 use crate::failure::{BAD_INPUT, Failure, tell, warn};
-use crate::input::Input;
+use crate::input::{Input, keep_recording};
 use ncclscope_kineto::file::Output;
 use ncclscope_kineto::identity::choose;
 use ncclscope_kineto::join::{Confidence, Key};
@@ -239,12 +239,14 @@ fn failed(error: WriteError, file: &Path, output: &Path) -> Failure {
     }
 }
 
-/// Writes beside the file and renames, so that a trace is there whole or not at all.
+/// Writes beside the file and renames, so that a trace is there whole or not at all. A recording is
+/// never replaced.
 fn create(
     path: &Path,
     write: impl FnOnce(&mut Output) -> Result<u64, Failure>,
 ) -> Result<u64, Failure> {
     let failed = |e: std::io::Error| Failure::write(path, &e);
+    keep_recording(path)?;
     // A pipe or a device cannot be replaced.
     let in_place = std::fs::metadata(path).is_ok_and(|it| !it.is_file() && !it.is_dir());
     let mut name = path.to_owned().into_os_string();

@@ -5,8 +5,13 @@ use crate::args::{Format, SimulateArgs};
 use crate::failure::Failure;
 use ncclscope_findings::FindingClass;
 use ncclscope_simulate::{Error, Fault, FaultGroup, Planted, Scenario, Summary};
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::Path;
 use std::process::ExitCode;
+
+/// Bytes of the largest scenario file.
+const SCENARIO_MAX: u64 = 1 << 20;
 
 pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode, Failure> {
     if args.list {
@@ -28,13 +33,24 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Reads a file, or a pipe of a shell, of at most [`SCENARIO_MAX`] bytes.
+fn read_scenario(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(SCENARIO_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > SCENARIO_MAX {
+        let message = format!("it is larger than {} MiB", SCENARIO_MAX >> 20);
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
+    }
+    Ok(text)
+}
+
 /// The scenario of the file, if there is one, with the options of the command line.
 fn scenario(args: &SimulateArgs) -> Result<Scenario, Failure> {
     let mut scenario = match &args.scenario {
         None => Scenario::default(),
         Some(path) => {
             let shown = path.display();
-            let text = std::fs::read_to_string(path)
+            let text = read_scenario(path)
                 .map_err(|error| Failure::input(format!("cannot read {shown}: {error}")))?;
             Scenario::parse(&text)
                 .map_err(|error| Failure::input(format!("{shown} is not a scenario: {error}")))?

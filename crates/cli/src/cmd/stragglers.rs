@@ -4,7 +4,7 @@
 use crate::args::{Format, StragglersArgs};
 use crate::failure::Failure;
 use crate::input::{Input, recordings_in};
-use crate::output;
+use crate::output::{self, in_a_line};
 use crate::table::{Align, Table};
 use ncclscope_stragglers::finding::{Finding, SlowPart};
 use ncclscope_stragglers::input::{kineto, recording, table};
@@ -124,7 +124,7 @@ fn text(report: &Report) -> String {
     for (title, lines) in [("NOT SAID", &report.quiet), ("NOTES", &report.notes)] {
         if !lines.is_empty() {
             section(&mut text, title);
-            lines.iter().for_each(|line| text += &format!("  - {line}\n"));
+            lines.iter().for_each(|line| text += &format!("  - {}\n", in_a_line(line)));
         }
     }
     text
@@ -137,13 +137,14 @@ fn section(text: &mut String, title: &str) {
 fn add_finding(text: &mut String, finding: &Finding) {
     let sure = format!("{:?}", finding.confidence).to_lowercase();
     let factor = finding.factor.map_or_else(String::new, |factor| format!(", {factor:.2} times"));
-    *text += &format!("  {}  {} ({sure}{factor})\n", finding.class, finding.title);
+    let title = in_a_line(&finding.title);
+    *text += &format!("  {}  {title} ({sure}{factor})\n", finding.class);
     if finding.root_ranks.len() > 1 {
         let ranks: Vec<String> = finding.root_ranks.iter().map(u32::to_string).collect();
         *text += &format!("      ranks {}\n", ranks.join(", "));
     }
     for line in finding.evidence.iter().take(LIST_MAX) {
-        *text += &format!("      {line}\n");
+        *text += &format!("      {}\n", in_a_line(line));
     }
 }
 

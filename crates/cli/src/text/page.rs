@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The page that the parts of the report write to: lines under headings.
 
+use crate::output::in_a_line;
+
 /// The longest list; JSON has all.
 pub(super) const LIST_MAX: usize = 20;
 
@@ -30,8 +32,9 @@ impl Page {
         self.line(&title);
     }
 
+    /// Adds a line. A line break in a name of a recording begins no other.
     pub(super) fn line(&mut self, line: &str) {
-        self.text.push_str(line.trim_end());
+        self.text.push_str(in_a_line(line).trim_end());
         self.text.push('\n');
     }
 

@@ -89,6 +89,15 @@ fn flight_recorder_dumps_come_out_and_go_in_again() {
     assert_eq!(found["verdicts"][0]["class"], "H1a");
     assert_eq!(found["verdicts"][0]["root_ranks"], serde_json::json!([1]));
     assert_eq!(found["source"], "PyTorch Flight Recorder");
+    // Dumps are input: no others take their place.
+    let before = std::fs::read(dumps.join("_dump_0")).unwrap();
+    let same = dumps.join("..").join("dumps");
+    for args in [[to, same.to_str().unwrap()], [dumps.join("_dump_0").to_str().unwrap(), to]] {
+        let outcome = ncclscope(&["diagnose", args[0], "--fr-out", args[1]]).ends_with(2);
+        assert!(outcome.stderr.contains("is the directory of the input"), "{outcome:?}");
+    }
+    assert_eq!(std::fs::read(dumps.join("_dump_0")).unwrap(), before);
+    assert_eq!(std::fs::read_dir(&dumps).unwrap().count(), 3);
 }
 
 /// PyTorch's own reader of such dumps gets the same result, if torch is installed.

@@ -293,3 +293,16 @@ fn what_cannot_be_written_is_code_4_and_leaves_nothing() {
     args(run.file("taken").to_str().unwrap()).ends_with(4);
     assert_eq!(std::fs::read_dir(run.path()).unwrap().count(), before + 1);
 }
+
+#[test]
+fn no_recording_is_replaced_by_a_trace() {
+    let run = Run::new(|p| p.collective(Call::ALL_REDUCE));
+    let files = std::fs::read_dir(run.path()).unwrap().map(|entry| entry.unwrap().path());
+    for file in files {
+        let before = std::fs::read(&file).unwrap();
+        let output = file.to_str().unwrap();
+        let outcome = ncclscope(&["export", run.text(), "--to", "chrome", "-o", output]);
+        assert!(outcome.ends_with(2).stderr.contains("is a recording: name another file"));
+        assert!(std::fs::read(&file).unwrap() == before, "{output}");
+    }
+}

@@ -9,7 +9,7 @@ use scripts::{API, Call, Fault, Process};
 use serde_json::Value;
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 fn one_all_reduce(process: &mut Process) {
     process.collective(Call::ALL_REDUCE);
@@ -268,4 +268,52 @@ fn ranks_are_the_jobs_and_operations_have_the_numbers_of_diagnose() {
     let open: Vec<&Value> = open.iter().filter(is_it).collect();
     assert!(!open.is_empty(), "{verdict}\n{report}");
     assert!(open.iter().all(|row| row["func"] == operation["func"]), "{open:?}\n{verdict}");
+}
+
+/// A recording that was forged could else say in our name that nothing was lost.
+#[test]
+fn a_line_break_in_a_name_begins_no_line() {
+    let run = Run::new(|process| {
+        process.header.host = "node\nFORGED".into();
+        let fault = if process.comm.rank == 0 { Fault::Hang } else { Fault::None };
+        process.collective(Call { fault, ..Call::ALL_REDUCE });
+    });
+    std::fs::write(format!("{}/x\nFORGED.nscope", run.text()), [1; 5000]).unwrap();
+    for verb in ["report", "diagnose", "stragglers"] {
+        let limit: &[&str] = if verb == "diagnose" { &["--hang-sec", "0.5"] } else { &[] };
+        let args = [&[verb, run.text()], limit].concat();
+        let Outcome { stdout, stderr, .. } = ncclscope(&args);
+        assert!(stderr.contains("x\\nFORGED.nscope"), "{verb}: {stderr}");
+        assert_eq!(stdout.contains("node\\nFORGED"), verb != "stragglers", "{verb}: {stdout}");
+        for line in stdout.lines().chain(stderr.lines()) {
+            assert!(!line.starts_with("FORGED"), "{verb}: {stdout}{stderr}");
+        }
+    }
+}
+
+/// Whatever lies in place of `run.json`, the report comes without it.
+#[test]
+fn what_is_no_small_file_is_nothing_about_a_run() {
+    let run = Run::new(one_all_reduce);
+    let about = format!("{}/run.json", run.text());
+    assert!(Command::new("mkfifo").arg(&about).status().unwrap().success());
+    assert!(!ncclscope(&["report", run.text()]).ends_with(0).stdout.contains("command"));
+    std::fs::remove_file(&about).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", &about).unwrap();
+    assert!(!ncclscope(&["report", run.text()]).ends_with(0).stdout.contains("command"));
+    std::fs::remove_file(&about).unwrap();
+    std::fs::write(&about, "{\"command\": [\"train\"]}".to_owned() + &" ".repeat(17 << 20))
+        .unwrap();
+    assert!(ncclscope(&["report", run.text()]).ends_with(0).stdout.contains("processes"));
+}
+
+#[test]
+fn a_help_that_cannot_be_written_is_code_4() {
+    for args in [&["--help"][..], &["--version"], &["report", "--help"]] {
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let outcome = Outcome::of(tool().args(args).stdout(full)).ends_with(4);
+        assert!(outcome.stderr.contains("cannot write to standard output"), "{outcome:?}");
+    }
+    ncclscope(&["--help"]).ends_with(0);
+    ncclscope(&["report"]).ends_with(2);
 }

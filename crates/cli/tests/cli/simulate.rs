@@ -56,6 +56,16 @@ fn mistakes_get_one_line_each() {
     assert!(fault.contains("--list"), "{fault}");
     let sizes = ncclscope(&["simulate", "-o", out, "--tp", "5"]).ends_with(2).stderr;
     assert!(sizes.contains("tp 5"), "{sizes}");
+    let file = dir.path().join("job.toml");
+    std::fs::write(&file, "[job]\nranks = 4\nsteps = -1\n").unwrap();
+    for (file, what) in [
+        (file.to_str().unwrap(), "line 3: invalid value: integer `-1`"),
+        ("/dev/zero", "larger than 1 MiB"),
+    ] {
+        let outcome = ncclscope(&["simulate", file, "-o", out]).ends_with(3);
+        assert!(outcome.stderr.contains(what), "{outcome:?}");
+        assert_eq!(outcome.stderr.lines().count(), 1, "{outcome:?}");
+    }
     assert!(!std::path::Path::new(out).exists());
 }
 

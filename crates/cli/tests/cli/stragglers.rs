@@ -6,6 +6,7 @@ use ncclscope_trace::{Mark, MarkKind, define::StrId};
 use scripts::Call;
 use serde_json::Value;
 use std::path::Path;
+use std::process::Command;
 
 /// Twelve steps of two ranks that arrive together.
 fn healthy() -> Run {
@@ -98,6 +99,10 @@ fn recordings_that_were_too_small_make_no_rank_slow() {
 fn bad_input_gets_one_line() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
+    let fifo = |name: &str| {
+        assert!(Command::new("mkfifo").arg(path(name)).status().unwrap().success());
+        path(name)
+    };
     std::fs::write(path("a.parquet"), "not a table").unwrap();
     std::fs::write(path("a.json"), "{\"traceEvents\": []}").unwrap();
     std::fs::write(path("b.json"), "{\"traceEv").unwrap();
@@ -109,6 +114,9 @@ fn bad_input_gets_one_line() {
         (vec![&trace], 3, "no NCCL kernel"),
         (vec![&path("b.json")], 3, "cannot read"),
         (vec![&path("a.tar.gz")], 3, "cannot read"),
+        (vec![&fifo("f.parquet")], 3, "not an ordinary file"),
+        (vec![&fifo("f.json")], 3, "not an ordinary file"),
+        (vec![&fifo("f.tar.gz")], 3, "not an ordinary file"),
         (vec![&table, &trace], 2, "cannot be read together"),
         (vec![&table, &table], 2, "one .parquet file"),
         (vec![&trace, "--threshold", "0"], 2, "expected a percentage"),

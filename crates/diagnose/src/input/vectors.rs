@@ -10,11 +10,12 @@ use ncclscope_trace::vectors::{self, Edge, Table, vector_flags};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 
-/// The job that the tables describe: of several, that with the most living processes.
+/// The job that the tables describe: of several, the one with this id, else that with the most
+/// living processes.
 ///
 /// # Errors
-/// One sentence, if a table cannot be read.
-pub fn job(paths: &[PathBuf]) -> Result<Job, String> {
+/// One sentence, if a table cannot be read or no job has this id.
+pub fn job(paths: &[PathBuf], run: Option<&str>) -> Result<Job, String> {
     let mut all = Table::default();
     for path in paths {
         let bytes = load(path);
@@ -23,7 +24,14 @@ pub fn job(paths: &[PathBuf]) -> Result<Job, String> {
         all.vectors.append(&mut table.vectors);
         all.jobs.append(&mut table.jobs);
     }
-    Ok(build(&all.vectors, &all.jobs))
+    let Some(run) = run else { return Ok(build(&all.vectors, &all.jobs)) };
+    of_job(&all, run).ok_or_else(|| format!("no job {run} is in the tables of vectors"))
+}
+
+/// The job with this id.
+fn of_job(all: &Table, id: &str) -> Option<Job> {
+    let jobs = split(&all.vectors);
+    jobs.iter().find(|job| id_of(job, &all.jobs) == Some(id)).map(build_one)
 }
 
 /// The job of these vectors, whose jobs have these names: of several, that with the most living
@@ -49,10 +57,14 @@ pub fn build(all: &[vectors::Vector], names: &BTreeMap<u64, String>) -> Job {
 
 /// `4711.0 (16 processes)`.
 fn name(job: &JobVectors<'_>, names: &BTreeMap<u64, String>) -> String {
-    let known = job.processes.iter().find_map(|(number, ..)| names.get(number));
-    let name = known.map_or("one without an id", String::as_str);
+    let name = id_of(job, names).unwrap_or("one without an id");
     let many = if job.processes.len() == 1 { "process" } else { "processes" };
     format!("{name} ({} {many})", job.processes.len())
+}
+
+/// The id of a job, if its processes have one.
+fn id_of<'n>(job: &JobVectors<'_>, names: &'n BTreeMap<u64, String>) -> Option<&'n str> {
+    job.processes.iter().find_map(|(number, ..)| names.get(number)).map(String::as_str)
 }
 
 fn build_one(JobVectors { vectors: all, processes: keys, .. }: &JobVectors<'_>) -> Job {
@@ -169,6 +181,11 @@ mod tests {
         let note = "the input has several jobs: this is a (4 processes), and not b (4 processes); \
                     `/vectors?job=ID` of the agents gives one";
         assert_eq!(job.notes, [note]);
+        let table = Table { vectors: all.clone(), jobs: names };
+        let other = of_job(&table, "b").unwrap();
+        let gone = (FindingClass::ProcessGone, Confidence::Confirmed, vec![0]);
+        assert_eq!(ranks_of(&other), [(LATE.0, LATE.1, vec![2]), gone]);
+        assert!(of_job(&table, "c").is_none());
         // Without ids, ranks that are there twice are of two jobs; one communicator makes one.
         all.iter_mut().for_each(|vector| vector.job = 0);
         let job = build(&all, &BTreeMap::new());

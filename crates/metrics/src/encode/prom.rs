@@ -108,6 +108,22 @@ pub fn label(name: &str) -> String {
     out
 }
 
+/// The value of a label. Control characters, which would act on the terminal of a reader, become
+/// `\u001b` as text.
+fn escaped(value: &str) -> String {
+    let mut out = String::new();
+    for c in value.chars() {
+        match c {
+            '\\' => out.push_str("\\\\"),
+            '"' => out.push_str("\\\""),
+            '\n' => out.push_str("\\n"),
+            c if c.is_control() => out.push_str(&format!("\\\\u{:04x}", u32::from(c))),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
 /// A number, the shortest that reads back as the same.
 #[must_use]
 pub fn number(value: f64) -> String {
@@ -160,8 +176,7 @@ impl Text {
         self.out.push_str(name);
         for (at, (label, value)) in labels.iter().enumerate() {
             let open = if at == 0 { '{' } else { ',' };
-            let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-            self.push(format_args!("{open}{}=\"{value}\"", label.as_ref()));
+            self.push(format_args!("{open}{}=\"{}\"", label.as_ref(), escaped(value)));
         }
         let close = if labels.is_empty() { "" } else { "}" };
         self.push(format_args!("{close} {value}\n"));
@@ -227,6 +242,14 @@ mod tests {
         let counts: Vec<u64> = bounds("s").map(|exponent| up_to(&histogram, exponent)).collect();
         assert!(counts.is_sorted() && counts[0] == 1, "{counts:?}");
         assert!(up_to(&histogram, 40) == 2 && up_to(&histogram, 1023) >= 2);
+    }
+
+    #[test]
+    fn no_label_acts_on_a_terminal() {
+        let mut text = Text::new(usize::MAX);
+        text.line("a", &[("role", "\x1b]0;x\u{7}\n\u{9b}\"\\ü".into())], "1");
+        let expected = r#"a{role="\\u001b]0;x\\u0007\n\\u009b\"\\ü"} 1"#;
+        assert_eq!(text.finish().trim_end(), expected);
     }
 
     #[test]

@@ -15,7 +15,6 @@ use flate2::read::MultiGzDecoder;
 use ncclscope_kineto::Trace;
 use ncclscope_operations::function::{Kind, is_rooted};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use tar::Archive;
@@ -58,7 +57,7 @@ pub fn is_trace(path: &Path) -> bool {
 /// Unpacks an archive into temporary files, since a trace may be read twice.
 fn unpack(path: &Path) -> Result<Vec<Trace>, Error> {
     let error = |e: io::Error| Error::new(path, e);
-    let file = File::open(path).map_err(error)?;
+    let file = ncclscope_trace::open_to_read(path).map_err(error)?;
     let packed = file.metadata().map_err(error)?.len();
     let is_plain = path.extension().is_some_and(|end| end == "tar");
     let bytes: Box<dyn Read> =
@@ -221,7 +220,7 @@ mod tests {
     fn a_small_archive_does_not_fill_the_disk() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("traces.tar.gz");
-        let out = GzEncoder::new(File::create(&path).unwrap(), Compression::fast());
+        let out = GzEncoder::new(std::fs::File::create(&path).unwrap(), Compression::fast());
         let mut archive = tar::Builder::new(out);
         let mut header = tar::Header::new_gnu();
         header.set_size(LEAST_ROOM * 2);

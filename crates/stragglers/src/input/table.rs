@@ -14,7 +14,6 @@ use crate::model::{
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::{Field, Row};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::path::Path;
 
@@ -76,7 +75,7 @@ fn catch_quietly<T>(work: impl FnOnce() -> T) -> Option<T> {
 
 fn rows(path: &Path) -> Result<Vec<Operation>, Error> {
     let error = |what: &dyn std::fmt::Display| Error::new(path, what);
-    let file = File::open(path).map_err(|e| error(&e))?;
+    let file = ncclscope_trace::open_to_read(path).map_err(|e| error(&e))?;
     let reader = SerializedFileReader::new(file).map_err(|e| error(&e))?;
     let schema = reader.metadata().file_metadata().schema_descr();
     let names: Vec<String> = schema.columns().iter().map(|c| c.name().to_owned()).collect();
