@@ -62,7 +62,8 @@ pub struct Limits {
 #[derive(Debug, Default)]
 pub(crate) struct ProcessLimits {
     event_timed: bool,
-    foreign: u64,
+    /// ProxyOps of other processes (PXN) that could not be given to them.
+    pub(crate) foreign: u64,
     copy_engine: u64,
     graph_calls: u64,
     graph_unseen: u64,
@@ -311,8 +312,8 @@ impl Limits {
         );
         if self.foreign != 0 {
             out.push(format!(
-                "{} proxy operations were run for other processes (PXN): their communicator and \
-                 operation are not known here.",
+                "{} proxy operations were run for other processes (PXN) whose recordings are not \
+                 among these: their communicator and operation are not known here.",
                 self.foreign
             ));
         }

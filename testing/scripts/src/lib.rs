@@ -365,6 +365,42 @@ impl Process {
         }
     }
 
+    /// Plays a send to `peer` through the NIC of another process's GPU (PXN): the ProxyOp, of one
+    /// step, is run by the proxy thread of `proxy`.
+    pub fn send_by(&mut self, proxy: &mut Process, peer: i32, count: u64) {
+        let (func, float) = (self.string("Send"), self.string("ncclFloat32"));
+        let graph = Detail::GroupApi(GroupApi { graph: false, depth: 1 });
+        let group_api = self.start(API, Handle::NULL, graph);
+        let call = ApiCall { func, datatype: float, count, ..ApiCall::default() };
+        let api = self.start(API, group_api, Detail::P2pApi(call));
+        self.stop(API, api);
+        let group = self.start(API, Handle::NULL, Detail::Group);
+        let p2p = P2p { func, datatype: float, count, peer, channels: 1, group, ..P2p::default() };
+        let send = self.start(API, api, Detail::P2p(p2p));
+        for handle in [send, group, group_api] {
+            self.stop(API, handle);
+        }
+        proxy.now = proxy.now.max(self.now);
+        let bytes = u32::try_from(count * 4).unwrap_or(u32::MAX);
+        let detail = Detail::ProxyOp(ProxyOp {
+            pid: self.header.pid,
+            channel: 0,
+            peer,
+            steps: 1,
+            chunk_bytes: bytes,
+            is_send: true,
+            foreign: true,
+            rank: self.comm.rank,
+        });
+        let own = std::mem::replace(&mut proxy.comm.index, self.comm.index);
+        let op = proxy.start(PROXY, send, detail);
+        proxy.comm.index = own;
+        proxy.state(PROXY, op, State::PROXY_OP_IN_PROGRESS, 0);
+        proxy.one_step(op, 0, bytes, true, false);
+        proxy.stop(PROXY, op);
+        self.now = self.now.max(proxy.now);
+    }
+
     /// Writes the recording into `dir` and returns its path.
     ///
     /// # Errors

@@ -12,10 +12,11 @@ communicator is over) or `stray` (a kernel channel with the times of another one
 */
 
 use super::comms::{Comms, OTHERS};
-use super::family::{Families, Part, PartKind, is_head};
+use super::family::{End, Families, Part, PartKind, is_head};
 use super::launches::Launches;
 use super::load::Load;
 use super::network::Network;
+use super::pxn::{Foreign, Pxn};
 use super::settle::{Look, Settled};
 use crate::window::{CommKey, Metrics};
 use ncclscope_operations::Launched;
@@ -28,6 +29,7 @@ use ncclscope_trace::{
     Comm, CommDevice, Detail, EventKind, Handle, Record, Start, State, Step, StrId, TickMap,
 };
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Why kernel channels have no times: NCCL gave them those of others.
 const STRAY: &str = "stray";
@@ -46,6 +48,9 @@ pub struct Collector {
     network: Network,
     settled: Settled,
     launches: Launches,
+    pxn: Pxn,
+    /// Records for other processes; `None` where they are not handed over.
+    foreign: Option<Vec<Foreign>>,
     /// The starts of kernels, by which overruns are found.
     stamps: Stamps<Handle>,
     loads: [Load; LANES],
@@ -69,6 +74,8 @@ impl Default for Collector {
             network: Network::default(),
             settled: Settled::default(),
             launches: Launches::default(),
+            pxn: Pxn::default(),
+            foreign: None,
             stamps: Stamps::default(),
             loads: [Load::default(); LANES],
             events: [0; KINDS],
@@ -109,6 +116,66 @@ impl Collector {
     /// Tells all communicators apart that will come: for what is read once and kept whole.
     pub fn tell_all(&mut self) {
         self.comms.tells_all = true;
+    }
+
+    /// Hands over what belongs to other processes (PXN), instead of counting it with what belongs
+    /// to no known communicator: [`Collector::take_foreign`].
+    pub fn hand_over(&mut self) {
+        self.foreign.get_or_insert_default();
+    }
+
+    /// What belongs to other processes and came since the last time, in its order.
+    pub fn take_foreign(&mut self) -> Vec<Foreign> {
+        self.foreign.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Counts what was to be handed over, and belongs to no process that is known.
+    pub fn keep(&mut self, foreign: &Foreign) {
+        if let (Detail::ProxyOp(op), Record::Step(step)) = (foreign.start.detail, foreign.record)
+            && let Some(place) = self.network.place(OTHERS, &op, self.comms.tells_all)
+        {
+            self.network.add(place, &step, self.ns_per_tick / 1e9);
+        }
+    }
+
+    /// Counts what the proxy thread of another process, which `source` is the number of, does for
+    /// this one.
+    pub fn adopt(&mut self, source: u64, foreign: &Foreign) {
+        let Detail::ProxyOp(op) = foreign.start.detail else { return };
+        let handle = foreign.start.handle;
+        let (network, tells_all) = (&mut self.network, self.comms.tells_all);
+        let comm = self.comms.place(foreign.start.comm);
+        let adopted = self.pxn.add(source, handle, || network.place(comm, &op, tells_all));
+        match foreign.record {
+            Record::Start(_) => {
+                self.comms.learn_rank(foreign.start.comm, op.rank);
+                let start = Start { handle: adopted.handle, ..*foreign.start };
+                let mut part = Part::new(&start, PartKind::Adopted, 0, End::default());
+                part.place = adopted.place;
+                self.families.add_part(part, family_of(&start));
+            }
+            Record::Step(step) => {
+                let Some(place) = adopted.place else { return };
+                let sent = self.network.add(place, &step, self.ns_per_tick / 1e9);
+                if let Some(part) = self.families.part_mut(adopted.handle) {
+                    part.moved = true;
+                    part.sent.add(sent);
+                }
+            }
+            Record::Stop { ticks, .. } => {
+                self.pxn.remove(source, handle);
+                if let Some(part) = self.families.part_mut(adopted.handle) {
+                    part.moved = true;
+                    part.stop.get_or_insert(ticks);
+                }
+            }
+            Record::State { .. } => {
+                if let Some(part) = self.families.part_mut(adopted.handle) {
+                    part.moved = true;
+                }
+            }
+            _ => {}
+        }
     }
 
     /// A communicator was finalized. It is forgotten at the end of the window in which the last of
@@ -166,6 +233,7 @@ impl Collector {
     /// neither do operations that turn out to have ended before.
     pub fn begin(&mut self, now: u64, clock: &TickMap) {
         let _ = self.close(now, clock);
+        drop(self.take_foreign());
         self.settled.began = Some(now);
     }
 
@@ -254,6 +322,7 @@ impl Collector {
             over.retain(|comm| !busy.contains(comm));
             self.families.forget_places(&over);
             self.network.forget(&over);
+            self.pxn.forget_places();
             self.gone.extend(self.comms.forget(&over));
         }
         self.comms.make_use_of_room(look.now);
@@ -284,6 +353,7 @@ impl Collector {
         if let Some(place) = part.place {
             part.sent.add(self.network.add(place, step, self.ns_per_tick / 1e9));
         }
+        hand_over(&mut self.foreign, part, Record::Step(*step));
         if !part.moved {
             part.moved = true;
             let (lane, start) = (part.lane, part.start);
@@ -348,7 +418,16 @@ impl Collector {
         if op.foreign {
             // Its communicator and its parent are another process's: it is of none that is known.
             family = start.handle;
-            part.place = self.network.place(OTHERS, op, self.comms.tells_all);
+            if self.foreign.is_some() {
+                part.foreign = Some(Arc::new(*start));
+                hand_over(&mut self.foreign, &part, Record::Start(*start));
+                if let Some(ticks) = part.stop {
+                    let stop = Record::Stop { ticks, handle: start.handle };
+                    hand_over(&mut self.foreign, &part, stop);
+                }
+            } else {
+                part.place = self.network.place(OTHERS, op, self.comms.tells_all);
+            }
         } else {
             self.comms.learn_rank(start.comm, op.rank);
             let comm = self.comms.place(start.comm);
@@ -411,6 +490,7 @@ impl Collector {
         } else if let Some(part) = self.families.part_mut(handle) {
             let is_first = part.stop.is_none();
             part.stop = earliest(part.stop);
+            hand_over(&mut self.foreign, part, Record::Stop { ticks, handle });
             if is_first {
                 self.first_stop(ticks, handle);
             }
@@ -440,6 +520,8 @@ impl Collector {
         }
         let ptimer = (state == State::KERNEL_CH_STOP).then_some(arg);
         if let Some(part) = self.families.part_mut(handle) {
+            let record = Record::State { ticks, handle, state, small: 0, arg };
+            hand_over(&mut self.foreign, part, record);
             let was_moving = std::mem::replace(&mut part.moved, true);
             let had_time = kernel_time(part).is_some();
             part.ptimer_stop = ptimer.or(part.ptimer_stop);
@@ -456,6 +538,13 @@ impl Collector {
             end.state = Some(ticks);
             end.ptimer_stop = ptimer.or(end.ptimer_stop);
         }
+    }
+}
+
+/// Hands a record of another process's ProxyOp over.
+fn hand_over(to: &mut Option<Vec<Foreign>>, part: &Part, record: Record) {
+    if let (Some(to), Some(start)) = (to, &part.foreign) {
+        to.push(Foreign { start: Arc::clone(start), record });
     }
 }
 

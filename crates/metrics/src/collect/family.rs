@@ -11,6 +11,7 @@ use ncclscope_operations::hash::Map;
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::{EventKind, Handle, Start};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// Families, and parts of families, that are kept; and ends without a start.
 const MAX_FAMILIES: usize = 1 << 16;
@@ -44,6 +45,8 @@ pub(super) struct Head {
 pub(super) enum PartKind {
     /// A ProxyOp.
     Proxy,
+    /// A ProxyOp that another process's proxy thread does for this one (PXN).
+    Adopted,
     /// A KernelCh.
     Kernel { channel: u8, ptimer: u64 },
     /// A part of a copy-engine collective.
@@ -64,6 +67,8 @@ pub(super) struct Part {
     pub(super) ptimer_stop: Option<u64>,
     pub(super) place: Option<Place>,
     pub(super) sent: Sent,
+    /// Its start, if it is handed over to the process that it belongs to.
+    pub(super) foreign: Option<Arc<Start>>,
     /// The epoch in which something was last heard of it.
     epoch: u32,
 }
@@ -319,6 +324,7 @@ impl Part {
             ptimer_stop: end.ptimer_stop,
             place: None,
             sent: Sent::default(),
+            foreign: None,
             epoch: 0,
         }
     }
