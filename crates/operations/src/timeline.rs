@@ -42,7 +42,7 @@ impl EventId {
 pub enum Parent {
     /// NCCL named none, or the kind of event has none.
     None,
-    /// In this timeline.
+    /// In this timeline. What NCCL says belongs to a step (NetPlugin) has the step's ProxyOp.
     Known(EventId),
     /// NCCL named one that is not in the recording: stale, another process's, or lost.
     Unknown,
@@ -405,7 +405,11 @@ impl<'a> Timeline<'a> {
             if event.has(marks::LINKED) {
                 continue;
             }
-            let handle = event.start.parent;
+            let mut handle = event.start.parent;
+            if handle.kind() == EventKind::ProxyStep {
+                // Of the network plugin's events. Steps are no events: their ProxyOp stands for it.
+                handle = handle.op_of();
+            }
             let parent = match self.by_handle.get(&handle) {
                 _ if handle.is_null() || event.is_foreign() => Parent::None,
                 Some(&id) if handle.process() == process => Parent::Known(id),

@@ -11,7 +11,8 @@ use ncclscope_trace::codec::META_LANE;
 use ncclscope_trace::handle::{SLOTS, STEPS_IN_FLIGHT};
 use ncclscope_trace::layout::{Header, LANE_STRIDE};
 use ncclscope_trace::record::{
-    ApiCall, Coll, GroupApi, KernelCh, KernelLaunch, P2p, Packed, ProxyOp, STEP_SHIFT, step_flags,
+    ApiCall, Coll, GroupApi, KernelCh, KernelLaunch, NetPlugin, P2p, Packed, ProxyOp, STEP_SHIFT,
+    step_flags,
 };
 use ncclscope_trace::scratch::lane;
 use ncclscope_trace::{
@@ -363,6 +364,26 @@ impl Process {
         for handle in ops.into_iter().chain([group, group_api]) {
             self.stop(API, handle);
         }
+    }
+
+    /// Plays a send of two steps, each with an event of the network plugin `id`.
+    pub fn net_events(&mut self, id: u64) {
+        let call = Call { channels: 1, steps: 2, step_bytes: 4096, ..Call::ALL_REDUCE };
+        let p2p = self.start(API, Handle::NULL, Detail::P2p(P2p::default()));
+        self.stop(API, p2p);
+        let op = self.proxy_op(p2p, &call, 0, true);
+        self.state(PROXY, op, State::PROXY_OP_IN_PROGRESS, 0);
+        for step in 0..call.steps {
+            let net = NetPlugin { id, device: 7, bytes: 4096, ..NetPlugin::default() };
+            let begun = self.now;
+            self.now += 50;
+            let event = self.start(PROXY, op.step_of(step), Detail::NetPlugin(net));
+            self.stop(PROXY, event);
+            let after = std::mem::replace(&mut self.now, begun);
+            self.one_step(op, step, call.step_bytes, true, false);
+            self.now = self.now.max(after) + 3_000;
+        }
+        self.stop(PROXY, op);
     }
 
     /// Plays a send to `peer` through the NIC of another process's GPU (PXN): the ProxyOp, of one
