@@ -15,13 +15,14 @@ use super::comms::{Comms, OTHERS};
 use super::family::{End, Families, Part, PartKind, is_head};
 use super::launches::Launches;
 use super::load::Load;
-use super::network::Network;
+use super::network::{Network, Place};
 use super::pxn::{Foreign, Pxn};
 use super::settle::{Look, Settled};
 use crate::window::{CommKey, Metrics};
 use ncclscope_operations::Launched;
 use ncclscope_operations::operation::valid_ptimers;
 use ncclscope_operations::stamps::{Stamps, Verdict};
+use ncclscope_operations::steps::told_more;
 use ncclscope_trace::handle::LANES;
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::record::{ApiCall, KernelCh, ProxyOp};
@@ -131,10 +132,17 @@ impl Collector {
 
     /// Counts what was to be handed over, and belongs to no process that is known.
     pub fn keep(&mut self, foreign: &Foreign) {
-        if let (Detail::ProxyOp(op), Record::Step(step)) = (foreign.start.detail, foreign.record)
-            && let Some(place) = self.network.place(OTHERS, &op, self.comms.tells_all)
-        {
-            self.network.add(place, &step, self.ns_per_tick / 1e9);
+        let Detail::ProxyOp(op) = foreign.start.detail else { return };
+        let place = self.network.place(OTHERS, &op, self.comms.tells_all);
+        let Some(place) = place else { return };
+        match foreign.record {
+            Record::Step(step) => drop(self.network.add(place, &step, self.ns_per_tick / 1e9)),
+            Record::State { state, arg, .. } => {
+                if let Some(part) = self.families.part_mut(foreign.start.handle) {
+                    add_told(&mut self.network, part, Some(place), (state, arg));
+                }
+            }
+            _ => {}
         }
     }
 
@@ -169,9 +177,10 @@ impl Collector {
                     part.stop.get_or_insert(ticks);
                 }
             }
-            Record::State { .. } => {
+            Record::State { state, arg, .. } => {
                 if let Some(part) = self.families.part_mut(adopted.handle) {
                     part.moved = true;
+                    add_told(&mut self.network, part, adopted.place, (state, arg));
                 }
             }
             _ => {}
@@ -528,6 +537,10 @@ impl Collector {
             let done = if had_time { None } else { kernel_time(part) };
             let (lane, start, comm) = (part.lane, part.start, part.comm);
             let is_proxy = matches!(part.kind, PartKind::Proxy);
+            if is_proxy {
+                let place = part.place;
+                add_told(&mut self.network, part, place, (state, arg));
+            }
             self.add_kernel(comm, done);
             if is_proxy && !was_moving {
                 self.load(lane).begin(start);
@@ -538,6 +551,22 @@ impl Collector {
             end.state = Some(ticks);
             end.ptimer_stop = ptimer.or(end.ptimer_stop);
         }
+    }
+}
+
+/// A state of a ProxyOp tells how many bytes it has moved so far (API v1 to v3, whose steps have no
+/// size).
+fn add_told(
+    network: &mut Network,
+    part: &mut Part,
+    place: Option<Place>,
+    (state, bytes): (State, u64),
+) {
+    let Some(place) = place.filter(|_| state.0 <= State::PROXY_OP_RECV_DONE.0) else { return };
+    let more = told_more(&mut part.told_from, part.told, bytes);
+    if more > 0 {
+        part.told += more;
+        part.sent.add(network.add_told(place, more));
     }
 }
 

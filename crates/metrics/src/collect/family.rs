@@ -67,6 +67,9 @@ pub(super) struct Part {
     pub(super) ptimer_stop: Option<u64>,
     pub(super) place: Option<Place>,
     pub(super) sent: Sent,
+    /// Bytes that its states told, and what the first of them told (API v1 to v3).
+    pub(super) told: u64,
+    pub(super) told_from: Option<u64>,
     /// Its start, if it is handed over to the process that it belongs to.
     pub(super) foreign: Option<Arc<Start>>,
     /// The epoch in which something was last heard of it.
@@ -324,6 +327,8 @@ impl Part {
             ptimer_stop: end.ptimer_stop,
             place: None,
             sent: Sent::default(),
+            told: 0,
+            told_from: None,
             foreign: None,
             epoch: 0,
         }
