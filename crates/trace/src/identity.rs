@@ -81,6 +81,10 @@ identity! {
     job: String, "text",
         "`NCCLSCOPE_JOB`, `SLURM_JOB_ID` and `SLURM_STEP_ID`, `TORCHELASTIC_RUN_ID`, \
          `JOB_NAME` and `JOB_UID` in Kubernetes";
+    /// The job's name, which later jobs may have, too: of Slurm, of Kubernetes, or torchelastic's
+    /// run id. Up to 128 bytes.
+    job_name: String, "text",
+        "`SLURM_JOB_NAME`, `JOB_NAME` in Kubernetes, `TORCHELASTIC_RUN_ID`";
     /// The launch that this process's ranks share. Without it, tools distinguish runs by the hashes
     /// of communicators.
     run: String, "text",
