@@ -303,6 +303,19 @@ fn bytes_that_only_operations_tell_are_those_of_the_peer() {
 }
 
 #[test]
+fn libraries_that_communicate_without_nccl_are_named() {
+    let named = |beside: Option<&str>| {
+        let mut process = Process::new(0, 2);
+        process.identity.beside = beside.map(str::to_owned);
+        process.collective(Call::ALL_REDUCE);
+        let said = report(&[process]).unknowable;
+        said.into_iter().find(|sentence| sentence.contains("can communicate without NCCL"))
+    };
+    assert!(named(Some("nvshmem,vllm")).is_some_and(|said| said.contains(": nvshmem, vllm.")));
+    assert_eq!(named(None), None);
+}
+
+#[test]
 fn events_of_the_network_plugin_belong_to_their_step() {
     let mut process = Process::new(0, 2);
     process.net_events(1 << 16 | 1);

@@ -185,6 +185,12 @@ impl Known {
         })
     }
 
+    /// These libraries can communicate without NCCL.
+    pub(crate) fn beside(&mut self, libraries: &[&str]) -> Vec<Definition> {
+        let text = (!libraries.is_empty()).then(|| libraries.join(","));
+        self.change(|known| known.beside = text)
+    }
+
     fn change(&mut self, change: impl FnOnce(&mut Identity)) -> Vec<Definition> {
         let before = self.identity.clone();
         change(&mut self.identity);

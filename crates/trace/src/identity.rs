@@ -126,6 +126,9 @@ identity! {
     cuda: String, "`MAJOR.MINOR`", "the CUDA driver, at `init`";
     /// The profiler API that NCCL speaks.
     profiler_api: u32, "number", "the table of functions that NCCL takes";
+    /// Libraries in the process that can communicate without NCCL, with commas between them. What
+    /// they move is not recorded.
+    beside: String, "text", "the names of mapped files, a few times in the process's life";
     /// The command line, its words with spaces between them, up to 1 KiB.
     command: String, "text", "`/proc/self/cmdline`, unless `NCCLSCOPE_COMMAND` is `off`";
     /// Slurm's job alone.

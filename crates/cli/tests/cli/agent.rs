@@ -79,6 +79,24 @@ fn what_another_process_sends_counts_for_the_rank_whose_data_it_is() {
 }
 
 #[test]
+fn a_process_tells_its_jobs_name_and_what_communicates_beside_nccl() {
+    let run = Run::new(|process| {
+        process.identity.job = Some("4711.0".into());
+        process.identity.job_name = Some("train".into());
+        process.identity.beside = Some("deep_ep,nvshmem".into());
+        // One that is not over, since the libraries of others are gone.
+        process.header.closed = false;
+        process.collective(Call::ALL_REDUCE);
+    });
+    let text = ncclscope(&["agent", "--once", "--dir", run.text()]).ends_with(0).stdout;
+    let job = ["nccl_job_id=\"4711.0\"", "nccl_job_name=\"train\""];
+    assert_eq!(sum(&text, "nccl_operations_total", &job), 2.0, "{text}");
+    for library in ["nccl_library=\"deep_ep\"", "nccl_library=\"nvshmem\""] {
+        assert_eq!(sum(&text, "nccl_invisible_libraries", &[library]), 2.0, "{text}");
+    }
+}
+
+#[test]
 fn once_fails_after_the_rest_if_a_recording_cannot_be_read() {
     let run = two_operations();
     std::fs::write(run.file("x.nscope"), "this is no recording").unwrap();

@@ -18,7 +18,7 @@ use super::load::Load;
 use super::network::{Network, Place};
 use super::pxn::{Foreign, Pxn};
 use super::settle::{Look, Settled};
-use crate::window::{CommKey, Metrics};
+use crate::window::{CommKey, Metrics, Name};
 use ncclscope_operations::Launched;
 use ncclscope_operations::operation::valid_ptimers;
 use ncclscope_operations::stamps::{Stamps, Verdict};
@@ -58,6 +58,7 @@ pub struct Collector {
     events: [u64; KINDS],
     lost: BTreeMap<(&'static str, &'static str), u64>,
     exports_lost: BTreeMap<&'static str, u64>,
+    beside: Vec<Name>,
     ns_per_tick: f64,
     latest: u64,
     epoch_at: u64,
@@ -82,6 +83,7 @@ impl Default for Collector {
             events: [0; KINDS],
             lost: BTreeMap::new(),
             exports_lost: BTreeMap::new(),
+            beside: Vec::new(),
             ns_per_tick: 1.0,
             latest: 0,
             epoch_at: 0,
@@ -117,6 +119,11 @@ impl Collector {
     /// Tells all communicators apart that will come: for what is read once and kept whole.
     pub fn tell_all(&mut self) {
         self.comms.tells_all = true;
+    }
+
+    /// These libraries of the process can communicate without NCCL.
+    pub fn beside<'a>(&mut self, libraries: impl Iterator<Item = &'a str>) {
+        self.beside = libraries.filter(|name| !name.is_empty()).map(Name::from).collect();
     }
 
     /// Hands over what belongs to other processes (PXN), instead of counting it with what belongs
@@ -292,6 +299,7 @@ impl Collector {
         self.end_loads(now, rate);
         let mut window = std::mem::take(&mut self.window);
         window.devices = self.comms.devices();
+        window.beside = self.beside.iter().map(|name| (name.clone(), 1)).collect();
         self.settled.take(&mut window, &self.comms);
         self.network.take(&mut window, &self.comms, rate);
         self.comms.state_graphs(&mut window);

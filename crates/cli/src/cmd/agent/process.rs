@@ -22,6 +22,9 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 const COMM_LINGER: Duration = Duration::from_secs(120);
 const COMMS_LINGER: usize = 64;
 
+/// Libraries beside NCCL that are told of a process.
+const MOST_LIBRARIES: usize = 16;
+
 /// Why events are missing from the metrics. Events overwritten in the block ring are not: the
 /// agent has read them before.
 const CAUSES: [&str; 7] =
@@ -121,6 +124,9 @@ impl Process {
             }
         })?;
         self.reach.identify(self.follower.identity());
+        let beside = self.follower.identity().beside.as_deref().unwrap_or_default();
+        // A recording may say anything: each name is a series.
+        self.collector.beside(beside.split(',').take(MOST_LIBRARIES));
         if self.follower.last_ticks() != self.last_ticks {
             self.last_ticks = self.follower.last_ticks();
             self.last_news = Instant::now();
@@ -179,6 +185,8 @@ impl Process {
             self.over = Some(now);
             window.ranks.values_mut().for_each(nothing_in_flight);
             self.total.ranks.values_mut().for_each(nothing_in_flight);
+            window.beside.clear();
+            self.total.beside.clear();
         }
         self.total.add_window(&window);
         self.window = window;
