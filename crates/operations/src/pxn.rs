@@ -8,8 +8,8 @@ the handle of the operation in the sender's process, and the sender's index of t
 recordings that are read together, [`Pxn`] finds the sender by these.
 
 Both recordings must be of one boot of one machine and of one source of ticks, so that their ticks
-are comparable. Work whose sender has no recording, and work in recordings of releases before 0.9
-that do not tell the communicator, stays with the process that did it.
+are comparable. Work whose sender has no recording, and work of which the record does not tell the
+communicator, stays with the process that did it.
 
 What is found is held in memory: about 200 bytes for each ProxyOp of another process.
 */
