@@ -19,7 +19,7 @@ mod merge;
 pub mod send;
 mod window;
 
-pub use collect::Collector;
+pub use collect::{Collector, Foreign};
 pub use window::{
     Channel, ChannelKey, CommKey, Compat, Device, ENOUGH_SENDS, Fit, LEAST_SIZES, Link, LinkKey,
     LinkLine, Metrics, Mode, Name, OperationKey, Operations, Proxy, Rank, RankKey, Waits,

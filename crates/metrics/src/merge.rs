@@ -45,11 +45,13 @@ impl Metrics {
     /// (`in_flight`, `oldest`) is the later one's where it has any.
     pub fn merge(&mut self, later: &Metrics) {
         self.add(later, Rank::merge);
+        add_all(&mut self.beside, &later.beside, u64::clone_from);
     }
 
     /// Adds another process's: of states there is the sum, or the greatest.
     pub fn join(&mut self, other: &Metrics) {
         self.add(other, Rank::join);
+        add_all(&mut self.beside, &other.beside, add_count);
     }
 
     fn add(&mut self, later: &Metrics, add_rank: impl Fn(&mut Rank, &Rank)) {

@@ -280,6 +280,9 @@ pub struct Metrics {
     pub lost: BTreeMap<(&'static str, &'static str), u64>,
     /// Requests with metrics that did not reach the collector, by cause (`queue_full`, `refused`).
     pub exports_lost: BTreeMap<&'static str, u64>,
+    /// Processes in which a library is loaded that can communicate without NCCL: the state at the
+    /// window's end, by library.
+    pub beside: BTreeMap<Name, u64>,
     /// Events that started, by kind.
     pub events: BTreeMap<&'static str, u64>,
 }

@@ -60,6 +60,7 @@ use crate::doubts::Doubts;
 use crate::hash::Map;
 use crate::operation::{Completion, Judge, Judged, Operation, Timing};
 use crate::ptimer::{ClockFit, group_api_of, launches_by_group};
+use crate::pxn::Work;
 use crate::timeline::marks;
 use crate::{Event, EventId, Facts, GpuClock, Parent, Timeline};
 use ncclscope_trace::{Detail, EventKind, Record, Recording, Visitor};
@@ -97,10 +98,18 @@ pub struct Joined<'a> {
 }
 
 /// Reads a recording, and gives each operation to `consumer` as soon as nothing more is expected
-/// of it: the module page has the rule.
-pub fn join<'a>(recording: &'a Recording, consumer: &mut impl Consumer) -> Joined<'a> {
+/// of it: the module page has the rule. `work` is what other processes did for this one.
+pub fn join<'a>(
+    recording: &'a Recording,
+    work: Option<&Work>,
+    consumer: &mut impl Consumer,
+) -> Joined<'a> {
     let room = Room { sweep: SWEEP, live: LIVE };
     let mut joiner = Joiner::new(recording, room, consumer);
+    if let Some(work) = work {
+        work.links.iter().for_each(|links| joiner.timeline.adopt_links(links));
+        joiner.others = &work.ops;
+    }
     recording.visit(&mut joiner);
     joiner.finish()
 }
@@ -123,6 +132,8 @@ struct Joiner<'a, 'c, C> {
     /// How many events the next sweep waits for.
     next: usize,
     cut_short: u64,
+    /// ProxyOps of other processes' proxy threads that are to come, by their starts.
+    others: &'c [Event],
 }
 
 impl<C: Consumer> Visitor for Joiner<'_, '_, C> {
@@ -132,6 +143,7 @@ impl<C: Consumer> Visitor for Joiner<'_, '_, C> {
     }
 
     fn reached(&mut self, ticks: u64) {
+        self.adopt(ticks);
         if self.timeline.len() >= self.next {
             self.sweep(Some(ticks));
         }
@@ -144,10 +156,29 @@ impl<'a, 'c, C: Consumer> Joiner<'a, 'c, C> {
         let mut clocks = Vec::new();
         clocks.resize_with(recording.comms().len(), ClockFit::default);
         let (doubts, judge) = (Doubts::new(recording), Judge::new(&timeline));
-        Joiner { timeline, doubts, judge, consumer, clocks, room, next: room.sweep, cut_short: 0 }
+        Joiner {
+            timeline,
+            doubts,
+            judge,
+            consumer,
+            clocks,
+            room,
+            next: room.sweep,
+            cut_short: 0,
+            others: &[],
+        }
+    }
+
+    /// Takes over what other processes began for this one until then.
+    fn adopt(&mut self, ticks: u64) {
+        let (now, later) =
+            self.others.split_at(self.others.partition_point(|op| op.start.ticks <= ticks));
+        now.iter().for_each(|op| self.timeline.adopt(op));
+        self.others = later;
     }
 
     fn finish(mut self) -> Joined<'a> {
+        self.adopt(u64::MAX);
         self.sweep(None);
         let clocks = self.clocks.iter_mut().map(ClockFit::clock).collect();
         Joined { timeline: self.timeline, clocks, cut_short: self.cut_short }

@@ -33,6 +33,11 @@ ProxyOp may start long after its operation was enqueued. [`progress`] waits half
 seconds, for it only tells what is stuck; the windows of the metrics wait up to ten, for what they
 count as over stays counted.
 
+# What other processes do for it
+
+With PXN another local rank's proxy thread runs a rank's sends. [`pxn`] gives these ProxyOps back to
+the operations that they belong to, in recordings that are read together.
+
 # What losses do
 
 An event without a record must not look like an operation that hangs. A missing kernel says nothing
@@ -81,6 +86,7 @@ pub mod parallel;
 pub mod peers;
 pub mod progress;
 pub mod ptimer;
+pub mod pxn;
 mod read;
 pub mod stamps;
 pub mod stats;

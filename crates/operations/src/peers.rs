@@ -64,6 +64,19 @@ impl Link {
     }
 }
 
+impl Link {
+    fn merge(&mut self, other: &Link) {
+        self.transfers += other.transfers;
+        self.sized += other.sized;
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.is_told |= other.is_told;
+        for (sum, wait) in self.waits.iter_mut().zip(other.waits) {
+            *sum = sum.saturating_add(wait);
+        }
+        self.fit.merge(&other.fit);
+    }
+}
+
 /// The links of a process, each with a number, so that a step costs no lookup.
 #[derive(Clone, Debug, Default)]
 pub struct Links {
@@ -74,7 +87,10 @@ pub struct Links {
 impl Links {
     /// The number of the link of an operation, over which a step went.
     pub fn number(&mut self, comm: usize, op: &ProxyOp) -> usize {
-        let key = LinkKey { comm, rank: op.rank, peer: op.peer, is_send: op.is_send };
+        self.of_key(LinkKey { comm, rank: op.rank, peer: op.peer, is_send: op.is_send })
+    }
+
+    fn of_key(&mut self, key: LinkKey) -> usize {
         *self.numbers.entry(key).or_insert_with(|| {
             self.links.push(Link::default());
             self.links.len() - 1
@@ -94,6 +110,18 @@ impl Links {
         if let Some(link) = self.links.get_mut(number) {
             link.bytes = link.bytes.saturating_add(bytes);
             link.is_told = true;
+        }
+    }
+
+    /// Adds the links of another process's proxy thread, as far as `comm` knows their
+    /// communicators.
+    pub(crate) fn merge(&mut self, other: &Links, comm: impl Fn(usize) -> Option<usize>) {
+        for (key, link) in other.iter() {
+            let Some(comm) = comm(key.comm) else { continue };
+            let number = self.of_key(LinkKey { comm, ..*key });
+            if let Some(own) = self.links.get_mut(number) {
+                own.merge(link);
+            }
         }
     }
 

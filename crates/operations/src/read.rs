@@ -2,6 +2,7 @@
 //! Reads a whole recording as a [`Timeline`].
 
 use crate::doubts::Doubts;
+use crate::pxn::Work;
 use crate::timeline::{Event, EventId, Timeline};
 use ncclscope_trace::handle::LANES;
 use ncclscope_trace::{Record, Recording};
@@ -12,7 +13,7 @@ impl<'a> Timeline<'a> {
     #[must_use]
     pub fn read(recording: &'a Recording, keep_steps: bool) -> Timeline<'a> {
         let mut steps = Vec::new();
-        let mut timeline = Timeline::read_with(recording, |_, record, op| {
+        let mut timeline = Timeline::read_with(recording, None, |_, record, op| {
             if let (Record::Step(step), Some((id, _))) = (record, op)
                 && keep_steps
             {
@@ -24,13 +25,19 @@ impl<'a> Timeline<'a> {
     }
 
     /// Reads every record of a recording, lane by lane. Each is given to `each` with its lane, and
-    /// a step with its ProxyOp, as far as that is known by then.
+    /// a step with its ProxyOp, as far as that is known by then. `work` is what other processes did
+    /// for this one.
     #[must_use]
     pub fn read_with(
         recording: &'a Recording,
+        work: Option<&Work>,
         mut each: impl FnMut(usize, &Record, Option<(EventId, &Event)>),
     ) -> Timeline<'a> {
         let mut timeline = Timeline::new(recording);
+        if let Some(work) = work {
+            work.links.iter().for_each(|links| timeline.adopt_links(links));
+            work.ops.iter().for_each(|op| timeline.adopt(op));
+        }
         for lane in 0..LANES {
             for record in recording.records(lane) {
                 let op = timeline.record(lane, &record);

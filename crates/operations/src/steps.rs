@@ -105,6 +105,14 @@ impl OpSteps {
     }
 }
 
+/// How many bytes a state of an operation tells beyond the `bytes` that are known (API v1 to v3).
+/// `from` is what its first state told, from which NCCL counts on: it does not begin at 0 where it
+/// uses the operation's memory again.
+#[must_use]
+pub fn told_more(from: &mut Option<u64>, bytes: u64, told: u64) -> u64 {
+    told.saturating_sub(*from.get_or_insert(told)).saturating_sub(bytes)
+}
+
 /// The earlier of two times, of which either may be unknown.
 #[must_use]
 pub fn earliest(one: Option<u64>, other: Option<u64>) -> Option<u64> {

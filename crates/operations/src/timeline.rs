@@ -14,7 +14,7 @@ type as its state: it forgets events (`Timeline::forget`) when nothing more is e
 use crate::counts::Counts;
 use crate::hash::Map;
 use crate::peers::Links;
-use crate::steps::OpSteps;
+use crate::steps::{OpSteps, told_more};
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::record::KernelCh;
 use ncclscope_trace::{
@@ -42,7 +42,7 @@ impl EventId {
 pub enum Parent {
     /// NCCL named none, or the kind of event has none.
     None,
-    /// In this timeline.
+    /// In this timeline. What NCCL says belongs to a step (NetPlugin) has the step's ProxyOp.
     Known(EventId),
     /// NCCL named one that is not in the recording: stale, another process's, or lost.
     Unknown,
@@ -310,6 +310,21 @@ impl<'a> Timeline<'a> {
         });
     }
 
+    /// Adds a ProxyOp that another process's proxy thread did for this one (PXN).
+    pub(crate) fn adopt(&mut self, event: &Event) {
+        let id = EventId::of_index(self.events.len());
+        self.by_handle.insert(event.start.handle, id);
+        self.events.push(event.clone());
+    }
+
+    /// Adds the links of such ProxyOps, by the index of the communicator.
+    pub(crate) fn adopt_links(&mut self, links: &Links) {
+        let positions = &self.positions;
+        self.links.merge(links, |index| {
+            positions.get(index).filter(|&&at| at != NO_COMM).map(|&at| at as usize)
+        });
+    }
+
     #[inline]
     fn add_step(&mut self, lane: usize, step: &Step) -> Option<EventId> {
         let lane = u8::try_from(lane).unwrap_or(u8::MAX);
@@ -331,15 +346,13 @@ impl<'a> Timeline<'a> {
         Some(id)
     }
 
-    /// A state of a ProxyOp tells how many bytes it has moved so far (API v1 to v3). NCCL does not
-    /// begin at 0 where it uses the operation's memory again.
+    /// A state of a ProxyOp tells how many bytes it has moved so far (API v1 to v3).
     fn add_told(&mut self, id: EventId, bytes: u64) {
         let comm = self.comm_of(&self.events[id.index()]);
         let event = &mut self.events[id.index()];
         let (Some(comm), Detail::ProxyOp(op)) = (comm, &event.start.detail) else { return };
         let steps = event.steps.get_or_insert_default();
-        let from = *steps.told_from.get_or_insert(bytes);
-        let more = bytes.saturating_sub(from).saturating_sub(steps.bytes);
+        let more = told_more(&mut steps.told_from, steps.bytes, bytes);
         if more > 0 {
             steps.bytes += more;
             self.links.add_told(comm, op, more);
@@ -392,7 +405,11 @@ impl<'a> Timeline<'a> {
             if event.has(marks::LINKED) {
                 continue;
             }
-            let handle = event.start.parent;
+            let mut handle = event.start.parent;
+            if handle.kind() == EventKind::ProxyStep {
+                // Of the network plugin's events. Steps are no events: their ProxyOp stands for it.
+                handle = handle.op_of();
+            }
             let parent = match self.by_handle.get(&handle) {
                 _ if handle.is_null() || event.is_foreign() => Parent::None,
                 Some(&id) if handle.process() == process => Parent::Known(id),

@@ -6,9 +6,10 @@ use crate::guard::{attempt, guard};
 use crate::translate;
 use core::ffi::c_void;
 use ncclscope_abi::{Descr, EventState, EventView, NcclResult, StateArg, Version, Viewer};
+use ncclscope_recorder::gate;
 use ncclscope_recorder::trace::{Handle, State};
-use ncclscope_recorder::{NO_COMM, gate};
 use ncclscope_runtime::Runtime;
+use ncclscope_runtime::context::comm_of_another;
 use ncclscope_runtime::sys::shield::Shield;
 
 /// `startEvent` of version `V`.
@@ -158,7 +159,11 @@ impl Viewer for Starter {
         let parent = Handle(view.parent);
         if let Descr::ProxyOp(op) = view.descr {
             let op = translate::proxy_op(&op, view.rank, self.context);
-            let comm = if op.foreign { NO_COMM } else { runtime.comm_of(self.context) };
+            let comm = if op.foreign {
+                comm_of_another(self.context)
+            } else {
+                runtime.comm_of(self.context)
+            };
             return recorder.start_op(comm, parent, &op);
         }
         let comm = runtime.comm_of(self.context);

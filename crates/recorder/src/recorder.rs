@@ -112,7 +112,8 @@ impl Recorder {
         }
     }
 
-    /// A ProxyOp starts. Null if there is no slot for it or it cannot be recorded.
+    /// A ProxyOp starts. Null if there is no slot for it or it cannot be recorded. Of another
+    /// process's (PXN) `comm` is that process's number.
     #[must_use]
     #[inline(always)]
     pub fn start_op(&self, comm: u16, parent: Handle, op: &ProxyOp) -> Handle {
@@ -123,7 +124,7 @@ impl Recorder {
         // Its steps will be recorded on this lane.
         lane.saw(EventKind::ProxyStep);
         let (region, process) = (&self.region, self.process());
-        let of = (comm, op.is_send);
+        let of = (if op.foreign { NO_COMM } else { comm }, op.is_send);
         let slot = slots::open(region, &self.slots, &lane, process, of, ticks);
         let Some(handle) = slot else {
             self.lose_without_slot(kind);

@@ -13,6 +13,7 @@ use crate::windows::windows;
 use ncclscope_operations::joiner::{Consumer, Joined, join};
 use ncclscope_operations::operation::{Completion, Operation};
 use ncclscope_operations::parallel::in_order;
+use ncclscope_operations::pxn::{Pxn, Work};
 use ncclscope_operations::timeline::comm_name;
 use ncclscope_operations::{Event, EventId, GpuClock, Timeline};
 use ncclscope_trace::identity::nccl_version;
@@ -53,9 +54,10 @@ struct Seen {
 }
 
 impl Process<'_> {
-    fn read(recording: &Recording) -> Process<'_> {
+    /// `work` is what other processes did for this one (PXN).
+    fn read<'a>(recording: &'a Recording, work: Option<&Work>) -> Process<'a> {
         let mut seen = Seen::default();
-        let joined = join(recording, &mut seen);
+        let joined = join(recording, work, &mut seen);
         for (open, place) in &mut seen.open {
             open.number = place.and_then(|place| seen.numbers.of(&joined.timeline, place));
         }
@@ -92,19 +94,28 @@ impl Consumer for Seen {
 impl ReportBuilder {
     /// Adds a process.
     pub fn add(&mut self, recording: &Recording) {
-        self.add_process(Process::read(recording));
+        self.add_process(Process::read(recording, None), 0);
     }
 
     /// Adds the processes of a run, which are read on all cores; `added` is called with the number
-    /// of each that is done.
+    /// of each that is done. What they did for one another (PXN) counts for the process that it
+    /// belongs to.
     pub fn add_all(&mut self, recordings: &[Recording], mut added: impl FnMut(usize)) {
-        in_order(recordings, Process::read, |at, process| {
-            self.add_process(process);
-            added(at);
-        });
+        let pxn = Pxn::read(&recordings.iter().collect::<Vec<_>>());
+        let numbered: Vec<(usize, &Recording)> = recordings.iter().enumerate().collect();
+        in_order(
+            &numbered,
+            |&(at, recording)| Process::read(recording, pxn.work(at)),
+            |at, process| {
+                self.add_process(process, pxn.given(at));
+                added(at);
+            },
+        );
     }
 
-    fn add_process(&mut self, process: Process<'_>) {
+    /// Adds a process; `given` of its ProxyOps were given to the processes that they belong to.
+    fn add_process(&mut self, mut process: Process<'_>, given: u64) {
+        process.seen.limits.foreign = process.seen.limits.foreign.saturating_sub(given);
         let Process { joined: Joined { timeline, clocks, cut_short }, seen } = process;
         let recording = timeline.recording();
         let errors: Vec<Option<u64>> =

@@ -32,6 +32,8 @@ pub struct Limits {
     /// Any process has NCCL 2.29 or later: Broadcasts go to a queue which its profiler code does
     /// not walk (src/plugin/profiler.cc@v2.30.7-1).
     broadcast_untold: bool,
+    /// Libraries of processes that can communicate without NCCL.
+    beside: BTreeSet<String>,
     kernel_off: bool,
     /// Operations were measured by CUDA events.
     event_timed: bool,
@@ -62,7 +64,8 @@ pub struct Limits {
 #[derive(Debug, Default)]
 pub(crate) struct ProcessLimits {
     event_timed: bool,
-    foreign: u64,
+    /// ProxyOps of other processes (PXN) that could not be given to them.
+    pub(crate) foreign: u64,
     copy_engine: u64,
     graph_calls: u64,
     graph_unseen: u64,
@@ -135,6 +138,8 @@ impl Limits {
     ) {
         let header = timeline.recording().header();
         self.hosts.insert(header.host.clone());
+        let beside = timeline.recording().identity().beside.as_deref().unwrap_or_default();
+        self.beside.extend(beside.split(',').filter(|name| !name.is_empty()).map(str::to_owned));
         let marks = timeline.recording().marks();
         self.pauses += marks.iter().filter(|mark| mark.what == MarkKind::Stop).count() as u64;
         self.left_out += header.left_out;
@@ -309,10 +314,18 @@ impl Limits {
              PyTorch, all-reduce kernels of inference servers."
                 .into(),
         );
+        if !self.beside.is_empty() {
+            let names: Vec<&str> = self.beside.iter().map(String::as_str).collect();
+            out.push(format!(
+                "Processes of this run have libraries loaded that can communicate without NCCL: {}. \
+                 Whether they do is not known, and what they move is not here.",
+                names.join(", ")
+            ));
+        }
         if self.foreign != 0 {
             out.push(format!(
-                "{} proxy operations were run for other processes (PXN): their communicator and \
-                 operation are not known here.",
+                "{} proxy operations were run for other processes (PXN) whose recordings are not \
+                 among these: their communicator and operation are not known here.",
                 self.foreign
             ));
         }

@@ -4,7 +4,7 @@
 use ncclscope_report::schema::LastRank;
 use ncclscope_report::{Report, ReportBuilder};
 use ncclscope_trace::record::{
-    ApiCall, CeBatch, CeColl, CeSync, Coll, GroupApi, KernelCh, KernelLaunch, ProxyOp,
+    ApiCall, CeBatch, CeColl, CeSync, Coll, GroupApi, KernelCh, KernelLaunch, NetPlugin, ProxyOp,
 };
 use ncclscope_trace::{Detail, EventKind, Handle, Mark, MarkKind, Recording, State, StrId};
 use scripts::{API, Call, EPOCH_NS, Fault, PROXY, Process};
@@ -300,6 +300,32 @@ fn bytes_that_only_operations_tell_are_those_of_the_peer() {
     let done = [(0, 0), (2, 0), (2, 3_000), (3, 5_000), (3, 8_000)];
     assert_eq!(peers(&done), [(Some(0), Some(1), Some(16_000))], "the last of each counts");
     assert_eq!(peers(&[(19, 0)]), [], "later versions tell nothing there");
+}
+
+#[test]
+fn libraries_that_communicate_without_nccl_are_named() {
+    let named = |beside: Option<&str>| {
+        let mut process = Process::new(0, 2);
+        process.identity.beside = beside.map(str::to_owned);
+        process.collective(Call::ALL_REDUCE);
+        let said = report(&[process]).unknowable;
+        said.into_iter().find(|sentence| sentence.contains("can communicate without NCCL"))
+    };
+    assert!(named(Some("nvshmem,vllm")).is_some_and(|said| said.contains(": nvshmem, vllm.")));
+    assert_eq!(named(None), None);
+}
+
+#[test]
+fn events_of_the_network_plugin_belong_to_their_step() {
+    let mut process = Process::new(0, 2);
+    process.net_events(1 << 16 | 1);
+    // Its step, and so its ProxyOp, is not in the recording.
+    let gone = Handle::slot_op(u64::from(process.header.process), PROXY, 999, 9).step_of(1);
+    let event = process.start(PROXY, gone, Detail::NetPlugin(NetPlugin::default()));
+    process.stop(PROXY, event);
+    let report = report(&[process]);
+    let net = report.ranks[0].events["NetPlugin"];
+    assert_eq!((net.started, net.stopped, net.unknown_parent), (3, 3, 1), "one is an orphan");
 }
 
 #[test]

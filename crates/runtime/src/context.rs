@@ -34,6 +34,15 @@ pub const fn comm_of(nonce: u32, context: u64) -> u16 {
     if context >> 32 == nonce as u64 { context as u16 } else { NO_COMM }
 }
 
+/// The number that another process's context (PXN) gives its communicator; [`NO_COMM`] for what is
+/// no context of ours.
+#[must_use]
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "the index is in the low bits")]
+pub const fn comm_of_another(context: u64) -> u16 {
+    if context as u32 >> 16 == 1 { context as u16 } else { NO_COMM }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -46,5 +55,7 @@ mod tests {
         assert_eq!(comm_of(0, 0x7f12_3456_7890), NO_COMM);
         assert_eq!(comm_of(77, context(77, NO_COMM)), NO_COMM);
         assert_ne!(context(0, 0), 0);
+        assert_eq!(comm_of_another(context(78, 5)), 5);
+        assert_eq!(comm_of_another(0x7f12_3456_7890), NO_COMM, "a pointer of another profiler");
     }
 }

@@ -156,6 +156,13 @@ impl Drain {
         self.define(facts);
     }
 
+    /// These libraries of the process can communicate without NCCL.
+    pub(crate) fn beside(&mut self, libraries: &[&'static str]) {
+        let facts = self.identity.beside(libraries);
+        self.define(facts);
+        self.meter.iter_mut().for_each(|meter| meter.beside(libraries));
+    }
+
     fn define(&mut self, definitions: Vec<Definition>) {
         definitions.into_iter().for_each(|definition| self.feed.define(definition));
     }

@@ -13,6 +13,8 @@ use ncclscope_trace::{Comm, Definition};
 use std::fs;
 use std::io::Read;
 
+/// Bytes of a job's name that are kept.
+const JOB_NAME_BYTES: usize = 128;
 /// Bytes of the command line that are kept.
 const COMMAND_BYTES: u64 = 1 << 10;
 /// Live communicators, the oldest first, in which another rank of this process is searched.
@@ -66,6 +68,7 @@ fn of_environment(job: Option<&str>, get: Get<'_>) -> Identity {
             .or_else(|| slurm(get))
             .or_else(|| torchelastic(get))
             .or_else(of_kubernetes),
+        job_name: job_name(get, in_kubernetes),
         run: run(get),
         rank: place.rank,
         local_rank: place.local_rank,
@@ -88,6 +91,15 @@ fn slurm(get: Get<'_>) -> Option<String> {
 /// torchrun's run id; `none` says that it has none.
 fn torchelastic(get: Get<'_>) -> Option<String> {
     get("TORCHELASTIC_RUN_ID").filter(|id| id != "none")
+}
+
+/// What the job is called; bounded, since it is a label of every series.
+fn job_name(get: Get<'_>, in_kubernetes: bool) -> Option<String> {
+    let of_kubernetes = || get("JOB_NAME").filter(|_| in_kubernetes);
+    let mut name = get("SLURM_JOB_NAME").or_else(of_kubernetes).or_else(|| torchelastic(get))?;
+    let most = name.len().min(JOB_NAME_BYTES);
+    name.truncate((0..=most).rev().find(|&at| name.is_char_boundary(at)).unwrap_or(0));
+    Some(name)
 }
 
 /// What the ranks of one launch share, and no other has. A batch job alone, without a step, may
@@ -173,6 +185,12 @@ impl Known {
         })
     }
 
+    /// These libraries can communicate without NCCL.
+    pub(crate) fn beside(&mut self, libraries: &[&str]) -> Vec<Definition> {
+        let text = (!libraries.is_empty()).then(|| libraries.join(","));
+        self.change(|known| known.beside = text)
+    }
+
     fn change(&mut self, change: impl FnOnce(&mut Identity)) -> Vec<Definition> {
         let before = self.identity.clone();
         change(&mut self.identity);
@@ -236,6 +254,23 @@ mod tests {
         assert_eq!(of(&variables).job, None, "other systems use the name, too");
         variables.push(("KUBERNETES_SERVICE_HOST", "10.0.0.1"));
         assert_eq!(of(&variables).job.as_deref(), Some("train/c0de"));
+    }
+
+    #[test]
+    fn a_job_has_the_name_that_its_launcher_gave_it() {
+        let name = |variables: &[(&str, &str)]| of(variables).job_name;
+        let torch = ("TORCHELASTIC_RUN_ID", "a1");
+        assert_eq!(name(&[]), None);
+        assert_eq!(name(&[("TORCHELASTIC_RUN_ID", "none")]), None);
+        assert_eq!(name(&[torch]).as_deref(), Some("a1"));
+        let slurm = ("SLURM_JOB_NAME", "train");
+        assert_eq!(name(&[torch, slurm]).as_deref(), Some("train"), "the outermost has the name");
+        assert_eq!(name(&[("JOB_NAME", "pod")]), None, "other systems use the name, too");
+        let kubernetes = ("KUBERNETES_SERVICE_HOST", "10.0.0.1");
+        assert_eq!(name(&[("JOB_NAME", "pod"), kubernetes]).as_deref(), Some("pod"));
+        let long = format!("a{}", "\u{e9}".repeat(200));
+        let cut = name(&[("SLURM_JOB_NAME", &long)]).expect("a name");
+        assert_eq!((cut.len(), long.starts_with(&cut)), (127, true), "whole characters");
     }
 
     #[test]

@@ -12,6 +12,7 @@ waits in it for anything but memory (docs/rfcs/0006-threads.md).
 */
 #![cfg_attr(not(test), deny(clippy::panic, clippy::unwrap_used, clippy::expect_used, clippy::todo))]
 
+mod beside;
 pub mod config;
 pub mod context;
 mod directory;

@@ -113,6 +113,11 @@ pub(crate) struct Losses {
 }
 
 impl Meter {
+    /// These libraries of the process can communicate without NCCL.
+    pub(crate) fn beside(&mut self, libraries: &[&'static str]) {
+        self.collector.beside(libraries.iter().copied());
+    }
+
     /// Starts the sending thread.
     ///
     /// # Errors

@@ -47,7 +47,7 @@ hosts have in common. Times of GPUs (`pTimer`) are mapped by `ncclscope_operatio
 use crate::fields::record_fields;
 
 /// The clock that ticks come from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum ClockSource {
     /// The processor's invariant time stamp counter (x86-64 TSC).
     Tsc,

@@ -81,6 +81,10 @@ identity! {
     job: String, "text",
         "`NCCLSCOPE_JOB`, `SLURM_JOB_ID` and `SLURM_STEP_ID`, `TORCHELASTIC_RUN_ID`, \
          `JOB_NAME` and `JOB_UID` in Kubernetes";
+    /// The job's name, which later jobs may have, too: of Slurm, of Kubernetes, or torchelastic's
+    /// run id. Up to 128 bytes.
+    job_name: String, "text",
+        "`SLURM_JOB_NAME`, `JOB_NAME` in Kubernetes, `TORCHELASTIC_RUN_ID`";
     /// The launch that this process's ranks share. Without it, tools distinguish runs by the hashes
     /// of communicators.
     run: String, "text",
@@ -122,6 +126,9 @@ identity! {
     cuda: String, "`MAJOR.MINOR`", "the CUDA driver, at `init`";
     /// The profiler API that NCCL speaks.
     profiler_api: u32, "number", "the table of functions that NCCL takes";
+    /// Libraries in the process that can communicate without NCCL, with commas between them. What
+    /// they move is not recorded.
+    beside: String, "text", "the names of mapped files, a few times in the process's life";
     /// The command line, its words with spaces between them, up to 1 KiB.
     command: String, "text", "`/proc/self/cmdline`, unless `NCCLSCOPE_COMMAND` is `off`";
     /// Slurm's job alone.

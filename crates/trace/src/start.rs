@@ -253,7 +253,8 @@ record_fields! {
         chunk_bytes: u32 = (5, 0),
         /// Send or receive.
         is_send: bool = (5, 32),
-        /// Belongs to another process (PXN): context and parent are not ours.
+        /// Belongs to another process (PXN): its parent is a handle of that process, and the index
+        /// of its communicator is that process's, or 65535 where it is not known.
         foreign: bool = (5, 33),
         /// Rank, as the descriptor says.
         rank: i32 = (6, 0),

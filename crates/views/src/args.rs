@@ -27,6 +27,11 @@ pub enum Arg<'a> {
     Text(&'a str),
 }
 
+/// Kinds of network plugins, as NCCL numbers its own (`src/include/plugin/profiler/net_ib.h` and
+/// `net_socket.h`).
+const INFINIBAND: u64 = 1;
+const SOCKETS: u64 = 2;
+
 /// Passes the names and values of a slice to `say`, in the order in which they are shown. Names end
 /// in their unit. What is unknown is left out.
 pub fn args<'s>(
@@ -200,7 +205,7 @@ impl<'s, F: FnMut(&'static str, Arg<'s>)> Said<F> {
                 self.uint("copies", ops);
                 self.uint("bytes", bytes);
             }
-            Detail::NetPlugin(net) => self.net(&net),
+            Detail::NetPlugin(net) => self.net(scene, event, &net),
             Detail::Coll(_) | Detail::P2p(_) | Detail::Group | Detail::ProxyCtrl => {}
             // Any other kind says its fields as its record declares them.
             _ => self.fields(scene, event),
@@ -245,9 +250,22 @@ impl<'s, F: FnMut(&'static str, Arg<'s>)> Said<F> {
         }
     }
 
-    fn net(&mut self, net: &NetPlugin) {
-        self.uint("device", net.device);
-        self.uint("qp", net.qp);
+    fn net(&mut self, scene: &'s Scene<'_, '_>, event: &Event, net: &NetPlugin) {
+        if let Some(step) = scene.step_of_net(event) {
+            self.uint("step", step.step);
+        }
+        match net.id >> 16 {
+            INFINIBAND => {
+                (self.0)("network", Arg::Text("InfiniBand"));
+                self.uint("device", net.device);
+                self.uint("qp", net.qp);
+            }
+            SOCKETS => {
+                (self.0)("network", Arg::Text("sockets"));
+                self.uint("socket", net.device);
+            }
+            _ => (self.0)("network", Arg::Text("other")),
+        }
         self.uint("op", net.op);
         self.uint("bytes", net.bytes);
     }

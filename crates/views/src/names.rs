@@ -45,13 +45,22 @@ pub const TRACKS: &[(&str, &str, &str)] = &[
     ),
     ("Proxy receive from rank R, channel C", "proxy, step", "as sends"),
     ("Proxy control", "proxy", "what the proxy thread does between transfers"),
-    ("Network plugin", "net", "what the network plugin reports"),
+    (
+        "Network plugin send to rank R, channel C",
+        "net",
+        "what the network plugin reports of these transfers (`NetPlugin`); receives likewise",
+    ),
+    ("Network plugin", "net", "what it reports of transfers that were not recorded"),
 ];
 
 /// Arguments: name, slices that have it, and what it is.
 pub const ARGUMENTS: &[(&str, &str, &str)] = &[
     ("nccl_seq", "operations", "NCCL's number of the operation, by communicator and function"),
-    ("bytes", "operations, transfers, copies", "size; of an operation as nccl-tests define it"),
+    (
+        "bytes",
+        "operations, transfers, copies, network plugin",
+        "size; of an operation as nccl-tests define it",
+    ),
     ("datatype", "operations, calls", "NCCL's name"),
     ("algorithm", "operations", "such as `RING`"),
     ("protocol", "operations", "such as `SIMPLE`"),
@@ -79,12 +88,14 @@ pub const ARGUMENTS: &[(&str, &str, &str)] = &[
     ("steps", "ProxyOp", "transfers that NCCL announces"),
     ("steps_done", "ProxyOp", "transfers that ended, where it is another number"),
     ("pid", "foreign transfers", "process that the transfer belongs to (PXN)"),
-    ("step", "ProxyStep", "number of the transfer"),
+    ("step", "ProxyStep, network plugin", "number of the transfer"),
     ("polls", "ProxyStep", "how often NCCL looked again"),
     ("complete", "CeSync", "1: the closing synchronization"),
     ("copies", "CeBatch", "copies"),
     ("synchronization", "CeColl", "NCCL's name of the strategy"),
-    ("device", "network plugin", "device index (InfiniBand), or descriptor of the socket"),
+    ("device", "network plugin", "device index (InfiniBand)"),
+    ("socket", "network plugin", "descriptor of the socket"),
+    ("network", "network plugin", "`InfiniBand`, `sockets` or `other`"),
     ("qp", "network plugin", "queue pair (InfiniBand)"),
     ("op", "network plugin", "opcode (InfiniBand), or 0 send, 1 receive (socket)"),
     ("value", "marks", "number of the training step; one in how many operations is recorded"),

@@ -58,9 +58,10 @@ use ncclscope_operations::timeline::comm_name;
 use ncclscope_operations::{
     Completion, Event, EventId, GpuClock, Operation, Parent, Timeline, Timing, operations,
 };
+use ncclscope_trace::handle::STEPS_IN_FLIGHT;
 use ncclscope_trace::record::{KernelCh, KernelPhase, step_flags};
 use ncclscope_trace::vectors::origin_number;
-use ncclscope_trace::{Comm, Detail, EventKind, MarkKind, State, StrId};
+use ncclscope_trace::{Comm, Detail, EventKind, MarkKind, State, Step, StrId};
 
 /// What a slice shows.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -276,6 +277,19 @@ impl<'t, 'r> Scene<'t, 'r> {
     #[must_use]
     pub fn steps_of(&self, op: EventId) -> &[u32] {
         self.steps_by_op.get(&op).map_or(&[], Vec::as_slice)
+    }
+
+    /// The step that an event of the network plugin belongs to, where it is recorded: a handle
+    /// names it by its number modulo 8, and the event began while it was under way.
+    #[must_use]
+    pub fn step_of_net(&self, event: &Event) -> Option<&Step> {
+        let (Parent::Known(op), step) = (event.parent, event.start.parent) else { return None };
+        if step.kind() != EventKind::ProxyStep {
+            return None;
+        }
+        let steps = self.steps_of(op).iter().map(|&at| &self.timeline.steps()[at as usize].1);
+        let mut its = steps.filter(|of| u64::from(of.step) % STEPS_IN_FLIGHT as u64 == step.0 & 7);
+        its.find(|of| of.ticks <= event.start.ticks && event.start.ticks <= of.end_ticks())
     }
 
     /// What a ProxyOp is known by on both sides; see the module `matching`.

@@ -26,8 +26,17 @@ enum Row {
     Api,
     Groups,
     CopyEngine,
-    Kernel { channel: u8 },
-    Proxy { peer: i32, is_send: bool, channel: u8, foreign: Option<u32> },
+    Kernel {
+        channel: u8,
+    },
+    /// `is_net`: what the network plugin says of its steps.
+    Proxy {
+        peer: i32,
+        is_send: bool,
+        channel: u8,
+        foreign: Option<u32>,
+        is_net: bool,
+    },
     Control,
     Net,
 }
@@ -46,7 +55,7 @@ impl Row {
                 Row::of_channel(event).or_else(parent).unwrap_or(Row::Control)
             }
             Part::Control => Row::Control,
-            Part::Net => Row::Net,
+            Part::Net => parent().map_or(Row::Net, Row::with_net),
         }
     }
 
@@ -60,8 +69,19 @@ impl Row {
                 is_send: op.is_send,
                 channel: op.channel,
                 foreign: op.foreign.then_some(op.pid),
+                is_net: false,
             }),
             _ => None,
+        }
+    }
+
+    /// Beside the row of a ProxyOp: what the network plugin says of it.
+    fn with_net(self) -> Row {
+        match self {
+            Row::Proxy { peer, is_send, channel, foreign, .. } => {
+                Row::Proxy { peer, is_send, channel, foreign, is_net: true }
+            }
+            other => other,
         }
     }
 
@@ -72,10 +92,11 @@ impl Row {
             Row::Groups => "Groups".into(),
             Row::CopyEngine => "Copy engine".into(),
             Row::Kernel { channel } => format!("Kernel channel {channel}"),
-            Row::Proxy { peer, is_send, channel, foreign } => {
+            Row::Proxy { peer, is_send, channel, foreign, is_net } => {
+                let what = if is_net { "Network plugin" } else { "Proxy" };
                 let way = if is_send { "send to" } else { "receive from" };
                 let whose = foreign.map_or(String::new(), |pid| format!(" for process {pid}"));
-                format!("Proxy {way} rank {peer}, channel {channel}{whose}")
+                format!("{what} {way} rank {peer}, channel {channel}{whose}")
             }
             Row::Control => "Proxy control".into(),
             Row::Net => "Network plugin".into(),
@@ -113,7 +134,7 @@ pub fn tracks<'s>(
     }
     rows.into_iter().flat_map(|(row, slices)| {
         let packed = match row {
-            Row::Proxy { .. } => pack::families(&slices, steps(scene, &slices)),
+            Row::Proxy { is_net: false, .. } => pack::families(&slices, steps(scene, &slices)),
             _ => pack::nested(slices),
         };
         packed.into_iter().map(move |slices| Track { name: row.name(), slices })
@@ -151,10 +172,12 @@ mod tests {
 
     #[test]
     fn tracks_have_the_names_of_the_table() {
-        let proxy = |is_send| Row::Proxy { peer: 3, is_send, channel: 5, foreign: None };
+        let proxy =
+            |is_send| Row::Proxy { peer: 3, is_send, channel: 5, foreign: None, is_net: false };
         let kernel = Row::Kernel { channel: 5 };
         let (first, last) = ([Row::Operations, Row::Api, Row::Groups, Row::CopyEngine], Row::Net);
-        let rows = first.into_iter().chain([kernel, proxy(true), proxy(false), Row::Control, last]);
+        let rows = first.into_iter().chain([kernel, proxy(true), proxy(false), Row::Control]);
+        let rows = rows.chain([proxy(true).with_net(), last]);
         let names = rows.map(|row| row.name().replace('3', "R").replace('5', "C"));
         let names: Vec<String> = ["Steps and marks".to_owned()].into_iter().chain(names).collect();
         assert_eq!(names, TRACKS.iter().map(|(name, ..)| *name).collect::<Vec<_>>());

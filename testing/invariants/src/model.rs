@@ -4,7 +4,9 @@
 
 use crate::{Expect, Verdict};
 use ncclscope_trace::record::STEP_SHIFT;
-use ncclscope_trace::{Comm, EventKind, Handle, Record, Recording, Start, State, Step, StrId};
+use ncclscope_trace::{
+    Comm, Detail, EventKind, Handle, Record, Recording, Start, State, Step, StrId,
+};
 use std::collections::HashMap;
 
 /// An event.
@@ -170,9 +172,14 @@ impl<'a> Model<'a> {
         self.find(Handle::slot_op(process, lane, parent.generation(), parent.slot()))
     }
 
-    /// The communicator of an event.
+    /// The communicator of an event; none of work for another process (PXN), which has its own.
     #[must_use]
     pub fn comm(&self, event: &Event) -> Option<&Comm> {
+        if let Detail::ProxyOp(op) = event.start.detail
+            && op.foreign
+        {
+            return None;
+        }
         self.recording.comms().iter().find(|comm| comm.index == event.start.comm)
     }
 

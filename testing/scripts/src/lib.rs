@@ -11,7 +11,8 @@ use ncclscope_trace::codec::META_LANE;
 use ncclscope_trace::handle::{SLOTS, STEPS_IN_FLIGHT};
 use ncclscope_trace::layout::{Header, LANE_STRIDE};
 use ncclscope_trace::record::{
-    ApiCall, Coll, GroupApi, KernelCh, KernelLaunch, P2p, Packed, ProxyOp, STEP_SHIFT, step_flags,
+    ApiCall, Coll, GroupApi, KernelCh, KernelLaunch, NetPlugin, P2p, Packed, ProxyOp, STEP_SHIFT,
+    step_flags,
 };
 use ncclscope_trace::scratch::lane;
 use ncclscope_trace::{
@@ -363,6 +364,62 @@ impl Process {
         for handle in ops.into_iter().chain([group, group_api]) {
             self.stop(API, handle);
         }
+    }
+
+    /// Plays a send of two steps, each with an event of the network plugin `id`.
+    pub fn net_events(&mut self, id: u64) {
+        let call = Call { channels: 1, steps: 2, step_bytes: 4096, ..Call::ALL_REDUCE };
+        let p2p = self.start(API, Handle::NULL, Detail::P2p(P2p::default()));
+        self.stop(API, p2p);
+        let op = self.proxy_op(p2p, &call, 0, true);
+        self.state(PROXY, op, State::PROXY_OP_IN_PROGRESS, 0);
+        for step in 0..call.steps {
+            let net = NetPlugin { id, device: 7, bytes: 4096, ..NetPlugin::default() };
+            let begun = self.now;
+            self.now += 50;
+            let event = self.start(PROXY, op.step_of(step), Detail::NetPlugin(net));
+            self.stop(PROXY, event);
+            let after = std::mem::replace(&mut self.now, begun);
+            self.one_step(op, step, call.step_bytes, true, false);
+            self.now = self.now.max(after) + 3_000;
+        }
+        self.stop(PROXY, op);
+    }
+
+    /// Plays a send to `peer` through the NIC of another process's GPU (PXN): the ProxyOp, of one
+    /// step, is run by the proxy thread of `proxy`.
+    pub fn send_by(&mut self, proxy: &mut Process, peer: i32, count: u64) {
+        let (func, float) = (self.string("Send"), self.string("ncclFloat32"));
+        let graph = Detail::GroupApi(GroupApi { graph: false, depth: 1 });
+        let group_api = self.start(API, Handle::NULL, graph);
+        let call = ApiCall { func, datatype: float, count, ..ApiCall::default() };
+        let api = self.start(API, group_api, Detail::P2pApi(call));
+        self.stop(API, api);
+        let group = self.start(API, Handle::NULL, Detail::Group);
+        let p2p = P2p { func, datatype: float, count, peer, channels: 1, group, ..P2p::default() };
+        let send = self.start(API, api, Detail::P2p(p2p));
+        for handle in [send, group, group_api] {
+            self.stop(API, handle);
+        }
+        proxy.now = proxy.now.max(self.now);
+        let bytes = u32::try_from(count * 4).unwrap_or(u32::MAX);
+        let detail = Detail::ProxyOp(ProxyOp {
+            pid: self.header.pid,
+            channel: 0,
+            peer,
+            steps: 1,
+            chunk_bytes: bytes,
+            is_send: true,
+            foreign: true,
+            rank: self.comm.rank,
+        });
+        let own = std::mem::replace(&mut proxy.comm.index, self.comm.index);
+        let op = proxy.start(PROXY, send, detail);
+        proxy.comm.index = own;
+        proxy.state(PROXY, op, State::PROXY_OP_IN_PROGRESS, 0);
+        proxy.one_step(op, 0, bytes, true, false);
+        proxy.stop(PROXY, op);
+        self.now = self.now.max(proxy.now);
     }
 
     /// Writes the recording into `dir` and returns its path.

@@ -18,6 +18,7 @@ mod page;
 mod passed;
 mod place;
 mod process;
+mod pxn;
 mod sender;
 mod server;
 mod target;

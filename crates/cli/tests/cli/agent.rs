@@ -45,6 +45,58 @@ fn once_tells_everything_that_is_there() {
 }
 
 #[test]
+fn what_another_process_sends_counts_for_the_rank_whose_data_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let [mut sender, mut proxy] = [0, 1].map(|rank| {
+        let mut process = Process::new(rank, 4);
+        process.header.host = "node-0".into();
+        process.comm.nodes = 2;
+        process
+    });
+    sender.comm.index = 3;
+    for _ in 0..20 {
+        sender.send_by(&mut proxy, 2, 1 << 10);
+    }
+    let once = || {
+        let args = ["agent", "--once", "--dir", dir.path().to_str().unwrap()];
+        ncclscope(&[&args[..], &["--labels", "rank,peer,channel"]].concat()).ends_with(0).stdout
+    };
+    let path = sender.write(dir.path()).unwrap();
+    proxy.write(dir.path()).unwrap();
+    let text = once();
+    let link = ["nccl_rank=\"0\"", "nccl_peer_rank=\"2\"", "nccl_direction=\"send\""];
+    let link_sum = |text: &str, link: &[&str]| sum(text, "nccl_link_io_bytes_total", link);
+    assert_eq!(link_sum(&text, &link), 20.0 * 4096.0, "{text}");
+    assert_eq!(link_sum(&text, &[]), 20.0 * 4096.0, "and once: {text}");
+    let own = [link[0], "\"Send\"", "nccl_network=\"true\""];
+    assert_eq!(sum(&text, "nccl_operations_total", &own), 20.0, "{text}");
+    let channel = [&link[..], &["nccl_channel_id=\"0\""]].concat();
+    assert_eq!(sum(&text, "nccl_channel_io_bytes_total", &channel), 20.0 * 4096.0, "{text}");
+    // Without the sender's recording it is counted with what belongs to no known communicator.
+    std::fs::remove_file(path).unwrap();
+    let text = once();
+    assert_eq!(link_sum(&text, &["0000000000000000"]), 20.0 * 4096.0, "{text}");
+}
+
+#[test]
+fn a_process_tells_its_jobs_name_and_what_communicates_beside_nccl() {
+    let run = Run::new(|process| {
+        process.identity.job = Some("4711.0".into());
+        process.identity.job_name = Some("train".into());
+        process.identity.beside = Some("deep_ep,nvshmem".into());
+        // One that is not over, since the libraries of others are gone.
+        process.header.closed = false;
+        process.collective(Call::ALL_REDUCE);
+    });
+    let text = ncclscope(&["agent", "--once", "--dir", run.text()]).ends_with(0).stdout;
+    let job = ["nccl_job_id=\"4711.0\"", "nccl_job_name=\"train\""];
+    assert_eq!(sum(&text, "nccl_operations_total", &job), 2.0, "{text}");
+    for library in ["nccl_library=\"deep_ep\"", "nccl_library=\"nvshmem\""] {
+        assert_eq!(sum(&text, "nccl_invisible_libraries", &[library]), 2.0, "{text}");
+    }
+}
+
+#[test]
 fn once_fails_after_the_rest_if_a_recording_cannot_be_read() {
     let run = two_operations();
     std::fs::write(run.file("x.nscope"), "this is no recording").unwrap();

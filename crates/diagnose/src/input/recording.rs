@@ -128,7 +128,7 @@ struct SnapshotReader<'a> {
 impl<'a> SnapshotReader<'a> {
     fn new(recording: &'a Recording) -> SnapshotReader<'a> {
         let mut group_ends = GroupEnds::default();
-        let timeline = Timeline::read_with(recording, |lane, record, _| {
+        let timeline = Timeline::read_with(recording, None, |lane, record, _| {
             group_ends.add(lane, record);
         });
         let mut operations = operations(&timeline);

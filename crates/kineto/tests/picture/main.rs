@@ -86,6 +86,10 @@ fn all_formats_show_the_same_slices_durations_and_arguments() {
     for name in ["Steps and marks", "Groups", "Copy engine", "Network plugin", "Proxy control"] {
         assert!(tracks.iter().any(|track| track.ends_with(name)), "no {name} in {tracks:?}");
     }
+    let of_net = |slice: &&Shown| slice.track.contains("Network plugin send to rank");
+    let steps: Vec<String> =
+        perfetto.iter().filter(of_net).map(|slice| slice.args["step"].to_string()).collect();
+    assert_eq!(steps, ["0", "1"], "each beside its step, with its number");
     let categories: BTreeSet<&str> =
         tracks.iter().filter_map(|t| t.split_once(": ")).map(|t| t.0).collect();
     assert_eq!(categories.len(), 2, "two communicators: {categories:?}");

@@ -119,11 +119,12 @@ pub(crate) fn everything() -> Process {
     mark(&mut p, MarkKind::Step, StrId::NONE, 8);
     make(&mut p, MADE);
     make(&mut p, Made { cuda_event_ns: 50_000, ..MADE });
-    let net = NetPlugin { device: 1, qp: 2, op: 3, bytes: 4096, ..NetPlugin::default() };
-    for detail in [Detail::NetPlugin(net), Detail::ProxyCtrl] {
-        let event = p.start(PROXY, Handle::NULL, detail);
-        p.stop(PROXY, event);
-    }
+    let event = p.start(PROXY, Handle::NULL, Detail::ProxyCtrl);
+    p.stop(PROXY, event);
+    p.net_events(2 << 16 | 1);
+    let net = NetPlugin { id: 1 << 16 | 1, device: 1, qp: 2, op: 3, bytes: 4096, wr_id: 0 };
+    let event = p.start(PROXY, Handle::NULL, Detail::NetPlugin(net));
+    p.stop(PROXY, event);
     copies(&mut p);
     make(&mut p, Made { func: "Reduce", is_symmetric: true, has_kernel: false, ..MADE });
     make(&mut p, MADE);

@@ -12,15 +12,17 @@ communicator is over) or `stray` (a kernel channel with the times of another one
 */
 
 use super::comms::{Comms, OTHERS};
-use super::family::{Families, Part, PartKind, is_head};
+use super::family::{End, Families, Part, PartKind, is_head};
 use super::launches::Launches;
 use super::load::Load;
-use super::network::Network;
+use super::network::{Network, Place};
+use super::pxn::{Foreign, Pxn};
 use super::settle::{Look, Settled};
-use crate::window::{CommKey, Metrics};
+use crate::window::{CommKey, Metrics, Name};
 use ncclscope_operations::Launched;
 use ncclscope_operations::operation::valid_ptimers;
 use ncclscope_operations::stamps::{Stamps, Verdict};
+use ncclscope_operations::steps::told_more;
 use ncclscope_trace::handle::LANES;
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::record::{ApiCall, KernelCh, ProxyOp};
@@ -28,6 +30,7 @@ use ncclscope_trace::{
     Comm, CommDevice, Detail, EventKind, Handle, Record, Start, State, Step, StrId, TickMap,
 };
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Why kernel channels have no times: NCCL gave them those of others.
 const STRAY: &str = "stray";
@@ -46,12 +49,16 @@ pub struct Collector {
     network: Network,
     settled: Settled,
     launches: Launches,
+    pxn: Pxn,
+    /// Records for other processes; `None` where they are not handed over.
+    foreign: Option<Vec<Foreign>>,
     /// The starts of kernels, by which overruns are found.
     stamps: Stamps<Handle>,
     loads: [Load; LANES],
     events: [u64; KINDS],
     lost: BTreeMap<(&'static str, &'static str), u64>,
     exports_lost: BTreeMap<&'static str, u64>,
+    beside: Vec<Name>,
     ns_per_tick: f64,
     latest: u64,
     epoch_at: u64,
@@ -69,11 +76,14 @@ impl Default for Collector {
             network: Network::default(),
             settled: Settled::default(),
             launches: Launches::default(),
+            pxn: Pxn::default(),
+            foreign: None,
             stamps: Stamps::default(),
             loads: [Load::default(); LANES],
             events: [0; KINDS],
             lost: BTreeMap::new(),
             exports_lost: BTreeMap::new(),
+            beside: Vec::new(),
             ns_per_tick: 1.0,
             latest: 0,
             epoch_at: 0,
@@ -109,6 +119,79 @@ impl Collector {
     /// Tells all communicators apart that will come: for what is read once and kept whole.
     pub fn tell_all(&mut self) {
         self.comms.tells_all = true;
+    }
+
+    /// These libraries of the process can communicate without NCCL.
+    pub fn beside<'a>(&mut self, libraries: impl Iterator<Item = &'a str>) {
+        self.beside = libraries.filter(|name| !name.is_empty()).map(Name::from).collect();
+    }
+
+    /// Hands over what belongs to other processes (PXN), instead of counting it with what belongs
+    /// to no known communicator: [`Collector::take_foreign`].
+    pub fn hand_over(&mut self) {
+        self.foreign.get_or_insert_default();
+    }
+
+    /// What belongs to other processes and came since the last time, in its order.
+    pub fn take_foreign(&mut self) -> Vec<Foreign> {
+        self.foreign.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Counts what was to be handed over, and belongs to no process that is known.
+    pub fn keep(&mut self, foreign: &Foreign) {
+        let Detail::ProxyOp(op) = foreign.start.detail else { return };
+        let place = self.network.place(OTHERS, &op, self.comms.tells_all);
+        let Some(place) = place else { return };
+        match foreign.record {
+            Record::Step(step) => drop(self.network.add(place, &step, self.ns_per_tick / 1e9)),
+            Record::State { state, arg, .. } => {
+                if let Some(part) = self.families.part_mut(foreign.start.handle) {
+                    add_told(&mut self.network, part, Some(place), (state, arg));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Counts what the proxy thread of another process, which `source` is the number of, does for
+    /// this one.
+    pub fn adopt(&mut self, source: u64, foreign: &Foreign) {
+        let Detail::ProxyOp(op) = foreign.start.detail else { return };
+        let handle = foreign.start.handle;
+        let (network, tells_all) = (&mut self.network, self.comms.tells_all);
+        let comm = self.comms.place(foreign.start.comm);
+        let adopted = self.pxn.add(source, handle, || network.place(comm, &op, tells_all));
+        match foreign.record {
+            Record::Start(_) => {
+                self.comms.learn_rank(foreign.start.comm, op.rank);
+                let start = Start { handle: adopted.handle, ..*foreign.start };
+                let mut part = Part::new(&start, PartKind::Adopted, 0, End::default());
+                part.place = adopted.place;
+                self.families.add_part(part, family_of(&start));
+            }
+            Record::Step(step) => {
+                let Some(place) = adopted.place else { return };
+                let sent = self.network.add(place, &step, self.ns_per_tick / 1e9);
+                if let Some(part) = self.families.part_mut(adopted.handle) {
+                    part.moved = true;
+                    part.sent.add(sent);
+                }
+            }
+            Record::Stop { ticks, .. } => {
+                self.pxn.remove(source, handle);
+                if let Some(part) = self.families.part_mut(adopted.handle) {
+                    part.moved = true;
+                    part.stop.get_or_insert(ticks);
+                }
+            }
+            Record::State { state, arg, .. } => {
+                if let Some(part) = self.families.part_mut(adopted.handle) {
+                    part.moved = true;
+                    add_told(&mut self.network, part, adopted.place, (state, arg));
+                }
+            }
+            _ => {}
+        }
     }
 
     /// A communicator was finalized. It is forgotten at the end of the window in which the last of
@@ -166,6 +249,7 @@ impl Collector {
     /// neither do operations that turn out to have ended before.
     pub fn begin(&mut self, now: u64, clock: &TickMap) {
         let _ = self.close(now, clock);
+        drop(self.take_foreign());
         self.settled.began = Some(now);
     }
 
@@ -215,6 +299,7 @@ impl Collector {
         self.end_loads(now, rate);
         let mut window = std::mem::take(&mut self.window);
         window.devices = self.comms.devices();
+        window.beside = self.beside.iter().map(|name| (name.clone(), 1)).collect();
         self.settled.take(&mut window, &self.comms);
         self.network.take(&mut window, &self.comms, rate);
         self.comms.state_graphs(&mut window);
@@ -254,6 +339,7 @@ impl Collector {
             over.retain(|comm| !busy.contains(comm));
             self.families.forget_places(&over);
             self.network.forget(&over);
+            self.pxn.forget_places();
             self.gone.extend(self.comms.forget(&over));
         }
         self.comms.make_use_of_room(look.now);
@@ -284,6 +370,7 @@ impl Collector {
         if let Some(place) = part.place {
             part.sent.add(self.network.add(place, step, self.ns_per_tick / 1e9));
         }
+        hand_over(&mut self.foreign, part, Record::Step(*step));
         if !part.moved {
             part.moved = true;
             let (lane, start) = (part.lane, part.start);
@@ -348,7 +435,16 @@ impl Collector {
         if op.foreign {
             // Its communicator and its parent are another process's: it is of none that is known.
             family = start.handle;
-            part.place = self.network.place(OTHERS, op, self.comms.tells_all);
+            if self.foreign.is_some() {
+                part.foreign = Some(Arc::new(*start));
+                hand_over(&mut self.foreign, &part, Record::Start(*start));
+                if let Some(ticks) = part.stop {
+                    let stop = Record::Stop { ticks, handle: start.handle };
+                    hand_over(&mut self.foreign, &part, stop);
+                }
+            } else {
+                part.place = self.network.place(OTHERS, op, self.comms.tells_all);
+            }
         } else {
             self.comms.learn_rank(start.comm, op.rank);
             let comm = self.comms.place(start.comm);
@@ -411,6 +507,7 @@ impl Collector {
         } else if let Some(part) = self.families.part_mut(handle) {
             let is_first = part.stop.is_none();
             part.stop = earliest(part.stop);
+            hand_over(&mut self.foreign, part, Record::Stop { ticks, handle });
             if is_first {
                 self.first_stop(ticks, handle);
             }
@@ -440,12 +537,18 @@ impl Collector {
         }
         let ptimer = (state == State::KERNEL_CH_STOP).then_some(arg);
         if let Some(part) = self.families.part_mut(handle) {
+            let record = Record::State { ticks, handle, state, small: 0, arg };
+            hand_over(&mut self.foreign, part, record);
             let was_moving = std::mem::replace(&mut part.moved, true);
             let had_time = kernel_time(part).is_some();
             part.ptimer_stop = ptimer.or(part.ptimer_stop);
             let done = if had_time { None } else { kernel_time(part) };
             let (lane, start, comm) = (part.lane, part.start, part.comm);
             let is_proxy = matches!(part.kind, PartKind::Proxy);
+            if is_proxy {
+                let place = part.place;
+                add_told(&mut self.network, part, place, (state, arg));
+            }
             self.add_kernel(comm, done);
             if is_proxy && !was_moving {
                 self.load(lane).begin(start);
@@ -456,6 +559,29 @@ impl Collector {
             end.state = Some(ticks);
             end.ptimer_stop = ptimer.or(end.ptimer_stop);
         }
+    }
+}
+
+/// A state of a ProxyOp tells how many bytes it has moved so far (API v1 to v3, whose steps have no
+/// size).
+fn add_told(
+    network: &mut Network,
+    part: &mut Part,
+    place: Option<Place>,
+    (state, bytes): (State, u64),
+) {
+    let Some(place) = place.filter(|_| state.0 <= State::PROXY_OP_RECV_DONE.0) else { return };
+    let more = told_more(&mut part.told_from, part.told, bytes);
+    if more > 0 {
+        part.told += more;
+        part.sent.add(network.add_told(place, more));
+    }
+}
+
+/// Hands a record of another process's ProxyOp over.
+fn hand_over(to: &mut Option<Vec<Foreign>>, part: &Part, record: Record) {
+    if let (Some(to), Some(start)) = (to, &part.foreign) {
+        to.push(Foreign { start: Arc::clone(start), record });
     }
 }
 

@@ -11,6 +11,7 @@ use ncclscope_operations::hash::Map;
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::{EventKind, Handle, Start};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// Families, and parts of families, that are kept; and ends without a start.
 const MAX_FAMILIES: usize = 1 << 16;
@@ -44,6 +45,8 @@ pub(super) struct Head {
 pub(super) enum PartKind {
     /// A ProxyOp.
     Proxy,
+    /// A ProxyOp that another process's proxy thread does for this one (PXN).
+    Adopted,
     /// A KernelCh.
     Kernel { channel: u8, ptimer: u64 },
     /// A part of a copy-engine collective.
@@ -64,6 +67,11 @@ pub(super) struct Part {
     pub(super) ptimer_stop: Option<u64>,
     pub(super) place: Option<Place>,
     pub(super) sent: Sent,
+    /// Bytes that its states told, and what the first of them told (API v1 to v3).
+    pub(super) told: u64,
+    pub(super) told_from: Option<u64>,
+    /// Its start, if it is handed over to the process that it belongs to.
+    pub(super) foreign: Option<Arc<Start>>,
     /// The epoch in which something was last heard of it.
     epoch: u32,
 }
@@ -319,6 +327,9 @@ impl Part {
             ptimer_stop: end.ptimer_stop,
             place: None,
             sent: Sent::default(),
+            told: 0,
+            told_from: None,
+            foreign: None,
             epoch: 0,
         }
     }

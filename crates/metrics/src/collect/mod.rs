@@ -14,6 +14,8 @@ mod family;
 mod launches;
 mod load;
 mod network;
+mod pxn;
 mod settle;
 
 pub use collector::Collector;
+pub use pxn::Foreign;

@@ -180,6 +180,18 @@ impl Network {
         Sent { transfers: 1, bytes, ticks, ready: step.ready(), stop: None }
     }
 
+    /// Adds bytes that a state of a ProxyOp tells (API v1 to v3). Returns what it carried for its
+    /// operation.
+    pub(super) fn add_told(&mut self, place: Place, bytes: u64) -> Sent {
+        let Some(sums) = self.links.get_mut(place.link) else { return Sent::default() };
+        sums.link.bytes = sums.link.bytes.saturating_add(bytes);
+        let is_send = sums.id.is_send;
+        if let Some(channel) = self.channels.get_mut(place.channel) {
+            channel.sums.bytes = channel.sums.bytes.saturating_add(bytes);
+        }
+        Sent { bytes: if is_send { bytes } else { 0 }, ..Sent::default() }
+    }
+
     /// Adds a kernel channel's time by the GPU's timer.
     pub(super) fn add_kernel(&mut self, comm: u16, rank: i32, channel: u8, ns: u64) {
         let id = ChannelId { comm, rank, channel, peer: None, is_send: true };
@@ -192,7 +204,8 @@ impl Network {
 
     /// Ends the window.
     pub(super) fn take(&mut self, metrics: &mut Metrics, comms: &Comms, seconds_per_tick: f64) {
-        for sums in self.links.iter_mut().filter(|sums| sums.link.transfers > 0) {
+        let used = |sums: &&mut LinkSums| sums.link.transfers > 0 || sums.link.bytes > 0;
+        for sums in self.links.iter_mut().filter(used) {
             let LinkId { comm, rank, peer, is_send } = sums.id;
             let mut link = std::mem::take(&mut sums.link);
             let waits = std::mem::take(&mut sums.waits).map(|t| to_f64(t) * seconds_per_tick);

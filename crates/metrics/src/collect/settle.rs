@@ -188,12 +188,14 @@ fn judge(
         match part.kind {
             _ if facts.is_copy() => evidence.add_child(part.stop),
             // NCCL starts ProxyOps of shared memory, and never moves or stops them.
-            PartKind::Proxy if part.moved || part.place.is_some_and(|p| network.is_known(p)) => {
+            PartKind::Proxy | PartKind::Adopted
+                if part.moved || part.place.is_some_and(|p| network.is_known(p)) =>
+            {
                 evidence.add_child(part.stop);
                 evidence.add_ready(part.sent.ready.filter(|_| is_own));
                 sent.get_or_insert_default().add(Sent { stop: part.stop, ..part.sent });
             }
-            PartKind::Proxy | PartKind::Copy => {}
+            PartKind::Proxy | PartKind::Adopted | PartKind::Copy => {}
             PartKind::Kernel { ptimer, .. } => {
                 evidence.add_kernel((part.start, part.stop), (ptimer, part.ptimer_stop));
             }

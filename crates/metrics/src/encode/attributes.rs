@@ -94,6 +94,7 @@ pub(crate) const EVENT: &str = "nccl.event.type";
 pub(crate) const RANK: &str = "nccl.rank";
 pub(crate) const PEER: &str = "nccl.peer.rank";
 pub(crate) const CHANNEL: &str = "nccl.channel.id";
+pub(crate) const LIBRARY: &str = "nccl.library";
 pub(crate) const LANE: &str = "nccl.proxy.lane";
 
 /// Each attribute and what it says.
@@ -144,6 +145,7 @@ pub const ATTRIBUTES: &[(&str, &str)] = &[
     (RANK, "the rank that reports, on request"),
     (PEER, "the rank at the other end, on request"),
     (CHANNEL, "the channel, on request"),
+    (LIBRARY, "a library that can communicate without NCCL"),
     (LANE, "lane of the proxy thread, if ranks are requested"),
     (OVERFLOW, "`true`: the sum of the series over the cap; it has no other attributes"),
 ];

@@ -45,8 +45,21 @@ the rate is then their size divided by their time, and there is no latency.
 A rank distinguishes 64 communicators at a time. All others share the series whose
 `nccl.communicator.hash` is `0000000000000000`; their share stays there when such a communicator
 later gets a series of its own. A rank distinguishes 2,048 links and 2,048 channels; all others are
-in one series, with rank and peer -1 and the hash `0000000000000000`. So are transfers of PXN in the
-process that does them for another rank of its node, because it does not know their communicator.
+in one series, with rank and peer -1 and the hash `0000000000000000`.
+
+With PXN, another rank of the node sends a rank's data. The agent reads the recordings of both and
+counts these transfers for the rank whose data they are: by link, by channel and with its operation.
+A rank that exports its metrics itself does not know the other's communicator: there they are in the
+series of the hash `0000000000000000` of the rank that sends, and the operation has none.
+
+What does not go through NCCL is in no figure, and neither are replays of CUDA graphs of which NCCL
+reports nothing: `nccl.graph.invisible` counts the operations of such graphs, as they were captured,
+and how often they are replayed is not known. `nccl.invisible.libraries` tells which libraries that
+can communicate without NCCL are loaded: NVSHMEM, DeepEP, MSCCL++, and the extensions of vLLM,
+SGLang and TensorRT-LLM, which have all-reduce kernels of their own. A rank looks for them by the
+names of mapped files 5 s, 1 min and 10 min after it began. Whether they are used cannot be seen, and
+neither can PyTorch's symmetric memory, which is in PyTorch's own libraries.
+
 The series of a finalized communicator end, and so do those of an exited process: in a rank after it
 has exported the last operations, and in the agent two minutes later. Rates over all communicators
 are always correct; the sum of the totals covers only the communicators that still have series.

@@ -7,8 +7,8 @@ Names follow OpenTelemetry's rules (dots, no unit in the name, units of UCUM). T
 */
 
 use super::attributes::{
-    ALGO, BUCKET, CAUSE, CHANNEL, CHANNELS, COMM, DIRECTION, EVENT, FIT, HASH, LANE, NETWORK,
-    NODES, OPERATION, PEER, PROTO, RANK, SCOPE, SIZE, TIMING, TYPE, WAIT,
+    ALGO, BUCKET, CAUSE, CHANNEL, CHANNELS, COMM, DIRECTION, EVENT, FIT, HASH, LANE, LIBRARY,
+    NETWORK, NODES, OPERATION, PEER, PROTO, RANK, SCOPE, SIZE, TIMING, TYPE, WAIT,
 };
 use super::value::{Kind, Value};
 use crate::window::{Channel, Link, Mode, Operations, Proxy, Rank};
@@ -49,6 +49,7 @@ pub(crate) enum Source {
     Events,
     Lost,
     ExportsLost,
+    Beside,
     /// Not in a `Metrics`: the limiter counts it.
     Limiter,
 }
@@ -126,6 +127,10 @@ pub static METRICS: &[Metric] = &[
         Source::Rank(|r| (r.invisible > 0).then_some(Value::Count(r.invisible))),
         "Operations of captured calls of which NCCL reports neither kernels nor network traffic: \
          their replays are in no figure"),
+    metric!("nccl.invisible.libraries", Sum, "{process}", &[LIBRARY],
+        Source::Beside,
+        "Processes in which a library is loaded that can communicate without NCCL: what it moves is \
+         in no figure"),
     metric!("nccl.link.transfers", Counter, "{transfer}", OF_LINK,
         Source::Link(|l| Some(Value::Count(l.transfers))),
         "Network transfers between two ranks"),

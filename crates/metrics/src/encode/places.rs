@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 
 /// The job.
 pub const JOB: &str = "nccl.job.id";
+/// What the job is called.
+pub const JOB_NAME: &str = "nccl.job.name";
 /// The host, where it is not the agent's.
 pub const HOST: &str = "host.name";
 /// The rank in the job.
@@ -22,6 +24,7 @@ pub const ROLE: &str = "nccl.communicator.role";
 /// Each of these attributes and what it says.
 pub const ATTRIBUTES: &[(&str, &str)] = &[
     (JOB, "the job: of Slurm, torchelastic or Kubernetes, or `NCCLSCOPE_JOB`; absent if unknown"),
+    (JOB_NAME, "its name: of Slurm, of Kubernetes, or torchelastic's run id; absent if unknown"),
     (HOST, "the host of the process, if it is not that of the agent"),
     (ROLE, "the communicator's role, as the application set it; absent without one"),
     (PROCESS_RANK, "the rank in the job, if ranks are requested"),

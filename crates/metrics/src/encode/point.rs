@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! From a `Metrics` to points: what all encoders share.
 
-use super::attributes::{self, Attribute, Attributes, Builder, CAUSE, EVENT, LANE, Labels, RANK};
+use super::attributes::{
+    self, Attribute, Attributes, Builder, CAUSE, EVENT, LANE, LIBRARY, Labels, RANK,
+};
 use super::names::{METRICS, Metric, Source};
 use super::value::Value;
 use crate::window::{Channel, CommKey, Device, Link, LinkKey, Metrics, RankKey};
@@ -142,6 +144,9 @@ impl Points {
             }),
             Source::ExportsLost => metrics.exports_lost.iter().for_each(|(cause, n)| {
                 self.add(Builder::default().str(CAUSE, cause).0, count(n));
+            }),
+            Source::Beside => metrics.beside.iter().for_each(|(library, n)| {
+                self.add(Builder::default().str(LIBRARY, library).0, count(n));
             }),
             Source::Limiter => {}
         }

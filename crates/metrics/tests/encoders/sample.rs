@@ -127,6 +127,7 @@ pub(crate) fn metrics() -> Metrics {
     metrics.proxies.insert(3, Proxy { operations: 6, busy: 0.75 });
     metrics.lost.insert(("lane_full", "ProxyStep"), 5);
     metrics.lost.insert(("unknown", ""), 1);
+    metrics.beside.insert("nvshmem".into(), 1);
     metrics.exports_lost.extend([("queue_full", 2), ("refused", 0)]);
     metrics.events.insert("ProxyStep", 100);
     metrics

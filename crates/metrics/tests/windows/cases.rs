@@ -5,13 +5,13 @@ use super::{SECOND, collector, measured, merged, near, recording, windows};
 use ncclscope_metrics::encode::{Labels, families};
 use ncclscope_metrics::{Collector, CommKey, Compat, Metrics, Mode};
 use ncclscope_operations::stats::to_f64;
-use ncclscope_operations::{Histogram, Timing};
+use ncclscope_operations::{Histogram, Timeline, Timing};
 use ncclscope_trace::handle::LANES;
 use ncclscope_trace::record::{
-    ApiCall, Coll, GroupApi, KernelCh, KernelLaunch, ProxyOp, STEP_SHIFT, step_flags,
+    ApiCall, Coll, GroupApi, KernelCh, KernelLaunch, P2p, ProxyOp, STEP_SHIFT, step_flags,
 };
 use ncclscope_trace::{
-    Comm, CommDevice, Detail, EventKind, Handle, Record, Start, State, Step, TickMap,
+    Comm, CommDevice, Detail, EventKind, Handle, Record, Recording, Start, State, Step, TickMap,
 };
 use scripts::{API, Call, Fault, PROXY, Process};
 use std::collections::{BTreeMap, BTreeSet};
@@ -95,6 +95,50 @@ fn what_a_rank_sends_for_another_process_is_counted() {
     let (key, link) = metrics.links.first_key_value().expect("PXN's link");
     assert_eq!((&key.comm, key.rank, key.peer), (&CommKey::others(), -1, -1));
     assert_eq!((link.transfers, link.bytes, metrics.links.len()), (1, 4096, 1));
+}
+
+/// Link, channel and operation bytes of one send of 4 steps of 1,000 bytes, as API v3 tells it, by
+/// states of the ProxyOp, or as v4 does, by its steps.
+fn bytes_of_a_send(api_version: u32) -> (Metrics, Recording) {
+    let mut process = Process::new(0, 2);
+    process.comm.api_version = api_version;
+    let func = process.string("Send");
+    let p2p = P2p { func, peer: 1, count: 1_000, ..P2p::default() };
+    let p2p = process.start(API, Handle::NULL, Detail::P2p(p2p));
+    process.stop(API, p2p);
+    let op = ProxyOp { peer: 1, steps: 4, channel: 2, is_send: true, ..ProxyOp::default() };
+    let op = process.start(PROXY, p2p, Detail::ProxyOp(op));
+    let is_told = api_version < 4;
+    let sized = if is_told { 0 } else { step_flags::SIZED };
+    let flags = step_flags::IS_SEND | step_flags::STOPPED | step_flags::THIRD | sized;
+    // NCCL counts on from what the memory of the operation held before.
+    for (step, so_far) in (0..4).zip([7_000, 7_000, 9_000, 11_000]) {
+        let size = if is_told { 0 } else { 1_000 };
+        let (ticks, op_ref) = (process.now, op.op_ref());
+        let step = Step { ticks, flags, step, size, op_ref, end: 100, ..Step::default() };
+        process.step(PROXY, &step);
+        if is_told {
+            process.state(PROXY, op, State(3), so_far);
+        }
+    }
+    process.stop(PROXY, op);
+    (measured(&process, &[]), recording(&process))
+}
+
+#[test]
+fn bytes_that_operations_tell_are_counted_as_those_of_steps() {
+    for api_version in 1..=5 {
+        let (metrics, recording) = bytes_of_a_send(api_version);
+        let (key, link) = metrics.links.first_key_value().expect("a link");
+        assert_eq!((key.peer, link.transfers, link.bytes), (1, 4, 4_000), "v{api_version}");
+        let channels: u64 = metrics.channels.values().map(|channel| channel.bytes).sum();
+        let sent: u64 = metrics.operations.values().map(|sums| sums.transfer_bytes).sum();
+        assert_eq!((channels, sent), (4_000, 4_000), "v{api_version}");
+        // And as the report counts.
+        let timeline = Timeline::read(&recording, false);
+        let reported: u64 = timeline.links().iter().map(|(_, link)| link.bytes).sum();
+        assert_eq!(reported, 4_000, "v{api_version}");
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The drain thread: wakes up, passes records from the lanes to the sinks, and sleeps.
 
+use crate::beside::Looks;
 use crate::runtime::Runtime;
 use crate::sys::wake::Wake;
 use ncclscope_recorder::{clock, gate, lane};
@@ -27,6 +28,7 @@ pub(crate) fn run(runtime: &'static Runtime, wake: &Wake) {
     let mut since_flush = Duration::ZERO;
     let mut since_sync = Duration::ZERO;
     let mut quiet_for = Duration::ZERO;
+    let mut looks = Looks::default();
     let mut sleep = BUSY;
     let mut woken = clock::now_ns();
     while !gate::is_dead() {
@@ -40,6 +42,9 @@ pub(crate) fn run(runtime: &'static Runtime, wake: &Wake) {
         let flush = since_flush >= FLUSH_EVERY;
         let sync = since_sync >= SYNC_EVERY;
         runtime.heed_signals();
+        if let Some(libraries) = looks.after(passed) {
+            runtime.tell_beside(&libraries);
+        }
         let Some(load) = runtime.tick(flush, sync, late) else { return };
         if flush {
             since_flush = Duration::ZERO;

@@ -16,6 +16,7 @@ pub(super) fn resource(target: &Otlp, identity: &Identity) -> Vec<(String, Strin
         ("nccl.version", identity.nccl.clone()),
         ("nccl.plugin.version", Some(env!("CARGO_PKG_VERSION").to_owned())),
         ("nccl.job.id", identity.job.clone()),
+        ("nccl.job.name", identity.job_name.clone()),
         ("nccl.run.id", identity.run.clone()),
         ("nccl.process.rank", identity.rank.map(|rank| rank.to_string())),
         ("nccl.device.index", identity.device.map(|device| device.to_string())),
@@ -51,6 +52,7 @@ mod tests {
             resource: vec![("nccl.job.id".into(), "mine".into())],
         };
         let mut identity = Identity::default();
+        identity.set("job_name", "train");
         for (key, value) in [("job", "4711.0"), ("rank", "9"), ("device", "1"), ("host", "node")] {
             identity.set(key, value);
         }
@@ -65,6 +67,6 @@ mod tests {
         assert_eq!(of("nccl.job.id"), Some("mine"), "the user's value replaces ours");
         assert_eq!((of("nccl.process.rank"), of("nccl.device.index")), (Some("9"), Some("1")));
         assert_eq!((of("nccl.device.uuid"), of("host.name")), (Some("GPU-1f"), Some("node")));
-        assert_eq!(of("nccl.run.id"), None);
+        assert_eq!((of("nccl.job.name"), of("nccl.run.id")), (Some("train"), None));
     }
 }

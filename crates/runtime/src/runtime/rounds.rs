@@ -52,6 +52,13 @@ impl Runtime {
         Some(load)
     }
 
+    /// Tells which libraries of this process can communicate without NCCL.
+    pub(crate) fn tell_beside(&'static self, libraries: &[&'static str]) {
+        if let Some(drain) = self.drain.lock().as_mut() {
+            drain.beside(libraries);
+        }
+    }
+
     /// Reports what the watchdog found, and starts the user's actions.
     fn report(&'static self, hangs: Vec<Hang>) {
         if hangs.is_empty() {

@@ -20,15 +20,16 @@ use crate::model::{
 };
 use ncclscope_operations::function::is_rooted;
 use ncclscope_operations::launches::{self, launches};
+use ncclscope_operations::pxn::Pxn;
 use ncclscope_operations::stats::{to_f64, to_u64};
 use ncclscope_operations::steps::StepExt;
 use ncclscope_operations::timeline::comm_name;
 use ncclscope_operations::windows::is_windowed;
 use ncclscope_operations::{Completion, Event, EventId, Operation, Timeline, Timing, operations};
-use ncclscope_trace::record::step_flags;
+use ncclscope_trace::record::{ProxyOp, step_flags};
 use ncclscope_trace::runs::{self, ProcessFacts};
 use ncclscope_trace::{
-    Comm, Detail, EventKind, Handle, MarkKind, Record, Recording, Step, TickMap,
+    Comm, Detail, EventKind, Handle, MarkKind, Record, Recording, Start, Step, TickMap,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -55,8 +56,10 @@ pub fn job(recordings: &[Recording]) -> Job {
     let ranked: Vec<(u32, &Recording)> =
         ranked.into_iter().map(|(rank, _, recording)| (rank, recording)).collect();
     let mut build = JobBuilder::new(&ranked);
-    for (process, (_, recording)) in ranked.iter().enumerate() {
-        build.add(process, recording);
+    let recordings: Vec<&Recording> = ranked.iter().map(|(_, recording)| *recording).collect();
+    let pxn = Pxn::read(&recordings);
+    for process in 0..recordings.len() {
+        build.add(process, &recordings, &pxn);
     }
     build.finish()
 }
@@ -246,16 +249,23 @@ impl JobBuilder {
         }
     }
 
-    fn add(&mut self, process: usize, recording: &Recording) {
+    /// Adds a process with what others did for it (PXN).
+    fn add(&mut self, process: usize, recordings: &[&Recording], pxn: &Pxn) {
+        let recording = recordings[process];
         let workers = std::mem::take(&mut self.workers[process]);
         let all: BTreeSet<usize> = workers.iter().copied().collect();
 
         let mut network = Network::new(recording);
         let mut first = LatestFirst::default();
-        let timeline = Timeline::read_with(recording, |lane, record, op| {
+        let owner = |start: &Start, op: &ProxyOp| {
+            let comms = recordings[pxn.owner_of(process, start, op)?].comms();
+            comms.iter().find(|comm| comm.index == start.comm).map(comm_id)
+        };
+        let timeline = Timeline::read_with(recording, pxn.work(process), |lane, record, op| {
             first.add(lane, record);
             if let (Record::Step(step), Some((id, event))) = (record, op) {
-                network.add(id, event, step, |comm, rank| self.short_times(comm, rank));
+                let short_times = |comm, rank| self.short_times(comm, rank);
+                network.add((id, event), step, owner, short_times);
             }
         });
         let operations = operations(&timeline);
@@ -553,28 +563,28 @@ impl Network {
         }
     }
 
-    /// Adds a step of a ProxyOp. `short_times` are those of a rank of a communicator.
+    /// Adds a step of a ProxyOp. `owner` finds the communicator of one that is another process's
+    /// (PXN); `short_times` are those of a rank of a communicator.
     fn add<'s>(
         &mut self,
-        id: EventId,
-        event: &Event,
+        (id, event): (EventId, &Event),
         step: &Step,
+        owner: impl Fn(&Start, &ProxyOp) -> Option<CommId>,
         short_times: impl Fn(CommId, i32) -> Option<&'s ShortTimes>,
     ) {
-        let (Detail::ProxyOp(op), Some(&comm)) =
-            (event.start.detail, self.comms.get(&event.start.comm))
-        else {
-            return;
+        let Detail::ProxyOp(op) = event.start.detail else { return };
+        let comm = if op.foreign {
+            owner(&event.start, &op)
+        } else {
+            self.comms.get(&event.start.comm).copied()
         };
-        if op.foreign {
-            return;
-        }
+        let Some(comm) = comm else { return };
         if op.is_send {
             let link = self.links.entry((comm, op.rank, op.peer, op.channel)).or_default();
             let ends = [op.rank, op.peer].map(|rank| short_times(comm, rank));
             add_send(link, step, &self.clock, ends);
         }
-        if step.has(step_flags::STOPPED) {
+        if step.has(step_flags::STOPPED) && !op.foreign {
             let ns = |ticks| signed(self.clock.realtime_ns(ticks));
             self.waited.push((id, waited(step, op.is_send, ns)));
         }

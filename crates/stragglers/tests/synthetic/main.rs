@@ -4,3 +4,4 @@
 mod finds;
 mod hosts;
 mod pipeline;
+mod pxn;

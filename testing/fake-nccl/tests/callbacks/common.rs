@@ -268,11 +268,10 @@ pub(crate) fn faithful(played: &Played, found: &Found) {
         let has_parent =
             !matches!(start.detail, Detail::Group | Detail::ProxyCtrl | Detail::GroupApi(_));
         assert!(!has_parent || start.parent == parent, "{line:?}: {start:?}");
-        let mut comm = comms.get(&hex(&line[5])).copied().unwrap_or(NO_COMM);
+        let comm = comms.get(&hex(&line[5])).copied().unwrap_or(NO_COMM);
         if let Detail::ProxyOp(op) = start.detail {
             let foreign = comm == NO_COMM || op.pid != played.recording.header().pid;
             assert_eq!(op.foreign, foreign, "{line:?}: {start:?}");
-            comm = if foreign { NO_COMM } else { comm };
         }
         assert_eq!(start.comm, comm, "{line:?}: {start:?}");
     }

@@ -191,14 +191,19 @@ fn work_of_another_process_has_no_parent_here() {
     for version in fake_nccl::VERSIONS {
         let (_, found) = exact(version, "pxn", &["--ops", &OPS.to_string()], Folded::default());
         once_each(&found, &[]);
-        let (mut foreign, mut own) = (0, 0);
+        let (mut foreign, mut told, mut own) = (0, 0, 0);
         for op in found.all(K::ProxyOp) {
             let Detail::ProxyOp(fields) = op.detail else { unreachable!() };
-            foreign += usize::from(fields.foreign && op.comm == NO_COMM && fields.rank == 1);
+            foreign += usize::from(fields.foreign && fields.rank == 1);
+            // A context of this plugin tells which of that process's communicators it is.
+            told += usize::from(fields.foreign && op.comm == 0);
+            assert!(!fields.foreign || op.comm == 0 || op.comm == NO_COMM, "v{version}");
             own += usize::from(!fields.foreign && op.comm == 0 && fields.rank == 0);
         }
-        assert_eq!((foreign, own), (3 * OPS, 4), "v{version}");
-        let steps = found.steps.iter().filter(|(op, _)| found.events[op].comm == NO_COMM).count();
+        assert_eq!((foreign, told, own), (3 * OPS, OPS, 4), "v{version}");
+        let is_foreign =
+            |op| matches!(&found.events[op].detail, Detail::ProxyOp(fields) if fields.foreign);
+        let steps = found.steps.iter().filter(|(op, _)| is_foreign(op)).count();
         assert_eq!((steps, found.steps.len()), (12 * OPS, 12 * OPS + 16), "v{version}");
     }
 }

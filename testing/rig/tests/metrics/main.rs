@@ -123,7 +123,9 @@ fn of_dashboard(name: &str, value: &Value, queries: &mut Vec<Query>) {
 /// The query as Grafana sends it, with all values selected.
 fn without_variables(text: &str) -> String {
     let text = text.replace("$__rate_interval", "30s");
-    let text = ["$instance", "$job", "$communicator"].iter().fold(text, |t, v| t.replace(v, ".*"));
+    let text = ["$instance", "$job_name", "$job", "$communicator"]
+        .iter()
+        .fold(text, |t, v| t.replace(v, ".*"));
     assert!(!text.contains('$'), "a variable that this test does not know: {text}");
     text
 }

@@ -14,6 +14,7 @@ use super::listing::{Changes, Listing};
 use super::passed::{Entry, Passed, Reason};
 use super::place;
 use super::process::{Process, SILENT_AFTER};
+use super::pxn;
 use crate::failure::warn;
 use ncclscope_metrics::encode::{Place, compat};
 use ncclscope_metrics::{CommKey, Metrics, Name};
@@ -129,6 +130,7 @@ impl Node {
                 warn(format_args!("cannot read {}: {error}", path.display()));
             }
         }
+        pxn::join(&mut self.processes);
     }
 
     /// Ends the window of every process: what settled in it. `last`: all that is over.

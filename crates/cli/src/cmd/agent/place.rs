@@ -10,6 +10,7 @@ pub(super) fn of(identity: &Identity, agent_host: &str, per_rank: bool) -> Place
     let host = identity.host.as_deref().filter(|host| *host != agent_host);
     let mut place = Place::default();
     place.text(places::JOB, identity.job.as_deref());
+    place.text(places::JOB_NAME, identity.job_name.as_deref());
     place.text(places::HOST, host);
     if per_rank {
         place.int(places::PROCESS_RANK, identity.rank);

@@ -3,10 +3,10 @@
 
 use super::origin::Origin;
 use super::vectors::Reach;
-use ncclscope_metrics::{Collector, CommKey, Metrics, Name, Rank};
+use ncclscope_metrics::{Collector, CommKey, Foreign, Metrics, Name, Rank};
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::vectors::Vector;
-use ncclscope_trace::{Definition, End, Error, Follower, Identity, News, TickMap};
+use ncclscope_trace::{ClockSource, Definition, End, Error, Follower, Identity, News, TickMap};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -21,6 +21,9 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 /// How long a communicator is exported after it is gone, and the maximum per process.
 const COMM_LINGER: Duration = Duration::from_secs(120);
 const COMMS_LINGER: usize = 64;
+
+/// Libraries beside NCCL that are told of a process.
+const MOST_LIBRARIES: usize = 16;
 
 /// Why events are missing from the metrics. Events overwritten in the block ring are not: the
 /// agent has read them before.
@@ -58,6 +61,7 @@ impl Process {
         let follower = Follower::open(path)?;
         let mut collector = Collector::default();
         collector.clock(&TickMap::new(Vec::new(), follower.header().hz));
+        collector.hand_over();
         let origin = Origin::of(follower.header().pid, path);
         Ok(Process {
             follower,
@@ -120,6 +124,9 @@ impl Process {
             }
         })?;
         self.reach.identify(self.follower.identity());
+        let beside = self.follower.identity().beside.as_deref().unwrap_or_default();
+        // A recording may say anything: each name is a series.
+        self.collector.beside(beside.split(',').take(MOST_LIBRARIES));
         if self.follower.last_ticks() != self.last_ticks {
             self.last_ticks = self.follower.last_ticks();
             self.last_news = Instant::now();
@@ -127,6 +134,32 @@ impl Process {
             self.over = None;
         }
         Ok(())
+    }
+
+    /// What it did for other processes since the last time (PXN).
+    pub(super) fn take_foreign(&mut self) -> Vec<Foreign> {
+        self.collector.take_foreign()
+    }
+
+    /// Counts what belongs to no process that is followed.
+    pub(super) fn keep(&mut self, foreign: &Foreign) {
+        self.collector.keep(foreign);
+    }
+
+    /// Counts what another process did for this one; `source` is a number of that one.
+    pub(super) fn adopt(&mut self, source: u64, foreign: &Foreign) {
+        self.collector.adopt(source, foreign);
+    }
+
+    /// The machine, the clock and the process id by which another process of the machine names it.
+    pub(super) fn place(&self) -> (&str, ClockSource, u32) {
+        let header = self.follower.header();
+        (self.identity().machine(), header.clock, header.pid)
+    }
+
+    /// The bits of its handles.
+    pub(super) fn process_bits(&self) -> u64 {
+        u64::from(self.follower.header().process)
     }
 
     /// Ends the window. `last`: this is the last call, so that what is over settles at once, as
@@ -152,6 +185,8 @@ impl Process {
             self.over = Some(now);
             window.ranks.values_mut().for_each(nothing_in_flight);
             self.total.ranks.values_mut().for_each(nothing_in_flight);
+            window.beside.clear();
+            self.total.beside.clear();
         }
         self.total.add_window(&window);
         self.window = window;
