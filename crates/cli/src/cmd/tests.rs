@@ -206,7 +206,8 @@ fn no_verb_goes_over_all_events_for_each_communicator() {
         };
         for index in 0..comms {
             process.comm = comm(index);
-            (0..2000 / comms).for_each(|_| process.collective(Call::ALL_REDUCE));
+            let call = Call { channels: 1, steps: 1, ..Call::ALL_REDUCE };
+            (0..2000 / comms).for_each(|_| process.collective(call));
         }
         process.earlier = (0..comms - 1).map(comm).collect();
         process.write(&folder).unwrap();
