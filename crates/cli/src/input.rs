@@ -152,9 +152,7 @@ fn about_run(directory: &Path) -> Option<serde_json::Value> {
 
 /// The damage of a recording that was read, as a line; `None` if there is none.
 pub(crate) fn damage(recording: &Recording) -> Option<String> {
-    let unreadable = recording.unreadable();
-    let records = (unreadable != 0).then(|| format!("{unreadable} records cannot be read"));
-    let all: Vec<String> = recording.damage().iter().cloned().chain(records).collect();
+    let all = recording.damage_in_short();
     let path = recording.path().display();
     (!all.is_empty()).then(|| format!("{path} is damaged: {}", all.join("; ")))
 }

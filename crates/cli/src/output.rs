@@ -70,6 +70,11 @@ pub(crate) fn in_a_line(text: &str) -> String {
 
 impl<W: Write> Write for Screen<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // Most of JSON, which comes in millions of short pieces.
+        if bytes.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\n' | b'\t')) {
+            self.0.write_all(bytes)?;
+            return Ok(bytes.len());
+        }
         for chunk in bytes.utf8_chunks() {
             write!(self.0, "{}", Printable(chunk.valid()))?;
             if !chunk.invalid().is_empty() {

@@ -22,6 +22,17 @@ use ncclscope_trace::{
     TickMap,
 };
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Passes over the events of timelines in this process.
+static PASSES: AtomicU64 = AtomicU64::new(0);
+
+/// How often this process went over the events of a timeline. For the test that no verb does so for
+/// each communicator.
+#[doc(hidden)]
+pub fn passes() -> u64 {
+    PASSES.load(Relaxed)
+}
 
 /// Number of an event in its [`Timeline`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -560,6 +571,7 @@ impl<'a> Timeline<'a> {
     }
     /// The events with their numbers, lane by lane in the order of their starts.
     pub fn events(&self) -> impl Iterator<Item = (EventId, &Event)> {
+        PASSES.fetch_add(1, Relaxed);
         self.ids().zip(&self.events)
     }
     /// An event. Ids of another timeline are a defect of the caller.

@@ -308,6 +308,15 @@ impl Recording {
         self.heartbeats.sort_by_key(Heartbeat::ticks);
         let missing = missing_blocks(&mut self.block_numbers, &self.header, self.is_whole);
         self.problems.extend(missing);
+        // A process writes the table before it ends, and so does what puts its lanes into the file.
+        let untold = |lane: &&Lane| !lane.header.used && !lane.blocks.is_empty();
+        let untold = self.lanes.iter().filter(untold).count();
+        let is_last = self.header.closed && !self.header.copy;
+        if untold != 0 && (is_last || self.header.lanes_shared) {
+            self.problems.push(format!(
+                "the lane table is missing or damaged: losses of {untold} lanes are not known"
+            ));
+        }
         Ok(())
     }
 
@@ -455,32 +464,28 @@ impl Recording {
         Ok(())
     }
 
-    /// Reads a block again; false, and its records count as unreadable, if it is not there.
-    fn read_block(&self, block: &BlockRef, bytes: &mut Vec<u8>) -> bool {
+    /// Reads a block again, and returns its payload. Its records count as unreadable if it is not
+    /// there any more, unless a process that still runs may have overwritten it.
+    fn read_block<'b>(&self, block: &BlockRef, bytes: &'b mut Vec<u8>) -> Option<&'b [u8]> {
         DECODED.fetch_add(1, Relaxed);
         bytes.resize(block.len, 0);
         let read = self.file.get().and_then(|file| file.read_exact_at(bytes, block.at));
-        if read.is_err() {
+        let parsed = codec::parse(bytes).ok().filter(|_| read.is_ok());
+        let payload =
+            parsed.filter(|(header, ..)| *header == block.header).map(|(.., payload)| payload);
+        if read.is_err() || (payload.is_none() && self.header.closed) {
             self.unreadable.fetch_add(block.header.records.into(), Relaxed);
         }
-        read.is_ok()
+        payload
     }
 
     fn block_records(&self, block: &BlockRef) -> Vec<Record> {
         let mut bytes = Vec::new();
-        if !self.read_block(block, &mut bytes) {
-            return Vec::new();
-        }
-        match codec::parse(&bytes) {
-            // A live process may have overwritten it since.
-            Ok((header, _, payload)) if header == block.header => {
-                let mut records = Decoder::new(&header, payload, &self.schema);
-                let read = records.by_ref().collect();
-                self.unreadable.fetch_add(records.left().into(), Relaxed);
-                read
-            }
-            _ => Vec::new(),
-        }
+        let Some(payload) = self.read_block(block, &mut bytes) else { return Vec::new() };
+        let mut records = Decoder::new(&block.header, payload, &self.schema);
+        let read = records.by_ref().collect();
+        self.unreadable.fetch_add(records.left().into(), Relaxed);
+        read
     }
 
     /// The records of a lane in the order in which they were pushed. Steps come when they stopped;
@@ -541,22 +546,16 @@ impl Recording {
         if is_last && let Some(records) = parts.lane.last.take() {
             return records.iter().for_each(|record| visitor.record(lane, record));
         }
-        if !self.read_block(block, bytes) {
-            return;
-        }
-        if let Ok((header, _, payload)) = codec::parse(bytes)
-            && header == block.header
-        {
-            let mut records = Decoder::new(&header, payload, &self.schema);
-            let mut latest = 0;
-            records.by_ref().for_each(|record| {
-                latest = latest.max(record.ticks());
-                visitor.record(lane, &record);
-            });
-            self.unreadable.fetch_add(records.left().into(), Relaxed);
-            if is_last {
-                parts.lane.last.was_read(latest);
-            }
+        let Some(payload) = self.read_block(block, bytes) else { return };
+        let mut records = Decoder::new(&block.header, payload, &self.schema);
+        let mut latest = 0;
+        records.by_ref().for_each(|record| {
+            latest = latest.max(record.ticks());
+            visitor.record(lane, &record);
+        });
+        self.unreadable.fetch_add(records.left().into(), Relaxed);
+        if is_last {
+            parts.lane.last.was_read(latest);
         }
     }
 
@@ -683,6 +682,16 @@ impl Recording {
     #[must_use]
     pub fn damage(&self) -> &[String] {
         self.problems.get(usize::from(!self.header.closed)..).unwrap_or_default()
+    }
+    /// The damage of a recording that was read, in few words.
+    #[must_use]
+    pub fn damage_in_short(&self) -> Vec<String> {
+        const TOLD: usize = 4;
+        let (first, rest) = self.damage().split_at(self.damage().len().min(TOLD));
+        let more = (!rest.is_empty()).then(|| format!("and so on, {} more", rest.len()));
+        let count = self.unreadable();
+        let records = (count != 0).then(|| format!("{count} records cannot be read"));
+        first.iter().cloned().chain(more).chain(records).collect()
     }
     /// Records that blocks announce and that cannot be read, of the blocks decoded so far.
     #[must_use]

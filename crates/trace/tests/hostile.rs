@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Files that would exhaust a reader, or make it wait: each is read, or an error, at once.
 
-use ncclscope_trace::layout::{BLOCKS, Header, LANE_TABLE, SEGMENT};
+use ncclscope_trace::layout::{BLOCKS, DEFINITIONS, Header, LANE_STRIDE, LANE_TABLE, SEGMENT};
+use ncclscope_trace::record::{Detail, KernelLaunch};
 use ncclscope_trace::schema::Schema;
 use ncclscope_trace::scratch::{lane, ring_records};
-use ncclscope_trace::{Follower, Recording};
-use rustix::fs::{CWD, FileType, Mode, mknodat};
+use ncclscope_trace::{EventKind, Follower, Handle, Record, Recording, Start, Visitor, Writer};
+use rustix::fs::{CWD, FallocateFlags, FileType, Mode, fallocate, mknodat};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 
 #[test]
 fn a_fifo_is_no_recording() {
@@ -58,4 +60,96 @@ fn holes_are_not_read() {
     let recording = Recording::open(&path).unwrap();
     let problem = &recording.problems()[0];
     assert!(problem.starts_with("segment 700000: torn block"), "{problem}");
+}
+
+#[test]
+fn much_damage_is_told_in_few_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("h-1.nscope");
+    let header = Header { segments: 256, closed: true, ..Header::default() };
+    fs::write(&path, header.encode()).unwrap();
+    let file = File::options().write(true).open(&path).unwrap();
+    file.set_len(BLOCKS + 256 * SEGMENT).unwrap();
+    (0..256).for_each(|at| file.write_all_at(b"NSB1", BLOCKS + at * SEGMENT).unwrap());
+    let recording = Recording::open(&path).unwrap();
+    assert_eq!(recording.damage().len(), 256);
+    let told = recording.damage_in_short();
+    assert!(told.len() == 5 && told[4] == "and so on, 252 more", "{told:?}");
+}
+
+/// A recording of so many blocks of 100 launches on lane 1, which its process closed.
+fn recording(folder: &Path, blocks: u64) -> PathBuf {
+    let path = folder.join("h-1.nscope");
+    let mut writer = Writer::create(&path, Header::default(), 4 << 20).unwrap();
+    let launch = |n: u64| {
+        let handle = Handle::value(5, EventKind::KernelLaunch, 1, n);
+        let detail = Detail::KernelLaunch(KernelLaunch { stream: 0x7f00 });
+        Start { ticks: 1000 + n, comm: 0, handle, parent: Handle::NULL, detail }.pack()
+    };
+    for block in 0..blocks {
+        let numbers = 100 * block..100 * (block + 1);
+        let words: Vec<u64> = numbers.flat_map(|n| launch(n).words().to_vec()).collect();
+        writer.append(1, 0, &words).unwrap();
+    }
+    let mut table = [0; LANE_STRIDE];
+    table[lane::STATE] = 1;
+    writer.write_lane(1, &table).unwrap();
+    writer.header_mut().closed = true;
+    writer.sync_header().unwrap();
+    path
+}
+
+#[test]
+fn a_hole_instead_of_the_lane_table_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = recording(folder.path(), 3);
+    let whole = Recording::open(&path).unwrap();
+    assert_eq!((whole.records(1).count(), whole.problems()), (300, &[] as &[String]));
+    let file = File::options().write(true).open(&path).unwrap();
+    let blocks = |file: &File| std::os::unix::fs::MetadataExt::blocks(&file.metadata().unwrap());
+    let before = blocks(&file);
+    fallocate(
+        &file,
+        FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+        LANE_TABLE,
+        DEFINITIONS - LANE_TABLE,
+    )
+    .unwrap();
+    assert!(blocks(&file) < before, "it is a hole");
+    let sparse = Recording::open(&path).unwrap();
+    assert_eq!(sparse.records(1).count(), 300);
+    let [problem] = sparse.problems() else { panic!("{:?}", sparse.problems()) };
+    assert_eq!(problem, "the lane table is missing or damaged: losses of 1 lanes are not known");
+}
+
+/// Counts what it is given, and cuts the file after the first block.
+struct Cut<'f>(u64, &'f File, u64);
+
+impl Visitor for Cut<'_> {
+    fn record(&mut self, _lane: usize, _record: &Record) {
+        self.0 += 1;
+        if self.0 == 100 {
+            self.1.set_len(self.2).unwrap();
+        }
+    }
+
+    fn reached(&mut self, _ticks: u64) {}
+}
+
+#[test]
+fn a_file_that_shrinks_while_it_is_read_costs_its_end_and_is_told() {
+    for cut in [BLOCKS, BLOCKS - 1, 100, 0] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = recording(folder.path(), 30);
+        let file = File::options().write(true).open(&path).unwrap();
+        let recording = Recording::open(&path).unwrap();
+        let mut visitor = Cut(0, &file, cut);
+        recording.visit(&mut visitor);
+        assert_eq!((visitor.0, recording.unreadable()), (100, 2900), "cut at {cut}");
+        // What was cut off comes back as a hole.
+        let again = Recording::open(&path).map(drop).err();
+        assert_eq!(again.is_some(), cut < 4096);
+        file.set_len(BLOCKS + SEGMENT).unwrap();
+        assert_eq!((recording.records(1).count(), recording.unreadable()), (0, 5900));
+    }
 }

@@ -33,6 +33,13 @@ impl Case {
     }
 }
 
+/// A lane header: a thread used the lane.
+fn used_lane() -> [u8; LANE_STRIDE] {
+    let mut header = [0; LANE_STRIDE];
+    header[lane::STATE] = 1;
+    header
+}
+
 fn launch(n: u64) -> Packed {
     let handle = Handle::value(5, EventKind::KernelLaunch, 1, n);
     let detail = Detail::KernelLaunch(KernelLaunch { stream: 0x7f00 });
@@ -47,6 +54,7 @@ fn words(records: &[Packed]) -> Vec<u64> {
 fn what_is_written_is_read() {
     let case = Case::new();
     let mut writer = case.writer(Header { pid: 1, host: "h".into(), ..Header::default() });
+    writer.write_lane(1, &used_lane()).unwrap();
     let comm = Comm { index: 0, hash: 7, ranks: 2, ..Comm::default() };
     writer.define(&Definition::Comm(comm.clone())).unwrap();
     writer.define(&Definition::String { id: StrId(3), text: "RING".into() }).unwrap();
@@ -79,6 +87,7 @@ fn what_is_written_is_read() {
 fn a_full_ring_keeps_the_newest_and_counts_the_rest() {
     let case = Case::new();
     let mut writer = case.writer(Header::default());
+    writer.write_lane(1, &used_lane()).unwrap();
     let (mut pos, mut pushed) = (0, 0u64);
     // Random-looking streams so that blocks do not shrink to nothing.
     while writer.header().overwritten[EventKind::KernelLaunch.index()] == 0 {

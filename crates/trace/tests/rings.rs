@@ -2,9 +2,10 @@
 //! What the parts of a recording do to each other: definitions, events, heartbeats; frozen and not.
 
 use ncclscope_trace::kind::KINDS;
-use ncclscope_trace::layout::{DEFINITIONS, HEARTBEATS, Header, SEGMENT};
+use ncclscope_trace::layout::{DEFINITIONS, HEARTBEATS, Header, LANE_STRIDE, SEGMENT};
 use ncclscope_trace::progress::Progress;
 use ncclscope_trace::record::KernelLaunch;
+use ncclscope_trace::scratch::lane;
 use ncclscope_trace::{
     ClockSync, Comm, Definition, Detail, EventKind, Follower, Handle, Heartbeat, News, Recording,
     Start, Writer,
@@ -24,10 +25,18 @@ struct Case {
     launches: u64,
 }
 
+/// A lane header: a thread used the lane.
+fn used_lane() -> [u8; LANE_STRIDE] {
+    let mut header = [0; LANE_STRIDE];
+    header[lane::STATE] = 1;
+    header
+}
+
 fn case(ring_bytes: u64) -> Case {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("h-1.nscope");
-    let writer = Writer::create(&path, Header::default(), ring_bytes).unwrap();
+    let mut writer = Writer::create(&path, Header::default(), ring_bytes).unwrap();
+    writer.write_lane(1, &used_lane()).unwrap();
     Case { dir, path, writer, launches: 0 }
 }
 

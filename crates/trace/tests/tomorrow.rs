@@ -6,6 +6,7 @@ use ncclscope_trace::counters::{COUNTERS, Counter, Place};
 use ncclscope_trace::layout::{BLOCKS, DEFINITIONS, HEADER_BYTES, Header, LANE_STRIDE, RING_BYTES};
 use ncclscope_trace::record::KernelCh;
 use ncclscope_trace::schema::{Declaration, Field};
+use ncclscope_trace::scratch::lane;
 use ncclscope_trace::{
     Definition, Detail, EventKind, Handle, Record, Recording, Start, State, Step, Writer,
 };
@@ -163,9 +164,17 @@ fn unknown(ticks: u64) -> (Vec<u64>, u32) {
     (words, 0b1000)
 }
 
+/// A lane header: a thread used the lane.
+fn used_lane() -> [u8; LANE_STRIDE] {
+    let mut header = [0; LANE_STRIDE];
+    header[lane::STATE] = 1;
+    header
+}
+
 fn write(path: &Path, longer_stops: bool) -> Vec<Handle> {
     let header = Header { segments: 4, process: 7, ..Header::default() };
     let mut writer = Writer::create(path, header, RING_BYTES as u64).unwrap();
+    (0..2).for_each(|lane| writer.write_lane(lane, &used_lane()).unwrap());
     let field = Field { name: "depth".into(), word: 0, shift: 8, bits: 8, words: 1, meaning: 99 };
     let (name, fields) = ("tensor memory".into(), vec![field]);
     let new = Declaration { code: NEW, name, words: NEW_WORDS, halves: 0b1000, fields };
@@ -285,6 +294,7 @@ fn what_a_later_version_adds_is_passed_over_and_counted_by_name() {
 fn recording_of(path: &Path, declared: Declaration, block: &[u8]) -> Recording {
     let header = Header { segments: 4, process: 7, ..Header::default() };
     let mut writer = Writer::create(path, header, RING_BYTES as u64).unwrap();
+    (0..2).for_each(|lane| writer.write_lane(lane, &used_lane()).unwrap());
     writer.define(&Definition::Record(declared)).unwrap();
     writer.sync_header().unwrap();
     let file = OpenOptions::new().write(true).read(true).open(path).unwrap();

@@ -18,14 +18,19 @@ mod targets;
 
 use clap::Parser;
 use random::Random;
+use rustix::time::{ClockId, clock_gettime};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use target::Target;
 use targets::TARGETS;
 
-/// No input takes longer, on a busy machine either.
+/// No input takes more processor time.
 const LONGEST: Duration = Duration::from_secs(20);
+/// Nor does any wait so long, on a busy machine either.
+const LONGEST_WAIT: Duration = Duration::from_secs(300);
+/// How often a run says how far it is: it may be stopped.
+const NEWS: Duration = Duration::from_secs(30);
 
 /// Damaged and forged input for all readers
 #[derive(Debug, Parser)]
@@ -66,9 +71,14 @@ fn main() -> ExitCode {
             if options.short { Box::new(target.short()) } else { Box::new(long) };
         let (mut inputs, mut findings) = (0_u64, 0_u64);
         let samples = (target.samples)();
+        let mut told = Instant::now();
         for seed in seeds {
             if Instant::now() > until {
                 break;
+            }
+            if told.elapsed() > NEWS {
+                println!("{}: {inputs} inputs so far, {findings} findings", target.name);
+                told = Instant::now();
             }
             inputs += 1;
             if let Err(what) = one(target, &samples, seed) {
@@ -87,10 +97,18 @@ fn one(target: &Target, samples: &[Vec<u8>], seed: u64) -> Result<(), String> {
     let mut random = Random::new(seed);
     let mut data = random.of(samples).clone();
     (target.mutate)(&mut random, &mut data);
-    let begun = Instant::now();
+    let (begun, worked) = (Instant::now(), processor_time());
     catch_unwind(AssertUnwindSafe(|| (target.read)(&data))).map_err(|_| "it panics".to_owned())?;
-    let took = begun.elapsed();
-    if took > LONGEST { Err(format!("it takes {took:.1?}")) } else { Ok(()) }
+    let (waited, took) = (begun.elapsed(), processor_time().saturating_sub(worked));
+    if took > LONGEST || waited > LONGEST_WAIT {
+        return Err(format!("it takes {took:.1?} of processor time in {waited:.1?}"));
+    }
+    Ok(())
+}
+
+/// What this process has had so far.
+fn processor_time() -> Duration {
+    clock_gettime(ClockId::ProcessCPUTime).try_into().unwrap_or_default()
 }
 
 #[cfg(test)]

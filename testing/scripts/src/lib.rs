@@ -38,6 +38,8 @@ pub struct Process {
     pub header: Header,
     /// The communicator; may be changed like `header`.
     pub comm: Comm,
+    /// Communicators that `comm` was before.
+    pub earlier: Vec<Comm>,
     /// The time, in ticks.
     pub now: u64,
     /// The records so far.
@@ -133,6 +135,7 @@ impl Process {
         Process {
             header,
             comm,
+            earlier: Vec::new(),
             now: 10_000,
             marks: Vec::new(),
             role: None,
@@ -435,7 +438,9 @@ impl Process {
         for fact in self.identity.since(&Identity::default()) {
             writer.define(&fact)?;
         }
-        writer.define(&Definition::Comm(self.comm.clone()))?;
+        for comm in self.earlier.iter().chain([&self.comm]) {
+            writer.define(&Definition::Comm(comm.clone()))?;
+        }
         if let Some(role) = self.role {
             let (hash, text) = (self.comm.hash, role.to_owned());
             writer.define(&Definition::Role { hash, text })?;

@@ -2,6 +2,7 @@
 //! Directories with several runs, copies and damage: the processes' identity decides.
 
 use super::common::{Outcome, Run, ncclscope, tool};
+use ncclscope_trace::layout::BLOCKS;
 use scripts::{Call, Fault};
 use serde_json::{Value, json};
 use std::fs;
@@ -236,6 +237,44 @@ fn what_cannot_be_read_is_mentioned_by_every_verb() {
     fs::remove_file(file).unwrap();
     fs::create_dir(file).unwrap();
     verbs.end_with_3(&unreadable);
+}
+
+/// A recording that another program cuts while a verb reads it. The verb has opened it by its first
+/// warning about the others, and does not go on before these are read: a pipe does not hold them.
+#[test]
+fn a_recording_that_shrinks_while_it_is_read_is_mentioned() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = simulate(dir.path(), "run", EARLIER, &["--seed", "1"]);
+    let file = &recordings(&run)[0];
+    let whole = fs::read(file).unwrap();
+    (0..1000).for_each(|at| fs::write(run.join(format!("z-{at}.nscope")), "").unwrap());
+    let damaged = format!("warning: {} is damaged: ", file.display());
+    // `diagnose` tells all at its end.
+    for words in &Verbs::new(dir.path(), &run).commands[1..] {
+        fs::write(file, &whole).unwrap();
+        let mut command = tool();
+        command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (mut stderr, mut first) = (child.stderr.take().unwrap(), [0]);
+        stderr.read_exact(&mut first).unwrap();
+        fs::File::options().write(true).open(file).unwrap().set_len(BLOCKS).unwrap();
+        let mut said = String::new();
+        let said = std::thread::spawn(move || {
+            stderr.read_to_string(&mut said).unwrap();
+            said
+        });
+        let mut out = BufReader::new(child.stdout.take().unwrap());
+        if words[0] == "view" {
+            out.read_line(&mut String::new()).unwrap();
+            child.kill().unwrap();
+        }
+        out.read_to_end(&mut Vec::new()).unwrap();
+        let (code, said) = (child.wait().unwrap().code(), said.join().unwrap());
+        assert_eq!(code, if words[0] == "view" { None } else { Some(3) }, "{words:?}");
+        let lines: Vec<&str> = said.lines().filter(|line| !line.contains("/z-")).collect();
+        assert_eq!(said.matches(&damaged).count(), 1, "{words:?}: {lines:?}");
+        assert!(!said.contains("panicked"), "{words:?}: {lines:?}");
+    }
 }
 
 /// All verbs that read recordings, about one run.

@@ -166,7 +166,7 @@ impl<'a> SnapshotReader<'a> {
             pid: header.pid,
             facts: ProcessFacts::of(self.recording),
             blocks: header.next_block,
-            damage: damage(self.recording),
+            damage: self.recording.damage_in_short(),
             end_ns: at(self.recording.last_ticks()),
             change_ns: at(change),
             last_call_ns: at(last_call),
@@ -614,13 +614,6 @@ impl GroupEnds {
         };
         self.0.iter().rev().find(is_it).map(|end| end.2)
     }
-}
-
-/// What is damaged in a recording that was read.
-fn damage(recording: &Recording) -> Vec<String> {
-    let unreadable = recording.unreadable();
-    let records = (unreadable != 0).then(|| format!("{unreadable} records cannot be read"));
-    recording.damage().iter().cloned().chain(records).collect()
 }
 
 fn usize_of(number: u64) -> usize {

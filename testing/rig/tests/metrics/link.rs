@@ -2,12 +2,14 @@
 //! Links whose latency and rate are known: the regression finds them, also when they change.
 
 use super::totals::{expect_totals, sum};
-use super::{Followed, product, tool};
+use super::{Followed, PATIENCE, Prometheus, Query, has_prometheus, product, queries, rules, tool};
 use rig::job::Job;
 use rig::scenario_file::ScenarioFile;
 use rig::wheel;
 use serde_json::Value;
+use std::cell::Cell;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// What `scenarios/delayed-link.toml` sets.
 const LATENCY_S: f64 = 0.010;
@@ -39,6 +41,11 @@ fn a_links_latency_and_rate_are_recovered() {
 const HEALTHY: f64 = 20e6;
 const DEGRADED: f64 = 4e6;
 
+/// What the job does before: of each rank.
+const OPERATIONS_BEFORE: f64 = 576.0;
+/// As many sends of a window make a figure: `ncclscope_metrics::window::ENOUGH_SENDS`.
+const ENOUGH: f64 = 16.0;
+
 #[test]
 fn a_link_that_degrades_in_mid_run_shows_while_it_runs_and_no_other_does() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios/degraded-link.toml");
@@ -46,28 +53,85 @@ fn a_link_that_degrades_in_mid_run_shows_while_it_runs_and_no_other_does() {
     for release in &scenario.releases {
         let Some(nccl) = wheel::find_or_skip(release) else { continue };
         let followed = Followed::start();
+        let folder = tempfile::tempdir().expect("a directory");
+        let start = || Prometheus::start(folder.path(), &[("ncclscope", &followed.address)]);
+        let prometheus = has_prometheus().then(start);
         let job = scenario.apply(Job::new(&nccl).expect("the stand-in builds"));
         let job = job.env("NCCL_PROFILER_PLUGIN", &followed.plugin);
         let job = job.env("NCCLSCOPE_DIR", &followed.run).start().expect("ranks start");
-        let rates = |text: &str| {
-            [(0, 1), (1, 2), (2, 0)].map(|(rank, peer)| {
-                let (rank, peer) =
-                    (format!("nccl_rank=\"{rank}\""), format!("nccl_peer_rank=\"{peer}\""));
-                let send = ["nccl_direction=\"send\"", "nccl_fit_mode=\"min\"", &rank, &peer];
-                sum(text, "nccl_link_rate_bytes_per_second", &send)
-            })
-        };
         // A busy machine delays all sends of one window and another: it does not do so for long.
-        let is_healthy = |rate: f64| rate > HEALTHY / 2.0;
         let before = followed.wait(|text| rates(text).into_iter().all(is_healthy));
+        prometheus.iter().for_each(|prometheus| expect_slow(prometheus, &[]));
+        assert!(operations(&before) < 3.0 * OPERATIONS_BEFORE, "{release}: it is not over yet");
+        let (windows, seen) = (Cell::new(0), Cell::new((0.0, 0.0)));
         let after = followed.wait(|text| {
-            let [first, degraded, third] = rates(text);
-            let is_degraded = (degraded / DEGRADED - 1.0).abs() < 0.3;
-            is_healthy(first) && is_degraded && is_healthy(third)
+            let (now, (before, sent)) = (operations(text), seen.get());
+            let sends = sum(text, "nccl_link_transfers_total", &SLOW);
+            if now > before && now > 3.0 * OPERATIONS_BEFORE && sends - sent >= ENOUGH {
+                windows.set(windows.get() + 1);
+            }
+            seen.set((now.max(before), if now > before { sends } else { sent }));
+            is_degraded(rates(text))
         });
+        // The first of these windows has operations of before, too.
+        assert!(windows.get() <= 3, "{release}: after {} windows", windows.get());
+        prometheus.iter().for_each(|prometheus| expect_slow(prometheus, &[["1", "2"]]));
         let transfers = |text: &str| sum(text, "nccl_link_transfers_total", &[]);
         assert!(transfers(&after) > transfers(&before), "{release}: counters go on");
         drop(job);
+    }
+}
+
+/// The sends of the link that becomes slow.
+const SLOW: [&str; 3] = ["nccl_direction=\"send\"", "nccl_rank=\"1\"", "nccl_peer_rank=\"2\""];
+
+fn operations(text: &str) -> f64 {
+    sum(text, "nccl_operations_total", &[])
+}
+
+/// The gauges of the three links of the ring.
+fn rates(text: &str) -> [f64; 3] {
+    [(0, 1), (1, 2), (2, 0)].map(|(rank, peer)| {
+        let (rank, peer) = (format!("nccl_rank=\"{rank}\""), format!("nccl_peer_rank=\"{peer}\""));
+        let send = ["nccl_direction=\"send\"", "nccl_fit_mode=\"min\"", &rank, &peer];
+        sum(text, "nccl_link_rate_bytes_per_second", &send)
+    })
+}
+
+fn is_healthy(rate: f64) -> bool {
+    rate > HEALTHY / 2.0
+}
+
+fn is_degraded([first, degraded, third]: [f64; 3]) -> bool {
+    is_healthy(first) && (degraded / DEGRADED - 1.0).abs() < 0.3 && is_healthy(third)
+}
+
+/// Waits until the alert is about these links alone, and the dashboard shows them, and no others,
+/// with less than half the rate of a healthy one.
+fn expect_slow(prometheus: &Prometheus, links: &[[&str; 2]]) {
+    let rules = rules();
+    let (_, alert) = rules.iter().find(|(name, _)| name == "NcclSlowLink").expect("the alert");
+    let is_rate = |(name, query): &&Query| {
+        name.starts_with("peers.json") && query.contains("(nccl_link_rate_bytes_per_second")
+    };
+    let queries = queries();
+    let (_, panel) = queries.iter().find(is_rate).expect("the panel");
+    let panel_below_half = format!("({panel}) < {}", HEALTHY / 2.0);
+    let end = Instant::now() + PATIENCE;
+    for query in [alert, &panel_below_half] {
+        loop {
+            // All three links are there.
+            let is_complete = prometheus.ask(panel).len() == 3;
+            let found = prometheus.ask(query);
+            let link = |row: &Value| {
+                ["nccl_rank", "nccl_peer_rank"].map(|label| row["metric"][label].clone())
+            };
+            if is_complete && found.iter().map(link).eq(links.iter().copied()) {
+                break;
+            }
+            assert!(Instant::now() < end, "{query}: {found:?}");
+            std::thread::sleep(Duration::from_millis(200));
+        }
     }
 }
 

@@ -130,15 +130,25 @@ fn without_variables(text: &str) -> String {
     text
 }
 
-/// Alerts, whether or not they fire: with `bool` a comparison returns data whenever its operands
-/// do. Ranges are shortened to the length of this job.
-fn alerts() -> Vec<Query> {
+/// The names and expressions of all alerts.
+fn rules() -> Vec<Query> {
     let text = std::fs::read_to_string(dashboards().join("alerts.yml")).unwrap();
-    let mut alerts = Vec::new();
-    for rule in text.split("- alert: ").skip(1) {
+    let rule = |rule: &str| {
         let name = rule.lines().next().unwrap();
         let expr = rule.split_once("expr: ").unwrap().1.split("\n        labels:").next().unwrap();
         let expr = expr.split("\n        for:").next().unwrap().trim_start_matches(">-");
+        (name.to_owned(), expr.to_owned())
+    };
+    let rules: Vec<Query> = text.split("- alert: ").skip(1).map(rule).collect();
+    assert_eq!(rules.len(), text.matches("expr:").count());
+    rules
+}
+
+/// Alerts, whether or not they fire: with `bool` a comparison returns data whenever its operands
+/// do. Ranges are shortened to the length of this job.
+fn alerts() -> Vec<Query> {
+    let mut alerts = Vec::new();
+    for (name, expr) in rules() {
         let words = expr.split_whitespace().map(|word| match word {
             ">" | "<" | "==" => format!("{word} bool"),
             // What excludes a series may be there or not.
@@ -148,7 +158,6 @@ fn alerts() -> Vec<Query> {
         let text = words.collect::<Vec<_>>().join(" ");
         alerts.push((format!("alert {name}"), text));
     }
-    assert_eq!(alerts.len(), text.matches("expr:").count());
     alerts
 }
 
@@ -255,6 +264,8 @@ struct Followed {
     run: PathBuf,
     textfile: PathBuf,
     plugin: PathBuf,
+    /// Of the agent.
+    address: String,
     _agent: Program,
     _folder: tempfile::TempDir,
 }
@@ -266,10 +277,12 @@ impl Followed {
         let (run, textfiles) = (folder.path().join("run"), folder.path().join("textfiles"));
         std::fs::create_dir(&run).unwrap();
         std::fs::create_dir(&textfiles).unwrap();
-        let mut command = agent(&cli, &run, &free_address());
+        let address = free_address();
+        let mut command = agent(&cli, &run, &address);
         let agent = Program::start(command.arg("--textfile").arg(&textfiles));
         let textfile = textfiles.join("ncclscope.prom");
-        let followed = Followed { cli, run, textfile, plugin, _agent: agent, _folder: folder };
+        let (_agent, _folder) = (agent, folder);
+        let followed = Followed { cli, run, textfile, plugin, address, _agent, _folder };
         // The agent ignores processes that exited before its first scan.
         followed.wait(|text| !text.is_empty());
         followed
