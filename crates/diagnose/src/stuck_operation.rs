@@ -259,8 +259,20 @@ impl<'a> StuckOperation<'a> {
         })
     }
 
+    /// The sender has delivered what a receive of this member waits for.
+    fn is_delivered(&self, at: usize, receive: &Transfer) -> bool {
+        let Some(sender) = self.member_of_rank(receive.peer) else { return false };
+        match self.other_side(sender, at, receive) {
+            Some(send) => send.done > receive.done,
+            None => self.vector(sender).done >= self.vector(at).front(),
+        }
+    }
+
     fn next(&self, at: usize) -> NextHop {
-        let state = state::inside(self.comm, at);
+        let mut state = state::inside(self.comm, at);
+        for transfer in state.transfers.iter_mut().filter(|it| it.is_only_told()) {
+            transfer.may_be_early = !self.is_delivered(at, transfer);
+        }
         let own = rules::flush_stalled(&state).or_else(|| rules::receive_not_taken(&state));
         if let Some(root) = own.and_then(NextHop::from_finding) {
             return root;
@@ -277,7 +289,9 @@ impl<'a> StuckOperation<'a> {
             };
             match self.other_side(peer, at, transfer) {
                 // It arrived: the sender waits for the receiver.
-                Some(other) if other.reached >= Some(2) => to.push((peer, *transfer)),
+                Some(other) if other.reached >= Some(2) && !other.is_only_told() => {
+                    to.push((peer, *transfer));
+                }
                 _ => return NextHop::Root(FindingClass::NetworkStalled, *transfer),
             }
         }
@@ -358,6 +372,14 @@ impl<'a> StuckOperation<'a> {
         if link.is_send {
             cause.edge = Some((self.vector(from).process, self.vector(at).process));
         }
+        if link.is_only_told() {
+            cause.confidence = Confidence::Suspect;
+            cause.alternatives.push(
+                "the data may be there, and the receiver's GPU does not take it: with LL and LL128 \
+                 a network plugin may report data before it came"
+                    .into(),
+            );
+        }
         if self.transfers(at).is_empty() {
             cause.confidence = Confidence::Suspect;
             cause.alternatives.push("its transfers are not in the input".into());
@@ -370,15 +392,20 @@ impl<'a> StuckOperation<'a> {
         let vectors = || members.iter().map(|&at| self.vector(at));
         let run = vectors().filter(|v| v.has_started() == Some(true)).count();
         let all_run = run == members.len();
+        let is_told =
+            members.iter().any(|&at| self.transfers(at).iter().any(Transfer::is_only_told));
+        let is_known = all_run && !is_told;
         let front = vectors().map(Vector::front).min().unwrap_or(0);
         let text = format!(
             "{} of {} members are in operation {front}, {}",
             members.len(),
             self.comm.vectors.len(),
-            if all_run {
-                "its kernel runs on each, and no network transfer is in flight"
-            } else {
-                "and the input shows no more"
+            match (all_run, is_told) {
+                (true, false) => "its kernel runs on each, and no network transfer is in flight",
+                (_, true) =>
+                    "and the data that they wait for is reported as arrived, which with \
+                              LL and LL128 a network plugin may do before it came",
+                (false, false) => "and the input shows no more",
             }
         );
         let line = Evidence {
@@ -388,15 +415,15 @@ impl<'a> StuckOperation<'a> {
             channel: None,
             text,
         };
-        let roots = self.comm.vectors.iter().filter(|_| all_run).map(|v| v.process).collect();
+        let roots = self.comm.vectors.iter().filter(|_| is_known).map(|v| v.process).collect();
         let unknown = "a kernel that did not start, or a transfer: the input shows neither";
         Cause {
             class: FindingClass::KernelNotEnding,
-            confidence: if all_run { Confidence::Confirmed } else { Confidence::Suspect },
+            confidence: if is_known { Confidence::Confirmed } else { Confidence::Suspect },
             roots,
             edge: None,
             evidence: vec![line],
-            alternatives: if all_run { Vec::new() } else { vec![unknown.into()] },
+            alternatives: if is_known { Vec::new() } else { vec![unknown.into()] },
         }
     }
 

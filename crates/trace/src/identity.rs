@@ -122,6 +122,9 @@ identity! {
     cuda: String, "`MAJOR.MINOR`", "the CUDA driver, at `init`";
     /// The profiler API that NCCL speaks.
     profiler_api: u32, "number", "the table of functions that NCCL takes";
+    /// The network plugin that NCCL has loaded; none with its own networks (IB, Socket) alone.
+    net_plugin: String, "file name", "`/proc/self/maps`: `libnccl-net*` or what `NCCL_NET_PLUGIN` \
+         names, unless `NCCL_NET` is `IB` or `Socket`";
     /// The command line, its words with spaces between them, up to 1 KiB.
     command: String, "text", "`/proc/self/cmdline`, unless `NCCLSCOPE_COMMAND` is `off`";
     /// Slurm's job alone.

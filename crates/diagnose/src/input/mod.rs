@@ -118,7 +118,7 @@ fn read(found: InputFiles, paths: &[PathBuf], settings: &InputOptions) -> Result
     }
     let job = match kinds {
         [true, ..] => recording::job(&recordings, settings, &mut warnings)?,
-        [_, true, _] => vectors::job(&vectors)?,
+        [_, true, _] => vectors::job(&vectors, settings.run.as_deref())?,
         [.., true] => dumps.job(),
         _ => match &ras {
             Some(ras) => ras.job(),

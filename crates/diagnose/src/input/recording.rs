@@ -17,6 +17,7 @@ use super::options::InputOptions;
 use super::snapshot::{Member, P2pCall, Snapshot};
 use crate::job::{Call, InFlightOp, Job, ThreadState};
 use ncclscope_findings::rank::{self, Pending, Transfer};
+use ncclscope_operations::ends::arrives_early;
 use ncclscope_operations::operation::Completion;
 use ncclscope_operations::parallel::in_order;
 use ncclscope_operations::stats::to_u64;
@@ -363,15 +364,16 @@ impl<'a> SnapshotReader<'a> {
         let transfers = children.iter().filter_map(|&id| {
             let event = self.timeline.event(id);
             let counts = event.stop.is_some() || op.open.contains(&id);
-            counts.then(|| self.transfer(event)).flatten()
+            counts.then(|| self.transfer(op, event)).flatten()
         });
         // A kernel without any event may just not be recorded.
         let kernel = self.kernel(op).filter(|kernel| kernel.1 > 0);
         InFlightOp { kernel, transfers: transfers.collect(), ..InFlightOp::default() }
     }
 
-    fn transfer(&self, event: &Event) -> Option<Transfer> {
+    fn transfer(&self, of: &Operation, event: &Event) -> Option<Transfer> {
         let Detail::ProxyOp(op) = event.start.detail else { return None };
+        let has_net_plugin = self.recording.identity().net_plugin.is_some();
         let latest =
             self.in_progress_ops.get(&event.start.handle.0).filter(|_| event.stop.is_none());
         let steps = event.steps.as_deref();
@@ -407,6 +409,7 @@ impl<'a> SnapshotReader<'a> {
                 || event.stop.is_some()
                 || self.recording.comms().iter().any(|comm| comm.api_version < 4),
             is_foreign: op.foreign,
+            may_be_early: arrives_early(has_net_plugin, self.timeline.string(of.proto)),
         })
     }
 

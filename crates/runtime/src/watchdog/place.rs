@@ -4,6 +4,7 @@
 use super::json::{Json, string as string_json};
 use super::subject::Subject;
 use crate::sys::cuda::Device;
+use ncclscope_operations::ends::arrives_early;
 use ncclscope_operations::progress::Facts;
 use ncclscope_trace::{Comm, StrId};
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ pub(crate) struct Place {
     host: String,
     pid: u32,
     global: Option<u32>,
+    has_net_plugin: bool,
     comms: BTreeMap<u16, Comm>,
     devices: BTreeMap<u16, Device>,
     names: Vec<String>,
@@ -23,6 +25,16 @@ impl Place {
     /// Process `pid` of `host`, with its rank in the job if a launcher set one.
     pub(crate) fn new(host: &str, pid: u32, global: Option<u32>) -> Place {
         Place { host: host.to_owned(), pid, global, ..Place::default() }
+    }
+
+    /// NCCL has loaded a network plugin.
+    pub(crate) fn with_net_plugin(self, has_net_plugin: bool) -> Place {
+        Place { has_net_plugin, ..self }
+    }
+
+    /// Whether received data of an operation may be reported before it has arrived.
+    pub(super) fn arrives_early(&self, facts: &Facts) -> bool {
+        arrives_early(self.has_net_plugin, self.name(facts.proto))
     }
 
     pub(super) fn comm(&mut self, comm: &Comm) {
