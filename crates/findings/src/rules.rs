@@ -25,8 +25,8 @@ arrived and is not taken is N1 if the GPU also has data to pass on (a send of th
 left), because the other ranks miss that data; if it only receives, it is N5.
 
 A receive of LL or LL128 over a network plugin may be reported as arrived before its data came
-([`Transfer::may_be_early`]): the kernel then polls for the data itself. Such a receive shows neither
-N1, N4 nor N5; it may still wait for its sender.
+([`Transfer::may_be_early`]): the kernel then polls for the data itself. Such a receive shows
+neither N1, N4 nor N5; it may still wait for its sender.
 */
 
 use crate::FindingClass;

@@ -480,7 +480,7 @@ mod tests {
 
     #[test]
     fn a_clock_whose_drift_changes_is_followed_within_its_error() {
-        // From 10 to 50 parts in a million within ten minutes, as a GPU that becomes warm; and back.
+        // From 10 to 50 parts in a million in ten minutes, as a GPU that becomes warm; and back.
         let warmer = |ticks: u64| {
             let seconds = to_f64(ticks) / 1e9;
             to_u64(10e3 * seconds + 40e3 * seconds * seconds / 1200.0)

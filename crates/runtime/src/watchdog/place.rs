@@ -6,7 +6,7 @@ use super::subject::Subject;
 use crate::sys::cuda::Device;
 use ncclscope_operations::ends::arrives_early;
 use ncclscope_operations::progress::Facts;
-use ncclscope_trace::{Comm, StrId};
+use ncclscope_trace::{Comm, Identity, StrId};
 use std::collections::BTreeMap;
 
 /// The process and its communicators, by name.
@@ -27,9 +27,11 @@ impl Place {
         Place { host: host.to_owned(), pid, global, ..Place::default() }
     }
 
-    /// NCCL has loaded a network plugin.
-    pub(crate) fn with_net_plugin(self, has_net_plugin: bool) -> Place {
-        Place { has_net_plugin, ..self }
+    /// The process with this identity.
+    pub(crate) fn of(identity: &Identity) -> Place {
+        let host = identity.host.as_deref().unwrap_or_default();
+        let place = Place::new(host, identity.pid.unwrap_or(0), identity.rank);
+        Place { has_net_plugin: identity.net_plugin.is_some(), ..place }
     }
 
     /// Whether received data of an operation may be reported before it has arrived.
