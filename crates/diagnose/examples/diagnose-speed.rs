@@ -76,7 +76,8 @@ fn job(ranks: u32, shape: Shape) -> Vec<Vector> {
                 hash: 7,
                 hash_at: 960,
                 peer: if is_stalled { next } else { -1 },
-                edge: Edge { channel: 0, is_send: true, reached: Some(3) }.bits(),
+                edge: Edge { channel: 0, is_send: true, reached: Some(3), ..Edge::default() }
+                    .bits(),
                 ..Vector::default()
             });
         }

@@ -199,7 +199,7 @@ impl<'a> Classifier<'a> {
             comm.kind == CommKind::Pair && self.has_moved_on(process, by)
         };
         match one.status {
-            ProcessStatus::Dead | ProcessStatus::Stopped => FindingClass::ProcessGone,
+            ProcessStatus::Dead | ProcessStatus::Stopped(_) => FindingClass::ProcessGone,
             _ if one.entered.is_some() || self.pending_calls.contains_key(&process) => {
                 FindingClass::CallNotEnqueued
             }
@@ -355,13 +355,11 @@ impl<'a> Classifier<'a> {
         let mut add = |text: String| lines.push(Evidence::of(class, rank, text));
         let one = &self.job.processes[process as usize];
         match class {
-            FindingClass::ProcessGone if one.status == ProcessStatus::Ended => {
-                add(format!("{who} exited normally"))
-            }
-            FindingClass::ProcessGone if one.status == ProcessStatus::Stopped => {
-                add(format!("{who} exists and is stopped (state T)"));
-            }
-            FindingClass::ProcessGone => add(format!("{who} has written no record since")),
+            FindingClass::ProcessGone => add(match one.status {
+                ProcessStatus::Ended => format!("{who} exited normally"),
+                ProcessStatus::Stopped(by) => format!("{who} exists and {}", by.text()),
+                _ => format!("{who} has written no record since"),
+            }),
             FindingClass::CallNotEnqueued => add(self.pending_text(process)),
             FindingClass::HostStuck | FindingClass::P2pMismatch => {
                 if let Some(idle) = one.idle_ns {
@@ -426,9 +424,7 @@ impl<'a> Classifier<'a> {
         statuses.dedup();
         let meaning = match (class, statuses.as_slice()) {
             (FindingClass::ProcessGone, [ProcessStatus::Ended]) => "gone: the process exited",
-            (FindingClass::ProcessGone, [ProcessStatus::Stopped]) => {
-                "stopped, by a signal (SIGSTOP) or a debugger: it exists and does not run"
-            }
+            (FindingClass::ProcessGone, [ProcessStatus::Stopped(by)]) => by.title(),
             _ => class.title(),
         };
         Verdict {
@@ -586,12 +582,15 @@ impl<'a> Classifier<'a> {
             of_class.any(|verdict| verdict.root_ranks.contains(&rank))
         };
         let all = self.job.processes.iter().zip(0u32..);
-        let stopped = all.filter(|(one, _)| one.status == ProcessStatus::Stopped);
+        let stopped = all.filter(|(one, _)| matches!(one.status, ProcessStatus::Stopped(_)));
         let stopped: Vec<u32> = stopped.map(|(_, at)| at).filter(|&at| !is_named(at)).collect();
         let line = |&process: &u32| {
             let who = words::rank(self.job, process);
-            let text = format!("{who} exists and is stopped (state T)");
-            Evidence::of(class, self.job.rank(process), text)
+            let by = match self.job.processes[process as usize].status {
+                ProcessStatus::Stopped(by) => by.text(),
+                _ => "does not run",
+            };
+            Evidence::of(class, self.job.rank(process), format!("{who} exists and {by}"))
         };
         let evidence: Vec<Evidence> = stopped.iter().map(line).collect();
         let found = || self.verdict(class, Confidence::Confirmed, &stopped, evidence, 0);

@@ -39,10 +39,41 @@ pub enum ProcessStatus {
     Dead,
     /// It exited normally while others were still at work.
     Ended,
-    /// It exists, and is stopped: by a signal, or by a debugger.
-    Stopped,
+    /// It exists, and does not run.
+    Stopped(Stop),
     /// There is no input from it.
     Silent,
+}
+
+/// What stops a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// A signal, or a debugger.
+    Signal,
+    /// The freezer of its control group, as of a container that is paused.
+    Freezer,
+}
+
+impl Stop {
+    /// What the system shows of it.
+    pub(crate) const fn text(self) -> &'static str {
+        match self {
+            Stop::Signal => "is stopped (state T)",
+            Stop::Freezer => "is frozen, with its control group",
+        }
+    }
+
+    /// The same as a verdict's title says it.
+    pub(crate) const fn title(self) -> &'static str {
+        match self {
+            Stop::Signal => {
+                "stopped, by a signal (SIGSTOP) or a debugger: it exists and does not run"
+            }
+            Stop::Freezer => {
+                "frozen, by its control group (a paused container): it exists and does not run"
+            }
+        }
+    }
 }
 
 /// A process of the job.
@@ -238,7 +269,7 @@ impl Job {
         let process = self.processes.get(vector.process as usize);
         process.is_some_and(|process| {
             use ProcessStatus::{Dead, Ended, Stopped};
-            matches!(process.status, Dead | Ended | Stopped)
+            matches!(process.status, Dead | Ended | Stopped(_))
         })
     }
 

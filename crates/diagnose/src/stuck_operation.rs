@@ -263,8 +263,20 @@ impl<'a> StuckOperation<'a> {
         })
     }
 
+    /// The sender has delivered what a receive of this member waits for.
+    fn is_delivered(&self, at: usize, receive: &Transfer) -> bool {
+        let Some(sender) = self.member_of_rank(receive.peer) else { return false };
+        match self.other_side(sender, at, receive) {
+            Some(send) => send.done > receive.done,
+            None => self.vector(sender).done >= self.vector(at).front(),
+        }
+    }
+
     fn next(&self, at: usize) -> NextHop {
-        let state = state::inside(self.comm, at);
+        let mut state = state::inside(self.comm, at);
+        for transfer in state.transfers.iter_mut().filter(|it| it.is_only_told()) {
+            transfer.may_be_early = !self.is_delivered(at, transfer);
+        }
         let own = rules::flush_stalled(&state).or_else(|| rules::receive_not_taken(&state));
         if let Some(root) = own.and_then(NextHop::from_finding) {
             return root;
@@ -281,7 +293,9 @@ impl<'a> StuckOperation<'a> {
             };
             match self.other_side(peer, at, transfer) {
                 // It arrived: the sender waits for the receiver.
-                Some(other) if other.reached >= Some(2) => to.push((peer, *transfer)),
+                Some(other) if other.reached >= Some(2) && !other.is_only_told() => {
+                    to.push((peer, *transfer));
+                }
                 _ => return NextHop::Root(FindingClass::NetworkStalled, *transfer),
             }
         }
@@ -362,6 +376,14 @@ impl<'a> StuckOperation<'a> {
         if link.is_send {
             cause.edge = Some((self.vector(from).process, self.vector(at).process));
         }
+        if link.is_only_told() {
+            cause.confidence = Confidence::Suspect;
+            cause.alternatives.push(
+                "the data may be there, and the receiver's GPU does not take it: with LL and LL128 \
+                 a network plugin may report data before it came"
+                    .into(),
+            );
+        }
         if self.transfers(at).is_empty() {
             cause.confidence = Confidence::Suspect;
             cause.alternatives.push("its transfers are not in the input".into());
@@ -375,6 +397,8 @@ impl<'a> StuckOperation<'a> {
         let run = vectors().filter(|v| v.has_started() == Some(true)).count();
         let all_run = run == members.len();
         let may_be_over = members.iter().any(|&at| self.may_be_over(at));
+        let is_told =
+            members.iter().any(|&at| self.transfers(at).iter().any(Transfer::is_only_told));
         let front = vectors().map(Vector::front).min().unwrap_or(0);
         let text = format!(
             "{} of {} members are in operation {front}, {}",
@@ -382,6 +406,9 @@ impl<'a> StuckOperation<'a> {
             self.comm.vectors.len(),
             if may_be_over {
                 "its kernel has stopped, which need not be its end, and no later one has started"
+            } else if is_told {
+                "and the data that they wait for is reported as arrived, which with LL and LL128 a \
+                 network plugin may do before it came"
             } else if all_run {
                 "its kernel runs on each, and no network transfer is in flight"
             } else {
@@ -395,8 +422,9 @@ impl<'a> StuckOperation<'a> {
             channel: None,
             text,
         };
-        let roots = self.comm.vectors.iter().filter(|_| all_run).map(|v| v.process).collect();
-        let is_sure = all_run && !may_be_over;
+        let is_known = all_run && !is_told;
+        let roots = self.comm.vectors.iter().filter(|_| is_known).map(|v| v.process).collect();
+        let is_sure = is_known && !may_be_over;
         let unknown = if may_be_over {
             MAY_BE_OVER
         } else {

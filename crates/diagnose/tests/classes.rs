@@ -2,7 +2,8 @@
 //! Each class on the smallest job that shows it, and what must not be called a hang.
 
 use ncclscope_diagnose::job::{
-    Call, CommKind, Communicator, InFlightOp, Job, Process, ProcessStatus, ThreadState, Vector,
+    Call, CommKind, Communicator, InFlightOp, Job, Process, ProcessStatus, Stop, ThreadState,
+    Vector,
 };
 use ncclscope_diagnose::{Diagnosis, Options, Verdict, diagnose, text};
 use ncclscope_findings::rank::{Pending, Thread, Transfer};
@@ -80,12 +81,12 @@ fn h1b_a_dead_rank_also_if_it_was_in_the_operation() {
         "{title}"
     );
     let mut stopped = late();
-    stopped.processes[2].status = ProcessStatus::Stopped;
+    stopped.processes[2].status = ProcessStatus::Stopped(Stop::Signal);
     let verdict = expect(&stopped, FindingClass::ProcessGone, &[2]);
     assert!(verdict.title.contains(": stopped, by a signal (SIGSTOP)"), "{verdict:?}");
     // A job that is stopped as a whole waits for nothing.
     let mut whole = self::job(2);
-    whole.processes.iter_mut().for_each(|one| one.status = ProcessStatus::Stopped);
+    whole.processes.iter_mut().for_each(|one| one.status = ProcessStatus::Stopped(Stop::Signal));
     expect(&whole, FindingClass::ProcessGone, &[0, 1]);
     let mut ended = late();
     ended.processes[2].status = ProcessStatus::Ended;
@@ -311,6 +312,31 @@ fn n1_to_n4_in_a_ring() {
     expect(&nic, FindingClass::NetworkStalled, &[1]);
     let flush = ring([(Some(3), Some(1)), (Some(1), Some(2)), (Some(1), Some(1))]);
     assert_eq!(expect(&flush, FindingClass::FlushStalled, &[1]).edge, Some([0, 1]));
+}
+
+#[test]
+fn data_that_is_only_told_to_be_there_confirms_no_gpu() {
+    let told = |states: [(Option<u8>, Option<u8>); 3], sent: u32| {
+        let mut job = ring(states);
+        for flight in job.comms[0].flights.values_mut() {
+            for transfer in &mut flight.transfers {
+                transfer.may_be_early = !transfer.is_send;
+                transfer.done = if transfer.is_send { sent } else { 1 };
+            }
+        }
+        let found = run(&job).verdicts;
+        found.into_iter().map(|it| (it.class, it.confidence, it.root_ranks)).collect::<Vec<_>>()
+    };
+    // Of two that wait, nothing is known of the third's data: it may have come or not.
+    let waits = (Some(1), Some(3));
+    let two = [(None, None), waits, waits];
+    let suspect = (FindingClass::GpuNotProducing, Confidence::Suspect, vec![0]);
+    assert_eq!(told(two, 1), [suspect]);
+    let all = told([waits; 3], 1);
+    assert_eq!(all, [(FindingClass::KernelNotEnding, Confidence::Suspect, vec![])]);
+    // What the sender has delivered is there.
+    let delivered = told(two, 2);
+    assert_eq!(delivered, [(FindingClass::GpuNotProducing, Confidence::Confirmed, vec![1, 2])]);
 }
 
 /// A ring of `ranks` ranks, eight to a host. The data that `stalls` chooses by its sender does not

@@ -113,6 +113,10 @@ pub struct Transfer {
     pub in_progress: bool,
     /// It belongs to another process (PXN).
     pub is_foreign: bool,
+    /// A receive of which the network may report data before it came: NCCL asks no completion of
+    /// receives of LL and LL128 (`src/transport/net.cc`, `ncclParamNetOptionalRecvCompletion`).
+    /// NCCL's own networks do not use that; plugins may (aws-ofi-nccl does).
+    pub may_be_early: bool,
 }
 
 impl Default for Transfer {
@@ -130,6 +134,7 @@ impl Default for Transfer {
             still_ns: 0,
             in_progress: true,
             is_foreign: false,
+            may_be_early: false,
         }
     }
 }
@@ -141,10 +146,18 @@ impl Transfer {
         self.done < self.steps
     }
 
-    /// A receive that waits for its sender, or a send that waits for its receiver.
+    /// A receive that waits for its sender, or a send that waits for its receiver. One whose data
+    /// is only said to be there may.
     #[must_use]
     pub const fn waits_for_peer(&self) -> bool {
         matches!((self.is_send, self.reached), (false, Some(1)) | (true, Some(2)))
+            || self.is_only_told()
+    }
+
+    /// A receive of which the network reports data that may not be there.
+    #[must_use]
+    pub const fn is_only_told(&self) -> bool {
+        self.may_be_early && !self.is_send && matches!(self.reached, Some(2 | 3))
     }
 }
 

@@ -23,6 +23,10 @@ order: it takes no data while it waits for other data of that channel, or cannot
 has. So N1 and N5 hold only if no transfer of the same channel waits for another rank. Data that
 arrived and is not taken is N1 if the GPU also has data to pass on (a send of that channel has steps
 left), because the other ranks miss that data; if it only receives, it is N5.
+
+A receive of LL or LL128 over a network plugin may be reported as arrived before its data came
+([`Transfer::may_be_early`]): the kernel then polls for the data itself. Such a receive shows
+neither N1, N4 nor N5; it may still wait for its sender.
 */
 
 use crate::FindingClass;
@@ -252,7 +256,7 @@ fn at(state: &RankState, is_send: bool, reached: u8) -> impl Iterator<Item = &Tr
 /// N4: PCIe.
 #[must_use]
 pub fn flush_stalled(state: &RankState) -> Option<RankFinding> {
-    let it = at(state, false, 2).next()?;
+    let it = at(state, false, 2).find(|it| !it.is_only_told())?;
     let why = format!(
         "data from rank {} arrived on channel {} and is not flushed to the GPU (PCIe)",
         it.peer, it.channel
@@ -348,6 +352,7 @@ impl Transfer {
     /// Its step waits for another rank or for the network.
     const fn waits_elsewhere(&self) -> bool {
         matches!((self.is_send, self.reached), (false, Some(0..=2)) | (true, Some(2 | 3)))
+            || self.is_only_told()
     }
 }
 
@@ -360,6 +365,15 @@ fn waits_on_network(state: &RankState) -> Option<RankFinding> {
             "it waits for data from rank {} (up to {done} steps are done): compare the ranks with \
              ncclscope diagnose",
             it.peer
+        );
+        return Some(RankFinding::open(None, why).by(it));
+    }
+    if let Some(it) = state.transfers.iter().find(|it| it.is_only_told()) {
+        let why = format!(
+            "its network reports data from rank {} on channel {}, which with the protocols LL and \
+             LL128 a network plugin may do before it came: it waits for that data, or its GPU \
+             does not take it; compare the ranks with ncclscope diagnose",
+            it.peer, it.channel
         );
         return Some(RankFinding::open(None, why).by(it));
     }

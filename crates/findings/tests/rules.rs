@@ -80,6 +80,24 @@ fn a_receive_that_the_own_network_does_not_take_is_n2_once_the_kernel_runs() {
 }
 
 #[test]
+fn data_that_is_only_told_to_be_there_shows_no_cause() {
+    let told = |channel, reached| Transfer { may_be_early: true, ..receive(channel, reached) };
+    let says = "with the protocols LL and LL128 a network plugin may do before it came";
+    for reached in [2, 3] {
+        let found = expect(&with(&[told(0, reached)]), None, says);
+        assert_eq!((found.peer, found.transfer), (Some(1), Some(told(0, reached))));
+        expect(&with(&[told(0, reached), send(0, None)]), None, says);
+        expect(&with(&[told(0, reached), send(0, 1)]), None, says);
+    }
+    // Other channels, sends, and what the network takes tell as much as ever.
+    let other = with(&[told(0, 3), send(1, 1)]);
+    expect(&other, Some(FindingClass::GpuNotProducing), "on channel 1");
+    expect(&with(&[told(0, 3), send(0, 3)]), Some(FindingClass::NetworkStalled), "delivered");
+    expect(&with(&[told(0, 0)]), Some(FindingClass::ReceiverNotReady), "does not take the receive");
+    expect(&with(&[told(0, 1)]), None, "it waits for data from rank 1");
+}
+
+#[test]
 fn a_rank_that_may_not_have_entered_is_no_fault_of_the_path_to_it() {
     let nothing = Transfer { done: 0, ready: 0, ..receive(0, 1) };
     let alone = with(&[send(0, 3), nothing]);

@@ -49,7 +49,7 @@ struct CommDoubts {
     since: Option<u64>,
     /// The GPU's timer went back.
     jumped: bool,
-    /// Starts with a known launch.
+    /// Starts with a known launch. One line: a window might have the wrong starts alone.
     starts: ClockFit,
 }
 
@@ -69,6 +69,7 @@ impl Doubts {
         recording.comms().iter().for_each(|comm| drifts.comm(comm));
         let comms = recording.comms().iter().map(|comm| CommDoubts {
             may_drift: of_release(comm.nccl_version).drift != Drift::Never,
+            starts: ClockFit::of_one_line(),
             ..CommDoubts::default()
         });
         Doubts {
@@ -252,7 +253,7 @@ impl Doubts {
             let group = group_api_of(timeline, timeline.event(id));
             let launch = group.and_then(|group| launches.get(&group));
             // A clock that was set cannot be placed on the host's.
-            if let (Some(clock), Some(&launch)) = (clocks[kernel.comm], launch)
+            if let (Some(clock), Some(&launch)) = (&clocks[kernel.comm], launch)
                 && may_drift
                 && !jumped
                 && clock.host_ns(kernel.ptimer).saturating_add(BEFORE_LAUNCH_NS)

@@ -20,6 +20,16 @@ arrived, or when a later kernel of its communicator or of its CUDA stream has st
 run one after another. Otherwise its end is unknown: [`Over::Unknown`]. [`Signs::over`] is the whole rule.
 */
 
+/// Whether the network may report that received data has arrived before it has: NCCL does not ask
+/// for the completion of receives of LL and LL128, whose kernel polls for the data itself
+/// (`src/transport/net.cc`, `ncclParamNetOptionalRecvCompletion`). NCCL's own networks report it
+/// nevertheless; plugins, such as aws-ofi-nccl, do not. `protocol` is empty where NCCL does not
+/// tell it, as of sends and receives.
+#[must_use]
+pub fn arrives_early(has_net_plugin: bool, protocol: &str) -> bool {
+    has_net_plugin && protocol != "SIMPLE"
+}
+
 /// Whether an operation is over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Over {

@@ -59,10 +59,10 @@ both, with sweeps of a few events.
 use crate::doubts::Doubts;
 use crate::hash::Map;
 use crate::operation::{Completion, Judge, Judged, Operation, Timing};
-use crate::ptimer::{ClockFit, group_api_of, launches_by_group};
+use crate::ptimer::{ClockFits, group_api_of, launches_by_group};
 use crate::pxn::Work;
 use crate::timeline::marks;
-use crate::{Event, EventId, Facts, GpuClock, Parent, Timeline};
+use crate::{Event, EventId, Facts, GpuClocks, Parent, Timeline};
 use ncclscope_trace::{Detail, EventKind, Record, Recording, Visitor};
 
 /// Events that are added between two sweeps, at least.
@@ -91,8 +91,8 @@ pub trait Consumer {
 pub struct Joined<'a> {
     /// The counts, links and losses. It has no events any more.
     pub timeline: Timeline<'a>,
-    /// The clock of the GPU of each communicator, by position; `None` without time stamps.
-    pub clocks: Vec<Option<GpuClock>>,
+    /// The clocks of its GPUs.
+    pub clocks: GpuClocks,
     /// Operations that were handed over before they were over, for lack of room.
     pub cut_short: u64,
 }
@@ -126,8 +126,7 @@ struct Joiner<'a, 'c, C> {
     doubts: Doubts,
     judge: Judge,
     consumer: &'c mut C,
-    /// By position of the communicator.
-    clocks: Vec<ClockFit>,
+    clocks: ClockFits,
     room: Room,
     /// How many events the next sweep waits for.
     next: usize,
@@ -153,8 +152,7 @@ impl<C: Consumer> Visitor for Joiner<'_, '_, C> {
 impl<'a, 'c, C: Consumer> Joiner<'a, 'c, C> {
     fn new(recording: &'a Recording, room: Room, consumer: &'c mut C) -> Joiner<'a, 'c, C> {
         let timeline = Timeline::new(recording);
-        let mut clocks = Vec::new();
-        clocks.resize_with(recording.comms().len(), ClockFit::default);
+        let clocks = ClockFits::new(recording);
         let (doubts, judge) = (Doubts::new(recording), Judge::new(&timeline));
         Joiner {
             timeline,
@@ -180,7 +178,7 @@ impl<'a, 'c, C: Consumer> Joiner<'a, 'c, C> {
     fn finish(mut self) -> Joined<'a> {
         self.adopt(u64::MAX);
         self.sweep(None);
-        let clocks = self.clocks.iter_mut().map(ClockFit::clock).collect();
+        let clocks = self.clocks.clocks();
         Joined { timeline: self.timeline, clocks, cut_short: self.cut_short }
     }
 
@@ -207,10 +205,8 @@ impl<'a, 'c, C: Consumer> Joiner<'a, 'c, C> {
         }
         for (id, event) in self.timeline.events().filter(|(id, _)| plan.goes[id.index()]) {
             self.consumer.event(&self.timeline, id, event);
-            if event.kind() == EventKind::KernelCh
-                && let Some(comm) = self.timeline.comm_of(event)
-            {
-                self.clocks[comm].add_kernel(&self.timeline, event, &launches);
+            if event.kind() == EventKind::KernelCh {
+                self.clocks.add_kernel(&self.timeline, event, &launches);
             }
         }
         self.timeline.forget(&plan.goes);
@@ -415,8 +411,9 @@ mod tests {
         }
     }
 
-    fn counted(timeline: &Timeline<'_>, clocks: &[Option<GpuClock>]) -> String {
-        let counts: Vec<_> = (0..clocks.len()).map(|at| timeline.counts(at)).collect();
+    fn counted(timeline: &Timeline<'_>, clocks: &GpuClocks) -> String {
+        let counts: Vec<_> =
+            (0..timeline.recording().comms().len()).map(|at| timeline.counts(at)).collect();
         let rest = (timeline.unattributed(), timeline.unmatched_ends(), timeline.orphan_steps());
         let links: Vec<_> = timeline.links().iter().collect();
         let stray = timeline.stray_kernels();
@@ -446,7 +443,7 @@ mod tests {
         let mut whole = Told::default();
         operations(&timeline).iter().for_each(|one| whole.operation(&timeline, one));
         timeline.events().for_each(|(id, event)| whole.event(&timeline, id, event));
-        let clocks = GpuClock::of_comms(&timeline);
+        let clocks = GpuClocks::of(&timeline);
         let counts = counted(&timeline, &clocks);
 
         let mut parts = Told::default();

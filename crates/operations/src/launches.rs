@@ -8,7 +8,7 @@ collectives have no kernel.
 */
 
 use crate::function::Kind;
-use crate::{Completion, Event, EventId, GpuClock, Operation, Parent, Timeline};
+use crate::{Completion, Event, EventId, GpuClock, GpuClocks, Operation, Parent, Timeline};
 use ncclscope_trace::record::{KernelCh, KernelPhase};
 use ncclscope_trace::{Detail, EventKind, Handle};
 use std::collections::HashMap;
@@ -44,7 +44,7 @@ pub fn launches(timeline: &Timeline<'_>, operations: &[Operation]) -> Vec<Launch
         .filter(|(_, event)| event.kind() == EventKind::Group)
         .map(|(id, event)| (event.start.handle, id))
         .collect();
-    let clocks = GpuClock::of_comms(timeline);
+    let clocks = GpuClocks::of(timeline);
     let mut by_group: HashMap<EventId, usize> = HashMap::new();
     let mut launches: Vec<Launch> = Vec::new();
     for (index, operation) in operations.iter().enumerate() {
@@ -60,7 +60,7 @@ pub fn launches(timeline: &Timeline<'_>, operations: &[Operation]) -> Vec<Launch
         let launch = &mut launches[at];
         launch.operations.push(index);
         add(launch, timeline, operation);
-        let clock = operation.comm.and_then(|comm| clocks.get(comm)?.as_ref());
+        let clock = operation.comm.and_then(|comm| clocks.of_comm(comm));
         add_kernel(launch, timeline, operation, clock);
         let id = external_id(timeline, event);
         launch.external_ids.extend(id.filter(|id| !launch.external_ids.contains(id)));

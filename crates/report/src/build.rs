@@ -15,7 +15,7 @@ use ncclscope_operations::operation::{Completion, Operation};
 use ncclscope_operations::parallel::in_order;
 use ncclscope_operations::pxn::{Pxn, Work};
 use ncclscope_operations::timeline::comm_name;
-use ncclscope_operations::{Event, EventId, GpuClock, Timeline};
+use ncclscope_operations::{Event, EventId, GpuClock, GpuClocks, Timeline};
 use ncclscope_trace::identity::nccl_version;
 use ncclscope_trace::{EventKind, Recording};
 
@@ -118,8 +118,6 @@ impl ReportBuilder {
         process.seen.limits.foreign = process.seen.limits.foreign.saturating_sub(given);
         let Process { joined: Joined { timeline, clocks, cut_short }, seen } = process;
         let recording = timeline.recording();
-        let errors: Vec<Option<u64>> =
-            clocks.iter().flatten().map(|clock| clock.error_ns()).collect();
         self.add_ranks(&timeline, &clocks);
         self.operations.add(&timeline, &clocks, seen.operations);
         self.peers.add(&timeline);
@@ -128,7 +126,7 @@ impl ReportBuilder {
         self.losses.add_stray(timeline.stray_kernels());
         self.windows.extend(windows(recording));
         self.add_problems(&timeline);
-        self.limits.add(&timeline, &seen.limits, &errors, cut_short);
+        self.limits.add(&timeline, &seen.limits, &clocks, cut_short);
     }
 
     /// The report.
@@ -162,7 +160,7 @@ impl ReportBuilder {
         }
     }
 
-    fn add_ranks(&mut self, timeline: &Timeline<'_>, clocks: &[Option<GpuClock>]) {
+    fn add_ranks(&mut self, timeline: &Timeline<'_>, clocks: &GpuClocks) {
         let recording = timeline.recording();
         self.processes.push(process_row(recording));
         let process = self.told.len();
@@ -181,7 +179,9 @@ impl ReportBuilder {
             row.nccl_version = nccl_version(comm.nccl_version);
             row.api_version = known(comm.api_version);
             row.start_ns = Some(timeline.ns(comm.ticks));
-            row.clock.gpu_error_ns = clocks[at].and_then(|clock| clock.error_ns());
+            let gpu = clocks.of_comm(at);
+            row.clock.gpu_error_ns = gpu.and_then(GpuClock::error_ns);
+            row.clock.gpu_granularity_ns = gpu.and_then(GpuClock::granularity_ns);
             // Losses are counted by process: they stand in the first row only.
             fill_counts(&mut row, timeline.counts(at), &std::mem::take(&mut dropped));
             self.ranks.push((process, row));

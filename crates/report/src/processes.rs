@@ -32,6 +32,7 @@ pub(crate) fn empty_row(recording: &Recording) -> RankRow {
             source: header.clock.name(),
             error_ns: recording.tick_map().error_ns(),
             gpu_error_ns: None,
+            gpu_granularity_ns: None,
         },
         start_ns: None,
         end_ns: Some(recording.tick_map().realtime_ns(recording.last_ticks())),

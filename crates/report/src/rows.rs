@@ -10,7 +10,7 @@ use ncclscope_operations::operation::{Completion, End, Operation, Timing};
 use ncclscope_operations::peers::{Link, LinkKey};
 use ncclscope_operations::stats::to_u64;
 use ncclscope_operations::timeline::comm_name;
-use ncclscope_operations::{GpuClock, Timeline};
+use ncclscope_operations::{GpuClocks, Timeline};
 use ncclscope_trace::StrId;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -134,12 +134,7 @@ pub(crate) struct OperationRows(BTreeMap<Key, Merged>);
 
 impl OperationRows {
     /// Adds the operations of one process.
-    pub(crate) fn add(
-        &mut self,
-        timeline: &Timeline<'_>,
-        clocks: &[Option<GpuClock>],
-        rows: ProcessRows,
-    ) {
+    pub(crate) fn add(&mut self, timeline: &Timeline<'_>, clocks: &GpuClocks, rows: ProcessRows) {
         let host = host(timeline);
         let mut by_rank: BTreeMap<(Option<usize>, Key), (u64, u64)> = BTreeMap::new();
         for row in rows.sums {
@@ -152,7 +147,7 @@ impl OperationRows {
             sums.with_waiting.merge(row.with_waiting);
             let comm = row.key.comm;
             let host_ns = |end| match end {
-                End::Gpu(ns) => clocks.get(comm?)?.as_ref().map(|clock| clock.host_ns(ns)),
+                End::Gpu(ns) => clocks.of_comm(comm?).map(|clock| clock.host_ns(ns)),
                 End::Host(ticks) => Some(timeline.ns(ticks)),
             };
             let clocks = Clocks { host: &host, host_ns: &host_ns };

@@ -128,8 +128,12 @@ pub struct Clock {
     pub source: &'static str,
     /// Error of host times against `CLOCK_REALTIME`, ns.
     pub error_ns: u32,
-    /// Error of GPU times on the host's clock, ns; `null` if there are none or nothing bounds it.
+    /// Error of GPU times on the host's clock in the worst window of 30 s, ns; `null` if there are
+    /// none or nothing bounds it.
     pub gpu_error_ns: Option<u64>,
+    /// The step of the GPU's timer: all its times differ by multiples of it, ns; `null` if there
+    /// are too few.
+    pub gpu_granularity_ns: Option<u64>,
 }
 
 /// Operations with the same key.

@@ -8,12 +8,14 @@ report says so, so that a gap is not read as "nothing happened".
 
 use ncclscope_operations::operation::{Completion, Operation, Timing};
 use ncclscope_operations::timeline::comm_name;
-use ncclscope_operations::{Event, EventId, Parent, Timeline, human};
+use ncclscope_operations::{Event, EventId, GpuClocks, Parent, Timeline, human};
 use ncclscope_trace::{Detail, EventKind, MarkKind, StrId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A worse GPU clock is worth a sentence, ns.
 const GPU_ERROR_NS: u64 = 100_000;
+/// A coarser GPU timer is worth a sentence, ns.
+const GPU_STEP_NS: u64 = 100;
 
 /// NCCL version codes, as `ncclGetVersion` has them.
 const NCCL_2_28: u32 = 22_800;
@@ -41,6 +43,7 @@ pub struct Limits {
     phase_off: bool,
     gpu_unbounded: bool,
     gpu_error_ns: u64,
+    gpu_step_ns: u64,
     steps: u64,
     steps_unsized: u64,
     foreign: u64,
@@ -127,13 +130,12 @@ fn is_captured(timeline: &Timeline<'_>, operation: EventId) -> bool {
 }
 
 impl Limits {
-    /// Adds a process. `gpu_errors` are of its communicators with GPU time stamps, `cut_short`
-    /// counts operations that were not followed to their end.
+    /// Adds a process. `cut_short` counts operations that were not followed to their end.
     pub(crate) fn add(
         &mut self,
         timeline: &Timeline<'_>,
         process: &ProcessLimits,
-        gpu_errors: &[Option<u64>],
+        gpus: &GpuClocks,
         cut_short: u64,
     ) {
         let header = timeline.recording().header();
@@ -154,9 +156,11 @@ impl Limits {
         self.ctrl_off |= !asked(EventKind::ProxyCtrl);
         self.phase_off |=
             !asked(EventKind::KernelPhase) && comms.iter().any(|comm| comm.api_version >= 7);
-        self.gpu_unbounded |= gpu_errors.contains(&None);
-        let worst = gpu_errors.iter().flatten().max().copied().unwrap_or(0);
-        self.gpu_error_ns = self.gpu_error_ns.max(worst);
+        for gpu in gpus.iter() {
+            self.gpu_unbounded |= gpu.error_ns().is_none();
+            self.gpu_error_ns = self.gpu_error_ns.max(gpu.error_ns().unwrap_or(0));
+            self.gpu_step_ns = self.gpu_step_ns.max(gpu.granularity_ns().unwrap_or(0));
+        }
         for (_, link) in timeline.links().iter() {
             self.steps += link.transfers;
             self.steps_unsized += if link.is_told { 0 } else { link.transfers - link.sized };
@@ -265,6 +269,13 @@ impl Limits {
                 "GPU times may be off by {} on the host's clock. Durations measured by the GPU \
                  are not affected.",
                 human::duration(ncclscope_operations::stats::to_f64(self.gpu_error_ns))
+            ));
+        }
+        if self.gpu_step_ns > GPU_STEP_NS {
+            let step = human::duration(ncclscope_operations::stats::to_f64(self.gpu_step_ns));
+            out.push(format!(
+                "The timer of a GPU moves in steps of {step}: a duration that it measured may be \
+                 off by as much."
             ));
         }
     }

@@ -50,6 +50,7 @@ pub(crate) fn of_process(
         nccl: nccl_version(nccl),
         boot_id: boot.ok().map(|text| text.trim().to_owned()),
         start_ticks: stat.ok().and_then(|stat| start_ticks(&stat)),
+        net_plugin: net_plugin(&get, || fs::read_to_string("/proc/self/maps").ok()),
         command: options.command.then(command).flatten(),
         ..of_environment(options.job, &get)
     }
@@ -124,6 +125,23 @@ fn run(get: Get<'_>) -> Option<String> {
 fn start_ticks(stat: &str) -> Option<u64> {
     let (_, fields) = stat.rsplit_once(')')?;
     fields.split_whitespace().nth(22 - 3)?.parse().ok()
+}
+
+/// The network plugin among what is mapped. NCCL initializes its networks before its profilers
+/// (`src/init.cc`, `commAlloc`).
+fn net_plugin(get: Get<'_>, maps: impl FnOnce() -> Option<String>) -> Option<String> {
+    let own = ["ib", "socket"];
+    if get("NCCL_NET").is_some_and(|name| own.contains(&name.to_ascii_lowercase().as_str())) {
+        return None;
+    }
+    let named = get("NCCL_NET_PLUGIN").filter(|name| name != "none").unwrap_or_default();
+    let named: Vec<&str> = named.split(',').filter_map(|name| name.rsplit('/').next()).collect();
+    let is_it = |file: &str| {
+        file.starts_with("libnccl-net") || named.contains(&file) && file.contains(".so")
+    };
+    let maps = maps()?;
+    let mut files = maps.lines().filter_map(|line| line.split_once('/')?.1.rsplit('/').next());
+    files.find(|file| is_it(file)).map(str::to_owned)
 }
 
 fn command() -> Option<String> {
@@ -246,6 +264,30 @@ mod tests {
         assert_eq!(run(&torch).as_deref(), Some("a1#2"));
         let mpi = [("SLURM_JOB_ID", "7"), ("PMIX_NAMESPACE", "prterun-n1-99@1")];
         assert_eq!(run(&mpi).as_deref(), Some("prterun-n1-99@1"));
+    }
+
+    #[test]
+    fn a_network_plugin_is_what_is_mapped_and_used() {
+        let of = |variables: &[(&str, &str)], file: &str| {
+            let get = |name: &str| {
+                let found = variables.iter().find(|(known, _)| *known == name);
+                found.map(|(_, value)| (*value).to_owned())
+            };
+            let maps =
+                "7f00-7f10 r-xp 00000000 08:01 42   /usr/lib/libnccl.so.2\n7f20-7f30 rw-p 0\n";
+            net_plugin(&get, || Some(format!("{maps}7f40-7f50 r--p 00000000 08:01 43   {file}\n")))
+        };
+        let ofi = "/opt/aws/lib/libnccl-net-ofi.so";
+        assert_eq!(of(&[], ofi).as_deref(), Some("libnccl-net-ofi.so"));
+        assert_eq!(
+            of(&[("NCCL_NET", "AWS Libfabric")], ofi).as_deref(),
+            Some("libnccl-net-ofi.so")
+        );
+        assert_eq!(of(&[("NCCL_NET", "Socket")], ofi), None);
+        assert_eq!(of(&[], "/usr/lib/libmlx5.so.1"), None);
+        let own = [("NCCL_NET_PLUGIN", "/opt/libfast.so")];
+        assert_eq!(of(&own, "/opt/libfast.so").as_deref(), Some("libfast.so"));
+        assert_eq!(of(&[("NCCL_NET_PLUGIN", "none")], "/usr/lib/none"), None);
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub struct Limits {
     pub stall_factor: f64,
     /// S8: the time for which a process was short of processor time, as a share of the run.
     pub min_short: f64,
-    /// S8: the ratio of that share to the others' median.
+    /// S8: the ratio to the others' median of that time to the rest of the run.
     pub short_factor: f64,
     /// S2 to S5: the distance from the median, in median absolute deviations.
     pub mads: f64,

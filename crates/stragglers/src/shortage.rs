@@ -4,7 +4,9 @@ Processes that are short of processor time, or were paused (S8).
 
 The plugin notes each second for how long threads were ready and did not run, and how late its own
 timers were (`ncclscope_trace::progress::Shortage`). On a machine that is busy everywhere all
-processes are short, so that a process counts only if it is so far more than the others.
+processes are short, so that a process counts only if it is so far more than the others: by the time
+that it went without for each time that it got. A share of the time cannot be three times a half,
+but one that gets a tenth of a processor is far slower than others that get half of one.
 
 A proxy thread that does not run leaves its links idle and makes its rank late. So transfers of such
 a process in such a time say nothing about a link ([`crate::input`] leaves them out), and a slow
@@ -17,6 +19,9 @@ use crate::model::{CpuShortage, Job};
 use crate::robust::median_of_others;
 use ncclscope_findings::{Confidence, FindingClass};
 use ncclscope_operations::human;
+
+/// A longer share of the time is measured no better.
+const MOST: f64 = 0.99;
 
 /// How a process shows that it is short of processor time.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -72,7 +77,8 @@ fn compare(shortages: &[CpuShortage], sign: Sign) -> Vec<Starved<'_>> {
 
 impl Starved<'_> {
     fn is_above(&self, limits: &Limits) -> bool {
-        self.share >= limits.min_short && self.share >= limits.short_factor * self.usual
+        let odds = |share: f64| share / (1.0 - share.min(MOST));
+        self.share >= limits.min_short && odds(self.share) >= limits.short_factor * odds(self.usual)
     }
 }
 
@@ -159,6 +165,8 @@ mod tests {
         assert_eq!(late(&[0.0, 0.3, 0.01, 0.02]), [1]);
         assert_eq!(late(&[0.0, 0.03, 0.0, 0.0]), [0; 0], "too little to matter");
         assert_eq!(late(&[0.4, 0.5, 0.6, 0.5]), [0; 0], "the machine is busy everywhere");
+        assert_eq!(late(&[0.4, 0.5, 0.9, 0.5]), [2], "it gets a fifth of what they get");
+        assert_eq!(late(&[1.0, 1.0, 1.0]), [0; 0], "nothing runs");
         assert_eq!(late(&[0.0, 0.3, 0.5, 0.0, 0.0]), [2, 1], "the worst first");
         let both = [(0.0, 0.1), (0.01, 0.1), (0.0, 0.9), (0.2, 0.1)];
         assert_eq!(found(&both), [2, 3], "each measure counts");

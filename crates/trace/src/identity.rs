@@ -129,6 +129,9 @@ identity! {
     /// Libraries in the process that can communicate without NCCL, with commas between them. What
     /// they move is not recorded.
     beside: String, "text", "the names of mapped files, a few times in the process's life";
+    /// The network plugin that NCCL has loaded; none with its own networks (IB, Socket) alone.
+    net_plugin: String, "file name", "`/proc/self/maps`: `libnccl-net*` or what `NCCL_NET_PLUGIN` \
+         names, unless `NCCL_NET` is `IB` or `Socket`";
     /// The command line, its words with spaces between them, up to 1 KiB.
     command: String, "text", "`/proc/self/cmdline`, unless `NCCLSCOPE_COMMAND` is `off`";
     /// Slurm's job alone.

@@ -34,6 +34,8 @@ pub mod vector_flags {
     pub const BUSY_ELSEWHERE: u32 = 1 << 9;
     /// Sends and receives are not counted (version 1 of the table).
     pub const NO_P2P: u32 = 1 << 10;
+    /// It has called sends or receives that NCCL has not enqueued: it may connect to their peers.
+    pub const IN_P2P_CALL: u32 = 1 << 11;
 }
 
 /// Counts of one communicator in one process; see [`crate::progress::Progress`].
@@ -66,7 +68,7 @@ pub struct Vector {
     /// Peer of the network link that has waited longest; -1 none.
     pub peer: i32,
     /// That link: bits 0..8 channel, bit 8 send, bits 9..11 states that its oldest step reached,
-    /// bit 11 whether a step is in flight.
+    /// bit 11 whether a step is in flight, bit 12 [`Edge::may_be_early`].
     pub edge: u32,
     /// The job and its launch ([`job_number`]); 0 unknown.
     pub job: u64,
@@ -133,6 +135,9 @@ pub struct Edge {
     pub is_send: bool,
     /// States that its oldest step reached, 0 to 3; `None` with no step in flight.
     pub reached: Option<u8>,
+    /// A receive of which the network may report data before it came (a network plugin, with LL or
+    /// LL128).
+    pub may_be_early: bool,
 }
 
 impl Edge {
@@ -140,7 +145,8 @@ impl Edge {
     #[must_use]
     pub fn bits(self) -> u32 {
         let reached = self.reached.map_or(0, |reached| u32::from(reached & 3) << 9 | 1 << 11);
-        u32::from(self.channel) | u32::from(self.is_send) << 8 | reached
+        let early = u32::from(self.may_be_early) << 12;
+        u32::from(self.channel) | u32::from(self.is_send) << 8 | reached | early
     }
 
     /// The link that bits stand for.
@@ -148,7 +154,7 @@ impl Edge {
     pub fn of(bits: u32) -> Edge {
         let [channel, second, ..] = bits.to_le_bytes();
         let reached = (second & 8 != 0).then_some(second >> 1 & 3);
-        Edge { channel, is_send: second & 1 != 0, reached }
+        Edge { channel, is_send: second & 1 != 0, reached, may_be_early: second & 16 != 0 }
     }
 }
 
@@ -344,7 +350,7 @@ mod tests {
         assert_eq!(Edge::of(0), Edge::default());
         for reached in [None, Some(0), Some(1), Some(2), Some(3)] {
             for is_send in [false, true] {
-                let edge = Edge { channel: 200, is_send, reached };
+                let edge = Edge { channel: 200, is_send, reached, may_be_early: !is_send };
                 assert_eq!(Edge::of(edge.bits()), edge);
             }
         }

@@ -56,7 +56,7 @@ use ncclscope_operations::stats::to_u64;
 use ncclscope_operations::steps::{StepExt, states};
 use ncclscope_operations::timeline::comm_name;
 use ncclscope_operations::{
-    Completion, Event, EventId, GpuClock, Operation, Parent, Timeline, Timing, operations,
+    Completion, Event, EventId, GpuClocks, Operation, Parent, Timeline, Timing, operations,
 };
 use ncclscope_trace::handle::STEPS_IN_FLIGHT;
 use ncclscope_trace::record::{KernelCh, KernelPhase, step_flags};
@@ -159,7 +159,7 @@ pub struct Scene<'t, 'r> {
     operations: Vec<Operation>,
     by_event: Map<EventId, u32>,
     by_comm: Map<Option<usize>, CommParts>,
-    clocks: Vec<Option<GpuClock>>,
+    clocks: GpuClocks,
     steps_by_op: Map<EventId, Vec<u32>>,
     names: Names,
     /// What each communicator is called, and this rank in it.
@@ -187,7 +187,7 @@ impl<'t, 'r> Scene<'t, 'r> {
             timeline,
             by_event,
             by_comm: by_comm(timeline, &operations),
-            clocks: GpuClock::of_comms(timeline),
+            clocks: GpuClocks::of(timeline),
             names: Names::new(timeline, &operations),
             members: (0..).zip(comms).map(|(at, comm)| member(timeline, at, comm)).collect(),
             first_ptimers: operations.iter().map(|o| first_ptimer(timeline, o)).collect(),
@@ -323,7 +323,7 @@ impl<'t, 'r> Scene<'t, 'r> {
     }
 
     fn gpu_ns(&self, event: &Event, ptimer: u64) -> Option<u64> {
-        let clock = self.clocks.get(self.timeline.comm_of(event)?)?.as_ref()?;
+        let clock = self.clocks.of_comm(self.timeline.comm_of(event)?)?;
         (ptimer != 0).then(|| clock.host_ns(ptimer).saturating_add_signed(self.axis.gpu_ns))
     }
 

@@ -2,7 +2,9 @@
 //! What recordings say of kernels: the GPU's stamps beside the host's times and CUDA's events.
 
 use invariants::Expect;
-use ncclscope_operations::{Completion, Event, EventId, GpuClock, Parent, Timeline, operations};
+use ncclscope_operations::{
+    Completion, Event, EventId, GpuClock, GpuClocks, Parent, Timeline, operations,
+};
 use ncclscope_report::losses::Losses;
 use ncclscope_trace::record::KernelCh;
 use ncclscope_trace::{Detail, EventKind, Recording};
@@ -173,7 +175,7 @@ fn ops(timeline: &Timeline<'_>, launches: &Launches) -> Vec<Operation> {
 
 fn stamps(timeline: &Timeline<'_>, launches: &Launches, facts: &mut Facts) {
     const SLACK_NS: u64 = 50_000;
-    let clocks = GpuClock::of_comms(timeline);
+    let clocks = GpuClocks::of(timeline);
     let mut seen: HashMap<_, HashSet<Option<EventId>>> = HashMap::new();
     for (_, event) in timeline.events() {
         let Detail::KernelCh(KernelCh { channel, ptimer }) = event.start.detail else { continue };
@@ -185,13 +187,13 @@ fn stamps(timeline: &Timeline<'_>, launches: &Launches, facts: &mut Facts) {
         let comm = timeline.comm_of(event);
         // The sends and receives of one batch have one stamp: what repeats is another launch's.
         seen.entry((comm, channel, ptimer)).or_default().insert(oldest(timeline, event));
-        let clock = comm.and_then(|comm| clocks.get(comm)?.as_ref());
+        let clock = comm.and_then(|comm| clocks.of_comm(comm));
         if let (Some(clock), Some((start, _))) = (clock, launch_of(timeline, event, launches)) {
             facts.early += usize::from(clock.host_ns(ptimer).saturating_add(SLACK_NS) < start);
         }
     }
     facts.repeated = seen.values().map(|launches| launches.len() - 1).sum();
-    let clock = clocks.iter().flatten().next();
+    let clock = clocks.iter().next();
     facts.error_ns = clock.and_then(GpuClock::error_ns);
     let first = facts.stamps.iter().min().copied();
     facts.offset_ns = clock

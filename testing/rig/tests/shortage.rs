@@ -3,14 +3,17 @@
 //!
 //! Three ranks in a ring over sockets.
 
+#[path = "common/cgroup.rs"]
+mod cgroup;
 #[path = "common/verdicts.rs"]
 #[expect(dead_code, reason = "of the helpers this test needs one")]
 mod verdicts;
 
+use cgroup::Group;
 use rig::job::Job;
 use rig::topology::Topology;
 use rig::{build, wheel};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use verdicts::{Verdict, stragglers};
@@ -25,8 +28,10 @@ enum Trouble {
     Nothing,
     /// It is stopped for 20 ms in every 50, as by a quota.
     Throttled,
-    /// It is frozen for 150 ms, twice a second.
+    /// It is stopped for 150 ms, twice a second.
     Frozen,
+    /// The freezer of its control group does the same.
+    FrozenGroup,
     /// Its control group has a quota of a tenth of a processor: less than what a busy machine
     /// leaves to each of the other ranks, so that it is used up there, too.
     Quota,
@@ -39,7 +44,7 @@ impl Trouble {
         match self {
             Trouble::Nothing | Trouble::Quota => None,
             Trouble::Throttled => Some((ms(20), ms(30))),
-            Trouble::Frozen => Some((ms(150), ms(350))),
+            Trouble::Frozen | Trouble::FrozenGroup => Some((ms(150), ms(350))),
         }
     }
 }
@@ -51,18 +56,22 @@ fn signal(pid: u32, number: i32) {
 }
 
 /// Makes trouble for the process until `over`.
-fn trouble(trouble: Trouble, pid: u32, over: &AtomicBool) {
+fn trouble(trouble: Trouble, pid: u32, group: Option<&Group>, over: &AtomicBool) {
     let Some((stopped, running)) = trouble.times() else { return };
+    let stop = |is_stopped: bool| match group {
+        Some(group) => group.freeze(is_stopped),
+        None => signal(pid, if is_stopped { libc::SIGSTOP } else { libc::SIGCONT }),
+    };
     while !over.load(Ordering::Relaxed) {
-        signal(pid, libc::SIGSTOP);
+        stop(true);
         std::thread::sleep(stopped);
-        signal(pid, libc::SIGCONT);
+        stop(false);
         std::thread::sleep(running);
     }
 }
 
 /// The findings of a job in which that happens.
-fn run(nccl: &Path, what: Trouble) -> Vec<Verdict> {
+fn run(nccl: &Path, what: Trouble, group: Option<&Group>) -> Vec<Verdict> {
     let record = tempfile::tempdir().expect("a folder");
     let job = Job::new(nccl).expect("the stand-in builds").topology(Topology::Ring3);
     let job = job.env("NCCL_PROFILER_PLUGIN", build::plugin());
@@ -75,55 +84,15 @@ fn run(nccl: &Path, what: Trouble) -> Vec<Verdict> {
     let running = job.steps([steps]).start().expect("ranks start");
     let (pid, over) = (running.pid(SHORT), AtomicBool::new(false));
     // Before the plugin asks for its group.
-    let group = matches!(what, Trouble::Quota).then(Group::new).flatten();
-    group.iter().for_each(|group| group.take(pid));
+    group.into_iter().for_each(|group| group.take(pid));
     let outcome = std::thread::scope(|scope| {
-        scope.spawn(|| trouble(what, pid, &over));
+        scope.spawn(|| trouble(what, pid, group, &over));
         let outcome = running.wait();
         over.store(true, Ordering::Relaxed);
         outcome
     });
     outcome.expect_success();
     stragglers(record.path())
-}
-
-/// A control group with a quota of 10 ms of processor time in 100 ms.
-struct Group(PathBuf);
-
-impl Group {
-    /// `None` where no such group can be made: that needs root, and a writable `cpu` controller.
-    fn new() -> Option<Group> {
-        let name = format!("ncclscope-test-{}", std::process::id());
-        let versions: [(&str, &[(&str, &str)]); 2] = [
-            ("/sys/fs/cgroup", &[("cpu.max", "10000 100000")]),
-            (
-                "/sys/fs/cgroup/cpu",
-                &[("cpu.cfs_period_us", "100000"), ("cpu.cfs_quota_us", "10000")],
-            ),
-        ];
-        versions.into_iter().find_map(|(mount, settings)| {
-            let has_controller = ["cgroup.procs", "cpu.cfs_quota_us"];
-            if !has_controller.iter().any(|file| Path::new(mount).join(file).exists()) {
-                return None;
-            }
-            let path = Path::new(mount).join(&name);
-            std::fs::create_dir(&path).ok()?;
-            let group = Group(path);
-            let set = |&(file, value): &(&str, &str)| std::fs::write(group.0.join(file), value);
-            settings.iter().all(|setting| set(setting).is_ok()).then_some(group)
-        })
-    }
-
-    fn take(&self, pid: u32) {
-        std::fs::write(self.0.join("cgroup.procs"), pid.to_string()).expect("a group of ours");
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        // It is empty when its processes have ended; the kernel removes no other.
-        let _removed = std::fs::remove_dir(&self.0);
-    }
 }
 
 /// The rank is called short of processor time before all else, and no link is called slow; where
@@ -142,7 +111,7 @@ fn assert_short(found: &[Verdict], name: &str) {
 fn a_process_whose_time_is_taken_by_slices_is_called_short_of_it() {
     for version in RELEASES {
         let Some(nccl) = wheel::find_or_skip(version) else { continue };
-        assert_short(&run(&nccl, Trouble::Throttled), version);
+        assert_short(&run(&nccl, Trouble::Throttled, None), version);
     }
 }
 
@@ -150,20 +119,34 @@ fn a_process_whose_time_is_taken_by_slices_is_called_short_of_it() {
 fn a_process_that_is_frozen_now_and_then_is_called_short_of_time() {
     for version in [RELEASES[0], RELEASES[3]] {
         let Some(nccl) = wheel::find_or_skip(version) else { continue };
-        assert_short(&run(&nccl, Trouble::Frozen), version);
-        let healthy = run(&nccl, Trouble::Nothing);
+        assert_short(&run(&nccl, Trouble::Frozen, None), version);
+        let healthy = run(&nccl, Trouble::Nothing, None);
         assert!(healthy.iter().all(|(class, ..)| class != "S8"), "{version}: {healthy:?}");
     }
 }
 
 #[test]
-fn a_process_with_a_small_quota_is_called_short_of_time() {
-    if Group::new().is_none() {
-        eprintln!("left out: no control group with a quota can be made here (root, `cpu`)");
-        return;
-    }
+fn a_process_whose_group_is_frozen_now_and_then_is_called_short_of_time() {
     for version in [RELEASES[0], RELEASES[3]] {
         let Some(nccl) = wheel::find_or_skip(version) else { continue };
-        assert_short(&run(&nccl, Trouble::Quota), version);
+        let groups = Group::with_freezer();
+        if groups.is_empty() {
+            eprintln!("left out: no control group can be frozen here (root, `freezer`)");
+        }
+        for group in &groups {
+            assert_short(&run(&nccl, Trouble::FrozenGroup, Some(group)), version);
+        }
+    }
+}
+
+#[test]
+fn a_process_with_a_small_quota_is_called_short_of_time() {
+    for version in [RELEASES[0], RELEASES[3]] {
+        let Some(nccl) = wheel::find_or_skip(version) else { continue };
+        let Some(group) = Group::with_quota() else {
+            eprintln!("left out: no control group with a quota can be made here (root, `cpu`)");
+            return;
+        };
+        assert_short(&run(&nccl, Trouble::Quota, Some(&group)), version);
     }
 }

@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Stopped processes (SIGSTOP) are told as stopped, and not as dead.
+//! Stopped processes (SIGSTOP, a frozen control group) are told as stopped, and not as dead.
 
+#[path = "common/cgroup.rs"]
+#[expect(dead_code, reason = "of the groups this test needs those with a freezer")]
+mod cgroup;
 #[path = "common/verdicts.rs"]
-#[expect(dead_code, reason = "of the helpers this test needs one")]
 mod verdicts;
 
+use cgroup::Group;
 use rig::job::{Job, Running};
 use rig::topology::Topology;
 use rig::{build, wheel};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
-use verdicts::{Verdict, diagnose};
+use verdicts::{Verdict, diagnose, stragglers};
 
 const RELEASES: [&str; 2] = ["2.27.7", "2.32.3"];
 const LIMIT_S: &str = "2";
@@ -73,5 +76,34 @@ fn a_job_that_is_stopped_as_a_whole_is_told_as_stopped() {
         (0..3).for_each(|rank| signal(&job, rank, libc::SIGCONT));
         std::thread::sleep(Duration::from_secs(3));
         assert_eq!(diagnose(record.path(), LIMIT_S), [], "{version}: it goes on");
+    }
+}
+
+#[test]
+fn a_rank_whose_group_is_frozen_is_told_as_frozen() {
+    for version in RELEASES {
+        let Some(nccl) = wheel::find_or_skip(version) else { continue };
+        let groups = Group::with_freezer();
+        if groups.is_empty() {
+            eprintln!("left out: no control group can be frozen here (root, `freezer`)");
+        }
+        for group in &groups {
+            let record = tempfile::tempdir().expect("a folder");
+            let job = start(&nccl, record.path());
+            group.take(job.pid(1));
+            group.freeze(true);
+            std::thread::sleep(PATIENCE);
+            assert_eq!(diagnose(record.path(), LIMIT_S), gone(&[1]), "{version}");
+            let text = text(record.path());
+            assert!(text.contains("exists and is frozen, with its control group"), "{text}");
+            assert!(text.contains("frozen, by its control group (a paused container)"), "{text}");
+            group.freeze(false);
+            std::thread::sleep(Duration::from_secs(3));
+            assert_eq!(diagnose(record.path(), LIMIT_S), [], "{version}: it goes on");
+            // No time of it is a link's.
+            let found = stragglers(record.path());
+            let is_link = |it: &&Verdict| ["S3", "S4", "S5"].contains(&it.0.as_str());
+            assert_eq!(found.iter().find(is_link), None, "{version}: {found:?}");
+        }
     }
 }

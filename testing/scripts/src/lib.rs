@@ -16,8 +16,8 @@ use ncclscope_trace::record::{
 };
 use ncclscope_trace::scratch::lane;
 use ncclscope_trace::{
-    ClockSource, ClockSync, Comm, Definition, Detail, EventKind, Handle, Identity, Mark, Record,
-    Start, State, Step, StrId, Writer,
+    ClockSource, ClockSync, Comm, CommDevice, Definition, Detail, EventKind, Handle, Identity,
+    Mark, Record, Start, State, Step, StrId, Writer,
 };
 use std::io;
 use std::path::{Path, PathBuf};
@@ -36,10 +36,12 @@ pub const GPU_BEHIND_NS: u64 = 123_456_789;
 pub struct Process {
     /// The recording's header; may be changed before [`Process::write`].
     pub header: Header,
-    /// The communicator; may be changed like `header`.
+    /// The communicator; may be changed like `header`. What follows is of this one.
     pub comm: Comm,
-    /// Communicators that `comm` was before.
-    pub earlier: Vec<Comm>,
+    /// Those before it.
+    pub other_comms: Vec<Comm>,
+    /// The devices of communicators.
+    pub devices: Vec<CommDevice>,
     /// The time, in ticks.
     pub now: u64,
     /// The records so far.
@@ -54,6 +56,10 @@ pub struct Process {
     pub late: u64,
     /// How long the kernel of a collective waits for another rank, ns.
     pub waits: u64,
+    /// What the GPU's timer has gained on the host's at a time, ns.
+    pub gpu_gain: fn(u64) -> u64,
+    /// The step of the GPU's timer, ns.
+    pub gpu_step: u64,
     lanes: Vec<Vec<u64>>,
     kinds: Vec<u32>,
     lost: Vec<(usize, EventKind, u64)>,
@@ -135,7 +141,8 @@ impl Process {
         Process {
             header,
             comm,
-            earlier: Vec::new(),
+            other_comms: Vec::new(),
+            devices: Vec::new(),
             now: 10_000,
             marks: Vec::new(),
             role: None,
@@ -143,6 +150,8 @@ impl Process {
             identity: Identity::default(),
             late: 0,
             waits: 0,
+            gpu_gain: |_| 0,
+            gpu_step: 1,
             lanes: vec![Vec::new(); 2],
             kinds: vec![0; 2],
             lost: Vec::new(),
@@ -206,7 +215,14 @@ impl Process {
     /// The GPU's timer now.
     #[must_use]
     pub fn ptimer(&self) -> u64 {
-        EPOCH_NS - GPU_BEHIND_NS + self.now
+        self.ptimer_at(self.now)
+    }
+
+    /// The GPU's timer at a time.
+    #[must_use]
+    pub fn ptimer_at(&self, ticks: u64) -> u64 {
+        let time = EPOCH_NS - GPU_BEHIND_NS + ticks + (self.gpu_gain)(ticks);
+        time - time % self.gpu_step
     }
 
     /// Plays a collective from its API call to its last stop, or until it gets stuck.
@@ -290,7 +306,8 @@ impl Process {
         let mut kernels = Vec::new();
         if call.fault != Fault::NoKernel {
             for channel in 0..call.channels {
-                let detail = Detail::KernelCh(KernelCh { channel, ptimer: self.ptimer() - 80 });
+                let detail =
+                    Detail::KernelCh(KernelCh { channel, ptimer: self.ptimer_at(self.now - 80) });
                 kernels.push(self.start(PROXY, coll, detail));
             }
         }
@@ -306,7 +323,7 @@ impl Process {
         }
         for (index, &kernel) in kernels.iter().enumerate() {
             if !(call.fault == Fault::Hang && index == 0) {
-                let ptimer = self.ptimer() - 30;
+                let ptimer = self.ptimer_at(self.now - 30);
                 self.state(PROXY, kernel, State::KERNEL_CH_STOP, ptimer);
                 self.stop(PROXY, kernel);
             }
@@ -438,8 +455,11 @@ impl Process {
         for fact in self.identity.since(&Identity::default()) {
             writer.define(&fact)?;
         }
-        for comm in self.earlier.iter().chain([&self.comm]) {
+        for comm in self.other_comms.iter().chain([&self.comm]) {
             writer.define(&Definition::Comm(comm.clone()))?;
+        }
+        for device in &self.devices {
+            writer.define(&Definition::CommDevice(device.clone()))?;
         }
         if let Some(role) = self.role {
             let (hash, text) = (self.comm.hash, role.to_owned());

@@ -87,6 +87,7 @@ pub(super) fn threads(page: &mut Page, report: &Report) {
         ("clock", Align::Left),
         ("error", Align::Right),
         ("GPU clock error", Align::Right),
+        ("step", Align::Right),
     ]);
     for row in report.ranks.iter().take(LIST_MAX) {
         table.row(vec![
@@ -97,6 +98,7 @@ pub(super) fn threads(page: &mut Page, report: &Report) {
             row.clock.source.into(),
             duration(f64::from(row.clock.error_ns)),
             or_dash(row.clock.gpu_error_ns, |ns| duration(to_f64(ns))),
+            or_dash(row.clock.gpu_granularity_ns, |ns| duration(to_f64(ns))),
         ]);
     }
     page.lines(&table.lines("  "));

@@ -218,8 +218,9 @@ impl HostEnds {
         hang_ns: u64,
         awaited_ns: Option<u64>,
     ) -> (ProcessStatus, Option<String>) {
-        if !snapshot.is_copy && !snapshot.is_closed && here::is_stopped(snapshot, SILENCE_NS) {
-            return (ProcessStatus::Stopped, None);
+        let is_open = !snapshot.is_copy && !snapshot.is_closed;
+        if let Some(by) = is_open.then(|| here::stopped_by(snapshot, SILENCE_NS)).flatten() {
+            return (ProcessStatus::Stopped(by), None);
         }
         let is_behind_host = self.of_host(snapshot) > snapshot.end_ns + SILENCE_NS;
         let is_behind = self.latest > snapshot.end_ns + SILENCE_NS + CLOCKS_NS;

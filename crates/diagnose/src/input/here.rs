@@ -3,6 +3,9 @@
 //! machine.
 
 use super::snapshot::Snapshot;
+use crate::job::Stop;
+use std::fs::read_to_string;
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The state of a process in `proc_pid_stat(5)`, such as `R`, and when it began, in clock ticks
@@ -17,24 +20,54 @@ pub(super) fn is_alive(snapshot: &Snapshot) -> bool {
     state(snapshot).is_some_and(|state| !matches!(state, b'Z' | b'X'))
 }
 
-/// The process exists on this machine, is stopped, and has written no record for this time, ns.
-pub(super) fn is_stopped(snapshot: &Snapshot, silence_ns: u64) -> bool {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+/// What stops the process, which exists on this machine and has written no record for this time,
+/// ns; `None` if it is gone, or runs.
+pub(super) fn stopped_by(snapshot: &Snapshot, silence_ns: u64) -> Option<Stop> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
     let end = Duration::from_nanos(snapshot.end_ns.saturating_add(silence_ns));
-    matches!(state(snapshot), Some(b'T' | b't')) && now.is_ok_and(|now| now > end)
+    match state(snapshot).filter(|_| now > end)? {
+        b'T' | b't' => Some(Stop::Signal),
+        b'Z' | b'X' => None,
+        _ => {
+            let groups = read_to_string(format!("/proc/{}/cgroup", snapshot.pid)).ok()?;
+            is_frozen(&groups, Path::new("/sys/fs/cgroup")).then_some(Stop::Freezer)
+        }
+    }
+}
+
+/// A process in these groups (`/proc/PID/cgroup`) is frozen. Version 1 shows it in the state of its
+/// freezer, version 2 in the events of the group; both show a frozen parent, too
+/// (`Documentation/admin-guide/cgroup-v1/freezer-subsystem.rst`, `cgroup-v2.rst`).
+fn is_frozen(groups: &str, mount: &Path) -> bool {
+    let is_it = |line: &str| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (controllers, group) = (fields.next()?, fields.next()?.trim_start_matches('/'));
+        let says = |dir: &str, file: &str, what: &str| {
+            let text = read_to_string(mount.join(dir).join(group).join(file));
+            text.is_ok_and(|text| text.lines().any(|line| line == what))
+        };
+        Some(match controllers {
+            "" => ["", "unified"].iter().any(|dir| says(dir, "cgroup.events", "frozen 1")),
+            _ if controllers.split(',').any(|name| name == "freezer") => {
+                says(controllers, "freezer.state", "FROZEN")
+            }
+            _ => false,
+        })
+    };
+    groups.lines().any(|line| is_it(line) == Some(true))
 }
 
 /// The state of the process; `None` if it is gone, or is of another machine.
 fn state(snapshot: &Snapshot) -> Option<u8> {
-    let here = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let here = read_to_string("/proc/sys/kernel/hostname").ok()?;
+    let boot = read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let identity = &snapshot.facts.identity;
     let is_here = identity.boot_id.as_deref().is_none_or(|id| id == boot.trim());
     // A recording names its host up to the first dot.
     if !is_here || here.trim().split('.').next() != snapshot.host.split('.').next() {
         return None;
     }
-    let stat = stat(&std::fs::read_to_string(format!("/proc/{}/stat", snapshot.pid)).ok()?)?;
+    let stat = stat(&read_to_string(format!("/proc/{}/stat", snapshot.pid)).ok()?)?;
     let is_it = match (identity.start_ticks, stat.start_ticks) {
         (Some(recorded), Some(now)) => recorded == now,
         _ => has_begun_before(snapshot),
@@ -62,8 +95,8 @@ mod tests {
 
     /// The snapshot of this process.
     fn own() -> Snapshot {
-        let text = std::fs::read_to_string("/proc/self/stat").unwrap();
-        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+        let text = read_to_string("/proc/self/stat").unwrap();
+        let host = read_to_string("/proc/sys/kernel/hostname").unwrap();
         let mut snapshot = Snapshot {
             host: host.trim().to_owned(),
             pid: std::process::id(),
@@ -76,11 +109,30 @@ mod tests {
     #[test]
     fn a_process_is_told_by_its_number_and_its_beginning() {
         let mut snapshot = own();
-        assert!(is_alive(&snapshot) && !is_stopped(&snapshot, 0));
+        assert!(is_alive(&snapshot) && stopped_by(&snapshot, 0).is_none());
         snapshot.facts.identity.start_ticks = Some(1);
         assert!(!is_alive(&snapshot), "another process has had this number");
         let elsewhere = Snapshot { host: "no-such-host".into(), ..own() };
         assert!(!is_alive(&elsewhere));
+    }
+
+    #[test]
+    fn a_frozen_group_is_seen_in_both_versions() {
+        let mount = tempfile::tempdir().unwrap();
+        let write = |file: &str, text: &str| {
+            let path = mount.path().join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        write("freezer/one/freezer.state", "FROZEN\n");
+        write("freezer/two/freezer.state", "THAWED\n");
+        write("three/cgroup.events", "populated 1\nfrozen 1\n");
+        write("unified/four/cgroup.events", "populated 1\nfrozen 1\n");
+        write("unified/five/cgroup.events", "populated 1\nfrozen 0\n");
+        let frozen = |groups| is_frozen(groups, mount.path());
+        assert!(frozen("8:pids:/\n6:freezer:/one\n0::/\n"));
+        assert!(frozen("0::/three\n") && frozen("6:freezer:/two\n0::/four\n"));
+        assert!(!frozen("6:freezer:/two\n0::/five\n") && !frozen("6:freezer:/six\nnonsense\n"));
     }
 
     #[test]

@@ -17,6 +17,7 @@ use super::options::InputOptions;
 use super::snapshot::{Member, P2pCall, Snapshot};
 use crate::job::{Call, InFlightOp, Job, ThreadState};
 use ncclscope_findings::rank::{self, Pending, Transfer};
+use ncclscope_operations::ends::arrives_early;
 use ncclscope_operations::operation::Completion;
 use ncclscope_operations::parallel::in_order;
 use ncclscope_operations::stats::to_u64;
@@ -24,7 +25,7 @@ use ncclscope_operations::steps::StepExt;
 use ncclscope_operations::timeline::comm_name;
 use ncclscope_operations::{Event, EventId, Operation, Timeline, human, operations};
 use ncclscope_trace::progress::{
-    CHECKPOINT_EVERY, Heartbeat, OpProgress, Progress, Thread, count_matters,
+    CHECKPOINT_EVERY, Checkpoints, Heartbeat, OpProgress, Progress, Thread, count_matters,
     progress_flags as flags,
 };
 use ncclscope_trace::record::{ApiCall, Coll};
@@ -116,6 +117,8 @@ struct SnapshotReader<'a> {
     recording: &'a Recording,
     timeline: Timeline<'a>,
     operations: Vec<Operation>,
+    /// What there is of each communicator, by its position: a process may have thousands of them.
+    comms: Vec<OfComm>,
     /// Transfers in flight, by handle, as the drain thread last recorded them.
     in_progress_ops: HashMap<u64, OpProgress>,
     group_ends: GroupEnds,
@@ -123,6 +126,56 @@ struct SnapshotReader<'a> {
     /// other ranks; and when they were ended, ns.
     connecting: Vec<(EventId, u64)>,
     is_partial: bool,
+}
+
+/// What there is of one communicator.
+#[derive(Clone, Debug, Default)]
+struct OfComm {
+    /// Positions of its operations, in the order in which they were started.
+    operations: Vec<usize>,
+    /// The recorded calls of its collectives, likewise.
+    calls: Vec<EventId>,
+    progress: Option<Progress>,
+    checkpoints: Option<Checkpoints>,
+}
+
+impl OfComm {
+    /// Of all communicators of a recording.
+    fn all(timeline: &Timeline<'_>, operations: &[Operation]) -> Vec<OfComm> {
+        let recording = timeline.recording();
+        let mut comms = vec![OfComm::default(); recording.comms().len()];
+        for (at, operation) in operations.iter().enumerate() {
+            if let Some(comm) = operation.comm.and_then(|comm| comms.get_mut(comm)) {
+                comm.operations.push(at);
+            }
+        }
+        let mut calls: Vec<(EventId, &Event)> =
+            timeline.events().filter(|(_, event)| event.kind() == EventKind::CollApi).collect();
+        calls.sort_by_key(|(_, event)| event.start.ticks);
+        for (id, event) in calls {
+            if let Some(comm) = timeline.comm_of(event).and_then(|comm| comms.get_mut(comm)) {
+                comm.calls.push(id);
+            }
+        }
+        let places = recording.comms().iter().zip(0..).map(|(comm, at)| (comm.index, at));
+        let places: HashMap<u16, usize> = places.collect();
+        for heartbeat in recording.heartbeats() {
+            match heartbeat {
+                Heartbeat::Progress(progress) => {
+                    if let Some(&at) = places.get(&progress.comm) {
+                        comms[at].progress = Some(*progress);
+                    }
+                }
+                Heartbeat::Checkpoints(points) => {
+                    if let Some(&at) = places.get(&points.comm) {
+                        comms[at].checkpoints = Some(*points);
+                    }
+                }
+                _ => {}
+            }
+        }
+        comms
+    }
 }
 
 impl<'a> SnapshotReader<'a> {
@@ -141,10 +194,12 @@ impl<'a> SnapshotReader<'a> {
         }
         let is_partial = timeline.has_gaps();
         let connecting = connecting(&timeline, &group_ends);
+        let comms = OfComm::all(&timeline, &operations);
         SnapshotReader {
             recording,
             timeline,
             operations,
+            comms,
             in_progress_ops,
             group_ends,
             connecting,
@@ -206,12 +261,7 @@ impl<'a> SnapshotReader<'a> {
     fn member(&self, position: usize) -> Option<Member> {
         let comm = &self.recording.comms()[position];
         let rank = u32::try_from(self.timeline.rank(position)?).ok()?;
-        let progress =
-            self.recording.heartbeats().iter().rev().find_map(|heartbeat| match heartbeat {
-                Heartbeat::Progress(progress) if progress.comm == comm.index => Some(*progress),
-                _ => None,
-            });
-        let progress = progress.map(believable).unwrap_or_else(|| Progress {
+        let progress = self.comms[position].progress.map(believable).unwrap_or_else(|| Progress {
             flags: if comm.api_version < 5 { flags::NO_API } else { 0 } | flags::NO_KERNEL,
             ..Progress::default()
         });
@@ -232,13 +282,15 @@ impl<'a> SnapshotReader<'a> {
             self.fill_connecting(position, &mut member);
         }
         self.fill_pairs(position, &mut member);
-        self.fill_hashes(comm.index, &progress, &mut member);
+        self.fill_hashes(position, &progress, &mut member);
         Some(member)
     }
 
     fn operations_of(&self, position: usize) -> impl Iterator<Item = (&Operation, &Event)> {
-        let events = self.operations.iter().map(|op| (op, self.timeline.event(op.event)));
-        events.filter(move |(op, _)| op.comm == Some(position))
+        self.comms[position].operations.iter().map(|&at| {
+            let operation = &self.operations[at];
+            (operation, self.timeline.event(operation.event))
+        })
     }
 
     fn fill_counts(&self, position: usize, progress: &Progress, member: &mut Member) {
@@ -312,15 +364,12 @@ impl<'a> SnapshotReader<'a> {
 
     /// The recorded calls of collectives, in order.
     fn api_calls(&self, position: usize) -> Vec<(&Event, ApiCall)> {
-        let events = self.timeline.events().filter_map(|(_, event)| match event.start.detail {
-            Detail::CollApi(call) if self.timeline.comm_of(event) == Some(position) => {
-                Some((event, call))
-            }
+        let events = self.comms[position].calls.iter().map(|&id| self.timeline.event(id));
+        let call = |event: &'_ Event| match event.start.detail {
+            Detail::CollApi(call) => Some(call),
             _ => None,
-        });
-        let mut calls: Vec<(&Event, ApiCall)> = events.collect();
-        calls.sort_by_key(|(event, _)| event.start.ticks);
-        calls
+        };
+        events.filter_map(|event| Some((event, call(event)?))).collect()
     }
 
     fn api_call(&self, call: &ApiCall) -> Call {
@@ -368,7 +417,7 @@ impl<'a> SnapshotReader<'a> {
         let transfers = children.iter().filter_map(|&id| {
             let event = self.timeline.event(id);
             let counts = event.stop.is_some() || op.open.contains(&id);
-            counts.then(|| self.transfer(event)).flatten()
+            counts.then(|| self.transfer(op, event)).flatten()
         });
         // A kernel without any event may just not be recorded.
         let kernel = self.kernel(op).filter(|kernel| kernel.1 > 0);
@@ -379,14 +428,15 @@ impl<'a> SnapshotReader<'a> {
     /// in the same kernel.
     fn is_only_unstopped(&self, op: &Operation) -> bool {
         let is_moved = |&id: &EventId| {
-            let transfer = self.transfer(self.timeline.event(id));
+            let transfer = self.transfer(op, self.timeline.event(id));
             transfer.is_some_and(|it| it.steps > 0 && !it.is_open())
         };
         !op.open.is_empty() && op.open.iter().all(is_moved)
     }
 
-    fn transfer(&self, event: &Event) -> Option<Transfer> {
+    fn transfer(&self, of: &Operation, event: &Event) -> Option<Transfer> {
         let Detail::ProxyOp(op) = event.start.detail else { return None };
+        let has_net_plugin = self.recording.identity().net_plugin.is_some();
         let latest =
             self.in_progress_ops.get(&event.start.handle.0).filter(|_| event.stop.is_none());
         let steps = event.steps.as_deref();
@@ -422,6 +472,7 @@ impl<'a> SnapshotReader<'a> {
                 || event.stop.is_some()
                 || self.recording.comms().iter().any(|comm| comm.api_version < 4),
             is_foreign: op.foreign,
+            may_be_early: arrives_early(has_net_plugin, self.timeline.string(of.proto)),
         })
     }
 
@@ -514,15 +565,11 @@ impl<'a> SnapshotReader<'a> {
         }
     }
 
-    fn fill_hashes(&self, index: u16, progress: &Progress, member: &mut Member) {
+    fn fill_hashes(&self, position: usize, progress: &Progress, member: &mut Member) {
         if progress.api != 0 {
             member.hashes.push((progress.api, progress.hash));
         }
-        let last = self.recording.heartbeats().iter().rev().find_map(|heartbeat| match heartbeat {
-            Heartbeat::Checkpoints(points) if points.comm == index => Some(*points),
-            _ => None,
-        });
-        let Some(points) = last else { return };
+        let Some(points) = self.comms[position].checkpoints else { return };
         for (distance, hash) in (0..).step_by(usize_of(CHECKPOINT_EVERY)).zip(points.hashes) {
             if points.at > distance && points.at - distance != progress.api {
                 member.hashes.push((points.at - distance, hash));

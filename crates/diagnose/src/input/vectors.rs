@@ -10,11 +10,14 @@ use ncclscope_trace::vectors::{self, Edge, Table, vector_flags};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 
-/// The job that the tables describe: of several, the one with this id, else that with the most
+/// Jobs that a line names.
+const NAMED: usize = 8;
+
+/// The job that the tables describe: of several that with the id `run`, or that with the most
 /// living processes.
 ///
 /// # Errors
-/// One sentence, if a table cannot be read or no job has this id.
+/// One sentence, if a table cannot be read, or has no such job.
 pub fn job(paths: &[PathBuf], run: Option<&str>) -> Result<Job, String> {
     let mut all = Table::default();
     for path in paths {
@@ -24,47 +27,78 @@ pub fn job(paths: &[PathBuf], run: Option<&str>) -> Result<Job, String> {
         all.vectors.append(&mut table.vectors);
         all.jobs.append(&mut table.jobs);
     }
-    let Some(run) = run else { return Ok(build(&all.vectors, &all.jobs)) };
-    of_job(&all, run).ok_or_else(|| format!("no job {run} is in the tables of vectors"))
-}
-
-/// The job with this id.
-fn of_job(all: &Table, id: &str) -> Option<Job> {
-    let jobs = split(&all.vectors);
-    jobs.iter().find(|job| id_of(job, &all.jobs) == Some(id)).map(build_one)
+    choose(&all.vectors, &all.jobs, run)
 }
 
 /// The job of these vectors, whose jobs have these names: of several, that with the most living
 /// processes.
 #[must_use]
 pub fn build(all: &[vectors::Vector], names: &BTreeMap<u64, String>) -> Job {
+    choose(all, names, None).unwrap_or_default()
+}
+
+/// [`build`] of the job with the id `run`.
+fn choose(
+    all: &[vectors::Vector],
+    names: &BTreeMap<u64, String>,
+    run: Option<&str>,
+) -> Result<Job, String> {
     let jobs = split(all);
-    let Some((first, others)) = jobs.split_first() else {
-        return Job { source: "vectors".into(), ..Job::default() };
+    let ids = ids(&jobs, names);
+    let is_it = |id: &String| run.is_none_or(|run| run == id);
+    let Some(chosen) = ids.iter().position(is_it) else {
+        return match run {
+            Some(run) if !jobs.is_empty() => {
+                Err(format!("there is no run {run:?} here, but {}", listed(&jobs, &ids, None)))
+            }
+            _ => Ok(Job { source: "vectors".into(), ..Job::default() }),
+        };
     };
-    let mut job = build_one(first);
-    if !others.is_empty() {
-        let others: Vec<String> = others.iter().map(|job| name(job, names)).collect();
+    let mut job = build_one(&jobs[chosen]);
+    if jobs.len() > 1 {
         job.notes.push(format!(
-            "the input has several jobs: this is {}, and not {}; `/vectors?job=ID` of the agents \
-             gives one",
-            name(first, names),
-            others.join(", ")
+            "{} runs are here; this is {:?}; choose with --run ID: {}",
+            jobs.len(),
+            ids[chosen],
+            listed(&jobs, &ids, Some(chosen))
         ));
     }
-    job
+    Ok(job)
 }
 
-/// `4711.0 (16 processes)`.
-fn name(job: &JobVectors<'_>, names: &BTreeMap<u64, String>) -> String {
-    let name = id_of(job, names).unwrap_or("one without an id");
-    let many = if job.processes.len() == 1 { "process" } else { "processes" };
-    format!("{name} ({} {many})", job.processes.len())
+/// What the user types to choose a job: its name, or else its first communicator. Equal ones are
+/// numbered.
+fn ids(jobs: &[JobVectors<'_>], names: &BTreeMap<u64, String>) -> Vec<String> {
+    let id = |job: &JobVectors<'_>| {
+        let known = job.processes.iter().find_map(|(number, ..)| names.get(number));
+        let comm = job.vectors.iter().map(|vector| vector.comm).min().unwrap_or(0);
+        known.cloned().unwrap_or_else(|| format!("{comm:#x}"))
+    };
+    let ids: Vec<String> = jobs.iter().map(id).collect();
+    let mut counts: HashMap<&String, usize> = HashMap::new();
+    ids.iter().for_each(|id| *counts.entry(id).or_default() += 1);
+    let mut given: HashMap<&String, usize> = HashMap::new();
+    let numbered = ids.iter().map(|id| {
+        let number = given.entry(id).or_default();
+        *number += 1;
+        if counts[id] == 1 { id.clone() } else { format!("{id}#{number}") }
+    });
+    numbered.collect()
 }
 
-/// The id of a job, if its processes have one.
-fn id_of<'n>(job: &JobVectors<'_>, names: &'n BTreeMap<u64, String>) -> Option<&'n str> {
-    job.processes.iter().find_map(|(number, ..)| names.get(number)).map(String::as_str)
+/// `"4711.0" (16 processes), "0x1f" (1 process)`, but for one of them.
+fn listed(jobs: &[JobVectors<'_>], ids: &[String], but: Option<usize>) -> String {
+    let others = jobs.iter().zip(ids).enumerate().filter(|&(at, _)| Some(at) != but);
+    let mut shown: Vec<String> = others
+        .map(|(_, (job, id))| {
+            let count = job.processes.len();
+            format!("{id:?} ({count} process{})", if count == 1 { "" } else { "es" })
+        })
+        .collect();
+    let more = shown.len().saturating_sub(NAMED);
+    shown.truncate(NAMED);
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    format!("{}{more}", shown.join(", "))
 }
 
 fn build_one(JobVectors { vectors: all, processes: keys, .. }: &JobVectors<'_>) -> Job {
@@ -85,8 +119,8 @@ fn build_one(JobVectors { vectors: all, processes: keys, .. }: &JobVectors<'_>) 
         if vector.flags & vector_flags::SILENT != 0 {
             process.status = ProcessStatus::Dead;
         }
-        process.hides_p2p |=
-            vector.flags & vector_flags::NO_P2P != 0 || vector.p2p_done < vector.p2p_enqueued;
+        let may_hide = vector_flags::NO_P2P | vector_flags::IN_P2P_CALL;
+        process.hides_p2p |= vector.flags & may_hide != 0 || vector.p2p_done < vector.p2p_enqueued;
         let comm = *positions.entry(vector.comm).or_insert_with(|| {
             job.comms.push(Communicator {
                 name: format!("{:#x}", vector.comm),
@@ -95,13 +129,21 @@ fn build_one(JobVectors { vectors: all, processes: keys, .. }: &JobVectors<'_>) 
             });
             job.comms.len() - 1
         });
-        add(&mut job.comms[comm], vector, u32::try_from(at).unwrap_or(u32::MAX));
+        let added = add(&mut job.comms[comm], vector, u32::try_from(at).unwrap_or(u32::MAX));
+        if added.api > added.enqueued && job.processes[at].doubts.is_empty() {
+            job.processes[at].doubts.push(
+                "it is in a call of NCCL, which may connect it to other ranks there: a table of \
+                 vectors does not tell to which, and what those do"
+                    .into(),
+            );
+        }
     }
     let _ = super::assemble::add_silent(&mut job);
     job
 }
 
-fn add(comm: &mut Communicator, vector: &vectors::Vector, process: u32) {
+/// Adds a vector; returns what became of it.
+fn add<'a>(comm: &'a mut Communicator, vector: &vectors::Vector, process: u32) -> &'a Vector {
     let has = |flag: u8| vector.flags & u32::from(flag) != 0;
     // The calls that were captured into graphs cannot be compared with what was enqueued.
     let no_calls = partial::NO_API | partial::CAPTURED;
@@ -123,17 +165,19 @@ fn add(comm: &mut Communicator, vector: &vectors::Vector, process: u32) {
         comm.hashes.push((at, u64::from(vector.hash_at), vector.hash));
     }
     if vector.peer >= 0 {
-        let Edge { channel, is_send, reached } = Edge::of(vector.edge);
+        let Edge { channel, is_send, reached, may_be_early } = Edge::of(vector.edge);
         let transfer = Transfer {
             is_send,
             channel,
             peer: vector.peer,
             reached,
+            may_be_early,
             still_ns: u64::from(vector.age_ms) * 1_000_000,
             ..Transfer::default()
         };
         comm.flights.insert(at, InFlightOp { transfers: vec![transfer], ..InFlightOp::default() });
     }
+    &comm.vectors[at as usize]
 }
 
 #[cfg(test)]
@@ -178,14 +222,18 @@ mod tests {
         let names = BTreeMap::from([(7, "a".into()), (9, "b".into())]);
         let job = build(&all, &names);
         assert_eq!(ranks_of(&job), [(LATE.0, LATE.1, vec![3])]);
-        let note = "the input has several jobs: this is a (4 processes), and not b (4 processes); \
-                    `/vectors?job=ID` of the agents gives one";
+        let note = "2 runs are here; this is \"a\"; choose with --run ID: \"b\" (4 processes)";
         assert_eq!(job.notes, [note]);
-        let table = Table { vectors: all.clone(), jobs: names };
-        let other = of_job(&table, "b").unwrap();
-        let gone = (FindingClass::ProcessGone, Confidence::Confirmed, vec![0]);
-        assert_eq!(ranks_of(&other), [(LATE.0, LATE.1, vec![2]), gone]);
-        assert!(of_job(&table, "c").is_none());
+        let chosen = choose(&all, &names, Some("b")).unwrap();
+        assert!(chosen.notes[0].ends_with("ID: \"a\" (4 processes)"), "{:?}", chosen.notes);
+        let is_gone = |it: &(FindingClass, _, _)| it.0 == FindingClass::ProcessGone;
+        assert!(ranks_of(&chosen).iter().any(is_gone), "{:?}", ranks_of(&chosen));
+        let missing = choose(&all, &names, Some("c")).unwrap_err();
+        let all_of_them = "\"a\" (4 processes), \"b\" (4 processes)";
+        assert_eq!(missing, format!("there is no run \"c\" here, but {all_of_them}"));
+        // Without names, a communicator is one.
+        let unnamed = choose(&all, &BTreeMap::new(), Some("0x6b")).unwrap();
+        assert_eq!(ranks_of(&unnamed), [(LATE.0, LATE.1, vec![3])]);
         // Without ids, ranks that are there twice are of two jobs; one communicator makes one.
         all.iter_mut().for_each(|vector| vector.job = 0);
         let job = build(&all, &BTreeMap::new());
@@ -207,5 +255,21 @@ mod tests {
         assert_eq!(ranks_of(&build(&all, &BTreeMap::new())), [(LATE.0, LATE.1, vec![3])]);
         all[3].flags = vector_flags::NO_P2P;
         assert_eq!(ranks_of(&build(&all, &BTreeMap::new())), suspect);
+    }
+
+    #[test]
+    fn a_rank_in_a_call_that_may_connect_is_a_suspect_at_most() {
+        let mut all: Vec<vectors::Vector> = (0..4).map(|rank| vector(7, rank, rank == 3)).collect();
+        all[3].api = 5;
+        let class = |all: &[vectors::Vector]| ranks_of(&build(all, &BTreeMap::new()));
+        let call = FindingClass::CallNotEnqueued;
+        assert_eq!(class(&all), [(call, Confidence::Suspect, vec![3])]);
+        // What is captured into a graph is called and not enqueued.
+        all[3].flags = u32::from(partial::CAPTURED);
+        assert_eq!(class(&all), [(LATE.0, LATE.1, vec![3])]);
+        // Sends and receives that NCCL has not enqueued: it may connect for them.
+        all[3].flags = vector_flags::IN_P2P_CALL;
+        all[3].api = 4;
+        assert_eq!(class(&all), [(LATE.0, Confidence::Suspect, vec![3])]);
     }
 }

@@ -125,7 +125,7 @@ impl Runtime {
         let options = IdentityOptions { job: job.as_deref(), command: config.get(&table::COMMAND) };
         let identity = of_process(options, (host, pid), nonce, nccl_version);
         let (limit, actions) = (config.get(&table::HANG_SEC), config.get(&table::HANG_ACTION));
-        let mut watchdog = Watchdog::new(Place::new(host, pid, identity.rank), limit, actions);
+        let mut watchdog = Watchdog::new(Place::of(&identity), limit, actions);
         if config.get(&table::CUDA_EVENTS) {
             watchdog.cuda_events();
         }

@@ -3,6 +3,7 @@
 
 use super::clock::Clock;
 use super::heartbeats::op_progress;
+use super::place::Place;
 use super::seen::{StepSeen, Thread, Threads};
 use super::subject::Subject;
 use crate::probe::LaunchState;
@@ -14,6 +15,7 @@ use std::collections::HashMap;
 
 /// What is seen of the process.
 pub(super) struct Scene<'a> {
+    pub(super) place: &'a Place,
     pub(super) in_flight: &'a [OpView],
     pub(super) comm: Option<CommView>,
     pub(super) steps: &'a [StepSeen],
@@ -55,7 +57,7 @@ impl Scene<'_> {
             kernel,
             launch: self.launch_state(op.launch).into(),
             behind: self.behind(op),
-            transfers: op.proxies.iter().map(|proxy| self.transfer(proxy)).collect(),
+            transfers: op.proxies.iter().map(|proxy| self.transfer(op, proxy)).collect(),
             proxy_threads: self.proxy_thread(op).map(Thread::observed).into_iter().collect(),
             awaits_proxy: not_begun.unwrap_or(true),
             absent: op.absent,
@@ -64,7 +66,7 @@ impl Scene<'_> {
         }
     }
 
-    fn transfer(&self, proxy: &ProxyView) -> Transfer {
+    fn transfer(&self, of: &OpView, proxy: &ProxyView) -> Transfer {
         let op = op_progress(proxy, self.steps, self.clock);
         Transfer {
             is_send: op.is_send,
@@ -79,6 +81,7 @@ impl Scene<'_> {
             still_ns: self.clock.ns_since(op.since),
             in_progress: true,
             is_foreign: proxy.foreign,
+            may_be_early: self.place.arrives_early(&of.facts),
         }
     }
 
@@ -184,6 +187,7 @@ mod tests {
     fn judge(ops: &[OpView], states: &[(u64, LaunchState)]) -> (&'static str, String) {
         let launches = states.iter().map(|&(number, state)| (launch(number), state)).collect();
         let scene = Scene {
+            place: &Place::default(),
             in_flight: ops,
             comm: None,
             steps: &[],

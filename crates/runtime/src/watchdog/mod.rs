@@ -413,6 +413,7 @@ impl Watchdog {
         tests::DESCRIBED.with(|count| count.set(count.get() + 1));
         let comm = suspect.subject.comm();
         let scene = judge::Scene {
+            place: &self.place,
             in_flight,
             comm: tracker.comm_view(comm),
             steps,

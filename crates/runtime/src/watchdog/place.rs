@@ -4,8 +4,9 @@
 use super::json::{Json, string as string_json};
 use super::subject::Subject;
 use crate::sys::cuda::Device;
+use ncclscope_operations::ends::arrives_early;
 use ncclscope_operations::progress::Facts;
-use ncclscope_trace::{Comm, StrId};
+use ncclscope_trace::{Comm, Identity, StrId};
 use std::collections::BTreeMap;
 
 /// The process and its communicators, by name.
@@ -14,6 +15,7 @@ pub(crate) struct Place {
     host: String,
     pid: u32,
     global: Option<u32>,
+    has_net_plugin: bool,
     comms: BTreeMap<u16, Comm>,
     devices: BTreeMap<u16, Device>,
     names: Vec<String>,
@@ -23,6 +25,18 @@ impl Place {
     /// Process `pid` of `host`, with its rank in the job if a launcher set one.
     pub(crate) fn new(host: &str, pid: u32, global: Option<u32>) -> Place {
         Place { host: host.to_owned(), pid, global, ..Place::default() }
+    }
+
+    /// The process with this identity.
+    pub(crate) fn of(identity: &Identity) -> Place {
+        let host = identity.host.as_deref().unwrap_or_default();
+        let place = Place::new(host, identity.pid.unwrap_or(0), identity.rank);
+        Place { has_net_plugin: identity.net_plugin.is_some(), ..place }
+    }
+
+    /// Whether received data of an operation may be reported before it has arrived.
+    pub(super) fn arrives_early(&self, facts: &Facts) -> bool {
+        arrives_early(self.has_net_plugin, self.name(facts.proto))
     }
 
     pub(super) fn comm(&mut self, comm: &Comm) {

@@ -18,6 +18,7 @@ use crate::model::{
     Collective, CollectiveClass, CpuShortage, EndSync, GpuStall, Job, Launch, LinkTraffic,
     P2pBatch, Part, Worker,
 };
+use ncclscope_operations::ends::arrives_early;
 use ncclscope_operations::function::is_rooted;
 use ncclscope_operations::launches::{self, launches};
 use ncclscope_operations::pxn::Pxn;
@@ -133,6 +134,12 @@ impl Process<'_> {
     fn step(&self, ns: i64) -> Option<i64> {
         let next = self.steps.partition_point(|(start, _)| *start <= ns);
         next.checked_sub(1).map(|at| self.steps[at].1)
+    }
+
+    /// The network may report data of its receives before it came.
+    fn arrives_early(&self, operation: &Operation) -> bool {
+        let has_net_plugin = self.timeline.recording().identity().net_plugin.is_some();
+        arrives_early(has_net_plugin, self.timeline.string(operation.proto))
     }
 
     /// The worker that an operation is of.
@@ -291,7 +298,10 @@ impl JobBuilder {
             let arrival = self.add_launch(&process, &launch, &mut seen);
             if let Some(kernel) = launch.gpu {
                 let handle = |&at: &usize| process.handle(&process.operations[at]);
-                kernels.extend(launch.operations.iter().map(|at| (handle(at), kernel)));
+                // What a receive says that may be told early is not a wait for the GPU.
+                let counts = |&&at: &&usize| !process.arrives_early(&process.operations[at]);
+                let counted = launch.operations.iter().filter(counts);
+                kernels.extend(counted.map(|at| (handle(at), kernel)));
             }
             let worker = process.worker(launch.comm);
             if let Some(first) = self.job.whole_from.get_mut(&worker)

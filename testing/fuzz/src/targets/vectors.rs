@@ -24,7 +24,13 @@ fn samples() -> Vec<Vec<u8>> {
         hash: 3,
         hash_at: 8,
         peer: i32::try_from(process % 8).unwrap_or(0),
-        edge: Edge { channel: 1, is_send: process.is_multiple_of(2), reached: Some(3) }.bits(),
+        edge: Edge {
+            channel: 1,
+            is_send: process.is_multiple_of(2),
+            reached: Some(3),
+            ..Edge::default()
+        }
+        .bits(),
         ..Vector::default()
     };
     let table = |late: fn(u32) -> bool| {

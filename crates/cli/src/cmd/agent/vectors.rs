@@ -7,7 +7,7 @@ combines it and serves it at `/vectors`, where a tool collects it from all nodes
 module does not judge it.
 */
 
-use ncclscope_trace::progress::{OpProgress, Progress};
+use ncclscope_trace::progress::{OpProgress, Progress, progress_flags};
 use ncclscope_trace::vectors::{Edge, Vector, job_number, origin_number, vector_flags};
 use ncclscope_trace::{Comm, Definition, Heartbeat, Identity};
 use std::collections::BTreeMap;
@@ -95,9 +95,10 @@ impl Reach {
                 hash_at: clip(progress.api),
                 flags: u32::from(progress.flags)
                     | if is_silent { vector_flags::SILENT } else { 0 }
-                    | if elsewhere { vector_flags::BUSY_ELSEWHERE } else { 0 },
+                    | if elsewhere { vector_flags::BUSY_ELSEWHERE } else { 0 }
+                    | if is_in_p2p_call(progress) { vector_flags::IN_P2P_CALL } else { 0 },
                 peer: link.map_or(-1, |op| op.peer),
-                edge: link.map_or(0, |op| edge(op).bits()),
+                edge: link.map_or(0, |op| self.edge(op).bits()),
                 job,
                 origin,
                 p2p_enqueued: clip(progress.p2p_enqueued),
@@ -114,6 +115,12 @@ impl Reach {
         now.min_by_key(|op| op.since)
     }
 
+    /// What protocol its operation uses is not in what is read here.
+    fn edge(&self, &OpProgress { channel, is_send, reached, .. }: &OpProgress) -> Edge {
+        let may_be_early = !is_send && self.identity.net_plugin.is_some();
+        Edge { channel, is_send, reached, may_be_early }
+    }
+
     /// The rank in the job; if no launcher set it, the rank in the largest communicator.
     fn process(&self) -> u32 {
         let largest = self.comms.values().max_by_key(|comm| (comm.ranks, u16::MAX - comm.index));
@@ -123,8 +130,10 @@ impl Reach {
     }
 }
 
-fn edge(&OpProgress { channel, is_send, reached, .. }: &OpProgress) -> Edge {
-    Edge { channel, is_send, reached }
+/// Sends and receives are called that NCCL has not enqueued.
+fn is_in_p2p_call(progress: &Progress) -> bool {
+    let says_nothing = progress_flags::NO_API | progress_flags::CAPTURED;
+    progress.flags & says_nothing == 0 && progress.p2p_api > progress.p2p_enqueued
 }
 
 fn clip(count: u64) -> u32 {
@@ -168,11 +177,19 @@ mod tests {
         assert_eq!(second.flags, vector_flags::SILENT | vector_flags::BUSY_ELSEWHERE);
         assert_eq!(second.peer, -1);
         assert_eq!((first.p2p_enqueued, first.p2p_done, first.job), (5, 4, 0));
+        let (p2p_api, p2p_enqueued) = (6, 5);
+        let p = Progress { ticks: 40, p2p_api, p2p_enqueued, ..Progress::default() };
+        reach.note(&Heartbeat::Progress(p));
+        let op = OpProgress { ticks: 40, peer: 3, steps: 2, ..OpProgress::default() };
+        reach.note(&Heartbeat::Op(OpProgress { reached: Some(3), ..op }));
         let mut identity = Identity { rank: Some(42), ..Identity::default() };
         identity.set("job", "4711.0");
+        identity.set("net_plugin", "libnccl-net-ofi.so");
         reach.identify(&identity);
         let found = reach.vectors(false, 50, 1_000)[0];
         assert_eq!((found.process, found.job), (42, job_number(&identity)));
         assert_eq!(found.origin, origin_number(&identity));
+        assert_eq!(found.flags, vector_flags::IN_P2P_CALL);
+        assert!(Edge::of(found.edge).may_be_early);
     }
 }
