@@ -120,7 +120,7 @@ fn json_follows_the_schema() {
     std::fs::write(run.file("run.json"), r#"{"command":["x"],"exit_code":0}"#).unwrap();
     let text = ncclscope(&["report", "--format", "json", run.text()]).ends_with(0).stdout;
     let json: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(json["schema"], "ncclscope.report/1");
+    assert_eq!(json["schema"], "ncclscope.report/2");
     assert_eq!(json["run"]["command"][0], "x");
     assert_eq!(json["ranks"][1]["events"]["KernelCh"]["started"], 2);
     assert_eq!(json["operations"][0]["timing"], "kernel");
