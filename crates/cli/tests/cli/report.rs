@@ -22,12 +22,12 @@ fn text_says_what_happened() {
         p.send_recv(1 - p.comm.rank, 1 << 10);
         p.identity.job = Some("4711.0".into());
     });
-    let text = ncclscope(&["report", run.text()]).ends_with(0).stdout;
+    let text = ncclscope(&["report", "--full", run.text()]).ends_with(0).stdout;
     let expected = [
         "job         4711.0",
         "processes   2 on node-0, node-1",
         "NCCL        2.28.9, profiler API v5",
-        "comm        0x1f2e3d4c \"world\": 2 of 2 ranks recorded",
+        "  0x1f2e3d4c \"world\": 2 of 2 ranks recorded",
         "lost        nothing",
         "AllReduce  4 MiB  Float32   RING  SIMPLE   2      1     0  kernel",
         "Send       4 KiB  Float32   -     -        1      1     0  proxy",
@@ -54,7 +54,7 @@ fn a_hang_and_losses_come_first() {
         let fault = if p.comm.rank == 1 { Fault::Hang } else { Fault::None };
         p.collective(Call { fault, ..Call::ALL_REDUCE });
     });
-    let text = ncclscope(&["report", run.text()]).ends_with(0).stdout;
+    let text = ncclscope(&["report", "--full", run.text()]).ends_with(0).stdout;
     let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("no {what:?} in:\n{text}"));
     let order = [
         at("PROBLEMS"),
@@ -90,7 +90,7 @@ fn what_was_lost_comes_with_what_to_set() {
         p.header.panics = 1;
         p.collective(Call::ALL_REDUCE);
     });
-    let text = ncclscope(&["report", run.text()]).ends_with(0).stdout;
+    let text = ncclscope(&["report", "--full", run.text()]).ends_with(0).stdout;
     let expected = "\
 NOT RECORDED
   - events dropped because their threads' lanes were full: Coll 40, KernelCh 600, ProxyStep 1400
@@ -181,7 +181,7 @@ fn a_truncated_recording_is_read_and_named() {
     let file = OpenOptions::new().write(true).open(run.file("node-0-1000.nscope")).unwrap();
     let length = file.metadata().unwrap().len();
     file.set_len(length - 10).unwrap();
-    let text = ncclscope(&["report", run.text()]).ends_with(0).stdout;
+    let text = ncclscope(&["report", "--full", run.text()]).ends_with(0).stdout;
     assert!(text.contains("PROBLEMS\n  - node-0-1000.nscope: "), "{text}");
     file.write_all_at(&[0xff; 64], 1 << 20).unwrap();
     ncclscope(&["report", run.text()]).ends_with(0);
