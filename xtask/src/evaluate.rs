@@ -7,6 +7,7 @@
 //! is 1 where a bound of [`LEAST`] is missed, a control has a verdict, or a verdict's time grows
 //! faster than the job.
 
+mod answer;
 mod case;
 mod large;
 mod place;
@@ -158,7 +159,7 @@ fn in_places(
         }
         let Score { runs, exact, .. } = line.score;
         println!("{:<22} {exact:>2}/{runs:<2}  {}", place.name(), said.join("; "));
-        good &= exact == runs;
+        good &= exact == runs && line.answers == runs;
     }
     Ok(good)
 }
@@ -174,6 +175,8 @@ fn row(name: &str, planted: &[Cause], found: &[Cause], score: &Score) -> Value {
 #[derive(Debug, Default)]
 struct Line {
     score: Score,
+    /// Reports whose first lines are right.
+    answers: u64,
     slowest_s: f64,
     said: Vec<String>,
 }
@@ -185,6 +188,8 @@ impl Line {
         if !judged.score.is_exact() {
             self.said.push(format!("{} for {}", words(&judged.found), words(&judged.planted)));
         }
+        self.said.extend(judged.mistake.clone());
+        self.answers += u64::from(judged.mistake.is_none());
     }
 
     fn shown(&self, name: &str) -> String {
@@ -215,10 +220,13 @@ struct Total {
     faults: BTreeMap<Group, Score>,
     controls: Score,
     control_hours: f64,
+    /// Reports whose first lines are wrong.
+    mistakes: u64,
 }
 
 impl Total {
     fn add(&mut self, group: Group, judged: &Judged) {
+        self.mistakes += u64::from(judged.mistake.is_some());
         if group == Group::Control {
             self.controls += &judged.score;
             self.control_hours += judged.rank_hours;
@@ -235,7 +243,7 @@ impl Total {
     fn is_good(&self) -> bool {
         let reaches =
             |score: &Score| score.all_classes().reaches(LEAST) && score.ranks.reaches(LEAST);
-        self.faults.values().all(reaches) && self.false_verdicts() == 0
+        self.faults.values().all(reaches) && self.false_verdicts() == 0 && self.mistakes == 0
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a few verdicts")]
@@ -256,6 +264,7 @@ impl Total {
                 );
             }
         }
+        println!("reports whose first five lines are wrong: {}", self.mistakes);
         let per_thousand = self.false_verdicts() as f64 * 1000.0 / self.control_hours.max(1e-9);
         println!(
             "controls: {} verdicts in {} runs, {:.1} rank-hours: {per_thousand:.1} per 1,000",

@@ -92,9 +92,15 @@ impl RunChoice {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReportArgs {
-    /// Run directory, or one recording
-    #[arg(value_name = "DIR|FILE")]
-    pub(crate) input: PathBuf,
+    /// Run directories, or recordings
+    #[arg(value_name = "DIR|FILE", required = true)]
+    pub(crate) inputs: Vec<PathBuf>,
+    /// Print all: communicators, each row of operations, links, events and threads
+    #[arg(long)]
+    pub(crate) full: bool,
+    /// Seconds that an operation of a running job must be in flight to count as stuck
+    #[arg(long, value_name = "S", default_value = "30", value_parser = hang_seconds)]
+    pub(crate) hang_sec: Duration,
     /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub(crate) format: Format,

@@ -25,7 +25,6 @@ mod output;
 mod plugin;
 mod table;
 mod text;
-mod time;
 mod unrecorded;
 
 use clap::Parser;

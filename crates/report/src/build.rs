@@ -7,6 +7,7 @@ use crate::numbers::{Numbers, Place};
 use crate::processes::{dropped, empty_row, file_name, fill_counts, process_row};
 use crate::rows::{OperationRows, PeerRows, ProcessRows, age_ns};
 use crate::schema::{OpenOperation, ProcessRow, RankRow, Report, SCHEMA, Window};
+use crate::summary::Summary;
 use crate::unknowable::{Limits, ProcessLimits};
 use crate::waiting::waits_for;
 use crate::windows::windows;
@@ -145,10 +146,13 @@ impl ReportBuilder {
         self.notes.dedup();
         let (mut operations, mut peers) = (self.operations.finish(), self.peers.finish());
         job_ranks.fill(&mut ranks, &mut self.open, &mut operations, &mut peers);
+        let summary = Summary::of(&ranks, &operations);
         Report {
             schema: SCHEMA,
             ranks,
             processes: self.processes,
+            roles: summary.roles,
+            sizes: summary.sizes,
             operations,
             open_operations: self.open,
             peers,

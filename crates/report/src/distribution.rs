@@ -19,6 +19,7 @@ const PARTS: u32 = 7;
 /// Durations, ns.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Distribution {
+    sum: f64,
     /// All of them, unless there are buckets.
     values: Vec<f64>,
     buckets: Option<Box<Buckets>>,
@@ -37,6 +38,7 @@ struct Buckets {
 impl Distribution {
     /// Adds a duration.
     pub(crate) fn add(&mut self, ns: f64) {
+        self.sum += ns;
         match &mut self.buckets {
             Some(buckets) => buckets.add(ns),
             None => {
@@ -48,6 +50,7 @@ impl Distribution {
 
     /// Adds the durations of another.
     pub(crate) fn merge(&mut self, other: Distribution) {
+        self.sum += other.sum;
         match (&mut self.buckets, other.buckets) {
             (None, None) => {
                 self.values.extend(other.values);
@@ -60,6 +63,16 @@ impl Distribution {
             }
             (Some(buckets), Some(others)) => buckets.merge(&others),
         }
+    }
+
+    /// Their sum, ns.
+    pub(crate) fn sum(&self) -> f64 {
+        self.sum
+    }
+
+    /// How many they are.
+    pub(crate) fn count(&self) -> u64 {
+        self.buckets.as_ref().map_or(self.values.len() as u64, |buckets| buckets.total)
     }
 
     fn bound(&mut self) {

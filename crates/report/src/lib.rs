@@ -4,7 +4,7 @@ The report of a run from its recordings, as `ncclscope report` prints it.
 
 [`ReportBuilder`] reads the processes of a run on all cores ([`ncclscope_operations::parallel`]) and
 merges them in their order; it joins collectives over the ranks for the time of their transfer
-(`transfer.rs`). The structures of [`schema`] are the JSON schema `ncclscope.report/1`. [`losses`]
+(`transfer.rs`). The structures of [`schema`] are the JSON schema `ncclscope.report/2`. [`losses`]
 lists what is missing and which variable helps, [`windows`] when recording was on, [`unknowable`]
 what the run cannot show.
 
@@ -21,6 +21,7 @@ mod numbers;
 mod processes;
 mod rows;
 pub mod schema;
+mod summary;
 mod transfer;
 pub mod unknowable;
 pub mod waiting;

@@ -8,7 +8,7 @@ use ncclscope_operations::bandwidth::{algbw_gbs, bus_factor};
 use ncclscope_operations::hash::Map;
 use ncclscope_operations::operation::{Completion, End, Operation, Timing};
 use ncclscope_operations::peers::{Link, LinkKey};
-use ncclscope_operations::stats::to_u64;
+use ncclscope_operations::stats::{to_f64, to_u64};
 use ncclscope_operations::timeline::comm_name;
 use ncclscope_operations::{GpuClocks, Timeline};
 use ncclscope_trace::StrId;
@@ -205,7 +205,9 @@ fn row(key: Key, merged: Merged) -> OperationRow {
     let most =
         sums.timings.iter().max_by_key(|&(timing, count)| (*count, std::cmp::Reverse(*timing)));
     let timing = most.map_or(Timing::Enqueue, |(timing, _)| *timing);
-    let quantiles = sums.durations.get_mut(&timing).and_then(Distribution::quantiles);
+    let durations_of = sums.durations.get_mut(&timing);
+    let total = durations_of.as_ref().filter(|of| of.count() != 0).map(|of| of.sum());
+    let quantiles = durations_of.and_then(Distribution::quantiles);
     let with_waiting = sums.with_waiting.quantiles();
     let joined = sums.collectives.transfer(&key.func, sums.nranks);
     let unknown = match joined {
@@ -216,6 +218,10 @@ fn row(key: Key, merged: Merged) -> OperationRow {
     let mut transfer = joined.ok().filter(|_| unknown.is_none());
     let transfer_ns = transfer.as_mut().and_then(|transfer| transfer.ns.quantiles());
     let waiting_ns = transfer.as_mut().and_then(|transfer| transfer.waiting_ns.quantiles());
+    let total_waiting = transfer.as_ref().map(|transfer| {
+        let mean = transfer.ns.sum() / to_f64(transfer.ns.count().max(1));
+        (sums.with_waiting.sum() - mean * to_f64(sums.with_waiting.count())).max(0.0)
+    });
     let algbw = |times: Option<[f64; 4]>| algbw_gbs(key.bytes?, times?[1]);
     let factor = bus_factor(&key.func, sums.nranks);
     let busbw = |times| Some(algbw(times)? * factor?);
@@ -228,6 +234,10 @@ fn row(key: Key, merged: Merged) -> OperationRow {
         timing: timing.name(),
         timings: sums.timings.iter().map(|(timing, count)| (timing.name(), *count)).collect(),
         duration_ns: quantiles.map(durations),
+        total_ns: total.map(to_u64),
+        total_waiting_ns: total_waiting
+            .zip(total)
+            .map(|(waiting, total)| to_u64(waiting.min(total))),
         transfer_ns: transfer_ns.map(durations),
         transfers: transfer.as_ref().map_or(0, |transfer| transfer.joined),
         transfer_unknown: unknown.map(Unknown::text),

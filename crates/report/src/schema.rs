@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-The report: schema `ncclscope.report/1`.
+The report: schema `ncclscope.report/2`.
 
 These structures *are* the JSON: each field is a key. Fields may be added, but never renamed or
 given another meaning. An unknown value is `null`. Bandwidths and sizes are those of nccl-tests
@@ -11,7 +11,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// Value of [`Report::schema`].
-pub const SCHEMA: &str = "ncclscope.report/1";
+pub const SCHEMA: &str = "ncclscope.report/2";
 
 /// What the recordings of one run say.
 #[derive(Clone, Debug, Serialize)]
@@ -22,6 +22,10 @@ pub struct Report {
     pub ranks: Vec<RankRow>,
     /// One row for each process.
     pub processes: Vec<ProcessRow>,
+    /// Time by what communicators are for and by function, longest first.
+    pub roles: Vec<RoleRow>,
+    /// Bandwidth by size, as nccl-tests prints it: largest first.
+    pub sizes: Vec<SizeRow>,
     /// One row for each communicator, function, size, algorithm, protocol and channel count.
     pub operations: Vec<OperationRow>,
     /// Operations and API calls that were not over at the end of their recording.
@@ -136,6 +140,62 @@ pub struct Clock {
     pub gpu_granularity_ns: Option<u64>,
 }
 
+/// The operations of one function of all communicators with one role.
+#[derive(Clone, Debug, Serialize)]
+pub struct RoleRow {
+    /// What the application said that the communicators are for, else their name, else their size.
+    pub role: String,
+    /// Function.
+    pub func: String,
+    /// How many communicators.
+    pub communicators: u64,
+    /// Operations of these communicators; a collective counts once.
+    pub count: u64,
+    /// Sum of the durations of all ranks' finished operations; `null` if there are none.
+    pub total_ns: Option<u64>,
+    /// The same as a share of the recorded time of all ranks. Operations of several communicators
+    /// overlap, so that shares may add up to more than 1.
+    pub share: Option<f64>,
+    /// How much of `total_ns` ranks waited for later ranks, where the transfer is known.
+    pub waiting_ns: Option<u64>,
+    /// `total_ns` of the rows in which the transfer is known: `waiting_ns` is a part of it.
+    pub judged_ns: Option<u64>,
+}
+
+/// The operations of one function and size of all communicators with one role and as many ranks.
+#[derive(Clone, Debug, Serialize)]
+pub struct SizeRow {
+    /// As in [`RoleRow`].
+    pub role: String,
+    /// Function.
+    pub func: String,
+    /// Size; `null` where the datatype is unknown.
+    pub bytes: Option<u64>,
+    /// Ranks of the communicators.
+    pub nranks: Option<u32>,
+    /// Operations of these communicators; a collective counts once.
+    pub count: u64,
+    /// The median of the communicators' median transfers; `null` where these are unknown.
+    pub transfer_ns: Option<u64>,
+    /// The median of the communicators' algorithm bandwidths, GB/s; likewise.
+    pub algbw_gbs: Option<f64>,
+    /// The median of their bus bandwidths, GB/s; likewise.
+    pub busbw_gbs: Option<f64>,
+    /// The least of their bus bandwidths, GB/s, and that communicator.
+    pub least: Option<LeastBandwidth>,
+    /// The median of their bus bandwidths with waiting, GB/s: that of the transfer is no lower.
+    pub busbw_with_waiting_gbs: Option<f64>,
+}
+
+/// The communicator with the least bus bandwidth.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LeastBandwidth {
+    /// The communicator.
+    pub comm: String,
+    /// Its bus bandwidth, GB/s.
+    pub busbw_gbs: f64,
+}
+
 /// Operations with the same key.
 #[derive(Clone, Debug, Serialize)]
 pub struct OperationRow {
@@ -165,6 +225,10 @@ pub struct OperationRow {
     pub timings: BTreeMap<&'static str, u64>,
     /// Durations of all ranks' finished operations; `null` if there are none.
     pub duration_ns: Option<Durations>,
+    /// Their sum.
+    pub total_ns: Option<u64>,
+    /// How much of that sum ranks waited for later ranks; `null` where the transfer is unknown.
+    pub total_waiting_ns: Option<u64>,
     /// From the last rank's arrival to the end of a collective; `null` where that is unknown.
     pub transfer_ns: Option<Durations>,
     /// Collectives of which `transfer_ns` is: of more than 1,024 a part.

@@ -237,17 +237,17 @@ impl Limits {
                     .into(),
             );
         }
-        for (comm, count) in &self.unseen {
+        if let Some((place, count)) = place_and_count(&self.unseen) {
             out.push(format!(
-                "Communicator {comm}: {count} operations have neither network traffic nor kernel \
-                 events. Their end cannot be known; their times are enqueue times."
+                "{place}: {count} operations have neither network traffic nor kernel events. Their \
+                 end cannot be known; their times are enqueue times."
             ));
         }
-        for (comm, count) in &self.early {
+        if let Some((place, count)) = place_and_count(&self.early) {
             out.push(format!(
-                "Communicator {comm}: of {count} operations NCCL reports when one thread of the \
-                 kernel was through, which is not the end (sends and receives, TREE, NVLS): their \
-                 times are the least that they took. NCCLSCOPE_CUDA_EVENTS=on measures the end."
+                "{place}: of {count} operations NCCL reports when one thread of the kernel was \
+                 through, which is not the end (sends and receives, TREE, NVLS): their times are \
+                 the least that they took. NCCLSCOPE_CUDA_EVENTS=on measures the end."
             ));
         }
         if self.copy_engine != 0 {
@@ -377,4 +377,14 @@ impl Limits {
             ));
         }
     }
+}
+
+/// `Communicator 0x1f` or `3 communicators`, and the sum of their counts; `None` without any.
+fn place_and_count(counts: &BTreeMap<String, u64>) -> Option<(String, u64)> {
+    let first = counts.keys().next()?;
+    let place = match counts.len() {
+        1 => format!("Communicator {first}"),
+        many => format!("{many} communicators"),
+    };
+    Some((place, counts.values().sum()))
 }

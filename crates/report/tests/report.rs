@@ -477,7 +477,7 @@ fn api_version_4_has_no_api_events_and_v3_no_hash() {
 fn json_has_the_keys_of_the_schema() {
     let report = report(&two_ranks(|p| p.collective(Call::ALL_REDUCE)));
     let json = serde_json::to_value(&report).unwrap();
-    assert_eq!(json["schema"], "ncclscope.report/1");
+    assert_eq!(json["schema"], "ncclscope.report/2");
     let rank = &json["ranks"][0];
     let keys =
         ["rank", "nranks", "host", "pid", "comm", "comm_name", "nccl_version", "api_version"];

@@ -54,7 +54,7 @@ fn replays_that_nccl_reports_nothing_of_are_said_to_be_invisible() {
             let job = job.env("NCCLSCOPE_DIR", record.path()).env("NCCLSCOPE_KERNEL", kernel);
             job.steps(["graph:5x4096"]).run().expect("ranks start").expect_success();
             let (case, is_off) = (format!("{version}, kernel events {kernel}"), kernel == "off");
-            let report = tool(&["report"], record.path());
+            let report = tool(&["report", "--full"], record.path());
             assert_eq!(report.contains("operations are invisible"), is_off, "{case}: {report}");
             let metrics = tool(&["agent", "--once", "--dir"], record.path());
             let has = |name: &str| metrics.contains(&format!("\n{name}{{"));

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
+use super::answer;
 use super::place::{Place, recordings};
 use super::score::{Cause, Score};
 use crate::Outcome;
@@ -65,6 +66,8 @@ pub(super) struct Judged {
     pub(super) score: Score,
     pub(super) planted: Vec<Cause>,
     pub(super) found: Vec<Cause>,
+    /// What is wrong with the first lines of the report.
+    pub(super) mistake: Option<String>,
     /// From the injection to the verdict with the default threshold, s: hangs alone.
     pub(super) detected_s: Option<f64>,
     /// What was observed, in hours of one rank.
@@ -103,13 +106,11 @@ impl Case {
     /// Judges the recordings in `folder`.
     pub(super) fn judge(&self, tool: &Path, folder: &Path) -> Outcome<Judged> {
         let truth: Value = serde_json::from_str(&fs::read_to_string(folder.join("truth.json"))?)?;
+        let run = || vec!["--run".to_owned(), format!("simulated-{}", self.seed)];
+        let options = if self.place.has_two_runs() { run() } else { Vec::new() };
         let verb = |verb| {
             let mut command = Command::new(tool);
-            command.args([verb, "--format", "json"]).arg(folder);
-            if self.place.has_two_runs() {
-                command.args(["--run", &format!("simulated-{}", self.seed)]);
-            }
-            json(&mut command)
+            json(command.args([verb, "--format", "json"]).arg(folder).args(&options))
         };
         let diagnosis = verb("diagnose")?;
         let mut found = Cause::list(&diagnosis["verdicts"])?;
@@ -118,11 +119,15 @@ impl Case {
             found.extend(Cause::list(&verb("stragglers")?["summary"])?);
             planted.extend(Cause::list(&truth["slow"])?);
         }
+        let hangs = self.fault.group == Group::Hang;
+        let report = text(Command::new(tool).arg("report").arg(folder).args(&options))?;
+        let mistake = answer::mistake(&report, &verb("report")?["answer"], &planted, hangs);
         let seconds = truth["seconds"].as_f64().unwrap_or(0.0);
         Ok(Judged {
             score: Score::of(&planted, &found),
             planted,
             found,
+            mistake,
             detected_s: detection(&truth, &diagnosis),
             rank_hours: seconds * rank_count(self.ranks) / 3600.0,
         })

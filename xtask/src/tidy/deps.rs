@@ -17,6 +17,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "ncclscope-cli",
         &[
+            "ncclscope-answer",
             "ncclscope-control",
             "ncclscope-views",
             "ncclscope-diagnose",
@@ -28,6 +29,16 @@ const ARROWS: &[(&str, &[&str])] = &[
             "ncclscope-simulate",
             "ncclscope-stragglers",
             "ncclscope-trace",
+        ],
+    ),
+    (
+        "ncclscope-answer",
+        &[
+            "ncclscope-diagnose",
+            "ncclscope-findings",
+            "ncclscope-operations",
+            "ncclscope-report",
+            "ncclscope-stragglers",
         ],
     ),
     (

@@ -7,7 +7,7 @@ use crate::control::{self, Process};
 use crate::failure::{ENVIRONMENT, Failure, tell, warn};
 use crate::output;
 use crate::table::{Align, Table};
-use crate::time::Moment;
+use ncclscope_answer::Moment;
 use ncclscope_control::message::Recorded;
 use ncclscope_control::window::{RecordingWindow, WindowEnd};
 use serde::Serialize;

@@ -16,7 +16,7 @@ use crate::cmd::report;
 use crate::failure::{ENVIRONMENT, Failure, tell, warn};
 use crate::input::{Input, recordings_in};
 use crate::loading::Loading;
-use crate::time::Moment;
+use ncclscope_answer::Moment;
 use ncclscope_control::directories::above_placeholders;
 use ncclscope_control::table::{DIR, MODE};
 use ncclscope_control::variable::environment;
@@ -226,7 +226,7 @@ fn finish(directory: &Path) -> Result<(), Failure> {
             let mut out = std::io::stdout().lock();
             writeln!(out)?;
             drop(out);
-            report::print(&report::build(&input), &input)?;
+            report::print(&input, directory)?;
         }
         Err(failure) => {
             let _ = failure.report();

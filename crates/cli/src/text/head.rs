@@ -2,7 +2,7 @@
 //! The head of the report: the run and its losses.
 
 use super::page::Page;
-use crate::time::Moment;
+use ncclscope_answer::Moment;
 use ncclscope_report::Report;
 use ncclscope_report::schema::{Fact, Lost};
 use serde_json::Value;
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const COMMAND_MAX: usize = 240;
 
 pub(super) fn write(page: &mut Page, report: &Report, run: Option<&Value>) {
-    page.heading("NCCLSCOPE REPORT");
+    page.heading("RUN");
     if let Some(run) = run {
         command(page, run);
     }
@@ -43,7 +43,6 @@ pub(super) fn write(page: &mut Page, report: &Report, run: Option<&Value>) {
         let start = Moment::from_ns(start).rfc3339();
         page.line(&format!("  recorded    from {start} for {seconds}"));
     }
-    communicators(page, report);
     page.line(&format!("  lost        {}", summary(&report.lost)));
 }
 
@@ -81,7 +80,9 @@ fn command(page: &mut Page, run: &Value) {
     page.line(&format!("  ended       {ended}"));
 }
 
-fn communicators(page: &mut Page, report: &Report) {
+/// The communicators, a line each.
+pub(super) fn communicators(page: &mut Page, report: &Report) {
+    page.heading("COMMUNICATORS");
     let mut comms: BTreeMap<&str, (BTreeSet<&str>, Option<u32>, usize)> = BTreeMap::new();
     for row in &report.ranks {
         let Some(comm) = &row.comm else { continue };
@@ -93,7 +94,7 @@ fn communicators(page: &mut Page, report: &Report) {
     for (comm, (names, nranks, seen)) in comms {
         let name: String = names.iter().map(|name| format!(" \"{name}\"")).collect();
         let of = nranks.map_or(String::new(), |nranks| format!(" of {nranks}"));
-        page.line(&format!("  comm        {comm}{name}: {seen}{of} ranks recorded"));
+        page.line(&format!("  {comm}{name}: {seen}{of} ranks recorded"));
     }
 }
 

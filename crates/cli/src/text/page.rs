@@ -38,6 +38,24 @@ impl Page {
         self.text.push('\n');
     }
 
+    /// Adds a line with a label, which may have a colour. It is cut at 160 columns.
+    pub(super) fn labelled(&mut self, label: &str, colour: Option<&str>, text: &str) {
+        const MOST: usize = 160;
+        let mut text = text.to_owned();
+        if let Some((cut, _)) = text.char_indices().nth(MOST) {
+            text.truncate(cut);
+            text.push_str(" ...");
+        }
+        let label = match colour.filter(|_| self.has_colour) {
+            Some(colour) => {
+                format!("{colour}{label}\x1b[0m{}", " ".repeat(6usize.saturating_sub(label.len())))
+            }
+            None => format!("{label:<6}"),
+        };
+        let gap = if label.ends_with(' ') { "" } else { "  " };
+        self.line(&format!("{label}{gap}{text}"));
+    }
+
     pub(super) fn lines(&mut self, lines: &[String]) {
         lines.iter().for_each(|line| self.line(line));
     }

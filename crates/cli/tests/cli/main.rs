@@ -4,6 +4,7 @@
 mod agent;
 mod agent_otlp;
 mod agent_tls;
+mod answer;
 mod common;
 mod diagnose;
 mod doctor;

@@ -48,7 +48,7 @@ fn the_loss_is_shown_with_what_to_set() {
     let played = played(&overload(dir.path()));
     let path = dir.path().to_str().unwrap();
 
-    let text = shape(&ncclscope(&["report", path]).ends_with(0).stdout);
+    let text = shape(&ncclscope(&["report", "--full", path]).ends_with(0).stdout);
     for expected in [
         "lost N records and the oldest N: see below",
         "events dropped because their threads' lanes were full: Coll N, ProxyOp N, ProxyStep N \

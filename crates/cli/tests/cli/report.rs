@@ -22,12 +22,12 @@ fn text_says_what_happened() {
         p.send_recv(1 - p.comm.rank, 1 << 10);
         p.identity.job = Some("4711.0".into());
     });
-    let text = ncclscope(&["report", run.text()]).ends_with(0).stdout;
+    let text = ncclscope(&["report", "--full", run.text()]).ends_with(0).stdout;
     let expected = [
         "job         4711.0",
         "processes   2 on node-0, node-1",
         "NCCL        2.28.9, profiler API v5",
-        "comm        0x1f2e3d4c \"world\": 2 of 2 ranks recorded",
+        "  0x1f2e3d4c \"world\": 2 of 2 ranks recorded",
         "lost        nothing",
         "AllReduce  4 MiB  Float32   RING  SIMPLE   2      1     0  kernel",
         "Send       4 KiB  Float32   -     -        1      1     0  proxy",
@@ -81,7 +81,7 @@ fn a_hang_and_losses_come_first() {
         let fault = if p.comm.rank == 1 { Fault::Hang } else { Fault::None };
         p.collective(Call { fault, ..Call::ALL_REDUCE });
     });
-    let text = ncclscope(&["report", run.text()]).ends_with(0).stdout;
+    let text = ncclscope(&["report", "--full", run.text()]).ends_with(0).stdout;
     let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("no {what:?} in:\n{text}"));
     let order = [
         at("PROBLEMS"),
@@ -117,7 +117,7 @@ fn what_was_lost_comes_with_what_to_set() {
         p.header.panics = 1;
         p.collective(Call::ALL_REDUCE);
     });
-    let text = ncclscope(&["report", run.text()]).ends_with(0).stdout;
+    let text = ncclscope(&["report", "--full", run.text()]).ends_with(0).stdout;
     let expected = "\
 NOT RECORDED
   - events dropped because their threads' lanes were full: Coll 40, KernelCh 600, ProxyStep 1400
@@ -147,7 +147,7 @@ fn json_follows_the_schema() {
     std::fs::write(run.file("run.json"), r#"{"command":["x"],"exit_code":0}"#).unwrap();
     let text = ncclscope(&["report", "--format", "json", run.text()]).ends_with(0).stdout;
     let json: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(json["schema"], "ncclscope.report/1");
+    assert_eq!(json["schema"], "ncclscope.report/2");
     assert_eq!(json["run"]["command"][0], "x");
     assert_eq!(json["ranks"][1]["events"]["KernelCh"]["started"], 2);
     assert_eq!(json["operations"][0]["timing"], "kernel");
@@ -208,7 +208,7 @@ fn a_truncated_recording_is_read_and_named() {
     let file = OpenOptions::new().write(true).open(run.file("node-0-1000.nscope")).unwrap();
     let length = file.metadata().unwrap().len();
     file.set_len(length - 10).unwrap();
-    let text = ncclscope(&["report", run.text()]).ends_with(0).stdout;
+    let text = ncclscope(&["report", "--full", run.text()]).ends_with(0).stdout;
     assert!(text.contains("PROBLEMS\n  - node-0-1000.nscope: "), "{text}");
     file.write_all_at(&[0xff; 64], 1 << 20).unwrap();
     ncclscope(&["report", run.text()]).ends_with(0);

@@ -23,7 +23,7 @@ fn a_job_is_written_and_can_be_reported() {
         told.contains("the job hangs") && told.contains("planted H1a host-stuck: ranks [1]"),
         "{told}"
     );
-    let report = ncclscope(&["report", out]).ends_with(0).stdout;
+    let report = ncclscope(&["report", "--full", out]).ends_with(0).stdout;
     assert!(report.contains("4 of 4 ranks recorded"), "{report}");
     let truth = std::fs::read_to_string(format!("{out}/truth.json")).unwrap();
     assert!(truth.contains("\"class\": \"H1a\""), "{truth}");
@@ -98,7 +98,7 @@ fn a_slow_gpu_leaves_the_bandwidth_of_the_transfer_as_it_is_and_the_waiting_name
     let most = rows.iter().max_by(|a, b| waited(a).total_cmp(&waited(b))).unwrap();
     assert_eq!(most["last_rank"]["rank"], 42, "{most}");
     assert_eq!(most["last_rank"]["times"], most["transfers"], "{most}");
-    let text = ncclscope(&["report", out]).ends_with(0).stdout;
+    let text = ncclscope(&["report", "--full", out]).ends_with(0).stdout;
     assert!(text.contains("rank 42 (100 %)"), "{text}");
     assert!(text.contains("busbw >=: with the wait for later ranks"), "{text}");
 }

@@ -94,7 +94,7 @@ impl Run {
             String::from_utf8(output).expect("it prints text")
         };
         let json = |text: &str| serde_json::from_str(text).expect("it prints JSON");
-        let page = text(tool, &["report"], &[folder]);
+        let page = text(tool, &["report", "--full"], &[folder]);
         let report = text(tool, &["report", "--format", "json"], &[folder]);
         // Losses are counted, and each test checks the counts.
         let checks = ["--json", "--lost-ok", "--ranks", "2", "--nodes", "2"];

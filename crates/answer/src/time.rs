@@ -5,26 +5,31 @@ use jiff::Timestamp;
 
 /// A point in time, in whole seconds of UTC.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Moment(Timestamp);
+pub struct Moment(Timestamp);
 
 impl Moment {
-    pub(crate) fn now() -> Moment {
+    /// The present.
+    #[must_use]
+    pub fn now() -> Moment {
         Moment(Timestamp::now())
     }
 
     /// From nanoseconds since 1970.
-    pub(crate) fn from_ns(ns: u64) -> Moment {
+    #[must_use]
+    pub fn from_ns(ns: u64) -> Moment {
         // Any u64 of nanoseconds is before 2555, within a timestamp's range.
         Moment(Timestamp::from_nanosecond(i128::from(ns)).unwrap_or(Timestamp::UNIX_EPOCH))
     }
 
     /// As RFC 3339: `2026-11-21T10:36:01Z`.
-    pub(crate) fn rfc3339(self) -> String {
+    #[must_use]
+    pub fn rfc3339(self) -> String {
         self.0.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
     }
 
     /// For file names: `20261121-103601`.
-    pub(crate) fn compact(self) -> String {
+    #[must_use]
+    pub fn compact(self) -> String {
         self.0.strftime("%Y%m%d-%H%M%S").to_string()
     }
 }

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+The first lines of a report: whether a job hangs, is slow or is fine, which ranks cause it, why,
+what it costs, and which command says more.
+
+[`Answer::of`] chooses from what the others found: a hang comes before anything slow, and a job in
+which nothing was found is fine only if something slow would have been found.
+
+This crate does **not** find anything itself: verdicts are those of `diagnose` and `stragglers`,
+figures those of `report`. It does not print.
+*/
+#![forbid(unsafe_code)]
+
+mod place;
+mod text;
+mod time;
+
+pub use place::Place;
+pub use time::Moment;
+
+use ncclscope_diagnose::{Diagnosis, Verdict};
+use ncclscope_findings::{Confidence, FindingClass};
+use ncclscope_report::Report;
+use ncclscope_stragglers::Report as Slow;
+use ncclscope_stragglers::finding::Finding;
+use place::Places;
+use serde::{Serialize, Serializer};
+
+/// Hours of a day.
+const HOURS: f64 = 24.0;
+/// The most places that an answer lists; `root_ranks` has all ranks.
+const MAX_PLACES: usize = 64;
+
+/// The state of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum State {
+    /// Ranks wait in NCCL and do not advance.
+    Hung,
+    /// It advances, and a rank, link or GPU slows it down.
+    Slow,
+    /// It advances, and nothing slows it down.
+    Fine,
+    /// The input does not show it.
+    Unknown,
+}
+
+/// What a cause costs.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Cost {
+    /// The share of a step's time that is lost: 1 if the job hangs.
+    pub step_share: f64,
+    /// GPU-hours that the job loses a day, all its GPUs together.
+    pub gpu_hours_per_day: f64,
+}
+
+/// A cause, and the ranks at fault.
+#[derive(Clone, Debug, PartialEq)]
+struct Cause {
+    class: FindingClass,
+    confidence: Confidence,
+    root_ranks: Vec<u32>,
+    /// From which rank to which, for a link.
+    edge: Option<[u32; 2]>,
+    /// How many times slower than the others.
+    factor: Option<f64>,
+}
+
+/// The answer, as `answer` in the schema `ncclscope.report/2`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Answer {
+    /// Whether it hangs, is slow or is fine.
+    pub state: State,
+    /// Since when nothing advances, ns since 1970; RFC 3339 in JSON. `None` if it does not hang.
+    #[serde(rename = "since", serialize_with = "rfc3339")]
+    pub since_ns: Option<u64>,
+    /// The codes of the causes' classes, worst first.
+    pub classes: Vec<&'static str>,
+    /// The ranks at fault, ascending: ranks in the job.
+    pub root_ranks: Vec<u32>,
+    /// Where the first 64 of them run.
+    #[serde(rename = "where")]
+    pub places: Vec<Place>,
+    /// What it costs; `None` where that is unknown.
+    pub cost: Option<Cost>,
+    /// Why, in one sentence.
+    pub why: String,
+    /// The commands that say more.
+    pub next: Vec<String>,
+    #[serde(skip)]
+    causes: Vec<Cause>,
+    /// The first line after the state.
+    #[serde(skip)]
+    headline: String,
+}
+
+/// What an answer rests on.
+#[derive(Clone, Copy, Debug)]
+pub struct Found<'a> {
+    /// Why the job hangs.
+    pub hang: &'a Diagnosis,
+    /// What slows it down.
+    pub slow: &'a Slow,
+    /// Its figures.
+    pub report: &'a Report,
+}
+
+impl Answer {
+    /// The answer from what was found; `input` is the run as a command names it.
+    #[must_use]
+    pub fn of(found: Found<'_>, input: &str) -> Answer {
+        let (state, causes) = causes(found);
+        let places = Places::of(found.report);
+        let mut root_ranks: Vec<u32> =
+            causes.iter().flat_map(|cause| cause.root_ranks.iter().copied()).collect();
+        root_ranks.sort_unstable();
+        root_ranks.dedup();
+        let mut classes: Vec<&str> = causes.iter().map(|cause| cause.class.code()).collect();
+        classes.dedup();
+        Answer {
+            state,
+            since_ns: (state == State::Hung).then(|| since_ns(found)).flatten(),
+            classes,
+            places: root_ranks.iter().take(MAX_PLACES).map(|&rank| places.of_rank(rank)).collect(),
+            root_ranks,
+            cost: cost(state, found),
+            why: text::why(state, &causes, found),
+            next: next(state, input),
+            headline: text::headline(state, found),
+            causes,
+        }
+    }
+}
+
+/// The state, and what causes it.
+fn causes(found: Found<'_>) -> (State, Vec<Cause>) {
+    let Found { hang, slow, .. } = found;
+    let of_verdict = |verdict: &Verdict| Cause {
+        class: verdict.class,
+        confidence: verdict.confidence,
+        root_ranks: verdict.root_ranks.clone(),
+        edge: verdict.edge,
+        factor: None,
+    };
+    let of_finding = |finding: &Finding| Cause {
+        class: finding.class,
+        confidence: finding.confidence,
+        root_ranks: finding.root_ranks.clone(),
+        edge: finding.edge,
+        factor: finding.factor,
+    };
+    if !hang.verdicts.is_empty() {
+        return (State::Hung, hang.verdicts.iter().map(of_verdict).collect());
+    }
+    if !slow.summary.is_empty() {
+        return (State::Slow, slow.summary.iter().map(of_finding).collect());
+    }
+    let state = if doubt(found).is_some() { State::Unknown } else { State::Fine };
+    (state, Vec::new())
+}
+
+/// Why a job in which nothing was found may not be fine.
+fn doubt(found: Found<'_>) -> Option<String> {
+    let Found { hang, slow, report } = found;
+    let is_empty = report.operations.is_empty() && report.open_operations.is_empty();
+    if is_empty {
+        return Some("no operation was recorded".into());
+    }
+    if hang.waiting != 0 {
+        return hang.notes.last().cloned();
+    }
+    let silent = hang.silent_ranks.len();
+    if silent != 0 {
+        return Some(format!("{silent} of {} ranks have no recording", silent + hang.ranks));
+    }
+    slow.quiet.first().cloned()
+}
+
+/// Since when the ranks that wait longest do so.
+fn since_ns(found: Found<'_>) -> Option<u64> {
+    let end = found.report.ranks.iter().filter_map(|row| row.end_ns).max()?;
+    let age = age_s(found.hang)?;
+    Some(end.saturating_sub(ncclscope_operations::stats::to_u64(age * 1e9)))
+}
+
+/// How long the oldest operation that waits has been in flight, seconds.
+fn age_s(hang: &Diagnosis) -> Option<f64> {
+    hang.verdicts.iter().filter_map(|verdict| verdict.age_s).max_by(f64::total_cmp)
+}
+
+fn cost(state: State, found: Found<'_>) -> Option<Cost> {
+    let share = match state {
+        State::Hung => 1.0,
+        State::Slow => found.slow.summary.first().map(|finding| finding.lost)?,
+        State::Fine | State::Unknown => return None,
+    };
+    let gpus = ncclscope_operations::stats::to_f64(gpus(found.report));
+    let cost = Cost { step_share: share, gpu_hours_per_day: HOURS * gpus * share };
+    (share > 0.0).then_some(cost)
+}
+
+/// The ranks of the job: one GPU each.
+fn gpus(report: &Report) -> u64 {
+    let largest = report.ranks.iter().filter_map(|row| row.nranks).max().unwrap_or(0);
+    u64::from(largest).max(report.processes.len() as u64)
+}
+
+fn next(state: State, input: &str) -> Vec<String> {
+    let verbs: &[&str] = match state {
+        State::Hung => &["diagnose"],
+        State::Slow => &["stragglers"],
+        State::Fine => &["report --full", "view"],
+        State::Unknown => &["report --full"],
+    };
+    verbs.iter().map(|verb| format!("ncclscope {verb} {input}")).collect()
+}
+
+#[expect(clippy::ref_option, reason = "serde's form")]
+fn rfc3339<S: Serializer>(ns: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
+    match ns {
+        Some(ns) => serializer.serialize_str(&Moment::from_ns(*ns).rfc3339()),
+        None => serializer.serialize_none(),
+    }
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The report on one screen: at most 60 lines, whatever the number of ranks.
+
+use super::page::{Page, or_dash, rank_text};
+use super::{Content, head, losses};
+use crate::table::{Align, Table};
+use ncclscope_operations::human::{bytes, duration, three};
+use ncclscope_operations::stats::to_f64;
+use ncclscope_report::Report;
+use ncclscope_report::schema::{RoleRow, SizeRow};
+use std::collections::BTreeMap;
+
+/// The most rows of a table of the time, and of the sizes.
+const ROWS: usize = 10;
+/// The most ranks that are named, and sentences of a section.
+const FEW: usize = 3;
+/// A rank counts as late from this share of the time in NCCL.
+const LATE: f64 = 0.02;
+
+pub(super) fn write(page: &mut Page, content: Content<'_>) {
+    let report = content.report;
+    head::write(page, report, content.run);
+    roles(page, &report.roles);
+    sizes(page, &report.sizes);
+    late(page, report);
+    few(page, "PROBLEMS", &report.problems);
+    losses(page, report.lost.losses.get(..FEW).unwrap_or(&report.lost.losses));
+    few(page, "WHAT THIS RUN CANNOT TELL", &report.unknowable);
+}
+
+/// Where the time in NCCL goes.
+fn roles(page: &mut Page, rows: &[RoleRow]) {
+    page.heading("TIME IN NCCL, as a share of the recorded time of all ranks");
+    if rows.is_empty() {
+        page.line("  no operation was recorded");
+        return;
+    }
+    let mut table = Table::new(&[
+        ("role", Align::Left),
+        ("function", Align::Left),
+        ("comms", Align::Right),
+        ("count", Align::Right),
+        ("time", Align::Right),
+        ("of it waiting for ranks", Align::Right),
+    ]);
+    for row in rows.iter().take(ROWS) {
+        let waiting = row.waiting_ns.zip(row.judged_ns.filter(|&ns| ns != 0));
+        table.row(vec![
+            row.role.clone(),
+            row.func.clone(),
+            row.communicators.to_string(),
+            row.count.to_string(),
+            or_dash(row.share, percent),
+            or_dash(waiting, |(waiting, of)| percent(to_f64(waiting) / to_f64(of))),
+        ]);
+    }
+    page.lines(&table.lines("  "));
+    more(page, rows.len(), ROWS);
+}
+
+/// Sizes with bandwidths, as nccl-tests prints them.
+fn sizes(page: &mut Page, rows: &[SizeRow]) {
+    if rows.is_empty() {
+        return;
+    }
+    page.heading("BANDWIDTH BY SIZE, of transfers: without the wait for late ranks");
+    let mut table = Table::new(&[
+        ("size", Align::Right),
+        ("function", Align::Left),
+        ("role", Align::Left),
+        ("ranks", Align::Right),
+        ("count", Align::Right),
+        ("time", Align::Right),
+        ("algbw GB/s", Align::Right),
+        ("busbw GB/s", Align::Right),
+        ("lowest", Align::Right),
+    ]);
+    for row in rows.iter().take(ROWS) {
+        let busbw = match (row.busbw_gbs, row.busbw_with_waiting_gbs) {
+            (None, Some(least)) => format!(">={}", three(least)),
+            (busbw, _) => or_dash(busbw, three),
+        };
+        table.row(vec![
+            row.bytes.map_or_else(|| "unknown".into(), bytes),
+            row.func.clone(),
+            row.role.clone(),
+            or_dash(row.nranks, |n| n.to_string()),
+            row.count.to_string(),
+            or_dash(row.transfer_ns, |ns| duration(to_f64(ns))),
+            or_dash(row.algbw_gbs, three),
+            busbw,
+            or_dash(row.least.as_ref(), |least| three(least.busbw_gbs)),
+        ]);
+    }
+    page.lines(&table.lines("  "));
+    more(page, rows.len(), ROWS);
+}
+
+/// The ranks for which others waited in collectives.
+fn late(page: &mut Page, report: &Report) {
+    let total: f64 = report.roles.iter().filter_map(|row| row.total_ns).map(to_f64).sum();
+    let mut ranks: BTreeMap<(Option<u32>, i32), f64> = BTreeMap::new();
+    for row in &report.operations {
+        let Some((last, waiting)) = row.last_rank.zip(row.total_waiting_ns) else { continue };
+        let comm_rank = if last.rank.is_some() { 0 } else { last.comm_rank };
+        let share = to_f64(last.times) / to_f64(row.transfers.max(1));
+        *ranks.entry((last.rank, comm_rank)).or_default() += to_f64(waiting) * share;
+    }
+    let mut ranks: Vec<_> = ranks.into_iter().filter(|(_, ns)| *ns >= LATE * total).collect();
+    if ranks.is_empty() {
+        return;
+    }
+    ranks.sort_by(|a, b| b.1.total_cmp(&a.1));
+    page.heading("LATE RANKS, for which others waited in collectives");
+    for ((rank, comm_rank), ns) in ranks.iter().take(FEW) {
+        let share = percent(ns / total);
+        let host = report.ranks.iter().find(|row| rank.is_some() && row.rank == *rank);
+        let host = host.map_or_else(String::new, |row| format!(" ({})", row.host));
+        let name = rank_text(*rank, Some(*comm_rank));
+        page.line(&format!("  {name}{host}: {share} of the time in NCCL"));
+    }
+}
+
+/// The first sentences of a section.
+fn few(page: &mut Page, title: &str, sentences: &[String]) {
+    page.sentences(title, sentences.get(..FEW).unwrap_or(sentences));
+    more(page, sentences.len(), FEW);
+}
+
+fn more(page: &mut Page, all: usize, shown: usize) {
+    if all > shown {
+        page.line(&format!("  ... and {} more: --full", all - shown));
+    }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}

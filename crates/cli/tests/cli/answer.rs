@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The first five lines of `report`: the state of the job, the ranks at fault, and why.
+
+use crate::common::{Run, ncclscope};
+use scripts::Call;
+use serde_json::{Value, json};
+
+const SMALL: [&str; 6] = ["--ranks", "16", "--seed", "1", "--steps", "12"];
+
+/// The lines of `report` about a simulated job, and its JSON.
+fn report(args: &[&str]) -> (Vec<String>, Value) {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("a job");
+    let out = out.to_str().unwrap();
+    ncclscope(&[&["simulate", "-o", out], &SMALL[..], args].concat()).ends_with(0);
+    let text = ncclscope(&["report", out]).ends_with(0).stdout;
+    let json = ncclscope(&["report", "--format", "json", out]).ends_with(0).stdout;
+    (text.lines().map(str::to_owned).collect(), serde_json::from_str(&json).unwrap())
+}
+
+#[test]
+fn a_hang_is_the_first_word_with_its_rank_cause_and_cost() {
+    let (lines, json) = report(&["--fault", "host-stuck", "--rank", "10"]);
+    assert!(lines[0].starts_with("HUNG  since 20"), "{lines:#?}");
+    assert!(lines[0].contains("15 of 16 ranks wait in NCCL for 59.8 s"), "{lines:#?}");
+    assert_eq!(lines[1], "who   rank 10 (node-0002, local rank 2, GPU 2, pid 10640)");
+    assert!(lines[2].starts_with("why   H1a host-stuck, confirmed: stopped calling"), "{lines:#?}");
+    assert_eq!(lines[3], "cost  all of the job: 384 GPU-hours a day");
+    let next = lines[4].strip_prefix("next  ncclscope diagnose '").unwrap();
+    assert!(next.ends_with("/a job'"), "a name that a shell must not split: {next}");
+    assert!(lines.len() <= 60, "{}", lines.len());
+
+    let answer = &json["answer"];
+    assert_eq!(answer["state"], "HUNG");
+    assert_eq!(answer["classes"], json!(["H1a"]));
+    assert_eq!(answer["root_ranks"], json!([10]));
+    let place =
+        json!({"rank": 10, "host": "node-0002", "pid": 10640, "local_rank": 2, "device": 2});
+    assert_eq!(answer["where"], json!([place]));
+    assert_eq!(answer["cost"], json!({"step_share": 1.0, "gpu_hours_per_day": 384.0}));
+    let since = answer["since"].as_str().unwrap();
+    assert!(lines[0].contains(since), "{since}");
+}
+
+#[test]
+fn a_slow_rank_is_named_with_what_it_costs() {
+    let (lines, json) = report(&["--fault", "slow-gpu", "--rank", "8"]);
+    assert!(lines[0].starts_with("SLOW  16 ranks advance"), "{lines:#?}");
+    assert!(lines[1].starts_with("who   rank 8 (node-0002,"), "{lines:#?}");
+    assert!(lines[2].starts_with("why   S1 slow-rank, confirmed"), "{lines:#?}");
+    let share = json["answer"]["cost"]["step_share"].as_f64().unwrap();
+    assert!(lines[3].starts_with(&format!("cost  {:.1} % of each step", 100.0 * share)));
+    let hours = json["answer"]["cost"]["gpu_hours_per_day"].as_f64().unwrap();
+    assert!((hours - 24.0 * 16.0 * share).abs() < 1e-6, "{hours}");
+    assert!(lines[4].starts_with("next  ncclscope stragglers "), "{lines:#?}");
+    assert_eq!(json["answer"]["since"], Value::Null);
+}
+
+#[test]
+fn a_link_is_named_with_both_ends() {
+    let (lines, json) = report(&["--fault", "slow-link"]);
+    let roots = &json["answer"]["root_ranks"];
+    assert!(lines[1].starts_with("who   the link from rank "), "{lines:#?}");
+    for place in json["answer"]["where"].as_array().unwrap() {
+        let name = format!("rank {} ({},", place["rank"], place["host"].as_str().unwrap());
+        assert!(lines[1].contains(&name), "{roots} {lines:#?}");
+    }
+    assert!(lines[2].contains("x slower"), "{lines:#?}");
+}
+
+#[test]
+fn a_healthy_job_is_fine_and_too_few_steps_cannot_tell() {
+    let (lines, json) = report(&[]);
+    assert!(lines[0].starts_with("FINE  16 ranks: nothing hangs"), "{lines:#?}");
+    assert_eq!((&json["answer"]["classes"], &json["answer"]["cost"]), (&json!([]), &Value::Null));
+    let run = Run::new(|process| process.collective(Call::ALL_REDUCE));
+    let text = ncclscope(&["report", run.text()]).ends_with(0).stdout;
+    assert!(text.starts_with("CANNOT TELL  nothing hangs in what was recorded"), "{text}");
+    assert!(text.contains("\nwhy   1 steps are too few to call a rank slow"), "{text}");
+}
+
+#[test]
+fn one_screen_whatever_the_number_of_ranks() {
+    let (small, json) = report(&["--fault", "exit"]);
+    assert!(small.len() <= 60, "{small:#?}");
+    let roles = json["roles"].as_array().unwrap();
+    assert!(roles.iter().any(|row| row["role"] == "tp" && row["func"] == "AllReduce"), "{roles:?}");
+    // The sums of roles are those of their operations.
+    let total = |rows: &Value| -> u64 {
+        rows.as_array().unwrap().iter().filter_map(|row| row["total_ns"].as_u64()).sum()
+    };
+    assert_eq!(total(&json["roles"]), total(&json["operations"]));
+    let count = |rows: &Value| -> u64 {
+        rows.as_array().unwrap().iter().filter_map(|row| row["count"].as_u64()).sum()
+    };
+    assert_eq!(count(&json["sizes"]), count(&json["operations"]));
+}

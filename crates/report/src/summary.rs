@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Rows of communicators, added up by what these are for: a job of thousands of ranks has hundreds of
+communicators, and a handful of roles.
+*/
+
+use crate::schema::{LeastBandwidth, OperationRow, RankRow, RoleRow, SizeRow};
+use ncclscope_operations::stats::{to_f64, to_u64};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// The sums of a report's rows.
+#[derive(Debug, Default)]
+pub(crate) struct Summary {
+    pub(crate) roles: Vec<RoleRow>,
+    pub(crate) sizes: Vec<SizeRow>,
+}
+
+/// What is known of a communicator.
+struct Comm {
+    role: String,
+    nranks: Option<u32>,
+}
+
+impl Summary {
+    /// The sums of these rows, of processes in communicators and of their operations.
+    pub(crate) fn of(ranks: &[RankRow], operations: &[OperationRow]) -> Summary {
+        let comms = comms(ranks);
+        let unknown = Comm { role: "unknown".into(), nranks: None };
+        let comm = |row: &OperationRow| comms.get(row.comm.as_str()).unwrap_or(&unknown);
+        let mut roles: BTreeMap<(&str, &str), Vec<&OperationRow>> = BTreeMap::new();
+        let mut sizes: BTreeMap<_, Vec<&OperationRow>> = BTreeMap::new();
+        for row in operations {
+            let Comm { role, nranks } = comm(row);
+            roles.entry((role, &row.func)).or_default().push(row);
+            sizes.entry((role.as_str(), *nranks, &*row.func, row.bytes)).or_default().push(row);
+        }
+        let recorded = recorded_ns(ranks);
+        let mut roles: Vec<RoleRow> =
+            roles.into_iter().map(|(key, rows)| role_row(key, &rows, recorded)).collect();
+        roles.sort_by_key(|row| Reverse(row.total_ns));
+        let mut sizes: Vec<SizeRow> = sizes
+            .into_iter()
+            .map(|((role, nranks, func, bytes), rows)| SizeRow {
+                role: role.into(),
+                nranks,
+                func: func.into(),
+                bytes,
+                ..size_row(&rows)
+            })
+            .collect();
+        sizes.sort_by_key(|row| Reverse((row.bytes, row.count)));
+        Summary { roles, sizes }
+    }
+}
+
+fn comms(ranks: &[RankRow]) -> HashMap<&str, Comm> {
+    let mut comms = HashMap::new();
+    for row in ranks {
+        let Some(comm) = row.comm.as_deref() else { continue };
+        let size = || row.nranks.map_or_else(|| "unknown".into(), |n| format!("{n} ranks"));
+        let role = row.role.as_ref().or(row.comm_name.as_ref()).cloned();
+        let known = comms.entry(comm).or_insert_with(|| Comm {
+            role: role.clone().unwrap_or_else(size),
+            nranks: row.nranks,
+        });
+        // The application may have said it to some of its ranks only.
+        if let Some(role) = role {
+            known.role = role;
+        }
+    }
+    comms
+}
+
+/// The recorded time of all processes, ns.
+fn recorded_ns(ranks: &[RankRow]) -> f64 {
+    let mut spans: HashMap<&str, (u64, u64)> = HashMap::new();
+    for row in ranks {
+        let Some((start, end)) = row.start_ns.zip(row.end_ns) else { continue };
+        let span = spans.entry(&row.file).or_insert((start, end));
+        *span = (span.0.min(start), span.1.max(end));
+    }
+    spans.values().map(|(start, end)| to_f64(end.saturating_sub(*start))).sum()
+}
+
+fn role_row((role, func): (&str, &str), rows: &[&OperationRow], recorded: f64) -> RoleRow {
+    let judged = || rows.iter().filter(|row| row.total_waiting_ns.is_some());
+    let total = sum(rows.iter().map(|row| row.total_ns));
+    RoleRow {
+        role: role.into(),
+        func: func.into(),
+        communicators: rows.iter().map(|row| &*row.comm).collect::<BTreeSet<_>>().len() as u64,
+        count: rows.iter().map(|row| row.count).sum(),
+        total_ns: total,
+        share: total.filter(|_| recorded > 0.0).map(|total| to_f64(total) / recorded),
+        waiting_ns: sum(judged().map(|row| row.total_waiting_ns)),
+        judged_ns: sum(judged().map(|row| row.total_ns)),
+    }
+}
+
+/// The sum of what is known; `None` if nothing is.
+fn sum(values: impl Iterator<Item = Option<u64>>) -> Option<u64> {
+    values.flatten().reduce(u64::saturating_add)
+}
+
+/// The row but for its key.
+fn size_row(rows: &[&OperationRow]) -> SizeRow {
+    let of = |value: fn(&OperationRow) -> Option<f64>| {
+        median(rows.iter().filter_map(|row| value(row)).collect())
+    };
+    let busbw = |row: &&&OperationRow| row.busbw_gbs.map(|gbs| (gbs, row.comm.clone()));
+    let least = rows.iter().filter_map(|row| busbw(&row)).min_by(|a, b| a.0.total_cmp(&b.0));
+    SizeRow {
+        role: String::new(),
+        func: String::new(),
+        bytes: None,
+        nranks: None,
+        count: rows.iter().map(|row| row.count).sum(),
+        transfer_ns: of(|row| row.transfer_ns.map(|of| to_f64(of.p50))).map(to_u64),
+        algbw_gbs: of(|row| row.algbw_gbs),
+        busbw_gbs: of(|row| row.busbw_gbs),
+        least: least.map(|(busbw_gbs, comm)| LeastBandwidth { comm, busbw_gbs }),
+        busbw_with_waiting_gbs: of(|row| row.busbw_with_waiting_gbs),
+    }
+}
+
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_unstable_by(f64::total_cmp);
+    values.get(values.len().saturating_sub(1) / 2).copied()
+}

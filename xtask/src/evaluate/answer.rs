@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What the first five lines of `ncclscope report` say, beside what was planted.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::score::Cause;
+
+/// Lines of a terminal that are looked at.
+const LINES: usize = 5;
+/// Ranks of a cause that the lines name one by one.
+const NAMED: usize = 2;
+/// Lines of the report.
+const SCREEN: usize = 60;
+
+/// What is wrong with a report's text and its JSON `answer`; `None` if both are right.
+pub(super) fn mistake(
+    text: &str,
+    answer: &Value,
+    planted: &[Cause],
+    hangs: bool,
+) -> Option<String> {
+    let first: Vec<&str> = text.lines().take(LINES).collect();
+    let head = first.join("\n");
+    let state = match planted {
+        [] => "FINE",
+        _ if hangs => "HUNG",
+        _ => "SLOW",
+    };
+    if !head.starts_with(state) {
+        return Some(format!("the report says {:?} for {state}", first.first()));
+    }
+    if text.lines().count() > SCREEN {
+        return Some(format!("the report has {} lines", text.lines().count()));
+    }
+    let ranks: BTreeSet<u64> = planted.iter().flat_map(|cause| cause.ranks.clone()).collect();
+    let said: BTreeSet<u64> =
+        answer["root_ranks"].as_array()?.iter().filter_map(Value::as_u64).collect();
+    if ranks != said {
+        return Some(format!("the report names ranks {said:?} for {ranks:?}"));
+    }
+    let is_named = |cause: &Cause| head.contains(cause.class.code());
+    if let Some(cause) = planted.iter().find(|cause| !is_named(cause)) {
+        return Some(format!("the report does not say {}", cause.class.code()));
+    }
+    let missing = |rank: &&u64| !head.contains(&format!("rank {rank} "));
+    let unnamed = ranks.iter().find(missing).filter(|_| ranks.len() <= NAMED);
+    unnamed.map(|rank| format!("the report's first lines do not name rank {rank}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_wrong_state_class_or_rank_is_a_mistake() {
+        let planted = [Cause { class: "H1a".parse().expect("a class"), ranks: [10].into() }];
+        let text = "HUNG  since x\nwho   rank 10 (n)\nwhy   H1a host-stuck\n";
+        let answer = |ranks: &[u64]| json!({"root_ranks": ranks});
+        let wrong = |text: &str, ranks: &[u64]| mistake(text, &answer(ranks), &planted, true);
+        assert_eq!(wrong(text, &[10]), None);
+        assert!(wrong(text, &[1]).is_some());
+        assert!(wrong(&text.replace("HUNG", "SLOW"), &[10]).is_some());
+        assert!(wrong(&text.replace("H1a", "H1b"), &[10]).is_some());
+        assert!(wrong(&text.replace("rank 10", "rank 1"), &[10]).is_some());
+        assert!(wrong(&(text.to_owned() + &"x\n".repeat(SCREEN)), &[10]).is_some());
+        assert_eq!(mistake("FINE  x", &answer(&[]), &[], false), None);
+    }
+}
