@@ -337,8 +337,8 @@ pub fn gpu_stands_still(state: &RankState) -> Option<RankFinding> {
 
 fn gpu_not_producing(it: &Transfer, does: &str) -> RankFinding {
     let why = format!(
-        "this GPU {does} rank {} on channel {}, and waits for none: its kernel stands still, or its \
-         peers called something else",
+        "this GPU {does} rank {} on channel {}, and waits for none: its kernel stands still, or \
+         its peers called something else",
         it.peer, it.channel
     );
     RankFinding::of(FindingClass::GpuNotProducing, why).by(it)

@@ -17,7 +17,8 @@ rest, the time until the stop is only a lower bound of the operation's duration:
 
 After an early stop an operation is over when its network part is over, when its CUDA event has
 arrived, or when a later kernel of its communicator or of its CUDA stream has started, because these
-run one after another. Otherwise its end is unknown: [`Over::Unknown`]. [`Signs::over`] is the whole rule.
+run one after another. Otherwise its end is unknown: [`Over::Unknown`]. [`Signs::over`] is the whole
+rule.
 */
 
 /// Whether the network may report that received data has arrived before it has: NCCL does not ask

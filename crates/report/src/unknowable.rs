@@ -328,8 +328,8 @@ impl Limits {
         if !self.beside.is_empty() {
             let names: Vec<&str> = self.beside.iter().map(String::as_str).collect();
             out.push(format!(
-                "Processes of this run have libraries loaded that can communicate without NCCL: {}. \
-                 Whether they do is not known, and what they move is not here.",
+                "Processes of this run have libraries loaded that can communicate without NCCL: \
+                 {}. Whether they do is not known, and what they move is not here.",
                 names.join(", ")
             ));
         }

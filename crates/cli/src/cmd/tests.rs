@@ -3,8 +3,9 @@
 Each verb decodes the records of a recording once, and does not go over its events for each
 communicator.
 
-The reader counts the blocks that the process decodes, and the timelines the passes over them. Each verb therefore runs in its own process:
-this program again, with one test, [`one_verb`], and the verb's command line in a variable.
+The reader counts the blocks that the process decodes, and the timelines the passes over them. Each
+verb therefore runs in its own process: this program again, with one test, [`one_verb`],
+and the verb's command line in a variable.
 */
 
 use super::run;

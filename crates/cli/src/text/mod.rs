@@ -4,27 +4,19 @@ The report as text: the answer first. Then either one screen, whatever the numbe
 of it: problems, open operations, the tables, and what this run does not show.
 */
 
+mod content;
 mod events;
 mod head;
+mod losses;
 mod operations;
 mod page;
 mod peers;
 mod screen;
 
-use ncclscope_answer::{Answer, State};
-use ncclscope_report::Report;
-use ncclscope_report::schema::Loss;
-use page::Page;
-use serde_json::Value;
+pub(crate) use content::Content;
 
-/// What a report prints.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Content<'a> {
-    pub(crate) answer: &'a Answer,
-    pub(crate) report: &'a Report,
-    /// The content of `run.json`.
-    pub(crate) run: Option<&'a Value>,
-}
+use ncclscope_answer::{Answer, State};
+use page::Page;
 
 /// The answer and one screen.
 pub(crate) fn screen(content: Content<'_>, has_colour: bool) -> String {
@@ -42,7 +34,7 @@ pub(crate) fn full(content: Content<'_>, has_colour: bool) -> String {
     head::write(&mut page, report, run);
     head::communicators(&mut page, report);
     page.sentences("PROBLEMS", &report.problems);
-    losses(&mut page, &report.lost.losses);
+    losses::write(&mut page, &report.lost.losses);
     operations::open(&mut page, &report.open_operations);
     operations::table(&mut page, report);
     peers::table(&mut page, &report.peers);
@@ -63,18 +55,5 @@ fn answer(page: &mut Page, answer: &Answer) {
             State::Fine => Some("\x1b[32m"),
         };
         page.labelled(label, colour, &text);
-    }
-}
-
-/// The losses, each with its remedy.
-fn losses(page: &mut Page, losses: &[Loss]) {
-    if !losses.is_empty() {
-        page.heading("NOT RECORDED");
-    }
-    for Loss { what, advice } in losses {
-        page.wrapped("  - ", what);
-        if let Some(advice) = advice {
-            page.wrapped("    -> ", advice);
-        }
     }
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The report on one screen: at most 60 lines, whatever the number of ranks.
 
+use super::content::Content;
 use super::page::{Page, or_dash, rank_text};
-use super::{Content, head, losses};
+use super::{head, losses};
 use crate::table::{Align, Table};
 use ncclscope_operations::human::{bytes, duration, three};
 use ncclscope_operations::stats::to_f64;
@@ -24,7 +25,7 @@ pub(super) fn write(page: &mut Page, content: Content<'_>) {
     sizes(page, &report.sizes);
     late(page, report);
     few(page, "PROBLEMS", &report.problems);
-    losses(page, report.lost.losses.get(..FEW).unwrap_or(&report.lost.losses));
+    losses::write(page, report.lost.losses.get(..FEW).unwrap_or(&report.lost.losses));
     few(page, "WHAT THIS RUN CANNOT TELL", &report.unknowable);
 }
 

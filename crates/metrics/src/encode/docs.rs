@@ -57,8 +57,8 @@ reports nothing: `nccl.graph.invisible` counts the operations of such graphs, as
 and how often they are replayed is not known. `nccl.invisible.libraries` tells which libraries that
 can communicate without NCCL are loaded: NVSHMEM, DeepEP, MSCCL++, and the extensions of vLLM,
 SGLang and TensorRT-LLM, which have all-reduce kernels of their own. A rank looks for them by the
-names of mapped files 5 s, 1 min and 10 min after it began. Whether they are used cannot be seen, and
-neither can PyTorch's symmetric memory, which is in PyTorch's own libraries.
+names of mapped files 5 s, 1 min and 10 min after it began. Whether they are used cannot be seen,
+and neither can PyTorch's symmetric memory, which is in PyTorch's own libraries.
 
 The series of a finalized communicator end, and so do those of an exited process: in a rank after it
 has exported the last operations, and in the agent two minutes later. Rates over all communicators

@@ -129,8 +129,8 @@ pub static METRICS: &[Metric] = &[
          their replays are in no figure"),
     metric!("nccl.invisible.libraries", Sum, "{process}", &[LIBRARY],
         Source::Beside,
-        "Processes in which a library is loaded that can communicate without NCCL: what it moves is \
-         in no figure"),
+        "Processes in which a library is loaded that can communicate without NCCL: what it moves \
+         is in no figure"),
     metric!("nccl.link.transfers", Counter, "{transfer}", OF_LINK,
         Source::Link(|l| Some(Value::Count(l.transfers))),
         "Network transfers between two ranks"),

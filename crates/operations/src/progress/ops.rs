@@ -392,8 +392,8 @@ impl Ops {
 }
 
 impl Op {
-    /// Whether it is in flight: the rule of [`crate::ends`]. `passed` if a later kernel of its stream
-    /// has started.
+    /// Whether it is in flight: the rule of [`crate::ends`]. `passed` if a later kernel of its
+    /// stream has started.
     fn is_in_flight(
         &self,
         (head, stops_early): (&Head, bool),
