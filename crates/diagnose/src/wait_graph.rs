@@ -27,7 +27,8 @@ in one communicator. A process in the lowest front leads to *inside*, which lead
 members that something else holds up: an older operation in another communicator, a kernel that
 runs there while this one has not started, or a send or receive of the same kernel that is not met.
 A process that is in several operations has an edge from each, except from an operation whose kernel
-is queued behind another one's: that one only waits for its turn. A process that called something different (H2, found by `desync`) has no edges in that
+is queued behind another one's: that one only waits for its turn. A process that called something
+different (H2, found by `desync`) has no edges in that
 communicator, and all other members lead to it, because their operation numbers no longer mean the
 same.
 

@@ -98,20 +98,36 @@ impl ReportBuilder {
         self.add_process(Process::read(recording, None), 0);
     }
 
-    /// Adds the processes of a run, which are read on all cores; `added` is called with the number
-    /// of each that is done. What they did for one another (PXN) counts for the process that it
-    /// belongs to.
-    pub fn add_all(&mut self, recordings: &[Recording], mut added: impl FnMut(usize)) {
+    /// The report of the processes of a run, which are read on all cores; `added` is called with
+    /// the number of each that is done. What they did for one another (PXN) counts for the process
+    /// that it belongs to; only where there is such work are the recordings read again for it.
+    pub fn build_all(recordings: &[Recording], mut added: impl FnMut(usize)) -> Report {
+        let (alone, foreign) = ReportBuilder::read_all(recordings, &Pxn::default(), &mut added);
+        if foreign == 0 {
+            return alone.finish();
+        }
         let pxn = Pxn::read(&recordings.iter().collect::<Vec<_>>());
+        ReportBuilder::read_all(recordings, &pxn, &mut added).0.finish()
+    }
+
+    /// Reads all, and counts the ProxyOps for other processes.
+    fn read_all(
+        recordings: &[Recording],
+        pxn: &Pxn,
+        added: &mut impl FnMut(usize),
+    ) -> (ReportBuilder, u64) {
+        let (mut builder, mut foreign) = (ReportBuilder::default(), 0);
         let numbered: Vec<(usize, &Recording)> = recordings.iter().enumerate().collect();
         in_order(
             &numbered,
             |&(at, recording)| Process::read(recording, pxn.work(at)),
             |at, process| {
-                self.add_process(process, pxn.given(at));
+                foreign += process.seen.limits.foreign;
+                builder.add_process(process, pxn.given(at));
                 added(at);
             },
         );
+        (builder, foreign)
     }
 
     /// Adds a process; `given` of its ProxyOps were given to the processes that they belong to.

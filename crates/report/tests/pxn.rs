@@ -30,9 +30,7 @@ fn report(processes: &[Process]) -> Report {
     let dir = tempfile::tempdir().unwrap();
     let open = |process: &Process| Recording::open(&process.write(dir.path()).unwrap()).unwrap();
     let recordings: Vec<Recording> = processes.iter().map(open).collect();
-    let mut builder = ReportBuilder::default();
-    builder.add_all(&recordings, |_| ());
-    builder.finish()
+    ReportBuilder::build_all(&recordings, |_| ())
 }
 
 /// Sender, receiver, transfers and bytes of the links to rank 3.

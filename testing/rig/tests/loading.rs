@@ -125,7 +125,7 @@ fn run_records_on_every_release() {
         let output = installation.run(&nccl, record.path(), &[]);
         assert_eq!(records(record.path()), 2, "{version} {output:?}");
         let said = String::from_utf8_lossy(&output.stdout);
-        assert!(said.contains("NCCLSCOPE REPORT") && said.contains(version), "{version} {said}");
+        assert!(said.contains("\nTIME IN NCCL") && said.contains(version), "{version} {said}");
     }
 }
 

@@ -54,10 +54,8 @@ pub(crate) fn print(input: &Input, directory: &Path) -> std::io::Result<()> {
 
 /// The report about recordings.
 fn build(input: &Input) -> Report {
-    let mut builder = ReportBuilder::default();
     let all = input.recordings.len();
-    builder.add_all(&input.recordings, |index| progress(index, all));
-    builder.finish()
+    ReportBuilder::build_all(&input.recordings, |index| progress(index, all))
 }
 
 /// What `diagnose` and `stragglers` find in them, as an answer.

@@ -13,6 +13,7 @@ mod comm_id;
 mod gpu_waits;
 pub mod kineto;
 mod link_times;
+mod plan;
 pub mod recording;
 pub mod semantics;
 mod shortages;

@@ -12,23 +12,21 @@ enqueueing and of the last network step.
 use super::comm_id::{CommId, comm_id};
 use super::gpu_waits::{GpuWaits, Span, waited};
 use super::link_times::{LinkTimes, Traffic};
+use super::plan::JobPlan;
 use super::shortages::ShortTimes;
 use crate::Limits;
 use crate::model::{
-    Collective, CollectiveClass, CpuShortage, EndSync, GpuStall, Job, Launch, LinkTraffic,
-    P2pBatch, Part, Worker,
+    Collective, CollectiveClass, EndSync, GpuStall, Job, Launch, LinkTraffic, P2pBatch, Part,
 };
 use ncclscope_operations::ends::arrives_early;
 use ncclscope_operations::function::is_rooted;
 use ncclscope_operations::launches::{self, launches};
-use ncclscope_operations::pxn::Pxn;
+use ncclscope_operations::parallel::in_order;
 use ncclscope_operations::stats::{to_f64, to_u64};
 use ncclscope_operations::steps::StepExt;
-use ncclscope_operations::timeline::comm_name;
 use ncclscope_operations::windows::is_windowed;
 use ncclscope_operations::{Completion, Event, EventId, Operation, Timeline, Timing, operations};
 use ncclscope_trace::record::{ProxyOp, step_flags};
-use ncclscope_trace::runs::{self, ProcessFacts};
 use ncclscope_trace::{
     Comm, Detail, EventKind, Handle, MarkKind, Record, Recording, Start, Step, TickMap,
 };
@@ -43,26 +41,29 @@ type Seen = BTreeMap<(CommId, i32, String, u64), usize>;
 /// The job of these recordings, one per process, in any order.
 #[must_use]
 pub fn job(recordings: &[Recording]) -> Job {
-    let facts: Vec<ProcessFacts> = recordings.iter().map(ProcessFacts::of).collect();
-    let ranks = runs::ranks(&facts.iter().collect::<Vec<_>>());
-    let mut ranked: Vec<(u32, &ProcessFacts, &Recording)> = ranks
-        .into_iter()
-        .zip(&facts)
-        .zip(recordings)
-        .map(|((rank, facts), recording)| (rank, facts, recording))
-        .collect();
-    ranked.sort_by_cached_key(|(rank, facts, _)| {
-        (*rank, facts.identity.process(), facts.begin_ns, facts.path.clone())
-    });
-    let ranked: Vec<(u32, &Recording)> =
-        ranked.into_iter().map(|(rank, _, recording)| (rank, recording)).collect();
-    let mut build = JobBuilder::new(&ranked);
-    let recordings: Vec<&Recording> = ranked.iter().map(|(_, recording)| *recording).collect();
-    let pxn = Pxn::read(&recordings);
-    for process in 0..recordings.len() {
-        build.add(process, &recordings, &pxn);
+    let mut plan = JobPlan::new(recordings);
+    let mut job = read(&plan, recordings.len());
+    if job.foreign != 0 {
+        plan.read_pxn();
+        job = read(&plan, recordings.len());
     }
-    build.finish()
+    job.finish()
+}
+
+/// Reads all recordings of a plan, each on a thread of its own.
+fn read(plan: &JobPlan<'_>, processes: usize) -> JobPart {
+    let mut job = JobPart::new(plan);
+    let places: Vec<usize> = (0..processes).collect();
+    let read = |&place: &usize| {
+        let recording = plan.recording(place);
+        let mut reader = ProcessReader::new(plan, place, recording);
+        let timeline = Timeline::read_with(recording, plan.work(place), |lane, record, op| {
+            reader.record(lane, record, op);
+        });
+        reader.finish(&timeline, &operations(&timeline))
+    };
+    in_order(&places, read, |_, part| job.add(part));
+    job
 }
 
 /// A link: communicator, sender, receiver, channel.
@@ -91,20 +92,12 @@ fn end_of(
     }
 }
 
-#[derive(Default)]
-struct JobBuilder {
+/// What one process adds to a job, or several together.
+#[derive(Debug, Default)]
+struct JobPart {
     job: Job,
-    origin: i64,
-    /// The worker of each communicator of each process, by their positions.
-    workers: Vec<Vec<usize>>,
-    /// The process of each worker.
-    processes: Vec<usize>,
-    /// The worker of each rank of a communicator.
-    members: BTreeMap<(CommId, i32), usize>,
-    names: BTreeMap<CommId, String>,
     collectives: BTreeMap<CollId, (CollectiveClass, String, Vec<PlacedPart>)>,
     batches: Vec<PlacedPart>,
-    partners: Vec<Vec<usize>>,
     /// Batches of sends, and of receives, from one rank to another in a communicator, in order.
     sends: BTreeMap<(CommId, i32, i32), Vec<usize>>,
     receives: BTreeMap<(CommId, i32, i32), Vec<usize>>,
@@ -112,25 +105,23 @@ struct JobBuilder {
     is_partial: bool,
     /// Network sends to ranks that were not recorded.
     strangers: u64,
-    /// When each process was short of processor time, far more than the others.
-    short: Vec<ShortTimes>,
-    /// Some process was.
-    has_short: bool,
     /// Links of which all transfers, or all but a few, were in such a time.
     unjudged: usize,
+    /// Steps of ProxyOps for other processes (PXN).
+    foreign: u64,
 }
 
 /// One process while its operations are added.
-struct Process<'a> {
+struct Process<'t, 'a> {
     /// The worker of each communicator, by its position.
-    workers: &'a [usize],
-    timeline: Timeline<'a>,
-    operations: Vec<Operation>,
+    workers: &'t [usize],
+    timeline: &'t Timeline<'a>,
+    operations: &'t [Operation],
     /// The starts of its steps, ns since 1970, with their numbers.
     steps: Vec<(i64, i64)>,
 }
 
-impl Process<'_> {
+impl Process<'_, '_> {
     fn step(&self, ns: i64) -> Option<i64> {
         let next = self.steps.partition_point(|(start, _)| *start <= ns);
         next.checked_sub(1).map(|at| self.steps[at].1)
@@ -161,6 +152,7 @@ impl Process<'_> {
     fn is_partial(&self) -> bool {
         let recording = self.timeline.recording();
         recording.header().overwritten[EventKind::P2p.index()] != 0
+            || !recording.is_whole()
             || is_lossy(recording, &[EventKind::P2p])
             || is_windowed(recording)
     }
@@ -168,7 +160,7 @@ impl Process<'_> {
     /// The time from which nothing is overwritten, ns since 1970; `None` if nothing was.
     fn whole_from(&self, first: &LatestFirst) -> Option<i64> {
         let recording = self.timeline.recording();
-        if recording.header().overwritten.iter().all(|&count| count == 0) {
+        if recording.is_whole() && recording.header().overwritten.iter().all(|&count| count == 0) {
             return None;
         }
         // The oldest records of a lane are overwritten first: all after its first remaining record
@@ -188,113 +180,111 @@ fn is_lossy(recording: &Recording, kinds: &[EventKind]) -> bool {
     })
 }
 
-impl JobBuilder {
-    fn new(recordings: &[(u32, &Recording)]) -> JobBuilder {
-        let mut build = JobBuilder::default();
-        let starts = recordings.iter().map(|(_, r)| r.tick_map().realtime_ns(first_ticks(r)));
-        build.origin = starts.min().map_or(0, signed);
-        for &(rank, recording) in recordings {
-            build.add_workers(rank, recording);
-        }
-        let (shortages, short) = ShortTimes::of_all(recordings);
-        build.short = short;
-        let of_worker = |(worker, &process)| CpuShortage { worker, ..shortages[process] };
-        build.job.shortages = build.processes.iter().enumerate().map(of_worker).collect();
-        build.has_short = build.short.iter().any(|times| !times.is_empty());
-        build
+impl JobPart {
+    /// A job without the operations of its processes.
+    fn new(plan: &JobPlan<'_>) -> JobPart {
+        let (workers, shortages) = (plan.placed.clone(), plan.shortages.clone());
+        JobPart { job: Job { workers, shortages, ..Job::default() }, ..JobPart::default() }
     }
 
-    /// Adds the workers of a process; one that has a single rank is this rank of the job.
-    fn add_workers(&mut self, rank: u32, recording: &Recording) {
-        let comms = recording.comms();
-        let (first, process) = (self.job.workers.len(), self.workers.len());
-        let numbers = recording.local_ranks();
-        let mut ranks: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
-        match &numbers {
-            None => drop(ranks.insert(0, (0..comms.len()).collect())),
-            Some(numbers) => {
-                numbers
-                    .iter()
-                    .enumerate()
-                    .for_each(|(at, &n)| ranks.entry(n).or_default().push(at));
+    /// Adds what the process at the plan's next place adds.
+    fn add(&mut self, other: JobPart) {
+        let first = self.batches.len();
+        self.batches.extend(other.batches);
+        for (all, of) in [(&mut self.sends, other.sends), (&mut self.receives, other.receives)] {
+            for (pair, batches) in of {
+                all.entry(pair).or_default().extend(batches.into_iter().map(|at| first + at));
             }
         }
-        let mut workers = vec![first; comms.len().max(1)];
-        for of in ranks.into_values() {
-            let worker = self.job.workers.len();
-            let world = of.iter().max_by_key(|&&at| comms[at].ranks).filter(|_| numbers.is_some());
-            let rank = world.map_or(rank, |&at| comms[at].rank.cast_unsigned());
-            let mut placed = Worker::new(rank, recording.header().host.clone());
-            placed.machine = recording.identity().machine().to_owned();
-            for at in of {
-                workers[at] = worker;
-                self.add_member(worker, (recording, &comms[at]), &mut placed);
-            }
-            self.job.workers.push(placed);
-            self.processes.push(process);
+        for (id, (class, shape, parts)) in other.collectives {
+            let known = self.collectives.entry(id);
+            known.or_insert_with(|| (class, shape, Vec::new())).2.extend(parts);
         }
-        self.workers.push(workers);
+        self.is_partial |= other.is_partial;
+        self.strangers += other.strangers;
+        self.unjudged += other.unjudged;
+        self.foreign += other.foreign;
+        self.job.launches.extend(other.job.launches);
+        self.job.stalls.extend(other.job.stalls);
+        self.job.edges.extend(other.job.edges);
+        self.job.gappy.extend(other.job.gappy);
+        self.job.whole_from.extend(other.job.whole_from);
+    }
+}
+
+/// Gathers, while the records of a process are decoded, what its operations do not hold.
+#[derive(Debug)]
+struct ProcessReader<'p> {
+    plan: &'p JobPlan<'p>,
+    place: usize,
+    network: Network,
+    first: LatestFirst,
+    foreign: u64,
+}
+
+impl<'p> ProcessReader<'p> {
+    /// For the process at a place of the plan. Its recording may hold its end only.
+    fn new(plan: &'p JobPlan<'p>, place: usize, recording: &Recording) -> ProcessReader<'p> {
+        let network = Network::new(recording);
+        ProcessReader { plan, place, network, first: LatestFirst::default(), foreign: 0 }
     }
 
-    /// Adds a worker's place in a communicator.
-    fn add_member(
+    /// A record of a lane; a step comes with its ProxyOp.
+    fn record(&mut self, lane: usize, record: &Record, op: Option<(EventId, &Event)>) {
+        self.first.add(lane, record);
+        if let (Record::Step(step), Some((id, event))) = (record, op) {
+            let (plan, place) = (self.plan, self.place);
+            self.foreign += u64::from(is_foreign(event));
+            let owner = |start: &Start, op: &ProxyOp| plan.owner(place, start, op);
+            let short_times = |comm, rank| plan.short_times(comm, rank);
+            self.network.add((id, event), step, owner, short_times);
+        }
+    }
+
+    /// What the process adds, from all of its records and operations.
+    fn finish(self, timeline: &Timeline<'_>, operations: &[Operation]) -> JobPart {
+        let mut adding = Adding { plan: self.plan, part: JobPart::default() };
+        adding.add(self, timeline, operations);
+        adding.part
+    }
+}
+
+/// A process's part while it is made.
+struct Adding<'p> {
+    plan: &'p JobPlan<'p>,
+    part: JobPart,
+}
+
+impl Adding<'_> {
+    fn add(
         &mut self,
-        worker: usize,
-        (recording, comm): (&Recording, &Comm),
-        placed: &mut Worker,
+        ProcessReader { place, network, first, foreign, .. }: ProcessReader<'_>,
+        timeline: &Timeline<'_>,
+        operations: &[Operation],
     ) {
-        self.members.insert((comm_id(comm), comm.rank), worker);
-        let role = recording.role(comm).or(comm.name.as_deref());
-        let name =
-            role.map_or_else(|| comm_name(comm), |role| format!("{} \"{role}\"", comm_name(comm)));
-        self.names.insert(comm_id(comm), name);
-        let place = u32::try_from(comm.rank).ok().filter(|_| comm.ranks > 1);
-        match role.map(str::to_ascii_lowercase).as_deref() {
-            Some("pp") => placed.stage = place,
-            Some("dp") => placed.dp_rank = place,
-            _ => {}
-        }
-    }
-
-    /// Adds a process with what others did for it (PXN).
-    fn add(&mut self, process: usize, recordings: &[&Recording], pxn: &Pxn) {
-        let recording = recordings[process];
-        let workers = std::mem::take(&mut self.workers[process]);
+        let recording = timeline.recording();
+        self.part.foreign = foreign;
+        let workers = self.plan.workers(place);
         let all: BTreeSet<usize> = workers.iter().copied().collect();
-
-        let mut network = Network::new(recording);
-        let mut first = LatestFirst::default();
-        let owner = |start: &Start, op: &ProxyOp| {
-            let comms = recordings[pxn.owner_of(process, start, op)?].comms();
-            comms.iter().find(|comm| comm.index == start.comm).map(comm_id)
-        };
-        let timeline = Timeline::read_with(recording, pxn.work(process), |lane, record, op| {
-            first.add(lane, record);
-            if let (Record::Step(step), Some((id, event))) = (record, op) {
-                let short_times = |comm, rank| self.short_times(comm, rank);
-                network.add((id, event), step, owner, short_times);
-            }
-        });
-        let operations = operations(&timeline);
         let marks = recording.marks().iter().filter(|mark| mark.what == MarkKind::Step);
         let mut steps: Vec<(i64, i64)> =
             marks.map(|mark| (signed(timeline.ns(mark.ticks)), signed(mark.value))).collect();
         steps.sort_unstable();
-        let process = Process { workers: &workers, timeline, operations, steps };
-        self.is_partial |= process.is_partial();
+        let process = Process { workers, timeline, operations, steps };
+        self.part.is_partial |= process.is_partial();
         let is_damaged = !recording.damage().is_empty() || recording.unreadable() != 0;
         if is_damaged
             || is_lossy(recording, &[EventKind::Coll, EventKind::P2p, EventKind::KernelCh])
         {
-            self.job.gappy.extend(&all);
+            self.part.job.gappy.extend(&all);
         }
         let whole = process.whole_from(&first);
         if whole.is_some() {
-            self.job.whole_from.extend(all.iter().map(|&worker| (worker, f64::MAX)));
+            self.part.job.whole_from.extend(all.iter().map(|&worker| (worker, f64::MAX)));
         }
         let mut seen = Seen::new();
         let mut kernels: HashMap<Handle, Span> = HashMap::new();
-        for launch in launches(&process.timeline, &process.operations) {
+        for launch in launches(process.timeline, process.operations) {
             let arrival = self.add_launch(&process, &launch, &mut seen);
             if let Some(kernel) = launch.gpu {
                 let handle = |&at: &usize| process.handle(&process.operations[at]);
@@ -304,7 +294,7 @@ impl JobBuilder {
                 kernels.extend(counted.map(|at| (handle(at), kernel)));
             }
             let worker = process.worker(launch.comm);
-            if let Some(first) = self.job.whole_from.get_mut(&worker)
+            if let Some(first) = self.part.job.whole_from.get_mut(&worker)
                 && whole.is_some_and(|whole| launch.call_ns >= whole)
             {
                 *first = first.min(arrival.unwrap_or(f64::MAX));
@@ -313,19 +303,10 @@ impl JobBuilder {
         self.add_network(&process, network, &kernels);
     }
 
-    /// When a rank of a communicator was short of processor time; `None` if it was not.
-    fn short_times(&self, comm: CommId, rank: i32) -> Option<&ShortTimes> {
-        if !self.has_short {
-            return None;
-        }
-        let worker = *self.members.get(&(comm, rank))?;
-        self.short.get(*self.processes.get(worker)?).filter(|times| !times.is_empty())
-    }
-
     /// Adds the operations of one kernel. Returns its arrival, if all of them are over.
     fn add_launch(
         &mut self,
-        process: &Process<'_>,
+        process: &Process<'_, '_>,
         launch: &launches::Launch,
         seen: &mut Seen,
     ) -> Option<f64> {
@@ -343,7 +324,7 @@ impl JobBuilder {
         let step = process.step(launch.call_ns);
         if let Some((start, _)) = kernel {
             let delay = self.since(start) - self.since(launch.start_ns);
-            self.job.launches.push(Launch { worker, delay });
+            self.part.job.launches.push(Launch { worker, delay });
         }
         let this = (part, step, kernel.is_some(), has_end);
         // Grouped collectives share one kernel: the first one stands for all.
@@ -352,9 +333,8 @@ impl JobBuilder {
         }
         let mut transfers = operations.iter().filter(|o| o.peer.is_some()).peekable();
         if transfers.peek().is_some() {
-            let batch = self.batches.len();
-            self.batches.push(this);
-            self.partners.push(Vec::new());
+            let batch = self.part.batches.len();
+            self.part.batches.push(this);
             for operation in transfers {
                 self.add_transfer(process, operation, batch);
             }
@@ -364,7 +344,7 @@ impl JobBuilder {
 
     fn add_collective(
         &mut self,
-        process: &Process<'_>,
+        process: &Process<'_, '_>,
         operation: &Operation,
         this: PlacedPart,
         seen: &mut Seen,
@@ -383,30 +363,30 @@ impl JobBuilder {
             operation.channels.map_or_else(|| "unknown".into(), |n| n.to_string())
         );
         let class = || CollectiveClass {
-            comm: self.names.get(&id).cloned().unwrap_or_default(),
+            comm: self.plan.names.get(&id).cloned().unwrap_or_default(),
             func,
             bytes: operation.bytes,
             members: comm.ranks,
         };
-        let known = self.collectives.entry(key);
+        let known = self.part.collectives.entry(key);
         known.or_insert_with(|| (class(), shape, Vec::new())).2.push(this);
     }
 
-    fn add_transfer(&mut self, process: &Process<'_>, operation: &Operation, batch: usize) {
+    fn add_transfer(&mut self, process: &Process<'_, '_>, operation: &Operation, batch: usize) {
         let Some((comm, peer)) = process.comm(operation).zip(operation.peer) else { return };
         let (id, rank) = (comm_id(comm), comm.rank);
         let is_send = process.timeline.string(operation.func) == "Send";
         if is_send {
-            self.sends.entry((id, rank, peer)).or_default().push(batch);
+            self.part.sends.entry((id, rank, peer)).or_default().push(batch);
         } else {
-            self.receives.entry((id, peer, rank)).or_default().push(batch);
+            self.part.receives.entry((id, peer, rank)).or_default().push(batch);
         }
     }
 
     /// The network times of sends, by link and channel, and what the GPU held up.
     fn add_network(
         &mut self,
-        process: &Process<'_>,
+        process: &Process<'_, '_>,
         network: Network,
         kernels: &HashMap<Handle, Span>,
     ) {
@@ -420,32 +400,35 @@ impl JobBuilder {
             }
         }
         for ((comm, rank), (transfers, ns)) in waits.sums() {
-            let worker = self.members.get(&(comm, rank)).copied();
-            let comm = self.names.get(&comm).cloned().unwrap_or_default();
+            let worker = self.plan.members.get(&(comm, rank)).copied();
+            let comm = self.plan.names.get(&comm).cloned().unwrap_or_default();
             let stall = worker.map(|worker| GpuStall { comm, worker, transfers, ns });
-            self.job.stalls.extend(stall);
+            self.part.job.stalls.extend(stall);
         }
         for ((comm, src, dst, channel), link) in network.links {
             let Traffic { transfers, bytes, wire_ns } = link.traffic();
             let is_few = transfers < Limits::default().min_samples;
-            self.unjudged += usize::from(is_few && link.left_out > 0);
-            let ends = (self.members.get(&(comm, src)), self.members.get(&(comm, dst)));
+            self.part.unjudged += usize::from(is_few && link.left_out > 0);
+            let ends = (self.plan.members.get(&(comm, src)), self.plan.members.get(&(comm, dst)));
             let (Some(&src), Some(&dst)) = ends else {
-                self.strangers += transfers;
+                self.part.strangers += transfers;
                 continue;
             };
-            let comm = self.names.get(&comm).cloned().unwrap_or_default();
+            let comm = self.plan.names.get(&comm).cloned().unwrap_or_default();
             let edge = LinkTraffic { comm, src, dst, channel, transfers, bytes, wire_ns };
-            self.job.edges.push(edge);
+            self.part.job.edges.push(edge);
         }
     }
 
     fn since(&self, ns: i64) -> f64 {
-        let since = ns.saturating_sub(self.origin);
+        let since = ns.saturating_sub(self.plan.origin);
         let size = to_f64(since.unsigned_abs());
         if since < 0 { -size } else { size }
     }
+}
 
+impl JobPart {
+    /// The job, after all processes were added.
     fn finish(mut self) -> Job {
         let parts = self.collectives.values().flat_map(|(_, _, parts)| parts);
         let parts = parts.chain(&self.batches);
@@ -483,18 +466,19 @@ impl JobBuilder {
     }
 
     fn finish_batches(&mut self, is_timed: bool) {
+        let mut partners = vec![Vec::new(); self.batches.len()];
         if !self.is_partial {
             for (pair, sends) in &self.sends {
                 let receives = self.receives.get(pair).map_or(&[][..], Vec::as_slice);
                 for (&send, &receive) in sends.iter().zip(receives) {
                     if (self.batches[send].2 && self.batches[receive].2) || !is_timed {
-                        self.partners[send].push(receive);
-                        self.partners[receive].push(send);
+                        partners[send].push(receive);
+                        partners[receive].push(send);
                     }
                 }
             }
         }
-        let batches = self.batches.iter().zip(std::mem::take(&mut self.partners));
+        let batches = self.batches.iter().zip(partners);
         self.job.batches = batches
             .map(|(&(part, step, ..), partners)| P2pBatch { part, step, partners })
             .collect();
@@ -538,7 +522,7 @@ impl JobBuilder {
 }
 
 /// The latest time at which a lane's first record was pushed, in ticks, found as they are read.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct LatestFirst {
     lane: Option<usize>,
     ticks: Option<u64>,
@@ -554,6 +538,7 @@ impl LatestFirst {
 }
 
 /// What one process's network steps show, gathered as they are read.
+#[derive(Debug)]
 struct Network {
     comms: BTreeMap<u16, CommId>,
     clock: TickMap,
@@ -601,6 +586,10 @@ impl Network {
     }
 }
 
+fn is_foreign(op: &Event) -> bool {
+    matches!(op.start.detail, Detail::ProxyOp(op) if op.foreign)
+}
+
 /// Adds a completed send: its wire time without the time that it queued behind another.
 /// Transfers while one of its `ends` was short of processor time are left out.
 fn add_send(link: &mut LinkTimes, step: &Step, clock: &TickMap, ends: [Option<&ShortTimes>; 2]) {
@@ -617,10 +606,6 @@ fn add_send(link: &mut LinkTimes, step: &Step, clock: &TickMap, ends: [Option<&S
         link.add(step.size, clock.duration_ns(end.saturating_sub(sent.max(link.last))));
     }
     link.last = link.last.max(end);
-}
-
-fn first_ticks(recording: &Recording) -> u64 {
-    recording.comms().iter().map(|comm| comm.ticks).min().unwrap_or(0)
 }
 
 fn signed(ns: u64) -> i64 {

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What recordings declare of a job before their records are read: its workers, their places in
+//! communicators, who did work for whom (PXN), and who was short of processor time.
+
+use super::comm_id::{CommId, comm_id};
+use super::shortages::ShortTimes;
+use crate::model::{CpuShortage, Worker};
+use ncclscope_operations::pxn::{Pxn, Work};
+use ncclscope_operations::timeline::comm_name;
+use ncclscope_trace::record::ProxyOp;
+use ncclscope_trace::runs::{self, ProcessFacts};
+use ncclscope_trace::{Comm, Recording, Start};
+use std::collections::BTreeMap;
+
+/// The processes of a job, in the order of their ranks: each has a place.
+#[derive(Debug)]
+pub(super) struct JobPlan<'r> {
+    recordings: Vec<&'r Recording>,
+    pxn: Pxn,
+    /// The earliest start, ns since 1970.
+    pub(super) origin: i64,
+    /// The worker of each communicator of each process, by their positions.
+    workers: Vec<Vec<usize>>,
+    /// The process of each worker.
+    processes: Vec<usize>,
+    /// The worker of each rank of a communicator.
+    pub(super) members: BTreeMap<(CommId, i32), usize>,
+    /// The names of communicators.
+    pub(super) names: BTreeMap<CommId, String>,
+    /// The workers.
+    pub(super) placed: Vec<Worker>,
+    pub(super) shortages: Vec<CpuShortage>,
+    /// When each process was short of processor time, far more than the others.
+    short: Vec<ShortTimes>,
+    /// Some process was.
+    has_short: bool,
+}
+
+impl<'r> JobPlan<'r> {
+    /// The plan of a job with these recordings, one per process, in any order.
+    pub(super) fn new(recordings: &'r [Recording]) -> JobPlan<'r> {
+        let facts: Vec<ProcessFacts> = recordings.iter().map(ProcessFacts::of).collect();
+        let ranks = runs::ranks(&facts.iter().collect::<Vec<_>>());
+        let mut ranked: Vec<(u32, &ProcessFacts, &Recording)> = ranks
+            .into_iter()
+            .zip(&facts)
+            .zip(recordings)
+            .map(|((rank, facts), recording)| (rank, facts, recording))
+            .collect();
+        ranked.sort_by_cached_key(|(rank, facts, _)| {
+            (*rank, facts.identity.process(), facts.begin_ns, facts.path.clone())
+        });
+        let ranked: Vec<(u32, &Recording)> =
+            ranked.into_iter().map(|(rank, _, recording)| (rank, recording)).collect();
+        let starts = ranked.iter().map(|(_, r)| r.tick_map().realtime_ns(first_ticks(r)));
+        let recordings: Vec<&Recording> = ranked.iter().map(|(_, recording)| *recording).collect();
+        let (shortages, short) = ShortTimes::of_all(&ranked);
+        let mut plan = JobPlan {
+            pxn: Pxn::default(),
+            recordings,
+            origin: starts.min().map_or(0, |ns| i64::try_from(ns).unwrap_or(i64::MAX)),
+            workers: Vec::new(),
+            processes: Vec::new(),
+            members: BTreeMap::new(),
+            names: BTreeMap::new(),
+            placed: Vec::new(),
+            shortages: Vec::new(),
+            has_short: short.iter().any(|times| !times.is_empty()),
+            short,
+        };
+        for (rank, recording) in ranked {
+            plan.add_workers(rank, recording);
+        }
+        let of_worker = |(worker, &process)| CpuShortage { worker, ..shortages[process] };
+        plan.shortages = plan.processes.iter().enumerate().map(of_worker).collect();
+        plan
+    }
+
+    /// Reads what the processes did for one another (PXN), which takes a pass over all records.
+    pub(super) fn read_pxn(&mut self) {
+        self.pxn = Pxn::read(&self.recordings);
+    }
+
+    /// The recording of the process at a place.
+    pub(super) fn recording(&self, place: usize) -> &'r Recording {
+        self.recordings[place]
+    }
+
+    /// What other processes did for the one at a place (PXN).
+    pub(super) fn work(&self, place: usize) -> Option<&Work> {
+        self.pxn.work(place)
+    }
+
+    /// The worker of each communicator of the process at a place.
+    pub(super) fn workers(&self, place: usize) -> &[usize] {
+        &self.workers[place]
+    }
+
+    /// The communicator of a ProxyOp that the process at a place did for another.
+    pub(super) fn owner(&self, place: usize, start: &Start, op: &ProxyOp) -> Option<CommId> {
+        let comms = self.recordings[self.pxn.owner_of(place, start, op)?].comms();
+        comms.iter().find(|comm| comm.index == start.comm).map(comm_id)
+    }
+
+    /// When a rank of a communicator was short of processor time; `None` if it was not.
+    pub(super) fn short_times(&self, comm: CommId, rank: i32) -> Option<&ShortTimes> {
+        if !self.has_short {
+            return None;
+        }
+        let worker = *self.members.get(&(comm, rank))?;
+        self.short.get(*self.processes.get(worker)?).filter(|times| !times.is_empty())
+    }
+
+    /// Adds the workers of a process; one that has a single rank is this rank of the job.
+    fn add_workers(&mut self, rank: u32, recording: &Recording) {
+        let comms = recording.comms();
+        let (first, process) = (self.placed.len(), self.workers.len());
+        let numbers = recording.local_ranks();
+        let mut ranks: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        match &numbers {
+            None => drop(ranks.insert(0, (0..comms.len()).collect())),
+            Some(numbers) => {
+                numbers
+                    .iter()
+                    .enumerate()
+                    .for_each(|(at, &n)| ranks.entry(n).or_default().push(at));
+            }
+        }
+        let mut workers = vec![first; comms.len().max(1)];
+        for of in ranks.into_values() {
+            let worker = self.placed.len();
+            let world = of.iter().max_by_key(|&&at| comms[at].ranks).filter(|_| numbers.is_some());
+            let rank = world.map_or(rank, |&at| comms[at].rank.cast_unsigned());
+            let mut placed = Worker::new(rank, recording.header().host.clone());
+            placed.machine = recording.identity().machine().to_owned();
+            for at in of {
+                workers[at] = worker;
+                self.add_member(worker, (recording, &comms[at]), &mut placed);
+            }
+            self.placed.push(placed);
+            self.processes.push(process);
+        }
+        self.workers.push(workers);
+    }
+
+    /// Adds a worker's place in a communicator.
+    fn add_member(
+        &mut self,
+        worker: usize,
+        (recording, comm): (&Recording, &Comm),
+        placed: &mut Worker,
+    ) {
+        self.members.insert((comm_id(comm), comm.rank), worker);
+        let role = recording.role(comm).or(comm.name.as_deref());
+        let name =
+            role.map_or_else(|| comm_name(comm), |role| format!("{} \"{role}\"", comm_name(comm)));
+        self.names.insert(comm_id(comm), name);
+        let place = u32::try_from(comm.rank).ok().filter(|_| comm.ranks > 1);
+        match role.map(str::to_ascii_lowercase).as_deref() {
+            Some("pp") => placed.stage = place,
+            Some("dp") => placed.dp_rank = place,
+            _ => {}
+        }
+    }
+}
+
+fn first_ticks(recording: &Recording) -> u64 {
+    recording.comms().iter().map(|comm| comm.ticks).min().unwrap_or(0)
+}
