@@ -12,6 +12,7 @@ This crate does **not** link the recorder or the plugin: it only reads their fil
 #![forbid(unsafe_code)]
 
 mod args;
+mod assessment;
 mod cmd;
 mod control;
 mod doctor;

@@ -23,7 +23,7 @@ impl<'t, 'r> Rank<'t, 'r> {
     #[must_use]
     pub fn new(trace: &'t Trace, timeline: &'t Timeline<'r>) -> Rank<'t, 'r> {
         let scene = Scene::new(timeline);
-        let launches = launches(timeline, scene.operations());
+        let launches = launches(timeline, scene.operations(), scene.clocks());
         let joined = join(trace, &launches, timeline.recording().comms());
         let host_ns = joined.offset.ns;
         let (mut first, mut last) = trace.window;

@@ -62,7 +62,7 @@ use crate::operation::{Completion, Judge, Judged, Operation, Timing};
 use crate::ptimer::{ClockFits, group_api_of, launches_by_group};
 use crate::pxn::Work;
 use crate::timeline::marks;
-use crate::{Event, EventId, Facts, GpuClocks, Parent, Timeline};
+use crate::{Event, EventId, Facts, GpuClocks, Parent, Timeline, Whole};
 use ncclscope_trace::{Detail, EventKind, Record, Recording, Visitor};
 
 /// Events that are added between two sweeps, at least.
@@ -95,6 +95,18 @@ pub struct Joined<'a> {
     pub clocks: GpuClocks,
     /// Operations that were handed over before they were over, for lack of room.
     pub cut_short: u64,
+}
+
+impl<'a> Joined<'a> {
+    /// Gives the operations and events of a recording that was read whole to `consumer`, as
+    /// [`join`] does.
+    pub fn of(whole: Whole<'a>, consumer: &mut impl Consumer) -> Joined<'a> {
+        let Whole { mut timeline, operations, clocks } = whole;
+        operations.iter().for_each(|operation| consumer.operation(&timeline, operation));
+        timeline.events().for_each(|(id, event)| consumer.event(&timeline, id, event));
+        timeline.forget_all();
+        Joined { timeline, clocks, cut_short: 0 }
+    }
 }
 
 /// Reads a recording, and gives each operation to `consumer` as soon as nothing more is expected
@@ -382,7 +394,6 @@ impl State<'_, '_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::operations;
     use proptest::prelude::*;
     use scripts::{Call, Fault, Process};
 
@@ -439,12 +450,10 @@ mod tests {
     fn both(process: &Process, room: Room) -> [(Told, String); 2] {
         let dir = tempfile::tempdir().unwrap();
         let recording = Recording::open(&process.write(dir.path()).unwrap()).unwrap();
-        let timeline = Timeline::read(&recording, false);
         let mut whole = Told::default();
-        operations(&timeline).iter().for_each(|one| whole.operation(&timeline, one));
-        timeline.events().for_each(|(id, event)| whole.event(&timeline, id, event));
-        let clocks = GpuClocks::of(&timeline);
-        let counts = counted(&timeline, &clocks);
+        let joined = Joined::of(Whole::of(Timeline::read(&recording, false)), &mut whole);
+        assert_eq!(joined.timeline.len(), 0);
+        let counts = counted(&joined.timeline, &joined.clocks);
 
         let mut parts = Told::default();
         let mut joiner = Joiner::new(&recording, room, &mut parts);

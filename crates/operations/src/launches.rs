@@ -36,15 +36,18 @@ pub struct Launch {
     pub external_ids: Vec<u64>,
 }
 
-/// The kernels of a recording, by the time of their call.
+/// The kernels of a recording with these operations and clocks, by the time of their call.
 #[must_use]
-pub fn launches(timeline: &Timeline<'_>, operations: &[Operation]) -> Vec<Launch> {
+pub fn launches(
+    timeline: &Timeline<'_>,
+    operations: &[Operation],
+    clocks: &GpuClocks,
+) -> Vec<Launch> {
     let groups: HashMap<Handle, EventId> = timeline
         .events()
         .filter(|(_, event)| event.kind() == EventKind::Group)
         .map(|(id, event)| (event.start.handle, id))
         .collect();
-    let clocks = GpuClocks::of(timeline);
     let mut by_group: HashMap<EventId, usize> = HashMap::new();
     let mut launches: Vec<Launch> = Vec::new();
     for (index, operation) in operations.iter().enumerate() {

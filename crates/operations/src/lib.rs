@@ -102,4 +102,5 @@ pub use histogram::Histogram;
 pub use operation::{Completion, Operation, Timing, operations};
 pub use order::KernelOrder;
 pub use ptimer::{GpuClock, GpuClocks};
+pub use read::Whole;
 pub use timeline::{Event, EventId, Parent, Timeline};

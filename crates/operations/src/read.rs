@@ -1,11 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Reads a whole recording as a [`Timeline`].
+//! Reads a recording whole: as a [`Timeline`], and as what it shows.
 
 use crate::doubts::Doubts;
 use crate::pxn::Work;
 use crate::timeline::{Event, EventId, Timeline};
+use crate::{GpuClocks, Operation, operations};
 use ncclscope_trace::handle::LANES;
 use ncclscope_trace::{Record, Recording};
+
+/// What a recording shows that was read whole.
+#[derive(Debug)]
+pub struct Whole<'a> {
+    /// Its events.
+    pub timeline: Timeline<'a>,
+    /// Its operations, in the order of [`Timeline::events`].
+    pub operations: Vec<Operation>,
+    /// The clocks of its GPUs.
+    pub clocks: GpuClocks,
+}
+
+impl<'a> Whole<'a> {
+    /// What a timeline shows.
+    #[must_use]
+    pub fn of(timeline: Timeline<'a>) -> Whole<'a> {
+        let (operations, clocks) = (operations(&timeline), GpuClocks::of(&timeline));
+        Whole { timeline, operations, clocks }
+    }
+}
 
 impl<'a> Timeline<'a> {
     /// Reads every record of a recording. Steps are kept one by one only with `keep_steps`; they

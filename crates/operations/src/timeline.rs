@@ -501,6 +501,11 @@ impl<'a> Timeline<'a> {
         self.children.clear();
     }
 
+    /// Forgets all events.
+    pub(crate) fn forget_all(&mut self) {
+        self.forget(&vec![true; self.len()]);
+    }
+
     /// Drops the times of a KernelCh, which are not its own.
     pub(crate) fn drop_times(&mut self, kernel: EventId) {
         let event = &mut self.events[kernel.index()];

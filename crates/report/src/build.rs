@@ -13,10 +13,9 @@ use crate::waiting::waits_for;
 use crate::windows::windows;
 use ncclscope_operations::joiner::{Consumer, Joined, join};
 use ncclscope_operations::operation::{Completion, Operation};
-use ncclscope_operations::parallel::in_order;
-use ncclscope_operations::pxn::{Pxn, Work};
+use ncclscope_operations::pxn::Work;
 use ncclscope_operations::timeline::comm_name;
-use ncclscope_operations::{Event, EventId, GpuClock, GpuClocks, Timeline};
+use ncclscope_operations::{Event, EventId, GpuClock, GpuClocks, Timeline, Whole};
 use ncclscope_trace::identity::nccl_version;
 use ncclscope_trace::{EventKind, Recording};
 
@@ -38,9 +37,9 @@ pub struct ReportBuilder {
     limits: Limits,
 }
 
-/// What a recording's records say, each of which is decoded once.
+/// What one process adds to a report.
 #[derive(Debug)]
-struct Process<'a> {
+pub struct ProcessPart<'a> {
     joined: Joined<'a>,
     seen: Seen,
 }
@@ -54,15 +53,35 @@ struct Seen {
     limits: ProcessLimits,
 }
 
-impl Process<'_> {
-    /// `work` is what other processes did for this one (PXN).
-    fn read<'a>(recording: &'a Recording, work: Option<&Work>) -> Process<'a> {
+impl<'a> ProcessPart<'a> {
+    /// Reads a recording, in memory that does not grow with its length. `work` is what other
+    /// processes did for this one (PXN).
+    #[must_use]
+    pub fn read(recording: &'a Recording, work: Option<&Work>) -> ProcessPart<'a> {
         let mut seen = Seen::default();
         let joined = join(recording, work, &mut seen);
+        ProcessPart::new(joined, seen)
+    }
+
+    /// Of a recording that was read whole.
+    #[must_use]
+    pub fn of(whole: Whole<'a>) -> ProcessPart<'a> {
+        let mut seen = Seen::default();
+        let joined = Joined::of(whole, &mut seen);
+        ProcessPart::new(joined, seen)
+    }
+
+    fn new(joined: Joined<'a>, mut seen: Seen) -> ProcessPart<'a> {
         for (open, place) in &mut seen.open {
             open.number = place.and_then(|place| seen.numbers.of(&joined.timeline, place));
         }
-        Process { joined, seen }
+        ProcessPart { joined, seen }
+    }
+
+    /// How many ProxyOps it has for other processes (PXN).
+    #[must_use]
+    pub fn foreign(&self) -> u64 {
+        self.seen.limits.foreign
     }
 }
 
@@ -95,45 +114,13 @@ impl Consumer for Seen {
 impl ReportBuilder {
     /// Adds a process.
     pub fn add(&mut self, recording: &Recording) {
-        self.add_process(Process::read(recording, None), 0);
+        self.add_part(ProcessPart::read(recording, None), 0);
     }
 
-    /// The report of the processes of a run, which are read on all cores; `added` is called with
-    /// the number of each that is done. What they did for one another (PXN) counts for the process
-    /// that it belongs to; only where there is such work are the recordings read again for it.
-    pub fn build_all(recordings: &[Recording], mut added: impl FnMut(usize)) -> Report {
-        let (alone, foreign) = ReportBuilder::read_all(recordings, &Pxn::default(), &mut added);
-        if foreign == 0 {
-            return alone.finish();
-        }
-        let pxn = Pxn::read(&recordings.iter().collect::<Vec<_>>());
-        ReportBuilder::read_all(recordings, &pxn, &mut added).0.finish()
-    }
-
-    /// Reads all, and counts the ProxyOps for other processes.
-    fn read_all(
-        recordings: &[Recording],
-        pxn: &Pxn,
-        added: &mut impl FnMut(usize),
-    ) -> (ReportBuilder, u64) {
-        let (mut builder, mut foreign) = (ReportBuilder::default(), 0);
-        let numbered: Vec<(usize, &Recording)> = recordings.iter().enumerate().collect();
-        in_order(
-            &numbered,
-            |&(at, recording)| Process::read(recording, pxn.work(at)),
-            |at, process| {
-                foreign += process.seen.limits.foreign;
-                builder.add_process(process, pxn.given(at));
-                added(at);
-            },
-        );
-        (builder, foreign)
-    }
-
-    /// Adds a process; `given` of its ProxyOps were given to the processes that they belong to.
-    fn add_process(&mut self, mut process: Process<'_>, given: u64) {
-        process.seen.limits.foreign = process.seen.limits.foreign.saturating_sub(given);
-        let Process { joined: Joined { timeline, clocks, cut_short }, seen } = process;
+    /// Adds what was read of a process; `given` of its ProxyOps were given to the processes that they belong to.
+    pub fn add_part(&mut self, mut part: ProcessPart<'_>, given: u64) {
+        part.seen.limits.foreign = part.seen.limits.foreign.saturating_sub(given);
+        let ProcessPart { joined: Joined { timeline, clocks, cut_short }, seen } = part;
         let recording = timeline.recording();
         self.add_ranks(&timeline, &clocks);
         self.operations.add(&timeline, &clocks, seen.operations);

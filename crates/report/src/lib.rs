@@ -2,9 +2,9 @@
 /*!
 The report of a run from its recordings, as `ncclscope report` prints it.
 
-[`ReportBuilder`] reads the processes of a run on all cores ([`ncclscope_operations::parallel`]) and
-merges them in their order; it joins collectives over the ranks for the time of their transfer
-(`transfer.rs`). The structures of [`schema`] are the JSON schema `ncclscope.report/2`. [`losses`]
+A [`ProcessPart`] is what the recording of one process adds, read as a stream or whole.
+[`ReportBuilder`] merges them in the order in which they are added, and joins collectives over the
+ranks for the time of their transfer (`transfer.rs`). The structures of [`schema`] are the JSON schema `ncclscope.report/2`. [`losses`]
 lists what is missing and which variable helps, [`windows`] when recording was on, [`unknowable`]
 what the run cannot show.
 
@@ -27,5 +27,5 @@ pub mod unknowable;
 pub mod waiting;
 pub mod windows;
 
-pub use build::ReportBuilder;
+pub use build::{ProcessPart, ReportBuilder};
 pub use schema::Report;

@@ -99,6 +99,12 @@ impl Lane {
         self.blocks.len()
     }
 
+    /// The bytes of these blocks.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.blocks.iter().map(|block| block.len as u64).sum()
+    }
+
     /// Records that were in no block yet and were taken from the lane itself.
     #[must_use]
     pub fn recovered(&self) -> usize {

@@ -232,6 +232,11 @@ impl<'t, 'r> Scene<'t, 'r> {
     pub fn timeline(&self) -> &'t Timeline<'r> {
         self.timeline
     }
+    /// The clocks of the GPUs.
+    #[must_use]
+    pub fn clocks(&self) -> &GpuClocks {
+        &self.clocks
+    }
     /// The operations.
     #[must_use]
     pub fn operations(&self) -> &[Operation] {

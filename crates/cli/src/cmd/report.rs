@@ -2,20 +2,17 @@
 //! `ncclscope report`: prints a report of the recordings of a run, the answer first.
 
 use crate::args::{Format, ReportArgs};
+use crate::assessment::Assessment;
 use crate::failure::Failure;
-use crate::input::{Input, progress};
+use crate::input::Input;
 use crate::output;
 use crate::text::{self, Content};
 use ncclscope_answer::{Answer, Found};
-use ncclscope_diagnose::input::InputOptions;
-use ncclscope_diagnose::{Diagnosis, Options, diagnose};
-use ncclscope_report::{Report, ReportBuilder};
-use ncclscope_stragglers::input::recording;
-use ncclscope_stragglers::{Limits, analyze};
+use ncclscope_diagnose::Options;
+use ncclscope_report::Report;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
 
 /// What `--format json` prints: the report, its answer, and what `ncclscope run` noted.
 #[derive(Serialize)]
@@ -28,14 +25,14 @@ struct Printed<'a> {
 
 pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
     let input = Input::open(&args.inputs, args.run.id())?;
-    let report = build(&input);
-    let answer = answer(&input, &report, &args.inputs, args.hang_sec);
+    let assessment = Assessment::of(&input, args.hang_sec);
+    let (answer, report) = (answer(&assessment, &args.inputs), &assessment.report);
     match args.format {
         Format::Json => {
-            output::json(&Printed { report: &report, answer: &answer, run: input.run.as_ref() })?;
+            output::json(&Printed { report, answer: &answer, run: input.run.as_ref() })?;
         }
         Format::Text => {
-            let content = Content { answer: &answer, report: &report, run: input.run.as_ref() };
+            let content = Content { answer: &answer, report, run: input.run.as_ref() };
             let text = if args.full { text::full } else { text::screen };
             output::text(&text(content, output::has_colour()))?;
         }
@@ -45,35 +42,17 @@ pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
 
 /// Prints the answer and one screen about recordings in `directory`.
 pub(crate) fn print(input: &Input, directory: &Path) -> std::io::Result<()> {
-    let report = build(input);
-    let hang = Options::default().hang;
-    let answer = answer(input, &report, &[directory.to_owned()], hang);
-    let content = Content { answer: &answer, report: &report, run: input.run.as_ref() };
+    let assessment = Assessment::of(input, Options::default().hang);
+    let answer = answer(&assessment, &[directory.to_owned()]);
+    let report = &assessment.report;
+    let content = Content { answer: &answer, report, run: input.run.as_ref() };
     output::text(&text::screen(content, output::has_colour()))
 }
 
-/// The report about recordings.
-fn build(input: &Input) -> Report {
-    let all = input.recordings.len();
-    ReportBuilder::build_all(&input.recordings, |index| progress(index, all))
-}
-
-/// What `diagnose` and `stragglers` find in them, as an answer.
-fn answer(input: &Input, report: &Report, paths: &[PathBuf], hang: Duration) -> Answer {
-    let slow = analyze(&recording::job(&input.recordings), &Limits::default());
-    let hang = hangs(input, hang);
+/// What it shows, as an answer.
+fn answer(Assessment { report, hang, slow }: &Assessment, paths: &[PathBuf]) -> Answer {
     let words: Vec<String> = paths.iter().map(|path| shell_word(&path.to_string_lossy())).collect();
-    Answer::of(Found { hang: &hang, slow: &slow, report }, &words.join(" "))
-}
-
-/// Why the job hangs, from the same files. Files that `diagnose` cannot read are in the report's
-/// problems, or were named when they were opened.
-fn hangs(input: &Input, hang: Duration) -> Diagnosis {
-    let files: Vec<PathBuf> =
-        input.recordings.iter().map(|recording| recording.path().to_owned()).collect();
-    let settings = InputOptions { hang, run: None };
-    let job = ncclscope_diagnose::input::open(&files, &settings).map(|input| input.job);
-    diagnose(&job.unwrap_or_default(), &Options { hang })
+    Answer::of(Found { hang, slow, report }, &words.join(" "))
 }
 
 /// A path as a shell reads it.

@@ -14,7 +14,8 @@ the latest call. Where sends and receives can be counted, which needs all of the
 */
 
 use super::options::InputOptions;
-use super::snapshot::{Member, P2pCall, Snapshot};
+pub use super::snapshot::Snapshot;
+use super::snapshot::{Member, P2pCall};
 use crate::job::{Call, InFlightOp, Job, ThreadState};
 use ncclscope_findings::rank::{self, Pending, Transfer};
 use ncclscope_operations::ends::arrives_early;
@@ -23,7 +24,7 @@ use ncclscope_operations::parallel::in_order;
 use ncclscope_operations::stats::to_u64;
 use ncclscope_operations::steps::StepExt;
 use ncclscope_operations::timeline::comm_name;
-use ncclscope_operations::{Event, EventId, Operation, Timeline, human, operations};
+use ncclscope_operations::{Event, EventId, Operation, Timeline, Whole, human};
 use ncclscope_trace::progress::{
     CHECKPOINT_EVERY, Checkpoints, Heartbeat, OpProgress, Progress, Thread, count_matters,
     progress_flags as flags,
@@ -66,15 +67,31 @@ pub fn job(
     if snapshots.is_empty() {
         return Err(warnings.pop().unwrap_or_else(|| "no recording can be read".into()));
     }
+    assemble(snapshots, settings)
+}
+
+/// The job of these processes.
+///
+/// # Errors
+/// One sentence, if there is no run that the settings name.
+pub fn assemble(snapshots: Vec<Snapshot>, settings: &InputOptions) -> Result<Job, String> {
     super::assemble::job(snapshots, settings)
 }
 
-fn snapshot(path: &Path) -> Result<Snapshot, ncclscope_trace::Error> {
+/// The progress of the process of a recording, of which only the end is read where it suffices.
+///
+/// # Errors
+/// If the file cannot be read.
+pub fn snapshot(path: &Path) -> Result<Snapshot, ncclscope_trace::Error> {
     let mut segments = LEAST_SEGMENTS;
     loop {
         let recording = Recording::open_end(path, segments)?;
         if reaches_back(&recording) {
-            return Ok(SnapshotReader::new(&recording).snapshot());
+            let mut reader = SnapshotReader::default();
+            let timeline = Timeline::read_with(&recording, None, |lane, record, _| {
+                reader.record(lane, record);
+            });
+            return Ok(reader.finish(&Whole::of(timeline)));
         }
         segments = segments.saturating_mul(4);
     }
@@ -113,15 +130,33 @@ fn reaches_back(recording: &Recording) -> bool {
     call.saturating_sub(margin) > first && recording.comms().iter().all(is_covered)
 }
 
-struct SnapshotReader<'a> {
+/// Takes note, while the records of a recording are decoded, of what its events do not hold.
+#[derive(Debug, Default)]
+pub struct SnapshotReader(GroupEnds);
+
+impl SnapshotReader {
+    /// Takes a record of a lane, as [`Timeline::read_with`] gives it.
+    pub fn record(&mut self, lane: usize, record: &Record) {
+        self.0.add(lane, record);
+    }
+
+    /// The progress of the process, after all records.
+    #[must_use]
+    pub fn finish(self, whole: &Whole<'_>) -> Snapshot {
+        Progression::new(whole, &self.0).snapshot()
+    }
+}
+
+/// What the recording of a process shows of its progress.
+struct Progression<'t, 'a> {
     recording: &'a Recording,
-    timeline: Timeline<'a>,
-    operations: Vec<Operation>,
+    timeline: &'t Timeline<'a>,
+    operations: &'t [Operation],
     /// What there is of each communicator, by its position: a process may have thousands of them.
     comms: Vec<OfComm>,
     /// Transfers in flight, by handle, as the drain thread last recorded them.
     in_progress_ops: HashMap<u64, OpProgress>,
-    group_ends: GroupEnds,
+    group_ends: &'t GroupEnds,
     /// Groups that the application ended, and in which NCCL has launched nothing: it connects to
     /// other ranks; and when they were ended, ns.
     connecting: Vec<(EventId, u64)>,
@@ -144,8 +179,10 @@ impl OfComm {
     fn all(timeline: &Timeline<'_>, operations: &[Operation]) -> Vec<OfComm> {
         let recording = timeline.recording();
         let mut comms = vec![OfComm::default(); recording.comms().len()];
-        for (at, operation) in operations.iter().enumerate() {
-            if let Some(comm) = operation.comm.and_then(|comm| comms.get_mut(comm)) {
+        let mut by_start: Vec<usize> = (0..operations.len()).collect();
+        by_start.sort_by_key(|&at| timeline.event(operations[at].event).start.ticks);
+        for at in by_start {
+            if let Some(comm) = operations[at].comm.and_then(|comm| comms.get_mut(comm)) {
                 comm.operations.push(at);
             }
         }
@@ -178,14 +215,10 @@ impl OfComm {
     }
 }
 
-impl<'a> SnapshotReader<'a> {
-    fn new(recording: &'a Recording) -> SnapshotReader<'a> {
-        let mut group_ends = GroupEnds::default();
-        let timeline = Timeline::read_with(recording, None, |lane, record, _| {
-            group_ends.add(lane, record);
-        });
-        let mut operations = operations(&timeline);
-        operations.sort_by_key(|operation| timeline.event(operation.event).start.ticks);
+impl<'t, 'a> Progression<'t, 'a> {
+    fn new(whole: &'t Whole<'a>, group_ends: &'t GroupEnds) -> Progression<'t, 'a> {
+        let Whole { timeline, operations, .. } = whole;
+        let recording = timeline.recording();
         let mut in_progress_ops = HashMap::new();
         for heartbeat in recording.heartbeats() {
             if let Heartbeat::Op(op) = heartbeat {
@@ -193,9 +226,9 @@ impl<'a> SnapshotReader<'a> {
             }
         }
         let is_partial = timeline.has_gaps();
-        let connecting = connecting(&timeline, &group_ends);
-        let comms = OfComm::all(&timeline, &operations);
-        SnapshotReader {
+        let connecting = connecting(timeline, group_ends);
+        let comms = OfComm::all(timeline, operations);
+        Progression {
             recording,
             timeline,
             operations,
@@ -643,7 +676,7 @@ fn connecting(timeline: &Timeline<'_>, ends: &GroupEnds) -> Vec<(EventId, u64)> 
 
 /// The groups whose end the application called, the lane in which it did, and when. They are many,
 /// and few of them are looked for.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct GroupEnds(Vec<(usize, Handle, u64)>);
 
 impl GroupEnds {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// The progress of one process.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Snapshot {
+pub struct Snapshot {
     /// In the job; known once the run is.
     pub(super) rank: u32,
     pub(super) host: String,

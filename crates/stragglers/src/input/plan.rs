@@ -5,7 +5,7 @@
 use super::comm_id::{CommId, comm_id};
 use super::shortages::ShortTimes;
 use crate::model::{CpuShortage, Worker};
-use ncclscope_operations::pxn::{Pxn, Work};
+use ncclscope_operations::pxn::Pxn;
 use ncclscope_operations::timeline::comm_name;
 use ncclscope_trace::record::ProxyOp;
 use ncclscope_trace::runs::{self, ProcessFacts};
@@ -15,8 +15,10 @@ use std::collections::BTreeMap;
 /// The processes of a job, in the order of their ranks: each has a place.
 #[derive(Debug)]
 pub(super) struct JobPlan<'r> {
+    /// Which of the recordings that were given has each place.
+    pub(super) order: Vec<usize>,
     recordings: Vec<&'r Recording>,
-    pxn: Pxn,
+    pub(super) pxn: Pxn,
     /// The earliest start, ns since 1970.
     pub(super) origin: i64,
     /// The worker of each communicator of each process, by their positions.
@@ -38,24 +40,22 @@ pub(super) struct JobPlan<'r> {
 
 impl<'r> JobPlan<'r> {
     /// The plan of a job with these recordings, one per process, in any order.
-    pub(super) fn new(recordings: &'r [Recording]) -> JobPlan<'r> {
-        let facts: Vec<ProcessFacts> = recordings.iter().map(ProcessFacts::of).collect();
+    pub(super) fn new(recordings: &[&'r Recording]) -> JobPlan<'r> {
+        let facts: Vec<ProcessFacts> = recordings.iter().copied().map(ProcessFacts::of).collect();
         let ranks = runs::ranks(&facts.iter().collect::<Vec<_>>());
-        let mut ranked: Vec<(u32, &ProcessFacts, &Recording)> = ranks
-            .into_iter()
-            .zip(&facts)
-            .zip(recordings)
-            .map(|((rank, facts), recording)| (rank, facts, recording))
-            .collect();
-        ranked.sort_by_cached_key(|(rank, facts, _)| {
-            (*rank, facts.identity.process(), facts.begin_ns, facts.path.clone())
+        let mut order: Vec<usize> = (0..recordings.len()).collect();
+        order.sort_by_cached_key(|&at| {
+            let facts = &facts[at];
+            (ranks[at], facts.identity.process(), facts.begin_ns, facts.path.clone())
         });
-        let ranked: Vec<(u32, &Recording)> =
-            ranked.into_iter().map(|(rank, _, recording)| (rank, recording)).collect();
+        let ranked: Vec<(u32, &'r Recording)> =
+            order.iter().map(|&at| (ranks[at], recordings[at])).collect();
         let starts = ranked.iter().map(|(_, r)| r.tick_map().realtime_ns(first_ticks(r)));
-        let recordings: Vec<&Recording> = ranked.iter().map(|(_, recording)| *recording).collect();
+        let recordings: Vec<&'r Recording> =
+            ranked.iter().map(|(_, recording)| *recording).collect();
         let (shortages, short) = ShortTimes::of_all(&ranked);
         let mut plan = JobPlan {
+            order,
             pxn: Pxn::default(),
             recordings,
             origin: starts.min().map_or(0, |ns| i64::try_from(ns).unwrap_or(i64::MAX)),
@@ -76,19 +76,9 @@ impl<'r> JobPlan<'r> {
         plan
     }
 
-    /// Reads what the processes did for one another (PXN), which takes a pass over all records.
-    pub(super) fn read_pxn(&mut self) {
-        self.pxn = Pxn::read(&self.recordings);
-    }
-
-    /// The recording of the process at a place.
-    pub(super) fn recording(&self, place: usize) -> &'r Recording {
-        self.recordings[place]
-    }
-
-    /// What other processes did for the one at a place (PXN).
-    pub(super) fn work(&self, place: usize) -> Option<&Work> {
-        self.pxn.work(place)
+    /// The recordings of the processes, by place.
+    pub(super) fn recordings(&self) -> &[&'r Recording] {
+        &self.recordings
     }
 
     /// The worker of each communicator of the process at a place.

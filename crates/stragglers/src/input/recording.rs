@@ -22,10 +22,13 @@ use ncclscope_operations::ends::arrives_early;
 use ncclscope_operations::function::is_rooted;
 use ncclscope_operations::launches::{self, launches};
 use ncclscope_operations::parallel::in_order;
+use ncclscope_operations::pxn::Pxn;
 use ncclscope_operations::stats::{to_f64, to_u64};
 use ncclscope_operations::steps::StepExt;
 use ncclscope_operations::windows::is_windowed;
-use ncclscope_operations::{Completion, Event, EventId, Operation, Timeline, Timing, operations};
+use ncclscope_operations::{
+    Completion, Event, EventId, GpuClocks, Operation, Timeline, Timing, Whole,
+};
 use ncclscope_trace::record::{ProxyOp, step_flags};
 use ncclscope_trace::{
     Comm, Detail, EventKind, Handle, MarkKind, Record, Recording, Start, Step, TickMap,
@@ -41,29 +44,78 @@ type Seen = BTreeMap<(CommId, i32, String, u64), usize>;
 /// The job of these recordings, one per process, in any order.
 #[must_use]
 pub fn job(recordings: &[Recording]) -> Job {
-    let mut plan = JobPlan::new(recordings);
-    let mut job = read(&plan, recordings.len());
-    if job.foreign != 0 {
-        plan.read_pxn();
-        job = read(&plan, recordings.len());
+    let recordings: Vec<&Recording> = recordings.iter().collect();
+    let mut reader = JobReader::new(&recordings);
+    let mut parts = read(&reader);
+    if parts.foreign != 0 {
+        reader.take_pxn(Pxn::read(reader.recordings()));
+        parts = read(&reader);
     }
-    job.finish()
+    parts.finish()
 }
 
-/// Reads all recordings of a plan, each on a thread of its own.
-fn read(plan: &JobPlan<'_>, processes: usize) -> JobPart {
-    let mut job = JobPart::new(plan);
-    let places: Vec<usize> = (0..processes).collect();
+/// Reads all recordings of a job.
+fn read(reader: &JobReader<'_>) -> JobPart {
+    let places: Vec<usize> = (0..reader.recordings().len()).collect();
     let read = |&place: &usize| {
-        let recording = plan.recording(place);
-        let mut reader = ProcessReader::new(plan, place, recording);
-        let timeline = Timeline::read_with(recording, plan.work(place), |lane, record, op| {
-            reader.record(lane, record, op);
+        let mut process = reader.process(place);
+        let (recording, work) = (reader.recordings()[place], reader.pxn().work(place));
+        let timeline = Timeline::read_with(recording, work, |lane, record, op| {
+            process.record(lane, record, op);
         });
-        reader.finish(&timeline, &operations(&timeline))
+        process.finish(&Whole::of(timeline))
     };
-    in_order(&places, read, |_, part| job.add(part));
-    job
+    let mut all = reader.begin();
+    in_order(&places, read, |_, part| all.add(part));
+    all
+}
+
+/// Reads a job while its recordings are decoded, each of which has a place.
+#[derive(Debug)]
+pub struct JobReader<'r>(JobPlan<'r>);
+
+impl<'r> JobReader<'r> {
+    /// For these recordings, one per process, in any order.
+    #[must_use]
+    pub fn new(recordings: &[&'r Recording]) -> JobReader<'r> {
+        JobReader(JobPlan::new(recordings))
+    }
+
+    /// The recordings, in the order of their places: by rank.
+    #[must_use]
+    pub fn recordings(&self) -> &[&'r Recording] {
+        self.0.recordings()
+    }
+
+    /// Takes what the processes did for one another (PXN), by place.
+    pub fn take_pxn(&mut self, pxn: Pxn) {
+        self.0.pxn = pxn;
+    }
+
+    /// What was taken of that.
+    #[must_use]
+    pub fn pxn(&self) -> &Pxn {
+        &self.0.pxn
+    }
+
+    /// Which of the recordings that were given has each place.
+    #[must_use]
+    pub fn order(&self) -> &[usize] {
+        &self.0.order
+    }
+
+    /// Begins to read the recording at a place.
+    #[must_use]
+    pub fn process(&self, place: usize) -> ProcessReader<'_> {
+        ProcessReader::new(&self.0, place)
+    }
+
+    /// The job without its operations. What is read of each recording must be added in the order
+    /// of their places.
+    #[must_use]
+    pub fn begin(&self) -> JobPart {
+        JobPart::new(&self.0)
+    }
 }
 
 /// A link: communicator, sender, receiver, channel.
@@ -94,7 +146,7 @@ fn end_of(
 
 /// What one process adds to a job, or several together.
 #[derive(Debug, Default)]
-struct JobPart {
+pub struct JobPart {
     job: Job,
     collectives: BTreeMap<CollId, (CollectiveClass, String, Vec<PlacedPart>)>,
     batches: Vec<PlacedPart>,
@@ -117,6 +169,7 @@ struct Process<'t, 'a> {
     workers: &'t [usize],
     timeline: &'t Timeline<'a>,
     operations: &'t [Operation],
+    clocks: &'t GpuClocks,
     /// The starts of its steps, ns since 1970, with their numbers.
     steps: Vec<(i64, i64)>,
 }
@@ -187,8 +240,8 @@ impl JobPart {
         JobPart { job: Job { workers, shortages, ..Job::default() }, ..JobPart::default() }
     }
 
-    /// Adds what the process at the plan's next place adds.
-    fn add(&mut self, other: JobPart) {
+    /// Adds what the process at the next place adds.
+    pub fn add(&mut self, other: JobPart) {
         let first = self.batches.len();
         self.batches.extend(other.batches);
         for (all, of) in [(&mut self.sends, other.sends), (&mut self.receives, other.receives)] {
@@ -214,7 +267,7 @@ impl JobPart {
 
 /// Gathers, while the records of a process are decoded, what its operations do not hold.
 #[derive(Debug)]
-struct ProcessReader<'p> {
+pub struct ProcessReader<'p> {
     plan: &'p JobPlan<'p>,
     place: usize,
     network: Network,
@@ -223,14 +276,13 @@ struct ProcessReader<'p> {
 }
 
 impl<'p> ProcessReader<'p> {
-    /// For the process at a place of the plan. Its recording may hold its end only.
-    fn new(plan: &'p JobPlan<'p>, place: usize, recording: &Recording) -> ProcessReader<'p> {
-        let network = Network::new(recording);
+    fn new(plan: &'p JobPlan<'p>, place: usize) -> ProcessReader<'p> {
+        let network = Network::new(plan.recordings()[place]);
         ProcessReader { plan, place, network, first: LatestFirst::default(), foreign: 0 }
     }
 
-    /// A record of a lane; a step comes with its ProxyOp.
-    fn record(&mut self, lane: usize, record: &Record, op: Option<(EventId, &Event)>) {
+    /// Takes a record of a lane, as [`Timeline::read_with`] gives it: a step with its ProxyOp.
+    pub fn record(&mut self, lane: usize, record: &Record, op: Option<(EventId, &Event)>) {
         self.first.add(lane, record);
         if let (Record::Step(step), Some((id, event))) = (record, op) {
             let (plan, place) = (self.plan, self.place);
@@ -241,10 +293,11 @@ impl<'p> ProcessReader<'p> {
         }
     }
 
-    /// What the process adds, from all of its records and operations.
-    fn finish(self, timeline: &Timeline<'_>, operations: &[Operation]) -> JobPart {
+    /// What the process adds, after all of its records.
+    #[must_use]
+    pub fn finish(self, whole: &Whole<'_>) -> JobPart {
         let mut adding = Adding { plan: self.plan, part: JobPart::default() };
-        adding.add(self, timeline, operations);
+        adding.add(self, whole);
         adding.part
     }
 }
@@ -259,8 +312,7 @@ impl Adding<'_> {
     fn add(
         &mut self,
         ProcessReader { place, network, first, foreign, .. }: ProcessReader<'_>,
-        timeline: &Timeline<'_>,
-        operations: &[Operation],
+        Whole { timeline, operations, clocks }: &Whole<'_>,
     ) {
         let recording = timeline.recording();
         self.part.foreign = foreign;
@@ -270,7 +322,7 @@ impl Adding<'_> {
         let mut steps: Vec<(i64, i64)> =
             marks.map(|mark| (signed(timeline.ns(mark.ticks)), signed(mark.value))).collect();
         steps.sort_unstable();
-        let process = Process { workers, timeline, operations, steps };
+        let process = Process { workers, timeline, operations, clocks, steps };
         self.part.is_partial |= process.is_partial();
         let is_damaged = !recording.damage().is_empty() || recording.unreadable() != 0;
         if is_damaged
@@ -284,7 +336,7 @@ impl Adding<'_> {
         }
         let mut seen = Seen::new();
         let mut kernels: HashMap<Handle, Span> = HashMap::new();
-        for launch in launches(process.timeline, process.operations) {
+        for launch in launches(process.timeline, process.operations, process.clocks) {
             let arrival = self.add_launch(&process, &launch, &mut seen);
             if let Some(kernel) = launch.gpu {
                 let handle = |&at: &usize| process.handle(&process.operations[at]);
@@ -429,7 +481,8 @@ impl Adding<'_> {
 
 impl JobPart {
     /// The job, after all processes were added.
-    fn finish(mut self) -> Job {
+    #[must_use]
+    pub fn finish(mut self) -> Job {
         let parts = self.collectives.values().flat_map(|(_, _, parts)| parts);
         let parts = parts.chain(&self.batches);
         let (timed, all) =

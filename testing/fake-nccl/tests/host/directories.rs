@@ -15,14 +15,16 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Runs a host with the default directory, in a private `/tmp` that `before` prepares; `None` if
 /// that is not permitted.
 fn in_own_tmp(before: &str, env: &[(&str, &str)]) -> Option<Output> {
-    // The last output: each entry with its mode, without following links.
+    // The host and the plugin may lie below the old `/tmp`. The last output: each entry with its
+    // mode, without following links.
     let script = format!(
-        "mount -t tmpfs -o mode=1777 none /tmp && mkdir /tmp/other && {before} && \"$@\" && \
-         cd /tmp && find . -mindepth 1 -printf '%m %y %P\\n' | sort"
+        "mount -t tmpfs none /mnt && cp \"$1\" /mnt/host && cp \"$2\" /mnt/plugin.so && \
+         mount -t tmpfs -o mode=1777 none /tmp && mkdir /tmp/other && {before} && \
+         /mnt/host /mnt/plugin.so 10 && cd /tmp && find . -mindepth 1 -printf '%m %y %P\\n' | sort"
     );
     let mut command = Command::new("unshare");
     command.args(["--map-root-user", "--mount", "sh", "-c", &script, "sh"]);
-    command.arg(compile("plain", &[])).arg(plugin()).arg("10");
+    command.arg(compile("plain", &[])).arg(plugin());
     for name in ["NCCLSCOPE_DIR", "SLURM_TMPDIR", "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID"] {
         command.env_remove(name);
     }

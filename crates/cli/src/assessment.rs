@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+What a run shows, from one pass over its recordings: the report, why it hangs, and what is slow.
+
+The records of a recording are decoded once, and each of the three takes what it needs of them. A
+recording with more than [`LONG`] bytes of records does not fit into memory whole. The report reads
+it as a stream; `stragglers` reads its end again, of [`LONG`] bytes, and `diagnose` as much of its
+end as it needs.
+*/
+
+use crate::input::{Input, progress};
+use ncclscope_diagnose::input::InputOptions;
+use ncclscope_diagnose::input::recording::{Snapshot, SnapshotReader, assemble, snapshot};
+use ncclscope_diagnose::{Diagnosis, Options, diagnose};
+use ncclscope_operations::parallel::in_order;
+use ncclscope_operations::pxn::Pxn;
+use ncclscope_operations::{Timeline, Whole};
+use ncclscope_report::{ProcessPart, Report, ReportBuilder};
+use ncclscope_stragglers::input::recording::{JobPart, JobReader};
+use ncclscope_stragglers::{Limits, Report as Slow, analyze};
+use ncclscope_trace::Recording;
+use ncclscope_trace::layout::SEGMENT;
+use std::time::Duration;
+
+/// Segments of a recording's ring that are read whole at most: 8 MiB. In memory they are 140 MB.
+const LONG_SEGMENTS: usize = 32;
+/// The bytes of its records from which on a recording is long.
+const LONG: u64 = LONG_SEGMENTS as u64 * SEGMENT;
+
+/// What a run shows.
+pub(crate) struct Assessment {
+    /// Tables.
+    pub(crate) report: Report,
+    /// Why it hangs, as `diagnose` finds it.
+    pub(crate) hang: Diagnosis,
+    /// What is slow, as `stragglers` finds it.
+    pub(crate) slow: Slow,
+}
+
+impl Assessment {
+    /// Of recordings; what is in flight for `hang` in a running job is stuck.
+    pub(crate) fn of(input: &Input, hang: Duration) -> Assessment {
+        let ends = Ends::of(&input.recordings);
+        let mut run = Run::new(&input.recordings, &ends);
+        let mut read = run.read(true);
+        if read.foreign != 0 {
+            run.read_pxn();
+            read = Read { snapshots: read.snapshots, ..run.read(false) };
+        }
+        let settings = InputOptions { hang, run: None };
+        let job = assemble(read.snapshots, &settings).unwrap_or_default();
+        let mut slow = read.job.finish();
+        slow.notes.extend(ends.note());
+        Assessment {
+            report: read.report.finish(),
+            hang: diagnose(&job, &Options { hang }),
+            slow: analyze(&slow, &Limits::default()),
+        }
+    }
+}
+
+/// The ends of long recordings, by the recordings' order.
+struct Ends(Vec<Option<Recording>>);
+
+impl Ends {
+    fn of(recordings: &[Recording]) -> Ends {
+        let end = |recording: &Recording| {
+            let bytes: u64 = recording.lanes().iter().map(|lane| lane.bytes()).sum();
+            let is_long = bytes > LONG;
+            is_long.then(|| Recording::open_end(recording.path(), LONG_SEGMENTS).ok()).flatten()
+        };
+        Ends(recordings.iter().map(end).collect())
+    }
+
+    /// Says that slowness is judged by the ends.
+    fn note(&self) -> Option<String> {
+        let long = self.0.iter().flatten().count();
+        let note = format!(
+            "of {long} long recordings the last {} MiB are judged here: `ncclscope stragglers` \
+             reads all of them",
+            LONG >> 20
+        );
+        (long > 0).then_some(note)
+    }
+}
+
+/// The recordings of a run in the order of their places, which is that of the ranks.
+struct Run<'r> {
+    job: JobReader<'r>,
+    /// Each with its end, where it is long.
+    places: Vec<Place<'r>>,
+}
+
+struct Place<'r> {
+    number: usize,
+    whole: &'r Recording,
+    end: Option<&'r Recording>,
+}
+
+/// What was read of all recordings.
+struct Read {
+    report: ReportBuilder,
+    job: JobPart,
+    snapshots: Vec<Snapshot>,
+    /// ProxyOps for other processes.
+    foreign: u64,
+}
+
+/// What was read of one recording.
+struct Part<'r> {
+    report: ProcessPart<'r>,
+    job: JobPart,
+    snapshot: Option<Snapshot>,
+}
+
+impl<'r> Run<'r> {
+    fn new(recordings: &'r [Recording], ends: &'r Ends) -> Run<'r> {
+        let judged: Vec<&Recording> = recordings
+            .iter()
+            .zip(&ends.0)
+            .map(|(whole, end)| end.as_ref().unwrap_or(whole))
+            .collect();
+        let job = JobReader::new(&judged);
+        let place = |(number, &at): (usize, &usize)| Place {
+            number,
+            whole: &recordings[at],
+            end: ends.0[at].as_ref(),
+        };
+        let places = job.order().iter().enumerate().map(place).collect();
+        Run { job, places }
+    }
+
+    /// Reads what processes did for one another.
+    fn read_pxn(&mut self) {
+        let whole: Vec<&Recording> = self.places.iter().map(|place| place.whole).collect();
+        self.job.take_pxn(Pxn::read(&whole));
+    }
+
+    /// Reads all recordings, each on a thread of its own.
+    fn read(&self, with_snapshots: bool) -> Read {
+        let mut read = Read {
+            report: ReportBuilder::default(),
+            job: self.job.begin(),
+            snapshots: Vec::new(),
+            foreign: 0,
+        };
+        let all = self.places.len();
+        let part = |place: &Place<'r>| self.part(place, with_snapshots);
+        in_order(&self.places, part, |at, Part { report, job, snapshot }| {
+            read.foreign += report.foreign();
+            read.report.add_part(report, self.job.pxn().given(at));
+            read.job.add(job);
+            read.snapshots.extend(snapshot);
+            progress(at, all);
+        });
+        read
+    }
+
+    fn part(&self, place: &Place<'r>, with_snapshot: bool) -> Part<'r> {
+        let work = self.job.pxn().work(place.number);
+        let (mut job, mut hang) = (self.job.process(place.number), SnapshotReader::default());
+        let judged = place.end.unwrap_or(place.whole);
+        let whole = Whole::of(Timeline::read_with(judged, work, |lane, record, op| {
+            job.record(lane, record, op);
+            hang.record(lane, record);
+        }));
+        let job = job.finish(&whole);
+        let snapshot = with_snapshot.then(|| match place.end {
+            None => Some(hang.finish(&whole)),
+            Some(end) => snapshot(end.path()).ok(),
+        });
+        let report = match place.end {
+            None => ProcessPart::of(whole),
+            Some(_) => ProcessPart::read(place.whole, work),
+        };
+        Part { report, job, snapshot: snapshot.flatten() }
+    }
+}
