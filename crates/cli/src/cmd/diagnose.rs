@@ -44,11 +44,11 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
         Format::Json => output::json(&found)?,
         Format::Text => output::text(&text::render(&found))?,
     }
-    Ok(match (found.verdicts.is_empty(), warnings.is_empty()) {
-        (false, _) => ExitCode::from(FINDINGS),
+    Ok(match (warnings.is_empty(), found.verdicts.is_empty()) {
+        // Unreadable input takes precedence over findings: it may hide the actual cause.
+        (false, _) => ExitCode::from(BAD_INPUT),
+        (true, false) => ExitCode::from(FINDINGS),
         (true, true) => ExitCode::SUCCESS,
-        // Nothing was found in the readable part of the input.
-        (true, false) => ExitCode::from(BAD_INPUT),
     })
 }
 
