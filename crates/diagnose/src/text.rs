@@ -55,8 +55,9 @@ fn one(verdict: &Verdict, out: &mut String) {
     line(out, format_args!("{}{doubt}  {}", verdict.class, verdict.title));
     if let Some(comm) = &verdict.comm {
         let op = verdict.op.as_ref().map_or_else(String::new, |op| {
+            let number = op.index.map(|number| format!(", operation {number}"));
             let func = if op.func.is_empty() { "" } else { ", " };
-            format!(", operation {}{func}{}", op.index, op.func)
+            format!("{}{func}{}", number.unwrap_or_default(), op.func)
         });
         let age = verdict.age_s.map_or_else(String::new, |age| format!(", for {age:.1} s"));
         line(out, format_args!("  where        {comm}{op}{age}"));
