@@ -70,6 +70,8 @@ struct State {
     is_told: bool,
     /// When it was finalized, in ticks.
     ended: Option<u64>,
+    /// By the rank's watchdog nothing is in flight that started before, in ticks.
+    past: u64,
 }
 
 impl Default for State {
@@ -87,6 +89,7 @@ impl Default for State {
             is_known: false,
             is_told: true,
             ended: None,
+            past: 0,
         }
     }
 }
@@ -191,6 +194,18 @@ impl Comms {
         if let Some(state) = self.comms.get_mut(&comm) {
             state.ended = Some(ticks);
         }
+    }
+
+    /// By the rank's watchdog nothing of the communicator is in flight that started before `ticks`.
+    pub(super) fn past(&mut self, comm: u16, ticks: u64) {
+        if let Some(state) = self.comms.get_mut(&comm) {
+            state.past = ticks;
+        }
+    }
+
+    /// For how long before the time of [`Comms::past`] an operation started, in ticks.
+    pub(super) fn past_since(&self, comm: u16, start: u64) -> u64 {
+        self.comms.get(&comm).map_or(0, |state| state.past.saturating_sub(start))
     }
 
     /// Communicators that ended in a time that `is_past`.

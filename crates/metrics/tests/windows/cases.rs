@@ -7,6 +7,7 @@ use ncclscope_metrics::{Collector, CommKey, Compat, Metrics, Mode};
 use ncclscope_operations::stats::to_f64;
 use ncclscope_operations::{Histogram, Timeline, Timing};
 use ncclscope_trace::handle::LANES;
+use ncclscope_trace::progress::Progress;
 use ncclscope_trace::record::{
     ApiCall, Coll, GroupApi, KernelCh, KernelLaunch, P2p, ProxyOp, STEP_SHIFT, step_flags,
 };
@@ -248,6 +249,33 @@ fn an_operation_whose_end_was_lost_is_not_in_flight_for_ever() {
     let total = merged(&windows);
     assert_eq!(total.lost, BTreeMap::from([(("overtaken", "Coll"), 1)]));
     assert_eq!(total.operations.values().map(|sums| sums.count).sum::<u64>(), 8);
+}
+
+/// Nothing comes after it on its communicator, and the rank's watchdog knows that its stop was
+/// lost.
+#[test]
+fn an_operation_is_in_flight_no_longer_than_by_the_watchdog() {
+    let mut process = Process::new(0, 2);
+    process.collective(Call { fault: Fault::Hang, ..Call::ALL_REDUCE });
+    let recording = recording(&process);
+    let mut collector = collector(&recording);
+    for lane in 0..LANES {
+        recording.records(lane).for_each(|record| collector.record(lane, &record));
+    }
+    let mut close = |seconds: u64, progress: Option<(u64, u32)>| {
+        if let Some((at, age_ms)) = progress {
+            collector.progress(&Progress { ticks: at * SECOND, age_ms, ..Progress::default() });
+        }
+        let window = collector.close(seconds * SECOND, &recording.tick_map());
+        let in_flight: u64 = window.ranks.values().map(|rank| rank.in_flight).sum();
+        (in_flight, window.lost)
+    };
+    let none = BTreeMap::new();
+    assert_eq!(close(60, Some((60, 60_000))), (1, none.clone()), "it is in flight there, too");
+    assert_eq!(close(70, Some((4, 0))), (1, none.clone()), "more of it may come");
+    let overtaken = BTreeMap::from([(("overtaken", "Coll"), 1)]);
+    assert_eq!(close(80, Some((70, 1_000))), (0, overtaken));
+    assert_eq!(close(90, None), (0, none));
 }
 
 #[test]
