@@ -4,7 +4,7 @@
 use crate::job_ranks::JobRanks;
 use crate::losses::Losses;
 use crate::numbers::{Numbers, Place};
-use crate::processes::{dropped, empty_row, file_name, fill_counts, process_row};
+use crate::processes::{clock_steps, dropped, empty_row, file_name, fill_counts, process_row};
 use crate::rows::{OperationRows, PeerRows, ProcessRows, age_ns};
 use crate::schema::{OpenOperation, ProcessRow, RankRow, Report, SCHEMA, Window};
 use crate::summary::Summary;
@@ -257,6 +257,9 @@ impl ReportBuilder {
         }
         for (name, count) in recording.counters_of_later_versions() {
             add(format!("{count} {name}, as a later version counts"));
+        }
+        if let Some(text) = clock_steps(timeline.clock()) {
+            add(text);
         }
         self.notes.extend(recording.notes().iter().cloned());
     }

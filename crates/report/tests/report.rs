@@ -29,6 +29,30 @@ fn two_ranks(play: impl Fn(&mut Process)) -> [Process; 2] {
 }
 
 #[test]
+fn a_step_of_the_hosts_clock_is_told_and_changes_no_duration() {
+    let durations = |report: &Report| {
+        let rows = report.operations.iter().map(|row| row.duration_ns.as_ref().unwrap().max);
+        (rows.collect::<Vec<u64>>(), report.open_operations[0].age_ns)
+    };
+    let run = |set: i64| {
+        report(&two_ranks(|p| {
+            p.collective(Call::ALL_REDUCE);
+            p.collective(Call { fault: Fault::Hang, ..Call::ALL_REDUCE });
+            p.clock_set = set;
+        }))
+    };
+    let (plain, set) = (run(0), run(-3_600_000_000_000));
+    assert_eq!(plain.problems, [""; 0]);
+    assert_eq!(durations(&set), durations(&plain));
+    let told = "the host's clock was set 60 min 0 s back: all times are by how it was set last";
+    assert_eq!(set.problems.len(), 2, "{:?}", set.problems);
+    assert!(set.problems.iter().all(|text| text.ends_with(told)), "{:?}", set.problems);
+    let length =
+        |report: &Report| report.ranks[0].end_ns.unwrap() - report.ranks[0].start_ns.unwrap();
+    assert_eq!(length(&set), length(&plain));
+}
+
+#[test]
 fn one_all_reduce_is_counted_as_nccl_did_it() {
     let report = report(&two_ranks(|p| p.collective(Call::ALL_REDUCE)));
     assert_eq!(report.problems, [""; 0]);
