@@ -422,6 +422,7 @@ impl Collector {
         if call.graph {
             self.comms.captured(start);
         }
+        self.comms.streams.call(start, call);
         self.launches.start(start);
     }
 
@@ -435,8 +436,9 @@ impl Collector {
             self.look_at = self.families.len() + LOOK_AFTER;
         }
         self.comms.saw_operation(start);
-        if self.families.add_head(*start) {
-            self.comms.saw_kernel(start);
+        let stream = self.comms.streams.of(start);
+        if let Some(head) = self.families.add_head(*start, stream) {
+            self.comms.saw_kernel(head);
         }
     }
 
@@ -494,7 +496,7 @@ impl Collector {
         let part = Part::new(start, PartKind::Kernel { channel, ptimer }, lane, end);
         let done = kernel_time(&part);
         if let Some(head) = self.families.add_part(part, family_of(start)) {
-            self.comms.saw_kernel(&head.start);
+            self.comms.saw_kernel(head);
         }
         self.add_kernel(start.comm, done);
     }

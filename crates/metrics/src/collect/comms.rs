@@ -7,6 +7,8 @@ at a time; the figures of all others are counted in [`CommKey::others`], and sta
 communicator that ended is removed when none of its operations is outstanding.
 */
 
+use super::family::Head;
+use super::streams::Streams;
 use crate::window::{CommKey, Device, Metrics, Name, RankKey};
 use ncclscope_operations::hash::Map;
 use ncclscope_operations::kernels::Drifts;
@@ -38,6 +40,7 @@ pub(super) struct Comms {
     others_had_in_flight: bool,
     /// Calls that were captured into CUDA graphs.
     captured: Map<Handle, ()>,
+    pub(super) streams: Streams,
     /// KernelCh events were lost: that one is missing says nothing.
     pub(super) kernels_lost: bool,
     /// Operations whose kernel times are discarded.
@@ -305,9 +308,11 @@ impl Comms {
     }
 
     /// A kernel of the operation was seen.
-    pub(super) fn saw_kernel(&mut self, operation: &Start) {
+    pub(super) fn saw_kernel(&mut self, head: &Head) {
+        let operation = &head.start;
         let is_p2p = Facts::of(&operation.detail).is_some_and(|facts| facts.is_p2p());
         self.state(operation.comm).order.kernel(Launched::of(operation), is_p2p);
+        self.streams.kernel(head);
     }
 
     /// A look begins: which kernels are believed may have changed.
@@ -323,11 +328,13 @@ impl Comms {
         self.comms.get(&comm).map(|state| &state.order).filter(|_| !self.kernels_lost)
     }
 
-    /// Tells an operation's evidence what the other kernels of its communicator show.
-    pub(super) fn add_order(&self, evidence: &mut Evidence, facts: &Facts, operation: &Start) {
-        if let Some(order) = self.order(operation.comm) {
-            evidence.add_order(order, facts, Launched::of(operation));
+    /// Tells an operation's evidence what the other kernels of its communicator and of its stream
+    /// show.
+    pub(super) fn add_order(&self, evidence: &mut Evidence, facts: &Facts, head: &Head) {
+        if let Some(order) = self.order(head.start.comm) {
+            evidence.add_order(order, facts, Launched::of(&head.start));
         }
+        evidence.add_stream(self.streams.is_followed(head));
     }
 
     /// Whether an operation of which no kernel was seen waits for its own.

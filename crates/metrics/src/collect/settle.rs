@@ -112,7 +112,7 @@ impl Settled {
             let (mut evidence, sent) = judge(families, family, head, (network, comms), &facts);
             evidence.add_launch(launches.of_call(head.start.parent, !look.is_last));
             comms.saw_channels(head.start.comm, evidence.kernels(), &facts, false);
-            comms.add_order(&mut evidence, &facts, &head.start);
+            comms.add_order(&mut evidence, &facts, head);
             let completion =
                 if facts.is_copy() { evidence.ce_completion() } else { evidence.completion() };
             let has_ended = ended.contains(&head.start.comm);
@@ -135,6 +135,9 @@ impl Settled {
             let is_over =
                 look.is_last || has_ended || look.was_over_before(family.quiet_since, wait_ns);
             let is_unseen = is_over && completion == Completion::Unseen;
+            if is_over {
+                comms.streams.forget(&head.start);
+            }
             if is_unseen && comms.is_invisible_replay(&head.start) {
                 launches.forget(head.start.parent);
             } else if is_over {
