@@ -11,6 +11,7 @@ use crate::wait_graph::{Wait, WaitCycle, WaitRoots};
 use crate::words;
 use ncclscope_findings::rank::{Pending, Thread};
 use ncclscope_findings::{Confidence, FindingClass};
+use ncclscope_operations::human;
 use ncclscope_operations::stats::to_f64;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -409,7 +410,7 @@ impl<'a> Classifier<'a> {
         if evidence.len() > MAX_EVIDENCE {
             let more = evidence.len() - MAX_EVIDENCE;
             evidence.truncate(MAX_EVIDENCE);
-            let text = format!("and {more} more lines of this kind");
+            let text = format!("and {} of this kind", human::count(more, "more line"));
             let rule = class.code();
             evidence.push(Evidence { rule, rank: None, peer: None, channel: None, text });
         }
@@ -417,7 +418,7 @@ impl<'a> Classifier<'a> {
             [] if class == FindingClass::ProcessGone => "an unknown rank".to_owned(),
             [] => "all members".to_owned(),
             [_] => words::rank(self.job, processes[0]),
-            many => format!("ranks {}", words::ranks(many)),
+            many => words::named_ranks(many),
         };
         let mut statuses: Vec<ProcessStatus> =
             processes.iter().map(|&p| self.job.processes[p as usize].status).collect();
@@ -546,9 +547,8 @@ impl<'a> Classifier<'a> {
             };
             let up_to = if desync.is_exact { "call" } else { "up to call" };
             let of = if comm.is_pair() { " of these" } else { "" };
-            let are = if ranks.len() == 1 { "rank" } else { "ranks" };
-            let text =
-                format!("{are} {}: {up_to} {}{of} is {what}", words::ranks(&ranks), desync.index);
+            let ranks = words::named_ranks(&ranks);
+            let text = format!("{ranks}: {up_to} {}{of} is {what}", desync.index);
             evidence.push(Evidence::of(class, rank, text));
         }
         let process = |&at: &u32| comm.vectors[at as usize].process;

@@ -40,6 +40,11 @@ pub(crate) fn ranks(ranks: &[u32]) -> String {
     format!("{}{more}", shown.join(", "))
 }
 
+/// `rank 1`, or `ranks 1, 2`.
+pub(crate) fn named_ranks(of: &[u32]) -> String {
+    format!("{} {}", human::if_one(of.len(), "rank", "ranks"), ranks(of))
+}
+
 /// `communicator 0x1f (tp)`, or the pair of ranks.
 pub(crate) fn comm(comm: &Communicator) -> String {
     let role = comm.role.as_ref().map_or_else(String::new, |role| format!(" ({role})"));

@@ -91,7 +91,7 @@ fn a_hang_and_losses_come_first() {
         at("node-0-1000.nscope: not closed"),
         at("NOT RECORDED"),
         at("events dropped because their threads' lanes were full: CollApi 14"),
-        at("OPEN: 1 operations or calls did not complete"),
+        at("OPEN: 1 operation or call did not complete"),
         at("rank 1 (node-1 1001)  AllReduce, 4 MiB, comm 0x1f2e3d4c: started 1.00 s"),
         at("channel 0, send to communicator rank 0: 0 of 4 steps done, step 0 in SendPeerWait"),
         at("OPERATIONS"),

@@ -173,7 +173,7 @@ fn name_damage(snapshots: &[Snapshot], job: &mut Job) {
     }
     let more = damaged().count().saturating_sub(NAMED);
     if more > 0 {
-        job.damaged.push(format!("{more} more recordings are damaged"));
+        job.damaged.push(format!("{} damaged", human::are(more, "more recording")));
     }
     job.notes.extend(job.damaged.iter().cloned());
 }
