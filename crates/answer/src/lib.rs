@@ -20,6 +20,7 @@ pub use time::Moment;
 
 use ncclscope_diagnose::{Diagnosis, Verdict};
 use ncclscope_findings::{Confidence, FindingClass};
+use ncclscope_operations::human::if_one;
 use ncclscope_report::Report;
 use ncclscope_stragglers::Report as Slow;
 use ncclscope_stragglers::finding::Finding;
@@ -171,7 +172,8 @@ fn doubt(found: Found<'_>) -> Option<String> {
     }
     let silent = hang.silent_ranks.len();
     if silent != 0 {
-        return Some(format!("{silent} of {} ranks have no recording", silent + hang.ranks));
+        let have = if_one(silent, "has", "have");
+        return Some(format!("{silent} of {} ranks {have} no recording", silent + hang.ranks));
     }
     slow.quiet.first().cloned()
 }

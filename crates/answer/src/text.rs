@@ -3,7 +3,7 @@
 
 use crate::{Answer, Cause, Found, Moment, State, age_s, doubt, gpus, since_ns};
 use ncclscope_findings::Confidence;
-use ncclscope_operations::human::duration;
+use ncclscope_operations::human::{count, duration, if_one};
 use ncclscope_operations::stats::to_f64;
 use std::collections::BTreeSet;
 
@@ -80,17 +80,17 @@ impl State {
 /// What the first line says after the state.
 pub(crate) fn headline(state: State, found: Found<'_>) -> String {
     let Found { hang, slow, report } = found;
-    let ranks = |n: usize| format!("{n} rank{}", if n == 1 { "" } else { "s" });
     match state {
         State::Hung => {
             let since =
                 since_ns(found).map(|ns| format!("since {}: ", Moment::from_ns(ns).rfc3339()));
             let age = age_s(hang).map(|s| format!(" for {}", duration(s * 1e9)));
             format!(
-                "{}{} of {} wait in NCCL{}",
+                "{}{} of {} {} in NCCL{}",
                 since.unwrap_or_default(),
                 hang.waiting,
-                ranks(hang.ranks + hang.silent_ranks.len()),
+                count(hang.ranks + hang.silent_ranks.len(), "rank"),
+                if_one(hang.waiting, "waits", "wait"),
                 age.unwrap_or_default()
             )
         }
@@ -101,11 +101,15 @@ pub(crate) fn headline(state: State, found: Found<'_>) -> String {
                 true => String::new(),
                 false => format!("; a step takes {}", duration(mean * 1e6)),
             };
-            format!("{} advance, and something holds them up{step}", ranks(hang.ranks))
+            let (advance, them) =
+                if hang.ranks == 1 { ("advances", "it") } else { ("advance", "them") };
+            let ranks = count(hang.ranks, "rank");
+            format!("{ranks} {advance}, and something holds {them} up{step}")
         }
         State::Fine => {
             let gpus = gpus(report);
-            format!("{gpus} ranks: nothing hangs, and no rank, link or GPU slows them down")
+            let (ranks, them) = (count(gpus, "rank"), if_one(gpus, "it", "them"));
+            format!("{ranks}: nothing hangs, and no rank, link or GPU slows {them} down")
         }
         State::Unknown => "nothing hangs in what was recorded; more cannot be said".into(),
     }
@@ -130,7 +134,8 @@ pub(crate) fn why(state: State, causes: &[Cause], found: Found<'_>) -> String {
     for cause in more.iter().take(LISTED) {
         text += &format!("; also {}, {}", cause.class, sure(cause));
         if !cause.root_ranks.is_empty() {
-            text += &format!(", rank {}", ranges(&cause.root_ranks));
+            let ranks = if_one(cause.root_ranks.len(), "rank", "ranks");
+            text += &format!(", {ranks} {}", ranges(&cause.root_ranks));
         }
     }
     if more.len() > LISTED {
@@ -164,6 +169,6 @@ fn some(names: &BTreeSet<&str>) -> String {
     let shown: Vec<&str> = names.iter().copied().take(LISTED).collect();
     match names.len() - shown.len() {
         0 => shown.join(", "),
-        more => format!("{} and {more} more hosts", shown.join(", ")),
+        more => format!("{} and {}", shown.join(", "), count(more, "more host")),
     }
 }

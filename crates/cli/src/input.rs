@@ -9,6 +9,7 @@ would be worse than one that fails a script.
 
 use crate::failure::{BAD_INPUT, Failure, tell, warn};
 use ncclscope_control::directories::is_recording;
+use ncclscope_operations::human;
 use ncclscope_operations::parallel::in_order;
 use ncclscope_trace::layout::MAGIC;
 use ncclscope_trace::runs::{ProcessFacts, Runs};
@@ -120,7 +121,8 @@ impl Input {
         let damaged: Vec<String> = self.recordings.iter().filter_map(damage).collect();
         damaged.iter().take(NAMED).for_each(warn);
         if damaged.len() > NAMED {
-            warn(format_args!("{} more recordings are damaged", damaged.len() - NAMED));
+            let more = human::are(damaged.len() - NAMED, "more recording");
+            warn(format_args!("{more} damaged"));
         }
         self.exit_code()
     }

@@ -11,6 +11,7 @@ use crate::wait_graph::{Wait, WaitCycle, WaitRoots};
 use crate::words;
 use ncclscope_findings::rank::{Pending, Thread};
 use ncclscope_findings::{Confidence, FindingClass};
+use ncclscope_operations::human;
 use ncclscope_operations::stats::to_f64;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -185,8 +186,9 @@ impl<'a> Classifier<'a> {
     }
 
     fn op(&self, comm: &'a Communicator, member: u32) -> Op {
-        let index = comm.vectors[member as usize].front();
-        let call = self.call(comm, member, index).cloned().unwrap_or_default();
+        let vector = &comm.vectors[member as usize];
+        let call = self.call(comm, member, vector.front()).cloned().unwrap_or_default();
+        let index = comm.number(vector);
         Op { index, func: call.func, datatype: call.datatype, size: call.size }
     }
 
@@ -325,11 +327,10 @@ impl<'a> Classifier<'a> {
         let (own, by) =
             (&comm.vectors[longest.own as usize], &comm.vectors[longest.waiter as usize]);
         let (rank, who) = (self.job.rank(process), words::rank(self.job, process));
-        let index = by.front();
         let waits = format!(
             "{} waits in {}{}",
             words::rank(self.job, by.process),
-            words::op(index, self.call(comm, longest.waiter, index)),
+            words::op(comm.number(by), self.call(comm, longest.waiter, by.front())),
             words::since(self.job, by.age_ns),
         );
         let text = match comm.kind {
@@ -346,7 +347,7 @@ impl<'a> Classifier<'a> {
                 "{who} in {}: {}; {waits} ({})",
                 words::comm(comm),
                 words::counts(own),
-                words::counts(by),
+                words::counts_of(comm, by),
             ),
         };
         let mut line = Evidence::of(class, rank, text);
@@ -409,7 +410,7 @@ impl<'a> Classifier<'a> {
         if evidence.len() > MAX_EVIDENCE {
             let more = evidence.len() - MAX_EVIDENCE;
             evidence.truncate(MAX_EVIDENCE);
-            let text = format!("and {more} more lines of this kind");
+            let text = format!("and {} of this kind", human::count(more, "more line"));
             let rule = class.code();
             evidence.push(Evidence { rule, rank: None, peer: None, channel: None, text });
         }
@@ -417,7 +418,7 @@ impl<'a> Classifier<'a> {
             [] if class == FindingClass::ProcessGone => "an unknown rank".to_owned(),
             [] => "all members".to_owned(),
             [_] => words::rank(self.job, processes[0]),
-            many => format!("ranks {}", words::ranks(many)),
+            many => words::named_ranks(many),
         };
         let mut statuses: Vec<ProcessStatus> =
             processes.iter().map(|&p| self.job.processes[p as usize].status).collect();
@@ -487,16 +488,15 @@ impl<'a> Classifier<'a> {
             } else if class == FindingClass::Deadlock {
                 processes.push(wait.process);
             }
-            let index = vector.front();
             evidence.push(Evidence::of(
                 class,
                 self.job.rank(wait.process),
                 format!(
                     "{} waits in {} of {} ({})",
                     words::rank(self.job, wait.process),
-                    words::op(index, self.call(comm, wait.member, index)),
+                    words::op(comm.number(vector), self.call(comm, wait.member, vector.front())),
                     words::comm(comm),
-                    words::counts(vector),
+                    words::counts_of(comm, vector),
                 ),
             ));
         }
@@ -546,9 +546,9 @@ impl<'a> Classifier<'a> {
                 None => "a different call".into(),
             };
             let up_to = if desync.is_exact { "call" } else { "up to call" };
-            let are = if ranks.len() == 1 { "rank" } else { "ranks" };
-            let text =
-                format!("{are} {}: {up_to} {} is {what}", words::ranks(&ranks), desync.index);
+            let of = if comm.is_pair() { " of these" } else { "" };
+            let ranks = words::named_ranks(&ranks);
+            let text = format!("{ranks}: {up_to} {}{of} is {what}", desync.index);
             evidence.push(Evidence::of(class, rank, text));
         }
         let process = |&at: &u32| comm.vectors[at as usize].process;
@@ -557,9 +557,17 @@ impl<'a> Classifier<'a> {
         let confidence = Confidence::Confirmed;
         let mut verdict = self.verdict(class, confidence, &processes, evidence, victims);
         verdict.comm = Some(comm.name.clone());
-        let call = desync.groups.first().and_then(|(_, call)| call.clone()).unwrap_or_default();
-        let index = desync.index;
-        verdict.op = Some(Op { index, func: call.func, datatype: call.datatype, size: call.size });
+        let is_in_it = |(v, _): &(&Vector, u32)| v.is_inside() && v.front() == desync.index;
+        let waiter = comm.vectors.iter().zip(0u32..).find(is_in_it).filter(|_| comm.is_pair());
+        verdict.op = Some(waiter.map_or_else(
+            || {
+                let call = desync.groups.first().and_then(|(_, call)| call.clone());
+                let call = call.unwrap_or_default();
+                let index = Some(desync.index);
+                Op { index, func: call.func, datatype: call.datatype, size: call.size }
+            },
+            |(_, at)| self.op(comm, at),
+        ));
         verdict
     }
 
@@ -607,15 +615,15 @@ impl<'a> Classifier<'a> {
                 *known = comm;
             }
         }
-        let mut fronts: HashMap<u32, u64> = HashMap::new();
+        let mut fronts: HashMap<u32, String> = HashMap::new();
         let mut evidence = Vec::new();
         for (&process, &index) in &least {
             let comm = self.comm(index);
-            let front = *fronts
-                .entry(index)
-                .or_insert_with(|| first_waiter(comm).map_or(0, |(vector, _)| vector.front()));
+            let front = fronts.entry(index).or_insert_with(|| {
+                words::number(first_waiter(comm).and_then(|(vector, _)| comm.number(vector)))
+            });
             let text = format!(
-                "there is no input from {}; all members of {} with input wait in operation {front}",
+                "there is no input from {}; all members of {} with input wait in {front}",
                 words::rank(self.job, process),
                 words::comm(comm),
             );

@@ -7,6 +7,7 @@ use crate::verdict::{Diagnosis, Verdict};
 use crate::wait_graph::{self, SearchParams, Wait};
 use crate::{desync, words};
 use ncclscope_findings::Confidence;
+use ncclscope_operations::human;
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
@@ -70,8 +71,8 @@ pub fn diagnose(job: &Job, options: &Options) -> Diagnosis {
         let mut moving: Vec<u32> = wait_roots.moving.iter().map(|&p| job.rank(p)).collect();
         moving.sort_unstable();
         notes.push(format!(
-            "other ranks wait for rank {}, whose counters still advance: slow, not stuck",
-            words::ranks(&moving)
+            "other ranks wait for {}, whose counters still advance: slow, not stuck",
+            words::named_ranks(&moving)
         ));
     }
     if verdicts.is_empty() && waiting.is_empty() {
@@ -128,7 +129,8 @@ fn doubt(job: &Job, verdicts: &mut [Verdict]) {
             let more = why.len().saturating_sub(MAX_DOUBTS);
             verdict.alternatives.extend(why.into_iter().take(MAX_DOUBTS));
             if more > 0 {
-                verdict.alternatives.push(format!("{more} more recordings are as doubtful"));
+                let more = human::are(more, "more recording");
+                verdict.alternatives.push(format!("{more} as doubtful"));
             }
         }
     }
@@ -148,12 +150,12 @@ fn short_waits(job: &Job, params: &SearchParams) -> Option<(Vec<u32>, String)> {
     causes.sort_unstable();
     let for_whom = match causes.as_slice() {
         [] => String::new(),
-        causes => format!(" for rank {}", words::ranks(causes)),
+        causes => format!(" for {}", words::named_ranks(causes)),
     };
-    let s = if waiting.len() == 1 { " waits" } else { "s wait" };
     let note = format!(
-        "{} rank{s}{for_whom}, the longest for {}: below the limit of {} (--hang-sec)",
-        waiting.len(),
+        "{} {}{for_whom}, the longest for {}: below the limit of {} (--hang-sec)",
+        human::count(waiting.len(), "rank"),
+        human::if_one(waiting.len(), "waits", "wait"),
         words::duration(oldest),
         words::duration(params.hang_ns)
     );

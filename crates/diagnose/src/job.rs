@@ -184,6 +184,9 @@ pub struct Vector {
     /// It has called the operation after the last enqueued one, and NCCL, which connects to the
     /// other members there, has launched nothing.
     pub connects: bool,
+    /// The send or receive that it is in: its number among all on its communicator, where known.
+    /// Those of a pair or a call are numbered apart from each other.
+    pub p2p_number: Option<u64>,
 }
 
 impl Vector {
@@ -248,6 +251,24 @@ pub struct Call {
     pub root: Option<i32>,
     /// The size as the input gives it, as text.
     pub size: String,
+}
+
+impl Communicator {
+    /// The number of the operation that a member is in, as the watchdog and `report` count: on the
+    /// communicator, sends and receives apart from collectives. `None` if the input does not show
+    /// it.
+    #[must_use]
+    pub fn number(&self, vector: &Vector) -> Option<u64> {
+        match self.kind {
+            CommKind::Collectives => Some(vector.front()),
+            CommKind::Pair | CommKind::Sequence | CommKind::Call => vector.p2p_number,
+        }
+    }
+
+    /// It has sends and receives of two ranks.
+    pub(crate) const fn is_pair(&self) -> bool {
+        matches!(self.kind, CommKind::Pair | CommKind::Sequence)
+    }
 }
 
 impl Job {

@@ -210,12 +210,12 @@ impl<'a> StuckOperation<'a> {
         let cause = |&at: &usize| {
             let vector = self.vector(at);
             let text = format!(
-                "{}: in operation {}{}, {} ({})",
+                "{}: in {}{}, {} ({})",
                 words::rank(self.job, vector.process),
-                vector.front(),
+                words::number(self.comm.number(vector)),
                 words::since(self.job, vector.age_ns),
                 Pending::Inside.text(),
-                words::counts(vector),
+                words::counts_of(self.comm, vector),
             );
             let mut cause = self.cause(FindingClass::CallNotEnqueued, at, text);
             if !is_alone {
@@ -234,12 +234,12 @@ impl<'a> StuckOperation<'a> {
         let found = rules::kernel(&state::inside(self.comm, at))?;
         let (vector, running_kernels) = (self.vector(at), self.running_kernels());
         let text = format!(
-            "{}: in operation {}{}, {} ({}; {running_kernels} of {} members run it)",
+            "{}: in {}{}, {} ({}; {running_kernels} of {} members run it)",
             words::rank(self.job, vector.process),
-            vector.front(),
+            words::number(self.comm.number(vector)),
             words::since(self.job, vector.age_ns),
             found.why,
-            words::counts(vector),
+            words::counts_of(self.comm, vector),
             self.comm.vectors.len(),
         );
         let mut cause = self.cause(found.class?, at, text);
@@ -399,9 +399,12 @@ impl<'a> StuckOperation<'a> {
         let may_be_over = members.iter().any(|&at| self.may_be_over(at));
         let is_told =
             members.iter().any(|&at| self.transfers(at).iter().any(Transfer::is_only_told));
-        let front = vectors().map(Vector::front).min().unwrap_or(0);
+        let place = match vectors().map(Vector::front).min() {
+            Some(front) if !self.comm.is_pair() => format!("operation {front}"),
+            _ => "a send and its receive".to_owned(),
+        };
         let text = format!(
-            "{} of {} members are in operation {front}, {}",
+            "{} of {} members are in {place}, {}",
             members.len(),
             self.comm.vectors.len(),
             if may_be_over {
@@ -445,11 +448,11 @@ impl<'a> StuckOperation<'a> {
         let vector = self.vector(at);
         let finished = self.finished(vector.front());
         let text = format!(
-            "{}: in operation {}{} ({}), which {finished} of {} members finished",
+            "{}: in {}{} ({}), which {finished} of {} members finished",
             words::rank(self.job, vector.process),
-            vector.front(),
+            words::number(self.comm.number(vector)),
             words::since(self.job, vector.age_ns),
-            words::counts(vector),
+            words::counts_of(self.comm, vector),
             self.comm.vectors.len(),
         );
         let mut cause = self.cause(FindingClass::GpuDead, at, text);

@@ -4,6 +4,7 @@
 use crate::verdict::{Diagnosis, Verdict};
 use crate::words;
 use ncclscope_findings::Confidence;
+use ncclscope_operations::human::{count, if_one};
 use std::fmt::Arguments;
 
 /// The text of a diagnosis, one finding per paragraph.
@@ -22,8 +23,8 @@ fn line(out: &mut String, line: Arguments<'_>) {
 
 fn lines(diagnosis: &Diagnosis, out: &mut String) {
     let Diagnosis { source, ranks, waiting, verdicts, silent_ranks, notes, .. } = diagnosis;
-    let (s, verb) = (plural(*ranks), if *waiting == 1 { "waits" } else { "wait" });
-    line(out, format_args!("{ranks} rank{s} ({source}), {waiting} of them {verb} in NCCL"));
+    let (ranks, wait) = (count(*ranks, "rank"), if_one(*waiting, "waits", "wait"));
+    line(out, format_args!("{ranks} ({source}), {waiting} of them {wait} in NCCL"));
     if verdicts.is_empty() {
         out.push_str("\nNothing found.\n");
     }
@@ -33,7 +34,7 @@ fn lines(diagnosis: &Diagnosis, out: &mut String) {
     }
     if !silent_ranks.is_empty() {
         out.push('\n');
-        line(out, format_args!("No input from rank {}", words::ranks(silent_ranks)));
+        line(out, format_args!("No input from {}", words::named_ranks(silent_ranks)));
     }
     if !notes.is_empty() {
         out.push('\n');
@@ -41,10 +42,6 @@ fn lines(diagnosis: &Diagnosis, out: &mut String) {
     for note in notes {
         line(out, format_args!("note: {note}"));
     }
-}
-
-const fn plural(count: usize) -> &'static str {
-    if count == 1 { "" } else { "s" }
 }
 
 fn one(verdict: &Verdict, out: &mut String) {
@@ -55,8 +52,9 @@ fn one(verdict: &Verdict, out: &mut String) {
     line(out, format_args!("{}{doubt}  {}", verdict.class, verdict.title));
     if let Some(comm) = &verdict.comm {
         let op = verdict.op.as_ref().map_or_else(String::new, |op| {
+            let number = op.index.map(|number| format!(", operation {number}"));
             let func = if op.func.is_empty() { "" } else { ", " };
-            format!(", operation {}{func}{}", op.index, op.func)
+            format!("{}{func}{}", number.unwrap_or_default(), op.func)
         });
         let age = verdict.age_s.map_or_else(String::new, |age| format!(", for {age:.1} s"));
         line(out, format_args!("  where        {comm}{op}{age}"));
@@ -67,11 +65,9 @@ fn one(verdict: &Verdict, out: &mut String) {
     for evidence in &verdict.evidence {
         line(out, format_args!("  evidence     {}", evidence.text));
     }
-    let victims = match verdict.victims {
-        1 => "1 rank waits".to_owned(),
-        many => format!("{many} ranks wait"),
-    };
-    line(out, format_args!("  victims      {victims} because of this"));
+    let (victims, wait) =
+        (count(verdict.victims, "rank"), if_one(verdict.victims, "waits", "wait"));
+    line(out, format_args!("  victims      {victims} {wait} because of this"));
     for other in &verdict.alternatives {
         line(out, format_args!("  or           {other}"));
     }

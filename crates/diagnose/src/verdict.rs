@@ -31,8 +31,10 @@ impl Evidence {
 /// The operation that a verdict is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Op {
-    /// Its number in the communicator, from 1.
-    pub index: u64,
+    /// Its number on the communicator, from 1, as the watchdog and `report` count: sends and
+    /// receives apart from collectives. `None` if the input does not show it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub index: Option<u64>,
     /// NCCL's function name, where known.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub func: String,

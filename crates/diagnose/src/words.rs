@@ -40,6 +40,11 @@ pub(crate) fn ranks(ranks: &[u32]) -> String {
     format!("{}{more}", shown.join(", "))
 }
 
+/// `rank 1`, or `ranks 1, 2`.
+pub(crate) fn named_ranks(of: &[u32]) -> String {
+    format!("{} {}", human::if_one(of.len(), "rank", "ranks"), ranks(of))
+}
+
 /// `communicator 0x1f (tp)`, or the pair of ranks.
 pub(crate) fn comm(comm: &Communicator) -> String {
     let role = comm.role.as_ref().map_or_else(String::new, |role| format!(" ({role})"));
@@ -49,12 +54,18 @@ pub(crate) fn comm(comm: &Communicator) -> String {
     }
 }
 
+/// `operation 12`, or `an operation`.
+pub(crate) fn number(number: Option<u64>) -> String {
+    number.map_or_else(|| "an operation".to_owned(), |number| format!("operation {number}"))
+}
+
 /// `operation 12 (AllReduce, 4 MiB)`.
-pub(crate) fn op(index: u64, call: Option<&Call>) -> String {
+pub(crate) fn op(of: Option<u64>, call: Option<&Call>) -> String {
+    let name = number(of);
     match call.filter(|call| !call.func.is_empty()) {
-        Some(call) if call.size.is_empty() => format!("operation {index} ({})", call.func),
-        Some(call) => format!("operation {index} ({}, {})", call.func, call.size),
-        None => format!("operation {index}"),
+        Some(call) if call.size.is_empty() => format!("{name} ({})", call.func),
+        Some(call) => format!("{name} ({}, {})", call.func, call.size),
+        None => name,
     }
 }
 
@@ -66,6 +77,12 @@ pub(crate) fn counts(vector: &Vector) -> String {
         "called {}, enqueued {}{started}, complete {}",
         vector.api, vector.enqueued, vector.done
     )
+}
+
+/// The same of a member of a communicator, or ` of these` if they are those of a pair of ranks.
+pub(crate) fn counts_of(comm: &Communicator, vector: &Vector) -> String {
+    let these = if comm.is_pair() { " of these" } else { "" };
+    format!("{}{these}", counts(vector))
 }
 
 /// ` for 12 s`, where the age is known.

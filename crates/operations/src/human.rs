@@ -2,6 +2,7 @@
 //! Formats numbers for people: durations and bytes with a suitable unit.
 
 use crate::stats::to_f64;
+use std::fmt::Display;
 
 /// A duration: `870 ns`, `12.3 us`, `4.56 ms`, `7.89 s`, `3 min 20 s`.
 #[must_use]
@@ -32,6 +33,28 @@ pub fn bytes(bytes: u64) -> String {
     }
 }
 
+/// How many there are of something: `1 step`, `7 steps`.
+#[must_use]
+pub fn count<N: Copy + Display + PartialEq + From<u8>>(number: N, what: &str) -> String {
+    format!("{number} {what}{}", if_one(number, "", "s"))
+}
+
+/// The same with the verb: `1 step is`, `7 steps are`.
+#[must_use]
+pub fn are<N: Copy + Display + PartialEq + From<u8>>(number: N, what: &str) -> String {
+    format!("{} {}", count(number, what), if_one(number, "is", "are"))
+}
+
+/// A word for one thing, or for another number of them: a verb, say.
+#[must_use]
+pub fn if_one<'a, N: Copy + PartialEq + From<u8>>(
+    number: N,
+    one: &'a str,
+    others: &'a str,
+) -> &'a str {
+    if number == N::from(1) { one } else { others }
+}
+
 /// Three digits that matter, trailing zeros included; two of a small number.
 #[must_use]
 pub fn three(value: f64) -> String {
@@ -47,6 +70,15 @@ pub fn three(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_is_no_plural() {
+        assert_eq!(
+            [0_u64, 1, 2].map(|n| are(n, "rank")),
+            ["0 ranks are", "1 rank is", "2 ranks are"]
+        );
+        assert_eq!(count(1_usize, "step"), "1 step");
+    }
 
     #[test]
     fn units_fit() {

@@ -100,7 +100,7 @@ pub mod windows;
 pub use facts::{Facts, Launched};
 pub use histogram::Histogram;
 pub use operation::{Completion, Operation, Timing, operations};
-pub use order::KernelOrder;
+pub use order::{KernelOrder, StreamOrder};
 pub use ptimer::{GpuClock, GpuClocks};
 pub use read::Whole;
 pub use timeline::{Event, EventId, Parent, Timeline};

@@ -273,6 +273,11 @@ impl Evidence {
         };
     }
 
+    /// Adds whether a later kernel of its CUDA stream has started.
+    pub fn add_stream(&mut self, is_followed: bool) {
+        self.passed = is_followed;
+    }
+
     /// Channels on which its kernel was seen.
     pub const fn kernels(&self) -> usize {
         self.kernels
@@ -492,7 +497,7 @@ impl Judge {
         }
         let stream = stream_of(timeline, event);
         let own = Launched::of(&event.start);
-        evidence.passed = stream.is_some_and(|stream| self.streams.is_followed(stream, own));
+        evidence.add_stream(stream.is_some_and(|stream| self.streams.is_followed(stream, own)));
         (evidence, open)
     }
 

@@ -4,7 +4,7 @@
 use crate::job_ranks::JobRanks;
 use crate::losses::Losses;
 use crate::numbers::{Numbers, Place};
-use crate::processes::{dropped, empty_row, file_name, fill_counts, process_row};
+use crate::processes::{clock_steps, dropped, empty_row, file_name, fill_counts, process_row};
 use crate::rows::{OperationRows, PeerRows, ProcessRows, age_ns};
 use crate::schema::{OpenOperation, ProcessRow, RankRow, Report, SCHEMA, Window};
 use crate::summary::Summary;
@@ -15,7 +15,7 @@ use ncclscope_operations::joiner::{Consumer, Joined, join};
 use ncclscope_operations::operation::{Completion, Operation};
 use ncclscope_operations::pxn::Work;
 use ncclscope_operations::timeline::comm_name;
-use ncclscope_operations::{Event, EventId, GpuClock, GpuClocks, Timeline, Whole};
+use ncclscope_operations::{Event, EventId, GpuClock, GpuClocks, Timeline, Whole, human};
 use ncclscope_trace::identity::nccl_version;
 use ncclscope_trace::{EventKind, Recording};
 
@@ -117,7 +117,8 @@ impl ReportBuilder {
         self.add_part(ProcessPart::read(recording, None), 0);
     }
 
-    /// Adds what was read of a process; `given` of its ProxyOps were given to the processes that they belong to.
+    /// Adds what was read of a process; `given` of its ProxyOps were given to the processes that
+    /// they belong to.
     pub fn add_part(&mut self, mut part: ProcessPart<'_>, given: u64) {
         part.seen.limits.foreign = part.seen.limits.foreign.saturating_sub(given);
         let ProcessPart { joined: Joined { timeline, clocks, cut_short }, seen } = part;
@@ -210,40 +211,47 @@ impl ReportBuilder {
         let mut add = |text: String| self.problems.push(format!("{file}: {text}"));
         recording.problems().iter().cloned().for_each(&mut add);
         if recording.unreadable() != 0 {
-            let count = recording.unreadable();
-            add(format!("{count} records in its blocks cannot be read"));
+            let records = human::count(recording.unreadable(), "record");
+            add(format!("{records} in its blocks cannot be read"));
         }
         let unmatched: u64 = timeline.unmatched_ends().iter().sum();
         let has_overwritten = recording.header().overwritten.iter().any(|&count| count != 0);
         // Overwritten starts in a bounded recording leave ends without starts, which is expected.
         if unmatched != 0 && !has_overwritten {
-            add(format!("{unmatched} stops and states belong to events without a start"));
+            let ends = human::if_one(unmatched, "stop or state belongs", "stops and states belong");
+            add(format!("{unmatched} {ends} to events without a start"));
         }
         if timeline.orphan_steps() != 0 && !has_overwritten {
-            let steps = timeline.orphan_steps();
-            add(format!("{steps} network steps belong to operations without a start"));
+            let steps = human::are(timeline.orphan_steps(), "network step");
+            add(format!("{steps} of operations without a start"));
         }
         let header = recording.header();
         if header.panics != 0 {
-            add(format!("{} callbacks failed inside the plugin: please report it", header.panics));
+            let callbacks = human::count(header.panics, "callback");
+            add(format!("{callbacks} failed inside the plugin: please report it"));
         }
         if header.garbage_words != 0 {
-            add(format!("{} words were no records: please report it", header.garbage_words));
+            let words = human::are(header.garbage_words, "word");
+            add(format!("{words} not of a record: please report it"));
         }
         if header.unknown_events != 0 {
-            let count = header.unknown_events;
-            add(format!("{count} events are of kinds newer than the plugin; they are not shown"));
+            let events = human::are(header.unknown_events, "event");
+            add(format!("{events} of kinds newer than the plugin, which are not shown"));
         }
         for (name, count) in timeline.unknown_records() {
-            add(format!("{count} records `{name}` are of a later version; they are not shown"));
+            let records = human::are(count, &format!("`{name}` record"));
+            add(format!("{records} of a later version, and not shown"));
         }
         for (name, count) in recording.losses_of_later_kinds() {
-            add(format!(
-                "{count} events, stops and states of `{name}`, of a later version, are lost"
-            ));
+            let are =
+                human::if_one(count, "event, stop or state is", "events, stops and states are");
+            add(format!("{count} {are} lost of `{name}`, which is of a later version"));
         }
         for (name, count) in recording.counters_of_later_versions() {
             add(format!("{count} {name}, as a later version counts"));
+        }
+        if let Some(text) = clock_steps(timeline.clock()) {
+            add(text);
         }
         self.notes.extend(recording.notes().iter().cloned());
     }

@@ -7,6 +7,7 @@ records in the recording.
 */
 
 use crate::schema::{Loss, Lost};
+use ncclscope_operations::human;
 use ncclscope_trace::kind::{DEFAULT_EVENTS, KINDS};
 use ncclscope_trace::layout::{MOST_SEGMENTS, SEGMENT};
 use ncclscope_trace::{EventKind, Recording};
@@ -123,9 +124,9 @@ impl Losses {
     fn stray(&self) -> Option<Loss> {
         let count = self.lost.stray_kernel_times;
         let what = format!(
-            "kernel times of {count} events belong to other kernels, and are not used: NCCL's \
-             ring of times was read too late, or its counts of works differ (after a Broadcast \
-             from 2.31 on)"
+            "kernel times of {} belong to other kernels, and are not used: NCCL's ring of times \
+             was read too late, or its counts of works differ (after a Broadcast from 2.31 on)",
+            human::count(count, "event")
         );
         let advice = "NCCLSCOPE_CUDA_EVENTS=on times kernels by CUDA events instead; \
                       NCCLSCOPE_KERNEL=off does without kernel channels";
@@ -136,15 +137,15 @@ impl Losses {
         let lost = &self.lost;
         let report = "please report it: this is a defect of ncclscope";
         let numbers = [
-            (lost.definitions, "names found no room in the file", None),
-            (lost.strings, "strings found no room in the plugin", None),
-            (lost.comms, "communicators found no room in the plugin", None),
-            (lost.garbage_words, "words were no record", Some(report)),
-            (lost.panics, "callbacks failed inside the plugin", Some(report)),
+            (lost.definitions, "name", "found no room in the file", None),
+            (lost.strings, "string", "found no room in the plugin", None),
+            (lost.comms, "communicator", "found no room in the plugin", None),
+            (lost.garbage_words, "word", "of no record", Some(report)),
+            (lost.panics, "callback", "failed inside the plugin", Some(report)),
         ];
         let numbers = numbers.into_iter().filter(|(count, ..)| *count != 0);
-        numbers.map(|(count, what, advice)| Loss {
-            what: format!("{count} {what}"),
+        numbers.map(|(count, what, why, advice)| Loss {
+            what: format!("{} {why}", human::count(count, what)),
             advice: advice.map(str::to_owned),
         })
     }

@@ -3,10 +3,12 @@
 
 use crate::schema::{Clock, EventCounts, Fact, ProcessRow, RankRow};
 use ncclscope_operations::counts::Counts;
+use ncclscope_operations::human;
+use ncclscope_operations::stats::to_f64;
 use ncclscope_operations::threads::roles;
 use ncclscope_trace::identity::is_number;
 use ncclscope_trace::kind::KINDS;
-use ncclscope_trace::{EventKind, Recording};
+use ncclscope_trace::{EventKind, Recording, TickMap};
 use std::collections::BTreeMap;
 
 /// The row of a process in a communicator that is yet to be filled in.
@@ -46,6 +48,17 @@ pub(crate) fn process_row(recording: &Recording) -> ProcessRow {
         (key.to_owned(), number().map_or_else(|| Fact::Text(text.clone()), Fact::Number))
     });
     ProcessRow { file: file_name(recording), identity: facts.collect() }
+}
+
+/// That the host's clock was set during the recording.
+pub(crate) fn clock_steps(clock: &TickMap) -> Option<String> {
+    let (first, more) = clock.steps().split_first()?;
+    let length = human::duration(to_f64(first.unsigned_abs()));
+    let way = if *first < 0 { "back" } else { "forward" };
+    let more = if more.is_empty() { String::new() } else { format!(", and {} more", more.len()) };
+    Some(format!(
+        "the host's clock was set {length} {way}{more}: all times are by how it was set last"
+    ))
 }
 
 /// Fills in the counts of events and states.

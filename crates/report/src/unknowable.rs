@@ -200,16 +200,16 @@ impl Limits {
     fn windows(&self, out: &mut Vec<String>) {
         if self.pauses != 0 {
             out.push(format!(
-                "Recording was stopped {} times: what was issued until it was started again is not \
+                "Recording was stopped {}: what was issued until it was started again is not \
                  here, nor are launches of CUDA graphs that were captured meanwhile.",
-                self.pauses
+                human::count(self.pauses, "time")
             ));
         }
         if self.left_out != 0 {
             out.push(format!(
-                "{} operations were left out of the sample: they are API calls without anything \
-                 below. Counts and bytes are of the operations that were recorded.",
-                self.left_out
+                "{} left out of the sample, and only API calls show what was. Counts and bytes are \
+                 of the operations that were recorded.",
+                human::are(self.left_out, "operation")
             ));
         }
     }
@@ -239,22 +239,23 @@ impl Limits {
         }
         if let Some((place, count)) = place_and_count(&self.unseen) {
             out.push(format!(
-                "{place}: {count} operations have neither network traffic nor kernel events. Their \
-                 end cannot be known; their times are enqueue times."
+                "{place}: {} neither network traffic nor kernel events. The end of such operations \
+                 cannot be known; their times are enqueue times.",
+                have(count, "operation")
             ));
         }
         if let Some((place, count)) = place_and_count(&self.early) {
             out.push(format!(
-                "{place}: of {count} operations NCCL reports when one thread of the kernel was \
-                 through, which is not the end (sends and receives, TREE, NVLS): their times are \
-                 the least that they took. NCCLSCOPE_CUDA_EVENTS=on measures the end."
+                "{place}: of {} NCCL reports when one thread of the kernel was through, which is \
+                 not the end (sends and receives, TREE, NVLS): times of such operations are the \
+                 least that they took. NCCLSCOPE_CUDA_EVENTS=on measures the end.",
+                human::count(count, "operation")
             ));
         }
         if self.copy_engine != 0 {
             out.push(format!(
-                "{} copy-engine collectives: NCCL reports when they were enqueued, not when they \
-                 ended.",
-                self.copy_engine
+                "{}: NCCL reports when such operations were enqueued, not when they ended.",
+                human::count(self.copy_engine, "copy-engine collective")
             ));
         }
         if self.gpu_unbounded {
@@ -289,7 +290,9 @@ impl Limits {
                 "NCCL reports no more for operations of one rank or no elements, and for kernels \
                  on symmetric memory (up to 2.30)."
             };
-            out.push(format!("{count} {func} calls show nothing below the API. {why}"));
+            let calls = human::count(*count, &format!("{func} call"));
+            let show = human::if_one(*count, "shows", "show");
+            out.push(format!("{calls} {show} nothing below the API. {why}"));
         }
         if self.copy_engine_untold {
             out.push(
@@ -300,17 +303,17 @@ impl Limits {
         }
         if self.graph_calls != 0 {
             out.push(format!(
-                "{} calls were captured into CUDA graphs. A replay without network traffic and \
-                 kernel events is invisible.",
-                self.graph_calls
+                "{} captured into CUDA graphs. A replay without network traffic and kernel events \
+                 is invisible.",
+                human::are(self.graph_calls, "call")
             ));
         }
         if self.graph_unseen != 0 {
             out.push(format!(
-                "Replays of {} operations are invisible: they were captured into CUDA graphs, and \
-                 NCCL reports neither kernels nor network traffic of them. Each counts once, as it \
-                 was captured, whatever its graph did.",
-                self.graph_unseen
+                "Replays of {} are invisible: NCCL reports neither kernels nor network traffic of \
+                 what was captured into these CUDA graphs. An operation counts once, as it was \
+                 captured, whatever its graph did.",
+                human::count(self.graph_unseen, "operation")
             ));
         }
         if self.device_api {
@@ -335,9 +338,9 @@ impl Limits {
         }
         if self.foreign != 0 {
             out.push(format!(
-                "{} proxy operations were run for other processes (PXN) whose recordings are not \
-                 among these: their communicator and operation are not known here.",
-                self.foreign
+                "{} done for other processes (PXN) whose recordings are not among these: the \
+                 communicator and the operation of such work are not known here.",
+                human::are(self.foreign, "proxy operation")
             ));
         }
     }
@@ -345,9 +348,8 @@ impl Limits {
     fn details(&self, out: &mut Vec<String>) {
         if self.cut_short != 0 {
             out.push(format!(
-                "{} operations are counted as open, because too many were in flight to follow each \
-                 to its end.",
-                self.cut_short
+                "{} counted as open, because too many were in flight to follow each to its end.",
+                human::are(self.cut_short, "operation")
             ));
         }
         if self.ctrl_off {
@@ -358,8 +360,9 @@ impl Limits {
         }
         if self.steps_unsized != 0 {
             out.push(format!(
-                "{} of {} network steps carry no size: bytes of peers are too low or unknown.",
-                self.steps_unsized, self.steps
+                "{} of {} without a size: bytes of peers are too low or unknown.",
+                self.steps_unsized,
+                human::are(self.steps, "network step")
             ));
         }
         if self.api_versions.first().is_some_and(|&version| version < 4) {
@@ -377,6 +380,10 @@ impl Limits {
             ));
         }
     }
+}
+
+fn have(number: u64, what: &str) -> String {
+    format!("{} {}", human::count(number, what), human::if_one(number, "has", "have"))
 }
 
 /// `Communicator 0x1f` or `3 communicators`, and the sum of their counts; `None` without any.

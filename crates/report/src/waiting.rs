@@ -56,6 +56,9 @@ fn proxy_op(timeline: &Timeline<'_>, event: &Event, op: &ProxyOp) -> String {
     // The oldest step holds up the ones behind it.
     let oldest = steps.open.iter().min_by_key(|step| step.step);
     match oldest {
+        None if steps.stopped >= op.steps => {
+            format!("{place}: all {} steps are done, and NCCL has not stopped it", op.steps)
+        }
         None => format!("{place}: {} of {} steps done, none in flight", steps.stopped, op.steps),
         Some(step) => {
             let (state, since) = match step.current() {

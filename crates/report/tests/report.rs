@@ -29,6 +29,30 @@ fn two_ranks(play: impl Fn(&mut Process)) -> [Process; 2] {
 }
 
 #[test]
+fn a_step_of_the_hosts_clock_is_told_and_changes_no_duration() {
+    let durations = |report: &Report| {
+        let rows = report.operations.iter().map(|row| row.duration_ns.as_ref().unwrap().max);
+        (rows.collect::<Vec<u64>>(), report.open_operations[0].age_ns)
+    };
+    let run = |set: i64| {
+        report(&two_ranks(|p| {
+            p.collective(Call::ALL_REDUCE);
+            p.collective(Call { fault: Fault::Hang, ..Call::ALL_REDUCE });
+            p.clock_set = set;
+        }))
+    };
+    let (plain, set) = (run(0), run(-3_600_000_000_000));
+    assert_eq!(plain.problems, [""; 0]);
+    assert_eq!(durations(&set), durations(&plain));
+    let told = "the host's clock was set 60 min 0 s back: all times are by how it was set last";
+    assert_eq!(set.problems.len(), 2, "{:?}", set.problems);
+    assert!(set.problems.iter().all(|text| text.ends_with(told)), "{:?}", set.problems);
+    let length =
+        |report: &Report| report.ranks[0].end_ns.unwrap() - report.ranks[0].start_ns.unwrap();
+    assert_eq!(length(&set), length(&plain));
+}
+
+#[test]
 fn one_all_reduce_is_counted_as_nccl_did_it() {
     let report = report(&two_ranks(|p| p.collective(Call::ALL_REDUCE)));
     assert_eq!(report.problems, [""; 0]);
@@ -354,7 +378,7 @@ fn stale_foreign_and_lost_events_are_told_apart() {
     assert!(!rank.events.contains_key("ProxyOp"));
     assert_eq!((unknown.comm.as_deref(), unknown.events["ProxyOp"].started), (None, 1));
     assert_eq!((report.lost.total, report.lost.by_kind["CollApi"]), (3, 3));
-    assert!(report.problems[0].contains("1 stops and states belong"), "{:?}", report.problems);
+    assert!(report.problems[0].contains("1 stop or state belongs"), "{:?}", report.problems);
     assert!(report.unknowable.iter().any(|s| s.contains("PXN")), "{:?}", report.unknowable);
 }
 
@@ -388,7 +412,7 @@ fn a_graph_replay_finds_its_call_long_after() {
     let row = &report.operations[0];
     assert_eq!((row.count, row.timing, row.bytes), (3, "kernel", Some(256)));
     assert_eq!(row.duration_ns.unwrap().max, 5_000);
-    assert!(report.unknowable.iter().any(|s| s.contains("1 calls were captured into CUDA graphs")));
+    assert!(report.unknowable.iter().any(|s| s.contains("1 call is captured into CUDA graphs")));
 }
 
 #[test]
@@ -406,7 +430,7 @@ fn copy_engine_collectives_are_known_by_their_enqueueing() {
     assert_eq!((row.func.as_str(), row.bytes, row.timing), ("AlltoAll", Some(4000), "enqueue"));
     assert_eq!((row.open, row.algbw_gbs), (1, None));
     assert_eq!(report.open_operations[0].waits_for, ["CeBatch has not stopped"]);
-    assert!(report.unknowable.iter().any(|s| s.starts_with("1 copy-engine collectives")));
+    assert!(report.unknowable.iter().any(|s| s.starts_with("1 copy-engine collective: NCCL")));
 }
 
 /// An API call of a group that is over, and nothing below it.
@@ -423,8 +447,8 @@ fn silent_call(process: &mut Process, func: &str) {
 #[test]
 fn what_a_release_never_tells_is_said_by_release() {
     let copy_engine = "NCCL 2.28 does not report collectives that it does with copy engines";
-    let batched = "1 Broadcast calls show nothing below the API. From 2.29 on";
-    let other = "1 Broadcast calls show nothing below the API. NCCL reports no more for operations";
+    let batched = "1 Broadcast call shows nothing below the API. From 2.29 on";
+    let other = "1 Broadcast call shows nothing below the API. NCCL reports no more for operations";
     for (version, expected) in [
         (22_703, [false, false, true]),
         (22_809, [true, false, true]),
@@ -438,7 +462,7 @@ fn what_a_release_never_tells_is_said_by_release() {
         let report = report(&[process]);
         let says = |text: &str| report.unknowable.iter().any(|s| s.starts_with(text));
         assert_eq!([copy_engine, batched, other].map(says), expected, "{version}");
-        assert!(says("1 Reduce calls show nothing below the API. NCCL reports no more"));
+        assert!(says("1 Reduce call shows nothing below the API. NCCL reports no more"));
     }
 }
 
@@ -510,7 +534,7 @@ fn windows_and_samples_are_named() {
     }));
     let says = |text: &str| report.unknowable.iter().filter(|s| s.contains(text)).count();
     assert_eq!(says("Recording was stopped 2 times"), 1, "{:?}", report.unknowable);
-    assert_eq!(says("6 operations were left out of the sample"), 1);
+    assert_eq!(says("6 operations are left out of the sample"), 1);
     assert_eq!(says("show nothing below the API"), 0, "it is known why");
     assert!(report.ranks.iter().all(|rank| rank.role.as_deref() == Some("tp")));
     let windows: Vec<_> =

@@ -51,6 +51,6 @@ fn what_a_later_version_records_is_counted_by_name() {
     let mut builder = ReportBuilder::default();
     builder.add(&Recording::open(&path).unwrap());
     let problems = builder.finish().problems;
-    let said = "1 records `tensor memory` are of a later version; they are not shown";
+    let said = "1 `tensor memory` record is of a later version, and not shown";
     assert!(problems.iter().any(|problem| problem.ends_with(said)), "{problems:?}");
 }

@@ -432,6 +432,9 @@ impl Drain {
     fn look(&mut self) {
         let found = self.watchdog.look(self.recorder, clock::now(), self.clocks.hz());
         let words = found.words(|place| self.text(place));
+        if let Some(meter) = &mut self.meter {
+            found.progress().for_each(|progress| meter.progress(progress));
+        }
         self.feed.heartbeats(words);
         self.feed.freeze(self.watchdog.is_stuck());
         let Found { hangs, lines, .. } = found;
@@ -494,12 +497,14 @@ impl Drain {
             return;
         }
         let recorder = self.recorder;
-        let mut lane_full = [0; KINDS];
+        let (mut lane_full, mut ends) = ([0; KINDS], [0; KINDS]);
         for (_, lane) in recorder.lanes() {
             lane_full.iter_mut().zip(lane.lost()).for_each(|(sum, lost)| *sum += lost);
+            ends.iter_mut().zip(lane.lost_ends()).for_each(|(sum, lost)| *sum += lost);
         }
         let losses = Losses {
             lane_full,
+            ends,
             no_lane: recorder.lost_without_lane(),
             no_slot: recorder.lost_without_slot(),
             stale: recorder.stale(),

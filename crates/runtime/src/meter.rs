@@ -15,6 +15,7 @@ use ncclscope_metrics::send::{Answer, Http, Lost, Sender, Target, Transport, cli
 use ncclscope_metrics::{Collector, CommKey, Metrics};
 use ncclscope_recorder::clock;
 use ncclscope_trace::kind::KINDS;
+use ncclscope_trace::progress::Progress;
 use ncclscope_trace::{Comm, CommDevice, Record, StrId, TickMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -101,8 +102,9 @@ impl Farewell {
 /// Running totals of the events that are missing from the other totals, by kind. (Events that the
 /// recording lost after they were measured are in the other totals.)
 pub(crate) struct Losses {
-    /// Lost because the thread's lane was full.
+    /// Lost because the thread's lane was full, and stops and states likewise.
     pub(crate) lane_full: [u64; KINDS],
+    pub(crate) ends: [u64; KINDS],
     /// Lost because no lane was free for the thread.
     pub(crate) no_lane: [u64; KINDS],
     pub(crate) no_slot: [u64; KINDS],
@@ -186,6 +188,11 @@ impl Meter {
         self.collector.record(lane, record);
     }
 
+    /// What the watchdog says of a communicator.
+    pub(crate) fn progress(&mut self, progress: &Progress) {
+        self.collector.progress(progress);
+    }
+
     /// True if the window's time is over, or the window is full.
     pub(crate) fn is_due(&self) -> bool {
         let is_full = self.window_events > 0 && self.collector.events() >= self.window_events;
@@ -213,6 +220,7 @@ impl Meter {
         self.closed = clock::now_ns();
         self.next = self.closed + nanoseconds(self.wait_for_next());
         self.collector.lost_by_kind("lane_full", &losses.lane_full);
+        self.collector.lost_by_kind("lost_end", &losses.ends);
         self.collector.lost_by_kind("no_lane", &losses.no_lane);
         self.collector.lost_by_kind("no_slot", &losses.no_slot);
         self.collector.lost("stale", "", losses.stale);
@@ -343,6 +351,11 @@ mod tests {
         Meter::start(target(window_events), Labels::default(), Vec::new()).unwrap()
     }
 
+    fn no_losses() -> Losses {
+        let [lane_full, ends, no_lane, no_slot] = [[0; KINDS]; 4];
+        Losses { lane_full, ends, no_lane, no_slot, stale: 0, unknown: 0 }
+    }
+
     fn start_one(meter: &mut Meter, number: u64) {
         let (handle, parent) = (Handle::value(7, EventKind::Coll, 0, number), Handle::NULL);
         let detail = Detail::Coll(Coll::default());
@@ -370,8 +383,7 @@ mod tests {
         )
         .unwrap();
         let clock = TickMap::new(vec![], 1_000_000_000);
-        let [lane_full, no_lane, no_slot] = [[0; KINDS]; 3];
-        let losses = Losses { lane_full, no_lane, no_slot, stale: 0, unknown: 0 };
+        let losses = no_losses();
         for _ in 0..2 {
             meter.close(&clock, &losses, false);
             let (mut stream, _) = listener.accept().unwrap();
@@ -408,8 +420,7 @@ mod tests {
         start_one(&mut by_count, 1000);
         start_one(&mut by_time, 1000);
         assert!(by_count.is_due() && !by_time.is_due());
-        let [lane_full, no_lane, no_slot] = [[0; KINDS]; 3];
-        let losses = Losses { lane_full, no_lane, no_slot, stale: 0, unknown: 0 };
+        let losses = no_losses();
         by_count.close(&TickMap::new(vec![], 1_000_000_000), &losses, false);
         assert!(!by_count.is_due(), "the next one is empty");
         let lost: Vec<_> = by_count.total.exports_lost.into_iter().collect();

@@ -140,7 +140,10 @@ fn drifted(job: &Job, slower: &[SlowedClass]) -> Finding {
         )
     };
     Finding {
-        title: format!("transfers became slower during the run, on {} communicators", comms.len()),
+        title: format!(
+            "transfers became slower during the run, on {}",
+            human::count(comms.len(), "communicator")
+        ),
         confidence: Confidence::Confirmed,
         factor: median(&mut factors.collect::<Vec<_>>()),
         comms: comms.into_iter().cloned().collect(),

@@ -15,6 +15,7 @@ use crate::robust::count;
 use crate::steps::{Step, StepSource, Steps};
 use crate::waits::{LastArriver, Waits, last_arrivers};
 use crate::{drift, edges, shortage, slow, stalls};
+use ncclscope_operations::human;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -240,7 +241,8 @@ fn quiet(job: &Job, clocks: &Clocks, steps: usize, limits: &Limits) -> Vec<Strin
     }
     if steps < limits.min_steps {
         quiet.push(format!(
-            "{steps} steps are too few to call a rank slow: at least {} are needed",
+            "{} too few to call a rank slow: at least {} are needed",
+            human::are(steps, "step"),
             limits.min_steps
         ));
     }

@@ -27,21 +27,24 @@ counts (`ncclscope_recorder::clock::compare`); 100 ns is usual.
 # The map
 
 Between two comparisons time is linear: `CLOCK_REALTIME` at a tick is interpolated ([`TickMap`]). So
-a slewed clock is followed second by second, and a step of it falls into one second of the
-recording. Before the first comparison and after the last the rate of the whole recording is used,
-by `CLOCK_MONOTONIC`, which is never stepped. Where all comparisons lie within 10 ms it is the
-nominal rate: over so short a time the widths of two brackets weigh more than its error.
+a slewed clock is followed second by second. Where the clock was set, so that it and
+`CLOCK_MONOTONIC` advance differently between two comparisons, all times are by the clock as it was
+set last: no time between them is stretched, and none goes back. [`TickMap::steps`] has the steps.
+Before the first comparison and after the last the rate of the whole recording is used, by
+`CLOCK_MONOTONIC`, which is never stepped. Where all comparisons lie within 10 ms it is the nominal
+rate: over so short a time the widths of two brackets weigh more than its error.
 
-A *duration* is not the difference of two mapped times: where NTP stepped the clock in between, it
-would be wrong, or negative. It is the ticks in between by the rate of the whole recording. That
-rate is off by the error of two brackets over the recording's length: 0.2 ppm after a second.
+A *duration* is not the difference of two mapped times, which small steps may still make wrong, or
+negative. It is the ticks in between by the rate of the whole recording. That rate is off by the
+error of two brackets over the recording's length: 0.2 ppm after a second.
 
 # Several recordings
 
 Times of processes of one host agree to the widths of their brackets, for they go by the same
-`CLOCK_REALTIME`. Those of different hosts agree as well as the hosts' clocks do, which is often no
-better than a millisecond: `ncclscope_stragglers` estimates the offsets from the operations that the
-hosts have in common. Times of GPUs (`pTimer`) are mapped by `ncclscope_operations`.
+`CLOCK_REALTIME`; one that ended before a step of it is apart from the others by that. Those of
+different hosts agree as well as the hosts' clocks do, which is often no better than a millisecond:
+`ncclscope_stragglers` estimates the offsets from the operations that the hosts have in common.
+Times of GPUs (`pTimer`) are mapped by `ncclscope_operations`.
 */
 
 use crate::fields::record_fields;
@@ -81,11 +84,18 @@ record_fields! {
     }
 }
 
+/// What `CLOCK_REALTIME` gains or loses between two comparisons is a step if it is more than this,
+/// ns, and more than one part in so many of the time between.
+const STEP_NS: u64 = 1_000_000;
+const STEP_PART: u64 = 1_000;
+
 /// Maps ticks to `CLOCK_REALTIME` and durations to nanoseconds, piecewise linear between the
 /// comparisons of the recording.
 #[derive(Clone, Debug)]
 pub struct TickMap {
+    /// Their `CLOCK_REALTIME` is by the clock as it was set last.
     syncs: Vec<ClockSync>,
+    steps: Vec<i64>,
     ns_per_tick: f64,
 }
 
@@ -104,7 +114,14 @@ impl TickMap {
             }
             _ => None,
         };
-        TickMap { syncs, ns_per_tick: measured.unwrap_or(nominal) }
+        let steps = take_out_steps(&mut syncs);
+        TickMap { syncs, steps, ns_per_tick: measured.unwrap_or(nominal) }
+    }
+
+    /// By how much the host's clock was set, ns, each time that it was: below zero, if backward.
+    #[must_use]
+    pub fn steps(&self) -> &[i64] {
+        &self.steps
     }
 
     /// A duration in nanoseconds.
@@ -145,6 +162,25 @@ impl TickMap {
     }
 }
 
+/// Moves the comparisons before each step of the clock by the step. Returns the steps in order.
+fn take_out_steps(syncs: &mut [ClockSync]) -> Vec<i64> {
+    let ahead = |sync: &ClockSync| sync.realtime_ns.wrapping_sub(sync.monotonic_ns);
+    let (mut steps, mut moved) = (Vec::new(), 0i64);
+    let Some(mut next) = syncs.last().copied() else { return steps };
+    for sync in syncs.iter_mut().rev() {
+        let step = ahead(&next).wrapping_sub(ahead(sync)).cast_signed();
+        let part = next.monotonic_ns.saturating_sub(sync.monotonic_ns) / STEP_PART;
+        if step.unsigned_abs() > STEP_NS.max(part) {
+            steps.push(step);
+            moved = moved.saturating_add(step);
+        }
+        next = *sync;
+        sync.realtime_ns = sync.realtime_ns.saturating_add_signed(moved);
+    }
+    steps.reverse();
+    steps
+}
+
 #[expect(clippy::cast_precision_loss, reason = "differences stay far below 2^53")]
 fn to_f64(x: u64) -> f64 {
     x as f64
@@ -173,6 +209,31 @@ mod tests {
         assert_eq!(map.realtime_ns(4_000_000_000), 3_000_000_000);
         assert!((map.duration_ns(2_000) - 1_000.0).abs() < 1e-6);
         assert_eq!(map.error_ns(), 30);
+    }
+
+    /// Someone sets the clock, or NTP does: forward by an hour, and back by ten seconds.
+    #[test]
+    fn a_step_of_the_clock_stretches_no_time() {
+        const S: u64 = 1_000_000_000;
+        let set = |second: u64, gain: i64| {
+            let sync = sync(second * S, second * S);
+            ClockSync { realtime_ns: sync.realtime_ns.saturating_add_signed(gain), ..sync }
+        };
+        let second = S.cast_signed();
+        let (hour, back) = (3_600 * second, 3_590 * second);
+        let syncs = [set(0, 0), set(1, 0), set(2, hour), set(3, hour + 900), set(4, back)];
+        let map = TickMap::new(syncs.to_vec(), S);
+        assert_eq!(map.steps(), [hour, -10 * second - 900]);
+        let end = map.realtime_ns(4 * S);
+        assert_eq!(end, 5 * S + 3_590 * S, "by the clock as it was set last");
+        for half in 0..8 {
+            let from = end - (8 - half) * S / 2;
+            assert!(map.realtime_ns(half * S / 2).abs_diff(from) <= 900, "{half}");
+        }
+        // NTP that steers the clock, even at the most that it may, is none.
+        let slewed: Vec<ClockSync> =
+            (0..9).map(|at| set(60 * at, 30_000_000 * at.cast_signed())).collect();
+        assert_eq!(TickMap::new(slewed, S).steps(), [0; 0]);
     }
 
     #[test]

@@ -99,7 +99,12 @@ pub const ARGUMENTS: &[(&str, &str, &str)] = &[
     ("qp", "network plugin", "queue pair (InfiniBand)"),
     ("op", "network plugin", "opcode (InfiniBand), or 0 send, 1 receive (socket)"),
     ("value", "marks", "number of the training step; one in how many operations is recorded"),
-    ("open", "all", "1: it was not over when the recording ended, and lasts to that"),
+    (
+        "open",
+        "all",
+        "1: it was not over when the recording ended, and lasts to that; a ProxyOp that NCCL never \
+         stops (shared memory) lasts as long as its operation",
+    ),
 ];
 
 pub(crate) fn is_argument(name: &str) -> bool {

@@ -16,7 +16,9 @@ How records become tracks and slices: one process as every trace shows it.
 | a network step | its start | its end; inside it lie its states, the three waits |
 | a mark | its time | the same; a training step lasts to the next one |
 
-What has not stopped lasts to the end of the recording, and says `open`.
+What has not stopped lasts to the end of the recording, and says `open`. But NCCL starts ProxyOps
+of shared memory and peer access too, and never moves or stops them: those last as long as what is
+known of their operation, and so share tracks.
 
 A Coll event ends when NCCL has *enqueued* the operation, which says nothing of how long it took. So
 it is on the track "Groups" as what it is, and the operation has a slice of its own, on
@@ -86,7 +88,7 @@ pub struct Slice {
     pub end: u64,
     /// What it shows.
     pub what: SliceSource,
-    /// It was not over; `end` is the end of the recording.
+    /// It was not over; `end` is the end of the recording, or that of what it is a part of.
     pub open: bool,
 }
 
@@ -311,7 +313,31 @@ impl<'t, 'r> Scene<'t, 'r> {
         let stop = self.gpu_stop_ns(event).or_else(|| event.stop.map(|ticks| self.ns(ticks)));
         let what = SliceSource::Event(id);
         let open = event.stop.is_none();
-        Slice { start, end: stop.unwrap_or(self.end_ns).max(start), what, open }
+        let end = stop.unwrap_or_else(|| self.end_without_stop(event));
+        Slice { start, end: end.max(start), what, open }
+    }
+
+    /// Where the slice of an event ends that did not stop: where its operation does, if that is
+    /// over, and NCCL has not moved it.
+    fn end_without_stop(&self, event: &Event) -> u64 {
+        let is_moved = event.first_state.is_some() || event.steps.is_some();
+        let operation = match event.parent {
+            Parent::Known(id) if event.kind() == EventKind::ProxyOp && !is_moved => {
+                self.operation_of(id)
+            }
+            _ => None,
+        };
+        let last = operation.and_then(|operation| self.last_of(operation));
+        last.map_or(self.end_ns, |ticks| self.ns(ticks))
+    }
+
+    /// What is known of an operation's end, in ticks; `None` while it is open.
+    fn last_of(&self, operation: &Operation) -> Option<u64> {
+        match operation.completion {
+            Completion::Done(ticks) => Some(ticks),
+            Completion::Unseen => self.timeline.event(operation.event).stop,
+            Completion::Open => None,
+        }
     }
 
     /// When an event started.
@@ -338,11 +364,7 @@ impl<'t, 'r> Scene<'t, 'r> {
         let operation = self.operation(index);
         let event = self.timeline.event(operation.event);
         let (what, start) = (SliceSource::Operation(index), self.ns(event.start.ticks));
-        let last = match operation.completion {
-            Completion::Done(ticks) => Some(ticks),
-            Completion::Unseen => event.stop,
-            Completion::Open => None,
-        };
+        let last = self.last_of(operation);
         let end = last.map_or(self.end_ns, |ticks| self.ns(ticks)).max(start);
         let open = operation.completion == Completion::Open;
         let Some(length) = operation.duration_ns.map(to_u64) else {

@@ -210,6 +210,27 @@ fn open_slices_end_with_the_recording() {
     assert_eq!(open.into_iter().collect::<Vec<_>>(), expected);
 }
 
+/// NCCL starts ProxyOps of shared memory, and never stops them.
+#[test]
+fn what_nccl_never_stops_shares_tracks() {
+    let recordings = run(|p| {
+        for _ in 0..100 {
+            p.collective(Call { fault: Fault::Local, ..Call::ALL_REDUCE });
+        }
+    });
+    let (_, events) = chrome_events(&recordings[..1]);
+    let is_proxy = |e: &&Value| e["name"] == "ProxyOp AllReduce" && e["args"]["open"] == 1;
+    let open: Vec<&Value> = events.iter().filter(is_proxy).collect();
+    assert_eq!(open.len(), 100 * 4);
+    assert!(open.iter().all(|e| nanos(&e["dur"]) < 10_000), "as long as their operations");
+    let tracks = events.iter().filter(|e| e["name"] == "thread_name");
+    let mut names: Vec<&str> = tracks.map(|e| e["args"]["name"].as_str().unwrap()).collect();
+    names.retain(|name| name.starts_with("Proxy "));
+    let count = names.len();
+    names.dedup();
+    assert_eq!((names.len(), count), (4, 4), "one for each channel and direction");
+}
+
 #[test]
 fn pftrace_is_small_and_the_same_each_time() {
     let recordings = run(|p| (0..50).for_each(|_| p.collective(Call::ALL_REDUCE)));

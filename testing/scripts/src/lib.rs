@@ -60,6 +60,8 @@ pub struct Process {
     pub gpu_gain: fn(u64) -> u64,
     /// The step of the GPU's timer, ns.
     pub gpu_step: u64,
+    /// By how much someone sets the host's clock forward before its last comparison, ns.
+    pub clock_set: i64,
     lanes: Vec<Vec<u64>>,
     kinds: Vec<u32>,
     lost: Vec<(usize, EventKind, u64)>,
@@ -152,6 +154,7 @@ impl Process {
             waits: 0,
             gpu_gain: |_| 0,
             gpu_step: 1,
+            clock_set: 0,
             lanes: vec![Vec::new(); 2],
             kinds: vec![0; 2],
             lost: Vec::new(),
@@ -472,11 +475,11 @@ impl Process {
             let id = StrId(u16::try_from(at + 1).unwrap_or(0));
             writer.define(&Definition::String { id, text: text.clone() })?;
         }
-        for ticks in [0, self.now + 1_000_000_000] {
+        for (ticks, set) in [(0, 0), (self.now + 1_000_000_000, self.clock_set)] {
             let sync = ClockSync {
                 ticks,
                 monotonic_ns: ticks,
-                realtime_ns: EPOCH_NS + ticks,
+                realtime_ns: (EPOCH_NS + ticks).saturating_add_signed(set),
                 error_ns: 40,
             };
             writer.append(META_LANE, 0, Record::clock_sync(&sync).words())?;

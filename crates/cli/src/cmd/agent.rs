@@ -33,7 +33,7 @@ use ncclscope_control::table;
 use ncclscope_metrics::encode::Labels;
 use ncclscope_metrics::send::environment::place;
 use ncclscope_metrics::send::{Sender, part_of};
-use node::{Count, Node};
+use node::Node;
 use output::Output;
 use page::Page;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -119,7 +119,11 @@ fn watch(node: &mut Node, interval: Duration, signals: &Receiver<()>, exports: &
             }
         };
         node.poll();
-        exports.page.iter().for_each(|page| page.set_vectors(node.vectors()));
+        if let Some(page) = &exports.page {
+            page.set_vectors(node.vectors());
+            // Until the first window ends, the processes that there are.
+            page.begin(|| output::own(node.count(), 0));
+        }
         if stop || Instant::now() >= end {
             return stop;
         }
@@ -176,7 +180,7 @@ struct Exports {
 impl Exports {
     fn start(args: &AgentArgs, target: Option<Target>) -> Result<Exports, Failure> {
         let serve = |address: SocketAddr| {
-            let page = Page::new(&output::own(Count::default(), 0));
+            let page = Page::default();
             let address = server::start(address, page.clone()).map_err(|e| {
                 Failure::environment(format!(
                     "cannot listen on {address}: {e}; choose another with --prom-listen"

@@ -8,6 +8,7 @@ use crate::output;
 use crate::unrecorded::Unrecorded;
 use ncclscope_diagnose::input::{self, Input, InputOptions};
 use ncclscope_diagnose::{Job, Options, diagnose, fr_out, text};
+use ncclscope_operations::human;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -44,11 +45,11 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
         Format::Json => output::json(&found)?,
         Format::Text => output::text(&text::render(&found))?,
     }
-    Ok(match (found.verdicts.is_empty(), warnings.is_empty()) {
-        (false, _) => ExitCode::from(FINDINGS),
+    Ok(match (warnings.is_empty(), found.verdicts.is_empty()) {
+        // Unreadable input takes precedence over findings: it may hide the actual cause.
+        (false, _) => ExitCode::from(BAD_INPUT),
+        (true, false) => ExitCode::from(FINDINGS),
         (true, true) => ExitCode::SUCCESS,
-        // Nothing was found in the readable part of the input.
-        (true, false) => ExitCode::from(BAD_INPUT),
     })
 }
 
@@ -78,7 +79,8 @@ fn flight_recorder(job: &Job, directory: &Path, inputs: &[PathBuf]) -> Result<()
     if left_out != 0 {
         let most = fr_out::MAX_BYTES >> 30;
         warn(format_args!(
-            "the dumps of {left_out} ranks are left out: they take more than {most} GiB"
+            "{} left out: all of them take more than {most} GiB",
+            human::are(left_out, "dump")
         ));
     }
     to_file(&directory.join("flight-recorder.json"), |file| {

@@ -6,6 +6,7 @@ use crate::failure::Failure;
 use crate::input::{Input, recordings_in};
 use crate::output::{self, in_a_line};
 use crate::table::{Align, Table};
+use ncclscope_operations::human::{count, if_one};
 use ncclscope_stragglers::finding::{Finding, SlowPart};
 use ncclscope_stragglers::input::{kineto, recording, table};
 use ncclscope_stragglers::report::StepRow;
@@ -102,17 +103,20 @@ fn traces_in(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
 /// The report as text: the findings first, then the causes of the waiting in the steps.
 fn text(report: &Report) -> String {
     let mut text = format!(
-        "{} workers, {} collectives, {} batches of sends and receives, {} steps (from {})\n",
-        report.workers,
-        report.collectives,
+        "{}, {}, {} {} of sends and receives, {} (from {})\n",
+        count(report.workers, "worker"),
+        count(report.collectives, "collective"),
         report.batches,
-        report.steps.len(),
+        if_one(report.batches, "batch", "batches"),
+        count(report.steps.len(), "step"),
         report.steps_from
     );
     let clock = &report.clock;
     text += &format!(
-        "clocks      up to {:.3} ms apart, aligned with a residual of {:.3} ms by {} pairs\n",
-        clock.max_offset_ms, clock.max_residual_ms, clock.pairs
+        "clocks      up to {:.3} ms apart, aligned with a residual of {:.3} ms by {}\n",
+        clock.max_offset_ms,
+        clock.max_residual_ms,
+        count(clock.pairs, "pair")
     );
     section(&mut text, "SLOW");
     if report.summary.is_empty() {

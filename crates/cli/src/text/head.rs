@@ -3,6 +3,7 @@
 
 use super::page::Page;
 use ncclscope_answer::Moment;
+use ncclscope_operations::human::count;
 use ncclscope_report::Report;
 use ncclscope_report::schema::{Fact, Lost};
 use serde_json::Value;
@@ -58,9 +59,9 @@ fn summary(lost: &Lost) -> String {
     let overwritten: u64 = lost.overwritten_by_kind.values().sum();
     match (lost.losses.is_empty(), lost.total, overwritten) {
         (true, ..) => "nothing".into(),
-        (_, total, 0) => format!("{total} records: see below"),
-        (_, 0, old) => format!("only the oldest {old} records: see below"),
-        (_, total, old) => format!("{total} records and the oldest {old}: see below"),
+        (_, total, 0) => format!("{}: see below", count(total, "record")),
+        (_, 0, old) => format!("only the oldest {}: see below", count(old, "record")),
+        (_, total, old) => format!("{} and the oldest {old}: see below", count(total, "record")),
     }
 }
 
@@ -93,8 +94,11 @@ pub(super) fn communicators(page: &mut Page, report: &Report) {
     }
     for (comm, (names, nranks, seen)) in comms {
         let name: String = names.iter().map(|name| format!(" \"{name}\"")).collect();
-        let of = nranks.map_or(String::new(), |nranks| format!(" of {nranks}"));
-        page.line(&format!("  {comm}{name}: {seen}{of} ranks recorded"));
+        let ranks = match nranks {
+            Some(nranks) => format!("{seen} of {}", count(nranks, "rank")),
+            None => count(seen, "rank"),
+        };
+        page.line(&format!("  {comm}{name}: {ranks} recorded"));
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::page::{LIST_MAX, Page, or_dash, rank_text};
 use crate::table::{Align, Table};
-use ncclscope_operations::human::{bytes, duration, three};
+use ncclscope_operations::human::{bytes, duration, if_one, three};
 use ncclscope_operations::stats::to_f64;
 use ncclscope_report::Report;
 use ncclscope_report::schema::{Durations, LastRank, OpenOperation, OperationRow};
@@ -13,7 +13,8 @@ pub(super) fn open(page: &mut Page, operations: &[OpenOperation]) {
     if operations.is_empty() {
         return;
     }
-    page.heading(&format!("OPEN: {} operations or calls did not complete", operations.len()));
+    let what = if_one(operations.len(), "operation or call", "operations or calls");
+    page.heading(&format!("OPEN: {} {what} did not complete", operations.len()));
     for operation in operations.iter().take(LIST_MAX) {
         let rank = rank_text(operation.rank, operation.comm_rank);
         let mut line = format!("  {rank} ({} {})  ", operation.host, operation.pid);

@@ -76,7 +76,7 @@ fn a_healthy_job_is_fine_and_too_few_steps_cannot_tell() {
     let run = Run::new(|process| process.collective(Call::ALL_REDUCE));
     let text = ncclscope(&["report", run.text()]).ends_with(0).stdout;
     assert!(text.starts_with("CANNOT TELL  nothing hangs in what was recorded"), "{text}");
-    assert!(text.contains("\nwhy   1 steps are too few to call a rank slow"), "{text}");
+    assert!(text.contains("\nwhy   1 step is too few to call a rank slow"), "{text}");
 }
 
 #[test]

@@ -66,6 +66,21 @@ fn a_completed_job_and_one_killed_at_work_are_not_hangs() {
     ncclscope(&["diagnose", at_work.text()]).ends_with(0);
 }
 
+/// Times of before would seem an hour old.
+#[test]
+fn a_clock_that_is_set_makes_no_hang() {
+    let run = Run::new(|process| {
+        process.header.closed = false;
+        process.clock_set = 3_600_000_000_000;
+        process.collective(Call::ALL_REDUCE);
+        if process.comm.rank == 0 {
+            process.collective(Call { fault: Fault::Hang, ..Call::ALL_REDUCE });
+        }
+    });
+    let text = ncclscope(&["diagnose", run.text()]).ends_with(0).stdout;
+    assert!(text.contains("Nothing found"), "{text}");
+}
+
 #[test]
 fn wrong_input_and_usage() {
     let empty = tempfile::tempdir().unwrap();

@@ -3,12 +3,15 @@
 
 use crate::common::{Outcome, Run, ncclscope, tool};
 use ncclscope_control::table::EVENTS;
-use ncclscope_trace::EventKind;
+use ncclscope_operations::progress::{LaunchFate, LiveState, Tracker};
 use ncclscope_trace::kind::DEFAULT_EVENTS;
+use ncclscope_trace::{EventKind, Recording};
 use scripts::{API, Call, Fault, Process};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 fn one_all_reduce(process: &mut Process) {
@@ -88,7 +91,7 @@ fn a_hang_and_losses_come_first() {
         at("node-0-1000.nscope: not closed"),
         at("NOT RECORDED"),
         at("events dropped because their threads' lanes were full: CollApi 14"),
-        at("OPEN: 1 operations or calls did not complete"),
+        at("OPEN: 1 operation or call did not complete"),
         at("rank 1 (node-1 1001)  AllReduce, 4 MiB, comm 0x1f2e3d4c: started 1.00 s"),
         at("channel 0, send to communicator rank 0: 0 of 4 steps done, step 0 in SendPeerWait"),
         at("OPERATIONS"),
@@ -268,6 +271,63 @@ fn ranks_are_the_jobs_and_operations_have_the_numbers_of_diagnose() {
     let open: Vec<&Value> = open.iter().filter(is_it).collect();
     assert!(!open.is_empty(), "{verdict}\n{report}");
     assert!(open.iter().all(|row| row["func"] == operation["func"]), "{open:?}\n{verdict}");
+}
+
+/// A send or receive that waits: rank, function, and number on its communicator.
+type Waiting = (u64, String, u64);
+
+/// Those that the watchdog of each rank would report at the end of its recording.
+fn seen_by_watchdogs(run: &Path) -> BTreeSet<Waiting> {
+    let paths = std::fs::read_dir(run).unwrap().map(|entry| entry.unwrap().path());
+    let recordings = paths.filter(|path| path.extension().is_some_and(|end| end == "nscope"));
+    recordings.flat_map(|path| in_flight(&Recording::open(&path).unwrap())).collect()
+}
+
+fn in_flight(recording: &Recording) -> Vec<Waiting> {
+    let mut tracker = Tracker::default();
+    recording.comms().iter().for_each(|comm| tracker.comm(comm));
+    for lane in 0..recording.lanes().len() {
+        recording.records(lane).for_each(|record| tracker.record(lane, &record));
+    }
+    let outside = LiveState { is_live: &|_| true, fate: &|_| LaunchFate::Unknown };
+    tracker.look(recording.last_ticks(), recording.header().hz, &outside);
+    let rank = recording.identity().rank.unwrap();
+    let name = |id| recording.string(id).unwrap_or_default().to_owned();
+    let p2ps = tracker.in_flight().into_iter().filter(|op| op.facts.is_p2p());
+    p2ps.map(|op| (rank.into(), name(op.facts.func), op.number)).collect()
+}
+
+#[test]
+fn sends_and_receives_have_one_number_in_all_tools() {
+    for fault in ["p2p-unmatched", "p2p-size", "host-stuck"] {
+        let dir = tempfile::tempdir().unwrap();
+        let run = dir.path().join("run");
+        let folder = run.to_str().unwrap();
+        let args = ["simulate", "--ranks", "8", "--seed", "1", "--fault", fault, "-o", folder];
+        ncclscope(&args).ends_with(0);
+        let found = ncclscope(&["diagnose", folder, "--format", "json"]).ends_with(1).stdout;
+        let found: Value = serde_json::from_str(&found).unwrap();
+        let report = ncclscope(&["report", folder, "--format", "json"]).ends_with(0).stdout;
+        let report: Value = serde_json::from_str(&report).unwrap();
+        let rows = report["open_operations"].as_array().unwrap().iter();
+        let p2ps = rows.filter(|row| row["func"] == "Send" || row["func"] == "Recv");
+        let of_row = |row: &Value| {
+            let func = row["func"].as_str().unwrap().to_owned();
+            (row["rank"].as_u64().unwrap(), func, row["number"].as_u64().unwrap())
+        };
+        let reported: BTreeSet<Waiting> = p2ps.map(of_row).collect();
+        assert!(!reported.is_empty(), "{fault}: {report}");
+        assert_eq!(reported, seen_by_watchdogs(&run), "{fault}");
+        let op = &found["verdicts"][0]["op"];
+        let Some(func) = op["func"].as_str().filter(|func| ["Send", "Recv"].contains(func)) else {
+            assert_eq!(fault, "host-stuck", "{found}");
+            continue;
+        };
+        let number = op["index"].as_u64().unwrap();
+        assert!(reported.iter().any(|(_, name, at)| name == func && *at == number), "{found}");
+        let text = ncclscope(&["diagnose", folder]).ends_with(1).stdout;
+        assert!(text.contains(&format!("operation {number} ({func}, ")), "{fault}: {text}");
+    }
 }
 
 /// A recording that was forged could else say in our name that nothing was lost.

@@ -95,6 +95,18 @@ fn recordings_that_were_too_small_make_no_rank_slow() {
     assert!(report["notes"].to_string().contains("overwritten"), "{}", report["notes"]);
 }
 
+/// What cannot be read may hide the actual cause.
+#[test]
+fn a_recording_that_cannot_be_read_takes_precedence_over_findings() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = directory.path().join("run");
+    let run = run.to_str().unwrap();
+    ncclscope(&["simulate", "-o", run, "--seed", "1", "--fault", "slow-gpu"]).ends_with(0);
+    assert_ne!(json(run, 1)["summary"], Value::Array(vec![]));
+    std::fs::write(directory.path().join("run/node-0-1.nscope"), "no recording").unwrap();
+    assert_ne!(json(run, 3)["summary"], Value::Array(vec![]));
+}
+
 #[test]
 fn bad_input_gets_one_line() {
     let directory = tempfile::tempdir().unwrap();

@@ -173,7 +173,7 @@ fn name_damage(snapshots: &[Snapshot], job: &mut Job) {
     }
     let more = damaged().count().saturating_sub(NAMED);
     if more > 0 {
-        job.damaged.push(format!("{more} more recordings are damaged"));
+        job.damaged.push(format!("{} damaged", human::are(more, "more recording")));
     }
     job.notes.extend(job.damaged.iter().cloned());
 }
@@ -317,6 +317,7 @@ fn vector(process: u32, member: &Member, now: u64) -> Vector {
         born_ns: member.born_ns.map(|born| now.saturating_sub(born)),
         is_blind: member.is_blind,
         connects: member.connects,
+        p2p_number: None,
     }
 }
 
@@ -388,8 +389,9 @@ fn add_pairs(members: &[PlacedMember<'_>], parent: usize, silent: &SilentRanks, 
             let born_ns = side.born_ns.map(|born| now.saturating_sub(born));
             let runs = side.flight.kernel.map_or(0, |(_, started, _)| started) > 0;
             let started = member.sees_kernels.then_some(done + u64::from(runs));
+            let p2p_number = side.number;
             let base = Vector { process, rank, enqueued, done, age_ns, ..Vector::default() };
-            comm.vectors.push(Vector { api: enqueued, born_ns, started, ..base });
+            comm.vectors.push(Vector { api: enqueued, born_ns, started, p2p_number, ..base });
             comm.flights.insert(at, side.flight);
             comm.sizes.insert(at, side.sizes.into());
         }

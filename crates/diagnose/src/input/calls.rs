@@ -41,7 +41,9 @@ pub(super) fn add(members: &[PlacedMember<'_>], parent: usize, job: &mut Job) {
         let before = member.pairs.values().map(|side| side.issued).sum();
         let age_ns = Some(now.saturating_sub(call.since_ns));
         let own = Vector { process, rank: member.rank, age_ns, ..Vector::default() };
+        let p2p_number = member.p2p_enqueued.map(|latest| latest + 1);
         let own = Vector { born_ns: age_ns, connects: true, enqueued: before, done: before, ..own };
+        let own = Vector { p2p_number, ..own };
         let flight = InFlightOp { call: text(call), ..InFlightOp::default() };
         job.comms.push(Communicator {
             name: group.name.clone(),

@@ -263,6 +263,8 @@ impl GroupBuilder<'_> {
         if sends && self.members.len() == 2 {
             let mut pair = self.communicator(true);
             pair.kind = CommKind::Sequence;
+            // PyTorch numbers the sends and receives of such a group, too.
+            pair.vectors.iter_mut().for_each(|vector| vector.p2p_number = Some(vector.front()));
             comms.push(pair);
         } else if sends {
             comms.extend(self.pairs());
@@ -338,6 +340,7 @@ impl GroupBuilder<'_> {
             born_ns: born.map(|born| dump.newest_ns().saturating_sub(born)),
             is_blind: false,
             connects: false,
+            p2p_number: None,
         })
     }
 

@@ -314,7 +314,7 @@ impl<'t, 'a> Progression<'t, 'a> {
         } else {
             self.fill_connecting(position, &mut member);
         }
-        self.fill_pairs(position, &mut member);
+        self.fill_pairs(position, &progress, &mut member);
         self.fill_hashes(position, &progress, &mut member);
         Some(member)
     }
@@ -568,12 +568,21 @@ impl<'t, 'a> Progression<'t, 'a> {
         })
     }
 
-    fn fill_pairs(&self, position: usize, member: &mut Member) {
+    fn fill_pairs(&self, position: usize, progress: &Progress, member: &mut Member) {
         let header = self.recording.header();
         member.counts_pairs = !self.is_partial
             && self.recording.is_whole()
             && header.overwritten.iter().all(|&n| n == 0);
-        for (op, event) in self.operations_of(position) {
+        let p2ps: Vec<(&Operation, &Event)> =
+            self.operations_of(position).filter(|(op, _)| op.peer.is_some()).collect();
+        let new = p2ps.iter().filter(|(_, event)| event.start.ticks > progress.ticks).count();
+        let latest = progress.p2p_enqueued + new as u64;
+        let first = (latest + 1).saturating_sub(p2ps.len() as u64);
+        // Without a record of the counts, they begin with the recording.
+        let is_partial = self.is_partial || progress.flags & flags::PARTIAL != 0;
+        let is_known = !is_partial && first > 0 && (progress.ticks > 0 || member.counts_pairs);
+        member.p2p_enqueued = is_known.then_some(latest);
+        for (number, (op, event)) in (first..).zip(p2ps) {
             let Some(peer) = op.peer.and_then(|peer| u32::try_from(peer).ok()) else { continue };
             if peer == member.rank {
                 continue;
@@ -587,6 +596,7 @@ impl<'t, 'a> Progression<'t, 'a> {
             }
             if op.completion == Completion::Open && !self.is_only_unstopped(op) {
                 if side.open == 0 {
+                    side.number = is_known.then_some(number);
                     side.since_ns = Some(self.since(op, event));
                     side.born_ns = Some(self.timeline.ns(event.start.ticks));
                     side.flight = InFlightOp { call: self.call(op, event), ..self.flight(op) };
@@ -651,6 +661,7 @@ fn believable(progress: Progress) -> Progress {
         enqueued: progress.enqueued.min(MOST),
         started: progress.started.min(MOST),
         done: progress.done.min(MOST),
+        p2p_enqueued: progress.p2p_enqueued.min(MOST),
         ..progress
     }
 }

@@ -66,6 +66,8 @@ pub(super) struct Member {
     pub(super) flight: Option<InFlightOp>,
     pub(super) hashes: Vec<(u64, u64)>,
     pub(super) calls: BTreeMap<u64, Call>,
+    /// The number of its latest send or receive on the communicator, where known.
+    pub(super) p2p_enqueued: Option<u64>,
     /// Sends and receives, by (is a send, rank of the other side).
     pub(super) pairs: BTreeMap<(bool, u32), PairSide>,
     /// All sends and receives are in the recording, so that they can be counted.
@@ -102,6 +104,8 @@ pub(super) struct PairSide {
     pub(super) issued: u64,
     pub(super) done: u64,
     pub(super) open: u64,
+    /// The number of the first that is open, among all on the communicator, where known.
+    pub(super) number: Option<u64>,
     pub(super) since_ns: Option<u64>,
     pub(super) born_ns: Option<u64>,
     pub(super) flight: InFlightOp,

@@ -160,6 +160,7 @@ fn add<'a>(comm: &'a mut Communicator, vector: &vectors::Vector, process: u32) -
         born_ns: age,
         is_blind: has(partial::NO_END),
         connects: false,
+        p2p_number: None,
     });
     if vector.hash_at != 0 {
         comm.hashes.push((at, u64::from(vector.hash_at), vector.hash));

@@ -8,7 +8,8 @@ in which they settle. An operation whose stop is missing stays in flight, and de
 Memory is bounded: what the collector gives up is counted in [`Metrics::lost`], as `unmatched` (its
 start, or its operation's start, is missing), `overflow` (too much was in flight), `unfinished` (its
 communicator ended before it did), `overtaken` (its end is missing: a later operation of the
-communicator is over) or `stray` (a kernel channel with the times of another one).
+communicator is over, or it is by the rank's watchdog) or `stray` (a kernel channel with the times
+of another one).
 */
 
 use super::comms::{Comms, OTHERS};
@@ -22,9 +23,11 @@ use crate::window::{CommKey, Metrics, Name};
 use ncclscope_operations::Launched;
 use ncclscope_operations::operation::valid_ptimers;
 use ncclscope_operations::stamps::{Stamps, Verdict};
+use ncclscope_operations::stats::to_u64;
 use ncclscope_operations::steps::told_more;
 use ncclscope_trace::handle::LANES;
 use ncclscope_trace::kind::KINDS;
+use ncclscope_trace::progress::Progress;
 use ncclscope_trace::record::{ApiCall, KernelCh, ProxyOp};
 use ncclscope_trace::{
     Comm, CommDevice, Detail, EventKind, Handle, Record, Start, State, Step, StrId, TickMap,
@@ -199,6 +202,15 @@ impl Collector {
     /// is waited for.
     pub fn comm_end(&mut self, index: u16, ticks: u64) {
         self.comms.end(index, ticks);
+    }
+
+    /// What the rank's watchdog, which knows what was lost, says of a communicator. An operation
+    /// that seems to be in flight is over if it started five seconds before all that the watchdog
+    /// sees in flight: its stop was lost.
+    pub fn progress(&mut self, progress: &Progress) {
+        let age_ns = 1e6 * f64::from(progress.age_ms);
+        let age = to_u64(age_ns / self.ns_per_tick);
+        self.comms.past(progress.comm, progress.ticks.saturating_sub(age));
     }
 
     /// Communicators that were forgotten since the last time: the latest window has the last
@@ -410,6 +422,7 @@ impl Collector {
         if call.graph {
             self.comms.captured(start);
         }
+        self.comms.streams.call(start, call);
         self.launches.start(start);
     }
 
@@ -423,8 +436,9 @@ impl Collector {
             self.look_at = self.families.len() + LOOK_AFTER;
         }
         self.comms.saw_operation(start);
-        if self.families.add_head(*start) {
-            self.comms.saw_kernel(start);
+        let stream = self.comms.streams.of(start);
+        if let Some(head) = self.families.add_head(*start, stream) {
+            self.comms.saw_kernel(&head.start, head.stream);
         }
     }
 
@@ -482,7 +496,7 @@ impl Collector {
         let part = Part::new(start, PartKind::Kernel { channel, ptimer }, lane, end);
         let done = kernel_time(&part);
         if let Some(head) = self.families.add_part(part, family_of(start)) {
-            self.comms.saw_kernel(&head.start);
+            self.comms.saw_kernel(&head.start, head.stream);
         }
         self.add_kernel(start.comm, done);
     }

@@ -7,6 +7,7 @@ at a time; the figures of all others are counted in [`CommKey::others`], and sta
 communicator that ended is removed when none of its operations is outstanding.
 */
 
+use super::streams::Streams;
 use crate::window::{CommKey, Device, Metrics, Name, RankKey};
 use ncclscope_operations::hash::Map;
 use ncclscope_operations::kernels::Drifts;
@@ -38,6 +39,7 @@ pub(super) struct Comms {
     others_had_in_flight: bool,
     /// Calls that were captured into CUDA graphs.
     captured: Map<Handle, ()>,
+    pub(super) streams: Streams,
     /// KernelCh events were lost: that one is missing says nothing.
     pub(super) kernels_lost: bool,
     /// Operations whose kernel times are discarded.
@@ -70,6 +72,8 @@ struct State {
     is_told: bool,
     /// When it was finalized, in ticks.
     ended: Option<u64>,
+    /// By the rank's watchdog nothing is in flight that started before, in ticks.
+    past: u64,
 }
 
 impl Default for State {
@@ -87,6 +91,7 @@ impl Default for State {
             is_known: false,
             is_told: true,
             ended: None,
+            past: 0,
         }
     }
 }
@@ -193,6 +198,18 @@ impl Comms {
         }
     }
 
+    /// By the rank's watchdog nothing of the communicator is in flight that started before `ticks`.
+    pub(super) fn past(&mut self, comm: u16, ticks: u64) {
+        if let Some(state) = self.comms.get_mut(&comm) {
+            state.past = ticks;
+        }
+    }
+
+    /// For how long before the time of [`Comms::past`] an operation started, in ticks.
+    pub(super) fn past_since(&self, comm: u16, start: u64) -> u64 {
+        self.comms.get(&comm).map_or(0, |state| state.past.saturating_sub(start))
+    }
+
     /// Communicators that ended in a time that `is_past`.
     pub(super) fn ended(&self, is_past: impl Fn(u64) -> bool) -> BTreeSet<u16> {
         let ended = self.comms.iter().filter(|(_, state)| state.ended.is_some_and(&is_past));
@@ -290,9 +307,10 @@ impl Comms {
     }
 
     /// A kernel of the operation was seen.
-    pub(super) fn saw_kernel(&mut self, operation: &Start) {
+    pub(super) fn saw_kernel(&mut self, operation: &Start, stream: u64) {
         let is_p2p = Facts::of(&operation.detail).is_some_and(|facts| facts.is_p2p());
         self.state(operation.comm).order.kernel(Launched::of(operation), is_p2p);
+        self.streams.kernel(operation, stream);
     }
 
     /// A look begins: which kernels are believed may have changed.
@@ -308,11 +326,18 @@ impl Comms {
         self.comms.get(&comm).map(|state| &state.order).filter(|_| !self.kernels_lost)
     }
 
-    /// Tells an operation's evidence what the other kernels of its communicator show.
-    pub(super) fn add_order(&self, evidence: &mut Evidence, facts: &Facts, operation: &Start) {
+    /// Tells an operation's evidence what the other kernels of its communicator and of its stream
+    /// show.
+    pub(super) fn add_order(
+        &self,
+        evidence: &mut Evidence,
+        facts: &Facts,
+        (operation, stream): (&Start, u64),
+    ) {
         if let Some(order) = self.order(operation.comm) {
             evidence.add_order(order, facts, Launched::of(operation));
         }
+        evidence.add_stream(self.streams.is_followed(operation, stream));
     }
 
     /// Whether an operation of which no kernel was seen waits for its own.

@@ -38,6 +38,8 @@ pub(super) struct Head {
     pub(super) start: Start,
     /// Its own stop.
     pub(super) stop: Option<u64>,
+    /// The CUDA stream that it runs on; 0 unknown.
+    pub(super) stream: u64,
 }
 
 /// The kind of the child.
@@ -124,19 +126,20 @@ impl Families {
         self.families.len()
     }
 
-    /// Adds an operation, with its stop if that was read before. Returns whether its kernel was.
-    pub(super) fn add_head(&mut self, start: Start) -> bool {
+    /// Adds an operation on a stream, with its stop if that was read before. Returns it if its
+    /// kernel was, too.
+    pub(super) fn add_head(&mut self, start: Start, stream: u64) -> Option<&Head> {
         let end = self.take_end(start.handle).unwrap_or_default();
         self.make_room();
         let kind = start.handle.kind().index();
-        let head = Head { start, stop: end.stop };
+        let head = Head { start, stop: end.stop, stream };
         let family = family_of(&mut self.families, &mut self.next_number, start.handle);
         // One handle for two operations: a defect of what wrote the records.
         self.unmatched[kind] += u64::from(family.head.is_some());
         family.head = Some(head);
         let is_kernel = |part: &Part| matches!(part.kind, PartKind::Kernel { .. });
         let mut parts = family.parts.iter().filter_map(|&at| self.parts.get(at)?.as_ref());
-        parts.any(is_kernel)
+        parts.any(is_kernel).then_some(family.head.as_ref()).flatten()
     }
 
     /// Adds a child to the family of `parent`, which is its own handle where it has none. Returns

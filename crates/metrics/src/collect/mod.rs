@@ -16,6 +16,7 @@ mod load;
 mod network;
 mod pxn;
 mod settle;
+mod streams;
 
 pub use collector::Collector;
 pub use pxn::Foreign;

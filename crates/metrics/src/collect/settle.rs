@@ -41,6 +41,10 @@ const UNFINISHED_NS: f64 = 15e9;
 /// are launched within this time, ns: where one that started so much later is over, so is this one.
 const OVERTAKEN_NS: f64 = 30e9;
 
+/// The rank's watchdog knows what was lost. Where it sees nothing in flight that started until so
+/// long after an operation, ns, this one is over: what is read late has been read by then.
+const PAST_NS: f64 = 5e9;
+
 /// An operation's key by the numbers of the records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Class {
@@ -64,7 +68,8 @@ pub(super) struct Settled {
     times: Vec<(u16, u64, u64)>,
     /// Operations that did not end before their communicator did, by kind.
     pub(super) unfinished: [u64; KINDS],
-    /// Operations whose end is lost: a later one of the communicator is over, by kind.
+    /// Operations whose end is lost: a later one of the communicator is over, or the rank's
+    /// watchdog says so; by kind.
     pub(super) overtaken: [u64; KINDS],
     pub(super) in_flight: Map<u16, InFlight>,
     /// The latest operations that were over, by communicator.
@@ -107,7 +112,7 @@ impl Settled {
             let (mut evidence, sent) = judge(families, family, head, (network, comms), &facts);
             evidence.add_launch(launches.of_call(head.start.parent, !look.is_last));
             comms.saw_channels(head.start.comm, evidence.kernels(), &facts, false);
-            comms.add_order(&mut evidence, &facts, &head.start);
+            comms.add_order(&mut evidence, &facts, (&head.start, head.stream));
             let completion =
                 if facts.is_copy() { evidence.ce_completion() } else { evidence.completion() };
             let has_ended = ended.contains(&head.start.comm);
@@ -115,7 +120,9 @@ impl Settled {
                 self.unfinished[head.start.handle.kind().index()] += 1;
                 return true;
             }
-            if completion == Completion::Open && self.is_overtaken(head, &evidence, look) {
+            let is_overtaken =
+                || self.is_overtaken(head, &evidence, look) || look.is_past(head, comms);
+            if completion == Completion::Open && is_overtaken() {
                 self.overtaken[head.start.handle.kind().index()] += 1;
                 return true;
             }
@@ -128,6 +135,9 @@ impl Settled {
             let is_over =
                 look.is_last || has_ended || look.was_over_before(family.quiet_since, wait_ns);
             let is_unseen = is_over && completion == Completion::Unseen;
+            if is_over {
+                comms.streams.forget(&head.start);
+            }
             if is_unseen && comms.is_invisible_replay(&head.start) {
                 launches.forget(head.start.parent);
             } else if is_over {
@@ -160,6 +170,12 @@ impl Look {
 
     fn was_over_before(&self, since: Option<u64>, wait_ns: f64) -> bool {
         since.is_some_and(|since| self.ns_since(since) >= wait_ns)
+    }
+
+    /// Whether by the rank's watchdog an operation that seems open is not in flight.
+    fn is_past(&self, head: &Head, comms: &Comms) -> bool {
+        let by = comms.past_since(head.start.comm, head.start.ticks);
+        to_f64(by) * self.ns_per_tick >= PAST_NS
     }
 
     pub(super) fn ns_since(&self, since: u64) -> f64 {

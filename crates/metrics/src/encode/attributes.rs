@@ -136,10 +136,10 @@ pub const ATTRIBUTES: &[(&str, &str)] = &[
         CAUSE,
         "the cause: `lane_full`, `no_lane`, `no_slot`, `unmatched`, `overflow`, `unfinished` (its \
          communicator ended before it did), `overtaken` (its end is missing: a later operation of \
-         the communicator is over), `stray` (kernel times of another work), `stale`, `unknown`; \
-         from the agent also `unwritten`, and `lost_end` (its stop or state was lost); for \
-         requests `queue_full` (the collector was not available for too long) and `refused` (it \
-         rejected the request or a part of it)",
+         the communicator is over, or it is by the rank's watchdog), `lost_end` (its stop or state \
+         was lost), `stray` (kernel times of another work), `stale`, `unknown`; from the agent \
+         also `unwritten`; for requests `queue_full` (the collector was not available for too \
+         long) and `refused` (it rejected the request or a part of it)",
     ),
     (EVENT, "kind of event; absent if unknown"),
     (RANK, "the rank that reports, on request"),

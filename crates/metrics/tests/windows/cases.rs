@@ -7,6 +7,7 @@ use ncclscope_metrics::{Collector, CommKey, Compat, Metrics, Mode};
 use ncclscope_operations::stats::to_f64;
 use ncclscope_operations::{Histogram, Timeline, Timing};
 use ncclscope_trace::handle::LANES;
+use ncclscope_trace::progress::Progress;
 use ncclscope_trace::record::{
     ApiCall, Coll, GroupApi, KernelCh, KernelLaunch, P2p, ProxyOp, STEP_SHIFT, step_flags,
 };
@@ -248,6 +249,73 @@ fn an_operation_whose_end_was_lost_is_not_in_flight_for_ever() {
     let total = merged(&windows);
     assert_eq!(total.lost, BTreeMap::from([(("overtaken", "Coll"), 1)]));
     assert_eq!(total.operations.values().map(|sums| sums.count).sum::<u64>(), 8);
+}
+
+/// What is in flight where a kernel of a second communicator, on this stream, has started between
+/// an early stop and the operation that waits behind it.
+fn led_before_another(stream: u64) -> Vec<u64> {
+    let mut process = Process::new(0, 2);
+    let first = Comm { name: Some("first".into()), ..process.comm.clone() };
+    process.comm = Comm { index: 1, hash: 1 << 40, name: Some("second".into()), ..first.clone() };
+    process.other_comms = vec![first];
+    let [func, algo] = ["AllReduce", "TREE"].map(|name| process.string(name));
+    let mut enqueue = |comm: u16, stream: u64, has_kernel: Option<bool>| {
+        process.comm.index = comm;
+        let call = Detail::CollApi(ApiCall { func, stream, ..ApiCall::default() });
+        let call = process.start(API, Handle::NULL, call);
+        let group = process.start(API, Handle::NULL, Detail::Group);
+        let coll = Coll { func, algo, group, channels: 1, count: 9, ..Coll::default() };
+        let coll = process.start(API, call, Detail::Coll(coll));
+        [coll, group, call].into_iter().for_each(|event| process.stop(API, event));
+        if let Some(stops) = has_kernel {
+            let kernel = KernelCh { channel: 0, ptimer: process.ptimer() };
+            let kernel = process.start(PROXY, coll, Detail::KernelCh(kernel));
+            if stops {
+                process.stop(PROXY, kernel);
+            }
+        }
+    };
+    enqueue(0, 0xabc, Some(true));
+    enqueue(1, stream, Some(false));
+    enqueue(0, 0xabc, None);
+    let now = process.now;
+    process.comm.index = 1;
+    let window = windows(&recording(&process), &[now + SECOND]).swap_remove(0);
+    window.ranks.values().map(|rank| rank.in_flight).collect()
+}
+
+#[test]
+fn after_an_early_stop_a_later_kernel_of_the_stream_shows_the_end() {
+    assert_eq!(led_before_another(0xabc), [1, 1], "the kernel between them has started");
+    assert_eq!(led_before_another(0xdef), [2, 1], "another stream runs beside it");
+    assert_eq!(led_before_another(1), [2, 1], "a default stream may be another device's");
+}
+
+/// Nothing comes after it on its communicator, and the rank's watchdog knows that its stop was
+/// lost.
+#[test]
+fn an_operation_is_in_flight_no_longer_than_by_the_watchdog() {
+    let mut process = Process::new(0, 2);
+    process.collective(Call { fault: Fault::Hang, ..Call::ALL_REDUCE });
+    let recording = recording(&process);
+    let mut collector = collector(&recording);
+    for lane in 0..LANES {
+        recording.records(lane).for_each(|record| collector.record(lane, &record));
+    }
+    let mut close = |seconds: u64, progress: Option<(u64, u32)>| {
+        if let Some((at, age_ms)) = progress {
+            collector.progress(&Progress { ticks: at * SECOND, age_ms, ..Progress::default() });
+        }
+        let window = collector.close(seconds * SECOND, &recording.tick_map());
+        let in_flight: u64 = window.ranks.values().map(|rank| rank.in_flight).sum();
+        (in_flight, window.lost)
+    };
+    let none = BTreeMap::new();
+    assert_eq!(close(60, Some((60, 60_000))), (1, none.clone()), "it is in flight there, too");
+    assert_eq!(close(70, Some((4, 0))), (1, none.clone()), "more of it may come");
+    let overtaken = BTreeMap::from([(("overtaken", "Coll"), 1)]);
+    assert_eq!(close(80, Some((70, 1_000))), (0, overtaken));
+    assert_eq!(close(90, None), (0, none));
 }
 
 #[test]

@@ -73,13 +73,17 @@ pub(super) struct CommState {
     look: Look,
 }
 
+/// Whether an operation in flight is only unstopped, its start and its number: those that are count
+/// as the oldest only if there is no other.
+type Began = (bool, u64, u64);
+
 /// The result of the last look.
 #[derive(Clone, Copy, Debug, Default)]
 struct Look {
     open_p2ps: u64,
     oldest_coll: Option<u64>,
-    /// Start, number, and time of the last change of the oldest operation.
-    oldest: Option<(u64, u64, u64)>,
+    /// When the oldest operation began, and when it last changed.
+    oldest: Option<(Began, u64)>,
 }
 
 /// An operation that is over.
@@ -119,7 +123,8 @@ pub struct CommView {
     pub proxy_lane: Option<usize>,
     /// Lane of the thread that started its latest kernel channel.
     pub kernel_lane: Option<usize>,
-    /// When the oldest operation in flight started, in ticks.
+    /// When the oldest operation in flight started, in ticks; one that is only unstopped if there
+    /// is no other.
     pub oldest: Option<u64>,
     /// When that last changed, or the one before it ended, in ticks.
     pub since: Option<u64>,
@@ -188,15 +193,15 @@ impl CommState {
     }
 
     /// An operation is in flight.
-    pub(super) fn add_open(&mut self, number: u64, is_p2p: bool, start: u64, changed: u64) {
-        let look = &mut self.look;
+    pub(super) fn add_open(&mut self, began: Began, is_p2p: bool, changed: u64) {
+        let (look, (_, _, number)) = (&mut self.look, began);
         if is_p2p {
             look.open_p2ps += 1;
         } else {
             look.oldest_coll = Some(look.oldest_coll.map_or(number, |oldest| oldest.min(number)));
         }
-        if look.oldest.is_none_or(|(oldest, of, _)| (start, number) < (oldest, of)) {
-            look.oldest = Some((start, number, changed));
+        if look.oldest.is_none_or(|(oldest, _)| began < oldest) {
+            look.oldest = Some((began, changed));
         }
     }
 
@@ -212,8 +217,8 @@ impl CommState {
             last_end: self.last_end,
             proxy_lane: self.proxy_lane,
             kernel_lane: self.kernel_lane,
-            oldest: self.look.oldest.map(|(start, ..)| start),
-            since: self.look.oldest.map(|(_, _, changed)| changed.max(self.last_end)),
+            oldest: self.look.oldest.map(|((_, start, _), _)| start),
+            since: self.look.oldest.map(|(_, changed)| changed.max(self.last_end)),
             has_kernels: self.order.has_kernels(),
             is_networked: self.networked.is_some(),
             has_ends: self.order.has_kernels() || !self.links.is_empty() || self.is_timed,

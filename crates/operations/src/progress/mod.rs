@@ -301,7 +301,7 @@ impl Tracker {
         let are_whole = !self.is_partial && !self.is_lossy();
         self.comms.begin_look(&self.names.drifts, are_whole);
         for proxy in self.proxies.on_network() {
-            self.ops.proxy_moves(proxy.op, proxy.changed);
+            self.ops.proxy_moves(proxy);
         }
         if !in_a_hurry {
             self.ops.ask(&mut self.comms, outside.fate);

@@ -65,6 +65,9 @@ pub struct OpView {
     /// Ticks that all earlier ones of its communicator, function and size stood still for at most,
     /// but one in a thousand; 0 if there was none.
     pub usual: u64,
+    /// All its data was moved, and NCCL has not stopped its ProxyOps: it stops them together with
+    /// those to other peers in the same kernel.
+    pub is_only_unstopped: bool,
     /// Its ProxyOps in flight on the network.
     pub proxies: Vec<ProxyView>,
 }
@@ -82,8 +85,11 @@ struct Op {
     open_proxies: u32,
     /// A ProxyOp of it moved.
     network: bool,
-    /// ProxyOps in flight that moved, at this look.
+    /// ProxyOps in flight that moved, at this look, and those of them that have moved all.
     moving: u32,
+    moved_all: u32,
+    /// It is only in flight because NCCL has not stopped its ProxyOps.
+    is_only_unstopped: bool,
     /// Its launch has not ended, by CUDA events.
     runs: bool,
     /// It has ended, by CUDA events.
@@ -252,12 +258,13 @@ impl Ops {
         }
     }
 
-    /// A ProxyOp in flight moved, last at `changed`.
-    pub(super) fn proxy_moves(&mut self, op: Handle, changed: u64) {
-        if let Some(op) = self.ops.get_mut(&op) {
+    /// A ProxyOp in flight moved.
+    pub(super) fn proxy_moves(&mut self, proxy: &Proxy) {
+        if let Some(op) = self.ops.get_mut(&proxy.op) {
             op.network = true;
             op.moving += 1;
-            op.changed = op.changed.max(changed);
+            op.moved_all += u32::from(proxy.has_moved_all());
+            op.changed = op.changed.max(proxy.changed);
         }
     }
 
@@ -314,12 +321,18 @@ impl Ops {
             let stops_early = names.stops_early(&head.facts);
             let passed = head.launch.is_some_and(|it| streams.is_followed(it.stream, head.own));
             op.is_open = op.is_in_flight((head, stops_early), (comm, passed), (quiet, hz));
+            op.is_only_unstopped = op.enqueued
+                && head.facts.is_p2p()
+                && op.moving > 0
+                && op.moved_all == op.moving
+                && op.open_kernels + op.open_parts == 0;
             if op.is_open {
-                comm.add_open(head.number, head.facts.is_p2p(), head.own.start, op.changed);
+                let began = (op.is_only_unstopped, head.own.start, head.number);
+                comm.add_open(began, head.facts.is_p2p(), op.changed);
             } else if op.shows_its_end() {
                 comm.saw_end(op.changed);
             }
-            op.moving = 0;
+            (op.moving, op.moved_all) = (0, 0);
             let halves = if op.open_proxies > 0 { MAY_MOVE_HALVES } else { SETTLES_HALVES };
             // Of a communicator that has ended nothing more comes.
             let is_quiet = comm.ended || in_a_hurry || quiet >= hz / 2 * halves;
@@ -382,6 +395,7 @@ impl Ops {
                         || comm.order.is_settled(head.own.start),
                     is_first: comm.over == 0,
                     usual: comm.usual(&head.facts),
+                    is_only_unstopped: op.is_only_unstopped,
                     proxies: Vec::new(),
                 })
             })

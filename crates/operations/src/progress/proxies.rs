@@ -219,6 +219,12 @@ impl Proxies {
 }
 
 impl Proxy {
+    /// It has moved all that NCCL said it would. NCCL stops it together with those of other peers
+    /// in the same kernel.
+    pub(super) const fn has_moved_all(&self) -> bool {
+        self.steps > 0 && self.done >= self.steps
+    }
+
     fn view(&self) -> ProxyView {
         ProxyView {
             handle: self.handle,

@@ -522,6 +522,30 @@ fn any_words_and_any_number_of_operations_are_bounded() {
     assert!(rank.tracker.is_lossy(), "too many are left out, and that is told");
 }
 
+/// NCCL stops the ProxyOps of one kernel together: a receive may have all of its data long before
+/// the send beside it.
+#[test]
+fn what_has_moved_all_does_not_stand_for_what_has_not() {
+    let mut rank = Rank::new();
+    let [receive, send] = rank.sends([1, 1]);
+    let (done, stuck) = (rank.proxy(receive, false), rank.proxy(send, true));
+    (0..4).for_each(|number| rank.step(done, number));
+    let received = rank.now;
+    rank.step(stuck, 0);
+    let open = rank.look();
+    let open: Vec<_> = open.iter().map(|op| (op.handle, op.is_only_unstopped)).collect();
+    assert_eq!(open, [(receive, true), (send, false)]);
+    rank.now += 50 * HZ;
+    rank.step(stuck, 1);
+    rank.look();
+    assert!(rank.comm().since >= Some(received + 50 * HZ), "{:?}", rank.comm());
+    rank.stop(PROXY, stuck);
+    rank.look();
+    assert_eq!(rank.comm().open_p2ps, 1, "it is in flight until its own stop");
+    rank.stop(PROXY, done);
+    assert_eq!(rank.look(), []);
+}
+
 /// 500 sends and receives with 256 peers wait behind a kernel that hangs.
 #[test]
 fn a_queue_that_is_too_deep_keeps_the_oldest() {

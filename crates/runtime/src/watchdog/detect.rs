@@ -5,7 +5,7 @@ use super::clock::Clock;
 use super::report::{Hang, Happened};
 use super::still::{Key, Seen, Stills};
 use super::subject::{Subject, Suspect};
-use ncclscope_operations::progress::{CommView, LiveState, Tracker};
+use ncclscope_operations::progress::{CommView, LiveState, OpView, Tracker};
 use ncclscope_trace::Handle;
 use std::collections::{BTreeMap, HashSet};
 
@@ -79,9 +79,7 @@ impl Detector {
         let mut suspects = Vec::new();
         let since: BTreeMap<u16, u64> =
             comms.iter().filter_map(|comm| Some((comm.comm, comm.since?))).collect();
-        // Only the oldest of a communicator can be stuck; the others are behind it.
-        let mut seen: HashSet<u16> = HashSet::new();
-        for op in self.tracker.in_flight().into_iter().filter(|op| seen.insert(op.comm)) {
+        for op in oldest(self.tracker.in_flight()) {
             let since = since.get(&op.comm).copied().unwrap_or(op.since);
             let still_ns = self.still(Key::Comm(op.comm), since, clock);
             let others_ns = ends.excuse(limit, still_ns, Some(op.comm));
@@ -189,6 +187,16 @@ impl Detector {
     }
 }
 
+/// Only the oldest of a communicator can be stuck: the others are behind it. One that is only
+/// unstopped waits for another of the same kernel.
+fn oldest(mut in_flight: Vec<OpView>) -> Vec<OpView> {
+    in_flight.sort_by_key(|op| op.is_only_unstopped);
+    let mut seen: HashSet<u16> = HashSet::new();
+    in_flight.retain(|op| seen.insert(op.comm));
+    in_flight.sort_by_key(|op| (op.start, op.number));
+    in_flight
+}
+
 /// For how long nothing has ended on the communicator of the latest end, and on any other one: ns.
 #[derive(Debug, Default)]
 struct Ends {
@@ -233,8 +241,8 @@ fn limit_of(limit: u64, is_first: bool, others: u64, usual: u64) -> u64 {
 mod tests {
     use super::*;
     use ncclscope_operations::progress::LaunchFate;
-    use ncclscope_trace::record::{Coll, KernelCh};
-    use ncclscope_trace::{Detail, EventKind, Record, Start};
+    use ncclscope_trace::record::{Coll, KernelCh, P2p, ProxyOp, step_flags};
+    use ncclscope_trace::{Detail, EventKind, Record, Start, State, Step};
 
     const HZ: u64 = 1_000_000_000;
 
@@ -283,6 +291,42 @@ mod tests {
         // It stands still since 3 s, and is excused until 5 s after the end at 6 s, not anew.
         assert_eq!(limits[..8], [5, 5, 5, 8, 8, 8, 8, 8], "{limits:?}");
         assert!(limits[8..].iter().all(|&limit| limit == 5), "{limits:?}");
+    }
+
+    /// A send and a receive of one kernel: NCCL stops both when both are done.
+    #[test]
+    fn a_receive_that_is_done_is_not_what_is_stuck() {
+        let (mut detector, mut seen) = (Detector::default(), Seen::default());
+        let outside = LiveState { is_live: &|_| true, fate: &|_| LaunchFate::Unknown };
+        let group = Handle::value(1, EventKind::Group, 0, 1);
+        let mut ops = Vec::new();
+        for (number, is_send) in [(1, false), (2, true)] {
+            let (op, ticks) = (Handle::value(1, EventKind::P2p, 0, number), HZ + number);
+            let proxy = Handle::slot_op(1, 1, number, number.try_into().unwrap());
+            let p2p = P2p { peer: 1, count: 1, channels: 1, group, ..P2p::default() };
+            let its = ProxyOp { is_send, peer: 1, steps: 1, ..ProxyOp::default() };
+            let mut put = |lane: usize, words: &[u64]| detector.tracker.words(lane, words);
+            for (handle, parent, detail, lane) in
+                [(op, Handle::NULL, Detail::P2p(p2p), 0), (proxy, op, Detail::ProxyOp(its), 1)]
+            {
+                let start = Start { ticks, comm: 0, handle, parent, detail };
+                put(lane, start.pack().words());
+            }
+            put(0, Record::stop(ticks + 5, op).words());
+            put(1, Record::state(ticks, proxy, State::PROXY_OP_IN_PROGRESS, 0, 0).words());
+            if !is_send {
+                let flags = step_flags::STOPPED;
+                let step = Step { ticks, flags, op_ref: proxy.op_ref(), ..Step::default() };
+                put(1, step.pack().words());
+            }
+            ops.push(op);
+        }
+        seen.tick(100 * HZ);
+        let clock = Clock { now: 100 * HZ, hz: HZ };
+        detector.look(clock, seen, &outside);
+        let suspects = detector.suspects(clock, 5 * HZ, u64::MAX);
+        let subjects: Vec<Handle> = suspects.iter().map(|one| one.subject.handle()).collect();
+        assert_eq!(subjects, [ops[1]]);
     }
 
     #[test]

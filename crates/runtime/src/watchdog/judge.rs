@@ -175,6 +175,7 @@ mod tests {
             is_lossy: false,
             is_first: false,
             usual: 0,
+            is_only_unstopped: false,
             proxies: Vec::new(),
         }
     }

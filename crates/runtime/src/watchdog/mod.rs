@@ -53,7 +53,7 @@ use ncclscope_recorder::call_counters::{self, Counts};
 use ncclscope_recorder::missed::{self, Miss};
 use ncclscope_recorder::{Recorder, clock as ticks, gate, slots};
 use ncclscope_trace::kind::KINDS;
-use ncclscope_trace::progress::Heartbeat;
+use ncclscope_trace::progress::{Heartbeat, Progress};
 use ncclscope_trace::{Comm, EventKind, Handle, Record, StrId};
 pub(crate) use place::Place;
 pub(crate) use report::{Hang, Happened};
@@ -142,6 +142,14 @@ impl Found {
             words.extend_from_slice(thread.pack().words());
         }
         words
+    }
+
+    /// How far communicators have come.
+    pub(crate) fn progress(&self) -> impl Iterator<Item = &Progress> {
+        self.heartbeats.iter().filter_map(|heartbeat| match heartbeat {
+            Heartbeat::Progress(progress) => Some(progress),
+            _ => None,
+        })
     }
 }
 

@@ -5,6 +5,7 @@ use super::json::{Json, string as string_json};
 use super::subject::Subject;
 use crate::sys::cuda::Device;
 use ncclscope_operations::ends::arrives_early;
+use ncclscope_operations::human;
 use ncclscope_operations::progress::Facts;
 use ncclscope_trace::{Comm, Identity, StrId};
 use std::collections::BTreeMap;
@@ -115,7 +116,7 @@ impl Place {
                 let func = func.unwrap_or("a call");
                 match (call.colls + call.p2ps).saturating_sub(1) {
                     0 => func.to_owned(),
-                    more => format!("{func} and {more} more calls"),
+                    more => format!("{func} and {}", human::count(more, "more call")),
                 }
             }
         };

@@ -10,6 +10,7 @@ use super::seen::Thread;
 use super::subject::{Subject, Suspect};
 use crate::probe::LaunchState;
 use ncclscope_findings::{FindingClass, RankFinding};
+use ncclscope_operations::human;
 use ncclscope_operations::progress::{Call, FinishedOperation, Launch, OpView};
 use ncclscope_trace::State;
 use ncclscope_trace::progress::OpProgress;
@@ -142,7 +143,8 @@ impl Place {
         let behind =
             scene.in_flight.iter().filter(|op| op.comm == subject.comm()).count().saturating_sub(1);
         if behind > 0 {
-            hang.details.push(format!("behind it on this communicator: {behind} operations"));
+            let behind = human::count(behind, "operation");
+            hang.details.push(format!("behind it on this communicator: {behind}"));
         }
         let past: Vec<String> = past.map(|past| self.past(past, clock)).collect();
         if !past.is_empty() {
@@ -196,7 +198,7 @@ impl Place {
         }
         let more = op.proxies.len().saturating_sub(MOST_PROXIES);
         if more > 0 {
-            hang.details.push(format!("and {more} more ProxyOps"));
+            hang.details.push(format!("and {}", human::count(more, "more ProxyOp")));
         }
         hang.fields.push(("proxies", proxies.end()));
     }

@@ -14,6 +14,7 @@ use crate::model::{Collective, CollectiveClass, EndSync, Job, Part, Worker};
 use flate2::read::MultiGzDecoder;
 use ncclscope_kineto::Trace;
 use ncclscope_operations::function::{Kind, is_rooted};
+use ncclscope_operations::human;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -186,7 +187,8 @@ fn build(job: &mut Job, groups: BTreeMap<Key, Vec<Part>>, sizes: &BTreeMap<Strin
     job.collectives.sort_by(|a, b| first(a).total_cmp(&first(b)));
     if left_out > 0 {
         job.notes.push(format!(
-            "{left_out} SendRecv kernels are ignored: the traces do not contain their peers"
+            "{} ignored: the traces do not contain the other side",
+            human::are(left_out, "SendRecv kernel")
         ));
     }
 }

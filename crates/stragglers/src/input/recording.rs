@@ -20,6 +20,7 @@ use crate::model::{
 };
 use ncclscope_operations::ends::arrives_early;
 use ncclscope_operations::function::is_rooted;
+use ncclscope_operations::human;
 use ncclscope_operations::launches::{self, launches};
 use ncclscope_operations::parallel::in_order;
 use ncclscope_operations::pxn::Pxn;
@@ -548,27 +549,30 @@ impl JobPart {
         let overwritten = self.job.whole_from.len();
         if overwritten > 0 {
             self.job.notes.push(format!(
-                "the oldest operations of {overwritten} processes were overwritten: steps that are \
-                 not whole in all recordings are left out"
+                "the oldest operations of {overwritten} {} were overwritten: steps that are not \
+                 whole in all recordings are left out",
+                human::if_one(overwritten, "process", "processes")
             ));
         }
         if !self.job.gappy.is_empty() {
             self.job.notes.push(format!(
-                "some operations of {} processes were not recorded: these are not called slow",
-                self.job.gappy.len()
+                "some operations of {} {} were not recorded: {} not called slow",
+                self.job.gappy.len(),
+                human::if_one(self.job.gappy.len(), "process", "processes"),
+                human::if_one(self.job.gappy.len(), "it is", "these are")
             ));
         }
         if self.unjudged > 0 {
             self.job.notes.push(format!(
-                "{} links are not judged: in most of their transfers one of the two processes was \
-                 short of processor time",
-                self.unjudged
+                "{} not judged: in most transfers there one of the two processes was short of \
+                 processor time",
+                human::are(self.unjudged, "link")
             ));
         }
         if self.strangers > 0 {
             self.job.notes.push(format!(
-                "{} network transfers to ranks that were not recorded are ignored",
-                self.strangers
+                "{} ignored: their ranks were not recorded",
+                human::are(self.strangers, "network transfer")
             ));
         }
     }

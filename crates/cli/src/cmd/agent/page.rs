@@ -7,26 +7,25 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What is served. Clones share it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Page(Arc<Mutex<Latest>>);
 
-#[derive(Debug)]
+/// `None` until the recordings were read once.
+#[derive(Debug, Default)]
 struct Latest {
-    text: Bytes,
-    /// `None` until the recordings were read once.
+    text: Option<Bytes>,
     vectors: Option<Arc<Table>>,
 }
 
 impl Page {
-    /// What is served before recordings are read.
-    pub(super) fn new(text: &str) -> Page {
-        let text = Bytes::copy_from_slice(text.as_bytes());
-        Page(Arc::new(Mutex::new(Latest { text, vectors: None })))
-    }
-
     /// Replaces the text.
     pub(super) fn set(&self, text: &str) {
-        self.lock().text = Bytes::copy_from_slice(text.as_bytes());
+        self.lock().text = Some(Bytes::copy_from_slice(text.as_bytes()));
+    }
+
+    /// Gives it a text if there is none yet.
+    pub(super) fn begin(&self, text: impl FnOnce() -> String) {
+        self.lock().text.get_or_insert_with(|| text().into());
     }
 
     /// Replaces the vectors.
@@ -34,8 +33,8 @@ impl Page {
         self.lock().vectors = Some(Arc::new(table));
     }
 
-    /// The text.
-    pub(super) fn text(&self) -> Bytes {
+    /// The text; `None` until there is any.
+    pub(super) fn text(&self) -> Option<Bytes> {
         self.lock().text.clone()
     }
 
@@ -69,7 +68,7 @@ mod tests {
 
     #[test]
     fn vectors_of_one_job_are_given_on_request() {
-        let page = Page::new("");
+        let page = Page::default();
         assert_eq!(page.vectors(None), None);
         let of = |job| Vector { job, ..Vector::default() };
         let jobs = BTreeMap::from([(1, "a".to_owned()), (2, "b".to_owned()), (3, "a".to_owned())]);

@@ -6,7 +6,9 @@ use super::vectors::Reach;
 use ncclscope_metrics::{Collector, CommKey, Foreign, Metrics, Name, Rank};
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::vectors::Vector;
-use ncclscope_trace::{ClockSource, Definition, End, Error, Follower, Identity, News, TickMap};
+use ncclscope_trace::{
+    ClockSource, Definition, End, Error, Follower, Heartbeat, Identity, News, TickMap,
+};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -107,7 +109,12 @@ impl Process {
         let Process { follower, collector, reach, api_version, roles, .. } = self;
         follower.poll(|news| match news {
             News::Record(lane, record) => collector.record(lane, &record),
-            News::Heartbeat(heartbeat) => reach.note(&heartbeat),
+            News::Heartbeat(heartbeat) => {
+                if let Heartbeat::Progress(progress) = &heartbeat {
+                    collector.progress(progress);
+                }
+                reach.note(&heartbeat);
+            }
             News::Definition(definition) => {
                 reach.define(&definition);
                 match definition {

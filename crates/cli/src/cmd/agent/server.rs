@@ -89,7 +89,7 @@ fn respond(request: &Request<Incoming>, page: &Page) -> Response<Full<Bytes>> {
     let text = |text: &'static str| Some(Bytes::from_static(text.as_bytes()));
     let (status, kind, body) = match (request.method().as_str(), request.uri().path()) {
         ("GET" | "HEAD", "/metrics") => {
-            (200, "text/plain; version=0.0.4; charset=utf-8", Some(page.text()))
+            (200, "text/plain; version=0.0.4; charset=utf-8", page.text())
         }
         ("GET" | "HEAD", "/vectors") => {
             (200, "application/octet-stream", page.vectors(job(request)))
@@ -98,9 +98,9 @@ fn respond(request: &Request<Incoming>, page: &Page) -> Response<Full<Bytes>> {
         ("GET" | "HEAD", _) => (404, plain, text("see /metrics and /vectors\n")),
         _ => (405, plain, text("GET only\n")),
     };
-    let (status, body) = match body {
-        Some(body) => (status, body),
-        None => (503, Bytes::from_static(b"the recordings are read for the first time\n")),
+    let (status, kind, body) = match body {
+        Some(body) => (status, kind, body),
+        None => (503, plain, Bytes::from_static(b"the recordings are read for the first time\n")),
     };
     let mut response = Response::new(Full::new(body));
     *response.status_mut() = http::StatusCode::from_u16(status).unwrap_or_default();
@@ -154,19 +154,37 @@ mod tests {
         answer
     }
 
+    fn page(text: &str) -> Page {
+        let page = Page::default();
+        page.set(text);
+        page
+    }
+
     fn serve_with(page: &Page, limits: Limits) -> SocketAddr {
         let listener = std::net::TcpListener::bind((LOCAL, 0)).unwrap();
         serve(listener, page.clone(), limits).unwrap()
     }
 
+    /// An empty page would look like a node without processes.
+    #[test]
+    fn before_the_recordings_were_read_there_is_no_page() {
+        let page = Page::default();
+        let address = start((LOCAL, 0).into(), page.clone()).unwrap();
+        for path in ["/metrics", "/vectors"] {
+            let answer = ask(address, &format!("GET {path} HTTP/1.1\r\n\r\n"));
+            assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
+            assert!(answer.ends_with("the recordings are read for the first time\n"), "{answer}");
+        }
+        page.begin(|| "a 0\n".into());
+        page.begin(|| "a 1\n".into());
+        let answer = ask(address, "GET /metrics HTTP/1.1\r\n\r\n");
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("a 0\n"), "{answer}");
+    }
+
     #[test]
     fn only_the_page_is_served_and_a_silent_client_blocks_none() {
-        let page = Page::new("# nothing yet\n");
+        let page = page("a 1\n");
         let address = start((LOCAL, 0).into(), page.clone()).unwrap();
-        let first = ask(address, "GET /metrics HTTP/1.1\r\n\r\n");
-        assert!(first.ends_with("\r\n\r\n# nothing yet\n"), "{first}");
-        assert!(ask(address, "GET /vectors HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 503"));
-        page.set("a 1\n");
         let silent = TcpStream::connect(address).unwrap();
         let answer = ask(address, "GET /metrics?x=y HTTP/1.1\r\nHost: h\r\n\r\n");
         assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
@@ -187,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_client_that_reads_slowly_is_cut_off_and_holds_up_no_other() {
-        let page = Page::new(&"a".repeat(64 << 20));
+        let page = page(&"a".repeat(64 << 20));
         let limits = Limits { whole: Duration::from_millis(300), ..LIMITS };
         let address = serve_with(&page, limits);
         let mut slow = send(address, "GET /metrics HTTP/1.1\r\n\r\n");
@@ -203,7 +221,7 @@ mod tests {
 
     #[test]
     fn of_too_many_connections_the_oldest_of_the_busiest_address_ends() {
-        let page = Page::new("a 1\n");
+        let page = page("a 1\n");
         let hour = Duration::from_secs(3600);
         let address = serve_with(&page, Limits { request: hour, whole: hour, connections: 8 });
         let mut idle: Vec<TcpStream> =

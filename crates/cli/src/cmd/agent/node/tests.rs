@@ -5,10 +5,11 @@ use super::*;
 use ncclscope_trace::codec::META_LANE;
 use ncclscope_trace::kind::KINDS;
 use ncclscope_trace::layout::{Header, LANE_STRIDE};
+use ncclscope_trace::progress::Progress;
 use ncclscope_trace::record::Coll;
 use ncclscope_trace::scratch::lane::{LOST, LOST_ENDS};
 use ncclscope_trace::{
-    ClockSync, Comm, Definition, Detail, EventKind, Handle, Record, Start, Writer,
+    ClockSync, Comm, Definition, Detail, EventKind, Handle, Heartbeat, Record, Start, Writer,
 };
 
 const SECOND: u64 = 1_000_000_000;
@@ -61,16 +62,29 @@ impl Rank {
     }
 
     fn operate(&mut self, comm: u16) {
+        let handle = self.start(comm);
+        self.append(Record::stop(self.now + 10, handle).words());
+    }
+
+    fn start(&mut self, comm: u16) -> Handle {
         self.now += 1000;
         let (ticks, parent) = (self.now, Handle::NULL);
         let handle = Handle::value(u64::from(self.writer.header().pid), EventKind::Coll, 0, ticks);
         let detail = Detail::Coll(Coll::default());
-        let start = Start { ticks, comm, handle, parent, detail }.pack();
-        let stop = Record::stop(ticks + 10, handle);
-        for record in [start.words(), stop.words()] {
-            self.writer.append(0, self.words, record).unwrap();
-            self.words += record.len() as u64;
-        }
+        self.append(Start { ticks, comm, handle, parent, detail }.pack().words());
+        handle
+    }
+
+    fn append(&mut self, record: &[u64]) {
+        self.writer.append(0, self.words, record).unwrap();
+        self.words += record.len() as u64;
+    }
+
+    /// By its watchdog nothing is in flight on a communicator.
+    fn is_quiet(&mut self, comm: u16) {
+        let progress = Progress { ticks: self.now, comm, ..Progress::default() };
+        let words = Heartbeat::Progress(progress).pack();
+        self.writer.append(META_LANE, 0, words.words()).unwrap();
     }
 }
 
@@ -288,6 +302,33 @@ fn two_jobs_of_a_node_stay_two() {
         jobs.into_values().collect::<BTreeSet<_>>(),
         ["4711.0", "4712.0"].map(str::to_owned).into()
     );
+}
+
+/// Without a hash (API v1 to v3) the ranks of two processes look the same.
+#[test]
+fn what_is_in_flight_of_several_processes_adds_up_and_a_lost_stop_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut ranks = [7, 8].map(|pid| Rank::new(dir.path(), pid));
+    let mut node = Node::new(vec![dir.path().to_owned()], "agent");
+    let mut clock = Instant::now();
+    node.begin();
+    for rank in &mut ranks {
+        rank.join(0, 0);
+        rank.start(0);
+        rank.pass(20);
+    }
+    let in_flight = |node: &Node| {
+        let total = node.total().into_values().next().unwrap();
+        let ranks = total.ranks.values().map(|rank| (rank.in_flight, rank.oldest.round()));
+        (ranks.collect::<Vec<_>>(), total.lost.get(&("overtaken", "Coll")).copied())
+    };
+    close(&mut node, &mut clock);
+    assert_eq!(in_flight(&node), (vec![(2, 20.0)], None));
+    // The watchdog of one knows that its stop was lost.
+    ranks[0].is_quiet(0);
+    ranks.iter_mut().for_each(|rank| rank.pass(3));
+    close(&mut node, &mut clock);
+    assert_eq!(in_flight(&node), (vec![(1, 23.0)], Some(1)));
 }
 
 #[test]
