@@ -3,12 +3,14 @@
 //!
 //! Jobs with a planted fault, and controls without, are simulated (`ncclscope simulate`) or, with
 //! `--standin`, run on real NCCL with the rig's scenario files; the tool judges their recordings,
-//! and what it says is compared with what was planted. `--small` is what CI runs. The exit status
-//! is 1 where a bound of [`LEAST`] is missed, a control has a verdict, or a verdict's time grows
-//! faster than the job.
+//! and what it says is compared with what was planted. Pairs of jobs show how often `ncclscope
+//! compare` is right (`--compare` alone). `--small` is what CI runs. The exit status is 1 where a
+//! bound of [`LEAST`] is missed, a control has a verdict, a comparison is wrong too often, or a
+//! verdict's time grows faster than the job.
 
 mod answer;
 mod case;
+mod compare;
 mod large;
 mod place;
 mod score;
@@ -55,6 +57,13 @@ pub(crate) struct Options {
     /// Leave out the jobs of which some ranks have no recording
     #[arg(long)]
     no_silent: bool,
+    /// Only `ncclscope compare`: equal runs, and runs with one slower function
+    #[arg(long)]
+    compare: bool,
+    /// Pairs of runs to compare
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    #[arg(value_parser = value_parser!(u64).range(1..))]
+    pairs: u64,
     /// Run the rig's scenarios on real NCCL instead
     #[arg(long)]
     standin: bool,
@@ -66,7 +75,7 @@ pub(crate) struct Options {
 /// Runs the task.
 pub(crate) fn run(mut options: Options) -> Outcome {
     if options.small {
-        options = Options { ranks: vec![16], seeds: 1, no_silent: true, ..options };
+        options = Options { ranks: vec![16], seeds: 1, no_silent: true, pairs: 8, ..options };
     }
     let profile = if options.small { build::Profile::Tests } else { build::Profile::Release };
     let folder = build::products(profile)?;
@@ -76,6 +85,8 @@ pub(crate) fn run(mut options: Options) -> Outcome {
     let mut rows = Vec::new();
     if options.standin {
         good &= on_standin(&folder, &scratch.0, &mut rows)?;
+    } else if options.compare {
+        good &= compare::is_good(&tool, &scratch.0, options.pairs)?;
     } else {
         let faults = chosen(&tool, &options.faults)?;
         for &ranks in &options.ranks {
@@ -83,6 +94,7 @@ pub(crate) fn run(mut options: Options) -> Outcome {
         }
         if options.faults.is_empty() {
             good &= large::is_good(&tool, &scratch.0)?;
+            good &= compare::is_good(&tool, &scratch.0, options.pairs)?;
         }
     }
     if let Some(file) = &options.json {

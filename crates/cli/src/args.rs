@@ -29,6 +29,8 @@ pub(crate) enum Verb {
     Report(ReportArgs),
     /// Find out why a job hangs: the ranks, the cause and the evidence
     Diagnose(DiagnoseArgs),
+    /// Compare two runs or sets of runs: what became slower or faster, and how sure that is
+    Compare(CompareArgs),
     /// Convert recordings to a trace for Perfetto or Chrome
     Export(ExportArgs),
     /// Merge recordings into PyTorch's profiles of the same ranks
@@ -180,6 +182,29 @@ pub(crate) struct StragglersArgs {
     pub(crate) format: Format,
     #[command(flatten)]
     pub(crate) run: RunChoice,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct CompareArgs {
+    /// The runs to compare with: a run directory, a directory of runs, a recording, or what
+    /// `report --format json` printed
+    #[arg(value_name = "A")]
+    pub(crate) a: PathBuf,
+    /// The runs to compare, likewise
+    #[arg(value_name = "B")]
+    pub(crate) b: PathBuf,
+    /// Exit with 1 if something is slower by more than this, in percent
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    pub(crate) fail_above: Option<f64>,
+    /// Differences below this count as none, in percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 2.0, value_parser = percent)]
+    pub(crate) min_effect: f64,
+    /// Print all rows, settings and notes
+    #[arg(long)]
+    pub(crate) full: bool,
+    /// Output format
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) format: Format,
 }
 
 fn percent(text: &str) -> Result<f64, String> {

@@ -12,7 +12,7 @@ use ncclscope_control::directories::is_recording;
 use ncclscope_operations::human;
 use ncclscope_operations::parallel::in_order;
 use ncclscope_trace::layout::MAGIC;
-use ncclscope_trace::runs::{ProcessFacts, Runs};
+use ncclscope_trace::runs::{ProcessFacts, Run, Runs};
 use ncclscope_trace::{Recording, open_to_read};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::BTreeSet;
@@ -22,6 +22,12 @@ use std::process::ExitCode;
 
 /// How many damaged recordings are named.
 const NAMED: usize = 8;
+/// How many levels of directories below a directory of runs are searched.
+const DEPTH: usize = 4;
+/// Bytes of the largest saved report.
+pub(crate) const SAVED_MAX: u64 = 1 << 30;
+/// Files of JSON beside recordings.
+const NOT_REPORTS: [&str; 2] = ["run.json", "truth.json"];
 /// Bytes of the largest `run.json` that is read: Linux limits a command to 2 MiB.
 const ABOUT_MAX: u64 = 16 << 20;
 
@@ -131,6 +137,82 @@ impl Input {
     pub(crate) fn exit_code(&self) -> ExitCode {
         if self.bad == 0 { ExitCode::SUCCESS } else { ExitCode::from(BAD_INPUT) }
     }
+}
+
+/// The recordings of one run.
+#[derive(Debug)]
+pub(crate) struct RunInput {
+    /// Its id, or the name of its directory.
+    pub(crate) name: String,
+    /// One for each process.
+    pub(crate) recordings: Vec<Recording>,
+}
+
+/// Opens a recording, or all recordings below a directory, by run, the oldest first. Also returns
+/// how many cannot be read.
+pub(crate) fn open_runs(path: &Path) -> Result<(Vec<RunInput>, usize), Failure> {
+    let cannot_read = |e| Failure::input(format!("cannot read {}: {e}", path.display()));
+    let files = if std::fs::metadata(path).map_err(cannot_read)?.is_dir() {
+        files_below(path, is_recording).map_err(cannot_read)?
+    } else {
+        vec![path.to_owned()]
+    };
+    if files.is_empty() {
+        return Err(Failure::input(format!(
+            "no recordings (*.nscope) below {}, and no saved reports (*.json)",
+            path.display()
+        )));
+    }
+    let named = [path.to_owned()];
+    let Input { recordings, bad, .. } = Input::open_all(&files, &named)?;
+    let facts: Vec<ProcessFacts> = recordings.iter().map(ProcessFacts::of).collect();
+    let runs = Runs::split(&facts);
+    let mut recordings: Vec<Option<Recording>> = recordings.into_iter().map(Some).collect();
+    let mut take = |run: &Run| RunInput {
+        name: run.id.clone(),
+        recordings: run.members.iter().filter_map(|&at| recordings[at].take()).collect(),
+    };
+    let runs: Vec<RunInput> = runs.runs.iter().map(&mut take).collect();
+    let all = runs.iter().flat_map(|run| &run.recordings);
+    all.filter_map(damage).take(NAMED).for_each(warn);
+    Ok((runs, bad))
+}
+
+/// The saved reports at a path: a file of JSON, or all of a directory without recordings.
+pub(crate) fn saved_in(path: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let cannot_read = |e| Failure::input(format!("cannot read {}: {e}", path.display()));
+    let is_json = |name: &str| name.ends_with(".json") && !NOT_REPORTS.contains(&name);
+    if !std::fs::metadata(path).map_err(cannot_read)?.is_dir() {
+        let mut first = [0];
+        let read = open_to_read(path).and_then(|mut file| file.read(&mut first));
+        let is_saved = read.map_err(cannot_read)? == 1 && first == *b"{";
+        return Ok(if is_saved { vec![path.to_owned()] } else { Vec::new() });
+    }
+    if !files_below(path, is_recording).map_err(cannot_read)?.is_empty() {
+        return Ok(Vec::new());
+    }
+    files_below(path, is_json).map_err(cannot_read)
+}
+
+/// The files with such names in a directory and below it, sorted.
+fn files_below(directory: &Path, is_one: fn(&str) -> bool) -> io::Result<Vec<PathBuf>> {
+    let (mut files, mut left) = (Vec::new(), vec![(directory.to_owned(), 0)]);
+    while let Some((directory, depth)) = left.pop() {
+        for entry in std::fs::read_dir(directory)? {
+            let entry = entry?;
+            let path = entry.path();
+            // Links to directories are not followed: they may lead back.
+            if entry.file_type()?.is_dir() {
+                if depth < DEPTH {
+                    left.push((path, depth + 1));
+                }
+            } else if is_one(&entry.file_name().to_string_lossy()) {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
 }
 
 /// Refuses to write to a file that is a recording.

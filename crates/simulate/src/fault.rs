@@ -57,6 +57,7 @@ pub enum Fault {
     GcPauses,
     Imbalance,
     ElasticResize,
+    SlowFunction,
 }
 
 /// The effect of a fault on the job.
@@ -79,7 +80,7 @@ type Row = (Fault, &'static str, FaultGroup, Option<FindingClass>, &'static str)
 
 const HEALTHY: Row = (F::Healthy, "healthy", Control, None, "nothing");
 
-const TABLE: [Row; 48] = [
+const TABLE: [Row; 49] = [
     (
         F::HostStuck,
         "host-stuck",
@@ -350,6 +351,13 @@ const TABLE: [Row; 48] = [
         "a third of the progress records is missing",
     ),
     (F::RingOverflow, "ring-overflow", Control, None, "recordings too small for the run"),
+    (
+        F::SlowFunction,
+        "slow-function",
+        Control,
+        None,
+        "a collective's data moves slower from the start: only a comparison shows it",
+    ),
 ];
 
 impl Fault {

@@ -8,9 +8,10 @@ of the same job without it. All its consequences follow from the model.
 
 use crate::error::Error;
 use crate::fault::{Fault, FaultGroup};
+use crate::func::Func;
 use crate::layout::{Layout, Role};
 use crate::model::conditions::Conditions;
-use crate::model::program::{ACTIVATIONS, Call, Coll, Datatype, Func, Op, Purpose, Transfer};
+use crate::model::program::{ACTIVATIONS, Call, Coll, Datatype, Op, Purpose, Transfer};
 use crate::model::solve::Solution;
 use crate::record::ThreadState;
 use crate::scenario::{Planted, Scenario};
@@ -381,6 +382,11 @@ impl FaultSite<'_> {
                 }
                 roots = self.cards_like(rank);
             }
+            Fault::SlowFunction => {
+                let drawn = mix(self.scenario.seed, number, fault as u64) % Func::ALL.len() as u64;
+                let drawn = Func::ALL[usize::try_from(drawn).unwrap_or(0)];
+                self.conditions.functions.push((planted.func.unwrap_or(drawn), factor));
+            }
             Fault::SlowKernels => self.conditions.copy[rank as usize] = factor,
             Fault::SlowNvlink => {
                 self.conditions.nvlink[rank as usize] = factor;
@@ -500,6 +506,7 @@ fn factor_of(planted: &Planted) -> f64 {
         Fault::SlowKernels => 30.0,
         Fault::Drift => 2.0,
         Fault::LongLastStage => 1.4,
+        Fault::SlowFunction => 1.05,
         _ => 1.5,
     })
 }

@@ -13,6 +13,7 @@ This crate does **not** diagnose: it knows the names of the classes, not the too
 
 mod error;
 mod fault;
+mod func;
 mod inject;
 mod job;
 mod layout;
@@ -25,6 +26,7 @@ mod vectors;
 
 pub use error::Error;
 pub use fault::{Fault, FaultGroup};
+pub use func::Func;
 pub use job::{Summary, run};
 pub use scenario::{JobShape, Machine, Planted, Scenario};
 pub use truth::{JobSizes, SCHEMA, SlowVerdict, Truth, Verdict};

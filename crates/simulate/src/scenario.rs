@@ -2,6 +2,7 @@
 //! Scenarios: what to simulate, from a scenario file or the defaults.
 
 use crate::fault::Fault;
+use crate::func::Func;
 use serde::{Deserialize, Serialize};
 
 /// A scenario: a job and the faults that are planted in it.
@@ -127,13 +128,15 @@ pub struct Planted {
     pub step: Option<u32>,
     /// The slowdown factor.
     pub factor: Option<f64>,
+    /// The collective of `slow-function`.
+    pub func: Option<Func>,
 }
 
 impl Planted {
     /// A fault whose other fields are chosen at random.
     #[must_use]
     pub fn new(name: Fault) -> Planted {
-        Planted { name, rank: None, step: None, factor: None }
+        Planted { name, rank: None, step: None, factor: None, func: None }
     }
 }
 

@@ -184,6 +184,7 @@ mod tests {
     fn job(workers: u32, batches: &[(Part, usize)]) -> Job {
         let worker = |rank| Worker::new(rank, "");
         let batch = |&(part, other): &(Part, usize)| P2pBatch {
+            class: None,
             part,
             step: Some(0),
             partners: vec![other],
@@ -235,7 +236,7 @@ mod tests {
 
     #[test]
     fn neither_unknown_partners_nor_steps_that_are_not_whole_make_work() {
-        let alone = |part, step| P2pBatch { part, step: Some(step), partners: vec![] };
+        let alone = |part, step| P2pBatch { class: None, part, step: Some(step), partners: vec![] };
         let mut job = job(2, &[]);
         job.steps_restart = false;
         job.batches = vec![

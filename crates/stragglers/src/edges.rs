@@ -278,6 +278,7 @@ fn comms(job: &Job, slow: &[SlowEdge], of: &[usize]) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::model::Worker;
+    use crate::time_blocks::TimeBlocks;
 
     /// Sender, receiver, and whether the link is six times as slow.
     type Flow = (u32, u32, bool);
@@ -292,6 +293,7 @@ mod tests {
             transfers: 100,
             bytes: 100 << 20,
             wire_ns: f64::from(100 << 20) * if is_slow { 6.0 } else { 1.0 },
+            blocks: TimeBlocks::default(),
         };
         let mut job = Job {
             workers: (0..32).map(|rank| Worker::new(rank, "")).collect(),
@@ -337,7 +339,8 @@ mod tests {
         let edge = |comm: String, src: usize, dst, channel, cost| {
             let bytes = 100 << 20;
             let wire_ns = f64::from(100 << 20) * cost;
-            LinkTraffic { comm, src, dst, channel, transfers: 100, bytes, wire_ns }
+            let blocks = TimeBlocks::default();
+            LinkTraffic { comm, src, dst, channel, transfers: 100, bytes, wire_ns, blocks }
         };
         let mut job =
             Job { workers: (0..32).map(|rank| Worker::new(rank, "")).collect(), ..Job::default() };

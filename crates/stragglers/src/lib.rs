@@ -29,6 +29,7 @@ mod shortage;
 mod slow;
 pub mod stalls;
 pub mod steps;
+pub mod time_blocks;
 pub mod waits;
 
 pub use limits::Limits;

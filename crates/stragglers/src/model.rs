@@ -6,6 +6,7 @@ Times are ns by each worker's own clock; the clocks are not aligned here. This m
 data of an input.
 */
 
+use crate::time_blocks::TimeBlocks;
 use ncclscope_operations::stats::to_f64;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -83,9 +84,22 @@ pub struct Collective {
     pub parts: Vec<Part>,
 }
 
+/// Sends and receives of one class are comparable.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct P2pClass {
+    /// The communicator's name.
+    pub comm: String,
+    /// `Send`, `Recv`, or `SendRecv` for a group of both.
+    pub func: &'static str,
+    /// The bytes of all its sends, of receives where it has no sends; `None` if unknown.
+    pub bytes: Option<u64>,
+}
+
 /// Sends and receives that a worker began and ended as one group.
 #[derive(Clone, PartialEq, Debug)]
 pub struct P2pBatch {
+    /// Index in [`Job::p2p_classes`]; `None` if the input does not tell it.
+    pub class: Option<usize>,
     /// The worker and its times.
     pub part: Part,
     /// The training step, if known.
@@ -120,6 +134,8 @@ pub struct LinkTraffic {
     pub bytes: u64,
     /// Their wire time, ns.
     pub wire_ns: f64,
+    /// The transfers of about the largest size, by blocks of time; empty if unknown.
+    pub blocks: TimeBlocks,
 }
 
 /// For how long one process was short of processor time.
@@ -166,6 +182,11 @@ pub struct Job {
     pub workers: Vec<Worker>,
     /// The classes of collectives.
     pub classes: Vec<CollectiveClass>,
+    /// The roles of communicators, by their names: what the application said that they are for,
+    /// else the name that it gave, else the size. Empty if the input does not tell them.
+    pub roles: BTreeMap<String, String>,
+    /// The classes of sends and receives.
+    pub p2p_classes: Vec<P2pClass>,
     /// Algorithms, protocols and channels of collectives, as text.
     pub shapes: Vec<String>,
     /// The collectives.

@@ -18,6 +18,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "ncclscope-cli",
         &[
             "ncclscope-answer",
+            "ncclscope-compare",
             "ncclscope-control",
             "ncclscope-views",
             "ncclscope-diagnose",
@@ -40,6 +41,10 @@ const ARROWS: &[(&str, &[&str])] = &[
             "ncclscope-report",
             "ncclscope-stragglers",
         ],
+    ),
+    (
+        "ncclscope-compare",
+        &["ncclscope-operations", "ncclscope-report", "ncclscope-stragglers", "ncclscope-trace"],
     ),
     (
         "ncclscope-stragglers",

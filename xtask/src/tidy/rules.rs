@@ -23,6 +23,7 @@ const UNSAFE_PATHS: &[&str] = &[
 
 /// Crates whose roots must forbid `unsafe`.
 const FORBID_UNSAFE: &[&str] = &[
+    "crates/compare/",
     "crates/control/",
     "crates/findings/",
     "crates/trace/",

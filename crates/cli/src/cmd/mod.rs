@@ -2,6 +2,7 @@
 //! The verbs, one file each.
 
 mod agent;
+mod compare;
 mod control;
 mod diagnose;
 mod doctor;
@@ -27,6 +28,7 @@ pub(crate) fn run(args: CommandLine) -> Result<ExitCode, Failure> {
         Verb::Run(args) => run::run(&args),
         Verb::Report(args) => report::run(&args),
         Verb::Diagnose(args) => diagnose::run(&args),
+        Verb::Compare(args) => compare::run(&args),
         Verb::Export(args) => export::run(&args),
         Verb::Merge(args) => merge::run(&args),
         Verb::View(args) => view::run(&args),

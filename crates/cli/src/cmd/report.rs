@@ -56,7 +56,7 @@ fn answer(Assessment { report, hang, slow }: &Assessment, paths: &[PathBuf]) -> 
 }
 
 /// A path as a shell reads it.
-fn shell_word(path: &str) -> String {
+pub(super) fn shell_word(path: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:@%,".contains(c);
     if !path.is_empty() && path.chars().all(is_plain) {
         path.to_owned()

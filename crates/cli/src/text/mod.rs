@@ -2,8 +2,10 @@
 /*!
 The report as text: the answer first. Then either one screen, whatever the number of ranks, or all
 of it: problems, open operations, the tables, and what this run does not show.
+The comparison of two runs has the same form.
 */
 
+mod compare;
 mod content;
 mod events;
 mod head;
@@ -13,6 +15,7 @@ mod page;
 mod peers;
 mod screen;
 
+pub(crate) use compare::comparison;
 pub(crate) use content::Content;
 
 use ncclscope_answer::{Answer, State};

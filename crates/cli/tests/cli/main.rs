@@ -6,6 +6,7 @@ mod agent_otlp;
 mod agent_tls;
 mod answer;
 mod common;
+mod compare;
 mod diagnose;
 mod doctor;
 mod export;

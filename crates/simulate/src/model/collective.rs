@@ -89,6 +89,8 @@ pub(crate) struct Fabric<'a> {
     /// Index of the communicator.
     pub(crate) group: usize,
     pub(crate) channels: u8,
+    /// How much slower all of its data moves.
+    pub(crate) slower: f64,
 }
 
 impl Fabric<'_> {
@@ -103,7 +105,8 @@ impl Fabric<'_> {
             begin: member.enqueued.saturating_add(4_000).max(done),
         };
         let (from, to) = (end(from, sent), end(to, received));
-        let link = FlowParams { from, to, channel, share: self.channels, is_network, bytes };
+        let share = self.channels;
+        let link = FlowParams { from, to, channel, share, is_network, bytes, slower: self.slower };
         Flow::new(&link, self.machine, self.conditions)
     }
 
@@ -414,7 +417,8 @@ mod tests {
     fn play(conditions: &Conditions, run: impl FnOnce(&mut Fabric<'_>) -> Outcome) -> Outcome {
         let (machine, mut connections) = (Machine::default(), Connections::new());
         let connections = &mut connections;
-        run(&mut Fabric { machine: &machine, conditions, connections, group: 0, channels: 1 })
+        let (group, channels, slower) = (0, 1, 1.0);
+        run(&mut Fabric { machine: &machine, conditions, connections, group, channels, slower })
     }
 
     fn ring(conditions: &Conditions, steps: u32) -> Outcome {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The state of the hardware over time: which parts stop, and which are slow.
 
+use crate::func::Func;
 use crate::time::{NEVER, Time};
 use std::collections::HashMap;
 
@@ -68,6 +69,8 @@ pub(crate) struct Conditions {
     pub(crate) nvlink: Vec<f64>,
     /// Slowdown factor of each rank's GPU inside collectives.
     pub(crate) copy: Vec<f64>,
+    /// Collectives whose data moves slower, with their factors.
+    pub(crate) functions: Vec<(Func, f64)>,
     /// The time from which the whole network is slower, and the factor.
     pub(crate) drift: (Time, f64),
     /// Kernels that start only on this number of channels, by rank and operation.
@@ -87,6 +90,7 @@ impl Conditions {
             busy: vec![1.0; count],
             nvlink: vec![1.0; count],
             copy: vec![1.0; count],
+            functions: Vec::new(),
             drift: (NEVER, 1.0),
             channels: HashMap::new(),
             lost_ends: HashMap::new(),
@@ -95,6 +99,12 @@ impl Conditions {
 
     pub(crate) fn of(&self, rank: u32) -> &Stops {
         &self.stops[rank as usize]
+    }
+
+    /// How much slower the data of a collective moves.
+    pub(crate) fn function(&self, func: Func) -> f64 {
+        let of = self.functions.iter().filter(|(slow, _)| *slow == func);
+        of.map(|(_, factor)| factor).product()
     }
 
     /// The path between two ranks, which may be within a host.

@@ -75,6 +75,8 @@ pub(crate) struct FlowParams {
     pub(crate) share: u8,
     pub(crate) is_network: bool,
     pub(crate) bytes: u64,
+    /// How much slower the data moves.
+    pub(crate) slower: f64,
 }
 
 impl Flow {
@@ -96,7 +98,7 @@ impl Flow {
             steps: Vec::new(),
             local: Vec::new(),
             wire_free: 0,
-            wire_ns: scaled(wire, path.factor),
+            wire_ns: scaled(wire, path.factor * link.slower),
             latency_ns,
             wire_stop: path.stop,
             post_stop: path.post_stop,

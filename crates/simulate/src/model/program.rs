@@ -11,29 +11,10 @@ parameters.
 
 use super::collective::RingRole;
 use crate::fault::Fault;
+use crate::func::Func;
 use crate::layout::{Layout, Role};
 use crate::scenario::Scenario;
 use crate::time::{SECOND, mix, normal, scaled, unit};
-
-/// A collective of NCCL.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Func {
-    AllReduce,
-    AllGather,
-    ReduceScatter,
-    Broadcast,
-}
-
-impl Func {
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Func::AllReduce => "AllReduce",
-            Func::AllGather => "AllGather",
-            Func::ReduceScatter => "ReduceScatter",
-            Func::Broadcast => "Broadcast",
-        }
-    }
-}
 
 /// A datatype of NCCL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -275,18 +275,20 @@ impl Solver<'_> {
             .map(|&(member, index)| self.coll_of(group.members[member], index?))
             .collect();
         let Some(usual) = calls.iter().flatten().next().copied() else { return };
+        let slower = self.conditions.function(usual.func);
         let members: Vec<Member> = found
             .iter()
             .zip(&calls)
             .map(|(&(member, index), call)| {
                 let cut = call.unwrap_or(usual).cut(size);
                 let part = call.unwrap_or(usual).part(u32::try_from(member).unwrap_or(0), size);
-                self.member(group.members[member], index, (part, cut))
+                let member = self.member(group.members[member], index, (part, cut));
+                Member { slower: member.slower * slower, ..member }
             })
             .collect();
         let tree = calls.iter().flatten().all(|call| call.tree);
         let channels = calls.iter().flatten().map(|call| call.cut(size).channels).max();
-        let mut fabric = self.fabric(key.0, channels.unwrap_or(1));
+        let mut fabric = Fabric { slower, ..self.fabric(key.0, channels.unwrap_or(1)) };
         let outcome = if tree { fabric.tree(&members) } else { fabric.ring(&members) };
         let number = u32::try_from(self.outcomes.len()).unwrap_or(u32::MAX);
         for &(member, index) in &waiting {
@@ -333,6 +335,7 @@ impl Solver<'_> {
             connections: &mut self.connections,
             group,
             channels,
+            slower: 1.0,
         }
     }
 

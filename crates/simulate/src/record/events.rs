@@ -4,8 +4,9 @@
 use super::buffer::{API, PROXY, RecordBuffer};
 use super::job::Job;
 use super::network::{FlowSide, RecordedProxyOp};
+use crate::func::Func;
 use crate::model::collective::Outcome;
-use crate::model::program::{Call, Coll, Datatype, Func, Op, Transfer};
+use crate::model::program::{Call, Coll, Datatype, Op, Transfer};
 use crate::model::solve::OpTimes;
 use crate::time::{NEVER, SECOND, Time, before};
 use ncclscope_trace::record::{ApiCall, Coll as CollDetail, GroupApi, KernelCh, KernelLaunch, P2p};

@@ -4,7 +4,7 @@
 
 use super::buffer::{API, PROXY};
 use super::events::{OpLifetime, RankRecorder};
-use crate::model::program::Func;
+use crate::func::Func;
 use crate::time::{NEVER, SECOND, Time, mix, unit};
 use ncclscope_trace::Heartbeat;
 use ncclscope_trace::progress::{

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The wire time of a link's transfers.
 
+use crate::time_blocks::TimeBlocks;
 use ncclscope_operations::stats::{to_f64, to_u64};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -29,11 +30,14 @@ pub(super) struct LinkTimes {
     pub(super) left_out: u64,
     /// When the latest send completed, in ticks.
     pub(super) last: u64,
+    /// By blocks of time.
+    pub(super) blocks: TimeBlocks,
 }
 
 impl LinkTimes {
-    /// Adds a transfer of `bytes` that took `ns`.
-    pub(super) fn add(&mut self, bytes: u32, ns: f64) {
+    /// Adds a transfer of `bytes` that took `ns` and ended at `end_ns` since 1970.
+    pub(super) fn add(&mut self, bytes: u32, ns: f64, end_ns: u64) {
+        self.blocks.add(bytes, ns, end_ns);
         self.all.transfers += 1;
         self.all.bytes += u64::from(bytes);
         self.all.wire_ns += ns;
@@ -68,21 +72,21 @@ mod tests {
     #[test]
     fn a_dozen_pauses_in_thousands_of_transfers_change_little() {
         let mut times = LinkTimes::default();
-        (0..3_000).for_each(|_| times.add(1_000, 10_000.0));
+        (0..3_000).for_each(|_| times.add(1_000, 10_000.0, 0));
         let usual = cost(&times);
         assert_eq!(usual, 10.0);
-        (0..12).for_each(|_| times.add(1_000, 150e6));
+        (0..12).for_each(|_| times.add(1_000, 150e6, 0));
         assert!(cost(&times) < 1.01 * usual, "{}", cost(&times));
         // What is slow in one of ten is not left out.
-        (0..300).for_each(|_| times.add(1_000, 1e6));
+        (0..300).for_each(|_| times.add(1_000, 1e6, 0));
         assert!(cost(&times) > 9.0 * usual, "{}", cost(&times));
     }
 
     #[test]
     fn few_transfers_count_all() {
         let mut times = LinkTimes::default();
-        times.add(10, 5.0);
-        times.add(20, 7.0);
+        times.add(10, 5.0, 0);
+        times.add(20, 7.0, 0);
         let all = Traffic { transfers: 2, bytes: 30, wire_ns: 12.0 };
         assert_eq!(times.traffic(), all);
         assert_eq!(LinkTimes::default().traffic(), Traffic::default());

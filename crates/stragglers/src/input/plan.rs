@@ -29,6 +29,8 @@ pub(super) struct JobPlan<'r> {
     pub(super) members: BTreeMap<(CommId, i32), usize>,
     /// The names of communicators.
     pub(super) names: BTreeMap<CommId, String>,
+    /// What communicators are for, by their names: as said, else their own name, else their size.
+    pub(super) roles: BTreeMap<String, String>,
     /// The workers.
     pub(super) placed: Vec<Worker>,
     pub(super) shortages: Vec<CpuShortage>,
@@ -63,6 +65,7 @@ impl<'r> JobPlan<'r> {
             processes: Vec::new(),
             members: BTreeMap::new(),
             names: BTreeMap::new(),
+            roles: BTreeMap::new(),
             placed: Vec::new(),
             shortages: Vec::new(),
             has_short: short.iter().any(|times| !times.is_empty()),
@@ -144,6 +147,11 @@ impl<'r> JobPlan<'r> {
         let role = recording.role(comm).or(comm.name.as_deref());
         let name =
             role.map_or_else(|| comm_name(comm), |role| format!("{} \"{role}\"", comm_name(comm)));
+        let size = || match comm.ranks {
+            0 => "unknown".into(),
+            ranks => format!("{ranks} ranks"),
+        };
+        self.roles.insert(name.clone(), role.map_or_else(size, str::to_owned));
         self.names.insert(comm_id(comm), name);
         let place = u32::try_from(comm.rank).ok().filter(|_| comm.ranks > 1);
         match role.map(str::to_ascii_lowercase).as_deref() {

@@ -16,7 +16,8 @@ use super::plan::JobPlan;
 use super::shortages::ShortTimes;
 use crate::Limits;
 use crate::model::{
-    Collective, CollectiveClass, EndSync, GpuStall, Job, Launch, LinkTraffic, P2pBatch, Part,
+    Collective, CollectiveClass, EndSync, GpuStall, Job, Launch, LinkTraffic, P2pBatch, P2pClass,
+    Part,
 };
 use ncclscope_operations::ends::arrives_early;
 use ncclscope_operations::function::is_rooted;
@@ -150,7 +151,7 @@ fn end_of(
 pub struct JobPart {
     job: Job,
     collectives: BTreeMap<CollId, (CollectiveClass, String, Vec<PlacedPart>)>,
-    batches: Vec<PlacedPart>,
+    batches: Vec<(PlacedPart, Option<P2pClass>)>,
     /// Batches of sends, and of receives, from one rank to another in a communicator, in order.
     sends: BTreeMap<(CommId, i32, i32), Vec<usize>>,
     receives: BTreeMap<(CommId, i32, i32), Vec<usize>>,
@@ -238,7 +239,8 @@ impl JobPart {
     /// A job without the operations of its processes.
     fn new(plan: &JobPlan<'_>) -> JobPart {
         let (workers, shortages) = (plan.placed.clone(), plan.shortages.clone());
-        JobPart { job: Job { workers, shortages, ..Job::default() }, ..JobPart::default() }
+        let roles = plan.roles.clone();
+        JobPart { job: Job { workers, shortages, roles, ..Job::default() }, ..JobPart::default() }
     }
 
     /// Adds what the process at the next place adds.
@@ -384,13 +386,12 @@ impl Adding<'_> {
         if let Some(operation) = operations.iter().find(|o| o.seq.is_some()) {
             self.add_collective(process, operation, this, seen);
         }
-        let mut transfers = operations.iter().filter(|o| o.peer.is_some()).peekable();
-        if transfers.peek().is_some() {
+        let transfers: Vec<&Operation> =
+            operations.iter().copied().filter(|o| o.peer.is_some()).collect();
+        if !transfers.is_empty() {
             let batch = self.part.batches.len();
-            self.part.batches.push(this);
-            for operation in transfers {
-                self.add_transfer(process, operation, batch);
-            }
+            self.part.batches.push((this, self.p2p_class(process, &transfers)));
+            transfers.iter().for_each(|o| self.add_transfer(process, o, batch));
         }
         Some(part.start)
     }
@@ -423,6 +424,26 @@ impl Adding<'_> {
         };
         let known = self.part.collectives.entry(key);
         known.or_insert_with(|| (class(), shape, Vec::new())).2.push(this);
+    }
+
+    /// The class of sends and receives of one kernel.
+    fn p2p_class(&self, process: &Process<'_, '_>, transfers: &[&Operation]) -> Option<P2pClass> {
+        let comm = process.comm(transfers.first()?)?;
+        let of = |is_send: bool| {
+            let is_send_of =
+                move |o: &&&Operation| (process.timeline.string(o.func) == "Send") == is_send;
+            let mut of = transfers.iter().filter(is_send_of).map(|o| o.bytes).peekable();
+            let is_some = of.peek().is_some();
+            is_some.then(|| of.try_fold(0u64, |sum, bytes| sum.checked_add(bytes?)))
+        };
+        let (sends, receives) = (of(true), of(false));
+        let func = match (sends, receives) {
+            (Some(_), Some(_)) => "SendRecv",
+            (Some(_), None) => "Send",
+            (None, _) => "Recv",
+        };
+        let comm = self.plan.names.get(&comm_id(comm)).cloned().unwrap_or_default();
+        Some(P2pClass { comm, func, bytes: sends.or(receives).flatten() })
     }
 
     fn add_transfer(&mut self, process: &Process<'_, '_>, operation: &Operation, batch: usize) {
@@ -468,7 +489,8 @@ impl Adding<'_> {
                 continue;
             };
             let comm = self.plan.names.get(&comm).cloned().unwrap_or_default();
-            let edge = LinkTraffic { comm, src, dst, channel, transfers, bytes, wire_ns };
+            let blocks = link.blocks;
+            let edge = LinkTraffic { comm, src, dst, channel, transfers, bytes, wire_ns, blocks };
             self.part.job.edges.push(edge);
         }
     }
@@ -485,7 +507,7 @@ impl JobPart {
     #[must_use]
     pub fn finish(mut self) -> Job {
         let parts = self.collectives.values().flat_map(|(_, _, parts)| parts);
-        let parts = parts.chain(&self.batches);
+        let parts = parts.chain(self.batches.iter().map(|(part, _)| part));
         let (timed, all) =
             parts.fold((0, 0), |(timed, all), part| (timed + usize::from(part.2), all + 1));
         // Where kernels have times, the few without are ignored.
@@ -510,9 +532,7 @@ impl JobPart {
                 parts: parts.iter().map(|part| part.0).collect(),
             });
         }
-        let mut classes: Vec<(CollectiveClass, usize)> = classes.into_iter().collect();
-        classes.sort_unstable_by_key(|(_, at)| *at);
-        self.job.classes = classes.into_iter().map(|(class, _)| class).collect();
+        self.job.classes = by_index(classes);
         let end = |c: &Collective| c.parts.iter().map(|p| p.end).fold(f64::MAX, f64::min);
         self.job.collectives.sort_by(|a, b| end(a).total_cmp(&end(b)));
         self.notes();
@@ -525,21 +545,24 @@ impl JobPart {
             for (pair, sends) in &self.sends {
                 let receives = self.receives.get(pair).map_or(&[][..], Vec::as_slice);
                 for (&send, &receive) in sends.iter().zip(receives) {
-                    if (self.batches[send].2 && self.batches[receive].2) || !is_timed {
+                    if (self.batches[send].0.2 && self.batches[receive].0.2) || !is_timed {
                         partners[send].push(receive);
                         partners[receive].push(send);
                     }
                 }
             }
         }
-        let batches = self.batches.iter().zip(partners);
-        self.job.batches = batches
-            .map(|(&(part, step, ..), partners)| P2pBatch { part, step, partners })
-            .collect();
+        let mut classes: BTreeMap<P2pClass, usize> = BTreeMap::new();
+        for (((part, step, ..), class), partners) in self.batches.drain(..).zip(partners) {
+            let next = classes.len();
+            let class = class.map(|class| *classes.entry(class).or_insert(next));
+            self.job.batches.push(P2pBatch { class, part, step, partners });
+        }
+        self.job.p2p_classes = by_index(classes);
     }
 
     fn notes(&mut self) {
-        if self.is_partial && !self.batches.is_empty() {
+        if self.is_partial && !self.job.batches.is_empty() {
             self.job.notes.push(
                 "sends and receives are ignored: some were not recorded, so that the others \
                  cannot be matched by counting"
@@ -576,6 +599,13 @@ impl JobPart {
             ));
         }
     }
+}
+
+/// The classes in the order of their numbers.
+fn by_index<T>(classes: BTreeMap<T, usize>) -> Vec<T> {
+    let mut classes: Vec<(T, usize)> = classes.into_iter().collect();
+    classes.sort_unstable_by_key(|(_, at)| *at);
+    classes.into_iter().map(|(class, _)| class).collect()
 }
 
 /// The latest time at which a lane's first record was pushed, in ticks, found as they are read.
@@ -660,7 +690,8 @@ fn add_send(link: &mut LinkTimes, step: &Step, clock: &TickMap, ends: [Option<&S
     if ends.into_iter().flatten().any(|times| times.contain(ns(sent), ns(end))) {
         link.left_out += 1;
     } else {
-        link.add(step.size, clock.duration_ns(end.saturating_sub(sent.max(link.last))));
+        let wire_ns = clock.duration_ns(end.saturating_sub(sent.max(link.last)));
+        link.add(step.size, wire_ns, ns(end));
     }
     link.last = link.last.max(end);
 }

@@ -237,7 +237,12 @@ impl JobBuilder {
         let next = self.job.batches.len();
         let batch = *self.batches.entry(key).or_insert(next);
         if batch == next {
-            self.job.batches.push(P2pBatch { part, step: Some(step), partners: Vec::new() });
+            self.job.batches.push(P2pBatch {
+                class: None,
+                part,
+                step: Some(step),
+                partners: Vec::new(),
+            });
         }
         let (from, to) = if is_send { (part.worker, other) } else { (other, part.worker) };
         let list = if is_send { &mut self.sends } else { &mut self.receives };

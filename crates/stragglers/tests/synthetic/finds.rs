@@ -8,6 +8,7 @@ use ncclscope_stragglers::finding::SlowPart;
 use ncclscope_stragglers::input::table::{Operation, job};
 use ncclscope_stragglers::model::LayoutPosition;
 use ncclscope_stragglers::model::LinkTraffic;
+use ncclscope_stragglers::time_blocks::TimeBlocks;
 use ncclscope_stragglers::{Limits, Report, analyze};
 use proptest::prelude::*;
 
@@ -124,6 +125,7 @@ fn ring_edge(src: usize, factor: f64) -> LinkTraffic {
         transfers: 1_000,
         bytes: 1 << 30,
         wire_ns: 1e9 * factor,
+        blocks: TimeBlocks::default(),
     }
 }
 

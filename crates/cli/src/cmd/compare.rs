@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `ncclscope compare`: what became slower or faster between two sets of runs.
+
+use super::report::shell_word;
+use crate::args::{CompareArgs, Format};
+use crate::failure::{BAD_INPUT, Failure};
+use crate::input::{RunInput, SAVED_MAX, open_runs, saved_in};
+use crate::output;
+use crate::text;
+use ncclscope_compare::input::{recorded, saved};
+use ncclscope_compare::schema::State;
+use ncclscope_compare::{Comparison, Limits, Run, compare};
+use ncclscope_operations::parallel::in_order;
+use ncclscope_report::{ProcessPart, Report, ReportBuilder};
+use ncclscope_trace::Recording;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Exit code: something is slower by more than `--fail-above`.
+const FINDINGS: u8 = 1;
+
+/// What a side is read from.
+#[derive(Debug)]
+enum Source {
+    Recordings(Vec<RunInput>),
+    /// Saved reports.
+    Saved(Vec<PathBuf>),
+}
+
+pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode, Failure> {
+    let mut bad = 0;
+    let sources = [source(&args.a, &mut bad)?, source(&args.b, &mut bad)?];
+    // A saved report has other times than recordings, which then become reports, too.
+    let has_saved = sources.iter().any(|source| matches!(source, Source::Saved(_)));
+    let [a, b] = &sources;
+    let (a, b) = (runs(a, has_saved)?, runs(b, has_saved)?);
+    let limits = Limits { min_effect: args.min_effect / 100.0, ..Limits::default() };
+    let mut comparison = compare(&a, &b, &limits);
+    comparison.answer.next = next(&comparison, &sources[1], args);
+    match args.format {
+        Format::Json => output::json(&comparison)?,
+        Format::Text => {
+            output::text(&text::comparison(&comparison, args.full, output::has_colour()))?;
+        }
+    }
+    let limit = args.fail_above.map_or(f64::INFINITY, |percent| percent / 100.0);
+    let is_worse = comparison.answer.worst.is_some_and(|worst| worst > limit);
+    Ok(match (bad, is_worse) {
+        // Unreadable input takes precedence: it may hide the actual difference.
+        (1.., _) => ExitCode::from(BAD_INPUT),
+        (0, true) => ExitCode::from(FINDINGS),
+        (0, false) => ExitCode::SUCCESS,
+    })
+}
+
+/// What a path holds; adds the recordings that cannot be read to `bad`.
+fn source(path: &Path, bad: &mut usize) -> Result<Source, Failure> {
+    let saved = saved_in(path)?;
+    if !saved.is_empty() {
+        return Ok(Source::Saved(saved));
+    }
+    let (runs, unreadable) = open_runs(path)?;
+    *bad += unreadable;
+    Ok(Source::Recordings(runs))
+}
+
+/// The runs of a side.
+fn runs(source: &Source, as_reports: bool) -> Result<Vec<Run>, Failure> {
+    let defect = |error| Failure::environment(format!("a report cannot be compared: {error}"));
+    match source {
+        Source::Saved(files) => files.iter().map(|file| read_saved(file)).collect(),
+        Source::Recordings(runs) if as_reports => {
+            let of_run = |run: &RunInput| {
+                saved::of_report(run.name.clone(), &report(&run.recordings)).map_err(defect)
+            };
+            runs.iter().map(of_run).collect()
+        }
+        Source::Recordings(runs) => {
+            let read = |run: &RunInput| Ok(recorded::run(run.name.clone(), &run.recordings));
+            runs.iter().map(read).collect()
+        }
+    }
+}
+
+/// The tables about recordings.
+fn report(recordings: &[Recording]) -> Report {
+    let mut builder = ReportBuilder::default();
+    let read = |recording| ProcessPart::read(recording, None);
+    in_order(recordings, read, |_, part| builder.add_part(part, 0));
+    builder.finish()
+}
+
+fn read_saved(file: &Path) -> Result<Run, Failure> {
+    let shown = file.display();
+    let cannot_read = |error: String| Failure::input(format!("cannot read {shown}: {error}"));
+    let mut bytes = Vec::new();
+    let opened = File::open(file).map_err(|error| cannot_read(error.to_string()))?;
+    let read = opened.take(SAVED_MAX + 1).read_to_end(&mut bytes);
+    read.map_err(|error| cannot_read(error.to_string()))?;
+    if bytes.len() as u64 > SAVED_MAX {
+        return Err(cannot_read(format!("it is larger than {} GiB", SAVED_MAX >> 30)));
+    }
+    let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    saved::read(name, &bytes).map_err(cannot_read)
+}
+
+/// The command that says more.
+fn next(comparison: &Comparison, b: &Source, args: &CompareArgs) -> Option<String> {
+    let is_one_run = matches!(b, Source::Recordings(runs) if runs.len() == 1);
+    let path = shell_word(&args.b.to_string_lossy());
+    match comparison.answer.state {
+        State::Slower if is_one_run => Some(format!("ncclscope stragglers {path}")),
+        State::Slower | State::Faster if !args.full => Some("--full prints all rows".into()),
+        _ => None,
+    }
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A comparison on one screen: at most 60 lines.
+
+use super::page::{Page, or_dash};
+use crate::table::{Align, Table};
+use ncclscope_compare::schema::{Answer, Kind, Row, RowKey, Side, State, Verdict};
+use ncclscope_compare::{Comparison, name};
+use ncclscope_operations::human::{duration, three};
+
+/// The most rows of the table.
+const ROWS: usize = 30;
+/// The most settings.
+const SETTINGS: usize = 8;
+/// The most notes.
+const NOTES: usize = 3;
+/// The longest value of a setting.
+const VALUE_MAX: usize = 40;
+
+/// The answer, then one screen, or all.
+pub(crate) fn comparison(comparison: &Comparison, is_full: bool, has_colour: bool) -> String {
+    let mut page = Page::new(has_colour);
+    answer(&mut page, &comparison.answer);
+    let limit = |few: usize| if is_full { usize::MAX } else { few };
+    sides(&mut page, comparison);
+    rows(&mut page, comparison, limit(ROWS));
+    settings(&mut page, comparison, limit(SETTINGS));
+    notes(&mut page, &comparison.notes, limit(NOTES));
+    page.into_text()
+}
+
+/// At most five lines.
+fn answer(page: &mut Page, answer: &Answer) {
+    let (label, colour) = match answer.state {
+        State::Slower => ("SLOWER", "\x1b[31m"),
+        State::Faster => ("FASTER", "\x1b[32m"),
+        State::Same => ("SAME", "\x1b[32m"),
+        State::Unknown => ("CANNOT TELL", "\x1b[33m"),
+    };
+    page.labelled(&format!("{label:<8}"), Some(colour), &answer.what);
+    let lines = [("cost", &answer.cost), ("config", &answer.config), ("next", &answer.next)];
+    for (label, text) in lines {
+        if let Some(text) = text {
+            page.labelled(&format!("{label:<8}"), None, text);
+        }
+    }
+}
+
+fn sides(page: &mut Page, comparison: &Comparison) {
+    page.heading("SIDES");
+    for (label, side) in [("A", &comparison.a), ("B", &comparison.b)] {
+        let Side { runs, steps, step_ns } = side;
+        let steps = match (*steps, step_ns) {
+            (0, _) => "steps unknown".into(),
+            (steps, Some(ns)) => format!("{steps} steps, median {}", duration(*ns)),
+            (steps, None) => format!("{steps} steps"),
+        };
+        let shown: Vec<&str> = runs.iter().take(3).map(String::as_str).collect();
+        let more = if runs.len() > 3 { ", ..." } else { "" };
+        let count = if runs.len() == 1 { "run" } else { "runs" };
+        let names = format!("{}{more}", shown.join(", "));
+        page.line(&format!("  {label}  {} {count} ({names}), {steps}", runs.len()));
+    }
+}
+
+fn rows(page: &mut Page, comparison: &Comparison, most: usize) {
+    let rows = &comparison.rows;
+    if rows.is_empty() {
+        return;
+    }
+    page.heading("TIMES, medians, with the change from A to B");
+    let mut table = Table::new(&[
+        ("what", Align::Left),
+        ("algorithm", Align::Left),
+        ("A", Align::Right),
+        ("B", Align::Right),
+        ("change", Align::Right),
+        ("95 % interval", Align::Right),
+        ("p", Align::Right),
+        ("a step", Align::Right),
+        ("verdict", Align::Left),
+    ]);
+    for row in rows.iter().take(most) {
+        table.row(cells(row));
+    }
+    page.lines(&table.lines("  "));
+    if rows.len() > most {
+        page.line(&format!("  ... and {} more: --full", rows.len() - most));
+    }
+    if comparison.same_links > 0 {
+        page.line(&format!("  {} network links are the same", comparison.same_links));
+    }
+    let has_waiting = rows.iter().take(most).any(|row| row.key.kind == Kind::Waiting);
+    if has_waiting {
+        page.line("  waiting: of a rank in a step; its change is a share of the step");
+    }
+}
+
+fn cells(row: &Row) -> Vec<String> {
+    let time = |value: Option<f64>| match row.key.kind {
+        Kind::Link => or_dash(value, |ns| format!("{} ns/B", three(ns))),
+        _ => or_dash(value, duration),
+    };
+    let signed = |share: f64| format!("{:+.1} %", 100.0 * share);
+    vec![
+        short(&row.key),
+        algorithm(&row.key),
+        time(row.a),
+        time(row.b),
+        or_dash(row.change, signed),
+        or_dash(row.change_interval, |[low, high]| {
+            format!("{:+.1} to {:+.1} %", 100.0 * low, 100.0 * high)
+        }),
+        or_dash(row.p_adjusted, |p| if p < 1e-4 { "<0.0001".into() } else { format!("{p:.4}") }),
+        or_dash(row.cost, |cost| signed(cost.step_share)),
+        match row.verdict {
+            Verdict::Slower => "SLOWER".into(),
+            Verdict::Faster => "FASTER".into(),
+            Verdict::Same => "same".into(),
+            Verdict::Unknown => format!("unknown: {}", row.reason.unwrap_or("no reason is known")),
+        },
+    ]
+}
+
+fn short(key: &RowKey) -> String {
+    match key.kind {
+        Kind::Step => "step".into(),
+        _ => name(key).replacen("the link", "link", 1),
+    }
+}
+
+fn algorithm(key: &RowKey) -> String {
+    let parts: Vec<&str> =
+        [&key.algo, &key.proto].into_iter().flatten().map(String::as_str).collect();
+    if parts.is_empty() { "-".into() } else { parts.join(" ") }
+}
+
+fn settings(page: &mut Page, comparison: &Comparison, most: usize) {
+    let all = &comparison.config_differences;
+    if all.is_empty() {
+        return;
+    }
+    page.heading("DIFFERENCES IN CONFIGURATION, as far as it was recorded");
+    let columns = [("setting", Align::Left), ("A", Align::Left), ("B", Align::Left)];
+    let mut table = Table::new(&columns);
+    for difference in all.iter().take(most) {
+        let [a, b] = [&difference.a, &difference.b].map(|value| cut(value));
+        table.row(vec![difference.what.clone(), a, b]);
+    }
+    page.lines(&table.lines("  "));
+    if all.len() > most {
+        page.line(&format!("  ... and {} more: --full", all.len() - most));
+    }
+}
+
+fn cut(value: &str) -> String {
+    match value.char_indices().nth(VALUE_MAX) {
+        Some((at, _)) => format!("{} ...", &value[..at]),
+        None => value.to_owned(),
+    }
+}
+
+fn notes(page: &mut Page, notes: &[String], most: usize) {
+    page.sentences("NOTES", notes.get(..most).unwrap_or(notes));
+    if notes.len() > most {
+        page.line(&format!("  ... and {} more: --full", notes.len() - most));
+    }
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The first lines: slower, faster, same, or nothing that can be told.
+
+use crate::limits::Limits;
+use crate::schema::{Answer, ConfigDifference, Kind, Row, RowKey, Side, State, Verdict};
+use crate::stats::count;
+use ncclscope_operations::human;
+
+/// An unknown row hides a difference if it would cost so much of a step.
+const HIDDEN: f64 = 0.01;
+
+/// The answer about these rows, which are in their order.
+pub(crate) fn of(
+    rows: &[Row],
+    sides: &[Side; 2],
+    differences: &[ConfigDifference],
+    ranks: usize,
+    limits: &Limits,
+) -> Answer {
+    let with = |verdict| rows.iter().filter(move |row| row.verdict == verdict);
+    let (slower, faster) = (with(Verdict::Slower).count(), with(Verdict::Faster).count());
+    let state = match (slower, faster) {
+        (0, 0) if with(Verdict::Same).count() == 0 => State::Unknown,
+        (0, 0) if rows.iter().any(|row| hides(row, limits)) => State::Unknown,
+        (0, 0) => State::Same,
+        (0, _) => State::Faster,
+        _ => State::Slower,
+    };
+    let first = match state {
+        State::Slower => with(Verdict::Slower).next(),
+        State::Faster => with(Verdict::Faster).next(),
+        _ => None,
+    };
+    let is_common = |row: &Row| row.a.is_some() && row.b.is_some();
+    Answer {
+        state,
+        slower,
+        faster,
+        worst: with(Verdict::Slower).filter_map(|row| row.change).reduce(f64::max),
+        what: what(state, first, rows, limits),
+        cost: first.and_then(|first| cost(first, rows, sides, ranks)),
+        config: rows.iter().any(is_common).then(|| config(differences)),
+        next: None,
+    }
+}
+
+fn hides(row: &Row, limits: &Limits) -> bool {
+    let is_large = row.change.is_some_and(|change| change.abs() >= limits.min_effect);
+    let costs = row.cost.is_none_or(|cost| cost.step_share.abs() >= HIDDEN);
+    row.verdict == Verdict::Unknown && is_large && costs && row.key.kind != Kind::Link
+}
+
+fn what(state: State, first: Option<&Row>, rows: &[Row], limits: &Limits) -> String {
+    let of = |verdict| rows.iter().filter(move |row| row.verdict == verdict).count();
+    let [slower, faster, same, unknown] =
+        [Verdict::Slower, Verdict::Faster, Verdict::Same, Verdict::Unknown].map(of);
+    let counts = || {
+        let rows = if slower + faster + same + unknown == 1 { "row" } else { "rows" };
+        format!("{slower} of {} {rows} slower, {faster} faster", slower + faster + same + unknown)
+    };
+    match (state, first) {
+        (State::Slower | State::Faster, Some(first)) => {
+            format!("{}; {}", changed(first), counts())
+        }
+        (State::Same, _) => format!(
+            "no difference of {} or more in {same} rows; {unknown} cannot be told",
+            percent(limits.min_effect)
+        ),
+        _ => {
+            let reason = rows.iter().find_map(|row| row.reason);
+            reason.unwrap_or("nothing is on both sides that can be compared").to_owned()
+        }
+    }
+}
+
+/// The change of a row in words.
+fn changed(row: &Row) -> String {
+    let change = row.change.unwrap_or(0.0);
+    let interval = row.change_interval.map_or_else(String::new, |[low, high]| {
+        let (low, high) = if change < 0.0 { (-high, -low) } else { (low, high) };
+        format!(" ({:.1} to {:.1} %)", 100.0 * low, 100.0 * high)
+    });
+    let by = percent(change.abs());
+    let name = name(&row.key);
+    match (row.key.kind, change > 0.0) {
+        (Kind::Waiting, true) => format!("{name} takes {by} of a step more{interval}"),
+        (Kind::Waiting, false) => format!("{name} takes {by} of a step less{interval}"),
+        (_, true) => format!("{name} takes {by} longer{interval}"),
+        (_, false) => format!("{name} takes {by} less time{interval}"),
+    }
+}
+
+/// What a row is of, in words.
+#[must_use]
+pub fn name(key: &RowKey) -> String {
+    let role = key.role.as_deref().unwrap_or("unknown");
+    let func = key.func.as_deref().unwrap_or("operation");
+    match (key.kind, key.from, key.to) {
+        (Kind::Step, ..) => "a training step".into(),
+        (Kind::Waiting, ..) => format!("waiting in {func} on {role}"),
+        (Kind::Link, Some(from), Some(to)) => format!("the link from rank {from} to {to} ({role})"),
+        (Kind::Link | Kind::Transfer, ..) => format!("{func}{} on {role}", size(key)),
+    }
+}
+
+fn size(key: &RowKey) -> String {
+    match (key.bytes, key.bytes_below) {
+        (None, _) => String::new(),
+        (Some(bytes), None) => format!(" of {}", human::bytes(bytes)),
+        (Some(bytes), Some(below)) => {
+            format!(" of {} to {}", human::bytes(bytes), human::bytes(below))
+        }
+    }
+}
+
+/// What it costs: the step itself where that changed, else what the first row adds to it.
+fn cost(first: &Row, rows: &[Row], sides: &[Side; 2], ranks: usize) -> Option<String> {
+    let step = rows.iter().find(|row| row.key.kind == Kind::Step);
+    let is_changed = |row: &&Row| matches!(row.verdict, Verdict::Slower | Verdict::Faster);
+    if let Some((change, [Some(before), Some(now)])) = step
+        .filter(is_changed)
+        .and_then(|row| Some((row.change?, [&sides[0], &sides[1]].map(|side| side.step_ns))))
+    {
+        let hours = 24.0 * count(ranks) * change.abs() / (1.0 + change);
+        let word = if change > 0.0 { "lost" } else { "gained" };
+        let [before, now] = [before, now].map(human::duration);
+        return Some(format!(
+            "a step takes {now}, {before} before: {} GPU-hours a day {word}",
+            human::three(hours)
+        ));
+    }
+    let cost = first.cost?;
+    let word = if cost.ns_per_step > 0.0 { "more" } else { "less" };
+    let time = human::duration(cost.ns_per_step.abs());
+    Some(format!("{time} {word} in each step, {} of it", percent(cost.step_share.abs())))
+}
+
+fn config(differences: &[ConfigDifference]) -> String {
+    // What people change comes before where the job ran.
+    let is_place = |d: &&ConfigDifference| d.what == "host names";
+    let first = differences.iter().find(|d| !is_place(d)).or_else(|| differences.first());
+    let Some(first) = first else { return "no recorded setting differs".into() };
+    let ConfigDifference { what, a, b } = first;
+    let more = match differences.len() - 1 {
+        0 => String::new(),
+        1 => "; 1 more setting differs".into(),
+        more => format!("; {more} more settings differ"),
+    };
+    format!("{what}: {a} before, {b} now{more}")
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}

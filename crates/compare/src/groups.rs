@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+What is compared with what: the measures of all runs by role, function, size, algorithm and
+protocol.
+
+Of a function of a role with more than [`SIZES`] sizes, a class holds the sizes up to twice the
+smallest. Where both sides do an operation in the same ways, each algorithm and protocol is compared
+with itself; where not, all of A is compared with all of B, because the change is the point.
+*/
+
+use crate::estimate::Values;
+use crate::run::{Measure, Operation, Run, Series};
+use crate::schema::{Kind, RowKey};
+use crate::stats::median;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The most sizes that are compared each with itself.
+const SIZES: usize = 16;
+
+/// A measure on both sides.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) key: RowKey,
+    pub(crate) a: Values,
+    pub(crate) b: Values,
+    /// How many times a rank does it in a step, in A and B.
+    pub(crate) per_step: [Option<f64>; 2],
+}
+
+/// The two sides: the runs of each.
+type Sides<'a> = [&'a [Run]; 2];
+/// Smallest size, and the smallest that is too large; `None` for a single size.
+type SizeClass = (Option<u64>, Option<u64>);
+/// Algorithm and protocol.
+type How<'a> = (&'a str, &'a str);
+/// An operation, also as a measure.
+type Member<'a> = (&'a Measure, &'a Operation);
+
+/// All measures of both sides.
+pub(crate) fn groups(a: &[Run], b: &[Run]) -> Vec<Group> {
+    let sides = [a, b];
+    let mut groups = Vec::new();
+    let mut operations: BTreeMap<(&str, &str), Vec<Member<'_>>> = BTreeMap::new();
+    for measure in measures(sides) {
+        match measure {
+            Measure::Transfer(of) => {
+                operations.entry((&of.role, &of.func)).or_default().push((measure, of));
+            }
+            other => groups.push(group(sides, key_of(other), &[other])),
+        }
+    }
+    for operations in operations.into_values() {
+        transfers(sides, &operations, &mut groups);
+    }
+    groups
+}
+
+fn measures(sides: Sides<'_>) -> BTreeSet<&Measure> {
+    sides.into_iter().flatten().flat_map(|run| run.series.keys()).collect()
+}
+
+/// The operations of one function of a role.
+fn transfers(sides: Sides<'_>, operations: &[Member<'_>], groups: &mut Vec<Group>) {
+    let sizes: BTreeSet<Option<u64>> = operations.iter().map(|of| of.1.bytes).collect();
+    let class = |of: &Member<'_>| size_class(of.1.bytes, sizes.len() > SIZES);
+    let classes: BTreeSet<SizeClass> = operations.iter().map(class).collect();
+    for size in classes {
+        let members: Vec<Member<'_>> =
+            operations.iter().copied().filter(|of| class(of) == size).collect();
+        let ways = sides.map(|runs| {
+            let has = |of: &&Member<'_>| runs.iter().any(|run| run.series.contains_key(of.0));
+            members.iter().filter(has).map(|of| how(of.1)).collect::<BTreeSet<How<'_>>>()
+        });
+        let [before, now] = &ways;
+        if before == now {
+            for &way in now {
+                let of = members.iter().copied().filter(|of| how(of.1) == way);
+                groups.push(transfer(sides, &of.collect::<Vec<_>>(), size, way));
+            }
+        } else {
+            let name = |part: fn(&How<'_>) -> String| change([before, now], part);
+            let (algo, proto) = (name(|way| way.0.to_owned()), name(|way| way.1.to_owned()));
+            groups.push(transfer(sides, &members, size, (&algo, &proto)));
+        }
+    }
+}
+
+fn how(of: &Operation) -> How<'_> {
+    (&of.shape.algo, &of.shape.proto)
+}
+
+/// The names on both sides; one name where they are the same.
+fn change(ways: [&BTreeSet<How<'_>>; 2], part: fn(&How<'_>) -> String) -> String {
+    let [before, now] = ways.map(|ways| {
+        let names: BTreeSet<String> = ways.iter().map(part).collect();
+        names.into_iter().collect::<Vec<_>>().join("+")
+    });
+    if before == now || before.is_empty() || now.is_empty() {
+        return if now.is_empty() { before } else { now };
+    }
+    format!("{before} -> {now}")
+}
+
+fn size_class(bytes: Option<u64>, is_coarse: bool) -> SizeClass {
+    match bytes {
+        Some(bytes) if is_coarse => {
+            let first = bytes.checked_ilog2().map_or(0, |log| 1 << log);
+            (Some(first), Some(u64::saturating_mul(first, 2).max(1)))
+        }
+        bytes => (bytes, None),
+    }
+}
+
+fn transfer(
+    sides: Sides<'_>,
+    members: &[Member<'_>],
+    (bytes, bytes_below): SizeClass,
+    (algo, proto): How<'_>,
+) -> Group {
+    let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+    let of = members.first().map(|of| of.1);
+    let key = RowKey {
+        role: of.map(|of| of.role.clone()),
+        func: of.map(|of| of.func.clone()),
+        bytes,
+        bytes_below,
+        algo: some(algo),
+        proto: some(proto),
+        ..empty(Kind::Transfer)
+    };
+    group(sides, key, &members.iter().map(|of| of.0).collect::<Vec<_>>())
+}
+
+fn empty(kind: Kind) -> RowKey {
+    RowKey {
+        kind,
+        role: None,
+        func: None,
+        bytes: None,
+        bytes_below: None,
+        algo: None,
+        proto: None,
+        from: None,
+        to: None,
+    }
+}
+
+fn key_of(measure: &Measure) -> RowKey {
+    let some = |text: &str| Some(text.to_owned());
+    match measure {
+        Measure::Step => empty(Kind::Step),
+        Measure::Waiting { role, func } => {
+            RowKey { role: some(role), func: some(func), ..empty(Kind::Waiting) }
+        }
+        Measure::Link { role, from, to } => {
+            RowKey { role: some(role), from: Some(*from), to: Some(*to), ..empty(Kind::Link) }
+        }
+        Measure::Transfer(of) => {
+            RowKey { role: some(&of.role), func: some(&of.func), ..empty(Kind::Transfer) }
+        }
+    }
+}
+
+/// What these measures say together.
+fn group(sides: Sides<'_>, key: RowKey, members: &[&Measure]) -> Group {
+    let of = |run: &'_ Run| -> Vec<Series> {
+        members.iter().filter_map(|&measure| run.series.get(measure).cloned()).collect()
+    };
+    let [a, b] = sides.map(|runs| {
+        let all = runs.iter().map(of).filter(|series| !series.is_empty());
+        all.collect::<Vec<Vec<Series>>>()
+    });
+    let per_step = [&a, &b].map(|side| {
+        let each = side.iter().map(|run| run.iter().map(|series| series.per_step).sum());
+        median(&each.collect::<Option<Vec<f64>>>()?)
+    });
+    let values = |side: Vec<Vec<Series>>| -> Values {
+        let of = |run: Vec<Series>| run.into_iter().flat_map(|series| series.values).collect();
+        side.into_iter().map(of).collect()
+    };
+    Group { key, a: values(a), b: values(b), per_step }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::Shape;
+
+    fn run(operations: &[(u64, &str)]) -> Run {
+        let mut run = Run::default();
+        for &(bytes, algo) in operations {
+            let shape = Shape { algo: algo.into(), proto: "LL".into(), channels: "2".into() };
+            let (role, func, bytes) = ("tp".into(), "AllReduce".into(), Some(bytes));
+            let series = Series { values: vec![(0, 1.0)], per_step: Some(2.0) };
+            let operation = Operation { role, func, bytes, shape };
+            run.series.insert(Measure::Transfer(operation), series);
+        }
+        run
+    }
+
+    fn names(a: &Run, b: &Run) -> Vec<String> {
+        let groups = groups(std::slice::from_ref(a), std::slice::from_ref(b));
+        let name = |group: Group| {
+            let RowKey { bytes, bytes_below, algo, proto, .. } = group.key;
+            let below = bytes_below.map_or_else(String::new, |below| format!("..{below}"));
+            format!("{}{below} {} {}", bytes.unwrap(), algo.unwrap(), proto.unwrap())
+        };
+        groups.into_iter().map(name).collect()
+    }
+
+    #[test]
+    fn a_changed_algorithm_is_compared_with_the_former_one() {
+        let (ring, tree) = (run(&[(64, "RING")]), run(&[(64, "TREE")]));
+        assert_eq!(names(&ring, &tree), ["64 RING -> TREE LL"]);
+        assert_eq!(names(&ring, &ring), ["64 RING LL"]);
+        let both = run(&[(64, "RING"), (64, "TREE")]);
+        assert_eq!(names(&both, &both), ["64 RING LL", "64 TREE LL"]);
+        assert_eq!(names(&both, &ring), ["64 RING+TREE -> RING LL"]);
+        assert_eq!(names(&ring, &Run::default()), ["64 RING LL"]);
+    }
+
+    #[test]
+    fn many_sizes_are_compared_by_class() {
+        let few: Vec<(u64, &str)> = (1..=16).map(|n| (n * 100, "RING")).collect();
+        assert_eq!(names(&run(&few), &run(&few)).len(), 16);
+        let many: Vec<(u64, &str)> = (0..40).map(|n| (n * 100, "RING")).collect();
+        let names = names(&run(&many), &run(&many));
+        let sizes = ["0..1", "64..128", "128..256", "256..512", "512..1024", "1024..2048"];
+        assert_eq!(names.len(), 7, "{names:?}");
+        assert!(names.iter().zip(sizes).all(|(name, size)| name.starts_with(size)), "{names:?}");
+    }
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The blocks of a run: its training steps, or its time where no steps are known.
+
+use crate::run::BLOCKS;
+use ncclscope_operations::stats::{to_f64, to_u64};
+use ncclscope_stragglers::steps::{Step, StepSource, Steps};
+
+/// With so many steps the first one is left out: connections are made in it, and kernels compiled.
+const MANY: usize = 10;
+
+/// Which block a step or a time belongs to.
+#[derive(Debug)]
+pub(super) struct Blocks {
+    /// The block of each step; `None` for what is no step.
+    of_step: Vec<Option<u32>>,
+    /// Start and length of the run, where it has no steps.
+    span: Option<(f64, f64)>,
+    /// How many steps there are.
+    pub(super) steps: usize,
+}
+
+impl Blocks {
+    /// The blocks of a run that has these steps; `start` and `end` are its first and last time.
+    pub(super) fn new(steps: &Steps, (start, end): (f64, f64)) -> Blocks {
+        let real = (0..steps.list.len()).filter(|&at| steps.list[at].number != Step::NONE);
+        let mut real: Vec<usize> = real.collect();
+        if real.len() >= MANY {
+            real.remove(0);
+        }
+        let mut of_step = vec![None; steps.list.len()];
+        let blocks = real.len().min(BLOCKS);
+        for (place, &at) in real.iter().enumerate() {
+            of_step[at] = u32::try_from(place * blocks / real.len()).ok();
+        }
+        let span = (steps.source == StepSource::Whole).then_some((start, end - start));
+        let steps = if span.is_some() { 0 } else { real.len() };
+        Blocks { of_step, span, steps }
+    }
+
+    /// The block of what belongs to a step and ends at a time.
+    pub(super) fn of(&self, step: usize, end: f64) -> Option<u32> {
+        match self.span {
+            Some((start, length)) if length > 0.0 => {
+                let part = to_f64(BLOCKS as u64) * (end - start) / length;
+                let last = u32::try_from(BLOCKS - 1).unwrap_or(u32::MAX);
+                // The last time is the end of the last block.
+                Some(u32::try_from(to_u64(part.floor())).unwrap_or(last).min(last))
+            }
+            Some(_) => None,
+            None => self.of_step.get(step).copied().flatten(),
+        }
+    }
+
+    /// The steps that have a block.
+    pub(super) fn numbered(&self) -> impl Iterator<Item = (usize, u32)> {
+        let steps = if self.span.is_some() { &[] } else { self.of_step.as_slice() };
+        steps.iter().enumerate().filter_map(|(at, block)| Some((at, (*block)?)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn steps(count: i64, source: StepSource) -> Steps {
+        let numbers = std::iter::once(Step::NONE).chain(0..count);
+        let list = numbers.map(|number| Step { number, duration: 1.0 }).collect();
+        Steps { list, of_collective: vec![], of_batch: vec![], of_own: vec![], source }
+    }
+
+    #[test]
+    fn steps_are_blocks_in_order_and_many_share_one() {
+        let of = |count| {
+            let blocks = Blocks::new(&steps(count, StepSource::Marked), (0.0, 9.0));
+            (blocks.steps, blocks.numbered().map(|(_, block)| block).collect::<Vec<u32>>())
+        };
+        assert_eq!(of(3), (3, vec![0, 1, 2]));
+        assert_eq!(of(12), (11, (0..11).collect()));
+        let (count, of) = of(101);
+        assert_eq!((count, of.len()), (100, 100));
+        assert!(of.is_sorted() && of[0] == 0 && of[99] == 31, "{of:?}");
+    }
+
+    #[test]
+    fn without_steps_time_is_cut_into_blocks() {
+        let blocks = Blocks::new(&steps(1, StepSource::Whole), (100.0, 420.0));
+        let of = [100.0, 109.0, 110.0, 419.0, 420.0].map(|end| blocks.of(1, end));
+        assert_eq!(of, [Some(0), Some(0), Some(1), Some(31), Some(31)]);
+        assert_eq!((blocks.steps, blocks.numbered().count()), (0, 0));
+    }
+}

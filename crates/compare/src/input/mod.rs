@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+The inputs: the recordings of a run ([`recorded`]), or a saved report ([`saved`]).
+
+Times are compared only between inputs of one kind: what a report calls the transfer of an AllGather
+needs common clocks, what recordings give here does not.
+*/
+
+mod blocks;
+pub mod recorded;
+pub mod saved;
+
+use crate::run::Shape;
+use ncclscope_operations::human;
+
+/// An operation in the configuration.
+fn operation(role: &str, func: &str, bytes: Option<u64>) -> String {
+    let size = bytes.map_or_else(String::new, |bytes| format!(" of {}", human::bytes(bytes)));
+    format!("{func}{size} on {role}")
+}
+
+/// How NCCL did it, in the configuration.
+fn how(shape: &Shape) -> String {
+    let Shape { algo, proto, channels } = shape;
+    let channels = if channels.is_empty() { "unknown" } else { channels };
+    format!("{algo} {proto}, {channels} channels").trim_start().to_owned()
+}

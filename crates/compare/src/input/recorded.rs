@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+A run from the recordings of its processes, joined as `stragglers` joins them.
+
+The transfer of a collective is the shortest time that any rank spent in it: that rank arrived last
+and waited for no other. It needs no clock but the rank's own. So does the waiting, which is what
+the others spent more. Of sends and receives it is the shorter time of the two sides.
+*/
+
+use super::blocks::Blocks;
+use super::{how, operation};
+use crate::configuration::Topology;
+use crate::run::{Measure, Operation, Run, Series, Shape};
+use crate::stats::{count, median};
+use ncclscope_operations::ends::waits_for_all;
+use ncclscope_stragglers::Job;
+use ncclscope_stragglers::clock::Clocks;
+use ncclscope_stragglers::input::recording;
+use ncclscope_stragglers::model::{Collective, Part};
+use ncclscope_stragglers::steps::Steps;
+use ncclscope_stragglers::time_blocks::TimeBlocks;
+use ncclscope_trace::Recording;
+use ncclscope_trace::identity::nccl_version;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The run of these recordings, one per process.
+#[must_use]
+pub fn run(name: String, recordings: &[Recording]) -> Run {
+    let job = recording::job(recordings);
+    let mut run = of_job(name, &job);
+    let mut topology = Topology::default();
+    for recording in recordings {
+        topology.process(&recording.header().host);
+        for (key, value) in recording.identity().entries() {
+            run.configuration.identity(key, &value);
+        }
+        for comm in recording.comms() {
+            let version = nccl_version(comm.nccl_version);
+            version.into_iter().for_each(|version| run.configuration.identity("nccl", &version));
+        }
+    }
+    for class in &job.classes {
+        let members = Some(class.members).filter(|&members| members != 0);
+        topology.comm(role(&job, &class.comm), members, &class.comm);
+    }
+    run.configuration.topology(&topology);
+    run.ranks = topology.ranks();
+    run
+}
+
+/// The run of a job, without what only its recordings tell.
+#[must_use]
+pub fn of_job(name: String, job: &Job) -> Run {
+    let clocks = Clocks::fit(job);
+    let steps = Steps::of(job, &clocks);
+    let blocks = Blocks::new(&steps, span(job, &clocks));
+    let mut reader = Reader { job, clocks, steps, blocks, series: BTreeMap::new() };
+    let mut run = Run { name, notes: job.notes.clone(), ..Run::default() };
+    reader.steps(&mut run);
+    if job.is_kernel_timed {
+        reader.transfers(&mut run);
+        reader.batches();
+        reader.waiting();
+    } else if !job.collectives.is_empty() {
+        run.notes.push(
+            "transfers and waiting are not compared: without kernel times (KernelCh) the time of \
+             an operation contains the wait for the GPU"
+                .into(),
+        );
+    }
+    reader.links();
+    run.series = reader.series;
+    run
+}
+
+/// The first and the last time of a job.
+fn span(job: &Job, clocks: &Clocks) -> (f64, f64) {
+    let collectives = job.collectives.iter().flat_map(|c| &c.parts);
+    let parts = collectives.chain(job.batches.iter().map(|batch| &batch.part));
+    parts.fold((f64::MAX, f64::MIN), |(start, end), part| {
+        let time = |ns| clocks.time(part.worker, ns);
+        (start.min(time(part.start)), end.max(time(part.end)))
+    })
+}
+
+fn role<'a>(job: &'a Job, comm: &'a str) -> &'a str {
+    job.roles.get(comm).map_or(comm, String::as_str)
+}
+
+fn took(part: &Part) -> f64 {
+    (part.end - part.start).max(0.0)
+}
+
+/// The parts of a text such as `RING SIMPLE, 2 channels`.
+fn shape(text: &str) -> Shape {
+    let (how, channels) = text.split_once(", ").unwrap_or((text, ""));
+    let (algo, proto) = how.split_once(' ').unwrap_or((how, ""));
+    let channels = channels.strip_suffix(" channels").unwrap_or(channels);
+    Shape { algo: algo.into(), proto: proto.into(), channels: channels.into() }
+}
+
+struct Reader<'a> {
+    job: &'a Job,
+    clocks: Clocks,
+    steps: Steps,
+    blocks: Blocks,
+    series: BTreeMap<Measure, Series>,
+}
+
+/// Values of a measure, and who they are from.
+type Gathered<S> = BTreeMap<Operation, (Vec<(u32, f64)>, BTreeSet<S>)>;
+
+impl Reader<'_> {
+    /// The durations of steps.
+    fn steps(&mut self, run: &mut Run) {
+        let numbered: Vec<(usize, u32)> = self.blocks.numbered().collect();
+        // The last step ends with its last operation, the others with the next one's first.
+        let whole = &numbered[..numbered.len().saturating_sub(1)];
+        let values = whole.iter().map(|&(at, block)| (block, self.steps.list[at].duration));
+        let values: Vec<(u32, f64)> = values.collect();
+        run.step_ns = median(&values.iter().map(|(_, ns)| *ns).collect::<Vec<_>>());
+        run.steps = self.blocks.steps;
+        if !values.is_empty() {
+            self.series.insert(Measure::Step, Series { values, per_step: Some(1.0) });
+        }
+    }
+
+    /// The block of a collective; `None` where it is of no step, or some of its ranks are missing.
+    fn block(&self, at: usize, collective: &Collective) -> Option<u32> {
+        let members = self.job.classes[collective.class].members as usize;
+        if collective.parts.len() < members.max(2) {
+            return None;
+        }
+        let ends = collective.parts.iter().map(|part| self.clocks.time(part.worker, part.end));
+        self.blocks.of(self.steps.of_collective[at], ends.fold(f64::MIN, f64::max))
+    }
+
+    fn transfers(&mut self, run: &mut Run) {
+        let job = self.job;
+        let mut gathered: Gathered<&str> = BTreeMap::new();
+        for (at, collective) in job.collectives.iter().enumerate() {
+            let Some(block) = self.block(at, collective) else { continue };
+            let class = &job.classes[collective.class];
+            let key = Operation {
+                role: role(job, &class.comm).into(),
+                func: class.func.clone(),
+                bytes: class.bytes,
+                shape: shape(job.shapes.get(collective.shape).map_or("", String::as_str)),
+            };
+            let least = collective.parts.iter().map(took).fold(f64::MAX, f64::min);
+            let (values, comms) = gathered.entry(key).or_default();
+            values.push((block, least));
+            comms.insert(class.comm.as_str());
+        }
+        for Operation { role, func, bytes, shape } in gathered.keys() {
+            run.configuration.choice(&operation(role, func, *bytes), how(shape));
+        }
+        self.add(gathered);
+    }
+
+    /// Sends and receives, where both sides are known.
+    fn batches(&mut self) {
+        let job = self.job;
+        let mut gathered: Gathered<usize> = BTreeMap::new();
+        for (at, batch) in job.batches.iter().enumerate() {
+            let end = self.clocks.time(batch.part.worker, batch.part.end);
+            let block = self.blocks.of(self.steps.of_batch[at], end);
+            let Some((block, class)) = block.zip(batch.class) else { continue };
+            let others = batch.partners.iter().map(|&other| took(&job.batches[other].part));
+            let Some(least) = others.reduce(f64::min) else { continue };
+            let class = &job.p2p_classes[class];
+            let key = Operation {
+                role: role(job, &class.comm).into(),
+                func: class.func.into(),
+                bytes: class.bytes,
+                shape: Shape::default(),
+            };
+            let (values, workers) = gathered.entry(key).or_default();
+            values.push((block, least.min(took(&batch.part))));
+            workers.insert(batch.part.worker);
+        }
+        self.add(gathered);
+    }
+
+    fn add<S>(&mut self, gathered: Gathered<S>) {
+        let steps = self.blocks.steps;
+        for (operation, (values, sources)) in gathered {
+            let each = count(values.len()) / count(sources.len().max(1));
+            let per_step = (steps > 0).then(|| each / count(steps));
+            self.series.insert(Measure::Transfer(operation), Series { values, per_step });
+        }
+    }
+
+    /// The waiting of a rank in the collectives of a function that a step has.
+    fn waiting(&mut self) {
+        let job = self.job;
+        type Waits<'a> = BTreeMap<(&'a str, &'a str), (BTreeMap<usize, f64>, BTreeSet<usize>)>;
+        let mut waits: Waits<'_> = BTreeMap::new();
+        for (at, collective) in job.collectives.iter().enumerate() {
+            let class = &job.classes[collective.class];
+            if !waits_for_all(&class.func) || self.block(at, collective).is_none() {
+                continue;
+            }
+            let least = collective.parts.iter().map(took).fold(f64::MAX, f64::min);
+            let waited: f64 = collective.parts.iter().map(|part| took(part) - least).sum();
+            let key = (role(job, &class.comm), class.func.as_str());
+            let (steps, workers) = waits.entry(key).or_default();
+            *steps.entry(self.steps.of_collective[at]).or_default() += waited;
+            workers.extend(collective.parts.iter().map(|part| part.worker));
+        }
+        let blocks: BTreeMap<usize, u32> = self.blocks.numbered().collect();
+        for ((role, func), (steps, workers)) in waits {
+            let value =
+                |(step, ns): (&usize, &f64)| Some((*blocks.get(step)?, ns / count(workers.len())));
+            let values: Vec<(u32, f64)> = steps.iter().filter_map(value).collect();
+            if !values.is_empty() {
+                let per_step = Some(count(values.len()) / count(self.blocks.steps.max(1)));
+                let measure = Measure::Waiting { role: role.into(), func: func.into() };
+                self.series.insert(measure, Series { values, per_step });
+            }
+        }
+    }
+
+    /// The wire time per byte of links, all channels and communicators of a role together.
+    fn links(&mut self) {
+        let job = self.job;
+        let mut links: BTreeMap<Measure, TimeBlocks> = BTreeMap::new();
+        for edge in &job.edges {
+            let link = Measure::Link {
+                role: role(job, &edge.comm).into(),
+                from: job.workers[edge.src].rank,
+                to: job.workers[edge.dst].rank,
+            };
+            links.entry(link).or_default().merge(&edge.blocks);
+        }
+        for (link, blocks) in links {
+            let values = (0..).zip(blocks.costs()).collect();
+            self.series.insert(link, Series { values, per_step: None });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shape_has_its_parts() {
+        let of = |text| {
+            let Shape { algo, proto, channels } = shape(text);
+            [algo, proto, channels]
+        };
+        assert_eq!(of("RING SIMPLE, 2 channels"), ["RING", "SIMPLE", "2"]);
+        assert_eq!(of("TREE LL, unknown channels"), ["TREE", "LL", "unknown"]);
+        assert_eq!(of(""), ["", "", ""]);
+    }
+}

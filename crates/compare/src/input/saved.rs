@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+A run from a report that was saved: `ncclscope report --format json`.
+
+A report has distributions and no order in time, so that a run gives one value of each operation,
+the median of its communicators. Whether two such values differ by more than chance shows only with
+several reports on each side. Steps, waiting in a step, and times of links are not in a report.
+*/
+
+use super::{how, operation};
+use crate::configuration::Topology;
+use crate::run::{Measure, Operation, Run, Shape};
+use ncclscope_operations::stats::to_f64;
+use ncclscope_report::Report;
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Schemas of reports that can be read begin with it.
+const SCHEMA: &str = "ncclscope.report/";
+/// The version without the times of transfers.
+const OLD: &str = "ncclscope.report/1";
+
+/// The part of a report that is compared. Everything else may be missing.
+#[derive(Deserialize)]
+struct Saved {
+    #[serde(default)]
+    ranks: Vec<Rank>,
+    #[serde(default)]
+    processes: Vec<Process>,
+    #[serde(default)]
+    operations: Vec<Row>,
+}
+
+#[derive(Deserialize)]
+struct Rank {
+    #[serde(default)]
+    host: String,
+    nranks: Option<u32>,
+    comm: Option<String>,
+    comm_name: Option<String>,
+    role: Option<String>,
+    nccl_version: Option<String>,
+    #[serde(default)]
+    file: String,
+}
+
+#[derive(Deserialize)]
+struct Process {
+    #[serde(default)]
+    identity: BTreeMap<String, Value>,
+}
+
+#[derive(Deserialize)]
+struct Row {
+    comm: String,
+    func: String,
+    bytes: Option<u64>,
+    algo: Option<String>,
+    proto: Option<String>,
+    channels: Option<u64>,
+    transfer_ns: Option<Durations>,
+}
+
+#[derive(Deserialize)]
+struct Durations {
+    p50: u64,
+}
+
+/// The run of a saved report.
+///
+/// # Errors
+/// Why it cannot be read, in a few words.
+pub fn read(name: String, json: &[u8]) -> Result<Run, String> {
+    let value: Value = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+    let schema = value["schema"].as_str().unwrap_or_default();
+    if !schema.starts_with(SCHEMA) {
+        return Err("it is not the output of `ncclscope report --format json`".into());
+    }
+    if schema == OLD {
+        return Err(
+            "it is a report of an earlier version, without transfers: print it again".into()
+        );
+    }
+    let saved: Saved = serde_json::from_value(value).map_err(|error| error.to_string())?;
+    Ok(of_saved(name, &saved))
+}
+
+/// The run of a report, as if it had been saved.
+///
+/// # Errors
+/// Why it cannot be read: a defect of ncclscope.
+pub fn of_report(name: String, report: &Report) -> Result<Run, String> {
+    let json = serde_json::to_vec(report).map_err(|error| error.to_string())?;
+    read(name, &json)
+}
+
+fn of_saved(name: String, saved: &Saved) -> Run {
+    let mut run = Run { name, ..Run::default() };
+    let roles = roles(&saved.ranks);
+    configure(&mut run, saved, &roles);
+    for row in &saved.operations {
+        let Some(transfer) = &row.transfer_ns else { continue };
+        let key = Operation {
+            role: roles.get(row.comm.as_str()).cloned().unwrap_or_else(|| "unknown".into()),
+            func: row.func.clone(),
+            bytes: row.bytes,
+            shape: Shape {
+                algo: row.algo.clone().unwrap_or_default(),
+                proto: row.proto.clone().unwrap_or_default(),
+                channels: row.channels.map_or_else(String::new, |n| n.to_string()),
+            },
+        };
+        run.configuration.choice(&operation(&key.role, &key.func, key.bytes), how(&key.shape));
+        let series = run.series.entry(Measure::Transfer(key)).or_default();
+        series.values.push((0, to_f64(transfer.p50)));
+    }
+    run.notes.push(format!(
+        "{} is a saved report: it gives one value of each operation, and neither steps, waiting \
+         nor links",
+        run.name
+    ));
+    run
+}
+
+/// The role of each communicator, as the report names it.
+fn roles(ranks: &[Rank]) -> BTreeMap<&str, String> {
+    let mut roles = BTreeMap::new();
+    for row in ranks {
+        let Some(comm) = row.comm.as_deref() else { continue };
+        let size = || row.nranks.map_or_else(|| "unknown".into(), |n| format!("{n} ranks"));
+        match row.role.as_ref().or(row.comm_name.as_ref()) {
+            Some(role) => drop(roles.insert(comm, role.clone())),
+            None => drop(roles.entry(comm).or_insert_with(size)),
+        }
+    }
+    roles
+}
+
+fn configure(run: &mut Run, saved: &Saved, roles: &BTreeMap<&str, String>) {
+    for (key, value) in saved.processes.iter().flat_map(|process| &process.identity) {
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        run.configuration.identity(key, &text);
+    }
+    let mut topology = Topology::default();
+    let processes: BTreeSet<(&str, &str)> =
+        saved.ranks.iter().map(|row| (&*row.file, &*row.host)).collect();
+    processes.iter().for_each(|(_, host)| topology.process(host));
+    for row in &saved.ranks {
+        let version = row.nccl_version.iter();
+        version.for_each(|version| run.configuration.identity("nccl", version));
+        if let Some(comm) = row.comm.as_deref() {
+            topology.comm(roles.get(comm).map_or("unknown", String::as_str), row.nranks, comm);
+        }
+    }
+    run.configuration.topology(&topology);
+    run.ranks = topology.ranks();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_of_communicators_are_values_of_their_role() {
+        let json = r#"{"schema": "ncclscope.report/2", "later": 1,
+            "ranks": [{"comm": "0x1", "role": "tp", "nranks": 2, "host": "n1", "file": "f"},
+                      {"comm": "0x2", "nranks": 2, "host": "n1", "file": "g"}],
+            "operations": [
+                {"comm": "0x1", "func": "AllReduce", "bytes": 64, "algo": "RING",
+                 "transfer_ns": {"min": 1, "p50": 5, "p99": 7, "max": 9}},
+                {"comm": "0x2", "func": "AllReduce", "bytes": 64, "transfer_ns": null}]}"#;
+        let run = read("x.json".into(), json.as_bytes()).unwrap();
+        let [(Measure::Transfer(key), series)] = &run.series.iter().collect::<Vec<_>>()[..] else {
+            panic!("{run:?}");
+        };
+        assert_eq!((key.role.as_str(), key.shape.algo.as_str()), ("tp", "RING"));
+        assert_eq!((series.values.as_slice(), run.ranks), (&[(0, 5.0)][..], 2));
+    }
+
+    #[test]
+    fn what_is_no_report_is_refused() {
+        let why = |json: &str| read("x".into(), json.as_bytes()).unwrap_err();
+        assert!(why("{}").contains("report --format json"));
+        assert!(why("[1").contains("EOF"));
+        assert!(why(r#"{"schema": "ncclscope.report/1"}"#).contains("earlier version"));
+        assert!(why(r#"{"schema": "ncclscope.report/2", "ranks": 1}"#).contains("invalid type"));
+    }
+}

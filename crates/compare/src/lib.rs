@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+What became slower or faster between two sets of runs, and how sure that is.
+
+[`input`] reads a [`Run`] from recordings or from a saved report: series of times by what was
+measured, and the [`configuration`]. [`compare`] tests each series of one side against that of the
+other: a rank test for the p value, the Hodges-Lehmann estimate for the effect ([`stats`]), and the
+procedure of Benjamini and Hochberg, because it tests many. [`Comparison`] is the JSON schema
+`ncclscope.compare/1`; docs/compare.md explains the rules.
+
+The unit is never a rank, and seldom an operation: what one collective's ranks say, and what is done
+within seconds, is nearly one observation. The unit is a block of training steps; with several runs
+on each side it is the run.
+
+This crate does **not** open files, print, or say why something became slower.
+*/
+#![forbid(unsafe_code)]
+
+mod answer;
+pub mod configuration;
+mod estimate;
+mod groups;
+pub mod input;
+mod limits;
+mod rows;
+pub mod run;
+pub mod schema;
+pub mod stats;
+
+pub use answer::name;
+pub use limits::Limits;
+pub use rows::compare;
+pub use run::Run;
+pub use schema::Comparison;

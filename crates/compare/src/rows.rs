@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+//! From two sides to rows with verdicts.
+
+use crate::answer;
+use crate::configuration::{Configuration, differences};
+use crate::estimate::Estimate;
+use crate::groups::{Group, groups};
+use crate::limits::Limits;
+use crate::run::Run;
+use crate::schema::{Comparison, Cost, Kind, Row, SCHEMA, Side, Units, Verdict};
+use crate::stats::{adjusted, median};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Compares the runs of B with those of A.
+#[must_use]
+pub fn compare(a: &[Run], b: &[Run], limits: &Limits) -> Comparison {
+    let step_ns = step_ns(a);
+    let mut judged: Vec<(Row, bool)> = groups(a, b)
+        .into_iter()
+        .map(|group| {
+            let estimate = Estimate::of(&group.a, &group.b, limits);
+            (row(group, &estimate, step_ns), estimate.is_separate)
+        })
+        .collect();
+    adjust(&mut judged);
+    judged.iter_mut().for_each(|(row, is_separate)| judge(row, *is_separate, limits));
+    let mut rows: Vec<Row> = judged.into_iter().map(|(row, _)| row).collect();
+    let is_same_link = |row: &Row| row.key.kind == Kind::Link && row.verdict == Verdict::Same;
+    let same_links = rows.iter().filter(|row| is_same_link(row)).count();
+    rows.retain(|row| !is_same_link(row));
+    sort(&mut rows);
+    let config_differences = differences(&configurations(a), &configurations(b));
+    let sides = [a, b].map(side);
+    let ranks = b.iter().map(|run| run.ranks).max().unwrap_or(0);
+    let answer = answer::of(&rows, &sides, &config_differences, ranks, limits);
+    let notes: BTreeSet<String> = a.iter().chain(b).flat_map(|run| run.notes.clone()).collect();
+    let [a, b] = sides;
+    Comparison {
+        schema: SCHEMA,
+        answer,
+        a,
+        b,
+        rows,
+        same_links,
+        config_differences,
+        notes: notes.into_iter().collect(),
+    }
+}
+
+fn configurations(runs: &[Run]) -> Vec<&Configuration> {
+    runs.iter().map(|run| &run.configuration).collect()
+}
+
+fn step_ns(runs: &[Run]) -> Option<f64> {
+    median(&runs.iter().filter_map(|run| run.step_ns).collect::<Vec<_>>())
+}
+
+fn side(runs: &[Run]) -> Side {
+    Side {
+        runs: runs.iter().map(|run| run.name.clone()).collect(),
+        steps: runs.iter().map(|run| run.steps).sum(),
+        step_ns: step_ns(runs),
+    }
+}
+
+/// The row of a measure, without its verdict.
+fn row(group: Group, estimate: &Estimate, step_ns: Option<f64>) -> Row {
+    let Group { key, per_step, .. } = group;
+    let kind = key.kind;
+    let [a, b] = estimate.medians;
+    // What B loses in a step: of values that both sides have, as often as B has them.
+    let each = match kind {
+        Kind::Link => None,
+        _ => per_step[1],
+    };
+    let in_step = |ns: f64| Some((ns * each?, step_ns.filter(|&step| step > 0.0)?));
+    let share = |ns: f64| in_step(ns).map(|(ns, step)| ns / step);
+    let cost = estimate
+        .shift
+        .and_then(|(ns, _)| in_step(ns))
+        .map(|(ns_per_step, step)| Cost { ns_per_step, step_share: ns_per_step / step });
+    let (change, change_interval) = match kind {
+        Kind::Waiting => (
+            estimate.shift.and_then(|(ns, _)| share(ns)),
+            estimate.shift.and_then(|(_, [low, high])| Some([share(low)?, share(high)?])),
+        ),
+        _ => (
+            estimate.ratio.map(|(ratio, _)| ratio - 1.0),
+            estimate.ratio.map(|(_, interval)| interval.map(|ratio| ratio - 1.0)),
+        ),
+    };
+    Row {
+        key,
+        a,
+        b,
+        ratio: estimate.ratio.map(|(ratio, _)| ratio),
+        interval: estimate.ratio.map(|(_, interval)| interval),
+        change,
+        change_interval,
+        p: estimate.p,
+        p_adjusted: None,
+        verdict: Verdict::Unknown,
+        reason: None,
+        cost,
+        units: estimate.units,
+    }
+}
+
+/// Adjusts the p values for the number of rows of each kind, and for the number of kinds: many
+/// links do not hide a collective.
+fn adjust(judged: &mut [(Row, bool)]) {
+    let mut kinds: BTreeMap<Kind, Vec<(usize, f64)>> = BTreeMap::new();
+    for (at, (row, _)) in judged.iter().enumerate() {
+        if let Some(p) = row.p {
+            kinds.entry(row.key.kind).or_default().push((at, p));
+        }
+    }
+    let count = crate::stats::count(kinds.len());
+    for of in kinds.into_values() {
+        let p: Vec<f64> = of.iter().map(|(_, p)| *p).collect();
+        for ((at, _), p) in of.into_iter().zip(adjusted(&p)) {
+            judged[at].0.p_adjusted = Some((p * count).min(1.0));
+        }
+    }
+}
+
+/// The verdict on a row.
+fn judge(row: &mut Row, is_separate: bool, limits: &Limits) {
+    let least = match row.key.kind {
+        Kind::Link => limits.min_effect.max(limits.min_link_effect),
+        _ => limits.min_effect,
+    };
+    let widest = limits.widest.max(2.0 * least);
+    let is_wide = |[low, high]: [f64; 2]| low < -widest || high > widest;
+    let sure = row.p_adjusted.is_some_and(|p| p < limits.false_share);
+    let (verdict, reason) = match (row.change, row.change_interval) {
+        _ if row.a.is_none() || row.b.is_none() => (Verdict::Unknown, Some("one side has none")),
+        _ if row.p.is_none() => (Verdict::Unknown, Some(few(row.units))),
+        (None, _) => (Verdict::Unknown, Some("a time is 0, or no step is known")),
+        (Some(change), _) if change.abs() >= least && !sure => {
+            (Verdict::Unknown, Some("the difference may be chance"))
+        }
+        (Some(change), _) if change.abs() >= least && !is_separate => {
+            (Verdict::Unknown, Some("runs of one side differ as much"))
+        }
+        (Some(change), _) if change >= least => (Verdict::Slower, None),
+        (Some(change), _) if change <= -least => (Verdict::Faster, None),
+        (_, Some(interval)) if is_wide(interval) => {
+            (Verdict::Unknown, Some("the times vary too much"))
+        }
+        _ => (Verdict::Same, None),
+    };
+    (row.verdict, row.reason) = (verdict, reason);
+}
+
+fn few(units: Units) -> &'static str {
+    match units.a.min(units.b) {
+        0 | 1 => "one value does not show how times vary: give several runs, or recordings",
+        _ => "too few blocks: give longer recordings, or several runs",
+    }
+}
+
+/// What changed first, by cost; then what is unknown, then what is the same.
+fn sort(rows: &mut [Row]) {
+    let place = |verdict| match verdict {
+        Verdict::Slower | Verdict::Faster => 0,
+        Verdict::Unknown => 1,
+        Verdict::Same => 2,
+    };
+    let cost = |row: &Row| row.cost.map_or(0.0, |cost| cost.ns_per_step.abs());
+    let change = |row: &Row| row.change.map_or(0.0, f64::abs);
+    rows.sort_by(|x, y| {
+        let by_cost = cost(y).total_cmp(&cost(x)).then(change(y).total_cmp(&change(x)));
+        place(x.verdict).cmp(&place(y.verdict)).then(by_cost)
+    });
+}

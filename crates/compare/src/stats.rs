@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+The statistics of a comparison. None of them assumes a distribution.
+
+- [`rank_sum`]: whether values of one sample tend to be larger (H. B. Mann, D. R. Whitney, "On a
+  test of whether one of two random variables is stochastically larger than the other", 1947). Few
+  independent values are counted exactly, with their ties; for many the normal approximation is
+  used, with the correction for ties.
+- [`shift`]: by how much (J. L. Hodges, E. L. Lehmann, "Estimates of location based on rank tests",
+  1963): the median of all pairs' differences, and an interval by the same test.
+- [`adjusted`]: p values of many tests (Y. Benjamini, Y. Hochberg, "Controlling the false discovery
+  rate", 1995).
+- [`inflation`]: values that follow one another in time are alike, so that they say less than as
+  many independent ones. The variance of the test's statistic grows by (1 + r) / (1 - r), where r is
+  the correlation of neighbours, as for a first-order autoregressive series.
+*/
+
+use ncclscope_operations::stats::to_f64;
+
+/// Up to so many values in both samples are counted exactly.
+const EXACT: usize = 24;
+/// The standard normal's quantile of 97.5 %.
+const Z_95: f64 = 1.959_963_985;
+/// The strongest correlation of neighbours that is believed: a stronger one is a trend.
+const STRONGEST: f64 = 0.8;
+
+/// The two-sided p value of the hypothesis that both samples have one distribution. An `inflation`
+/// of 1 says that the values are independent.
+#[must_use]
+pub fn rank_sum(a: &[f64], b: &[f64], inflation: f64) -> f64 {
+    if a.is_empty() || b.is_empty() {
+        return 1.0;
+    }
+    let (ranks, ties) = doubled_ranks(a, b);
+    let sum: usize = ranks.iter().take(a.len()).sum();
+    if ranks.len() <= EXACT && inflation <= 1.0 {
+        return exact(&ranks, a.len(), sum);
+    }
+    let (n, m, all) = (count(a.len()), count(b.len()), count(ranks.len()));
+    let mean = n * (all + 1.0) / 2.0;
+    let variance = n * m / 12.0 * (all + 1.0 - ties / (all * (all - 1.0)));
+    if variance <= 0.0 {
+        return 1.0;
+    }
+    // Sums of ranks are half apart at least: the correction for continuity.
+    let off = ((count(sum) / 2.0 - mean).abs() - 0.5).max(0.0);
+    (2.0 * upper_tail(off / (variance * inflation.max(1.0)).sqrt())).min(1.0)
+}
+
+/// Twice the rank of each value of both samples, equal ones with their mean, and the sum of
+/// t^3 - t over groups of t equal values.
+fn doubled_ranks(a: &[f64], b: &[f64]) -> (Vec<usize>, f64) {
+    let all: Vec<f64> = a.iter().chain(b).copied().collect();
+    let mut order: Vec<usize> = (0..all.len()).collect();
+    order.sort_by(|&x, &y| all[x].total_cmp(&all[y]));
+    let (mut ranks, mut ties) = (vec![0; all.len()], 0.0);
+    for equal in order.chunk_by(|&x, &y| all[x].total_cmp(&all[y]).is_eq()) {
+        let before = equal.first().map_or(0, |&first| {
+            order.partition_point(|&other| all[other].total_cmp(&all[first]).is_lt())
+        });
+        for &at in equal {
+            ranks[at] = 2 * before + equal.len() + 1;
+        }
+        let t = count(equal.len());
+        ties += t * t * t - t;
+    }
+    (ranks, ties)
+}
+
+/// The two-sided p value of a sum of `n` of the doubled ranks, where each choice of `n` is equally
+/// likely (the shift algorithm of Streitberg and Roehmel, 1986).
+fn exact(ranks: &[usize], n: usize, sum: usize) -> f64 {
+    let most: usize = ranks.iter().sum();
+    // How many choices of so many ranks have that sum.
+    let mut ways = vec![vec![0.0; most + 1]; n + 1];
+    ways[0][0] = 1.0;
+    for &rank in ranks {
+        for chosen in (1..=n).rev() {
+            for total in (rank..=most).rev() {
+                ways[chosen][total] += ways[chosen - 1][total - rank];
+            }
+        }
+    }
+    let all: f64 = ways[n].iter().sum();
+    let below: f64 = ways[n][..=sum].iter().sum();
+    let above: f64 = ways[n][sum..].iter().sum();
+    (2.0 * below.min(above) / all).min(1.0)
+}
+
+/// The share of a standard normal distribution above `z`, by the continued fraction of the error
+/// function for large `z` and its series for small.
+fn upper_tail(z: f64) -> f64 {
+    let density = (-z * z / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt();
+    if z > 3.0 {
+        let fraction = (1..=60).rev().fold(z, |below, k| z + f64::from(k) / below);
+        return density / fraction;
+    }
+    // 1/2 - density * (z + z^3/3 + z^5/(3*5) + ...)
+    let (mut term, mut sum) = (z, z);
+    for k in 1..=60 {
+        term *= z * z / f64::from(2 * k + 1);
+        sum += term;
+    }
+    (0.5 - density * sum).max(0.0)
+}
+
+/// By how much values of `b` are larger than those of `a`, with an interval of 95 %. `None` where a
+/// sample is empty.
+#[must_use]
+pub fn shift(a: &[f64], b: &[f64], inflation: f64) -> Option<(f64, [f64; 2])> {
+    let mut apart: Vec<f64> = b.iter().flat_map(|y| a.iter().map(move |x| y - x)).collect();
+    if apart.is_empty() {
+        return None;
+    }
+    apart.sort_unstable_by(f64::total_cmp);
+    let (n, m) = (count(a.len()), count(b.len()));
+    let deviation = (n * m * (n + m + 1.0) / 12.0 * inflation.max(1.0)).sqrt();
+    let outside = (n * m / 2.0 - Z_95 * deviation).floor().max(0.0);
+    let first = to_index(outside).saturating_sub(1).min((apart.len() - 1) / 2);
+    Some((median_of_sorted(&apart), [apart[first], apart[apart.len() - 1 - first]]))
+}
+
+/// How much larger than that of independent values the variance is of values in the order of time,
+/// in several series: at least 1.
+#[must_use]
+pub fn inflation<'a>(series: impl IntoIterator<Item = &'a [f64]>) -> f64 {
+    let (mut near, mut own) = (0.0, 0.0);
+    for values in series {
+        let (ranks, _) = doubled_ranks(values, &[]);
+        let middle = count(values.len()) + 1.0;
+        let off: Vec<f64> = ranks.iter().map(|&rank| count(rank) - middle).collect();
+        near += off.windows(2).map(|pair| pair[0] * pair[1]).sum::<f64>();
+        own += off.iter().map(|off| off * off).sum::<f64>();
+    }
+    let r = if own > 0.0 { (near / own).clamp(0.0, STRONGEST) } else { 0.0 };
+    (1.0 + r) / (1.0 - r)
+}
+
+/// The p values, each as the share of false ones that is to be expected if it and all smaller ones
+/// are believed.
+#[must_use]
+pub fn adjusted(p: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..p.len()).collect();
+    order.sort_by(|&x, &y| p[y].total_cmp(&p[x]));
+    let (all, mut least, mut adjusted) = (count(p.len()), 1.0, vec![1.0; p.len()]);
+    for (place, at) in (1..=p.len()).rev().zip(order) {
+        least = f64::min(least, p[at] * all / count(place));
+        adjusted[at] = least;
+    }
+    adjusted
+}
+
+/// The median (of an even number, the mean of the middle two); `None` of no values.
+#[must_use]
+pub fn median(values: &[f64]) -> Option<f64> {
+    let mut values = values.to_vec();
+    values.sort_unstable_by(f64::total_cmp);
+    (!values.is_empty()).then(|| median_of_sorted(&values))
+}
+
+fn median_of_sorted(sorted: &[f64]) -> f64 {
+    let half = sorted.len() / 2;
+    if sorted.len() % 2 == 1 { sorted[half] } else { f64::midpoint(sorted[half - 1], sorted[half]) }
+}
+
+/// As `f64`.
+pub(crate) fn count(n: usize) -> f64 {
+    to_f64(n as u64)
+}
+
+fn to_index(x: f64) -> usize {
+    usize::try_from(ncclscope_operations::stats::to_u64(x)).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+Transfers of a link by blocks of time, in bounded memory.
+
+How fast a link is varies over time: the blocks show by how much. Only transfers of about the
+largest size count (the same power of two): what a small one takes is the network's latency. All
+blocks have the same width, which doubles whenever there are too many.
+*/
+
+use ncclscope_operations::stats::to_f64;
+
+/// The most blocks.
+const MOST: usize = 64;
+/// The width of the first blocks, as a power of two of ns.
+const NARROWEST: u32 = 20;
+
+/// A block: the transfers that ended in it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct TimeBlock {
+    /// Its number since 1970, in widths.
+    number: u64,
+    bytes: u64,
+    wire_ns: f64,
+}
+
+/// Transfers by blocks of time.
+#[derive(Clone, PartialEq, Debug)]
+pub struct TimeBlocks {
+    /// The power of two of their sizes.
+    size: u32,
+    /// The width, as a power of two of ns.
+    width: u32,
+    /// By their numbers.
+    blocks: Vec<TimeBlock>,
+}
+
+impl Default for TimeBlocks {
+    fn default() -> TimeBlocks {
+        TimeBlocks { size: 0, width: NARROWEST, blocks: Vec::new() }
+    }
+}
+
+impl TimeBlocks {
+    /// Adds a transfer of `bytes` that took `wire_ns` and ended at `end_ns` since 1970.
+    pub fn add(&mut self, bytes: u32, wire_ns: f64, end_ns: u64) {
+        let Some(size) = bytes.checked_ilog2() else { return };
+        if self.reach(size) {
+            let number = end_ns >> self.width;
+            self.put(TimeBlock { number, bytes: bytes.into(), wire_ns });
+            self.bound();
+        }
+    }
+
+    /// Adds the transfers of another, such as those of another channel of the link.
+    pub fn merge(&mut self, other: &TimeBlocks) {
+        if other.blocks.is_empty() || !self.reach(other.size) {
+            return;
+        }
+        let mut other = other.clone();
+        while self.width < other.width {
+            self.widen();
+        }
+        while other.width < self.width {
+            other.widen();
+        }
+        other.blocks.into_iter().for_each(|block| self.put(block));
+        self.bound();
+    }
+
+    /// The wire time per byte of each block, ns, in their order.
+    pub fn costs(&self) -> impl Iterator<Item = f64> {
+        self.blocks.iter().map(|block| block.wire_ns / to_f64(block.bytes.max(1)))
+    }
+
+    /// Whether transfers of this size count; larger ones than those so far replace these.
+    fn reach(&mut self, size: u32) -> bool {
+        if size > self.size {
+            self.blocks.clear();
+            self.size = size;
+        }
+        size == self.size
+    }
+
+    fn put(&mut self, block: TimeBlock) {
+        let at = self.blocks.partition_point(|known| known.number < block.number);
+        match self.blocks.get_mut(at).filter(|known| known.number == block.number) {
+            Some(known) => {
+                known.bytes += block.bytes;
+                known.wire_ns += block.wire_ns;
+            }
+            None => self.blocks.insert(at, block),
+        }
+    }
+
+    fn bound(&mut self) {
+        while self.blocks.len() > MOST && self.width < u64::BITS - 1 {
+            self.widen();
+        }
+    }
+
+    fn widen(&mut self) {
+        self.width += 1;
+        for block in std::mem::take(&mut self.blocks) {
+            self.put(TimeBlock { number: block.number >> 1, ..block });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn costs(blocks: &TimeBlocks) -> Vec<f64> {
+        blocks.costs().collect()
+    }
+
+    #[test]
+    fn blocks_are_few_in_order_and_complete() {
+        let mut blocks = TimeBlocks::default();
+        // In any order: 1,000 transfers over 10 s, the later half at twice the cost.
+        for at in (0..1_000u64).map(|at| at * 7 % 1_000) {
+            let cost = if at < 500 { 1_000.0 } else { 2_000.0 };
+            blocks.add(1_000, cost, at * 10_000_000);
+        }
+        assert!((MOST / 2..=MOST).contains(&blocks.blocks.len()), "{blocks:?}");
+        let bytes: u64 = blocks.blocks.iter().map(|block| block.bytes).sum();
+        assert_eq!(bytes, 1_000_000);
+        let costs = costs(&blocks);
+        assert!(costs.is_sorted() && costs[0] == 1.0 && costs[costs.len() - 1] == 2.0);
+    }
+
+    #[test]
+    fn only_transfers_of_the_largest_size_count() {
+        let mut blocks = TimeBlocks::default();
+        blocks.add(64, 6_400.0, 0);
+        blocks.add(1 << 20, 1e6, 1);
+        blocks.add(64, 6_400.0, 2);
+        blocks.add(0, 1.0, 3);
+        let cost = 1e6 / f64::from(1 << 20);
+        assert_eq!(costs(&blocks), [cost]);
+        let mut small = TimeBlocks::default();
+        small.add(64, 6_400.0, 0);
+        blocks.merge(&small);
+        assert_eq!(costs(&blocks), [cost]);
+        small.merge(&blocks);
+        assert_eq!(small, blocks);
+    }
+
+    #[test]
+    fn channels_merge_whatever_their_widths() {
+        let of = |times: u64| {
+            let mut blocks = TimeBlocks::default();
+            (0..times).for_each(|at| blocks.add(512, 512.0, at << 21));
+            blocks
+        };
+        let (mut wide, narrow) = (of(300), of(10));
+        let mut other = narrow.clone();
+        other.merge(&wide);
+        wide.merge(&narrow);
+        assert_eq!(wide, other);
+        let bytes: u64 = wide.blocks.iter().map(|block| block.bytes).sum();
+        assert_eq!(bytes, 310 * 512);
+    }
+}
