@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool talks")]
 
+mod axe;
 mod bench;
 mod build;
 mod check;

@@ -14,7 +14,7 @@ use std::process::{Command, ExitCode, Stdio};
 use clap::Args;
 
 use crate::nccl::{self, Release};
-use crate::{Outcome, build, process, python};
+use crate::{Outcome, axe, build, process, python};
 
 /// NCCL releases that the tests load, from the CUDA 12 wheels: one of each version of the profiler
 /// API, 1 to 7, and 2.27.3 (`TESTED` of the rig's `wheel.rs`).
@@ -40,6 +40,9 @@ pub(crate) fn run(Options { with, args }: &Options) -> Outcome {
     let mut environment = vec![("NCCLSCOPE_TEST_PYTHON", python::ordinary()?)];
     let (torches, missing) = python::with_torch()?;
     environment.extend(torches);
+    if with.contains(&needs::With::Browser) {
+        environment.push(("NCCLSCOPE_TEST_AXE", axe::fetch()?));
+    }
     let target = build::for_tests(picks(args, "stepper"))?;
     environment.push(("XTASK_BUILT", target));
     environment.extend(required.into_iter().map(|variable| (variable, "1".into())));

@@ -106,6 +106,10 @@ pub(crate) struct ReportArgs {
     /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub(crate) format: Format,
+    /// Also write the report as one HTML file with charts and tables, which opens without a
+    /// network; `-` writes it to standard output, and nothing else
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) run: RunChoice,
 }

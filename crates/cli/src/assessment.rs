@@ -11,13 +11,13 @@ end as it needs.
 use crate::input::{Input, progress};
 use ncclscope_diagnose::input::InputOptions;
 use ncclscope_diagnose::input::recording::{Snapshot, SnapshotReader, assemble, snapshot};
-use ncclscope_diagnose::{Diagnosis, Options, diagnose};
+use ncclscope_diagnose::{Diagnosis, Options, Waiting, diagnose_in_detail};
 use ncclscope_operations::parallel::in_order;
 use ncclscope_operations::pxn::Pxn;
 use ncclscope_operations::{Timeline, Whole};
 use ncclscope_report::{ProcessPart, Report, ReportBuilder};
 use ncclscope_stragglers::input::recording::{JobPart, JobReader};
-use ncclscope_stragglers::{Limits, Report as Slow, analyze};
+use ncclscope_stragglers::{Details, Limits, Report as Slow, analyze_in_detail};
 use ncclscope_trace::Recording;
 use ncclscope_trace::layout::SEGMENT;
 use std::time::Duration;
@@ -33,8 +33,12 @@ pub(crate) struct Assessment {
     pub(crate) report: Report,
     /// Why it hangs, as `diagnose` finds it.
     pub(crate) hang: Diagnosis,
+    /// Which ranks wait for which.
+    pub(crate) waiting: Vec<Waiting>,
     /// What is slow, as `stragglers` finds it.
     pub(crate) slow: Slow,
+    /// How long the others waited for each rank.
+    pub(crate) details: Details,
 }
 
 impl Assessment {
@@ -51,11 +55,9 @@ impl Assessment {
         let job = assemble(read.snapshots, &settings).unwrap_or_default();
         let mut slow = read.job.finish();
         slow.notes.extend(ends.note());
-        Assessment {
-            report: read.report.finish(),
-            hang: diagnose(&job, &Options { hang }),
-            slow: analyze(&slow, &Limits::default()),
-        }
+        let (hang, waiting) = diagnose_in_detail(&job, &Options { hang });
+        let (slow, details) = analyze_in_detail(&slow, &Limits::default());
+        Assessment { report: read.report.finish(), hang, waiting, slow, details }
     }
 }
 

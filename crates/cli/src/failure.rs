@@ -42,11 +42,9 @@ impl Failure {
     pub(crate) fn write(path: &Path, error: &io::Error) -> Failure {
         let advice = match error.kind() {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-                ": free some space or choose another place with -o"
+                ": free some space or choose another place"
             }
-            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
-                ": choose another place with -o"
-            }
+            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => ": choose another place",
             _ => "",
         };
         Failure::environment(format!("cannot write {}: {error}{advice}", path.display()))

@@ -221,7 +221,7 @@ pub(crate) fn keep_recording(path: &Path) -> Result<(), Failure> {
     let read = open_to_read(path).and_then(|file| file.take(8).read_to_end(&mut first));
     if read.is_ok() && first == MAGIC {
         let path = path.display();
-        return Err(Failure::usage(format!("{path} is a recording: name another file with -o")));
+        return Err(Failure::usage(format!("{path} is a recording: name another file")));
     }
     Ok(())
 }

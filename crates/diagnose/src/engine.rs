@@ -4,7 +4,8 @@
 use crate::classify::Classifier;
 use crate::job::{Job, Process, ProcessStatus};
 use crate::verdict::{Diagnosis, Verdict};
-use crate::wait_graph::{self, SearchParams, Wait};
+use crate::wait_graph::{self, SearchParams, Wait, WaitRoots};
+use crate::waiting::{self, Waiting};
 use crate::{desync, words};
 use ncclscope_findings::Confidence;
 use ncclscope_operations::human;
@@ -41,6 +42,18 @@ impl Options {
 /// Finds out why the job hangs. A job that does not hang gets no verdict.
 #[must_use]
 pub fn diagnose(job: &Job, options: &Options) -> Diagnosis {
+    search(job, options).0
+}
+
+/// Finds out why the job hangs, and which ranks wait for which.
+#[must_use]
+pub fn diagnose_in_detail(job: &Job, options: &Options) -> (Diagnosis, Vec<Waiting>) {
+    let (diagnosis, roots) = search(job, options);
+    let waiting = waiting::of(job, &roots.waits);
+    (diagnosis, waiting)
+}
+
+fn search(job: &Job, options: &Options) -> (Diagnosis, WaitRoots) {
     let mut params = SearchParams { hang_ns: options.hang_ns(job), ..SearchParams::default() };
     let desyncs = desync::find(job, params.hang_ns);
     for desync in &desyncs {
@@ -80,7 +93,7 @@ pub fn diagnose(job: &Job, options: &Options) -> Diagnosis {
         notes.push(short.as_ref().map_or_else(|| quiet(job), |(_, note)| note.clone()));
         waiting.extend(short.into_iter().flat_map(|(processes, _)| processes));
     }
-    Diagnosis {
+    let diagnosis = Diagnosis {
         schema: "ncclscope.diagnosis/1",
         source: job.source.clone(),
         ranks: job.processes.iter().filter(|one| one.status != ProcessStatus::Silent).count(),
@@ -88,7 +101,8 @@ pub fn diagnose(job: &Job, options: &Options) -> Diagnosis {
         silent_ranks: silent,
         waiting: waiting.len(),
         notes,
-    }
+    };
+    (diagnosis, wait_roots)
 }
 
 /// A rank that may be in a send or receive, whose peer the input does not show, may itself wait for

@@ -32,9 +32,11 @@ mod stuck_operation;
 pub mod text;
 pub mod verdict;
 mod wait_graph;
+mod waiting;
 mod words;
 
-pub use engine::{Options, diagnose};
+pub use engine::{Options, diagnose, diagnose_in_detail};
 pub use job::Job;
 pub use local::local_findings;
 pub use verdict::{Diagnosis, Verdict};
+pub use waiting::Waiting;

@@ -29,3 +29,4 @@ pub mod windows;
 
 pub use build::{ProcessPart, ReportBuilder};
 pub use schema::Report;
+pub use summary::{CommRole, comm_roles};

@@ -16,22 +16,25 @@ pub(crate) struct Summary {
     pub(crate) sizes: Vec<SizeRow>,
 }
 
-/// What is known of a communicator.
-struct Comm {
-    role: String,
-    nranks: Option<u32>,
+/// What a communicator is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommRole {
+    /// What the application said that it is for, else its name, else its size.
+    pub role: String,
+    /// Its ranks.
+    pub nranks: Option<u32>,
 }
 
 impl Summary {
     /// The sums of these rows, of processes in communicators and of their operations.
     pub(crate) fn of(ranks: &[RankRow], operations: &[OperationRow]) -> Summary {
-        let comms = comms(ranks);
-        let unknown = Comm { role: "unknown".into(), nranks: None };
+        let comms = comm_roles(ranks);
+        let unknown = CommRole { role: "unknown".into(), nranks: None };
         let comm = |row: &OperationRow| comms.get(row.comm.as_str()).unwrap_or(&unknown);
         let mut roles: BTreeMap<(&str, &str), Vec<&OperationRow>> = BTreeMap::new();
         let mut sizes: BTreeMap<_, Vec<&OperationRow>> = BTreeMap::new();
         for row in operations {
-            let Comm { role, nranks } = comm(row);
+            let CommRole { role, nranks } = comm(row);
             roles.entry((role, &row.func)).or_default().push(row);
             sizes.entry((role.as_str(), *nranks, &*row.func, row.bytes)).or_default().push(row);
         }
@@ -54,13 +57,15 @@ impl Summary {
     }
 }
 
-fn comms(ranks: &[RankRow]) -> HashMap<&str, Comm> {
+/// What each communicator is for, by its name in the rows.
+#[must_use]
+pub fn comm_roles(ranks: &[RankRow]) -> HashMap<&str, CommRole> {
     let mut comms = HashMap::new();
     for row in ranks {
         let Some(comm) = row.comm.as_deref() else { continue };
         let size = || row.nranks.map_or_else(|| "unknown".into(), |n| format!("{n} ranks"));
         let role = row.role.as_ref().or(row.comm_name.as_ref()).cloned();
-        let known = comms.entry(comm).or_insert_with(|| Comm {
+        let known = comms.entry(comm).or_insert_with(|| CommRole {
             role: role.clone().unwrap_or_else(size),
             nranks: row.nranks,
         });

@@ -17,6 +17,7 @@ operation counts as the rank's own work.
 
 pub mod blame;
 pub mod clock;
+pub mod details;
 pub mod drift;
 pub mod edges;
 pub mod finding;
@@ -32,6 +33,7 @@ pub mod steps;
 pub mod time_blocks;
 pub mod waits;
 
+pub use details::Details;
 pub use limits::Limits;
 pub use model::Job;
-pub use report::{Report, analyze};
+pub use report::{Report, analyze, analyze_in_detail};

@@ -8,6 +8,7 @@ something is not reported. This module does **not** print.
 
 use crate::blame::{Blame, blame};
 use crate::clock::Clocks;
+use crate::details::Details;
 use crate::finding::{Finding, SlowPart};
 use crate::limits::Limits;
 use crate::model::{Job, Worker};
@@ -97,6 +98,12 @@ pub struct Report {
 /// Analyses a job.
 #[must_use]
 pub fn analyze(job: &Job, limits: &Limits) -> Report {
+    analyze_in_detail(job, limits).0
+}
+
+/// Analyses a job, and keeps what a picture of it shows.
+#[must_use]
+pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (Report, Details) {
     let clocks = Clocks::fit(job);
     let steps = Steps::of(job, &clocks);
     let blames = match job.is_kernel_timed {
@@ -130,7 +137,7 @@ pub fn analyze(job: &Job, limits: &Limits) -> Report {
     summary.retain(|finding: &Finding| !finding.root_ranks.iter().any(is_told));
     shortage::doubt(job, limits, &mut summary);
     summary.splice(0..0, causes);
-    Report {
+    let report = Report {
         schema: "ncclscope.stragglers/1",
         steps: rows(job, &blames, &list),
         quiet: quiet(job, &clocks, list.len(), limits),
@@ -149,7 +156,8 @@ pub fn analyze(job: &Job, limits: &Limits) -> Report {
             StepSource::Whole => "none",
         },
         notes,
-    }
+    };
+    (report, Details::of(job, &blames))
 }
 
 /// Removes slow links out of a rank that is itself slow, and notes them: after a pause a connection

@@ -13,7 +13,7 @@ use crate::{Outcome, process, python};
 pub(super) enum With {
     /// PyTorch releases (14 GB)
     Torch,
-    /// Debian's chromium
+    /// Debian's chromium and npm, for axe-core
     Browser,
     /// Debian's Prometheus and node exporter
     Prometheus,
@@ -37,6 +37,13 @@ const NEEDS: &[Need] = &[
         with: Some(With::Browser),
         probes: &[&["chromium", "--version"]],
         packages: &["chromium"],
+        add: "cargo xtask test --with browser",
+    },
+    Need {
+        what: "npm",
+        with: Some(With::Browser),
+        probes: &[&["npm", "--version"]],
+        packages: &["npm"],
         add: "cargo xtask test --with browser",
     },
     Need {

@@ -26,10 +26,22 @@ const ARROWS: &[(&str, &[&str])] = &[
             "ncclscope-kineto",
             "ncclscope-metrics",
             "ncclscope-operations",
+            "ncclscope-page",
             "ncclscope-report",
             "ncclscope-simulate",
             "ncclscope-stragglers",
             "ncclscope-trace",
+        ],
+    ),
+    (
+        "ncclscope-page",
+        &[
+            "ncclscope-answer",
+            "ncclscope-diagnose",
+            "ncclscope-findings",
+            "ncclscope-operations",
+            "ncclscope-report",
+            "ncclscope-stragglers",
         ],
     ),
     (

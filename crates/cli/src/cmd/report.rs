@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `ncclscope report`: prints a report of the recordings of a run, the answer first.
 
+mod html;
+
 use crate::args::{Format, ReportArgs};
 use crate::assessment::Assessment;
 use crate::failure::Failure;
-use crate::input::Input;
+use crate::input::{Input, keep_recording};
 use crate::output;
 use crate::text::{self, Content};
 use ncclscope_answer::{Answer, Found};
@@ -24,10 +26,16 @@ struct Printed<'a> {
 }
 
 pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
+    if let Some(file) = &args.html {
+        // Better before minutes of reading than after.
+        keep_recording(file)?;
+    }
     let input = Input::open(&args.inputs, args.run.id())?;
     let assessment = Assessment::of(&input, args.hang_sec);
+    let is_page_alone = args.html.as_deref() == Some(Path::new(html::STDOUT));
     let (answer, report) = (answer(&assessment, &args.inputs), &assessment.report);
     match args.format {
+        _ if is_page_alone => {}
         Format::Json => {
             output::json(&Printed { report, answer: &answer, run: input.run.as_ref() })?;
         }
@@ -36,6 +44,9 @@ pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
             let text = if args.full { text::full } else { text::screen };
             output::text(&text(content, output::has_colour()))?;
         }
+    }
+    if let Some(file) = &args.html {
+        html::write(file, &args.inputs, &answer, &assessment)?;
     }
     Ok(input.finish())
 }
@@ -50,7 +61,7 @@ pub(crate) fn print(input: &Input, directory: &Path) -> std::io::Result<()> {
 }
 
 /// What it shows, as an answer.
-fn answer(Assessment { report, hang, slow }: &Assessment, paths: &[PathBuf]) -> Answer {
+fn answer(Assessment { report, hang, slow, .. }: &Assessment, paths: &[PathBuf]) -> Answer {
     let words: Vec<String> = paths.iter().map(|path| shell_word(&path.to_string_lossy())).collect();
     Answer::of(Found { hang, slow, report }, &words.join(" "))
 }

@@ -143,7 +143,7 @@ fn answer(mut stream: &TcpStream, page: &str, files: Option<&Path>, send: &mpsc:
 }
 
 /// Says that a test is skipped for want of `what`, unless that is forbidden.
-fn skip<T>(what: &str) -> Option<T> {
+pub(crate) fn skip<T>(what: &str) -> Option<T> {
     assert!(std::env::var("NCCLSCOPE_REQUIRE_BROWSER").as_deref() != Ok("1"), "{what}");
     let mut out = std::io::stdout();
     writeln!(out, "skipped: {what}").unwrap();
@@ -151,7 +151,7 @@ fn skip<T>(what: &str) -> Option<T> {
 }
 
 /// Chromium, or `None`, where the test says that it is skipped.
-fn browser() -> Option<PathBuf> {
+pub(crate) fn browser() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).map(|dir| dir.join("chromium")).find(|it| it.exists());
     found.or_else(|| skip("chromium is not installed (Debian package chromium)"))

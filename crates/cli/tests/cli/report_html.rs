@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+//! `ncclscope report --html`: the file that it writes, and the page in a real browser.
+
+use crate::common::{Run, ncclscope};
+use crate::devtools::Devtools;
+use crate::view_browser::browser;
+use scripts::Call;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+
+/// The page about a run, and the JSON about it.
+struct Written {
+    dir: tempfile::TempDir,
+    report: Value,
+}
+
+impl Written {
+    fn file(&self) -> PathBuf {
+        self.dir.path().join("report.html")
+    }
+
+    /// A simulated job.
+    fn simulated(args: &[&str]) -> Written {
+        let dir = tempfile::tempdir().unwrap();
+        let job = dir.path().join("job");
+        let job = job.to_str().unwrap();
+        ncclscope(&[&["simulate", "-o", job, "--seed", "1"], args].concat()).ends_with(0);
+        let file = dir.path().join("report.html");
+        let args = ["report", job, "--format", "json", "--html", file.to_str().unwrap()];
+        let outcome = ncclscope(&args).ends_with(0);
+        assert!(outcome.stderr.contains("report.html; open it in a browser"), "{outcome:#?}");
+        Written { report: serde_json::from_str(&outcome.stdout).unwrap(), dir }
+    }
+}
+
+const SLOW: [&str; 8] = ["--ranks", "16", "--steps", "12", "--fault", "slow-gpu", "--rank", "8"];
+const HUNG: [&str; 8] = ["--ranks", "16", "--steps", "12", "--fault", "host-stuck", "--rank", "10"];
+
+#[test]
+fn the_file_is_there_whole_or_not_at_all_and_no_recording_is_replaced() {
+    let run = Run::new(|process| process.collective(Call::ALL_REDUCE));
+    let recording = run.file("node-0-1000.nscope");
+    let before = std::fs::read(&recording).unwrap();
+    let args = ["report", run.text(), "--html", recording.to_str().unwrap()];
+    let refused = ncclscope(&args).ends_with(2);
+    assert!(refused.stderr.contains("is a recording: name another file"), "{refused:#?}");
+    assert_eq!(refused.stdout, "", "it refuses before it reads");
+    assert_eq!(std::fs::read(&recording).unwrap(), before);
+    let missing = run.file("no-such-directory/a.html");
+    ncclscope(&["report", run.text(), "--html", missing.to_str().unwrap()]).ends_with(4);
+
+    let file = run.file("a.html");
+    let text = ncclscope(&["report", run.text(), "--html", file.to_str().unwrap()]).ends_with(0);
+    assert!(text.stdout.starts_with("CANNOT TELL"), "{text:#?}");
+    let page = std::fs::read_to_string(&file).unwrap();
+    let piped = ncclscope(&["report", run.text(), "--html", "-"]).ends_with(0).stdout;
+    assert!(piped == page && piped.starts_with("<!DOCTYPE html>"), "{piped:.200}");
+    let left = std::fs::read_dir(run.path()).unwrap().count();
+    assert_eq!(left, 3, "two recordings, the page, and no temporary file");
+}
+
+/// Opens the page, which must neither complain nor ask for anything, and gives its figures.
+fn opened(page: &mut Devtools, file: &Path) -> Value {
+    let url = page.open(file);
+    assert_eq!(page.evaluate("document.documentElement.dataset.ready"), "true");
+    assert_eq!(page.complaints(), Vec::<&Value>::new());
+    assert_eq!(page.requests(), [url.as_str()]);
+    page.evaluate("JSON.parse(document.getElementById('data').textContent)")
+}
+
+#[test]
+fn a_browser_shows_the_figures_of_the_report_and_asks_for_nothing() {
+    let Some(program) = browser() else { return };
+    let written = Written::simulated(&SLOW);
+    let mut page = Devtools::start(&program);
+    let data = opened(&mut page, &written.file());
+    for key in ["answer", "roles", "sizes", "lost", "problems", "unknowable"] {
+        assert_eq!(data[key], written.report[key], "{key}");
+    }
+    let state = page.evaluate("document.querySelector('#answer .state').textContent");
+    assert_eq!(state, "SLOW");
+    // A table shows what the text report prints: sorted by size, the first busbw.
+    let rows = page.evaluate(
+        "[...document.querySelectorAll('#table-sizes tbody tr')].map((row) =>
+           [...row.cells].map((cell) => cell.textContent))",
+    );
+    let sizes = written.report["sizes"].as_array().unwrap();
+    assert_eq!(rows.as_array().unwrap().len(), sizes.len().min(25));
+    let text = ncclscope(&["report", written.dir.path().join("job").to_str().unwrap()]).stdout;
+    for row in rows.as_array().unwrap().iter().take(5) {
+        let [size, busbw] = [&row[0], &row[7]].map(|cell| cell.as_str().unwrap());
+        let is_line = |line: &str| line.contains(size) && line.contains(busbw);
+        assert!(text.lines().any(is_line), "{row} is not in\n{text}");
+    }
+}
+
+#[test]
+fn tables_sort_search_and_filter_and_the_heat_map_is_read_by_keys() {
+    let Some(program) = browser() else { return };
+    let written = Written::simulated(&SLOW);
+    let mut page = Devtools::start(&program);
+    opened(&mut page, &written.file());
+    let cells = "[...document.querySelectorAll('#table-ranks tbody tr')].map((row) =>
+                 Number(row.cells[0].textContent))";
+    assert_eq!(page.evaluate(cells)[0], 8, "the rank that the others wait for comes first");
+    let sort = "document.querySelector('#table-ranks thead button').click()";
+    let sorted = page.evaluate(&format!("{sort}; {cells}"));
+    assert_eq!(sorted, json!((0..16).collect::<Vec<u32>>()));
+    let turned = page.evaluate(&format!("{sort}; {cells}"));
+    assert_eq!(turned, json!((0..16).rev().collect::<Vec<u32>>()));
+    let head = "document.querySelector('#table-ranks th').getAttribute('aria-sort')";
+    assert_eq!(page.evaluate(head), "descending");
+    let filtered = page.evaluate(&format!(
+        "const ranks = document.getElementById('ranks'); ranks.value = '3, 9-11';
+         ranks.dispatchEvent(new Event('input')); {cells}"
+    ));
+    assert_eq!(filtered, json!([11, 10, 9, 3]));
+    let wrong = page.evaluate(
+        "ranks.value = '9-x'; ranks.dispatchEvent(new Event('input'));
+         document.getElementById('filter-say').textContent",
+    );
+    assert_eq!(wrong, "Ranks are numbers and ranges: 8, 12-15");
+    let role = "document.getElementById('reset').click();
+        const role = document.getElementById('role'); role.value = 'tp';
+        role.dispatchEvent(new Event('change'));
+        [...document.querySelectorAll('.series')].filter((line) =>
+          line.getClientRects().length > 0).map((line) => line.dataset.role)";
+    let shown = page.evaluate(role);
+    assert!(shown.as_array().unwrap().iter().all(|role| role == "tp"), "{shown}");
+    assert!(!shown.as_array().unwrap().is_empty());
+    let found = page.evaluate(
+        "const search = document.querySelector('#table-ranks input');
+         document.getElementById('reset').click(); search.value = 'node-0002';
+         search.dispatchEvent(new Event('input'));
+         document.querySelector('#table-ranks [role=status]').textContent",
+    );
+    assert_eq!(found, "1 to 4 of 4");
+    // The filter led to rank 3.
+    page.evaluate("document.getElementById('heat-box').focus()");
+    (0..5).for_each(|_| page.press("ArrowDown"));
+    let say = page.evaluate("document.getElementById('heat-say').textContent");
+    assert!(say.as_str().unwrap().starts_with("rank 8, step "), "{say}");
+}
+
+/// The violations that axe-core calls serious or critical.
+fn violations(page: &mut Devtools, axe: &str) -> Value {
+    page.evaluate(axe);
+    page.evaluate(
+        "axe.run(document).then((found) => found.violations.filter((one) =>
+           ['serious', 'critical'].includes(one.impact)).map((one) =>
+           [one.id, one.nodes.map((node) => node.html.slice(0, 200) + node.failureSummary)]))",
+    )
+}
+
+#[test]
+fn axe_core_has_no_serious_finding_in_light_and_dark() {
+    let Some(program) = browser() else { return };
+    let Some(axe) = axe() else { return };
+    for args in [&SLOW, &HUNG] {
+        let written = Written::simulated(args);
+        let mut page = Devtools::start(&program);
+        for scheme in ["light", "dark"] {
+            page.prefer(scheme);
+            opened(&mut page, &written.file());
+            page.evaluate("document.querySelectorAll('details').forEach((one) => one.open = true)");
+            assert_eq!(violations(&mut page, &axe), json!([]), "{scheme}");
+            page.events.clear();
+        }
+    }
+}
+
+/// The script of axe-core, or `None`, where the test says that it is skipped.
+fn axe() -> Option<String> {
+    match std::env::var_os("NCCLSCOPE_TEST_AXE") {
+        Some(file) => Some(std::fs::read_to_string(file).unwrap()),
+        None => crate::view_browser::skip(
+            "NCCLSCOPE_TEST_AXE is not set: name axe.min.js of the npm package axe-core",
+        ),
+    }
+}
+
+#[test]
+fn a_browser_runs_nothing_that_a_name_in_a_recording_says() {
+    let Some(program) = browser() else { return };
+    let run = Run::new(|process| {
+        process.comm.name = Some("<script>document.title='owned'</script>".into());
+        process.header.host = "<img src=x onerror=\"document.title='owned'\">".into();
+        process.collective(Call::ALL_REDUCE);
+    });
+    let file = run.file("a.html");
+    ncclscope(&["report", run.text(), "--html", file.to_str().unwrap()]).ends_with(0);
+    let mut page = Devtools::start(&program);
+    opened(&mut page, &file);
+    assert_ne!(page.evaluate("document.title"), "owned");
+    let roles = page.evaluate("document.querySelector('#time tbody th').textContent");
+    assert_eq!(roles, "<script>document.title='owned'</script>");
+}

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Bus bandwidth by size: a chart for each function, a line for each role, algorithm and protocol.
+
+use crate::chart::{
+    Figure, Legend, Plot, SERIES, Scale, Swatch, Tick, legend, log_ticks, px, short, size_ticks,
+    x_axis, y_axis,
+};
+use crate::facts::Facts;
+use crate::{Section, absent};
+use maud::{Markup, html};
+use ncclscope_operations::human::{bytes, three};
+use ncclscope_operations::stats::{to_f64, to_u64};
+use ncclscope_report::Report;
+use ncclscope_report::schema::OperationRow;
+use std::collections::BTreeMap;
+
+const SIZE: [f64; 2] = [560.0, 320.0];
+const PLOT: Plot = Plot { left: 60.0, right: 528.0, top: 28.0, bottom: 274.0 };
+
+/// Role, algorithm, protocol.
+type Key<'a> = (&'a str, &'a str, &'a str);
+
+/// Bus bandwidths of one size, GB/s: of transfers, and lower bounds where these are unknown.
+#[derive(Debug, Default)]
+struct Size {
+    transfers: Vec<f64>,
+    bounds: Vec<f64>,
+}
+
+/// The median of a size.
+#[derive(Clone, Copy, Debug)]
+struct Point {
+    bytes: u64,
+    gbs: f64,
+    is_bound: bool,
+}
+
+pub(crate) fn section(report: &Report, facts: &Facts<'_>) -> Section {
+    let mut functions: BTreeMap<&str, BTreeMap<Key<'_>, BTreeMap<u64, Size>>> = BTreeMap::new();
+    for row in &report.operations {
+        let Some(size) = row.bytes.filter(|&bytes| bytes > 0) else { continue };
+        let key = (facts.role(&row.comm), or_dash(row.algo.as_ref()), or_dash(row.proto.as_ref()));
+        let sizes = functions.entry(&row.func).or_default().entry(key).or_default();
+        add(sizes.entry(size).or_default(), row);
+    }
+    let charts: Vec<Markup> = functions
+        .into_iter()
+        .map(|(func, series)| (func, lines(series)))
+        .filter(|(_, series)| !series.is_empty())
+        .enumerate()
+        .map(|(at, (func, series))| chart(at, func, &series))
+        .collect();
+    Section {
+        id: "bandwidth",
+        title: "Bandwidth by size",
+        about: "Bus bandwidth as nccl-tests defines it, of the transfer: from the last rank's \
+                arrival to the end. Of several communicators with one role the median. A ring is \
+                a lower bound, which contains the wait for late ranks.",
+        body: match charts.is_empty() {
+            true => absent("No operation with a known size and time was recorded."),
+            false => html! { div.charts { @for chart in &charts { (chart) } } },
+        },
+    }
+}
+
+fn or_dash(text: Option<&String>) -> &str {
+    text.map_or("-", String::as_str)
+}
+
+fn add(size: &mut Size, row: &OperationRow) {
+    match (row.busbw_gbs, row.busbw_with_waiting_gbs) {
+        (Some(gbs), _) => size.transfers.push(gbs),
+        (None, Some(gbs)) => size.bounds.push(gbs),
+        (None, None) => {}
+    }
+}
+
+/// The points of each line; lines without a point are left out.
+fn lines(series: BTreeMap<Key<'_>, BTreeMap<u64, Size>>) -> Vec<(Key<'_>, Vec<Point>)> {
+    let point = |(bytes, size): (u64, Size)| {
+        let is_bound = size.transfers.is_empty();
+        let gbs = median(if is_bound { size.bounds } else { size.transfers })?;
+        (gbs > 0.0).then_some(Point { bytes, gbs, is_bound })
+    };
+    let lines = series
+        .into_iter()
+        .map(|(key, sizes)| (key, sizes.into_iter().filter_map(point).collect::<Vec<_>>()));
+    lines.filter(|(_, points)| !points.is_empty()).collect()
+}
+
+/// The lower of the middle values, as the report takes it.
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_unstable_by(f64::total_cmp);
+    values.get(values.len().saturating_sub(1) / 2).copied()
+}
+
+fn chart(at: usize, func: &str, series: &[(Key<'_>, Vec<Point>)]) -> Markup {
+    let points = || series.iter().flat_map(|(_, points)| points);
+    let range = |values: &mut dyn Iterator<Item = f64>| {
+        values.fold([f64::MAX, 0.0], |[low, high], v| [v.min(low), v.max(high)])
+    };
+    let [small, large] = range(&mut points().map(|point| to_f64(point.bytes)));
+    let [slow, fast] = range(&mut points().map(|point| point.gbs));
+    // Some room around the points: one of several sizes would lie on the axis.
+    let sizes = size_ticks(small / 2.0, large * 2.0, 7);
+    let speeds = log_ticks(slow / 2.0, fast * 2.0);
+    let ends = |ticks: &[f64]| [ticks[0], ticks[ticks.len() - 1]];
+    let x = Scale::log(ends(&sizes), [PLOT.left, PLOT.right]);
+    let y = Scale::log(ends(&speeds), [PLOT.bottom, PLOT.top]);
+    let x_ticks: Vec<Tick> =
+        sizes.iter().map(|&v| Tick { at: x.at(v), label: bytes(to_u64(v)) }).collect();
+    let y_ticks: Vec<Tick> =
+        speeds.iter().map(|&v| Tick { at: y.at(v), label: plain(v) }).collect();
+    let drawing = html! {
+        (x_axis(PLOT, &x_ticks, "size"))
+        (y_axis(PLOT, &y_ticks, "GB/s"))
+        @for (at, (key, points)) in series.iter().enumerate() {
+            (line(at, *key, points, [x, y]))
+        }
+    };
+    let description = format!(
+        "{} lines with {} sizes from {} to {}; bus bandwidth from {} to {} GB/s. The table \
+         “Sizes” has the figures.",
+        series.len(),
+        points().count(),
+        bytes(to_u64(small)),
+        bytes(to_u64(large)),
+        three(slow),
+        three(fast)
+    );
+    Figure { id: &format!("bandwidth-{at}"), title: func, description: &description, size: SIZE }
+        .draw(&drawing, &legend(&entries(series)))
+}
+
+fn line(at: usize, key: Key<'_>, points: &[Point], [x, y]: [Scale; 2]) -> Markup {
+    let place = |point: &Point| (px(x.at(to_f64(point.bytes))), px(y.at(point.gbs)));
+    let path: Vec<String> = points
+        .iter()
+        .map(|point| {
+            let (x, y) = place(point);
+            format!("{x},{y}")
+        })
+        .collect();
+    html! {
+        g.series.(format!("s{}", at % SERIES)) data-role=(key.0) {
+            @if points.len() > 1 { polyline points=(path.join(" ")) {} }
+            @for point in points {
+                @let (cx, cy) = place(point);
+                circle.ring[point.is_bound] cx=(cx) cy=(cy) r="4.5" { title { (say(key, point)) } }
+            }
+        }
+    }
+}
+
+/// A point in words: `tp, Ring, Simple: 16 MiB, 72.9 GB/s`.
+fn say(key: Key<'_>, point: &Point) -> String {
+    let bound = if point.is_bound { "at least " } else { "" };
+    format!("{}: {}, {bound}{} GB/s", name(key), bytes(point.bytes), three(point.gbs))
+}
+
+fn name((role, algo, proto): Key<'_>) -> String {
+    match (algo, proto) {
+        ("-", "-") => role.to_owned(),
+        _ => format!("{role}, {algo}, {proto}"),
+    }
+}
+
+fn entries(series: &[(Key<'_>, Vec<Point>)]) -> Vec<Legend> {
+    let entry = |(at, (key, points)): (usize, &(Key<'_>, Vec<Point>))| Legend {
+        class: format!("s{}", at % SERIES),
+        swatch: match points.iter().all(|point| point.is_bound) {
+            true => Swatch::Ring,
+            false => Swatch::Line,
+        },
+        label: short(&name(*key), 48),
+        role: Some(key.0.to_owned()),
+    };
+    series.iter().enumerate().map(entry).collect()
+}
+
+/// A round value of an axis: `0.05`, `20`.
+fn plain(value: f64) -> String {
+    if value < 0.00095 {
+        return format!("{value:.0e}");
+    }
+    if value >= 1.0 {
+        format!("{value:.0}")
+    } else {
+        format!("{value:.prec$}", prec = digits(value))
+    }
+}
+
+/// The digits after the point that a value below 1 needs.
+fn digits(value: f64) -> usize {
+    (1..12)
+        .find(|&digits| value * 10f64.powi(digits) > 0.999)
+        .map_or(12, |digits| usize::try_from(digits).unwrap_or(12))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_marks_of_the_axis_are_plain_numbers() {
+        assert_eq!([0.001, 0.05, 0.2, 1.0].map(plain), ["0.001", "0.05", "0.2", "1"]);
+        assert_eq!([1e-5, 500.0].map(plain), ["1e-5", "500"]);
+    }
+
+    #[test]
+    fn a_transfer_counts_before_a_bound() {
+        let both = Size { transfers: vec![3.0, 1.0, 2.0, 4.0], bounds: vec![9.0] };
+        let bound = Size { bounds: vec![9.0], ..Size::default() };
+        let sizes = BTreeMap::from([(1024, both), (2048, bound), (4096, Size::default())]);
+        let lines = lines(BTreeMap::from([(("tp", "Ring", "Simple"), sizes)]));
+        let points: Vec<_> = lines[0].1.iter().map(|p| (p.bytes, p.gbs, p.is_bound)).collect();
+        assert_eq!(points, [(1024, 2.0, false), (2048, 9.0, true)]);
+        let texts: Vec<String> = lines[0].1.iter().map(|point| say(lines[0].0, point)).collect();
+        assert_eq!(texts[0], "tp, Ring, Simple: 1 KiB, 2.00 GB/s");
+        assert_eq!(texts[1], "tp, Ring, Simple: 2 KiB, at least 9.00 GB/s");
+    }
+}

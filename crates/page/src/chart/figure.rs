@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A chart with its title, description, legend and table.
+
+use super::px;
+use maud::{Markup, html};
+
+/// A chart of the page.
+#[derive(Debug)]
+pub(crate) struct Figure<'a> {
+    /// Its id, unique in the page.
+    pub(crate) id: &'a str,
+    /// What it shows.
+    pub(crate) title: &'a str,
+    /// What there is to see, for people who do not see it.
+    pub(crate) description: &'a str,
+    /// Its size; it is shown no larger than that, and smaller where there is less room.
+    pub(crate) size: [f64; 2],
+}
+
+impl Figure<'_> {
+    /// The chart: its caption, `drawing`, and what stands below it.
+    pub(crate) fn draw(&self, drawing: &Markup, below: &Markup) -> Markup {
+        let Figure { id, title, description, size: [width, height] } = self;
+        let view = format!("0 0 {} {}", px(*width), px(*height));
+        html! {
+            figure id=(id) {
+                figcaption { (title) }
+                svg viewBox=(view) width=(px(*width)) height=(px(*height)) role="img"
+                    aria-labelledby=(format!("{id}-t {id}-d")) {
+                    title id=(format!("{id}-t")) { (title) }
+                    desc id=(format!("{id}-d")) { (description) }
+                    (drawing)
+                }
+                (below)
+            }
+        }
+    }
+}
+
+/// How an entry of a legend looks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Swatch {
+    /// A filled square.
+    Area,
+    /// A line with a point.
+    Line,
+    /// A ring: a lower bound.
+    Ring,
+}
+
+/// An entry of a legend.
+#[derive(Clone, Debug)]
+pub(crate) struct Legend {
+    /// The class that gives its colour.
+    pub(crate) class: String,
+    /// How it looks.
+    pub(crate) swatch: Swatch,
+    /// What it stands for.
+    pub(crate) label: String,
+    /// The role that it is of; hidden with it.
+    pub(crate) role: Option<String>,
+}
+
+/// A legend.
+pub(crate) fn legend(entries: &[Legend]) -> Markup {
+    html! {
+        ul.legend {
+            @for entry in entries {
+                li data-role=[entry.role.as_deref()] {
+                    svg.swatch.(entry.class) width="22" height="12" aria-hidden="true" {
+                        @match entry.swatch {
+                            Swatch::Area => { rect x="4" y="0" width="14" height="12" rx="2" {} }
+                            Swatch::Line => {
+                                line x1="0" x2="22" y1="6" y2="6" {}
+                                circle cx="11" cy="6" r="4" {}
+                            }
+                            Swatch::Ring => { circle.ring cx="11" cy="6" r="4" {} }
+                        }
+                    }
+                    (entry.label)
+                }
+            }
+        }
+    }
+}

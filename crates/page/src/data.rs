@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+The figures of the page as JSON, for its script and for other programs.
+
+`answer`, `roles`, `sizes`, `lost`, `problems`, `notes` and `unknowable` are those of
+`report --format json`, `stragglers` and `diagnosis` those of the other verbs. Rows of tables have
+the values of the keys that their columns name.
+*/
+
+use crate::Content;
+use crate::facts::{Facts, RankFacts};
+use crate::lateness::Heat;
+use crate::links;
+use crate::table::{Kind, Table};
+use ncclscope_answer::Answer;
+use ncclscope_diagnose::{Diagnosis, Waiting};
+use ncclscope_operations::stats::to_f64;
+use ncclscope_report::schema::{Lost, OpenOperation, OperationRow, PeerRow, RoleRow, SizeRow};
+use ncclscope_stragglers::{Details, Report as Slow};
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+/// The most sentences of a list.
+const SENTENCES: usize = 1000;
+
+/// The page's data.
+#[derive(Debug, Serialize)]
+pub(crate) struct Data<'a> {
+    schema: &'static str,
+    input: &'a str,
+    report_schema: &'static str,
+    answer: &'a Answer,
+    roles: &'a [RoleRow],
+    sizes: &'a [SizeRow],
+    lost: &'a Lost,
+    problems: &'a [String],
+    notes: &'a [String],
+    unknowable: &'a [String],
+    stragglers: &'a Slow,
+    diagnosis: &'a Diagnosis,
+    heat: Option<Heat>,
+    tables: Vec<Table>,
+}
+
+impl<'a> Data<'a> {
+    pub(crate) fn of(content: Content<'a>, facts: &Facts<'_>) -> Data<'a> {
+        let Content { report, .. } = content;
+        Data {
+            schema: "ncclscope.page/1",
+            input: content.input,
+            report_schema: report.schema,
+            answer: content.answer,
+            roles: &report.roles,
+            sizes: &report.sizes,
+            lost: &report.lost,
+            problems: first(&report.problems),
+            notes: first(&report.notes),
+            unknowable: first(&report.unknowable),
+            stragglers: content.slow,
+            diagnosis: content.hang,
+            heat: Heat::of(content),
+            tables: tables(content, facts),
+        }
+    }
+
+    /// As the content of a `script` element, which only `</` or `<!--` could end or hide.
+    pub(crate) fn script(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default().replace('<', "\\u003c")
+    }
+
+    /// The tables.
+    pub(crate) fn tables(&self) -> &[Table] {
+        &self.tables
+    }
+}
+
+fn first(sentences: &[String]) -> &[String] {
+    sentences.get(..SENTENCES).unwrap_or(sentences)
+}
+
+/// The tables that have rows.
+fn tables(content: Content<'_>, facts: &Facts<'_>) -> Vec<Table> {
+    let report = content.report;
+    let all = [
+        waits(content.waiting),
+        open(&report.open_operations, facts),
+        ranks(content, facts),
+        sizes(&report.sizes),
+        operations(&report.operations, facts),
+        peers(&report.peers, facts),
+    ];
+    all.into_iter().filter(|table| !table.rows.is_empty()).collect()
+}
+
+fn waits(waiting: &[Waiting]) -> Table {
+    let mut rows: Vec<&Waiting> = waiting.iter().collect();
+    rows.sort_by_key(|row| Reverse(row.ranks.len()));
+    let columns = [
+        ("role", "role", Kind::Role),
+        ("comm", "communicator", Kind::Text),
+        ("func", "function", Kind::Text),
+        ("index", "operation", Kind::Number),
+        ("waiting", "ranks waiting", Kind::Number),
+        ("ranks", "which", Kind::Ranks),
+        ("absent", "not there", Kind::Ranks),
+    ];
+    let about = "Communicators in which ranks wait, and the members that have not come.";
+    Table::new(["waits", "Waits", about], &columns, &rows, |row| {
+        vec![
+            json!(row.role),
+            json!(row.comm),
+            json!(row.func),
+            json!(row.index),
+            json!(row.ranks.len()),
+            some(&row.ranks),
+            some(&row.absent),
+        ]
+    })
+}
+
+/// The first few ranks: lists of thousands would fill the page.
+fn some(ranks: &[u32]) -> Value {
+    json!(ranks.get(..64).unwrap_or(ranks))
+}
+
+fn open(open: &[OpenOperation], facts: &Facts<'_>) -> Table {
+    let mut rows: Vec<&OpenOperation> = open.iter().collect();
+    rows.sort_by_key(|row| Reverse(row.age_ns));
+    let columns = [
+        ("rank", "rank", Kind::Rank),
+        ("host", "host", Kind::Text),
+        ("role", "role", Kind::Role),
+        ("func", "function", Kind::Text),
+        ("bytes", "size", Kind::Bytes),
+        ("number", "number", Kind::Number),
+        ("peer", "other rank", Kind::Rank),
+        ("age_ns", "age", Kind::Ns),
+        ("waits_for", "waits for", Kind::Text),
+    ];
+    let about = "Operations and calls that were not over at the end of their recording.";
+    Table::new(["open", "Open operations", about], &columns, &rows, |row| {
+        vec![
+            json!(row.rank),
+            json!(row.host),
+            json!(row.comm.as_deref().map(|comm| facts.role(comm))),
+            json!(row.func),
+            json!(row.bytes),
+            json!(row.number),
+            json!(row.peer),
+            json!(row.age_ns),
+            json!(row.waits_for.first()),
+        ]
+    })
+}
+
+/// The means over all steps, by rank: how long the others waited for it, as a share of a step, and
+/// its own time, ns.
+fn means(details: &Details, slow: &Slow) -> HashMap<u32, [f64; 2]> {
+    let known: Vec<_> = details
+        .steps
+        .iter()
+        .zip(&slow.steps)
+        .filter(|(step, _)| step.caused_ms.len() == details.ranks.len())
+        .collect();
+    let whole: f64 = known.iter().map(|(_, row)| row.duration_ms).sum();
+    let mean = |at: usize| {
+        let caused: f64 = known.iter().map(|(step, _)| f64::from(step.caused_ms[at])).sum();
+        let own: f64 = known.iter().map(|(step, _)| f64::from(step.own_ms[at])).sum();
+        [caused / whole, 1e6 * own / to_f64(known.len() as u64)]
+    };
+    let all = details.ranks.iter().enumerate().filter(|_| whole > 0.0);
+    all.map(|(at, &rank)| (rank, mean(at))).collect()
+}
+
+fn ranks(content: Content<'_>, facts: &Facts<'_>) -> Table {
+    let means = means(content.details, content.slow);
+    let mut open: HashMap<(&str, u32), u64> = HashMap::new();
+    for row in &content.report.open_operations {
+        *open.entry((&row.host, row.pid)).or_default() += 1;
+    }
+    let of = |one: &RankFacts<'_>| one.rank.and_then(|rank| means.get(&rank));
+    let mut rows: Vec<&RankFacts<'_>> = facts.ranks.iter().collect();
+    let caused = |one: &RankFacts<'_>| of(one).map_or(0.0, |[caused, _]| *caused);
+    rows.sort_by(|a, b| caused(b).total_cmp(&caused(a)));
+    let columns = [
+        ("rank", "rank", Kind::Rank),
+        ("host", "host", Kind::Text),
+        ("local_rank", "local rank", Kind::Number),
+        ("device", "GPU", Kind::Number),
+        ("pid", "pid", Kind::Id),
+        ("roles", "roles", Kind::Role),
+        ("caused", "others wait for it", Kind::Percent),
+        ("own_ns", "own time a step", Kind::Ns),
+        ("open", "open operations", Kind::Number),
+    ];
+    let about = "The share of a step that the others wait for a rank's own work, and its time in a \
+                 step outside of waits and transfers: means over all steps.";
+    Table::new(["ranks", "Ranks", about], &columns, &rows, |one| {
+        let roles: Vec<&str> = one.roles.iter().copied().collect();
+        vec![
+            json!(one.rank),
+            json!(one.host),
+            json!(one.local_rank),
+            json!(one.device),
+            json!(one.pid),
+            json!(roles.join(", ")),
+            json!(of(one).map(|[caused, _]| (caused * 1e5).round() / 1e5)),
+            json!(of(one).map(|[_, own]| own.round())),
+            json!(open.get(&(one.host, one.pid)).copied().unwrap_or(0)),
+        ]
+    })
+}
+
+fn sizes(sizes: &[SizeRow]) -> Table {
+    let columns = [
+        ("bytes", "size", Kind::Bytes),
+        ("func", "function", Kind::Text),
+        ("role", "role", Kind::Role),
+        ("nranks", "ranks", Kind::Number),
+        ("count", "count", Kind::Number),
+        ("transfer_ns", "time", Kind::Ns),
+        ("algbw_gbs", "algbw GB/s", Kind::Three),
+        ("busbw_gbs", "busbw GB/s", Kind::Three),
+        ("least.busbw_gbs", "lowest", Kind::Three),
+        ("least.comm", "of communicator", Kind::Text),
+        ("busbw_with_waiting_gbs", "with waiting", Kind::Three),
+    ];
+    let about = "As nccl-tests defines sizes and bandwidths; of the transfer, and of several \
+                 communicators the median.";
+    Table::new(["sizes", "Sizes", about], &columns, sizes, |row| {
+        vec![
+            json!(row.bytes),
+            json!(row.func),
+            json!(row.role),
+            json!(row.nranks),
+            json!(row.count),
+            json!(row.transfer_ns),
+            json!(row.algbw_gbs),
+            json!(row.busbw_gbs),
+            json!(row.least.as_ref().map(|least| least.busbw_gbs)),
+            json!(row.least.as_ref().map(|least| &least.comm)),
+            json!(row.busbw_with_waiting_gbs),
+        ]
+    })
+}
+
+fn operations(operations: &[OperationRow], facts: &Facts<'_>) -> Table {
+    let mut rows: Vec<&OperationRow> = operations.iter().collect();
+    rows.sort_by_key(|row| Reverse(row.total_ns));
+    let columns = [
+        ("role", "role", Kind::Role),
+        ("comm", "communicator", Kind::Text),
+        ("func", "function", Kind::Text),
+        ("bytes", "size", Kind::Bytes),
+        ("algo", "algorithm", Kind::Text),
+        ("proto", "protocol", Kind::Text),
+        ("channels", "channels", Kind::Number),
+        ("count", "count", Kind::Number),
+        ("open", "open", Kind::Number),
+        ("duration_ns.min", "min", Kind::Ns),
+        ("duration_ns.p50", "median", Kind::Ns),
+        ("duration_ns.p99", "p99", Kind::Ns),
+        ("duration_ns.max", "max", Kind::Ns),
+        ("transfer_ns.p50", "transfer", Kind::Ns),
+        ("busbw_gbs", "busbw GB/s", Kind::Three),
+        ("last_rank.rank", "last rank", Kind::Rank),
+    ];
+    let about = "One row for each communicator, function, size, algorithm, protocol and number of \
+                 channels, those with the most time first.";
+    Table::new(["operations", "Operations", about], &columns, &rows, |row| {
+        let duration = row.duration_ns;
+        vec![
+            json!(facts.role(&row.comm)),
+            json!(row.comm),
+            json!(row.func),
+            json!(row.bytes),
+            json!(row.algo),
+            json!(row.proto),
+            json!(row.channels),
+            json!(row.count),
+            json!(row.open),
+            json!(duration.map(|of| of.min)),
+            json!(duration.map(|of| of.p50)),
+            json!(duration.map(|of| of.p99)),
+            json!(duration.map(|of| of.max)),
+            json!(row.transfer_ns.map(|of| of.p50)),
+            json!(row.busbw_gbs),
+            json!(row.last_rank.and_then(|last| last.rank)),
+        ]
+    })
+}
+
+fn peers(peers: &[PeerRow], facts: &Facts<'_>) -> Table {
+    let mut rows: Vec<&PeerRow> = peers.iter().collect();
+    let speed = |row: &PeerRow| links::gbs(row).unwrap_or(f64::MAX);
+    rows.sort_by(|a, b| speed(a).total_cmp(&speed(b)));
+    let columns = [
+        ("role", "role", Kind::Role),
+        ("src", "from rank", Kind::Rank),
+        ("src_host", "host", Kind::Text),
+        ("dst", "to rank", Kind::Rank),
+        ("dst_host", "host", Kind::Text),
+        ("bytes", "bytes", Kind::Bytes),
+        ("transfers", "transfers", Kind::Number),
+        ("gbs", "GB/s of a transfer", Kind::Three),
+        ("waits_ns.send_gpu", "sender's GPU", Kind::Ns),
+        ("waits_ns.send_peer", "receiver's buffer", Kind::Ns),
+        ("waits_ns.send_network", "network", Kind::Ns),
+        ("waits_ns.recv_gpu", "receiver's GPU", Kind::Ns),
+    ];
+    let about = "Network traffic from rank to rank, the slowest link first. The last columns are \
+                 what the steps of its transfers waited for: steps overlap.";
+    let host = |rank: Option<u32>| rank.and_then(|rank| facts.host(rank));
+    Table::new(["links", "Links", about], &columns, &rows, |row| {
+        let waits = row.waits_ns;
+        vec![
+            json!(facts.role(&row.comm)),
+            json!(row.src),
+            json!(host(row.src)),
+            json!(row.dst),
+            json!(host(row.dst)),
+            json!(row.bytes),
+            json!(row.transfers),
+            json!(links::gbs(row).map(|gbs| (gbs * 1e4).round() / 1e4)),
+            json!(waits.send_gpu),
+            json!(waits.send_peer),
+            json!(waits.send_network),
+            json!(waits.recv_gpu),
+        ]
+    })
+}

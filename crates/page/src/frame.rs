@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The frame of the page: the answer, navigation and filters above the sections, the tables and the
+//! data below them.
+
+use crate::data::Data;
+use crate::facts::Facts;
+use crate::policy::policy;
+use crate::table::Table;
+use crate::{Content, Section};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use ncclscope_answer::{Answer, State};
+use std::collections::BTreeSet;
+
+const STYLE: &str = include_str!("page.css");
+const SCRIPT: &str = include_str!("page.js");
+
+pub(crate) fn page(content: Content<'_>, facts: &Facts<'_>, sections: &[Section]) -> Markup {
+    let data = Data::of(content, facts);
+    let title = format!("{}: {}", content.answer.state.word(), content.input);
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy" content=(policy(SCRIPT, STYLE));
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                meta name="referrer" content="no-referrer";
+                title { (title) " - ncclscope" }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                a.skip href="#answer" { "Skip to the answer" }
+                (header(content, sections))
+                main {
+                    (answer(content.answer))
+                    (filters(facts))
+                    @for section in sections { (draw(section)) }
+                    (tables(data.tables()))
+                }
+                footer {
+                    p { "Made by ncclscope " (env!("CARGO_PKG_VERSION")) ". The figures stand in "
+                        "this file as JSON, under the names of " code { "report --format json" }
+                        "." }
+                }
+                script #data type="application/json" { (PreEscaped(data.script())) }
+                script { (PreEscaped(SCRIPT)) }
+            }
+        }
+    }
+}
+
+fn header(content: Content<'_>, sections: &[Section]) -> Markup {
+    html! {
+        header {
+            div.title {
+                span.product { "ncclscope" }
+                h1 { "Report of " span.input { (content.input) } }
+                button #theme type="button" hidden { "Theme: system" }
+            }
+            nav aria-label="Sections" {
+                ul {
+                    @for section in sections {
+                        li { a href=(format!("#{}", section.id)) { (section.title) } }
+                    }
+                    li { a href="#tables" { "Tables" } }
+                }
+            }
+        }
+    }
+}
+
+/// The class of a state's colour.
+fn tone(state: State) -> &'static str {
+    match state {
+        State::Hung => "bad",
+        State::Slow => "poor",
+        State::Fine => "good",
+        State::Unknown => "unknown",
+    }
+}
+
+fn answer(answer: &Answer) -> Markup {
+    let lines = answer.lines();
+    let (first, rest) = lines.split_at(lines.len().min(1));
+    html! {
+        section #answer.answer.(tone(answer.state)) aria-labelledby="state" {
+            @for (state, text) in first {
+                h2 #state { span.state { (state) } " " span.headline { (text) } }
+            }
+            dl {
+                @for (label, text) in rest {
+                    dt { (label) }
+                    dd { @if *label == "next" { code { (text) } } @else { (text) } }
+                }
+            }
+        }
+    }
+}
+
+fn filters(facts: &Facts<'_>) -> Markup {
+    let roles: BTreeSet<&str> = facts.roles().collect();
+    html! {
+        form #filters.filters hidden aria-label="Filters of charts and tables" {
+            label { "Role "
+                select #role { option value="" { "all" }
+                    @for role in roles { option value=(role) { (role) } } }
+            }
+            label { "Ranks "
+                input #ranks type="text" inputmode="numeric" placeholder="such as 8, 12-15"
+                    autocomplete="off" spellcheck="false";
+            }
+            button #reset type="button" { "Reset" }
+            span #filter-say role="status" {}
+        }
+    }
+}
+
+fn draw(section: &Section) -> Markup {
+    let label = format!("{}-h", section.id);
+    html! {
+        section id=(section.id) aria-labelledby=(label) {
+            h2 id=(label) { (section.title) }
+            p.about { (section.about) }
+            (section.body)
+        }
+    }
+}
+
+fn tables(tables: &[Table]) -> Markup {
+    html! {
+        section #tables aria-labelledby="tables-h" {
+            h2 #tables-h { "Tables" }
+            p.about { "Choose a heading to sort by it. The filters above apply here, too." }
+            noscript { p.absent { "The tables need the script of this page, which is off." } }
+            @for table in tables {
+                section.table id=(format!("table-{}", table.id)) data-table=(table.id)
+                    aria-labelledby=(format!("table-{}-h", table.id)) {
+                    h3 id=(format!("table-{}-h", table.id)) { (table.title) }
+                    p.about { (table.about)
+                        @if table.left_out > 0 {
+                            " " strong { (table.left_out) " further rows found no room: "
+                                code { "report --format json" } " has all." }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The timeline of the steps: how long each took, how much of it a rank waited, and for whom.
+
+use crate::chart::{
+    Figure, Legend, Plot, SERIES, Scale, Swatch, Tick, count, legend, linear_ticks, per_bin, px,
+    round_duration, x_axis, y_axis,
+};
+use crate::{Content, Section, absent};
+use maud::{Markup, html};
+use ncclscope_operations::human::{duration, three};
+use ncclscope_operations::stats::to_u64;
+use ncclscope_stragglers::finding::SlowPart;
+use ncclscope_stragglers::report::StepRow;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+/// The most bars; more steps are put together.
+const BARS: usize = 240;
+/// How many causes have a colour of their own.
+const COLOURED: usize = 4;
+const SIZE: [f64; 2] = [1120.0, 320.0];
+const PLOT: Plot = Plot { left: 72.0, right: 1096.0, top: 28.0, bottom: 240.0 };
+/// The strip below the bars that shows the cause of each.
+const STRIP: [f64; 2] = [246.0, 10.0];
+
+/// A bar: one step, or the mean of several.
+#[derive(Debug)]
+struct Bar {
+    first: i64,
+    last: i64,
+    ms: f64,
+    /// How long a rank waited, ms; `None` unknown.
+    waiting: Option<f64>,
+    /// How much of that the cause makes.
+    caused: f64,
+    cause: Option<String>,
+}
+
+pub(crate) fn section(content: Content<'_>) -> Section {
+    let steps = &content.slow.steps;
+    let bars: Vec<Bar> = steps.chunks(per_bin(steps.len(), BARS)).filter_map(bar).collect();
+    let about = match content.slow.steps_from {
+        "marks" => "The steps are those that the application marked.",
+        "repetition" => {
+            "The application marked no steps: they are told by a collective that \
+                         repeats."
+        }
+        _ => "The application marked no steps, and no collective repeats: the run is one step.",
+    };
+    Section {
+        id: "steps",
+        title: "Steps",
+        about,
+        body: match bars.is_empty() {
+            true => absent("No complete step was recorded."),
+            false => chart(&bars, steps.len()),
+        },
+    }
+}
+
+fn bar(steps: &[StepRow]) -> Option<Bar> {
+    let n = count(steps.len());
+    let waits = || steps.iter().filter_map(|step| Some((step, step.waiting? * step.duration_ms)));
+    let mut causes: BTreeMap<String, f64> = BTreeMap::new();
+    for (step, waiting) in waits() {
+        if let Some(root) = step.root.as_ref() {
+            *causes.entry(SlowPart::name(root)).or_default() += waiting * step.share;
+        }
+    }
+    let worst = causes.into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
+    Some(Bar {
+        first: steps.first()?.step,
+        last: steps.last()?.step,
+        ms: steps.iter().map(|step| step.duration_ms).sum::<f64>() / n,
+        waiting: (waits().count() > 0).then(|| waits().map(|(_, ms)| ms).sum::<f64>() / n),
+        caused: worst.as_ref().map_or(0.0, |(_, ms)| ms / n),
+        cause: worst.map(|(cause, _)| cause),
+    })
+}
+
+/// The causes by how much waiting they make, worst first: the first few have colours.
+fn causes(bars: &[Bar]) -> Vec<&str> {
+    let mut sums: BTreeMap<&str, f64> = BTreeMap::new();
+    for bar in bars {
+        if let Some(cause) = bar.cause.as_deref() {
+            *sums.entry(cause).or_default() += bar.caused;
+        }
+    }
+    let mut causes: Vec<(&str, f64)> = sums.into_iter().collect();
+    causes.sort_by_key(|(_, ms)| Reverse(to_u64(ms * 1e6)));
+    causes.into_iter().map(|(cause, _)| cause).take(COLOURED).collect()
+}
+
+/// The class of a cause's colour; the first colours belong to other things.
+fn class(causes: &[&str], cause: Option<&str>) -> String {
+    let at = cause.and_then(|cause| causes.iter().position(|other| *other == cause));
+    at.map_or_else(|| "others".into(), |at| format!("s{}", (at + 1) % SERIES))
+}
+
+fn chart(bars: &[Bar], steps: usize) -> Markup {
+    let high = bars.iter().map(|bar| bar.ms).fold(0.0, f64::max);
+    let ticks = linear_ticks(high, 5);
+    let y = Scale::linear([0.0, ticks[ticks.len() - 1]], [PLOT.bottom, PLOT.top]);
+    let width = (PLOT.right - PLOT.left) / count(bars.len());
+    let causes = causes(bars);
+    let y_ticks: Vec<Tick> =
+        ticks.iter().map(|&ms| Tick { at: y.at(ms), label: round_duration(ms * 1e6) }).collect();
+    let below = Plot { bottom: STRIP[0] + STRIP[1], ..PLOT };
+    let drawing = html! {
+        (x_axis(below, &step_ticks(bars, width), "step"))
+        (y_axis(PLOT, &y_ticks, "duration of a step"))
+        @for (at, bar) in bars.iter().enumerate() {
+            @let left = PLOT.left + width * count(at);
+            (draw(bar, left, width, y, &class(&causes, bar.cause.as_deref())))
+        }
+    };
+    let mean = bars.iter().map(|bar| bar.ms).sum::<f64>() / count(bars.len()).max(1.0);
+    let mut description = format!("{steps} steps of {} in the mean.", duration(mean * 1e6));
+    if let Some(cause) = causes.first() {
+        description += &format!(" Most of the waiting is caused by {cause}.");
+    }
+    let figure = Figure {
+        id: "timeline",
+        title: "Duration of each step",
+        description: &description,
+        size: SIZE,
+    };
+    figure.draw(&drawing, &legend(&entries(bars, &causes)))
+}
+
+fn step_ticks(bars: &[Bar], width: f64) -> Vec<Tick> {
+    let places = linear_ticks((count(bars.len()) - 1.0).max(1.0), 12);
+    let tick = |at: f64| {
+        let bar = usize::try_from(to_u64(at)).ok().and_then(|at| bars.get(at))?;
+        Some(Tick { at: PLOT.left + width * (at + 0.5), label: bar.first.to_string() })
+    };
+    places.into_iter().filter(|at| at.fract() == 0.0).filter_map(tick).collect()
+}
+
+fn draw(bar: &Bar, left: f64, width: f64, y: Scale, class: &str) -> Markup {
+    let gap = if width > 6.0 { 2.0 } else { 0.0 };
+    let (x, wide) = (px(left + gap / 2.0), px((width - gap).clamp(0.5, 64.0)));
+    let waiting = bar.waiting.unwrap_or(0.0).min(bar.ms);
+    let caused = bar.caused.min(waiting);
+    let piece = |class: &str, from: f64, to: f64| {
+        let (top, bottom) = (y.at(to), y.at(from));
+        html! {
+            @if bottom - top > 0.05 {
+                rect.(class) x=(x) y=(px(top)) width=(wide) height=(px(bottom - top)) {}
+            }
+        }
+    };
+    html! {
+        g {
+            title { (say(bar)) }
+            (piece("own", 0.0, bar.ms - waiting))
+            (piece("waits", bar.ms - waiting, bar.ms - caused))
+            (piece(class, bar.ms - caused, bar.ms))
+            @if bar.cause.is_some() {
+                rect.(class) x=(x) y=(px(STRIP[0])) width=(wide) height=(px(STRIP[1])) {}
+            }
+        }
+    }
+}
+
+/// `step 7: 156 ms, of which a rank waits 44.1 ms; 38.0 ms because of rank 8`.
+fn say(bar: &Bar) -> String {
+    let name = match bar.first == bar.last {
+        true => format!("step {}", bar.first),
+        false => format!("steps {} to {}, mean", bar.first, bar.last),
+    };
+    let ms = |ms: f64| format!("{} ms", three(ms));
+    let mut text = format!("{name}: {}", ms(bar.ms));
+    if let Some(waiting) = bar.waiting {
+        text += &format!(", of which a rank waits {}", ms(waiting));
+    }
+    if let Some(cause) = &bar.cause {
+        text += &format!("; {} because of {cause}", ms(bar.caused));
+    }
+    text
+}
+
+fn entries(bars: &[Bar], causes: &[&str]) -> Vec<Legend> {
+    let entry =
+        |class: String, label: String| Legend { class, swatch: Swatch::Area, label, role: None };
+    let mut entries = vec![entry("own".into(), "work and transfer".into())];
+    if bars.iter().any(|bar| bar.waiting.is_some()) {
+        entries.push(entry("waits".into(), "waiting, other causes".into()));
+    }
+    let named = causes
+        .iter()
+        .map(|cause| entry(class(causes, Some(cause)), format!("waiting because of {cause}")));
+    entries.extend(named);
+    let is_other = |bar: &Bar| bar.cause.as_deref().is_some_and(|cause| !causes.contains(&cause));
+    if bars.iter().any(is_other) {
+        entries.push(entry("others".into(), "waiting because of further ranks".into()));
+    }
+    entries
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn step(number: i64, rank: u32, waiting: f64) -> StepRow {
+        let root = Some(SlowPart { rank: Some(rank), ..SlowPart::default() });
+        StepRow { step: number, root, share: 0.5, waiting: Some(waiting), duration_ms: 100.0 }
+    }
+
+    #[test]
+    fn bars_of_several_steps_name_the_worst_cause() {
+        let bar = bar(&[step(4, 1, 0.1), step(5, 2, 0.4), step(6, 1, 0.1)]).unwrap();
+        assert_eq!((bar.first, bar.last, bar.cause.as_deref()), (4, 6, Some("rank 2")));
+        assert!((bar.ms - 100.0).abs() < 1e-9 && (bar.waiting.unwrap() - 20.0).abs() < 1e-9);
+        let words = "steps 4 to 6, mean: 100 ms, of which a rank waits 20.0 ms; 6.67 ms because of \
+                     rank 2";
+        assert_eq!(say(&bar), words);
+        assert_eq!(class(&causes(&[bar]), Some("rank 2")), "s1");
+        assert_eq!(class(&[], Some("rank 9")), "others");
+    }
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The tables that the page's script shows: columns with a kind, and rows of plain values.
+
+use serde::Serialize;
+use serde_json::Value;
+
+/// The most rows of a table: a page stays below 10 MB with all of its tables this long.
+pub(crate) const ROWS: usize = 12_000;
+
+/// How the script formats, sorts and filters a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Kind {
+    Text,
+    Number,
+    /// A number that names something.
+    Id,
+    /// A rank in the job: the filter of ranks applies to it.
+    Rank,
+    /// Ranks in the job.
+    Ranks,
+    /// A role, or several separated by commas: the filter of roles applies to it.
+    Role,
+    Bytes,
+    Ns,
+    /// GB/s, or another figure of three digits.
+    Three,
+    Percent,
+}
+
+/// A column.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Column {
+    /// The key that `report --format json` has for it, where it has one.
+    pub(crate) key: &'static str,
+    /// Its heading.
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+}
+
+/// A table.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Table {
+    pub(crate) id: &'static str,
+    pub(crate) title: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) columns: Vec<Column>,
+    pub(crate) rows: Vec<Vec<Value>>,
+    /// Rows that found no room.
+    pub(crate) left_out: usize,
+}
+
+impl Table {
+    /// A table of `rows`, the most important first: of these the first are kept.
+    pub(crate) fn new<R>(
+        [id, title, about]: [&'static str; 3],
+        columns: &[(&'static str, &'static str, Kind)],
+        rows: &[R],
+        values: impl Fn(&R) -> Vec<Value>,
+    ) -> Table {
+        let column = |&(key, name, kind)| Column { key, name, kind };
+        Table {
+            id,
+            title,
+            about,
+            columns: columns.iter().map(column).collect(),
+            rows: rows.iter().take(ROWS).map(values).collect(),
+            left_out: rows.len().saturating_sub(ROWS),
+        }
+    }
+}

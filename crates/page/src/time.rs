@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Where the time in NCCL goes: by role and function, transfer and waiting.
+
+use crate::chart::{Legend, Swatch, legend};
+use crate::{Section, absent};
+use maud::{Markup, html};
+use ncclscope_operations::human::duration;
+use ncclscope_operations::stats::to_f64;
+use ncclscope_report::Report;
+use ncclscope_report::schema::RoleRow;
+
+/// The most rows.
+const ROWS: usize = 24;
+/// The width of the longest bar.
+const WIDTH: f64 = 220.0;
+
+pub(crate) fn section(report: &Report) -> Section {
+    let body = match report.roles.is_empty() {
+        true => absent("No operation was recorded."),
+        false => table(&report.roles),
+    };
+    Section {
+        id: "time",
+        title: "Time in NCCL",
+        about: "The durations of all ranks' operations, as a share of the recorded time of all \
+                ranks, and how much of them is waiting for later ranks. Operations of several \
+                communicators overlap, so that shares may add up to more than 100 %.",
+        body,
+    }
+}
+
+fn table(rows: &[RoleRow]) -> Markup {
+    let most = rows.iter().filter_map(|row| row.total_ns).max().map_or(1.0, to_f64).max(1.0);
+    let entry = |class: &str, label: &str| Legend {
+        class: class.into(),
+        swatch: Swatch::Area,
+        label: label.into(),
+        role: None,
+    };
+    html! {
+        div.scroll tabindex="0" role="group" aria-label="Time in NCCL by role and function" {
+            table {
+                thead { tr {
+                    th scope="col" { "role" } th scope="col" { "function" }
+                    th.number scope="col" { "communicators" } th.number scope="col" { "count" }
+                    th.number scope="col" { "total" } th.number scope="col" { "share" }
+                    th.number scope="col" { "waiting" } td {}
+                } }
+                tbody { @for row in rows.iter().take(ROWS) { (line(row, most)) } }
+            }
+        }
+        @if rows.len() > ROWS { p.note { (rows.len() - ROWS) " further rows have less time." } }
+        (legend(&[
+            entry("s0", "transfer"),
+            entry("waits", "waiting for later ranks"),
+            entry("own", "waiting not known"),
+        ]))
+    }
+}
+
+fn line(row: &RoleRow, most: f64) -> Markup {
+    let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+    let waiting = row.waiting_ns.zip(row.judged_ns.filter(|&ns| ns != 0));
+    let waiting = waiting.map(|(waiting, of)| to_f64(waiting) / to_f64(of));
+    let percent = |share: Option<f64>| share.map_or_else(|| "-".to_owned(), percent);
+    let total = row.total_ns.map_or_else(|| "-".to_owned(), |ns| duration(to_f64(ns)));
+    html! {
+        tr data-role=(row.role) {
+            th scope="row" { (row.role) } td { (row.func) }
+            td.number { (row.communicators) } td.number { (row.count) }
+            td.number { (total) }
+            td.number { (percent(row.share)) }
+            td.number { (percent(waiting)) }
+            td { (bar(row, most)) }
+        }
+    }
+}
+
+/// The total as a bar: transfer, waiting, and what cannot be told apart.
+fn bar(row: &RoleRow, most: f64) -> Markup {
+    let total = row.total_ns.unwrap_or(0);
+    let judged = row.judged_ns.unwrap_or(0).min(total);
+    let waiting = row.waiting_ns.unwrap_or(0).min(judged);
+    let pieces = [("s0", judged - waiting), ("waits", waiting), ("own", total - judged)];
+    let mut x = 0.0;
+    let pieces = pieces.map(|(class, ns)| {
+        let (left, width) = (x, WIDTH * to_f64(ns) / most);
+        x += width;
+        (class, left, width)
+    });
+    html! {
+        svg width=(WIDTH) height="12" aria-hidden="true" {
+            @for (class, left, width) in pieces {
+                @if width > 0.05 {
+                    rect.(class) x=(crate::chart::px(left)) width=(crate::chart::px(width))
+                        height="12" {}
+                }
+            }
+        }
+    }
+}

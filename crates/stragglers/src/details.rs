@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+What a picture of the job shows beside the [report](crate::report): how long the others waited for
+each worker in each step.
+
+These are the figures on which the findings rest, so that a picture does not contradict them. This
+module does **not** decide who is slow.
+*/
+
+use crate::blame::Blame;
+use crate::model::Job;
+use crate::robust::count;
+
+/// The details of an analysis.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Details {
+    /// The ranks of the workers, ascending.
+    pub ranks: Vec<u32>,
+    /// The steps, in the order of [`Report::steps`](crate::Report::steps).
+    pub steps: Vec<StepDetails>,
+}
+
+/// A step.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct StepDetails {
+    /// How long another worker waited for the own work of each worker, mean over all others, ms; in
+    /// the order of [`Details::ranks`]. Empty if the arrivals on the GPU are unknown.
+    pub caused_ms: Vec<f32>,
+    /// The own time of each worker, ms; likewise.
+    pub own_ms: Vec<f32>,
+}
+
+impl Details {
+    pub(crate) fn of(job: &Job, blames: &[Blame]) -> Details {
+        let mut order: Vec<usize> = (0..job.workers.len()).collect();
+        order.sort_by_key(|&worker| job.workers[worker].rank);
+        let others = count(order.len().saturating_sub(1)).max(1.0);
+        let step = |blame: &Blame| match job.is_kernel_timed {
+            true => StepDetails {
+                caused_ms: order.iter().map(|&at| ms(blame.own[at] / others)).collect(),
+                own_ms: order.iter().map(|&at| ms(blame.busy[at])).collect(),
+            },
+            false => StepDetails::default(),
+        };
+        Details {
+            ranks: order.iter().map(|&worker| job.workers[worker].rank).collect(),
+            steps: blames.iter().map(step).collect(),
+        }
+    }
+}
+
+/// A picture needs no more digits than these.
+#[expect(clippy::cast_possible_truncation, reason = "rounds, which is meant")]
+fn ms(ns: f64) -> f32 {
+    (ns / 1e6) as f32
+}
