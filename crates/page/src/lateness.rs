@@ -55,7 +55,7 @@ impl Heat {
             .iter()
             .zip(&details.steps)
             .map(|(row, step)| (row, &step.caused_ms[..]))
-            .filter(|(_, caused)| caused.len() == details.ranks.len())
+            .filter(|(row, caused)| row.duration_ms > 0.0 && caused.len() == details.ranks.len())
             .collect();
         if steps.is_empty() || details.ranks.len() < 2 {
             return None;
@@ -95,7 +95,9 @@ fn cell(steps: &[(&StepRow, &[f32])], ranks: std::ops::Range<usize>) -> (u32, us
 pub(crate) fn section(content: Content<'_>) -> Section {
     let body = match Heat::of(content) {
         Some(heat) => chart(&heat, &content.answer.root_ranks),
-        None if content.slow.steps.is_empty() => absent("No complete step was recorded."),
+        None if content.slow.steps.iter().all(|step| step.duration_ms <= 0.0) => {
+            absent("No complete step was recorded.")
+        }
         None => absent(
             "Which rank the others wait for is not known: that needs kernel times (KernelCh) of at \
              least two ranks.",

@@ -32,8 +32,9 @@ const SIDE: f64 = 480.0;
 
 /// The slowest link of a cell.
 #[derive(Clone, Debug)]
-struct Cell {
+struct Cell<'a> {
     gbs: f64,
+    hosts: [&'a str; 2],
     links: usize,
     from: u32,
     to: u32,
@@ -44,7 +45,7 @@ struct Cell {
 struct Matrix<'a> {
     hosts: Vec<&'a str>,
     per_cell: usize,
-    cells: BTreeMap<(usize, usize), Cell>,
+    cells: BTreeMap<(usize, usize), Cell<'a>>,
     median: f64,
 }
 
@@ -110,9 +111,9 @@ impl<'a> Matrix<'a> {
         let median = *speeds.get(speeds.len().saturating_sub(1) / 2)?;
         let per_cell = per_bin(hosts.len(), CELLS);
         let bin = |host: &str| hosts.binary_search(&host).unwrap_or(0) / per_cell;
-        let mut cells: BTreeMap<(usize, usize), Cell> = BTreeMap::new();
+        let mut cells: BTreeMap<(usize, usize), Cell<'a>> = BTreeMap::new();
         for (src, dst, from, to, gbs) in links {
-            let new = Cell { gbs, links: 0, from, to };
+            let new = Cell { gbs, hosts: [src, dst], links: 0, from, to };
             let cell = cells.entry((bin(src), bin(dst))).or_insert_with(|| new.clone());
             let links = cell.links + 1;
             if gbs < cell.gbs {
@@ -137,7 +138,7 @@ impl<'a> Matrix<'a> {
         }
     }
 
-    fn class(&self, cell: &Cell) -> usize {
+    fn class(&self, cell: &Cell<'_>) -> usize {
         let share = cell.gbs / self.median;
         CLASSES.iter().rposition(|from| share >= *from).unwrap_or(0)
     }
@@ -185,12 +186,20 @@ fn draw(matrix: &Matrix<'_>) -> Markup {
     }
 }
 
+/// A host without its domain.
+fn first_name(host: &str) -> &str {
+    host.split('.').next().unwrap_or(host)
+}
+
 /// The names of hosts, as far apart as they can be read.
 fn labels(matrix: &Matrix<'_>, plot: Plot, side: f64) -> Markup {
     let every = (14.0 / side).ceil().max(1.0);
     let marks: Vec<Tick> = (0..matrix.bins())
         .filter(|bin| count(*bin) % every == 0.0)
-        .map(|bin| Tick { at: side * (count(bin) + 0.5), label: matrix.name(bin) })
+        .map(|bin| Tick {
+            at: side * (count(bin) + 0.5),
+            label: matrix.hosts[bin * matrix.per_cell].to_owned(),
+        })
         .collect();
     html! {
         g.axis {
@@ -200,10 +209,10 @@ fn labels(matrix: &Matrix<'_>, plot: Plot, side: f64) -> Markup {
             @for mark in &marks {
                 @let (x, y) = (px(plot.left + mark.at + 4.0), px(plot.top - 8.0));
                 text x=(px(plot.left - 8.0)) y=(px(plot.top + mark.at + 4.0)) text-anchor="end" {
-                    (short(&mark.label, 19)) title { (mark.label) }
+                    (short(first_name(&mark.label), 19)) title { (mark.label) }
                 }
                 text x=(x) y=(y) transform=(format!("rotate(-60 {x} {y})")) {
-                    (short(&mark.label, 17)) title { (mark.label) }
+                    (short(first_name(&mark.label), 17)) title { (mark.label) }
                 }
             }
         }
@@ -213,7 +222,7 @@ fn labels(matrix: &Matrix<'_>, plot: Plot, side: f64) -> Markup {
 fn titled(
     matrix: &Matrix<'_>,
     (from, to): (usize, usize),
-    cell: &Cell,
+    cell: &Cell<'_>,
     plot: Plot,
     side: f64,
 ) -> Markup {
@@ -232,7 +241,7 @@ fn titled(
     }
 }
 
-fn say(matrix: &Matrix<'_>, (from, to): (usize, usize), cell: &Cell) -> String {
+fn say(matrix: &Matrix<'_>, (from, to): (usize, usize), cell: &Cell<'_>) -> String {
     format!(
         "{} to {}: {} GB/s, the slowest of {} links, from rank {} to rank {}",
         matrix.name(from),
@@ -271,9 +280,9 @@ fn slowest(matrix: &Matrix<'_>) -> Markup {
                     th.number scope="col" { "GB/s" } th.number scope="col" { "of the median" }
                 } }
                 tbody {
-                    @for ((from, to), cell) in cells {
+                    @for (_, cell) in cells {
                         tr {
-                            td { (matrix.name(*from)) } td { (matrix.name(*to)) }
+                            td { (cell.hosts[0]) } td { (cell.hosts[1]) }
                             td.number { (three(cell.gbs)) }
                             td.number { (format!("{:.0} %", 100.0 * cell.gbs / matrix.median)) }
                         }

@@ -37,7 +37,8 @@ struct Bar {
 }
 
 pub(crate) fn section(content: Content<'_>) -> Section {
-    let steps = &content.slow.steps;
+    let is_step = |step: &&StepRow| step.duration_ms > 0.0;
+    let steps: Vec<StepRow> = content.slow.steps.iter().filter(is_step).cloned().collect();
     let bars: Vec<Bar> = steps.chunks(per_bin(steps.len(), BARS)).filter_map(bar).collect();
     let about = match content.slow.steps_from {
         "marks" => "The steps are those that the application marked.",
