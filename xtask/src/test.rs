@@ -41,7 +41,7 @@ pub(crate) fn run(Options { with, args }: &Options) -> Outcome {
     let (torches, missing) = python::with_torch()?;
     environment.extend(torches);
     if with.contains(&needs::With::Browser) {
-        environment.push(("NCCLSCOPE_TEST_AXE", axe::fetch()?));
+        environment.push(("XTASK_AXE", axe::fetch()?));
     }
     let target = build::for_tests(picks(args, "stepper"))?;
     environment.push(("XTASK_BUILT", target));

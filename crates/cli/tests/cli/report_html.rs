@@ -171,10 +171,10 @@ fn axe_core_has_no_serious_finding_in_light_and_dark() {
 
 /// The script of axe-core, or `None`, where the test says that it is skipped.
 fn axe() -> Option<String> {
-    match std::env::var_os("NCCLSCOPE_TEST_AXE") {
+    match std::env::var_os("XTASK_AXE") {
         Some(file) => Some(std::fs::read_to_string(file).unwrap()),
         None => crate::view_browser::skip(
-            "NCCLSCOPE_TEST_AXE is not set: name axe.min.js of the npm package axe-core",
+            "XTASK_AXE is not set: name axe.min.js of the npm package axe-core",
         ),
     }
 }
