@@ -37,14 +37,6 @@ const JOBS: &[Job] = &[
         env: &[("NCCLSCOPE_REQUIRE_NAMESPACES", "1")],
         ..Job::NONE
     },
-    // Real PyTorch: what needs it passes without a word where it is not installed.
-    Job {
-        name: "torch",
-        command: "cargo xtask test --with torch -E \
-                  binary_id(rig::python)|binary_id(ncclscope-kineto::merge)|test(pytorch)",
-        prepare: Some("cargo xtask torch"),
-        ..Job::NONE
-    },
     // The plugin under abuse; hosts in C bring the sanitizer, too. Left to `test` are
     // - memory that does not grow: the sanitizer keeps what was freed,
     // - a counter that must not be read: the sanitizer's allocator reads the time,
