@@ -3,13 +3,13 @@
 The report of a run as one HTML file that opens without a network: the answer, charts, tables.
 
 [`render`] takes what `report`, `diagnose` and `stragglers` found. The charts are SVG, drawn here
-([`chart`]); the figures also stand in the page as JSON, under the names that `report --format json`
-gives them, and the page's script makes searchable tables of them ([`data`]). What grows with the
+(`chart`); the figures also stand in the page as JSON, under the names that `report --format json`
+gives them, and the page's script makes searchable tables of them (`data`). What grows with the
 number of ranks is put into bins or cut off, and the page says so.
 
 Names and sentences come from recordings. `maud` escapes every text; the JSON cannot end its element
 (`<` is written as `\u003c`); and the page allows only its own script and style sheet, by their
-hashes ([`policy`]), and no request.
+hashes (`policy`), and no request.
 
 This crate does **not** find anything, write files, or know how a report is printed.
 */
