@@ -101,8 +101,8 @@ pub(crate) fn headline(state: State, found: Found<'_>) -> String {
                 true => String::new(),
                 false => format!("; a step takes {}", duration(mean * 1e6)),
             };
-            let (advance, them) =
-                if hang.ranks == 1 { ("advances", "it") } else { ("advance", "them") };
+            let advance = if_one(hang.ranks, "advances", "advance");
+            let them = if_one(hang.ranks, "it", "them");
             let ranks = count(hang.ranks, "rank");
             format!("{ranks} {advance}, and something holds {them} up{step}")
         }

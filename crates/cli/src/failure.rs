@@ -7,6 +7,8 @@ use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
+/// Exit code: a verb found what it looks for, such as a hang.
+pub(crate) const FINDINGS: u8 = 1;
 /// Exit code for wrong usage, the same as that of the command line parser.
 pub(crate) const USAGE: u8 = 2;
 /// Exit code: input cannot be read.

@@ -124,12 +124,7 @@ impl Input {
     /// Names the damaged recordings, one line each up to a few, after they were processed. Returns
     /// the exit code.
     pub(crate) fn finish(&self) -> ExitCode {
-        let damaged: Vec<String> = self.recordings.iter().filter_map(damage).collect();
-        damaged.iter().take(NAMED).for_each(warn);
-        if damaged.len() > NAMED {
-            let more = human::are(damaged.len() - NAMED, "more recording");
-            warn(format_args!("{more} damaged"));
-        }
+        name_damaged(&self.recordings);
         self.exit_code()
     }
 
@@ -173,8 +168,6 @@ pub(crate) fn open_runs(path: &Path) -> Result<(Vec<RunInput>, usize), Failure> 
         recordings: run.members.iter().filter_map(|&at| recordings[at].take()).collect(),
     };
     let runs: Vec<RunInput> = runs.runs.iter().map(&mut take).collect();
-    let all = runs.iter().flat_map(|run| &run.recordings);
-    all.filter_map(damage).take(NAMED).for_each(warn);
     Ok((runs, bad))
 }
 
@@ -232,6 +225,16 @@ fn about_run(directory: &Path) -> Option<serde_json::Value> {
     let file = open_to_read(&directory.join("run.json")).ok()?;
     file.take(ABOUT_MAX).read_to_end(&mut bytes).ok()?;
     serde_json::from_slice(&bytes).ok()
+}
+
+/// Names the damaged ones of recordings that were read, one line each up to a few.
+pub(crate) fn name_damaged<'a>(recordings: impl IntoIterator<Item = &'a Recording>) {
+    let damaged: Vec<String> = recordings.into_iter().filter_map(damage).collect();
+    damaged.iter().take(NAMED).for_each(warn);
+    if damaged.len() > NAMED {
+        let more = human::are(damaged.len() - NAMED, "more recording");
+        warn(format_args!("{more} damaged"));
+    }
 }
 
 /// The damage of a recording that was read, as a line; `None` if there is none.

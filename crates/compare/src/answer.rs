@@ -3,8 +3,8 @@
 
 use crate::limits::Limits;
 use crate::schema::{Answer, ConfigDifference, Kind, Row, RowKey, Side, State, Verdict};
-use crate::stats::count;
 use ncclscope_operations::human;
+use ncclscope_operations::stats::count;
 
 /// An unknown row hides a difference if it would cost so much of a step.
 const HIDDEN: f64 = 0.01;
@@ -55,16 +55,17 @@ fn what(state: State, first: Option<&Row>, rows: &[Row], limits: &Limits) -> Str
     let [slower, faster, same, unknown] =
         [Verdict::Slower, Verdict::Faster, Verdict::Same, Verdict::Unknown].map(of);
     let counts = || {
-        let rows = if slower + faster + same + unknown == 1 { "row" } else { "rows" };
-        format!("{slower} of {} {rows} slower, {faster} faster", slower + faster + same + unknown)
+        let all = human::count(slower + faster + same + unknown, "row");
+        format!("{slower} of {all} slower, {faster} faster")
     };
     match (state, first) {
         (State::Slower | State::Faster, Some(first)) => {
             format!("{}; {}", changed(first), counts())
         }
         (State::Same, _) => format!(
-            "no difference of {} or more in {same} rows; {unknown} cannot be told",
-            percent(limits.min_effect)
+            "no difference of {} or more in {}; {unknown} cannot be told",
+            percent(limits.min_effect),
+            human::count(same, "row")
         ),
         _ => {
             let reason = rows.iter().find_map(|row| row.reason);

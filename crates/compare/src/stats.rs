@@ -15,7 +15,8 @@ The statistics of a comparison. None of them assumes a distribution.
   the correlation of neighbours, as for a first-order autoregressive series.
 */
 
-use ncclscope_operations::stats::to_f64;
+use ncclscope_operations::stats;
+pub(crate) use ncclscope_operations::stats::count;
 
 /// Up to so many values in both samples are counted exactly.
 const EXACT: usize = 24;
@@ -109,15 +110,12 @@ fn upper_tail(z: f64) -> f64 {
 #[must_use]
 pub fn shift(a: &[f64], b: &[f64], inflation: f64) -> Option<(f64, [f64; 2])> {
     let mut apart: Vec<f64> = b.iter().flat_map(|y| a.iter().map(move |x| y - x)).collect();
-    if apart.is_empty() {
-        return None;
-    }
-    apart.sort_unstable_by(f64::total_cmp);
+    let middle = stats::median(&mut apart)?;
     let (n, m) = (count(a.len()), count(b.len()));
     let deviation = (n * m * (n + m + 1.0) / 12.0 * inflation.max(1.0)).sqrt();
     let outside = (n * m / 2.0 - Z_95 * deviation).floor().max(0.0);
     let first = to_index(outside).saturating_sub(1).min((apart.len() - 1) / 2);
-    Some((median_of_sorted(&apart), [apart[first], apart[apart.len() - 1 - first]]))
+    Some((middle, [apart[first], apart[apart.len() - 1 - first]]))
 }
 
 /// How much larger than that of independent values the variance is of values in the order of time,
@@ -153,19 +151,7 @@ pub fn adjusted(p: &[f64]) -> Vec<f64> {
 /// The median (of an even number, the mean of the middle two); `None` of no values.
 #[must_use]
 pub fn median(values: &[f64]) -> Option<f64> {
-    let mut values = values.to_vec();
-    values.sort_unstable_by(f64::total_cmp);
-    (!values.is_empty()).then(|| median_of_sorted(&values))
-}
-
-fn median_of_sorted(sorted: &[f64]) -> f64 {
-    let half = sorted.len() / 2;
-    if sorted.len() % 2 == 1 { sorted[half] } else { f64::midpoint(sorted[half - 1], sorted[half]) }
-}
-
-/// As `f64`.
-pub(crate) fn count(n: usize) -> f64 {
-    to_f64(n as u64)
+    stats::median(&mut values.to_vec())
 }
 
 fn to_index(x: f64) -> usize {

@@ -13,6 +13,30 @@ pub fn quantiles(values: &mut [f64]) -> Option<[f64; 4]> {
     Some([at(0)?, at(50)?, at(99)?, at(100)?])
 }
 
+/// The median (of an even number, the mean of the middle two); sorts `values`. `None` if empty.
+#[must_use]
+pub fn median(values: &mut [f64]) -> Option<f64> {
+    values.sort_unstable_by(f64::total_cmp);
+    let upper = *values.get(values.len() / 2)?;
+    if values.len() % 2 == 1 {
+        return Some(upper);
+    }
+    let lower = values.get((values.len() / 2).checked_sub(1)?)?;
+    Some(f64::midpoint(*lower, upper))
+}
+
+/// The lower of the middle values, one that occurred; sorts `values`. `None` if empty.
+#[must_use]
+pub fn lower_median(values: &mut [f64]) -> Option<f64> {
+    quantiles(values).map(|[_, median, ..]| median)
+}
+
+/// A number of things as `f64`; exact below 2^53.
+#[must_use]
+pub fn count(n: usize) -> f64 {
+    to_f64(n as u64)
+}
+
 /// Least squares of y over x, from running sums: nothing is kept per point.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LinearFit {

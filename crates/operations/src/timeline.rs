@@ -706,6 +706,17 @@ impl<'a> Timeline<'a> {
     }
 }
 
+/// What a communicator is for, in reports: as the application said, else its own name, which `said`
+/// is; else its size.
+#[must_use]
+pub fn role_or_size(said: Option<&str>, ranks: Option<u32>) -> String {
+    match (said, ranks) {
+        (Some(role), _) => role.to_owned(),
+        (None, Some(ranks)) => format!("{ranks} ranks"),
+        (None, None) => "unknown".to_owned(),
+    }
+}
+
 /// The name of a communicator in reports: its hash, or `unknown-N` by the order of `init`
 /// where the API version gives none (v1 to v3).
 #[must_use]

@@ -9,7 +9,7 @@ use crate::facts::Facts;
 use crate::{Section, absent};
 use maud::{Markup, html};
 use ncclscope_operations::human::{bytes, three};
-use ncclscope_operations::stats::{to_f64, to_u64};
+use ncclscope_operations::stats::{lower_median, to_f64, to_u64};
 use ncclscope_report::Report;
 use ncclscope_report::schema::OperationRow;
 use std::collections::BTreeMap;
@@ -79,19 +79,15 @@ fn add(size: &mut Size, row: &OperationRow) {
 fn lines(series: BTreeMap<Key<'_>, BTreeMap<u64, Size>>) -> Vec<(Key<'_>, Vec<Point>)> {
     let point = |(bytes, size): (u64, Size)| {
         let is_bound = size.transfers.is_empty();
-        let gbs = median(if is_bound { size.bounds } else { size.transfers })?;
+        // As the report takes it.
+        let mut values = if is_bound { size.bounds } else { size.transfers };
+        let gbs = lower_median(&mut values)?;
         (gbs > 0.0).then_some(Point { bytes, gbs, is_bound })
     };
     let lines = series
         .into_iter()
         .map(|(key, sizes)| (key, sizes.into_iter().filter_map(point).collect::<Vec<_>>()));
     lines.filter(|(_, points)| !points.is_empty()).collect()
-}
-
-/// The lower of the middle values, as the report takes it.
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_unstable_by(f64::total_cmp);
-    values.get(values.len().saturating_sub(1) / 2).copied()
 }
 
 fn chart(at: usize, func: &str, series: &[(Key<'_>, Vec<Point>)]) -> Markup {

@@ -12,6 +12,7 @@ use crate::{Content, Section};
 use maud::{Markup, html};
 use ncclscope_answer::State;
 use ncclscope_diagnose::{Diagnosis, Waiting};
+use ncclscope_operations::human::if_one;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -205,7 +206,7 @@ fn further(waiting: &[Waiting], groups: &[(&str, Vec<usize>)]) -> Node {
 }
 
 fn words(n: usize, one: &str, many: &str) -> String {
-    format!("{n} {}", if n == 1 { one } else { many })
+    format!("{n} {}", if_one(n, one, many))
 }
 
 fn draw(graph: &Graph, hang: &Diagnosis) -> Markup {

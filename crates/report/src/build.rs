@@ -13,7 +13,8 @@ use crate::waiting::waits_for;
 use crate::windows::windows;
 use ncclscope_operations::joiner::{Consumer, Joined, join};
 use ncclscope_operations::operation::{Completion, Operation};
-use ncclscope_operations::pxn::Work;
+use ncclscope_operations::parallel::in_order;
+use ncclscope_operations::pxn::{Pxn, Work};
 use ncclscope_operations::timeline::comm_name;
 use ncclscope_operations::{Event, EventId, GpuClock, GpuClocks, Timeline, Whole, human};
 use ncclscope_trace::identity::nccl_version;
@@ -115,6 +116,31 @@ impl ReportBuilder {
     /// Adds a process.
     pub fn add(&mut self, recording: &Recording) {
         self.add_part(ProcessPart::read(recording, None), 0);
+    }
+
+    /// The report of the processes of a run, which are read on all cores. What they did for one
+    /// another (PXN) counts for the process that it belongs to; only where there is such work are
+    /// the recordings read again for it.
+    #[must_use]
+    pub fn build_all(recordings: &[Recording]) -> Report {
+        let (alone, foreign) = ReportBuilder::read_all(recordings, &Pxn::default());
+        if foreign == 0 {
+            return alone.finish();
+        }
+        let pxn = Pxn::read(&recordings.iter().collect::<Vec<_>>());
+        ReportBuilder::read_all(recordings, &pxn).0.finish()
+    }
+
+    /// Reads all, and counts the ProxyOps for other processes.
+    fn read_all(recordings: &[Recording], pxn: &Pxn) -> (ReportBuilder, u64) {
+        let (mut builder, mut foreign) = (ReportBuilder::default(), 0);
+        let numbered: Vec<(usize, &Recording)> = recordings.iter().enumerate().collect();
+        let read = |&(at, recording): &(usize, _)| ProcessPart::read(recording, pxn.work(at));
+        in_order(&numbered, read, |at, part| {
+            foreign += part.foreign();
+            builder.add_part(part, pxn.given(at));
+        });
+        (builder, foreign)
     }
 
     /// Adds what was read of a process; `given` of its ProxyOps were given to the processes that

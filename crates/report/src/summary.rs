@@ -5,7 +5,8 @@ communicators, and a handful of roles.
 */
 
 use crate::schema::{LeastBandwidth, OperationRow, RankRow, RoleRow, SizeRow};
-use ncclscope_operations::stats::{to_f64, to_u64};
+use ncclscope_operations::stats::{lower_median, to_f64, to_u64};
+use ncclscope_operations::timeline::role_or_size;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -63,15 +64,12 @@ pub fn comm_roles(ranks: &[RankRow]) -> HashMap<&str, CommRole> {
     let mut comms = HashMap::new();
     for row in ranks {
         let Some(comm) = row.comm.as_deref() else { continue };
-        let size = || row.nranks.map_or_else(|| "unknown".into(), |n| format!("{n} ranks"));
-        let role = row.role.as_ref().or(row.comm_name.as_ref()).cloned();
-        let known = comms.entry(comm).or_insert_with(|| CommRole {
-            role: role.clone().unwrap_or_else(size),
-            nranks: row.nranks,
-        });
+        let said = row.role.as_deref().or(row.comm_name.as_deref());
+        let role = || CommRole { role: role_or_size(said, row.nranks), nranks: row.nranks };
+        let known: &mut CommRole = comms.entry(comm).or_insert_with(role);
         // The application may have said it to some of its ranks only.
-        if let Some(role) = role {
-            known.role = role;
+        if let Some(role) = said {
+            known.role = role.to_owned();
         }
     }
     comms
@@ -111,7 +109,7 @@ fn sum(values: impl Iterator<Item = Option<u64>>) -> Option<u64> {
 /// The row but for its key.
 fn size_row(rows: &[&OperationRow]) -> SizeRow {
     let of = |value: fn(&OperationRow) -> Option<f64>| {
-        median(rows.iter().filter_map(|row| value(row)).collect())
+        lower_median(&mut rows.iter().filter_map(|row| value(row)).collect::<Vec<_>>())
     };
     let busbw = |row: &&&OperationRow| row.busbw_gbs.map(|gbs| (gbs, row.comm.clone()));
     let least = rows.iter().filter_map(|row| busbw(&row)).min_by(|a, b| a.0.total_cmp(&b.0));
@@ -127,9 +125,4 @@ fn size_row(rows: &[&OperationRow]) -> SizeRow {
         least: least.map(|(busbw_gbs, comm)| LeastBandwidth { comm, busbw_gbs }),
         busbw_with_waiting_gbs: of(|row| row.busbw_with_waiting_gbs),
     }
-}
-
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_unstable_by(f64::total_cmp);
-    values.get(values.len().saturating_sub(1) / 2).copied()
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Sends through the NIC of another process's GPU (PXN) count for the rank whose data they are.
 
-use ncclscope_operations::pxn::Pxn;
-use ncclscope_report::{ProcessPart, Report, ReportBuilder};
+use ncclscope_report::{Report, ReportBuilder};
 use ncclscope_trace::Recording;
 use scripts::{Call, Process};
 
@@ -31,12 +30,7 @@ fn report(processes: &[Process]) -> Report {
     let dir = tempfile::tempdir().unwrap();
     let open = |process: &Process| Recording::open(&process.write(dir.path()).unwrap()).unwrap();
     let recordings: Vec<Recording> = processes.iter().map(open).collect();
-    let pxn = Pxn::read(&recordings.iter().collect::<Vec<_>>());
-    let mut builder = ReportBuilder::default();
-    for (at, recording) in recordings.iter().enumerate() {
-        builder.add_part(ProcessPart::read(recording, pxn.work(at)), pxn.given(at));
-    }
-    builder.finish()
+    ReportBuilder::build_all(&recordings)
 }
 
 /// Sender, receiver, transfers and bytes of the links to rank 3.

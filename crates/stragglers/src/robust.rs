@@ -1,16 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Medians and median absolute deviations.
 
-/// The median (of an even number, the mean of the middle two); sorts `values`. `None` if empty.
-pub(crate) fn median(values: &mut [f64]) -> Option<f64> {
-    values.sort_unstable_by(f64::total_cmp);
-    let upper = *values.get(values.len() / 2)?;
-    if values.len() % 2 == 1 {
-        return Some(upper);
-    }
-    let lower = values.get((values.len() / 2).checked_sub(1)?)?;
-    Some((lower + upper) / 2.0)
-}
+pub(crate) use ncclscope_operations::stats::{count, median};
 
 /// The median and the median absolute deviation from it; sorts `values`. `None` if empty.
 pub(crate) fn median_mad(values: &mut [f64]) -> Option<(f64, f64)> {
@@ -28,11 +19,6 @@ pub(crate) fn median_of_others(sorted: &[f64], one: f64) -> f64 {
         others if others % 2 == 1 => other(others / 2),
         others => f64::midpoint(other(others / 2 - 1), other(others / 2)),
     }
-}
-
-/// As `f64`; exact below 2^53.
-pub(crate) fn count(n: usize) -> f64 {
-    ncclscope_operations::stats::to_f64(n as u64)
 }
 
 #[cfg(test)]

@@ -3,23 +3,19 @@
 
 use super::report::shell_word;
 use crate::args::{CompareArgs, Format};
-use crate::failure::{BAD_INPUT, Failure};
-use crate::input::{RunInput, SAVED_MAX, open_runs, saved_in};
+use crate::failure::{BAD_INPUT, FINDINGS, Failure};
+use crate::input::{RunInput, SAVED_MAX, name_damaged, open_runs, saved_in};
 use crate::output;
 use crate::text;
 use ncclscope_compare::input::{recorded, saved};
 use ncclscope_compare::schema::State;
 use ncclscope_compare::{Comparison, Limits, Run, compare};
-use ncclscope_operations::parallel::in_order;
-use ncclscope_report::{ProcessPart, Report, ReportBuilder};
+use ncclscope_report::ReportBuilder;
 use ncclscope_trace::Recording;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-
-/// Exit code: something is slower by more than `--fail-above`.
-const FINDINGS: u8 = 1;
 
 /// What a side is read from.
 #[derive(Debug)]
@@ -29,6 +25,16 @@ enum Source {
     Saved(Vec<PathBuf>),
 }
 
+impl Source {
+    fn recordings(&self) -> impl Iterator<Item = &Recording> {
+        let runs = match self {
+            Source::Recordings(runs) => runs.as_slice(),
+            Source::Saved(_) => &[],
+        };
+        runs.iter().flat_map(|run| &run.recordings)
+    }
+}
+
 pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode, Failure> {
     let mut bad = 0;
     let sources = [source(&args.a, &mut bad)?, source(&args.b, &mut bad)?];
@@ -36,6 +42,7 @@ pub(crate) fn run(args: &CompareArgs) -> Result<ExitCode, Failure> {
     let has_saved = sources.iter().any(|source| matches!(source, Source::Saved(_)));
     let [a, b] = &sources;
     let (a, b) = (runs(a, has_saved)?, runs(b, has_saved)?);
+    name_damaged(sources.iter().flat_map(Source::recordings));
     let limits = Limits { min_effect: args.min_effect / 100.0, ..Limits::default() };
     let mut comparison = compare(&a, &b, &limits);
     comparison.answer.next = next(&comparison, &sources[1], args);
@@ -73,7 +80,8 @@ fn runs(source: &Source, as_reports: bool) -> Result<Vec<Run>, Failure> {
         Source::Saved(files) => files.iter().map(|file| read_saved(file)).collect(),
         Source::Recordings(runs) if as_reports => {
             let of_run = |run: &RunInput| {
-                saved::of_report(run.name.clone(), &report(&run.recordings)).map_err(defect)
+                let report = ReportBuilder::build_all(&run.recordings);
+                saved::of_report(run.name.clone(), &report).map_err(defect)
             };
             runs.iter().map(of_run).collect()
         }
@@ -82,14 +90,6 @@ fn runs(source: &Source, as_reports: bool) -> Result<Vec<Run>, Failure> {
             runs.iter().map(read).collect()
         }
     }
-}
-
-/// The tables about recordings.
-fn report(recordings: &[Recording]) -> Report {
-    let mut builder = ReportBuilder::default();
-    let read = |recording| ProcessPart::read(recording, None);
-    in_order(recordings, read, |_, part| builder.add_part(part, 0));
-    builder.finish()
 }
 
 fn read_saved(file: &Path) -> Result<Run, Failure> {

@@ -3,7 +3,7 @@
 
 use super::export::to_file;
 use crate::args::{DiagnoseArgs, Format};
-use crate::failure::{BAD_INPUT, Failure, warn, warn_lines};
+use crate::failure::{BAD_INPUT, FINDINGS, Failure, warn, warn_lines};
 use crate::output;
 use crate::unrecorded::Unrecorded;
 use ncclscope_diagnose::input::{self, Input, InputOptions};
@@ -12,9 +12,6 @@ use ncclscope_operations::human;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-
-/// Exit code: there are verdicts.
-const FINDINGS: u8 = 1;
 
 pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
     crate::input::allow_open_files();

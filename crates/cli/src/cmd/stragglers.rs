@@ -2,7 +2,7 @@
 //! `ncclscope stragglers`: finds the slow parts of a job that makes progress.
 
 use crate::args::{Format, StragglersArgs};
-use crate::failure::Failure;
+use crate::failure::{FINDINGS, Failure};
 use crate::input::{Input, recordings_in};
 use crate::output::{self, in_a_line};
 use crate::table::{Align, Table};
@@ -15,8 +15,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Exit code: something is slow.
-const FINDINGS: u8 = 1;
 /// The longest list in text; JSON has all.
 const LIST_MAX: usize = 20;
 

@@ -5,7 +5,7 @@ use super::page::{Page, or_dash};
 use crate::table::{Align, Table};
 use ncclscope_compare::schema::{Answer, Kind, Row, RowKey, Side, State, Verdict};
 use ncclscope_compare::{Comparison, name};
-use ncclscope_operations::human::{duration, three};
+use ncclscope_operations::human::{self, duration, three};
 
 /// The most rows of the table.
 const ROWS: usize = 30;
@@ -56,9 +56,8 @@ fn sides(page: &mut Page, comparison: &Comparison) {
         };
         let shown: Vec<&str> = runs.iter().take(3).map(String::as_str).collect();
         let more = if runs.len() > 3 { ", ..." } else { "" };
-        let count = if runs.len() == 1 { "run" } else { "runs" };
         let names = format!("{}{more}", shown.join(", "));
-        page.line(&format!("  {label}  {} {count} ({names}), {steps}", runs.len()));
+        page.line(&format!("  {label}  {} ({names}), {steps}", human::count(runs.len(), "run")));
     }
 }
 

@@ -11,6 +11,7 @@ use super::{how, operation};
 use crate::configuration::Topology;
 use crate::run::{Measure, Operation, Run, Shape};
 use ncclscope_operations::stats::to_f64;
+use ncclscope_operations::timeline::role_or_size;
 use ncclscope_report::Report;
 use serde::Deserialize;
 use serde_json::Value;
@@ -128,10 +129,11 @@ fn roles(ranks: &[Rank]) -> BTreeMap<&str, String> {
     let mut roles = BTreeMap::new();
     for row in ranks {
         let Some(comm) = row.comm.as_deref() else { continue };
-        let size = || row.nranks.map_or_else(|| "unknown".into(), |n| format!("{n} ranks"));
-        match row.role.as_ref().or(row.comm_name.as_ref()) {
-            Some(role) => drop(roles.insert(comm, role.clone())),
-            None => drop(roles.entry(comm).or_insert_with(size)),
+        let said = row.role.as_deref().or(row.comm_name.as_deref());
+        let known = roles.entry(comm).or_insert_with(|| role_or_size(said, row.nranks));
+        // The application may have said it to some of its ranks only.
+        if let Some(role) = said {
+            *known = role.to_owned();
         }
     }
     roles

@@ -16,7 +16,6 @@ pub(crate) use figure::{Figure, Legend, Swatch, legend};
 pub(crate) use scale::{Scale, linear_ticks, log_ticks, size_ticks};
 
 use ncclscope_operations::human::duration;
-use ncclscope_operations::stats::to_f64;
 
 /// How many colours there are for series: the classes `s0` to `s7`.
 pub(crate) const SERIES: usize = 8;
@@ -48,10 +47,7 @@ pub(crate) fn round_duration(ns: f64) -> String {
     format!("{} {unit}", value.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// A number of things as a coordinate.
-pub(crate) fn count(n: usize) -> f64 {
-    to_f64(n as u64)
-}
+pub(crate) use ncclscope_operations::stats::count;
 
 /// Text of at most so many characters; what is cut off is in the element's title.
 pub(crate) fn short(text: &str, most: usize) -> String {

@@ -6,7 +6,7 @@ use super::comm_id::{CommId, comm_id};
 use super::shortages::ShortTimes;
 use crate::model::{CpuShortage, Worker};
 use ncclscope_operations::pxn::Pxn;
-use ncclscope_operations::timeline::comm_name;
+use ncclscope_operations::timeline::{comm_name, role_or_size};
 use ncclscope_trace::record::ProxyOp;
 use ncclscope_trace::runs::{self, ProcessFacts};
 use ncclscope_trace::{Comm, Recording, Start};
@@ -147,11 +147,8 @@ impl<'r> JobPlan<'r> {
         let role = recording.role(comm).or(comm.name.as_deref());
         let name =
             role.map_or_else(|| comm_name(comm), |role| format!("{} \"{role}\"", comm_name(comm)));
-        let size = || match comm.ranks {
-            0 => "unknown".into(),
-            ranks => format!("{ranks} ranks"),
-        };
-        self.roles.insert(name.clone(), role.map_or_else(size, str::to_owned));
+        let ranks = (comm.ranks != 0).then_some(comm.ranks);
+        self.roles.insert(name.clone(), role_or_size(role, ranks));
         self.names.insert(comm_id(comm), name);
         let place = u32::try_from(comm.rank).ok().filter(|_| comm.ranks > 1);
         match role.map(str::to_ascii_lowercase).as_deref() {

@@ -3,15 +3,12 @@
 
 use crate::args::Format;
 use crate::control::{Process, at_once};
-use crate::failure::{Failure, warn};
+use crate::failure::{FINDINGS, Failure, warn};
 use crate::output;
 use serde::Serialize;
 use serde_json::Value;
 use std::io::{self, Write};
 use std::process::ExitCode;
-
-/// Something is stuck, by the process's own watchdog.
-const FINDINGS: u8 = 1;
 
 /// `dump --why --format json`.
 #[derive(Serialize)]
