@@ -35,14 +35,19 @@ enum Trouble {
     /// Its control group has a quota of a tenth of a processor: less than what a busy machine
     /// leaves to each of the other ranks, so that it is used up there, too.
     Quota,
+    /// It may run on one processor only, where [`BUSY`] threads of another process never pause.
+    BusyCore,
 }
+
+/// How many threads keep the processor of [`Trouble::BusyCore`] busy.
+const BUSY: usize = 8;
 
 impl Trouble {
     /// For how long it is stopped, and then runs.
     fn times(self) -> Option<(Duration, Duration)> {
         let ms = Duration::from_millis;
         match self {
-            Trouble::Nothing | Trouble::Quota => None,
+            Trouble::Nothing | Trouble::Quota | Trouble::BusyCore => None,
             Trouble::Throttled => Some((ms(20), ms(30))),
             Trouble::Frozen | Trouble::FrozenGroup => Some((ms(150), ms(350))),
         }
@@ -55,8 +60,30 @@ fn signal(pid: u32, number: i32) {
     unsafe { libc::kill(pid, number) };
 }
 
+/// Lets this thread (`None`), or a process and what it starts later, run on one processor only.
+fn pin(pid: Option<u32>) {
+    let pid = pid.map(|pid| i32::try_from(pid).expect("a process id"));
+    let pid = pid.and_then(rustix::process::Pid::from_raw);
+    let mut one = rustix::thread::CpuSet::new();
+    let all = rustix::thread::sched_getaffinity(None).expect("this thread's processors");
+    one.set((0..).find(|&cpu| all.is_set(cpu)).expect("a processor"));
+    rustix::thread::sched_setaffinity(pid, &one).expect("one processor");
+}
+
 /// Makes trouble for the process until `over`.
 fn trouble(trouble: Trouble, pid: u32, group: Option<&Group>, over: &AtomicBool) {
+    if let Trouble::BusyCore = trouble {
+        std::thread::scope(|scope| {
+            for _ in 0..BUSY {
+                scope.spawn(|| {
+                    pin(None);
+                    while !over.load(Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                });
+            }
+        });
+    }
     let Some((stopped, running)) = trouble.times() else { return };
     let stop = |is_stopped: bool| match group {
         Some(group) => group.freeze(is_stopped),
@@ -78,13 +105,16 @@ fn run(nccl: &Path, what: Trouble, group: Option<&Group>) -> Vec<Verdict> {
     let job = job.env("NCCLSCOPE_DIR", record.path());
     // With a quota each operation takes longer.
     let steps = match what {
-        Trouble::Quota => "repeat:50:allreduce:100000",
+        Trouble::Quota | Trouble::BusyCore => "repeat:50:allreduce:100000",
         _ => "repeat:400:allreduce:100000",
     };
     let running = job.steps([steps]).start().expect("ranks start");
     let (pid, over) = (running.pid(SHORT), AtomicBool::new(false));
     // Before the plugin asks for its group.
     group.into_iter().for_each(|group| group.take(pid));
+    if let Trouble::BusyCore = what {
+        pin(Some(pid));
+    }
     let outcome = std::thread::scope(|scope| {
         scope.spawn(|| trouble(what, pid, group, &over));
         let outcome = running.wait();
@@ -148,5 +178,13 @@ fn a_process_with_a_small_quota_is_called_short_of_time() {
             return;
         };
         assert_short(&run(&nccl, Trouble::Quota, Some(&group)), version);
+    }
+}
+
+#[test]
+fn a_process_on_a_busy_core_is_called_short_of_time() {
+    for version in RELEASES {
+        let Some(nccl) = wheel::find_or_skip(version) else { continue };
+        assert_short(&run(&nccl, Trouble::BusyCore, None), version);
     }
 }
