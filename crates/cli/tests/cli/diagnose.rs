@@ -137,3 +137,19 @@ fn pytorch_reads_the_dumps() {
     assert!(output.status.success(), "{text}");
     assert!(text.contains("missing ranks: {1}"), "{text}");
 }
+
+/// Its last operations were under way for more than the limit when it exited, and the others wait
+/// for it a minute longer.
+#[test]
+fn a_rank_that_exits_in_the_middle_of_its_work_is_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("job");
+    let out = out.to_str().unwrap();
+    let fault = ["--ranks", "16", "--fault", "exit", "--seed", "2"];
+    ncclscope(&[&["simulate", "-o", out], &fault[..]].concat()).ends_with(0);
+    let json = ncclscope(&["diagnose", out, "--format", "json"]).ends_with(1).stdout;
+    let found: Value = serde_json::from_str(&json).unwrap();
+    let verdicts = found["verdicts"].as_array().unwrap();
+    let said: Vec<_> = verdicts.iter().map(|it| (&it["class"], &it["root_ranks"])).collect();
+    assert_eq!(said, [(&"H1b".into(), &serde_json::json!([4]))]);
+}
