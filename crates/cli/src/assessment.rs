@@ -46,10 +46,10 @@ impl Assessment {
     pub(crate) fn of(input: &Input, hang: Duration) -> Assessment {
         let ends = Ends::of(&input.recordings);
         let mut run = Run::new(&input.recordings, &ends);
-        let mut read = run.read(true);
+        let mut read = run.read();
         if read.foreign != 0 {
             run.read_pxn();
-            read = Read { snapshots: read.snapshots, ..run.read(false) };
+            read = run.read();
         }
         let settings = InputOptions { hang, run: None };
         let job = assemble(read.snapshots, &settings).unwrap_or_default();
@@ -139,7 +139,7 @@ impl<'r> Run<'r> {
     }
 
     /// Reads all recordings, each on a thread of its own.
-    fn read(&self, with_snapshots: bool) -> Read {
+    fn read(&self) -> Read {
         let mut read = Read {
             report: ReportBuilder::default(),
             job: self.job.begin(),
@@ -147,18 +147,21 @@ impl<'r> Run<'r> {
             foreign: 0,
         };
         let all = self.places.len();
-        let part = |place: &Place<'r>| self.part(place, with_snapshots);
-        in_order(&self.places, part, |at, Part { report, job, snapshot }| {
-            read.foreign += report.foreign();
-            read.report.add_part(report, self.job.pxn().given(at));
-            read.job.add(job);
-            read.snapshots.extend(snapshot);
-            progress(at, all);
-        });
+        in_order(
+            &self.places,
+            |place| self.part(place),
+            |at, Part { report, job, snapshot }| {
+                read.foreign += report.foreign();
+                read.report.add_part(report, self.job.pxn().given(at));
+                read.job.add(job);
+                read.snapshots.extend(snapshot);
+                progress(at, all);
+            },
+        );
         read
     }
 
-    fn part(&self, place: &Place<'r>, with_snapshot: bool) -> Part<'r> {
+    fn part(&self, place: &Place<'r>) -> Part<'r> {
         let work = self.job.pxn().work(place.number);
         let (mut job, mut hang) = (self.job.process(place.number), SnapshotReader::default());
         let judged = place.end.unwrap_or(place.whole);
@@ -167,14 +170,14 @@ impl<'r> Run<'r> {
             hang.record(lane, record);
         }));
         let job = job.finish(&whole);
-        let snapshot = with_snapshot.then(|| match place.end {
+        let snapshot = match place.end {
             None => Some(hang.finish(&whole)),
-            Some(end) => snapshot(end.path()).ok(),
-        });
+            Some(end) => snapshot(end.path(), work).ok(),
+        };
         let report = match place.end {
             None => ProcessPart::of(whole),
             Some(_) => ProcessPart::read(place.whole, work),
         };
-        Part { report, job, snapshot: snapshot.flatten() }
+        Part { report, job, snapshot }
     }
 }

@@ -412,6 +412,15 @@ impl Process {
     /// Plays a send to `peer` through the NIC of another process's GPU (PXN): the ProxyOp, of one
     /// step, is run by the proxy thread of `proxy`.
     pub fn send_by(&mut self, proxy: &mut Process, peer: i32, count: u64) {
+        self.send_through(proxy, peer, count, false);
+    }
+
+    /// As [`Process::send_by`], and the receiver never takes the data.
+    pub fn stuck_send_by(&mut self, proxy: &mut Process, peer: i32, count: u64) {
+        self.send_through(proxy, peer, count, true);
+    }
+
+    fn send_through(&mut self, proxy: &mut Process, peer: i32, count: u64, hangs: bool) {
         let (func, float) = (self.string("Send"), self.string("ncclFloat32"));
         let graph = Detail::GroupApi(GroupApi { graph: false, depth: 1 });
         let group_api = self.start(API, Handle::NULL, graph);
@@ -440,8 +449,10 @@ impl Process {
         let op = proxy.start(PROXY, send, detail);
         proxy.comm.index = own;
         proxy.state(PROXY, op, State::PROXY_OP_IN_PROGRESS, 0);
-        proxy.one_step(op, 0, bytes, true, false);
-        proxy.stop(PROXY, op);
+        proxy.one_step(op, 0, bytes, true, hangs);
+        if !hangs {
+            proxy.stop(PROXY, op);
+        }
         self.now = self.now.max(proxy.now);
     }
 

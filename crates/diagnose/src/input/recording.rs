@@ -21,6 +21,7 @@ use ncclscope_findings::rank::{self, Pending, Transfer};
 use ncclscope_operations::ends::arrives_early;
 use ncclscope_operations::operation::Completion;
 use ncclscope_operations::parallel::in_order;
+use ncclscope_operations::pxn::{Pxn, Work};
 use ncclscope_operations::stats::to_u64;
 use ncclscope_operations::steps::StepExt;
 use ncclscope_operations::timeline::comm_name;
@@ -58,7 +59,7 @@ pub fn job(
     let mut snapshots = Vec::new();
     in_order(
         paths,
-        |path| snapshot(path),
+        |path| snapshot(path, None),
         |at, read| match read {
             Ok(snapshot) => snapshots.push(snapshot),
             Err(error) => warnings.push(format!("cannot read {}: {error}", paths[at].display())),
@@ -67,7 +68,21 @@ pub fn job(
     if snapshots.is_empty() {
         return Err(warnings.pop().unwrap_or_else(|| "no recording can be read".into()));
     }
+    if snapshots.iter().any(Snapshot::has_foreign) {
+        snapshots = with_pxn(paths);
+    }
     assemble(snapshots, settings)
+}
+
+/// The progress of the processes, where proxy threads work for others (PXN): that work belongs to
+/// the process whose operation it is.
+fn with_pxn(paths: &[PathBuf]) -> Vec<Snapshot> {
+    let ends: Vec<Recording> = paths.iter().filter_map(|path| open_end(path).ok()).collect();
+    let pxn = Pxn::read(&ends.iter().collect::<Vec<_>>());
+    let numbers: Vec<usize> = (0..ends.len()).collect();
+    let mut snapshots = Vec::new();
+    in_order(&numbers, |&at| of(&ends[at], pxn.work(at)), |_, one| snapshots.push(one));
+    snapshots
 }
 
 /// The job of these processes.
@@ -78,23 +93,33 @@ pub fn assemble(snapshots: Vec<Snapshot>, settings: &InputOptions) -> Result<Job
     super::assemble::job(snapshots, settings)
 }
 
-/// The progress of the process of a recording, of which only the end is read where it suffices.
+/// The progress of the process of a recording, of which only the end is read where it suffices;
+/// with what others did for it (PXN).
 ///
 /// # Errors
 /// If the file cannot be read.
-pub fn snapshot(path: &Path) -> Result<Snapshot, ncclscope_trace::Error> {
+pub fn snapshot(path: &Path, work: Option<&Work>) -> Result<Snapshot, ncclscope_trace::Error> {
+    Ok(of(&open_end(path)?, work))
+}
+
+/// As much of a recording as is needed.
+fn open_end(path: &Path) -> Result<Recording, ncclscope_trace::Error> {
     let mut segments = LEAST_SEGMENTS;
     loop {
         let recording = Recording::open_end(path, segments)?;
         if reaches_back(&recording) {
-            let mut reader = SnapshotReader::default();
-            let timeline = Timeline::read_with(&recording, None, |lane, record, _| {
-                reader.record(lane, record);
-            });
-            return Ok(reader.finish(&Whole::of(timeline)));
+            return Ok(recording);
         }
         segments = segments.saturating_mul(4);
     }
+}
+
+fn of(recording: &Recording, work: Option<&Work>) -> Snapshot {
+    let mut reader = SnapshotReader::default();
+    let timeline = Timeline::read_with(recording, work, |lane, record, _| {
+        reader.record(lane, record);
+    });
+    reader.finish(&Whole::of(timeline))
 }
 
 /// What was read of a recording begins before the operations that are in flight and the latest
@@ -261,6 +286,7 @@ impl<'t, 'a> Progression<'t, 'a> {
             is_closed: header.closed && !header.copy,
             is_copy: header.copy,
             comms: (0..self.recording.comms().len()).filter_map(|at| self.member(at)).collect(),
+            has_foreign: self.timeline.events().any(|(_, event)| event.is_foreign()),
             entered: self.pending_call(),
             hides_calls: self.recording.comms().iter().any(|comm| comm.api_version < 5),
             threads: self.threads(),

@@ -28,6 +28,8 @@ pub struct Snapshot {
     pub(super) is_closed: bool,
     pub(super) is_copy: bool,
     pub(super) comms: Vec<Member>,
+    /// Its proxy threads worked for other processes (PXN).
+    pub(super) has_foreign: bool,
     pub(super) entered: Option<Pending>,
     /// NCCL reports no calls on some communicator.
     pub(super) hides_calls: bool,
@@ -35,6 +37,12 @@ pub struct Snapshot {
     pub(super) reports: Vec<String>,
     /// When the latest of them was made, ns; 0: there is none.
     pub(super) reported_ns: u64,
+}
+
+impl Snapshot {
+    pub(super) const fn has_foreign(&self) -> bool {
+        self.has_foreign
+    }
 }
 
 /// A process in a communicator.

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A send through the NIC of another process's GPU (PXN) is a wait of the rank whose data it is.
+
+use ncclscope_diagnose::input::InputOptions;
+use ncclscope_diagnose::input::recording::job;
+use ncclscope_diagnose::{Diagnosis, Options, diagnose};
+use scripts::{Call, Process};
+use std::path::PathBuf;
+use std::time::Duration;
+
+const COUNT: u64 = 1 << 10;
+
+/// Rank 0 of a job of two nodes sends to rank 3, which is not recorded, through rank 1's GPU; the
+/// recordings of `ranks` are read a minute later.
+fn found(ranks: &[usize], is_stuck: bool) -> Diagnosis {
+    let mut processes = [0, 1].map(|rank| {
+        let mut process = Process::new(rank, 4);
+        process.header.host = "node-0".into();
+        process.header.closed = false;
+        process.comm.nodes = 2;
+        process.collective(Call::ALL_REDUCE);
+        process
+    });
+    let [sender, proxy] = &mut processes;
+    // Each process counts its communicators anew.
+    sender.comm.index = 3;
+    match is_stuck {
+        true => sender.stuck_send_by(proxy, 3, COUNT),
+        false => sender.send_by(proxy, 3, COUNT),
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let paths: Vec<PathBuf> = ranks
+        .iter()
+        .map(|&rank| {
+            processes[rank].now += 60_000_000_000;
+            processes[rank].write(dir.path()).unwrap()
+        })
+        .collect();
+    let hang = Duration::from_secs(30);
+    let job = job(&paths, &InputOptions { hang, run: None }, &mut Vec::new()).unwrap();
+    diagnose(&job, &Options { hang })
+}
+
+#[test]
+fn what_another_process_cannot_send_is_a_wait_of_its_rank() {
+    let found = found(&[0, 1], true);
+    let roots: Vec<&[u32]> = found.verdicts.iter().map(|it| it.root_ranks.as_slice()).collect();
+    assert_eq!((found.waiting, roots), (1, vec![&[3][..]]), "{found:#?}");
+    let evidence = format!("{:?}", found.verdicts[0].evidence);
+    assert!(evidence.contains("rank 0"), "the sender waits, not its neighbour: {evidence}");
+}
+
+#[test]
+fn what_was_sent_or_is_not_recorded_is_no_wait() {
+    for (ranks, is_stuck) in [(&[0, 1][..], false), (&[0], true), (&[1], true)] {
+        let found = found(ranks, is_stuck);
+        assert!(found.waiting == 0 && found.verdicts.is_empty(), "{ranks:?}: {found:#?}");
+    }
+}
