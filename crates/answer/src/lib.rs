@@ -15,22 +15,17 @@ mod place;
 mod text;
 mod time;
 
-pub use place::Place;
+pub use ncclscope_findings::{Cost, Place};
 pub use time::Moment;
 
 use ncclscope_diagnose::{Diagnosis, Verdict};
-use ncclscope_findings::{Confidence, FindingClass};
+use ncclscope_findings::{Confidence, FindingClass, Help};
 use ncclscope_operations::human::if_one;
 use ncclscope_report::Report;
 use ncclscope_stragglers::Report as Slow;
 use ncclscope_stragglers::finding::Finding;
 use place::Places;
 use serde::{Serialize, Serializer};
-
-/// Hours of a day.
-const HOURS: f64 = 24.0;
-/// The most places that an answer lists; `root_ranks` has all ranks.
-const MAX_PLACES: usize = 64;
 
 /// The state of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -44,15 +39,6 @@ pub enum State {
     Fine,
     /// The input does not show it.
     Unknown,
-}
-
-/// What a cause costs.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Cost {
-    /// The share of a step's time that is lost: 1 if the job hangs.
-    pub step_share: f64,
-    /// GPU-hours that the job loses a day, all its GPUs together.
-    pub gpu_hours_per_day: f64,
 }
 
 /// A cause, and the ranks at fault.
@@ -122,7 +108,7 @@ impl Answer {
             state,
             since_ns: (state == State::Hung).then(|| since_ns(found)).flatten(),
             classes,
-            places: root_ranks.iter().take(MAX_PLACES).map(|&rank| places.of_rank(rank)).collect(),
+            places: root_ranks.iter().take(Help::MOST).map(|&rank| places.of_rank(rank)).collect(),
             root_ranks,
             cost: cost(state, found),
             why: text::why(state, &causes, found),
@@ -197,8 +183,7 @@ fn cost(state: State, found: Found<'_>) -> Option<Cost> {
         State::Fine | State::Unknown => return None,
     };
     let gpus = ncclscope_operations::stats::to_f64(gpus(found.report));
-    let cost = Cost { step_share: share, gpu_hours_per_day: HOURS * gpus * share };
-    (share > 0.0).then_some(cost)
+    Cost::of(share, gpus)
 }
 
 /// The ranks of the job: one GPU each.

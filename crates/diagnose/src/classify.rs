@@ -10,7 +10,7 @@ use crate::verdict::{Evidence, Op, Verdict};
 use crate::wait_graph::{Wait, WaitCycle, WaitRoots};
 use crate::words;
 use ncclscope_findings::rank::{Pending, Thread};
-use ncclscope_findings::{Confidence, FindingClass};
+use ncclscope_findings::{Confidence, FindingClass, Help};
 use ncclscope_operations::human;
 use ncclscope_operations::stats::to_f64;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -352,31 +352,37 @@ impl<'a> Classifier<'a> {
         };
         let mut line = Evidence::of(class, rank, text);
         line.peer = Some(self.job.rank(by.process));
+        if comm.kind != CommKind::Call {
+            line.figures = counts(own);
+        }
+        line.figures.extend(self.age_s(by).map(|age| ("waited_s", age)));
         let mut lines = vec![line];
-        let mut add = |text: String| lines.push(Evidence::of(class, rank, text));
+        let line = |text: String| Evidence::of(class, rank, text);
+        let mut add = |line: Evidence| lines.push(line);
         let one = &self.job.processes[process as usize];
         match class {
-            FindingClass::ProcessGone => add(match one.status {
+            FindingClass::ProcessGone => add(line(match one.status {
                 ProcessStatus::Ended => format!("{who} exited normally"),
                 ProcessStatus::Stopped(by) => format!("{who} exists and {}", by.text()),
                 _ => format!("{who} has written no record since"),
-            }),
-            FindingClass::CallNotEnqueued => add(self.pending_text(process)),
+            })),
+            FindingClass::CallNotEnqueued => add(line(self.pending_text(process))),
             FindingClass::HostStuck | FindingClass::P2pMismatch => {
                 if let Some(idle) = one.idle_ns {
-                    add(format!("{who} last called NCCL {} ago", words::duration(idle)));
+                    let text = format!("{who} last called NCCL {} ago", words::duration(idle));
+                    add(line(text).with([("idle_s", to_f64(idle) / 1e9)]));
                 }
                 let api = one.threads.iter().filter(|thread| thread.is_api);
                 for Thread { tid, state, place, .. } in api.map(|thread| &thread.thread) {
                     let place = if place.is_empty() { "user code" } else { place };
                     let state = if *state == 0 { '?' } else { char::from(*state) };
-                    add(format!("{who}: thread {tid} is in state {state}, in {place}"));
+                    add(line(format!("{who}: thread {tid} is in state {state}, in {place}")));
                 }
             }
             _ => {}
         }
         for report in one.reports.iter().take(2) {
-            add(format!("its own watchdog: {report}"));
+            add(line(format!("its own watchdog: {report}")));
         }
         lines
     }
@@ -411,8 +417,7 @@ impl<'a> Classifier<'a> {
             let more = evidence.len() - MAX_EVIDENCE;
             evidence.truncate(MAX_EVIDENCE);
             let text = format!("and {} of this kind", human::count(more, "more line"));
-            let rule = class.code();
-            evidence.push(Evidence { rule, rank: None, peer: None, channel: None, text });
+            evidence.push(Evidence::about(class, text));
         }
         let who = match root_ranks.as_slice() {
             [] if class == FindingClass::ProcessGone => "an unknown rank".to_owned(),
@@ -433,6 +438,7 @@ impl<'a> Classifier<'a> {
             title: format!("{who}: {meaning}"),
             confidence,
             root_ranks,
+            help: Help::default(),
             edge: None,
             comm: None,
             op: None,
@@ -642,6 +648,14 @@ impl<'a> Classifier<'a> {
             vec!["only its input is missing, and it waits like the others".into()];
         Some(verdict)
     }
+}
+
+/// How far a member is, in operations.
+fn counts(vector: &Vector) -> Vec<(&'static str, f64)> {
+    let mut counts = vec![("called", vector.api), ("enqueued", vector.enqueued)];
+    counts.extend(vector.started.map(|started| ("kernel_started", started)));
+    counts.push(("complete", vector.done));
+    counts.into_iter().map(|(name, count)| (name, to_f64(count))).collect()
 }
 
 /// The first member that is in an operation, and its position.

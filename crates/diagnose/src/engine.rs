@@ -6,7 +6,7 @@ use crate::job::{Job, Process, ProcessStatus};
 use crate::verdict::{Diagnosis, Verdict};
 use crate::wait_graph::{self, SearchParams, Wait, WaitRoots};
 use crate::waiting::{self, Waiting};
-use crate::{desync, words};
+use crate::{desync, help, words};
 use ncclscope_findings::Confidence;
 use ncclscope_operations::human;
 use std::collections::{BTreeMap, HashSet};
@@ -70,6 +70,7 @@ fn search(job: &Job, options: &Options) -> (Diagnosis, WaitRoots) {
     }
     doubt(job, &mut verdicts);
     verdicts.sort_by_key(|v| (v.confidence, v.class, v.root_ranks.first().copied()));
+    help::add(job, &mut verdicts);
     let mut waiting: HashSet<u32> = wait_roots.waits.iter().map(|wait| wait.process).collect();
     let mut silent: Vec<u32> = job
         .processes

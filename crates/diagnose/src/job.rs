@@ -23,6 +23,8 @@ pub struct Job {
     pub is_dump: bool,
     /// An age from which an operation counts as stuck, if lower than the requested one.
     pub min_age_ns: Option<u64>,
+    /// The latest recorded time, to which ages count, ns since 1970, where the input has it.
+    pub end_ns: Option<u64>,
     /// Sentences about what the input does not show.
     pub notes: Vec<String>,
     /// One line for each damaged recording, up to a few; they are among the notes as well.
@@ -85,6 +87,10 @@ pub struct Process {
     pub host: Option<String>,
     /// Process id.
     pub pid: Option<u32>,
+    /// Its number among the processes of the job on its host.
+    pub local_rank: Option<u64>,
+    /// Its CUDA device, as it counts them.
+    pub device: Option<u64>,
     /// Whether it still runs.
     pub status: ProcessStatus,
     /// It may be in a send or receive of which the input does not show the peer.

@@ -23,6 +23,7 @@ mod desync;
 mod engine;
 pub mod fr_out;
 mod graph;
+mod help;
 pub mod input;
 pub mod job;
 mod local;

@@ -10,6 +10,7 @@ use crate::job::Job;
 use crate::stuck_operation::Cause;
 use crate::verdict::Evidence;
 use ncclscope_findings::{Confidence, FindingClass};
+use ncclscope_operations::stats::to_f64;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// More causes of one class than this become one.
@@ -43,7 +44,7 @@ pub(crate) fn merge(job: &Job, mut causes: Vec<(Option<u32>, Cause)>) -> Vec<Mer
     for one in &mut all {
         // Several causes may have the same evidence.
         let mut seen = HashSet::new();
-        one.cause.evidence.retain(|line| seen.insert(line.clone()));
+        one.cause.evidence.retain(|line| seen.insert(line.text.clone()));
         one.tell_links(job, &links);
     }
     all
@@ -144,8 +145,8 @@ impl MergedCause {
             }
             None => return,
         };
-        let rule = self.cause.class.code();
-        let line = Evidence { rule, rank: None, peer: None, channel: None, text };
+        let figures = [("links", to_f64(links.len() as u64))];
+        let line = Evidence::about(self.cause.class, text).with(figures);
         self.cause.evidence.insert(0, line);
     }
 }

@@ -15,6 +15,7 @@ use crate::verdict::Evidence;
 use crate::words;
 use ncclscope_findings::rank::{Pending, Transfer};
 use ncclscope_findings::{Confidence, FindingClass, RankFinding, rules};
+use ncclscope_operations::stats::to_f64;
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -348,6 +349,11 @@ impl<'a> StuckOperation<'a> {
         let other = self.member_of_rank(link.peer).map(|at| self.vector(at).process);
         if let Some(line) = cause.evidence.first_mut() {
             line.channel = Some(link.channel);
+            line.figures = vec![
+                ("steps", f64::from(link.steps)),
+                ("steps_done", f64::from(link.done)),
+                ("still_s", to_f64(link.still_ns) / 1e9),
+            ];
             line.peer = other.map(|other| self.job.rank(other));
         }
         if let Some(other) = other.filter(|_| class != FindingClass::GpuNotProducing) {
@@ -418,13 +424,7 @@ impl<'a> StuckOperation<'a> {
                 "and the input shows no more"
             }
         );
-        let line = Evidence {
-            rule: FindingClass::KernelNotEnding.code(),
-            rank: None,
-            peer: None,
-            channel: None,
-            text,
-        };
+        let line = Evidence::about(FindingClass::KernelNotEnding, text);
         let is_known = all_run && !is_told;
         let roots = self.comm.vectors.iter().filter(|_| is_known).map(|v| v.process).collect();
         let is_sure = is_known && !may_be_over;

@@ -3,9 +3,12 @@
 
 use crate::verdict::{Diagnosis, Verdict};
 use crate::words;
-use ncclscope_findings::Confidence;
+use ncclscope_findings::{Confidence, Help};
 use ncclscope_operations::human::{count, if_one};
 use std::fmt::Arguments;
+
+/// The most ranks of a verdict whose places are printed.
+const PLACES: usize = 4;
 
 /// The text of a diagnosis, one finding per paragraph.
 #[must_use]
@@ -59,6 +62,13 @@ fn one(verdict: &Verdict, out: &mut String) {
         let age = verdict.age_s.map_or_else(String::new, |age| format!(", for {age:.1} s"));
         line(out, format_args!("  where        {comm}{op}{age}"));
     }
+    let Help { places, since, cost } = &verdict.help;
+    for place in places.iter().filter(|place| place.host.is_some()).take(PLACES) {
+        line(out, format_args!("  place        {place}"));
+    }
+    if let Some(since) = since {
+        line(out, format_args!("  since        {since}"));
+    }
     if let Some([from, to]) = verdict.edge {
         line(out, format_args!("  path         rank {from} to rank {to}"));
     }
@@ -68,6 +78,11 @@ fn one(verdict: &Verdict, out: &mut String) {
     let (victims, wait) =
         (count(verdict.victims, "rank"), if_one(verdict.victims, "waits", "wait"));
     line(out, format_args!("  victims      {victims} {wait} because of this"));
+    if let Some(cost) = cost {
+        let hours = cost.gpu_hours_per_day;
+        line(out, format_args!("  cost         all of the job: {hours:.0} GPU-hours a day"));
+    }
+    line(out, format_args!("  do           {}", verdict.class.advice()));
     for other in &verdict.alternatives {
         line(out, format_args!("  or           {other}"));
     }

@@ -1,32 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The result of a diagnosis, and its JSON form `ncclscope.diagnosis/1`.
 
-use ncclscope_findings::{Confidence, FindingClass};
+pub use ncclscope_findings::Evidence;
+use ncclscope_findings::{Confidence, FindingClass, Help};
 use serde::Serialize;
-
-/// One line of evidence.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
-pub struct Evidence {
-    /// The code of the class whose rule used it.
-    pub rule: &'static str,
-    /// The rank that it is about.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub rank: Option<u32>,
-    /// The rank at the other end.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub peer: Option<u32>,
-    /// The channel.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub channel: Option<u8>,
-    /// The line, with its numbers.
-    pub text: String,
-}
-
-impl Evidence {
-    pub(crate) fn of(rule: FindingClass, rank: u32, text: String) -> Evidence {
-        Evidence { rule: rule.code(), rank: Some(rank), peer: None, channel: None, text }
-    }
-}
 
 /// The operation that a verdict is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -49,8 +26,8 @@ pub struct Op {
 /// One cause, and the ranks that it was found in.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
-    /// The cause: in JSON `class`, its code, and `name`.
-    #[serde(flatten, serialize_with = "ncclscope_findings::code_and_name")]
+    /// The cause: in JSON `class`, its code, `name`, `advice` and `page`.
+    #[serde(flatten, serialize_with = "ncclscope_findings::describe")]
     pub class: FindingClass,
     /// The verdict in one sentence.
     pub title: String,
@@ -58,6 +35,9 @@ pub struct Verdict {
     pub confidence: Confidence,
     /// The ranks at fault, ascending: ranks in the job where the input has them.
     pub root_ranks: Vec<u32>,
+    /// Where they run, since when they hang, and what it costs: `where`, `since` and `cost`.
+    #[serde(flatten)]
+    pub help: Help,
     /// From which rank to which, for a network path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub edge: Option<[u32; 2]>,

@@ -10,16 +10,18 @@ so that the watchdog and `ncclscope diagnose` report the same for the same rank.
 */
 #![forbid(unsafe_code)]
 
+mod help;
 mod page;
 pub mod rank;
 pub mod rules;
 mod serial;
 mod table;
 
+pub use help::{Cost, Evidence, Help, Place};
 pub use page::page;
 pub use rank::RankState;
 pub use rules::{RankFinding, apply_rules};
-pub use serial::code_and_name;
+pub use serial::describe;
 
 use std::fmt;
 use std::str::FromStr;

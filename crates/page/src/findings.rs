@@ -56,7 +56,7 @@ fn verdict(verdict: &Verdict) -> Markup {
 }
 
 fn finding(finding: &Finding) -> Markup {
-    let lines: Vec<&str> = finding.evidence.iter().map(String::as_str).collect();
+    let lines: Vec<&str> = finding.evidence.iter().map(|line| &*line.text).collect();
     card(finding.class, finding.confidence, &finding.title, &lines)
 }
 

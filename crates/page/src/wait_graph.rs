@@ -297,6 +297,7 @@ mod tests {
             op: None,
             age_s: None,
             victims: 0,
+            help: ncclscope_findings::Help::default(),
             evidence: Vec::new(),
             alternatives: Vec::new(),
         };

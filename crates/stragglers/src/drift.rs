@@ -17,7 +17,7 @@ use crate::limits::Limits;
 use crate::model::{Collective, Job, Part};
 use crate::robust::{count, median, median_mad, median_of_others};
 use crate::waits::on_clock;
-use ncclscope_findings::{Confidence, FindingClass};
+use ncclscope_findings::{Confidence, Evidence, FindingClass};
 use ncclscope_operations::human;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -129,7 +129,7 @@ fn drifted(job: &Job, slower: &[SlowedClass]) -> Finding {
     let factors = slower.iter().map(|it| it.now / it.usual);
     let comms: BTreeSet<&String> = slower.iter().map(|it| &job.classes[it.class].comm).collect();
     let line = |it: &SlowedClass| {
-        format!(
+        let text = format!(
             "{}, {}: the transfer took {} at first (median of {}, MAD {}) and {} at the end",
             describe(job, it.class),
             job.shapes[it.shape],
@@ -137,7 +137,9 @@ fn drifted(job: &Job, slower: &[SlowedClass]) -> Finding {
             it.before,
             human::duration(it.mad),
             human::duration(it.now)
-        )
+        );
+        let figures = [("before_ns", it.usual), ("mad_ns", it.mad), ("now_ns", it.now)];
+        Evidence::about(FindingClass::TransfersSlowed, text).with(figures)
     };
     Finding {
         title: format!(
@@ -235,12 +237,14 @@ fn compare(job: &Job, classes: &[ClassTime], span: f64, limits: &Limits) -> Opti
     let usual = median(&mut healthy.iter().map(|&at| classes[at].2).collect::<Vec<_>>())?;
     let line = |&at: &usize| {
         let (class, _, time) = classes[at];
-        format!(
+        let text = format!(
             "{} takes {}, on others {}",
             describe(job, class),
             human::duration(time),
             human::duration(usual)
-        )
+        );
+        let figures = [("own_ns", time), ("others_ns", usual)];
+        Evidence::about(FindingClass::SlowNodePath, text).with(figures)
     };
     let comms = slow.iter().map(|&at| job.classes[classes[at].0].comm.clone());
     Some(Finding {
@@ -284,7 +288,8 @@ fn reconfigured(job: &Job, limits: &Limits) -> Option<Finding> {
     let line = |((before, after), classes): (&(usize, usize), &Vec<usize>)| {
         let names: Vec<String> = classes.iter().map(|&class| describe(job, class)).collect();
         let (before, after) = (&job.shapes[*before], &job.shapes[*after]);
-        format!("{}: at first {before}, at the end {after}", names.join("; "))
+        let text = format!("{}: at first {before}, at the end {after}", names.join("; "));
+        Evidence::about(FindingClass::AlgorithmChanged, text)
     };
     let comms: BTreeSet<&String> =
         changes.values().flatten().map(|&class| &job.classes[class].comm).collect();

@@ -19,7 +19,7 @@ use crate::finding::Finding;
 use crate::limits::Limits;
 use crate::model::{Job, LinkTraffic};
 use crate::robust::{count, median_mad, median_of_others};
-use ncclscope_findings::{Confidence, FindingClass};
+use ncclscope_findings::{Confidence, Evidence, FindingClass};
 use ncclscope_operations::stats::{to_f64, to_u64};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -191,20 +191,26 @@ fn ends(edge: &LinkTraffic) -> [usize; 2] {
 }
 
 /// One line for each slow edge: its cost and the usual one.
-fn evidence(job: &Job, slow: &[SlowEdge], of: &[usize]) -> Vec<String> {
+fn evidence(class: FindingClass, job: &Job, slow: &[SlowEdge], of: &[usize]) -> Vec<Evidence> {
     let lines = of.iter().map(|&at| {
         let (edge, usual) = (&job.edges[slow[at].at], slow[at].usual);
-        format!(
-            "rank {} to {}, communicator {}, channel {}: {:.3} ns per byte on the wire over {} \
-             transfers, the others {:.3}",
-            job.workers[edge.src].rank,
-            job.workers[edge.dst].rank,
+        let (src, dst) = (job.workers[edge.src].rank, job.workers[edge.dst].rank);
+        let text = format!(
+            "rank {src} to {dst}, communicator {}, channel {}: {:.3} ns per byte on the wire over \
+             {} transfers, the others {:.3}",
             edge.comm,
             edge.channel,
             edge.cost(),
             edge.transfers,
             usual
-        )
+        );
+        let figures = [
+            ("ns_per_byte", edge.cost()),
+            ("others_ns_per_byte", usual),
+            ("transfers", to_f64(edge.transfers)),
+        ];
+        let line = Evidence { peer: Some(dst), ..Evidence::of(class, src, text) };
+        Evidence { channel: u8::try_from(edge.channel).ok(), ..line.with(figures) }
     });
     lines.collect()
 }
@@ -232,7 +238,7 @@ fn nic_finding(job: &Job, nic: Nic, slow: &[SlowEdge], of: &[usize]) -> Finding 
         root_ranks: vec![worker.rank],
         factor: Some(factor(job, slow, of)),
         comms: comms(job, slow, of),
-        evidence: evidence(job, slow, of),
+        evidence: evidence(FindingClass::SlowNic, job, slow, of),
         ..Finding::of(FindingClass::SlowNic)
     }
 }
@@ -250,7 +256,7 @@ fn pair_finding(job: &Job, nics: &[usize], slow: &[SlowEdge], of: &[usize]) -> F
         root_ranks: ranks,
         factor: Some(factor(job, slow, of)),
         comms: comms(job, slow, of),
-        evidence: evidence(job, slow, of),
+        evidence: evidence(FindingClass::SlowNic, job, slow, of),
         ..Finding::of(FindingClass::SlowNic)
     }
 }
@@ -264,7 +270,7 @@ fn link_finding(job: &Job, (src, dst): (usize, usize), slow: &[SlowEdge], of: &[
         edge: Some([src, dst]),
         factor: Some(factor(job, slow, of)),
         comms: comms(job, slow, of),
-        evidence: evidence(job, slow, of),
+        evidence: evidence(FindingClass::SlowLink, job, slow, of),
         ..Finding::of(FindingClass::SlowLink)
     }
 }

@@ -5,7 +5,7 @@ puts them together.
 */
 
 use crate::model::Worker;
-use ncclscope_findings::{Confidence, FindingClass};
+use ncclscope_findings::{Confidence, Evidence, FindingClass, Help};
 use serde::Serialize;
 
 /// The slow part of a job: a worker, a stage or a data-parallel rank, as the input names it.
@@ -54,8 +54,8 @@ impl SlowPart {
 /// Something that makes the job slow.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Finding {
-    /// The class: in JSON `class`, its code, and `name`.
-    #[serde(flatten, serialize_with = "ncclscope_findings::code_and_name")]
+    /// The class: in JSON `class`, its code, `name`, `advice` and `page`.
+    #[serde(flatten, serialize_with = "ncclscope_findings::describe")]
     pub class: FindingClass,
     /// The finding in one sentence.
     pub title: String,
@@ -66,6 +66,9 @@ pub struct Finding {
     pub root: Option<SlowPart>,
     /// The global ranks at fault; empty if no rank in particular is.
     pub root_ranks: Vec<u32>,
+    /// Where they run, since when it is so, and what it costs: `where`, `since` and `cost`.
+    #[serde(flatten)]
+    pub help: Help,
     /// Sender and receiver of a slow link.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub edge: Option<[u32; 2]>,
@@ -83,8 +86,8 @@ pub struct Finding {
     /// The communicators concerned.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub comms: Vec<String>,
-    /// The evidence, one sentence each.
-    pub evidence: Vec<String>,
+    /// The evidence for it.
+    pub evidence: Vec<Evidence>,
 }
 
 impl Finding {
@@ -96,6 +99,7 @@ impl Finding {
             confidence: Confidence::default(),
             root: None,
             root_ranks: Vec::new(),
+            help: Help::default(),
             edge: None,
             share: None,
             lost: 0.0,

@@ -7,6 +7,7 @@ data of an input.
 */
 
 use crate::time_blocks::TimeBlocks;
+use ncclscope_findings::Place;
 use ncclscope_operations::stats::to_f64;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +21,7 @@ pub struct LayoutPosition {
 }
 
 /// One timeline: a process, or the tensor-parallel group that a trace shows as one.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Worker {
     /// Its global rank; for a group, the first one.
     pub rank: u32,
@@ -32,6 +33,12 @@ pub struct Worker {
     pub dp_rank: Option<u32>,
     /// Host name; empty if unknown.
     pub host: String,
+    /// Process id, if known.
+    pub pid: Option<u32>,
+    /// Its number among the processes of the job on its host, if known.
+    pub local_rank: Option<u32>,
+    /// CUDA device, as its process counts them, if known.
+    pub device: Option<u32>,
     /// Identifies the machine, and so the clock, among hosts of one name; empty if unknown.
     pub machine: String,
 }
@@ -221,15 +228,25 @@ impl Worker {
     #[must_use]
     pub fn new(rank: u32, host: impl Into<String>) -> Worker {
         let host: String = host.into();
-        Worker { rank, cell: None, stage: None, dp_rank: None, machine: host.clone(), host }
+        Worker { rank, machine: host.clone(), host, ..Worker::default() }
     }
 
     /// A worker that is known by its position in the layout.
     #[must_use]
     pub fn at(rank: u32, cell: LayoutPosition) -> Worker {
         let (stage, dp_rank) = (Some(cell.stage), Some(cell.dp_rank));
-        let (host, machine) = (String::new(), String::new());
-        Worker { rank, cell: Some(cell), stage, dp_rank, host, machine }
+        Worker { rank, cell: Some(cell), stage, dp_rank, ..Worker::default() }
+    }
+
+    /// Where it runs.
+    pub(crate) fn place(&self) -> Place {
+        Place {
+            rank: self.rank,
+            host: (!self.host.is_empty()).then(|| self.host.clone()),
+            pid: self.pid,
+            local_rank: self.local_rank.map(u64::from),
+            device: self.device.map(u64::from),
+        }
     }
 }
 

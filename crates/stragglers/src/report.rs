@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-The whole analysis, and its result as the JSON schema `ncclscope.stragglers/1`.
+The whole analysis, and its result as the JSON schema `ncclscope.stragglers/2`.
 
 Each finding has its class, its root cause and the numbers that prove it. [`Report::quiet`] says why
 something is not reported. This module does **not** print.
@@ -16,6 +16,7 @@ use crate::robust::count;
 use crate::steps::{Step, StepSource, Steps};
 use crate::waits::{LastArriver, Waits, last_arrivers};
 use crate::{drift, edges, shortage, slow, stalls};
+use ncclscope_findings::{Cost, Help, Place};
 use ncclscope_operations::human;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -71,7 +72,7 @@ pub struct ArriverRow {
 /// The result of the analysis.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Report {
-    /// `ncclscope.stragglers/1`.
+    /// `ncclscope.stragglers/2`.
     pub schema: &'static str,
     /// The steps.
     pub steps: Vec<StepRow>,
@@ -137,8 +138,9 @@ pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (Report, Details) {
     summary.retain(|finding: &Finding| !finding.root_ranks.iter().any(is_told));
     shortage::doubt(job, limits, &mut summary);
     summary.splice(0..0, causes);
+    help(job, &mut summary);
     let report = Report {
-        schema: "ncclscope.stragglers/1",
+        schema: "ncclscope.stragglers/2",
         steps: rows(job, &blames, &list),
         quiet: quiet(job, &clocks, list.len(), limits),
         summary,
@@ -158,6 +160,20 @@ pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (Report, Details) {
         notes,
     };
     (report, Details::of(job, &blames))
+}
+
+/// Adds to each finding where its ranks run, and what it costs.
+fn help(job: &Job, summary: &mut [Finding]) {
+    let workers: BTreeMap<u32, &Worker> = job.workers.iter().map(|one| (one.rank, one)).collect();
+    let place = |&rank: &u32| {
+        let unknown = || Place { rank, ..Place::default() };
+        workers.get(&rank).map_or_else(unknown, |worker| worker.place())
+    };
+    let gpus = count(job.workers.len());
+    for finding in summary {
+        finding.help.places = finding.root_ranks.iter().take(Help::MOST).map(place).collect();
+        finding.help.cost = Cost::of(finding.lost, gpus);
+    }
 }
 
 /// Removes slow links out of a rank that is itself slow, and notes them: after a pause a connection

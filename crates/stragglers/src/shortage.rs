@@ -17,7 +17,7 @@ use crate::finding::{Finding, SlowPart};
 use crate::limits::Limits;
 use crate::model::{CpuShortage, Job};
 use crate::robust::median_of_others;
-use ncclscope_findings::{Confidence, FindingClass};
+use ncclscope_findings::{Confidence, Evidence, FindingClass};
 use ncclscope_operations::human;
 
 /// A longer share of the time is measured no better.
@@ -100,10 +100,12 @@ pub(crate) fn doubt(job: &Job, limits: &Limits, findings: &mut [Finding]) {
         let Some(of) = busy().find(|of| is_end(job.workers[of.worker].rank)) else { continue };
         let (rank, share) = (job.workers[of.worker].rank, 100.0 * delay(of));
         finding.confidence = Confidence::Suspect;
-        finding.evidence.push(format!(
+        let text = format!(
             "rank {rank} was ready and did not run for {share:.0} % of the time: its machine is \
              busy, which may be why"
-        ));
+        );
+        let line = Evidence::of(finding.class, rank, text);
+        finding.evidence.push(line.with([("delayed_share", delay(of))]));
     }
 }
 
@@ -114,21 +116,26 @@ fn finding(job: &Job, starved: &Starved<'_>, limits: &Limits) -> Finding {
         Sign::Delayed => "a thread of it was ready and did not run".into(),
         Sign::Throttled => "the quota of its control group was used up".into(),
     };
-    let mut evidence = vec![format!(
+    let rank = job.workers[of.worker].rank;
+    let text = format!(
         "for {:.0} % of {} {what}; median of the others {:.1} %",
         100.0 * starved.share,
         human::duration(of.watched),
         100.0 * starved.usual,
-    )];
+    );
+    let figures = [("share", starved.share), ("others_share", starved.usual)];
+    let line = |text: String| Evidence::of(FindingClass::ShortOfCpu, rank, text);
+    let mut evidence = vec![line(text).with(figures)];
     if of.share(of.throttled) >= limits.min_short {
         let held = human::duration(of.throttled);
-        evidence.push(format!("the CPU quota of its control group held its threads up for {held}"));
+        let text = format!("the CPU quota of its control group held its threads up for {held}");
+        evidence.push(line(text).with([("throttled_ns", of.throttled)]));
     }
     Finding {
         title: format!("{} is short of processor time, or was paused", root.name()),
         confidence: Confidence::Confirmed,
         root: Some(root),
-        root_ranks: vec![job.workers[of.worker].rank],
+        root_ranks: vec![rank],
         lost: starved.share,
         evidence,
         ..Finding::of(FindingClass::ShortOfCpu)
@@ -218,6 +225,6 @@ mod tests {
         };
         let [found] = &find(&job, &Limits::default())[..] else { panic!("one") };
         assert_eq!(found.root_ranks, [2]);
-        assert!(found.evidence[0].contains("the quota of its control group was used up"));
+        assert!(found.evidence[0].text.contains("the quota of its control group was used up"));
     }
 }

@@ -14,7 +14,8 @@ use crate::limits::Limits;
 use crate::model::{Job, Worker};
 use crate::robust::{count, median, median_of_others};
 use crate::steps::Step;
-use ncclscope_findings::{Confidence, FindingClass};
+use ncclscope_findings::{Confidence, Evidence, FindingClass};
+use ncclscope_operations::stats::to_f64;
 use std::collections::BTreeSet;
 
 /// A kernel that starts within this time after its enqueueing found an idle GPU, ns.
@@ -152,14 +153,21 @@ fn finding(job: &Job, group: &WorkerGroup, excess: &Excess, blames: &[Blame]) ->
     let mine: f64 = blames.iter().map(|blame| own(group, blame)).sum();
     let lost = excess.mean();
     let share = if total > 0.0 { mine / total } else { 0.0 };
+    let line = |text: String| Evidence::about(FindingClass::SlowRank, text);
     let evidence = vec![
-        format!("{:.0} % of all waiting is caused by its own work", 100.0 * share),
-        format!(
+        line(format!("{:.0} % of all waiting is caused by its own work", 100.0 * share))
+            .with([("waiting_share", share)]),
+        line(format!(
             "its own time in a step exceeds the others' by {:.1} % of the step, and by more than \
              the limit in {} of {steps} steps",
             100.0 * lost,
             excess.hits
-        ),
+        ))
+        .with([
+            ("excess_share", lost),
+            ("steps_over_limit", to_f64(excess.hits as u64)),
+            ("steps", to_f64(steps as u64)),
+        ]),
     ];
     Finding {
         title: format!("{} is slow, and others wait for it", group.root.name()),
@@ -190,12 +198,15 @@ fn host_bound(job: &Job, findings: &mut [Finding]) {
             finding.class = FindingClass::SlowLaunch;
             finding.title = format!("the host of rank {rank} launches too slowly for its GPU");
             finding.confidence = Confidence::Suspect;
-            finding.evidence.push(format!(
+            let text = format!(
                 "its kernels start {:.0} us after they are enqueued, the others' {:.0} us: its \
                  GPU has nothing else to do",
                 own / 1e3,
                 others / 1e3
-            ));
+            );
+            let figures = [("launch_delay_ns", own), ("others_launch_delay_ns", others)];
+            let line = Evidence::of(FindingClass::SlowLaunch, rank, text);
+            finding.evidence.push(line.with(figures));
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::finding::{Finding, SlowPart};
 use crate::limits::Limits;
 use crate::model::{GpuStall, Job};
 use crate::robust::median_of_others;
-use ncclscope_findings::{Confidence, FindingClass};
+use ncclscope_findings::{Confidence, Evidence, FindingClass};
 use ncclscope_operations::human;
 use std::collections::BTreeMap;
 
@@ -43,14 +43,16 @@ pub(crate) fn find(job: &Job, span: f64, limits: &Limits) -> Vec<Finding> {
 fn finding(job: &Job, worker: usize, of: &[(&GpuStall, f64)], lost: f64) -> Finding {
     let root = SlowPart::of(&job.workers[worker]);
     let line = |(stall, usual): &(&GpuStall, f64)| {
-        format!(
+        let text = format!(
             "communicator {}: for {} of its kernels' time, data and a free buffer were there and \
              the GPU used neither; median of the others {}; {} transfers",
             stall.comm,
             human::duration(stall.ns),
             human::duration(*usual),
             stall.transfers
-        )
+        );
+        let figures = [("stalled_ns", stall.ns), ("others_ns", *usual)];
+        Evidence::of(FindingClass::GpuNotConsuming, job.workers[worker].rank, text).with(figures)
     };
     Finding {
         title: format!("the GPU of {} is slow inside collectives", root.name()),

@@ -6,6 +6,7 @@ use crate::failure::{FINDINGS, Failure};
 use crate::input::{Input, recordings_in};
 use crate::output::{self, in_a_line};
 use crate::table::{Align, Table};
+use ncclscope_findings::Help;
 use ncclscope_operations::human::{count, if_one};
 use ncclscope_stragglers::finding::{Finding, SlowPart};
 use ncclscope_stragglers::input::{kineto, recording, table};
@@ -17,6 +18,8 @@ use std::process::ExitCode;
 
 /// The longest list in text; JSON has all.
 const LIST_MAX: usize = 20;
+/// The most ranks of a finding whose places are printed.
+const PLACES: usize = 4;
 
 pub(crate) fn run(args: &StragglersArgs) -> Result<ExitCode, Failure> {
     let (job, code) = read(&args.inputs, args.run.id())?;
@@ -146,8 +149,20 @@ fn add_finding(text: &mut String, finding: &Finding) {
         *text += &format!("      ranks {}\n", ranks.join(", "));
     }
     for line in finding.evidence.iter().take(LIST_MAX) {
-        *text += &format!("      {}\n", in_a_line(line));
+        *text += &format!("      {}\n", in_a_line(&line.text));
     }
+    let Help { places, since, cost } = &finding.help;
+    for place in places.iter().filter(|place| place.host.is_some()).take(PLACES) {
+        *text += &format!("      place  {}\n", in_a_line(&place.to_string()));
+    }
+    if let Some(since) = since {
+        *text += &format!("      since  {since}\n");
+    }
+    if let Some(cost) = cost {
+        let (share, hours) = (100.0 * cost.step_share, cost.gpu_hours_per_day);
+        *text += &format!("      cost   {share:.1} % of each step: {hours:.0} GPU-hours a day\n");
+    }
+    *text += &format!("      do     {}\n", finding.class.advice());
 }
 
 /// The causes of the waiting in the steps.

@@ -2,6 +2,7 @@
 //! `ncclscope compare`: its answer, its rows, its exit codes and its JSON Schema.
 
 use crate::common::{Outcome, ncclscope, tool};
+use crate::schema::follows;
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -224,8 +225,6 @@ fn mistakes_get_one_line_each() {
 
 #[test]
 fn the_output_follows_its_json_schema() {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schemas/compare.schema.json");
-    let schema: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
     let jobs = Jobs::new();
     let a = jobs.add("a", 1, "");
     let b = jobs.add("b", 2, &fault("slow-nic", "rank = 4"));
@@ -233,53 +232,13 @@ fn the_output_follows_its_json_schema() {
     for b in [&b, &saved] {
         let found = compared(&a, b);
         assert!(!found["rows"].as_array().unwrap().is_empty());
-        fits(&found, &schema, &schema, "");
+        follows(&found, "compare");
     }
     // The check itself refuses what is missing, of another type, or undeclared.
     let mut wrong = compared(&a, &b);
     wrong["rows"][0]["p"] = json!("low");
-    let refused = std::panic::catch_unwind(|| fits(&wrong, &schema, &schema, ""));
+    let refused = std::panic::catch_unwind(|| follows(&wrong, "compare"));
     assert!(refused.is_err());
-}
-
-/// Asserts that a value follows a schema, as far as our schemas go; each key must be declared.
-fn fits(value: &Value, schema: &Value, root: &Value, place: &str) {
-    if let Some(name) = schema["$ref"].as_str() {
-        return fits(value, root.pointer(&name[1..]).unwrap(), root, place);
-    }
-    if !schema["const"].is_null() {
-        assert_eq!(*value, schema["const"], "{place}");
-    }
-    if let Some(values) = schema["enum"].as_array() {
-        assert!(values.contains(value), "{place}: {value}");
-    }
-    let types: Vec<&str> = match &schema["type"] {
-        Value::Array(types) => types.iter().filter_map(Value::as_str).collect(),
-        one => one.as_str().into_iter().collect(),
-    };
-    let is = |name: &&str| match *name {
-        "object" => value.is_object(),
-        "array" => value.is_array(),
-        "string" => value.is_string(),
-        "integer" => value.is_u64() || value.is_i64(),
-        "number" => value.is_number(),
-        "null" => value.is_null(),
-        other => panic!("{place}: type {other}"),
-    };
-    assert!(types.is_empty() || types.iter().any(is), "{place}: {value} is not {types:?}");
-    for (key, inner) in value.as_object().into_iter().flatten() {
-        let declared = &schema["properties"][key];
-        assert!(declared.is_object(), "{place}/{key} is not declared");
-        fits(inner, declared, root, &format!("{place}/{key}"));
-    }
-    if value.is_object() {
-        for key in schema["required"].as_array().into_iter().flatten() {
-            assert!(value.get(key.as_str().unwrap()).is_some(), "{place}: no {key}");
-        }
-    }
-    for inner in value.as_array().into_iter().flatten() {
-        fits(inner, &schema["items"], root, &format!("{place}[]"));
-    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! `diagnose`: its output, its exit codes, and the files that it writes for other tools.
 
 use super::common::{Run, ncclscope};
+use super::schema::follows;
 use scripts::{Call, Fault};
 use serde_json::Value;
 use std::io::Write;
@@ -152,4 +153,23 @@ fn a_rank_that_exits_in_the_middle_of_its_work_is_gone() {
     let verdicts = found["verdicts"].as_array().unwrap();
     let said: Vec<_> = verdicts.iter().map(|it| (&it["class"], &it["root_ranks"])).collect();
     assert_eq!(said, [(&"H1b".into(), &serde_json::json!([4]))]);
+    // What helps with it is in fields, and the text has it too.
+    follows(&found, "diagnosis");
+    let verdict = &verdicts[0];
+    let place = serde_json::json!([
+        {"rank": 4, "host": "node-0001", "pid": 10256, "local_rank": 0, "device": 0}
+    ]);
+    assert_eq!(verdict["where"], place);
+    assert_eq!(verdict["cost"]["gpu_hours_per_day"], 24.0 * 16.0);
+    let age = verdict["age_s"].as_f64().unwrap();
+    let figures = &verdict["evidence"][0]["figures"];
+    assert_eq!((figures["waited_s"].as_f64(), &figures["called"]), (Some(age), &11.0.into()));
+    let text = ncclscope(&["diagnose", out]).ends_with(1).stdout;
+    let since = format!("  since        {}\n", verdict["since"].as_str().unwrap());
+    let advice = format!("  do           {}\n", verdict["advice"].as_str().unwrap());
+    for line in
+        [&since, &advice, "  place        rank 4 (node-0001, local rank 0, GPU 0, pid 10256)"]
+    {
+        assert!(text.contains(line), "{line} {text}");
+    }
 }

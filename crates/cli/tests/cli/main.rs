@@ -16,6 +16,7 @@ mod report;
 mod report_html;
 mod run;
 mod runs;
+mod schema;
 mod simulate;
 mod stragglers;
 mod view;

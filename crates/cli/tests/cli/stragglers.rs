@@ -2,6 +2,7 @@
 //! `ncclscope stragglers`: its output and its exit codes.
 
 use crate::common::{Run, ncclscope};
+use crate::schema::follows;
 use ncclscope_trace::{Mark, MarkKind, define::StrId};
 use scripts::Call;
 use serde_json::Value;
@@ -29,7 +30,7 @@ fn json(run: &str, code: i32) -> Value {
 fn ranks_that_arrive_together_have_no_findings() {
     let run = healthy();
     let report = json(run.text(), 0);
-    assert_eq!(report["schema"], "ncclscope.stragglers/1");
+    assert_eq!(report["schema"], "ncclscope.stragglers/2");
     assert_eq!(report["summary"], Value::Array(vec![]));
     assert_eq!(report["steps"].as_array().unwrap().len(), 12);
     assert!(report["clock"]["max_residual_ms"].as_f64().unwrap() < 0.1, "{report}");
@@ -58,6 +59,7 @@ fn finds_what_was_planted(fault: &str, code: i32) {
     let truth = std::fs::read(directory.path().join("run/truth.json")).unwrap();
     let truth: Value = serde_json::from_slice(&truth).unwrap();
     let report = json(run, code);
+    follows(&report, "stragglers");
     assert_eq!(essence(&report["summary"]), essence(&truth["slow"]), "{fault}");
 }
 

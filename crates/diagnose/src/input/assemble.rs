@@ -47,6 +47,7 @@ pub(super) fn job(all: Vec<Snapshot>, settings: &InputOptions) -> Result<Job, St
     let snapshots = one_run(all, settings, &mut job)?;
     let hang_ns = limit(&snapshots, settings, &mut job);
     let ends = HostEnds::new(&snapshots);
+    job.end_ns = Some(ends.latest).filter(|&end| end > 0);
     let mut groups: BTreeMap<(u64, String), Vec<PlacedMember<'_>>> = BTreeMap::new();
     for (snapshot, process) in snapshots.iter().zip(0u32..) {
         let now = ends.now(snapshot);
@@ -152,6 +153,8 @@ fn process(
         rank: Some(snapshot.rank),
         host: Some(snapshot.host.clone()),
         pid: Some(snapshot.pid),
+        local_rank: snapshot.facts.identity.local_rank.map(u64::from),
+        device: device(snapshot).map(u64::from),
         status,
         hides_p2p: false,
         hides_calls: snapshot.hides_calls,
@@ -162,6 +165,12 @@ fn process(
         reports: snapshot.reports.clone(),
         doubts: doubt.into_iter().chain(damage).collect(),
     }
+}
+
+/// The process's GPU: that of its communicators, or of the process where none tells.
+fn device(snapshot: &Snapshot) -> Option<u32> {
+    let told = snapshot.comms.iter().find_map(|member| member.device);
+    told.or(snapshot.facts.identity.device)
 }
 
 /// One note for each damaged recording, up to a few.

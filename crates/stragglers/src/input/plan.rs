@@ -125,7 +125,10 @@ impl<'r> JobPlan<'r> {
             let world = of.iter().max_by_key(|&&at| comms[at].ranks).filter(|_| numbers.is_some());
             let rank = world.map_or(rank, |&at| comms[at].rank.cast_unsigned());
             let mut placed = Worker::new(rank, recording.header().host.clone());
-            placed.machine = recording.identity().machine().to_owned();
+            let identity = recording.identity();
+            placed.machine = identity.machine().to_owned();
+            (placed.pid, placed.local_rank) = (Some(recording.header().pid), identity.local_rank);
+            placed.device = identity.device;
             for at in of {
                 workers[at] = worker;
                 self.add_member(worker, (recording, &comms[at]), &mut placed);
@@ -144,6 +147,9 @@ impl<'r> JobPlan<'r> {
         placed: &mut Worker,
     ) {
         self.members.insert((comm_id(comm), comm.rank), worker);
+        if let Some(device) = recording.comm_device(comm.index) {
+            placed.device = Some(device.index);
+        }
         let role = recording.role(comm).or(comm.name.as_deref());
         let name =
             role.map_or_else(|| comm_name(comm), |role| format!("{} \"{role}\"", comm_name(comm)));

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What helps with a verdict: where its ranks run, since when they hang, and what that costs.
+
+use crate::job::Job;
+use crate::verdict::Verdict;
+use jiff::Timestamp;
+use ncclscope_findings::{Cost, Help, Place};
+use ncclscope_operations::stats::{to_f64, to_u64};
+use std::collections::HashMap;
+
+/// Adds it to each verdict.
+pub(crate) fn add(job: &Job, verdicts: &mut [Verdict]) {
+    let numbered = job.processes.iter().zip(0u32..);
+    let processes: HashMap<u32, _> = numbered.map(|(one, at)| (job.rank(at), one)).collect();
+    let place = |&rank: &u32| {
+        let known = processes.get(&rank);
+        Place {
+            rank,
+            host: known.and_then(|one| one.host.clone()),
+            pid: known.and_then(|one| one.pid),
+            local_rank: known.and_then(|one| one.local_rank),
+            device: known.and_then(|one| one.device),
+        }
+    };
+    // A job that hangs loses all its time.
+    let cost = Cost::of(1.0, to_f64(job.processes.len() as u64));
+    for verdict in verdicts {
+        verdict.help = Help {
+            places: verdict.root_ranks.iter().take(Help::MOST).map(place).collect(),
+            since: since(job, verdict.age_s),
+            cost,
+        };
+    }
+}
+
+/// The time that is so long before the last recorded one, in whole seconds of UTC.
+fn since(job: &Job, age_s: Option<f64>) -> Option<String> {
+    let ns = job.end_ns?.saturating_sub(to_u64(age_s? * 1e9));
+    let time = Timestamp::from_nanosecond(i128::from(ns)).ok()?;
+    Some(time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
+}

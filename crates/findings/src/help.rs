@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What helps with a finding: where the ranks run, since when, what it costs, and the evidence. The
+//! tools have these fields in common.
+
+use crate::FindingClass;
+use serde_core::ser::{Serialize, SerializeMap, SerializeStruct, Serializer};
+use std::fmt;
+
+/// Hours of a day.
+const HOURS: f64 = 24.0;
+
+/// Where a rank runs. What is not known is `null`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Rank in the job.
+    pub rank: u32,
+    /// Host name.
+    pub host: Option<String>,
+    /// Process id.
+    pub pid: Option<u32>,
+    /// Number of the process among those of the job on its host.
+    pub local_rank: Option<u64>,
+    /// CUDA device, as the process counts them.
+    pub device: Option<u64>,
+}
+
+/// `rank 10 (node-0002, local rank 2, GPU 2, pid 10640)`.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let facts = [
+            self.host.clone(),
+            self.local_rank.map(|rank| format!("local rank {rank}")),
+            self.device.map(|device| format!("GPU {device}")),
+            self.pid.map(|pid| format!("pid {pid}")),
+        ];
+        let facts: Vec<String> = facts.into_iter().flatten().collect();
+        match facts.is_empty() {
+            true => write!(f, "rank {} (no recording)", self.rank),
+            false => write!(f, "rank {} ({})", self.rank, facts.join(", ")),
+        }
+    }
+}
+
+impl Serialize for Place {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut fields = to.serialize_struct("Place", 5)?;
+        fields.serialize_field("rank", &self.rank)?;
+        fields.serialize_field("host", &self.host)?;
+        fields.serialize_field("pid", &self.pid)?;
+        fields.serialize_field("local_rank", &self.local_rank)?;
+        fields.serialize_field("device", &self.device)?;
+        fields.end()
+    }
+}
+
+/// What a finding costs the job.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cost {
+    /// The share of a step's time that is lost: 1 if the job hangs.
+    pub step_share: f64,
+    /// GPU-hours that the job loses a day, all its GPUs together.
+    pub gpu_hours_per_day: f64,
+}
+
+impl Cost {
+    /// Of a job with so many GPUs; `None` if nothing is known to be lost.
+    #[must_use]
+    pub fn of(step_share: f64, gpus: f64) -> Option<Cost> {
+        let cost = Cost { step_share, gpu_hours_per_day: HOURS * gpus * step_share };
+        (step_share > 0.0).then_some(cost)
+    }
+}
+
+impl Serialize for Cost {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut fields = to.serialize_struct("Cost", 2)?;
+        fields.serialize_field("step_share", &self.step_share)?;
+        fields.serialize_field("gpu_hours_per_day", &self.gpu_hours_per_day)?;
+        fields.end()
+    }
+}
+
+/// The ranks of a finding, its begin and its cost: the fields `where`, `since` and `cost` of the
+/// object that they are flattened into.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Help {
+    /// Where the ranks at fault run: the first [`Help::MOST`] of them.
+    pub places: Vec<Place>,
+    /// Since when, RFC 3339 in UTC; `None` if unknown.
+    pub since: Option<String>,
+    /// What it costs; `None` if unknown.
+    pub cost: Option<Cost>,
+}
+
+impl Help {
+    /// The most places that a finding lists; `root_ranks` has all ranks.
+    pub const MOST: usize = 64;
+}
+
+impl Serialize for Help {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut fields = to.serialize_struct("Help", 3)?;
+        fields.serialize_field("where", &self.places)?;
+        fields.serialize_field("since", &self.since)?;
+        fields.serialize_field("cost", &self.cost)?;
+        fields.end()
+    }
+}
+
+/// One line of evidence.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Evidence {
+    /// The code of the class whose rule used it.
+    pub rule: &'static str,
+    /// The rank that it is about.
+    pub rank: Option<u32>,
+    /// The rank at the other end.
+    pub peer: Option<u32>,
+    /// The channel.
+    pub channel: Option<u8>,
+    /// The figures that count, by names that end in the unit.
+    pub figures: Vec<(&'static str, f64)>,
+    /// The line, with its numbers.
+    pub text: String,
+}
+
+impl Evidence {
+    /// A line about a rank, without figures.
+    #[must_use]
+    pub fn of(rule: FindingClass, rank: u32, text: String) -> Evidence {
+        Evidence { rank: Some(rank), ..Evidence::about(rule, text) }
+    }
+
+    /// A line about no rank in particular, without figures.
+    #[must_use]
+    pub fn about(rule: FindingClass, text: String) -> Evidence {
+        Evidence { rule: rule.code(), text, ..Evidence::default() }
+    }
+
+    /// The line with these figures.
+    #[must_use]
+    pub fn with(mut self, figures: impl IntoIterator<Item = (&'static str, f64)>) -> Evidence {
+        self.figures.extend(figures);
+        self
+    }
+}
+
+/// The fields that are known.
+impl Serialize for Evidence {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let Evidence { rule, rank, peer, channel, figures, text } = self;
+        let mut fields = to.serialize_map(None)?;
+        fields.serialize_entry("rule", rule)?;
+        let numbers = [("rank", *rank), ("peer", *peer), ("channel", channel.map(u32::from))];
+        for (name, number) in numbers {
+            if let Some(number) = number {
+                fields.serialize_entry(name, &number)?;
+            }
+        }
+        if !figures.is_empty() {
+            fields.serialize_entry("figures", &Figures(figures))?;
+        }
+        fields.serialize_entry("text", text)?;
+        fields.end()
+    }
+}
+
+struct Figures<'a>(&'a [(&'static str, f64)]);
+
+impl Serialize for Figures<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_map(self.0.iter().copied())
+    }
+}
