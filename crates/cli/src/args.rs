@@ -251,9 +251,12 @@ pub(crate) struct Target {
     /// The processes of this job (SLURM_JOB_ID, or torchrun's run id)
     #[arg(long, value_name = "ID")]
     pub(crate) job: Option<String>,
-    /// All processes of this host
+    /// All processes of this host; asks first if they are of several jobs
     #[arg(long)]
     pub(crate) all: bool,
+    /// Do not ask before acting on several jobs
+    #[arg(short, long)]
+    pub(crate) yes: bool,
 }
 
 /// The recording window.

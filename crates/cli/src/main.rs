@@ -25,6 +25,7 @@ mod nccl;
 mod output;
 mod plugin;
 mod table;
+mod terminal;
 mod text;
 mod unrecorded;
 
