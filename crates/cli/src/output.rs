@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Standard output: text and JSON that a terminal may show, and whether to use colours.
+Standard output: text and JSON that a terminal may show.
 
 Names and sentences come from recordings, processes and collectors. What would act on a terminal
 instead of being shown (escape sequences, other control characters, marks that reverse the direction
@@ -8,9 +8,10 @@ of text) is written as `\u001b`, which JSON reads as the same character. Newline
 colours pass.
 */
 
+use crate::terminal;
 use serde::Serialize;
 use std::fmt::{self, Write as _};
-use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+use std::io::{self, BufWriter, StdoutLock, Write};
 
 /// All colours that we use, and their end.
 const COLOURS: [&str; 5] = ["\x1b[0m", "\x1b[1m", "\x1b[31m", "\x1b[32m", "\x1b[33m"];
@@ -89,8 +90,11 @@ impl<W: Write> Write for Screen<W> {
     }
 }
 
-/// Prints text.
+/// Prints text, on a terminal in a pager if it is long.
 pub(crate) fn text(text: &str) -> io::Result<()> {
+    if terminal::page(text) {
+        return Ok(());
+    }
     let mut out = screen();
     out.write_all(text.as_bytes())?;
     out.flush()
@@ -102,12 +106,6 @@ pub(crate) fn json(value: &impl Serialize) -> io::Result<()> {
     serde_json::to_writer_pretty(&mut out, value)?;
     writeln!(out)?;
     out.flush()
-}
-
-/// Whether to use colours on standard output: on a terminal, unless `NO_COLOR` is set.
-pub(crate) fn has_colour() -> bool {
-    let forbidden = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    !forbidden && io::stdout().is_terminal()
 }
 
 #[cfg(test)]

@@ -2,11 +2,12 @@
 //! Text tables: columns as wide as their widest cell, numbers to the right.
 
 use crate::output::in_a_line;
+use crate::terminal;
 
 /// Blanks between two columns.
 const GAP: usize = 2;
-/// The shortest text that a cut leaves.
-const SHORTEST: usize = 8;
+/// The shortest text that a cut leaves: names of functions stay whole.
+const SHORTEST: usize = 13;
 
 /// How a column is aligned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,15 +41,14 @@ impl Table {
         self.rows.len() == 1
     }
 
-    /// The lines, the heading first, each indented by `indent`.
+    /// The lines, the heading first, each indented by `indent`; on a terminal they fit it.
     pub(crate) fn lines(&self, indent: &str) -> Vec<String> {
-        let widths: Vec<usize> = (0..self.align.len()).map(|column| self.width(column)).collect();
-        self.rows.iter().map(|row| self.line(row, &widths, indent)).collect()
+        self.lines_within(indent, terminal::width())
     }
 
     /// The lines, of which none is longer than `width` if the texts can be cut so far: the widest
-    /// texts are cut first. Without a width as [`Table::lines`].
-    pub(crate) fn lines_within(&self, indent: &str, width: Option<usize>) -> Vec<String> {
+    /// texts are cut first. Without a width nothing is cut.
+    fn lines_within(&self, indent: &str, width: Option<usize>) -> Vec<String> {
         let mut widths: Vec<usize> = (0..self.align.len()).map(|it| self.width(it)).collect();
         let gaps = GAP * widths.len().saturating_sub(1) + indent.chars().count();
         let room = width.map_or(usize::MAX, |width| width.saturating_sub(gaps));
@@ -120,10 +120,10 @@ mod tests {
         let path = "/a/long/path/host-4711.nscope";
         table.row(vec!["python train.py --steps 10".into(), "123456".into(), path.into()]);
         let lines = table.lines_within("", Some(50));
-        assert_eq!(lines[1], "python train.py --…  123456  …/host-4711.nscope");
+        assert_eq!(lines[1], "python train.py --s…  123456  …th/host-4711.nscope");
         assert!(lines.iter().all(|line| line.chars().count() <= 50), "{lines:?}");
         assert!(table.lines_within("", None)[1].ends_with(path));
         let least = table.lines_within("", Some(1));
-        assert_eq!(least[1], "python …  123456  ….nscope");
+        assert_eq!(least[1], "python train…  123456  …-4711.nscope");
     }
 }

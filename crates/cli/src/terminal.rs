@@ -1,7 +1,60 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The terminal that the output goes to: its width, and questions to the user.
+/*!
+The terminal: whether to use colours and a pager, its width, questions to the user, and what `-v`
+adds.
 
+Everything here depends on whether a stream is a terminal: what a script reads is never coloured,
+cut, paged or overwritten, unless `--color always` asks for colours.
+*/
+
+mod pager;
+mod paint;
+mod progress;
+
+pub(crate) use pager::page;
+pub(crate) use paint::painted;
+pub(crate) use progress::{Progress, Watched, beside_progress};
+
+use crate::args::GlobalArgs;
+use clap::ColorChoice;
 use std::io::{self, BufRead, IsTerminal, Write};
+use std::sync::OnceLock;
+use std::time::Instant;
+
+/// What the user chose, and when the program began.
+static SETTINGS: OnceLock<(GlobalArgs, Instant)> = OnceLock::new();
+
+/// Takes the options of the command line.
+pub(crate) fn configure(args: GlobalArgs) {
+    let _ = SETTINGS.set((args, Instant::now()));
+}
+
+fn settings() -> Option<&'static GlobalArgs> {
+    SETTINGS.get().map(|(args, _)| args)
+}
+
+/// Whether to use colours on standard output.
+pub(crate) fn has_colour() -> bool {
+    is_coloured(io::stdout().is_terminal())
+}
+
+/// Whether to use colours on standard error.
+pub(crate) fn errors_have_colour() -> bool {
+    is_coloured(io::stderr().is_terminal())
+}
+
+fn is_coloured(is_terminal: bool) -> bool {
+    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    match settings().map(|args| args.color).unwrap_or_default() {
+        ColorChoice::Always => true,
+        ColorChoice::Never => false,
+        ColorChoice::Auto => {
+            is_terminal
+                && !is_set("NO_COLOR")
+                && std::env::var_os("TERM").is_none_or(|t| t != "dumb")
+        }
+    }
+}
 
 /// The columns of the terminal on standard output; `None` if it is not a terminal.
 pub(crate) fn width() -> Option<usize> {
@@ -23,4 +76,13 @@ pub(crate) fn confirms(question: &str) -> Option<bool> {
     let mut answer = String::new();
     stdin.lock().read_line(&mut answer).ok()?;
     Some(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+}
+
+/// Says with `-v` what is done, after the seconds since the program began. `level` 2 is for `-vv`.
+pub(crate) fn say(level: u8, line: impl FnOnce() -> String) {
+    if let Some((args, begun)) = SETTINGS.get()
+        && args.verbose >= level
+    {
+        crate::failure::tell(format_args!("[{:7.3} s] {}", begun.elapsed().as_secs_f64(), line()));
+    }
 }

@@ -288,8 +288,7 @@ mod tests {
 
     #[test]
     fn the_window_says_when_it_begins_and_ends() {
-        let on = 1000 * S as u64;
-        let time = |ns: i64| Some(Boundary::Time(on + ns as u64));
+        let time = |ns: i64| Some(Boundary::Time(u64::try_from(1000 * S + ns).unwrap()));
         let (mut schedule, _) = asked("at=1010 for=2s sample=4", at(5 * S));
         let waiting = WindowState { begins: time(10 * S), ends: time(12 * S), sample: 4 };
         assert_eq!(schedule.state(at(6 * S)), waiting);

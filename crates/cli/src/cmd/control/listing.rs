@@ -7,7 +7,6 @@ use crate::control::{self, About, Process, at_once};
 use crate::failure::{Failure, tell, warn};
 use crate::output;
 use crate::table::{Align, Table};
-use crate::terminal;
 use ncclscope_answer::Moment;
 use ncclscope_control::message::{Boundary, WindowState};
 use ncclscope_operations::human;
@@ -79,7 +78,7 @@ pub(crate) fn list(args: &LsArgs) -> Result<ExitCode, Failure> {
     }
     if !rows.is_empty() {
         let mut out = output::screen();
-        let lines = table(&rows).lines_within("", terminal::width());
+        let lines = table(&rows).lines("");
         lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
         out.flush()?;
     } else if !problems.is_empty() {
