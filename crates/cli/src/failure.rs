@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! User-visible errors: one line with advice, and an exit code.
 
-use crate::output::in_a_line;
+use crate::printable::in_a_line;
 use crate::terminal;
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};

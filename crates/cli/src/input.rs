@@ -154,7 +154,8 @@ fn nothing_in(directory: &Path) -> Failure {
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
     files.sort();
     let why = files.iter().find_map(|file| other_verb(file)).unwrap_or_else(|| {
-        "NCCL did not load the plugin, or no process used NCCL; `ncclscope doctor` checks the former"
+        "NCCL did not load the plugin, or no process used NCCL; `ncclscope doctor` checks the \
+         former"
             .into()
     });
     Failure::input(format!("no recordings (*.nscope) in {}: {why}", directory.display()))

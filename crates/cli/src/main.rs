@@ -24,6 +24,7 @@ mod loading;
 mod nccl;
 mod output;
 mod plugin;
+mod printable;
 mod table;
 mod terminal;
 mod text;

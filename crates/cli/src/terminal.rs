@@ -16,6 +16,7 @@ pub(crate) use paint::painted;
 pub(crate) use progress::{Progress, Watched, beside_progress};
 
 use crate::args::GlobalArgs;
+use crate::printable::in_a_line;
 use clap::ColorChoice;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::sync::OnceLock;
@@ -83,6 +84,9 @@ pub(crate) fn say(level: u8, line: impl FnOnce() -> String) {
     if let Some((args, begun)) = SETTINGS.get()
         && args.verbose >= level
     {
-        crate::failure::tell(format_args!("[{:7.3} s] {}", begun.elapsed().as_secs_f64(), line()));
+        let (seconds, line) = (begun.elapsed().as_secs_f64(), in_a_line(&line()));
+        beside_progress(|| {
+            let _ = writeln!(io::stderr(), "ncclscope: [{seconds:7.3} s] {line}");
+        });
     }
 }

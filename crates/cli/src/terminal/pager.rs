@@ -2,7 +2,7 @@
 //! Shows long text in the user's pager, as git does.
 
 use super::settings;
-use crate::output::Printable;
+use crate::printable::Printable;
 use signal_hook::consts::SIGINT;
 use std::io::{self, IsTerminal, Write};
 use std::process::{Command, Stdio};
@@ -16,7 +16,7 @@ pub(crate) fn page(text: &str) -> bool {
         return false;
     }
     let Some(pager) = pager() else { return false };
-    // The pager handles Ctrl-C; if this program ended, the shell and the pager would both read keys.
+    // The pager handles Ctrl-C: if this program ended, shell and pager would both read keys.
     let _ = signal_hook::flag::register(SIGINT, Arc::new(AtomicBool::new(false)));
     let mut command = Command::new("sh");
     command.args(["-c", &pager]).stdin(Stdio::piped());

@@ -45,8 +45,8 @@ impl Page {
         self.text.push('\n');
     }
 
-    /// Adds a line with a label, which may have a colour. It is cut at 160 columns, and wrapped on a
-    /// narrow terminal.
+    /// Adds a line with a label, which may have a colour. It is cut at 160 columns, and wrapped
+    /// on a narrow terminal.
     pub(super) fn labelled(&mut self, label: &str, colour: Option<&str>, text: &str) {
         const MOST: usize = 160;
         let mut text = text.to_owned();

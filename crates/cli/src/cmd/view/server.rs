@@ -50,8 +50,8 @@ struct Service {
 }
 
 impl Server {
-    /// Serves `trace` at a port, 0 is a free one, below a path that starts with `token`, and tells `end` when the page has
-    /// handed it over.
+    /// Serves `trace` at a port, 0 is a free one, below a path that starts with `token`, and tells
+    /// `end` when the page has handed it over.
     pub(super) fn start(
         trace: Trace,
         port: u16,
