@@ -2,6 +2,10 @@
 //! The recorded processes of this host, and the exchange of requests and replies with them
 //! ([`ncclscope_control::message`]).
 
+mod about;
+
+pub(crate) use about::{About, name, records, without_steps};
+
 use ncclscope_control::directories::{is_private, of_user, pid_of_socket};
 use ncclscope_control::message::{LONGEST_REPLY, ProcessStatus, Recorded, Reply, Request};
 use ncclscope_control::table::CONTROL;
@@ -166,6 +170,12 @@ fn status(socket: &Path, patience: Duration) -> Result<ProcessStatus, NotDone> {
 const NO_SUCH_REPLY: &str = "its reply is one to another request";
 
 impl Process {
+    /// A process that cannot be asked.
+    #[cfg(test)]
+    pub(crate) fn new(pid: u32, status: ProcessStatus) -> Process {
+        Process { pid, status, socket: PathBuf::new() }
+    }
+
     /// Whether operations that begin now are recorded.
     pub(crate) fn is_recorded(&self) -> bool {
         self.status.recorded == Recorded::Yes
@@ -177,14 +187,21 @@ impl Process {
         Ok(())
     }
 
-    /// Begins a window.
-    pub(crate) fn start(&self, window: RecordingWindow) -> Result<(), String> {
-        self.ask(&Request::Start(window), PATIENCE).map(drop)
+    /// Begins a window. Returns what the process records now.
+    pub(crate) fn start(&self, window: RecordingWindow) -> Result<Process, String> {
+        self.changed(&Request::Start(window))
     }
 
-    /// Ends it.
-    pub(crate) fn stop(&self) -> Result<(), String> {
-        self.ask(&Request::Stop, PATIENCE).map(drop)
+    /// Ends it. Returns what the process records now.
+    pub(crate) fn stop(&self) -> Result<Process, String> {
+        self.changed(&Request::Stop)
+    }
+
+    fn changed(&self, request: &Request) -> Result<Process, String> {
+        match self.ask(request, PATIENCE)? {
+            Reply::Status(status) => Ok(Process { status, ..self.clone() }),
+            _ => Err(self.wrong(NO_SUCH_REPLY)),
+        }
     }
 
     /// Makes it copy its recording to a directory, or beside the recording; the file.

@@ -40,7 +40,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 static DECODED: AtomicU64 = AtomicU64::new(0);
 
 /// How many blocks of lanes this process decoded. For the test that each verb decodes each block of
-/// a recording once.
+/// a recording once, and for progress.
 #[doc(hidden)]
 pub fn decoded_blocks() -> u64 {
     DECODED.load(Relaxed)

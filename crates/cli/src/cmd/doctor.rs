@@ -5,6 +5,7 @@ use crate::args::{DoctorArgs, Format};
 use crate::doctor::{Check, Status, checks};
 use crate::failure::{ENVIRONMENT, Failure};
 use crate::output;
+use crate::terminal;
 use serde::Serialize;
 use std::io::Write;
 use std::process::ExitCode;
@@ -28,7 +29,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
 }
 
 fn print(checks: &[Check]) -> std::io::Result<()> {
-    let has_colour = output::has_colour();
+    let has_colour = terminal::has_colour();
     let width = checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
     let mut out = output::screen();
     for Check { name, status, detail, advice } in checks {

@@ -12,6 +12,7 @@ mod merge;
 mod plugin_path;
 mod report;
 mod run;
+mod shell;
 mod simulate;
 mod stragglers;
 #[cfg(test)]
@@ -20,10 +21,12 @@ mod view;
 
 use crate::args::{CommandLine, Verb};
 use crate::failure::Failure;
+use crate::terminal;
 use std::process::ExitCode;
 
 /// Runs the verb of the command line.
 pub(crate) fn run(args: CommandLine) -> Result<ExitCode, Failure> {
+    terminal::configure(args.global);
     match args.verb {
         Verb::Run(args) => run::run(&args),
         Verb::Report(args) => report::run(&args),
@@ -43,5 +46,7 @@ pub(crate) fn run(args: CommandLine) -> Result<ExitCode, Failure> {
         Verb::Doctor(args) => doctor::run(&args),
         Verb::PluginPath(args) => plugin_path::run(&args),
         Verb::Env(args) => env::run(&args),
+        Verb::Completions(args) => shell::completions(&args),
+        Verb::Man(args) => shell::man(&args),
     }
 }
