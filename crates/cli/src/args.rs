@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The command line.
 
+mod top;
+
+pub(crate) use top::TopArgs;
+
 use clap::{Parser, Subcommand, ValueEnum};
 use ncclscope_control::quantity;
 use std::ffi::OsString;
@@ -39,6 +43,8 @@ pub(crate) enum Verb {
     View(ViewArgs),
     /// Find out why a job is slow: ranks that others wait for, slow links, and slowdowns
     Stragglers(StragglersArgs),
+    /// Watch the ranks live: operations in flight, rates, waits, and what is stuck
+    Top(TopArgs),
     /// List the recorded processes of this host
     Ls(LsArgs),
     /// Start recording, for a given time or until stopped

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+/*!
+`ncclscope top`: the ranks of a node or job, live.
+
+It reads what the agent reads: the recordings that the ranks write in any case, and what `/proc`
+shows of their processes. Or it asks an agent. No rank notices it, and none is asked anything.
+*/
+
+mod hang;
+mod here;
+mod live;
+mod place;
+mod plain;
+
+use crate::args::{Format, TopArgs};
+use crate::failure::{ENVIRONMENT, FINDINGS, Failure};
+use crate::output;
+use live::Live;
+use ncclscope_top::{Patience, Picture, Reading, judge};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// Where readings come from.
+trait Source: Send {
+    /// The next reading, `limit` being how long an operation may be in flight before it counts as
+    /// stalled.
+    fn read(&mut self, limit: Duration) -> Result<Reading, Failure>;
+}
+
+/// A source, and what was learnt from its readings.
+struct Watch {
+    source: Box<dyn Source>,
+    patience: Patience,
+    hang_s: f64,
+    read_at: Option<Instant>,
+}
+
+impl Watch {
+    fn new(args: &TopArgs) -> Result<Watch, Failure> {
+        let source: Box<dyn Source> = Box::new(Live::new(place::directories(args)?, args.interval));
+        let (least, most) = (args.stall_sec.as_secs_f64(), args.hang_sec.as_secs_f64());
+        let patience = Patience::new(least.min(most), most);
+        Ok(Watch { source, patience, hang_s: most, read_at: None })
+    }
+
+    /// The next picture, and the same with text that may be printed anywhere.
+    fn look(&mut self) -> Result<Picture, Failure> {
+        let reading = self.source.read(Duration::from_secs_f64(self.patience.limit_s()))?;
+        let elapsed =
+            self.read_at.replace(Instant::now()).map_or(0.0, |at| at.elapsed().as_secs_f64());
+        self.patience.learn(&reading, elapsed);
+        Ok(judge(&reading, self.patience.limit_s(), self.hang_s))
+    }
+}
+
+pub(crate) fn run(args: &TopArgs) -> Result<ExitCode, Failure> {
+    let mut watch = Watch::new(args)?;
+    once(&mut watch, args)
+}
+
+/// Prints one picture. The first readings show what is in flight and no rates yet.
+fn once(watch: &mut Watch, args: &TopArgs) -> Result<ExitCode, Failure> {
+    let interval = Duration::from_secs_f64(args.interval);
+    let mut picture = watch.look()?;
+    let readings = live::SPAN.div_duration_f64(interval).ceil().max(1.0);
+    let mut left = readings + 1.0;
+    while left > 0.0 && !picture.ranks.is_empty() {
+        std::thread::sleep(interval);
+        picture = watch.look()?;
+        left -= 1.0;
+    }
+    match args.format {
+        Format::Json => output::json(&picture)?,
+        Format::Text => output::text(&plain::text(&picture))?,
+    }
+    let is_bad = picture.ranks.iter().any(ncclscope_top::Row::is_bad);
+    Ok(match picture.ranks.is_empty() {
+        true => ExitCode::from(ENVIRONMENT),
+        false if is_bad => ExitCode::from(FINDINGS),
+        false => ExitCode::SUCCESS,
+    })
+}
