@@ -186,6 +186,33 @@ impl Flag {
     }
 }
 
+impl Picture {
+    /// The same with each text as `of` gives it: texts of processes may contain anything.
+    #[must_use]
+    pub fn printable(mut self, of: impl Fn(&str) -> String) -> Picture {
+        let each = |texts: &mut Vec<String>| texts.iter_mut().for_each(|text| *text = of(text));
+        self.source = of(&self.source);
+        each(&mut self.verdicts);
+        each(&mut self.notes);
+        for function in &mut self.functions {
+            (function.comm, function.func) = (of(&function.comm), of(&function.func));
+        }
+        for row in &mut self.ranks {
+            (row.job, row.host, row.gpu) = (of(&row.job), of(&row.host), of(&row.gpu));
+            row.why = of(&row.why);
+            for function in &mut row.functions {
+                (function.comm, function.func) = (of(&function.comm), of(&function.func));
+            }
+            row.links.iter_mut().for_each(|link| link.comm = of(&link.comm));
+            for operation in row.in_flight.iter_mut().chain(&mut row.operation) {
+                (operation.comm, operation.func) = (of(&operation.comm), of(&operation.func));
+            }
+            row.facts.iter_mut().for_each(|(_, value)| *value = of(value));
+        }
+        self
+    }
+}
+
 impl Row {
     /// The worst flag.
     #[must_use]
@@ -197,5 +224,40 @@ impl Row {
     #[must_use]
     pub fn is_bad(&self) -> bool {
         self.flag().is_some_and(|flag| flag.severity() == Severity::Bad)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_text_of_a_process_is_left_as_it_is() {
+        let bad = || "\u{1b}".to_owned();
+        let operation = Operation { func: bad(), comm: bad(), ..Operation::default() };
+        let function = FunctionRate { func: bad(), comm: bad(), ..FunctionRate::default() };
+        let row = Row {
+            job: bad(),
+            host: bad(),
+            gpu: bad(),
+            why: bad(),
+            operation: Some(operation.clone()),
+            in_flight: vec![operation],
+            functions: vec![function.clone()],
+            links: vec![LinkRate { comm: bad(), ..LinkRate::default() }],
+            facts: vec![("command".into(), bad())],
+            ..Row::default()
+        };
+        let picture = Picture {
+            source: bad(),
+            ranks: vec![row],
+            functions: vec![function],
+            verdicts: vec![bad()],
+            notes: vec![bad()],
+            ..Picture::default()
+        };
+        let is_shown = |picture: &Picture| format!("{picture:?}").contains("u{1b}");
+        assert!(is_shown(&picture));
+        assert!(!is_shown(&picture.printable(|text| text.replace('\u{1b}', "?"))));
     }
 }

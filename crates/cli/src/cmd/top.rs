@@ -11,20 +11,30 @@ mod here;
 mod live;
 mod place;
 mod plain;
+mod prometheus;
+mod remote;
+mod screen;
 
 use crate::args::{Format, TopArgs};
-use crate::failure::{ENVIRONMENT, FINDINGS, Failure};
-use crate::output;
+use crate::failure::{ENVIRONMENT, FINDINGS, Failure, tell};
+use crate::output::{self, in_a_line};
 use live::Live;
 use ncclscope_top::{Patience, Picture, Reading, judge};
+use remote::Remote;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
+
+/// How long `--once` waits for rates: longer than two windows of an agent.
+const PATIENCE: Duration = Duration::from_secs(40);
 
 /// Where readings come from.
 trait Source: Send {
     /// The next reading, `limit` being how long an operation may be in flight before it counts as
     /// stalled.
     fn read(&mut self, limit: Duration) -> Result<Reading, Failure>;
+
+    /// Enough was read for rates.
+    fn has_rates(&self) -> bool;
 }
 
 /// A source, and what was learnt from its readings.
@@ -37,13 +47,16 @@ struct Watch {
 
 impl Watch {
     fn new(args: &TopArgs) -> Result<Watch, Failure> {
-        let source: Box<dyn Source> = Box::new(Live::new(place::directories(args)?, args.interval));
+        let source: Box<dyn Source> = match &args.agent {
+            Some(address) => Box::new(Remote::new(address)?),
+            None => Box::new(Live::new(place::directories(args)?, args.interval)),
+        };
         let (least, most) = (args.stall_sec.as_secs_f64(), args.hang_sec.as_secs_f64());
         let patience = Patience::new(least.min(most), most);
         Ok(Watch { source, patience, hang_s: most, read_at: None })
     }
 
-    /// The next picture, and the same with text that may be printed anywhere.
+    /// The next picture.
     fn look(&mut self) -> Result<Picture, Failure> {
         let reading = self.source.read(Duration::from_secs_f64(self.patience.limit_s()))?;
         let elapsed =
@@ -54,24 +67,31 @@ impl Watch {
 }
 
 pub(crate) fn run(args: &TopArgs) -> Result<ExitCode, Failure> {
-    let mut watch = Watch::new(args)?;
-    once(&mut watch, args)
+    let watch = Watch::new(args)?;
+    if args.once {
+        return once(watch, args);
+    }
+    match screen::obstacle() {
+        Some(why) => {
+            tell(format_args!("{why}: this is one picture, as with --once"));
+            once(watch, args)
+        }
+        None => screen::show(watch, Duration::from_secs_f64(args.interval)),
+    }
 }
 
 /// Prints one picture. The first readings show what is in flight and no rates yet.
-fn once(watch: &mut Watch, args: &TopArgs) -> Result<ExitCode, Failure> {
+fn once(mut watch: Watch, args: &TopArgs) -> Result<ExitCode, Failure> {
     let interval = Duration::from_secs_f64(args.interval);
+    let end = Instant::now() + PATIENCE;
     let mut picture = watch.look()?;
-    let readings = live::SPAN.div_duration_f64(interval).ceil().max(1.0);
-    let mut left = readings + 1.0;
-    while left > 0.0 && !picture.ranks.is_empty() {
+    while !picture.ranks.is_empty() && !watch.source.has_rates() && Instant::now() < end {
         std::thread::sleep(interval);
         picture = watch.look()?;
-        left -= 1.0;
     }
     match args.format {
         Format::Json => output::json(&picture)?,
-        Format::Text => output::text(&plain::text(&picture))?,
+        Format::Text => output::text(&plain::text(&picture.clone().printable(printable)))?,
     }
     let is_bad = picture.ranks.iter().any(ncclscope_top::Row::is_bad);
     Ok(match picture.ranks.is_empty() {
@@ -79,4 +99,9 @@ fn once(watch: &mut Watch, args: &TopArgs) -> Result<ExitCode, Failure> {
         false if is_bad => ExitCode::from(FINDINGS),
         false => ExitCode::SUCCESS,
     })
+}
+
+/// Text of processes, of which nothing acts on a terminal.
+fn printable(text: &str) -> String {
+    in_a_line(text).replace('\t', "\\t")
 }

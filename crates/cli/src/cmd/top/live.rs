@@ -28,7 +28,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// The span that rates are of.
-pub(super) const SPAN: Duration = Duration::from_secs(3);
+const SPAN: Duration = Duration::from_secs(3);
 /// A running process compares its clocks once a second.
 const SILENT_AFTER: Duration = Duration::from_secs(4);
 /// For how long a process is shown after its end in order.
@@ -42,7 +42,8 @@ pub(super) struct Live {
     node: Node,
     here: Here,
     directories: Vec<PathBuf>,
-    has_begun: bool,
+    /// How often it has read.
+    readings: usize,
     read_at: Instant,
     /// Lengths of the last windows.
     lengths: VecDeque<Duration>,
@@ -63,7 +64,7 @@ impl Live {
             node: Node::new(directories.clone(), &host_name()),
             here: Here::new(),
             directories,
-            has_begun: false,
+            readings: 0,
             read_at: Instant::now(),
             lengths: VecDeque::new(),
             windows: windows as usize,
@@ -153,12 +154,11 @@ impl Live {
 
 impl Source for Live {
     fn read(&mut self, limit: Duration) -> Result<Reading, Failure> {
-        if self.has_begun {
-            self.node.poll();
-        } else {
-            self.node.begin();
-            self.has_begun = true;
+        match self.readings {
+            0 => self.node.begin(),
+            _ => self.node.poll(),
         }
+        self.readings += 1;
         self.close();
         let hangs = hang::find(&self.node.vectors(), limit);
         let ranks: Vec<Rank> =
@@ -174,6 +174,11 @@ impl Source for Live {
             verdicts: hangs.verdicts,
             notes,
         })
+    }
+
+    /// Operations settle a window after their end: as many windows again have full rates.
+    fn has_rates(&self) -> bool {
+        self.readings > self.windows + 1
     }
 }
 

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! A picture as plain text, for scripts and for output that is no terminal.
 
-use crate::output::in_a_line;
 use crate::table::{Align, Table};
 use ncclscope_top::{Column, Picture, cell};
 
 /// The notes, the verdicts, and a table of all ranks.
 pub(super) fn text(picture: &Picture) -> String {
     let mut lines: Vec<String> = Vec::new();
-    lines.extend(picture.verdicts.iter().map(|line| in_a_line(line)));
-    lines.extend(picture.notes.iter().map(|line| in_a_line(line)));
+    lines.extend(picture.verdicts.iter().cloned());
+    lines.extend(picture.notes.iter().cloned());
     if !picture.ranks.is_empty() {
         let has_jobs = picture.ranks.iter().any(|row| row.job != picture.ranks[0].job);
         let is_shown = |column: &&Column| has_jobs || **column != Column::Job;
