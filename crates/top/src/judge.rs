@@ -111,12 +111,11 @@ fn flags(reading: &Reading, rank: &Rank, wait: &Wait, limits: Limits) -> (Vec<Fl
     if rank.says_hung {
         found.push((Flag::Hung, "the rank's own watchdog says that it hangs".into()));
     }
-    let is_wrong = found.iter().any(|(flag, _)| *flag != Flag::Waits);
     // A victim's watchdog cannot know that the cause is elsewhere.
     if found.iter().any(|(flag, _)| *flag == Flag::Waits) {
         found.retain(|(flag, _)| *flag != Flag::Hung);
     }
-    if wait.is_slow() && !is_wrong {
+    if wait.is_slow() && found.is_empty() {
         let share = percent(wait.caused);
         found.push((Flag::Slow, format!("other ranks wait for it {share} of the time")));
     }

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-How long an operation of this job may be in flight before the ranks count as stalled.
+What is learnt from one reading to the next, so that the ordinary course of a job raises no flag.
 
 An evaluation or a checkpoint makes ranks wait for seconds, and does so again and again: after a
-wait that ended, only one three times as long is a stall. The memory of it halves each minute.
+wait that ended, only one three times as long is a stall. The memory of it halves each minute. A
+rank is a straggler only if several readings in a row show it.
 */
 
+use crate::picture::{Flag, Picture, Row};
 use crate::reading::Reading;
 use std::collections::BTreeMap;
 
@@ -13,6 +15,11 @@ use std::collections::BTreeMap;
 const FACTOR: f64 = 3.0;
 /// After so long, s, half of the usual wait is forgotten.
 const HALF_S: f64 = 60.0;
+/// So many readings in a row show a straggler.
+const IN_A_ROW: u32 = 3;
+
+/// A process: job, host, process id and rank.
+type Process = (String, String, Option<u32>, Option<u32>);
 
 /// What waits of a job are usual.
 #[derive(Clone, Debug)]
@@ -21,14 +28,22 @@ pub struct Patience {
     most_s: f64,
     usual_s: f64,
     /// The oldest ages of the last reading, by job, host, process and communicator.
-    ages: BTreeMap<(String, String, Option<u32>, u64), f64>,
+    ages: BTreeMap<(Process, u64), f64>,
+    /// In how many readings in a row a process was slow.
+    slow: BTreeMap<Process, u32>,
 }
 
 impl Patience {
     /// An operation in flight for less than `least_s` is never a stall, one for `most_s` always.
     #[must_use]
     pub fn new(least_s: f64, most_s: f64) -> Patience {
-        Patience { least_s, most_s: most_s.max(least_s), usual_s: 0.0, ages: BTreeMap::new() }
+        Patience {
+            least_s,
+            most_s: most_s.max(least_s),
+            usual_s: 0.0,
+            ages: BTreeMap::new(),
+            slow: BTreeMap::new(),
+        }
     }
 
     /// Seconds in flight from which an operation is a stall.
@@ -43,8 +58,8 @@ impl Patience {
         let mut ages = BTreeMap::new();
         for rank in &reading.ranks {
             for flight in &rank.flights {
-                let comm = flight.comm.hash;
-                ages.insert((rank.job.clone(), rank.host.clone(), rank.pid, comm), flight.age_s);
+                let process = (rank.job.clone(), rank.host.clone(), rank.pid, rank.rank);
+                ages.insert((process, flight.comm.hash), flight.age_s);
             }
         }
         // An age that fell is of another operation: the one before has ended.
@@ -53,6 +68,23 @@ impl Patience {
         let longest = ended.map(|(_, age)| *age).fold(0.0, f64::max);
         self.usual_s = self.usual_s.max(longest);
         self.ages = ages;
+    }
+
+    /// Takes the flag of stragglers back from those that were none in the readings before.
+    pub fn settle(&mut self, picture: &mut Picture) {
+        let mut slow = BTreeMap::new();
+        let is_slow = |row: &&mut Row| row.flags.contains(&Flag::Slow);
+        for row in picture.ranks.iter_mut().filter(is_slow) {
+            let process = (row.job.clone(), row.host.clone(), row.pid, row.rank);
+            let times = self.slow.get(&process).copied().unwrap_or(0) + 1;
+            if times < IN_A_ROW {
+                // There is no other flag beside it.
+                row.flags.clear();
+                row.why.clear();
+            }
+            slow.insert(process, times);
+        }
+        self.slow = slow;
     }
 }
 
@@ -64,6 +96,23 @@ mod tests {
     fn reading(ages: &[f64]) -> Reading {
         let flights = ages.iter().map(|&age_s| Flight { age_s, ..Flight::default() }).collect();
         Reading { ranks: vec![Rank { flights, ..Rank::default() }], ..Reading::default() }
+    }
+
+    #[test]
+    fn a_straggler_is_one_for_several_readings() {
+        let mut patience = Patience::new(1.0, 30.0);
+        let mut look = |flags: &[Flag]| {
+            let row = Row { flags: flags.to_vec(), why: "x".into(), ..Row::default() };
+            let mut picture = Picture { ranks: vec![row], ..Picture::default() };
+            patience.settle(&mut picture);
+            (picture.ranks[0].flags.clone(), picture.ranks[0].why.clone())
+        };
+        for _ in 0..2 {
+            assert_eq!(look(&[Flag::Slow]), (vec![], String::new()));
+        }
+        assert_eq!(look(&[Flag::Slow]), (vec![Flag::Slow], "x".into()));
+        assert_eq!(look(&[Flag::Stalled]).0, [Flag::Stalled]);
+        assert_eq!(look(&[Flag::Slow]).0, []);
     }
 
     #[test]

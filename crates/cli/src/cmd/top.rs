@@ -27,6 +27,9 @@ use std::time::{Duration, Instant};
 /// How long `--once` waits for rates: longer than two windows of an agent.
 const PATIENCE: Duration = Duration::from_secs(40);
 
+/// How many readings with rates it takes: so many show a straggler.
+const ENOUGH: u32 = 3;
+
 /// Where readings come from.
 trait Source: Send {
     /// The next reading, `limit` being how long an operation may be in flight before it counts as
@@ -62,7 +65,9 @@ impl Watch {
         let elapsed =
             self.read_at.replace(Instant::now()).map_or(0.0, |at| at.elapsed().as_secs_f64());
         self.patience.learn(&reading, elapsed);
-        Ok(judge(&reading, self.patience.limit_s(), self.hang_s))
+        let mut picture = judge(&reading, self.patience.limit_s(), self.hang_s);
+        self.patience.settle(&mut picture);
+        Ok(picture)
     }
 }
 
@@ -85,9 +90,11 @@ fn once(mut watch: Watch, args: &TopArgs) -> Result<ExitCode, Failure> {
     let interval = Duration::from_secs_f64(args.interval);
     let end = Instant::now() + PATIENCE;
     let mut picture = watch.look()?;
-    while !picture.ranks.is_empty() && !watch.source.has_rates() && Instant::now() < end {
+    let mut with_rates = 0;
+    while !picture.ranks.is_empty() && with_rates < ENOUGH && Instant::now() < end {
         std::thread::sleep(interval);
         picture = watch.look()?;
+        with_rates += u32::from(watch.source.has_rates());
     }
     match args.format {
         Format::Json => output::json(&picture)?,

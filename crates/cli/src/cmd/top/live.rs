@@ -176,9 +176,9 @@ impl Source for Live {
         })
     }
 
-    /// Operations settle a window after their end: as many windows again have full rates.
+    /// All windows of the span have passed.
     fn has_rates(&self) -> bool {
-        self.readings > self.windows + 1
+        self.readings > self.windows
     }
 }
 
