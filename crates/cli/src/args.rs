@@ -2,8 +2,10 @@
 //! The command line.
 
 mod global;
+mod top;
 
 pub(crate) use global::{CompletionsArgs, GlobalArgs, ManArgs};
+pub(crate) use top::TopArgs;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use ncclscope_control::quantity;
@@ -46,6 +48,8 @@ pub(crate) enum Verb {
     View(ViewArgs),
     /// Find out why a job is slow: ranks that others wait for, slow links, and slowdowns
     Stragglers(StragglersArgs),
+    /// Watch the ranks live: operations in flight, rates, waits, and what is stuck
+    Top(TopArgs),
     /// List the recorded processes of this host
     Ls(LsArgs),
     /// Start recording, for a given time or until stopped

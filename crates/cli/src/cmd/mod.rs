@@ -17,6 +17,7 @@ mod simulate;
 mod stragglers;
 #[cfg(test)]
 mod tests;
+mod top;
 mod view;
 
 use crate::args::{CommandLine, Verb};
@@ -36,6 +37,7 @@ pub(crate) fn run(args: CommandLine) -> Result<ExitCode, Failure> {
         Verb::Merge(args) => merge::run(&args),
         Verb::View(args) => view::run(&args),
         Verb::Stragglers(args) => stragglers::run(&args),
+        Verb::Top(args) => top::run(&args),
         Verb::Ls(args) => control::list(&args),
         Verb::Start(args) => control::start(&args),
         Verb::Stop(args) => control::stop(&args),
