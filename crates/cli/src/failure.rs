@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! User-visible errors: one line with advice, and an exit code.
 
-use crate::printable::in_a_line;
+use crate::printable::{Colour, Printable, in_a_line};
 use crate::terminal;
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
@@ -61,7 +61,7 @@ impl Failure {
     /// Prints the message and gives the exit code.
     pub(crate) fn report(self) -> ExitCode {
         if let Some(message) = self.message {
-            tell(format_args!("{} {message}", word("error:", "\x1b[31m")));
+            tell(format_args!("{} {message}", word("error:", Colour::Red)));
         }
         ExitCode::from(self.code)
     }
@@ -82,14 +82,14 @@ impl From<io::Error> for Failure {
 pub(crate) fn tell(line: impl Display) {
     let line = in_a_line(&line.to_string());
     terminal::beside_progress(|| {
-        let _ = writeln!(io::stderr(), "ncclscope: {line}");
+        let _ = writeln!(io::stderr(), "ncclscope: {}", Printable(&line));
     });
 }
 
 /// A word in a colour, where standard error has colours.
-fn word(word: &str, colour: &str) -> String {
+fn word(word: &str, colour: Colour) -> String {
     match terminal::errors_have_colour() {
-        true => format!("{colour}{word}\x1b[0m"),
+        true => colour.paint(word),
         false => word.to_owned(),
     }
 }
@@ -103,5 +103,5 @@ pub(crate) fn warn_lines(lines: Vec<String>) {
 
 /// Prints a warning on standard error.
 pub(crate) fn warn(line: impl Display) {
-    tell(format_args!("{} {line}", word("warning:", "\x1b[33m")));
+    tell(format_args!("{} {line}", word("warning:", Colour::Yellow)));
 }

@@ -59,6 +59,7 @@ pub(crate) fn json(value: &impl Serialize) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::printable::Colour;
 
     fn shown(text: &[u8]) -> String {
         let mut screen = Screen(BufWriter::new(Vec::new()));
@@ -68,11 +69,16 @@ mod tests {
 
     #[test]
     fn nothing_of_others_acts_on_a_terminal() {
-        let plain = "rank 3\tnode-ü\n\x1b[1mreport\x1b[0m";
+        let plain = "rank 3\tnode-ü\n";
         assert_eq!(shown(plain.as_bytes()), plain);
+        // Only our own colours act, also if they were in a line of their own.
+        let ours = Colour::Bold.paint("report");
+        assert_eq!(shown(ours.as_bytes()), "\x1b[1mreport\x1b[0m");
+        assert_eq!(shown(in_a_line(&ours).as_bytes()), "\x1b[1mreport\x1b[0m");
         for (hostile, expected) in [
             ("\x1b]52;c;eA==\x07", "\\u001b]52;c;eA==\\u0007"),
-            ("\x1b[2J\x1b[31mx", "\\u001b[2J\x1b[31mx"),
+            ("\x1b[2J\x1b[31mx", "\\u001b[2J\\u001b[31mx"),
+            ("\x1b0123456789abcdef[31mx", "\\u001b0123456789abcdef[31mx"),
             ("a\r\u{9b}2J\u{7f}", "a\\u000d\\u009b2J\\u007f"),
             ("\u{202e}cod\u{2069}", "\\u202ecod\\u2069"),
         ] {

@@ -2,11 +2,7 @@
 //! Colours in text that other crates compose: headings, and the classes of findings.
 
 use super::has_colour;
-
-const BOLD: &str = "\x1b[1m";
-const RED: &str = "\x1b[31m";
-const YELLOW: &str = "\x1b[33m";
-const END: &str = "\x1b[0m";
+use crate::printable::Colour;
 
 /// The text with colours, if standard output has colours: headings (lines of capitals) in bold,
 /// classes of findings in red, or yellow if they are only suspected.
@@ -22,10 +18,11 @@ fn in_colours(text: &str) -> String {
         let start = content.trim_start();
         let indent = &content[..content.len() - start.len()];
         if is_heading(content) {
-            painted += &format!("{BOLD}{content}{END}{end}");
+            painted += &format!("{}{end}", Colour::Bold.paint(content));
         } else if let Some(class) = class_of(start) {
-            let colour = if start.contains("(suspect") { YELLOW } else { RED };
-            painted += &format!("{indent}{colour}{class}{END}{}{end}", &start[class.len()..]);
+            let colour = if start.contains("(suspect") { Colour::Yellow } else { Colour::Red };
+            let rest = &start[class.len()..];
+            painted += &format!("{indent}{}{rest}{end}", colour.paint(class));
         } else {
             painted += line;
         }
@@ -53,6 +50,7 @@ fn class_of(line: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::printable::Printable;
 
     #[test]
     fn headings_and_classes_have_colours_and_names_do_not() {
@@ -61,6 +59,6 @@ mod tests {
         let expected = "16 ranks, 2 of them wait\n\n\x1b[1mSLOW\x1b[0m\n  \
                         \x1b[31mS1 slow-rank\x1b[0m  rank 11 (confirmed)\n\
                         \x1b[33mH1b rank-absent\x1b[0m (suspect)  rank 3\n  rank 3 B2 b\n";
-        assert_eq!(in_colours(text), expected);
+        assert_eq!(Printable(in_colours(text)).to_string(), expected);
     }
 }

@@ -2,6 +2,7 @@
 //! The page that the parts of the report write to: lines under headings.
 
 use crate::output::in_a_line;
+use crate::printable::Colour;
 use crate::terminal;
 
 /// The longest list; JSON has all.
@@ -35,7 +36,7 @@ impl Page {
         if !self.text.is_empty() {
             self.text.push('\n');
         }
-        let title = if self.has_colour { format!("\x1b[1m{title}\x1b[0m") } else { title.into() };
+        let title = if self.has_colour { Colour::Bold.paint(title) } else { title.into() };
         self.line(&title);
     }
 
@@ -47,7 +48,7 @@ impl Page {
 
     /// Adds a line with a label, which may have a colour. It is cut at 160 columns, and wrapped
     /// on a narrow terminal.
-    pub(super) fn labelled(&mut self, label: &str, colour: Option<&str>, text: &str) {
+    pub(super) fn labelled(&mut self, label: &str, colour: Option<Colour>, text: &str) {
         const MOST: usize = 160;
         let mut text = text.to_owned();
         if let Some((cut, _)) = text.char_indices().nth(MOST) {
@@ -60,7 +61,8 @@ impl Page {
         };
         let label = match colour.filter(|_| self.has_colour) {
             Some(colour) => {
-                format!("{colour}{label}\x1b[0m{}", " ".repeat(6usize.saturating_sub(label.len())))
+                let gap = " ".repeat(6usize.saturating_sub(label.len()));
+                format!("{}{gap}", colour.paint(label))
             }
             None => format!("{label:<6}"),
         };
