@@ -150,6 +150,36 @@ fn a_running_job_is_listed_stopped_started_and_dumped() {
     assert!(String::from_utf8_lossy(&without.stderr).contains("has no socket here"));
 }
 
+/// A job that reports no step: a window of steps is announced as waiting, and what was recorded
+/// before goes on, as `ls` says.
+#[test]
+fn a_window_of_steps_without_steps_changes_nothing_and_says_so() {
+    let run = TestRun::new();
+    let Some(nccl) = wheel::find_or_skip("2.28.9") else { return };
+    let mut job = run.start(&nccl, 1500);
+    begun(&mut job);
+    let first = job.pid(0).to_string();
+    let start = ["start", "--pid", &first, "--steps", "3"];
+    let started = run.cli(&start);
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let (stdout, stderr) = (text(&started.stdout), text(&started.stderr));
+    let says =
+        "mode flight: records; its next window is from the next training step on, for 3 steps";
+    assert!(stdout.contains(&format!("pid {first}")) && stdout.contains(says), "{stdout}");
+    assert!(stderr.contains("until then it records everything"), "{stderr}");
+    let process = |run: &TestRun| run.processes().into_iter().find(|p| p["pid"] == job.pid(0));
+    let window = process(&run).unwrap();
+    assert_eq!(
+        (&window["recorded"], &window["window"]["ends"]),
+        (&"yes".into(), &"3 steps".into())
+    );
+    run.says(&["stop", "--pid", &first]);
+    let again = text(&run.cli(&start).stderr);
+    assert!(again.contains("until then it records nothing"), "{again}");
+    assert_eq!(process(&run).unwrap()["recorded"], "waiting");
+    job.wait().expect_success();
+}
+
 #[test]
 fn a_window_has_exactly_the_operations_that_the_application_issued_in_it() {
     for version in wheel::RELEASES {

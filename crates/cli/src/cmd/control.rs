@@ -264,5 +264,11 @@ fn write_dumps(chosen: &[Process], output: Option<&Path>) -> Result<ExitCode, Fa
         writeln!(out, "{}", file.display())?;
     }
     out.flush()?;
+    let copied = chosen.iter().zip(&results).filter(|(_, file)| file.is_ok());
+    let copied: Vec<&Process> = copied.map(|(process, _)| process).collect();
+    let about = at_once(&copied, |process| About::of(process));
+    for (process, about) in copied.iter().zip(&about) {
+        tell(format_args!("{}: copied", control::name(process, about)));
+    }
     Ok(code_of(results.into_iter().filter_map(Result::err)))
 }

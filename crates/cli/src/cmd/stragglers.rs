@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `ncclscope stragglers`: finds the slow parts of a job that makes progress.
 
+mod reading;
+
+use super::report::shell_word;
 use crate::args::{Format, StragglersArgs};
-use crate::failure::{FINDINGS, Failure};
+use crate::failure::{FINDINGS, Failure, tell};
 use crate::input::{Input, recordings_in};
 use crate::output::{self, in_a_line};
 use crate::table::{Align, Table};
@@ -10,7 +13,7 @@ use crate::terminal::{Watched, painted, say};
 use ncclscope_findings::Help;
 use ncclscope_operations::human::{count, if_one};
 use ncclscope_stragglers::finding::{Finding, SlowPart};
-use ncclscope_stragglers::input::{kineto, recording, table};
+use ncclscope_stragglers::input::{kineto, table};
 use ncclscope_stragglers::report::StepRow;
 use ncclscope_stragglers::{Job, Limits, Report, analyze};
 use std::collections::BTreeMap;
@@ -23,12 +26,17 @@ const LIST_MAX: usize = 20;
 const PLACES: usize = 4;
 
 pub(crate) fn run(args: &StragglersArgs) -> Result<ExitCode, Failure> {
-    let (job, code) = read(&args.inputs, args.run.id())?;
+    let ReadJob { job, is_hung, code } = read(&args.inputs, args.run.id())?;
     let limits = Limits { min_lost: args.threshold / 100.0, ..Limits::default() };
     let report = analyze(&job, &limits);
     match args.format {
         Format::Json => output::json(&report)?,
         Format::Text => output::text(&painted(&text(&report)))?,
+    }
+    if is_hung {
+        let runs: Vec<String> =
+            args.inputs.iter().map(|path| shell_word(&path.to_string_lossy())).collect();
+        tell(format_args!("the job hangs, see why: ncclscope diagnose {}", runs.join(" ")));
     }
     // Unreadable input takes precedence over findings: it may hide the actual cause.
     let is_found = code == ExitCode::SUCCESS && !report.summary.is_empty();
@@ -43,8 +51,22 @@ enum Kind {
     Table,
 }
 
-/// The job, and the exit code if there are no findings.
-fn read(inputs: &[PathBuf], run: Option<&str>) -> Result<(Job, ExitCode), Failure> {
+/// What was read.
+struct ReadJob {
+    job: Job,
+    /// `diagnose` finds that it hangs.
+    is_hung: bool,
+    /// The exit code if there are no findings.
+    code: ExitCode,
+}
+
+impl ReadJob {
+    fn of(job: Job) -> ReadJob {
+        ReadJob { job, is_hung: false, code: ExitCode::SUCCESS }
+    }
+}
+
+fn read(inputs: &[PathBuf], run: Option<&str>) -> Result<ReadJob, Failure> {
     let mut kinds = inputs.iter().map(|path| kind(path));
     let kind = kinds.next().ok_or_else(|| Failure::usage("name a run directory or files"))?;
     if kinds.any(|other| other != kind) {
@@ -57,10 +79,10 @@ fn read(inputs: &[PathBuf], run: Option<&str>) -> Result<(Job, ExitCode), Failur
         Kind::Recordings => {
             let input = Input::open(inputs, run)?;
             let progress = Watched::by_blocks("reading records", &input.recordings, 1);
-            let job = recording::job(&input.recordings);
+            let (job, is_hung) = reading::job(&input.recordings);
             drop(progress);
             say(1, || "read the records".into());
-            Ok((job, input.finish()))
+            Ok(ReadJob { job, is_hung, code: input.finish() })
         }
         Kind::Traces => {
             let mut files = Vec::new();
@@ -68,12 +90,12 @@ fn read(inputs: &[PathBuf], run: Option<&str>) -> Result<(Job, ExitCode), Failur
                 files.extend(if path.is_dir() { traces_in(path)? } else { vec![path.clone()] });
             }
             let _progress = Watched::endless("reading traces");
-            Ok((kineto::read(&files).map_err(fail)?, ExitCode::SUCCESS))
+            Ok(ReadJob::of(kineto::read(&files).map_err(fail)?))
         }
         Kind::Table => match inputs {
             [path] => {
                 let _progress = Watched::endless("reading the table");
-                Ok((table::read(path).map_err(fail)?, ExitCode::SUCCESS))
+                Ok(ReadJob::of(table::read(path).map_err(fail)?))
             }
             _ => Err(Failure::usage("one table holds all workers: name one .parquet file")),
         },

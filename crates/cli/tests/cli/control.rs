@@ -94,6 +94,11 @@ fn serve(listener: &UnixListener, mut status: ProcessStatus, requests: &Mutex<Ve
                 status.recorded = Recorded::No;
                 status.window = WindowState::default();
             }
+            Request::Dump(to) => {
+                let to = to.clone().unwrap_or_default().join("copy.nscope");
+                let _ = stream.write_all(Reply::Dumped(to).encode().as_bytes());
+                continue;
+            }
             _ => {}
         }
         let _ = stream.write_all(Reply::Status(status.clone()).encode().as_bytes());
@@ -162,6 +167,24 @@ fn start_and_stop_say_whom_they_reached() {
     let stopped = host.run(&["stop"]).ends_with(0);
     assert_eq!(stopped.stdout, format!("{name}: does not record\n"));
     assert_eq!(requests.lock().unwrap().len(), 2);
+}
+
+#[test]
+fn dump_and_snapshot_say_whom_they_reached_beside_the_paths() {
+    let host = Host::new();
+    host.rank(3, "88", Some(7));
+    let place = host.dir.path().join("copies");
+    let path = format!("{}/copy.nscope\n", place.display());
+    let done = host.run(&["dump", "-o", place.to_str().unwrap()]).ends_with(0);
+    assert_eq!(done.stdout, path);
+    assert!(done.stderr.starts_with("ncclscope: rank 3 ("), "{done:#?}");
+    assert!(done.stderr.ends_with("job 88, mode flight: copied\n"), "{done:#?}");
+    host.run(&["start"]).ends_with(0);
+    let args = ["snapshot", "--for", "100ms", "-o", place.to_str().unwrap()];
+    let done = host.run(&args).ends_with(0);
+    assert_eq!(done.stdout, path);
+    let waits = "mode flight: records until it is stopped; it was recorded before and goes on\n";
+    assert!(done.stderr.contains(waits) && done.stderr.ends_with(": copied\n"), "{done:#?}");
 }
 
 #[test]

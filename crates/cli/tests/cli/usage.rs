@@ -79,3 +79,20 @@ fn damage_is_no_loss_of_nothing() {
     let says = "  lost        nothing that was counted, but see PROBLEMS\n";
     assert!(damaged.contains(says) && damaged.contains("\nPROBLEMS\n"), "{damaged}");
 }
+
+#[test]
+fn stragglers_of_a_job_that_hangs_point_at_diagnose() {
+    let dir = tempfile::tempdir().unwrap();
+    let simulated = |name: &str, more: &[&str]| {
+        let place = dir.path().join(name).to_str().unwrap().to_owned();
+        let args = ["simulate", "--ranks", "8", "--steps", "4", "-o", &place];
+        ncclscope(&[&args[..], more].concat()).ends_with(0);
+        place
+    };
+    let hung = simulated("hung", &["--fault", "host-stuck", "--rank", "3"]);
+    let tip = format!("the job hangs, see why: ncclscope diagnose {hung}\n");
+    let found = ncclscope(&["stragglers", &hung]);
+    assert!(found.stderr.ends_with(&tip), "{found:#?}");
+    let healthy = simulated("healthy", &[]);
+    assert_eq!(ncclscope(&["stragglers", &healthy]).ends_with(0).stderr, "");
+}

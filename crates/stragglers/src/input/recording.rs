@@ -236,6 +236,12 @@ fn is_lossy(recording: &Recording, kinds: &[EventKind]) -> bool {
 }
 
 impl JobPart {
+    /// ProxyOps that processes did for others (PXN).
+    #[must_use]
+    pub fn foreign(&self) -> u64 {
+        self.foreign
+    }
+
     /// A job without the operations of its processes.
     fn new(plan: &JobPlan<'_>) -> JobPart {
         let (workers, shortages) = (plan.placed.clone(), plan.shortages.clone());

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Reads recordings for `stragglers`, and finds out in the same pass whether the job hangs.
+
+use ncclscope_diagnose::input::InputOptions;
+use ncclscope_diagnose::input::recording::{Snapshot, SnapshotReader, assemble};
+use ncclscope_diagnose::{Options, diagnose};
+use ncclscope_operations::parallel::in_order;
+use ncclscope_operations::pxn::Pxn;
+use ncclscope_operations::{Timeline, Whole};
+use ncclscope_stragglers::Job;
+use ncclscope_stragglers::input::recording::{JobPart, JobReader};
+use ncclscope_trace::Recording;
+
+/// The job of these recordings, one per process, and whether `diagnose` finds that it hangs.
+pub(super) fn job(recordings: &[Recording]) -> (Job, bool) {
+    let recordings: Vec<&Recording> = recordings.iter().collect();
+    let mut reader = JobReader::new(&recordings);
+    let (mut parts, snapshots) = read(&reader);
+    if parts.foreign() != 0 {
+        reader.take_pxn(Pxn::read(reader.recordings()));
+        parts = read(&reader).0;
+    }
+    let job = assemble(snapshots, &InputOptions::default()).unwrap_or_default();
+    let is_hung = !diagnose(&job, &Options::default()).verdicts.is_empty();
+    (parts.finish(), is_hung)
+}
+
+/// Reads all recordings of a job.
+fn read(reader: &JobReader<'_>) -> (JobPart, Vec<Snapshot>) {
+    let places: Vec<usize> = (0..reader.recordings().len()).collect();
+    let one = |&place: &usize| {
+        let (mut process, mut flight) = (reader.process(place), SnapshotReader::default());
+        let (recording, work) = (reader.recordings()[place], reader.pxn().work(place));
+        let whole = Whole::of(Timeline::read_with(recording, work, |lane, record, op| {
+            process.record(lane, record, op);
+            flight.record(lane, record);
+        }));
+        (process.finish(&whole), flight.finish(&whole))
+    };
+    let (mut all, mut snapshots) = (reader.begin(), Vec::new());
+    in_order(&places, one, |_, (part, snapshot)| {
+        all.add(part);
+        snapshots.push(snapshot);
+    });
+    (all, snapshots)
+}
