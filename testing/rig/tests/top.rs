@@ -81,6 +81,18 @@ impl Screen {
         }
     }
 
+    /// What ran in the shell ends, and its exit code is 0.
+    #[track_caller]
+    fn expect_success(&self, name: &str) {
+        let until = Instant::now() + PATIENCE;
+        while self.is_alternate() {
+            assert!(Instant::now() < until, "it does not end:\n{}", self.shown());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        self.line(&format!("echo {name} with $?."));
+        self.wait("the exit code", |text| text.contains(&format!("{name} with 0.")));
+    }
+
     /// What the shell says about the terminal, by way of a file.
     #[track_caller]
     fn settings(&self, name: &str) -> String {
@@ -154,7 +166,7 @@ fn a_stalled_rank_turns_red_and_the_terminal_is_left_as_it_was() {
         std::thread::sleep(Duration::from_millis(20));
     }
     let before = screen.settings("before");
-    let command = format!("{} top {}; echo ended with $?.", tool.display(), run.display());
+    let command = format!("{} top {}", tool.display(), run.display());
     screen.line(&command);
     let text = screen.wait("four ranks", |text| all_run(text, &job) && text.contains("AllReduce"));
     assert!(screen.is_alternate() && text.contains("4 ranks on 1 host"), "{text}");
@@ -189,18 +201,19 @@ fn a_stalled_rank_turns_red_and_the_terminal_is_left_as_it_was() {
         text.contains("order: STATE") && text.lines().count() <= 12 && !text.contains("WHY")
     });
     screen.tmux(&["resize-window", "-x", "120", "-y", "30"]);
+    screen.wait("a larger view", |text| text.contains("space freeze"));
     screen.key("q");
-    screen.wait("the shell", |text| text.contains("ended with 0."));
+    screen.expect_success("quit");
     assert_eq!(screen.settings("after"), before);
 
     // A signal ends it as properly.
     screen.line("clear");
-    screen.line(&command.replace("ended", "stopped"));
+    screen.line(&command);
     screen.wait("four ranks", |text| all_run(text, &job));
     let found = Command::new("pgrep").arg("-f").arg(format!("top {}$", run.display())).output();
     let found = String::from_utf8(found.expect("pgrep starts").stdout).expect("UTF-8");
     found.lines().for_each(|pid| signal(pid.parse().expect("a number"), "TERM"));
-    screen.wait("the shell", |text| text.contains("stopped with 0."));
+    screen.expect_success("terminated");
     assert_eq!(screen.settings("terminated"), before);
 }
 
