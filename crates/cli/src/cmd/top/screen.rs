@@ -4,7 +4,7 @@ The view on a real terminal, which is as it was before when the view ends: on qu
 on a panic, on SIGTERM, SIGINT and SIGHUP, and while it is suspended.
 */
 
-use super::Watch;
+use super::watch::{Watch, printable};
 use crate::failure::Failure;
 use crate::output::has_colour;
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
@@ -71,7 +71,7 @@ fn read(mut watch: Watch, interval: Duration) -> Receiver<Result<Picture, Failur
     let (sender, receiver) = mpsc::sync_channel(1);
     std::thread::spawn(move || {
         loop {
-            let picture = watch.look().map(|picture| picture.printable(super::printable));
+            let picture = watch.look().map(|picture| picture.printable(printable));
             let is_over = picture.is_err();
             if sender.send(picture).is_err() || is_over {
                 return;
@@ -99,11 +99,7 @@ fn serve(
             is_new = true;
             match event::read().map_err(gone)? {
                 Event::Key(key) if is_suspend(key) => suspend(terminal).map_err(gone)?,
-                Event::Key(key) if key.kind != KeyEventKind::Release => {
-                    if key_of(key).is_some_and(|key| view.press(key) == Step::Quit) {
-                        return Ok(());
-                    }
-                }
+                Event::Key(key) if is_quit(key, view) => return Ok(()),
                 _ => {}
             }
         }
@@ -121,7 +117,7 @@ fn serve(
         for signal in signals.pending() {
             match signal {
                 SIGTSTP => suspend(terminal).map_err(gone)?,
-                // It was stopped by SIGSTOP, which cannot be handled, and the shell had the terminal.
+                // It was stopped by SIGSTOP, and the shell had the terminal.
                 SIGCONT => resume(terminal).map_err(gone)?,
                 _ => return Ok(()),
             }
@@ -165,6 +161,12 @@ impl Drop for Guard {
     fn drop(&mut self) {
         leave();
     }
+}
+
+/// Lets the view take the key; true if the user quits by it.
+fn is_quit(key: KeyEvent, view: &mut View) -> bool {
+    let is_pressed = key.kind != KeyEventKind::Release;
+    is_pressed && key_of(key).is_some_and(|key| view.press(key) == Step::Quit)
 }
 
 fn is_suspend(key: KeyEvent) -> bool {
