@@ -5,7 +5,7 @@ on a panic, on SIGTERM, SIGINT and SIGHUP, and while it is suspended.
 */
 
 use super::watch::{Watch, printable};
-use crate::failure::Failure;
+use crate::failure::{Failure, hold, release};
 use crate::output::has_colour;
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen};
@@ -142,6 +142,8 @@ fn resume(terminal: &mut Terminal<CrosstermBackend<Stdout>>) -> io::Result<()> {
 
 fn enter() -> io::Result<()> {
     IS_OURS.store(true, Ordering::SeqCst);
+    // Warnings about recordings would be written across the view.
+    hold();
     terminal::enable_raw_mode()?;
     execute!(io::stdout(), EnterAlternateScreen, cursor::Hide)
 }
@@ -151,6 +153,7 @@ fn leave() {
     if IS_OURS.swap(false, Ordering::SeqCst) {
         let _ = execute!(io::stdout(), LeaveAlternateScreen, cursor::Show);
         let _ = terminal::disable_raw_mode();
+        release();
     }
 }
 
