@@ -20,7 +20,7 @@ use std::io::{self, IsTerminal, Stdout};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, TryRecvError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a key, a picture or a signal waits at most.
 const TICK: Duration = Duration::from_millis(50);
@@ -71,12 +71,13 @@ fn read(mut watch: Watch, interval: Duration) -> Receiver<Result<Picture, Failur
     let (sender, receiver) = mpsc::sync_channel(1);
     std::thread::spawn(move || {
         loop {
+            let begun = Instant::now();
             let picture = watch.look().map(|picture| picture.printable(printable));
             let is_over = picture.is_err();
             if sender.send(picture).is_err() || is_over {
                 return;
             }
-            std::thread::sleep(interval);
+            std::thread::sleep(interval.saturating_sub(begun.elapsed()));
         }
     });
     receiver
