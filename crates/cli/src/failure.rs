@@ -7,6 +7,7 @@ use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 
 /// Exit code: a verb found what it looks for, such as a hang.
 pub(crate) const FINDINGS: u8 = 1;
@@ -16,6 +17,11 @@ pub(crate) const USAGE: u8 = 2;
 pub(crate) const BAD_INPUT: u8 = 3;
 /// Exit code: something is missing or refused in the environment.
 pub(crate) const ENVIRONMENT: u8 = 4;
+
+/// Lines that wait for [`release`]; `None` while lines are printed at once.
+static HELD: Mutex<Option<Vec<String>>> = Mutex::new(None);
+/// The most lines that wait.
+const MOST_HELD: usize = 64;
 
 /// The error of a verb.
 #[derive(Debug)]
@@ -80,10 +86,26 @@ impl From<io::Error> for Failure {
 /// Prints a line on standard error; a line break in it is shown as `\n`. A failure to print is
 /// ignored.
 pub(crate) fn tell(line: impl Display) {
-    let line = in_a_line(&line.to_string());
-    terminal::beside_progress(|| {
-        let _ = writeln!(io::stderr(), "ncclscope: {}", Printable(&line));
-    });
+    let line = format!("ncclscope: {}", Printable(in_a_line(&line.to_string())));
+    let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+    match held.as_mut() {
+        Some(lines) if lines.len() < MOST_HELD => lines.push(line),
+        Some(_) => {}
+        None => terminal::beside_progress(|| drop(writeln!(io::stderr(), "{line}"))),
+    }
+}
+
+/// Keeps the lines of [`tell`] until [`release`]: the terminal shows something else.
+pub(crate) fn hold() {
+    HELD.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default();
+}
+
+/// Prints the lines that were kept, and keeps no more.
+pub(crate) fn release() {
+    let held = HELD.lock().unwrap_or_else(PoisonError::into_inner).take();
+    for line in held.into_iter().flatten() {
+        let _ = writeln!(io::stderr(), "{line}");
+    }
 }
 
 /// A word in a colour, where standard error has colours.

@@ -51,7 +51,8 @@ fn row(reading: &Reading, rank: &Rank, wait: &Wait, limits: Limits) -> Row {
     let span = reading.span_s;
     let functions = functions(&rank.work, span);
     let sum = |of: fn(&Function) -> f64| rank.work.functions.values().map(of).sum::<f64>();
-    let per_s = |sum: f64| if span > 0.0 { sum / span } else { 0.0 };
+    // The sum of nothing is -0.
+    let per_s = |sum: f64| if span > 0.0 { (sum + 0.0) / span } else { 0.0 };
     let mut all = Function::default();
     let collectives = rank.work.functions.iter().filter(|(key, _)| !key.is_p2p);
     collectives.for_each(|(_, function)| all.merge(function));
@@ -302,10 +303,11 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_null() {
-        let reading = Reading { ranks: vec![Rank::default()], ..Reading::default() };
+        let reading = Reading { ranks: vec![Rank::default()], span_s: 1.0, ..Reading::default() };
         let json = serde_json::to_value(judge(&reading, 1.0, 30.0)).unwrap();
         assert_eq!(json["schema"], "ncclscope.top/1");
         let row = &json["ranks"][0];
+        assert_eq!(row["operations_per_s"].to_string(), "0.0");
         for field in ["rank", "pid", "operation", "busbw_gbs", "sent_gbs", "waiting"] {
             assert!(row[field].is_null(), "{field}: {row}");
         }

@@ -291,6 +291,26 @@ fn after_an_early_stop_a_later_kernel_of_the_stream_shows_the_end() {
     assert_eq!(led_before_another(1), [2, 1], "a default stream may be another device's");
 }
 
+#[test]
+fn the_oldest_operation_in_flight_of_a_communicator_has_a_name() {
+    let mut process = Process::new(1, 2);
+    let started = process.now;
+    process.collective(Call { fault: Fault::Hang, ..Call::ALL_REDUCE });
+    process.now += SECOND;
+    process.collective(Call { fault: Fault::Hang, ..Call::ALL_REDUCE });
+    let recording = recording(&process);
+    let mut collector = collector(&recording);
+    assert_eq!(collector.oldest_in_flight(), []);
+    for lane in 0..LANES {
+        recording.records(lane).for_each(|record| collector.record(lane, &record));
+    }
+    collector.close(60 * SECOND, &recording.tick_map());
+    let [open] = &collector.oldest_in_flight()[..] else { panic!("one communicator") };
+    assert_eq!((&*open.func, open.rank, open.peer, open.count), ("AllReduce", 1, None, 2));
+    assert!((started..started + SECOND).contains(&open.started), "{open:?}");
+    assert!(open.bytes > Some(0) && open.comm.ranks == 2, "{open:?}");
+}
+
 /// Nothing comes after it on its communicator, and the rank's watchdog knows that its stop was
 /// lost.
 #[test]

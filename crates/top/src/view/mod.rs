@@ -269,7 +269,8 @@ impl View {
         }
         let selected = self.selected.as_ref();
         let found = selected.and_then(|one| self.rows.iter().position(|row| one.is_of(row)));
-        self.select(found.unwrap_or(if selected.is_some() { self.at } else { 0 }));
+        let otherwise = if selected.is_some() { self.at } else { 0 };
+        self.select(found.unwrap_or(otherwise));
     }
 
     /// The row of the detail pane; `None` if it is gone.

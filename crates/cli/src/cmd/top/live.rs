@@ -6,9 +6,9 @@ It follows them as the agent does, and each reading ends a window of the agent's
 those of the last windows, [`SPAN`] together: a window alone has few operations of a slow job.
 */
 
-use super::Source;
 use super::hang::{self, Hangs};
 use super::here::{Here, Seen};
+use super::watch::Source;
 use crate::cmd::agent::node::Node;
 use crate::cmd::agent::process::Process;
 use crate::failure::Failure;

@@ -6,9 +6,9 @@ The agent measures once per its own interval: rates are of the time between its 
 Vectors are new each second, and say which process a communicator's rank is.
 */
 
-use super::Source;
 use super::hang;
 use super::prometheus::{Sample, samples};
+use super::watch::Source;
 use crate::failure::Failure;
 use ncclscope_answer::Moment;
 use ncclscope_metrics::send::client;
@@ -43,7 +43,8 @@ pub(super) struct Remote {
 #[derive(Debug, Default)]
 struct Totals {
     windows: f64,
-    seen: Option<Instant>,
+    /// When the window ended; `None` of the first reading, whose window ended some time before.
+    ended: Option<Instant>,
     works: BTreeMap<Key, Work>,
 }
 
@@ -79,7 +80,7 @@ impl Remote {
 
     /// Takes the counters; if a window ended, what they grew by is what the ranks did in it.
     fn count(&mut self, text: &str, table: &Table) {
-        let mut now = Totals { seen: Some(Instant::now()), ..Totals::default() };
+        let mut now = Totals::default();
         let owners: BTreeMap<(u64, u32), Key> = table
             .vectors
             .iter()
@@ -97,12 +98,15 @@ impl Remote {
             return;
         }
         if let Some(before) = self.totals.take() {
-            let none = Work::default();
-            let grown = |(key, work): (&Key, &Work)| {
-                (*key, work.since(before.works.get(key).unwrap_or(&none)))
-            };
-            self.works = now.works.iter().map(grown).collect();
-            self.span = before.seen.map(|at| at.elapsed()).unwrap_or_default();
+            now.ended = Some(Instant::now());
+            if let Some(began) = before.ended {
+                let none = Work::default();
+                let grown = |(key, work): (&Key, &Work)| {
+                    (*key, work.since(before.works.get(key).unwrap_or(&none)))
+                };
+                self.works = now.works.iter().map(grown).collect();
+                self.span = began.elapsed();
+            }
         }
         self.totals = Some(now);
     }
@@ -210,7 +214,7 @@ fn add(work: &mut Work, comm: Comm, sample: &Sample<'_>) {
         }
         let is_p2p = sample.label("nccl_operation_type") != "collective";
         let key = FunctionKey { comm, func: func.to_owned(), is_p2p };
-        let function = work.functions.entry(key).or_insert_with(Function::default);
+        let function: &mut Function = work.functions.entry(key).or_default();
         match name {
             "s_total" => function.count += value,
             "_io_bytes_total" => function.bytes += value,
@@ -303,7 +307,7 @@ mod tests {
         let table = vectors();
         let bytes = table_bytes(&table);
         let mut answers = Vec::new();
-        for (windows, operations) in [(1, 100), (1, 100), (2, 400)] {
+        for (windows, operations) in [(1, 50), (1, 50), (2, 100), (3, 400)] {
             answers.push((200, metrics(windows, operations).into_bytes()));
             answers.push((200, bytes.clone()));
         }
@@ -311,7 +315,8 @@ mod tests {
         let limit = Duration::from_secs(1);
         assert!(remote.read(limit).unwrap().notes.is_empty() && !remote.has_rates());
         remote.read(limit).unwrap();
-        assert!(!remote.has_rates(), "no window has ended");
+        remote.read(limit).unwrap();
+        assert!(!remote.has_rates(), "no window was seen from its beginning");
         let reading = remote.read(limit).unwrap();
         assert!(remote.has_rates());
         let [late, waits] = &reading.ranks[..] else { panic!("{reading:?}") };

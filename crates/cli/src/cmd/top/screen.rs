@@ -4,8 +4,8 @@ The view on a real terminal, which is as it was before when the view ends: on qu
 on a panic, on SIGTERM, SIGINT and SIGHUP, and while it is suspended.
 */
 
-use super::Watch;
-use crate::failure::Failure;
+use super::watch::{Watch, printable};
+use crate::failure::{Failure, hold, release};
 use crate::terminal::has_colour;
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen};
@@ -20,7 +20,7 @@ use std::io::{self, IsTerminal, Stdout};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, TryRecvError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a key, a picture or a signal waits at most.
 const TICK: Duration = Duration::from_millis(50);
@@ -71,12 +71,13 @@ fn read(mut watch: Watch, interval: Duration) -> Receiver<Result<Picture, Failur
     let (sender, receiver) = mpsc::sync_channel(1);
     std::thread::spawn(move || {
         loop {
-            let picture = watch.look().map(|picture| picture.printable(super::printable));
+            let begun = Instant::now();
+            let picture = watch.look().map(|picture| picture.printable(printable));
             let is_over = picture.is_err();
             if sender.send(picture).is_err() || is_over {
                 return;
             }
-            std::thread::sleep(interval);
+            std::thread::sleep(interval.saturating_sub(begun.elapsed()));
         }
     });
     receiver
@@ -99,11 +100,7 @@ fn serve(
             is_new = true;
             match event::read().map_err(gone)? {
                 Event::Key(key) if is_suspend(key) => suspend(terminal).map_err(gone)?,
-                Event::Key(key) if key.kind != KeyEventKind::Release => {
-                    if key_of(key).is_some_and(|key| view.press(key) == Step::Quit) {
-                        return Ok(());
-                    }
-                }
+                Event::Key(key) if is_quit(key, view) => return Ok(()),
                 _ => {}
             }
         }
@@ -121,7 +118,7 @@ fn serve(
         for signal in signals.pending() {
             match signal {
                 SIGTSTP => suspend(terminal).map_err(gone)?,
-                // It was stopped by SIGSTOP, which cannot be handled, and the shell had the terminal.
+                // It was stopped by SIGSTOP, and the shell had the terminal.
                 SIGCONT => resume(terminal).map_err(gone)?,
                 _ => return Ok(()),
             }
@@ -146,6 +143,8 @@ fn resume(terminal: &mut Terminal<CrosstermBackend<Stdout>>) -> io::Result<()> {
 
 fn enter() -> io::Result<()> {
     IS_OURS.store(true, Ordering::SeqCst);
+    // Warnings about recordings would be written across the view.
+    hold();
     terminal::enable_raw_mode()?;
     execute!(io::stdout(), EnterAlternateScreen, cursor::Hide)
 }
@@ -155,6 +154,7 @@ fn leave() {
     if IS_OURS.swap(false, Ordering::SeqCst) {
         let _ = execute!(io::stdout(), LeaveAlternateScreen, cursor::Show);
         let _ = terminal::disable_raw_mode();
+        release();
     }
 }
 
@@ -165,6 +165,12 @@ impl Drop for Guard {
     fn drop(&mut self) {
         leave();
     }
+}
+
+/// Lets the view take the key; true if the user quits by it.
+fn is_quit(key: KeyEvent, view: &mut View) -> bool {
+    let is_pressed = key.kind != KeyEventKind::Release;
+    is_pressed && key_of(key).is_some_and(|key| view.press(key) == Step::Quit)
 }
 
 fn is_suspend(key: KeyEvent) -> bool {

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A source of readings, and the pictures that are made of them.
+
+use crate::failure::Failure;
+use crate::output::in_a_line;
+use ncclscope_top::{Patience, Picture, Reading, judge};
+use std::time::{Duration, Instant};
+
+/// Where readings come from.
+pub(super) trait Source: Send {
+    /// The next reading, `limit` being how long an operation may be in flight before it counts as
+    /// stalled.
+    fn read(&mut self, limit: Duration) -> Result<Reading, Failure>;
+
+    /// Enough was read for rates.
+    fn has_rates(&self) -> bool;
+}
+
+/// A source, and what was learnt from its readings.
+pub(super) struct Watch {
+    source: Box<dyn Source>,
+    patience: Patience,
+    hang_s: f64,
+    read_at: Option<Instant>,
+}
+
+impl Watch {
+    /// A source before its first reading. An operation in flight for less than `stall` is never
+    /// stalled, one for `hang` is hung.
+    pub(super) fn new(source: Box<dyn Source>, stall: Duration, hang: Duration) -> Watch {
+        let (least, hang_s) = (stall.as_secs_f64(), hang.as_secs_f64());
+        let patience = Patience::new(least.min(hang_s), hang_s);
+        Watch { source, patience, hang_s, read_at: None }
+    }
+
+    /// Enough was read for rates.
+    pub(super) fn has_rates(&self) -> bool {
+        self.source.has_rates()
+    }
+
+    /// The next picture.
+    pub(super) fn look(&mut self) -> Result<Picture, Failure> {
+        let reading = self.source.read(Duration::from_secs_f64(self.patience.limit_s()))?;
+        let before = self.read_at.replace(Instant::now());
+        let elapsed = before.map_or(0.0, |at| at.elapsed().as_secs_f64());
+        self.patience.learn(&reading, elapsed);
+        let mut picture = judge(&reading, self.patience.limit_s(), self.hang_s);
+        self.patience.settle(&mut picture);
+        Ok(picture)
+    }
+}
+
+/// Text of processes, of which nothing acts on a terminal.
+pub(super) fn printable(text: &str) -> String {
+    // A colour of ours in a text of theirs is none of ours.
+    in_a_line(text).replace('\t', "\\t").replace('\x1b', "\\u001b")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::printable;
+
+    #[test]
+    fn nothing_acts_on_the_terminal_not_even_colours() {
+        assert_eq!(printable("a\tb\nc\x1b[31m\x1b[2J"), "a\\tb\\nc\\u001b[31m\\u001b[2J");
+    }
+}
