@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The command line.
 
+mod filter;
+
+pub(crate) use filter::{Edge, FilterArgs};
+
 use clap::{Parser, Subcommand, ValueEnum};
 use ncclscope_control::quantity;
 use std::ffi::OsString;
@@ -112,6 +116,8 @@ pub(crate) struct ReportArgs {
     pub(crate) html: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) run: RunChoice,
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -140,9 +146,9 @@ fn hang_seconds(text: &str) -> Result<Duration, String> {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExportArgs {
-    /// Run directory, or one recording
-    #[arg(value_name = "DIR|FILE")]
-    pub(crate) input: PathBuf,
+    /// Run directories, or recordings
+    #[arg(value_name = "DIR|FILE", required = true)]
+    pub(crate) inputs: Vec<PathBuf>,
     /// The trace's format [default: by the file name's extension]
     #[arg(long, value_enum)]
     pub(crate) to: Option<TraceFormat>,
@@ -155,6 +161,8 @@ pub(crate) struct ExportArgs {
     pub(crate) output: PathBuf,
     #[command(flatten)]
     pub(crate) run: RunChoice,
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
 }
 
 #[derive(Debug, clap::Args)]

@@ -9,6 +9,7 @@ end as it needs.
 */
 
 use crate::input::{Input, progress};
+use crate::narrow::Narrowed;
 use ncclscope_diagnose::input::InputOptions;
 use ncclscope_diagnose::input::recording::{Snapshot, SnapshotReader, assemble, snapshot};
 use ncclscope_diagnose::{Diagnosis, Options, Waiting, diagnose_in_detail};
@@ -42,10 +43,11 @@ pub(crate) struct Assessment {
 }
 
 impl Assessment {
-    /// Of recordings; what is in flight for `hang` in a running job is stuck.
-    pub(crate) fn of(input: &Input, hang: Duration) -> Assessment {
+    /// Of recordings; what is in flight for `hang` in a running job is stuck. The tables are of
+    /// what the filter selects, all else of all recordings.
+    pub(crate) fn of(input: &Input, narrowed: &Narrowed, hang: Duration) -> Assessment {
         let ends = Ends::of(&input.recordings);
-        let mut run = Run::new(&input.recordings, &ends);
+        let mut run = Run::new(&input.recordings, &ends, narrowed);
         let mut read = run.read(true);
         if read.foreign != 0 {
             run.read_pxn();
@@ -89,6 +91,7 @@ impl Ends {
 /// The recordings of a run in the order of their places, which is that of the ranks.
 struct Run<'r> {
     job: JobReader<'r>,
+    narrowed: &'r Narrowed,
     /// Each with its end, where it is long.
     places: Vec<Place<'r>>,
 }
@@ -116,7 +119,7 @@ struct Part<'r> {
 }
 
 impl<'r> Run<'r> {
-    fn new(recordings: &'r [Recording], ends: &'r Ends) -> Run<'r> {
+    fn new(recordings: &'r [Recording], ends: &'r Ends, narrowed: &'r Narrowed) -> Run<'r> {
         let judged: Vec<&Recording> = recordings
             .iter()
             .zip(&ends.0)
@@ -129,7 +132,7 @@ impl<'r> Run<'r> {
             end: ends.0[at].as_ref(),
         };
         let places = job.order().iter().enumerate().map(place).collect();
-        Run { job, places }
+        Run { job, narrowed, places }
     }
 
     /// Reads what processes did for one another.
@@ -171,9 +174,10 @@ impl<'r> Run<'r> {
             None => Some(hang.finish(&whole)),
             Some(end) => snapshot(end.path()).ok(),
         });
+        let selection = self.narrowed.of(place.whole);
         let report = match place.end {
-            None => ProcessPart::of(whole),
-            Some(_) => ProcessPart::read(place.whole, work),
+            None => ProcessPart::of(whole, selection),
+            Some(_) => ProcessPart::read_selected(place.whole, work, selection),
         };
         Part { report, job, snapshot: snapshot.flatten() }
     }

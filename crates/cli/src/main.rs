@@ -21,6 +21,7 @@ mod failure;
 mod http;
 mod input;
 mod loading;
+mod narrow;
 mod nccl;
 mod output;
 mod plugin;

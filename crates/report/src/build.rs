@@ -16,7 +16,9 @@ use ncclscope_operations::operation::{Completion, Operation};
 use ncclscope_operations::parallel::in_order;
 use ncclscope_operations::pxn::{Pxn, Work};
 use ncclscope_operations::timeline::comm_name;
-use ncclscope_operations::{Event, EventId, GpuClock, GpuClocks, Timeline, Whole, human};
+use ncclscope_operations::{
+    Event, EventId, GpuClock, GpuClocks, Selection, Timeline, Whole, human,
+};
 use ncclscope_trace::identity::nccl_version;
 use ncclscope_trace::{EventKind, Recording};
 
@@ -48,6 +50,7 @@ pub struct ProcessPart<'a> {
 /// What comes of a recording's operations, as they end.
 #[derive(Debug, Default)]
 struct Seen {
+    selection: Selection,
     operations: ProcessRows,
     numbers: Numbers,
     open: Vec<(OpenOperation, Option<Place>)>,
@@ -59,15 +62,25 @@ impl<'a> ProcessPart<'a> {
     /// processes did for this one (PXN).
     #[must_use]
     pub fn read(recording: &'a Recording, work: Option<&Work>) -> ProcessPart<'a> {
-        let mut seen = Seen::default();
+        ProcessPart::read_selected(recording, work, Selection::default())
+    }
+
+    /// The same, with the figures of what is selected alone.
+    #[must_use]
+    pub fn read_selected(
+        recording: &'a Recording,
+        work: Option<&Work>,
+        selection: Selection,
+    ) -> ProcessPart<'a> {
+        let mut seen = Seen { selection, ..Seen::default() };
         let joined = join(recording, work, &mut seen);
         ProcessPart::new(joined, seen)
     }
 
-    /// Of a recording that was read whole.
+    /// Of a recording that was read whole, with the figures of what is selected.
     #[must_use]
-    pub fn of(whole: Whole<'a>) -> ProcessPart<'a> {
-        let mut seen = Seen::default();
+    pub fn of(whole: Whole<'a>, selection: Selection) -> ProcessPart<'a> {
+        let mut seen = Seen { selection, ..Seen::default() };
         let joined = Joined::of(whole, &mut seen);
         ProcessPart::new(joined, seen)
     }
@@ -88,9 +101,13 @@ impl<'a> ProcessPart<'a> {
 
 impl Consumer for Seen {
     fn operation(&mut self, timeline: &Timeline<'_>, operation: &Operation) {
+        // Those that are not selected count, too.
+        let place = self.numbers.note(timeline, operation);
+        if !self.selection.has_operation(timeline, operation) {
+            return;
+        }
         self.operations.add(timeline, operation);
         self.limits.add_operation(timeline, operation);
-        let place = self.numbers.note(timeline, operation);
         if operation.completion == Completion::Open {
             let event = timeline.event(operation.event);
             let mut open = open_row(timeline, event, timeline.string(operation.func));
@@ -104,7 +121,8 @@ impl Consumer for Seen {
 
     fn event(&mut self, timeline: &Timeline<'_>, id: EventId, event: &Event) {
         self.limits.add_event(timeline, id, event);
-        if event.kind() == EventKind::GroupApi && event.stop.is_none() {
+        let is_open = event.kind() == EventKind::GroupApi && event.stop.is_none();
+        if is_open && self.selection.has_event(timeline, event) {
             let mut open = open_row(timeline, event, EventKind::GroupApi.name());
             open.waits_for = vec!["a thread is inside this NCCL call".into()];
             self.open.push((open, None));
@@ -151,7 +169,10 @@ impl ReportBuilder {
         let recording = timeline.recording();
         self.add_ranks(&timeline, &clocks);
         self.operations.add(&timeline, &clocks, seen.operations);
-        self.peers.add(&timeline);
+        match seen.selection.is_partial() {
+            true => self.limits.leave_out_links(),
+            false => self.peers.add(&timeline, &seen.selection),
+        }
         self.open.extend(seen.open.into_iter().map(|(open, _)| open));
         self.losses.add(recording, || timeline.records());
         self.losses.add_stray(timeline.stray_kernels());

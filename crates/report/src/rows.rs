@@ -10,7 +10,7 @@ use ncclscope_operations::operation::{Completion, End, Operation, Timing};
 use ncclscope_operations::peers::{Link, LinkKey};
 use ncclscope_operations::stats::{to_f64, to_u64};
 use ncclscope_operations::timeline::comm_name;
-use ncclscope_operations::{GpuClocks, Timeline};
+use ncclscope_operations::{GpuClocks, Selection, Timeline};
 use ncclscope_trace::StrId;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -269,8 +269,9 @@ pub(crate) struct PeerRows(BTreeMap<(String, i32, i32), [Option<Link>; 2]>);
 
 impl PeerRows {
     /// Adds the links of one process.
-    pub(crate) fn add(&mut self, timeline: &Timeline<'_>) {
-        for (key, link) in timeline.links().iter() {
+    pub(crate) fn add(&mut self, timeline: &Timeline<'_>, selection: &Selection) {
+        let links = timeline.links().iter();
+        for (key, link) in links.filter(|(key, _)| selection.has_comm(Some(key.comm))) {
             let LinkKey { comm, rank, peer, is_send } = *key;
             let (src, dst) = if is_send { (rank, peer) } else { (peer, rank) };
             let row = self.0.entry((comm_name(timeline.comm(comm)), src, dst)).or_default();

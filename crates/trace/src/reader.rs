@@ -580,6 +580,10 @@ impl Recording {
     pub fn string(&self, id: StrId) -> Option<&str> {
         self.strings.get(&id.0).map(String::as_str)
     }
+    /// All strings of the string table, in no order.
+    pub fn strings(&self) -> impl Iterator<Item = &str> {
+        self.strings.values().map(String::as_str)
+    }
     /// The communicators, in the order of their `init`.
     #[must_use]
     pub fn comms(&self) -> &[Comm] {
@@ -611,19 +615,16 @@ impl Recording {
     pub fn heartbeats(&self) -> &[Heartbeat] {
         &self.heartbeats
     }
-
     /// The reports of the rank's own watchdog: the time in ticks, and the lines.
     #[must_use]
     pub fn hangs(&self) -> &[(u64, String)] {
         &self.hangs
     }
-
     /// Which process it is of.
     #[must_use]
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
-
     /// What the file's writer calls its records with this code.
     #[must_use]
     pub fn record_name(&self, code: u8) -> Option<&str> {

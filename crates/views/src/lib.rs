@@ -32,4 +32,5 @@ pub mod tracks;
 pub mod view;
 
 pub use scene::{Axis, Scene};
+pub use timelines::Shown;
 pub use view::View;

@@ -98,7 +98,9 @@ impl Prepared {
         let mut prepared = Prepared { path, directory, exit_code: ExitCode::SUCCESS };
         if let Some(input) = recordings {
             let format = TraceFormat::Pftrace;
-            export::to_file(&prepared.path, |file| export::write(&input, format, file))?;
+            export::to_file(&prepared.path, |file| {
+                export::write((&input.recordings).into(), format, file)
+            })?;
             prepared.exit_code = input.finish();
         }
         Ok(prepared)

@@ -18,13 +18,13 @@ mod screen;
 pub(crate) use compare::comparison;
 pub(crate) use content::Content;
 
-use ncclscope_answer::{Answer, State};
+use ncclscope_answer::State;
 use page::Page;
 
 /// The answer and one screen.
 pub(crate) fn screen(content: Content<'_>, has_colour: bool) -> String {
     let mut page = Page::new(has_colour);
-    answer(&mut page, content.answer);
+    answer(&mut page, content);
     screen::write(&mut page, content);
     page.into_text()
 }
@@ -33,7 +33,7 @@ pub(crate) fn screen(content: Content<'_>, has_colour: bool) -> String {
 pub(crate) fn full(content: Content<'_>, has_colour: bool) -> String {
     let Content { report, run, .. } = content;
     let mut page = Page::new(has_colour);
-    answer(&mut page, content.answer);
+    answer(&mut page, content);
     head::write(&mut page, report, run);
     head::communicators(&mut page, report);
     page.sentences("PROBLEMS", &report.problems);
@@ -49,7 +49,7 @@ pub(crate) fn full(content: Content<'_>, has_colour: bool) -> String {
 }
 
 /// The answer's lines. A state has the colour of a traffic light.
-fn answer(page: &mut Page, answer: &Answer) {
+fn answer(page: &mut Page, Content { answer, filter, .. }: Content<'_>) {
     for (at, (label, text)) in answer.lines().into_iter().enumerate() {
         let colour = match answer.state {
             _ if at != 0 => None,
@@ -58,5 +58,8 @@ fn answer(page: &mut Page, answer: &Answer) {
             State::Fine => Some("\x1b[32m"),
         };
         page.labelled(label, colour, &text);
+    }
+    if let Some(filter) = filter {
+        page.labelled("filter", None, &format!("the figures below are of {filter}"));
     }
 }

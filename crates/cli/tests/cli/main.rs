@@ -11,6 +11,7 @@ mod devtools;
 mod diagnose;
 mod doctor;
 mod export;
+mod filters;
 mod overload;
 mod report;
 mod report_html;
