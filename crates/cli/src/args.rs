@@ -2,8 +2,10 @@
 //! The command line.
 
 mod filter;
+mod tables;
 
 pub(crate) use filter::{Edge, FilterArgs};
+pub(crate) use tables::TableFormat;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use ncclscope_control::quantity;
@@ -107,9 +109,13 @@ pub(crate) struct ReportArgs {
     /// Seconds that an operation of a running job must be in flight to count as stuck
     #[arg(long, value_name = "S", default_value = "30", value_parser = hang_seconds)]
     pub(crate) hang_sec: Duration,
-    /// Output format
+    /// Print one table: operations added up by comm, rank, host, size, channel, step, role or func,
+    /// or by several of these
+    #[arg(long, value_name = "KEY,…", value_delimiter = ',', value_parser = tables::by)]
+    pub(crate) by: Vec<ncclscope_report::By>,
+    /// Output format; csv is the table of --by, else that of operations
     #[arg(long, value_enum, default_value_t)]
-    pub(crate) format: Format,
+    pub(crate) format: TableFormat,
     /// Also write the report as one HTML file with charts and tables, which opens without a
     /// network; `-` writes it to standard output, and nothing else
     #[arg(long, value_name = "FILE")]
@@ -134,7 +140,7 @@ pub(crate) struct DiagnoseArgs {
     pub(crate) fr_out: Option<PathBuf>,
     /// Output format
     #[arg(long, value_enum, default_value_t)]
-    pub(crate) format: Format,
+    pub(crate) format: TableFormat,
     #[command(flatten)]
     pub(crate) run: RunChoice,
 }
@@ -191,7 +197,7 @@ pub(crate) struct StragglersArgs {
     pub(crate) threshold: f64,
     /// Output format
     #[arg(long, value_enum, default_value_t)]
-    pub(crate) format: Format,
+    pub(crate) format: TableFormat,
     #[command(flatten)]
     pub(crate) run: RunChoice,
 }
@@ -216,7 +222,7 @@ pub(crate) struct CompareArgs {
     pub(crate) full: bool,
     /// Output format
     #[arg(long, value_enum, default_value_t)]
-    pub(crate) format: Format,
+    pub(crate) format: TableFormat,
 }
 
 fn percent(text: &str) -> Result<f64, String> {
@@ -247,7 +253,7 @@ pub(crate) struct MergeArgs {
 pub(crate) struct LsArgs {
     /// Output format
     #[arg(long, value_enum, default_value_t)]
-    pub(crate) format: Format,
+    pub(crate) format: TableFormat,
 }
 
 /// The processes to control.

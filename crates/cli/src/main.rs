@@ -25,6 +25,7 @@ mod narrow;
 mod nccl;
 mod output;
 mod plugin;
+mod sheet;
 mod table;
 mod text;
 mod unrecorded;

@@ -15,6 +15,7 @@ This crate does **not** read files (that is `trace`), find an operation's end (t
 
 mod build;
 mod distribution;
+mod groups;
 mod job_ranks;
 pub mod losses;
 mod numbers;
@@ -27,6 +28,7 @@ pub mod unknowable;
 pub mod waiting;
 pub mod windows;
 
-pub use build::{ProcessPart, ReportBuilder};
+pub use build::{ProcessPart, ReportBuilder, Wanted};
+pub use groups::By;
 pub use schema::Report;
 pub use summary::{CommRole, comm_roles};

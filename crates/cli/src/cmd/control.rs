@@ -2,7 +2,9 @@
 //! `ncclscope ls`, `start`, `stop`, `snapshot` and `dump`: control what processes record, at run
 //! time.
 
-use crate::args::{DumpArgs, LsArgs, SnapshotArgs, StartArgs, StopArgs, Target, Window};
+use crate::args::{
+    DumpArgs, LsArgs, SnapshotArgs, StartArgs, StopArgs, TableFormat, Target, Window,
+};
 use crate::control::{self, Process};
 use crate::failure::{ENVIRONMENT, Failure, tell, warn};
 use crate::output;
@@ -55,7 +57,7 @@ pub(crate) fn list(args: &LsArgs) -> Result<ExitCode, Failure> {
     let (found, problems) = asked(&[])?;
     problems.iter().for_each(|(pid, why)| warn(format_args!("process {pid}: {why}")));
     let rows: Vec<Row<'_>> = found.iter().map(Row::of).collect();
-    if args.format == crate::args::Format::Json {
+    if args.format == TableFormat::Json {
         output::json(&Listing { schema: "ncclscope.processes/1", processes: rows })?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -76,6 +78,17 @@ pub(crate) fn list(args: &LsArgs) -> Result<ExitCode, Failure> {
             row.comms_text(),
             row.recording.clone().into_owned(),
         ]);
+    }
+    match args.format {
+        TableFormat::Csv => {
+            table.sheet().print_csv()?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        TableFormat::Md if !table.is_empty() => {
+            output::text(&table.sheet().markdown())?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        _ => {}
     }
     let mut out = output::screen();
     if table.is_empty() && !problems.is_empty() {

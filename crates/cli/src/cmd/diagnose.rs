@@ -2,9 +2,10 @@
 //! `ncclscope diagnose`: why a job hangs.
 
 use super::export::to_file;
-use crate::args::{DiagnoseArgs, Format};
+use crate::args::{DiagnoseArgs, TableFormat};
 use crate::failure::{BAD_INPUT, FINDINGS, Failure, warn, warn_lines};
 use crate::output;
+use crate::sheet::Sheet;
 use crate::unrecorded::Unrecorded;
 use ncclscope_diagnose::input::{self, Input, InputOptions};
 use ncclscope_diagnose::{Job, Options, diagnose, fr_out, text};
@@ -12,6 +13,21 @@ use ncclscope_operations::human;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+/// The fields of a verdict that a table has.
+const VERDICT: [&str; 11] = [
+    "class",
+    "name",
+    "confidence",
+    "root_ranks",
+    "edge",
+    "comm",
+    "op.func",
+    "op.index",
+    "age_s",
+    "victims",
+    "title",
+];
 
 pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
     crate::input::allow_open_files();
@@ -39,8 +55,10 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
         ras.add_to(&mut found, &job);
     }
     match args.format {
-        Format::Json => output::json(&found)?,
-        Format::Text => output::text(&text::render(&found))?,
+        TableFormat::Json => output::json(&found)?,
+        TableFormat::Text => output::text(&text::render(&found))?,
+        TableFormat::Csv => Sheet::of(&found.verdicts, &VERDICT)?.print_csv()?,
+        TableFormat::Md => output::text(&Sheet::of(&found.verdicts, &VERDICT)?.markdown())?,
     }
     Ok(match (warnings.is_empty(), found.verdicts.is_empty()) {
         // Unreadable input takes precedence over findings: it may hide the actual cause.

@@ -3,16 +3,17 @@
 
 mod html;
 
-use crate::args::{Format, ReportArgs};
+use crate::args::{ReportArgs, TableFormat};
 use crate::assessment::Assessment;
 use crate::failure::Failure;
 use crate::input::{Input, keep_recording};
 use crate::narrow::{Keep, Narrowed, Note};
 use crate::output;
-use crate::text::{self, Content};
+use crate::sheet::Sheet;
+use crate::text::{self, Content, Page};
 use ncclscope_answer::{Answer, Found};
 use ncclscope_diagnose::Options;
-use ncclscope_report::Report;
+use ncclscope_report::{By, Report};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -35,7 +36,12 @@ pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
     }
     let mut input = Input::open(&args.inputs, args.run.id())?;
     let narrowed = Narrowed::new(&mut input, &args.filter, Keep::Chosen)?;
-    let assessment = Assessment::of(&input, &narrowed, args.hang_sec);
+    if args.by.contains(&By::Channel) && args.by.len() > 1 {
+        return Err(Failure::usage(
+            "--by channel stands alone: an operation uses several channels",
+        ));
+    }
+    let assessment = Assessment::of(&input, (&narrowed, &args.by), args.hang_sec);
     let report = &assessment.report;
     if report.operations.is_empty() && report.open_operations.is_empty() {
         no_operation(&narrowed)?;
@@ -48,15 +54,24 @@ pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
     let filter = narrowed.note.as_ref();
     match args.format {
         _ if is_page_alone => {}
-        Format::Json => {
+        TableFormat::Json => {
             let run = input.run.as_ref();
             output::json(&Printed { report, answer: &answer, filter, run })?;
         }
-        Format::Text => {
+        TableFormat::Csv => sheet(report)?.print_csv()?,
+        TableFormat::Text | TableFormat::Md => {
+            let page = match args.format {
+                TableFormat::Md => Page::markdown(),
+                _ => Page::new(output::has_colour()),
+            };
             let (run, filter) = (input.run.as_ref(), narrowed.text());
             let content = Content { answer: &answer, filter, report, run };
-            let text = if args.full { text::full } else { text::screen };
-            output::text(&text(content, output::has_colour()))?;
+            let text = match &report.groups {
+                Some(groups) => text::groups(content, groups, page),
+                None if args.full => text::full(content, page),
+                None => text::screen(content, page),
+            };
+            output::text(&text)?;
         }
     }
     if let Some(file) = &args.html {
@@ -67,11 +82,11 @@ pub(crate) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
 
 /// Prints the answer and one screen about recordings in `directory`.
 pub(crate) fn print(input: &Input, directory: &Path) -> std::io::Result<()> {
-    let assessment = Assessment::of(input, &Narrowed::default(), Options::default().hang);
+    let assessment = Assessment::of(input, (&Narrowed::default(), &[]), Options::default().hang);
     let answer = answer(&assessment, &[directory.to_owned()]);
     let report = &assessment.report;
     let content = Content { answer: &answer, filter: None, report, run: input.run.as_ref() };
-    output::text(&text::screen(content, output::has_colour()))
+    output::text(&text::screen(content, Page::new(output::has_colour())))
 }
 
 /// What it shows, as an answer.
@@ -83,6 +98,48 @@ fn answer(Assessment { report, hang, slow, .. }: &Assessment, paths: &[PathBuf])
 fn words(paths: &[PathBuf]) -> String {
     let words: Vec<String> = paths.iter().map(|path| shell_word(&path.to_string_lossy())).collect();
     words.join(" ")
+}
+
+/// The fields of an operation's row that a table has.
+const OPERATION: [&str; 24] = [
+    "comm",
+    "func",
+    "bytes",
+    "datatype",
+    "algo",
+    "proto",
+    "channels",
+    "count",
+    "open",
+    "ranks",
+    "timing",
+    "duration_ns.min",
+    "duration_ns.p50",
+    "duration_ns.p99",
+    "duration_ns.max",
+    "total_ns",
+    "total_waiting_ns",
+    "transfer_ns.p50",
+    "transfers",
+    "last_rank.rank",
+    "algbw_gbs",
+    "busbw_gbs",
+    "busbw_with_waiting_gbs",
+    "transfer_unknown",
+];
+/// The same of a group, behind its keys.
+const GROUP: [&str; 7] =
+    ["count", "bytes", "time_ns", "judged_ns", "waiting_ns", "transfer_ns", "busbw_gbs"];
+
+/// The table of `--by`, else that of operations.
+fn sheet(report: &Report) -> Result<Sheet, Failure> {
+    match &report.groups {
+        Some(groups) => {
+            let fields: Vec<&str> = groups.by.iter().copied().chain(GROUP).collect();
+            Sheet::of(&groups.rows, &fields)
+        }
+        None => Sheet::of(&report.operations, &OPERATION),
+    }
 }
 
 /// A filter that leaves no operation is a mistake; a run without any is not.

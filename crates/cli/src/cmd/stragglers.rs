@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `ncclscope stragglers`: finds the slow parts of a job that makes progress.
 
-use crate::args::{Format, StragglersArgs};
+use crate::args::{StragglersArgs, TableFormat};
 use crate::failure::{FINDINGS, Failure};
 use crate::input::{Input, recordings_in};
 use crate::output::{self, in_a_line};
+use crate::sheet::Sheet;
 use crate::table::{Align, Table};
 use ncclscope_operations::human::{count, if_one};
 use ncclscope_stragglers::finding::{Finding, SlowPart};
@@ -15,6 +16,19 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+/// The fields of a finding that a table has.
+const FINDING: [&str; 10] = [
+    "class",
+    "name",
+    "confidence",
+    "root_ranks",
+    "edge",
+    "factor",
+    "share",
+    "lost",
+    "comms",
+    "title",
+];
 /// The longest list in text; JSON has all.
 const LIST_MAX: usize = 20;
 
@@ -23,8 +37,10 @@ pub(crate) fn run(args: &StragglersArgs) -> Result<ExitCode, Failure> {
     let limits = Limits { min_lost: args.threshold / 100.0, ..Limits::default() };
     let report = analyze(&job, &limits);
     match args.format {
-        Format::Json => output::json(&report)?,
-        Format::Text => output::text(&text(&report))?,
+        TableFormat::Json => output::json(&report)?,
+        TableFormat::Text => output::text(&text(&report))?,
+        TableFormat::Csv => Sheet::of(&report.summary, &FINDING)?.print_csv()?,
+        TableFormat::Md => output::text(&Sheet::of(&report.summary, &FINDING)?.markdown())?,
     }
     // Unreadable input takes precedence over findings: it may hide the actual cause.
     let is_found = code == ExitCode::SUCCESS && !report.summary.is_empty();

@@ -8,6 +8,7 @@ The comparison of two runs has the same form.
 mod compare;
 mod content;
 mod events;
+mod groups;
 mod head;
 mod losses;
 mod operations;
@@ -17,22 +18,21 @@ mod screen;
 
 pub(crate) use compare::comparison;
 pub(crate) use content::Content;
+pub(crate) use groups::groups;
+pub(crate) use page::Page;
 
 use ncclscope_answer::State;
-use page::Page;
 
 /// The answer and one screen.
-pub(crate) fn screen(content: Content<'_>, has_colour: bool) -> String {
-    let mut page = Page::new(has_colour);
+pub(crate) fn screen(content: Content<'_>, mut page: Page) -> String {
     answer(&mut page, content);
     screen::write(&mut page, content);
     page.into_text()
 }
 
 /// The answer and all of the report.
-pub(crate) fn full(content: Content<'_>, has_colour: bool) -> String {
+pub(crate) fn full(content: Content<'_>, mut page: Page) -> String {
     let Content { report, run, .. } = content;
-    let mut page = Page::new(has_colour);
     answer(&mut page, content);
     head::write(&mut page, report, run);
     head::communicators(&mut page, report);

@@ -2,21 +2,29 @@
 //! The page that the parts of the report write to: lines under headings.
 
 use crate::output::in_a_line;
+use crate::sheet::escaped;
+use crate::table::Table;
 
 /// The longest list; JSON has all.
 pub(super) const LIST_MAX: usize = 20;
 
 /// Lines under headings.
 #[derive(Debug)]
-pub(super) struct Page {
+pub(crate) struct Page {
     text: String,
     has_colour: bool,
+    is_markdown: bool,
 }
 
 impl Page {
     /// An empty page.
-    pub(super) fn new(has_colour: bool) -> Page {
-        Page { text: String::new(), has_colour }
+    pub(crate) fn new(has_colour: bool) -> Page {
+        Page { text: String::new(), has_colour, is_markdown: false }
+    }
+
+    /// An empty page in GitHub's Markdown.
+    pub(crate) fn markdown() -> Page {
+        Page { text: String::new(), has_colour: false, is_markdown: true }
     }
 
     pub(super) fn into_text(self) -> String {
@@ -28,12 +36,22 @@ impl Page {
         if !self.text.is_empty() {
             self.text.push('\n');
         }
+        if self.is_markdown {
+            self.text.push_str(&format!("### {}\n\n", escaped(&in_a_line(title))));
+            return;
+        }
         let title = if self.has_colour { format!("\x1b[1m{title}\x1b[0m") } else { title.into() };
         self.line(&title);
     }
 
     /// Adds a line. A line break in a name of a recording begins no other.
     pub(super) fn line(&mut self, line: &str) {
+        if self.is_markdown {
+            let line = escaped(&in_a_line(line.trim()));
+            let item = line.strip_prefix("- ").unwrap_or(&line);
+            self.text.push_str(&format!("- {item}\n"));
+            return;
+        }
         self.text.push_str(in_a_line(line).trim_end());
         self.text.push('\n');
     }
@@ -46,6 +64,11 @@ impl Page {
             text.truncate(cut);
             text.push_str(" ...");
         }
+        if self.is_markdown {
+            let (label, text) = (label.trim(), escaped(&in_a_line(&text)));
+            self.text.push_str(&format!("- **{label}** {text}\n"));
+            return;
+        }
         let label = match colour.filter(|_| self.has_colour) {
             Some(colour) => {
                 format!("{colour}{label}\x1b[0m{}", " ".repeat(6usize.saturating_sub(label.len())))
@@ -56,8 +79,13 @@ impl Page {
         self.line(&format!("{label}{gap}{text}"));
     }
 
-    pub(super) fn lines(&mut self, lines: &[String]) {
-        lines.iter().for_each(|line| self.line(line));
+    /// Adds a table.
+    pub(super) fn table(&mut self, table: &Table) {
+        if self.is_markdown {
+            self.text.push_str(&format!("\n{}\n", table.sheet().markdown()));
+            return;
+        }
+        table.lines("  ").iter().for_each(|line| self.line(line));
     }
 
     /// Adds a section of sentences, if there are any.
@@ -73,6 +101,10 @@ impl Page {
 
     /// Adds a paragraph of at most 100 columns; lines after the first are indented like `first`.
     pub(super) fn wrapped(&mut self, first: &str, text: &str) {
+        if self.is_markdown {
+            self.line(&format!("{first}{text}"));
+            return;
+        }
         let mut line = first.to_owned();
         for word in text.split_whitespace() {
             if line.len() > first.len() && line.len() + word.len() > 100 {

@@ -19,5 +19,6 @@ mod run;
 mod runs;
 mod simulate;
 mod stragglers;
+mod tables;
 mod view;
 mod view_browser;
