@@ -143,6 +143,8 @@ pub(crate) struct DiagnoseArgs {
     pub(crate) format: TableFormat,
     #[command(flatten)]
     pub(crate) run: RunChoice,
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
 }
 
 fn hang_seconds(text: &str) -> Result<Duration, String> {
@@ -173,9 +175,9 @@ pub(crate) struct ExportArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ViewArgs {
-    /// Run directory, one recording, or a trace that `export` wrote
-    #[arg(value_name = "DIR|FILE")]
-    pub(crate) input: PathBuf,
+    /// Run directories, recordings, or one trace that `export` wrote
+    #[arg(value_name = "DIR|FILE", required = true)]
+    pub(crate) inputs: Vec<PathBuf>,
     /// Print the address instead of opening a browser
     #[arg(long)]
     pub(crate) no_open: bool,
@@ -184,6 +186,8 @@ pub(crate) struct ViewArgs {
     pub(crate) ui: String,
     #[command(flatten)]
     pub(crate) run: RunChoice,
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -200,6 +204,8 @@ pub(crate) struct StragglersArgs {
     pub(crate) format: TableFormat,
     #[command(flatten)]
     pub(crate) run: RunChoice,
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -231,14 +237,14 @@ fn percent(text: &str) -> Result<f64, String> {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(override_usage = "ncclscope merge --kineto <FILE>... <RUN> -o <OUT>")]
+#[command(override_usage = "ncclscope merge --kineto <FILE>... <RUN>... -o <OUT>")]
 pub(crate) struct MergeArgs {
     /// Traces written by torch.profiler, .json or .json.gz; one file for each rank
     #[arg(long, value_name = "FILE", num_args = 1.., required = true)]
     pub(crate) kineto: Vec<PathBuf>,
-    /// Run directory, or one recording; may follow the traces directly
+    /// Run directories, or recordings; may follow the traces directly
     #[arg(value_name = "RUN")]
-    pub(crate) run: Option<PathBuf>,
+    pub(crate) runs: Vec<PathBuf>,
     /// The merged trace, compressed if the name ends in .gz; for several traces a directory
     #[arg(short, long, value_name = "OUT")]
     pub(crate) output: PathBuf,
@@ -247,6 +253,8 @@ pub(crate) struct MergeArgs {
     pub(crate) merged: bool,
     #[command(flatten)]
     pub(crate) of_run: RunChoice,
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
 }
 
 #[derive(Debug, clap::Args)]

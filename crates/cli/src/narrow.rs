@@ -26,6 +26,8 @@ const LISTED: usize = 8;
 /// Which recordings are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keep {
+    /// All: the verb judges all ranks, or must know them all.
+    All,
     /// Those of the ranks and hosts.
     Chosen,
     /// Of those, what has a part in the communicators.
@@ -37,6 +39,10 @@ pub(crate) enum Keep {
 pub(crate) struct Narrowed {
     pub(crate) filter: Filter,
     pub(crate) declared: Declared,
+    /// Whether each recording of the run is of the ranks and hosts; empty: all are.
+    chosen: Vec<bool>,
+    /// The start of the run, ns since 1970.
+    start_ns: u64,
     /// What it is; `None` where none was given.
     pub(crate) note: Option<Note>,
 }
@@ -64,6 +70,7 @@ impl Narrowed {
         }
         let all = &input.recordings;
         let mut declared = Declared::of(all);
+        let start_ns = span(all).0;
         let filter = filter(args, all)?;
         exists(&filter, all, &declared)?;
         let has_comm = |recording: &Recording| {
@@ -84,12 +91,28 @@ impl Narrowed {
         let of = all.len();
         let text = format!("{}; {recordings} of {}", words(args, &filter), count(of, "recording"));
         let kept = match keep {
-            Keep::Chosen => chosen,
+            Keep::All => vec![true; of],
+            Keep::Chosen => chosen.clone(),
             Keep::Needed => matching,
         };
         retain(&mut input.recordings, &kept);
         retain(&mut declared.ranks, &kept);
-        Ok(Narrowed { filter, declared, note: Some(Note { text, recordings, of }) })
+        let note = Some(Note { text, recordings, of });
+        Ok(Narrowed { filter, declared, chosen, start_ns, note })
+    }
+
+    /// Whether the recording at this position of the run is of the ranks and hosts.
+    pub(crate) fn has(&self, at: usize) -> bool {
+        self.chosen.get(at).copied().unwrap_or(true)
+    }
+
+    /// The times from the start of the run, ns; `None`: all.
+    pub(crate) fn since_start(&self) -> Option<(f64, f64)> {
+        let since = |ns: u64| match ns {
+            u64::MAX => f64::INFINITY,
+            ns => to_f64(ns.saturating_sub(self.start_ns)),
+        };
+        self.filter.window.map(|(from, to)| (since(from), since(to)))
     }
 
     /// What is selected of a recording.
@@ -119,9 +142,9 @@ fn retain<T>(of: &mut Vec<T>, kept: &[bool]) {
     of.retain(|_| kept.next().copied().unwrap_or(false));
 }
 
-/// The filter that the arguments mean for these recordings.
-fn filter(args: &FilterArgs, recordings: &[Recording]) -> Result<Filter, Failure> {
-    let mut filter = Filter {
+/// What the arguments mean without times, which are of a run.
+pub(crate) fn timeless(args: &FilterArgs) -> Filter {
+    Filter {
         ranks: args.rank.clone(),
         hosts: args.host.clone(),
         comms: args.comm.clone(),
@@ -130,7 +153,12 @@ fn filter(args: &FilterArgs, recordings: &[Recording]) -> Result<Filter, Failure
         window: None,
         steps: args.steps,
         kinds: args.kinds(),
-    };
+    }
+}
+
+/// The filter that the arguments mean for these recordings.
+fn filter(args: &FilterArgs, recordings: &[Recording]) -> Result<Filter, Failure> {
+    let mut filter = timeless(args);
     if args.from.is_none() && args.until.is_none() {
         return Ok(filter);
     }
@@ -174,11 +202,7 @@ fn span(recordings: &[Recording]) -> (u64, u64) {
 
 /// Checks that each filter matches something of the run.
 fn exists(filter: &Filter, all: &[Recording], declared: &Declared) -> Result<(), Failure> {
-    let ranks: BTreeSet<u32> = declared.ranks.iter().flatten().copied().collect();
-    if !ranks.iter().any(|&rank| filter.has_rank(rank)) {
-        let known = ranges(&ranks);
-        return nothing(format!("no recording is of these ranks: the run has ranks {known}"));
-    }
+    has_some_rank(filter, &declared.ranks.iter().flatten().copied().collect())?;
     let hosts: BTreeSet<&str> = all.iter().map(|one| one.header().host.as_str()).collect();
     for pattern in &filter.hosts {
         let one = Filter { hosts: vec![pattern.clone()], ..Filter::default() };
@@ -259,6 +283,45 @@ fn list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
         _ if names.is_empty() => "none".into(),
         0 => shown,
         more => format!("{shown} and {more} more"),
+    }
+}
+
+/// Checks that a filter of ranks matches some of a run.
+pub(crate) fn has_some_rank(filter: &Filter, ranks: &BTreeSet<u32>) -> Result<(), Failure> {
+    if ranks.is_empty() || ranks.iter().any(|&rank| filter.has_rank(rank)) {
+        return Ok(());
+    }
+    nothing(format!("nothing is of these ranks: the run has ranks {}", ranges(ranks)))
+}
+
+/// The filter of a list of findings: `filter` in JSON.
+#[derive(Debug, Serialize)]
+pub(crate) struct FindingsNote {
+    /// In words.
+    pub(crate) text: String,
+    /// Findings that are shown.
+    pub(crate) shown: usize,
+    /// Findings of the run.
+    pub(crate) of: usize,
+}
+
+impl FindingsNote {
+    /// Of the arguments; `None` if there are none. `what` says what was judged.
+    pub(crate) fn new(
+        args: &FilterArgs,
+        (shown, of): (usize, usize),
+        what: &str,
+    ) -> Option<FindingsNote> {
+        if args.is_empty() {
+            return None;
+        }
+        let words = words(args, &timeless(args));
+        let findings = count(of, "finding");
+        Some(FindingsNote {
+            text: format!("{words}; {shown} of {findings} shown, {what}"),
+            shown,
+            of,
+        })
     }
 }
 

@@ -156,6 +156,16 @@ impl Filter {
             && (self.roles.is_empty() || self.roles.iter().any(|of| of.eq_ignore_ascii_case(role)))
     }
 
+    /// The same of a communicator as findings name it: `0x1f2e3d4c "world"`, its name in quotes.
+    #[must_use]
+    pub fn has_named_comm(&self, name: &str, role: &str) -> bool {
+        let (hash, said) = match name.split_once(' ') {
+            Some((hash, said)) => (hash, Some(said.trim_matches('"'))),
+            None => (name, None),
+        };
+        self.has_comm(hash, said, role)
+    }
+
     /// What it has of a recording.
     #[must_use]
     pub fn of(&self, recording: &Recording, declared: &Declared) -> Selection {

@@ -98,24 +98,25 @@ impl Lane {
     pub fn blocks(&self) -> usize {
         self.blocks.len()
     }
-
     /// The bytes of these blocks.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.blocks.iter().map(|block| block.len as u64).sum()
     }
-
+    /// The records that these blocks announce.
+    #[must_use]
+    pub fn records(&self) -> u64 {
+        self.blocks.iter().map(|block| u64::from(block.header.records)).sum()
+    }
     /// Records that were in no block yet and were taken from the lane itself.
     #[must_use]
     pub fn recovered(&self) -> usize {
         self.recovered.len()
     }
-
     /// Those records.
     pub(crate) fn recovered_records(&self) -> &[Record] {
         &self.recovered
     }
-
     /// Steps that had started and not stopped when the process ended.
     #[must_use]
     pub fn in_flight(&self) -> &[Step] {

@@ -26,6 +26,7 @@ mod packets;
 mod parallel;
 pub mod pftrace;
 pub mod scene;
+pub mod size;
 mod step_index;
 mod timelines;
 pub mod tracks;

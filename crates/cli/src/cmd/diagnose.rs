@@ -2,14 +2,17 @@
 //! `ncclscope diagnose`: why a job hangs.
 
 use super::export::to_file;
-use crate::args::{DiagnoseArgs, TableFormat};
+use crate::args::{DiagnoseArgs, FilterArgs, TableFormat};
 use crate::failure::{BAD_INPUT, FINDINGS, Failure, warn, warn_lines};
-use crate::output;
+use crate::narrow::{FindingsNote, has_some_rank, timeless};
+use crate::output::{self, in_a_line};
 use crate::sheet::Sheet;
 use crate::unrecorded::Unrecorded;
 use ncclscope_diagnose::input::{self, Input, InputOptions};
-use ncclscope_diagnose::{Job, Options, diagnose, fr_out, text};
-use ncclscope_operations::human;
+use ncclscope_diagnose::{Diagnosis, Job, Options, Shown, diagnose, fr_out, text};
+use ncclscope_operations::{Filter, human};
+use serde::Serialize;
+use std::collections::BTreeSet;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -30,6 +33,7 @@ const VERDICT: [&str; 11] = [
 ];
 
 pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
+    let filter = filter(&args.filter)?;
     crate::input::allow_open_files();
     let settings = InputOptions { hang: args.hang_sec, run: args.run.id().map(str::to_owned) };
     let directories: Vec<PathBuf> =
@@ -54,9 +58,15 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
     if let Some(ras) = ras {
         ras.add_to(&mut found, &job);
     }
+    exists(&filter, &job)?;
+    let Shown { shown, of } = found.show(&filter, &job);
+    let filter = FindingsNote::new(&args.filter, (shown, of), "all ranks judged");
     match args.format {
-        TableFormat::Json => output::json(&found)?,
-        TableFormat::Text => output::text(&text::render(&found))?,
+        TableFormat::Json => output::json(&Printed { found: &found, filter })?,
+        TableFormat::Text => {
+            let filter = filter.map(|note| format!("filter: {}\n", in_a_line(&note.text)));
+            output::text(&(filter.unwrap_or_default() + &text::render(&found)))?;
+        }
         TableFormat::Csv => Sheet::of(&found.verdicts, &VERDICT)?.print_csv()?,
         TableFormat::Md => output::text(&Sheet::of(&found.verdicts, &VERDICT)?.markdown())?,
     }
@@ -66,6 +76,41 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
         (true, false) => ExitCode::from(FINDINGS),
         (true, true) => ExitCode::SUCCESS,
     })
+}
+
+/// What `--format json` prints: the diagnosis, and the filter of its verdicts.
+#[derive(Serialize)]
+struct Printed<'a> {
+    #[serde(flatten)]
+    found: &'a Diagnosis,
+    filter: Option<FindingsNote>,
+}
+
+/// The filter of the verdicts. A hang is what the end of a run shows.
+fn filter(args: &FilterArgs) -> Result<Filter, Failure> {
+    let is_of_time = args.from.is_some() || args.until.is_some() || args.steps.is_some();
+    if is_of_time || !args.events.is_empty() {
+        return Err(Failure::usage(
+            "diagnose judges the end of a run: --from, --until, --steps and --events do not apply",
+        ));
+    }
+    Ok(timeless(args))
+}
+
+/// Checks that the filter matches something of the job.
+fn exists(filter: &Filter, job: &Job) -> Result<(), Failure> {
+    has_some_rank(filter, &job.processes.iter().filter_map(|process| process.rank).collect())?;
+    let roles: BTreeSet<&str> = job.comms.iter().filter_map(|comm| comm.role.as_deref()).collect();
+    let is_known = |text: &String| {
+        roles.is_empty() || roles.iter().any(|role| role.eq_ignore_ascii_case(text))
+    };
+    match filter.roles.iter().find(|text| !is_known(text)) {
+        Some(text) => Err(Failure::usage(format!(
+            "no communicator has the role `{text}`: the roles are {}",
+            roles.into_iter().collect::<Vec<_>>().join(", ")
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// Writes the operations in flight as PyTorch's Flight Recorder does: `_dump_RANK` for its tools,

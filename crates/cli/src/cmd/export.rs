@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `ncclscope export`: writes recordings as a trace.
 
+pub(super) mod size;
+
 use crate::args::{ExportArgs, TraceFormat};
 use crate::failure::{Failure, tell, warn};
 use crate::input::{Input, keep_recording};
@@ -20,6 +22,7 @@ pub(crate) fn run(args: &ExportArgs) -> Result<ExitCode, Failure> {
         tell(format_args!("filter: {text}"));
     }
     let shown = narrowed.shown(&input.recordings);
+    size::foretell(shown, format);
     if args.output == Path::new("-") {
         write(shown, format, io::stdout().lock())?;
         return Ok(input.finish());

@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 //! `ncclscope stragglers`: finds the slow parts of a job that makes progress.
 
-use crate::args::{StragglersArgs, TableFormat};
+use crate::args::{FilterArgs, StragglersArgs, TableFormat};
 use crate::failure::{FINDINGS, Failure};
 use crate::input::{Input, recordings_in};
+use crate::narrow::{FindingsNote, Keep, Narrowed, has_some_rank, timeless};
 use crate::output::{self, in_a_line};
 use crate::sheet::Sheet;
 use crate::table::{Align, Table};
+use ncclscope_operations::Filter;
 use ncclscope_operations::human::{count, if_one};
 use ncclscope_stragglers::finding::{Finding, SlowPart};
 use ncclscope_stragglers::input::{kineto, recording, table};
 use ncclscope_stragglers::report::StepRow;
-use ncclscope_stragglers::{Job, Limits, Report, analyze};
+use ncclscope_stragglers::{Job, Limits, Report, Shown, analyze};
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -33,18 +36,55 @@ const FINDING: [&str; 10] = [
 const LIST_MAX: usize = 20;
 
 pub(crate) fn run(args: &StragglersArgs) -> Result<ExitCode, Failure> {
-    let (job, code) = read(&args.inputs, args.run.id())?;
+    if !args.filter.events.is_empty() {
+        return Err(Failure::usage("a finding is of no kind of event: --events does not apply"));
+    }
+    let Read { mut job, code, filter, window } = read(args)?;
+    job.keep(&filter, window);
+    if job.collectives.is_empty()
+        && job.batches.is_empty()
+        && (filter.steps, window) != (None, None)
+    {
+        return Err(Failure::usage("no operation was recorded in these steps or times"));
+    }
     let limits = Limits { min_lost: args.threshold / 100.0, ..Limits::default() };
-    let report = analyze(&job, &limits);
+    let mut report = analyze(&job, &limits);
+    let Shown { shown, of } = report.show(&filter, &job);
+    let judged = match window.is_some() || filter.steps.is_some() {
+        true => "all ranks judged in that time",
+        false => "all ranks judged",
+    };
+    let filter = FindingsNote::new(&args.filter, (shown, of), judged);
     match args.format {
-        TableFormat::Json => output::json(&report)?,
-        TableFormat::Text => output::text(&text(&report))?,
+        TableFormat::Json => output::json(&Printed { report: &report, filter })?,
+        TableFormat::Text => {
+            let filter = filter.map(|note| format!("filter      {}\n", in_a_line(&note.text)));
+            output::text(&(filter.unwrap_or_default() + &text(&report)))?;
+        }
         TableFormat::Csv => Sheet::of(&report.summary, &FINDING)?.print_csv()?,
         TableFormat::Md => output::text(&Sheet::of(&report.summary, &FINDING)?.markdown())?,
     }
     // Unreadable input takes precedence over findings: it may hide the actual cause.
     let is_found = code == ExitCode::SUCCESS && !report.summary.is_empty();
     Ok(if is_found { ExitCode::from(FINDINGS) } else { code })
+}
+
+/// What `--format json` prints: the report, and the filter of its findings.
+#[derive(Serialize)]
+struct Printed<'a> {
+    #[serde(flatten)]
+    report: &'a Report,
+    filter: Option<FindingsNote>,
+}
+
+/// What was read.
+struct Read {
+    job: Job,
+    /// The exit code if there are no findings.
+    code: ExitCode,
+    filter: Filter,
+    /// The times to judge, on the job's clock, ns.
+    window: Option<(f64, f64)>,
 }
 
 /// The kind of input at a path.
@@ -55,8 +95,8 @@ enum Kind {
     Table,
 }
 
-/// The job, and the exit code if there are no findings.
-fn read(inputs: &[PathBuf], run: Option<&str>) -> Result<(Job, ExitCode), Failure> {
+fn read(args: &StragglersArgs) -> Result<Read, Failure> {
+    let inputs = &args.inputs;
     let mut kinds = inputs.iter().map(|path| kind(path));
     let kind = kinds.next().ok_or_else(|| Failure::usage("name a run directory or files"))?;
     if kinds.any(|other| other != kind) {
@@ -67,22 +107,33 @@ fn read(inputs: &[PathBuf], run: Option<&str>) -> Result<(Job, ExitCode), Failur
     let fail = |error: ncclscope_stragglers::input::Error| Failure::input(error.to_string());
     match kind {
         Kind::Recordings => {
-            let input = Input::open(inputs, run)?;
-            let job = recording::job(&input.recordings);
-            Ok((job, input.finish()))
+            let mut input = Input::open(inputs, args.run.id())?;
+            let narrowed = Narrowed::new(&mut input, &args.filter, Keep::All)?;
+            let (job, window) = (recording::job(&input.recordings), narrowed.since_start());
+            Ok(Read { job, code: input.finish(), filter: narrowed.filter, window })
         }
         Kind::Traces => {
             let mut files = Vec::new();
             for path in inputs {
                 files.extend(if path.is_dir() { traces_in(path)? } else { vec![path.clone()] });
             }
-            Ok((kineto::read(&files).map_err(fail)?, ExitCode::SUCCESS))
+            without_times(kineto::read(&files).map_err(fail)?, &args.filter)
         }
-        Kind::Table => match inputs {
-            [path] => Ok((table::read(path).map_err(fail)?, ExitCode::SUCCESS)),
+        Kind::Table => match &inputs[..] {
+            [path] => without_times(table::read(path).map_err(fail)?, &args.filter),
             _ => Err(Failure::usage("one table holds all workers: name one .parquet file")),
         },
     }
+}
+
+/// A job that is not of recordings.
+fn without_times(job: Job, args: &FilterArgs) -> Result<Read, Failure> {
+    if args.from.is_some() || args.until.is_some() {
+        return Err(Failure::usage("--from and --until are for recordings; --steps is for all"));
+    }
+    let filter = timeless(args);
+    has_some_rank(&filter, &job.workers.iter().map(|worker| worker.rank).collect())?;
+    Ok(Read { job, code: ExitCode::SUCCESS, filter, window: None })
 }
 
 fn kind(path: &Path) -> Kind {

@@ -19,11 +19,13 @@ pub(crate) fn groups(content: Content<'_>, groups: &Groups, page: Page) -> Strin
     }
     page.table(&table(groups));
     if groups.by == ["channel"] {
-        page.line("  count: kernels of the channel; bytes: what was sent over the network;");
-        page.line("    time: that of the kernels, by the GPU's timer");
+        let text = "count: kernels of the channel; bytes: what was sent over the network; time: \
+                    that of the kernels, by the GPU's timer";
+        page.wrapped("  ", text);
     } else {
-        page.line("  count, bytes and time are sums over all ranks; waiting for later ranks and");
-        page.line("    transfer are the parts of the time of which the transfer is known");
+        let text = "count, bytes and time are sums over all ranks; waiting for later ranks and \
+                    transfer are the parts of the time of which the transfer is known";
+        page.wrapped("  ", text);
     }
     page.into_text()
 }

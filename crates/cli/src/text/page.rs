@@ -82,7 +82,8 @@ impl Page {
     /// Adds a table.
     pub(super) fn table(&mut self, table: &Table) {
         if self.is_markdown {
-            self.text.push_str(&format!("\n{}\n", table.sheet().markdown()));
+            let gap = if self.text.ends_with("\n\n") { "" } else { "\n" };
+            self.text.push_str(&format!("{gap}{}\n", table.sheet().markdown()));
             return;
         }
         table.lines("  ").iter().for_each(|line| self.line(line));

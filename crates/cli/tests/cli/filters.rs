@@ -203,3 +203,52 @@ fn a_trace_is_of_several_directories() {
     let outcome = job.run("export", &[other, "-o", trace]).ends_with(0);
     assert!(outcome.stderr.contains("slices of 16 processes"), "{}", outcome.stderr);
 }
+
+#[test]
+fn findings_are_chosen_and_all_ranks_are_judged() {
+    let job = Job::new();
+    let of = |options: &[&str], code: i32| {
+        let json = [options, &["--format", "json"]].concat();
+        let text = job.run("stragglers", &json).ends_with(code).stdout;
+        serde_json::from_str::<Value>(&text).unwrap()
+    };
+    let all = of(&[], 1);
+    assert_eq!(all["filter"], Value::Null);
+    let (own, other) = (of(&["--rank", "11"], 1), of(&["--rank", "0-10"], 0));
+    assert_eq!(own["summary"], all["summary"]);
+    assert_eq!((&other["summary"], &other["steps"]), (&serde_json::json!([]), &all["steps"]));
+    assert_eq!(other["filter"]["text"], "ranks 0-10; 0 of 1 finding shown, all ranks judged");
+    let text = job.run("stragglers", &["--host", "node-0002"]).ends_with(1).stdout;
+    assert!(text.starts_with("filter      host node-0002; 1 of 1 finding shown"), "{text}");
+
+    let late = of(&["--steps", "2-11"], 1);
+    let steps: Vec<i64> =
+        late["steps"].as_array().unwrap().iter().map(|row| row["step"].as_i64().unwrap()).collect();
+    assert_eq!(steps, (2..12).collect::<Vec<_>>());
+    assert_eq!(late["summary"][0]["root_ranks"], serde_json::json!([11]));
+    let none = job.run("stragglers", &["--from", "+1h"]).ends_with(2);
+    assert!(none.stderr.contains("nothing was recorded in that time"), "{}", none.stderr);
+    let events = job.run("stragglers", &["--events", "Coll"]).ends_with(2);
+    assert!(events.stderr.contains("--events does not apply"), "{}", events.stderr);
+}
+
+#[test]
+fn verdicts_are_chosen_and_all_ranks_are_judged() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().to_str().unwrap();
+    let fault = ["--ranks", "8", "--steps", "4", "--fault", "host-stuck", "--rank", "5"];
+    ncclscope(&[&["simulate", "-o", path], &fault[..]].concat()).ends_with(0);
+    let diagnose = |options: &[&str]| ncclscope(&[&["diagnose", path], options].concat());
+    let all = diagnose(&[]).ends_with(1).stdout;
+    let own = diagnose(&["--rank", "5"]).ends_with(1).stdout;
+    let line = "filter: rank 5; 1 of 1 finding shown, all ranks judged\n";
+    assert_eq!(own, format!("{line}{all}"));
+    let other = diagnose(&["--rank", "0-4,6", "--format", "json"]).ends_with(0).stdout;
+    let other: Value = serde_json::from_str(&other).unwrap();
+    assert_eq!(other["verdicts"], serde_json::json!([]));
+    assert_eq!((&other["filter"]["shown"], &other["filter"]["of"]), (&0.into(), &1.into()));
+    let times = diagnose(&["--steps", "1"]).ends_with(2).stderr;
+    assert!(times.contains("diagnose judges the end of a run"), "{times}");
+    let ranks = diagnose(&["--rank", "99"]).ends_with(2).stderr;
+    assert!(ranks.contains("the run has ranks 0-7"), "{ranks}");
+}

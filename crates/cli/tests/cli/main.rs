@@ -20,5 +20,6 @@ mod runs;
 mod simulate;
 mod stragglers;
 mod tables;
+mod trace_size;
 mod view;
 mod view_browser;
