@@ -2,8 +2,8 @@
 /*!
 Applies the filters of the command line to the recordings of a run, before their records are read.
 
-Whatever recordings declare in their first pages is checked here: a filter that matches nothing is an
-error that names what there is. Every output says what the filter left out.
+Whatever recordings declare in their first pages is checked here: a filter that matches nothing is
+an error that names what there is. Every output says what the filter left out.
 */
 
 use crate::args::{Edge, FilterArgs};

@@ -2,9 +2,9 @@
 /*!
 Tables for other programs: CSV for spreadsheets and data frames, and Markdown for issues and wikis.
 
-Cells may hold names from recordings. A spreadsheet runs a cell that begins with `=`, `+`, `-` or `@`
-as a formula, so that such text gets a quotation mark in front. In Markdown what would be markup is
-escaped.
+Cells may hold names from recordings. A spreadsheet runs a cell that begins with `=`, `+`, `-` or
+`@` as a formula, so that such text gets a quotation mark in front. In Markdown what would be markup
+is escaped.
 */
 
 use crate::failure::Failure;

@@ -5,8 +5,8 @@ events.
 
 A [`Filter`] is of a run, and the same for every verb. What recordings declare before their records
 are read (ranks, hosts, communicators, training steps) decides two things: [`Filter::has`], whether
-a recording is read at all, and [`Filter::of`], the [`Selection`] of a recording, which consumers ask
-about each operation, event and link.
+a recording is read at all, and [`Filter::of`], the [`Selection`] of a recording, which consumers
+ask about each operation, event and link.
 
 An operation belongs to the time in which it started; a slice of a trace is shown if any part of it
 lies in that time.

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /*!
-Operations added up by what a user asks for: rank, host, communicator, role, function, size, training
-step, or several of these at once.
+Operations added up by what a user asks for: rank, host, communicator, role, function, size,
+training step, or several of these at once.
 
 Sums are kept for each key of the report's operations, and apart for each rank and step only where
-these are asked for. What a rank waited is known for each of these keys: the time from its arrivals to
-the ends, less the mean transfer of that key. The transfer needs all ranks of a communicator, so that
-a group of some ranks has the one that the whole communicator shows.
+these are asked for. What a rank waited is known for each of these keys: the time from its arrivals
+to the ends, less the mean transfer of that key. The transfer needs all ranks of a communicator, so
+that a group of some ranks has the one that the whole communicator shows.
 
 Channels are another matter: an operation uses several at once. Their figures are those of kernel
 channels and of what the network sent over them.
 */
 
 use crate::job_ranks::JobRanks;
-use crate::rows::Key;
+use crate::key::Key;
 use crate::schema::{GroupRow, Groups, Label, RankRow};
 use crate::summary::comm_roles;
 use ncclscope_operations::operation::Timing;

@@ -17,6 +17,7 @@ mod build;
 mod distribution;
 mod groups;
 mod job_ranks;
+mod key;
 pub mod losses;
 mod numbers;
 mod processes;

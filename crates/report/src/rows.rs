@@ -3,6 +3,7 @@
 
 use crate::distribution::Distribution;
 use crate::groups::{self, Cell, KeyFacts, Member};
+use crate::key::Key;
 use crate::schema::{Durations, LastRank, OperationRow, PeerRow, PeerWaits};
 use crate::transfer::{Clocks, Collectives, Parts, Transfer, Unknown};
 use ncclscope_operations::bandwidth::{algbw_gbs, bus_factor};
@@ -15,17 +16,6 @@ use ncclscope_operations::{GpuClocks, Selection, Timeline};
 use ncclscope_trace::StrId;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// What the operations of a row have in common.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) struct Key {
-    pub(crate) comm: String,
-    pub(crate) func: String,
-    pub(crate) bytes: Option<u64>,
-    algo: Option<String>,
-    proto: Option<String>,
-    channels: Option<u8>,
-}
 
 /// Operations with the same key.
 #[derive(Debug, Default)]

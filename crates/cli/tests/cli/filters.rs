@@ -47,7 +47,7 @@ impl Job {
     }
 }
 
-fn rows<'a>(report: &'a Value, has: impl Fn(&Value) -> bool) -> Vec<&'a Value> {
+fn rows(report: &Value, has: impl Fn(&Value) -> bool) -> Vec<&Value> {
     report["operations"].as_array().unwrap().iter().filter(|row| has(row)).collect()
 }
 

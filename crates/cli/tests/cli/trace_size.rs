@@ -19,7 +19,6 @@ fn compare(job: &str) {
         let trace = dir.path().join(name);
         ncclscope(&["export", path, "-o", trace.to_str().unwrap()]).ends_with(0);
         let (size, guess) = (trace.metadata().unwrap().len(), estimate(&recordings, kind));
-        println!("{job} {name}: {size} bytes, estimate {guess}");
         assert!(size < 2 * guess && guess < 2 * size, "{job} {name}: {size}, estimate {guess}");
     }
 }

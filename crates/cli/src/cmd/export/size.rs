@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! What is said before a large trace is written: how large it will be, and what the viewer can take.
+//! What is said before a large trace is written: how large it will be, and what the viewer opens.
 
 use crate::args::TraceFormat;
 use crate::failure::{tell, warn};
@@ -11,7 +11,7 @@ use ncclscope_views::size::{Kind, UI_MAX, estimate, most};
 const LARGE: u64 = 64 << 20;
 
 /// Says how large the trace will be, if it will be large.
-pub(in crate::cmd) fn foretell(shown: Shown<'_>, format: TraceFormat) {
+pub(crate) fn foretell(shown: Shown<'_>, format: TraceFormat) {
     let kind = if format == TraceFormat::Chrome { Kind::Chrome } else { Kind::Pftrace };
     if most(shown.recordings, kind) < LARGE {
         return;
